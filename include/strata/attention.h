@@ -1,0 +1,109 @@
+// Attention layers: hidden states in, hidden states out.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/batch.h"
+#include "strata/cache.h"
+#include "strata/checkpoint.h"
+#include "strata/op_set.h"
+#include "strata/parallel.h"
+
+namespace strata {
+
+enum class IndexerFormat : uint8_t { fp8, mxfp4, none };  // none: unquantised (bf16) indexer queries and keys
+
+// How prefill tokens read their keys; the result is the same (V4 13).
+enum class PrefillMode : uint8_t {
+  automatic,  // the device's measured rule
+  gathered,   // dequantise and gather to a bf16 workspace, then attend
+  paged,      // attend to the paged caches directly
+};
+
+struct LayerOptions {
+  BatchLimits limits;
+  KvFormat kv_format = KvFormat::fp8_ds_mla_v4;  // of window and compressed keys: or bf16, fp8_tensor
+  IndexerFormat indexer_format = IndexerFormat::fp8;
+  bool hadamard = false;       // rotate indexer queries and keys (V4 10.5)
+  bool fp8_output = false;     // quantise the attention output to FP8 before wo_a (V4 15), for FP8 checkpoints
+  bool quantize_activations = true;  // FP8 weights take FP8 activations (V4 5.2); false: bf16 activations
+  PrefillMode prefill_mode = PrefillMode::automatic;
+  bool batch_invariant = false;
+  int tp_rank = 0;
+  int tp_size = 1;
+};
+
+struct ForwardArgs {
+  const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
+  LayerCaches caches;
+  TensorView hidden;             // bf16 [T, hidden_size], already normalised by the block's attn_norm
+  TensorView out;                // bf16 [T, hidden_size]
+  // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with an indexer. With skip_topk the layer reads the
+  // rows that are there instead of running its indexer.
+  TensorView topk_indices;
+  bool skip_topk = false;
+  // Where to leave the rotated queries and the attention output before the inverse rotation; absent: in the workspace.
+  TensorView q_tap;         // bf16 [T, H, D]
+  TensorView attn_out_tap;  // bf16 [T, H, D]
+  Workspace workspace;
+  Stream stream;
+};
+
+class AttentionLayer {
+ public:
+  virtual ~AttentionLayer() = default;
+  virtual int64_t layer_index() const = 0;
+  virtual int32_t compress_ratio() const = 0;   // 1, 4, 128; MLA: 1
+  virtual std::string kind() const = 0;         // "window", "c4", "c128", "mla", "mla_sparse"
+  virtual int64_t hidden_size() const = 0;
+  virtual int64_t num_heads() const = 0;        // of this rank
+  virtual int64_t index_topk() const = 0;       // 0: no indexer
+  virtual std::vector<CacheGroupSpec> cache_groups() const = 0;
+  virtual size_t weight_bytes() const = 0;      // device memory held, tables included
+  // Bytes that every forward within the limits can run with.
+  virtual size_t workspace_bytes() const = 0;
+  // Throws invalid_argument (views, caches, batch that do not fit the layer) or workspace_too_small before anything is written.
+  virtual void forward(const ForwardArgs& args) = 0;
+};
+
+// Rotary tables are large and equal for most layers: one cache per model.
+class RopeTables {
+ public:
+  RopeTables(std::shared_ptr<Device> device, int64_t max_positions);
+  const TensorView& get(const RopeConfig& config);
+  size_t allocated_bytes() const;
+
+ private:
+  std::shared_ptr<Device> device_;
+  int64_t max_positions_;
+  std::vector<std::pair<RopeConfig, Tensor>> tables_;
+};
+
+struct LayerContext {
+  const Checkpoint& checkpoint;
+  int64_t layer = 0;
+  std::shared_ptr<Device> device;
+  const OpSet& ops;
+  const LayerOptions& options;
+  std::shared_ptr<RopeTables> rope_tables;
+  std::shared_ptr<Communicator> communicator;  // null: the rank's partial sum is left in `out`
+};
+
+// Makers of layers by the config's architecture (or, failing that, model_type). Open to callers: a registry is a value, not a global.
+class LayerRegistry {
+ public:
+  using Maker = std::function<std::unique_ptr<AttentionLayer>(const LayerContext&)>;
+  void register_layer(const std::string& architecture, Maker maker);  // replaces an earlier one of the same name
+  // Throws unsupported listing the known names.
+  std::unique_ptr<AttentionLayer> make(const LayerContext& context) const;
+  std::vector<std::string> names() const;
+
+ private:
+  std::vector<std::pair<std::string, Maker>> makers_;
+};
+LayerRegistry default_layers();
+
+}  // namespace strata

@@ -1,0 +1,123 @@
+// The metadata of one step, on the device, built once and shared by all layers. V4 specification 11, 12, 13 and 16.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "strata/cache.h"
+#include "strata/op_set.h"
+#include "strata/tensor.h"
+
+namespace strata {
+
+// Sizes that are fixed at construction; every buffer and workspace is sized from them.
+struct BatchLimits {
+  int64_t max_num_batched_tokens = 0;  // tokens of one step, padding included
+  int64_t max_num_seqs = 0;            // requests of one step, padding included
+  int64_t max_model_len = 0;           // positions of one request
+  int32_t num_speculative_tokens = 0;  // decode requests have at most 1 + this many query tokens
+};
+
+// One request of a step. Requests keep the order given; the first one with more than 1 + num_speculative_tokens query tokens starts the
+// prefill part, so decode requests should come first (decode_first_order).
+struct BatchRequest {
+  int64_t seq_len = 0;    // positions after this step, the new tokens included; 0 with query_len 0: a padding request
+  int64_t query_len = 0;  // new tokens; may be 0
+  // Block table of each group the builder was made with; entries past what seq_len needs are not looked at.
+  std::array<std::span<const int32_t>, kNumCacheGroups> block_tables{};
+};
+
+// Graph padding: the step runs with this many tokens and requests, real ones first. 0: no padding.
+struct BatchPadding {
+  int64_t num_tokens = 0;
+  int64_t num_requests = 0;
+};
+
+// Permutation that puts decode requests (query_len <= 1 + num_speculative_tokens) first, each part in the given order.
+std::vector<int64_t> decode_first_order(std::span<const BatchRequest> requests, int32_t num_speculative_tokens);
+
+struct GroupMetadata {
+  bool present = false;
+  CacheGroupSpec spec;
+  TensorView block_table;   // i32 [R, max_blocks]
+  TensorView slot_mapping;  // i64 [T]: by position (ratio 1) or of the entry a boundary token completes; -1: no row
+};
+
+// One chunk of prefill requests that share a gathered workspace (V4 13).
+struct PrefillChunk {
+  int64_t first_request = 0;  // of the batch
+  int64_t num_requests = 0;
+  int64_t first_token = 0;    // of the batch
+  int64_t num_tokens = 0;
+  int64_t max_compressed = 0;  // N: rows of the compressed part
+  int64_t max_rows = 0;        // M: N + the longest gather_len
+};
+
+struct Batch {
+  int64_t num_tokens = 0;          // T, padding included
+  int64_t num_actual_tokens = 0;   // decode tokens, then prefill tokens; rows behind are padding
+  int64_t num_requests = 0;        // R, padding included
+  int64_t num_decodes = 0;         // requests [0, num_decodes) are decode
+  int64_t num_prefills = 0;
+  int64_t num_decode_tokens = 0;   // rows [0, num_decode_tokens)
+  int64_t num_prefill_tokens = 0;  // rows [num_decode_tokens, num_actual_tokens)
+  int64_t max_query_len = 0;
+  int64_t max_seq_len = 0;
+  BatchLimits limits;
+
+  // Device memory.
+  TensorView positions;        // i64 [T]; 0 for padding
+  TensorView query_start_loc;  // i32 [R + 1]
+  TensorView seq_lens;         // i32 [R]
+  TensorView token_to_req;     // i32 [T]; 0 for padding
+  TensorView is_valid_token;   // u8 [T]: window (or latent) slot >= 0
+  std::array<GroupMetadata, kNumCacheGroups> groups;
+  const GroupMetadata& operator[](CacheGroup g) const { return groups[static_cast<size_t>(g)]; }
+
+  // V4, all tokens. Absent when the builder has no such group.
+  TensorView swa_indices;   // i32 [T, W] window slots
+  TensorView swa_lens;      // i32 [T]
+  TensorView c4_lens;       // i32 [T]: (p + 1) / 4, 0 for padding
+  TensorView c128_slots;    // i32 [T, width] slots of complete 128:1 entries
+  TensorView c128_local;    // i32 [T, width] entry numbers
+  TensorView c128_lens;     // i32 [T]
+  TensorView gather_lens;   // i32 [R]: query_len + min(seq_len - query_len, W - 1)
+  TensorView c4_seq_lens;   // i32 [R]: seq_len / 4
+  TensorView c128_seq_lens; // i32 [R]: seq_len / 128
+
+  // Host memory, for planning.
+  std::vector<int32_t> query_start_loc_host;
+  std::vector<int32_t> seq_lens_host;
+  // Chunk plan of the prefill requests for ratio 1, 4 and 128.
+  const std::vector<PrefillChunk>& prefill_chunks(int32_t ratio) const;
+  std::array<std::vector<PrefillChunk>, 3> chunks;
+};
+
+// Rows of the gathered-prefill workspace for a layer of this ratio: 4 * (ceil(max_model_len / ratio) + W + max_num_batched_tokens), without the compressed
+// term for ratio 1. Every chunk of every plan fits (V4 13, adaptive plan).
+int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window);
+
+class BatchBuilder {
+ public:
+  // `groups`: every cache group of the model once; num_pages[i] bounds the pages of groups[i]; window: W (0: the model has none).
+  BatchBuilder(std::shared_ptr<Device> device, const OpSet& ops, const BatchLimits& limits, std::vector<CacheGroupSpec> groups,
+               std::vector<int64_t> num_pages, int64_t window);
+  ~BatchBuilder();
+  BatchBuilder(BatchBuilder&&) noexcept;
+
+  // Fills the device buffers (fixed addresses, one host-to-device copy) and returns the step's metadata, valid until the next build.
+  // Throws invalid_argument before touching anything: seq_len < query_len, seq_len > max_model_len, more tokens or requests than the limits,
+  // block tables that are too short or name pages outside [0, num_pages), padding smaller than the batch.
+  const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding = {}, Stream stream = {});
+
+  size_t allocated_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace strata

@@ -1,0 +1,26 @@
+// Run-time settings of the library. The environment is read in exactly one place: Config::from_environment.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace strata {
+
+// Highest instruction set the CPU backend may use. `best` means what the machine has.
+enum class CpuIsa { portable, avx2, avx512, avx512_bf16, amx, best };
+
+const char* to_string(CpuIsa isa);
+// Throws Error(invalid_argument) for an unknown name.
+CpuIsa parse_cpu_isa(const std::string& name);
+
+struct Config {
+  int cpu_threads = 0;             // 0: one per core the process may run on
+  CpuIsa cpu_isa = CpuIsa::best;   // caps the CPU backend, so that every path can be tested on one machine
+  // op name -> implementation name ("reference", "cpu/amx", ...). "*" stands for every op that has such an implementation.
+  std::map<std::string, std::string> force;
+
+  // STRATA_CPU_THREADS, STRATA_CPU_ISA, STRATA_FORCE="op=implementation,...". Throws Error(invalid_argument).
+  static Config from_environment();
+};
+
+}  // namespace strata

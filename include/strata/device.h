@@ -1,0 +1,79 @@
+// Devices, streams and events. Every call that may run on an accelerator takes its stream explicitly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "strata/config.h"
+
+namespace strata {
+
+enum class DeviceKind : uint8_t { cpu, cuda, opencl };
+
+struct DeviceId {
+  DeviceKind kind = DeviceKind::cpu;
+  int32_t index = 0;
+  friend bool operator==(const DeviceId&, const DeviceId&) = default;
+};
+
+// "cpu", "cuda:0", "opencl:1".
+std::string to_string(DeviceId id);
+// The inverse; "cuda" means "cuda:0". Throws invalid_argument for anything else.
+DeviceId parse_device_id(std::string_view text);
+
+// A queue of work on one device. `handle` is the native queue (cudaStream_t, cl_command_queue) or null for the device's
+// default queue. A CPU runs every call to its end before returning, so its streams are always null.
+struct Stream {
+  void* handle = nullptr;
+};
+
+// A point in a stream (cudaEvent_t, cl_event) that another stream can wait for.
+struct Event {
+  void* handle = nullptr;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  DeviceId id() const { return id_; }
+  const Config& config() const { return config_; }
+  // One line for people: the chip, its features, memory, threads.
+  virtual std::string description() const = 0;
+
+  // Memory of at least `bytes` bytes aligned to 256. Throws out_of_memory. deallocate(nullptr) does nothing.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void deallocate(void* data) noexcept = 0;
+
+  // Copies and fills are ordered with the other work of `stream`. Host memory must stay valid until it is reached.
+  virtual void copy_from_host(void* device_dst, const void* host_src, size_t bytes, Stream stream) = 0;
+  virtual void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream stream) = 0;
+  virtual void copy(void* device_dst, const void* device_src, size_t bytes, Stream stream) = 0;
+  virtual void fill(void* device_dst, uint8_t value, size_t bytes, Stream stream) = 0;
+
+  virtual Stream create_stream() = 0;
+  virtual void destroy_stream(Stream stream) noexcept = 0;
+  virtual Event create_event() = 0;
+  virtual void destroy_event(Event event) noexcept = 0;
+  virtual void record(Event event, Stream stream) = 0;
+  virtual void wait(Event event, Stream stream) = 0;
+  // Returns when all work of the stream is done; throws device_failure if any of it failed.
+  virtual void synchronize(Stream stream) = 0;
+
+ protected:
+  Device(DeviceId id, Config config) : id_(id), config_(std::move(config)) {}
+
+ private:
+  DeviceId id_;
+  Config config_;
+};
+
+// Throws unsupported when the backend is not in this build or the device is not present.
+std::shared_ptr<Device> open_device(DeviceId id, const Config& config = {});
+
+}  // namespace strata

@@ -1,0 +1,79 @@
+// The attention part of a model's config.json: V4 specification 3, MLA specification 2.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strata/ops/rope.h"
+
+namespace strata {
+
+enum class ModelFamily : uint8_t { deepseek_v4, deepseek_mla };
+
+struct ModelConfig {
+  std::string architecture;  // architectures[0]: "DeepseekV4ForCausalLM"
+  std::string model_type;    // "deepseek_v4"
+  ModelFamily family = ModelFamily::deepseek_v4;
+
+  int64_t hidden_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_nextn_predict_layers = 0;  // MTP layers behind the main ones
+  int64_t num_attention_heads = 0;
+  int64_t q_lora_rank = 0;               // 0: none (MLA without a query latent)
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  bool has_yarn = false;
+  double rope_factor = 1.0;
+  int64_t rope_original_max_position = 0;
+  double rope_beta_fast = 32.0;
+  double rope_beta_slow = 1.0;
+  double rope_mscale = 0.0;              // MLA; 0: not given
+  double rope_mscale_all_dim = 0.0;      // MLA; 0: not given
+
+  // V4
+  int64_t head_dim = 512;
+  int64_t qk_rope_head_dim = 64;
+  int64_t o_groups = 0;
+  int64_t o_lora_rank = 0;
+  int64_t sliding_window = 0;
+  double compress_rope_theta = 0.0;
+  std::vector<int32_t> compress_ratios;  // one entry per layer as in the file: 0, 4 or 128
+
+  // Indexer (V4 ratio 4; V3.2). index_topk 0: the model has none.
+  int64_t index_n_heads = 0;
+  int64_t index_head_dim = 0;
+  int64_t index_topk = 0;
+
+  // MLA
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_head_dim = 0;
+  int64_t v_head_dim = 0;
+
+  // quantization_config
+  bool fp8_weights = false;
+  bool scale_ue8m0 = false;  // scale_fmt "ue8m0": power-of-two activation scales
+
+  // Ratio of layer i as the layer uses it: 1 (window only; config 0 or an MTP layer), 4 or 128.
+  int32_t compress_ratio(int64_t layer) const;
+  // The one rotary table of layer i (V4 5.4).
+  RopeConfig rope(int64_t layer) const;
+
+  // Throws invalid_file naming key, expected and actual value: syntax, missing keys, wrong types, values that cannot be
+  // (zero heads, head_dim other than 512, ratios other than 0, 4, 128, o_groups that do not divide the heads, ...).
+  static ModelConfig parse(const std::string& json_text, const std::string& origin = "config.json");
+  static ModelConfig load(const std::filesystem::path& file_or_directory);
+  // Checks of every value; parse and load call it.
+  void validate() const;
+  // config.json in the official spelling; parse(to_json()) == *this.
+  std::string to_json() const;
+};
+
+// "v4-tiny", "v4-flash", "v4-pro": official shapes (tiny: the same structure, small). Throws invalid_argument listing the names.
+ModelConfig preset(const std::string& name);
+std::vector<std::string> preset_names();
+
+}  // namespace strata

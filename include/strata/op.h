@@ -1,0 +1,130 @@
+// What an op is: a contract (params struct + check), and one ordered list of implementations, fastest first, the scalar
+// reference last. Choosing is one loop over that list; the reason of every refusal is kept and can be asked for.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "strata/device.h"
+#include "strata/error.h"
+
+namespace strata {
+
+// Caller-owned scratch memory on the op's device, aligned to 256 bytes.
+struct Workspace {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// Where and with what an op runs.
+struct ExecutionContext {
+  Device& device;
+  Stream stream{};
+  Workspace workspace{};
+};
+
+// ok, or the reason why not.
+struct Support {
+  std::string reason;
+  static Support yes() { return {}; }
+  static Support no(std::string why) { return {std::move(why)}; }
+  explicit operator bool() const { return reason.empty(); }
+};
+
+// `supports` and `workspace_bytes` look at shapes, strides, dtypes, formats and the device, never at data (null data pointers are
+// allowed there), so that a choice made while planning is the choice made while running. workspace_bytes must not shrink
+// when a number of tokens, requests, rows or candidates grows.
+template <class Params>
+struct Implementation {
+  std::string name;  // "reference", "cpu/amx", "cuda/sm90": backend first
+  std::function<Support(const Params&, const Device&)> supports;
+  std::function<size_t(const Params&, const Device&)> workspace_bytes;
+  std::function<void(const Params&, const ExecutionContext&)> run;
+};
+
+struct Candidate {
+  std::string name;
+  Support support;
+};
+
+namespace detail {
+// Throws unsupported: op, device, and every candidate with its reason.
+[[noreturn]] void throw_no_implementation(std::string_view op, const Device& device, const std::vector<Candidate>& refused);
+[[noreturn]] void throw_workspace_too_small(std::string_view op, std::string_view implementation, size_t needed, size_t given);
+// The name that the device's Config forces for this op; empty: none.
+std::string forced_implementation(std::string_view op, const Device& device);
+}  // namespace detail
+
+template <class Params>
+class Op {
+ public:
+  using Check = std::function<void(const Params&)>;
+
+  Op(std::string name, Check check, std::vector<Implementation<Params>> implementations)
+      : name_(std::move(name)), check_(std::move(check)), implementations_(std::move(implementations)) {}
+
+  const std::string& name() const { return name_; }
+  const std::vector<Implementation<Params>>& implementations() const { return implementations_; }
+
+  // A caller's own implementation goes before the built-in ones.
+  void prepend(Implementation<Params> implementation) {
+    implementations_.insert(implementations_.begin(), std::move(implementation));
+  }
+
+  // Every implementation in order, with why it is refused.
+  std::vector<Candidate> candidates(const Params& params, const Device& device) const {
+    std::vector<Candidate> result;
+    for (const auto& impl : implementations_) result.push_back({impl.name, impl.supports(params, device)});
+    return result;
+  }
+
+  // The first that supports the call; with Config::force, the one of that name or none. "*" in Config::force applies where
+  // the op has an implementation of that name.
+  const Implementation<Params>& select(const Params& params, const Device& device) const {
+    const std::string forced = forced_name(device);
+    for (const auto& impl : implementations_) {
+      if (!forced.empty() && impl.name != forced) continue;
+      if (impl.supports(params, device)) return impl;
+    }
+    detail::throw_no_implementation(name_, device, candidates(params, device));
+  }
+
+  // Throws Error(invalid_argument) naming the field, what it must be and what it is.
+  void check(const Params& params) const { check_(params); }
+
+  size_t workspace_bytes(const Params& params, const Device& device) const {
+    return select(params, device).workspace_bytes(params, device);
+  }
+
+  // check, choose, compare the workspace, run on context.stream.
+  void operator()(const Params& params, const ExecutionContext& context) const {
+    check_(params);
+    const auto& impl = select(params, context.device);
+    const size_t needed = impl.workspace_bytes(params, context.device);
+    if (needed > context.workspace.bytes) {
+      detail::throw_workspace_too_small(name_, impl.name, needed, context.workspace.bytes);
+    }
+    impl.run(params, context);
+  }
+
+ private:
+  std::string forced_name(const Device& device) const {
+    const std::string exact = detail::forced_implementation(name_, device);
+    if (!exact.empty()) return exact;
+    const std::string any = detail::forced_implementation("*", device);
+    for (const auto& impl : implementations_) {
+      if (impl.name == any) return any;
+    }
+    return {};
+  }
+
+  std::string name_;
+  Check check_;
+  std::vector<Implementation<Params>> implementations_;
+};
+
+}  // namespace strata

@@ -1,0 +1,54 @@
+// The rotary table and where its lanes are in a vector: V4 specification 5.4, MLA specification 6.
+#pragma once
+
+#include <cstdint>
+
+#include "strata/tensor.h"
+
+namespace strata {
+
+// Parameters of the frequencies. No YaRN when factor <= 1.
+struct RopeConfig {
+  int32_t dim = 64;  // rotary lanes R; dim/2 frequencies
+  double theta = 10000.0;
+  double factor = 1.0;
+  int64_t original_max_position = 0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  double mscale_gain = 1.0;  // multiplies cos and sin: 1 for V4; MLA: ms(factor, mscale) / ms(factor, mscale_all_dim) * attn_factor
+  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+// fp32 frequencies f[0..dim/2) after the YaRN blend.
+void rope_frequencies(const RopeConfig& config, float* frequencies);
+
+// f32 [max_positions, dim]: row p = cos(p*f[0..dim/2)) then sin(p*f[0..dim/2)). The angle is the fp32 product, its cosine is taken in double.
+Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const std::shared_ptr<Device>& device);
+
+// Which elements of the rotary slice form pair i.
+enum class RopePairing : uint8_t {
+  interleaved,  // (2i, 2i+1): V4, MLA main path
+  half_split,   // (i, i + R/2): the V3.2 indexer
+};
+// Where the rotary slice is.
+enum class RopeLanes : uint8_t { last, first };
+
+// out = o with the rotation by the query's position taken back on the last R lanes, every head: V4 15, step 1. fp32 inside, one rounding.
+// Rows of o that hold no token (padding) must be finite or zero; positions there must be inside the table.
+struct InverseRopeParams {
+  TensorView o;          // bf16 [T, H, D]
+  TensorView positions;  // i64 [T], 0 <= p < rows of cos_sin
+  TensorView cos_sin;    // f32 [max_positions, R], R <= D
+  TensorView out;        // bf16 [T, H, D]; may be o itself
+};
+
+// The same followed by FP8 quantisation per token and 128 channels of the group's hpg*D inputs, from the unrounded fp32 values: V4 15.
+struct InverseRopeQuantParams {
+  TensorView o;          // bf16 [T, H, D], D a multiple of 128
+  TensorView positions;  // i64 [T]
+  TensorView cos_sin;    // f32 [max_positions, R]
+  TensorView out;        // e4m3 [T, G, hpg*D], G*hpg == H, contiguous
+  TensorView scale;      // f32 [T, G, hpg*D/128], powers of two, contiguous
+};
+
+}  // namespace strata

@@ -1,0 +1,106 @@
+#include "backends/cpu/cpu_device.h"
+
+#include <omp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace strata::cpu {
+namespace {
+
+// Linux gives a process the AMX tile state only when it asks (arch_prctl ARCH_REQ_XCOMP_PERM, feature 18 = XTILEDATA).
+bool request_amx_state() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+#if defined(__x86_64__)
+bool cpu_has_amx_bf16() {
+  unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
+  __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  return (edx & (1u << 22)) != 0 && (edx & (1u << 24)) != 0;  // AMX-BF16, AMX-TILE
+}
+#endif
+
+CpuIsa machine_isa() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CpuIsa::portable;
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+      !__builtin_cpu_supports("avx512dq")) {
+    return CpuIsa::avx2;
+  }
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi")) return CpuIsa::avx512;
+  return cpu_has_amx_bf16() && request_amx_state() ? CpuIsa::amx : CpuIsa::avx512_bf16;
+#else
+  return CpuIsa::portable;
+#endif
+}
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice(DeviceId id, const Config& config)
+      : Device(id, config),
+        isa_(std::min(config.cpu_isa, machine_isa())),
+        threads_(config.cpu_threads > 0 ? config.cpu_threads : omp_get_num_procs()) {}
+
+  std::string description() const override {
+    return fmt::format("cpu: {} threads, {}", threads_, to_string(isa_));
+  }
+
+  void* allocate(size_t bytes) override {
+    constexpr size_t kAlignment = 256;
+    void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    if (data == nullptr && bytes > 0) fail(ErrorCode::out_of_memory, "cpu: allocation of {} bytes failed", bytes);
+    return data;
+  }
+  void deallocate(void* data) noexcept override { std::free(data); }
+
+  void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override { copy_bytes(dst, src, bytes); }
+  void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override { copy_bytes(dst, src, bytes); }
+  void copy(void* dst, const void* src, size_t bytes, Stream) override { copy_bytes(dst, src, bytes); }
+  void fill(void* dst, uint8_t value, size_t bytes, Stream) override {
+    if (bytes > 0) std::memset(dst, value, bytes);
+  }
+
+  Stream create_stream() override { return {}; }
+  void destroy_stream(Stream) noexcept override {}
+  Event create_event() override { return {}; }
+  void destroy_event(Event) noexcept override {}
+  void record(Event, Stream) override {}
+  void wait(Event, Stream) override {}
+  void synchronize(Stream) override {}
+
+  CpuIsa isa() const { return isa_; }
+  int threads() const { return threads_; }
+
+ private:
+  static void copy_bytes(void* dst, const void* src, size_t bytes) {
+    if (bytes > 0) std::memmove(dst, src, bytes);
+  }
+
+  CpuIsa isa_;
+  int threads_;
+};
+
+}  // namespace
+
+CpuIsa isa_of(const Device& device) { return static_cast<const CpuDevice&>(device).isa(); }
+int threads_of(const Device& device) { return static_cast<const CpuDevice&>(device).threads(); }
+
+std::shared_ptr<Device> make_device(DeviceId id, const Config& config) {
+  require(id.index == 0, "device cpu has index 0 only, got {}", id.index);
+  return std::make_shared<CpuDevice>(id, config);
+}
+
+}  // namespace strata::cpu

@@ -1,0 +1,34 @@
+// The CPU backend: SIMD with run-time dispatch, and threads. Each function returns its op's implementations, fastest first.
+#pragma once
+
+#include <vector>
+
+#include "strata/op_set.h"
+
+namespace strata::cpu {
+
+std::vector<Implementation<LinearParams>> linear();
+std::vector<Implementation<GroupedLinearParams>> grouped_linear();
+std::vector<Implementation<RmsNormPairParams>> rms_norm_pair();
+std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert();
+std::vector<Implementation<QuantizeAndInsertKParams>> quantize_and_insert_k();
+std::vector<Implementation<DequantizeAndGatherKParams>> dequantize_and_gather_k();
+std::vector<Implementation<SavePartialStatesParams>> save_partial_states();
+std::vector<Implementation<CompressNormRopeStoreParams>> compress_norm_rope_store();
+std::vector<Implementation<IndexerQueryParams>> indexer_query();
+std::vector<Implementation<IndexerLogitsParams>> indexer_logits();
+std::vector<Implementation<TopkSelectParams>> topk_select();
+std::vector<Implementation<IndexerTopkParams>> indexer_topk();
+std::vector<Implementation<SlotMappingParams>> slot_mapping();
+std::vector<Implementation<SwaIndicesParams>> swa_indices();
+std::vector<Implementation<CompressedIndicesParams>> compressed_indices();
+std::vector<Implementation<ComputeGlobalTopkParams>> compute_global_topk();
+std::vector<Implementation<CombineTopkSwaParams>> combine_topk_swa();
+std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode();
+std::vector<Implementation<SparseAttnPrefillParams>> sparse_attn_prefill();
+std::vector<Implementation<MergeAttnStatesParams>> merge_attn_states();
+std::vector<Implementation<InverseRopeParams>> inverse_rope();
+std::vector<Implementation<InverseRopeQuantParams>> inverse_rope_quant();
+std::vector<WeightPacking> weight_packings();
+
+}  // namespace strata::cpu

@@ -1,0 +1,62 @@
+// Contract checks. Every message has the op or file, the name, the expected and the actual value.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <string_view>
+
+#include "strata/error.h"
+#include "strata/kv_format.h"
+#include "strata/tensor.h"
+
+namespace strata {
+
+template <class... Args>
+[[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <class... Args>
+void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) throw Error(ErrorCode::invalid_argument, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Any extent is accepted where a shape check says -1.
+inline constexpr int64_t kAny = -1;
+
+// Checks of one op's parameters: remembers the op's name and the device of the first view.
+class ParamCheck {
+ public:
+  explicit ParamCheck(std::string_view op) : op_(op) {}
+
+  // Present, of this dtype and shape (kAny: any extent), last dimension contiguous, on the same device as the views before.
+  void view(std::string_view name, const TensorView& view, std::initializer_list<DType> dtypes, std::initializer_list<int64_t> shape);
+  void view(std::string_view name, const TensorView& v, DType dtype, std::initializer_list<int64_t> shape) {
+    view(name, v, {dtype}, shape);
+  }
+  // The same when present; nothing when absent.
+  void optional(std::string_view name, const TensorView& view, DType dtype, std::initializer_list<int64_t> shape);
+  void contiguous(std::string_view name, const TensorView& view);
+  // Present, one of the formats, a row dimension (kAny: any), a page stride that holds the payload, on the same device.
+  void cache(std::string_view name, const PagedCache& cache, std::initializer_list<KvFormat> formats, int64_t row_dim);
+
+  template <class... Args>
+  void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+    if (!condition) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", op_, fmt::format(format, std::forward<Args>(args)...)));
+    }
+  }
+
+  // Host-visible memory only (on other devices these do nothing): every value of an i64 [N] or i32 array lies in [low, high).
+  // Values below zero are accepted when `negative_skips`.
+  void values_in(std::string_view name, const TensorView& view, int64_t low, int64_t high, bool negative_skips);
+
+ private:
+  void device(std::string_view name, DeviceId id);
+  std::string_view op_;
+  bool has_device_ = false;
+  DeviceId device_{};
+};
+
+}  // namespace strata

@@ -1,0 +1,62 @@
+#include "strata/config.h"
+
+#include <cstdlib>
+
+#include "core/check.h"
+
+namespace strata {
+namespace {
+
+constexpr CpuIsa kAllIsas[] = {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16, CpuIsa::amx, CpuIsa::best};
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+}  // namespace
+
+const char* to_string(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::portable: return "portable";
+    case CpuIsa::avx2: return "avx2";
+    case CpuIsa::avx512: return "avx512";
+    case CpuIsa::avx512_bf16: return "avx512_bf16";
+    case CpuIsa::amx: return "amx";
+    case CpuIsa::best: return "best";
+  }
+  return "unknown";
+}
+
+CpuIsa parse_cpu_isa(const std::string& name) {
+  for (CpuIsa isa : kAllIsas) {
+    if (name == to_string(isa)) return isa;
+  }
+  fail(ErrorCode::invalid_argument, "cpu isa must be portable, avx2, avx512, avx512_bf16, amx or best, is '{}'", name);
+}
+
+Config Config::from_environment() {
+  Config config;
+  if (const char* text = environment("STRATA_CPU_THREADS")) {
+    char* end = nullptr;
+    const long threads = std::strtol(text, &end, 10);
+    require(*end == '\0' && threads >= 1 && threads <= 4096, "STRATA_CPU_THREADS must be 1 to 4096, is '{}'", text);
+    config.cpu_threads = static_cast<int>(threads);
+  }
+  if (const char* text = environment("STRATA_CPU_ISA")) config.cpu_isa = parse_cpu_isa(text);
+  if (const char* text = environment("STRATA_FORCE")) {
+    std::string rest = text;
+    while (!rest.empty()) {
+      const size_t comma = rest.find(',');
+      const std::string item = rest.substr(0, comma);
+      rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+      const size_t equals = item.find('=');
+      require(equals != std::string::npos && equals > 0 && equals + 1 < item.size(),
+              "STRATA_FORCE must be op=implementation,..., has '{}'", item);
+      config.force[item.substr(0, equals)] = item.substr(equals + 1);
+    }
+  }
+  return config;
+}
+
+}  // namespace strata

@@ -1,0 +1,51 @@
+#include "strata/device.h"
+
+#include <charconv>
+
+#include "backends/cpu/cpu_device.h"
+#include "core/check.h"
+
+namespace strata {
+
+std::string to_string(DeviceId id) {
+  switch (id.kind) {
+    case DeviceKind::cpu: return "cpu";
+    case DeviceKind::cuda: return fmt::format("cuda:{}", id.index);
+    case DeviceKind::opencl: return fmt::format("opencl:{}", id.index);
+  }
+  return "unknown";
+}
+
+DeviceId parse_device_id(std::string_view text) {
+  const size_t colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  DeviceId id;
+  bool ok = true;
+  if (colon != std::string_view::npos) {
+    const std::string_view digits = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id.index);
+    ok = error == std::errc() && end == digits.data() + digits.size() && id.index >= 0 && !digits.empty();
+  }
+  if (kind == "cpu") {
+    ok = ok && colon == std::string_view::npos;
+  } else if (kind == "cuda") {
+    id.kind = DeviceKind::cuda;
+  } else if (kind == "opencl") {
+    id.kind = DeviceKind::opencl;
+  } else {
+    ok = false;
+  }
+  require(ok, "a device is cpu, cuda:N or opencl:N, got '{}'", text);
+  return id;
+}
+
+std::shared_ptr<Device> open_device(DeviceId id, const Config& config) {
+  switch (id.kind) {
+    case DeviceKind::cpu: return cpu::make_device(id, config);
+    case DeviceKind::cuda: fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(id));
+    case DeviceKind::opencl: fail(ErrorCode::unsupported, "device {}: this build has no OpenCL backend", to_string(id));
+  }
+  fail(ErrorCode::invalid_argument, "unknown device kind {}", static_cast<int>(id.kind));
+}
+
+}  // namespace strata

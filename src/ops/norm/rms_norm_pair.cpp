@@ -1,0 +1,28 @@
+#include "backends/cpu/cpu_ops.h"
+#include "backends/reference/reference.h"
+#include "core/check.h"
+#include "ops/factories.h"
+
+namespace strata::ops {
+namespace {
+
+void check(const RmsNormPairParams& p) {
+  ParamCheck c("rms_norm_pair");
+  c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
+  if (p.q.present()) {
+    c.view("q", p.q, DType::bf16, {kAny, kAny});
+    c.view("q_weight", p.q_weight, DType::f32, {p.q.shape[1]});
+    c.view("q_out", p.q_out, DType::bf16, {p.q.shape[0], p.q.shape[1]});
+  }
+  c.view("kv", p.kv, DType::bf16, {p.q.present() ? p.q.shape[0] : kAny, kAny});
+  c.view("kv_weight", p.kv_weight, DType::f32, {p.kv.shape[1]});
+  c.view("kv_out", p.kv_out, DType::bf16, {p.kv.shape[0], p.kv.shape[1]});
+}
+
+}  // namespace
+
+Op<RmsNormPairParams> make_rms_norm_pair() {
+  return {"rms_norm_pair", check, join(cpu::rms_norm_pair(), reference::rms_norm_pair())};
+}
+
+}  // namespace strata::ops
