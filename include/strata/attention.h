@@ -38,18 +38,18 @@ struct LayerOptions {
 
 struct ForwardArgs {
   const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
-  LayerCaches caches;
-  TensorView hidden;             // bf16 [T, hidden_size], already normalised by the block's attn_norm
-  TensorView out;                // bf16 [T, hidden_size]
+  LayerCaches caches{};
+  TensorView hidden{};             // bf16 [T, hidden_size], already normalised by the block's attn_norm
+  TensorView out{};                // bf16 [T, hidden_size]
   // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with an indexer. With skip_topk the layer reads the
   // rows that are there instead of running its indexer.
-  TensorView topk_indices;
+  TensorView topk_indices{};
   bool skip_topk = false;
   // Where to leave the rotated queries and the attention output before the inverse rotation; absent: in the workspace.
-  TensorView q_tap;         // bf16 [T, H, D]
-  TensorView attn_out_tap;  // bf16 [T, H, D]
-  Workspace workspace;
-  Stream stream;
+  TensorView q_tap{};         // bf16 [T, H, D]
+  TensorView attn_out_tap{};  // bf16 [T, H, D]
+  Workspace workspace{};
+  Stream stream{};
 };
 
 class AttentionLayer {

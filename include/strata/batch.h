@@ -42,8 +42,8 @@ std::vector<int64_t> decode_first_order(std::span<const BatchRequest> requests, 
 struct GroupMetadata {
   bool present = false;
   CacheGroupSpec spec;
-  TensorView block_table;   // i32 [R, max_blocks]
-  TensorView slot_mapping;  // i64 [T]: by position (ratio 1) or of the entry a boundary token completes; -1: no row
+  TensorView block_table{};   // i32 [R, max_blocks]
+  TensorView slot_mapping{};  // i64 [T]: by position (ratio 1) or of the entry a boundary token completes; -1: no row
 };
 
 // One chunk of prefill requests that share a gathered workspace (V4 13).
@@ -69,24 +69,24 @@ struct Batch {
   BatchLimits limits;
 
   // Device memory.
-  TensorView positions;        // i64 [T]; 0 for padding
-  TensorView query_start_loc;  // i32 [R + 1]
-  TensorView seq_lens;         // i32 [R]
-  TensorView token_to_req;     // i32 [T]; 0 for padding
-  TensorView is_valid_token;   // u8 [T]: window (or latent) slot >= 0
+  TensorView positions{};        // i64 [T]; 0 for padding
+  TensorView query_start_loc{};  // i32 [R + 1]
+  TensorView seq_lens{};         // i32 [R]
+  TensorView token_to_req{};     // i32 [T]; 0 for padding
+  TensorView is_valid_token{};   // u8 [T]: window (or latent) slot >= 0
   std::array<GroupMetadata, kNumCacheGroups> groups;
   const GroupMetadata& operator[](CacheGroup g) const { return groups[static_cast<size_t>(g)]; }
 
   // V4, all tokens. Absent when the builder has no such group.
-  TensorView swa_indices;   // i32 [T, W] window slots
-  TensorView swa_lens;      // i32 [T]
-  TensorView c4_lens;       // i32 [T]: (p + 1) / 4, 0 for padding
-  TensorView c128_slots;    // i32 [T, width] slots of complete 128:1 entries
-  TensorView c128_local;    // i32 [T, width] entry numbers
-  TensorView c128_lens;     // i32 [T]
-  TensorView gather_lens;   // i32 [R]: query_len + min(seq_len - query_len, W - 1)
-  TensorView c4_seq_lens;   // i32 [R]: seq_len / 4
-  TensorView c128_seq_lens; // i32 [R]: seq_len / 128
+  TensorView swa_indices{};   // i32 [T, W] window slots
+  TensorView swa_lens{};      // i32 [T]
+  TensorView c4_lens{};       // i32 [T]: (p + 1) / 4, 0 for padding
+  TensorView c128_slots{};    // i32 [T, width] slots of complete 128:1 entries
+  TensorView c128_local{};    // i32 [T, width] entry numbers
+  TensorView c128_lens{};     // i32 [T]
+  TensorView gather_lens{};   // i32 [R]: query_len + min(seq_len - query_len, W - 1)
+  TensorView c4_seq_lens{};   // i32 [R]: seq_len / 4
+  TensorView c128_seq_lens{}; // i32 [R]: seq_len / 128
 
   // Host memory, for planning.
   std::vector<int32_t> query_start_loc_host;
@@ -99,6 +99,9 @@ struct Batch {
 // Rows of the gathered-prefill workspace for a layer of this ratio: 4 * (ceil(max_model_len / ratio) + W + max_num_batched_tokens), without the compressed
 // term for ratio 1. Every chunk of every plan fits (V4 13, adaptive plan).
 int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window);
+
+// Columns of the 128:1 index rows: ceil(max_model_len / 128) rounded up to 128 (V4 12.4).
+int64_t c128_width(int64_t max_model_len);
 
 class BatchBuilder {
  public:

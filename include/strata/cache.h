@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -71,8 +72,10 @@ class PagePool {
 class PagedPool {
  public:
   // `layer_groups[l]` are the groups of layer l; all layers with a group share its spec. pages[g] is the number of pages of group g.
+  // Storage is not initialised. For tests: `fill` is the byte that it starts with and that released pages are overwritten with, on the
+  // device's default stream (0xFF: NaN in every format), so that reading what nobody wrote, or what is gone, shows.
   PagedPool(std::shared_ptr<Device> device, std::vector<std::vector<CacheGroupSpec>> layer_groups,
-            const std::map<CacheGroup, int64_t>& pages);
+            const std::map<CacheGroup, int64_t>& pages, std::optional<uint8_t> fill = {});
 
   const std::vector<CacheGroupSpec>& groups() const { return groups_; }  // every group once
   const LayerCaches& layer(size_t l) const { return layers_[l]; }
@@ -82,7 +85,9 @@ class PagedPool {
   // Request ids are the caller's. Throws invalid_argument for a known id.
   void add_request(int64_t id);
   // Makes sure that positions [0, seq_len) that are still needed have pages, releasing pages that fell out of a group's window given
-  // that all tokens before `first_new_position` are computed. All or nothing: returns false, and changes nothing, when pages are missing.
+  // that all tokens before `first_new_position` are computed: those wholly before first_new_position - retained. All or nothing: returns
+  // false, and changes nothing, when pages are missing. Going back (rejected draft tokens) is fine while the pages that the new first
+  // position reads are still there; throws invalid_argument otherwise.
   bool extend(int64_t id, int64_t first_new_position, int64_t seq_len);
   // Frees every page of the request.
   void remove_request(int64_t id);
@@ -94,7 +99,12 @@ class PagedPool {
     std::array<std::vector<int32_t>, kNumCacheGroups> tables;
     std::array<int64_t, kNumCacheGroups> first_live{};  // blocks before it were released
   };
+  void add_storage(size_t layer, const CacheGroupSpec& spec, const std::map<CacheGroup, int64_t>& pages);
+  Request& request(int64_t id);
+  void release_page(CacheGroup group, int32_t page);
+
   std::shared_ptr<Device> device_;
+  std::optional<uint8_t> fill_;
   std::vector<CacheGroupSpec> groups_;
   std::vector<LayerCaches> layers_;
   std::vector<Tensor> storage_;

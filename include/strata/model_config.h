@@ -1,6 +1,7 @@
 // The attention part of a model's config.json: V4 specification 3, MLA specification 2.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -31,8 +32,9 @@ struct ModelConfig {
   int64_t rope_original_max_position = 0;
   double rope_beta_fast = 32.0;
   double rope_beta_slow = 1.0;
-  double rope_mscale = 0.0;              // MLA; 0: not given
-  double rope_mscale_all_dim = 0.0;      // MLA; 0: not given
+  double rope_mscale = 1.0;              // MLA; 1 when the file does not say
+  double rope_mscale_all_dim = 0.0;      // MLA; 0 when the file does not say: no change of the softmax scale
+  double rope_attn_factor = 1.0;         // MLA; multiplies cos and sin
 
   // V4
   int64_t head_dim = 512;
@@ -56,10 +58,13 @@ struct ModelConfig {
   // quantization_config
   bool fp8_weights = false;
   bool scale_ue8m0 = false;  // scale_fmt "ue8m0": power-of-two activation scales
+  std::array<int64_t, 2> weight_block_size{128, 128};  // rows and columns of W that share a scale
 
-  // Ratio of layer i as the layer uses it: 1 (window only; config 0 or an MTP layer), 4 or 128.
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+
+  // Ratio of layer i as the layer uses it: 1 (window only; config 0 or an MTP layer), 4 or 128. MLA: 1.
   int32_t compress_ratio(int64_t layer) const;
-  // The one rotary table of layer i (V4 5.4).
+  // The one rotary table of layer i (V4 5.4, MLA 6.1).
   RopeConfig rope(int64_t layer) const;
 
   // Throws invalid_file naming key, expected and actual value: syntax, missing keys, wrong types, values that cannot be
@@ -72,7 +77,8 @@ struct ModelConfig {
   std::string to_json() const;
 };
 
-// "v4-tiny", "v4-flash", "v4-pro": official shapes (tiny: the same structure, small). Throws invalid_argument listing the names.
+// "v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2": official shapes (tiny: the same structure, small). Throws invalid_argument
+// listing the names.
 ModelConfig preset(const std::string& name);
 std::vector<std::string> preset_names();
 

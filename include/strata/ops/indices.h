@@ -8,50 +8,50 @@ namespace strata {
 // Slot of every token in one cache group. ratio 1: table[req][p / B] * B + p % B. ratio r > 1 (compressed groups): the slot of entry
 // p / r for boundary tokens ((p + 1) % r == 0), -1 for others. -1 where is_valid_token is 0.
 struct SlotMappingParams {
-  TensorView positions;       // i64 [T]
-  TensorView token_to_req;    // i32 [T]
-  TensorView is_valid_token;  // u8 [T]; absent: all valid
-  TensorView block_table;     // i32 [R, max_blocks]
+  TensorView positions{};       // i64 [T]
+  TensorView token_to_req{};    // i32 [T]
+  TensorView is_valid_token{};  // u8 [T]; absent: all valid
+  TensorView block_table{};     // i32 [R, max_blocks]
   int32_t page_size = 0;      // B, rows of a page
   int32_t ratio = 1;
-  TensorView slot_mapping;    // i64 [T]
+  TensorView slot_mapping{};    // i64 [T]
 };
 
 // Sliding-window slots of every token, oldest first: V4 12.2 (swa_indices). Invalid tokens: length 0, row all -1.
 struct SwaIndicesParams {
-  TensorView positions;
-  TensorView token_to_req;
-  TensorView is_valid_token;  // u8 [T]; absent: all valid
-  TensorView block_table;     // i32 [R, max_blocks] of the window group
+  TensorView positions{};
+  TensorView token_to_req{};
+  TensorView is_valid_token{};  // u8 [T]; absent: all valid
+  TensorView block_table{};     // i32 [R, max_blocks] of the window group
   int32_t page_size = 0;
   int32_t window = 128;       // W, the query token included
-  TensorView indices;         // i32 [T, W]
-  TensorView lens;            // i32 [T]
+  TensorView indices{};         // i32 [T, W]
+  TensorView lens{};            // i32 [T]
 };
 
 // Every complete compressed entry of each token, min((p + 1) / ratio, width) of them: V4 12.4 with a block table (slots), 12.5 without
 // (local entry numbers). Columns behind are -1. Invalid tokens: length 0, row all -1.
 struct CompressedIndicesParams {
-  TensorView positions;
-  TensorView token_to_req;
-  TensorView is_valid_token;
-  TensorView block_table;  // i32 [R, max_blocks] of the compressed group; absent: local entry numbers
+  TensorView positions{};
+  TensorView token_to_req{};
+  TensorView is_valid_token{};
+  TensorView block_table{};  // i32 [R, max_blocks] of the compressed group; absent: local entry numbers
   int32_t page_size = 0;
   int32_t ratio = 128;
-  TensorView indices;      // i32 [T, width]
-  TensorView lens;         // i32 [T]
+  TensorView indices{};      // i32 [T, width]
+  TensorView lens{};         // i32 [T]
 };
 
 // Local entry numbers to slots: V4 12.3 (compute_global_topk_indices_and_lens). out[t, i] = local >= 0 ? slot : -1, columns keep their place;
 // lens[t] = valid ? count(local >= 0) : 0. Entries whose block is past the table's width become -1 (MLA 13).
 struct ComputeGlobalTopkParams {
-  TensorView topk_indices;    // i32 [T, k]
-  TensorView token_to_req;    // i32 [T]
-  TensorView is_valid_token;  // u8 [T]; absent: all valid
-  TensorView block_table;     // i32 [R, max_blocks]
+  TensorView topk_indices{};    // i32 [T, k]
+  TensorView token_to_req{};    // i32 [T]
+  TensorView is_valid_token{};  // u8 [T]; absent: all valid
+  TensorView block_table{};     // i32 [R, max_blocks]
   int32_t page_size = 0;
-  TensorView global_indices;  // i32 [T, k]; may be topk_indices itself
-  TensorView lens;            // i32 [T]
+  TensorView global_indices{};  // i32 [T, k]; may be topk_indices itself
+  TensorView lens{};            // i32 [T]
 };
 
 // Rows of the gathered workspace for one prefill chunk: V4 13 (combine_topk_swa_indices).
@@ -59,17 +59,17 @@ struct ComputeGlobalTopkParams {
 //   row[0 .. nt) = topk_indices[t][..] + c*M;  row[nt .. nt+ns) = c*M + N + (p - ns + 1 - gather_start) + i;  -1 behind;  lens[t] = nt + ns
 // Token t of the chunk belongs to chunk-local request c by query_start_loc, rebased by its first entry.
 struct CombineTopkSwaParams {
-  TensorView topk_indices;     // i32 [T, top_k]; absent when top_k is 0
-  TensorView query_start_loc;  // i32 [R + 1], global token numbers of the chunk's requests
-  TensorView seq_lens;         // i32 [R]
-  TensorView gather_lens;      // i32 [R]
+  TensorView topk_indices{};     // i32 [T, top_k]; absent when top_k is 0
+  TensorView query_start_loc{};  // i32 [R + 1], global token numbers of the chunk's requests
+  TensorView seq_lens{};         // i32 [R]
+  TensorView gather_lens{};      // i32 [R]
   int32_t window = 128;
   int32_t ratio = 1;
   int32_t top_k = 0;
   int64_t m = 0;               // workspace rows of one request
   int64_t n = 0;               // first window row of a request
-  TensorView combined_indices; // i32 [T, width], width >= top_k + window
-  TensorView combined_lens;    // i32 [T]
+  TensorView combined_indices{}; // i32 [T, width], width >= top_k + window
+  TensorView combined_lens{};    // i32 [T]
 };
 
 }  // namespace strata

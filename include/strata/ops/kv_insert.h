@@ -13,22 +13,22 @@ namespace strata {
 // Errors: invalid_argument for shapes, dtypes, a format other than fp8_ds_mla_v4, bf16, fp8_tensor; on host-visible memory also
 // for slots at or past cache.num_slots() and positions outside the table, before anything is written.
 struct QNormRopeKvInsertParams {
-  TensorView q;             // bf16 [N, H, D]
-  TensorView kv;            // bf16 [N, D], already normalised by kv_norm
-  TensorView positions;     // i64 [N]
-  TensorView cos_sin;       // f32 [max_positions, R]: rotary lanes are the last R of D
-  TensorView slot_mapping;  // i64 [N_ins], N_ins <= N; absent: no cache (dummy run), only q is computed
-  PagedCache cache;         // row_dim D
-  TensorView q_out;         // bf16 [N, Hp, D], Hp >= H; or e4m3 [N, H, D] beside an fp8_tensor cache
+  TensorView q{};             // bf16 [N, H, D]
+  TensorView kv{};            // bf16 [N, D], already normalised by kv_norm
+  TensorView positions{};     // i64 [N]
+  TensorView cos_sin{};       // f32 [max_positions, R]: rotary lanes are the last R of D
+  TensorView slot_mapping{};  // i64 [N_ins], N_ins <= N; absent: no cache (dummy run), only q is computed
+  PagedCache cache{};         // row_dim D
+  TensorView q_out{};         // bf16 [N, Hp, D], Hp >= H; or e4m3 [N, H, D] beside an fp8_tensor cache
   float eps = 1e-6f;
   float q_scale_inv = 1.0f;  // e4m3 q_out only: code = e4m3(clamp(q * q_scale_inv))
 };
 
 // Quantise rows that are already rotated and bf16, and insert them: V4 5.5 and 6.1 (quantize_and_insert_k_cache).
 struct QuantizeAndInsertKParams {
-  TensorView k;             // bf16 [N, D]
-  TensorView slot_mapping;  // i64 [N_ins], N_ins <= N; negative: skip
-  PagedCache cache;         // fp8_ds_mla_v4, bf16, fp8_tensor (D = row_dim), indexer_fp8, indexer_mxfp4 (D = 128), fp8_ds_mla (D = 576)
+  TensorView k{};             // bf16 [N, D]
+  TensorView slot_mapping{};  // i64 [N_ins], N_ins <= N; negative: skip
+  PagedCache cache{};         // fp8_ds_mla_v4, bf16, fp8_tensor (D = row_dim), indexer_fp8, indexer_mxfp4 (D = 128), fp8_ds_mla (D = 576)
   bool ue8m0 = false;       // fp8_ds_mla only: power-of-two scales instead of amax/448 (MLA 9.1)
 };
 
@@ -37,12 +37,12 @@ struct QuantizeAndInsertKParams {
 //   out[c, offset + i] = row block_table[c][pos / page_size] * page_size + pos % page_size.
 // Other rows of out are not touched. Dequantisation is exact in bf16 for power-of-two scales.
 struct DequantizeAndGatherKParams {
-  PagedCache cache;        // any format but state_f32
-  TensorView seq_lens;     // i32 [R], in rows of this cache
-  TensorView gather_lens;  // i32 [R]; absent: seq_lens
-  TensorView block_table;  // i32 [R, max_blocks]
+  PagedCache cache{};        // any format but state_f32
+  TensorView seq_lens{};     // i32 [R], in rows of this cache
+  TensorView gather_lens{};  // i32 [R]; absent: seq_lens
+  TensorView block_table{};  // i32 [R, max_blocks]
   int64_t offset = 0;      // first row of out that is written
-  TensorView out;          // bf16 [R, M, row_dim]
+  TensorView out{};          // bf16 [R, M, row_dim]
 };
 
 }  // namespace strata

@@ -36,19 +36,19 @@ enum class RopeLanes : uint8_t { last, first };
 // out = o with the rotation by the query's position taken back on the last R lanes, every head: V4 15, step 1. fp32 inside, one rounding.
 // Rows of o that hold no token (padding) must be finite or zero; positions there must be inside the table.
 struct InverseRopeParams {
-  TensorView o;          // bf16 [T, H, D]
-  TensorView positions;  // i64 [T], 0 <= p < rows of cos_sin
-  TensorView cos_sin;    // f32 [max_positions, R], R <= D
-  TensorView out;        // bf16 [T, H, D]; may be o itself
+  TensorView o{};          // bf16 [T, H, D]
+  TensorView positions{};  // i64 [T], 0 <= p < rows of cos_sin
+  TensorView cos_sin{};    // f32 [max_positions, R], R <= D
+  TensorView out{};        // bf16 [T, H, D]; may be o itself
 };
 
 // The same followed by FP8 quantisation per token and 128 channels of the group's hpg*D inputs, from the unrounded fp32 values: V4 15.
 struct InverseRopeQuantParams {
-  TensorView o;          // bf16 [T, H, D], D a multiple of 128
-  TensorView positions;  // i64 [T]
-  TensorView cos_sin;    // f32 [max_positions, R]
-  TensorView out;        // e4m3 [T, G, hpg*D], G*hpg == H, contiguous
-  TensorView scale;      // f32 [T, G, hpg*D/128], powers of two, contiguous
+  TensorView o{};          // bf16 [T, H, D], D a multiple of 128
+  TensorView positions{};  // i64 [T]
+  TensorView cos_sin{};    // f32 [max_positions, R]
+  TensorView out{};        // e4m3 [T, G, hpg*D], G*hpg == H, contiguous
+  TensorView scale{};      // f32 [T, G, hpg*D/128], powers of two, contiguous
 };
 
 }  // namespace strata

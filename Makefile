@@ -1,0 +1,57 @@
+# The friendly front door. Everything else is CMake: see CMakePresets.json.
+BUILD ?= build
+JOBS  ?= $(shell nproc)
+MODEL := $(BUILD)/demo-model
+
+.PHONY: all setup build demo test bench lint format clean sanitize tsan coverage fuzz
+
+all: build
+
+# Installs the distribution's packages that the build needs; does nothing when they are there.
+setup:
+	@tools/setup
+
+build: setup
+	@cmake --preset release -B $(BUILD) > $(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
+	@rm -f $(BUILD).configure.log
+	@cmake --build $(BUILD) -j $(JOBS)
+
+# A small checkpoint in the official format, prefill and decode of several requests through every layer kind, checked against the
+# reference backend.
+demo: setup
+	@cmake --preset release -B $(BUILD) -DSTRATA_BUILD_TESTS=OFF -DSTRATA_BUILD_EXAMPLES=OFF > /dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target strata_cli
+	@$(BUILD)/bin/strata synthesize --preset v4-tiny --out $(MODEL)
+	@$(BUILD)/bin/strata run --model $(MODEL) --device cpu --requests 5 --prompt-tokens 300 --decode-tokens 16 --check-reference
+
+test: setup
+	@cmake --preset release -B $(BUILD) -DSTRATA_BUILD_TESTS=ON -DSTRATA_BUILD_EXAMPLES=ON > /dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+bench: build
+	@$(BUILD)/bin/strata bench
+
+# ASan + UBSan, TSan, and a coverage report: each in a build folder of its own.
+sanitize tsan coverage: setup
+	@cmake --preset $(if $(filter sanitize,$@),asan-ubsan,$@)
+	@cmake --build --preset $(if $(filter sanitize,$@),asan-ubsan,$@) -j $(JOBS)
+	@ctest --preset $(if $(filter sanitize,$@),asan-ubsan,$@)
+	@$(if $(filter coverage,$@),tools/coverage build-coverage,true)
+
+# Every fuzzer for FUZZ_SECONDS seconds.
+FUZZ_SECONDS ?= 60
+fuzz: setup
+	@cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
+	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
+# clang-format over the tree; clang-tidy over the files that differ from BASE.
+BASE ?= HEAD~1
+format:
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+lint: build
+	@git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run -Werror
+	@tools/tidy $(BUILD) $(BASE)
+
+clean:
+	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-fuzz build-werror

@@ -1,0 +1,214 @@
+#include "layers/deepseek_v4_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "layers/linear_activation.h"
+#include "layers/v4_cache_groups.h"
+
+namespace strata {
+
+DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
+    : layer_(context.layer),
+      ratio_(context.checkpoint.config().compress_ratio(context.layer)),
+      config_(context.checkpoint.config()),
+      options_(context.options),
+      num_heads_(config_.num_attention_heads / std::max(context.options.tp_size, 1)),
+      eps_(static_cast<float>(config_.rms_norm_eps)),
+      softmax_scale_(1.0f / std::sqrt(static_cast<float>(config_.head_dim))),
+      device_(context.device),
+      ops_(context.ops),
+      rope_tables_(context.rope_tables),
+      communicator_(context.communicator) {
+  const int tp = options_.tp_size;
+  require(tp >= 1 && options_.tp_rank >= 0 && options_.tp_rank < tp, "tp_rank must be in [0, tp_size), is {} of {}", options_.tp_rank, tp);
+  require(config_.num_attention_heads % tp == 0, "num_attention_heads must be a multiple of tp_size {}, is {}", tp,
+          config_.num_attention_heads);
+  require(config_.o_groups % tp == 0, "o_groups must be a multiple of tp_size {}, is {}", tp, config_.o_groups);
+  const BatchLimits& limits = options_.limits;
+  require(limits.max_num_batched_tokens > 0 && limits.max_num_seqs > 0 && limits.max_model_len > 0,
+          "limits must be positive, are max_num_batched_tokens {}, max_num_seqs {}, max_model_len {}", limits.max_num_batched_tokens,
+          limits.max_num_seqs, limits.max_model_len);
+
+  cos_sin_ = rope_tables_->get(config_.rope(layer_));
+  const WeightLoader loader{context.checkpoint, layer_, device_, ops_};
+  const int64_t rank_rows = num_heads_ * config_.head_dim;
+  x_activation_ = linear_activation(loader, "wq_a", options_);
+  wq_a_wkv_ = loader.load_fused_linear({{"wq_a", config_.q_lora_rank}, {"wkv", config_.head_dim}},
+                                       {.k = config_.hidden_size, .activation = x_activation_});
+  q_norm_ = loader.load_vector_f32("q_norm.weight", config_.q_lora_rank);
+  kv_norm_ = loader.load_vector_f32("kv_norm.weight", config_.head_dim);
+  qr_activation_ = linear_activation(loader, "wq_b", options_);
+  wq_b_ = loader.load_linear("wq_b", {.n = config_.num_attention_heads * config_.head_dim,
+                                      .k = config_.q_lora_rank,
+                                      .rows = {options_.tp_rank * rank_rows, rank_rows},
+                                      .activation = qr_activation_});
+  attn_sink_ = loader.load_vector_f32("attn_sink", config_.num_attention_heads, {options_.tp_rank * num_heads_, num_heads_});
+  if (ratio_ > 1) {
+    const Compressor::Groups groups = ratio_ == 4 ? Compressor::Groups{CacheGroup::c4_state, CacheGroup::c4_compressed}
+                                                  : Compressor::Groups{CacheGroup::c128_state, CacheGroup::c128_compressed};
+    compressor_.emplace(loader, "compressor", config_.head_dim, ratio_, groups, eps_, /*hadamard=*/false);
+  }
+  if (ratio_ == 4) indexer_.emplace(loader, options_);
+  output_projection_.emplace(loader, options_);
+  workspace_bytes_ = measure_workspace();
+}
+
+std::vector<CacheGroupSpec> DeepseekV4Attention::cache_groups() const { return v4_cache_groups(config_, options_, ratio_); }
+
+size_t DeepseekV4Attention::weight_bytes() const {
+  size_t bytes = wq_a_wkv_->allocated_bytes() + q_norm_.allocated_bytes() + kv_norm_.allocated_bytes() + wq_b_->allocated_bytes() +
+                 attn_sink_.allocated_bytes() + output_projection_->weight_bytes();
+  if (compressor_) bytes += compressor_->weight_bytes();
+  if (indexer_) bytes += indexer_->weight_bytes();
+  return bytes;
+}
+
+void DeepseekV4Attention::forward(const ForwardArgs& args) {
+  check(args);
+  if (args.batch == nullptr) {  // dummy run: nothing is attended to, so the output is zero whatever the weights
+    device_->fill(args.out.data, 0, args.out.bytes(), args.stream);
+  } else {
+    Arena arena(device_->id(), args.workspace);
+    OpRunner runner(*device_, args.stream, ops_, arena);
+    run(args, runner);
+  }
+  if (communicator_) communicator_->all_reduce_sum(args.out, *device_, args.stream);
+}
+
+void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
+  const Batch& batch = *args.batch;
+  const int64_t num_tokens = batch.num_tokens;
+  const int64_t head_dim = config_.head_dim;
+  Arena& arena = run.arena;
+
+  // (a) query latent and key, (b) their norms
+  const TensorView qa_kv = arena.tensor(DType::bf16, {num_tokens, config_.q_lora_rank + head_dim});
+  run(run.ops.linear, LinearParams{.x = args.hidden, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_});
+  const TensorView qr = qa_kv.columns(0, config_.q_lora_rank);
+  const TensorView kv = qa_kv.columns(config_.q_lora_rank, head_dim);
+  run(run.ops.rms_norm_pair, RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv,
+                                               .eps = eps_});
+
+  // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
+  const TensorView q = args.q_tap.present() ? args.q_tap : arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim});
+  run(run.ops.linear, LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * head_dim}),
+                                   .activation = qr_activation_});
+  run(run.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = q,
+                                                            .kv = kv,
+                                                            .positions = batch.positions,
+                                                            .cos_sin = cos_sin_,
+                                                            .slot_mapping = batch[CacheGroup::window].slot_mapping,
+                                                            .cache = args.caches[CacheGroup::window],
+                                                            .q_out = q,
+                                                            .eps = eps_});
+
+  // (e) compressed keys, (f) the choice among them
+  if (compressor_) compressor_->forward(run, batch, args.caches, args.hidden, cos_sin_);
+  if (indexer_) {
+    if (args.skip_topk) {
+      indexer_->write_keys(run, batch, args.caches, args.hidden, cos_sin_);
+    } else {
+      indexer_->forward(run, batch, args.caches, args.hidden, qr, cos_sin_, args.topk_indices.slice(0, num_tokens));
+    }
+  }
+
+  // (g) attention; rows of padding tokens are zero
+  const TensorView o = args.attn_out_tap.present() ? args.attn_out_tap : arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim});
+  attend_paged(args, run, q, o, 0, batch.num_decode_tokens);
+  if (options_.prefill_mode == PrefillMode::paged) {
+    attend_paged(args, run, q, o, batch.num_decode_tokens, batch.num_prefill_tokens);
+  } else {
+    attend_gathered(args, run, q, o);
+  }
+  run.zero(o.slice(batch.num_actual_tokens, num_tokens - batch.num_actual_tokens));
+
+  // (h) output projection
+  output_projection_->forward(run, batch.positions, cos_sin_, o, /*o_is_scratch=*/!args.attn_out_tap.present(), args.out);
+}
+
+void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, int64_t first,
+                                       int64_t count) const {
+  if (count == 0) return;
+  const Batch& batch = *args.batch;
+  const auto one_query_each = [&](const TensorView& v) { return v.slice(first, count).reshape({count, 1, v.shape[1], v.shape[2]}); };
+  const auto rows = [&](const TensorView& v) { return v.slice(first, count).reshape({count, 1, v.shape[1]}); };
+  ArenaScope scope(run.arena);
+  SparseAttnDecodeParams attention{.q = one_query_each(q),
+                                   .cache = args.caches[CacheGroup::window],
+                                   .indices = rows(batch.swa_indices),
+                                   .topk_length = batch.swa_lens.slice(first, count),
+                                   .attn_sink = attn_sink_,
+                                   .softmax_scale = softmax_scale_,
+                                   .batch_invariant = options_.batch_invariant,
+                                   .out = one_query_each(o)};
+  if (ratio_ == 4) {
+    const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
+    const TensorView slots = run.arena.tensor(DType::i32, {count, config_.index_topk});
+    const TensorView lens = run.arena.tensor(DType::i32, {count});
+    run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(first, count),
+                                                             .token_to_req = batch.token_to_req.slice(first, count),
+                                                             .is_valid_token = batch.is_valid_token.slice(first, count),
+                                                             .block_table = compressed.block_table,
+                                                             .page_size = compressed.spec.page_size,
+                                                             .global_indices = slots,
+                                                             .lens = lens});
+    attention.extra_cache = args.caches[CacheGroup::c4_compressed];
+    attention.extra_indices = slots.reshape({count, 1, config_.index_topk});
+    attention.extra_topk_length = lens;
+  } else if (ratio_ == 128) {
+    attention.extra_cache = args.caches[CacheGroup::c128_compressed];
+    attention.extra_indices = rows(batch.c128_slots);
+    attention.extra_topk_length = batch.c128_lens.slice(first, count);
+  }
+  run(run.ops.sparse_attn_decode, attention);
+}
+
+void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o) const {
+  const Batch& batch = *args.batch;
+  const int64_t window = config_.sliding_window;
+  const TensorView local = ratio_ == 4 ? args.topk_indices : ratio_ == 128 ? batch.c128_local : TensorView{};
+  const int64_t top_k = local.present() ? local.shape[1] : 0;
+  for (const PrefillChunk& chunk : batch.prefill_chunks(ratio_)) {
+    const auto requests = [&](const TensorView& v) { return v.slice(chunk.first_request, chunk.num_requests); };
+    ArenaScope scope(run.arena);
+    const TensorView keys = run.arena.tensor(DType::bf16, {chunk.num_requests, chunk.max_rows, config_.head_dim});
+    if (ratio_ > 1) {
+      const CacheGroup group = ratio_ == 4 ? CacheGroup::c4_compressed : CacheGroup::c128_compressed;
+      run(run.ops.dequantize_and_gather_k,
+          DequantizeAndGatherKParams{.cache = args.caches[group],
+                                     .seq_lens = requests(ratio_ == 4 ? batch.c4_seq_lens : batch.c128_seq_lens),
+                                     .block_table = requests(batch[group].block_table),
+                                     .out = keys});
+    }
+    run(run.ops.dequantize_and_gather_k, DequantizeAndGatherKParams{.cache = args.caches[CacheGroup::window],
+                                                                    .seq_lens = requests(batch.seq_lens),
+                                                                    .gather_lens = requests(batch.gather_lens),
+                                                                    .block_table = requests(batch[CacheGroup::window].block_table),
+                                                                    .offset = chunk.max_compressed,
+                                                                    .out = keys});
+    const TensorView indices = run.arena.tensor(DType::i32, {chunk.num_tokens, top_k + window});
+    const TensorView lens = run.arena.tensor(DType::i32, {chunk.num_tokens});
+    run(run.ops.combine_topk_swa,
+        CombineTopkSwaParams{.topk_indices = top_k > 0 ? local.slice(chunk.first_token, chunk.num_tokens) : TensorView{},
+                             .query_start_loc = batch.query_start_loc.slice(chunk.first_request, chunk.num_requests + 1),
+                             .seq_lens = requests(batch.seq_lens),
+                             .gather_lens = requests(batch.gather_lens),
+                             .window = static_cast<int32_t>(window),
+                             .ratio = ratio_,
+                             .top_k = static_cast<int32_t>(top_k),
+                             .m = chunk.max_rows,
+                             .n = chunk.max_compressed,
+                             .combined_indices = indices,
+                             .combined_lens = lens});
+    run(run.ops.sparse_attn_prefill, SparseAttnPrefillParams{.q = q.slice(chunk.first_token, chunk.num_tokens),
+                                                             .kv = keys.reshape({chunk.num_requests * chunk.max_rows, config_.head_dim}),
+                                                             .indices = indices,
+                                                             .topk_length = lens,
+                                                             .attn_sink = attn_sink_,
+                                                             .softmax_scale = softmax_scale_,
+                                                             .out = o.slice(chunk.first_token, chunk.num_tokens)});
+  }
+}
+
+}  // namespace strata

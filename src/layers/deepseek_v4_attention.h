@@ -1,0 +1,64 @@
+// One attention layer of DeepSeek V4: window only (ratio 1), 4:1 compressed with an indexer, or 128:1 compressed. V4 specification 7.
+#pragma once
+
+#include <optional>
+
+#include "checkpoint/load_weights.h"
+#include "layers/compressor.h"
+#include "layers/indexer.h"
+#include "layers/op_runner.h"
+#include "layers/output_projection.h"
+#include "strata/attention.h"
+
+namespace strata {
+
+class DeepseekV4Attention final : public AttentionLayer {
+ public:
+  explicit DeepseekV4Attention(const LayerContext& context);
+
+  int64_t layer_index() const override { return layer_; }
+  int32_t compress_ratio() const override { return ratio_; }
+  std::string kind() const override { return ratio_ == 1 ? "window" : ratio_ == 4 ? "c4" : "c128"; }
+  int64_t hidden_size() const override { return config_.hidden_size; }
+  int64_t num_heads() const override { return num_heads_; }
+  int64_t index_topk() const override { return ratio_ == 4 ? config_.index_topk : 0; }
+  std::vector<CacheGroupSpec> cache_groups() const override;
+  size_t weight_bytes() const override;
+  size_t workspace_bytes() const override { return workspace_bytes_; }
+  void forward(const ForwardArgs& args) override;
+
+ private:
+  void check(const ForwardArgs& args) const;
+  void check_cache(const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches) const;
+  void run(const ForwardArgs& args, OpRunner& run) const;
+  void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, int64_t first, int64_t count) const;
+  void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o) const;
+  size_t measure_workspace() const;
+
+  int64_t layer_;
+  int32_t ratio_;
+  ModelConfig config_;
+  LayerOptions options_;
+  int64_t num_heads_;  // H, of this rank
+  float eps_;
+  float softmax_scale_;
+  std::shared_ptr<Device> device_;
+  OpSet ops_;
+  std::shared_ptr<RopeTables> rope_tables_;
+  std::shared_ptr<Communicator> communicator_;
+  TensorView cos_sin_;
+
+  std::unique_ptr<LoadedLinear> wq_a_wkv_;  // [wq_a ; wkv]: both read x
+  Tensor q_norm_;
+  Tensor kv_norm_;
+  std::unique_ptr<LoadedLinear> wq_b_;
+  Tensor attn_sink_;
+  ActivationFormat x_activation_;
+  ActivationFormat qr_activation_;
+  std::optional<Compressor> compressor_;
+  std::optional<Indexer> indexer_;
+  std::optional<OutputProjection> output_projection_;
+  size_t workspace_bytes_ = 0;
+};
+
+}  // namespace strata

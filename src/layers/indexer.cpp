@@ -1,0 +1,79 @@
+#include "layers/indexer.h"
+
+#include <cmath>
+
+#include "layers/linear_activation.h"
+
+namespace strata {
+
+KvFormat indexer_kv_format(IndexerFormat format) {
+  switch (format) {
+    case IndexerFormat::fp8: return KvFormat::indexer_fp8;
+    case IndexerFormat::mxfp4: return KvFormat::indexer_mxfp4;
+    case IndexerFormat::none: return KvFormat::bf16;
+  }
+  return KvFormat::indexer_fp8;
+}
+
+Indexer::Indexer(const WeightLoader& loader, const LayerOptions& options)
+    : num_heads_(loader.checkpoint.config().index_n_heads),
+      head_dim_(loader.checkpoint.config().index_head_dim),
+      format_(options.indexer_format),
+      hadamard_(options.hadamard),
+      compressor_(loader, "indexer.compressor", loader.checkpoint.config().index_head_dim, 4, {CacheGroup::c4_indexer_state, CacheGroup::c4_indexer},
+                  static_cast<float>(loader.checkpoint.config().rms_norm_eps), options.hadamard) {
+  // Replicated on every rank: all ranks must choose the same entries (V4 4.3).
+  const ModelConfig& config = loader.checkpoint.config();
+  activation_ = linear_activation(loader, "indexer.wq_b", options);
+  wq_b_ = loader.load_linear("indexer.wq_b", {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = activation_});
+  weights_proj_ = loader.load_linear("indexer.weights_proj", {.n = num_heads_, .k = config.hidden_size});
+}
+
+void Indexer::forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& qr,
+                      const TensorView& cos_sin, const TensorView& topk_indices) const {
+  compressor_.forward(run, batch, caches, x, cos_sin);
+
+  const int64_t num_tokens = x.shape[0];
+  ArenaScope scope(run.arena);
+  const TensorView weights = run.arena.tensor(DType::bf16, {num_tokens, num_heads_});
+  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = weights});
+  const TensorView q = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
+  run(run.ops.linear, LinearParams{.x = qr,
+                                   .weight = &wq_b_->weight,
+                                   .y = q.reshape({num_tokens, num_heads_ * head_dim_}),
+                                   .activation = activation_});
+
+  IndexerQueryParams query{.q = q,
+                           .weights = weights,
+                           .positions = batch.positions,
+                           .cos_sin = cos_sin,
+                           .hadamard = hadamard_,
+                           .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+                           .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_))};
+  switch (format_) {
+    case IndexerFormat::fp8: query.q_out = run.arena.tensor(DType::e4m3, {num_tokens, num_heads_, head_dim_}); break;
+    case IndexerFormat::mxfp4:
+      query.q_out = run.arena.tensor(DType::u8, {num_tokens, num_heads_, head_dim_ / 2});
+      query.q_scale_out = run.arena.tensor(DType::e8m0, {num_tokens, num_heads_, head_dim_ / 32});
+      break;
+    case IndexerFormat::none: query.q_out = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_}); break;
+  }
+  query.weights_out = run.arena.tensor(DType::f32, {num_tokens, num_heads_});
+  run(run.ops.indexer_query, query);
+
+  run(run.ops.indexer_topk, IndexerTopkParams{.q = query.q_out,
+                                              .q_scale = query.q_scale_out,
+                                              .weights = query.weights_out,
+                                              .cache = caches[CacheGroup::c4_indexer],
+                                              .block_table = batch[CacheGroup::c4_indexer].block_table,
+                                              .token_to_req = batch.token_to_req,
+                                              .lengths = batch.c4_lens,
+                                              .max_length = batch.max_seq_len / 4,
+                                              .topk_indices = topk_indices});
+}
+
+size_t Indexer::weight_bytes() const {
+  return wq_b_->allocated_bytes() + weights_proj_->allocated_bytes() + compressor_.weight_bytes();
+}
+
+}  // namespace strata

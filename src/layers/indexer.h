@@ -1,0 +1,39 @@
+// The lightning indexer of a 4:1 layer: which compressed entries each token attends to. V4 specification 10.
+#pragma once
+
+#include "checkpoint/load_weights.h"
+#include "layers/compressor.h"
+#include "layers/op_runner.h"
+#include "strata/attention.h"
+
+namespace strata {
+
+class Indexer {
+ public:
+  Indexer(const WeightLoader& loader, const LayerOptions& options);
+
+  // Writes the indexer keys of the step, then the chosen entries of every token to topk_indices [T, K]. `qr`: the query latent after its norm.
+  void forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& qr,
+               const TensorView& cos_sin, const TensorView& topk_indices) const;
+  // Only the keys: for a layer whose selection comes from elsewhere.
+  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& cos_sin) const {
+    compressor_.forward(run, batch, caches, x, cos_sin);
+  }
+
+  size_t weight_bytes() const;
+
+ private:
+  int64_t num_heads_;
+  int64_t head_dim_;
+  IndexerFormat format_;
+  bool hadamard_;
+  ActivationFormat activation_;
+  std::unique_ptr<LoadedLinear> wq_b_;
+  std::unique_ptr<LoadedLinear> weights_proj_;
+  Compressor compressor_;
+};
+
+// The format of indexer keys in the cache.
+KvFormat indexer_kv_format(IndexerFormat format);
+
+}  // namespace strata

@@ -1,0 +1,52 @@
+#include "layers/output_projection.h"
+
+#include "layers/linear_activation.h"
+
+namespace strata {
+
+OutputProjection::OutputProjection(const WeightLoader& loader, const LayerOptions& options)
+    : num_groups_(loader.checkpoint.config().o_groups / options.tp_size),
+      heads_per_group_(loader.checkpoint.config().num_attention_heads / loader.checkpoint.config().o_groups),
+      o_lora_rank_(loader.checkpoint.config().o_lora_rank),
+      fp8_(options.fp8_output) {
+  const ModelConfig& config = loader.checkpoint.config();
+  const int64_t group_width = heads_per_group_ * config.head_dim;
+  const int64_t rows = config.o_groups * o_lora_rank_;
+  const int64_t rank_rows = num_groups_ * o_lora_rank_;
+  const Shard shard{options.tp_rank * rank_rows, rank_rows};
+  // The bf16 path multiplies with the dequantised weight, which is exact (V4 4.2).
+  wo_a_ = loader.load_linear("wo_a", {.n = rows,
+                                      .k = group_width,
+                                      .rows = shard,
+                                      .groups = num_groups_,
+                                      .form = fp8_ ? WeightForm::automatic : WeightForm::dequantize,
+                                      .activation = fp8_ ? ActivationFormat::fp8_ue8m0 : ActivationFormat::bf16});
+  wo_b_activation_ = linear_activation(loader, "wo_b", options);
+  wo_b_ = loader.load_linear("wo_b", {.n = config.hidden_size, .k = rows, .columns = shard, .activation = wo_b_activation_});
+}
+
+void OutputProjection::forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o,
+                               bool o_is_scratch, const TensorView& out) const {
+  const int64_t num_tokens = o.shape[0];
+  const int64_t group_width = heads_per_group_ * o.shape[2];
+  ArenaScope scope(run.arena);
+  const TensorView z = run.arena.tensor(DType::bf16, {num_tokens, num_groups_, o_lora_rank_});
+  GroupedLinearParams product{.weight = &wo_a_->weight, .y = z};
+  if (fp8_) {
+    product.x = run.arena.tensor(DType::e4m3, {num_tokens, num_groups_, group_width});
+    product.x_scale = run.arena.tensor(DType::f32, {num_tokens, num_groups_, group_width / 128});
+    run(run.ops.inverse_rope_quant,
+        InverseRopeQuantParams{.o = o, .positions = positions, .cos_sin = cos_sin, .out = product.x, .scale = product.x_scale});
+  } else {
+    const TensorView rotated = o_is_scratch ? o : run.arena.tensor(DType::bf16, {num_tokens, o.shape[1], o.shape[2]});
+    run(run.ops.inverse_rope, InverseRopeParams{.o = o, .positions = positions, .cos_sin = cos_sin, .out = rotated});
+    product.x = rotated.reshape({num_tokens, num_groups_, group_width});
+  }
+  run(run.ops.grouped_linear, product);
+  run(run.ops.linear, LinearParams{.x = z.reshape({num_tokens, num_groups_ * o_lora_rank_}),
+                                   .weight = &wo_b_->weight,
+                                   .y = out,
+                                   .activation = wo_b_activation_});
+}
+
+}  // namespace strata

@@ -1,0 +1,30 @@
+// From the attention output to hidden states: inverse rotation, grouped product with wo_a, product with wo_b. V4 specification 15.
+#pragma once
+
+#include "checkpoint/load_weights.h"
+#include "layers/op_runner.h"
+#include "strata/attention.h"
+
+namespace strata {
+
+class OutputProjection {
+ public:
+  OutputProjection(const WeightLoader& loader, const LayerOptions& options);
+
+  // o: bf16 [T, H, D], overwritten by the bf16 path when `o_is_scratch`. out: bf16 [T, hidden], this rank's partial sum.
+  void forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool o_is_scratch,
+               const TensorView& out) const;
+
+  size_t weight_bytes() const { return wo_a_->allocated_bytes() + wo_b_->allocated_bytes(); }
+
+ private:
+  int64_t num_groups_;       // G, of this rank
+  int64_t heads_per_group_;  // hpg
+  int64_t o_lora_rank_;
+  bool fp8_;                 // quantise o before wo_a
+  ActivationFormat wo_b_activation_;
+  std::unique_ptr<LoadedLinear> wo_a_;
+  std::unique_ptr<LoadedLinear> wo_b_;
+};
+
+}  // namespace strata

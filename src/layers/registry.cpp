@@ -1,0 +1,44 @@
+#include "core/check.h"
+#include "layers/deepseek_v4_attention.h"
+#include "strata/attention.h"
+
+namespace strata {
+
+void LayerRegistry::register_layer(const std::string& architecture, Maker maker) {
+  for (auto& [name, known] : makers_) {
+    if (name == architecture) {
+      known = std::move(maker);
+      return;
+    }
+  }
+  makers_.emplace_back(architecture, std::move(maker));
+}
+
+std::unique_ptr<AttentionLayer> LayerRegistry::make(const LayerContext& context) const {
+  const ModelConfig& config = context.checkpoint.config();
+  for (const std::string& wanted : {config.architecture, config.model_type}) {
+    for (const auto& [name, maker] : makers_) {
+      if (!wanted.empty() && name == wanted) return maker(context);
+    }
+  }
+  std::string known;
+  for (const auto& entry : makers_) known += (known.empty() ? "" : ", ") + entry.first;
+  fail(ErrorCode::unsupported, "no layer is registered for architecture '{}' or model_type '{}'; known: {}", config.architecture,
+       config.model_type, known);
+}
+
+std::vector<std::string> LayerRegistry::names() const {
+  std::vector<std::string> result;
+  for (const auto& entry : makers_) result.push_back(entry.first);
+  return result;
+}
+
+LayerRegistry default_layers() {
+  LayerRegistry registry;
+  const auto v4 = [](const LayerContext& context) { return std::make_unique<DeepseekV4Attention>(context); };
+  registry.register_layer("DeepseekV4ForCausalLM", v4);
+  registry.register_layer("deepseek_v4", v4);
+  return registry;
+}
+
+}  // namespace strata

@@ -1,0 +1,12 @@
+// The caches of a V4 layer: V4 specification 6 and 9.2.
+#pragma once
+
+#include <vector>
+
+#include "strata/attention.h"
+
+namespace strata {
+
+std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const LayerOptions& options, int32_t ratio);
+
+}  // namespace strata
