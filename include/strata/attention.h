@@ -36,6 +36,9 @@ struct LayerOptions {
   int tp_size = 1;
 };
 
+// The cache groups of layer `layer`, without loading it: what an engine plans its memory with. Throws unsupported for families without layers here.
+std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
+
 struct ForwardArgs {
   const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
   LayerCaches caches{};

@@ -26,11 +26,13 @@ struct BatchLimits {
 struct BatchRequest {
   int64_t seq_len = 0;    // positions after this step, the new tokens included; 0 with query_len 0: a padding request
   int64_t query_len = 0;  // new tokens; may be 0
-  // Block table of each group the builder was made with; entries past what seq_len needs are not looked at.
+  // Block table of each group the builder was made with. Entries past the complete rows of seq_len positions, and of sliding groups those
+  // of blocks older than what the first new token reads, are not looked at.
   std::array<std::span<const int32_t>, kNumCacheGroups> block_tables{};
 };
 
-// Graph padding: the step runs with this many tokens and requests, real ones first. 0: no padding.
+// Graph padding: the step runs with this many tokens and requests, real ones first. 0: no padding. Padding requests count as decodes
+// in a step of decodes, as prefills behind prefills. A step of padding tokens only needs at least one padding request.
 struct BatchPadding {
   int64_t num_tokens = 0;
   int64_t num_requests = 0;
@@ -42,7 +44,7 @@ std::vector<int64_t> decode_first_order(std::span<const BatchRequest> requests, 
 struct GroupMetadata {
   bool present = false;
   CacheGroupSpec spec;
-  TensorView block_table{};   // i32 [R, max_blocks]
+  TensorView block_table{};   // i32 [R, max_blocks]: rows lie further apart than max_blocks; entries nobody needs hold any page
   TensorView slot_mapping{};  // i64 [T]: by position (ratio 1) or of the entry a boundary token completes; -1: no row
 };
 
@@ -91,7 +93,7 @@ struct Batch {
   // Host memory, for planning.
   std::vector<int32_t> query_start_loc_host;
   std::vector<int32_t> seq_lens_host;
-  // Chunk plan of the prefill requests for ratio 1, 4 and 128.
+  // Chunk plan of the prefill requests that have tokens, for ratio 1, 4 and 128.
   const std::vector<PrefillChunk>& prefill_chunks(int32_t ratio) const;
   std::array<std::vector<PrefillChunk>, 3> chunks;
 };

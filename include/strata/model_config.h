@@ -49,6 +49,10 @@ struct ModelConfig {
   int64_t index_n_heads = 0;
   int64_t index_head_dim = 0;
   int64_t index_topk = 0;
+  // V3.2: which layers reuse the selection of an earlier one (MLA 12).
+  std::string index_topk_pattern;      // a character per layer, 'S': reuses; empty: index_topk_freq decides
+  int64_t index_topk_freq = 1;         // 1: every layer selects
+  int64_t index_skip_topk_offset = 2;
 
   // MLA
   int64_t kv_lora_rank = 0;
@@ -66,6 +70,9 @@ struct ModelConfig {
   int32_t compress_ratio(int64_t layer) const;
   // The one rotary table of layer i (V4 5.4, MLA 6.1).
   RopeConfig rope(int64_t layer) const;
+
+  // True when layer i has no indexer of its own and attends to what the nearest earlier layer with one selected. MTP layers never do.
+  bool skip_topk(int64_t layer) const;
 
   // Throws invalid_file naming key, expected and actual value: syntax, missing keys, wrong types, values that cannot be
   // (zero heads, head_dim other than 512, ratios other than 0, 4, 128, o_groups that do not divide the heads, ...).

@@ -1,5 +1,6 @@
 #include "layers/v4_cache_groups.h"
 
+#include "core/check.h"
 #include "layers/indexer.h"
 
 namespace strata {
@@ -36,6 +37,13 @@ std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const Lay
     groups.push_back(spec(CacheGroup::c128_state, KvFormat::state_f32, 2 * config.head_dim, 8, 1, 128));
   }
   return groups;
+}
+
+std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer) {
+  if (config.family != ModelFamily::deepseek_v4) {
+    fail(ErrorCode::unsupported, "cache groups: model_type must be deepseek_v4, is '{}'", config.model_type);
+  }
+  return v4_cache_groups(config, options, config.compress_ratio(layer));
 }
 
 }  // namespace strata

@@ -25,7 +25,7 @@ struct LinearWeight {
   int64_t block_n = 128;
   int64_t block_k = 128;
   TensorView packed{};    // u8 [bytes], in the private layout of the implementation `packing`; absent when not packed
-  std::string packing;  // name of the implementation that packed it; empty when not packed
+  std::string packing{};  // name of the implementation that packed it; empty when not packed
 };
 
 // y[t, o] = sum_i x[t, i] * W[o, i], fp32 accumulation, rounded once when y is bf16.

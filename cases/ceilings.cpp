@@ -1,0 +1,116 @@
+#include "ceilings.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "ops/linear_case.h"
+#include "timing.h"
+
+namespace strata::cases {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr double kMinTime = 0.2;
+
+size_t last_level_cache(const Device& device) {
+  if (device.id().kind != DeviceKind::cpu) return 64 * kMiB;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  if (const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) return static_cast<size_t>(bytes);
+#endif
+  return 32 * kMiB;
+}
+
+int threads_of(const Device& device) {
+  if (device.config().cpu_threads > 0) return device.config().cpu_threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// 64-byte vectors, which the compiler splits for machines with shorter ones; eight sums hide the latency of the additions.
+using Vector = uint64_t __attribute__((vector_size(64)));
+constexpr size_t kLanes = 8;
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+uint64_t read_all(const Vector* data, size_t n) {
+  Vector sums[kLanes] = {};
+  for (size_t i = 0; i + kLanes <= n; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += data[i + lane];
+  }
+  uint64_t sum = 0;
+  for (const Vector& v : sums) {
+    for (size_t j = 0; j < sizeof(Vector) / sizeof(uint64_t); ++j) sum += v[j];
+  }
+  return sum;
+}
+
+template <class F>
+void on_threads(int threads, F&& f) {
+  std::vector<std::thread> team;
+  for (int t = 0; t < threads; ++t) team.emplace_back([&f, t] { f(t); });
+  for (std::thread& thread : team) thread.join();
+}
+
+double read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
+  const int threads = threads_of(*device);
+  const size_t part = bytes / sizeof(Vector) / static_cast<size_t>(threads) / kLanes * kLanes;
+  const Tensor buffer(device, DType::u8, {static_cast<int64_t>(part * static_cast<size_t>(threads) * sizeof(Vector))});
+  auto* data = buffer.view().ptr<Vector>();
+  // The thread that reads a page touches it first, so that it lies in that thread's memory.
+  on_threads(threads, [&](int t) { std::memset(static_cast<void*>(data + part * static_cast<size_t>(t)), t + 1, part * sizeof(Vector)); });
+  constexpr int kPasses = 3;
+  double best = 0;
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    std::vector<uint64_t> sums(static_cast<size_t>(threads));
+    const auto begin = Clock::now();
+    on_threads(threads, [&](int t) {
+      for (int pass = 0; pass < kPasses; ++pass) sums[static_cast<size_t>(t)] += read_all(data + part * static_cast<size_t>(t), part);
+    });
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    volatile uint64_t keep = 0;  // the sums are wanted
+    for (uint64_t sum : sums) keep = keep + sum;
+    best = std::max(best, static_cast<double>(buffer.allocated_bytes()) * kPasses / seconds);
+  }
+  return best;
+}
+
+double copy_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
+  const Tensor from(device, DType::u8, {static_cast<int64_t>(bytes)}), to(device, DType::u8, {static_cast<int64_t>(bytes)});
+  device->fill(from.view().data, 1, bytes, {});
+  Work work;
+  work.call = [&](size_t) { device->copy(to.view().data, from.view().data, bytes, {}); };
+  return 2.0 * static_cast<double>(bytes) / measure(work, device, {.min_time = kMinTime}).minimum;
+}
+
+}  // namespace
+
+double Ceilings::floor_seconds(double bytes, double work_flops) const { return std::max(bytes / bandwidth, work_flops / flops); }
+
+size_t rotate_bytes(const Device& device) { return std::min(2 * last_level_cache(device), 512 * kMiB); }
+
+Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device) {
+  Ceilings ceilings;
+  // Scalar code would take minutes over the large product.
+  for (const int64_t n : {int64_t{256}, int64_t{4096}}) {
+    const std::unique_ptr<AnyCase> product = linear_ceiling_case(n);
+    Work work = product->prepare(ops, device, fastest_linear(ops, *product, device), {});
+    if (n > 256 && work.implementation == "reference") break;
+    const Timing timing = measure(work, device, {.min_time = n > 256 ? kMinTime : 0.0, .min_samples = 3});
+    ceilings.flops = work.flops / timing.minimum;
+    ceilings.flops_source = fmt::format("{} bf16 {}^3", work.implementation, n);
+  }
+  const size_t bytes = std::max(rotate_bytes(*device), 256 * kMiB);
+  const bool cpu = device->id().kind == DeviceKind::cpu;
+  ceilings.bandwidth = cpu ? read_bandwidth(device, bytes) : copy_bandwidth(device, bytes);
+  ceilings.bandwidth_source = fmt::format("{} {} MiB", cpu ? "reading" : "copying", bytes / kMiB);
+  return ceilings;
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,27 @@
+// What the machine can do at best, measured in the run that reports against it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "case.h"
+
+namespace strata::cases {
+
+struct Ceilings {
+  double flops = 0;             // per second
+  std::string flops_source;     // what was measured
+  double bandwidth = 0;         // bytes per second
+  std::string bandwidth_source;
+  // The least time that so much work can take.
+  double floor_seconds(double bytes, double work_flops) const;
+};
+
+// Matrix product: the library's own bf16 linear, 4096^3, packed where there is a packing. Memory: reading a buffer larger than the
+// last-level cache with every thread; on other devices than the CPU a copy within the device.
+Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device);
+
+// Bytes that no cache holds: what benchmark inputs rotate through.
+size_t rotate_bytes(const Device& device);
+
+}  // namespace strata::cases

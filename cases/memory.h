@@ -1,0 +1,11 @@
+// Resident memory of this process, from the kernel.
+#pragma once
+
+#include <cstddef>
+
+namespace strata::cases {
+
+size_t peak_resident_bytes();  // 0 where the kernel does not tell
+void reset_peak_resident_bytes();
+
+}  // namespace strata::cases

@@ -1,0 +1,123 @@
+#include "model_runner.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace strata::cases {
+namespace {
+
+constexpr int64_t kFillerRequest = int64_t{1} << 60;
+
+// Pages of a group that let every request of the limits go on, whatever the order of steps.
+int64_t pages_of(const CacheGroupSpec& spec, const RunnerOptions& options) {
+  const int64_t span = spec.positions_per_page();
+  const BatchLimits& limits = options.layer.limits;
+  const int64_t kept = spec.retained > 0 ? std::min(options.total_positions, limits.max_num_seqs * spec.retained + limits.max_num_batched_tokens)
+                                         : options.total_positions;
+  return kept / span + 2 * limits.max_num_seqs;
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t>& layers, std::shared_ptr<Device> device,
+                         const OpSet& ops, const LayerRegistry& registry, RunnerOptions options)
+    : device_(std::move(device)), options_(std::move(options)) {
+  const BatchLimits& limits = options_.layer.limits;
+  rope_tables_ = std::make_shared<RopeTables>(device_, limits.max_model_len);
+  std::vector<std::vector<CacheGroupSpec>> groups;
+  size_t workspace = 0;
+  int64_t topk = 0;
+  for (int64_t number : layers) {
+    layers_.push_back(registry.make({.checkpoint = checkpoint,
+                                     .layer = number,
+                                     .device = device_,
+                                     .ops = ops,
+                                     .options = options_.layer,
+                                     .rope_tables = rope_tables_,
+                                     .communicator = options_.communicator}));
+    groups.push_back(layers_.back()->cache_groups());
+    workspace = std::max(workspace, layers_.back()->workspace_bytes());
+    topk = std::max(topk, layers_.back()->index_topk());
+  }
+  std::map<CacheGroup, int64_t> pages;
+  const int64_t spread = options_.shuffle_pages ? 2 : 1;
+  for (const auto& of_layer : groups) {
+    for (const CacheGroupSpec& spec : of_layer) pages[spec.group] = spread * pages_of(spec, options_);
+  }
+  pool_ = std::make_unique<PagedPool>(device_, groups, pages, options_.poison ? std::optional<uint8_t>(0xFF) : std::nullopt);
+  std::vector<int64_t> counts;
+  for (const CacheGroupSpec& spec : pool_->groups()) counts.push_back(pages.at(spec.group));
+  builder_ = std::make_unique<BatchBuilder>(device_, ops, limits, pool_->groups(), counts, checkpoint.config().sliding_window);
+  workspace_ = Tensor(device_, DType::u8, {static_cast<int64_t>(workspace)});
+  if (topk > 0) topk_ = Tensor(device_, DType::i32, {limits.max_num_batched_tokens, topk});
+  if (options_.poison) device_->fill(workspace_.view().data, 0xFF, workspace, {});
+  if (options_.shuffle_pages) {
+    // Requests of one position each take pages; every second one stays, so that later tables are full of holes.
+    for (int64_t i = 0; i < 64; ++i) pool_->add_request(kFillerRequest + i);
+    int64_t filled = 0;
+    while (filled < 64 && pool_->extend(kFillerRequest + filled, 0, 1 + static_cast<int64_t>((options_.seed + filled) % 5))) ++filled;
+    for (int64_t i = 0; i < 64; ++i) {
+      if (i % 2 == 0 || i >= limits.max_num_seqs) pool_->remove_request(kFillerRequest + i);
+    }
+  }
+}
+
+void ModelRunner::add_request(int64_t id) {
+  pool_->add_request(id);
+  positions_[id] = 0;
+}
+
+void ModelRunner::remove_request(int64_t id) {
+  pool_->remove_request(id);
+  positions_.erase(id);
+}
+
+const Batch& ModelRunner::begin_step(std::span<const StepRequest> requests, BatchPadding padding) {
+  step_.assign(requests.begin(), requests.end());
+  std::vector<BatchRequest> batch;
+  for (const StepRequest& r : step_) {
+    const int64_t position = positions_.at(r.id);
+    if (!pool_->extend(r.id, position, position + r.num_tokens)) {
+      fail(ErrorCode::out_of_memory, "request {}: no free pages for positions {} to {}", r.id, position, position + r.num_tokens);
+    }
+  }
+  for (const StepRequest& r : step_) {
+    BatchRequest& entry = batch.emplace_back();
+    entry.query_len = r.num_tokens;
+    entry.seq_len = positions_.at(r.id) + r.num_tokens;
+    for (const CacheGroupSpec& spec : pool_->groups()) {
+      entry.block_tables[static_cast<size_t>(spec.group)] = pool_->block_table(r.id, spec.group);
+    }
+  }
+  batch_ = &builder_->build(batch, padding);
+  return *batch_;
+}
+
+void ModelRunner::run_layer(size_t l, const TensorView& hidden, const TensorView& out, const ForwardArgs& extras) {
+  ForwardArgs args = extras;
+  args.batch = batch_;
+  args.caches = pool_->layer(l);
+  args.hidden = hidden;
+  args.out = out;
+  if (layers_[l]->index_topk() > 0) args.topk_indices = topk_.view().columns(0, layers_[l]->index_topk());
+  args.workspace = {workspace_.view().data, workspace_.allocated_bytes()};
+  layers_[l]->forward(args);
+}
+
+void ModelRunner::end_step() {
+  for (const StepRequest& r : step_) positions_.at(r.id) += r.num_tokens;
+  step_.clear();
+}
+
+size_t ModelRunner::weight_bytes() const {
+  size_t bytes = rope_tables_->allocated_bytes();
+  for (const auto& layer : layers_) bytes += layer->weight_bytes();
+  return bytes;
+}
+
+size_t ModelRunner::workspace_bytes() const {
+  return workspace_.allocated_bytes() + topk_.allocated_bytes() + builder_->allocated_bytes();
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,17 @@
+// A typical V4-Flash call of every op, shapes only: what `strata info` asks the implementations about.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/op_set.h"
+
+namespace strata::cases {
+
+struct Probe {
+  std::string op;
+  std::vector<Candidate> candidates;
+};
+std::vector<Probe> probe_ops(const OpSet& ops, const Device& device);
+
+}  // namespace strata::cases

@@ -1,0 +1,298 @@
+#include "replay.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "core/check.h"
+#include "formats/bf16.h"
+
+namespace strata::cases {
+namespace {
+
+struct Sequence {
+  int64_t number = 0;
+  int64_t num_tokens = 0;
+  int64_t num_prefill = 0;
+  const StoredTensor* x = nullptr;
+  const StoredTensor* out = nullptr;
+  const StoredTensor* q = nullptr;         // of the last tokens
+  const StoredTensor* attn_out = nullptr;  // of the last tokens
+  const StoredTensor* topk = nullptr;
+  std::string expected;
+  // Collected while running.
+  std::vector<Bf16> got_out, got_q, got_attn_out;
+  std::vector<int32_t> got_topk;
+  int64_t done = 0;
+};
+
+// S of "layer{L}.seq{S}.x"; -1: another name.
+int64_t number_between(std::string_view name, std::string_view prefix, std::string_view suffix) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size()) return -1;
+  const std::string_view digits = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+}
+
+const StoredTensor* find_checked(const SafetensorsFile& file, const std::string& name, DType dtype, std::vector<int64_t> shape) {
+  const StoredTensor* t = file.find(name);
+  if (t == nullptr) return nullptr;
+  bool ok = t->dtype == dtype && t->shape.size() == shape.size();
+  for (size_t i = 0; ok && i < shape.size(); ++i) ok = shape[i] == kAny || shape[i] == t->shape[i];
+  if (!ok) {
+    fail(ErrorCode::invalid_file, "cases: {} must be {} [{}] (-1: any), is {} [{}]", name, to_string(dtype), fmt::join(shape, ", "),
+         to_string(t->dtype), fmt::join(t->shape, ", "));
+  }
+  return t;
+}
+
+std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, const AttentionLayer& attention, int64_t head_dim,
+                                   bool exact_index) {
+  const std::string layer_prefix = fmt::format("layer{}.seq", layer);
+  std::vector<Sequence> sequences;
+  for (const StoredTensor& t : file.tensors()) {
+    const int64_t number = number_between(t.name, layer_prefix, ".x");
+    if (number < 0) continue;
+    const std::string prefix = fmt::format("{}{}.", layer_prefix, number);
+    Sequence s;
+    s.number = number;
+    s.x = find_checked(file, prefix + "x", DType::bf16, {kAny, attention.hidden_size()});
+    s.num_tokens = s.x->shape[0];
+    s.num_prefill = s.num_tokens;
+    if (const StoredTensor* n = find_checked(file, prefix + "num_prefill", DType::i32, {1})) {
+      int32_t value;
+      std::memcpy(&value, n->data, sizeof value);
+      if (value < 0 || value > s.num_tokens) {
+        fail(ErrorCode::invalid_file, "cases: {}num_prefill must be in [0, {}], is {}", prefix, s.num_tokens, value);
+      }
+      s.num_prefill = value;
+    }
+    const bool exact = exact_index && file.find(prefix + "exact_index.out") != nullptr;
+    const std::string source = prefix + (exact ? "exact_index." : "");
+    s.expected = exact ? "exact_index.out" : "out";
+    s.out = find_checked(file, source + "out", DType::bf16, {s.num_tokens, attention.hidden_size()});
+    s.q = find_checked(file, prefix + "q", DType::bf16, {kAny, attention.num_heads(), kAny});
+    s.attn_out = find_checked(file, source + "attn_out", DType::bf16, {kAny, attention.num_heads(), kAny});
+    if (attention.index_topk() > 0) s.topk = find_checked(file, source + "topk", DType::i32, {s.num_tokens, attention.index_topk()});
+    for (const auto& [name, t2] : {std::pair{"q", s.q}, std::pair{"attn_out", s.attn_out}}) {
+      if (t2 != nullptr && t2->shape[0] > s.num_tokens) {
+        fail(ErrorCode::invalid_file, "cases: {}{} must have at most {} rows, has {}", prefix, name, s.num_tokens, t2->shape[0]);
+      }
+    }
+    const auto n = static_cast<size_t>(s.num_tokens);
+    s.got_out.resize(n * static_cast<size_t>(attention.hidden_size()));
+    if (s.q) s.got_q.resize(n * static_cast<size_t>(attention.num_heads() * s.q->shape[2]));
+    if (s.attn_out) s.got_attn_out.resize(n * static_cast<size_t>(attention.num_heads() * head_dim));
+    s.got_topk.resize(n * static_cast<size_t>(attention.index_topk()));
+    sequences.push_back(std::move(s));
+  }
+  std::sort(sequences.begin(), sequences.end(), [](const Sequence& a, const Sequence& b) { return a.number < b.number; });
+  return sequences;
+}
+
+// Relative error of the last rows of `got` against a recorded tensor.
+double relative_error(const std::vector<Bf16>& got, const StoredTensor& expected) {
+  const auto n = static_cast<size_t>(expected.numel());
+  const Bf16* want = reinterpret_cast<const Bf16*>(expected.data);
+  const Bf16* have = got.data() + (got.size() - n);
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double d = double{to_float(have[i])} - to_float(want[i]);
+    difference += d * d;
+    norm += double{to_float(want[i])} * to_float(want[i]);
+  }
+  return std::sqrt(difference) / std::sqrt(std::max(norm, 1e-300));  // NaN stays NaN, which no tolerance accepts
+}
+
+double topk_agreement(const Sequence& s, int64_t k, int64_t ratio) {
+  const int32_t* want = reinterpret_cast<const int32_t*>(s.topk->data);
+  int64_t rows = 0, equal = 0;
+  for (int64_t t = 0; t < s.num_tokens; ++t) {
+    if ((t + 1) / ratio <= k) continue;
+    const std::set<int32_t> expected(want + t * k, want + (t + 1) * k);
+    ++rows;
+    for (int64_t i = 0; i < k; ++i) equal += expected.count(s.got_topk[static_cast<size_t>(t * k + i)]) ? 1 : 0;
+  }
+  return rows == 0 ? -1.0 : static_cast<double>(equal) / static_cast<double>(rows * k);
+}
+
+// New tokens of a sequence in its next step.
+int64_t next_count(const Sequence& s, int64_t chunk) {
+  if (s.done >= s.num_prefill) return std::min<int64_t>(1, s.num_tokens - s.done);
+  const int64_t left = s.num_prefill - s.done;
+  return chunk > 0 ? std::min(chunk, left) : left;
+}
+
+class LayerReplay {
+ public:
+  LayerReplay(ModelRunner& runner, const ReplayOptions& options, int64_t head_dim, int64_t max_tokens)
+      : runner_(runner), options_(options), head_dim_(head_dim) {
+    AttentionLayer& layer = runner.layer(0);
+    const auto& device = runner.device();
+    hidden_ = Tensor(device, DType::bf16, {max_tokens, layer.hidden_size()});
+    out_ = Tensor(device, DType::bf16, {max_tokens, layer.hidden_size()});
+    q_ = Tensor(device, DType::bf16, {max_tokens, layer.num_heads(), head_dim});
+    attn_out_ = Tensor(device, DType::bf16, {max_tokens, layer.num_heads(), head_dim});
+  }
+
+  // Runs the sequences to their end, all of them in every step, decode requests first.
+  void run(std::vector<Sequence*> sequences, const std::function<void(int64_t)>& progress) {
+    for (const Sequence* s : sequences) runner_.add_request(s->number);
+    for (;;) {
+      std::vector<std::pair<Sequence*, int64_t>> step;
+      for (Sequence* s : sequences) {
+        if (const int64_t count = next_count(*s, options_.chunk); count > 0) step.emplace_back(s, count);
+      }
+      if (step.empty()) break;
+      std::stable_partition(step.begin(), step.end(), [](const auto& entry) { return entry.second == 1; });
+      run_step(step);
+      if (progress) {
+        int64_t tokens = 0;
+        for (const auto& entry : step) tokens += entry.second;
+        progress(tokens);
+      }
+    }
+    for (const Sequence* s : sequences) runner_.remove_request(s->number);
+  }
+
+ private:
+  void run_step(const std::vector<std::pair<Sequence*, int64_t>>& step) {
+    AttentionLayer& layer = runner_.layer(0);
+    Device& device = *runner_.device();
+    std::vector<StepRequest> requests;
+    int64_t tokens = 0;
+    for (const auto& [s, count] : step) {
+      requests.push_back({s->number, count});
+      tokens += count;
+    }
+    BatchPadding padding;
+    if (options_.pad_tokens > 0) padding = {tokens + options_.pad_tokens, std::ssize(step) + options_.pad_tokens};
+    const Batch& batch = runner_.begin_step(requests, padding);
+    if (options_.poison) {
+      for (const Tensor* t : {&hidden_, &out_, &q_, &attn_out_}) device.fill(t->view().data, 0xFF, t->allocated_bytes(), {});
+      // Padding tokens are real arithmetic on whatever is there: finite values.
+      device.fill(hidden_.view().data, 0, hidden_.allocated_bytes(), {});
+    }
+    const int64_t topk = layer.index_topk();
+    int64_t row = 0;
+    for (const auto& [s, count] : step) {
+      const auto hidden_row = static_cast<size_t>(layer.hidden_size()) * sizeof(Bf16);
+      device.copy_from_host(hidden_.view().row<Bf16>(row), s->x->data + static_cast<size_t>(s->done) * hidden_row,
+                            static_cast<size_t>(count) * hidden_row, {});
+      if (options_.topk == TopkSource::recorded && s->topk != nullptr) {
+        const auto topk_row = static_cast<size_t>(topk) * sizeof(int32_t);
+        device.copy_from_host(runner_.topk_indices().row<int32_t>(row), s->topk->data + static_cast<size_t>(s->done) * topk_row,
+                              static_cast<size_t>(count) * topk_row, {});
+      }
+      row += count;
+    }
+    ForwardArgs extras;
+    extras.skip_topk = options_.topk == TopkSource::recorded && topk > 0;
+    extras.q_tap = q_.view().slice(0, batch.num_tokens);
+    extras.attn_out_tap = attn_out_.view().slice(0, batch.num_tokens);
+    if (extras.skip_topk && batch.num_tokens > tokens) {
+      const TensorView rest = runner_.topk_indices().slice(tokens, batch.num_tokens - tokens);
+      device.fill(rest.data, 0xFF, rest.bytes(), {});  // -1
+    }
+    runner_.run_layer(0, hidden_.view().slice(0, batch.num_tokens), out_.view().slice(0, batch.num_tokens), extras);
+    row = 0;
+    for (const auto& [s, count] : step) {
+      collect(s->got_out, out_, row, *s, count);
+      if (s->q) collect(s->got_q, q_, row, *s, count);
+      if (s->attn_out) collect(s->got_attn_out, attn_out_, row, *s, count);
+      if (topk > 0) {
+        device.copy_to_host(s->got_topk.data() + s->done * topk, runner_.topk_indices().row<int32_t>(row),
+                            static_cast<size_t>(count * topk) * sizeof(int32_t), {});
+      }
+      s->done += count;
+      row += count;
+    }
+    device.synchronize({});
+    runner_.end_step();
+  }
+
+  void collect(std::vector<Bf16>& to, const Tensor& from, int64_t row, const Sequence& s, int64_t count) {
+    const int64_t width = from.view().stride[0];
+    runner_.device()->copy_to_host(to.data() + s.done * width, from.view().row<Bf16>(row), static_cast<size_t>(count * width) * sizeof(Bf16),
+                                   {});
+  }
+
+  ModelRunner& runner_;
+  const ReplayOptions& options_;
+  int64_t head_dim_;
+  Tensor hidden_, out_, q_, attn_out_;
+};
+
+// Limits that the layer's longest sequences need.
+BatchLimits limits_for(const SafetensorsFile& cases, int64_t layer, int64_t pad) {
+  BatchLimits limits;
+  for (const StoredTensor& t : cases.tensors()) {
+    if (number_between(t.name, fmt::format("layer{}.seq", layer), ".x") < 0 || t.shape.empty()) continue;
+    limits.max_num_batched_tokens += t.shape[0];
+    limits.max_num_seqs += 1;
+    limits.max_model_len = std::max(limits.max_model_len, t.shape[0]);
+  }
+  limits.max_num_batched_tokens += pad;
+  limits.max_num_seqs += pad;
+  return limits;
+}
+
+}  // namespace
+
+std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const SafetensorsFile& cases, const std::shared_ptr<Device>& device,
+                                 const OpSet& ops, const LayerRegistry& registry, const ReplayOptions& options,
+                                 const std::function<void(double)>& progress) {
+  std::vector<ReplayResult> results;
+  const std::vector<int64_t> layers = checkpoint.attention_layers();
+  double done = 0, total = 0;
+  for (const StoredTensor& t : cases.tensors()) {
+    if (t.name.ends_with(".x") && !t.shape.empty()) total += static_cast<double>(t.shape[0]);
+  }
+  for (int64_t number : layers) {
+    if (options.only_layer >= 0 && number != options.only_layer) continue;
+    RunnerOptions runner_options;
+    runner_options.layer = options.layer;
+    runner_options.layer.limits = limits_for(cases, number, options.pad_tokens);
+    if (runner_options.layer.limits.max_num_seqs == options.pad_tokens) continue;  // no case for this layer
+    runner_options.total_positions = runner_options.layer.limits.max_num_batched_tokens;
+    runner_options.shuffle_pages = options.shuffle_pages;
+    runner_options.poison = options.poison;
+    ModelRunner runner(checkpoint, {number}, device, ops, registry, runner_options);
+    AttentionLayer& layer = runner.layer(0);
+    const int64_t head_dim = checkpoint.config().head_dim;
+    std::vector<Sequence> sequences = sequences_of(cases, number, layer, head_dim, options.exact_index);
+    LayerReplay layer_replay(runner, options, head_dim, runner_options.layer.limits.max_num_batched_tokens);
+    const auto on_tokens = [&](int64_t tokens) {
+      done += static_cast<double>(tokens);
+      if (progress) progress(done / std::max(total, 1.0));
+    };
+    std::vector<Sequence*> all;
+    for (Sequence& s : sequences) all.push_back(&s);
+    if (options.together) {
+      layer_replay.run(all, on_tokens);
+    } else {
+      for (Sequence* s : all) layer_replay.run({s}, on_tokens);
+    }
+    for (const Sequence& s : sequences) {
+      ReplayResult& r = results.emplace_back();
+      r.layer = number;
+      r.sequence = s.number;
+      r.kind = layer.kind();
+      r.num_tokens = s.num_tokens;
+      r.expected = s.expected;
+      r.out_error = s.out ? relative_error(s.got_out, *s.out) : -1;
+      if (s.q) r.q_error = relative_error(s.got_q, *s.q);
+      if (s.attn_out) r.attn_out_error = relative_error(s.got_attn_out, *s.attn_out);
+      if (s.topk) r.topk_agreement = topk_agreement(s, layer.index_topk(), std::max(layer.compress_ratio(), 1));
+      for (Bf16 v : s.got_out) r.out.push_back(to_float(v));
+    }
+  }
+  return results;
+}
+
+}  // namespace strata::cases

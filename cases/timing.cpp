@@ -1,0 +1,69 @@
+#include "timing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace strata::cases {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// What scalar code does a second, low enough that a guess from it keeps the budget.
+constexpr double kReferenceRate = 4e8;
+
+double amount(double bytes, double flops) { return std::max(bytes, flops); }
+
+}  // namespace
+
+Timing measure(const Work& work, const std::shared_ptr<Device>& device, const TimingOptions& options) {
+  constexpr double kSampleSeconds = 2e-4;
+  constexpr int64_t kMaxCalls = 1000;
+  size_t copy = 0;
+  const auto sample = [&](int64_t calls) {
+    const auto begin = Clock::now();
+    for (int64_t i = 0; i < calls; ++i) {
+      work.call(copy);
+      copy = (copy + 1) % work.copies;
+    }
+    device->synchronize({});
+    return seconds_since(begin) / static_cast<double>(calls);
+  };
+  sample(1);  // pages, code and clocks wake up
+  const double once = sample(1);
+
+  Timing timing;
+  timing.calls_per_sample = std::clamp<int64_t>(static_cast<int64_t>(kSampleSeconds / std::max(once, 1e-9)), 1, kMaxCalls);
+  const int min_samples = once > options.min_time ? std::min(options.min_samples, 2) : options.min_samples;
+  std::vector<double> samples;
+  const auto begin = Clock::now();
+  while (static_cast<int>(samples.size()) < min_samples || seconds_since(begin) < options.min_time) {
+    samples.push_back(sample(timing.calls_per_sample));
+  }
+  std::sort(samples.begin(), samples.end());
+  timing.samples = static_cast<int>(samples.size());
+  timing.minimum = samples.front();
+  const size_t middle = samples.size() / 2;
+  timing.median = samples.size() % 2 == 1 ? samples[middle] : (samples[middle - 1] + samples[middle]) / 2;
+  return timing;
+}
+
+ReferenceTiming time_reference(const AnyCase& c, const OpSet& ops, double bytes, double flops, uint64_t seed, double budget) {
+  const std::vector<std::string> names = c.implementations(ops);
+  if (std::find(names.begin(), names.end(), "reference") == names.end()) return {};
+  const std::shared_ptr<Device> host = open_device({});
+  const double full = amount(bytes, flops);
+  const double share = std::min(1.0, budget * kReferenceRate / std::max(full, 1.0));
+  const Work work = c.prepare(ops, host, "reference", {.seed = seed, .share = share});
+  if (!work.refusal.empty()) return {};
+  const auto begin = Clock::now();
+  work.call(0);
+  const double seconds = seconds_since(begin);
+  const double done = amount(work.bytes, work.flops);
+  if (done <= 0) return {seconds, 1.0};
+  return {seconds * full / done, done / full};
+}
+
+}  // namespace strata::cases

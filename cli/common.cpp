@@ -1,0 +1,117 @@
+#include "common.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "strata/error.h"
+
+namespace strata::cli {
+
+void add_common(CLI::App& app, CommonOptions& options) {
+  app.add_option("--device", options.device, "cpu, cuda:N or opencl:N")->capture_default_str();
+  app.add_option("--threads", options.threads, "CPU threads; 0: one per core")->check(CLI::Range(0, 4096))->capture_default_str();
+  app.add_option("--isa", options.isa, "highest CPU instruction set: portable, avx2, avx512, avx512_bf16, amx, best")->capture_default_str();
+  app.add_option("--force", options.force, "OP=IMPLEMENTATION: use this implementation of an op; * for every op that has it");
+  app.add_flag("--json", options.json, "JSON on stdout instead of a table");
+}
+
+Config make_config(const CommonOptions& options) {
+  Config config = Config::from_environment();
+  if (options.threads > 0) config.cpu_threads = options.threads;
+  if (options.isa != "best") config.cpu_isa = parse_cpu_isa(options.isa);
+  for (const std::string& item : options.force) {
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("--force must be OP=IMPLEMENTATION, is '{}'", item));
+    }
+    config.force[item.substr(0, equals)] = item.substr(equals + 1);
+  }
+  return config;
+}
+
+Table::Table(std::vector<std::string> header) : header_(std::move(header)) {}
+
+void Table::add(std::vector<std::string> row) {
+  row.resize(header_.size());
+  rows_.push_back(std::move(row));
+}
+
+void Table::print() const {
+  std::vector<size_t> width(header_.size());
+  std::vector<bool> number(header_.size(), !rows_.empty());
+  for (size_t c = 0; c < header_.size(); ++c) {
+    width[c] = header_[c].size();
+    for (const auto& row : rows_) {
+      width[c] = std::max(width[c], row[c].size());
+      if (!row[c].empty() && row[c].find_first_of("0123456789-+") != 0) number[c] = false;
+    }
+  }
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::string text;
+    for (size_t c = 0; c < cells.size(); ++c) {
+      text += number[c] ? fmt::format("{:>{}}", cells[c], width[c]) : fmt::format("{:<{}}", cells[c], width[c]);
+      if (c + 1 < cells.size()) text += "  ";
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    std::puts(text.c_str());
+  };
+  line(header_);
+  for (const auto& row : rows_) line(row);
+}
+
+std::string Table::csv() const {
+  std::string text;
+  const auto line = [&](const std::vector<std::string>& cells) {
+    for (size_t c = 0; c < cells.size(); ++c) {
+      const bool quote = cells[c].find_first_of(",\"\n") != std::string::npos;
+      std::string cell = cells[c];
+      for (size_t at = 0; quote && (at = cell.find('"', at)) != std::string::npos; at += 2) cell.insert(at, "\"");
+      text += (c ? "," : "") + (quote ? "\"" + cell + "\"" : cell);
+    }
+    text += "\n";
+  };
+  line(header_);
+  for (const auto& row : rows_) line(row);
+  return text;
+}
+
+void print_json(const Json& value) { std::puts(value.dump(2).c_str()); }
+
+Progress::Progress(std::string label, double total, bool quiet)
+    : label_(std::move(label)), total_(total), shown_(!quiet && total > 0 && isatty(STDERR_FILENO) != 0) {}
+
+Progress::~Progress() {
+  if (shown_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::update(double done) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!shown_ || (now - last_ < std::chrono::milliseconds(100) && done < total_)) return;
+  last_ = now;
+  constexpr int kWidth = 40;
+  const double share = std::clamp(done / total_, 0.0, 1.0);
+  const int filled = static_cast<int>(share * kWidth);
+  fmt::print(stderr, "\r{} [{:=<{}}{: <{}}] {:3.0f}%", label_, "", filled, "", kWidth - filled, share * 100);
+  std::fflush(stderr);
+}
+
+std::string format_bytes(double bytes) {
+  const char* units[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  while (bytes >= 1000.0 && unit < 4) {
+    bytes /= 1000.0;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
+}
+
+std::string format_seconds(double seconds) {
+  if (seconds >= 1.0) return fmt::format("{:.2f} s", seconds);
+  if (seconds >= 1e-3) return fmt::format("{:.2f} ms", seconds * 1e3);
+  return fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,77 @@
+// What every subcommand shares: exit codes, tables, JSON, progress.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "strata/config.h"
+
+namespace strata::cli {
+
+// Documented in every --help.
+enum ExitCode : int {
+  kSuccess = 0,
+  kFailed = 1,    // the command ran, and what it checked is not so
+  kBadInput = 2,  // usage, files, configurations that cannot be: one line on stderr
+};
+
+using Json = nlohmann::ordered_json;
+
+// Options that every subcommand takes the same way.
+struct CommonOptions {
+  std::string device = "cpu";
+  int threads = 0;
+  std::string isa = "best";
+  std::vector<std::string> force;  // op=implementation
+  bool json = false;
+};
+void add_common(CLI::App& app, CommonOptions& options);
+// Config::from_environment() with the options laid over it.
+Config make_config(const CommonOptions& options);
+
+// Rows of text with right-aligned number columns, printed on stdout.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  void add(std::vector<std::string> row);
+  void print() const;
+  std::string csv() const;
+
+ private:
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+void print_json(const Json& value);
+
+// A bar on stderr, only when stderr is a terminal and `quiet` is false.
+class Progress {
+ public:
+  Progress(std::string label, double total, bool quiet);
+  ~Progress();
+  void update(double done);
+
+ private:
+  std::string label_;
+  double total_;
+  bool shown_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+std::string format_bytes(double bytes);      // "37.4 MB"
+std::string format_seconds(double seconds);  // "1.25 ms"
+
+// Each adds its subcommand; `code` gets the exit code when it ran.
+void add_info(CLI::App& app, int& code);
+void add_synthesize(CLI::App& app, int& code);
+void add_run(CLI::App& app, int& code);
+void add_replay(CLI::App& app, int& code);
+void add_check(CLI::App& app, int& code);
+void add_bench(CLI::App& app, int& code);
+void add_plan(CLI::App& app, int& code);
+
+}  // namespace strata::cli

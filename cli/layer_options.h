@@ -1,0 +1,24 @@
+// The options of `run`, `replay` and `plan` that choose formats and modes of the layers.
+#pragma once
+
+#include <string>
+
+#include "common.h"
+#include "strata/attention.h"
+
+namespace strata::cli {
+
+struct LayerFlags {
+  std::string indexer = "fp8";
+  std::string kv_format = "fp8_ds_mla_v4";
+  std::string prefill = "auto";
+  bool hadamard = false;
+  bool fp8_output = false;
+  bool bf16_activations = false;
+  bool batch_invariant = false;
+};
+void add_layer_flags(CLI::App& app, LayerFlags& flags);
+// Everything but the limits. Throws strata::Error for unknown names.
+LayerOptions layer_options(const LayerFlags& flags);
+
+}  // namespace strata::cli

@@ -1,0 +1,63 @@
+// strata synthesize: a checkpoint in the official file format with random weights.
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "common.h"
+#include "strata/checkpoint.h"
+#include "strata/error.h"
+
+namespace strata::cli {
+namespace {
+
+struct Options {
+  std::string preset, config, out;
+  int64_t layers = 0;
+  uint64_t seed = 1;
+  bool bf16 = false, fp8 = false, json = false;
+};
+
+int run(const Options& o) {
+  if (o.preset.empty() == o.config.empty()) throw Error(ErrorCode::invalid_argument, "synthesize needs either --preset or --config");
+  const ModelConfig config = o.preset.empty() ? ModelConfig::load(o.config) : preset(o.preset);
+  SynthesizeOptions options;
+  options.num_layers = o.layers;
+  options.fp8 = o.fp8 || (config.fp8_weights && !o.bf16);
+  options.seed = o.seed;
+  size_t bytes = 0;
+  {
+    Progress progress("synthesize", 1.0, o.json);
+    synthesize_checkpoint(config, options, o.out, [&](size_t done, size_t total) {
+      bytes = total;
+      progress.update(total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total));
+    });
+  }
+  const Checkpoint written(o.out);
+  const auto layers = written.attention_layers();
+  if (o.json) {
+    print_json({{"directory", o.out}, {"layers", layers.size()}, {"bytes", bytes}, {"fp8", options.fp8}});
+  } else {
+    fmt::print("{}: {} attention layers, {} weights, {}\n", o.out, layers.size(), options.fp8 ? "FP8" : "bf16",
+               format_bytes(static_cast<double>(bytes)));
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_synthesize(CLI::App& app, int& code) {
+  auto o = std::make_shared<Options>();
+  CLI::App* sub = app.add_subcommand("synthesize", "Write a checkpoint in the official format with random weights");
+  sub->footer("Exit codes: 0 success; 2 bad input.\nExample: strata synthesize --preset v4-flash --layers 4 --out model");
+  sub->add_option("--preset", o->preset, fmt::format("shapes: {}", fmt::join(preset_names(), ", ")));
+  sub->add_option("--config", o->config, "shapes from this config.json instead");
+  sub->add_option("--layers", o->layers, "number of layers; 0: as the shapes say")->check(CLI::NonNegativeNumber);
+  sub->add_flag("--fp8", o->fp8, "FP8 weights with block scales, where the official checkpoint has them");
+  sub->add_flag("--bf16", o->bf16, "bf16 weights everywhere")->excludes("--fp8");
+  sub->add_option("--seed", o->seed, "of the random numbers")->capture_default_str();
+  sub->add_option("--out", o->out, "directory to write")->required();
+  sub->add_flag("--json", o->json, "JSON on stdout");
+  sub->callback([o, &code] { code = run(*o); });
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,19 @@
+# cmake --install: headers, library, find_package(strata) and pkg-config.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(STRATA_PC_LIBS_PRIVATE "-lgomp")
+if(STRATA_HAVE_ONEDNN)
+  string(APPEND STRATA_PC_LIBS_PRIVATE " -ldnnl")
+endif()
+configure_file(cmake/strata.pc.in strata.pc @ONLY)
+configure_package_config_file(cmake/strataConfig.cmake.in strataConfig.cmake
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/strata)
+write_basic_package_version_file(strataConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+
+install(TARGETS strata EXPORT strataTargets)
+install(EXPORT strataTargets NAMESPACE strata:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/strata)
+install(DIRECTORY include/strata DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/strataConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/strataConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/strata)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/strata.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,111 @@
+// The AMX-BF16 path: tile products by TDPBF16PS, everything else as in pipeline_avx512.h.
+//
+// Floor: one TDPBF16PS (16x16x32) each 16 cycles. A 64-row x 64-head tile of the attention (D = 512) is 256 of them for
+// S and 256 for O: 8192 cycles, 128 a row.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "avx512_target.h"
+#include "outcome.h"
+#include "paths.h"
+#include "rows.h"
+#include "scalar_rows.h"
+
+STRATA_AVX512_BEGIN
+#include "dequant_avx512.h"
+#include "softmax_avx512.h"
+// (after the two above)
+#include "pipeline_avx512.h"
+
+namespace strata::cpu {
+namespace {
+
+// In static storage: g++ 12's _tile_loadconfig tells the compiler that it reads 8 bytes, and the rest of a local would
+// be dropped as dead stores.
+struct TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+alignas(64) constexpr TileConfig kTileConfig;
+
+// Tiles 0..3 accumulate, 4 and 5 are A, 6 and 7 are B; all are 16 rows of 64 bytes.
+class AmxEngine {
+ public:
+  AmxEngine() { _tile_loadconfig(&kTileConfig); }
+  ~AmxEngine() { _tile_release(); }
+  AmxEngine(const AmxEngine&) = delete;
+  AmxEngine& operator=(const AmxEngine&) = delete;
+
+  // 32 rows x (16 * kHeadTiles) heads of S^T.
+  template <int kHeadTiles>
+  static void logits(const std::byte* k, const std::byte* q, int chunks, float* out, Decoder& decoder) {
+    const std::size_t next_tile = static_cast<std::size_t>(chunks) * 1024;
+    _tile_zero(0);
+    _tile_zero(2);
+    if constexpr (kHeadTiles == 2) {
+      _tile_zero(1);
+      _tile_zero(3);
+    }
+    for (int c = 0; c < chunks; ++c, k += 1024, q += 1024) {
+      _tile_loadd(6, q, 64);
+      _tile_loadd(4, k, 64);
+      _tile_loadd(5, k + next_tile, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(2, 5, 6);
+      if constexpr (kHeadTiles == 2) {
+        _tile_loadd(7, q + next_tile, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      decoder.tick();
+    }
+    _tile_stored(0, out, 64);
+    _tile_stored(2, out + 256, 64);
+    if constexpr (kHeadTiles == 2) {
+      _tile_stored(1, out + kBlockRows * 16, 64);
+      _tile_stored(3, out + kBlockRows * 16 + 256, 64);
+    }
+  }
+
+  // (16 * kHeadTiles) heads x 32 dims of O, over all sub-blocks: C tiles to c.
+  template <int kHeadTiles>
+  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int sub_blocks,
+                     std::byte* c, Decoder& decoder) {
+    _tile_zero(0);
+    _tile_zero(1);
+    if constexpr (kHeadTiles == 2) {
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    for (int r = 0; r < sub_blocks; ++r, p += 1024, v += v_step) {
+      _tile_loadd(4, p, 64);
+      _tile_loadd(6, v, 64);
+      _tile_loadd(7, v + 1024, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      if constexpr (kHeadTiles == 2) {
+        _tile_loadd(5, p + p_step, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+      decoder.tick();
+    }
+    _tile_stored(0, c, 64);
+    _tile_stored(1, c + 1024, 64);
+    if constexpr (kHeadTiles == 2) {
+      _tile_stored(2, c + 2048, 64);
+      _tile_stored(3, c + 3072, 64);
+    }
+  }
+};
+
+}  // namespace
+
+const PathFunctions kAmxPath = {pipeline_scratch_bytes, accumulate_blocks<AmxEngine>, merge_partials, finish_partials};
+
+}  // namespace strata::cpu
+STRATA_AVX512_END

@@ -1,0 +1,97 @@
+// A batch of query tokens over OpenMP threads.
+//
+// Enough queries: one query is one task. Few queries (or when asked): the tasks of a query are (group of heads) x
+// (block of its key list); every block leaves a partial result and these are merged in the order of the blocks. That is
+// the arithmetic of the undivided call, operation by operation, so both give the same bits.
+#include <omp.h>
+
+#include <algorithm>
+
+#include "attend.h"
+#include "paths.h"
+#include "rows.h"
+
+namespace strata::cpu {
+namespace {
+
+constexpr int kHeadGroup = 32;  // heads of a task when key lists are divided: two head tiles fill the tile unit
+
+std::size_t align64(std::size_t n) { return (n + 63) & ~std::size_t{63}; }
+
+int thread_count(const AttendBatch& b) { return b.num_threads > 0 ? b.num_threads : omp_get_max_threads(); }
+
+bool divide_rows(const AttendBatch& b, int threads) {
+  return b.split == RowSplit::always || (b.split == RowSplit::automatic && b.num_queries < threads);
+}
+
+// Partial results in flight: enough to keep the threads busy between two merges.
+int partials_in_flight(int threads) { return 2 * threads; }
+
+struct Plan {
+  int threads;
+  std::size_t scratch, partial;  // bytes a thread; bytes a partial result of kHeadGroup heads
+  int groups;
+  explicit Plan(const AttendBatch& b)
+      : threads(thread_count(b)),
+        scratch(align64(attend_scratch_bytes(b.path, b.shape, b.shape.num_heads))),
+        partial(align64(attend_partial_bytes(std::min(kHeadGroup, b.shape.num_heads), b.shape.value_dim))),
+        groups((b.shape.num_heads + kHeadGroup - 1) / kHeadGroup) {}
+  HeadRange heads(const AttendShape& shape, int group) const {
+    return {group * kHeadGroup, std::min(kHeadGroup, shape.num_heads - group * kHeadGroup)};
+  }
+};
+
+void attend_divided(const AttendBatch& b, const Plan& plan, const AttendQuery& query, std::byte* workspace) {
+  const std::int64_t blocks = attend_num_blocks(total_entries(b.shape, query));
+  const std::int64_t wave = (partials_in_flight(plan.threads) + plan.groups - 1) / plan.groups;
+  std::byte* partials = workspace + plan.threads * plan.scratch;
+  // [0, groups): the results so far; then [group][wave]
+  auto partial_at = [&](std::int64_t i) { return reinterpret_cast<float*>(partials + static_cast<std::size_t>(i) * plan.partial); };
+#pragma omp parallel num_threads(plan.threads)
+  {
+    std::byte* scratch = workspace + static_cast<std::size_t>(omp_get_thread_num()) * plan.scratch;
+    for (std::int64_t first = 0; first == 0 || first < blocks; first += wave) {
+      const std::int64_t count = std::min(wave, blocks - first);
+#pragma omp for schedule(dynamic, 1)
+      for (std::int64_t task = 0; task < count * plan.groups; ++task) {
+        const std::int64_t group = task / count, i = task % count;
+        float* out = first == 0 && i == 0 ? partial_at(group) : partial_at(plan.groups + group * wave + i);
+        attend_partial(b.path, b.shape, query, plan.heads(b.shape, static_cast<int>(group)), first + i, first + i + 1,
+                       scratch, out);
+      }
+#pragma omp for schedule(static, 1)
+      for (int group = 0; group < plan.groups; ++group) {
+        const HeadRange heads = plan.heads(b.shape, group);
+        if (blocks == 0) attend_partial(b.path, b.shape, query, heads, 0, 0, scratch, partial_at(group));
+        for (std::int64_t i = first == 0 ? 1 : 0; i < count; ++i)
+          merge_partial(b.path, heads.count, b.shape.value_dim, partial_at(group), partial_at(plan.groups + group * wave + i));
+        if (first + wave >= blocks) finish_partial(b.path, b.shape, query, heads, partial_at(group));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t attend_batch_workspace_bytes(const AttendBatch& b) {
+  const Plan plan(b);
+  const auto partials = static_cast<std::size_t>(plan.groups + partials_in_flight(plan.threads) + plan.groups);
+  return plan.threads * plan.scratch + (divide_rows(b, plan.threads) ? partials * plan.partial : 0);
+}
+
+void attend_batch(const AttendBatch& b, const QueryAt& query_at, std::byte* workspace) {
+  const Plan plan(b);
+  if (divide_rows(b, plan.threads)) {
+    for (std::int64_t i = 0; i < b.num_queries; ++i) attend_divided(b, plan, query_at(i), workspace);
+    return;
+  }
+#pragma omp parallel num_threads(plan.threads)
+  {
+    std::byte* scratch = workspace + static_cast<std::size_t>(omp_get_thread_num()) * plan.scratch;
+#pragma omp for schedule(dynamic, 1)
+    for (std::int64_t i = 0; i < b.num_queries; ++i)
+      attend(b.path, b.shape, query_at(i), {0, b.shape.num_heads}, scratch);
+  }
+}
+
+}  // namespace strata::cpu

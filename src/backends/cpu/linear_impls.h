@@ -1,0 +1,22 @@
+// The CPU's linear implementations, fastest first in linear.cpp.
+#pragma once
+
+#include <vector>
+
+#include "strata/op_set.h"
+
+namespace strata::cpu {
+
+// bf16 products by oneDNN, on machines with AVX-512; empty lists in builds without it.
+std::vector<Implementation<LinearParams>> onednn_linear();
+std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear();
+std::vector<WeightPacking> onednn_weight_packings();
+
+// Our own fp32 products, on every machine.
+std::vector<Implementation<LinearParams>> simd_linear();
+std::vector<Implementation<GroupedLinearParams>> simd_grouped_linear();
+
+// Group g of a grouped call as plain views: x [T, K] and y [T, N] with the row strides of the grouped ones.
+TensorView group_view(const TensorView& v, int64_t group);
+
+}  // namespace strata::cpu

@@ -1,0 +1,177 @@
+// Linear layers by oneDNN's bf16 matmul, weights in its blocked layout. Floor: 2*M*N*K flops at the machine's bf16 rate (AMX: 2 cores at
+// 3.7 TFLOP/s), or N*K*2 bytes of weights from memory for the few rows of decode, whichever is longer.
+// FP8 layers: weights are dequantised when packed, activations quantised and dequantised before the product (linear_quant.h).
+#include "backends/cpu/linear_impls.h"
+
+#ifdef STRATA_WITH_ONEDNN
+#include <cstring>
+
+#include "backends/cpu/linear_onednn_matmul.h"
+#include "backends/cpu/linear_quant.h"
+#include "core/arena.h"
+#include "core/check.h"
+
+namespace strata::cpu {
+namespace {
+
+constexpr const char* kName = "cpu/onednn";
+using Matmul = OneDnnMatmul;
+
+Support device_support(const Device& device) {
+  if (device.id().kind != DeviceKind::cpu) return Support::no("runs on the CPU only");
+  const CpuIsa cap = device.config().cpu_isa;
+  if (cap != CpuIsa::best && cap != CpuIsa::amx) {
+    return Support::no(fmt::format("Config::cpu_isa is {}: oneDNN can only be capped for the whole process", to_string(cap)));
+  }
+  if (isa_of(device) < CpuIsa::avx512) return Support::no("oneDNN's bf16 products need AVX-512");
+  return Support::yes();
+}
+
+Support weight_support(const LinearWeight* w) {
+  if (w == nullptr) return Support::no("no weight");
+  if (w->packed.present()) {
+    return w->packing == kName ? Support::yes() : Support::no(fmt::format("the weight is packed for {}", w->packing));
+  }
+  if (w->weight.dtype != DType::bf16) return Support::no("e4m3 weights must be packed first");
+  return Support::yes();
+}
+
+// One product of a call: where its operands are after strided or quantised ones went through the workspace.
+struct Layout {
+  TensorView x;  // dense copy of x; absent when x is read in place
+  TensorView y;  // dense result; absent when y is written in place
+  Workspace scratch;
+};
+
+bool dense_rows(const TensorView& v) { return v.shape[0] <= 1 || v.stride[0] == v.shape[1]; }
+
+Layout layout(Arena& arena, const Matmul& matmul, const TensorView& x, bool convert_x, const TensorView& y, bool row_major, int threads) {
+  Layout result;
+  const int64_t m = x.shape[0];
+  if (convert_x || !dense_rows(x)) result.x = arena.tensor(DType::bf16, {m, x.shape[1]});
+  if (!dense_rows(y)) result.y = arena.tensor(y.dtype, {m, y.shape[1]});
+  result.scratch = arena.rest(matmul.scratch_bound({m, y.shape[1], x.shape[1], y.dtype == DType::f32, row_major, threads}));
+  return result;
+}
+
+void copy_rows(const Device& device, const TensorView& from, const TensorView& to) {
+  const size_t bytes = static_cast<size_t>(from.shape[1]) * size_of(from.dtype);
+  const int64_t element = static_cast<int64_t>(size_of(from.dtype));
+  parallel_for(device, from.shape[0], 16, [&](int64_t t) {
+    std::memcpy(to.row<std::byte>(0) + t * to.stride[0] * element, from.row<std::byte>(0) + t * from.stride[0] * element, bytes);
+  });
+}
+
+// y = x W^T for one group, x already bf16 and dense when the layout has a copy of it.
+void product(const Matmul& matmul, const Layout& l, const TensorView& x, const void* weight, bool row_major, const TensorView& y,
+             const Device& device) {
+  const Matmul::Shape shape{x.shape[0], y.shape[1], x.shape[1], y.dtype == DType::f32, row_major, threads_of(device)};
+  matmul.run(shape, l.x.present() ? l.x.data : x.data, weight, l.y.present() ? l.y.data : y.data, l.scratch);
+  if (l.y.present()) copy_rows(device, l.y, y);
+}
+
+const std::byte* group_weight(const Matmul& matmul, const LinearWeight& w, int64_t group) {
+  if (w.packed.present()) return w.packed.ptr<std::byte>() + group * static_cast<int64_t>(matmul.packed_bytes(w.n, w.k));
+  return w.weight.ptr<std::byte>() + group * w.n * w.k * 2;
+}
+
+void run_linear(const Matmul& matmul, const LinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  const Device& device = context.device;
+  const bool row_major = !p.weight->packed.present();
+  Arena arena(p.x.device, context.workspace);
+  const Layout l = layout(arena, matmul, p.x, p.activation != ActivationFormat::bf16, p.y, row_major, threads_of(device));
+  if (l.x.present()) {
+    parallel_for(device, p.x.shape[0], 4, [&](int64_t t) {
+      fake_quantize_row(device, p.x.row<Bf16>(t), p.x.shape[1], p.activation, l.x.row<Bf16>(t));
+    });
+  }
+  product(matmul, l, p.x, group_weight(matmul, *p.weight, 0), row_major, p.y, device);
+}
+
+void run_grouped(const Matmul& matmul, const GroupedLinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  const Device& device = context.device;
+  const bool row_major = !p.weight->packed.present();
+  const bool codes = p.x.dtype == DType::e4m3;
+  Arena arena(p.x.device, context.workspace);
+  const Layout l = layout(arena, matmul, group_view(p.x, 0), codes, group_view(p.y, 0), row_major, threads_of(device));
+  for (int64_t g = 0; g < p.x.shape[1]; ++g) {
+    const TensorView x = group_view(p.x, g);
+    if (codes) {
+      parallel_for(device, x.shape[0], 4, [&](int64_t t) {
+        const float* scale = p.x_scale.row<float>(t, g);
+        dequantize_row(device, x.row<E4m3>(t), scale, x.shape[1], 128, l.x.row<Bf16>(t));
+      });
+    } else if (l.x.present()) {
+      copy_rows(device, x, l.x);
+    }
+    product(matmul, l, x, group_weight(matmul, *p.weight, g), row_major, group_view(p.y, g), device);
+  }
+}
+
+size_t packed_bytes(const Matmul& matmul, const LinearWeight& w, const Device& device) {
+  if (!device_support(device) || w.packed.present() || w.n <= 0 || w.k <= 0 || w.groups <= 0) return 0;
+  return matmul.packed_bytes(w.n, w.k) * static_cast<size_t>(w.groups);
+}
+
+void pack(const Matmul& matmul, const LinearWeight& w, Device& device, void* dst) {
+  // The row-major bf16 form of one group; the layer's load is no forward path, so it may allocate.
+  const auto rows = std::make_unique_for_overwrite<Bf16[]>(static_cast<size_t>(w.n * w.k));
+  for (int64_t g = 0; g < w.groups; ++g) {
+    parallel_for(device, w.n, 16, [&](int64_t n) { load_weight_columns(device, w, g * w.n + n, 0, w.k, rows.get() + n * w.k); });
+    matmul.pack(w.n, w.k, rows.get(), static_cast<std::byte*>(dst) + g * static_cast<int64_t>(matmul.packed_bytes(w.n, w.k)),
+                threads_of(device));
+  }
+}
+
+}  // namespace
+
+std::vector<Implementation<LinearParams>> onednn_linear() {
+  auto matmul = OneDnnMatmul::shared();
+  Implementation<LinearParams> impl;
+  impl.name = kName;
+  impl.supports = [](const LinearParams& p, const Device& device) {
+    const Support on_device = device_support(device);
+    return on_device ? weight_support(p.weight) : on_device;
+  };
+  impl.workspace_bytes = [matmul](const LinearParams& p, const Device& device) {
+    Arena arena(p.x.device);
+    layout(arena, *matmul, p.x, p.activation != ActivationFormat::bf16, p.y, !p.weight->packed.present(), threads_of(device));
+    return arena.peak();
+  };
+  impl.run = [matmul](const LinearParams& p, const ExecutionContext& context) { run_linear(*matmul, p, context); };
+  return {std::move(impl)};
+}
+
+std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear() {
+  auto matmul = OneDnnMatmul::shared();
+  Implementation<GroupedLinearParams> impl;
+  impl.name = kName;
+  impl.supports = [](const GroupedLinearParams& p, const Device& device) {
+    const Support on_device = device_support(device);
+    return on_device ? weight_support(p.weight) : on_device;
+  };
+  impl.workspace_bytes = [matmul](const GroupedLinearParams& p, const Device& device) {
+    Arena arena(p.x.device);
+    layout(arena, *matmul, group_view(p.x, 0), p.x.dtype == DType::e4m3, group_view(p.y, 0), !p.weight->packed.present(), threads_of(device));
+    return arena.peak();
+  };
+  impl.run = [matmul](const GroupedLinearParams& p, const ExecutionContext& context) { run_grouped(*matmul, p, context); };
+  return {std::move(impl)};
+}
+
+std::vector<WeightPacking> onednn_weight_packings() {
+  auto matmul = OneDnnMatmul::shared();
+  return {{kName, [matmul](const LinearWeight& w, const Device& device) { return packed_bytes(*matmul, w, device); },
+           [matmul](const LinearWeight& w, Device& device, void* dst) { pack(*matmul, w, device, dst); }}};
+}
+
+}  // namespace strata::cpu
+#else
+namespace strata::cpu {
+std::vector<Implementation<LinearParams>> onednn_linear() { return {}; }
+std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear() { return {}; }
+std::vector<WeightPacking> onednn_weight_packings() { return {}; }
+}  // namespace strata::cpu
+#endif

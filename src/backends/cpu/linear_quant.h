@@ -1,0 +1,23 @@
+// FP8 operands as bf16: how the CPU computes the FP8 linear layers of V4 5.2. An e4m3 code has four significant bits, so code * 2^k is
+// exact in bf16, and a bf16 product over such operands is the FP8 product. Scales that are not powers of two (fp8_f32 activations,
+// fp32 weight scales) cost one rounding of relative size 2^-9 per operand, 1/16 of what the e4m3 rounding itself costs.
+#pragma once
+
+#include "backends/cpu/cpu_device.h"
+#include "strata/ops/linear.h"
+
+namespace strata::cpu {
+
+// out[0, k) = the row x after quantisation in groups of 128 and dequantisation. k is any positive number. out may be x.
+void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, Bf16* out);
+void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, float* out);
+
+// out[0, k) = codes[i] * scale[i / block].
+void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, Bf16* out);
+void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out);
+
+// out[0, n) = columns [first, first + n) of row `row` of the row-major bf16 or e4m3 matrix; `first` is a multiple of block_k for e4m3.
+void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, Bf16* out);
+void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, float* out);
+
+}  // namespace strata::cpu

@@ -1,0 +1,211 @@
+// Linear layers in fp32 on any machine: the path of builds without oneDNN, of machines without AVX-512, and of FP8 weights that
+// are not packed. Both operands are widened to fp32 (activations once per call, weights panel by panel into L2), so that scales of
+// any kind are applied in fp32 and the only rounding is that of the result.
+// Floor: M*N*K multiply-adds at two fp32 vectors a cycle; for few rows, widening N*K weights at about a vector a cycle.
+// A task is 32 output features. Its weights are widened 1024 columns at a time; tiles of rows x 4 features are dot products along K,
+// whose operands are contiguous as the checkpoint stores them. Each y[t, o] is summed in the same order whatever the number of rows.
+#include "backends/cpu/linear_impls.h"
+#include "backends/cpu/linear_quant.h"
+#include "backends/cpu/simd_dispatch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/linear_simd.cpp"
+#include <hwy/foreach_target.h>
+
+#include "backends/cpu/simd_formats-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr size_t kTileColumns = 4;
+
+// sums[r * stride + c] += x[r] . w[c] over depth floats, a multiple of 16.
+template <size_t kRows>
+HWY_INLINE void tile(const float* HWY_RESTRICT x, int64_t x_stride, const float* HWY_RESTRICT w, int64_t w_stride, int64_t depth,
+                     float* HWY_RESTRICT sums, int64_t stride) {
+  const F32 df;
+  VF acc[kRows][kTileColumns];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t c = 0; c < kTileColumns; ++c) acc[r][c] = hn::Zero(df);
+  }
+  for (int64_t i = 0; i < depth; i += kLanes) {
+    VF b[kTileColumns];
+    for (size_t c = 0; c < kTileColumns; ++c) b[c] = hn::LoadU(df, w + static_cast<int64_t>(c) * w_stride + i);
+    for (size_t r = 0; r < kRows; ++r) {
+      const VF a = hn::LoadU(df, x + static_cast<int64_t>(r) * x_stride + i);
+      for (size_t c = 0; c < kTileColumns; ++c) acc[r][c] = hn::MulAdd(a, b[c], acc[r][c]);
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t c = 0; c < kTileColumns; ++c) sums[static_cast<int64_t>(r) * stride + static_cast<int64_t>(c)] += sum(acc[r][c]);
+  }
+}
+
+// sums[rows, columns] += x [rows, depth] * w [columns, depth]^T; columns is a multiple of 4 and the stride of sums.
+void AddProducts(const float* x, int64_t x_stride, int64_t rows, const float* w, int64_t w_stride, int64_t columns, int64_t depth,
+                 float* sums) {
+  // As many accumulators as the registers hold beside the operands: 4 x 4 of 32, 3 x 4 of 16.
+  constexpr int64_t kMost = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON ? 4 : 3;
+  for (int64_t t = 0; t < rows; t += kMost) {
+    const float* a = x + t * x_stride;
+    for (int64_t c = 0; c < columns; c += kTileColumns) {
+      const float* b = w + c * w_stride;
+      float* s = sums + t * columns + c;
+      switch (rows - t < kMost ? rows - t : kMost) {
+        case 1: tile<1>(a, x_stride, b, w_stride, depth, s, columns); break;
+        case 2: tile<2>(a, x_stride, b, w_stride, depth, s, columns); break;
+        case 3: tile<3>(a, x_stride, b, w_stride, depth, s, columns); break;
+        default: tile<4>(a, x_stride, b, w_stride, depth, s, columns); break;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace strata::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/arena.h"
+
+namespace strata::cpu {
+namespace {
+
+HWY_EXPORT(AddProducts);
+
+constexpr int64_t kPanel = 32;        // output features of a task
+constexpr int64_t kDepth = 1024;      // input features widened at a time: a panel of them is half of a small L2
+constexpr int64_t kBlockRows = 256;   // tokens whose sums a task keeps
+constexpr int64_t kRowAlign = 16;     // rows of widened operands end with zeros up to a multiple of this
+
+int64_t padded(int64_t k) { return (k + kRowAlign - 1) / kRowAlign * kRowAlign; }
+
+struct Layout {
+  TensorView x;       // f32 [T, groups * padded(K)]
+  TensorView panels;  // f32 [threads, kPanel * kDepth]
+  TensorView sums;    // f32 [threads, kBlockRows * kPanel]
+};
+
+Layout layout(Arena& arena, int64_t tokens, int64_t groups, int64_t k, int threads) {
+  Layout l;
+  l.x = arena.tensor(DType::f32, {tokens, groups * padded(k)});
+  l.panels = arena.tensor(DType::f32, {threads, kPanel * kDepth});
+  l.sums = arena.tensor(DType::f32, {threads, kBlockRows * kPanel});
+  return l;
+}
+
+void store_sums(const float* sums, int64_t n, const TensorView& y, int64_t t, int64_t column) {
+  if (y.dtype == DType::f32) {
+    std::memcpy(y.row<float>(t) + column, sums, static_cast<size_t>(n) * sizeof(float));
+  } else {
+    for (int64_t i = 0; i < n; ++i) y.row<Bf16>(t)[column + i] = to_bf16(sums[i]);
+  }
+}
+
+// y = x W^T for group g: columns [g * padded(k), ...) of the widened x.
+void product(const Layout& l, int64_t g, const LinearWeight& w, const TensorView& y, const Device& device) {
+  const auto add_products = HWY_DISPATCH_TABLE(AddProducts)[simd_index(device)];
+  const int64_t tokens = y.shape[0], k = w.k;
+  // Weight rows are widened in pieces, which must begin on a block of scales.
+  const int64_t block = w.weight.dtype == DType::e4m3 ? w.block_k : 1;
+  const int64_t depth = block >= kDepth ? kDepth : kDepth / block * block;
+  parallel_for(device, (w.n + kPanel - 1) / kPanel, 1, [&](int64_t panel) {
+    const int64_t first = panel * kPanel, columns = std::min(kPanel, w.n - first);
+    const int64_t tile_columns = (columns + 3) / 4 * 4;
+    float* const weights = l.panels.row<float>(omp_get_thread_num());
+    float* const sums = l.sums.row<float>(omp_get_thread_num());
+    for (int64_t t = 0; t < tokens; t += kBlockRows) {
+      const int64_t rows = std::min(kBlockRows, tokens - t);
+      std::fill_n(sums, rows * tile_columns, 0.0f);
+      for (int64_t i = 0; i < k; i += depth) {
+        const int64_t part = std::min(depth, k - i), stride = padded(part);
+        for (int64_t c = 0; c < tile_columns; ++c) {
+          float* const row = weights + c * stride;
+          if (c < columns) load_weight_columns(device, w, g * w.n + first + c, i, part, row);
+          std::fill(row + (c < columns ? part : 0), row + stride, 0.0f);
+        }
+        add_products(l.x.row<float>(t) + g * padded(k) + i, l.x.stride[0], rows, weights, stride, tile_columns, stride, sums);
+      }
+      for (int64_t r = 0; r < rows; ++r) store_sums(sums + r * tile_columns, columns, y, t + r, first);
+    }
+  });
+}
+
+void clear_padding(float* row, int64_t k) { std::fill(row + k, row + padded(k), 0.0f); }
+
+void run_linear(const LinearParams& p, const ExecutionContext& context) {
+  const int64_t k = p.x.shape[1];
+  Arena arena(p.x.device, context.workspace);
+  const Layout l = layout(arena, p.x.shape[0], 1, k, threads_of(context.device));
+  parallel_for(context.device, p.x.shape[0], 4, [&](int64_t t) {
+    fake_quantize_row(context.device, p.x.row<Bf16>(t), k, p.activation, l.x.row<float>(t));
+    clear_padding(l.x.row<float>(t), k);
+  });
+  product(l, 0, *p.weight, p.y, context.device);
+}
+
+void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) {
+  const int64_t groups = p.x.shape[1], k = p.x.shape[2];
+  Arena arena(p.x.device, context.workspace);
+  const Layout l = layout(arena, p.x.shape[0], groups, k, threads_of(context.device));
+  parallel_for(context.device, p.x.shape[0] * groups, 4, [&](int64_t i) {
+    const int64_t t = i / groups, g = i % groups;
+    float* const row = l.x.row<float>(t) + g * padded(k);
+    if (p.x.dtype == DType::e4m3) {
+      dequantize_row(context.device, p.x.row<E4m3>(t, g), p.x_scale.row<float>(t, g), k, kActivationBlock, row);
+    } else {
+      fake_quantize_row(context.device, p.x.row<Bf16>(t, g), k, ActivationFormat::bf16, row);
+    }
+    clear_padding(row, k);
+  });
+  for (int64_t g = 0; g < groups; ++g) product(l, g, *p.weight, group_view(p.y, g), context.device);
+}
+
+Support support(const LinearWeight* w, const Device& device) {
+  if (device.id().kind != DeviceKind::cpu) return Support::no("runs on the CPU only");
+  if (w == nullptr) return Support::no("no weight");
+  if (w->packed.present()) return Support::no(fmt::format("the weight is packed for {}", w->packing));
+  if (w->weight.dtype == DType::e4m3 && (w->block_k <= 0 || (kDepth % w->block_k != 0 && w->block_k % kDepth != 0))) {
+    return Support::no(fmt::format("scale blocks of {} columns do not divide {}", w->block_k, kDepth));
+  }
+  return Support::yes();
+}
+
+}  // namespace
+
+std::vector<Implementation<LinearParams>> simd_linear() {
+  Implementation<LinearParams> impl;
+  impl.name = "cpu/simd";
+  impl.supports = [](const LinearParams& p, const Device& device) { return support(p.weight, device); };
+  impl.workspace_bytes = [](const LinearParams& p, const Device& device) {
+    Arena arena(p.x.device);
+    layout(arena, p.x.shape[0], 1, p.x.shape[1], threads_of(device));
+    return arena.peak();
+  };
+  impl.run = run_linear;
+  return {std::move(impl)};
+}
+
+std::vector<Implementation<GroupedLinearParams>> simd_grouped_linear() {
+  Implementation<GroupedLinearParams> impl;
+  impl.name = "cpu/simd";
+  impl.supports = [](const GroupedLinearParams& p, const Device& device) { return support(p.weight, device); };
+  impl.workspace_bytes = [](const GroupedLinearParams& p, const Device& device) {
+    Arena arena(p.x.device);
+    layout(arena, p.x.shape[0], p.x.shape[1], p.x.shape[2], threads_of(device));
+    return arena.peak();
+  };
+  impl.run = run_grouped;
+  return {std::move(impl)};
+}
+
+}  // namespace strata::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,34 @@
+// Which Highway target a device's kernels run on. Config::cpu_isa caps a device, not the process, so the entry of the dispatch
+// table is chosen here instead of by Highway's process-wide state. Include this before any Highway header.
+#pragma once
+
+// Machines without AVX2 take the portable target: fewer compilations of every kernel, and no x86 server lacks it. Vectors of unknown
+// length are left out because kernels keep arrays of accumulators.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#endif
+#include <hwy/detect_targets.h>
+#include <hwy/targets.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backends/cpu/cpu_device.h"
+
+namespace strata::cpu {
+
+// Index into HWY_DISPATCH_TABLE(function): the best compiled target that the machine has and the device's cap allows.
+inline size_t simd_index(const Device& device) {
+  if (HWY_TARGETS == HWY_STATIC_TARGET) return 0;  // tables of one entry
+  int64_t targets = hwy::SupportedTargets();
+#if HWY_ARCH_X86
+  const CpuIsa isa = isa_of(device);
+  if (isa < CpuIsa::avx512) targets &= ~int64_t{HWY_AVX3 | HWY_AVX3_DL};
+  if (isa < CpuIsa::avx2) targets &= ~int64_t{HWY_AVX2};
+#endif
+  hwy::ChosenTarget chosen;
+  chosen.Update(targets);
+  return chosen.GetIndex();
+}
+
+}  // namespace strata::cpu

@@ -1,0 +1,105 @@
+// The number formats of src/formats in vectors of fp32, bit for bit the scalar codecs. Included once per SIMD target.
+#if defined(STRATA_SIMD_FORMATS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef STRATA_SIMD_FORMATS_INL_H
+#undef STRATA_SIMD_FORMATS_INL_H
+#else
+#define STRATA_SIMD_FORMATS_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include "formats/quantize.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using U32 = hn::RebindToUnsigned<F32>;
+using U16 = hn::Rebind<uint16_t, F32>;
+using U8 = hn::Rebind<uint8_t, F32>;
+using VF = hn::Vec<F32>;
+using VU = hn::Vec<U32>;
+
+// 4, 8 or 16: every block of the formats (32, 64, 128 values) is a whole number of vectors.
+constexpr size_t kLanes = hn::MaxLanes(F32());
+
+HWY_INLINE VF load_bf16(const void* p) {
+  const VU wide = hn::PromoteTo(U32(), hn::LoadU(U16(), static_cast<const uint16_t*>(p)));
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(wide));
+}
+
+// The bf16 bits, round to nearest even, in the lower half of each lane.
+HWY_INLINE VU bf16_bits(VF v) {
+  const U32 du;
+  const VU u = hn::BitCast(du, v);
+  const VU odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
+  const VU rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(hn::Set(du, 0x7FFFu), odd)));
+  const VU quiet = hn::Or(hn::ShiftRight<16>(u), hn::Set(du, 0x40u));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
+}
+HWY_INLINE void store_bf16(VF v, void* p) {
+  hn::StoreU(hn::TruncateTo(U16(), bf16_bits(v)), U16(), static_cast<uint16_t*>(p));
+}
+HWY_INLINE VF round_bf16(VF v) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(v))); }
+
+// e4m3 codes in the low byte of each lane.
+HWY_INLINE VU e4m3_bits(VF v) {
+  const F32 df;
+  const U32 du;
+  const VU u = hn::BitCast(du, v);
+  const VU magnitude = hn::And(u, hn::Set(du, 0x7FFFFFFFu));
+  const VF clamped = hn::Min(hn::BitCast(df, magnitude), hn::Set(df, kE4m3Max));
+  const VU m = hn::BitCast(du, clamped);
+  const VU odd = hn::And(hn::ShiftRight<20>(m), hn::Set(du, 1u));
+  const VU normal = hn::Sub(hn::ShiftRight<20>(hn::Add(m, hn::Add(hn::Set(du, 0x7FFFFu), odd))), hn::Set(du, 120u << 3));
+  // fp32 has steps of 2^-9, the subnormal step, in [2^14, 2^15).
+  const VU subnormal = hn::Sub(hn::BitCast(du, hn::Add(clamped, hn::Set(df, 0x1p14f))), hn::Set(du, float_bits(0x1p14f)));
+  const auto is_small = hn::RebindMask(du, hn::Lt(clamped, hn::Set(df, 0x1p-6f)));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
+  const VU code = hn::IfThenElse(is_nan, hn::Set(du, 0x7Fu), hn::IfThenElse(is_small, subnormal, normal));
+  return hn::Or(code, hn::And(hn::ShiftRight<24>(u), hn::Set(du, 0x80u)));
+}
+HWY_INLINE void store_e4m3(VF v, void* p) { hn::StoreU(hn::TruncateTo(U8(), e4m3_bits(v)), U8(), static_cast<uint8_t*>(p)); }
+
+// The values of codes in the low byte of each lane.
+HWY_INLINE VF e4m3_values(VU code) {
+  const F32 df;
+  const U32 du;
+  const VU magnitude = hn::And(code, hn::Set(du, 0x7Fu));
+  // Right for normal codes. A subnormal code m comes out as 2^-7 (1 + m/8): twice that less 2^-6 is m 2^-9, without an fp32 subnormal.
+  const VF scaled = hn::BitCast(df, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
+  const VF subnormal = hn::Sub(hn::Add(scaled, scaled), hn::Set(df, 0x1p-6f));
+  const VF finite = hn::IfThenElse(hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, 8u))), subnormal, scaled);
+  const VU nan = hn::IfThenElseZero(hn::Eq(magnitude, hn::Set(du, 0x7Fu)), hn::Set(du, 0x7FC00000u));
+  const VU sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(du, 0x80u)));
+  return hn::BitCast(df, hn::Or(hn::Or(hn::BitCast(du, finite), nan), sign));
+}
+HWY_INLINE VF load_e4m3(const void* p) { return e4m3_values(hn::PromoteTo(U32(), hn::LoadU(U8(), static_cast<const uint8_t*>(p)))); }
+
+// max(floor, |x[i]|) over n values, n a multiple of kLanes; like the scalar one it does not count NaN.
+template <class Load>
+HWY_INLINE float amax_of(Load&& load, size_t n, float floor) {
+  const F32 df;
+  VF result = hn::Set(df, floor);
+  for (size_t i = 0; i < n; i += kLanes) {
+    const VF a = hn::Abs(load(i));
+    result = hn::IfThenElse(hn::Gt(a, result), a, result);
+  }
+  return hn::GetLane(hn::MaxOfLanes(df, result));
+}
+
+HWY_INLINE VF load_f32(const void* p) { return hn::LoadU(F32(), static_cast<const float*>(p)); }
+
+// Lanes as stored values: a vector's element type decides the load.
+HWY_INLINE VF load_values(const float* p) { return hn::LoadU(F32(), p); }
+HWY_INLINE VF load_values(const Bf16* p) { return load_bf16(p); }
+
+HWY_INLINE float sum(VF v) { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace strata::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

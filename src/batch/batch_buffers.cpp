@@ -1,0 +1,68 @@
+#include "batch/batch_buffers.h"
+
+#include <algorithm>
+
+#include "batch/group_spec.h"
+
+namespace strata {
+namespace {
+
+int64_t max_blocks(const CacheGroupSpec& spec, const BatchLimits& limits) {
+  return ceil_div(limits.max_model_len, spec.positions_per_page());
+}
+
+}  // namespace
+
+int64_t c128_width(int64_t max_model_len) { return ceil_div(ceil_div(max_model_len, 128), 128) * 128; }
+
+bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group) {
+  return std::any_of(groups.begin(), groups.end(), [&](const CacheGroupSpec& spec) { return spec.group == group; });
+}
+
+UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups) {
+  const int64_t tokens = limits.max_num_batched_tokens;
+  const int64_t requests = limits.max_num_seqs;
+  const bool c4 = has_group(groups, CacheGroup::c4_compressed) || has_group(groups, CacheGroup::c4_indexer);
+  UploadViews v;
+  v.positions = arena.tensor(DType::i64, {tokens});
+  v.token_to_req = arena.tensor(DType::i32, {tokens});
+  v.is_valid_token = arena.tensor(DType::u8, {tokens});
+  v.query_start_loc = arena.tensor(DType::i32, {requests + 1});
+  v.seq_lens = arena.tensor(DType::i32, {requests});
+  if (has_group(groups, CacheGroup::window)) v.gather_lens = arena.tensor(DType::i32, {requests});
+  if (c4) {
+    v.c4_lens = arena.tensor(DType::i32, {tokens});
+    v.c4_seq_lens = arena.tensor(DType::i32, {requests});
+  }
+  if (has_group(groups, CacheGroup::c128_compressed)) v.c128_seq_lens = arena.tensor(DType::i32, {requests});
+
+  int64_t width = 0;
+  for (const CacheGroupSpec& spec : groups) width += max_blocks(spec, limits);
+  v.tables_offset = arena.used();
+  v.tables = arena.tensor(DType::i32, {requests, width});
+  int64_t begin = 0;
+  for (const CacheGroupSpec& spec : groups) {
+    v.block_tables[static_cast<size_t>(spec.group)] = v.tables.columns(begin, max_blocks(spec, limits));
+    begin += max_blocks(spec, limits);
+  }
+  return v;
+}
+
+DerivedViews lay_out_derived(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups, int64_t window) {
+  const int64_t tokens = limits.max_num_batched_tokens;
+  DerivedViews v;
+  for (const CacheGroupSpec& spec : groups) v.slot_mappings[static_cast<size_t>(spec.group)] = arena.tensor(DType::i64, {tokens});
+  if (has_group(groups, CacheGroup::window)) {
+    v.swa_indices = arena.tensor(DType::i32, {tokens, window});
+    v.swa_lens = arena.tensor(DType::i32, {tokens});
+  }
+  if (has_group(groups, CacheGroup::c128_compressed)) {
+    const int64_t width = c128_width(limits.max_model_len);
+    v.c128_slots = arena.tensor(DType::i32, {tokens, width});
+    v.c128_local = arena.tensor(DType::i32, {tokens, width});
+    v.c128_lens = arena.tensor(DType::i32, {tokens});
+  }
+  return v;
+}
+
+}  // namespace strata

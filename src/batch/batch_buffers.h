@@ -1,0 +1,51 @@
+// Where the arrays of a step lie. One layout function places them in host staging memory and in device memory alike, so that the
+// step's host data moves in one copy.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "core/arena.h"
+#include "strata/batch.h"
+
+namespace strata {
+
+// What the host computes and the device receives; views of the largest sizes. Absent where the model has no such group.
+struct UploadViews {
+  TensorView positions;
+  TensorView token_to_req;
+  TensorView is_valid_token;
+  TensorView c4_lens;
+  TensorView query_start_loc;
+  TensorView seq_lens;
+  TensorView gather_lens;
+  TensorView c4_seq_lens;
+  TensorView c128_seq_lens;
+  std::array<TensorView, kNumCacheGroups> block_tables;
+  // One row per request, the block tables of all groups side by side, behind everything else: a step copies its own requests' rows only.
+  TensorView tables;
+  size_t tables_offset = 0;
+};
+
+// What the device ops compute.
+struct DerivedViews {
+  std::array<TensorView, kNumCacheGroups> slot_mappings;
+  TensorView swa_indices;
+  TensorView swa_lens;
+  TensorView c128_slots;
+  TensorView c128_local;
+  TensorView c128_lens;
+};
+
+UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups);
+DerivedViews lay_out_derived(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups, int64_t window);
+
+bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group);
+
+// The first n rows; unlike TensorView::slice for rows known to be there, without the cost of a message.
+inline TensorView first_rows(TensorView view, int64_t n) {
+  if (view.present()) view.shape[0] = n;
+  return view;
+}
+
+}  // namespace strata

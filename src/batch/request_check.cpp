@@ -1,0 +1,74 @@
+#include "batch/request_check.h"
+
+#include <limits>
+
+#include "batch/group_spec.h"
+#include "core/check.h"
+
+namespace strata {
+namespace {
+
+constexpr int64_t kMaxI32 = std::numeric_limits<int32_t>::max();
+
+void check_lengths(size_t i, const BatchRequest& r, const BatchLimits& limits) {
+  require(r.query_len >= 0, "batch: request {}: query_len must not be negative, is {}", i, r.query_len);
+  require(r.seq_len >= 0, "batch: request {}: seq_len must not be negative, is {}", i, r.seq_len);
+  require(r.seq_len >= r.query_len, "batch: request {}: seq_len must be at least query_len = {}, is {}", i, r.query_len, r.seq_len);
+  require(r.seq_len <= limits.max_model_len, "batch: request {}: seq_len must be at most max_model_len = {}, is {}", i,
+          limits.max_model_len, r.seq_len);
+}
+
+void check_table(size_t i, const BatchRequest& r, const CacheGroupSpec& spec, int64_t num_pages) {
+  const std::span<const int32_t> table = r.block_tables[static_cast<size_t>(spec.group)];
+  const BlockRange blocks = addressed_blocks(spec, r.query_len, r.seq_len);
+  if (blocks.size() == 0) return;
+  require(std::ssize(table) >= blocks.end, "batch: request {}: block_tables[{}] must have at least {} entries for seq_len {}, has {}", i,
+          to_string(spec.group), blocks.end, r.seq_len, table.size());
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int32_t page = table[static_cast<size_t>(b)];
+    require(page >= 0 && page < num_pages, "batch: request {}: block_tables[{}][{}] must be in [0, {}), is {}", i, to_string(spec.group), b,
+            num_pages, page);
+  }
+}
+
+// What the step runs with: `wanted` when the caller pads.
+int64_t padded(const char* name, int64_t actual, int64_t wanted, const char* limit_name, int64_t limit) {
+  require(actual <= limit, "batch: the number of {} must be at most {} = {}, is {}", name, limit_name, limit, actual);
+  if (wanted == 0) return actual;
+  require(wanted >= actual, "batch: padding.num_{} must be 0 or at least the batch's {}, is {}", name, actual, wanted);
+  require(wanted <= limit, "batch: padding.num_{} must be at most {} = {}, is {}", name, limit_name, limit, wanted);
+  return wanted;
+}
+
+}  // namespace
+
+void check_limits(const BatchLimits& limits) {
+  const auto in_range = [](const char* name, int64_t value, int64_t low) {
+    require(value >= low && value <= kMaxI32, "batch limits: {} must be in [{}, 2^31), is {}", name, low, value);
+  };
+  in_range("max_num_batched_tokens", limits.max_num_batched_tokens, 1);
+  in_range("max_num_seqs", limits.max_num_seqs, 1);
+  in_range("max_model_len", limits.max_model_len, 1);
+  in_range("num_speculative_tokens", limits.num_speculative_tokens, 0);
+}
+
+StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding padding, const BatchLimits& limits,
+                         std::span<const CacheGroupSpec> groups, std::span<const int64_t> num_pages) {
+  StepSizes sizes;
+  sizes.num_requests = padded("requests", std::ssize(requests), padding.num_requests, "max_num_seqs", limits.max_num_seqs);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    check_lengths(i, requests[i], limits);
+    sizes.num_actual_tokens += requests[i].query_len;
+  }
+  sizes.num_tokens =
+      padded("tokens", sizes.num_actual_tokens, padding.num_tokens, "max_num_batched_tokens", limits.max_num_batched_tokens);
+  // Padding tokens name request 0, so there must be one.
+  require(sizes.num_tokens == 0 || sizes.num_requests > 0, "batch: padding.num_requests must be at least 1 for {} padding tokens, is 0",
+          sizes.num_tokens);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    for (size_t g = 0; g < groups.size(); ++g) check_table(i, requests[i], groups[g], num_pages[g]);
+  }
+  return sizes;
+}
+
+}  // namespace strata

@@ -1,0 +1,25 @@
+// Everything that can be wrong with the requests of a step, found before anything is written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "strata/batch.h"
+
+namespace strata {
+
+struct StepSizes {
+  int64_t num_tokens = 0;         // padding included
+  int64_t num_actual_tokens = 0;
+  int64_t num_requests = 0;       // padding included
+};
+
+// Throws invalid_argument naming the request's number and the field; `num_pages[i]` bounds the pages of groups[i].
+StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding padding, const BatchLimits& limits,
+                         std::span<const CacheGroupSpec> groups, std::span<const int64_t> num_pages);
+
+// The same of the limits, at construction.
+void check_limits(const BatchLimits& limits);
+
+}  // namespace strata

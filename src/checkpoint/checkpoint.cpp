@@ -1,0 +1,152 @@
+#include "strata/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "checkpoint/json.h"
+#include "checkpoint/tensor_names.h"
+#include "core/check.h"
+
+namespace strata {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxIndexBytes = 100'000'000;
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+// Tensor name -> shard file name.
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  using nlohmann::json;
+  const std::string origin = path.string();
+  const json index = parse_json(read_text_file(origin, kMaxIndexBytes), origin);
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (map == index.end() || !map->is_object()) {
+    fail(ErrorCode::invalid_file, "{}: weight_map: expected an object, is {}", origin, map == index.end() ? "missing" : brief(*map));
+  }
+  std::map<std::string, std::string> shards;
+  for (const auto& [name, shard] : map->get_ref<const json::object_t&>()) {
+    // A shard is a file of this directory: an index must not make us open anything else.
+    const bool plain = shard.is_string() && !shard.get_ref<const std::string&>().empty() && shard != "." && shard != ".." &&
+                       shard.get_ref<const std::string&>().find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+    if (!plain) {
+      fail(ErrorCode::invalid_file, "{}: weight_map[{}]: expected the name of a file beside the index, is {}", origin, brief(json(name)),
+           brief(shard));
+    }
+    shards.emplace(name, shard.get<std::string>());
+  }
+  return shards;
+}
+
+}  // namespace
+
+struct Checkpoint::Impl {
+  struct Location {
+    const StoredTensor* tensor;
+    const SafetensorsFile* file;
+  };
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
+  };
+
+  fs::path directory;
+  ModelConfig config;
+  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  std::unordered_map<std::string, Location, Hash, std::equal_to<>> tensors;
+
+  void open_single(const fs::path& path) {
+    files.push_back(std::make_unique<SafetensorsFile>(path));
+    for (const StoredTensor& tensor : files.back()->tensors()) tensors.emplace(tensor.name, Location{&tensor, files.back().get()});
+  }
+
+  void open_sharded(const fs::path& index) {
+    const auto shards = read_index(index);
+    std::map<std::string, const SafetensorsFile*> opened;
+    for (const auto& [name, shard] : shards) {
+      const SafetensorsFile*& file = opened[shard];
+      if (file == nullptr) {
+        const fs::path path = directory / shard;
+        std::error_code ignored;
+        if (!fs::exists(path, ignored)) {
+          fail(ErrorCode::invalid_file, "{}: shard {}: expected beside the index, is missing", index.string(), shard);
+        }
+        file = files.emplace_back(std::make_unique<SafetensorsFile>(path)).get();
+      }
+      const StoredTensor* tensor = file->find(name);
+      if (tensor == nullptr) {
+        fail(ErrorCode::invalid_file, "{}: tensor {}: expected in shard {}, is not there", index.string(), brief(nlohmann::json(name)), shard);
+      }
+      tensors.emplace(name, Location{tensor, file});
+    }
+  }
+};
+
+Checkpoint::Checkpoint(const fs::path& directory) : impl_(std::make_unique<Impl>()) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) {
+    fail(ErrorCode::invalid_file, "{}: expected a directory with config.json and {} or {}, is {}", directory.string(), kSingleFile,
+         kIndexFile, fs::exists(directory, ignored) ? "a file" : "missing");
+  }
+  impl_->directory = directory;
+  impl_->config = ModelConfig::load(directory);
+  if (fs::exists(directory / kSingleFile, ignored)) {
+    impl_->open_single(directory / kSingleFile);
+  } else if (fs::exists(directory / kIndexFile, ignored)) {
+    impl_->open_sharded(directory / kIndexFile);
+  } else {
+    fail(ErrorCode::invalid_file, "{}: expected {} or {}, has neither", directory.string(), kSingleFile, kIndexFile);
+  }
+}
+
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+const ModelConfig& Checkpoint::config() const { return impl_->config; }
+const fs::path& Checkpoint::directory() const { return impl_->directory; }
+
+std::vector<int64_t> Checkpoint::attention_layers() const {
+  std::set<int64_t> layers;
+  for (const auto& [name, location] : impl_->tensors) {
+    if (const auto layer = attention_layer_of(impl_->config, name)) layers.insert(*layer);
+  }
+  return {layers.begin(), layers.end()};
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, location] : impl_->tensors) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+const StoredTensor* Checkpoint::find(std::string_view name) const {
+  const auto it = impl_->tensors.find(name);
+  return it == impl_->tensors.end() ? nullptr : it->second.tensor;
+}
+
+void Checkpoint::release(const StoredTensor& tensor) const {
+  const auto it = impl_->tensors.find(tensor.name);
+  if (it != impl_->tensors.end()) it->second.file->release(tensor);
+}
+
+const StoredTensor* Checkpoint::find(int64_t layer, std::string_view suffix) const {
+  for (const std::string& name : tensor_spellings(impl_->config, layer, suffix)) {
+    if (const StoredTensor* tensor = find(name)) return tensor;
+  }
+  return nullptr;
+}
+
+const StoredTensor& Checkpoint::require(int64_t layer, std::string_view suffix) const {
+  if (const StoredTensor* tensor = find(layer, suffix)) return *tensor;
+  const std::vector<std::string> tried = tensor_spellings(impl_->config, layer, suffix);
+  fail(ErrorCode::invalid_file, "{}: tensor {}: expected in the checkpoint, is missing; tried {}", impl_->directory.string(), tried.front(),
+       fmt::join(tried, ", "));
+}
+
+}  // namespace strata

@@ -1,0 +1,19 @@
+// Parsing of JSON that may be hostile: bounded depth, no duplicate keys, every failure an invalid_file error.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace strata {
+
+// `origin` begins every message.
+nlohmann::json parse_json(std::string_view text, const std::string& origin);
+
+// Reads a whole file of at most `max_bytes` bytes.
+std::string read_text_file(const std::string& path, size_t max_bytes);
+
+// A value as it is shown in a message: compact, cut after 60 characters, safe for any bytes.
+std::string brief(const nlohmann::json& value);
+
+}  // namespace strata

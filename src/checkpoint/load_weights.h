@@ -1,0 +1,90 @@
+// Brings the weights of one layer from a checkpoint to a device: this rank's shard only, checked against the shapes the config says.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "strata/checkpoint.h"
+#include "strata/op_set.h"
+#include "strata/tensor.h"
+
+namespace strata {
+
+// Rows or columns [begin, begin + count) of a full tensor.
+struct Shard {
+  int64_t begin = 0;
+  int64_t count = -1;  // -1: to the end
+
+  // The rank-th of `size` equal parts. Throws invalid_argument unless size divides the extent.
+  static Shard of_rank(int64_t extent, int rank, int size);
+};
+
+// What an FP8 matrix becomes on the device. A bf16 matrix stays bf16.
+enum class WeightForm : uint8_t {
+  automatic,   // whichever the op's list of implementations prefers on this device; fp8 when it makes no difference
+  fp8,         // e4m3 with f32 block scales, as in the file
+  dequantize,  // bf16: exact with power-of-two scales (V4 4.2), rounded once with others
+};
+
+// A matrix as the file has it, the part of it to load, and how the layer will call the linear op with it.
+struct LinearRequest {
+  int64_t n = 0;    // rows (output features) of the full tensor
+  int64_t k = 0;    // columns (input features) of the full tensor
+  Shard rows{};
+  Shard columns{};
+  int64_t groups = 0;  // 0: for the linear op. >= 1: for the grouped op, with so many groups among the rows of the shard
+  WeightForm form = WeightForm::automatic;
+  ActivationFormat activation = ActivationFormat::bf16;  // grouped op: an fp8 format means that x comes as e4m3 codes with scales
+  DType output = DType::bf16;                            // of y: bf16 or f32
+  bool pack = true;  // convert to the layout that the chosen implementation likes best, when it has one, and free the row-major copy
+};
+
+// A part of a matrix that is stacked from several tensors by rows.
+struct FusedPart {
+  std::string name;  // without ".weight"
+  int64_t n = 0;     // rows of the full tensor
+  Shard rows{};
+};
+
+// Not movable once made: LinearParams points to `weight`.
+struct LoadedLinear {
+  LinearWeight weight;
+  Tensor storage;         // bf16 or e4m3 [rows, columns]; empty when packed
+  Tensor scale_storage;   // e4m3 only, f32; empty when packed
+  Tensor packed_storage;  // empty when not packed
+
+  LoadedLinear() = default;
+  LoadedLinear(const LoadedLinear&) = delete;
+  LoadedLinear& operator=(const LoadedLinear&) = delete;
+  size_t allocated_bytes() const {
+    return storage.allocated_bytes() + scale_storage.allocated_bytes() + packed_storage.allocated_bytes();
+  }
+};
+
+// Every function throws invalid_file naming tensor, expected and actual value when the file does not have what is asked for, and
+// unsupported when no implementation of the linear op takes the matrix. Names are official suffixes ("wq_a", "indexer.compressor.norm.weight").
+struct WeightLoader {
+  const Checkpoint& checkpoint;
+  int64_t layer;
+  std::shared_ptr<Device> device;
+  const OpSet& ops;
+
+  bool has(std::string_view suffix) const { return checkpoint.find(layer, suffix) != nullptr; }
+
+  // A tensor of BF16, F16 or F32 values, widened to f32 [shape...]. Rank 1 or 2; the shard is of dimension 0.
+  Tensor load_f32(std::string_view suffix, std::initializer_list<int64_t> shape, Shard shard = {}) const;
+  // The same for a vector: norm weights, attention sinks.
+  Tensor load_vector_f32(std::string_view suffix, int64_t length, Shard shard = {}) const { return load_f32(suffix, {length}, shard); }
+
+  // `name` without ".weight": "wq_b". BF16, F16 and F32 matrices become bf16; F8_E4M3 needs its block scales.
+  std::unique_ptr<LoadedLinear> load_linear(std::string_view name, const LinearRequest& request) const;
+  // Rows of several matrices of k columns stacked: [wq_a ; wkv], [wkv ; wgate]. request.n and request.rows are ignored. When FP8 and other
+  // matrices are mixed the result is bf16.
+  std::unique_ptr<LoadedLinear> load_fused_linear(const std::vector<FusedPart>& parts, const LinearRequest& request) const;
+};
+
+}  // namespace strata

@@ -1,0 +1,188 @@
+#include "checkpoint/safetensors_header.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "checkpoint/json.h"
+#include "core/check.h"
+
+namespace strata {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::pair<DType, std::string_view>, 12> kNames{{{DType::f64, "F64"},
+                                                                      {DType::f32, "F32"},
+                                                                      {DType::bf16, "BF16"},
+                                                                      {DType::f16, "F16"},
+                                                                      {DType::e4m3, "F8_E4M3"},
+                                                                      {DType::e8m0, "F8_E8M0"},
+                                                                      {DType::i64, "I64"},
+                                                                      {DType::i32, "I32"},
+                                                                      {DType::i16, "I16"},
+                                                                      {DType::i8, "I8"},
+                                                                      {DType::u8, "U8"},
+                                                                      {DType::boolean, "BOOL"}}};
+constexpr const char* kMetadata = "__metadata__";
+
+// The description of one tensor while it is read.
+class Entry {
+ public:
+  Entry(const std::string& origin, const std::string& name, const json& object) : origin_(origin), name_(name), object_(object) {
+    if (!object.is_object()) reject("description", "an object", brief(object));
+    for (const auto& [key, value] : object.items()) {
+      if (key != "dtype" && key != "shape" && key != "data_offsets") reject("keys", "dtype, shape and data_offsets", brief(json(key)));
+    }
+  }
+
+  [[noreturn]] void reject(std::string_view what, std::string_view expected, std::string_view actual) const {
+    fail(ErrorCode::invalid_file, "{}: tensor {}: {}: expected {}, is {}", origin_, brief(json(name_)), what, expected, actual);
+  }
+
+  DType dtype() const {
+    const json& value = need("dtype");
+    if (value.is_string()) {
+      for (const auto& [type, name] : kNames) {
+        if (value.get_ref<const std::string&>() == name) return type;
+      }
+    }
+    std::string known;
+    for (const auto& [type, name] : kNames) known += (known.empty() ? "" : ", ") + std::string(name);
+    reject("dtype", "one of " + known, brief(value));
+  }
+
+  std::vector<int64_t> shape() const { return numbers("shape", "an array of integers >= 0"); }
+
+  std::pair<size_t, size_t> offsets() const {
+    const std::vector<int64_t> pair = numbers("data_offsets", "two integers >= 0");
+    if (pair.size() != 2) reject("data_offsets", "two integers >= 0", brief(object_["data_offsets"]));
+    return {static_cast<size_t>(pair[0]), static_cast<size_t>(pair[1])};
+  }
+
+ private:
+  const json& need(const char* key) const {
+    const auto it = object_.find(key);
+    if (it == object_.end()) reject(key, "a value", "missing");
+    return *it;
+  }
+  std::vector<int64_t> numbers(const char* key, std::string_view expected) const {
+    const json& list = need(key);
+    if (!list.is_array()) reject(key, expected, brief(list));
+    std::vector<int64_t> values;
+    for (const json& value : list) {
+      if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) reject(key, expected, brief(list));
+      values.push_back(static_cast<int64_t>(value.get<uint64_t>()));
+    }
+    return values;
+  }
+
+  const std::string& origin_;
+  const std::string& name_;
+  const json& object_;
+};
+
+void check_metadata(const json& metadata, const std::string& origin) {
+  const bool strings = metadata.is_object() && std::all_of(metadata.begin(), metadata.end(), [](const json& v) { return v.is_string(); });
+  if (!strings) fail(ErrorCode::invalid_file, "{}: {}: expected an object of strings, is {}", origin, kMetadata, brief(metadata));
+}
+
+}  // namespace
+
+std::string_view safetensors_name(DType dtype) {
+  for (const auto& [type, name] : kNames) {
+    if (type == dtype) return name;
+  }
+  return "unknown";
+}
+
+size_t stored_bytes(const std::string& origin, const std::string& name, DType dtype, const std::vector<int64_t>& shape, ErrorCode code) {
+  int64_t bytes = static_cast<int64_t>(size_of(dtype));
+  for (const int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) {
+      fail(code, "{}: tensor {}: shape: expected extents >= 0 whose size fits 63 bits, is [{}]", origin, brief(json(name)),
+           fmt::join(shape, ", "));
+    }
+  }
+  return static_cast<size_t>(bytes);
+}
+
+std::vector<StoredTensor> parse_safetensors_header(std::string_view text, const std::byte* data, size_t data_bytes,
+                                                   const std::string& origin) {
+  if (text.empty() || text.front() != '{') {
+    fail(ErrorCode::invalid_file, "{}: header: expected to begin with '{{', {}", origin,
+         text.empty() ? std::string("is empty") : fmt::format("begins with byte {:#04x}", static_cast<unsigned char>(text.front())));
+  }
+  const json header = parse_json(text, origin + ": header");
+  struct Range {
+    size_t begin;
+    size_t end;
+    const std::string* name;
+  };
+  std::vector<StoredTensor> tensors;
+  std::vector<Range> ranges;
+  for (const auto& [name, object] : header.get_ref<const json::object_t&>()) {
+    if (name == kMetadata) {
+      check_metadata(object, origin);
+      continue;
+    }
+    const Entry entry(origin, name, object);
+    const auto [begin, end] = entry.offsets();
+    if (begin > end) entry.reject("data_offsets", "begin <= end", fmt::format("[{}, {}]", begin, end));
+    if (end > data_bytes) entry.reject("data_offsets", fmt::format("an end within the {} bytes of data", data_bytes), fmt::format("{}", end));
+    StoredTensor tensor{.name = name, .dtype = entry.dtype(), .shape = entry.shape(), .data = data + begin, .bytes = end - begin};
+    const size_t expected = stored_bytes(origin, name, tensor.dtype, tensor.shape, ErrorCode::invalid_file);
+    if (expected != tensor.bytes) {
+      entry.reject("data_offsets", fmt::format("{} bytes for {}[{}]", expected, safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", ")),
+                   fmt::format("{} bytes", tensor.bytes));
+    }
+    tensors.push_back(std::move(tensor));
+    ranges.push_back({begin, end, &name});
+  }
+  // The format has no holes: a byte belongs to one tensor. That also makes an overlap a gap of negative size.
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  size_t end = 0;
+  for (const Range& range : ranges) {
+    if (range.begin != end) {
+      fail(ErrorCode::invalid_file, "{}: tensor {}: data_offsets: expected to begin at {}, where the tensor before it ends, is {} ({})", origin,
+           brief(json(*range.name)), end, range.begin, range.begin < end ? "overlap" : "hole");
+    }
+    end = range.end;
+  }
+  if (end != data_bytes) {
+    fail(ErrorCode::invalid_file, "{}: data: expected {} bytes, as the header describes, is {}", origin, end, data_bytes);
+  }
+  return tensors;  // an object's keys are in ascending order
+}
+
+std::string make_safetensors_header(const std::vector<StoredTensor>& tensors, const std::string& origin) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::set<std::string_view> names;
+  size_t offset = 0;
+  for (const StoredTensor& tensor : tensors) {
+    require(tensor.name != kMetadata && names.insert(tensor.name).second, "{}: tensor names: expected unique ones, {} is {}", origin,
+            brief(json(tensor.name)), tensor.name == kMetadata ? "reserved" : "given twice");
+    const size_t bytes = stored_bytes(origin, tensor.name, tensor.dtype, tensor.shape, ErrorCode::invalid_argument);
+    require(tensor.bytes == bytes, "{}: tensor {}: bytes: expected {} for {}[{}], is {}", origin, brief(json(tensor.name)), bytes,
+            safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", "), tensor.bytes);
+    nlohmann::ordered_json& entry = header[tensor.name];
+    entry["dtype"] = safetensors_name(tensor.dtype);
+    entry["shape"] = tensor.shape;
+    entry["data_offsets"] = {offset, offset + bytes};
+    offset += bytes;
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const json::exception& e) {
+    fail(ErrorCode::invalid_argument, "{}: tensor names: expected UTF-8: {}", origin, e.what());
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  require(text.size() <= kMaxSafetensorsHeader, "{}: header: expected at most {} bytes, is {}", origin, kMaxSafetensorsHeader, text.size());
+  std::string out(8, '\0');
+  for (size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(text.size() >> (8 * i));
+  return out + text;
+}
+
+}  // namespace strata

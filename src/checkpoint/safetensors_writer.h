@@ -1,0 +1,38 @@
+// Writes a safetensors file piece by piece. The file appears under its name only when it is complete.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "strata/checkpoint.h"
+
+namespace strata {
+
+class SafetensorsWriter {
+ public:
+  // Names, dtypes and shapes of `tensors` in file order; their data is not looked at. Throws invalid_argument for a list that cannot be
+  // a file and invalid_file when it cannot be written.
+  SafetensorsWriter(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors);
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  // The next bytes of the data section.
+  void append(const void* data, size_t bytes);
+  // Throws invalid_argument unless everything was appended.
+  void finish();
+
+ private:
+  void fail_if_bad() const;
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  std::ofstream out_;
+  size_t expected_ = 0;
+  size_t written_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace strata

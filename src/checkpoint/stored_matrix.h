@@ -1,0 +1,68 @@
+// A matrix of a checkpoint, and the part of it that is wanted: checked once, then read row by row in the form that is needed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/load_weights.h"
+#include "strata/dtype.h"
+
+namespace strata {
+
+// A tensor that must have this shape and one of these dtypes. Throws invalid_file naming tensor, expected and actual value.
+const StoredTensor& require_tensor(const Checkpoint& checkpoint, int64_t layer, std::string_view suffix,
+                                   std::initializer_list<DType> dtypes, const std::vector<int64_t>& shape);
+
+// The shard with its count filled in. Throws invalid_argument when it is not within [0, extent).
+Shard resolve(const Shard& shard, int64_t extent, std::string_view what);
+
+// Element i of BF16, F16 or F32 data at any alignment.
+float stored_value(const StoredTensor& tensor, int64_t i);
+
+class StoredMatrix {
+ public:
+  // `name` has no ".weight". n and k are the extents of the full tensor.
+  StoredMatrix(const Checkpoint& checkpoint, int64_t layer, const std::string& name, int64_t n, int64_t k, const Shard& rows,
+               const Shard& columns);
+
+  const std::string& name() const { return weight_->name; }
+  bool is_fp8() const { return scale_ != nullptr; }
+  int64_t rows() const { return rows_.count; }
+  int64_t columns() const { return columns_.count; }
+  // Where the part begins in the full tensor, and the extents of a scale's block there.
+  int64_t row_begin() const { return rows_.begin; }
+  int64_t column_begin() const { return columns_.begin; }
+  int64_t block_n() const { return block_n_; }
+  int64_t block_k() const { return block_k_; }
+
+  // Rows and columns are counted within the part from here on. Row-major without gaps:
+  void read_bf16(int64_t row, int64_t count, Bf16* out, int threads) const;
+  void read_codes(int64_t row, int64_t count, E4m3* out, int threads) const;  // FP8 only
+  float scale(int64_t row, int64_t column) const;                             // FP8 only
+
+  // The pages of the file are not needed again.
+  void release() const;
+
+ private:
+  void find_blocks(std::string_view origin, int64_t n, int64_t k);
+  void load_scales(std::string_view origin);
+  void dequantize(int64_t row, int64_t count, Bf16* out, int threads) const;
+
+  const Checkpoint* checkpoint_;
+  const StoredTensor* weight_;
+  const StoredTensor* scale_;  // null: not FP8
+  int64_t k_;                  // of the full tensor
+  Shard rows_;
+  Shard columns_;
+  int64_t block_n_ = 1;
+  int64_t block_k_ = 1;
+  // Scales of the blocks that the part touches, [block rows, scale_columns_].
+  std::vector<float> scales_;
+  int64_t scale_row_begin_ = 0;
+  int64_t scale_column_begin_ = 0;
+  int64_t scale_columns_ = 0;
+};
+
+}  // namespace strata

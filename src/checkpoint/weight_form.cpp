@@ -1,0 +1,93 @@
+#include "checkpoint/weight_form.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/check.h"
+
+namespace strata {
+namespace {
+
+constexpr std::array<int64_t, 2> kTokenCounts{1, 512};
+constexpr int64_t kActivationBlock = 128;
+
+LinearParams linear_call(const LinearRequest& request, const LinearWeight& weight, int64_t tokens, DeviceId device) {
+  return {.x = TensorView::contiguous(nullptr, DType::bf16, device, {tokens, weight.k}),
+          .weight = &weight,
+          .y = TensorView::contiguous(nullptr, request.output, device, {tokens, weight.n}),
+          .activation = request.activation};
+}
+
+GroupedLinearParams grouped_call(const LinearRequest& request, const LinearWeight& weight, int64_t tokens, DeviceId device) {
+  const int64_t g = weight.groups;
+  GroupedLinearParams params;
+  const bool quantized = request.activation != ActivationFormat::bf16;
+  params.x = TensorView::contiguous(nullptr, quantized ? DType::e4m3 : DType::bf16, device, {tokens, g, weight.k});
+  if (quantized) params.x_scale = TensorView::contiguous(nullptr, DType::f32, device, {tokens, g, weight.k / kActivationBlock});
+  params.weight = &weight;
+  params.y = TensorView::contiguous(nullptr, request.output, device, {tokens, g, weight.n});
+  return params;
+}
+
+// Position in the op's list of the implementation that is chosen. Throws unsupported.
+template <class Params>
+size_t position(const Op<Params>& op, const Params& params, const Device& device) {
+  const Implementation<Params>& chosen = op.select(params, device);
+  return static_cast<size_t>(&chosen - op.implementations().data());
+}
+
+// The worst position over the numbers of tokens. Throws unsupported.
+size_t worst_position(const OpSet& ops, const Device& device, const LinearRequest& request, const LinearWeight& weight) {
+  size_t worst = 0;
+  for (const int64_t tokens : kTokenCounts) {
+    worst = std::max(worst, request.groups == 0 ? position(ops.linear, linear_call(request, weight, tokens, device.id()), device)
+                                                : position(ops.grouped_linear, grouped_call(request, weight, tokens, device.id()), device));
+  }
+  return worst;
+}
+
+LinearWeight packed_form(const LinearWeight& weight, const WeightPacking& packing, size_t bytes) {
+  LinearWeight packed = weight;
+  packed.packed = TensorView::contiguous(nullptr, DType::u8, weight.weight.device, {static_cast<int64_t>(bytes)});
+  packed.packing = packing.name;
+  packed.weight = {};
+  packed.scale = {};
+  return packed;
+}
+
+}  // namespace
+
+WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, const LinearRequest& request,
+                                    const std::optional<LinearWeight>& fp8, const std::optional<LinearWeight>& bf16,
+                                    const std::string& name) {
+  std::optional<WeightFormChoice> best;
+  size_t best_position = 0;
+  std::string refusals;
+  // In order of preference where positions are equal.
+  const auto consider = [&](const LinearWeight& weight, const WeightFormChoice& choice) {
+    try {
+      const size_t at = worst_position(ops, device, request, weight);
+      if (!best || at < best_position) {
+        best = choice;
+        best_position = at;
+      }
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::unsupported) throw;
+      refusals += (refusals.empty() ? "" : "; ") + std::string(e.what());
+    }
+  };
+  for (const auto* form : {&fp8, &bf16}) {
+    if (!form->has_value()) continue;
+    const LinearWeight& weight = form->value();
+    const bool is_fp8 = form == &fp8;
+    for (const WeightPacking& packing : ops.weight_packings) {
+      const size_t bytes = request.pack ? packing.packed_bytes(weight, device) : 0;
+      if (bytes > 0) consider(packed_form(weight, packing, bytes), {is_fp8, &packing, bytes});
+    }
+    consider(weight, {is_fp8, nullptr, 0});
+  }
+  if (!best) fail(ErrorCode::unsupported, "tensor {}: {}", name, refusals);
+  return *best;
+}
+
+}  // namespace strata

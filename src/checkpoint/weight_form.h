@@ -1,0 +1,23 @@
+// How a matrix is kept on a device: FP8 or bf16, row-major or packed for one implementation.
+#pragma once
+
+#include <optional>
+
+#include "checkpoint/load_weights.h"
+
+namespace strata {
+
+struct WeightFormChoice {
+  bool fp8 = false;
+  const WeightPacking* packing = nullptr;  // null: row-major
+  size_t packed_bytes = 0;
+};
+
+// Chooses among the forms given (shapes only, null data). The best is the one whose slowest implementation, over a decode and a prefill
+// number of tokens, is earliest in the op's list: a form that is fast for one token and falls back to the reference for many is not fast.
+// Throws unsupported naming `name` when no implementation takes any of them.
+WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, const LinearRequest& request,
+                                    const std::optional<LinearWeight>& fp8, const std::optional<LinearWeight>& bf16,
+                                    const std::string& name);
+
+}  // namespace strata

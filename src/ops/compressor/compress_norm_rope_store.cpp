@@ -1,0 +1,65 @@
+#include "backends/cpu/cpu_ops.h"
+#include "backends/reference/reference.h"
+#include "ops/compressor/compressor_window.h"
+#include "ops/factories.h"
+#include "ops/kv_insert/row_checks.h"
+
+namespace strata::ops {
+namespace {
+
+// For every token that completes an entry: its rows, its RoPE position and its slot exist.
+void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
+  if (!host_visible(p.positions) || !host_visible(p.state_slots) || !host_visible(p.out_slots)) return;
+  if (!host_visible(p.token_to_req) || !host_visible(p.block_table)) return;
+  for (int64_t t = 0; t < p.positions.shape[0]; ++t) {
+    const int64_t position = p.positions.ptr<int64_t>()[t];
+    const int64_t slot = p.out_slots.ptr<int64_t>()[t];
+    if (p.state_slots.ptr<int64_t>()[t] < 0 || slot < 0 || !completes_entry(position, p.ratio)) continue;
+    c.require(slot < p.cache.num_slots(), "out_slots[{}] must be in [0, {}), is {}", t, p.cache.num_slots(), slot);
+    const CompressorWindow window = compressor_window(position, p.ratio);
+    c.require(window.rope_position < p.cos_sin.shape[0], "positions[{}] must have its window's first position in [0, {}), is {}", t,
+              p.cos_sin.shape[0], position);
+    const int64_t request = p.token_to_req.ptr<int32_t>()[t];
+    c.require(request >= 0 && request < p.block_table.shape[0], "token_to_req[{}] must be in [0, {}), is {}", t, p.block_table.shape[0],
+              request);
+    const int64_t end = (window.end + p.state.page_size - 1) / p.state.page_size;
+    c.require(end <= p.block_table.shape[1], "block_table must have at least {} blocks for position {} of request {}, has {}", end, position,
+              request, p.block_table.shape[1]);
+    for (int64_t block = window.begin / p.state.page_size; block < end; ++block) {
+      const int64_t page = std::max(p.block_table.row<int32_t>(request)[block], 0);
+      c.require(page < p.state.num_pages, "block_table[{}, {}] must be below {}, is {}", request, block, p.state.num_pages, page);
+    }
+  }
+}
+
+void check(const CompressNormRopeStoreParams& p) {
+  ParamCheck c("compress_norm_rope_store");
+  c.require(p.ratio == 4 || p.ratio == 128, "ratio must be 4 or 128, is {}", p.ratio);
+  c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
+  c.view("norm_weight", p.norm_weight, DType::f32, {kAny});
+  const int64_t d = p.norm_weight.shape[0];
+  c.require(d == 128 || d == 512, "norm_weight must have 128 or 512 values, has {}", d);
+  check_rows(c, "state", p.state, {KvFormat::state_f32}, 2 * state_width_factor(p.ratio) * d);
+  if (d == 512) {
+    check_rows(c, "cache", p.cache, {KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor}, d);
+  } else {
+    check_rows(c, "cache", p.cache, {KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::bf16}, d);
+  }
+  c.require(!p.hadamard || d == 128, "hadamard must be false for rows of {} values, is true", d);
+  c.view("token_to_req", p.token_to_req, DType::i32, {kAny});
+  const int64_t tokens = p.token_to_req.shape[0];
+  check_rotary_views(c, p.positions, p.cos_sin, tokens, d);
+  check_rotary_lanes(c, p.cache, p.cos_sin.shape[1]);
+  c.view("state_slots", p.state_slots, DType::i64, {tokens});
+  c.view("out_slots", p.out_slots, DType::i64, {tokens});
+  c.view("block_table", p.block_table, DType::i32, {kAny, kAny});
+  check_values(c, p);
+}
+
+}  // namespace
+
+Op<CompressNormRopeStoreParams> make_compress_norm_rope_store() {
+  return {"compress_norm_rope_store", check, join(cpu::compress_norm_rope_store(), reference::compress_norm_rope_store())};
+}
+
+}  // namespace strata::ops

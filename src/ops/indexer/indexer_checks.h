@@ -1,0 +1,58 @@
+// What the checks of the indexer ops have in common.
+#pragma once
+
+#include "formats/quantize.h"
+#include "ops/indices/value_checks.h"
+
+namespace strata::ops {
+
+// Vectors of the indexer are 128 wide in every model; longer ones than this do not fit the kernels' registers and stacks.
+inline constexpr int64_t kMaxIndexerDim = 512;
+
+// Query codes in one of the three formats: e4m3 or bf16 [T, Hi, Di], or u8 [T, Hi, Di/2] with e8m0 scales [T, Hi, Di/32]. Contiguous.
+inline void check_query_codes(ParamCheck& c, std::string_view name, const TensorView& q, std::string_view scale_name, const TensorView& scale,
+                              int64_t tokens, int64_t heads, int64_t dim) {
+  const bool mxfp4 = q.dtype == DType::u8;
+  c.view(name, q, {DType::e4m3, DType::u8, DType::bf16}, {tokens, heads, mxfp4 && dim != kAny ? dim / 2 : dim});
+  c.contiguous(name, q);
+  if (mxfp4) {
+    const int64_t width = q.shape[2] * 2;
+    c.require(width % kMxfp4Block == 0, "{} must hold a multiple of {} MXFP4 values per head, holds {}", name, int{kMxfp4Block}, width);
+    c.view(scale_name, scale, DType::e8m0, {q.shape[0], q.shape[1], width / kMxfp4Block});
+    c.contiguous(scale_name, scale);
+  } else {
+    c.require(!scale.present(), "{} must be absent beside {} of {}, is {}", scale_name, name, to_string(q.dtype), scale.describe());
+  }
+}
+
+// q, weights, cache and the paged addressing of IndexerLogits and IndexerTopk.
+template <class Params>
+void check_scoring_views(ParamCheck& c, const Params& p) {
+  check_query_codes(c, "q", p.q, "q_scale", p.q_scale, kAny, kAny, kAny);
+  const KvFormat format = p.q.dtype == DType::e4m3   ? KvFormat::indexer_fp8
+                          : p.q.dtype == DType::bf16 ? KvFormat::bf16
+                                                     : KvFormat::indexer_mxfp4;
+  const int64_t tokens = p.q.shape[0];
+  const int64_t dim = p.q.dtype == DType::u8 ? p.q.shape[2] * 2 : p.q.shape[2];
+  c.require(dim >= 1 && dim <= kMaxIndexerDim, "q must have 1 to {} values per head, has {}", kMaxIndexerDim, dim);
+  c.require(format == KvFormat::bf16 || dim == 128, "q must have 128 values per head beside a cache of format {}, has {}", to_string(format),
+            dim);
+  c.view("weights", p.weights, DType::f32, {tokens, p.q.shape[1]});
+  c.contiguous("weights", p.weights);
+  c.cache("cache", p.cache, {format}, dim);
+  c.view("block_table", p.block_table, DType::i32, {kAny, kAny});
+  c.view("token_to_req", p.token_to_req, DType::i32, {tokens});
+  c.view("lengths", p.lengths, DType::i32, {tokens});
+}
+
+// Every candidate of every token is a row of the cache.
+template <class Params>
+void check_candidates(ParamCheck& c, const Params& p) {
+  if (!host_visible(p.lengths) || !host_visible(p.token_to_req) || !host_visible(p.block_table)) return;
+  for (int64_t t = 0; t < p.lengths.shape[0]; ++t) {
+    const int64_t length = p.lengths.template ptr<int32_t>()[t];
+    check_blocks(c, t, p.token_to_req, p.block_table, 0, (length + p.cache.page_size - 1) / p.cache.page_size, p.cache.num_pages);
+  }
+}
+
+}  // namespace strata::ops

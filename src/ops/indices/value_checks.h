@@ -1,0 +1,46 @@
+// Checks of values and of layouts that several ops share. Values are looked at where the host can read them; on other devices they are
+// the caller's promise.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "core/check.h"
+
+namespace strata::ops {
+
+// Slots and workspace rows are stored as i32.
+inline constexpr int64_t kMaxIndices = int64_t{std::numeric_limits<int32_t>::max()} + 1;
+
+inline bool host_visible(const TensorView& v) { return v.present() && v.data != nullptr && v.device.kind == DeviceKind::cpu; }
+
+// No element is stored twice: an op writes rows in any order and from several threads.
+void check_output(ParamCheck& c, std::string_view name, const TensorView& out);
+
+// A scale that was forgotten is 0; none of the models has one that is not positive.
+inline void check_positive(ParamCheck& c, std::string_view name, float value) {
+  c.require(std::isfinite(value) && value > 0.0f, "{} must be positive and finite, is {}", name, value);
+}
+
+// Blocks [first, end) of the request of token t have an entry in the table, and every such entry is a page in [0, num_pages).
+void check_blocks(ParamCheck& c, int64_t t, const TensorView& token_to_req, const TensorView& block_table, int64_t first, int64_t end,
+                  int64_t num_pages);
+
+// positions i64 [T], token_to_req i32 [T], is_valid_token u8 [T] or absent, block_table i32 [R, max_blocks], page_size > 0.
+struct PagedTokens {
+  const TensorView& positions;
+  const TensorView& token_to_req;
+  const TensorView& is_valid_token;
+  const TensorView& block_table;
+  int32_t page_size;
+
+  void check_views(ParamCheck& c) const;
+  bool host_visible() const;
+  bool valid(int64_t t) const { return !is_valid_token.present() || is_valid_token.ptr<uint8_t>()[t] != 0; }
+  // Throws for a negative position.
+  int64_t position(ParamCheck& c, int64_t t) const;
+};
+
+}  // namespace strata::ops

@@ -1,0 +1,24 @@
+#include "backends/cpu/cpu_ops.h"
+#include "backends/reference/reference.h"
+#include "ops/factories.h"
+#include "ops/indices/value_checks.h"
+#include "ops/linear/linear_checks.h"
+
+namespace strata::ops {
+namespace {
+
+void check(const LinearParams& p) {
+  ParamCheck c("linear");
+  c.view("x", p.x, DType::bf16, {kAny, kAny});
+  check_weight(c, p.weight, 1, p.x.shape[1]);
+  c.view("y", p.y, {DType::bf16, DType::f32}, {p.x.shape[0], p.weight->n});
+  check_output(c, "y", p.y);
+}
+
+}  // namespace
+
+Op<LinearParams> make_linear() { return {"linear", check, join(cpu::linear(), reference::linear())}; }
+
+std::vector<WeightPacking> make_weight_packings() { return cpu::weight_packings(); }
+
+}  // namespace strata::ops

@@ -1,0 +1,34 @@
+#include "ops/linear/linear_checks.h"
+
+namespace strata::ops {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int64_t k) {
+  c.require(weight != nullptr, "weight is required: a LinearWeight, is null");
+  const LinearWeight& w = *weight;
+  c.require(w.groups == groups, "weight.groups must be {}, is {}", groups, w.groups);
+  c.require(w.n >= 1 && w.k >= 1, "weight must have n >= 1 and k >= 1, has n {} and k {}", w.n, w.k);
+  c.require(w.k == k, "weight.k must be the {} input features of x, is {}", k, w.k);
+  c.require(w.weight.present() != w.packed.present(), "weight must hold either a row-major matrix or a packed one, holds {}",
+            w.weight.present() ? "both" : "neither");
+  c.require(w.packed.present() != w.packing.empty(), "weight.packing must name the packing exactly when weight.packed is present, is '{}'",
+            w.packing);
+  if (w.packed.present()) {
+    c.view("weight.packed", w.packed, DType::u8, {kAny});
+    return;
+  }
+  c.view("weight.weight", w.weight, {DType::bf16, DType::e4m3}, {w.groups * w.n, w.k});
+  c.contiguous("weight.weight", w.weight);
+  if (w.weight.dtype == DType::bf16) {
+    c.require(!w.scale.present(), "weight.scale must be absent beside a bf16 weight, is {}", w.scale.describe());
+    return;
+  }
+  c.require(w.block_n >= 1 && w.block_k >= 1, "weight.block_n and block_k must be at least 1, are {} and {}", w.block_n, w.block_k);
+  c.view("weight.scale", w.scale, DType::f32, {ceil_div(w.groups * w.n, w.block_n), ceil_div(w.k, w.block_k)});
+}
+
+}  // namespace strata::ops

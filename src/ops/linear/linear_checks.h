@@ -1,0 +1,12 @@
+// The weight of the linear ops.
+#pragma once
+
+#include "core/check.h"
+#include "strata/ops/linear.h"
+
+namespace strata::ops {
+
+// Throws unless the weight is complete: sizes, and either a row-major matrix with its scales or a packed form with its name.
+void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int64_t k);
+
+}  // namespace strata::ops

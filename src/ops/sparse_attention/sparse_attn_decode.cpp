@@ -1,0 +1,79 @@
+#include "backends/cpu/cpu_ops.h"
+#include "backends/reference/reference.h"
+#include "ops/factories.h"
+#include "ops/sparse_attention/attention_checks.h"
+
+namespace strata::ops {
+namespace {
+
+// A cache with the index rows that address it.
+struct Scope {
+  std::string_view cache_name, indices_name, length_name;
+  const PagedCache& cache;
+  const TensorView& indices;
+  const TensorView& topk_length;
+};
+
+void check_scope_views(ParamCheck& c, const Scope& s, const TensorView& q) {
+  c.cache(s.cache_name, s.cache, {KvFormat::fp8_ds_mla_v4, KvFormat::fp8_ds_mla, KvFormat::bf16, KvFormat::fp8_tensor}, q.shape[3]);
+  c.require(s.cache.format != KvFormat::fp8_ds_mla_v4 || q.shape[3] == 512, "{} of format {} must have row_dim 512, has {}", s.cache_name,
+            to_string(s.cache.format), s.cache.row_dim);
+  c.require(s.cache.format != KvFormat::fp8_ds_mla || q.shape[3] == 576, "{} of format {} must have row_dim 576, has {}", s.cache_name,
+            to_string(s.cache.format), s.cache.row_dim);
+  if (s.cache.format == KvFormat::fp8_tensor) check_positive(c, s.cache_name == "cache" ? "cache.scale" : "extra_cache.scale", s.cache.scale);
+  c.view(s.indices_name, s.indices, DType::i32, {q.shape[0], q.shape[1], kAny});
+  c.optional(s.length_name, s.topk_length, DType::i32, {q.shape[0]});
+}
+
+// Every entry that will be looked at is -1 or a row of the cache. What lies behind the length may be anything.
+void check_scope_values(ParamCheck& c, const Scope& s) {
+  if (s.topk_length.present() && !host_visible(s.topk_length)) return;
+  const int64_t width = s.indices.shape[2];
+  for (int64_t b = 0; b < s.indices.shape[0]; ++b) {
+    const int64_t length = s.topk_length.present() ? s.topk_length.ptr<int32_t>()[b] : width;
+    c.require(length >= 0 && length <= width, "{}[{}] must be in [0, {}], is {}", s.length_name, b, width, length);
+    if (!host_visible(s.indices)) continue;
+    for (int64_t i = 0; i < s.indices.shape[1]; ++i) {
+      const int32_t* slots = s.indices.row<int32_t>(b, i);
+      for (int64_t j = 0; j < length; ++j) {
+        c.require(slots[j] >= -1 && slots[j] < s.cache.num_slots(), "{}[{}, {}, {}] must be -1 or in [0, {}), is {}", s.indices_name, b, i,
+                  j, s.cache.num_slots(), slots[j]);
+      }
+    }
+  }
+}
+
+void check(const SparseAttnDecodeParams& p) {
+  ParamCheck c("sparse_attn_decode");
+  c.view("q", p.q, DType::bf16, {kAny, kAny, kAny, kAny});
+  const int64_t batch = p.q.shape[0], queries = p.q.shape[1], heads = p.q.shape[2];
+  check_head_shape(c, heads, p.q.shape[3]);
+  const Scope main{"cache", "indices", "topk_length", p.cache, p.indices, p.topk_length};
+  const Scope extra{"extra_cache", "extra_indices", "extra_topk_length", p.extra_cache, p.extra_indices, p.extra_topk_length};
+  check_scope_views(c, main, p.q);
+  if (p.extra_cache.present()) {
+    check_scope_views(c, extra, p.q);
+  } else {
+    c.require(!p.extra_indices.present(), "extra_indices must be absent without extra_cache, is {}", p.extra_indices.describe());
+    c.require(!p.extra_topk_length.present(), "extra_topk_length must be absent without extra_cache, is {}", p.extra_topk_length.describe());
+  }
+  check_sink(c, p.attn_sink, heads);
+  check_positive(c, "softmax_scale", p.softmax_scale);
+  c.view("out", p.out, DType::bf16, {batch, queries, heads, kAny});
+  check_value_dim(c, p.out.shape[3], p.q.shape[3]);
+  check_output(c, "out", p.out);
+  c.optional("lse", p.lse, DType::f32, {batch, heads, queries});
+  check_output(c, "lse", p.lse);
+  c.optional("max_logits", p.max_logits, DType::f32, {batch, heads, queries});
+  check_output(c, "max_logits", p.max_logits);
+  check_scope_values(c, main);
+  if (p.extra_cache.present()) check_scope_values(c, extra);
+}
+
+}  // namespace
+
+Op<SparseAttnDecodeParams> make_sparse_attn_decode() {
+  return {"sparse_attn_decode", check, join(cpu::sparse_attn_decode(), reference::sparse_attn_decode())};
+}
+
+}  // namespace strata::ops

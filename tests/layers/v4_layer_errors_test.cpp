@@ -1,0 +1,151 @@
+// Arguments that do not fit the layer: an error that names the thing, what was expected and what was given, before any cache is touched.
+#include <cstring>
+#include <functional>
+
+#include "layer_fixture.h"
+
+namespace strata {
+namespace {
+
+using test::LayerFixture;
+
+struct BadCall {
+  const char* name;
+  ErrorCode code;
+  std::vector<std::string> in_message;
+  std::function<void(ForwardArgs&, Batch&)> spoil;
+};
+
+std::vector<std::byte> cache_bytes(const PagedPool& pool) {
+  std::vector<std::byte> bytes;
+  for (const PagedCache& cache : pool.layer(0).caches) {
+    if (!cache.present()) continue;
+    const auto size = static_cast<size_t>(cache.num_pages * cache.page_stride);
+    const auto* data = static_cast<const std::byte*>(cache.data);
+    bytes.insert(bytes.end(), data, data + size);
+  }
+  return bytes;
+}
+
+const BadCall kBadCalls[] = {
+    {"hidden_dtype", ErrorCode::invalid_argument, {"hidden", "bf16", "f32"}, [](ForwardArgs& a, Batch&) { a.hidden.dtype = DType::f32; }},
+    {"hidden_width", ErrorCode::invalid_argument, {"hidden", "256", "255"}, [](ForwardArgs& a, Batch&) { a.hidden.shape[1] = 255; }},
+    {"hidden_strided", ErrorCode::invalid_argument, {"hidden", "stride 1", "2"}, [](ForwardArgs& a, Batch&) { a.hidden.stride[1] = 2; }},
+    {"hidden_device", ErrorCode::invalid_argument, {"cuda:0", "cpu"},
+     [](ForwardArgs& a, Batch&) { a.hidden.device = {DeviceKind::cuda, 0}; }},
+    {"out_rows", ErrorCode::invalid_argument, {"out", "40", "39"}, [](ForwardArgs& a, Batch&) { a.out.shape[0] = 39; }},
+    {"rows_of_batch", ErrorCode::invalid_argument, {"hidden", "41", "40"}, [](ForwardArgs&, Batch& b) { b.num_tokens = 41; }},
+    {"workspace_small", ErrorCode::workspace_too_small, {"workspace", "bytes", "1000"},
+     [](ForwardArgs& a, Batch&) { a.workspace.bytes = 1000; }},
+    {"workspace_null", ErrorCode::workspace_too_small, {"workspace", "got 0"}, [](ForwardArgs& a, Batch&) { a.workspace.data = nullptr; }},
+    {"cache_absent", ErrorCode::invalid_argument, {"c4_state", "absent"},
+     [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::c4_state] = {}; }},
+    {"cache_format", ErrorCode::invalid_argument, {"window", "fp8_ds_mla_v4", "bf16"},
+     [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::window].format = KvFormat::bf16; }},
+    {"cache_stride", ErrorCode::invalid_argument, {"c4_compressed", "page_stride", "37376", "100"},
+     [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::c4_compressed].page_stride = 100; }},
+    {"cache_device", ErrorCode::invalid_argument, {"c4_indexer", "cpu", "cuda:1"},
+     [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::c4_indexer].device = {DeviceKind::cuda, 1}; }},
+    {"cache_page_size", ErrorCode::invalid_argument, {"window", "page_size 64", "32"},
+     [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::window].page_size = 32; }},
+    {"topk_absent", ErrorCode::invalid_argument, {"topk_indices", "absent"}, [](ForwardArgs& a, Batch&) { a.topk_indices = {}; }},
+    {"topk_width", ErrorCode::invalid_argument, {"topk_indices", "32", "31"}, [](ForwardArgs& a, Batch&) { a.topk_indices.shape[1] = 31; }},
+    {"topk_rows", ErrorCode::invalid_argument, {"topk_indices", "40", "39"}, [](ForwardArgs& a, Batch&) { a.topk_indices.shape[0] = 39; }},
+    {"batch_without_group", ErrorCode::invalid_argument, {"c4_indexer_state", "has not"},
+     [](ForwardArgs&, Batch& b) { b.groups[static_cast<size_t>(CacheGroup::c4_indexer_state)].present = false; }},
+    {"batch_limits", ErrorCode::invalid_argument, {"max_model_len 640", "100000"},
+     [](ForwardArgs&, Batch& b) { b.limits.max_model_len = 100000; }},
+    {"tap_shape", ErrorCode::invalid_argument, {"q_tap"},
+     [](ForwardArgs& a, Batch&) { a.q_tap = TensorView::contiguous(a.out.data, DType::bf16, {}, {40, 3, 512}); }},
+};
+
+class V4LayerErrors : public testing::TestWithParam<size_t> {};
+
+TEST_P(V4LayerErrors, NamesTheProblemAndTouchesNothing) {
+  const BadCall& bad = kBadCalls[GetParam()];
+  LayerFixture fixture(1);
+  fixture.prefill(0, 100);
+  fixture.runner->add_request(1);
+  const cases::StepRequest step[] = {{1, 40}};
+  Batch batch = fixture.runner->begin_step(step);
+  const Tensor workspace(fixture.device, DType::u8, {static_cast<int64_t>(fixture.runner->layer(0).workspace_bytes())});
+  ForwardArgs args;
+  args.batch = &batch;
+  args.caches = fixture.runner->pool().layer(0);
+  args.hidden = fixture.hidden.view().slice(0, 40);
+  args.out = fixture.out.view().slice(0, 40);
+  args.topk_indices = fixture.runner->topk_indices();
+  args.workspace = {workspace.view().data, workspace.allocated_bytes()};
+  bad.spoil(args, batch);
+
+  const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
+  try {
+    fixture.runner->layer(0).forward(args);
+    FAIL() << "the call must be refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), bad.code) << error.what();
+    for (const std::string& part : bad.in_message) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
+    }
+  }
+  EXPECT_EQ(before, cache_bytes(fixture.runner->pool())) << "a refused call wrote to a cache";
+}
+
+std::string bad_call_name(const testing::TestParamInfo<size_t>& test) { return kBadCalls[test.param].name; }
+INSTANTIATE_TEST_SUITE_P(BadCalls, V4LayerErrors, testing::Range(size_t{0}, std::size(kBadCalls)), bad_call_name);
+
+TEST(V4DummyRun, ZerosOutAndTouchesNothing) {
+  LayerFixture fixture(1);
+  fixture.prefill(0, 100);
+  const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
+  ForwardArgs args;
+  args.hidden = fixture.hidden;
+  args.out = fixture.out;
+  fixture.runner->layer(0).forward(args);
+  EXPECT_EQ(before, cache_bytes(fixture.runner->pool()));
+  for (int64_t i = 0; i < fixture.out.view().numel(); ++i) ASSERT_EQ(fixture.out.view().ptr<Bf16>()[i].bits, 0) << i;
+}
+
+TEST(V4EmptyStep, NoTokensIsFine) {
+  for (int64_t layer : {0, 1, 2}) {
+    LayerFixture fixture(layer);
+    fixture.runner->add_request(0);
+    const cases::StepRequest step[] = {{0, 0}};
+    fixture.runner->begin_step(step);
+    EXPECT_NO_THROW(fixture.runner->run_layer(0, fixture.hidden.view().slice(0, 0), fixture.out.view().slice(0, 0)));
+  }
+}
+
+// The output with a workspace and caches full of NaN equals the one with zeros: nothing is read before it is written.
+TEST(V4Workspace, ContentsDoNotMatter) {
+  for (int64_t layer : {0, 1, 2}) {
+    LayerFixture a(layer), b(layer);
+    const std::vector<float> first = a.prefill(0, 300);
+    a.runner->remove_request(0);
+    EXPECT_EQ(a.prefill(1, 300), first) << "a used workspace changed the result of layer " << layer;
+    EXPECT_EQ(b.prefill(0, 300), first);
+  }
+}
+
+TEST(V4Communicator, ReducesOnceAfterTheOutputProjection) {
+  struct Counting final : Communicator {
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    void all_reduce_sum(const TensorView& tensor, Device&, Stream) override {
+      ++calls;
+      rows = tensor.shape[0];
+      for (int64_t i = 0; i < tensor.numel(); ++i) tensor.ptr<Bf16>()[i] = to_bf16(2 * to_float(tensor.ptr<Bf16>()[i]));
+    }
+    int calls = 0;
+    int64_t rows = 0;
+  };
+  const auto communicator = std::make_shared<Counting>();
+  LayerFixture doubled(2, {}, communicator), plain(2);
+  const std::vector<float> twice = doubled.prefill(0, 130), once = plain.prefill(0, 130);
+  EXPECT_EQ(communicator->calls, 1);
+  EXPECT_EQ(communicator->rows, 130);
+  for (size_t i = 0; i < once.size(); ++i) ASSERT_EQ(twice[i], 2 * once[i]) << i;
+}
+
+}  // namespace
+}  // namespace strata
