@@ -80,7 +80,9 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
     const bool ok = std::isfinite(w) && std::isfinite(g) && (difference <= abs || difference <= tolerance.rel * (std::abs(w) + 1e-6));
     if (!ok) wrong.add(i);
   }
-  if (wrong.count > 0) return describe(name, got, want, wrong, fmt::format("are beyond abs {:.3g} and rel {:.3g}", abs, tolerance.rel).c_str());
+  if (static_cast<double>(wrong.count) > tolerance.beyond * static_cast<double>(want.numel())) {
+    return describe(name, got, want, wrong, fmt::format("are beyond abs {:.3g} and rel {:.3g}", abs, tolerance.rel).c_str());
+  }
   if (too_many(inexact.count, tolerance.inexact, want.numel())) {
     return describe(name, got, want, inexact, fmt::format("differ, of which {:.2g} may", tolerance.inexact).c_str());
   }

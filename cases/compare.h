@@ -24,7 +24,7 @@ struct Tolerance {
   double rel = 0;
   double cos = 0;         // 0: not looked at
   double inexact = 1.0;   // share of the elements that may differ at all: rounding differs in isolated elements only
-  double beyond = 0;      // code_step: share that may be further away: an absmax next to a power of two moves a whole block
+  double beyond = 0;      // share that may be further away: an absmax next to a power of two moves a whole block and its scale
 };
 
 inline Tolerance exact() { return {}; }

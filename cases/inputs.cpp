@@ -162,6 +162,18 @@ PagedCache Inputs::cache(const CacheShape& shape, std::span<const int64_t> fille
   return cache;
 }
 
+TensorView Inputs::packed(size_t bytes, const std::function<void(void*)>& write) {
+  void* data = upload(std::vector<std::byte>(bytes, std::byte{0xFF}));
+  write(data);
+  device_->synchronize({});
+  Block& block = blocks_.back();
+  if (options_.keep_images) {
+    device_->copy_to_host(block.image.data(), data, block.image.size(), {});
+    device_->synchronize({});
+  }
+  return TensorView::contiguous(data, DType::u8, device_->id(), {static_cast<int64_t>(bytes)});
+}
+
 const LinearWeight* Inputs::keep(LinearWeight weight) {
   weights_.push_back(std::make_unique<LinearWeight>(std::move(weight)));
   return weights_.back().get();

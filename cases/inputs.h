@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -76,6 +77,9 @@ class Inputs {
 
   // A cache with random records in the rows `filled` and poison everywhere else, padding included.
   PagedCache cache(const CacheShape& shape, std::span<const int64_t> filled, double scale = 1.0);
+
+  // `bytes` bytes of the device that write(pointer) fills, as they are before the run.
+  TensorView packed(size_t bytes, const std::function<void(void*)>& write);
 
   // Weights are referred to by pointer.
   const LinearWeight* keep(LinearWeight weight);

@@ -109,37 +109,61 @@ template <class Params>
 Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>& device, const std::string& name,
                                 const WorkOptions& options) const {
   struct State {
-    const Op<Params>& op;
     std::shared_ptr<Device> device;
-    const Implementation<Params>* implementation = nullptr;
+    Op<Params> op;
+    Implementation<Params> implementation;
     std::vector<std::unique_ptr<Call>> calls;
     Tensor workspace;
   };
-  constexpr size_t kMaxCopies = 64;
-  auto state = std::make_shared<State>(State{ops.*member_, device, nullptr, {}, {}});
-  Work work;
-  size_t bytes = 0;
-  do {
-    auto call = std::make_unique<Call>(*this, device, InputOptions{options.seed + state->calls.size(), options.share, false});
-    Params& params = call->built.params;
-    if (state->implementation == nullptr) {
-      state->implementation = name.empty() ? &state->op.select(params, *device) : &find_implementation(state->op, name);
-      work.implementation = state->implementation->name;
-    }
+  const Op<Params>& op = ops.*member_;
+  const auto make_call = [&](size_t copy) {
+    return std::make_unique<Call>(*this, device, InputOptions{options.seed + copy, options.share, false});
+  };
+  // The call as this implementation takes it, or why it does not.
+  const auto fit = [&](Call& call, const Implementation<Params>& implementation) {
+    Params trial = call.built.params;
     if (case_.adapt) {
-      work.refusal = case_.adapt(params, work.implementation, ops, call->inputs);
-      if (!work.refusal.empty()) return work;
+      if (std::string refusal = case_.adapt(trial, implementation.name, ops, call.inputs); !refusal.empty()) return refusal;
     }
-    if (Support support = state->implementation->supports(params, *device); !support) {
-      work.refusal = support.reason;
-      return work;
+    if (Support support = implementation.supports(trial, *device); !support) return support.reason;
+    call.built.params = trial;
+    return std::string();
+  };
+
+  Work work;
+  auto call = make_call(0);
+  // A caller adapts its call to an implementation (packs the weight) as well: the first one that fits is the one it gets.
+  const std::string wanted = name.empty() ? detail::forced_implementation(op.name(), *device) : name;
+  const Implementation<Params>* chosen = nullptr;
+  for (const auto& implementation : op.implementations()) {
+    if (!wanted.empty() && implementation.name != wanted) continue;
+    const std::string refusal = fit(*call, implementation);
+    if (refusal.empty()) {
+      chosen = &implementation;
+      break;
     }
+    work.refusal += (work.refusal.empty() ? "" : "; ") + implementation.name + ": " + refusal;
+  }
+  if (chosen == nullptr) {
+    if (work.refusal.empty()) work.refusal = "no such implementation";
+    return work;
+  }
+  work.refusal.clear();
+  work.implementation = chosen->name;
+
+  constexpr size_t kMaxCopies = 64;
+  auto state = std::make_shared<State>(State{device, op, *chosen, {}, {}});
+  size_t bytes = call->inputs.bytes();
+  state->calls.push_back(std::move(call));
+  while (bytes < options.rotate_bytes && state->calls.size() < kMaxCopies) {
+    call = make_call(state->calls.size());
+    fit(*call, *chosen);
     bytes += call->inputs.bytes();
     state->calls.push_back(std::move(call));
-  } while (bytes < options.rotate_bytes && bytes + bytes / state->calls.size() <= options.rotate_bytes * 2 && state->calls.size() < kMaxCopies);
+  }
 
   const Built<Params>& first = state->calls.front()->built;
-  const size_t workspace_bytes = state->implementation->workspace_bytes(first.params, *device);
+  const size_t workspace_bytes = chosen->workspace_bytes(first.params, *device);
   state->workspace = Tensor(device, DType::u8, {static_cast<int64_t>(workspace_bytes)});
   work.copies = state->calls.size();
   work.bytes = first.bytes;
@@ -147,7 +171,7 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
   work.call = [state, workspace_bytes](size_t copy) {
     const Params& params = state->calls[copy]->built.params;
     state->op.check(params);
-    state->implementation->run(params, ExecutionContext{*state->device, {}, {state->workspace.view().data, workspace_bytes}});
+    state->implementation.run(params, ExecutionContext{*state->device, {}, {state->workspace.view().data, workspace_bytes}});
   };
   return work;
 }

@@ -76,7 +76,7 @@ class Checkpoint {
 };
 
 struct SynthesizeOptions {
-  int64_t num_layers = 0;  // 0: all of the config
+  int64_t num_layers = 0;  // 0: all of the config, MTP layers included; N: its first N layers
   bool fp8 = true;         // FP8 weights with ue8m0 block scales where the official checkpoint has them; false: bf16
   uint64_t seed = 1;
 };

@@ -12,15 +12,21 @@ const Op<IndexerTopkParams> kTopk = ops::make_indexer_topk();
 
 TEST(IndexerLogits, ReluPerHeadBeforeTheWeights) {
   CachePages cache(KvFormat::bf16, 2, 2, 2);
-  cache.store(0, {1, 0});    // entry 1: page 0, row 0 is entry 2
-  cache.store(2, {2, 1});    // entry 0
-  cache.store(3, {-1, 3});   // entry 1
+  cache.store(0, {1, 0});   // entry 1: page 0, row 0 is entry 2
+  cache.store(2, {2, 1});   // entry 0
+  cache.store(3, {-1, 3});  // entry 1
   Array<Bf16> q({1, 2, 2}, bf16_values({1, 1, 1, -1}));
   Array<float> w({1, 2}, {2, -3});
   Array<int32_t> table({1, 2}, {1, 0}), requests({1}, {0}), lengths({1}, {3});
   Array<float> logits({1, 5});
   logits.fill(42.0f);
-  run(kLogits, {.q = q, .q_scale = {}, .weights = w, .cache = cache, .block_table = table, .token_to_req = requests, .lengths = lengths,
+  run(kLogits, {.q = q,
+                .q_scale = {},
+                .weights = w,
+                .cache = cache,
+                .block_table = table,
+                .token_to_req = requests,
+                .lengths = lengths,
                 .logits = logits});
   // dots of head 0: 3, 2, 1; of head 1: 1, -4, 1.
   EXPECT_EQ(logits.values(), (std::vector<float>{2 * 3 - 3 * 1, 2 * 2, 2 * 1 - 3 * 1, 42, 42}));
@@ -39,7 +45,13 @@ TEST(IndexerLogits, KeyScaleOfFp8) {
   Array<float> w({1, 1}, {0.5f});
   Array<int32_t> table({1, 1}, {0}), requests({1}, {0}), lengths({1}, {1});
   Array<float> logits({1, 1});
-  run(kLogits, {.q = q, .q_scale = {}, .weights = w, .cache = cache, .block_table = table, .token_to_req = requests, .lengths = lengths,
+  run(kLogits, {.q = q,
+                .q_scale = {},
+                .weights = w,
+                .cache = cache,
+                .block_table = table,
+                .token_to_req = requests,
+                .lengths = lengths,
                 .logits = logits});
   EXPECT_EQ(logits[0], 2.0f);
 }
@@ -79,7 +91,8 @@ struct RandomCase {
     bf16.values() = random_bf16(kTokens * kHeads * kDim, 1.0f, 13);
     for (int64_t head = 0; head < kTokens * kHeads; ++head) {
       quantize_indexer_fp8(&bf16[head * kDim], kDim, kKvAmaxFloor, &fp8[head * kDim]);
-      for (int64_t b = 0; b < kDim / 32; ++b) fp4_scale[head * 4 + b] = quantize_mxfp4_block(&bf16[head * kDim + 32 * b], &fp4[head * 64 + 16 * b]);
+      for (int64_t b = 0; b < kDim / 32; ++b)
+        fp4_scale[head * 4 + b] = quantize_mxfp4_block(&bf16[head * kDim + 32 * b], &fp4[head * 64 + 16 * b]);
     }
   }
   static int64_t pages(int64_t page_size) { return (40 + page_size - 1) / page_size; }
@@ -95,12 +108,25 @@ struct RandomCase {
     return e2m1_element(fp4.values().data(), i) * to_float(fp4_scale[i / 32]);
   }
   IndexerLogitsParams logits_params(TensorView logits) {
-    return {.q = q(), .q_scale = q_scale(), .weights = weights, .cache = cache, .block_table = table, .token_to_req = requests,
-            .lengths = lengths, .logits = logits};
+    return {.q = q(),
+            .q_scale = q_scale(),
+            .weights = weights,
+            .cache = cache,
+            .block_table = table,
+            .token_to_req = requests,
+            .lengths = lengths,
+            .logits = logits};
   }
   IndexerTopkParams topk_params(TensorView out) {
-    return {.q = q(), .q_scale = q_scale(), .weights = weights, .cache = cache, .block_table = table, .token_to_req = requests,
-            .lengths = lengths, .max_length = 40, .topk_indices = out};
+    return {.q = q(),
+            .q_scale = q_scale(),
+            .weights = weights,
+            .cache = cache,
+            .block_table = table,
+            .token_to_req = requests,
+            .lengths = lengths,
+            .max_length = 40,
+            .topk_indices = out};
   }
 };
 
@@ -155,8 +181,15 @@ INSTANTIATE_TEST_SUITE_P(IndexerLogits, EveryFormatAndPage,
 TEST(IndexerTopk, ShortContextNeedsNoQuery) {
   Array<int32_t> lengths({3}, {0, 2, 4});
   Array<int32_t> out({3, 4});
-  const IndexerTopkParams p{.q = {}, .q_scale = {}, .weights = {}, .cache = {}, .block_table = {}, .token_to_req = {}, .lengths = lengths,
-                            .max_length = 4, .topk_indices = out};
+  const IndexerTopkParams p{.q = {},
+                            .q_scale = {},
+                            .weights = {},
+                            .cache = {},
+                            .block_table = {},
+                            .token_to_req = {},
+                            .lengths = lengths,
+                            .max_length = 4,
+                            .topk_indices = out};
   run(kTopk, p);
   EXPECT_EQ(out.values(), (std::vector<int32_t>{-1, -1, -1, -1, 0, 1, -1, -1, 0, 1, 2, 3}));
   EXPECT_EQ(kTopk.workspace_bytes(p, *open_device({})), 0u);
@@ -190,7 +223,9 @@ TEST(IndexerTopk, WorkspaceIsOneRow) {
 TEST(IndexerLogits, Refusals) {
   RandomCase c(KvFormat::indexer_fp8, 16);
   Array<float> logits({RandomCase::kTokens, 40});
-  const auto refuse = [&](const IndexerLogitsParams& p, std::initializer_list<const char*> words) { expect_refused(kLogits, p, words, logits); };
+  const auto refuse = [&](const IndexerLogitsParams& p, std::initializer_list<const char*> words) {
+    expect_refused(kLogits, p, words, logits);
+  };
   const auto good = [&] { return c.logits_params(logits); };
   c.table[1] = static_cast<int32_t>(c.cache.view().num_pages);
   refuse(good(), {"block_table[0, 1]", "[0, 7)", "is 7"});

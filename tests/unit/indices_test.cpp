@@ -23,8 +23,13 @@ struct SlotCase {
         table({static_cast<int64_t>(pages.size()) / blocks, blocks}, pages),
         valid({static_cast<int64_t>(p.size())}, is_valid) {}
   SlotMappingParams params(int32_t page_size, int32_t ratio) {
-    return {.positions = positions, .token_to_req = token_to_req, .is_valid_token = valid, .block_table = table, .page_size = page_size,
-            .ratio = ratio, .slot_mapping = out};
+    return {.positions = positions,
+            .token_to_req = token_to_req,
+            .is_valid_token = valid,
+            .block_table = table,
+            .page_size = page_size,
+            .ratio = ratio,
+            .slot_mapping = out};
   }
 };
 
@@ -89,8 +94,14 @@ struct WindowCase {
   WindowCase(SlotCase t, int32_t w)
       : tokens(std::move(t)), window(w), indices({tokens.positions.view().shape[0], w}), lens({tokens.positions.view().shape[0]}) {}
   SwaIndicesParams params(int32_t page_size) {
-    return {.positions = tokens.positions, .token_to_req = tokens.token_to_req, .is_valid_token = tokens.valid,
-            .block_table = tokens.table, .page_size = page_size, .window = window, .indices = indices, .lens = lens};
+    return {.positions = tokens.positions,
+            .token_to_req = tokens.token_to_req,
+            .is_valid_token = tokens.valid,
+            .block_table = tokens.table,
+            .page_size = page_size,
+            .window = window,
+            .indices = indices,
+            .lens = lens};
   }
 };
 
@@ -154,8 +165,14 @@ TEST(CompressedIndices, CompleteEntriesOnly) {
   Array<int32_t> requests({5}, {0, 0, 0, 0, 0});
   Array<int32_t> table({1, 2}, {9, 4});
   Array<int32_t> indices({5, 3}), lens({5});
-  CompressedIndicesParams p{.positions = positions, .token_to_req = requests, .is_valid_token = {}, .block_table = table, .page_size = 2,
-                            .ratio = 128, .indices = indices, .lens = lens};
+  CompressedIndicesParams p{.positions = positions,
+                            .token_to_req = requests,
+                            .is_valid_token = {},
+                            .block_table = table,
+                            .page_size = 2,
+                            .ratio = 128,
+                            .indices = indices,
+                            .lens = lens};
   run(ops::make_compressed_indices(), p);
   EXPECT_EQ(lens.values(), (Row{0, 0, 1, 2, 3}));  // the width bounds them
   EXPECT_EQ(indices.values(), (Row{-1, -1, -1, -1, -1, -1, 18, -1, -1, 18, 19, -1, 18, 19, 8}));
@@ -180,8 +197,14 @@ TEST(CompressedIndices, InvalidTokensAndRefusals) {
   Array<uint8_t> valid({2}, {0, 1});
   Array<int32_t> table({1, 1}, {3});
   Array<int32_t> indices({2, 128}), lens({2});
-  CompressedIndicesParams p{.positions = positions, .token_to_req = requests, .is_valid_token = valid, .block_table = table, .page_size = 2,
-                            .ratio = 128, .indices = indices, .lens = lens};
+  CompressedIndicesParams p{.positions = positions,
+                            .token_to_req = requests,
+                            .is_valid_token = valid,
+                            .block_table = table,
+                            .page_size = 2,
+                            .ratio = 128,
+                            .indices = indices,
+                            .lens = lens};
   run(op, p);
   EXPECT_EQ(lens.values(), (Row{0, 2}));
   EXPECT_EQ(indices[0], -1);
@@ -213,8 +236,13 @@ TEST(ComputeGlobalTopk, EntriesToSlots) {
   Array<uint8_t> valid({3}, {1, 1, 0});
   Array<int32_t> table({2, 2}, {7, 2, 1, 0});
   Array<int32_t> global({3, 4}), lens({3});
-  ComputeGlobalTopkParams p{.topk_indices = local, .token_to_req = requests, .is_valid_token = valid, .block_table = table, .page_size = 64,
-                            .global_indices = global, .lens = lens};
+  ComputeGlobalTopkParams p{.topk_indices = local,
+                            .token_to_req = requests,
+                            .is_valid_token = valid,
+                            .block_table = table,
+                            .page_size = 64,
+                            .global_indices = global,
+                            .lens = lens};
   run(ops::make_compute_global_topk(), p);
   EXPECT_EQ(row_of(global, 4, 0), (Row{448, 511, 128, -1}));
   EXPECT_EQ(row_of(global, 4, 1), (Row{-1, -1, -1, -1}));  // block 2 is behind the table
@@ -232,8 +260,13 @@ TEST(ComputeGlobalTopk, Refusals) {
   Array<int32_t> requests({1}, {0});
   Array<int32_t> table({1, 2}, {-9, -1});
   Array<int32_t> global({1, 2}), lens({1});
-  ComputeGlobalTopkParams p{.topk_indices = local, .token_to_req = requests, .is_valid_token = {}, .block_table = table, .page_size = 64,
-                            .global_indices = global, .lens = lens};
+  ComputeGlobalTopkParams p{.topk_indices = local,
+                            .token_to_req = requests,
+                            .is_valid_token = {},
+                            .block_table = table,
+                            .page_size = 64,
+                            .global_indices = global,
+                            .lens = lens};
   expect_refused(op, p, {"block_table[0, 1]", "is -1"}, global, lens);
   table[1] = 33554432;
   expect_refused(op, p, {"block_table[0, 1]", "[0, 33554432)", "is 33554432"}, global, lens);
@@ -250,7 +283,8 @@ TEST(ComputeGlobalTopk, Refusals) {
 struct ChunkCase {
   Array<int32_t> topk, starts, seq_lens, gather_lens, indices, lens;
   CombineTopkSwaParams p;
-  ChunkCase(std::vector<int32_t> query_lens, Row sequence_lens, int32_t window, int32_t ratio, int32_t top_k, int64_t n, int64_t m, int64_t width)
+  ChunkCase(std::vector<int32_t> query_lens, Row sequence_lens, int32_t window, int32_t ratio, int32_t top_k, int64_t n, int64_t m,
+            int64_t width)
       : topk({sum(query_lens), top_k}),
         starts({static_cast<int64_t>(query_lens.size()) + 1}),
         seq_lens({static_cast<int64_t>(query_lens.size())}, sequence_lens),
@@ -268,8 +302,17 @@ struct ChunkCase {
         for (int32_t k = 0; k < top_k; ++k) topk[t * top_k + k] = k < visible ? k : -1;
       }
     }
-    p = {.topk_indices = top_k > 0 ? topk.view() : TensorView{}, .query_start_loc = starts, .seq_lens = seq_lens, .gather_lens = gather_lens,
-         .window = window, .ratio = ratio, .top_k = top_k, .m = m, .n = n, .combined_indices = indices, .combined_lens = lens};
+    p = {.topk_indices = top_k > 0 ? topk.view() : TensorView{},
+         .query_start_loc = starts,
+         .seq_lens = seq_lens,
+         .gather_lens = gather_lens,
+         .window = window,
+         .ratio = ratio,
+         .top_k = top_k,
+         .m = m,
+         .n = n,
+         .combined_indices = indices,
+         .combined_lens = lens};
   }
   static int64_t sum(const std::vector<int32_t>& v) {
     int64_t result = 0;

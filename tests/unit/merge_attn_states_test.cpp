@@ -96,8 +96,15 @@ TEST(MergeAttnStates, SplitsAreTheWhole) {
   for (int64_t i = 0; i < kTokens * kRows; ++i) indices[i] = static_cast<int32_t>(i % kRows);
   Array<Bf16> whole({kTokens, kHeads, kDim});
   Array<float> whole_lse({kTokens, kHeads});
-  SparseAttnPrefillParams p{.q = q, .kv = kv, .indices = indices, .topk_length = {}, .attn_sink = sink, .softmax_scale = 0.2f, .out = whole,
-                            .lse = whole_lse, .max_logits = {}};
+  SparseAttnPrefillParams p{.q = q,
+                            .kv = kv,
+                            .indices = indices,
+                            .topk_length = {},
+                            .attn_sink = sink,
+                            .softmax_scale = 0.2f,
+                            .out = whole,
+                            .lse = whole_lse,
+                            .max_logits = {}};
   run(attention, p);
   const std::vector<int64_t> cuts{0, 1, 20, 20, 59, 60};  // one part is empty
   const auto parts = static_cast<int64_t>(cuts.size()) - 1;
@@ -131,7 +138,8 @@ TEST(MergeAttnStates, Bf16OutputAndStrides) {
   for (int64_t t = 0; t < kTokens; ++t) {
     for (int64_t h = 0; h < kHeads; ++h) {
       for (int64_t d = 0; d < kDim; ++d) {
-        const float expected = (memory[((t * kParts) * kHeads + h) * (kDim + 1) + d] + memory[((t * kParts + 1) * kHeads + h) * (kDim + 1) + d]) / 2;
+        const float expected =
+            (memory[((t * kParts) * kHeads + h) * (kDim + 1) + d] + memory[((t * kParts + 1) * kHeads + h) * (kDim + 1) + d]) / 2;
         EXPECT_EQ(to_float(out[(t * kHeads + h) * kDim + d]), to_float(to_bf16(expected)));
       }
     }

@@ -22,13 +22,34 @@ inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 template <class T>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<float>() { return DType::f32; }
-template <> constexpr DType dtype_of<Bf16>() { return DType::bf16; }
-template <> constexpr DType dtype_of<E4m3>() { return DType::e4m3; }
-template <> constexpr DType dtype_of<E8m0>() { return DType::e8m0; }
-template <> constexpr DType dtype_of<int64_t>() { return DType::i64; }
-template <> constexpr DType dtype_of<int32_t>() { return DType::i32; }
-template <> constexpr DType dtype_of<uint8_t>() { return DType::u8; }
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::f32;
+}
+template <>
+constexpr DType dtype_of<Bf16>() {
+  return DType::bf16;
+}
+template <>
+constexpr DType dtype_of<E4m3>() {
+  return DType::e4m3;
+}
+template <>
+constexpr DType dtype_of<E8m0>() {
+  return DType::e8m0;
+}
+template <>
+constexpr DType dtype_of<int64_t>() {
+  return DType::i64;
+}
+template <>
+constexpr DType dtype_of<int32_t>() {
+  return DType::i32;
+}
+template <>
+constexpr DType dtype_of<uint8_t>() {
+  return DType::u8;
+}
 
 // A contiguous host tensor. Elements start as the bytes 0xA5 unless values are given, so that a test sees what was not written.
 template <class T>

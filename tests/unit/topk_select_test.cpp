@@ -44,9 +44,7 @@ TEST(TopkSelect, NaNCountsAsMinusInfinity) {
   EXPECT_EQ(select({1, kInf, -kInf, 2}, 4, 1), (std::vector<int32_t>{1}));
 }
 
-TEST(TopkSelect, ColumnsBehindTheLengthAreNotRead) {
-  EXPECT_EQ(select({1, 3, 2, kInf, kInf}, 3, 2), (std::vector<int32_t>{1, 2}));
-}
+TEST(TopkSelect, ColumnsBehindTheLengthAreNotRead) { EXPECT_EQ(select({1, 3, 2, kInf, kInf}, 3, 2), (std::vector<int32_t>{1, 2})); }
 
 TEST(TopkSelect, AgreesWithASort) {
   std::mt19937 generator(7);
@@ -78,7 +76,8 @@ TEST(TopkSelect, StridedViewsAndManyRows) {
   for (int64_t t = 0; t < 3; ++t) {
     for (int64_t i = 0; i < 6; ++i) {
       const bool written = i == 2 || i == 3;
-      EXPECT_EQ(out[t * 6 + i], written ? expected[static_cast<size_t>(t)][static_cast<size_t>(i - 2)] : before[static_cast<size_t>(t * 6 + i)]);
+      EXPECT_EQ(out[t * 6 + i],
+                written ? expected[static_cast<size_t>(t)][static_cast<size_t>(i - 2)] : before[static_cast<size_t>(t * 6 + i)]);
     }
   }
 }

@@ -47,7 +47,7 @@ struct TopkSelectParams {
 };
 
 // Logits and selection in one: the same result as IndexerLogits followed by TopkSelect, with bounded workspace (no [T, C] matrix).
-// When max_length <= k nothing is computed but 0..lengths[t]-1 (the short-context path; outside captured graphs the caller may set it so).
+// max_length <= k (short context, not in captured graphs): 0..lengths[t]-1, nothing but lengths is read and q, cache etc. may be absent.
 struct IndexerTopkParams {
   TensorView q{};
   TensorView q_scale{};

@@ -43,7 +43,7 @@ struct CompressedIndicesParams {
 };
 
 // Local entry numbers to slots: V4 12.3 (compute_global_topk_indices_and_lens). out[t, i] = local >= 0 ? slot : -1, columns keep their place;
-// lens[t] = valid ? count(local >= 0) : 0. Entries whose block is past the table's width become -1 (MLA 13).
+// lens[t] = count(local >= 0). Entries whose block is past the table become -1 (MLA 13). Invalid tokens: length 0, row all -1.
 struct ComputeGlobalTopkParams {
   TensorView topk_indices{};    // i32 [T, k]
   TensorView token_to_req{};    // i32 [T]

@@ -16,7 +16,8 @@ void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, Activatio
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, Bf16* out);
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out);
 
-// out[0, n) = columns [first, first + n) of row `row` of the row-major bf16 or e4m3 matrix; `first` is a multiple of block_k for e4m3.
+// out[0, n) = columns [first, first + n) of row `row` of the row-major bf16 or e4m3 matrix. For e4m3 `first` begins a scale block, or
+// all columns are in one.
 void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, Bf16* out);
 void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, float* out);
 

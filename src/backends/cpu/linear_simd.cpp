@@ -114,7 +114,7 @@ void store_sums(const float* sums, int64_t n, const TensorView& y, int64_t t, in
 void product(const Layout& l, int64_t g, const LinearWeight& w, const TensorView& y, const Device& device) {
   const auto add_products = HWY_DISPATCH_TABLE(AddProducts)[simd_index(device)];
   const int64_t tokens = y.shape[0], k = w.k;
-  // Weight rows are widened in pieces, which must begin on a block of scales.
+  // Weight rows are widened in pieces of whole scale blocks, or inside one.
   const int64_t block = w.weight.dtype == DType::e4m3 ? w.block_k : 1;
   const int64_t depth = block >= kDepth ? kDepth : kDepth / block * block;
   parallel_for(device, (w.n + kPanel - 1) / kPanel, 1, [&](int64_t panel) {
@@ -173,8 +173,8 @@ Support support(const LinearWeight* w, const Device& device) {
   if (device.id().kind != DeviceKind::cpu) return Support::no("runs on the CPU only");
   if (w == nullptr) return Support::no("no weight");
   if (w->packed.present()) return Support::no(fmt::format("the weight is packed for {}", w->packing));
-  if (w->weight.dtype == DType::e4m3 && (w->block_k <= 0 || (kDepth % w->block_k != 0 && w->block_k % kDepth != 0))) {
-    return Support::no(fmt::format("scale blocks of {} columns do not divide {}", w->block_k, kDepth));
+  if (w->weight.dtype == DType::e4m3 && w->block_k > kDepth && w->block_k % kDepth != 0) {
+    return Support::no(fmt::format("scale blocks of {} columns are no multiple of {}", w->block_k, kDepth));
   }
   return Support::yes();
 }

@@ -3,8 +3,6 @@
 
 namespace strata::cpu {
 
-std::vector<Implementation<LinearParams>> linear() { return {}; }
-std::vector<Implementation<GroupedLinearParams>> grouped_linear() { return {}; }
 std::vector<Implementation<RmsNormPairParams>> rms_norm_pair() { return {}; }
 std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert() { return {}; }
 std::vector<Implementation<QuantizeAndInsertKParams>> quantize_and_insert_k() { return {}; }
@@ -12,7 +10,6 @@ std::vector<Implementation<DequantizeAndGatherKParams>> dequantize_and_gather_k(
 std::vector<Implementation<SavePartialStatesParams>> save_partial_states() { return {}; }
 std::vector<Implementation<CompressNormRopeStoreParams>> compress_norm_rope_store() { return {}; }
 std::vector<Implementation<IndexerQueryParams>> indexer_query() { return {}; }
-std::vector<Implementation<IndexerLogitsParams>> indexer_logits() { return {}; }
 std::vector<Implementation<TopkSelectParams>> topk_select() { return {}; }
 std::vector<Implementation<IndexerTopkParams>> indexer_topk() { return {}; }
 std::vector<Implementation<SlotMappingParams>> slot_mapping() { return {}; }
@@ -25,6 +22,5 @@ std::vector<Implementation<SparseAttnPrefillParams>> sparse_attn_prefill() { ret
 std::vector<Implementation<MergeAttnStatesParams>> merge_attn_states() { return {}; }
 std::vector<Implementation<InverseRopeParams>> inverse_rope() { return {}; }
 std::vector<Implementation<InverseRopeQuantParams>> inverse_rope_quant() { return {}; }
-std::vector<WeightPacking> weight_packings() { return {}; }
 
 }  // namespace strata::cpu

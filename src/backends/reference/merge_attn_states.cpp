@@ -11,7 +11,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-float load(const TensorView& v, int64_t offset) { return v.dtype == DType::bf16 ? to_float(v.ptr<Bf16>()[offset]) : v.ptr<float>()[offset]; }
+float load(const TensorView& v, int64_t offset) {
+  return v.dtype == DType::bf16 ? to_float(v.ptr<Bf16>()[offset]) : v.ptr<float>()[offset];
+}
 
 void store(const TensorView& v, int64_t offset, float value) {
   if (v.dtype == DType::bf16) {

@@ -24,7 +24,9 @@ inline void select_all(int64_t length, int64_t k, int32_t* out) {
 // to it the first ones. Needs no memory and gives ascending entries with the smaller entry first among ties.
 inline void select_topk(const float* logits, int64_t length, int64_t k, int32_t* out) {
   if (length <= k) return select_all(length, k, out);
-  const auto count_if = [&](auto&& predicate) { return std::count_if(logits, logits + length, [&](float v) { return predicate(order_key(v)); }); };
+  const auto count_if = [&](auto&& predicate) {
+    return std::count_if(logits, logits + length, [&](float v) { return predicate(order_key(v)); });
+  };
   uint32_t threshold = 0;
   for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
     if (count_if([&](uint32_t key) { return key >= (threshold | bit); }) >= k) threshold |= bit;

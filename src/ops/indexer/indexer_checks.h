@@ -10,8 +10,8 @@ namespace strata::ops {
 inline constexpr int64_t kMaxIndexerDim = 512;
 
 // Query codes in one of the three formats: e4m3 or bf16 [T, Hi, Di], or u8 [T, Hi, Di/2] with e8m0 scales [T, Hi, Di/32]. Contiguous.
-inline void check_query_codes(ParamCheck& c, std::string_view name, const TensorView& q, std::string_view scale_name, const TensorView& scale,
-                              int64_t tokens, int64_t heads, int64_t dim) {
+inline void check_query_codes(ParamCheck& c, std::string_view name, const TensorView& q, std::string_view scale_name,
+                              const TensorView& scale, int64_t tokens, int64_t heads, int64_t dim) {
   const bool mxfp4 = q.dtype == DType::u8;
   c.view(name, q, {DType::e4m3, DType::u8, DType::bf16}, {tokens, heads, mxfp4 && dim != kAny ? dim / 2 : dim});
   c.contiguous(name, q);
@@ -35,8 +35,8 @@ void check_scoring_views(ParamCheck& c, const Params& p) {
   const int64_t tokens = p.q.shape[0];
   const int64_t dim = p.q.dtype == DType::u8 ? p.q.shape[2] * 2 : p.q.shape[2];
   c.require(dim >= 1 && dim <= kMaxIndexerDim, "q must have 1 to {} values per head, has {}", kMaxIndexerDim, dim);
-  c.require(format == KvFormat::bf16 || dim == 128, "q must have 128 values per head beside a cache of format {}, has {}", to_string(format),
-            dim);
+  c.require(format == KvFormat::bf16 || dim == 128, "q must have 128 values per head beside a cache of format {}, has {}",
+            to_string(format), dim);
   c.view("weights", p.weights, DType::f32, {tokens, p.q.shape[1]});
   c.contiguous("weights", p.weights);
   c.cache("cache", p.cache, {format}, dim);

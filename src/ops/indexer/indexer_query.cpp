@@ -17,13 +17,14 @@ void check(const IndexerQueryParams& p) {
   if (p.cos_sin.present()) {
     c.view("cos_sin", p.cos_sin, DType::f32, {kAny, kAny});
     const int64_t rotary = p.cos_sin.shape[1];
-    c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= dim, "cos_sin must have an even number of columns in [2, {}], has {}", dim, rotary);
+    c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= dim, "cos_sin must have an even number of columns in [2, {}], has {}", dim,
+              rotary);
     c.view("positions", p.positions, DType::i64, {tokens});
   } else {
     c.optional("positions", p.positions, DType::i64, {tokens});
   }
-  c.require(!p.hadamard || std::has_single_bit(static_cast<uint64_t>(dim)), "q must have a power of two of values per head for hadamard, has {}",
-            dim);
+  c.require(!p.hadamard || std::has_single_bit(static_cast<uint64_t>(dim)),
+            "q must have a power of two of values per head for hadamard, has {}", dim);
   check_positive(c, "softmax_scale", p.softmax_scale);
   check_positive(c, "head_scale", p.head_scale);
   check_positive(c, "amax_floor", p.amax_floor);

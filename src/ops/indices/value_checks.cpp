@@ -14,8 +14,8 @@ void check_output(ParamCheck& c, std::string_view name, const TensorView& out) {
   for (int i = 0; i < out.rank; ++i) {
     const int d = order[i];
     if (out.shape[d] == 1) continue;
-    c.require(out.stride[d] >= span, "{} must have a stride of at least {} in dimension {} so that rows do not overlap, is {}", name, span, d,
-              out.describe());
+    c.require(out.stride[d] >= span, "{} must have a stride of at least {} in dimension {} so that rows do not overlap, is {}", name, span,
+              d, out.describe());
     span += (out.shape[d] - 1) * out.stride[d];
   }
 }

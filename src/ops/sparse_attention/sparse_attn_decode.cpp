@@ -20,7 +20,9 @@ void check_scope_views(ParamCheck& c, const Scope& s, const TensorView& q) {
             to_string(s.cache.format), s.cache.row_dim);
   c.require(s.cache.format != KvFormat::fp8_ds_mla || q.shape[3] == 576, "{} of format {} must have row_dim 576, has {}", s.cache_name,
             to_string(s.cache.format), s.cache.row_dim);
-  if (s.cache.format == KvFormat::fp8_tensor) check_positive(c, s.cache_name == "cache" ? "cache.scale" : "extra_cache.scale", s.cache.scale);
+  if (s.cache.format == KvFormat::fp8_tensor) {
+    check_positive(c, s.cache_name == "cache" ? "cache.scale" : "extra_cache.scale", s.cache.scale);
+  }
   c.view(s.indices_name, s.indices, DType::i32, {q.shape[0], q.shape[1], kAny});
   c.optional(s.length_name, s.topk_length, DType::i32, {q.shape[0]});
 }
@@ -55,7 +57,8 @@ void check(const SparseAttnDecodeParams& p) {
     check_scope_views(c, extra, p.q);
   } else {
     c.require(!p.extra_indices.present(), "extra_indices must be absent without extra_cache, is {}", p.extra_indices.describe());
-    c.require(!p.extra_topk_length.present(), "extra_topk_length must be absent without extra_cache, is {}", p.extra_topk_length.describe());
+    c.require(!p.extra_topk_length.present(), "extra_topk_length must be absent without extra_cache, is {}",
+              p.extra_topk_length.describe());
   }
   check_sink(c, p.attn_sink, heads);
   check_positive(c, "softmax_scale", p.softmax_scale);

@@ -40,41 +40,50 @@ class AmxEngine {
   AmxEngine(const AmxEngine&) = delete;
   AmxEngine& operator=(const AmxEngine&) = delete;
 
-  // 32 rows x (16 * kHeadTiles) heads of S^T.
-  template <int kHeadTiles>
-  static void logits(const std::byte* k, const std::byte* q, int chunks, float* out, Decoder& decoder) {
-    const std::size_t next_tile = static_cast<std::size_t>(chunks) * 1024;
-    _tile_zero(0);
-    _tile_zero(2);
-    if constexpr (kHeadTiles == 2) {
-      _tile_zero(1);
-      _tile_zero(3);
+  // Adds 64 dims to S^T of 32 rows x (16 * kHeadTiles) heads. k: tiles [chunk of 32 dims][row tile].
+  template <int kHeadTiles, class Meanwhile>
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, float* out, bool first, Meanwhile&& meanwhile) {
+    float* right = out + kBlockRows * 16;  // of the second head tile
+    if (first) {
+      _tile_zero(0);
+      _tile_zero(2);
+      if constexpr (kHeadTiles == 2) {
+        _tile_zero(1);
+        _tile_zero(3);
+      }
+    } else {
+      _tile_loadd(0, out, 64);
+      _tile_loadd(2, out + 256, 64);
+      if constexpr (kHeadTiles == 2) {
+        _tile_loadd(1, right, 64);
+        _tile_loadd(3, right + 256, 64);
+      }
     }
-    for (int c = 0; c < chunks; ++c, k += 1024, q += 1024) {
-      _tile_loadd(6, q, 64);
-      _tile_loadd(4, k, 64);
-      _tile_loadd(5, k + next_tile, 64);
+    for (int c = 0; c < 2; ++c) {
+      _tile_loadd(6, q + c * 1024, 64);
+      _tile_loadd(4, k + c * 2048, 64);
+      _tile_loadd(5, k + c * 2048 + 1024, 64);
       _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(2, 5, 6);
       if constexpr (kHeadTiles == 2) {
-        _tile_loadd(7, q + next_tile, 64);
+        _tile_loadd(7, q + q_step + c * 1024, 64);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(3, 5, 7);
       }
-      decoder.tick();
+      meanwhile();
     }
     _tile_stored(0, out, 64);
     _tile_stored(2, out + 256, 64);
     if constexpr (kHeadTiles == 2) {
-      _tile_stored(1, out + kBlockRows * 16, 64);
-      _tile_stored(3, out + kBlockRows * 16 + 256, 64);
+      _tile_stored(1, right, 64);
+      _tile_stored(3, right + 256, 64);
     }
   }
 
-  // (16 * kHeadTiles) heads x 32 dims of O, over all sub-blocks: C tiles to c.
-  template <int kHeadTiles>
+  // (16 * kHeadTiles) heads x 32 dims of O, over all sub-blocks: C tiles [head tile][lo, hi] to c.
+  template <int kHeadTiles, class Meanwhile>
   static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int sub_blocks,
-                     std::byte* c, Decoder& decoder) {
+                     std::byte* c, Meanwhile&& meanwhile) {
     _tile_zero(0);
     _tile_zero(1);
     if constexpr (kHeadTiles == 2) {
@@ -92,7 +101,7 @@ class AmxEngine {
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
       }
-      decoder.tick();
+      meanwhile(r);
     }
     _tile_stored(0, c, 64);
     _tile_stored(1, c + 1024, 64);

@@ -55,14 +55,14 @@ struct AttendShape {
   int value_dim = 512;
   float softmax_scale = 1.0f;
   int num_scopes = 1;  // sources in use; one softmax runs over all of them
-  RowSource source[kMaxKeyScopes];
+  RowSource source[kMaxKeyScopes] = {};
 };
 
 // One query token.
 struct AttendQuery {
   const std::uint16_t* q = nullptr;  // bf16 [num_heads, head_dim], heads q_head_stride elements apart
   std::int64_t q_head_stride = 0;
-  KeyList keys[kMaxKeyScopes];
+  KeyList keys[kMaxKeyScopes] = {};
   const float* sink = nullptr;   // [num_heads] or null
   std::uint16_t* out = nullptr;  // bf16 [num_heads, value_dim], heads out_head_stride elements apart
   std::int64_t out_head_stride = 0;

@@ -29,23 +29,23 @@ inline __m512 dot(__m512 acc, std::int32_t a, __m512i b) {
   return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
 }
 
-// c[row][16] for 8 rows of an A tile and kColumns B tiles, over `steps` pairs of tiles.
-// a_step, b_step: bytes between successive tiles; b_column: between the B tiles of neighbouring columns.
-template <int kColumns, class Decoder>
+// c[row][16] of 8 rows of an A tile and kColumns B tiles, over `steps` pairs of tiles, from zero or from what c holds.
+// a_step, b_step: bytes between successive tiles; b_column, c_column: between the tiles of neighbouring columns.
+template <int kColumns>
 inline void products8(const std::byte* a, std::size_t a_step, const std::byte* b, std::size_t b_step,
-                      std::size_t b_column, int steps, std::byte* c, std::size_t c_column, Decoder& decoder) {
+                      std::size_t b_column, int steps, std::byte* c, std::size_t c_column, bool from_zero) {
   __m512 acc[8][kColumns];
 #pragma GCC unroll 8
   for (int r = 0; r < 8; ++r)
 #pragma GCC unroll 2
-    for (int n = 0; n < kColumns; ++n) acc[r][n] = _mm512_setzero_ps();
+    for (int n = 0; n < kColumns; ++n)
+      acc[r][n] = from_zero ? _mm512_setzero_ps() : _mm512_load_ps(c + static_cast<std::size_t>(n) * c_column + r * 64);
   for (int s = 0; s < steps; ++s, a += a_step, b += b_step) {
     const auto* dwords = reinterpret_cast<const std::int32_t*>(a);
     for (int j = 0; j < 16; ++j) {
       __m512i col[kColumns];
 #pragma GCC unroll 2
-      for (int n = 0; n < kColumns; ++n)
-        col[n] = _mm512_load_si512(b + static_cast<std::size_t>(n) * b_column + j * 64);
+      for (int n = 0; n < kColumns; ++n) col[n] = _mm512_load_si512(b + static_cast<std::size_t>(n) * b_column + j * 64);
 #pragma GCC unroll 8
       for (int r = 0; r < 8; ++r)
 #pragma GCC unroll 2
@@ -55,26 +55,25 @@ inline void products8(const std::byte* a, std::size_t a_step, const std::byte* b
 #pragma GCC unroll 8
   for (int r = 0; r < 8; ++r)
 #pragma GCC unroll 2
-    for (int n = 0; n < kColumns; ++n)
-      _mm512_store_ps(reinterpret_cast<float*>(c + static_cast<std::size_t>(n) * c_column + r * 64), acc[r][n]);
-  (void)decoder;  // nothing to hide the decoding behind: both want the vector ports
+    for (int n = 0; n < kColumns; ++n) _mm512_store_ps(c + static_cast<std::size_t>(n) * c_column + r * 64, acc[r][n]);
 }
 
 struct DotEngine {
-  template <int kHeadTiles>
-  static void logits(const std::byte* k, const std::byte* q, int chunks, float* out, Decoder& decoder) {
-    const std::size_t next_tile = static_cast<std::size_t>(chunks) * 1024;
+  template <int kHeadTiles, class Meanwhile>
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, float* out, bool first, Meanwhile&& meanwhile) {
     auto* c = reinterpret_cast<std::byte*>(out);
-    for (int rt = 0; rt < 2; ++rt, k += next_tile, c += 1024)
-      for (int half = 0; half < 2; ++half)
-        products8<kHeadTiles>(k + half * 512, 1024, q, 1024, next_tile, chunks, c + half * 512, kBlockRows * 64, decoder);
+    for (int half = 0; half < 4; ++half)
+      products8<kHeadTiles>(k + half * 512, 2048, q, 1024, q_step, 2, c + half * 512, kBlockRows * 64, first);
+    meanwhile();
+    meanwhile();
   }
-  template <int kHeadTiles>
+  template <int kHeadTiles, class Meanwhile>
   static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int sub_blocks,
-                     std::byte* c, Decoder& decoder) {
+                     std::byte* c, Meanwhile&& meanwhile) {
     for (int ht = 0; ht < kHeadTiles; ++ht, p += p_step, c += 2048)
       for (int half = 0; half < 2; ++half)
-        products8<2>(p + half * 512, 1024, v, v_step, 1024, sub_blocks, c + half * 512, 1024, decoder);
+        products8<2>(p + half * 512, 1024, v, v_step, 1024, sub_blocks, c + half * 512, 1024, true);
+    for (int r = 0; r < sub_blocks; ++r) meanwhile(r);
   }
 };
 

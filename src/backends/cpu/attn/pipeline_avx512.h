@@ -2,42 +2,44 @@
 // differ in the Engine (who multiplies tiles). Included inside a target region, like dequant_avx512.h.
 //
 // A block is at most kBlockRows rows. Per block:
-//   1. S^T[row x head] = K Q^T in sub-blocks of 32 rows, while the next sub-block is being decoded;
+//   1. S^T[row x head] = K Q^T in units of 32 rows x 64 dims, while the next unit is being decoded: decoding (vector
+//      ports) and tile products (tile unit) alternate in steps of a few dozen instructions. The K tiles of a unit (4 KB,
+//      twice), its part of Q (8 KB for 64 heads) and its logits (8 KB) stay in the L1; only V goes on to the L2.
 //   2. softmax over the block, heads as vector lanes, P as bf16 A tiles;
-//   3. O[head x dim] = P V in pairs of tiles, each merged into the accumulators while it is still in the L1, and while
-//      the first sub-block of the next block is being decoded.
-// Decoding (vector ports) hides behind tile products (tile unit) because it is cut into row pairs that are handed out
-// between the products of a phase: see Decoder::tick.
+//   3. O[head x dim] = P V in 32 heads x 32 dims; the C tiles of one product are merged into the accumulators while the
+//      next product runs.
 //
-// Scratch, 64 heads, D = 512: Q 64 KB, K 2 x 32 KB, V 2 x 320 KB, S 80 KB, P 40 KB, accumulators 128 KB: 1.0 MB, half
-// of the L2. In phase 3 the P tiles of 32 heads (20 KB) stay in the L1 and V streams from the L2 at 32 bytes a cycle.
+// What limits it is traffic between L1 and L2 (about 48 bytes a cycle), so kBlockRows is chosen for phase 3: P of 64
+// heads and V of 32 dims, 200 bytes a row, have to fit the L1 together.
 #pragma once
 
 namespace strata::cpu {
 namespace {
 
-inline constexpr int kSubRows = 32;
 inline constexpr int kSubBlocks = kBlockRows / kSubRows;
 
 struct Sizes {
-  int head_tiles, k_chunks, v_chunks;
-  std::size_t q, k_slot, v, logits, p;  // bytes
+  int head_tiles, units, v_units;  // 16 heads; 64 dims of K and of V
+  std::size_t q, v, logits, p;     // bytes
   Sizes(const AttendShape& shape, int num_heads)
       : head_tiles(padded_heads(num_heads) / 16),
-        k_chunks(shape.head_dim / 32),
-        v_chunks(shape.value_dim / 32),
-        q(static_cast<std::size_t>(head_tiles) * k_chunks * 1024),
-        k_slot(static_cast<std::size_t>(2) * k_chunks * 1024),
-        v(static_cast<std::size_t>(v_chunks) * kSubBlocks * 2048),
+        units(shape.head_dim / 64),
+        v_units(shape.value_dim / 64),
+        q(static_cast<std::size_t>(head_tiles) * units * 2048),
+        v(static_cast<std::size_t>(units) * kSubBlocks * 4096),
         logits(static_cast<std::size_t>(head_tiles) * kBlockRows * 64),
         p(static_cast<std::size_t>(head_tiles) * kSubBlocks * 1024) {}
+  int v_chunks() const { return 2 * v_units; }  // 32 dims
+  std::size_t q_tile_step() const { return static_cast<std::size_t>(units) * 2048; }
+  std::size_t v_sub_step() const { return static_cast<std::size_t>(units) * 4096; }
 };
 
 struct Scratch {
-  std::byte *q, *k[2], *v[2], *p, *c;  // c: the C tiles of one product, 4 KB
+  std::byte *q, *k[2], *v, *p, *c[2];  // k: K tiles of a unit; c: the C tiles of one product, 4 KB
   float *logits, *max2, *sum, *old, *fresh;
-  std::uint16_t* temp[2];  // decoded rows
   BlockRows* rows[2];
+  SubRows* sub[2];
+  std::byte* end;
 
   Scratch(std::byte* base, const Sizes& z) {
     auto take = [&](std::size_t bytes) {
@@ -46,153 +48,198 @@ struct Scratch {
       return p0;
     };
     q = take(z.q);
-    for (auto*& x : k) x = take(z.k_slot);
-    for (auto*& x : v) x = take(z.v);
+    v = take(z.v);
     p = take(z.p);
-    c = take(4096);
     logits = reinterpret_cast<float*>(take(z.logits));
+    for (auto*& x : k) x = take(4096);
+    for (auto*& x : c) x = take(4096);
     for (float** x : {&max2, &sum, &old, &fresh})
       *x = reinterpret_cast<float*>(take(static_cast<std::size_t>(z.head_tiles) * 64));
-    for (auto*& x : temp) x = reinterpret_cast<std::uint16_t*>(take(static_cast<std::size_t>(z.k_chunks) * 64));
     for (auto*& x : rows) x = reinterpret_cast<BlockRows*>(take(sizeof(BlockRows)));
+    for (auto*& x : sub) x = reinterpret_cast<SubRows*>(take(sizeof(SubRows)));
     end = base;
   }
-  std::byte* end;
 };
 
 inline std::size_t pipeline_scratch_bytes(const AttendShape& shape, int num_heads) {
-  return static_cast<std::size_t>(Scratch(nullptr, Sizes(shape, num_heads)).end - static_cast<std::byte*>(nullptr));
+  alignas(64) static constexpr std::byte kOrigin{};
+  auto* origin = const_cast<std::byte*>(&kOrigin);
+  return static_cast<std::size_t>(Scratch(origin, Sizes(shape, num_heads)).end - origin);
 }
 
-// Decodes sub-blocks of rows, a pair at a time, on demand.
-class Decoder {
+// Asks for the rows that will be decoded one sub-block later.
+class Prefetcher {
  public:
-  Decoder(const AttendShape& shape, const Sizes& sizes, const Scratch& scratch)
-      : shape_(shape), sizes_(sizes), scratch_(scratch) {
+  Prefetcher(const AttendShape& shape) {
     for (int s = 0; s < kMaxKeyScopes; ++s)
-      lines_[s] = static_cast<int>((row_data_bytes(shape.source[s].format, shape.head_dim) + 127) / 64);
+      bytes_[s] = static_cast<int>(row_data_bytes(shape.source[s].format, shape.head_dim));
   }
-
-  // Next work: sub-block `sub` of `block` into K slot `k_slot` and V buffer `v_slot`, spread over `ticks` ticks.
-  // `after` is the block whose rows come next, for prefetching.
-  void begin(const BlockRows* block, const BlockRows* after, int sub, int k_slot, int v_slot, int ticks) {
-    block_ = block;
-    after_ = after;
-    sub_ = sub;
-    k_ = scratch_.k[k_slot];
-    v_ = scratch_.v[v_slot];
-    pair_ = 0;
-    ticks_ = ticks;
-    credit_ = 0;
+  void aim(const BlockRows* block, const BlockRows* after, int first) {
+    block_ = block, after_ = after, first_ = first;
   }
-  void idle() { pair_ = kSubRows / 2; }
-  void tick() {
-    credit_ += kSubRows / 2;
-    while (credit_ >= ticks_) {
-      credit_ -= ticks_;
-      if (pair_ < kSubRows / 2) pair();
-    }
+  // The share of `unit` (of `units`) of rows 2p and 2p + 1.
+  void pair(int p, int unit, int units) const {
+    for (int i = first_ + 2 * p; i < first_ + 2 * p + 2; ++i) row(i, unit, units);
   }
-  void finish() {
-    while (pair_ < kSubRows / 2) pair();
-  }
-  void prefetch(const BlockRows& block, int i) const {
-    if (i >= block.count) return;
-    const RowRef& r = block.row[i];
-    const int lines = lines_[i >= block.scope0_count];
-    for (int l = 0; l < lines; ++l) _mm_prefetch(reinterpret_cast<const char*>(r.data) + l * 64, _MM_HINT_T0);
-    if (r.scales) _mm_prefetch(reinterpret_cast<const char*>(r.scales), _MM_HINT_T0);
+  void row(int i, int unit, int units) const {
+    const BlockRows* b = block_;
+    if (i >= b->count) i -= b->count, b = after_;
+    if (i >= b->count) return;
+    const RowRef& r = b->row[i];
+    const int bytes = bytes_[i >= b->scope0_count], step = bytes / units;  // 72, 128 or 64 bytes a unit
+    const auto* p = reinterpret_cast<const char*>(r.data);
+    _mm_prefetch(p + unit * step, _MM_HINT_T1);
+    if (step > 64) _mm_prefetch(p + unit * step + step - 1, _MM_HINT_T1);
+    if (unit == 0 && r.scales) _mm_prefetch(reinterpret_cast<const char*>(r.scales), _MM_HINT_T1);
   }
 
  private:
-  const RowSource& source(int i) const { return shape_.source[i >= block_->scope0_count]; }
-
-  __attribute__((noinline)) void pair() {
-    const int p = pair_++, i = sub_ * kSubRows + 2 * p, left = block_->count - i;
-    const PairTarget t{k_ + (static_cast<std::size_t>(p / 8) * sizes_.k_chunks) * 1024 + (p % 8) * 128,
-                       v_ + static_cast<std::size_t>(sub_) * sizes_.v_chunks * 2048 + p * 64, 2048};
-    if (left <= 0) {  // rows that do not exist: their probabilities are zero, so V must be finite
-      for (int c = 0; c < sizes_.v_chunks; ++c) {
-        _mm512_store_si512(t.v + c * t.v_step, _mm512_setzero_si512());
-        _mm512_store_si512(t.v + c * t.v_step + 1024, _mm512_setzero_si512());
-      }
-      return;
-    }
-    for (int ahead = i + kSubRows; ahead < i + kSubRows + 2; ++ahead)
-      ahead < block_->count ? prefetch(*block_, ahead) : prefetch(*after_, ahead - block_->count);
-    const RowRef& a = block_->row[i];
-    const RowSource &sa = source(i), &sb = source(i + 1);
-    if (left >= 2 && sa.format == KvFormat::fp8_ds_mla_v4 && sb.format == KvFormat::fp8_ds_mla_v4 &&
-        write_v4_pair(a, block_->row[i + 1], t))
-      return;
-    const std::uint16_t* x = row_as_bf16(sa, a, shape_.head_dim, scratch_.temp[0]);
-    const std::uint16_t* y = left >= 2 ? row_as_bf16(sb, block_->row[i + 1], shape_.head_dim, scratch_.temp[1]) : nullptr;
-    write_bf16_pair(x, y, shape_.head_dim, shape_.value_dim, t);
-  }
-
-  const AttendShape& shape_;
-  const Sizes& sizes_;
-  const Scratch& scratch_;
   const BlockRows *block_ = nullptr, *after_ = nullptr;
-  std::byte *k_ = nullptr, *v_ = nullptr;
-  int sub_ = 0, pair_ = kSubRows / 2, ticks_ = 1, credit_ = 0;
-  int lines_[kMaxKeyScopes];
+  int first_ = 0, bytes_[kMaxKeyScopes];
 };
 
 // Q as B tiles [head tile][chunk of 32 dims]: dword (j, h) = dims 2j, 2j+1 of head h. Missing heads are zero.
 inline void pack_queries(const AttendQuery& query, HeadRange heads, const Sizes& z, std::byte* out) {
   for (int ht = 0; ht < z.head_tiles; ++ht)
-    for (int c = 0; c < z.k_chunks; ++c) {
+    for (int c = 0; c < 2 * z.units; ++c) {
       __m512i t[16];
       for (int h = 0; h < 16; ++h)
         t[h] = ht * 16 + h < heads.count
                    ? _mm512_loadu_si512(query.q + (heads.begin + ht * 16 + h) * query.q_head_stride + c * 32)
                    : _mm512_setzero_si512();
-      store_transposed(t, out + (static_cast<std::size_t>(ht) * z.k_chunks + c) * 1024);
+      store_transposed(t, out + static_cast<std::size_t>(ht) * z.q_tile_step() + static_cast<std::size_t>(c) * 1024);
     }
 }
 
-// C tiles of one chunk of 32 dims ("lo" and "hi" tile, see dequant_avx512.h) of one head tile into acc [16][32].
+// One head of a C tile pair (the "lo" and "hi" tile of a chunk, see dequant_avx512.h) into its 32 accumulators.
 template <bool kFirst>
-inline void merge_tile_pair(const std::byte* c, float* acc, const float* old, const float* fresh) {
+inline void merge_head(const std::byte* c, float* acc, float old, float fresh) {
   const __m512i even = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), odd = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-#pragma GCC unroll 4
-  for (int h = 0; h < 16; ++h) {
-    const __m512i lo = _mm512_load_si512(c + h * 64), hi = _mm512_load_si512(c + 1024 + h * 64);
-    const __m512 x = _mm512_castsi512_ps(_mm512_permutex2var_epi64(lo, even, hi));
-    const __m512 y = _mm512_castsi512_ps(_mm512_permutex2var_epi64(lo, odd, hi));
-    float* a = acc + h * 32;
-    if constexpr (kFirst) {
-      _mm512_store_ps(a, x);
-      _mm512_store_ps(a + 16, y);
-    } else {
-      const __m512 fo = _mm512_set1_ps(old[h]), ff = _mm512_set1_ps(fresh[h]);
-      _mm512_store_ps(a, merged(_mm512_load_ps(a), fo, x, ff));
-      _mm512_store_ps(a + 16, merged(_mm512_load_ps(a + 16), fo, y, ff));
-    }
+  const __m512i lo = _mm512_load_si512(c), hi = _mm512_load_si512(c + 1024);
+  const __m512 x = _mm512_castsi512_ps(_mm512_permutex2var_epi64(lo, even, hi));
+  const __m512 y = _mm512_castsi512_ps(_mm512_permutex2var_epi64(lo, odd, hi));
+  if constexpr (kFirst) {
+    _mm512_store_ps(acc, x);
+    _mm512_store_ps(acc + 16, y);
+  } else {
+    const __m512 fo = _mm512_set1_ps(old), ff = _mm512_set1_ps(fresh);
+    _mm512_store_ps(acc, merged(_mm512_load_ps(acc), fo, x, ff));
+    _mm512_store_ps(acc + 16, merged(_mm512_load_ps(acc + 16), fo, y, ff));
   }
 }
 
-inline float* acc_tile(const PartialView& part, const Sizes& z, int head_tile, int chunk) {
-  return part.acc + (static_cast<std::size_t>(head_tile) * z.v_chunks + chunk) * 512;
-}
+// The C tiles of one product (up to 32 heads x 32 dims), to be merged bit by bit.
+template <bool kFirst>
+struct PendingMerge {
+  const std::byte* c = nullptr;
+  float* acc = nullptr;
+  std::size_t tile_step = 0;  // floats between the accumulators of neighbouring head tiles
+  const float *old = nullptr, *fresh = nullptr;
+  int heads = 0;
+
+  void part(int begin, int end) const {
+    for (int h = begin; h < end; ++h)
+      merge_head<kFirst>(c + (h >> 4) * 2048 + (h & 15) * 64, acc + static_cast<std::size_t>(h >> 4) * tile_step + (h & 15) * 32,
+                         old[h], fresh[h]);
+  }
+};
 
 template <class Engine, bool kFirst>
-void value_products(const Sizes& z, const Scratch& s, const std::byte* v, int sub_blocks, const PartialView& part,
-                    Decoder& decoder) {
-  const std::size_t p_step = static_cast<std::size_t>(kSubBlocks) * 1024, v_step = static_cast<std::size_t>(z.v_chunks) * 2048;
-  for (int ht = 0; ht < z.head_tiles; ht += 2) {
-    const std::byte* p = s.p + static_cast<std::size_t>(ht) * p_step;
-    const bool two = ht + 1 < z.head_tiles;
-    for (int c = 0; c < z.v_chunks; ++c) {
-      const std::byte* vc = v + static_cast<std::size_t>(c) * 2048;
+void value_products(const Sizes& z, const Scratch& s, int sub_blocks, const PartialView& part) {
+  const std::size_t p_step = static_cast<std::size_t>(kSubBlocks) * 1024;
+  PendingMerge<kFirst> pending;
+  int buffer = 0;
+  for (int c = 0; c < z.v_chunks(); ++c)
+    for (int ht = 0; ht < z.head_tiles; ht += 2, buffer ^= 1) {
+      const std::byte *p = s.p + static_cast<std::size_t>(ht) * p_step, *v = s.v + static_cast<std::size_t>(c) * 2048;
+      const bool two = ht + 1 < z.head_tiles;
+      auto meanwhile = [&](int step) {
+        pending.part(pending.heads * step / sub_blocks, pending.heads * (step + 1) / sub_blocks);
+      };
       if (two)
-        Engine::template values<2>(p, p_step, vc, v_step, sub_blocks, s.c, decoder);
+        Engine::template values<2>(p, p_step, v, z.v_sub_step(), sub_blocks, s.c[buffer], meanwhile);
       else
-        Engine::template values<1>(p, p_step, vc, v_step, sub_blocks, s.c, decoder);
-      merge_tile_pair<kFirst>(s.c, acc_tile(part, z, ht, c), s.old + ht * 16, s.fresh + ht * 16);
-      if (two) merge_tile_pair<kFirst>(s.c + 2048, acc_tile(part, z, ht + 1, c), s.old + ht * 16 + 16, s.fresh + ht * 16 + 16);
+        Engine::template values<1>(p, p_step, v, z.v_sub_step(), sub_blocks, s.c[buffer], meanwhile);
+      const std::size_t tile_step = static_cast<std::size_t>(z.v_chunks()) * 512;
+      pending = {s.c[buffer], part.acc + static_cast<std::size_t>(ht) * tile_step + static_cast<std::size_t>(c) * 512,
+                 tile_step,   s.old + ht * 16, s.fresh + ht * 16, two ? 32 : 16};
     }
+  pending.part(0, pending.heads);
+}
+
+// Where a unit is: 32 rows (sub-block `sub`) x 64 dims (`unit`).
+struct UnitAt {
+  int sub, unit;
+};
+
+inline std::byte* v_tiles(const Sizes& z, const Scratch& s, UnitAt at) {
+  return s.v + static_cast<std::size_t>(at.sub) * z.v_sub_step() + static_cast<std::size_t>(at.unit) * 4096;
+}
+
+// The products of one unit (K tiles k), decoding the unit `next` of `rows` (if kDecode) into the other K tiles.
+template <class Engine, SubFormat kFormat, bool kDecode>
+void logit_products(const Sizes& z, const Scratch& s, const std::byte* k, UnitAt at, const SubRows& rows,
+                    UnitAt next, std::byte* next_k, const Prefetcher& prefetcher) {
+  std::byte* next_v = v_tiles(z, s, next);
+  const int steps = 2 * ((z.head_tiles + 1) / 2);
+  int done = 0, step = 0;
+  auto meanwhile = [&] {
+    if constexpr (kDecode) {
+      for (const int end = kSubRows / 2 * ++step / steps; done < end; ++done) {
+        decode_pair<kFormat>(rows, done, next.unit, next_k, next_v);
+        prefetcher.pair(done, next.unit, z.units);
+      }
+    }
+  };
+  for (int ht = 0; ht < z.head_tiles; ht += 2) {
+    float* logits = s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(at.sub) * kSubRows) * 16;
+    const std::byte* q = s.q + static_cast<std::size_t>(ht) * z.q_tile_step() + static_cast<std::size_t>(at.unit) * 2048;
+    if (ht + 1 < z.head_tiles)
+      Engine::template logits<2>(k, q, z.q_tile_step(), logits, at.unit == 0, meanwhile);
+    else
+      Engine::template logits<1>(k, q, z.q_tile_step(), logits, at.unit == 0, meanwhile);
+  }
+}
+
+template <class Engine, bool kDecode, class... Args>
+void logit_products_of(SubFormat format, const Args&... args) {
+  switch (format) {
+    case SubFormat::v4: return logit_products<Engine, SubFormat::v4, kDecode>(args...);
+    case SubFormat::bf16: return logit_products<Engine, SubFormat::bf16, kDecode>(args...);
+    case SubFormat::any: return logit_products<Engine, SubFormat::any, kDecode>(args...);
+  }
+}
+
+// Phase 1 of a block: logits, V tiles, maxima.
+template <class Engine>
+void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after,
+                  float scale2, Prefetcher& prefetcher) {
+  for (int i = 0; i < z.head_tiles * 16; ++i) s.max2[i] = -INFINITY;
+  prepare_sub_rows(shape, rows, 0, *s.sub[0]);
+  prefetcher.aim(&rows, &after, kSubRows);
+  for (int p = 0; p < kSubRows / 2; ++p) decode_pair<SubFormat::any>(*s.sub[0], p, 0, s.k[0], v_tiles(z, s, {0, 0}));
+  const int sub_blocks = (rows.count + kSubRows - 1) / kSubRows;
+  int slot = 0;
+  for (int sub = 0; sub < sub_blocks; ++sub) {
+    for (int unit = 0; unit < z.units; ++unit, slot ^= 1) {
+      UnitAt next{sub, unit + 1};
+      if (next.unit == z.units) {
+        next = {sub + 1, 0};
+        if (next.sub < sub_blocks) {
+          prepare_sub_rows(shape, rows, next.sub * kSubRows, *s.sub[next.sub & 1]);
+          prefetcher.aim(&rows, &after, (next.sub + 1) * kSubRows);
+        }
+      }
+      const SubRows& next_rows = *s.sub[next.sub & 1];
+      if (next.sub < sub_blocks)
+        logit_products_of<Engine, true>(next_rows.format, z, s, s.k[slot], UnitAt{sub, unit}, next_rows, next, s.k[slot ^ 1], prefetcher);
+      else
+        logit_products<Engine, SubFormat::any, false>(z, s, s.k[slot], {sub, unit}, next_rows, {0, 0}, s.k[slot ^ 1], prefetcher);
+    }
+    const int here = std::min(kSubRows, rows.count - sub * kSubRows);
+    for (int ht = 0; ht < z.head_tiles; ++ht)
+      update_max(s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(sub) * kSubRows) * 16, here,
+                 scale2, s.max2 + ht * 16);
   }
 }
 
@@ -201,9 +248,9 @@ void accumulate_blocks(const AttendShape& shape, const AttendQuery& query, HeadR
                        std::int64_t block_end, std::byte* memory, PartialView part) {
   const Sizes z(shape, heads.count);
   const Scratch s(memory, z);
-  const std::int64_t entries = total_entries(shape, query), step = attend_block_entries(entries);
+  const std::int64_t step = attend_block_entries(total_entries(shape, query));
   const float scale2 = shape.softmax_scale * kLog2e;
-  for (int i = 0; i < z.head_tiles * 16; ++i) part.max2[i] = -INFINITY, part.sum[i] = 0.0f;
+  const int padded = z.head_tiles * 16;
 
   std::int64_t next_block = block_begin;
   auto collect = [&](BlockRows& rows) {  // the next block that has rows at all
@@ -215,65 +262,36 @@ void accumulate_blocks(const AttendShape& shape, const AttendQuery& query, HeadR
   };
   collect(*s.rows[0]);
   if (s.rows[0]->count == 0) {
-    for (int i = 0; i < z.head_tiles * 16; ++i) part.sum[i] = kEmptySum;
+    for (int i = 0; i < padded; ++i) part.max2[i] = -INFINITY, part.sum[i] = kEmptySum;
     return;
   }
-  Decoder decoder(shape, z, s);
-  for (int i = 0; i < kSubRows; ++i) decoder.prefetch(*s.rows[0], i);
+  s.rows[1]->count = 0;
+  Prefetcher prefetcher(shape);
+  prefetcher.aim(s.rows[0], s.rows[1], 0);
+  for (int unit = 0; unit < z.units; ++unit)
+    for (int p = 0; p < kSubRows / 2; ++p) prefetcher.pair(p, unit, z.units);
   pack_queries(query, heads, z, s.q);
   collect(*s.rows[1]);
-  const int logit_ticks = (z.head_tiles + 1) / 2 * z.k_chunks;
-  int k_slot = 0, cur = 0;
-  decoder.begin(s.rows[0], s.rows[1], 0, k_slot, cur, 1);
-  decoder.finish();
 
   [[maybe_unused]] Engine engine;  // holds the tile configuration, if there is one
-  for (bool first = true; s.rows[cur]->count > 0; first = false) {
-    const BlockRows &rows = *s.rows[cur], &after = *s.rows[cur ^ 1];
-    const int sub_blocks = (rows.count + kSubRows - 1) / kSubRows;
-    for (int i = 0; i < z.head_tiles * 16; ++i) s.max2[i] = -INFINITY;
-    for (int sub = 0; sub < sub_blocks; ++sub) {
-      if (sub + 1 < sub_blocks)
-        decoder.begin(&rows, &after, sub + 1, k_slot ^ 1, cur, logit_ticks);
-      else
-        decoder.idle();
-      const int here = std::min(kSubRows, rows.count - sub * kSubRows);
-      for (int ht = 0; ht < z.head_tiles; ht += 2) {
-        const bool two = ht + 1 < z.head_tiles;
-        float* logits = s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(sub) * kSubRows) * 16;
-        const std::byte* q = s.q + static_cast<std::size_t>(ht) * z.k_chunks * 1024;
-        if (two)
-          Engine::template logits<2>(s.k[k_slot], q, z.k_chunks, logits, decoder);
-        else
-          Engine::template logits<1>(s.k[k_slot], q, z.k_chunks, logits, decoder);
-        update_max(logits, here, scale2, s.max2 + ht * 16);
-        if (two) update_max(logits + kBlockRows * 16, here, scale2, s.max2 + ht * 16 + 16);
-      }
-      decoder.finish();
-      k_slot ^= 1;
-    }
+  int cur = 0;
+  for (bool first = true; s.rows[cur]->count > 0; first = false, cur ^= 1) {
+    const BlockRows& rows = *s.rows[cur];
+    block_logits<Engine>(shape, z, s, rows, *s.rows[cur ^ 1], scale2, prefetcher);
     for (int ht = 0; ht < z.head_tiles; ++ht)
       probabilities(s.logits + static_cast<std::size_t>(ht) * kBlockRows * 16, rows.count, scale2, s.max2 + ht * 16,
                     s.sum + ht * 16, s.p + static_cast<std::size_t>(ht) * kSubBlocks * 1024);
-    for (int i = 0; i < z.head_tiles * 16; i += 16) {
-      if (first) {
-        std::memcpy(part.max2 + i, s.max2 + i, 64);
-        std::memcpy(part.sum + i, s.sum + i, 64);
-      } else {
+    const int sub_blocks = (rows.count + kSubRows - 1) / kSubRows;
+    if (first) {
+      std::memcpy(part.max2, s.max2, static_cast<std::size_t>(padded) * 4);
+      std::memcpy(part.sum, s.sum, static_cast<std::size_t>(padded) * 4);
+      value_products<Engine, true>(z, s, sub_blocks, part);
+    } else {
+      for (int i = 0; i < padded; i += 16)
         merge_statistics(part.max2 + i, part.sum + i, s.max2 + i, s.sum + i, s.old + i, s.fresh + i);
-      }
+      value_products<Engine, false>(z, s, sub_blocks, part);
     }
-    if (after.count > 0)
-      decoder.begin(&after, &after, 0, k_slot, cur ^ 1, (z.head_tiles + 1) / 2 * z.v_chunks * sub_blocks);
-    else
-      decoder.idle();
-    if (first)
-      value_products<Engine, true>(z, s, s.v[cur], sub_blocks, part, decoder);
-    else
-      value_products<Engine, false>(z, s, s.v[cur], sub_blocks, part, decoder);
-    decoder.finish();
     collect(*s.rows[cur]);
-    cur ^= 1;
   }
 }
 

@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ops/linear_case.h"
+#include "registry.h"
+
+namespace strata::cases {
+namespace {
+
+struct GroupedShape {
+  int64_t tokens = 1;
+  WeightShape weight;
+  enum class X : uint8_t { bf16, e4m3_ue8m0, e4m3_f32 } x = X::bf16;
+  Padding x_padding{};
+  Padding y_padding{};
+};
+
+Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
+  const int64_t tokens = in.share(s.tokens);
+  const WeightShape& w = s.weight;
+  GroupedLinearParams p;
+  const Shape x_shape{tokens, w.groups, w.k};
+  if (s.x == GroupedShape::X::bf16) {
+    p.x = in.bf16(x_shape, 1.0, s.x_padding);
+  } else {
+    p.x = in.e4m3(x_shape, 100.0, s.x_padding);
+    const Shape scale_shape{tokens, w.groups, w.k / 128};
+    std::vector<float> scales(static_cast<size_t>(scale_shape[0] * scale_shape[1] * scale_shape[2]));
+    for (float& scale : scales) {
+      const double size = std::exp2(static_cast<double>(in.rng().in(-9, -5)));
+      scale = static_cast<float>(s.x == GroupedShape::X::e4m3_ue8m0 ? size : size * (1.0 + in.rng().uniform()));
+    }
+    p.x_scale = in.values(DType::f32, scale_shape, scales);
+  }
+  p.weight = make_weight(in, w);
+  p.y = in.output(DType::bf16, {tokens, w.groups, w.n}, s.y_padding);
+  const bool exact_operands = s.x != GroupedShape::X::e4m3_f32 && w.format != WeightFormat::e4m3_f32;
+  const double t = static_cast<double>(tokens), g = static_cast<double>(w.groups), n = static_cast<double>(w.n), k = static_cast<double>(w.k);
+  const double x_bytes = s.x == GroupedShape::X::bf16 ? 2 * k : k * (1.0 + 4.0 / 128);
+  return {.params = p,
+          .outputs = {view_output("y", p.y, product_tolerance(exact_operands, DType::bf16))},
+          .bytes = weight_bytes(w) + t * g * (x_bytes + 2 * n),
+          .flops = 2 * t * g * n * k};
+}
+
+class Adder {
+ public:
+  explicit Adder(CaseList& list) : cases_(list, "grouped_linear", &OpSet::grouped_linear) {}
+
+  void test(const GroupedShape& s, const std::string& suffix = "", bool heavy = false) {
+    add(s, suffix, Packing::never, {.test = true, .heavy = heavy});
+    add(s, suffix + "-packed", Packing::required, {.test = true, .heavy = heavy});
+  }
+  void bench(const GroupedShape& s, const std::string& label) { add(s, "-" + label, Packing::preferred, {.bench = true}); }
+
+ private:
+  void add(const GroupedShape& s, const std::string& suffix, Packing packing, Tags tags) {
+    const char* weights[] = {"bf16", "e4m3", "e4m3_f32"};
+    const char* inputs[] = {"", "-x_e4m3", "-x_e4m3_f32"};
+    const std::string name = fmt::format("T{}-G{}-N{}-K{}-{}{}{}", s.tokens, s.weight.groups, s.weight.n, s.weight.k,
+                                         weights[static_cast<int>(s.weight.format)], inputs[static_cast<int>(s.x)], suffix);
+    cases_.add({name, [s](Inputs& in) { return build(in, s); }, packer<GroupedLinearParams>(packing)}, tags);
+  }
+  CaseAdder<GroupedLinearParams> cases_;
+};
+
+}  // namespace
+
+void add_grouped_linear(CaseList& list) {
+  using X = GroupedShape::X;
+  Adder add(list);
+  for (const int64_t tokens : {0, 1, 3, 17, 64}) add.test({tokens, {.n = 128, .k = 256, .groups = 2}});
+  add.test({3, {.n = 64, .k = 512, .groups = 1}});
+  add.test({17, {.n = 33, .k = 65, .groups = 3}});
+  add.test({5, {.n = 64, .k = 128, .groups = 16}});
+  add.test({17, {.n = 128, .k = 256, .groups = 2}, X::bf16, {.inner = 5, .outer = 11}, {.inner = 3, .outer = 7}}, "-strided");
+  for (const auto format : {WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_f32}) {
+    add.test({17, {.n = 256, .k = 256, .groups = 2, .format = format}});
+    add.test({17, {.n = 256, .k = 256, .groups = 2, .format = format}, X::e4m3_ue8m0});
+    // Groups begin inside a block of rows.
+    add.test({3, {.n = 96, .k = 256, .groups = 3, .format = format}}, "-partial");
+    add.test({3, {.n = 96, .k = 256, .groups = 3, .format = format}, X::e4m3_ue8m0}, "-partial");
+  }
+  add.test({17, {.n = 128, .k = 384, .groups = 2}, X::e4m3_ue8m0});
+  add.test({17, {.n = 128, .k = 384, .groups = 2}, X::e4m3_f32});
+  add.test({17, {.n = 128, .k = 384, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}}, "-strided");
+  add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
+
+  const std::pair<const char*, WeightShape> layers[] = {{"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
+                                                        {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
+  for (const auto& [label, weight] : layers) {
+    for (const int64_t tokens : {1, 16, 512}) {
+      add.bench({tokens, weight}, label);
+      add.bench({tokens, weight, X::e4m3_ue8m0}, label);
+    }
+  }
+}
+
+}  // namespace strata::cases

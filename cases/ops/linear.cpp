@@ -1,0 +1,132 @@
+#include <fmt/format.h>
+
+#include "ops/linear_case.h"
+#include "registry.h"
+
+namespace strata::cases {
+namespace {
+
+struct LinearShape {
+  int64_t tokens = 1;
+  WeightShape weight;
+  ActivationFormat activation = ActivationFormat::bf16;
+  DType out = DType::bf16;
+  Padding x_padding{};
+  Padding y_padding{};
+};
+
+const char* name_of(WeightFormat f) { return f == WeightFormat::bf16 ? "bf16" : f == WeightFormat::e4m3_ue8m0 ? "e4m3" : "e4m3_f32"; }
+const char* name_of(ActivationFormat f) {
+  return f == ActivationFormat::bf16 ? "bf16" : f == ActivationFormat::fp8_ue8m0 ? "fp8" : "fp8_f32";
+}
+
+Built<LinearParams> build(Inputs& in, const LinearShape& s) {
+  const int64_t tokens = in.share(s.tokens);
+  LinearParams p;
+  p.x = in.bf16({tokens, s.weight.k}, 1.0, s.x_padding);
+  p.weight = make_weight(in, s.weight);
+  p.y = in.output(s.out, {tokens, s.weight.n}, s.y_padding);
+  p.activation = s.activation;
+  const bool exact_operands = s.activation != ActivationFormat::fp8_f32 && s.weight.format != WeightFormat::e4m3_f32;
+  const double t = static_cast<double>(tokens), n = static_cast<double>(s.weight.n), k = static_cast<double>(s.weight.k);
+  return {.params = p,
+          .outputs = {view_output("y", p.y, product_tolerance(exact_operands, s.out))},
+          .bytes = weight_bytes(s.weight) + t * (2 * k + static_cast<double>(size_of(s.out)) * n),
+          .flops = 2 * t * n * k};
+}
+
+class Adder {
+ public:
+  explicit Adder(CaseList& list) : cases_(list, "linear", &OpSet::linear) {}
+
+  // Row-major and packed.
+  void test(const LinearShape& s, const std::string& suffix = "", bool heavy = false) {
+    add(s, suffix, Packing::never, {.test = true, .heavy = heavy});
+    add(s, suffix + "-packed", Packing::required, {.test = true, .heavy = heavy});
+  }
+  void bench(const LinearShape& s, const std::string& label) { add(s, "-" + label, Packing::preferred, {.bench = true}); }
+
+ private:
+  void add(const LinearShape& s, const std::string& suffix, Packing packing, Tags tags) {
+    std::string name = fmt::format("T{}-N{}-K{}-{}", s.tokens, s.weight.n, s.weight.k, name_of(s.weight.format));
+    if (s.activation != ActivationFormat::bf16) name += fmt::format("-x_{}", name_of(s.activation));
+    if (s.out == DType::f32) name += "-y_f32";
+    cases_.add({name + suffix, [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(packing)}, tags);
+  }
+  CaseAdder<LinearParams> cases_;
+};
+
+// The linear layers of one model as they are called, by layer kind.
+struct NamedWeight {
+  const char* label;
+  WeightShape weight;
+  ActivationFormat activation;
+  DType out;
+};
+
+void add_bench(Adder& add) {
+  constexpr auto kFp8 = WeightFormat::e4m3_ue8m0;
+  constexpr auto kQuantised = ActivationFormat::fp8_ue8m0;
+  constexpr auto kPlain = ActivationFormat::bf16;
+  const NamedWeight layers[] = {
+      {"flash.wq_a", {.n = 1024, .k = 4096, .format = kFp8}, kQuantised, DType::bf16},
+      {"flash.wq_b", {.n = 32768, .k = 1024, .format = kFp8}, kQuantised, DType::bf16},
+      {"flash.wkv", {.n = 512, .k = 4096, .format = kFp8}, kQuantised, DType::bf16},
+      {"flash.wo_b", {.n = 4096, .k = 8192, .format = kFp8}, kQuantised, DType::bf16},
+      {"flash.indexer_wq_b", {.n = 8192, .k = 1024, .format = kFp8}, kQuantised, DType::bf16},
+      {"flash.compressor_c4", {.n = 2048, .k = 4096}, kPlain, DType::f32},
+      {"flash.weights_proj", {.n = 64, .k = 4096}, kPlain, DType::bf16},
+      {"pro.wq_a", {.n = 1536, .k = 7168, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.wq_b", {.n = 65536, .k = 1536, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.wkv", {.n = 512, .k = 7168, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.wo_b", {.n = 7168, .k = 16384, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.compressor_c4", {.n = 2048, .k = 7168}, kPlain, DType::f32},
+  };
+  for (const NamedWeight& layer : layers) {
+    for (const int64_t tokens : {1, 16, 512}) add.bench({tokens, layer.weight, layer.activation, layer.out}, layer.label);
+  }
+}
+
+}  // namespace
+
+void add_linear(CaseList& list) {
+  Adder add(list);
+  for (const int64_t tokens : {0, 1, 3, 17, 64}) add.test({tokens, {.n = 256, .k = 512}});
+  add.test({300, {.n = 192, .k = 256}});
+  add.test({5, {.n = 1, .k = 1}});
+  add.test({17, {.n = 65, .k = 193}});
+  add.test({3, {.n = 384, .k = 512}, ActivationFormat::bf16, DType::f32});
+  add.test({17, {.n = 96, .k = 320}, ActivationFormat::bf16, DType::f32, {.inner = 7}, {.inner = 5}}, "-strided");
+  add.test({17, {.n = 128, .k = 256}, ActivationFormat::bf16, DType::bf16, {.inner = 512}, {.inner = 384}}, "-columns");
+  for (const auto format : {WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_f32}) {
+    for (const auto activation : {ActivationFormat::bf16, ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+      add.test({1, {.n = 256, .k = 384, .format = format}, activation});
+      add.test({17, {.n = 256, .k = 384, .format = format}, activation});
+    }
+    // The last block of rows and of columns is not full.
+    add.test({3, {.n = 200, .k = 320, .format = format}, ActivationFormat::bf16}, "-partial");
+    add.test({3, {.n = 200, .k = 320, .format = format}, ActivationFormat::fp8_ue8m0}, "-partial");
+    add.test({3, {.n = 100, .k = 96, .format = format}, ActivationFormat::fp8_ue8m0}, "-partial");
+    add.test({17, {.n = 160, .k = 256, .format = format, .block_n = 64, .block_k = 32}, ActivationFormat::bf16}, "-blocks64x32");
+    add.test({17, {.n = 160, .k = 256, .format = format, .block_n = 1, .block_k = 256}, ActivationFormat::fp8_ue8m0}, "-rows");
+  }
+  add.test({0, {.n = 256, .k = 384, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0});
+  add.test({64, {.n = 256, .k = 512, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0, DType::f32});
+  add.test({17, {.n = 256, .k = 384}, ActivationFormat::fp8_ue8m0});
+  add.test({17, {.n = 256, .k = 384}, ActivationFormat::fp8_f32});
+  add.test({17, {.n = 256, .k = 384, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0, DType::bf16, {.inner = 3}, {.inner = 1}},
+           "-strided");
+  add.test({300, {.n = 512, .k = 1536, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0}, "", true);
+  add.test({2, {.n = 1024, .k = 16384}}, "", true);
+  add_bench(add);
+}
+
+std::unique_ptr<AnyCase> linear_ceiling_case(int64_t n) {
+  const LinearShape s{n, {.n = n, .k = n}};
+  return std::make_unique<TypedCase<LinearParams>>(
+      "linear", &OpSet::linear,
+      Case<LinearParams>{fmt::format("ceiling-{}", n), [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(Packing::preferred)},
+      Tags{.bench = true});
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,63 @@
+#include "ops/linear_case.h"
+
+#include <cmath>
+
+namespace strata::cases {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+const LinearWeight* make_weight(Inputs& in, const WeightShape& s) {
+  LinearWeight w;
+  w.n = s.n;
+  w.k = s.k;
+  w.groups = s.groups;
+  const int64_t rows = s.groups * s.n;
+  if (s.format == WeightFormat::bf16) {
+    w.weight = in.bf16({rows, s.k}, 1.0 / std::sqrt(static_cast<double>(s.k)));
+    return in.keep(std::move(w));
+  }
+  w.block_n = s.block_n;
+  w.block_k = s.block_k;
+  w.weight = in.e4m3({rows, s.k}, 100.0);
+  const Shape blocks{ceil_div(rows, s.block_n), ceil_div(s.k, s.block_k)};
+  std::vector<float> scales(static_cast<size_t>(blocks[0] * blocks[1]));
+  for (float& scale : scales) {
+    const double size = std::exp2(static_cast<double>(in.rng().in(-14, -10)));
+    scale = static_cast<float>(s.format == WeightFormat::e4m3_ue8m0 ? size : size * (1.0 + in.rng().uniform()));
+  }
+  w.scale = in.values(DType::f32, blocks, scales);
+  return in.keep(std::move(w));
+}
+
+double weight_bytes(const WeightShape& s) {
+  const double elements = static_cast<double>(s.groups) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  return s.format == WeightFormat::bf16 ? 2 * elements : elements * (1.0 + 4.0 / static_cast<double>(s.block_n * s.block_k));
+}
+
+Tolerance product_tolerance(bool exact_operands, DType out) {
+  if (!exact_operands) return {.kind = Tolerance::Kind::close, .abs_rms = 1e-2, .rel = 2.01 / 128, .cos = 1e-5};
+  return out == DType::f32 ? fp32_sum() : bf16_rounding(0.05);
+}
+
+const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& implementation, const OpSet& ops, Inputs& in) {
+  for (const WeightPacking& packing : ops.weight_packings) {
+    if (packing.name != implementation) continue;
+    const size_t bytes = packing.packed_bytes(weight, *in.device());
+    if (bytes == 0) return nullptr;
+    LinearWeight packed;
+    packed.n = weight.n;
+    packed.k = weight.k;
+    packed.groups = weight.groups;
+    packed.block_n = weight.block_n;
+    packed.block_k = weight.block_k;
+    packed.packed = in.packed(bytes, [&](void* dst) { packing.pack(weight, *in.device(), dst); });
+    packed.packing = packing.name;
+    return in.keep(std::move(packed));
+  }
+  return nullptr;
+}
+
+}  // namespace strata::cases

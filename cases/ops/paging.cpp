@@ -1,0 +1,68 @@
+#include "ops/paging.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace strata::cases {
+
+StepTokens make_tokens(const std::vector<RequestShape>& requests, int64_t padding) {
+  StepTokens tokens;
+  for (size_t r = 0; r < requests.size(); ++r) {
+    for (int64_t i = 0; i < requests[r].query_len; ++i) {
+      tokens.positions.push_back(requests[r].seq_len - requests[r].query_len + i);
+      tokens.token_to_req.push_back(static_cast<int32_t>(r));
+      tokens.valid.push_back(1);
+    }
+  }
+  for (int64_t i = 0; i < padding; ++i) {
+    tokens.positions.push_back(0);
+    tokens.token_to_req.push_back(0);
+    tokens.valid.push_back(0);
+  }
+  return tokens;
+}
+
+std::vector<int64_t> Paging::all_slots() const { return last_slots(std::numeric_limits<int64_t>::max()); }
+
+std::vector<int64_t> Paging::last_slots(int64_t count) const {
+  std::vector<int64_t> slots;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (int64_t row = std::max<int64_t>(0, rows[r] - std::min(count, rows[r])); row < rows[r]; ++row) {
+      slots.push_back(slot(static_cast<int64_t>(r), row));
+    }
+  }
+  return slots;
+}
+
+TensorView Paging::table(Inputs& in, Padding padding) const {
+  return in.values(DType::i32, {static_cast<int64_t>(rows.size()), max_blocks}, blocks, padding);
+}
+
+Paging make_paging(Rng& rng, int32_t page_size, std::vector<int64_t> rows, int64_t spare_pages, int64_t spare_blocks) {
+  Paging paging;
+  paging.page_size = page_size;
+  paging.rows = std::move(rows);
+  const auto pages_of = [&](int64_t n) { return (n + page_size - 1) / page_size; };
+  for (int64_t n : paging.rows) {
+    paging.num_pages += pages_of(n);
+    paging.max_blocks = std::max(paging.max_blocks, pages_of(n));
+  }
+  paging.num_pages += spare_pages;
+  paging.max_blocks += spare_blocks;
+  paging.blocks.assign(paging.rows.size() * static_cast<size_t>(paging.max_blocks), std::numeric_limits<int32_t>::max());
+  const std::vector<int32_t> pages = rng.permutation(paging.num_pages);
+  size_t next = 0;
+  for (size_t r = 0; r < paging.rows.size(); ++r) {
+    for (int64_t b = 0; b < pages_of(paging.rows[r]); ++b) {
+      paging.blocks[r * static_cast<size_t>(paging.max_blocks) + static_cast<size_t>(b)] = pages[next++];
+    }
+  }
+  return paging;
+}
+
+std::vector<int64_t> distinct_slots(Rng& rng, int64_t count, int64_t num_slots) {
+  const std::vector<int32_t> order = rng.permutation(num_slots);
+  return {order.begin(), order.begin() + count};
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,44 @@
+// AMX tiles, one instruction per function; tile numbers are template arguments because they are part of the instruction. Inline
+// assembly rather than the compiler's intrinsics: those of g++ 12 do not tell the compiler that a tile load reads memory, so it may
+// move the stores that prepare a tile behind the load.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::cpu::indexer {
+
+// Eight tiles of 16 rows x 64 bytes. Loading a configuration clears the tiles.
+inline void amx_begin() {
+  struct alignas(64) {
+    uint8_t palette = 1;
+    uint8_t start_row = 0;
+    uint8_t reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  static_assert(sizeof(config) == 64);
+  asm volatile("ldtilecfg %0" : : "m"(config));
+}
+// Gives the tile state back, so that context switches need not save it.
+inline void amx_end() { asm volatile("tilerelease"); }
+
+template <int kTile>
+inline void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+}
+// Tile rows are `stride` bytes apart.
+template <int kTile>
+inline void tile_load(const void* base, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(base), "r"(stride), "i"(kTile) : "memory");
+}
+template <int kTile>
+inline void tile_store(void* base, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(base), "r"(stride), "i"(kTile) : "memory");
+}
+// C[m][n] += sum_p A[m][2p] B[p][2n] + A[m][2p+1] B[p][2n+1]: bf16 operands, fp32 sums, subnormals flushed. 16 cycles.
+template <int kC, int kA, int kB>
+inline void tile_dot_bf16() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+}
+
+}  // namespace strata::cpu::indexer

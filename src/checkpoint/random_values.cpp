@@ -1,0 +1,122 @@
+#include "checkpoint/random_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "formats/bf16.h"
+#include "formats/e4m3.h"
+#include "formats/ue8m0.h"
+
+namespace strata {
+namespace {
+
+constexpr size_t kQuantiles = 65536;
+
+// Quantiles (i + 0.5) / 65536 of the normal distribution: a draw is then 16 random bits and one look-up.
+const std::vector<double>& normal_quantiles() {
+  static const std::vector<double> table = [] {
+    std::vector<double> z(kQuantiles);
+    double guess = 0.0;
+    for (size_t i = kQuantiles / 2; i < kQuantiles; ++i) {
+      // Newton's method on the upper tail, from the neighbour towards the middle.
+      const double tail = 1.0 - (static_cast<double>(i) + 0.5) / kQuantiles;
+      for (int step = 0; step < 8; ++step) {
+        const double density = std::exp(-0.5 * guess * guess) / std::sqrt(2.0 * std::numbers::pi);
+        guess += (0.5 * std::erfc(guess / std::numbers::sqrt2) - tail) / density;
+      }
+      z[i] = guess;
+      z[kQuantiles - 1 - i] = -guess;
+    }
+    return z;
+  }();
+  return table;
+}
+
+// SplitMix64: a bijection of the counter, so that any chunk can be made without those before it.
+uint64_t mix(uint64_t v) {
+  v = (v ^ (v >> 30)) * 0xBF58476D1CE4E5B9u;
+  v = (v ^ (v >> 27)) * 0x94D049BB133111EBu;
+  return v ^ (v >> 31);
+}
+constexpr uint64_t kCounterStep = 0x9E3779B97F4A7C15u;
+
+uint64_t hash_name(std::string_view name) {  // FNV-1a
+  uint64_t hash = 0xCBF29CE484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return hash;
+}
+
+// Blocks of 0.5, 1 or 2 times the common size, so that a scale that is read from the wrong place shows. The mean square is 1.
+double block_gain(uint64_t random) {
+  const uint64_t tenth = random % 10;
+  return tenth < 4 ? 0.5 : tenth < 9 ? 1.0 : 2.0;
+}
+
+template <class T>
+void draw(const T* table, uint64_t key, int64_t begin, int64_t count, T* out) {
+  // Four draws from one 64-bit number; `begin` is a multiple of four.
+  uint64_t counter = key + static_cast<uint64_t>(begin / 4) * kCounterStep;
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    uint64_t bits = mix(counter += kCounterStep);
+    for (int64_t j = 0; j < 4; ++j, bits >>= 16) out[i + j] = table[bits & 0xFFFFu];
+  }
+  uint64_t bits = mix(counter += kCounterStep);
+  for (; i < count; ++i, bits >>= 16) out[i] = table[bits & 0xFFFFu];
+}
+
+}  // namespace
+
+RandomTensor::RandomTensor(const PlannedTensor& plan, bool power_of_two_scales, uint64_t seed)
+    : plan_(plan), power_of_two_scales_(power_of_two_scales), key_(mix(hash_name(plan.stored.name) + mix(seed))) {
+  const std::vector<double>& z = normal_quantiles();
+  if (plan.content != PlannedTensor::Content::normal) {
+    // The largest value there can be becomes the largest code.
+    base_scale_ = z.back() * plan.stddev / kE4m3Max;
+    if (power_of_two_scales_) base_scale_ = pow2(ceil_log2(static_cast<float>(base_scale_)));
+  }
+  if (plan.content == PlannedTensor::Content::scales) return;
+  table_.resize(kQuantiles * size_of(plan.stored.dtype));
+  for (size_t i = 0; i < kQuantiles; ++i) {
+    const float value = static_cast<float>((plan.mean + plan.stddev * z[i]) / base_scale_);
+    std::byte* at = table_.data() + i * size_of(plan.stored.dtype);
+    if (plan.stored.dtype == DType::f32) std::memcpy(at, &value, sizeof(value));
+    const Bf16 bf16 = to_bf16(value);
+    if (plan.stored.dtype == DType::bf16) std::memcpy(at, &bf16, sizeof(bf16));
+    if (plan.stored.dtype == DType::e4m3) *at = std::byte{to_e4m3(value).bits};
+  }
+}
+
+void RandomTensor::generate(int64_t begin, int64_t count, void* out) const {
+  if (plan_.content == PlannedTensor::Content::scales) return fill_scales(begin, count, out);
+  const int64_t chunks = (count + kChunk - 1) / kChunk;
+#pragma omp parallel for schedule(static)
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t first = chunk * kChunk;
+    const int64_t here = std::min(kChunk, count - first);
+    const auto of = [&](auto* table, auto* to) { draw(table, key_, begin + first, here, to + first); };
+    switch (size_of(plan_.stored.dtype)) {
+      case 4: of(reinterpret_cast<const uint32_t*>(table_.data()), static_cast<uint32_t*>(out)); break;
+      case 2: of(reinterpret_cast<const uint16_t*>(table_.data()), static_cast<uint16_t*>(out)); break;
+      default: of(reinterpret_cast<const uint8_t*>(table_.data()), static_cast<uint8_t*>(out)); break;
+    }
+  }
+}
+
+void RandomTensor::fill_scales(int64_t begin, int64_t count, void* out) const {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t random = mix(key_ + static_cast<uint64_t>(begin + i) * kCounterStep);
+    double scale = base_scale_ * block_gain(random);
+    // Real scales that are not powers of two have all mantissas.
+    if (!power_of_two_scales_) scale *= 0.875 + 0.25 * static_cast<double>(random >> 40) * 0x1p-24;
+    if (plan_.stored.dtype == DType::e8m0) {
+      static_cast<E8m0*>(out)[i] = to_e8m0(ceil_log2(static_cast<float>(scale)));
+    } else {
+      static_cast<float*>(out)[i] = static_cast<float>(scale);
+    }
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,31 @@
+// Random tensors, the same for a seed and name whatever the number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/tensor_plan.h"
+
+namespace strata {
+
+class RandomTensor {
+ public:
+  RandomTensor(const PlannedTensor& plan, bool power_of_two_scales, uint64_t seed);
+
+  // Elements [begin, begin + count) at out, in the tensor's dtype. begin is a multiple of kChunk.
+  static constexpr int64_t kChunk = 1 << 14;
+  void generate(int64_t begin, int64_t count, void* out) const;
+
+ private:
+  void fill_scales(int64_t begin, int64_t count, void* out) const;
+
+  const PlannedTensor& plan_;
+  bool power_of_two_scales_;
+  uint64_t key_;
+  double base_scale_ = 1.0;      // codes, scales
+  std::vector<std::byte> table_;  // the 65536 values, ready in the tensor's dtype, that 16 random bits choose from
+};
+
+}  // namespace strata

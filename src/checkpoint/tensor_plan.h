@@ -1,0 +1,26 @@
+// The attention tensors of a model: names, dtypes, shapes, and what random values stand for them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strata/checkpoint.h"
+
+namespace strata {
+
+struct PlannedTensor {
+  enum class Content : uint8_t {
+    normal,  // normally distributed
+    codes,   // e4m3 codes of a normally distributed matrix
+    scales,  // block scales of codes
+  };
+  StoredTensor stored;  // without data
+  Content content = Content::normal;
+  double mean = 0.0;
+  double stddev = 1.0;  // of the values that the codes and scales stand for
+};
+
+// Every attention tensor of `config`, in file order: wide elements first, so that each begins at a multiple of its size.
+std::vector<PlannedTensor> plan_tensors(const ModelConfig& config);
+
+}  // namespace strata

@@ -1,0 +1,202 @@
+// SafetensorsFile and write_safetensors: round trips, and every way in which a file can be wrong.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "checkpoint_files.h"
+
+namespace strata::test {
+namespace {
+
+constexpr const char* kGood = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
+
+TEST(Safetensors, ReadsTensorsByNameAscending) {
+  const TempDir dir;
+  const SafetensorsFile file(dir.write("x.safetensors", safetensors_bytes(std::string(kGood) + "   ", 11)));
+  ASSERT_EQ(file.tensors().size(), 2u);
+  EXPECT_EQ(file.tensors()[0].name, "a");
+  EXPECT_EQ(file.tensors()[1].name, "b");
+  const StoredTensor* b = file.find("b");
+  ASSERT_NE(b, nullptr);
+  EXPECT_EQ(b->dtype, DType::u8);
+  EXPECT_EQ(b->numel(), 3);
+  EXPECT_EQ(std::to_integer<int>(b->data[0]), 8);
+  EXPECT_EQ(file.find("c"), nullptr);
+  EXPECT_EQ(file.find(""), nullptr);
+}
+
+TEST(Safetensors, RoundTripOfEveryDtype) {
+  const TempDir dir;
+  TensorList list;
+  // Names are not in order and sizes leave later tensors unaligned, as the format allows.
+  list.add<uint8_t>("z", DType::u8, {3}, {1, 2, 3});
+  list.add<double>("f64", DType::f64, {1, 2}, {0.5, -1.0});
+  list.add<float>("f32", DType::f32, {2}, {0.25f, 3.0f});
+  list.add<uint16_t>("bf16", DType::bf16, {1}, {0x3F80});
+  list.add<uint16_t>("f16", DType::f16, {1}, {0x3C00});
+  list.add<uint8_t>("e4m3", DType::e4m3, {2, 1}, {0x38, 0xB8});
+  list.add<uint8_t>("e8m0", DType::e8m0, {1}, {127});
+  list.add<int64_t>("i64", DType::i64, {1}, {-5});
+  list.add<int32_t>("i32", DType::i32, {1}, {-6});
+  list.add<int16_t>("i16", DType::i16, {1}, {-7});
+  list.add<int8_t>("i8", DType::i8, {1}, {-8});
+  list.add<uint8_t>("bool", DType::boolean, {1}, {1});
+  list.add<float>("scalar", DType::f32, {}, {7.0f});
+  list.add<float>("empty", DType::f32, {0, 4}, {});
+  list.write(dir.path() / "x.safetensors");
+  const SafetensorsFile file(dir.path() / "x.safetensors");
+  ASSERT_EQ(file.tensors().size(), 14u);
+  EXPECT_EQ(file.find("i64")->dtype, DType::i64);
+  int64_t value = 0;
+  std::memcpy(&value, file.find("i64")->data, sizeof(value));
+  EXPECT_EQ(value, -5);
+  EXPECT_EQ(file.find("e4m3")->shape, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(file.find("scalar")->numel(), 1);
+  EXPECT_EQ(file.find("empty")->numel(), 0);
+  for (const StoredTensor& tensor : file.tensors()) {
+    const std::string before(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
+    file.release(tensor);
+    EXPECT_EQ(before, std::string(reinterpret_cast<const char*>(tensor.data), tensor.bytes)) << tensor.name;
+  }
+}
+
+TEST(Safetensors, HeaderIsPaddedSoThatDataIsAligned) {
+  const TempDir dir;
+  TensorList list;
+  list.add<float>("odd name", DType::f32, {1}, {1.0f});
+  list.write(dir.path() / "x.safetensors");
+  std::ifstream in(dir.path() / "x.safetensors", std::ios::binary);
+  EXPECT_EQ(in.get() % 8, 0);
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "x.safetensors.partial"));
+}
+
+TEST(Safetensors, MovedFileKeepsItsTensors) {
+  const TempDir dir;
+  SafetensorsFile first(dir.write("x.safetensors", safetensors_bytes(kGood, 11)));
+  const StoredTensor* a = first.find("a");
+  SafetensorsFile second(std::move(first));
+  EXPECT_EQ(second.find("a"), a);
+  first = std::move(second);
+  EXPECT_EQ(first.find("a")->bytes, 8u);
+}
+
+struct Malformed {
+  const char* name;
+  std::string header;
+  size_t data_bytes;
+  std::vector<std::string> parts;  // of the message
+};
+class MalformedHeader : public ::testing::TestWithParam<Malformed> {};
+
+TEST_P(MalformedHeader, IsRefused) {
+  const TempDir dir;
+  const auto path = dir.write("bad.safetensors", safetensors_bytes(GetParam().header, GetParam().data_bytes));
+  const std::string message = message_of(ErrorCode::invalid_file, [&] { SafetensorsFile file(path); });
+  expect_parts(message, {"bad.safetensors"});
+  expect_parts(message, GetParam().parts);
+}
+
+std::string one(const std::string& entry) { return R"({"t":)" + entry + "}"; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MalformedHeader,
+    ::testing::Values(
+        Malformed{"empty", "", 0, {"header", "expected to begin with '{'", "is empty"}},
+        Malformed{"array", "[]", 0, {"header", "expected to begin with '{'", "0x5b"}},
+        Malformed{"leading_space", " {}", 0, {"expected to begin with '{'", "0x20"}},
+        Malformed{"not_json", "{\"t\":", 0, {"header", "expected valid JSON"}},
+        Malformed{"trailing_text", "{} x", 0, {"expected valid JSON"}},
+        Malformed{"not_utf8", "{\"\xff\":1}", 0, {"expected valid JSON"}},
+        Malformed{"deep", "{\"t\":" + std::string(5000, '['), 0, {"nesting", "at most 64 levels"}},
+        Malformed{"duplicate_name",
+                  R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2,
+                  {"\"t\"", "expected once", "found twice"}},
+        Malformed{"entry_not_object", one("3"), 0, {"\"t\"", "expected an object", "is 3"}},
+        Malformed{"unknown_key", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1})"), 1, {"\"t\"", "data_offsets", "\"x\""}},
+        Malformed{"no_dtype", one(R"({"shape":[1],"data_offsets":[0,1]})"), 1, {"\"t\"", "dtype", "missing"}},
+        Malformed{"unknown_dtype", one(R"({"dtype":"F4","shape":[1],"data_offsets":[0,1]})"), 1, {"\"t\"", "dtype", "BF16", "\"F4\""}},
+        Malformed{"dtype_number", one(R"({"dtype":4,"shape":[1],"data_offsets":[0,1]})"), 1, {"\"t\"", "dtype", "is 4"}},
+        Malformed{"no_shape", one(R"({"dtype":"U8","data_offsets":[0,1]})"), 1, {"\"t\"", "shape", "missing"}},
+        Malformed{"shape_text", one(R"({"dtype":"U8","shape":"1","data_offsets":[0,1]})"), 1, {"shape", "array of integers", "\"1\""}},
+        Malformed{"shape_negative", one(R"({"dtype":"U8","shape":[-1],"data_offsets":[0,1]})"), 1, {"shape", ">= 0", "[-1]"}},
+        Malformed{"shape_fraction", one(R"({"dtype":"U8","shape":[1.5],"data_offsets":[0,1]})"), 1, {"shape", "integers", "[1.5]"}},
+        Malformed{"shape_beyond_63_bits", one(R"({"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]})"), 1,
+                  {"shape", "integers", "18446744073709551615"}},
+        Malformed{"shape_overflow", one(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0,
+                  {"\"t\"", "shape", "fits 63 bits", "4294967296"}},
+        Malformed{"no_offsets", one(R"({"dtype":"U8","shape":[1]})"), 1, {"\"t\"", "data_offsets", "missing"}},
+        Malformed{"one_offset", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0]})"), 1, {"data_offsets", "two integers", "[0]"}},
+        Malformed{"negative_offset", one(R"({"dtype":"U8","shape":[1],"data_offsets":[-1,0]})"), 1, {"data_offsets", "[-1,0]"}},
+        Malformed{"decreasing", one(R"({"dtype":"U8","shape":[1],"data_offsets":[1,0]})"), 1, {"data_offsets", "begin <= end", "[1, 0]"}},
+        Malformed{"out_of_file", one(R"({"dtype":"U8","shape":[9],"data_offsets":[0,9]})"), 8, {"data_offsets", "8 bytes", "is 9"}},
+        Malformed{"size_contradicts_shape", one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4,
+                  {"\"t\"", "8 bytes for F32[2]", "is 4 bytes"}},
+        Malformed{"overlap", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
+                  {"\"b\"", "expected to begin at 2", "is 1", "overlap"}},
+        Malformed{"hole", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3,
+                  {"\"b\"", "expected to begin at 1", "is 2", "hole"}},
+        Malformed{"hole_at_the_start", one(R"({"dtype":"U8","shape":[1],"data_offsets":[1,2]})"), 2, {"begin at 0", "is 1", "hole"}},
+        Malformed{"data_not_covered", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0,1]})"), 2, {"data", "expected 1 bytes", "is 2"}},
+        Malformed{"metadata_not_strings", R"({"__metadata__":{"format":1}})", 0, {"__metadata__", "object of strings", "{\"format\":1}"}},
+        Malformed{"metadata_not_object", R"({"__metadata__":"pt"})", 0, {"__metadata__", "object of strings", "\"pt\""}}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Safetensors, MetadataIsAccepted) {
+  const TempDir dir;
+  const SafetensorsFile file(dir.write("x.safetensors", safetensors_bytes(R"({"__metadata__":{"format":"pt"}})", 0)));
+  EXPECT_TRUE(file.tensors().empty());
+}
+
+TEST(Safetensors, FilesThatAreTooShort) {
+  const TempDir dir;
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("empty", "")); }), {"empty", "at least 8 bytes", "is 0"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("short", "1234567")); }),
+               {"short", "at least 8 bytes", "is 7"});
+  // Every truncation of a good file.
+  const std::string good = safetensors_bytes(kGood, 11);
+  for (size_t size = 0; size < good.size(); ++size) {
+    const auto path = dir.write("cut", good.substr(0, size));
+    message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(path); });
+  }
+}
+
+TEST(Safetensors, HeaderLengthBeyondFileOrLimit) {
+  const TempDir dir;
+  std::string bytes = safetensors_bytes("{}", 0);
+  bytes[0] = 3;
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("x", bytes)); }),
+               {"header length", "at most the 2 bytes", "is 3", "truncated"});
+  bytes[7] = '\x7f';
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("x", bytes)); }),
+               {"header length", "at most 100000000 bytes", "is 9151314442816847875"});
+}
+
+TEST(Safetensors, NotAFile) {
+  const TempDir dir;
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.path()); }), {"regular file", "directory"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.path() / "absent"); }), {"absent", "open", "No such file"});
+}
+
+TEST(Safetensors, WriterRefusesWhatCannotBeAFile) {
+  const TempDir dir;
+  const auto path = dir.path() / "x.safetensors";
+  const std::byte data[8] = {};
+  const StoredTensor good{.name = "a", .dtype = DType::f32, .shape = {2}, .data = data, .bytes = 8};
+  StoredTensor wrong = good;
+  wrong.bytes = 4;
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"\"a\"", "expected 8 for F32[2]", "is 4"});
+  wrong = good;
+  wrong.shape = {-2};
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"\"a\"", "shape", "[-2]"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {good, good}); }), {"unique", "\"a\"", "given twice"});
+  wrong = good;
+  wrong.name = "__metadata__";
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"__metadata__", "reserved"});
+  wrong.name = "\xff";
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"UTF-8"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { write_safetensors(dir.path() / "no" / "x", {good}); }), {"cannot be written"});
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+}  // namespace
+}  // namespace strata::test
