@@ -101,6 +101,10 @@ TensorView Inputs::f32(const Shape& shape, double scale, Padding padding) {
 TensorView Inputs::bf16(const Shape& shape, double scale, Padding padding) {
   std::vector<float> v(static_cast<size_t>(product(shape)));
   rng_.normal(v.data(), static_cast<int64_t>(v.size()), static_cast<float>(scale));
+  return bf16_values(shape, v, padding);
+}
+
+TensorView Inputs::bf16_values(const Shape& shape, const std::vector<float>& v, Padding padding) {
   std::vector<Bf16> rounded(v.size());
   for (size_t i = 0; i < v.size(); ++i) rounded[i] = to_bf16(v[i]);
   return values(DType::bf16, shape, rounded, padding);

@@ -65,6 +65,8 @@ class Inputs {
   TensorView values(DType dtype, const Shape& shape, const std::vector<T>& v, Padding padding = {}) {
     return place(dtype, shape, padding, v.data(), v.size() * sizeof(T));
   }
+  // The same rounded to bf16.
+  TensorView bf16_values(const Shape& shape, const std::vector<float>& v, Padding padding = {});
   TensorView i32(const std::vector<int32_t>& v) { return values(DType::i32, {static_cast<int64_t>(v.size())}, v); }
   TensorView i64(const std::vector<int64_t>& v) { return values(DType::i64, {static_cast<int64_t>(v.size())}, v); }
   TensorView u8(const std::vector<uint8_t>& v) { return values(DType::u8, {static_cast<int64_t>(v.size())}, v); }

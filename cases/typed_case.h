@@ -20,7 +20,7 @@ const Implementation<Params>& find_implementation(const Op<Params>& op, const st
 template <class Params>
 std::string run_guarded(const Op<Params>& op, const Implementation<Params>& implementation, const Params& params,
                         const std::shared_ptr<Device>& device) {
-  op.check(params);
+  op.check(params, device->id());
   const GuardedWorkspace workspace(device, implementation.workspace_bytes(params, *device));
   implementation.run(params, ExecutionContext{*device, {}, workspace.get()});
   device->synchronize({});
@@ -170,7 +170,7 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
   work.flops = first.flops;
   work.call = [state, workspace_bytes](size_t copy) {
     const Params& params = state->calls[copy]->built.params;
-    state->op.check(params);
+    state->op.check(params, state->device->id());
     state->implementation.run(params, ExecutionContext{*state->device, {}, {state->workspace.view().data, workspace_bytes}});
   };
   return work;

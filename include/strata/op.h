@@ -62,7 +62,7 @@ std::string forced_implementation(std::string_view op, const Device& device);
 template <class Params>
 class Op {
  public:
-  using Check = std::function<void(const Params&)>;
+  using Check = std::function<void(const Params&, DeviceId)>;
 
   Op(std::string name, Check check, std::vector<Implementation<Params>> implementations)
       : name_(std::move(name)), check_(std::move(check)), implementations_(std::move(implementations)) {}
@@ -93,8 +93,8 @@ class Op {
     detail::throw_no_implementation(name_, device, candidates(params, device));
   }
 
-  // Throws Error(invalid_argument) naming the field, what it must be and what it is.
-  void check(const Params& params) const { check_(params); }
+  // Throws Error(invalid_argument) naming the field, what it must be and what it is; every view must be on `device`.
+  void check(const Params& params, DeviceId device) const { check_(params, device); }
 
   size_t workspace_bytes(const Params& params, const Device& device) const {
     return select(params, device).workspace_bytes(params, device);
@@ -102,7 +102,7 @@ class Op {
 
   // check, choose, compare the workspace, run on context.stream.
   void operator()(const Params& params, const ExecutionContext& context) const {
-    check_(params);
+    check_(params, context.device.id());
     const auto& impl = select(params, context.device);
     const size_t needed = impl.workspace_bytes(params, context.device);
     if (needed > context.workspace.bytes) {

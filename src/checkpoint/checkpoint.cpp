@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/json.h"
+#include "checkpoint/shard_index.h"
 #include "checkpoint/tensor_names.h"
 #include "core/check.h"
 
@@ -18,29 +19,6 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxIndexBytes = 100'000'000;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-
-// Tensor name -> shard file name.
-std::map<std::string, std::string> read_index(const fs::path& path) {
-  using nlohmann::json;
-  const std::string origin = path.string();
-  const json index = parse_json(read_text_file(origin, kMaxIndexBytes), origin);
-  const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  if (map == index.end() || !map->is_object()) {
-    fail(ErrorCode::invalid_file, "{}: weight_map: expected an object, is {}", origin, map == index.end() ? "missing" : brief(*map));
-  }
-  std::map<std::string, std::string> shards;
-  for (const auto& [name, shard] : map->get_ref<const json::object_t&>()) {
-    // A shard is a file of this directory: an index must not make us open anything else.
-    const bool plain = shard.is_string() && !shard.get_ref<const std::string&>().empty() && shard != "." && shard != ".." &&
-                       shard.get_ref<const std::string&>().find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-    if (!plain) {
-      fail(ErrorCode::invalid_file, "{}: weight_map[{}]: expected the name of a file beside the index, is {}", origin, brief(json(name)),
-           brief(shard));
-    }
-    shards.emplace(name, shard.get<std::string>());
-  }
-  return shards;
-}
 
 }  // namespace
 
@@ -65,7 +43,7 @@ struct Checkpoint::Impl {
   }
 
   void open_sharded(const fs::path& index) {
-    const auto shards = read_index(index);
+    const auto shards = parse_shard_index(read_text_file(index.string(), kMaxIndexBytes), index.string());
     std::map<std::string, const SafetensorsFile*> opened;
     for (const auto& [name, shard] : shards) {
       const SafetensorsFile*& file = opened[shard];

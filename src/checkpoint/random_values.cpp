@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 
 #include "formats/bf16.h"
@@ -22,9 +21,10 @@ const std::vector<double>& normal_quantiles() {
     for (size_t i = kQuantiles / 2; i < kQuantiles; ++i) {
       // Newton's method on the upper tail, from the neighbour towards the middle.
       const double tail = 1.0 - (static_cast<double>(i) + 0.5) / kQuantiles;
-      for (int step = 0; step < 8; ++step) {
+      for (double step = 1.0; std::abs(step) > 1e-12;) {
         const double density = std::exp(-0.5 * guess * guess) / std::sqrt(2.0 * std::numbers::pi);
-        guess += (0.5 * std::erfc(guess / std::numbers::sqrt2) - tail) / density;
+        step = (0.5 * std::erfc(guess / std::numbers::sqrt2) - tail) / density;
+        guess += step;
       }
       z[i] = guess;
       z[kQuantiles - 1 - i] = -guess;
@@ -54,53 +54,82 @@ double block_gain(uint64_t random) {
   return tenth < 4 ? 0.5 : tenth < 9 ? 1.0 : 2.0;
 }
 
-template <class T>
-void draw(const T* table, uint64_t key, int64_t begin, int64_t count, T* out) {
-  // Four draws from one 64-bit number; `begin` is a multiple of four.
+// Four draws from one 64-bit number; `begin` is a multiple of four.
+template <class T, class Quantile>
+void draw(const Quantile& quantile, uint64_t key, int64_t begin, int64_t count, T* out) {
   uint64_t counter = key + static_cast<uint64_t>(begin / 4) * kCounterStep;
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
     uint64_t bits = mix(counter += kCounterStep);
-    for (int64_t j = 0; j < 4; ++j, bits >>= 16) out[i + j] = table[bits & 0xFFFFu];
+    for (int64_t j = 0; j < 4; ++j, bits >>= 16) out[i + j] = quantile(bits & 0xFFFFu);
   }
   uint64_t bits = mix(counter += kCounterStep);
-  for (; i < count; ++i, bits >>= 16) out[i] = table[bits & 0xFFFFu];
+  for (; i < count; ++i, bits >>= 16) out[i] = quantile(bits & 0xFFFFu);
+}
+
+template <class T>
+T convert(float v);
+template <>
+float convert(float v) {
+  return v;
+}
+template <>
+Bf16 convert(float v) {
+  return to_bf16(v);
+}
+template <>
+E4m3 convert(float v) {
+  return to_e4m3(v);
+}
+
+// Calls f with an object of the tensor's element type.
+template <class F>
+void with_element(DType dtype, F&& f) {
+  if (dtype == DType::f32) return f(float{});
+  if (dtype == DType::bf16) return f(Bf16{});
+  f(E4m3{});
 }
 
 }  // namespace
 
 RandomTensor::RandomTensor(const PlannedTensor& plan, bool power_of_two_scales, uint64_t seed)
     : plan_(plan), power_of_two_scales_(power_of_two_scales), key_(mix(hash_name(plan.stored.name) + mix(seed))) {
-  const std::vector<double>& z = normal_quantiles();
   if (plan.content != PlannedTensor::Content::normal) {
     // The largest value there can be becomes the largest code.
-    base_scale_ = z.back() * plan.stddev / kE4m3Max;
+    base_scale_ = normal_quantiles().back() * plan.stddev / kE4m3Max;
     if (power_of_two_scales_) base_scale_ = pow2(ceil_log2(static_cast<float>(base_scale_)));
   }
-  if (plan.content == PlannedTensor::Content::scales) return;
-  table_.resize(kQuantiles * size_of(plan.stored.dtype));
-  for (size_t i = 0; i < kQuantiles; ++i) {
-    const float value = static_cast<float>((plan.mean + plan.stddev * z[i]) / base_scale_);
-    std::byte* at = table_.data() + i * size_of(plan.stored.dtype);
-    if (plan.stored.dtype == DType::f32) std::memcpy(at, &value, sizeof(value));
-    const Bf16 bf16 = to_bf16(value);
-    if (plan.stored.dtype == DType::bf16) std::memcpy(at, &bf16, sizeof(bf16));
-    if (plan.stored.dtype == DType::e4m3) *at = std::byte{to_e4m3(value).bits};
-  }
+  if (plan.content == PlannedTensor::Content::scales || plan.stored.numel() < static_cast<int64_t>(kQuantiles)) return;
+  with_element(plan.stored.dtype, [&](auto element) { fill_table<decltype(element)>(); });
+}
+
+float RandomTensor::value(size_t quantile) const {
+  return static_cast<float>((plan_.mean + plan_.stddev * normal_quantiles()[quantile]) / base_scale_);
+}
+
+template <class T>
+void RandomTensor::fill_table() {
+  table_.resize(kQuantiles * sizeof(T));
+  for (size_t i = 0; i < kQuantiles; ++i) reinterpret_cast<T*>(table_.data())[i] = convert<T>(value(i));
 }
 
 void RandomTensor::generate(int64_t begin, int64_t count, void* out) const {
   if (plan_.content == PlannedTensor::Content::scales) return fill_scales(begin, count, out);
+  with_element(plan_.stored.dtype, [&](auto element) { fill_values(begin, count, static_cast<decltype(element)*>(out)); });
+}
+
+template <class T>
+void RandomTensor::fill_values(int64_t begin, int64_t count, T* out) const {
+  const T* table = reinterpret_cast<const T*>(table_.data());
   const int64_t chunks = (count + kChunk - 1) / kChunk;
 #pragma omp parallel for schedule(static)
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const int64_t first = chunk * kChunk;
     const int64_t here = std::min(kChunk, count - first);
-    const auto of = [&](auto* table, auto* to) { draw(table, key_, begin + first, here, to + first); };
-    switch (size_of(plan_.stored.dtype)) {
-      case 4: of(reinterpret_cast<const uint32_t*>(table_.data()), static_cast<uint32_t*>(out)); break;
-      case 2: of(reinterpret_cast<const uint16_t*>(table_.data()), static_cast<uint16_t*>(out)); break;
-      default: of(reinterpret_cast<const uint8_t*>(table_.data()), static_cast<uint8_t*>(out)); break;
+    if (table_.empty()) {
+      draw([this](size_t i) { return convert<T>(value(i)); }, key_, begin + first, here, out + first);
+    } else {
+      draw([table](size_t i) { return table[i]; }, key_, begin + first, here, out + first);
     }
   }
 }

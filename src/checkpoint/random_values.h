@@ -20,12 +20,17 @@ class RandomTensor {
 
  private:
   void fill_scales(int64_t begin, int64_t count, void* out) const;
+  template <class T>
+  void fill_values(int64_t begin, int64_t count, T* out) const;
+  template <class T>
+  void fill_table();
+  float value(size_t quantile) const;
 
   const PlannedTensor& plan_;
   bool power_of_two_scales_;
   uint64_t key_;
   double base_scale_ = 1.0;      // codes, scales
-  std::vector<std::byte> table_;  // the 65536 values, ready in the tensor's dtype, that 16 random bits choose from
+  std::vector<std::byte> table_;  // the values of every quantile in the tensor's dtype; empty for small tensors
 };
 
 }  // namespace strata

@@ -3,7 +3,6 @@
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/safetensors_writer.h"
-#include "core/check.h"
 #include "strata/checkpoint.h"
 
 namespace strata {
@@ -20,24 +19,8 @@ struct SafetensorsFile::Impl {
 };
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) {
-  constexpr size_t kLengthBytes = 8;
-  const std::string origin = path.string();
-  MappedFile file(origin);
-  if (file.size() < kLengthBytes) {
-    fail(ErrorCode::invalid_file, "{}: size: expected at least {} bytes, is {}", origin, kLengthBytes, file.size());
-  }
-  uint64_t length = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<uint64_t>(file.data()[i]) << (8 * i);
-  if (length > kMaxSafetensorsHeader) {
-    fail(ErrorCode::invalid_file, "{}: header length: expected at most {} bytes, is {}", origin, kMaxSafetensorsHeader, length);
-  }
-  if (length > file.size() - kLengthBytes) {
-    fail(ErrorCode::invalid_file, "{}: header length: expected at most the {} bytes that follow it, is {} (truncated file?)", origin,
-         file.size() - kLengthBytes, length);
-  }
-  const std::byte* header = file.data() + kLengthBytes;
-  auto tensors = parse_safetensors_header({reinterpret_cast<const char*>(header), length}, header + length,
-                                          file.size() - kLengthBytes - length, origin);
+  MappedFile file(path.string());
+  auto tensors = parse_safetensors(file.data(), file.size(), path.string());
   impl_ = std::make_unique<Impl>(Impl{std::move(file), std::move(tensors)});
 }
 

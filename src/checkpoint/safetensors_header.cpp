@@ -26,6 +26,8 @@ constexpr std::array<std::pair<DType, std::string_view>, 12> kNames{{{DType::f64
                                                                       {DType::u8, "U8"},
                                                                       {DType::boolean, "BOOL"}}};
 constexpr const char* kMetadata = "__metadata__";
+constexpr size_t kLengthBytes = 8;
+constexpr size_t kMaxHeader = 100'000'000;  // the format's own limit
 
 // The description of one tensor while it is read.
 class Entry {
@@ -88,28 +90,7 @@ void check_metadata(const json& metadata, const std::string& origin) {
   if (!strings) fail(ErrorCode::invalid_file, "{}: {}: expected an object of strings, is {}", origin, kMetadata, brief(metadata));
 }
 
-}  // namespace
-
-std::string_view safetensors_name(DType dtype) {
-  for (const auto& [type, name] : kNames) {
-    if (type == dtype) return name;
-  }
-  return "unknown";
-}
-
-size_t stored_bytes(const std::string& origin, const std::string& name, DType dtype, const std::vector<int64_t>& shape, ErrorCode code) {
-  int64_t bytes = static_cast<int64_t>(size_of(dtype));
-  for (const int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) {
-      fail(code, "{}: tensor {}: shape: expected extents >= 0 whose size fits 63 bits, is [{}]", origin, brief(json(name)),
-           fmt::join(shape, ", "));
-    }
-  }
-  return static_cast<size_t>(bytes);
-}
-
-std::vector<StoredTensor> parse_safetensors_header(std::string_view text, const std::byte* data, size_t data_bytes,
-                                                   const std::string& origin) {
+std::vector<StoredTensor> parse_header(std::string_view text, const std::byte* data, size_t data_bytes, const std::string& origin) {
   if (text.empty() || text.front() != '{') {
     fail(ErrorCode::invalid_file, "{}: header: expected to begin with '{{', {}", origin,
          text.empty() ? std::string("is empty") : fmt::format("begins with byte {:#04x}", static_cast<unsigned char>(text.front())));
@@ -156,6 +137,42 @@ std::vector<StoredTensor> parse_safetensors_header(std::string_view text, const 
   return tensors;  // an object's keys are in ascending order
 }
 
+}  // namespace
+
+std::string_view safetensors_name(DType dtype) {
+  for (const auto& [type, name] : kNames) {
+    if (type == dtype) return name;
+  }
+  return "unknown";
+}
+
+size_t stored_bytes(const std::string& origin, const std::string& name, DType dtype, const std::vector<int64_t>& shape, ErrorCode code) {
+  int64_t bytes = static_cast<int64_t>(size_of(dtype));
+  for (const int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) {
+      fail(code, "{}: tensor {}: shape: expected extents >= 0 whose size fits 63 bits, is [{}]", origin, brief(json(name)),
+           fmt::join(shape, ", "));
+    }
+  }
+  return static_cast<size_t>(bytes);
+}
+
+std::vector<StoredTensor> parse_safetensors(const std::byte* file, size_t bytes, const std::string& origin) {
+  if (bytes < kLengthBytes) fail(ErrorCode::invalid_file, "{}: size: expected at least {} bytes, is {}", origin, kLengthBytes, bytes);
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<uint64_t>(file[i]) << (8 * i);
+  if (length > kMaxHeader) {
+    fail(ErrorCode::invalid_file, "{}: header length: expected at most {} bytes, is {}", origin, kMaxHeader, length);
+  }
+  const size_t rest = bytes - kLengthBytes;
+  if (length > rest) {
+    fail(ErrorCode::invalid_file, "{}: header length: expected at most the {} bytes that follow it, is {} (truncated file?)", origin, rest,
+         length);
+  }
+  const std::byte* header = file + kLengthBytes;
+  return parse_header({reinterpret_cast<const char*>(header), length}, header + length, rest - length, origin);
+}
+
 std::string make_safetensors_header(const std::vector<StoredTensor>& tensors, const std::string& origin) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   std::set<std::string_view> names;
@@ -179,9 +196,9 @@ std::string make_safetensors_header(const std::vector<StoredTensor>& tensors, co
     fail(ErrorCode::invalid_argument, "{}: tensor names: expected UTF-8: {}", origin, e.what());
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  require(text.size() <= kMaxSafetensorsHeader, "{}: header: expected at most {} bytes, is {}", origin, kMaxSafetensorsHeader, text.size());
-  std::string out(8, '\0');
-  for (size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(text.size() >> (8 * i));
+  require(text.size() <= kMaxHeader, "{}: header: expected at most {} bytes, is {}", origin, kMaxHeader, text.size());
+  std::string out(kLengthBytes, '\0');
+  for (size_t i = 0; i < kLengthBytes; ++i) out[i] = static_cast<char>(text.size() >> (8 * i));
   return out + text;
 }
 

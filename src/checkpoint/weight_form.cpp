@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "core/check.h"
 
@@ -60,17 +61,17 @@ LinearWeight packed_form(const LinearWeight& weight, const WeightPacking& packin
 WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, const LinearRequest& request,
                                     const std::optional<LinearWeight>& fp8, const std::optional<LinearWeight>& bf16,
                                     const std::string& name) {
+  using Rank = std::tuple<size_t, bool, size_t, bool>;
   std::optional<WeightFormChoice> best;
-  size_t best_position = 0;
+  Rank best_rank;
   std::string refusals;
-  // In order of preference where positions are equal.
   const auto consider = [&](const LinearWeight& weight, const WeightFormChoice& choice) {
     try {
-      const size_t at = worst_position(ops, device, request, weight);
-      if (!best || at < best_position) {
-        best = choice;
-        best_position = at;
-      }
+      const size_t bytes = choice.packing ? choice.packed_bytes : weight.weight.bytes() + weight.scale.bytes();
+      const Rank rank{worst_position(ops, device, request, weight), choice.packing == nullptr, bytes, choice.fp8};
+      if (best && best_rank <= rank) return;
+      best = choice;
+      best_rank = rank;
     } catch (const Error& e) {
       if (e.code() != ErrorCode::unsupported) throw;
       refusals += (refusals.empty() ? "" : "; ") + std::string(e.what());

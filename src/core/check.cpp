@@ -26,12 +26,8 @@ std::string names(const Values& values) {
 
 }  // namespace
 
-void ParamCheck::device(std::string_view name, DeviceId id) {
-  if (!has_device_) {
-    device_ = id;
-    has_device_ = true;
-  }
-  require(id == device_, "{} must be on {} like the parameters before it, is on {}", name, to_string(device_), to_string(id));
+void ParamCheck::on_device(std::string_view name, DeviceId id) {
+  require(id == device_, "{} must be on {}, is on {}", name, to_string(device_), to_string(id));
 }
 
 void ParamCheck::view(std::string_view name, const TensorView& v, std::initializer_list<DType> dtypes,
@@ -47,7 +43,8 @@ void ParamCheck::view(std::string_view name, const TensorView& v, std::initializ
   }
   require(shape_ok, "{} must have shape {}, is {}", name, list(shape), v.describe());
   require(v.rows_contiguous(), "{} must have stride 1 in its last dimension, has {}", name, v.stride[v.rank - 1]);
-  device(name, v.device);
+  on_device(name, v.device);
+  require(v.data != nullptr || v.numel() == 0, "{} must have memory, is {} with a null pointer", name, v.describe());
 }
 
 void ParamCheck::optional(std::string_view name, const TensorView& v, DType dtype, std::initializer_list<int64_t> shape) {
@@ -68,7 +65,8 @@ void ParamCheck::cache(std::string_view name, const PagedCache& c, std::initiali
   require(c.page_stride >= payload, "{} must have a page_stride of at least {} bytes for {} rows, has {}", name, payload, c.page_size,
           c.page_stride);
   require(c.num_pages >= 0, "{} must have num_pages >= 0, has {}", name, c.num_pages);
-  device(name, c.device);
+  on_device(name, c.device);
+  require(c.data != nullptr || c.num_pages == 0, "{} must have memory, has {} pages and a null pointer", name, c.num_pages);
 }
 
 void ParamCheck::values_in(std::string_view name, const TensorView& v, int64_t low, int64_t high, bool negative_skips) {

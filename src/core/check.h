@@ -25,12 +25,12 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 // Any extent is accepted where a shape check says -1.
 inline constexpr int64_t kAny = -1;
 
-// Checks of one op's parameters: remembers the op's name and the device of the first view.
+// Checks of one op's parameters, all of which must be on the device that the op runs on.
 class ParamCheck {
  public:
-  explicit ParamCheck(std::string_view op) : op_(op) {}
+  ParamCheck(std::string_view op, DeviceId device) : op_(op), device_(device) {}
 
-  // Present, of this dtype and shape (kAny: any extent), last dimension contiguous, on the same device as the views before.
+  // Present, of this dtype and shape (kAny: any extent), last dimension contiguous, with memory, on the op's device.
   void view(std::string_view name, const TensorView& view, std::initializer_list<DType> dtypes, std::initializer_list<int64_t> shape);
   void view(std::string_view name, const TensorView& v, DType dtype, std::initializer_list<int64_t> shape) {
     view(name, v, {dtype}, shape);
@@ -38,7 +38,7 @@ class ParamCheck {
   // The same when present; nothing when absent.
   void optional(std::string_view name, const TensorView& view, DType dtype, std::initializer_list<int64_t> shape);
   void contiguous(std::string_view name, const TensorView& view);
-  // Present, one of the formats, a row dimension (kAny: any), a page stride that holds the payload, on the same device.
+  // Present, one of the formats, a row dimension (kAny: any), a page stride that holds the payload, with memory, on the op's device.
   void cache(std::string_view name, const PagedCache& cache, std::initializer_list<KvFormat> formats, int64_t row_dim);
 
   template <class... Args>
@@ -53,10 +53,9 @@ class ParamCheck {
   void values_in(std::string_view name, const TensorView& view, int64_t low, int64_t high, bool negative_skips);
 
  private:
-  void device(std::string_view name, DeviceId id);
+  void on_device(std::string_view name, DeviceId id);
   std::string_view op_;
-  bool has_device_ = false;
-  DeviceId device_{};
+  DeviceId device_;
 };
 
 }  // namespace strata

@@ -15,11 +15,15 @@ inline constexpr int32_t kMaxRowDim = 2048;
 // Records whose contents fix the number of values; 0: the format takes any.
 STRATA_HOST_DEVICE constexpr int32_t fixed_row_dim(KvFormat format) {
   switch (format) {
-    case KvFormat::fp8_ds_mla_v4: return 512;
-    case KvFormat::fp8_ds_mla: return 576;
+    case KvFormat::fp8_ds_mla_v4:
+      return 512;
+    case KvFormat::fp8_ds_mla:
+      return 576;
     case KvFormat::indexer_fp8:
-    case KvFormat::indexer_mxfp4: return 128;
-    default: return 0;
+    case KvFormat::indexer_mxfp4:
+      return 128;
+    default:
+      return 0;
   }
 }
 
@@ -58,8 +62,12 @@ STRATA_HOST_DEVICE inline void load_codes(const uint8_t* codes, int64_t n, float
 STRATA_HOST_DEVICE inline void load_row(const PagedCache& cache, int64_t slot, float* out) {
   const uint8_t* data = row_data(cache, slot);
   switch (cache.format) {
-    case KvFormat::bf16: load_bf16_values(data, cache.row_dim, out); return;
-    case KvFormat::fp8_tensor: load_codes(data, cache.row_dim, cache.scale, out); return;
+    case KvFormat::bf16:
+      load_bf16_values(data, cache.row_dim, out);
+      return;
+    case KvFormat::fp8_tensor:
+      load_codes(data, cache.row_dim, cache.scale, out);
+      return;
     case KvFormat::fp8_ds_mla_v4: {
       const uint8_t* scales = row_scale(cache, slot);
       for (int b = 0; b < kV4NumBlocks; ++b) {
@@ -75,7 +83,9 @@ STRATA_HOST_DEVICE inline void load_row(const PagedCache& cache, int64_t slot, f
       }
       load_bf16_values(data + kMlaRopeOffset, kMlaRopeDim, out + kMlaLatentDim);
       return;
-    case KvFormat::indexer_fp8: load_codes(data, kIndexerDim, load_f32(row_scale(cache, slot)), out); return;
+    case KvFormat::indexer_fp8:
+      load_codes(data, kIndexerDim, load_f32(row_scale(cache, slot)), out);
+      return;
     case KvFormat::indexer_mxfp4: {
       const uint8_t* scales = row_scale(cache, slot);
       for (int i = 0; i < kIndexerDim; ++i) out[i] = e2m1_element(data, i) * to_float(E8m0{scales[i / kMxfp4Block]});
@@ -105,7 +115,9 @@ STRATA_HOST_DEVICE inline void store_row(const PagedCache& cache, int64_t slot, 
   float rounded[kMlaTile];
   E4m3 codes[kMlaTile];
   switch (cache.format) {
-    case KvFormat::bf16: store_bf16_values(x, cache.row_dim, data); return;
+    case KvFormat::bf16:
+      store_bf16_values(x, cache.row_dim, data);
+      return;
     case KvFormat::fp8_tensor: {
       const float inverse = 1.0f / cache.scale;
       for (int64_t i = 0; i < cache.row_dim; ++i) data[i] = to_e4m3(options.divide ? x[i] / cache.scale : x[i] * inverse).bits;
@@ -154,8 +166,10 @@ inline constexpr PagedCache kIndexerPages{.format = KvFormat::indexer_fp8, .row_
 static_assert(detail::kSwaPages.data_offset(130) == 76032 && detail::kSwaPages.scale_offset(130) == 111760);
 static_assert(detail::kC128aPages.data_offset(3) == 2304 && detail::kC128aPages.scale_offset(3) == 2888);
 static_assert(detail::kIndexerPages.data_offset(65) == 8768 && detail::kIndexerPages.scale_offset(65) == 16836);
-static_assert(page_padded_bytes(KvFormat::fp8_ds_mla_v4, 512, 64, 576) == 37440 && page_padded_bytes(KvFormat::fp8_ds_mla_v4, 512, 2, 576) == 1728);
-static_assert(page_padded_bytes(KvFormat::indexer_fp8, 128, 64, 576) == 8640 && page_padded_bytes(KvFormat::indexer_mxfp4, 128, 64, 576) == 4608);
+static_assert(page_padded_bytes(KvFormat::fp8_ds_mla_v4, 512, 64, 576) == 37440 &&
+              page_padded_bytes(KvFormat::fp8_ds_mla_v4, 512, 2, 576) == 1728);
+static_assert(page_padded_bytes(KvFormat::indexer_fp8, 128, 64, 576) == 8640 &&
+              page_padded_bytes(KvFormat::indexer_mxfp4, 128, 64, 576) == 4608);
 static_assert(kMlaRopeOffset + 2 * kMlaRopeDim == row_data_bytes(KvFormat::fp8_ds_mla, 576));
 
 }  // namespace strata

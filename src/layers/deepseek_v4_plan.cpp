@@ -47,12 +47,11 @@ void DeepseekV4Attention::check_cache(const CacheGroupSpec& spec, const Batch& b
 }
 
 void DeepseekV4Attention::check(const ForwardArgs& args) const {
-  ParamCheck c("forward");
+  ParamCheck c("forward", device_->id());
   c.view("hidden", args.hidden, DType::bf16, {kAny, config_.hidden_size});
   const int64_t num_tokens = args.hidden.shape[0];
   c.view("out", args.out, DType::bf16, {num_tokens, config_.hidden_size});
   c.contiguous("out", args.out);
-  c.require(args.hidden.device == device_->id(), "hidden must be on {}, is on {}", to_string(device_->id()), to_string(args.hidden.device));
   const BatchLimits& limits = options_.limits;
   c.require(num_tokens <= limits.max_num_batched_tokens, "hidden must have at most max_num_batched_tokens {} rows, has {}",
             limits.max_num_batched_tokens, num_tokens);

@@ -1,7 +1,9 @@
 // Bytes to limits, cache groups and steps. A builder must refuse with strata::Error exactly the steps that are none, and all others must
 // come out as the definitions say (tests/unit/batch_oracle.h).
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 #include "strata/error.h"
 #include "unit/batch_oracle.h"
@@ -53,8 +55,8 @@ oracle::Model model_from(Bytes& in) {
     CacheGroupSpec spec{.group = static_cast<CacheGroup>(choice == 0xFF ? in.next() : g), .row_dim = 1, .page_bytes = 1 << 20};
     spec.page_size = narrow(in.value(1, 70));
     spec.ratio = choice == 0xFE ? in.next() : kRatio[g];
-    const int64_t reach = g == 0 ? m.window : kReach[g];
-    spec.retained = choice % 4 == 1 || reach == 0 ? 0 : reach + (choice % 4 == 2 ? 0 : in.value(-2, 20));
+    const int64_t reach = g == 0 ? std::max<int64_t>(m.window, 0) : kReach[g];
+    spec.retained = choice % 4 == 1 || reach == 0 ? 0 : choice % 4 == 2 ? reach : in.value(reach - 2, reach + 20);
     m.groups.push_back(spec);
     m.num_pages.push_back(in.value(1, 40));
   }

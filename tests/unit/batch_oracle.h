@@ -171,7 +171,7 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
   int64_t num_decodes = num_requests;
   for (int64_t r = 0; r < num_requests; ++r) {
     const BatchRequest q = r < std::ssize(requests) ? requests[static_cast<size_t>(r)] : BatchRequest{};
-    if (num_decodes == num_requests && q.query_len > 1 + m.limits.num_speculative_tokens) num_decodes = r;
+    if (num_decodes == num_requests && q.query_len > int64_t{1} + m.limits.num_speculative_tokens) num_decodes = r;
     query_start_loc.push_back(static_cast<int32_t>(query_start_loc.back() + q.query_len));
     seq_lens.push_back(static_cast<int32_t>(q.seq_len));
     const int64_t first_seen = std::max<int64_t>(0, q.seq_len - q.query_len - m.window + 1);

@@ -1,12 +1,11 @@
 // The block quantisers: worked values, what defines their scales, and every code against a search for the nearest value.
-#include "formats/quantize.h"
-
 #include <gtest/gtest.h>
 
 #include <cfloat>
 #include <cmath>
 #include <random>
 
+#include "formats/quantize.h"
 #include "formats_nearest.h"
 
 namespace strata {

@@ -1,5 +1,7 @@
 // Query norm + RoPE and key insertion on the CPU. Floor: T*H*D*2 bytes read and T*Hp*D*2 written (V4-Flash, T = 512: 67 MB, about
 // 2 ms at 30 GB/s); the keys are 1/H of that. Arithmetic: two passes over a head that stays in L1.
+#include <cmath>
+
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/simd_dispatch.h"
 
@@ -14,36 +16,46 @@ namespace strata::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The rotary lanes of one head in fp32, and everything before them streamed. Rotary dims are at most kMaxRowDim.
-void QueryHead(const QNormRopeKvInsertParams& p, int64_t n, int64_t h, const float* cos_sin) {
+// One head, bf16 out; q_out may be q.
+HWY_INLINE void query_head(const Bf16* q, int64_t nope, int64_t rotary, const float* cos_sin, float scale, Bf16* out) {
+  const VF s = hn::Set(F32(), scale);
+  int64_t i = 0;
+  for (; i < whole_pairs(nope); i += 2 * kLanes) {
+    VF e, o;
+    load_bf16_pairs(q + i, e, o);
+    store_bf16_pairs(hn::Mul(e, s), hn::Mul(o, s), out + i);
+  }
+  for (; i < nope; ++i) out[i] = to_bf16(to_float(q[i]) * scale);
+  rotate_bf16(q + nope, cos_sin, rotary, false, scale, out + nope);
+}
+// The same as e4m3 codes of the values times q_scale_inv. rotary is at most kMaxRowDim.
+HWY_INLINE void query_head(const Bf16* q, int64_t nope, int64_t rotary, const float* cos_sin, float scale, float scale_inv, E4m3* out) {
   const F32 df;
+  const VF s = hn::Set(df, scale), inverse = hn::Set(df, scale_inv);
+  int64_t i = 0;
+  for (; i < whole(nope); i += kLanes) store_e4m3(hn::Mul(hn::Mul(load_bf16(q + i), s), inverse), out + i);
+  for (; i < nope; ++i) out[i] = to_e4m3(to_float(q[i]) * scale * scale_inv);
+  float lanes[kMaxRowDim];
+  widen(q + nope, rotary, scale, lanes);
+  rotate_lanes(lanes, cos_sin, rotary, false);
+  store_scaled_e4m3(lanes, rotary, scale_inv, false, reinterpret_cast<uint8_t*>(out + nope));
+}
+
+void QueryHead(const QNormRopeKvInsertParams& p, int64_t n, int64_t h, const float* cos_sin) {
   const Bf16* const q = p.q.row<Bf16>(n, h);
   const int64_t dim = p.q.shape[2], rotary = p.cos_sin.shape[1], nope = dim - rotary;
   const float scale = 1.0f / std::sqrt(sum_of_squares(q, dim) / static_cast<float>(dim) + p.eps);
-  const VF s = hn::Set(df, scale);
-  float lanes[kMaxRowDim];
-  int64_t i = 0;
-  for (; i + static_cast<int64_t>(kLanes) <= rotary; i += kLanes) hn::StoreU(hn::Mul(load_bf16(q + nope + i), s), df, lanes + i);
-  for (; i < rotary; ++i) lanes[i] = to_float(q[nope + i]) * scale;
-  rotate_lanes(lanes, cos_sin, rotary, false);
   if (p.q_out.dtype == DType::e4m3) {
-    E4m3* const out = p.q_out.row<E4m3>(n, h);
-    const VF inverse = hn::Set(df, p.q_scale_inv);
-    for (i = 0; i + static_cast<int64_t>(kLanes) <= nope; i += kLanes) store_e4m3(hn::Mul(hn::Mul(load_bf16(q + i), s), inverse), out + i);
-    for (; i < nope; ++i) out[i] = to_e4m3(to_float(q[i]) * scale * p.q_scale_inv);
-    for (i = 0; i < rotary; ++i) out[nope + i] = to_e4m3(lanes[i] * p.q_scale_inv);
-    return;
+    query_head(q, nope, rotary, cos_sin, scale, p.q_scale_inv, p.q_out.row<E4m3>(n, h));
+  } else {
+    query_head(q, nope, rotary, cos_sin, scale, p.q_out.row<Bf16>(n, h));
   }
-  Bf16* const out = p.q_out.row<Bf16>(n, h);
-  for (i = 0; i + static_cast<int64_t>(kLanes) <= nope; i += kLanes) store_bf16(hn::Mul(load_bf16(q + i), s), out + i);
-  for (; i < nope; ++i) out[i] = to_bf16(to_float(q[i]) * scale);
-  narrow(lanes, rotary, out + nope);
 }
 
 void RotateAndInsert(const QNormRopeKvInsertParams& p, int64_t n, int64_t slot, const float* cos_sin) {
   const int64_t dim = p.cache.row_dim, rotary = p.cos_sin.shape[1];
   float row[kMaxRowDim];
-  widen(p.kv.row<Bf16>(n), dim, row);
+  widen(p.kv.row<Bf16>(n), dim, 1.0f, row);
   rotate_lanes(row + dim - rotary, cos_sin, rotary, false);
   store_cache_row(p.cache, slot, row);
 }
@@ -52,7 +64,7 @@ void Insert(const QuantizeAndInsertKParams& p, int64_t n, int64_t slot) {
   // Per-tensor MLA rows are divided by their scale, V4 rows multiplied by its reciprocal, as in the reference.
   const StoreOptions options{.ue8m0 = p.ue8m0, .divide = p.cache.row_dim == fixed_row_dim(KvFormat::fp8_ds_mla)};
   float row[kMaxRowDim];
-  widen(p.k.row<Bf16>(n), p.cache.row_dim, row);
+  widen(p.k.row<Bf16>(n), p.cache.row_dim, 1.0f, row);
   store_cache_row(p.cache, slot, row, options);
 }
 
@@ -63,6 +75,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "backends/cpu/simd_implementation.h"
+#include "core/check.h"
 
 namespace strata::cpu {
 namespace {
@@ -106,7 +119,16 @@ void run_insert(const QuantizeAndInsertKParams& p, const ExecutionContext& conte
 
 }  // namespace
 
-std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert() { return simd_implementation(run_qnorm); }
+std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert() {
+  auto list = simd_implementation(run_qnorm);
+  list[0].supports = [anywhere = list[0].supports](const QNormRopeKvInsertParams& p, const Device& device) {
+    if (p.q_out.dtype == DType::e4m3 && p.cos_sin.shape[1] > kMaxRowDim) {
+      return Support::no(fmt::format("e4m3 queries with more than {} rotary lanes", int{kMaxRowDim}));
+    }
+    return anywhere(p, device);
+  };
+  return list;
+}
 std::vector<Implementation<QuantizeAndInsertKParams>> quantize_and_insert_k() { return simd_implementation(run_insert); }
 
 }  // namespace strata::cpu

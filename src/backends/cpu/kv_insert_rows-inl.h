@@ -17,23 +17,23 @@ namespace strata::cpu {
 namespace HWY_NAMESPACE {
 
 // codes[0, n) of values rounded to bf16, under one power-of-two scale, whose exponent it returns.
-HWY_INLINE int store_e4m3_pow2(const float* HWY_RESTRICT x, size_t n, float floor, uint8_t* HWY_RESTRICT codes) {
+HWY_INLINE int store_e4m3_pow2(const float* HWY_RESTRICT x, int64_t n, float floor, uint8_t* HWY_RESTRICT codes) {
   const F32 df;
-  const auto rounded = [x](size_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
+  const auto rounded = [x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
   const int exponent = e4m3_exponent(amax_of(rounded, n, floor));
   const VF inverse = hn::Set(df, pow2(-exponent));
-  for (size_t i = 0; i < n; i += kLanes) store_e4m3(hn::Mul(rounded(i), inverse), codes + i);
+  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Mul(rounded(i), inverse), codes + i);
   return exponent;
 }
 
 // MLA 9.1 with fp32 scales: division, as public writers do it. Returns the scale.
-HWY_INLINE float store_e4m3_f32(const float* HWY_RESTRICT x, size_t n, uint8_t* HWY_RESTRICT codes) {
+HWY_INLINE float store_e4m3_f32(const float* HWY_RESTRICT x, int64_t n, uint8_t* HWY_RESTRICT codes) {
   const F32 df;
-  const auto rounded = [x](size_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
+  const auto rounded = [x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
   const float unclamped = amax_of(rounded, n, 0.0f) / kE4m3Max;
   const float scale = unclamped < 0x1p-126f ? 0x1p-126f : unclamped;
   const VF s = hn::Set(df, scale);
-  for (size_t i = 0; i < n; i += kLanes) store_e4m3(hn::Div(rounded(i), s), codes + i);
+  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Div(rounded(i), s), codes + i);
   return scale;
 }
 
@@ -41,12 +41,12 @@ HWY_INLINE float store_e4m3_f32(const float* HWY_RESTRICT x, size_t n, uint8_t* 
 HWY_INLINE uint8_t store_mxfp4(const float* HWY_RESTRICT x, uint8_t* HWY_RESTRICT packed) {
   const F32 df;
   const U32 du;
-  const auto rounded = [x](size_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
+  const auto rounded = [x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
   int exponent = ceil_log2(amax_of(rounded, kMxfp4Block, 6 * 0x1p-126f) / 6.0f);
   if (exponent > 127) exponent = 127;
   const VF inverse = hn::Set(df, pow2(-exponent));
   alignas(64) uint8_t codes[kMxfp4Block];
-  for (size_t i = 0; i < kMxfp4Block; i += kLanes) {
+  for (int64_t i = 0; i < kMxfp4Block; i += kLanes) {
     const VF v = hn::Mul(rounded(i), inverse);
     const VF a = hn::Abs(v);
     // Each comparison that holds is a midpoint not passed: 7 less their number. NaN passes all of them, as in the scalar code.
@@ -66,16 +66,16 @@ HWY_INLINE uint8_t store_mxfp4(const float* HWY_RESTRICT x, uint8_t* HWY_RESTRIC
   return to_e8m0(exponent).bits;
 }
 
-HWY_INLINE void store_fp8_tensor(const float* HWY_RESTRICT x, int64_t n, float scale, bool divide, uint8_t* HWY_RESTRICT codes) {
+// codes[i] = e4m3(x[i] / factor), or of x[i] * factor.
+HWY_INLINE void store_scaled_e4m3(const float* HWY_RESTRICT x, int64_t n, float factor, bool divide, uint8_t* HWY_RESTRICT codes) {
   const F32 df;
-  const float inverse = 1.0f / scale;
-  const VF s = hn::Set(df, divide ? scale : inverse);
+  const VF f = hn::Set(df, factor);
   int64_t i = 0;
-  for (; i + static_cast<int64_t>(kLanes) <= n; i += kLanes) {
+  for (; i < whole(n); i += kLanes) {
     const VF v = hn::LoadU(df, x + i);
-    store_e4m3(divide ? hn::Div(v, s) : hn::Mul(v, s), codes + i);
+    store_e4m3(divide ? hn::Div(v, f) : hn::Mul(v, f), codes + i);
   }
-  for (; i < n; ++i) codes[i] = to_e4m3(divide ? x[i] / scale : x[i] * inverse).bits;
+  for (; i < n; ++i) codes[i] = to_e4m3(divide ? x[i] / factor : x[i] * factor).bits;
 }
 
 // strata::store_row.
@@ -84,7 +84,9 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
   uint8_t* const scales = static_cast<uint8_t*>(cache.data) + cache.scale_offset(slot);
   switch (cache.format) {
     case KvFormat::bf16: narrow(x, cache.row_dim, data); return;
-    case KvFormat::fp8_tensor: store_fp8_tensor(x, cache.row_dim, cache.scale, options.divide, data); return;
+    case KvFormat::fp8_tensor: 
+      store_scaled_e4m3(x, cache.row_dim, options.divide ? cache.scale : 1.0f / cache.scale, options.divide, data);
+      return;
     case KvFormat::fp8_ds_mla_v4:
       for (int b = 0; b < kV4NumBlocks; ++b) {
         scales[b] = to_e8m0(store_e4m3_pow2(x + b * kKvBlock, kKvBlock, kKvAmaxFloor, data + b * kKvBlock)).bits;
@@ -117,7 +119,7 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
 HWY_INLINE void codes_to_bf16(const uint8_t* HWY_RESTRICT codes, int64_t n, float scale, Bf16* HWY_RESTRICT out) {
   const VF s = hn::Set(F32(), scale);
   int64_t i = 0;
-  for (; i + static_cast<int64_t>(kLanes) <= n; i += kLanes) store_bf16(hn::Mul(load_e4m3(codes + i), s), out + i);
+  for (; i < whole(n); i += kLanes) store_bf16(hn::Mul(load_e4m3(codes + i), s), out + i);
   for (; i < n; ++i) out[i] = to_bf16(to_float(E4m3{codes[i]}) * scale);
 }
 

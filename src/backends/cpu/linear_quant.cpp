@@ -26,24 +26,60 @@ void fake_quantize_rest(const Bf16* x, int64_t n, bool ue8m0, T* out) {
   for (int64_t i = 0; i < n; ++i) store_one(to_float(codes[i]) * scale, out + i);
 }
 
+// One group of 128 under the scale 2^exponent. Quantising to e4m3 and back is rounding to four significant bits, or to multiples of
+// 2^-9 * scale for what is subnormal in e4m3; nothing saturates, because the scale holds the absmax. Zeros lose their sign.
+HWY_INLINE VF fake_quantize_lanes(VF v, VF smallest_normal, VF magic) {
+  const F32 df;
+  const U32 du;
+  const VU u = hn::BitCast(du, v);
+  const VU lowest = hn::And(hn::ShiftRight<20>(u), hn::Set(du, 1u));
+  const VU normal = hn::And(hn::Add(u, hn::Add(lowest, hn::Set(du, 0x7FFFFu))), hn::Set(du, 0xFFF00000u));
+  const VF subnormal = hn::Sub(hn::Add(v, magic), magic);
+  return hn::IfThenElse(hn::Lt(hn::Abs(v), smallest_normal), subnormal, hn::BitCast(df, normal));
+}
+
+// Results have at most four significant bits: truncation to bf16 is exact.
+HWY_INLINE void store_fake(VF even, VF odd, Bf16* p) {
+  const U32 du;
+  const VU high = hn::And(hn::BitCast(du, odd), hn::Set(du, 0xFFFF0000u));
+  hn::StoreU(hn::Or(hn::ShiftRight<16>(hn::BitCast(du, even)), high), du, reinterpret_cast<uint32_t*>(p));
+}
+HWY_INLINE void store_fake(VF even, VF odd, float* p) { hn::StoreInterleaved2(even, odd, F32(), p); }
+
+template <class T>
+HWY_INLINE void fake_quantize_pow2(const Bf16* x, int exponent, T* out) {
+  const F32 df;
+  const VF smallest_normal = hn::Set(df, pow2(exponent - 6));
+  const VF magic = hn::Set(df, 1.5f * pow2(exponent - 9 + 23));  // where fp32 has steps of 2^-9 * scale
+  for (int64_t i = 0; i < kActivationBlock; i += 2 * kLanes) {
+    VF even, odd;
+    load_bf16_pairs(x + i, even, odd);
+    store_fake(fake_quantize_lanes(even, smallest_normal, magic), fake_quantize_lanes(odd, smallest_normal, magic), out + i);
+  }
+}
+
 template <class T>
 void fake_quantize(const Bf16* x, int64_t k, bool ue8m0, T* out) {
-  const F32 df;
   int64_t i = 0;
   for (; i + kActivationBlock <= k; i += kActivationBlock) {
-    const float a = amax_of([&](size_t j) HWY_ATTR { return load_bf16(x + i + j); }, kActivationBlock, kActivationAmaxFloor);
-    if (!(a <= 3.3e38f)) {  // infinities: as the scalar code has them
-      fake_quantize_rest(x + i, kActivationBlock, ue8m0, out + i);
-      continue;
+    // The bits of magnitudes order like their values, infinities and NaN above all others.
+    const U32 du;
+    VU peak = hn::Set(du, float_bits(kActivationAmaxFloor));
+    for (int64_t j = 0; j < kActivationBlock; j += 2 * kLanes) {
+      VF even, odd;
+      load_bf16_pairs(x + i + j, even, odd);
+      peak = hn::Max(peak, hn::Max(hn::BitCast(du, hn::Abs(even)), hn::BitCast(du, hn::Abs(odd))));
     }
-    const float scale = ue8m0 ? pow2(e4m3_exponent(a)) : a / kE4m3Max;
-    const VF s = hn::Set(df, scale);
-    // The reciprocal of a power of two is exact; of another scale it is not.
-    const VF inverse = hn::Set(df, ue8m0 ? pow2(-e4m3_exponent(a)) : 1.0f);
-    for (size_t j = 0; j < kActivationBlock; j += kLanes) {
-      const VF v = load_bf16(x + i + j);
-      const VF scaled = ue8m0 ? hn::Mul(v, inverse) : hn::Div(v, s);
-      store_values(hn::Mul(e4m3_values(e4m3_bits(scaled)), s), out + i + j);
+    const float a = float_from_bits(hn::GetLane(hn::MaxOfLanes(du, peak)));
+    if (!(a < 0x1p100f)) {  // what is not finite as the scalar code has it, and nothing overflows below
+      fake_quantize_rest(x + i, kActivationBlock, ue8m0, out + i);
+    } else if (ue8m0) {
+      fake_quantize_pow2(x + i, e4m3_exponent(a), out + i);
+    } else {
+      const VF scale = hn::Set(F32(), a / kE4m3Max);
+      for (int64_t j = 0; j < kActivationBlock; j += kLanes) {
+        store_values(hn::Mul(e4m3_values(e4m3_bits(hn::Div(load_bf16(x + i + j), scale))), scale), out + i + j);
+      }
     }
   }
   if (i < k) fake_quantize_rest(x + i, k - i, ue8m0, out + i);
@@ -55,7 +91,7 @@ void dequantize(const E4m3* codes, const float* scale, int64_t k, int64_t block,
     const int64_t end = begin + block < k ? begin + block : k;
     const VF s = hn::Set(F32(), *scale);
     int64_t i = begin;
-    for (; i + static_cast<int64_t>(kLanes) <= end; i += kLanes) store_values(hn::Mul(load_e4m3(codes + i), s), out + i);
+    for (; i < begin + whole(end - begin); i += kLanes) store_values(hn::Mul(load_e4m3(codes + i), s), out + i);
     for (; i < end; ++i) store_one(to_float(codes[i]) * *scale, out + i);
   }
 }
@@ -66,7 +102,7 @@ void DequantizeBf16(const E4m3* codes, const float* scale, int64_t k, int64_t bl
 void DequantizeF32(const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out) { dequantize(codes, scale, k, block, out); }
 void WidenRow(const Bf16* x, int64_t k, float* out) {
   int64_t i = 0;
-  for (; i + static_cast<int64_t>(kLanes) <= k; i += kLanes) store_values(load_bf16(x + i), out + i);
+  for (; i < whole(k); i += kLanes) store_values(load_bf16(x + i), out + i);
   for (; i < k; ++i) out[i] = to_float(x[i]);
 }
 

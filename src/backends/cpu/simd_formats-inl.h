@@ -22,8 +22,12 @@ using U8 = hn::Rebind<uint8_t, F32>;
 using VF = hn::Vec<F32>;
 using VU = hn::Vec<U32>;
 
-// 4, 8 or 16: every block of the formats (32, 64, 128 values) is a whole number of vectors.
-constexpr size_t kLanes = hn::MaxLanes(F32());
+// 1 (portable), 4, 8 or 16: every block of the formats (32, 64, 128 values) is a whole number of vectors.
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(F32()));
+
+// The part of n values that is whole vectors.
+HWY_INLINE constexpr int64_t whole(int64_t n) { return n - n % kLanes; }
+HWY_INLINE constexpr int64_t whole_pairs(int64_t n) { return n - n % (2 * kLanes); }
 
 HWY_INLINE VF load_bf16(const void* p) {
   const VU wide = hn::PromoteTo(U32(), hn::LoadU(U16(), static_cast<const uint16_t*>(p)));
@@ -43,6 +47,25 @@ HWY_INLINE void store_bf16(VF v, void* p) {
   hn::StoreU(hn::TruncateTo(U16(), bf16_bits(v)), U16(), static_cast<uint16_t*>(p));
 }
 HWY_INLINE VF round_bf16(VF v) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(v))); }
+
+// 2 * kLanes consecutive bf16 values, those at even and those at odd places: no shuffles, and the pairs of the rotation lie side by side.
+HWY_INLINE void load_bf16_pairs(const void* p, VF& even, VF& odd) {
+  const U32 du;
+  const VU both = hn::LoadU(du, static_cast<const uint32_t*>(p));
+  even = hn::BitCast(F32(), hn::ShiftLeft<16>(both));
+  odd = hn::BitCast(F32(), hn::And(both, hn::Set(du, 0xFFFF0000u)));
+}
+// The inverse, rounding to nearest even. NaN stays NaN when its lower 16 bits are zero, as in everything computed from bf16 values.
+HWY_INLINE void store_bf16_pairs(VF even, VF odd, void* p) {
+  const U32 du;
+  const auto rounded = [du](VF v) HWY_ATTR {
+    const VU u = hn::BitCast(du, v);
+    const VU lowest = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1u));
+    return hn::Add(u, hn::Add(lowest, hn::Set(du, 0x7FFFu)));
+  };
+  const VU high = hn::And(rounded(odd), hn::Set(du, 0xFFFF0000u));
+  hn::StoreU(hn::Or(hn::ShiftRight<16>(rounded(even)), high), du, static_cast<uint32_t*>(p));
+}
 
 // e4m3 codes in the low byte of each lane.
 HWY_INLINE VU e4m3_bits(VF v) {
@@ -80,19 +103,17 @@ HWY_INLINE VF load_e4m3(const void* p) { return e4m3_values(hn::PromoteTo(U32(),
 
 // max(floor, |x[i]|) over n values, n a multiple of kLanes; like the scalar one it does not count NaN.
 template <class Load>
-HWY_INLINE float amax_of(Load&& load, size_t n, float floor) {
+HWY_INLINE float amax_of(Load&& load, int64_t n, float floor) {
   const F32 df;
   VF result = hn::Set(df, floor);
-  for (size_t i = 0; i < n; i += kLanes) {
+  for (int64_t i = 0; i < n; i += kLanes) {
     const VF a = hn::Abs(load(i));
     result = hn::IfThenElse(hn::Gt(a, result), a, result);
   }
   return hn::GetLane(hn::MaxOfLanes(df, result));
 }
 
-HWY_INLINE VF load_f32(const void* p) { return hn::LoadU(F32(), static_cast<const float*>(p)); }
-
-// Lanes as stored values: a vector's element type decides the load.
+// Stored values as fp32.
 HWY_INLINE VF load_values(const float* p) { return hn::LoadU(F32(), p); }
 HWY_INLINE VF load_values(const Bf16* p) { return load_bf16(p); }
 

@@ -23,8 +23,8 @@ void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
     c.require(request >= 0 && request < p.block_table.shape[0], "token_to_req[{}] must be in [0, {}), is {}", t, p.block_table.shape[0],
               request);
     const int64_t end = (window.end + p.state.page_size - 1) / p.state.page_size;
-    c.require(end <= p.block_table.shape[1], "block_table must have at least {} blocks for position {} of request {}, has {}", end, position,
-              request, p.block_table.shape[1]);
+    c.require(end <= p.block_table.shape[1], "block_table must have at least {} blocks for position {} of request {}, has {}", end,
+              position, request, p.block_table.shape[1]);
     for (int64_t block = window.begin / p.state.page_size; block < end; ++block) {
       const int64_t page = std::max(p.block_table.row<int32_t>(request)[block], 0);
       c.require(page < p.state.num_pages, "block_table[{}, {}] must be below {}, is {}", request, block, p.state.num_pages, page);
@@ -32,8 +32,8 @@ void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
   }
 }
 
-void check(const CompressNormRopeStoreParams& p) {
-  ParamCheck c("compress_norm_rope_store");
+void check(const CompressNormRopeStoreParams& p, DeviceId device) {
+  ParamCheck c("compress_norm_rope_store", device);
   c.require(p.ratio == 4 || p.ratio == 128, "ratio must be 4 or 128, is {}", p.ratio);
   c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
   c.view("norm_weight", p.norm_weight, DType::f32, {kAny});

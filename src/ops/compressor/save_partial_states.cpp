@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const SavePartialStatesParams& p) {
-  ParamCheck c("save_partial_states");
+void check(const SavePartialStatesParams& p, DeviceId device) {
+  ParamCheck c("save_partial_states", device);
   c.view("kv_score", p.kv_score, DType::f32, {kAny, kAny});
   const int64_t tokens = p.kv_score.shape[0], width = p.kv_score.shape[1];
   c.require(width >= 2 && width % 2 == 0, "kv_score must have an even number of columns (kv, then score), has {}", width);
@@ -20,8 +20,8 @@ void check(const SavePartialStatesParams& p) {
   if (!host_visible(p.positions) || !host_visible(p.state_slots)) return;
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t position = p.positions.ptr<int64_t>()[t];
-    c.require(p.state_slots.ptr<int64_t>()[t] < 0 || position >= 0, "positions[{}] must not be negative where state_slots has a slot, is {}", t,
-              position);
+    c.require(p.state_slots.ptr<int64_t>()[t] < 0 || position >= 0,
+              "positions[{}] must not be negative where state_slots has a slot, is {}", t, position);
   }
 }
 

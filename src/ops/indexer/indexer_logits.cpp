@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const IndexerLogitsParams& p) {
-  ParamCheck c("indexer_logits");
+void check(const IndexerLogitsParams& p, DeviceId device) {
+  ParamCheck c("indexer_logits", device);
   check_scoring_views(c, p);
   c.view("logits", p.logits, DType::f32, {p.q.shape[0], kAny});
   check_output(c, "logits", p.logits);

@@ -8,8 +8,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const IndexerQueryParams& p) {
-  ParamCheck c("indexer_query");
+void check(const IndexerQueryParams& p, DeviceId device) {
+  ParamCheck c("indexer_query", device);
   c.view("q", p.q, DType::bf16, {kAny, kAny, kAny});
   const int64_t tokens = p.q.shape[0], heads = p.q.shape[1], dim = p.q.shape[2];
   c.require(dim >= 1 && dim <= kMaxIndexerDim, "q must have 1 to {} values per head, has {}", kMaxIndexerDim, dim);

@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const IndexerTopkParams& p) {
-  ParamCheck c("indexer_topk");
+void check(const IndexerTopkParams& p, DeviceId device) {
+  ParamCheck c("indexer_topk", device);
   c.view("lengths", p.lengths, DType::i32, {kAny});
   const int64_t tokens = p.lengths.shape[0];
   c.view("topk_indices", p.topk_indices, DType::i32, {tokens, kAny});

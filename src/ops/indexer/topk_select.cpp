@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const TopkSelectParams& p) {
-  ParamCheck c("topk_select");
+void check(const TopkSelectParams& p, DeviceId device) {
+  ParamCheck c("topk_select", device);
   c.view("logits", p.logits, DType::f32, {kAny, kAny});
   const int64_t tokens = p.logits.shape[0];
   c.view("lengths", p.lengths, DType::i32, {tokens});

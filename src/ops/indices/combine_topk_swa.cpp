@@ -58,8 +58,8 @@ void check_selection(ParamCheck& c, const CombineTopkSwaParams& p, int64_t t, in
   }
 }
 
-void check(const CombineTopkSwaParams& p) {
-  ParamCheck c("combine_topk_swa");
+void check(const CombineTopkSwaParams& p, DeviceId device) {
+  ParamCheck c("combine_topk_swa", device);
   check_views(c, p);
   if (!host_visible(p.query_start_loc) || !host_visible(p.seq_lens) || !host_visible(p.gather_lens)) return;
   const int64_t requests = p.seq_lens.shape[0];

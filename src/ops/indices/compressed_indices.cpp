@@ -8,8 +8,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const CompressedIndicesParams& p) {
-  ParamCheck c("compressed_indices");
+void check(const CompressedIndicesParams& p, DeviceId device) {
+  ParamCheck c("compressed_indices", device);
   const PagedTokens tokens{p.positions, p.token_to_req, p.is_valid_token, p.block_table, p.page_size};
   c.view("positions", p.positions, DType::i64, {kAny});
   const int64_t num_tokens = p.positions.shape[0];

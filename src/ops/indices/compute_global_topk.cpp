@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const ComputeGlobalTopkParams& p) {
-  ParamCheck c("compute_global_topk");
+void check(const ComputeGlobalTopkParams& p, DeviceId device) {
+  ParamCheck c("compute_global_topk", device);
   c.view("topk_indices", p.topk_indices, DType::i32, {kAny, kAny});
   const int64_t tokens = p.topk_indices.shape[0];
   const int64_t k = p.topk_indices.shape[1];

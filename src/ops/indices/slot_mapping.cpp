@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const SlotMappingParams& p) {
-  ParamCheck c("slot_mapping");
+void check(const SlotMappingParams& p, DeviceId device) {
+  ParamCheck c("slot_mapping", device);
   const PagedTokens tokens{p.positions, p.token_to_req, p.is_valid_token, p.block_table, p.page_size};
   tokens.check_views(c);
   c.require(p.ratio >= 1, "ratio must be at least 1, is {}", p.ratio);

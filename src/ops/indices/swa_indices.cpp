@@ -8,8 +8,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const SwaIndicesParams& p) {
-  ParamCheck c("swa_indices");
+void check(const SwaIndicesParams& p, DeviceId device) {
+  ParamCheck c("swa_indices", device);
   const PagedTokens tokens{p.positions, p.token_to_req, p.is_valid_token, p.block_table, p.page_size};
   tokens.check_views(c);
   c.require(p.window >= 1, "window must be at least 1, is {}", p.window);

@@ -19,8 +19,8 @@ void check_values(ParamCheck& c, const DequantizeAndGatherKParams& p) {
               p.offset + count, r, count, p.offset, p.out.shape[1]);
     if (count == 0) continue;
     const int64_t end = (seq_len + p.cache.page_size - 1) / p.cache.page_size;
-    c.require(end <= p.block_table.shape[1], "block_table must have at least {} blocks for the {} rows of request {}, has {}", end, seq_len, r,
-              p.block_table.shape[1]);
+    c.require(end <= p.block_table.shape[1], "block_table must have at least {} blocks for the {} rows of request {}, has {}", end, seq_len,
+              r, p.block_table.shape[1]);
     for (int64_t block = (seq_len - count) / p.cache.page_size; block < end; ++block) {
       const int64_t page = p.block_table.row<int32_t>(r)[block];
       c.require(page >= 0 && page < p.cache.num_pages, "block_table[{}, {}] must be in [0, {}), is {}", r, block, p.cache.num_pages, page);
@@ -28,12 +28,12 @@ void check_values(ParamCheck& c, const DequantizeAndGatherKParams& p) {
   }
 }
 
-void check(const DequantizeAndGatherKParams& p) {
-  ParamCheck c("dequantize_and_gather_k");
-  check_rows(c, "cache", p.cache,
-             {KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::indexer_fp8, KvFormat::indexer_mxfp4,
-              KvFormat::fp8_ds_mla},
-             kAny);
+void check(const DequantizeAndGatherKParams& p, DeviceId device) {
+  ParamCheck c("dequantize_and_gather_k", device);
+  check_rows(
+      c, "cache", p.cache,
+      {KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::fp8_ds_mla},
+      kAny);
   c.view("seq_lens", p.seq_lens, DType::i32, {kAny});
   const int64_t requests = p.seq_lens.shape[0];
   c.optional("gather_lens", p.gather_lens, DType::i32, {requests});

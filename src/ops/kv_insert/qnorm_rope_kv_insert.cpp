@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const QNormRopeKvInsertParams& p) {
-  ParamCheck c("qnorm_rope_kv_insert");
+void check(const QNormRopeKvInsertParams& p, DeviceId device) {
+  ParamCheck c("qnorm_rope_kv_insert", device);
   c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
   c.view("q", p.q, DType::bf16, {kAny, kAny, kAny});
   const int64_t tokens = p.q.shape[0], heads = p.q.shape[1], dim = p.q.shape[2];
@@ -26,7 +26,8 @@ void check(const QNormRopeKvInsertParams& p) {
   }
   if (p.slot_mapping.present()) {
     c.view("slot_mapping", p.slot_mapping, DType::i64, {kAny});
-    c.require(p.slot_mapping.shape[0] <= tokens, "slot_mapping must have at most the {} rows of kv, has {}", tokens, p.slot_mapping.shape[0]);
+    c.require(p.slot_mapping.shape[0] <= tokens, "slot_mapping must have at most the {} rows of kv, has {}", tokens,
+              p.slot_mapping.shape[0]);
     check_rows(c, "cache", p.cache, {KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor}, dim);
     check_rotary_lanes(c, p.cache, p.cos_sin.shape[1]);
     c.values_in("slot_mapping", p.slot_mapping, 0, p.cache.num_slots(), true);

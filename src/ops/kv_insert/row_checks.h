@@ -17,8 +17,9 @@ inline void check_rotary_views(ParamCheck& c, const TensorView& positions, const
   c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= dim, "cos_sin must have an even number of columns in [2, {}], has {}", dim, rotary);
 }
 
-// A cache of rows of `dim` values (kAny: any number that a row of the format can have), whose memory is there.
-inline void check_rows(ParamCheck& c, std::string_view name, const PagedCache& cache, std::initializer_list<KvFormat> formats, int64_t dim) {
+// A cache of rows of `dim` values (kAny: any number that a row of the format can have).
+inline void check_rows(ParamCheck& c, std::string_view name, const PagedCache& cache, std::initializer_list<KvFormat> formats,
+                       int64_t dim) {
   c.cache(name, cache, formats, dim);
   c.require(cache.row_dim >= 1 && cache.row_dim <= kMaxRowDim, "{} must have a row_dim in [1, {}], has {}", name, int{kMaxRowDim},
             cache.row_dim);
@@ -26,13 +27,12 @@ inline void check_rows(ParamCheck& c, std::string_view name, const PagedCache& c
   c.require(fixed == 0 || cache.row_dim == fixed, "{} of format {} must have row_dim {}, has {}", name, to_string(cache.format), fixed,
             cache.row_dim);
   if (cache.format == KvFormat::fp8_tensor) check_positive(c, "cache.scale", cache.scale);
-  c.require(cache.data != nullptr || cache.num_pages == 0, "{} must have data for its {} pages, has a null pointer", name, cache.num_pages);
 }
 
 // A V4 record keeps the last 64 of its 512 values as bf16: those must be the rotary lanes.
 inline void check_rotary_lanes(ParamCheck& c, const PagedCache& cache, int64_t rotary) {
-  c.require(cache.format != KvFormat::fp8_ds_mla_v4 || rotary == kV4RopeDim, "cos_sin must have {} columns beside a cache of format {}, has {}",
-            int{kV4RopeDim}, to_string(cache.format), rotary);
+  c.require(cache.format != KvFormat::fp8_ds_mla_v4 || rotary == kV4RopeDim,
+            "cos_sin must have {} columns beside a cache of format {}, has {}", int{kV4RopeDim}, to_string(cache.format), rotary);
 }
 
 }  // namespace strata::ops

@@ -7,8 +7,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const LinearParams& p) {
-  ParamCheck c("linear");
+void check(const LinearParams& p, DeviceId device) {
+  ParamCheck c("linear", device);
   c.view("x", p.x, DType::bf16, {kAny, kAny});
   check_weight(c, p.weight, 1, p.x.shape[1]);
   c.view("y", p.y, {DType::bf16, DType::f32}, {p.x.shape[0], p.weight->n});

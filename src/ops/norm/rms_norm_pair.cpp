@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const RmsNormPairParams& p) {
-  ParamCheck c("rms_norm_pair");
+void check(const RmsNormPairParams& p, DeviceId device) {
+  ParamCheck c("rms_norm_pair", device);
   c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
   if (p.q.present()) {
     c.view("q", p.q, DType::bf16, {kAny, kAny});

@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const InverseRopeParams& p) {
-  ParamCheck c("inverse_rope");
+void check(const InverseRopeParams& p, DeviceId device) {
+  ParamCheck c("inverse_rope", device);
   c.view("o", p.o, DType::bf16, {kAny, kAny, kAny});
   const int64_t tokens = p.o.shape[0], heads = p.o.shape[1], dim = p.o.shape[2];
   check_rotary_views(c, p.positions, p.cos_sin, tokens, dim);

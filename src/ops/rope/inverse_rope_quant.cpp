@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const InverseRopeQuantParams& p) {
-  ParamCheck c("inverse_rope_quant");
+void check(const InverseRopeQuantParams& p, DeviceId device) {
+  ParamCheck c("inverse_rope_quant", device);
   c.view("o", p.o, DType::bf16, {kAny, kAny, kAny});
   const int64_t tokens = p.o.shape[0], heads = p.o.shape[1], dim = p.o.shape[2];
   c.require(dim > 0 && dim % kActivationBlock == 0, "o must have a multiple of {} values per head, has {}", int{kActivationBlock}, dim);

@@ -13,16 +13,16 @@ namespace {
 constexpr int32_t kMaxRotaryDim = 1024;
 
 void check(const RopeConfig& config) {
-  require(config.dim >= 2 && config.dim % 2 == 0 && config.dim <= kMaxRotaryDim, "rope: dim must be even and in [2, {}], is {}", kMaxRotaryDim,
-          config.dim);
+  require(config.dim >= 2 && config.dim % 2 == 0 && config.dim <= kMaxRotaryDim, "rope: dim must be even and in [2, {}], is {}",
+          kMaxRotaryDim, config.dim);
   require(std::isfinite(config.theta) && config.theta > 1.0, "rope: theta must be above 1, is {}", config.theta);
   require(std::isfinite(config.factor), "rope: factor must be finite, is {}", config.factor);
   require(std::isfinite(config.mscale_gain), "rope: mscale_gain must be finite, is {}", config.mscale_gain);
   if (config.factor <= 1.0) return;
   require(config.original_max_position >= 1, "rope: original_max_position must be at least 1 with a factor of {}, is {}", config.factor,
           config.original_max_position);
-  require(config.beta_slow > 0.0 && config.beta_fast > 0.0, "rope: beta_fast and beta_slow must be positive, are {} and {}", config.beta_fast,
-          config.beta_slow);
+  require(config.beta_slow > 0.0 && config.beta_fast > 0.0, "rope: beta_fast and beta_slow must be positive, are {} and {}",
+          config.beta_fast, config.beta_slow);
 }
 
 // The pair whose wave turns `rotations` times within the original context.

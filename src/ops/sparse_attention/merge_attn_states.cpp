@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const MergeAttnStatesParams& p) {
-  ParamCheck c("merge_attn_states");
+void check(const MergeAttnStatesParams& p, DeviceId device) {
+  ParamCheck c("merge_attn_states", device);
   c.view("o", p.o, {DType::f32, DType::bf16}, {kAny, kAny, kAny, kAny});
   const int64_t parts = p.o.shape[0], tokens = p.o.shape[1], heads = p.o.shape[2];
   c.require(parts >= 1, "o must have at least 1 part, has {}", parts);

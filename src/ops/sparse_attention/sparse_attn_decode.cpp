@@ -45,8 +45,8 @@ void check_scope_values(ParamCheck& c, const Scope& s) {
   }
 }
 
-void check(const SparseAttnDecodeParams& p) {
-  ParamCheck c("sparse_attn_decode");
+void check(const SparseAttnDecodeParams& p, DeviceId device) {
+  ParamCheck c("sparse_attn_decode", device);
   c.view("q", p.q, DType::bf16, {kAny, kAny, kAny, kAny});
   const int64_t batch = p.q.shape[0], queries = p.q.shape[1], heads = p.q.shape[2];
   check_head_shape(c, heads, p.q.shape[3]);

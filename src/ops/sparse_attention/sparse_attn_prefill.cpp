@@ -6,8 +6,8 @@
 namespace strata::ops {
 namespace {
 
-void check(const SparseAttnPrefillParams& p) {
-  ParamCheck c("sparse_attn_prefill");
+void check(const SparseAttnPrefillParams& p, DeviceId device) {
+  ParamCheck c("sparse_attn_prefill", device);
   c.view("q", p.q, DType::bf16, {kAny, kAny, kAny});
   const int64_t tokens = p.q.shape[0], heads = p.q.shape[1], head_dim = p.q.shape[2];
   check_head_shape(c, heads, head_dim);

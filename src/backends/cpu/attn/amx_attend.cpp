@@ -40,9 +40,10 @@ class AmxEngine {
   AmxEngine(const AmxEngine&) = delete;
   AmxEngine& operator=(const AmxEngine&) = delete;
 
-  // Adds 64 dims to S^T of 32 rows x (16 * kHeadTiles) heads. k: tiles [chunk of 32 dims][row tile].
+  // Adds `chunks` x 32 dims to S^T of 32 rows x (16 * kHeadTiles) heads. k: tiles [chunk of 32 dims][row tile].
   template <int kHeadTiles, class Meanwhile>
-  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, float* out, bool first, Meanwhile&& meanwhile) {
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out,
+                     bool first, Meanwhile& meanwhile) {
     float* right = out + kBlockRows * 16;  // of the second head tile
     if (first) {
       _tile_zero(0);
@@ -59,18 +60,21 @@ class AmxEngine {
         _tile_loadd(3, right + 256, 64);
       }
     }
-    for (int c = 0; c < 2; ++c) {
+    for (int c = 0; c < chunks; ++c) {
       _tile_loadd(6, q + c * 1024, 64);
       _tile_loadd(4, k + c * 2048, 64);
-      _tile_loadd(5, k + c * 2048 + 1024, 64);
       _tile_dpbf16ps(0, 4, 6);
+      meanwhile();
+      _tile_loadd(5, k + c * 2048 + 1024, 64);
       _tile_dpbf16ps(2, 5, 6);
+      meanwhile();
       if constexpr (kHeadTiles == 2) {
         _tile_loadd(7, q + q_step + c * 1024, 64);
         _tile_dpbf16ps(1, 4, 7);
+        meanwhile();
         _tile_dpbf16ps(3, 5, 7);
+        meanwhile();
       }
-      meanwhile();
     }
     _tile_stored(0, out, 64);
     _tile_stored(2, out + 256, 64);
@@ -80,34 +84,43 @@ class AmxEngine {
     }
   }
 
-  // (16 * kHeadTiles) heads x 32 dims of O, over all sub-blocks: C tiles [head tile][lo, hi] to c.
-  template <int kHeadTiles, class Meanwhile>
-  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int sub_blocks,
-                     std::byte* c, Meanwhile&& meanwhile) {
-    _tile_zero(0);
-    _tile_zero(1);
-    if constexpr (kHeadTiles == 2) {
-      _tile_zero(2);
-      _tile_zero(3);
+  // Adds `subs` sub-blocks to (or starts) O of (16 * kHeadTiles) heads x 32 dims: C tiles [lo, hi] of each head tile.
+  template <int kHeadTiles>
+  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int subs, float* acc,
+                     std::size_t acc_step, bool first) {
+    float* below = acc + acc_step;  // of the second head tile
+    if (first) {
+      _tile_zero(0);
+      _tile_zero(1);
+      if constexpr (kHeadTiles == 2) {
+        _tile_zero(2);
+        _tile_zero(3);
+      }
+    } else {
+      _tile_loadd(0, acc, 64);
+      _tile_loadd(1, acc + 256, 64);
+      if constexpr (kHeadTiles == 2) {
+        _tile_loadd(2, below, 64);
+        _tile_loadd(3, below + 256, 64);
+      }
     }
-    for (int r = 0; r < sub_blocks; ++r, p += 1024, v += v_step) {
+    for (int r = 0; r < subs; ++r, p += 1024, v += v_step) {
       _tile_loadd(4, p, 64);
       _tile_loadd(6, v, 64);
-      _tile_loadd(7, v + 1024, 64);
       _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, v + 1024, 64);
       _tile_dpbf16ps(1, 4, 7);
       if constexpr (kHeadTiles == 2) {
         _tile_loadd(5, p + p_step, 64);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
       }
-      meanwhile(r);
     }
-    _tile_stored(0, c, 64);
-    _tile_stored(1, c + 1024, 64);
+    _tile_stored(0, acc, 64);
+    _tile_stored(1, acc + 256, 64);
     if constexpr (kHeadTiles == 2) {
-      _tile_stored(2, c + 2048, 64);
-      _tile_stored(3, c + 3072, 64);
+      _tile_stored(2, below, 64);
+      _tile_stored(3, below + 256, 64);
     }
   }
 };

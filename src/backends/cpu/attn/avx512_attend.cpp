@@ -60,20 +60,19 @@ inline void products8(const std::byte* a, std::size_t a_step, const std::byte* b
 
 struct DotEngine {
   template <int kHeadTiles, class Meanwhile>
-  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, float* out, bool first, Meanwhile&& meanwhile) {
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out,
+                     bool first, Meanwhile& meanwhile) {
     auto* c = reinterpret_cast<std::byte*>(out);
     for (int half = 0; half < 4; ++half)
-      products8<kHeadTiles>(k + half * 512, 2048, q, 1024, q_step, 2, c + half * 512, kBlockRows * 64, first);
-    meanwhile();
-    meanwhile();
+      products8<kHeadTiles>(k + half * 512, 2048, q, 1024, q_step, chunks, c + half * 512, kBlockRows * 64, first);
+    for (int i = 0; i < 2 * kHeadTiles * chunks; ++i) meanwhile();
   }
-  template <int kHeadTiles, class Meanwhile>
-  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int sub_blocks,
-                     std::byte* c, Meanwhile&& meanwhile) {
-    for (int ht = 0; ht < kHeadTiles; ++ht, p += p_step, c += 2048)
+  template <int kHeadTiles>
+  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int subs, float* acc,
+                     std::size_t acc_step, bool first) {
+    for (int ht = 0; ht < kHeadTiles; ++ht, p += p_step, acc += acc_step)
       for (int half = 0; half < 2; ++half)
-        products8<2>(p + half * 512, 1024, v, v_step, 1024, sub_blocks, c + half * 512, 1024, true);
-    for (int r = 0; r < sub_blocks; ++r) meanwhile(r);
+        products8<2>(p + half * 512, 1024, v, v_step, 1024, subs, reinterpret_cast<std::byte*>(acc + half * 128), 1024, first);
   }
 };
 

@@ -45,43 +45,42 @@ enum class SubFormat { v4, bf16, any };
 struct SubRows {
   SubFormat format;
   std::uint32_t slow;  // bit i: the scale bytes of (V4) row i are outside the fast range
-  RowRef row[kSubRows];
+  const std::byte* data[kSubRows];
+  const std::byte* scales[kSubRows];
   const RowSource* source[kSubRows];
-  alignas(64) std::uint32_t drop[kSubRows][8];  // V4: (246 - scale byte) << 7, twice in a dword
+  alignas(64) std::uint32_t drop[8][kSubRows];  // V4, by group: (246 - scale byte) << 7, twice in a dword
 };
 
 constexpr RowSource kZeroSource{kZeroRow, KvFormat::bf16, 0, 0, 0, 1, 1.0f};
 
-// False when a byte is outside the fast range.
-inline bool exponent_drops(const std::byte* scales, std::uint32_t out[8]) {
-  const __m128i b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales));
-  const __m128i top = _mm_set1_epi8(static_cast<char>(236));
-  const int ok = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(_mm_sub_epi8(b, _mm_set1_epi8(10)), top), top));
-  const __m128i w = _mm_slli_epi16(_mm_sub_epi16(_mm_set1_epi16(246), _mm_cvtepu8_epi16(b)), 7);
-  _mm_store_si128(reinterpret_cast<__m128i*>(out), _mm_unpacklo_epi16(w, w));
-  _mm_store_si128(reinterpret_cast<__m128i*>(out) + 1, _mm_unpackhi_epi16(w, w));
-  return (ok & 0x7F) == 0x7F;
-}
-
 inline void prepare_sub_rows(const AttendShape& shape, const BlockRows& block, int first, SubRows& s) {
-  int v4 = 0, bf16 = 0;
+  const int count = std::min(kSubRows, block.count - first);
+  int v4 = kSubRows - count, bf16 = v4;
   s.slow = 0;
-  for (int i = 0; i < kSubRows; ++i) {
-    if (first + i >= block.count) {
-      s.row[i] = {kZeroRow, kZeroRow};  // as V4 codes with drop 0 and as bf16 values alike: zeros
-      s.source[i] = &kZeroSource;
-      std::memset(s.drop[i], 0, sizeof s.drop[i]);
-      ++v4, ++bf16;
-      continue;
-    }
-    s.row[i] = block.row[first + i];
+  for (int i = 0; i < count; ++i) {
+    const RowRef& r = block.row[first + i];
+    s.data[i] = r.data;
+    s.scales[i] = r.scales;
     s.source[i] = &shape.source[first + i >= block.scope0_count];
     if (s.source[i]->format == KvFormat::fp8_ds_mla_v4) {
       ++v4;
-      if (!exponent_drops(s.row[i].scales, s.drop[i])) s.slow |= 1u << i;
+      const __m128i b = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(r.scales));
+      const __m128i top = _mm_set1_epi8(static_cast<char>(236));
+      const int ok = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(_mm_sub_epi8(b, _mm_set1_epi8(10)), top), top));
+      s.slow |= static_cast<std::uint32_t>((ok & 0x7F) != 0x7F) << i;
+      const __m128i w = _mm_slli_epi16(_mm_sub_epi16(_mm_set1_epi16(246), _mm_cvtepu8_epi16(b)), 7);
+      alignas(16) std::uint32_t d[8];
+      _mm_store_si128(reinterpret_cast<__m128i*>(d), _mm_unpacklo_epi16(w, w));
+      _mm_store_si128(reinterpret_cast<__m128i*>(d) + 1, _mm_unpackhi_epi16(w, w));
+      for (int g = 0; g < kV4NumBlocks; ++g) s.drop[g][i] = d[g];
     } else if (s.source[i]->format == KvFormat::bf16) {
       ++bf16;
     }
+  }
+  for (int i = count; i < kSubRows; ++i) {  // zeros as V4 codes (with drop 0) and as bf16 values alike
+    s.data[i] = s.scales[i] = kZeroRow;
+    s.source[i] = &kZeroSource;
+    for (int g = 0; g < kV4NumBlocks; ++g) s.drop[g][i] = 0;
   }
   s.format = v4 == kSubRows && s.slow == 0 ? SubFormat::v4 : bf16 == kSubRows ? SubFormat::bf16 : SubFormat::any;
 }
@@ -129,68 +128,71 @@ inline __m512i scale_bf16(__m512i w, __m512 scale) {
 // The scales for which scale_bf16 agrees with the scalar decoder: no product is subnormal or infinite.
 inline bool scale_is_plain(float s) { return std::fabs(s) > 0x1p-116f && std::fabs(s) < 0x1p118f; }
 
-__attribute__((noinline)) Dims64 decode64_scalar(const RowSource& src, const RowRef& row, int unit) {
+__attribute__((noinline)) Dims64 decode64_scalar(const RowSource& src, const std::byte* data, const std::byte* scales, int group) {
   alignas(64) std::uint16_t v[64];
-  decode_dims_scalar(src, row.data, row.scales, unit * 64, 64, v);
+  decode_dims_scalar(src, data, scales, group * 64, 64, v);
   return {_mm512_load_si512(v), _mm512_load_si512(v + 32)};
 }
 
-inline Dims64 decode64_scaled(const RowSource& src, const RowRef& row, int unit, float scale) {
-  const __m512i x = load_codes(row.data + unit * 64);
-  if (!scale_is_plain(scale) || any_nan(_mm512_add_epi8(x, x))) return decode64_scalar(src, row, unit);
+inline Dims64 decode64_scaled(const RowSource& src, const std::byte* data, int group, float scale) {
+  const __m512i x = load_codes(data + group * 64);
+  if (!scale_is_plain(scale) || any_nan(_mm512_add_epi8(x, x))) return decode64_scalar(src, data, nullptr, group);
   const Dims64 d = lower_exponents(look_up(x), _mm512_set1_epi16(119 << 7));
   return {scale_bf16(d.lo, _mm512_set1_ps(scale)), scale_bf16(d.hi, _mm512_set1_ps(scale))};
 }
 
-// Dims 64 * unit .. + 63 of row i, any format.
-inline Dims64 decode64(const SubRows& s, int i, int unit) {
-  const RowRef& row = s.row[i];
+// Dims 64 * group .. + 63 of row i, any format.
+inline Dims64 decode64(const SubRows& s, int i, int group) {
+  const std::byte* data = s.data[i];
   const RowSource& src = *s.source[i];
   switch (src.format) {
-    case KvFormat::fp8_tensor: return decode64_scaled(src, row, unit, src.scale);
+    case KvFormat::fp8_tensor: return decode64_scaled(src, data, group, src.scale);
     case KvFormat::fp8_ds_mla: {
-      if (unit == kMlaLatentDim / 64) return load_bf16(row.data + kMlaRopeOffset);
+      if (group == kMlaLatentDim / 64) return load_bf16(data + kMlaRopeOffset);
       float scale;
-      std::memcpy(&scale, row.data + kMlaScaleOffset + 4 * (unit / 2), 4);
-      return decode64_scaled(src, row, unit, scale);
+      std::memcpy(&scale, data + kMlaScaleOffset + 4 * (group / 2), 4);
+      return decode64_scaled(src, data, group, scale);
     }
     case KvFormat::fp8_ds_mla_v4: {
-      if (unit == kV4NumBlocks) return load_bf16(row.data + kV4NopeDim);
-      const __m512i x = load_codes(row.data + unit * 64);
-      if ((s.slow >> i & 1) || any_nan(_mm512_add_epi8(x, x))) return decode64_scalar(src, row, unit);
-      return lower_exponents(look_up(x), _mm512_set1_epi32(static_cast<int>(s.drop[i][unit])));
+      if (group == kV4NumBlocks) return load_bf16(data + kV4NopeDim);
+      const __m512i x = load_codes(data + group * 64);
+      if ((s.slow >> i & 1) || any_nan(_mm512_add_epi8(x, x))) return decode64_scalar(src, data, s.scales[i], group);
+      return lower_exponents(look_up(x), _mm512_set1_epi32(static_cast<int>(s.drop[group][i])));
     }
-    default: return load_bf16(row.data + unit * 128);
+    default: return load_bf16(data + group * 128);
   }
 }
 
-// Rows 2p and 2p + 1, dims of `unit`. k: the unit's K tiles [chunk][row tile]; v: its V tiles [chunk][lo, hi].
+__attribute__((noinline)) void decode64_pair(const SubRows& s, int i, int group, Dims64& a, Dims64& b) {
+  a = decode64(s, i, group);
+  b = decode64(s, i + 1, group);
+}
+
+// Rows 2p and 2p + 1, one group of 64 dims. k: the group's K tiles [chunk][row tile]; v: its V tiles [chunk][lo, hi].
 template <SubFormat kFormat>
-inline void decode_pair(const SubRows& s, int p, int unit, std::byte* k, std::byte* v) {
+__attribute__((always_inline)) inline void decode_pair(const SubRows& s, int p, int group, std::byte* k, std::byte* v) {
   const int i = 2 * p;
   Dims64 a, b;
   if constexpr (kFormat == SubFormat::bf16) {
-    a = load_bf16(s.row[i].data + unit * 128);
-    b = load_bf16(s.row[i + 1].data + unit * 128);
+    a = load_bf16(s.data[i] + group * 128);
+    b = load_bf16(s.data[i + 1] + group * 128);
   } else if constexpr (kFormat == SubFormat::v4) {
-    if (unit == kV4NumBlocks) {
-      a = load_bf16(s.row[i].data + kV4NopeDim);
-      b = load_bf16(s.row[i + 1].data + kV4NopeDim);
+    if (group == kV4NumBlocks) {
+      a = load_bf16(s.data[i] + kV4NopeDim);
+      b = load_bf16(s.data[i + 1] + kV4NopeDim);
     } else {
-      const __m512i x = load_codes(s.row[i].data + unit * 64), y = load_codes(s.row[i + 1].data + unit * 64);
+      const __m512i x = load_codes(s.data[i] + group * 64), y = load_codes(s.data[i + 1] + group * 64);
       if (any_nan(_mm512_max_epu8(_mm512_add_epi8(x, x), _mm512_add_epi8(y, y)))) [[unlikely]] {
-        a = decode64(s, i, unit);
-        b = decode64(s, i + 1, unit);
+        decode64_pair(s, i, group, a, b);
       } else {
-        a = lower_exponents(look_up(x), _mm512_set1_epi32(static_cast<int>(s.drop[i][unit])));
-        b = lower_exponents(look_up(y), _mm512_set1_epi32(static_cast<int>(s.drop[i + 1][unit])));
+        a = lower_exponents(look_up(x), _mm512_set1_epi32(static_cast<int>(s.drop[group][i])));
+        b = lower_exponents(look_up(y), _mm512_set1_epi32(static_cast<int>(s.drop[group][i + 1])));
       }
     }
   } else {
-    a = decode64(s, i, unit);
-    b = decode64(s, i + 1, unit);
+    decode64_pair(s, i, group, a, b);
   }
-  std::byte* kp = k + (p >> 3) * 1024 + (p & 7) * 128;
+  std::byte* kp = k + p * 128;
   _mm512_store_si512(kp, a.lo);
   _mm512_store_si512(kp + 64, b.lo);
   _mm512_store_si512(kp + 2048, a.hi);
@@ -201,6 +203,37 @@ inline void decode_pair(const SubRows& s, int p, int unit, std::byte* k, std::by
   _mm512_store_si512(vp + 2048, _mm512_unpacklo_epi16(a.hi, b.hi));
   _mm512_store_si512(vp + 3072, _mm512_unpackhi_epi16(a.hi, b.hi));
 }
+
+// What a thread does beside its tile products: decodes pairs of rows of a unit (one or more groups), one each step, and
+// asks for the same dims of the rows that come 32 rows later.
+template <SubFormat kFormat>
+class UnitDecoder {
+ public:
+  UnitDecoder(const SubRows& rows, const std::byte* const* ahead, int group, int groups, std::byte* k, std::byte* v)
+      : rows_(rows), ahead_(ahead), group_(group), left_(groups * (kSubRows / 2)), k_(k), v_(v) {}
+  int left() const { return left_; }
+  __attribute__((always_inline)) void step() {
+    decode_pair<kFormat>(rows_, p_, group_, k_, v_);
+    for (int i = 2 * p_; i < 2 * p_ + 2; ++i) {
+      if constexpr (kFormat == SubFormat::bf16) {
+        fetch(ahead_[i] + group_ * 128);
+        fetch(ahead_[i] + group_ * 128 + 64);
+      } else {
+        fetch(ahead_[i] + group_ * 64);
+      }
+    }
+    --left_;
+    if (++p_ == kSubRows / 2) p_ = 0, ++group_, k_ += 4096, v_ += 4096;
+  }
+  // Not the builtin: g++ takes a function that only prefetches for one without effects and drops the call.
+  static void fetch(const std::byte* p) { __asm__ volatile("prefetcht0 %0" : : "m"(*p)); }
+
+ private:
+  const SubRows& rows_;
+  const std::byte* const* ahead_;
+  int p_ = 0, group_, left_;
+  std::byte *k_, *v_;
+};
 
 }  // namespace
 }  // namespace strata::cpu

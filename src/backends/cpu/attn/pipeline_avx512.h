@@ -2,41 +2,41 @@
 // differ in the Engine (who multiplies tiles). Included inside a target region, like dequant_avx512.h.
 //
 // A block is at most kBlockRows rows. Per block:
-//   1. S^T[row x head] = K Q^T in units of 32 rows x 64 dims, while the next unit is being decoded: decoding (vector
-//      ports) and tile products (tile unit) alternate in steps of a few dozen instructions. The K tiles of a unit (4 KB,
-//      twice), its part of Q (8 KB for 64 heads) and its logits (8 KB) stay in the L1; only V goes on to the L2.
+//   1. S^T[row x head] = K Q^T in units of 32 rows x (64 * kUnitGroups) dims, while the next unit is being decoded: one
+//      tile product (tile unit), one pair of rows x 64 dims (vector ports), and so on. A unit's K tiles, its part of Q
+//      and its logits stay in the L1; only V goes on to the L2.
 //   2. softmax over the block, heads as vector lanes, P as bf16 A tiles;
-//   3. O[head x dim] = P V in 32 heads x 32 dims; the C tiles of one product are merged into the accumulators while the
-//      next product runs.
-//
-// What limits it is traffic between L1 and L2 (about 48 bytes a cycle), so kBlockRows is chosen for phase 3: P of 64
-// heads and V of 32 dims, 200 bytes a row, have to fit the L1 together.
+//   3. O[head x dim] += P V, in slices of kSliceRows rows so that P of 64 heads and V of 32 dims fit the L1 together.
+// Between blocks, accumulators are merged (merge_partials).
 #pragma once
 
 namespace strata::cpu {
 namespace {
 
 inline constexpr int kSubBlocks = kBlockRows / kSubRows;
+inline constexpr int kUnitGroups = 4;   // a unit of phase 1: 32 rows x (kUnitGroups * 64) dims
+inline constexpr int kSliceSubs = 6;     // a slice of phase 3, in sub-blocks
+inline constexpr int kSliceHeadTiles = 4;
 
 struct Sizes {
-  int head_tiles, units, v_units;  // 16 heads; 64 dims of K and of V
+  int head_tiles, groups, v_groups;  // 16 heads; 64 dims of K and of V
   std::size_t q, v, logits, p;     // bytes
   Sizes(const AttendShape& shape, int num_heads)
       : head_tiles(padded_heads(num_heads) / 16),
-        units(shape.head_dim / 64),
-        v_units(shape.value_dim / 64),
-        q(static_cast<std::size_t>(head_tiles) * units * 2048),
-        v(static_cast<std::size_t>(units) * kSubBlocks * 4096),
+        groups(shape.head_dim / 64),
+        v_groups(shape.value_dim / 64),
+        q(static_cast<std::size_t>(head_tiles) * groups * 2048),
+        v(static_cast<std::size_t>(groups) * kSubBlocks * 4096),
         logits(static_cast<std::size_t>(head_tiles) * kBlockRows * 64),
         p(static_cast<std::size_t>(head_tiles) * kSubBlocks * 1024) {}
-  int v_chunks() const { return 2 * v_units; }  // 32 dims
-  std::size_t q_tile_step() const { return static_cast<std::size_t>(units) * 2048; }
-  std::size_t v_sub_step() const { return static_cast<std::size_t>(units) * 4096; }
+  int v_chunks() const { return 2 * v_groups; }  // 32 dims
+  std::size_t q_tile_step() const { return static_cast<std::size_t>(groups) * 2048; }
+  std::size_t v_sub_step() const { return static_cast<std::size_t>(groups) * 4096; }
 };
 
 struct Scratch {
-  std::byte *q, *k[2], *v, *p, *c[2];  // k: K tiles of a unit; c: the C tiles of one product, 4 KB
-  float *logits, *max2, *sum, *old, *fresh;
+  std::byte *q, *k[2], *v, *p;  // k: the K tiles of a unit
+  float *logits, *max2, *block;  // block: the partial result of a block that is not the first
   BlockRows* rows[2];
   SubRows* sub[2];
   std::byte* end;
@@ -51,10 +51,9 @@ struct Scratch {
     v = take(z.v);
     p = take(z.p);
     logits = reinterpret_cast<float*>(take(z.logits));
-    for (auto*& x : k) x = take(4096);
-    for (auto*& x : c) x = take(4096);
-    for (float** x : {&max2, &sum, &old, &fresh})
-      *x = reinterpret_cast<float*>(take(static_cast<std::size_t>(z.head_tiles) * 64));
+    for (auto*& x : k) x = take(kUnitGroups * 4096);
+    max2 = reinterpret_cast<float*>(take(static_cast<std::size_t>(z.head_tiles) * 64));
+    block = reinterpret_cast<float*>(take(static_cast<std::size_t>(z.head_tiles) * (128 + 4096 * static_cast<std::size_t>(z.v_groups))));
     for (auto*& x : rows) x = reinterpret_cast<BlockRows*>(take(sizeof(BlockRows)));
     for (auto*& x : sub) x = reinterpret_cast<SubRows*>(take(sizeof(SubRows)));
     end = base;
@@ -67,41 +66,40 @@ inline std::size_t pipeline_scratch_bytes(const AttendShape& shape, int num_head
   return static_cast<std::size_t>(Scratch(origin, Sizes(shape, num_heads)).end - origin);
 }
 
-// Asks for the rows that will be decoded one sub-block later.
-class Prefetcher {
+// Where the rows of the sub-block after `first` are, for prefetching: in this block or at the start of the next.
+class Ahead {
  public:
-  Prefetcher(const AttendShape& shape) {
+  explicit Ahead(const AttendShape& shape) {
     for (int s = 0; s < kMaxKeyScopes; ++s)
       bytes_[s] = static_cast<int>(row_data_bytes(shape.source[s].format, shape.head_dim));
   }
-  void aim(const BlockRows* block, const BlockRows* after, int first) {
-    block_ = block, after_ = after, first_ = first;
+  // Asks for the ends of the rows right away: the steps of UnitDecoder cover their 64 or 128 bytes a group only.
+  void aim(const BlockRows& block, const BlockRows& after, int first) {
+    for (int i = 0; i < kSubRows; ++i) {
+      const bool here = first + i < block.count;
+      const BlockRows& b = here ? block : after;
+      const int at = here ? first + i : first + i - block.count;
+      row[i] = kZeroRow;
+      if (at < 0 || at >= b.count) continue;
+      const RowRef& r = b.row[at];
+      row[i] = r.data;
+      UnitDecoder<SubFormat::any>::fetch(r.data + bytes_[at >= b.scope0_count] - 1);
+      if (r.scales) {
+        UnitDecoder<SubFormat::any>::fetch(r.data + 512);
+        UnitDecoder<SubFormat::any>::fetch(r.scales);
+      }
+    }
   }
-  // The share of `unit` (of `units`) of rows 2p and 2p + 1.
-  void pair(int p, int unit, int units) const {
-    for (int i = first_ + 2 * p; i < first_ + 2 * p + 2; ++i) row(i, unit, units);
-  }
-  void row(int i, int unit, int units) const {
-    const BlockRows* b = block_;
-    if (i >= b->count) i -= b->count, b = after_;
-    if (i >= b->count) return;
-    const RowRef& r = b->row[i];
-    const int bytes = bytes_[i >= b->scope0_count], step = bytes / units;  // 72, 128 or 64 bytes a unit
-    const auto* p = reinterpret_cast<const char*>(r.data);
-    _mm_prefetch(p + unit * step, _MM_HINT_T1);
-    if (step > 64) _mm_prefetch(p + unit * step + step - 1, _MM_HINT_T1);
-    if (unit == 0 && r.scales) _mm_prefetch(reinterpret_cast<const char*>(r.scales), _MM_HINT_T1);
-  }
+  const std::byte* row[kSubRows];
 
  private:
-  const BlockRows *block_ = nullptr, *after_ = nullptr;
-  int first_ = 0, bytes_[kMaxKeyScopes];
+  int bytes_[kMaxKeyScopes];
 };
 
 // Q as B tiles [head tile][chunk of 32 dims]: dword (j, h) = dims 2j, 2j+1 of head h. Missing heads are zero.
 inline void pack_queries(const AttendQuery& query, HeadRange heads, const Sizes& z, std::byte* out) {
   for (int ht = 0; ht < z.head_tiles; ++ht)
-    for (int c = 0; c < 2 * z.units; ++c) {
+    for (int c = 0; c < 2 * z.groups; ++c) {
       __m512i t[16];
       for (int h = 0; h < 16; ++h)
         t[h] = ht * 16 + h < heads.count
@@ -111,135 +109,134 @@ inline void pack_queries(const AttendQuery& query, HeadRange heads, const Sizes&
     }
 }
 
-// One head of a C tile pair (the "lo" and "hi" tile of a chunk, see dequant_avx512.h) into its 32 accumulators.
-template <bool kFirst>
-inline void merge_head(const std::byte* c, float* acc, float old, float fresh) {
-  const __m512i even = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), odd = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-  const __m512i lo = _mm512_load_si512(c), hi = _mm512_load_si512(c + 1024);
-  const __m512 x = _mm512_castsi512_ps(_mm512_permutex2var_epi64(lo, even, hi));
-  const __m512 y = _mm512_castsi512_ps(_mm512_permutex2var_epi64(lo, odd, hi));
-  if constexpr (kFirst) {
-    _mm512_store_ps(acc, x);
-    _mm512_store_ps(acc + 16, y);
-  } else {
-    const __m512 fo = _mm512_set1_ps(old), ff = _mm512_set1_ps(fresh);
-    _mm512_store_ps(acc, merged(_mm512_load_ps(acc), fo, x, ff));
-    _mm512_store_ps(acc + 16, merged(_mm512_load_ps(acc + 16), fo, y, ff));
+// Phase 3. acc: C tiles [head tile][chunk of 32 dims][lo, hi] (see dequant_avx512.h).
+template <class Engine>
+void value_products(const Sizes& z, const Scratch& s, int sub_blocks, float* acc) {
+  const std::size_t p_step = static_cast<std::size_t>(kSubBlocks) * 1024, v_step = z.v_sub_step();
+  const std::size_t acc_step = static_cast<std::size_t>(z.v_chunks()) * 512;
+  const int slices = (sub_blocks + kSliceSubs - 1) / kSliceSubs;
+  for (int slice = 0; slice < slices; ++slice) {
+    const int begin = sub_blocks * slice / slices, count = sub_blocks * (slice + 1) / slices - begin;
+    for (int ht0 = 0; ht0 < z.head_tiles; ht0 += kSliceHeadTiles)
+      for (int c = 0; c < z.v_chunks(); ++c)
+        for (int ht = ht0; ht < std::min(ht0 + kSliceHeadTiles, z.head_tiles); ht += 2) {
+          const std::byte* p = s.p + static_cast<std::size_t>(ht) * p_step + static_cast<std::size_t>(begin) * 1024;
+          const std::byte* v = s.v + static_cast<std::size_t>(begin) * v_step + static_cast<std::size_t>(c) * 2048;
+          float* out = acc + static_cast<std::size_t>(ht) * acc_step + static_cast<std::size_t>(c) * 512;
+          if (ht + 1 < z.head_tiles)
+            Engine::template values<2>(p, p_step, v, v_step, count, out, acc_step, slice == 0);
+          else
+            Engine::template values<1>(p, p_step, v, v_step, count, out, acc_step, slice == 0);
+        }
   }
 }
 
-// The C tiles of one product (up to 32 heads x 32 dims), to be merged bit by bit.
-template <bool kFirst>
-struct PendingMerge {
-  const std::byte* c = nullptr;
-  float* acc = nullptr;
-  std::size_t tile_step = 0;  // floats between the accumulators of neighbouring head tiles
-  const float *old = nullptr, *fresh = nullptr;
-  int heads = 0;
-
-  void part(int begin, int end) const {
-    for (int h = begin; h < end; ++h)
-      merge_head<kFirst>(c + (h >> 4) * 2048 + (h & 15) * 64, acc + static_cast<std::size_t>(h >> 4) * tile_step + (h & 15) * 32,
-                         old[h], fresh[h]);
-  }
-};
-
-template <class Engine, bool kFirst>
-void value_products(const Sizes& z, const Scratch& s, int sub_blocks, const PartialView& part) {
-  const std::size_t p_step = static_cast<std::size_t>(kSubBlocks) * 1024;
-  PendingMerge<kFirst> pending;
-  int buffer = 0;
-  for (int c = 0; c < z.v_chunks(); ++c)
-    for (int ht = 0; ht < z.head_tiles; ht += 2, buffer ^= 1) {
-      const std::byte *p = s.p + static_cast<std::size_t>(ht) * p_step, *v = s.v + static_cast<std::size_t>(c) * 2048;
-      const bool two = ht + 1 < z.head_tiles;
-      auto meanwhile = [&](int step) {
-        pending.part(pending.heads * step / sub_blocks, pending.heads * (step + 1) / sub_blocks);
-      };
-      if (two)
-        Engine::template values<2>(p, p_step, v, z.v_sub_step(), sub_blocks, s.c[buffer], meanwhile);
-      else
-        Engine::template values<1>(p, p_step, v, z.v_sub_step(), sub_blocks, s.c[buffer], meanwhile);
-      const std::size_t tile_step = static_cast<std::size_t>(z.v_chunks()) * 512;
-      pending = {s.c[buffer], part.acc + static_cast<std::size_t>(ht) * tile_step + static_cast<std::size_t>(c) * 512,
-                 tile_step,   s.old + ht * 16, s.fresh + ht * 16, two ? 32 : 16};
-    }
-  pending.part(0, pending.heads);
-}
-
-// Where a unit is: 32 rows (sub-block `sub`) x 64 dims (`unit`).
+// Where a unit is: 32 rows (sub-block `sub`) x dims of `groups` groups of 64 from `group` on.
 struct UnitAt {
-  int sub, unit;
+  int sub, group, groups;
 };
+inline UnitAt unit_at(const Sizes& z, int sub, int group) { return {sub, group, std::min(kUnitGroups, z.groups - group)}; }
 
-inline std::byte* v_tiles(const Sizes& z, const Scratch& s, UnitAt at) {
-  return s.v + static_cast<std::size_t>(at.sub) * z.v_sub_step() + static_cast<std::size_t>(at.unit) * 4096;
+inline std::byte* v_tiles(const Sizes& z, const Scratch& s, int sub, int group) {
+  return s.v + static_cast<std::size_t>(sub) * z.v_sub_step() + static_cast<std::size_t>(group) * 4096;
 }
 
-// The products of one unit (K tiles k), decoding the unit `next` of `rows` (if kDecode) into the other K tiles.
-template <class Engine, SubFormat kFormat, bool kDecode>
-void logit_products(const Sizes& z, const Scratch& s, const std::byte* k, UnitAt at, const SubRows& rows,
-                    UnitAt next, std::byte* next_k, const Prefetcher& prefetcher) {
-  std::byte* next_v = v_tiles(z, s, next);
-  const int steps = 2 * ((z.head_tiles + 1) / 2);
-  int done = 0, step = 0;
-  auto meanwhile = [&] {
-    if constexpr (kDecode) {
-      for (const int end = kSubRows / 2 * ++step / steps; done < end; ++done) {
-        decode_pair<kFormat>(rows, done, next.unit, next_k, next_v);
-        prefetcher.pair(done, next.unit, z.units);
-      }
-    }
+// The products of one unit (K tiles k), while `decoder` works on another one (if kDecode).
+template <class Engine, bool kDecode, class Decoder>
+void logit_products(const Sizes& z, const Scratch& s, const std::byte* k, UnitAt at, Decoder decoder) {
+  // decoder.left() steps spread over the products
+  const int products = 4 * at.groups * z.head_tiles, steps = decoder.left();
+  int credit = 0;
+  auto meanwhile = [&]() __attribute__((always_inline)) {
+    if constexpr (kDecode)
+      for (credit += steps; credit >= products; credit -= products) decoder.step();
   };
   for (int ht = 0; ht < z.head_tiles; ht += 2) {
     float* logits = s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(at.sub) * kSubRows) * 16;
-    const std::byte* q = s.q + static_cast<std::size_t>(ht) * z.q_tile_step() + static_cast<std::size_t>(at.unit) * 2048;
+    const std::byte* q = s.q + static_cast<std::size_t>(ht) * z.q_tile_step() + static_cast<std::size_t>(at.group) * 2048;
     if (ht + 1 < z.head_tiles)
-      Engine::template logits<2>(k, q, z.q_tile_step(), logits, at.unit == 0, meanwhile);
+      Engine::template logits<2>(k, q, z.q_tile_step(), 2 * at.groups, logits, at.group == 0, meanwhile);
     else
-      Engine::template logits<1>(k, q, z.q_tile_step(), logits, at.unit == 0, meanwhile);
+      Engine::template logits<1>(k, q, z.q_tile_step(), 2 * at.groups, logits, at.group == 0, meanwhile);
   }
 }
 
-template <class Engine, bool kDecode, class... Args>
-void logit_products_of(SubFormat format, const Args&... args) {
-  switch (format) {
-    case SubFormat::v4: return logit_products<Engine, SubFormat::v4, kDecode>(args...);
-    case SubFormat::bf16: return logit_products<Engine, SubFormat::bf16, kDecode>(args...);
-    case SubFormat::any: return logit_products<Engine, SubFormat::any, kDecode>(args...);
-  }
+template <class Engine, SubFormat kFormat>
+__attribute__((noinline)) void logit_products_decoding(const Sizes& z, const Scratch& s, const std::byte* k, UnitAt at,
+                                                       const SubRows& rows, const Ahead& ahead, UnitAt next, std::byte* next_k) {
+  logit_products<Engine, true>(z, s, k, at,
+                               UnitDecoder<kFormat>(rows, ahead.row, next.group, next.groups, next_k, v_tiles(z, s, next.sub, next.group)));
 }
 
 // Phase 1 of a block: logits, V tiles, maxima.
 template <class Engine>
 void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after,
-                  float scale2, Prefetcher& prefetcher) {
+                  float scale2, Ahead& ahead) {
   for (int i = 0; i < z.head_tiles * 16; ++i) s.max2[i] = -INFINITY;
   prepare_sub_rows(shape, rows, 0, *s.sub[0]);
-  prefetcher.aim(&rows, &after, kSubRows);
-  for (int p = 0; p < kSubRows / 2; ++p) decode_pair<SubFormat::any>(*s.sub[0], p, 0, s.k[0], v_tiles(z, s, {0, 0}));
+  ahead.aim(rows, after, kSubRows);
+  UnitAt at = unit_at(z, 0, 0);
+  UnitDecoder<SubFormat::any> first(*s.sub[0], ahead.row, 0, at.groups, s.k[0], v_tiles(z, s, 0, 0));
+  while (first.left() > 0) first.step();
   const int sub_blocks = (rows.count + kSubRows - 1) / kSubRows;
-  int slot = 0;
-  for (int sub = 0; sub < sub_blocks; ++sub) {
-    for (int unit = 0; unit < z.units; ++unit, slot ^= 1) {
-      UnitAt next{sub, unit + 1};
-      if (next.unit == z.units) {
-        next = {sub + 1, 0};
-        if (next.sub < sub_blocks) {
-          prepare_sub_rows(shape, rows, next.sub * kSubRows, *s.sub[next.sub & 1]);
-          prefetcher.aim(&rows, &after, (next.sub + 1) * kSubRows);
-        }
+  for (int slot = 0; at.sub < sub_blocks; slot ^= 1) {
+    UnitAt next = unit_at(z, at.sub, at.group + at.groups);
+    if (next.group == z.groups) {
+      next = unit_at(z, at.sub + 1, 0);
+      if (next.sub < sub_blocks) {
+        prepare_sub_rows(shape, rows, next.sub * kSubRows, *s.sub[next.sub & 1]);
+        ahead.aim(rows, after, (next.sub + 1) * kSubRows);
       }
-      const SubRows& next_rows = *s.sub[next.sub & 1];
-      if (next.sub < sub_blocks)
-        logit_products_of<Engine, true>(next_rows.format, z, s, s.k[slot], UnitAt{sub, unit}, next_rows, next, s.k[slot ^ 1], prefetcher);
-      else
-        logit_products<Engine, SubFormat::any, false>(z, s, s.k[slot], {sub, unit}, next_rows, {0, 0}, s.k[slot ^ 1], prefetcher);
     }
-    const int here = std::min(kSubRows, rows.count - sub * kSubRows);
-    for (int ht = 0; ht < z.head_tiles; ++ht)
-      update_max(s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(sub) * kSubRows) * 16, here,
-                 scale2, s.max2 + ht * 16);
+    const SubRows& next_rows = *s.sub[next.sub & 1];
+    if (next.sub == sub_blocks) {
+      logit_products<Engine, false>(z, s, s.k[slot], at, UnitDecoder<SubFormat::any>(next_rows, ahead.row, 0, 0, nullptr, nullptr));
+    } else {
+      const auto run = next_rows.format == SubFormat::v4     ? logit_products_decoding<Engine, SubFormat::v4>
+                       : next_rows.format == SubFormat::bf16 ? logit_products_decoding<Engine, SubFormat::bf16>
+                                                             : logit_products_decoding<Engine, SubFormat::any>;
+      run(z, s, s.k[slot], at, next_rows, ahead, next, s.k[slot ^ 1]);
+    }
+    if (next.group == 0) {  // the logits of a sub-block are complete
+      const int here = std::min(kSubRows, rows.count - at.sub * kSubRows);
+      for (int ht = 0; ht < z.head_tiles; ++ht)
+        update_max(s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(at.sub) * kSubRows) * 16,
+                   here, scale2, s.max2 + ht * 16);
+    }
+    at = next;
+  }
+}
+
+// The three phases: the partial result of one block.
+template <class Engine>
+void block_result(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after,
+                  Ahead& ahead, const PartialView& part) {
+  const float scale2 = shape.softmax_scale * kLog2e;
+  block_logits<Engine>(shape, z, s, rows, after, scale2, ahead);
+  std::memcpy(part.max2, s.max2, static_cast<std::size_t>(z.head_tiles) * 64);
+  for (int ht = 0; ht < z.head_tiles; ++ht)
+    probabilities(s.logits + static_cast<std::size_t>(ht) * kBlockRows * 16, rows.count, scale2, s.max2 + ht * 16,
+                  part.sum + ht * 16, s.p + static_cast<std::size_t>(ht) * kSubBlocks * 1024);
+  value_products<Engine>(z, s, (rows.count + kSubRows - 1) / kSubRows, part.acc);
+}
+
+// Merges one partial result into another.
+inline void merge_partials(int num_heads, int value_dim, PartialView into, PartialView from) {
+  if (from.sum[0] == kEmptySum) return;
+  const auto padded = static_cast<std::size_t>(padded_heads(num_heads));
+  if (into.sum[0] == kEmptySum) {
+    std::memcpy(into.max2, from.max2, padded * 4);
+    std::memcpy(into.sum, from.sum, padded * 4);
+    std::memcpy(into.acc, from.acc, padded * static_cast<std::size_t>(value_dim) * 4);
+    return;
+  }
+  float *acc = into.acc, *x = from.acc;
+  for (std::size_t h0 = 0; h0 < padded; h0 += 16) {
+    alignas(64) float old[16], fresh[16];
+    merge_statistics(into.max2 + h0, into.sum + h0, from.max2 + h0, from.sum + h0, old, fresh);
+    for (int tile = 0; tile < value_dim / 16; ++tile)
+      for (int h = 0; h < 16; ++h, acc += 16, x += 16)
+        _mm512_store_ps(acc, merged(_mm512_load_ps(acc), _mm512_set1_ps(old[h]), _mm512_load_ps(x), _mm512_set1_ps(fresh[h])));
   }
 }
 
@@ -249,9 +246,6 @@ void accumulate_blocks(const AttendShape& shape, const AttendQuery& query, HeadR
   const Sizes z(shape, heads.count);
   const Scratch s(memory, z);
   const std::int64_t step = attend_block_entries(total_entries(shape, query));
-  const float scale2 = shape.softmax_scale * kLog2e;
-  const int padded = z.head_tiles * 16;
-
   std::int64_t next_block = block_begin;
   auto collect = [&](BlockRows& rows) {  // the next block that has rows at all
     rows.count = rows.scope0_count = 0;
@@ -260,60 +254,24 @@ void accumulate_blocks(const AttendShape& shape, const AttendQuery& query, HeadR
       ++next_block;
     }
   };
+  for (int i = 0; i < z.head_tiles * 16; ++i) part.max2[i] = -INFINITY, part.sum[i] = kEmptySum;
   collect(*s.rows[0]);
-  if (s.rows[0]->count == 0) {
-    for (int i = 0; i < padded; ++i) part.max2[i] = -INFINITY, part.sum[i] = kEmptySum;
-    return;
-  }
+  if (s.rows[0]->count == 0) return;
   s.rows[1]->count = 0;
-  Prefetcher prefetcher(shape);
-  prefetcher.aim(s.rows[0], s.rows[1], 0);
-  for (int unit = 0; unit < z.units; ++unit)
-    for (int p = 0; p < kSubRows / 2; ++p) prefetcher.pair(p, unit, z.units);
+  Ahead ahead(shape);
+  ahead.aim(*s.rows[0], *s.rows[1], 0);
+  for (int i = 0; i < std::min(kSubRows, s.rows[0]->count); ++i)
+    for (int line = 0; line < z.groups; ++line) UnitDecoder<SubFormat::any>::fetch(ahead.row[i] + line * 64);
   pack_queries(query, heads, z, s.q);
   collect(*s.rows[1]);
 
   [[maybe_unused]] Engine engine;  // holds the tile configuration, if there is one
   int cur = 0;
   for (bool first = true; s.rows[cur]->count > 0; first = false, cur ^= 1) {
-    const BlockRows& rows = *s.rows[cur];
-    block_logits<Engine>(shape, z, s, rows, *s.rows[cur ^ 1], scale2, prefetcher);
-    for (int ht = 0; ht < z.head_tiles; ++ht)
-      probabilities(s.logits + static_cast<std::size_t>(ht) * kBlockRows * 16, rows.count, scale2, s.max2 + ht * 16,
-                    s.sum + ht * 16, s.p + static_cast<std::size_t>(ht) * kSubBlocks * 1024);
-    const int sub_blocks = (rows.count + kSubRows - 1) / kSubRows;
-    if (first) {
-      std::memcpy(part.max2, s.max2, static_cast<std::size_t>(padded) * 4);
-      std::memcpy(part.sum, s.sum, static_cast<std::size_t>(padded) * 4);
-      value_products<Engine, true>(z, s, sub_blocks, part);
-    } else {
-      for (int i = 0; i < padded; i += 16)
-        merge_statistics(part.max2 + i, part.sum + i, s.max2 + i, s.sum + i, s.old + i, s.fresh + i);
-      value_products<Engine, false>(z, s, sub_blocks, part);
-    }
+    const PartialView block = first ? part : partial_view(s.block, heads.count);
+    block_result<Engine>(shape, z, s, *s.rows[cur], *s.rows[cur ^ 1], ahead, block);
+    if (!first) merge_partials(heads.count, shape.value_dim, part, block);
     collect(*s.rows[cur]);
-  }
-}
-
-// Merges one partial result into another (same order of operations as within accumulate_blocks).
-inline void merge_partials(int num_heads, int value_dim, PartialView into, PartialView from) {
-  if (from.sum[0] == kEmptySum) return;
-  if (into.sum[0] == kEmptySum) {
-    const std::size_t hp = static_cast<std::size_t>(padded_heads(num_heads));
-    std::memcpy(into.max2, from.max2, hp * 4);
-    std::memcpy(into.sum, from.sum, hp * 4);
-    std::memcpy(into.acc, from.acc, hp * static_cast<std::size_t>(value_dim) * 4);
-    return;
-  }
-  for (int h0 = 0; h0 < padded_heads(num_heads); h0 += 16) {
-    alignas(64) float old[16], fresh[16];
-    float* acc = into.acc + static_cast<std::size_t>(h0) * value_dim;
-    const float* x = from.acc + static_cast<std::size_t>(h0) * value_dim;
-    merge_statistics(into.max2 + h0, into.sum + h0, from.max2 + h0, from.sum + h0, old, fresh);
-    for (int c = 0; c < value_dim / 32; ++c)
-      for (int h = 0; h < 16; ++h)
-        for (int i = 0; i < 32; i += 16, acc += 16, x += 16)
-          _mm512_store_ps(acc, merged(_mm512_load_ps(acc), _mm512_set1_ps(old[h]), _mm512_load_ps(x), _mm512_set1_ps(fresh[h])));
   }
 }
 
@@ -326,14 +284,15 @@ inline void finish_partials(const AttendShape& shape, const AttendQuery& query, 
     if (query.max_logits) query.max_logits[h * query.lse_stride] = o.max_logit;
     if (!query.out) continue;
     std::uint16_t* out = query.out + h * query.out_head_stride;
-    const float* acc = part.acc + (static_cast<std::size_t>(i / 16) * chunks * 16 + i % 16) * 32;
+    const float* acc = part.acc + static_cast<std::size_t>(i / 16) * chunks * 512 + (i % 16) * 16;
     const __m512 f = _mm512_set1_ps(o.factor);
+    // "lo" and "hi" vectors to the dims' order, after rounding: words 8l + 0..3 come from lo, 8l + 4..7 from hi.
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int c = 0; c < chunks; ++c, acc += 512) {
-      if (o.empty)
-        _mm512_storeu_si512(out + c * 32, _mm512_setzero_si512());
-      else
-        _mm512_storeu_si512(out + c * 32, (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_load_ps(acc + 16), f),
-                                                                       _mm512_mul_ps(_mm512_load_ps(acc), f)));
+      __m512i v = _mm512_setzero_si512();
+      if (!o.empty)
+        v = (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_load_ps(acc + 256), f), _mm512_mul_ps(_mm512_load_ps(acc), f));
+      _mm512_storeu_si512(out + c * 32, _mm512_permutexvar_epi64(order, v));
     }
   }
 }

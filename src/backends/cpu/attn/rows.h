@@ -15,7 +15,7 @@ struct RowRef {
   const std::byte* scales;  // fp8_ds_mla_v4: the row's 8 scale bytes at the end of its page; else null
 };
 
-inline constexpr int kBlockRows = 192;  // most rows of a block; why this many: see pipeline_avx512.h
+inline constexpr int kBlockRows = 640;  // most rows of a block; why this many: see pipeline_avx512.h
 
 // The rows of one block: those of scope 0 first.
 struct BlockRows {

@@ -27,7 +27,8 @@ constexpr E4m3Bytes kE4m3Bytes;
 struct E2m1Words {
   alignas(64) uint16_t word[32] = {};  // magnitudes; the sign is added after scaling
   constexpr E2m1Words() {
-    for (int code = 0; code < 32; ++code) word[code] = static_cast<uint16_t>(float_bits(e2m1_to_float(static_cast<uint8_t>(code & 7))) >> 16);
+    for (int code = 0; code < 32; ++code)
+      word[code] = static_cast<uint16_t>(float_bits(e2m1_to_float(static_cast<uint8_t>(code & 7))) >> 16);
   }
 };
 constexpr E2m1Words kE2m1Words;
@@ -65,10 +66,10 @@ inline void decode_row(const uint8_t* row, uint32_t exponents, std::byte* out) {
   } else if constexpr (kFormat == KvFormat::indexer_mxfp4) {
     // Scale byte b in all words of 128-bit lanes 2b and 2b + 1 of the row's eight.
     const __m512i bytes = _mm512_max_epu8(_mm512_set1_epi32(static_cast<int>(exponents)), _mm512_set1_epi8(1));
-    const __m512i first = _mm512_shuffle_epi8(bytes, _mm512_inserti64x4(_mm512_set1_epi16(static_cast<short>(0x8000)),
-                                                                        _mm256_set1_epi16(static_cast<short>(0x8001)), 1));
-    const __m512i second = _mm512_shuffle_epi8(bytes, _mm512_inserti64x4(_mm512_set1_epi16(static_cast<short>(0x8002)),
-                                                                         _mm256_set1_epi16(static_cast<short>(0x8003)), 1));
+    const __m512i first = _mm512_shuffle_epi8(
+        bytes, _mm512_inserti64x4(_mm512_set1_epi16(static_cast<short>(0x8000)), _mm256_set1_epi16(static_cast<short>(0x8001)), 1));
+    const __m512i second = _mm512_shuffle_epi8(
+        bytes, _mm512_inserti64x4(_mm512_set1_epi16(static_cast<short>(0x8002)), _mm256_set1_epi16(static_cast<short>(0x8003)), 1));
     decode_e2m1_64(row, first, out);
     decode_e2m1_64(row + 32, second, out + 128);
   } else {
@@ -154,9 +155,12 @@ inline void pack_query_as(const Queries& queries, int64_t token, std::byte* pack
 
 inline void pack_query(const Queries& queries, int64_t token, std::byte* packed) {
   switch (queries.cache.format) {
-    case KvFormat::indexer_fp8: return pack_query_as<KvFormat::indexer_fp8>(queries, token, packed);
-    case KvFormat::indexer_mxfp4: return pack_query_as<KvFormat::indexer_mxfp4>(queries, token, packed);
-    default: return pack_query_as<KvFormat::bf16>(queries, token, packed);
+    case KvFormat::indexer_fp8:
+      return pack_query_as<KvFormat::indexer_fp8>(queries, token, packed);
+    case KvFormat::indexer_mxfp4:
+      return pack_query_as<KvFormat::indexer_mxfp4>(queries, token, packed);
+    default:
+      return pack_query_as<KvFormat::bf16>(queries, token, packed);
   }
 }
 

@@ -25,8 +25,9 @@ void run(const Path& path, const IndexerLogitsParams& p, const ExecutionContext&
   std::byte* scratch = static_cast<std::byte*>(context.workspace.data) + blocks_bytes(p.q.shape[0]);
   const size_t scratch_bytes = align_up(BlockScorer::bytes(scorer, queries.heads()));
 
-  const int64_t count = cut_tokens(queries, p.q.shape[0], tokens_per_block(scorer.query_bytes(queries.heads())),
-                                   [&](int64_t t) { return queries.length(t) <= 0; }, blocks);
+  const int64_t count = cut_tokens(
+      queries, p.q.shape[0], tokens_per_block(scorer.query_bytes(queries.heads())), [&](int64_t t) { return queries.length(t) <= 0; },
+      blocks);
   int64_t longest = 0;
   for (int64_t b = 0; b < count; ++b) longest = std::max<int64_t>(longest, blocks[b].max_length);
   const int64_t rows = rows_per_task(blocks, count, threads_of(context.device));
@@ -57,7 +58,9 @@ std::vector<Implementation<IndexerLogitsParams>> indexer_logits() {
       const Support support = indexer::supports_device(path, device);
       return support ? indexer::supports_cache(p.cache) : support;
     };
-    impl.workspace_bytes = [&path](const IndexerLogitsParams& p, const Device& device) { return indexer::workspace_bytes(path, p, device); };
+    impl.workspace_bytes = [&path](const IndexerLogitsParams& p, const Device& device) {
+      return indexer::workspace_bytes(path, p, device);
+    };
     impl.run = [&path](const IndexerLogitsParams& p, const ExecutionContext& context) { indexer::run(path, p, context); };
     result.push_back(std::move(impl));
   }

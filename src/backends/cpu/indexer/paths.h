@@ -24,7 +24,8 @@ inline constexpr Path kPaths[] = {
 
 inline Support supports_device(const Path& path, const Device& device) {
   if (device.id().kind != DeviceKind::cpu) return Support::no("runs on the CPU only");
-  if (isa_of(device) < path.needs) return Support::no(fmt::format("needs {}, the device has {}", to_string(path.needs), to_string(isa_of(device))));
+  if (isa_of(device) < path.needs)
+    return Support::no(fmt::format("needs {}, the device has {}", to_string(path.needs), to_string(isa_of(device))));
   return Support::yes();
 }
 inline Support supports_cache(const PagedCache& cache) {

@@ -15,11 +15,11 @@
 
 namespace strata::cpu::indexer {
 
-inline constexpr int kDim = 128;         // values of an indexer vector; other widths go to the reference
-inline constexpr int kGroupRows = 16;    // rows that are scored at once
-inline constexpr int kBlockRows = 256;   // 64 KB of bf16: a block and its queries stay in the L2
-inline constexpr int kMaxTokens = 16;    // most tokens of a token block
-inline constexpr int kLookahead = 64;    // rows behind a block whose addresses are known too, for prefetching
+inline constexpr int kDim = 128;        // values of an indexer vector; other widths go to the reference
+inline constexpr int kGroupRows = 16;   // rows that are scored at once
+inline constexpr int kBlockRows = 256;  // 64 KB of bf16: a block and its queries stay in the L2
+inline constexpr int kMaxTokens = 16;   // most tokens of a token block
+inline constexpr int kLookahead = 32;   // rows behind a block whose addresses are known too, for prefetching
 
 // What IndexerLogitsParams and IndexerTopkParams have in common.
 struct Queries {
@@ -47,6 +47,13 @@ struct KeyBlock {
 // Rows [first, first + count) of a request as block `keys`, count <= kBlockRows; `available` candidates exist in all.
 void find_rows(const PagedCache& cache, const int32_t* pages, int64_t first, int count, int64_t available, KeyBlock& keys);
 
+// The keys of a block are decoded into the scratch by the first call with them, which must ask for all of the block's groups.
+enum class KeyUse {
+  first,  // decode and keep
+  again,  // decoded by an earlier call with this scratch
+  once,   // decode; no other call will need them
+};
+
 // One way of computing scores. Functions are plain pointers: they are chosen once per call.
 struct Scorer {
   size_t (*query_bytes)(int64_t heads);    // a packed query
@@ -54,9 +61,9 @@ struct Scorer {
   void (*begin)();                         // before the first and after the last call of a thread
   void (*end)();
   void (*pack_query)(const Queries& queries, int64_t token, std::byte* packed);
-  // out[0, 16 * groups) = scores of the block's first rows; out has room for kBlockRows. `decode`: the keys are new since the last
-  // call with this scratch; all groups of the block must then be asked for.
-  void (*score)(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, bool decode, std::byte* scratch, float* out);
+  // out[0, 16 * groups) = scores of the block's first rows; out has room for kBlockRows.
+  void (*score)(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, KeyUse use, std::byte* scratch,
+                float* out);
 };
 
 Scorer amx_scorer();

@@ -94,34 +94,43 @@ struct Unit {
   }
 };
 
-// Decodes quarter `part` of a unit of kRows rows and asks for the rows that come kLookahead later.
+// Decodes quarter `part` of a unit of kRows rows to `out` and asks for the rows that come kLookahead later.
 template <int kRows, KvFormat kFormat>
-inline void decode_quarter(const KeyBlock& keys, int unit, int part, std::byte* decoded) {
+inline void decode_quarter(const KeyBlock& keys, int unit, int part, std::byte* out) {
   constexpr int kBytes = static_cast<int>(row_data_bytes(kFormat, kDim));
 #pragma GCC unroll 4
   for (int i = 0; i < kRows / 4; ++i) {
-    const int r = unit * kRows + part * (kRows / 4) + i;
+    const int in_unit = part * (kRows / 4) + i;
+    const int r = unit * kRows + in_unit;
     const char* ahead = reinterpret_cast<const char*>(keys.row[r + kLookahead]);
     for (int line = 0; line < kBytes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
-    decode_row<kFormat>(keys.row[r], keys.exponents[r], decoded + r * kDim * 2);
+    decode_row<kFormat>(keys.row[r], keys.exponents[r], out + in_unit * kDim * 2);
   }
 }
 
-// One pass over up to 64 heads. `kFormat` matters only when decoding.
+// Passes of up to 64 heads add up; the keys are decoded in the first. Keys that only this pass will see are decoded into two units in
+// turn instead of the whole block: with one token per block the L1 then holds everything but the rows themselves.
+struct Pass {
+  bool first, last;
+  bool keep_keys;
+};
+
+// One pass. `kFormat` matters only when decoding.
 template <int kTiles, KvFormat kFormat, bool kDecode>
-void score_pass(const std::byte* query, const float* head_weights, const KeyBlock& keys, int groups, bool first_pass, bool last_pass,
-                std::byte* decoded, float* c, float* out) {
+void score_pass(const std::byte* query, const float* head_weights, const KeyBlock& keys, int groups, Pass pass, std::byte* decoded,
+                float* c, float* out) {
   using U = Unit<kTiles>;
   constexpr int kRows = U::kGroups * kGroupRows;
   const int units = (groups + U::kGroups - 1) / U::kGroups;
+  const auto unit_keys = [&](int u) { return decoded + (pass.keep_keys ? u : u % 2) * U::kGroups * kGroupBytes; };
   __m512 weights[kTiles];
   for (int t = 0; t < kTiles; ++t) weights[t] = _mm512_loadu_ps(head_weights + 16 * t);
 
   if constexpr (kDecode) {
-    for (int part = 0; part < 4; ++part) decode_quarter<kRows, kFormat>(keys, 0, part, decoded);
+    for (int part = 0; part < 4; ++part) decode_quarter<kRows, kFormat>(keys, 0, part, unit_keys(0));
   }
   for (int u = 0; u <= units; ++u) {
-    const std::byte* a = decoded + u * U::kGroups * kGroupBytes;
+    const std::byte* a = unit_keys(u);
     const float* before = c + (u + 1) % 2 * 4 * kTileFloats;
     __m512 quads[4];
     if (u < units) U::zero();
@@ -135,12 +144,12 @@ void score_pass(const std::byte* query, const float* head_weights, const KeyBloc
           quads[step % 4] = U::quad(before, step / 4, step % 4, weights);
           if (step % 4 == 3) {
             const int row = (u - 1) * kRows + step / 4 * kGroupRows;
-            finish_group(quads, first_pass, last_pass, keys.scale + row, out + row);
+            finish_group(quads, pass.first, pass.last, keys.scale + row, out + row);
           }
         }
       }
       if constexpr (kDecode) {
-        if (u + 1 < units) decode_quarter<kRows, kFormat>(keys, u + 1, k, decoded);
+        if (u + 1 < units) decode_quarter<kRows, kFormat>(keys, u + 1, k, unit_keys(u + 1));
       }
     }
     if (u < units) U::store(c + u % 2 * 4 * kTileFloats);
@@ -149,29 +158,35 @@ void score_pass(const std::byte* query, const float* head_weights, const KeyBloc
 
 template <int kTiles>
 void score_tiles(KvFormat format, bool decode, const std::byte* query, const float* head_weights, const KeyBlock& keys, int groups,
-                 bool first_pass, bool last_pass, std::byte* decoded, float* c, float* out) {
-  const auto run = [&](auto pass) { pass(query, head_weights, keys, groups, first_pass, last_pass, decoded, c, out); };
+                 Pass pass, std::byte* decoded, float* c, float* out) {
+  const auto run = [&](auto function) { function(query, head_weights, keys, groups, pass, decoded, c, out); };
   if (!decode) return run(score_pass<kTiles, KvFormat::bf16, false>);
   switch (format) {
-    case KvFormat::indexer_fp8: return run(score_pass<kTiles, KvFormat::indexer_fp8, true>);
-    case KvFormat::indexer_mxfp4: return run(score_pass<kTiles, KvFormat::indexer_mxfp4, true>);
-    default: return run(score_pass<kTiles, KvFormat::bf16, true>);
+    case KvFormat::indexer_fp8:
+      return run(score_pass<kTiles, KvFormat::indexer_fp8, true>);
+    case KvFormat::indexer_mxfp4:
+      return run(score_pass<kTiles, KvFormat::indexer_mxfp4, true>);
+    default:
+      return run(score_pass<kTiles, KvFormat::bf16, true>);
   }
 }
 
 // Two sets of four C tiles, decoded keys.
 size_t scratch_bytes(int64_t) { return 8 * kTileFloats * sizeof(float) + kKeyBytes; }
 
-void score(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, bool decode, std::byte* scratch, float* out) {
+void score(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, KeyUse use, std::byte* scratch, float* out) {
   const int64_t tiles = head_tiles(queries.heads());
   const float* weights = packed_weights(packed, tiles);
   float* c = reinterpret_cast<float*>(scratch);
   std::byte* decoded = scratch + 8 * kTileFloats * sizeof(float);
   const KvFormat format = queries.cache.format;
-  if (tiles == 1) return score_tiles<1>(format, decode, packed, weights, keys, groups, true, true, decoded, c, out);
-  if (tiles == 2) return score_tiles<2>(format, decode, packed, weights, keys, groups, true, true, decoded, c, out);
+  const bool decode = use != KeyUse::again;
+  const Pass only = {true, true, use != KeyUse::once};
+  if (tiles == 1) return score_tiles<1>(format, decode, packed, weights, keys, groups, only, decoded, c, out);
+  if (tiles == 2) return score_tiles<2>(format, decode, packed, weights, keys, groups, only, decoded, c, out);
   for (int64_t t = 0; t < tiles; t += 4) {
-    score_tiles<4>(format, decode && t == 0, packed + t * kPackedTile, weights + t * 16, keys, groups, t == 0, t + 4 == tiles, decoded, c, out);
+    const Pass pass = {t == 0, t + 4 == tiles, use != KeyUse::once || tiles > 4};
+    score_tiles<4>(format, decode && t == 0, packed + t * kPackedTile, weights + t * 16, keys, groups, pass, decoded, c, out);
   }
 }
 

@@ -27,9 +27,12 @@ void decode_block(const KeyBlock& keys, int rows, std::byte* decoded) {
 }
 void decode_block(KvFormat format, const KeyBlock& keys, int rows, std::byte* decoded) {
   switch (format) {
-    case KvFormat::indexer_fp8: return decode_block<KvFormat::indexer_fp8>(keys, rows, decoded);
-    case KvFormat::indexer_mxfp4: return decode_block<KvFormat::indexer_mxfp4>(keys, rows, decoded);
-    default: return decode_block<KvFormat::bf16>(keys, rows, decoded);
+    case KvFormat::indexer_fp8:
+      return decode_block<KvFormat::indexer_fp8>(keys, rows, decoded);
+    case KvFormat::indexer_mxfp4:
+      return decode_block<KvFormat::indexer_mxfp4>(keys, rows, decoded);
+    default:
+      return decode_block<KvFormat::bf16>(keys, rows, decoded);
   }
 }
 
@@ -85,8 +88,8 @@ void score_tiles(const std::byte* query, const float* head_weights, const KeyBlo
 
 size_t scratch_bytes(int64_t) { return static_cast<size_t>(kBlockRows) * kDim * 2; }
 
-void score(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, bool decode, std::byte* decoded, float* out) {
-  if (decode) decode_block(queries.cache.format, keys, groups * kGroupRows, decoded);
+void score(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, KeyUse use, std::byte* decoded, float* out) {
+  if (use != KeyUse::again) decode_block(queries.cache.format, keys, groups * kGroupRows, decoded);
   const int64_t tiles = head_tiles(queries.heads());
   const float* weights = packed_weights(packed, tiles);
   if (tiles == 1) return score_tiles<1>(packed, weights, keys, groups, true, true, decoded, out);

@@ -7,9 +7,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/indexer/score_simd.cpp"
-#include <hwy/foreach_target.h>
-
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 
 #include "backends/cpu/simd_formats-inl.h"
 
@@ -38,7 +37,7 @@ void decode_row(KvFormat format, const uint8_t* row, const uint8_t* scales, floa
   const F32 df;
   const U32 du;
   if (format == KvFormat::indexer_mxfp4) {
-    for (size_t i = 0; i < kDim / 2; i += kLanes) {
+    for (int64_t i = 0; i < kDim / 2; i += kLanes) {
       const VF scale = hn::Set(df, to_float(E8m0{scales[i / (kMxfp4Block / 2)]}));
       const VU pairs = hn::PromoteTo(du, hn::LoadU(U8(), row + i));
       hn::StoreU(hn::Mul(e2m1_values(pairs), scale), df, out + 2 * i);
@@ -47,12 +46,12 @@ void decode_row(KvFormat format, const uint8_t* row, const uint8_t* scales, floa
     return;
   }
   const bool fp8 = format == KvFormat::indexer_fp8;
-  for (size_t i = 0; i < kDim; i += kLanes) hn::StoreU(fp8 ? load_e4m3(row + i) : load_bf16(row + 2 * i), df, out + i);
+  for (int64_t i = 0; i < kDim; i += kLanes) hn::StoreU(fp8 ? load_e4m3(row + i) : load_bf16(row + 2 * i), df, out + i);
 }
 
 // A packed query: groups of kWide vectors of heads (the rest one by one), in each group [kDim][vectors][kLanes]; behind them the
 // weights. Heads that do not exist are zeros with weight 0.
-HWY_INLINE int64_t vectors_of(int64_t heads) { return (heads + static_cast<int64_t>(kLanes) - 1) / static_cast<int64_t>(kLanes); }
+HWY_INLINE int64_t vectors_of(int64_t heads) { return (heads + kLanes - 1) / kLanes; }
 HWY_INLINE int64_t group_width(int64_t vectors, int64_t first) { return vectors - first >= kWide ? kWide : 1; }
 
 void PackQuery(const Queries& queries, int64_t token, std::byte* packed) {
@@ -62,11 +61,11 @@ void PackQuery(const Queries& queries, int64_t token, std::byte* packed) {
   const int64_t row_bytes = row_data_bytes(format, kDim);
   float* out = reinterpret_cast<float*>(packed);
   for (int64_t first = 0; first < vectors;) {
-    const int64_t lanes = group_width(vectors, first) * static_cast<int64_t>(kLanes);
-    float* group = out + first * static_cast<int64_t>(kLanes) * kDim;
+    const int64_t lanes = group_width(vectors, first) * kLanes;
+    float* group = out + first * kLanes * kDim;
     for (int64_t l = 0; l < lanes; ++l) {
       alignas(64) float row[kDim] = {};
-      const int64_t h = first * static_cast<int64_t>(kLanes) + l;
+      const int64_t h = first * kLanes + l;
       if (h < heads) {
         const int64_t index = token * heads + h;
         decode_row(format, static_cast<const uint8_t*>(queries.q.data) + index * row_bytes,
@@ -76,8 +75,8 @@ void PackQuery(const Queries& queries, int64_t token, std::byte* packed) {
     }
     first += group_width(vectors, first);
   }
-  float* weights = out + vectors * static_cast<int64_t>(kLanes) * kDim;
-  for (int64_t h = 0; h < vectors * static_cast<int64_t>(kLanes); ++h) {
+  float* weights = out + vectors * kLanes * kDim;
+  for (int64_t h = 0; h < vectors * kLanes; ++h) {
     weights[h] = h < heads ? queries.weights.ptr<float>()[token * heads + h] : 0.0f;
   }
 }
@@ -92,14 +91,14 @@ HWY_INLINE void add_heads(const float* keys, const float* query, const float* we
   }
   for (int64_t d = 0; d < kDim; ++d) {
     VF q[kVectors];
-    for (int64_t v = 0; v < kVectors; ++v) q[v] = hn::LoadU(df, query + (d * kVectors + v) * static_cast<int64_t>(kLanes));
+    for (int64_t v = 0; v < kVectors; ++v) q[v] = hn::LoadU(df, query + (d * kVectors + v) * kLanes);
     for (int64_t r = 0; r < 4; ++r) {
       const VF key = hn::Set(df, keys[r * kDim + d]);
       for (int64_t v = 0; v < kVectors; ++v) dot[r][v] = hn::MulAdd(q[v], key, dot[r][v]);
     }
   }
   for (int64_t v = 0; v < kVectors; ++v) {
-    const VF w = hn::LoadU(df, weights + v * static_cast<int64_t>(kLanes));
+    const VF w = hn::LoadU(df, weights + v * kLanes);
     for (int64_t r = 0; r < 4; ++r) {
       const VF x = dot[r][v];
       // Not Max, which may drop a NaN.
@@ -108,11 +107,11 @@ HWY_INLINE void add_heads(const float* keys, const float* query, const float* we
   }
 }
 
-void Score(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, bool decode, std::byte* scratch, float* out) {
+void Score(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, KeyUse use, std::byte* scratch, float* out) {
   const F32 df;
   float* decoded = reinterpret_cast<float*>(scratch);
   const int rows = groups * kGroupRows;
-  if (decode) {
+  if (use != KeyUse::again) {
     for (int r = 0; r < rows; ++r) {
       hwy::Prefetch(keys.row[r + kLookahead]);
       decode_row(queries.cache.format, keys.row[r], reinterpret_cast<const uint8_t*>(keys.exponents + r), decoded + r * kDim);
@@ -120,12 +119,12 @@ void Score(const Queries& queries, const std::byte* packed, const KeyBlock& keys
   }
   const int64_t vectors = vectors_of(queries.heads());
   const float* query = reinterpret_cast<const float*>(packed);
-  const float* weights = query + vectors * static_cast<int64_t>(kLanes) * kDim;
+  const float* weights = query + vectors * kLanes * kDim;
   for (int r = 0; r < rows; r += 4) {
     VF sum[4] = {hn::Zero(df), hn::Zero(df), hn::Zero(df), hn::Zero(df)};
     for (int64_t v = 0; v < vectors; v += group_width(vectors, v)) {
-      const float* group = query + v * static_cast<int64_t>(kLanes) * kDim;
-      const float* w = weights + v * static_cast<int64_t>(kLanes);
+      const float* group = query + v * kLanes * kDim;
+      const float* w = weights + v * kLanes;
       if (group_width(vectors, v) == kWide) {
         add_heads<kWide>(decoded + r * kDim, group, w, sum);
       } else {

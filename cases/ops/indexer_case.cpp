@@ -1,0 +1,92 @@
+#include "ops/indexer_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace strata::cases {
+
+Scoring make_scoring(Inputs& in, const ScoringShape& s) {
+  Scoring result;
+  const StepTokens tokens = make_tokens(s.requests, s.padding_tokens);
+  const int64_t t = tokens.size();
+  std::vector<int64_t> rows;
+  double row_count = 0, products = 0;
+  for (const RequestShape& r : s.requests) {
+    rows.push_back(r.seq_len / s.ratio);
+    row_count += static_cast<double>(rows.back());
+  }
+  for (int64_t i = 0; i < t; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int64_t length = tokens.valid[at] != 0 ? (tokens.positions[at] + 1) / s.ratio : 0;
+    result.host_lengths.push_back(static_cast<int32_t>(length));
+    result.max_length = std::max(result.max_length, length);
+    products += static_cast<double>(length);
+  }
+  const Paging paging = make_paging(in.rng(), s.page_size, rows);
+  result.cache = in.cache({.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages,
+                           .extra_stride = s.extra_stride}, paging.all_slots());
+  result.block_table = paging.table(in);
+  result.token_to_req = in.i32(tokens.token_to_req);
+  result.lengths = in.i32(result.host_lengths);
+  result.weights = in.f32({t, s.heads}, 0.02);
+  if (s.format == KvFormat::indexer_mxfp4) {
+    std::vector<uint8_t> codes(static_cast<size_t>(t * s.heads * s.dim / 2)), scales(static_cast<size_t>(t * s.heads * s.dim / 32));
+    for (uint8_t& code : codes) code = s.zero_q ? 0 : static_cast<uint8_t>(in.rng().next());
+    for (uint8_t& scale : scales) scale = static_cast<uint8_t>(in.rng().in(122, 127));
+    result.q = in.values(DType::u8, {t, s.heads, s.dim / 2}, codes);
+    result.q_scale = in.values(DType::e8m0, {t, s.heads, s.dim / 32}, scales);
+  } else if (s.format == KvFormat::indexer_fp8) {
+    result.q = in.e4m3({t, s.heads, s.dim}, s.zero_q ? 0.0 : 100.0);
+  } else {
+    result.q = in.bf16({t, s.heads, s.dim}, s.zero_q ? 0.0 : 1.0);
+  }
+  const double d = s.dim, h = static_cast<double>(s.heads);
+  result.bytes = row_count * static_cast<double>(row_bytes(s.format, s.dim)) + static_cast<double>(t) * h * (d * 1.0 + 4);
+  result.flops = products * h * (2 * d + 3);
+  return result;
+}
+
+std::string name_of(const ScoringShape& s) {
+  std::string name = fmt::format("H{}-D{}-{}-B{}", s.heads, s.dim, to_string(s.format), s.page_size);
+  for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
+  if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
+  if (s.padding_tokens > 0) name += fmt::format("-pad{}", s.padding_tokens);
+  if (s.zero_q) name += "-ties";
+  return name + s.suffix;
+}
+
+std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio) {
+  return std::vector<RequestShape>(static_cast<size_t>(batch), RequestShape{rows * ratio, 1});
+}
+
+std::vector<RequestShape> prefill_request(int64_t tokens, int64_t rows, int64_t ratio) { return {{rows * ratio, tokens}}; }
+
+std::vector<ScoringTest> scoring_tests() {
+  const std::vector<RequestShape> mixed{{1, 1}, {3, 1}, {4, 1}, {261, 1}, {530, 3}, {44, 8}, {0, 0}};
+  std::vector<ScoringTest> tests;
+  for (const auto format : {KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::bf16}) {
+    tests.push_back({{.requests = mixed, .format = format}});
+    for (const int64_t heads : {1, 3, 16, 32, 63, 96, 128}) {
+      tests.push_back({{.requests = {{200, 3}, {67, 1}}, .heads = heads, .format = format}});
+    }
+    for (const int32_t page_size : {1, 2, 53, 61, 69, 256, 576}) {
+      const int64_t extra = page_size % 2 == 0 ? 192 : 5;
+      tests.push_back({{.requests = {{410, 2}, {67, 1}}, .heads = 8, .format = format, .page_size = page_size, .extra_stride = extra}});
+    }
+    tests.push_back({{.requests = {{300, 5}, {9, 9}}, .heads = 8, .format = format, .padding_tokens = 4}});
+    tests.push_back({{.requests = {{3, 3}, {2, 1}}, .heads = 8, .format = format, .padding_tokens = 1, .suffix = "-no_candidates"}});
+    tests.push_back({{.requests = {}, .heads = 8, .format = format}});
+    tests.push_back({{.requests = {{430, 2}}, .heads = 8, .format = format, .zero_q = true}});
+    tests.push_back({{.requests = {{200, 64}}, .heads = 64, .format = format}});
+    tests.push_back({{.requests = {{2000, 300}}, .heads = 16, .format = format}, true});
+  }
+  // The V3.2 indexer scores every position; bf16 keys have any width.
+  tests.push_back({{.requests = {{130, 2}, {64, 1}}, .ratio = 1, .heads = 64}});
+  for (const int32_t dim : {1, 37, 64, 256}) {
+    tests.push_back({{.requests = {{130, 2}, {9, 1}}, .ratio = 1, .heads = 5, .dim = dim, .format = KvFormat::bf16}});
+  }
+  return tests;
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,47 @@
+// What the indexer ops' cases share: requests with indexer keys in pages, and quantised queries.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/paging.h"
+#include "strata/ops/indexer.h"
+
+namespace strata::cases {
+
+struct ScoringShape {
+  std::vector<RequestShape> requests;  // in positions; candidates are complete groups of `ratio`
+  int64_t ratio = 4;
+  int64_t heads = 64;
+  int32_t dim = 128;
+  KvFormat format = KvFormat::indexer_fp8;
+  int32_t page_size = 64;
+  int64_t extra_stride = 0;
+  int64_t padding_tokens = 0;
+  bool zero_q = false;  // every logit is 0: only the order of ties decides
+  std::string suffix{};
+};
+
+struct Scoring {
+  TensorView q, q_scale, weights, block_table, token_to_req, lengths;
+  PagedCache cache;
+  std::vector<int32_t> host_lengths;
+  int64_t max_length = 0;
+  double bytes = 0;  // rows read once per request, queries and weights
+  double flops = 0;
+};
+Scoring make_scoring(Inputs& in, const ScoringShape& shape);
+std::string name_of(const ScoringShape& shape);
+
+// The requests of a benchmark: `batch` decode tokens, or one prompt chunk of `prefill` tokens, over `rows` compressed rows each.
+std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio);
+std::vector<RequestShape> prefill_request(int64_t tokens, int64_t rows, int64_t ratio);
+
+// Lists of requests that both scoring ops are tested with.
+struct ScoringTest {
+  ScoringShape shape;
+  bool heavy = false;
+};
+std::vector<ScoringTest> scoring_tests();
+
+}  // namespace strata::cases

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include "ops/indexer_case.h"
+#include "registry.h"
+#include "typed_case.h"
+
+namespace strata::cases {
+namespace {
+
+// The reference's logits for a call whose memory is on the host.
+HostArray reference_logits(const IndexerTopkParams& p) {
+  const int64_t tokens = p.lengths.shape[0];
+  HostArray logits{DType::f32, {tokens, p.max_length}, std::vector<std::byte>(static_cast<size_t>(tokens * p.max_length) * sizeof(float))};
+  IndexerLogitsParams l;
+  l.q = p.q;
+  l.q_scale = p.q_scale;
+  l.weights = p.weights;
+  l.cache = p.cache;
+  l.block_table = p.block_table;
+  l.token_to_req = p.token_to_req;
+  l.lengths = p.lengths;
+  l.logits = TensorView::contiguous(logits.data.data(), DType::f32, {}, {tokens, p.max_length});
+  const auto host = open_device({});
+  const OpSet ops = default_ops();
+  find_implementation(ops.indexer_logits, "reference").run(l, ExecutionContext{*host});
+  return logits;
+}
+
+Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int64_t padding, bool short_path = false) {
+  const Scoring scoring = make_scoring(in, s);
+  IndexerTopkParams p;
+  p.lengths = scoring.lengths;
+  p.max_length = scoring.max_length;
+  if (!short_path) {
+    p.q = scoring.q;
+    p.q_scale = scoring.q_scale;
+    p.weights = scoring.weights;
+    p.cache = scoring.cache;
+    p.block_table = scoring.block_table;
+    p.token_to_req = scoring.token_to_req;
+  }
+  const auto tokens = static_cast<int64_t>(scoring.host_lengths.size());
+  p.topk_indices = in.output(DType::i32, {tokens, k}, {.inner = padding});
+  Output output = view_output("topk_indices", p.topk_indices, exact());
+  // Which entries win is exact when every logit is the same, or none is computed.
+  if (!s.zero_q && p.max_length > k) {
+    output.compare = [p, lengths = scoring.host_lengths](const HostArray& got, const HostArray& want) {
+      return compare_selection("topk_indices", got, want, reference_logits(p), lengths);
+    };
+  }
+  return {.params = p,
+          .outputs = {std::move(output)},
+          .bytes = scoring.bytes + 4.0 * static_cast<double>(tokens * k),
+          .flops = scoring.flops};
+}
+
+}  // namespace
+
+void add_indexer_topk(CaseList& list) {
+  CaseAdder<IndexerTopkParams> cases(list, "indexer_topk", &OpSet::indexer_topk);
+  for (const ScoringTest& test : scoring_tests()) {
+    for (const int64_t k : test.heavy ? std::vector<int64_t>{128} : std::vector<int64_t>{16, 64}) {
+      const auto builder = [s = test.shape, k](Inputs& in) { return build(in, s, k, 0); };
+      const std::string name = fmt::format("k{}-{}", k, name_of(test.shape));
+      test.heavy ? cases.heavy(name, builder) : cases.test(name, builder);
+    }
+  }
+  const ScoringShape small{.requests = {{200, 17}, {30, 1}}, .heads = 8, .padding_tokens = 2};
+  for (const int64_t k : {1, 7, 49, 50, 51, 512}) {
+    cases.test(fmt::format("k{}-{}-strided", k, name_of(small)), [small, k](Inputs& in) { return build(in, small, k, 5); });
+  }
+  cases.test("k512-short-nothing_but_lengths", [small](Inputs& in) { return build(in, small, 512, 0, true); });
+  const ScoringShape long_row{.requests = {{40000, 2}}, .heads = 4};
+  cases.test("k512-" + name_of(long_row), [long_row](Inputs& in) { return build(in, long_row, 512, 0); });
+
+  constexpr int64_t kRows = 32768;
+  for (const int64_t batch : {1, 16}) {
+    for (const int64_t k : {512, 1024}) {
+      cases.bench(fmt::format("decode-b{}-rows{}-k{}", batch, kRows, k), [=](Inputs& in) {
+        return build(in, {.requests = decode_requests(in.share(batch), kRows, 4)}, k, 0);
+      });
+    }
+  }
+  cases.bench(fmt::format("prefill512-rows{}-k512", kRows), [](Inputs& in) {
+    return build(in, {.requests = prefill_request(in.share(512), kRows, 4)}, 512, 0);
+  });
+}
+
+}  // namespace strata::cases

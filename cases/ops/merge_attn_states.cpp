@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "ops/attention_case.h"
+#include "registry.h"
+#include "typed_case.h"
+
+namespace strata::cases {
+namespace {
+
+struct MergeShape {
+  int64_t parts = 2;
+  int64_t tokens = 1;
+  int64_t heads = 8;
+  int64_t dim = 512;
+  DType in = DType::f32;
+  DType out = DType::bf16;
+  Sinks sinks = Sinks::mixed;
+  double empty = 0.2;  // share of (part, token, head) without rows
+  double lse_scale = 3.0;
+  bool negative_empty = false;
+  bool lse = true;
+  Padding padding{};
+};
+
+Built<MergeAttnStatesParams> build(Inputs& in, const MergeShape& s) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const int64_t tokens = in.share(s.tokens), rows = s.parts * tokens * s.heads;
+  std::vector<float> o(static_cast<size_t>(rows * s.dim)), lse(static_cast<size_t>(rows));
+  in.rng().normal(o.data(), static_cast<int64_t>(o.size()), 1.0f);
+  for (int64_t row = 0; row < rows; ++row) {
+    float& l = lse[static_cast<size_t>(row)];
+    l = static_cast<float>(s.lse_scale) * in.rng().normal();
+    if (!in.rng().chance(s.empty)) continue;
+    l = in.rng().chance(0.5) ? kInf : -kInf;
+    // What an empty part holds is nobody's result.
+    for (int64_t d = 0; d < s.dim; ++d) o[static_cast<size_t>(row * s.dim + d)] = std::numeric_limits<float>::quiet_NaN();
+  }
+  MergeAttnStatesParams p;
+  const Shape shape{s.parts, tokens, s.heads, s.dim};
+  p.o = s.in == DType::f32 ? in.values(DType::f32, shape, o, s.padding) : in.bf16_values(shape, o, s.padding);
+  p.lse = in.values(DType::f32, {s.parts, tokens, s.heads}, lse, {.inner = s.padding.inner});
+  p.attn_sink = make_sinks(in, s.sinks, s.heads);
+  p.empty_lse = s.negative_empty ? -kInf : kInf;
+  p.out = in.output(s.out, {tokens, s.heads, s.dim}, s.padding);
+  std::vector<Output> outputs{view_output("out", p.out, s.out == DType::bf16 ? bf16_rounding() : close(1e-5, 1e-5))};
+  if (s.lse) {
+    p.lse_out = in.output(DType::f32, {tokens, s.heads}, {.inner = s.padding.inner});
+    outputs.push_back(view_output("lse_out", p.lse_out, close(1e-5, 1e-5)));
+  }
+  const double n = static_cast<double>(tokens * s.heads), d = static_cast<double>(s.dim), parts = static_cast<double>(s.parts);
+  return {.params = p,
+          .outputs = std::move(outputs),
+          .bytes = n * (parts * (d * static_cast<double>(size_of(s.in)) + 4) + d * static_cast<double>(size_of(s.out)) + 4),
+          .flops = n * parts * 2 * d};
+}
+
+std::string name_of(const MergeShape& s) {
+  return fmt::format("n{}-T{}-H{}-D{}-{}-to_{}-sink_{}{}{}{}{}{}", s.parts, s.tokens, s.heads, s.dim, to_string(s.in), to_string(s.out),
+                     name_of(s.sinks), s.empty != 0.2 ? fmt::format("-empty{:g}", s.empty) : "",
+                     s.lse_scale != 3.0 ? fmt::format("-lse{:g}", s.lse_scale) : "", s.negative_empty ? "-empty_neg" : "", s.lse ? "" : "-no_lse",
+                     s.padding.inner > 0 ? "-strided" : "");
+}
+
+}  // namespace
+
+void add_merge_attn_states(CaseList& list) {
+  CaseAdder<MergeAttnStatesParams> cases(list, "merge_attn_states", &OpSet::merge_attn_states);
+  const auto test = [&](const MergeShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
+  for (const auto input : {DType::f32, DType::bf16}) {
+    for (const auto out : {DType::bf16, DType::f32}) {
+      for (const int64_t tokens : {0, 1, 3, 17, 64}) test({.tokens = tokens, .in = input, .out = out});
+      for (const auto sinks : {Sinks::none, Sinks::finite, Sinks::plus_infinity, Sinks::minus_infinity}) {
+        test({.parts = 3, .tokens = 5, .in = input, .out = out, .sinks = sinks});
+      }
+      test({.parts = 3, .tokens = 5, .heads = 3, .in = input, .out = out, .padding = {.inner = 5, .outer = 9}});
+      test({.parts = 3, .tokens = 9, .in = input, .out = out, .empty = 1.0});
+      test({.parts = 3, .tokens = 9, .in = input, .out = out, .empty = 1.0, .negative_empty = true});
+      test({.parts = 4, .tokens = 9, .in = input, .out = out, .empty = 0.7, .negative_empty = true, .lse = false});
+      for (const int64_t dim : {1, 37, 64, 100, 128, 576}) test({.parts = 2, .tokens = 3, .dim = dim, .in = input, .out = out});
+    }
+  }
+  for (const int64_t heads : {1, 3, 16, 63, 64, 126, 128}) test({.tokens = 3, .heads = heads});
+  for (const int64_t parts : {1, 7, 33}) test({.parts = parts, .tokens = 3});
+  test({.parts = 4, .tokens = 9, .lse_scale = 60.0});  // exponentials that leave the range of fp32
+  test({.parts = 2, .tokens = 300, .heads = 4});
+  for (const int64_t tokens : {1, 64, 4096}) {
+    const MergeShape s{.parts = 4, .tokens = tokens, .heads = 64, .dim = 512, .sinks = Sinks::finite, .empty = 0.0};
+    cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+  }
+}
+
+}  // namespace strata::cases

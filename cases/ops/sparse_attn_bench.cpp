@@ -1,0 +1,122 @@
+#include "ops/sparse_attn_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/attention_case.h"
+#include "ops/paging.h"
+
+namespace strata::cases {
+namespace {
+
+constexpr int64_t kDim = 512;
+constexpr int64_t kWindow = 128;
+
+// Each token attends to the last kWindow positions and to `topk` entries of its request's compressed rows.
+struct BenchShape {
+  int64_t tokens = 1;
+  int64_t heads = 64;
+  int64_t topk = 512;
+  bool one_request = false;  // prefill: neighbouring tokens of one request, which share rows; else every token has its own
+};
+
+double attention_flops(int64_t tokens, const BenchShape& s) {
+  return 4.0 * static_cast<double>(tokens) * static_cast<double>(s.heads) * static_cast<double>(kWindow + s.topk) * kDim;
+}
+
+// `count` different numbers below n, ascending, as the indexer gives them.
+std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
+  std::vector<int32_t> chosen = rng.permutation(n);
+  chosen.resize(static_cast<size_t>(count));
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
+  constexpr auto kFormat = KvFormat::fp8_ds_mla_v4;
+  constexpr int32_t kPageSize = 64;
+  constexpr int64_t kPad = 64;  // 64 * 584 + 64 = 37440, the padded page
+  const int64_t tokens = in.share(s.tokens), requests = s.one_request ? 1 : tokens;
+  const int64_t window_rows = s.one_request ? tokens + kWindow - 1 : kWindow, compressed_rows = 2 * s.topk;
+  const Paging window = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), window_rows));
+  const Paging compressed = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), compressed_rows));
+  std::vector<int32_t> indices, extra;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t request = s.one_request ? 0 : t, first = s.one_request ? t : 0;
+    for (int64_t i = 0; i < kWindow; ++i) indices.push_back(static_cast<int32_t>(window.slot(request, first + i)));
+    for (int32_t entry : ascending_choice(in.rng(), s.topk, compressed_rows)) {
+      extra.push_back(static_cast<int32_t>(compressed.slot(request, entry)));
+    }
+  }
+  SparseAttnDecodeParams p;
+  p.q = in.bf16({tokens, 1, s.heads, kDim});
+  p.cache = in.cache({.format = kFormat, .page_size = kPageSize, .num_pages = window.num_pages, .extra_stride = kPad}, window.all_slots());
+  p.indices = in.values(DType::i32, {tokens, 1, kWindow}, indices);
+  p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), kWindow));
+  if (s.topk > 0) {
+    p.extra_cache = in.cache({.format = kFormat, .page_size = kPageSize, .num_pages = compressed.num_pages, .extra_stride = kPad},
+                             compressed.all_slots());
+    p.extra_indices = in.values(DType::i32, {tokens, 1, s.topk}, extra);
+    p.extra_topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), static_cast<int32_t>(s.topk)));
+  }
+  p.attn_sink = make_sinks(in, Sinks::finite, s.heads);
+  p.softmax_scale = 0.04419417382415922f;
+  p.out = in.output(DType::bf16, {tokens, 1, s.heads, kDim});
+  p.lse = in.output(DType::f32, {tokens, s.heads, 1});
+  const double t = static_cast<double>(tokens), rows = static_cast<double>(kWindow + s.topk);
+  const double key_rows = s.one_request ? static_cast<double>(window_rows + (s.topk > 0 ? compressed_rows : 0)) : t * rows;
+  return {.params = p,
+          .outputs = {},
+          .bytes = key_rows * static_cast<double>(row_bytes(kFormat, kDim)) + t * (4 * rows + 4.0 * static_cast<double>(s.heads) * kDim),
+          .flops = attention_flops(tokens, s)};
+}
+
+Built<SparseAttnPrefillParams> build_gathered(Inputs& in, const BenchShape& s) {
+  const int64_t tokens = in.share(s.tokens), compressed_rows = 2 * s.topk, rows = compressed_rows + tokens + kWindow - 1;
+  std::vector<int32_t> indices;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const std::vector<int32_t> chosen = ascending_choice(in.rng(), s.topk, compressed_rows);
+    indices.insert(indices.end(), chosen.begin(), chosen.end());
+    for (int64_t i = 0; i < kWindow; ++i) indices.push_back(static_cast<int32_t>(compressed_rows + t + i));
+  }
+  SparseAttnPrefillParams p;
+  p.q = in.bf16({tokens, s.heads, kDim});
+  p.kv = in.bf16({rows, kDim});
+  p.indices = in.values(DType::i32, {tokens, kWindow + s.topk}, indices);
+  p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), static_cast<int32_t>(kWindow + s.topk)));
+  p.attn_sink = make_sinks(in, Sinks::finite, s.heads);
+  p.softmax_scale = 0.04419417382415922f;
+  p.out = in.output(DType::bf16, {tokens, s.heads, kDim});
+  p.lse = in.output(DType::f32, {tokens, s.heads});
+  const double t = static_cast<double>(tokens);
+  return {.params = p,
+          .outputs = {},
+          .bytes = 2.0 * static_cast<double>(rows) * kDim + t * (4.0 * static_cast<double>(kWindow + s.topk) + 4.0 * static_cast<double>(s.heads) * kDim),
+          .flops = attention_flops(tokens, s)};
+}
+
+}  // namespace
+
+void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
+  const auto bench = [&](const std::string& name, const BenchShape& s) { cases.bench(name, [s](Inputs& in) { return build_paged(in, s); }); };
+  for (const int64_t batch : {1, 16, 128}) {
+    bench(fmt::format("b{}-H64-rows128+512", batch), {batch, 64, 512});
+    bench(fmt::format("b{}-H128-rows128+1024", batch), {batch, 128, 1024});
+  }
+  for (const int64_t batch : {1, 16}) {
+    bench(fmt::format("b{}-H64-rows128", batch), {batch, 64, 0});
+    bench(fmt::format("b{}-H16-rows128+1024", batch), {batch, 16, 1024});  // a rank of eight
+  }
+  bench("prefill512-H64-rows128+512", {512, 64, 512, true});
+}
+
+void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {
+  for (const int64_t heads : {64, 128}) {
+    const BenchShape s{512, heads, 512, true};
+    cases.bench(fmt::format("T512-H{}-rows640", heads), [s](Inputs& in) { return build_gathered(in, s); });
+  }
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/attention_case.h"
+#include "ops/paging.h"
+#include "ops/sparse_attn_bench.h"
+#include "registry.h"
+#include "typed_case.h"
+
+namespace strata::cases {
+namespace {
+
+struct ScopeShape {
+  int64_t topk = 64;  // 0 of the second scope: there is none
+  KvFormat format = KvFormat::fp8_ds_mla_v4;
+  int32_t page_size = 64;
+  int64_t extra_stride = 0;
+  Lengths lengths = Lengths::random;
+  double skipped = 0.1;
+};
+
+struct DecodeShape {
+  int64_t batch = 2;
+  int64_t queries = 1;
+  int64_t heads = 16;
+  ScopeShape main{};
+  ScopeShape extra{.topk = 0};
+  int32_t dim = 512;
+  int64_t value_dim = 512;
+  Sinks sinks = Sinks::mixed;
+  double q_size = 1.0;
+  double key_size = 0.1;
+  bool lse = true;
+  bool max_logits = true;
+  bool batch_invariant = false;
+  Padding padding{};
+  std::string suffix{};
+};
+
+void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedCache& cache, TensorView& indices, TensorView& length) {
+  const int64_t num_pages = std::max<int64_t>(3, 2 * scope.topk / scope.page_size + 1), num_slots = num_pages * scope.page_size;
+  // Half of the rows hold NaN and are named by stale entries only.
+  const std::vector<int64_t> order = distinct_slots(in.rng(), num_slots, num_slots);
+  const std::span<const int64_t> valid(order.data(), order.size() / 2), stale(order.data() + order.size() / 2, order.size() - order.size() / 2);
+  cache = in.cache({.format = scope.format, .row_dim = s.dim, .page_size = scope.page_size, .num_pages = num_pages,
+                    .extra_stride = scope.extra_stride, .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)}, valid, s.key_size);
+  constexpr int32_t kHoles[] = {-1};
+  const MadeIndices made = make_indices(in.rng(), {.rows = s.batch * s.queries, .rows_per_length = s.queries, .width = scope.topk,
+                                                   .lengths = scope.lengths, .skipped = scope.skipped}, valid, stale, kHoles);
+  indices = in.values(DType::i32, {s.batch, s.queries, scope.topk}, made.indices, {.inner = s.padding.inner, .outer = s.padding.inner});
+  if (scope.lengths != Lengths::none) length = in.i32(made.lengths);
+}
+
+Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
+  SparseAttnDecodeParams p;
+  p.q = in.bf16({s.batch, s.queries, s.heads, s.dim}, s.q_size, s.padding);
+  add_scope(in, s, s.main, p.cache, p.indices, p.topk_length);
+  if (s.extra.topk > 0) add_scope(in, s, s.extra, p.extra_cache, p.extra_indices, p.extra_topk_length);
+  p.attn_sink = make_sinks(in, s.sinks, s.heads);
+  p.softmax_scale = static_cast<float>(std::pow(512.0, -0.55));
+  p.batch_invariant = s.batch_invariant;
+  p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
+  std::vector<Output> outputs{view_output("out", p.out, attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size))};
+  const Tolerance logits = close(1e-6 * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7);
+  if (s.lse) {
+    p.lse = in.output(DType::f32, {s.batch, s.heads, s.queries}, {.inner = s.padding.inner, .outer = s.padding.outer});
+    outputs.push_back(view_output("lse", p.lse, logits));
+  }
+  if (s.max_logits) {
+    p.max_logits = in.output(DType::f32, {s.batch, s.heads, s.queries}, {.inner = s.padding.outer});
+    outputs.push_back(view_output("max_logits", p.max_logits, logits));
+  }
+  return {.params = p, .outputs = std::move(outputs)};
+}
+
+std::string name_of(const ScopeShape& s) {
+  const char* lengths[] = {"", "", "-full", "-empty"};
+  return fmt::format("{}{}-{}-B{}{}{}{}", s.topk, s.lengths == Lengths::none ? "-no_length" : lengths[static_cast<int>(s.lengths)],
+                     to_string(s.format), s.page_size, s.extra_stride > 0 ? fmt::format("+{}", s.extra_stride) : "",
+                     s.skipped == 1.0 ? "-all_skipped" : "", s.skipped == 0.0 ? "-no_holes" : "");
+}
+
+std::string name_of(const DecodeShape& s) {
+  std::string name = fmt::format("b{}-s{}-H{}-D{}-rows{}", s.batch, s.queries, s.heads, s.dim, name_of(s.main));
+  if (s.extra.topk > 0) name += "-and" + name_of(s.extra);
+  name += fmt::format("-sink_{}", name_of(s.sinks));
+  if (s.value_dim != s.dim) name += fmt::format("-Dv{}", s.value_dim);
+  if (s.q_size != 1.0 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
+  if (!s.lse) name += "-no_lse";
+  if (!s.max_logits) name += "-no_max";
+  if (s.batch_invariant) name += "-batch_invariant";
+  if (s.padding.inner + s.padding.outer > 0) name += "-strided";
+  return name + s.suffix;
+}
+
+constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
+constexpr auto kMla = KvFormat::fp8_ds_mla;
+
+template <class Test>
+void add_shapes(const Test& test) {
+  for (const int64_t heads : {1, 3, 8, 16, 24, 32, 63, 64, 96, 126, 128}) {
+    test({.batch = 3, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70, .page_size = 2}});
+  }
+  for (const int64_t batch : {0, 1, 3, 17, 64}) test({.batch = batch, .heads = 8, .main = {.topk = 48}, .extra = {.topk = 24}});
+  test({.batch = 300, .heads = 3, .main = {.topk = 12}, .extra = {.topk = 5}});
+  for (const int64_t queries : {2, 3, 4, 5, 8}) test({.batch = 3, .queries = queries, .heads = 8, .main = {.topk = 33}, .extra = {.topk = 20}});
+  for (const int32_t page_size : {1, 2, 53, 61, 69, 256, 576}) {
+    const int64_t extra_stride = page_size % 2 == 0 ? 576 : 1;
+    for (const auto format : {kV4, KvFormat::bf16, KvFormat::fp8_tensor}) {
+      test({.heads = 8, .main = {.format = format, .page_size = page_size, .extra_stride = extra_stride}});
+    }
+    test({.heads = 8, .main = {.format = kMla, .page_size = page_size, .extra_stride = extra_stride}, .dim = 576, .value_dim = 512});
+  }
+  for (const int64_t topk : {1, 2, 7, 15, 16, 17, 31, 63, 65, 128, 200, 640}) test({.heads = 16, .main = {.topk = topk}});
+  test({.heads = 5, .main = {.topk = 0}, .suffix = "-no_columns"});
+}
+
+// Every pair of formats that share a head dimension, and what follows from a missing parameter.
+template <class Test>
+void add_formats(const Test& test) {
+  for (const auto main : {kV4, KvFormat::bf16, KvFormat::fp8_tensor}) {
+    for (const auto extra : {kV4, KvFormat::bf16, KvFormat::fp8_tensor}) {
+      test({.heads = 8, .main = {.topk = 40, .format = main}, .extra = {.topk = 40, .format = extra, .page_size = 53}});
+    }
+  }
+  for (const auto format : {kMla, KvFormat::bf16, KvFormat::fp8_tensor}) {
+    for (const int64_t value_dim : {512, 576}) test({.heads = 16, .main = {.format = format}, .dim = 576, .value_dim = value_dim});
+    test({.heads = 24, .main = {.format = format}, .extra = {.topk = 30, .format = kMla}, .dim = 576, .value_dim = 512});
+  }
+  for (const int64_t value_dim : {1, 64, 100, 448}) test({.heads = 3, .value_dim = value_dim});
+  for (const auto sinks : {Sinks::none, Sinks::finite, Sinks::plus_infinity, Sinks::minus_infinity}) {
+    test({.heads = 9, .extra = {.topk = 20}, .sinks = sinks});
+    test({.heads = 9, .main = {.skipped = 1.0}, .extra = {.topk = 20, .skipped = 1.0}, .sinks = sinks});
+    test({.heads = 9, .main = {.lengths = Lengths::zero}, .extra = {.topk = 20, .lengths = Lengths::zero}, .sinks = sinks});
+  }
+}
+
+template <class Test>
+void add_lengths(const Test& test) {
+  test({.main = {.lengths = Lengths::zero}, .extra = {.topk = 30}});
+  test({.main = {}, .extra = {.topk = 30, .lengths = Lengths::zero}});
+  test({.main = {.lengths = Lengths::none}, .extra = {.topk = 30, .lengths = Lengths::none}});
+  test({.main = {.lengths = Lengths::none, .skipped = 0.0}});
+  test({.main = {.lengths = Lengths::full, .skipped = 0.9}, .extra = {.topk = 30, .lengths = Lengths::full}});
+  test({.main = {.skipped = 1.0}, .extra = {.topk = 100}});
+  test({.batch = 4, .lse = false});
+  test({.batch = 4, .max_logits = false});
+  test({.batch = 4, .lse = false, .max_logits = false});
+  test({.batch = 3, .queries = 2, .heads = 5, .extra = {.topk = 20}, .padding = {.inner = 3, .outer = 7}});
+  test({.batch = 3, .queries = 2, .heads = 16, .extra = {.topk = 20}, .padding = {.inner = 64, .outer = 512}});
+  for (const int64_t heads : {3, 16, 64}) test({.batch = 3, .heads = heads, .extra = {.topk = 200}, .batch_invariant = true});
+  // One key takes nearly all of the weight, or queries and keys are large.
+  test({.q_size = 20.0});
+  test({.extra = {.topk = 40}, .q_size = 4.0, .key_size = 1.0});
+  test({.q_size = 0.0});
+  test({.key_size = 0.0});
+}
+
+}  // namespace
+
+void add_sparse_attn_decode(CaseList& list) {
+  CaseAdder<SparseAttnDecodeParams> cases(list, "sparse_attn_decode", &OpSet::sparse_attn_decode);
+  const auto test = [&](const DecodeShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
+  add_shapes(test);
+  add_formats(test);
+  add_lengths(test);
+  for (const DecodeShape& s : {DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
+                               DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 128}, .extra = {.topk = 1024}},
+                               DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 2048, .format = kMla}, .dim = 576, .value_dim = 512}}) {
+    cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });
+  }
+  add_decode_bench(cases);
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "registry.h"
+#include "typed_case.h"
+
+namespace strata::cases {
+namespace {
+
+// How the logits of a row are.
+enum class Values : uint8_t {
+  normal,
+  few,       // a handful of values: ties everywhere, at the threshold too
+  equal,     // one value
+  specials,  // infinities, NaN and both zeros among them
+  ascending,
+  descending,
+};
+
+struct SelectShape {
+  int64_t tokens = 1;
+  int64_t columns = 512;
+  int64_t k = 64;
+  Values values = Values::normal;
+  bool full = false;  // every length is `columns`
+  int64_t padding = 0;
+};
+
+float value(Rng& rng, Values kind, int64_t i) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  switch (kind) {
+    case Values::normal: return rng.normal();
+    case Values::few: return static_cast<float>(rng.in(-2, 3));
+    case Values::equal: return -0.75f;
+    case Values::specials: {
+      const float specials[] = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f, 1e-42f, -1e-42f, rng.normal()};
+      return specials[rng.next() % 8];
+    }
+    case Values::ascending: return static_cast<float>(i);
+    case Values::descending: return static_cast<float>(-i);
+  }
+  return 0;
+}
+
+Built<TopkSelectParams> build(Inputs& in, const SelectShape& s) {
+  const int64_t tokens = in.share(s.tokens);
+  std::vector<float> logits(static_cast<size_t>(tokens * s.columns), std::numeric_limits<float>::quiet_NaN());
+  std::vector<int32_t> lengths(static_cast<size_t>(tokens));
+  double read = 0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    // Lengths around k and both ends come up often.
+    const int64_t choices[] = {0, 1, s.k - 1, s.k, s.k + 1, s.columns, in.rng().in(0, s.columns + 1), in.rng().in(0, s.columns + 1)};
+    const int64_t length = s.full ? s.columns : std::min(s.columns, choices[in.rng().next() % 8]);
+    lengths[static_cast<size_t>(t)] = static_cast<int32_t>(length);
+    read += static_cast<double>(length);
+    float* row = logits.data() + t * s.columns;
+    for (int64_t i = 0; i < length; ++i) row[i] = value(in.rng(), s.values, i);
+    // What lies behind the length would win.
+    for (int64_t i = length; i < s.columns; ++i) row[i] = i % 2 == 0 ? std::numeric_limits<float>::infinity() : row[i];
+  }
+  TopkSelectParams p;
+  p.logits = in.values(DType::f32, {tokens, s.columns}, logits, {.inner = s.padding});
+  p.lengths = in.i32(lengths);
+  p.topk_indices = in.output(DType::i32, {tokens, s.k}, {.inner = s.padding});
+  return {.params = p,
+          .outputs = {view_output("topk_indices", p.topk_indices, exact())},
+          .bytes = 4 * read + 4.0 * static_cast<double>(tokens * s.k),
+          .flops = 0};
+}
+
+std::string name_of(const SelectShape& s) {
+  const char* kinds[] = {"", "-few_values", "-equal", "-specials", "-ascending", "-descending"};
+  return fmt::format("T{}-C{}-k{}{}{}{}", s.tokens, s.columns, s.k, kinds[static_cast<int>(s.values)], s.full ? "-full" : "",
+                     s.padding > 0 ? "-strided" : "");
+}
+
+}  // namespace
+
+void add_topk_select(CaseList& list) {
+  CaseAdder<TopkSelectParams> cases(list, "topk_select", &OpSet::topk_select);
+  const auto test = [&](const SelectShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
+  for (const int64_t tokens : {0, 1, 3, 17, 64, 300}) test({tokens, 300, 64});
+  for (const auto values : {Values::normal, Values::few, Values::equal, Values::specials, Values::ascending, Values::descending}) {
+    test({17, 200, 64, values});
+    test({17, 200, 64, values, true});
+    test({9, 33, 1, values});
+    test({9, 1030, 512, values, true});
+    test({5, 3000, 1024, values});
+  }
+  test({9, 64, 64, Values::few});
+  test({9, 5, 64});
+  test({3, 1, 1});
+  test({3, 0, 8});
+  test({17, 200, 65, Values::few, false, 3});
+  test({2, 40000, 512, Values::normal, true});
+  test({2, 40000, 2048, Values::few, true});
+  for (const int64_t tokens : {1, 16, 64}) {
+    for (const int64_t k : {512, 1024}) {
+      const SelectShape s{tokens, 32768, k, Values::normal, true};
+      cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+    }
+  }
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,198 @@
+// strata bench: time, rates and the share of the machine's roof of every op's benchmark cases.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "case_filter.h"
+#include "ceilings.h"
+#include "common.h"
+#include "registry.h"
+#include "svg.h"
+#include "timing.h"
+
+namespace strata::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  CaseFilter filter;
+  bool csv = false;
+  bool list = false;
+  bool no_reference = false;
+  std::string plot;
+  double min_time = 0.3;
+  uint64_t seed = 1;
+};
+
+struct Row {
+  std::string op, name, implementation;
+  double bytes = 0, flops = 0;
+  cases::Timing timing;
+  double floor = 0;  // seconds that the machine's roof allows
+  bool compute_bound = false;
+  cases::ReferenceTiming reference;
+  double roof_share() const { return floor / timing.median; }
+};
+
+bool is_bench(const cases::Tags& tags) { return tags.bench; }
+
+class Bencher {
+ public:
+  explicit Bencher(const Options& options)
+      : options_(options),
+        device_(open_device(parse_device_id(options.common.device), make_config(options.common))),
+        ceilings_(cases::measure_ceilings(ops_, device_)) {}
+
+  void run(const std::vector<const cases::AnyCase*>& selected) {
+    Progress progress("bench", static_cast<double>(selected.size()), options_.common.json || options_.csv);
+    double done = 0;
+    for (const cases::AnyCase* c : selected) {
+      const std::vector<std::string> all = options_.filter.implementation == "*" ? c->implementations(ops_)
+                                                                                  : std::vector<std::string>{options_.filter.implementation};
+      for (const std::string& implementation : all) time_case(*c, implementation);
+      progress.update(++done);
+    }
+  }
+
+  int report() const {
+    if (options_.common.json) {
+      print_json(as_json());
+    } else if (options_.csv) {
+      fmt::print("{}", csv().csv());
+    } else {
+      print_table();
+    }
+    if (!options_.plot.empty()) plot();
+    return kSuccess;
+  }
+
+ private:
+  void time_case(const cases::AnyCase& c, const std::string& implementation) {
+    cases::Work work = c.prepare(ops_, device_, implementation, {.seed = options_.seed, .rotate_bytes = cases::rotate_bytes(*device_)});
+    if (!work.refusal.empty()) {
+      refusals_.push_back(fmt::format("{} {}: {}", c.op(), c.name(), work.refusal));
+      return;
+    }
+    Row row{c.op(), c.name(), work.implementation, work.bytes, work.flops, {}, ceilings_.floor_seconds(work.bytes, work.flops),
+            work.flops / ceilings_.flops > work.bytes / ceilings_.bandwidth, {}};
+    // Scalar code over the whole of a large case takes minutes: its share, scaled, is its time.
+    const bool scalar = work.implementation == "reference";
+    if (scalar || !options_.no_reference) {
+      constexpr double kBudget = 0.3;
+      row.reference = cases::time_reference(c, ops_, work.bytes, work.flops, options_.seed, kBudget);
+    }
+    if (scalar) {
+      row.timing = {row.reference.seconds, row.reference.seconds, 1, 1};
+    } else {
+      row.timing = cases::measure(work, device_, {.min_time = options_.min_time});
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  void print_table() const {
+    Table table({"op", "case", "implementation", "median", "min", "GB/s", "TFLOP/s", "% of roof", "bound", "reference", "speed-up"});
+    for (const Row& r : rows_) {
+      table.add({r.op, r.name, r.implementation, format_seconds(r.timing.median), format_seconds(r.timing.minimum),
+                 fmt::format("{:.1f}", r.bytes / r.timing.median / 1e9), fmt::format("{:.3f}", r.flops / r.timing.median / 1e12),
+                 fmt::format("{:.1f}", 100 * r.roof_share()), r.compute_bound ? "compute" : "memory", reference_text(r), speed_up_text(r)});
+    }
+    table.print();
+    for (const std::string& refusal : refusals_) fmt::print("not run: {}\n", refusal);
+    fmt::print("\n{}\nroof: {:.3f} TFLOP/s ({}), {:.1f} GB/s ({})\n", device_->description(), ceilings_.flops / 1e12, ceilings_.flops_source,
+               ceilings_.bandwidth / 1e9, ceilings_.bandwidth_source);
+    if (!options_.no_reference) fmt::print("reference: one run; (1/n): of that share of the tokens, scaled by the work\n");
+  }
+
+  static std::string reference_text(const Row& r) {
+    if (r.reference.seconds <= 0) return "";
+    const std::string text = format_seconds(r.reference.seconds);
+    return r.reference.share > 0.999 ? text : fmt::format("{} (1/{:.0f})", text, 1 / r.reference.share);
+  }
+  static std::string speed_up_text(const Row& r) {
+    return r.reference.seconds > 0 ? fmt::format("{:.1f}", r.reference.seconds / r.timing.median) : "";
+  }
+
+  Table csv() const {
+    Table table({"op", "case", "implementation", "median_s", "min_s", "samples", "bytes", "flops", "bytes_per_s", "flops_per_s", "roof_share",
+                 "bound", "reference_s", "reference_share", "speed_up"});
+    for (const Row& r : rows_) {
+      const bool has_reference = r.reference.seconds > 0;
+      table.add({r.op, r.name, r.implementation, fmt::format("{:.6g}", r.timing.median), fmt::format("{:.6g}", r.timing.minimum),
+                 std::to_string(r.timing.samples), fmt::format("{:.6g}", r.bytes), fmt::format("{:.6g}", r.flops),
+                 fmt::format("{:.6g}", r.bytes / r.timing.median), fmt::format("{:.6g}", r.flops / r.timing.median),
+                 fmt::format("{:.4g}", r.roof_share()), r.compute_bound ? "compute" : "memory",
+                 has_reference ? fmt::format("{:.6g}", r.reference.seconds) : "", has_reference ? fmt::format("{:.4g}", r.reference.share) : "",
+                 has_reference ? fmt::format("{:.4g}", r.reference.seconds / r.timing.median) : ""});
+    }
+    return table;
+  }
+
+  Json as_json() const {
+    Json rows = Json::array();
+    for (const Row& r : rows_) {
+      Json row = {{"op", r.op}, {"case", r.name}, {"implementation", r.implementation}, {"median_s", r.timing.median},
+                  {"min_s", r.timing.minimum}, {"samples", r.timing.samples}, {"calls_per_sample", r.timing.calls_per_sample},
+                  {"bytes", r.bytes}, {"flops", r.flops}, {"bytes_per_s", r.bytes / r.timing.median},
+                  {"flops_per_s", r.flops / r.timing.median}, {"roof_share", r.roof_share()}, {"bound", r.compute_bound ? "compute" : "memory"}};
+      if (r.reference.seconds > 0) {
+        row["reference"] = {{"seconds", r.reference.seconds}, {"share", r.reference.share}, {"speed_up", r.reference.seconds / r.timing.median}};
+      }
+      rows.push_back(std::move(row));
+    }
+    return {{"device", device_->description()},
+            {"roof", {{"flops_per_s", ceilings_.flops}, {"flops_source", ceilings_.flops_source}, {"bytes_per_s", ceilings_.bandwidth},
+                      {"bytes_source", ceilings_.bandwidth_source}}},
+            {"results", rows}, {"not_run", refusals_}};
+  }
+
+  void plot() const {
+    std::vector<Bar> bars;
+    for (const Row& r : rows_) {
+      bars.push_back({r.op + " " + r.name, 100 * r.roof_share(), fmt::format("{:.0f}% {}", 100 * r.roof_share(), format_seconds(r.timing.median))});
+    }
+    write_bar_plot(options_.plot, "% of the machine's roof: " + device_->description(), bars, 100);
+  }
+
+  const Options& options_;
+  OpSet ops_ = default_ops();
+  std::shared_ptr<Device> device_;
+  cases::Ceilings ceilings_;
+  std::vector<Row> rows_;
+  std::vector<std::string> refusals_;
+};
+
+int run_bench(const Options& options) {
+  const cases::CaseList list = cases::all_cases();
+  const auto selected = select_cases(list, options.filter, is_bench);
+  if (options.list) {
+    Table table({"op", "case"});
+    for (const cases::AnyCase* c : selected) table.add({c->op(), c->name()});
+    table.print();
+    return kSuccess;
+  }
+  Bencher bencher(options);
+  bencher.run(selected);
+  return bencher.report();
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("bench", "Time every op against the machine's roof, measured in the same run");
+  command->footer(
+      "Exit codes: 0 success; 2 bad input. --impl '*' times every implementation.\n"
+      "Example: strata bench --op sparse_attn_decode --case 'b16-*' --plot decode.svg");
+  add_common(*command, options->common);
+  add_filter(*command, options->filter);
+  auto* csv = command->add_flag("--csv", options->csv, "comma-separated values instead of a table");
+  csv->excludes("--json");
+  command->add_option("--plot", options->plot, "write a bar plot of the shares of the roof to this SVG file");
+  command->add_option("--min-time", options->min_time, "seconds of measuring per case")->check(CLI::Range(0.0, 600.0))->capture_default_str();
+  command->add_flag("--no-reference", options->no_reference, "do not time the scalar reference");
+  command->add_option("--seed", options->seed, "of the inputs")->capture_default_str();
+  command->add_flag("--list", options->list, "print the cases instead of timing them");
+  command->callback([options, &code] { code = run_bench(*options); });
+}
+
+}  // namespace strata::cli

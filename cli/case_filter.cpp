@@ -1,0 +1,63 @@
+#include "case_filter.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "strata/error.h"
+
+namespace strata::cli {
+namespace {
+
+// * matches any number of characters.
+bool matches(const std::string& pattern, const std::string& text) {
+  size_t p = 0, t = 0, star = std::string::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace
+
+void add_filter(CLI::App& app, CaseFilter& filter) {
+  app.add_option("--op", filter.ops, "only these ops");
+  app.add_option("--case", filter.name, "only the case of this name; * stands for anything");
+  app.add_option("--impl", filter.implementation, "only this implementation");
+}
+
+std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, const CaseFilter& filter, bool (*wanted)(const cases::Tags&)) {
+  std::vector<std::string> ops;
+  std::vector<const cases::AnyCase*> selected;
+  for (const auto& c : list) {
+    if (!wanted(c->tags())) continue;
+    if (ops.empty() || ops.back() != c->op()) ops.push_back(c->op());
+    if (!filter.ops.empty() && std::find(filter.ops.begin(), filter.ops.end(), c->op()) == filter.ops.end()) continue;
+    if (!filter.name.empty() && !matches(filter.name, c->name())) continue;
+    selected.push_back(c.get());
+  }
+  for (const std::string& op : filter.ops) {
+    if (std::find(ops.begin(), ops.end(), op) == ops.end()) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("--op must be one of {}, is '{}'", fmt::join(ops, ", "), op));
+    }
+  }
+  if (selected.empty()) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("--case must match a case (--list has their names), is '{}'", filter.name));
+  }
+  return selected;
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,22 @@
+// Which cases of the case lists a command is about.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "case.h"
+
+namespace strata::cli {
+
+struct CaseFilter {
+  std::vector<std::string> ops;  // empty: all
+  std::string name;              // empty: all; * stands for anything
+  std::string implementation;    // empty: all of them (check), the one that is chosen (bench)
+};
+void add_filter(CLI::App& app, CaseFilter& filter);
+
+// The cases that `wanted` and the filter take, in the lists' order. Throws invalid_argument when there is none, naming what there is.
+std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, const CaseFilter& filter, bool (*wanted)(const cases::Tags&));
+
+}  // namespace strata::cli

@@ -1,0 +1,162 @@
+// strata check: every op's case list, every implementation against the reference.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "case_filter.h"
+#include "common.h"
+#include "registry.h"
+
+namespace strata::cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  CaseFilter filter;
+  uint64_t seed = 1;
+  bool list = false;
+};
+
+// What became of one implementation's cases.
+struct Tally {
+  int64_t passed = 0;
+  int64_t failed = 0;
+  int64_t skipped = 0;
+  std::map<std::string, int64_t> reasons;
+};
+
+struct Failure {
+  std::string op, name, implementation, message;
+};
+
+bool is_test(const cases::Tags& tags) { return tags.test; }
+
+int list_cases(const std::vector<const cases::AnyCase*>& selected, bool json) {
+  Json rows = Json::array();
+  Table table({"op", "case", "tags"});
+  for (const cases::AnyCase* c : selected) {
+    const std::string tags = c->tags().heavy ? "heavy" : "";
+    table.add({c->op(), c->name(), tags});
+    rows.push_back({{"op", c->op()}, {"case", c->name()}, {"heavy", c->tags().heavy}});
+  }
+  json ? print_json(rows) : table.print();
+  return kSuccess;
+}
+
+// The reasons of one implementation, the most frequent first: "3 x needs AVX-512".
+std::string reasons_of(const Tally& tally) {
+  std::vector<std::pair<int64_t, std::string>> reasons;
+  for (const auto& [reason, count] : tally.reasons) reasons.emplace_back(-count, reason);
+  std::sort(reasons.begin(), reasons.end());
+  std::string text;
+  for (size_t i = 0; i < reasons.size() && i < 2; ++i) text += fmt::format("{}{} x {}", i ? "; " : "", -reasons[i].first, reasons[i].second);
+  return reasons.size() > 2 ? fmt::format("{}; {} more reasons (--json)", text, reasons.size() - 2) : text;
+}
+
+class Checker {
+ public:
+  explicit Checker(const Options& options)
+      : options_(options), device_(open_device(parse_device_id(options.common.device), make_config(options.common))) {}
+
+  void run(const std::vector<const cases::AnyCase*>& selected) {
+    Progress progress("check", static_cast<double>(selected.size()), options_.common.json);
+    double done = 0;
+    for (const cases::AnyCase* c : selected) {
+      check(*c);
+      progress.update(++done);
+    }
+    if (!options_.filter.implementation.empty() && tallies_.empty()) {
+      throw Error(ErrorCode::invalid_argument, fmt::format("--impl must be an implementation of the chosen ops, is '{}'", options_.filter.implementation));
+    }
+  }
+
+  int report() const {
+    options_.common.json ? print_json(as_json()) : print_table();
+    return failures_.empty() ? kSuccess : kFailed;
+  }
+
+ private:
+  void check(const cases::AnyCase& c) {
+    const auto run = c.start_check(ops_, options_.seed);
+    for (const std::string& name : c.implementations(ops_)) {
+      if (!options_.filter.implementation.empty() && name != options_.filter.implementation) continue;
+      const cases::CheckResult result = run->run(device_, name);
+      Tally& tally = tally_of(c.op(), name);
+      switch (result.outcome) {
+        case cases::Outcome::passed: ++tally.passed; break;
+        case cases::Outcome::failed:
+          ++tally.failed;
+          failures_.push_back({c.op(), c.name(), name, result.message});
+          break;
+        case cases::Outcome::skipped:
+          ++tally.skipped;
+          ++tally.reasons[result.message];
+          break;
+      }
+    }
+  }
+
+  Tally& tally_of(const std::string& op, const std::string& implementation) {
+    for (auto& [key, tally] : tallies_) {
+      if (key.first == op && key.second == implementation) return tally;
+    }
+    tallies_.push_back({{op, implementation}, {}});
+    return tallies_.back().second;
+  }
+
+  void print_table() const {
+    Table table({"op", "implementation", "cases", "passed", "failed", "skipped", "why"});
+    for (const auto& [key, t] : tallies_) {
+      table.add({key.first, key.second, std::to_string(t.passed + t.failed + t.skipped), std::to_string(t.passed), std::to_string(t.failed),
+                 std::to_string(t.skipped), reasons_of(t)});
+    }
+    table.print();
+    for (const Failure& f : failures_) fmt::print("\n{}\n", f.message);
+    fmt::print("\n{}, seed {}: {} failed\n", device_->description(), options_.seed, failures_.size());
+  }
+
+  Json as_json() const {
+    Json rows = Json::array(), failures = Json::array();
+    for (const auto& [key, t] : tallies_) {
+      rows.push_back({{"op", key.first}, {"implementation", key.second}, {"passed", t.passed}, {"failed", t.failed}, {"skipped", t.skipped},
+                      {"reasons", t.reasons}});
+    }
+    for (const Failure& f : failures_) {
+      failures.push_back({{"op", f.op}, {"case", f.name}, {"implementation", f.implementation}, {"message", f.message}});
+    }
+    return {{"device", device_->description()}, {"seed", options_.seed}, {"results", rows}, {"failures", failures}};
+  }
+
+  const Options& options_;
+  std::shared_ptr<Device> device_;
+  OpSet ops_ = default_ops();
+  std::vector<std::pair<std::pair<std::string, std::string>, Tally>> tallies_;
+  std::vector<Failure> failures_;
+};
+
+int run_check(const Options& options) {
+  const cases::CaseList list = cases::all_cases();
+  const auto selected = select_cases(list, options.filter, is_test);
+  if (options.list) return list_cases(selected, options.common.json);
+  Checker checker(options);
+  checker.run(selected);
+  return checker.report();
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, int& code) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("check", "Run every op's cases with every implementation against the reference");
+  command->footer(
+      "Exit codes: 0 every case passed; 1 a case failed (its message has the command that reruns it); 2 bad input.\n"
+      "Example: strata check --op sparse_attn_decode --impl reference");
+  add_common(*command, options->common);
+  add_filter(*command, options->filter);
+  command->add_option("--seed", options->seed, "of the inputs")->capture_default_str();
+  command->add_flag("--list", options->list, "print the cases instead of running them");
+  command->callback([options, &code] { code = run_check(*options); });
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,121 @@
+// Every case of every op with every implementation, forced by name, against the reference.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/cpu_device.h"
+#include "registry.h"
+
+namespace strata {
+namespace {
+
+const cases::CaseList& all() {
+  static const cases::CaseList list = cases::all_cases();
+  return list;
+}
+
+const OpSet& ops() {
+  static const OpSet set = default_ops();
+  return set;
+}
+
+// The CPU as it is, and capped at every lower instruction set that this machine makes a difference for.
+struct CappedDevice {
+  std::shared_ptr<Device> device;
+  bool capped = false;
+};
+const std::vector<CappedDevice>& devices() {
+  static const std::vector<CappedDevice> list = [] {
+    const Config base = Config::from_environment();
+    std::vector<CappedDevice> result{{open_device({}, base), false}};
+    const CpuIsa best = cpu::isa_of(*result.front().device);
+    for (const CpuIsa isa : {CpuIsa::avx512_bf16, CpuIsa::avx512, CpuIsa::avx2, CpuIsa::portable}) {
+      if (isa >= best) continue;
+      Config config = base;
+      config.cpu_isa = isa;
+      result.push_back({open_device({}, config), true});
+    }
+    return result;
+  }();
+  return list;
+}
+
+// Implementations named after an instruction set that this machine does not have cannot run here; all others must.
+bool can_run_here(const std::string& implementation) {
+  const CpuIsa machine = cpu::isa_of(*devices().front().device);
+  if (implementation == "cpu/onednn") return machine >= CpuIsa::avx512;
+  for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16, CpuIsa::amx}) {
+    if (implementation == std::string("cpu/") + to_string(isa)) return machine >= isa;
+  }
+  return true;
+}
+
+std::vector<std::string> op_names() {
+  std::vector<std::string> names;
+  for_each_op(ops(), [&](const auto& op) { names.push_back(op.name()); });
+  return names;
+}
+
+class OpTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(OpTest, EveryImplementationAgreesWithTheReference) {
+  std::map<std::string, int> passed;
+  for (const auto& c : all()) {
+    if (c->op() != GetParam() || !c->tags().test) continue;
+    const auto run = c->start_check(ops(), 1);
+    for (const std::string& name : c->implementations(ops())) {
+      passed.try_emplace(name, 0);
+      for (const CappedDevice& d : devices()) {
+        // A lower instruction set changes nothing in scalar code, and repeats much in a large case.
+        if (d.capped && (name == "reference" || c->tags().heavy)) continue;
+        const cases::CheckResult result = run->run(d.device, name);
+        if (result.outcome == cases::Outcome::passed) ++passed[name];
+        EXPECT_NE(result.outcome, cases::Outcome::failed) << result.message;
+      }
+    }
+  }
+  for (const auto& [name, count] : passed) {
+    if (!can_run_here(name)) continue;
+    EXPECT_GT(count, 0) << GetParam() << ": no case exercises " << name;
+  }
+  EXPECT_GT(passed["reference"], 0) << GetParam() << " has no case";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, OpTest, testing::ValuesIn(op_names()), [](const auto& op) { return op.param; });
+
+TEST(CaseList, NamesAreUniqueAndEveryOpHasTestsAndBenchmarks) {
+  std::set<std::string> names;
+  std::map<std::string, int> tests, benchmarks;
+  for (const auto& c : all()) {
+    EXPECT_TRUE(names.insert(c->op() + " " + c->name()).second) << c->op() << " has two cases " << c->name();
+    EXPECT_EQ(c->name().find_first_of(" '\"*$"), std::string::npos) << c->name() << " does not survive a command line";
+    if (c->tags().test) ++tests[c->op()];
+    if (c->tags().bench) ++benchmarks[c->op()];
+  }
+  for (const std::string& op : op_names()) {
+    EXPECT_GT(tests[op], 0) << op;
+    EXPECT_GT(benchmarks[op], 0) << op;
+  }
+  EXPECT_EQ(tests.size(), op_names().size());
+}
+
+TEST(CaseList, TheSameSeedGivesTheSameInputsAndAnotherSeedOthers) {
+  const auto device = open_device({});
+  const auto bytes = [&](uint64_t seed) {
+    cases::Inputs in(device, {.seed = seed});
+    in.bf16({3, 5}, 1.0, {.inner = 2});
+    const int64_t slots[] = {1, 4};
+    in.cache({.page_size = 3, .num_pages = 2}, slots);
+    std::vector<std::byte> all_bytes;
+    for (const auto& block : in.blocks()) all_bytes.insert(all_bytes.end(), block.image.begin(), block.image.end());
+    return all_bytes;
+  };
+  EXPECT_EQ(bytes(7), bytes(7));
+  EXPECT_NE(bytes(7), bytes(8));
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,198 @@
+// Checkpoint: directories, shards, and every spelling of a tensor's name.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint_files.h"
+
+namespace strata::test {
+namespace {
+
+using nlohmann::json;
+
+void add(TensorList& list, const std::string& name) { list.add<uint8_t>(name, DType::u8, {1}, {static_cast<uint8_t>(name.size())}); }
+
+// A checkpoint with one-byte tensors of these names.
+Checkpoint single(const TempDir& dir, const ModelConfig& config, const std::vector<std::string>& names) {
+  TensorList list;
+  for (const std::string& name : names) add(list, name);
+  list.write(dir.path() / "model.safetensors");
+  dir.write("config.json", config.to_json());
+  return Checkpoint(dir.path());
+}
+
+TEST(Checkpoint, FindsEverySpellingOfV4) {
+  const ModelConfig config = preset("v4-tiny");
+  for (const std::string prefix : {"layers.1.attn.", "layers.1.self_attn.", "model.layers.1.attn.", "model.layers.1.self_attn."}) {
+    for (const std::string scale : {"scale", "weight_scale_inv", "weight_scale"}) {
+      const TempDir dir;
+      const Checkpoint c = single(dir, config, {prefix + "wq_a.weight", prefix + "wq_a." + scale, prefix + "attn_sink"});
+      ASSERT_NE(c.find(1, "wq_a.weight"), nullptr);
+      EXPECT_EQ(c.find(1, "wq_a.weight")->name, prefix + "wq_a.weight");
+      ASSERT_NE(c.find(1, "wq_a.scale"), nullptr);
+      EXPECT_EQ(c.find(1, "wq_a.scale")->name, prefix + "wq_a." + scale);
+      EXPECT_EQ(c.find(1, "wq_a.weight_scale_inv"), c.find(1, "wq_a.scale"));
+      EXPECT_EQ(&c.require(1, "attn_sink"), c.find(prefix + "attn_sink"));
+      EXPECT_EQ(c.find(0, "attn_sink"), nullptr);
+      EXPECT_EQ(c.attention_layers(), std::vector<int64_t>{1});
+    }
+  }
+}
+
+TEST(Checkpoint, FindsMtpLayers) {
+  const ModelConfig config = preset("v4-tiny");  // 3 layers: MTP layer j is layer 3 + j
+  for (const std::string prefix : {"mtp.1.attn.", "model.mtp.1.self_attn.", "model.layers.4.self_attn."}) {
+    const TempDir dir;
+    const Checkpoint c = single(dir, config, {prefix + "attn_sink"});
+    EXPECT_EQ(c.require(4, "attn_sink").name, prefix + "attn_sink");
+    EXPECT_EQ(c.find(1, "attn_sink"), nullptr);
+    EXPECT_EQ(c.attention_layers(), std::vector<int64_t>{4});
+  }
+}
+
+TEST(Checkpoint, FindsMlaNames) {
+  const TempDir dir;
+  const std::string prefix = "model.layers.60.self_attn.";
+  const Checkpoint c = single(dir, preset("v3"), {prefix + "q_a_proj.weight", prefix + "q_a_proj.weight_scale_inv",
+                                                  "model.layers.61.self_attn.o_proj.weight", "model.embed_tokens.weight"});
+  EXPECT_EQ(c.require(60, "q_a_proj.weight").name, prefix + "q_a_proj.weight");
+  EXPECT_EQ(c.require(60, "q_a_proj.scale").name, prefix + "q_a_proj.weight_scale_inv");
+  EXPECT_EQ(c.require(61, "o_proj.weight").name, "model.layers.61.self_attn.o_proj.weight");
+  EXPECT_EQ(c.attention_layers(), (std::vector<int64_t>{60, 61}));
+}
+
+TEST(Checkpoint, ListsNamesAndLayersInOrder) {
+  const TempDir dir;
+  const Checkpoint c = single(dir, preset("v4-tiny"), {"layers.10.attn.x", "layers.2.attn.x", "layers.2.attn.y", "mtp.0.attn.x", "layers.0.ffn.x",
+                                                       "layers.x.attn.y", "layers.-1.attn.y", "layers.99999999999999999999.attn.y", "layers."});
+  EXPECT_EQ(c.attention_layers(), (std::vector<int64_t>{2, 3, 10}));
+  const std::vector<std::string> names = c.names();
+  EXPECT_EQ(names.size(), 9u);
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+  EXPECT_EQ(c.directory(), dir.path());
+}
+
+TEST(Checkpoint, MissingTensorListsWhatWasTried) {
+  const TempDir dir;
+  const Checkpoint c = single(dir, preset("v4-tiny"), {"layers.0.attn.attn_sink"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { c.require(2, "wkv.scale"); }),
+               {"tensor layers.2.attn.wkv.scale", "missing", "model.layers.2.self_attn.wkv.weight_scale_inv", "layers.2.self_attn.wkv.weight_scale"});
+}
+
+class Sharded : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_.write("config.json", preset("v4-tiny").to_json());
+    TensorList first, second;
+    add(first, "layers.0.attn.attn_sink");
+    add(first, "layers.0.attn.q_norm.weight");
+    add(first, "not.indexed");
+    add(second, "layers.1.attn.attn_sink");
+    first.write(dir_.path() / "model-00001-of-00002.safetensors");
+    second.write(dir_.path() / "model-00002-of-00002.safetensors");
+    index_ = {{"metadata", {{"total_size", 3}}},
+              {"weight_map",
+               {{"layers.0.attn.attn_sink", "model-00001-of-00002.safetensors"},
+                {"layers.0.attn.q_norm.weight", "model-00001-of-00002.safetensors"},
+                {"layers.1.attn.attn_sink", "model-00002-of-00002.safetensors"}}}};
+  }
+  Checkpoint open() {
+    dir_.write("model.safetensors.index.json", index_.dump());
+    return Checkpoint(dir_.path());
+  }
+  std::string refusal() {
+    return message_of(ErrorCode::invalid_file, [&] { open(); });
+  }
+
+  TempDir dir_;
+  json index_;
+};
+
+TEST_F(Sharded, FindsTensorsInTheirShards) {
+  const Checkpoint c = open();
+  EXPECT_EQ(c.names().size(), 3u);
+  EXPECT_EQ(c.attention_layers(), (std::vector<int64_t>{0, 1}));
+  const StoredTensor& sink = c.require(1, "attn_sink");
+  EXPECT_EQ(std::to_integer<size_t>(*sink.data), sink.name.size());
+  c.release(sink);
+  EXPECT_EQ(std::to_integer<size_t>(*sink.data), sink.name.size());
+  EXPECT_EQ(c.find("not.indexed"), nullptr);
+}
+
+TEST_F(Sharded, MissingShard) {
+  std::filesystem::remove(dir_.path() / "model-00002-of-00002.safetensors");
+  expect_parts(refusal(), {"index.json", "shard model-00002-of-00002.safetensors", "missing"});
+}
+
+TEST_F(Sharded, TensorAbsentFromItsShard) {
+  index_["weight_map"]["layers.1.attn.q_norm.weight"] = "model-00002-of-00002.safetensors";
+  expect_parts(refusal(), {"layers.1.attn.q_norm.weight", "expected in shard model-00002-of-00002.safetensors", "is not there"});
+}
+
+TEST_F(Sharded, ShardNamesThatLeaveTheDirectory) {
+  for (const json& name : {json("../x.safetensors"), json("/etc/passwd"), json("sub/x.safetensors"), json("..\\x.safetensors"), json(""),
+                           json("."), json(".."), json(std::string("a\0b", 3)), json(7), json(nullptr)}) {
+    index_["weight_map"]["layers.1.attn.attn_sink"] = name;
+    SCOPED_TRACE(name.dump());
+    expect_parts(refusal(), {"weight_map[\"layers.1.attn.attn_sink\"]", "expected the name of a file beside the index", "is " + name.dump()});
+  }
+}
+
+TEST_F(Sharded, MalformedIndex) {
+  index_.erase("weight_map");
+  expect_parts(refusal(), {"weight_map", "expected an object", "missing"});
+  index_["weight_map"] = json::array();
+  expect_parts(refusal(), {"weight_map", "expected an object", "is []"});
+  index_ = json::array();
+  expect_parts(refusal(), {"weight_map", "missing"});
+  dir_.write("model.safetensors.index.json", R"({"weight_map":{"a":"x","a":"y"}})");
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir_.path()); }), {"\"a\"", "once", "twice"});
+  dir_.write("model.safetensors.index.json", "{");
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir_.path()); }), {"index.json", "valid JSON"});
+}
+
+TEST_F(Sharded, MalformedShard) {
+  dir_.write("model-00002-of-00002.safetensors", "short");
+  expect_parts(refusal(), {"model-00002-of-00002.safetensors", "at least 8 bytes", "is 5"});
+}
+
+TEST_F(Sharded, SingleFileComesFirst) {
+  TensorList list;
+  add(list, "layers.2.attn.attn_sink");
+  list.write(dir_.path() / "model.safetensors");
+  EXPECT_EQ(open().attention_layers(), std::vector<int64_t>{2});
+}
+
+TEST(Checkpoint, DirectoriesThatAreNone) {
+  const TempDir dir;
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path() / "absent"); }), {"absent", "expected a directory", "missing"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.write("file", "x")); }), {"expected a directory", "a file"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path()); }), {"config.json", "cannot be opened"});
+  dir.write("config.json", preset("v4-tiny").to_json());
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path()); }),
+               {"model.safetensors", "model.safetensors.index.json", "neither"});
+}
+
+// Every recorded checkpoint there is (tests/golden/README.md), and its recorded cases.
+TEST(Checkpoint, OpensRecordedCheckpoints) {
+  int opened = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STRATA_TEST_DATA) / "golden")) {
+    if (!std::filesystem::exists(entry.path() / "config.json")) continue;
+    SCOPED_TRACE(entry.path().string());
+    const Checkpoint c(entry.path());
+    ++opened;
+    EXPECT_EQ(ModelConfig::parse(c.config().to_json()), c.config());
+    EXPECT_EQ(static_cast<int64_t>(c.attention_layers().size()), c.config().num_hidden_layers);
+    const bool v4 = c.config().family == ModelFamily::deepseek_v4;
+    for (const int64_t layer : c.attention_layers()) {
+      EXPECT_NE(c.find(layer, v4 ? "wkv.weight" : "kv_b_proj.weight"), nullptr);
+      EXPECT_EQ(c.find(layer, v4 ? "wkv.scale" : "kv_b_proj.scale") != nullptr, c.config().fp8_weights);
+      EXPECT_EQ(c.find(layer, "compressor.ape") != nullptr, c.config().compress_ratio(layer) != 1);
+    }
+    const SafetensorsFile cases(entry.path() / "cases.safetensors");
+    EXPECT_NE(cases.find("layer0.seq0.x"), nullptr);
+  }
+  EXPECT_GE(opened, 1);
+}
+
+}  // namespace
+}  // namespace strata::test

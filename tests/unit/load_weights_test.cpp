@@ -1,0 +1,568 @@
+// WeightLoader: shards, FP8 scales in every shape, dequantisation, stacked matrices, the choice of a form, packing, and refusals.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "checkpoint/load_weights.h"
+#include "checkpoint_files.h"
+#include "formats/bf16.h"
+#include "formats/e4m3.h"
+#include "formats/fp16.h"
+#include "formats/ue8m0.h"
+
+namespace strata::test {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Implementations that only say what they take.
+struct Fake {
+  std::string name;
+  std::function<bool(const LinearWeight&, int64_t tokens)> takes;
+};
+bool is_fp8(const LinearWeight& w) { return w.weight.present() && w.weight.dtype == DType::e4m3; }
+bool is_bf16(const LinearWeight& w) { return w.weight.present() && w.weight.dtype == DType::bf16; }
+
+template <class Params>
+Op<Params> fake_op(const char* name, const std::vector<Fake>& fakes) {
+  std::vector<Implementation<Params>> list;
+  for (const Fake& fake : fakes) {
+    list.push_back({fake.name,
+                    [fake](const Params& p, const Device&) { return fake.takes(*p.weight, p.x.shape[0]) ? Support::yes() : Support::no("not mine"); },
+                    [](const Params&, const Device&) { return size_t{0}; }, [](const Params&, const ExecutionContext&) {}});
+  }
+  return {name, [](const Params&, DeviceId) {}, std::move(list)};
+}
+OpSet fake_ops(const std::vector<Fake>& fakes) {
+  OpSet ops = default_ops();
+  ops.linear = fake_op<LinearParams>("linear", fakes);
+  ops.grouped_linear = fake_op<GroupedLinearParams>("grouped_linear", fakes);
+  ops.weight_packings.clear();
+  return ops;
+}
+OpSet row_major_ops() {
+  return fake_ops({{"any", [](const LinearWeight& w, int64_t) { return w.weight.present(); }}});
+}
+
+// A CPU's memory behind another device's id: everything must go through copy_from_host.
+class OtherDevice final : public Device {
+ public:
+  OtherDevice() : Device({DeviceKind::opencl, 0}, {}) {}
+  std::string description() const override { return "other"; }
+  void* allocate(size_t bytes) override { return ::operator new(bytes); }
+  void deallocate(void* data) noexcept override { ::operator delete(data); }
+  void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override {
+    std::memcpy(dst, src, bytes);
+    ++copies;
+  }
+  void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override { std::memcpy(dst, src, bytes); }
+  void copy(void* dst, const void* src, size_t bytes, Stream) override { std::memcpy(dst, src, bytes); }
+  void fill(void* dst, uint8_t value, size_t bytes, Stream) override { std::memset(dst, value, bytes); }
+  Stream create_stream() override { return {}; }
+  void destroy_stream(Stream) noexcept override {}
+  Event create_event() override { return {}; }
+  void destroy_event(Event) noexcept override {}
+  void record(Event, Stream) override {}
+  void wait(Event, Stream) override {}
+  void synchronize(Stream) override {}
+  int copies = 0;
+};
+
+// A matrix as a checkpoint stores it, and what it stands for.
+struct Matrix {
+  int64_t n, k;
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;  // [ceil(n / block_n), ceil(k / block_k)]
+  int64_t block_n = 128, block_k = 128;
+
+  Matrix(int64_t rows, int64_t columns, uint32_t seed, int64_t bn = 128, int64_t bk = 128) : n(rows), k(columns), block_n(bn), block_k(bk) {
+    std::mt19937 random(seed);
+    codes.resize(static_cast<size_t>(n * k));
+    for (uint8_t& code : codes) {
+      do code = static_cast<uint8_t>(random());
+      while ((code & 0x7F) == 0x7F);
+    }
+    scales.resize(static_cast<size_t>(scale_rows() * scale_columns()));
+    for (float& scale : scales) scale = std::ldexp(1.0f, static_cast<int>(random() % 12) - 6);
+  }
+  int64_t scale_rows() const { return (n + block_n - 1) / block_n; }
+  int64_t scale_columns() const { return (k + block_k - 1) / block_k; }
+  float value(int64_t row, int64_t column) const {
+    return to_float(E4m3{codes[static_cast<size_t>(row * k + column)]}) *
+           scales[static_cast<size_t>(row / block_n * scale_columns() + column / block_k)];
+  }
+  std::vector<uint8_t> e8m0() const {
+    std::vector<uint8_t> bytes;
+    for (const float s : scales) bytes.push_back(to_e8m0(ceil_log2(s)).bits);
+    return bytes;
+  }
+};
+
+class LoadWeights : public ::testing::Test {
+ protected:
+  std::string prefix = "layers.0.attn.";
+  void add_fp8(const std::string& name, const Matrix& m) {
+    list_.add(prefix + name + ".weight", DType::e4m3, {m.n, m.k}, m.codes);
+    list_.add(prefix + name + ".scale", DType::e8m0, {m.scale_rows(), m.scale_columns()}, m.e8m0());
+  }
+  std::vector<float> add_bf16(const std::string& name, std::vector<int64_t> shape, uint32_t seed) {
+    int64_t numel = 1;
+    for (const int64_t extent : shape) numel *= extent;
+    std::mt19937 random(seed);
+    std::vector<Bf16> stored;
+    std::vector<float> values;
+    for (int64_t i = 0; i < numel; ++i) {
+      stored.push_back(to_bf16(static_cast<float>(random() % 2001) * 0.001f - 1.0f));
+      values.push_back(to_float(stored.back()));
+    }
+    list_.add(prefix + name, DType::bf16, std::move(shape), stored);
+    return values;
+  }
+  const Checkpoint& open() {
+    list_.write(dir_.path() / "model.safetensors");
+    dir_.write("config.json", config_.to_json());
+    checkpoint_ = std::make_unique<Checkpoint>(dir_.path());
+    return *checkpoint_;
+  }
+  WeightLoader loader() { return {checkpoint_ ? *checkpoint_ : open(), 0, device_, ops_}; }
+
+  // Element of a loaded row-major matrix, whatever its form.
+  static float value(const LinearWeight& w, int64_t row, int64_t column) {
+    if (w.weight.dtype == DType::bf16) return to_float(w.weight.row<Bf16>(row)[column]);
+    return to_float(w.weight.row<E4m3>(row)[column]) * w.scale.row<float>(row / w.block_n)[column / w.block_k];
+  }
+  static void expect_part(const LinearWeight& w, const Matrix& m, int64_t row_begin, int64_t column_begin, int64_t at_row = 0) {
+    for (int64_t i = 0; at_row + i < w.weight.shape[0] && row_begin + i < m.n; ++i) {
+      for (int64_t j = 0; j < w.k; ++j) {
+        ASSERT_EQ(value(w, at_row + i, j), m.value(row_begin + i, column_begin + j)) << "row " << i << " column " << j;
+      }
+    }
+  }
+  template <class F>
+  std::string refusal(F&& f) {
+    return message_of(ErrorCode::invalid_file, f);
+  }
+
+  TempDir dir_;
+  TensorList list_;
+  ModelConfig config_ = preset("v4-tiny");
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::shared_ptr<Device> device_ = open_device({});
+  OpSet ops_ = row_major_ops();
+};
+
+TEST_F(LoadWeights, VectorsAndTablesBecomeF32) {
+  const std::vector<float> bf16 = add_bf16("q_norm.weight", {6}, 1);
+  list_.add<float>(prefix + "attn_sink", DType::f32, {4}, {1, -2, kInf, 4});
+  list_.add<Fp16>(prefix + "kv_norm.weight", DType::f16, {2}, {to_fp16(0.5f), to_fp16(-3.0f)});
+  const std::vector<float> table = add_bf16("compressor.ape", {3, 5}, 2);
+  const Tensor norm = loader().load_vector_f32("q_norm.weight", 6);
+  EXPECT_EQ(norm.view().describe(), "f32[6] on cpu");
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(norm.view().ptr<float>()[i], bf16[i]);
+  const Tensor sink = loader().load_vector_f32("attn_sink", 4, {1, 2});
+  ASSERT_EQ(sink.view().numel(), 2);
+  EXPECT_EQ(sink.view().ptr<float>()[0], -2.0f);
+  EXPECT_EQ(sink.view().ptr<float>()[1], kInf);
+  EXPECT_EQ(loader().load_vector_f32("kv_norm.weight", 2).view().ptr<float>()[1], -3.0f);
+  const Tensor ape = loader().load_f32("compressor.ape", {3, 5}, {1, 2});
+  EXPECT_EQ(ape.view().describe(), "f32[2, 5] on cpu");
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(ape.view().ptr<float>()[i], table[5 + i]);
+  EXPECT_TRUE(loader().has("attn_sink"));
+  EXPECT_FALSE(loader().has("indexer.wk.weight"));
+}
+
+TEST_F(LoadWeights, VectorsOfTheWrongKind) {
+  add_bf16("q_norm.weight", {6}, 1);
+  list_.add<uint8_t>(prefix + "kv_norm.weight", DType::e4m3, {2}, {0, 0});
+  expect_parts(refusal([&] { loader().load_vector_f32("q_norm.weight", 7); }), {"tensor layers.0.attn.q_norm.weight", "shape", "expected [7]", "is [6]"});
+  expect_parts(refusal([&] { loader().load_f32("q_norm.weight", {2, 3}); }), {"expected [2, 3]", "is [6]"});
+  expect_parts(refusal([&] { loader().load_vector_f32("kv_norm.weight", 2); }), {"kv_norm.weight", "dtype", "BF16 or F16 or F32", "is F8_E4M3"});
+  expect_parts(refusal([&] { loader().load_vector_f32("attn_sink", 2); }), {"layers.0.attn.attn_sink", "missing", "model.layers.0.self_attn.attn_sink"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_vector_f32("q_norm.weight", 6, {4, 3}); }), {"[0, 6)", "[4, 7)"});
+}
+
+TEST_F(LoadWeights, Bf16MatrixAndItsShards) {
+  const std::vector<float> values = add_bf16("wq_a.weight", {7, 9}, 3);
+  for (const auto& [rows, columns] : std::vector<std::pair<Shard, Shard>>{{{}, {}}, {{2, 3}, {}}, {{}, {4, 5}}, {{1, 5}, {3, 2}}}) {
+    const auto w = loader().load_linear("wq_a", {.n = 7, .k = 9, .rows = rows, .columns = columns});
+    const int64_t n = rows.count < 0 ? 7 : rows.count, k = columns.count < 0 ? 9 : columns.count;
+    EXPECT_EQ(w->weight.n, n);
+    EXPECT_EQ(w->weight.k, k);
+    EXPECT_EQ(w->weight.groups, 1);
+    EXPECT_FALSE(w->weight.scale.present());
+    EXPECT_EQ(w->allocated_bytes(), static_cast<size_t>(n * k * 2));
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < k; ++j) {
+        EXPECT_EQ(value(w->weight, i, j), values[static_cast<size_t>((rows.begin + i) * 9 + columns.begin + j)]);
+      }
+    }
+  }
+}
+
+TEST_F(LoadWeights, WiderMatricesAreRoundedToBf16) {
+  list_.add<float>(prefix + "a.weight", DType::f32, {1, 2}, {1.00390625f, 1.01171875f});
+  list_.add<Fp16>(prefix + "b.weight", DType::f16, {1, 1}, {to_fp16(1.5f)});
+  const auto a = loader().load_linear("a", {.n = 1, .k = 2});
+  EXPECT_EQ(value(a->weight, 0, 0), 1.0f);
+  EXPECT_EQ(value(a->weight, 0, 1), 1.015625f);
+  EXPECT_EQ(value(loader().load_linear("b", {.n = 1, .k = 1})->weight, 0, 0), 1.5f);
+}
+
+TEST_F(LoadWeights, Fp8IsKeptOrDequantisedExactly) {
+  const Matrix m(320, 384, 4);  // the last block of rows is partial
+  add_fp8("wq_b", m);
+  for (const WeightForm form : {WeightForm::fp8, WeightForm::dequantize}) {
+    const auto w = loader().load_linear("wq_b", {.n = 320, .k = 384, .form = form, .activation = ActivationFormat::fp8_ue8m0});
+    EXPECT_EQ(w->weight.weight.dtype, form == WeightForm::fp8 ? DType::e4m3 : DType::bf16);
+    EXPECT_EQ(w->weight.scale.present(), form == WeightForm::fp8);
+    if (w->weight.scale.present()) {
+      EXPECT_EQ(w->weight.scale.describe(), "f32[3, 3] on cpu");
+    }
+    expect_part(w->weight, m, 0, 0);
+  }
+}
+
+TEST_F(LoadWeights, Fp8ShardsKeepTheirScalesAtAnyCut) {
+  const Matrix m(512, 512, 5);
+  add_fp8("wq_b", m);
+  struct Cut {
+    Shard rows, columns;
+    int64_t block_n, block_k;  // of the kept form
+  };
+  for (const Cut& cut : std::vector<Cut>{{{128, 256}, {}, 128, 128},
+                                         {{}, {256, 128}, 128, 128},
+                                         {{192, 192}, {}, 64, 128},  // an odd head of 192 rows: 1.5 blocks
+                                         {{}, {96, 300}, 128, 32},
+                                         {{192, 100}, {64, 64}, 64, 64}}) {
+    for (const WeightForm form : {WeightForm::fp8, WeightForm::dequantize, WeightForm::automatic}) {
+      const auto w = loader().load_linear("wq_b", {.n = 512, .k = 512, .rows = cut.rows, .columns = cut.columns, .form = form});
+      if (form != WeightForm::dequantize) {
+        EXPECT_EQ(w->weight.weight.dtype, DType::e4m3);
+        EXPECT_EQ(w->weight.block_n, cut.block_n);
+        EXPECT_EQ(w->weight.block_k, cut.block_k);
+        EXPECT_EQ(w->weight.scale.shape[0], (w->weight.n + cut.block_n - 1) / cut.block_n);
+      }
+      expect_part(w->weight, m, cut.rows.begin, cut.columns.begin);
+    }
+  }
+}
+
+TEST_F(LoadWeights, CutThroughEveryBlockIsDequantised) {
+  const Matrix m(256, 256, 6);
+  add_fp8("wq_b", m);
+  const auto w = loader().load_linear("wq_b", {.n = 256, .k = 256, .rows = {1, 100}, .columns = {3, 100}});
+  EXPECT_EQ(w->weight.weight.dtype, DType::bf16);
+  expect_part(w->weight, m, 1, 3);
+}
+
+TEST_F(LoadWeights, ScaleDtypesAndSpellings) {
+  Matrix m(256, 128, 7);
+  const auto add_scale = [&](const std::string& name, const std::string& scale, DType dtype, auto values) {
+    list_.add(prefix + name + ".weight", DType::e4m3, {m.n, m.k}, m.codes);
+    list_.add(prefix + name + "." + scale, dtype, {2, 1}, values);
+  };
+  std::vector<Bf16> bf16;
+  for (const float s : m.scales) bf16.push_back(to_bf16(s));
+  add_scale("a", "scale", DType::e8m0, m.e8m0());
+  add_scale("b", "weight_scale_inv", DType::f32, m.scales);
+  add_scale("c", "weight_scale", DType::bf16, bf16);
+  for (const char* name : {"a", "b", "c"}) {
+    expect_part(loader().load_linear(name, {.n = 256, .k = 128, .form = WeightForm::fp8})->weight, m, 0, 0);
+  }
+}
+
+TEST_F(LoadWeights, ScalesThatAreNoPowersOfTwo) {
+  Matrix m(256, 256, 8);
+  std::mt19937 random(9);
+  for (float& s : m.scales) s = 0.001f + static_cast<float>(random() % 1000) * 1e-5f;
+  m.scales[1] = 0.0f;  // a block of zeros
+  list_.add(prefix + "wq_b.weight", DType::e4m3, {m.n, m.k}, m.codes);
+  list_.add(prefix + "wq_b.weight_scale_inv", DType::f32, {2, 2}, m.scales);
+  expect_part(loader().load_linear("wq_b", {.n = 256, .k = 256, .form = WeightForm::fp8})->weight, m, 0, 0);
+  const auto w = loader().load_linear("wq_b", {.n = 256, .k = 256, .form = WeightForm::dequantize});
+  for (int64_t i = 0; i < 256; ++i) {
+    for (int64_t j = 0; j < 256; ++j) ASSERT_EQ(value(w->weight, i, j), to_float(to_bf16(m.value(i, j))));
+  }
+}
+
+TEST_F(LoadWeights, GroupShapesOfOtherQuantisations) {
+  struct Case {
+    const char* name;
+    int64_t block_n, block_k;
+    std::vector<int64_t> shape;
+  };
+  // Official with a partial last block, MX-like, per row in both spellings, per tensor in three.
+  const std::vector<Case> cases{{"edge", 128, 128, {5, 2}}, {"mx", 1, 32, {576, 8}}, {"row", 1, 256, {576}}, {"row2", 1, 256, {576, 1}},
+                                {"one", 576, 256, {1}},     {"one2", 576, 256, {1, 1}}, {"scalar", 576, 256, {}}};
+  std::vector<Matrix> matrices;
+  for (const Case& c : cases) {
+    matrices.emplace_back(576, 256, 10, c.block_n, c.block_k);
+    list_.add(prefix + c.name + ".weight", DType::e4m3, {576, 256}, matrices.back().codes);
+    list_.add(prefix + c.name + ".weight_scale", DType::f32, c.shape, matrices.back().scales);
+  }
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(cases[i].name);
+    for (const WeightForm form : {WeightForm::fp8, WeightForm::dequantize}) {
+      expect_part(loader().load_linear(cases[i].name, {.n = 576, .k = 256, .form = form})->weight, matrices[i], 0, 0);
+      expect_part(loader().load_linear(cases[i].name, {.n = 576, .k = 256, .rows = {100, 60}, .columns = {128, 128}, .form = form})->weight,
+                  matrices[i], 100, 128);
+    }
+  }
+}
+
+TEST_F(LoadWeights, BlockSizeOfTheConfigDecides) {
+  // 192 rows and 2 rows of scales: blocks of 128 by default, of 96 when the config says so.
+  const Matrix m(192, 128, 11, 96, 128);
+  add_fp8("wq_b", m);
+  config_.weight_block_size = {96, 128};
+  expect_part(loader().load_linear("wq_b", {.n = 192, .k = 128, .form = WeightForm::fp8})->weight, m, 0, 0);
+}
+
+TEST_F(LoadWeights, ScalesThatCannotBe) {
+  const Matrix m(128, 256, 12);
+  const auto add_scale = [&](const std::string& name, DType dtype, std::vector<int64_t> shape, auto values) {
+    list_.add(prefix + name + ".weight", DType::e4m3, {m.n, m.k}, m.codes);
+    list_.add(prefix + name + ".scale", dtype, std::move(shape), values);
+  };
+  add_scale("nan_byte", DType::e8m0, {1, 2}, std::vector<uint8_t>{127, 255});
+  add_scale("nan", DType::f32, {1, 2}, std::vector<float>{1, kNaN});
+  add_scale("inf", DType::f32, {1, 2}, std::vector<float>{kInf, 1});
+  add_scale("negative", DType::f32, {1, 2}, std::vector<float>{1, -0.5f});
+  add_scale("dtype", DType::f16, {1, 2}, std::vector<Fp16>(2));
+  add_scale("rows", DType::e8m0, {3, 2}, std::vector<uint8_t>(6, 127));
+  add_scale("columns", DType::e8m0, {1, 3}, std::vector<uint8_t>(3, 127));
+  add_scale("none", DType::f32, {0, 2}, std::vector<float>{});
+  add_scale("rank", DType::f32, {1, 2, 1}, std::vector<float>{1, 1});
+  list_.add(prefix + "missing.weight", DType::e4m3, {m.n, m.k}, m.codes);
+  add_bf16("bf16.weight", {128, 256}, 13);
+  list_.add(prefix + "bf16.scale", DType::e8m0, {1, 2}, std::vector<uint8_t>{127, 127});
+  const auto message = [&](const char* name) { return refusal([&] { loader().load_linear(name, {.n = 128, .k = 256}); }); };
+  expect_parts(message("nan_byte"), {"layers.0.attn.nan_byte.scale", "[0, 1]", "finite number >= 0", "is nan"});
+  expect_parts(message("nan"), {"nan.scale", "[0, 1]", "is nan"});
+  expect_parts(message("inf"), {"inf.scale", "[0, 0]", "is inf"});
+  expect_parts(message("negative"), {"negative.scale", "[0, 1]", "is -0.5"});
+  expect_parts(message("dtype"), {"dtype.scale", "F8_E8M0, F32 or BF16", "is F16"});
+  expect_parts(message("rows"), {"rows.scale", "expected [1, 2]", "128x128", "F8_E4M3[128, 256]", "is [3, 2]"});
+  expect_parts(message("columns"), {"columns.scale", "expected [1, 2]", "is [1, 3]"});
+  expect_parts(message("none"), {"none.scale", "expected [1, 2]", "is [0, 2]"});
+  expect_parts(message("rank"), {"rank.scale", "expected [1, 2]", "is [1, 2, 1]"});
+  expect_parts(message("missing"), {"missing.scale", "is missing", "weight_scale_inv"});
+  expect_parts(message("bf16"), {"bf16.weight", "expected F8_E4M3", "bf16.scale", "is BF16"});
+  // A rank does not stumble over a scale that it does not load.
+  EXPECT_NO_THROW(loader().load_linear("nan", {.n = 128, .k = 256, .columns = {0, 128}}));
+}
+
+TEST_F(LoadWeights, MatricesThatCannotBe) {
+  add_bf16("wq_a.weight", {4, 6}, 14);
+  list_.add(prefix + "codes.weight", DType::i8, {4, 6}, std::vector<int8_t>(24));
+  expect_parts(refusal([&] { loader().load_linear("wq_a", {.n = 6, .k = 4}); }), {"layers.0.attn.wq_a.weight", "shape", "[6, 4]", "[4, 6]"});
+  expect_parts(refusal([&] { loader().load_linear("codes", {.n = 4, .k = 6}); }), {"codes.weight", "dtype", "F8_E4M3 or BF16", "is I8"});
+  expect_parts(refusal([&] { loader().load_linear("wq_b", {.n = 4, .k = 6}); }), {"layers.0.attn.wq_b.weight", "missing"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_linear("wq_a", {.n = 4, .k = 6, .rows = {3, 2}}); }),
+               {"wq_a.weight: rows", "[0, 4)", "[3, 5)"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_linear("wq_a", {.n = 4, .k = 6, .columns = {6, -1}}); }),
+               {"wq_a.weight: columns", "[0, 6)"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_linear("wq_a", {.n = 4, .k = 6, .groups = 3}); }),
+               {"groups", "4 rows", "is 3"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_fused_linear({}, {.k = 6}); }), {"at least one part"});
+}
+
+TEST_F(LoadWeights, ShardsOfRanks) {
+  EXPECT_EQ(Shard::of_rank(12, 2, 3).begin, 8);
+  EXPECT_EQ(Shard::of_rank(12, 2, 3).count, 4);
+  expect_parts(message_of(ErrorCode::invalid_argument, [] { Shard::of_rank(12, 0, 5); }), {"5 ranks divide", "is 12"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [] { Shard::of_rank(12, 3, 3); }), {"rank 3 of 3"});
+}
+
+TEST_F(LoadWeights, GroupsAreAmongTheRowsOfTheShard) {
+  const Matrix m(512, 128, 15);
+  add_fp8("wo_a", m);
+  const auto w = loader().load_linear("wo_a", {.n = 512, .k = 128, .rows = {256, 256}, .groups = 2});
+  EXPECT_EQ(w->weight.groups, 2);
+  EXPECT_EQ(w->weight.n, 128);
+  EXPECT_EQ(w->weight.weight.shape[0], 256);
+  expect_part(w->weight, m, 256, 0);
+  EXPECT_EQ(loader().load_linear("wo_a", {.n = 512, .k = 128, .rows = {0, 128}, .groups = 1})->weight.groups, 1);
+}
+
+TEST_F(LoadWeights, StackedMatrices) {
+  const Matrix a(256, 256, 16), b(576, 256, 17), odd(64, 256, 18);
+  add_fp8("wq_a", a);
+  add_fp8("wkv", b);
+  add_fp8("odd", odd);
+  const auto w = loader().load_fused_linear({{"wq_a", 256}, {"wkv", 576}}, {.k = 256, .form = WeightForm::fp8});
+  EXPECT_EQ(w->weight.n, 832);
+  EXPECT_EQ(w->weight.block_n, 128);
+  expect_part(w->weight, a, 0, 0);
+  expect_part(w->weight, b, 0, 0, 256);
+  // A part of 64 rows before another: blocks of 64 keep every scale.
+  const auto cut = loader().load_fused_linear({{"odd", 64}, {"wq_a", 256, {128, 128}}, {"wkv", 576}}, {.k = 256, .columns = {128, 128}});
+  EXPECT_EQ(cut->weight.n, 64 + 128 + 576);
+  EXPECT_EQ(cut->weight.block_n, 64);
+  EXPECT_EQ(cut->weight.weight.dtype, DType::e4m3);
+  expect_part(cut->weight, odd, 0, 128);
+  expect_part(cut->weight, a, 128, 128, 64);
+  expect_part(cut->weight, b, 0, 128, 192);
+}
+
+TEST_F(LoadWeights, StackOfFp8AndBf16IsBf16) {
+  const Matrix a(128, 256, 19);
+  add_fp8("indexer.wk", a);
+  const std::vector<float> values = add_bf16("indexer.weights_proj.weight", {8, 256}, 20);
+  const auto w = loader().load_fused_linear({{"indexer.wk", 128}, {"indexer.weights_proj", 8}}, {.k = 256, .form = WeightForm::fp8});
+  EXPECT_EQ(w->weight.weight.dtype, DType::bf16);
+  expect_part(w->weight, a, 0, 0);
+  for (int64_t j = 0; j < 256; ++j) EXPECT_EQ(value(w->weight, 135, j), values[static_cast<size_t>(7 * 256 + j)]);
+  expect_parts(refusal([&] { loader().load_fused_linear({{"indexer.wk", 128}, {"indexer.weights_proj", 9}}, {.k = 256}); }),
+               {"indexer.weights_proj.weight", "[9, 256]", "[8, 256]"});
+}
+
+TEST_F(LoadWeights, AutomaticFormFollowsTheListOfImplementations) {
+  const Matrix m(128, 128, 21);
+  add_fp8("wq_b", m);
+  const auto form = [&](const std::vector<Fake>& fakes) {
+    ops_ = fake_ops(fakes);
+    return loader().load_linear("wq_b", {.n = 128, .k = 128})->weight.weight.dtype;
+  };
+  const auto any = [](const LinearWeight&, int64_t) { return true; };
+  const auto fp8 = [](const LinearWeight& w, int64_t) { return is_fp8(w); };
+  const auto bf16 = [](const LinearWeight& w, int64_t) { return is_bf16(w); };
+  EXPECT_EQ(form({{"reference", any}}), DType::e4m3) << "fewer bytes";
+  EXPECT_EQ(form({{"fast", bf16}, {"reference", any}}), DType::bf16);
+  EXPECT_EQ(form({{"fast", fp8}, {"reference", any}}), DType::e4m3);
+  EXPECT_EQ(form({{"only", bf16}}), DType::bf16);
+  // FP8 is fast for one token only: not chosen when bf16 does well for both.
+  EXPECT_EQ(form({{"gemv", [](const LinearWeight& w, int64_t t) { return is_fp8(w) && t == 1; }}, {"gemm", bf16}, {"reference", any}}),
+            DType::bf16);
+}
+
+TEST_F(LoadWeights, NoImplementationSaysWhyEveryOneRefused) {
+  add_fp8("wq_b", Matrix(128, 128, 22));
+  ops_ = fake_ops({{"picky", [](const LinearWeight&, int64_t) { return false; }}});
+  expect_parts(message_of(ErrorCode::unsupported, [&] { loader().load_linear("wq_b", {.n = 128, .k = 128}); }),
+               {"tensor layers.0.attn.wq_b.weight", "linear", "picky", "not mine"});
+  ops_ = fake_ops({{"bf16 only", [](const LinearWeight& w, int64_t) { return is_bf16(w); }}});
+  expect_parts(message_of(ErrorCode::unsupported, [&] { loader().load_linear("wq_b", {.n = 128, .k = 128, .form = WeightForm::fp8}); }),
+               {"wq_b.weight", "bf16 only"});
+}
+
+TEST_F(LoadWeights, PackingReplacesTheRowMajorCopy) {
+  const Matrix m(128, 256, 23);
+  add_fp8("wq_b", m);
+  ops_ = fake_ops({{"fast", [](const LinearWeight& w, int64_t) { return w.packing == "fast" || is_bf16(w); }},
+                   {"reference", [](const LinearWeight& w, int64_t) { return w.weight.present(); }}});
+  // A packing that takes both forms: negates the bytes of the matrix, and adds one scale when there are any.
+  ops_.weight_packings.push_back({"fast", [](const LinearWeight& w, const Device&) { return w.weight.bytes() + 4; },
+                                  [](const LinearWeight& w, Device&, void* dst) {
+                                    auto* out = static_cast<uint8_t*>(dst);
+                                    for (size_t i = 0; i < w.weight.bytes(); ++i) out[i] = static_cast<uint8_t>(~w.weight.ptr<uint8_t>()[i]);
+                                    const float scale = w.scale.present() ? w.scale.ptr<float>()[1] : -1.0f;
+                                    std::memcpy(out + w.weight.bytes(), &scale, 4);
+                                  }});
+  const auto w = loader().load_linear("wq_b", {.n = 128, .k = 256});
+  EXPECT_EQ(w->weight.packing, "fast");
+  EXPECT_FALSE(w->weight.weight.present());
+  EXPECT_FALSE(w->weight.scale.present());
+  EXPECT_EQ(w->storage.allocated_bytes() + w->scale_storage.allocated_bytes(), 0u);
+  EXPECT_EQ(w->allocated_bytes(), 128u * 256 + 4) << "of e4m3: smaller than of bf16";
+  for (size_t i = 0; i < m.codes.size(); ++i) ASSERT_EQ(w->weight.packed.ptr<uint8_t>()[i], static_cast<uint8_t>(~m.codes[i]));
+  float scale = 0;
+  std::memcpy(&scale, w->weight.packed.ptr<uint8_t>() + m.codes.size(), 4);
+  EXPECT_EQ(scale, m.scales[1]);
+  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 256, .form = WeightForm::dequantize})->allocated_bytes(), 128u * 256 * 2 + 4);
+  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 256, .pack = false})->weight.packing, "");
+}
+
+TEST_F(LoadWeights, PackingOfOneSizeIsFedWithBf16) {
+  add_fp8("wq_b", Matrix(128, 128, 30));
+  ops_ = fake_ops({{"fast", [](const LinearWeight& w, int64_t) { return w.weight.present() || w.packing == "fast"; }}});
+  DType seen = DType::u8;
+  ops_.weight_packings.push_back({"fast", [](const LinearWeight& w, const Device&) { return static_cast<size_t>(w.n * w.k); },
+                                  [&](const LinearWeight& w, Device&, void*) { seen = w.weight.dtype; }});
+  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 128})->weight.packing, "fast");
+  EXPECT_EQ(seen, DType::bf16);
+  loader().load_linear("wq_b", {.n = 128, .k = 128, .form = WeightForm::fp8});
+  EXPECT_EQ(seen, DType::e4m3);
+}
+
+TEST_F(LoadWeights, PackingThatDoesNotHelpIsLeftOut) {
+  const Matrix m(128, 128, 24);
+  add_fp8("wq_b", m);
+  const auto row_major = [](const LinearWeight& w, int64_t) { return w.weight.present(); };
+  const auto packed = [](const LinearWeight& w, int64_t) { return w.packing == "slow"; };
+  WeightPacking packing{"slow", [](const LinearWeight&, const Device&) { return size_t{16}; }, [](const LinearWeight&, Device&, void*) {}};
+  ops_ = fake_ops({{"fast", row_major}, {"slow", packed}});
+  ops_.weight_packings = {packing};
+  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 128})->weight.packing, "");
+  packing.packed_bytes = [](const LinearWeight&, const Device&) { return size_t{0}; };
+  ops_ = fake_ops({{"slow", packed}, {"fast", row_major}});
+  ops_.weight_packings = {packing};
+  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 128})->weight.packing, "") << "does not take it";
+  // Packed for one token only, the reference for more: worse than row-major for both.
+  packing.packed_bytes = [](const LinearWeight&, const Device&) { return size_t{16}; };
+  ops_ = fake_ops({{"slow", [](const LinearWeight& w, int64_t t) { return w.packing == "slow" && t == 1; }}, {"fast", row_major}});
+  ops_.weight_packings = {packing};
+  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 128})->weight.packing, "");
+}
+
+TEST_F(LoadWeights, OtherDevicesAreFilledThroughCopies) {
+  const Matrix m(320, 256, 25);
+  add_fp8("wq_b", m);
+  const std::vector<float> norm = add_bf16("q_norm.weight", {300}, 26);
+  auto other = std::make_shared<OtherDevice>();
+  device_ = other;
+  const auto kept = loader().load_linear("wq_b", {.n = 320, .k = 256, .rows = {64, 256}, .form = WeightForm::fp8});
+  EXPECT_EQ(kept->weight.weight.describe(), "e4m3[256, 256] on opencl:0");
+  EXPECT_EQ(other->copies, 2);
+  expect_part(kept->weight, m, 64, 0);
+  expect_part(loader().load_linear("wq_b", {.n = 320, .k = 256, .form = WeightForm::dequantize})->weight, m, 0, 0);
+  const Tensor vector = loader().load_vector_f32("q_norm.weight", 300);
+  for (size_t i = 0; i < norm.size(); ++i) EXPECT_EQ(vector.view().ptr<float>()[i], norm[i]);
+}
+
+TEST_F(LoadWeights, LargeMatrixComesInPieces) {
+  // 72 MiB of bf16: more than one buffer, and the second begins within a block of scales.
+  const int64_t n = 36 * 1024 + 7, k = 1024;
+  Matrix m(n, k, 27);
+  add_fp8("wq_b", m);
+  auto other = std::make_shared<OtherDevice>();
+  device_ = other;
+  const auto w = loader().load_linear("wq_b", {.n = n, .k = k, .rows = {7, n - 7}, .form = WeightForm::dequantize});
+  EXPECT_EQ(other->copies, 2);
+  expect_part(w->weight, m, 7, 0);
+}
+
+TEST_F(LoadWeights, LoadedMatricesWorkInTheOp) {
+  const Matrix m(256, 384, 28);
+  add_fp8("wq_b", m);
+  ops_ = default_ops();
+  std::vector<Bf16> x(384), y(256);
+  std::mt19937 random(29);
+  for (Bf16& v : x) v = to_bf16(static_cast<float>(random() % 2001) * 0.001f - 1.0f);
+  for (const WeightForm form : {WeightForm::automatic, WeightForm::fp8, WeightForm::dequantize}) {
+    for (const bool pack : {true, false}) {
+      const auto w = loader().load_linear("wq_b", {.n = 256, .k = 384, .form = form, .pack = pack});
+      const LinearParams params{.x = TensorView::contiguous(x.data(), DType::bf16, {}, {1, 384}),
+                                .weight = &w->weight,
+                                .y = TensorView::contiguous(y.data(), DType::bf16, {}, {1, 256})};
+      std::vector<std::byte> workspace(ops_.linear.workspace_bytes(params, *device_));
+      ops_.linear(params, {*device_, {}, {workspace.data(), workspace.size()}});
+      for (int64_t i = 0; i < 256; ++i) {
+        double sum = 0, size = 0;
+        for (int64_t j = 0; j < 384; ++j) {
+          const double term = double{m.value(i, j)} * to_float(x[static_cast<size_t>(j)]);
+          sum += term;
+          size += std::abs(term);
+        }
+        ASSERT_NEAR(to_float(y[static_cast<size_t>(i)]), sum, std::abs(sum) / 128 + size * 1e-5);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::test

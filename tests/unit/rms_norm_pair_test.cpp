@@ -1,0 +1,62 @@
+#include <cmath>
+
+#include "op_test.h"
+#include "ops/factories.h"
+
+namespace strata {
+namespace {
+
+using test::Array;
+using test::bf16_values;
+using test::expect_refused;
+using test::run;
+
+struct Case {
+  Array<Bf16> q{{2, 2}, bf16_values({3, 4, 0, 0})};
+  Array<float> q_weight{{2}, {2, -1}};
+  Array<Bf16> q_out{{2, 2}};
+  Array<Bf16> kv{{2, 4}, bf16_values({1, 1, 1, 1, 2, -2, 2, -2})};
+  Array<float> kv_weight{{4}, {1, 2, 3, 4}};
+  Array<Bf16> kv_out{{2, 4}};
+  RmsNormPairParams params{.q = q, .q_weight = q_weight, .q_out = q_out, .kv = kv, .kv_weight = kv_weight, .kv_out = kv_out, .eps = 0.0f};
+};
+
+TEST(RmsNormPair, ByHand) {
+  Case c;
+  c.params.eps = 1e-6f;
+  run(ops::make_rms_norm_pair(), c.params);
+  EXPECT_EQ(c.q_out[0].bits, to_bf16(static_cast<float>(2 * 3 / std::sqrt(12.5 + 1e-6))).bits);
+  EXPECT_EQ(c.q_out[1].bits, to_bf16(static_cast<float>(-4 / std::sqrt(12.5 + 1e-6))).bits);
+  EXPECT_EQ(to_float(c.q_out[2]), 0.0f) << "a row of zeros stays zero";
+  const float expected[] = {1, 2, 3, 4, 1, -2, 3, -4};
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(to_float(c.kv_out[i]), expected[i]);
+}
+
+TEST(RmsNormPair, KvAloneInPlaceAndRowsWithGaps) {
+  Case c;
+  Array<Bf16> wide({2, 6}, bf16_values({9, 1, 1, 1, 1, 9, 9, 2, -2, 2, -2, 9}));
+  c.params.q = c.params.q_weight = c.params.q_out = {};
+  c.params.kv = c.params.kv_out = wide.view().columns(1, 4);
+  run(ops::make_rms_norm_pair(), c.params);
+  const float expected[] = {9, 1, 2, 3, 4, 9, 9, 1, -2, 3, -4, 9};
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(to_float(wide[i]), expected[i]);
+}
+
+TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
+  const auto op = ops::make_rms_norm_pair();
+  const auto refused = [&](auto change, std::initializer_list<const char*> words) {
+    Case c;
+    change(c);
+    expect_refused(op, c.params, words, c.q_out, c.kv_out);
+  };
+  refused([](Case& c) { c.params.eps = -1.0f; }, {"eps", "negative", "-1"});
+  refused([](Case& c) { c.params.kv = {}; }, {"kv", "required", "absent"});
+  refused([](Case& c) { c.params.kv.shape[0] = 1; }, {"kv", "[2, any]", "bf16[1, 4]"});
+  refused([](Case& c) { c.params.q_weight.shape[0] = 1; }, {"q_weight", "[2]", "f32[1]"});
+  refused([](Case& c) { c.params.kv_weight.dtype = DType::bf16; }, {"kv_weight", "f32", "bf16"});
+  refused([](Case& c) { c.params.q_out = {}; }, {"q_out", "required", "absent"});
+  refused([](Case& c) { c.params.kv_out.shape[1] = 3; }, {"kv_out", "[2, 4]", "bf16[2, 3]"});
+}
+
+}  // namespace
+}  // namespace strata
