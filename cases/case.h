@@ -96,6 +96,8 @@ class AnyCase {
   // Names, in the op's order.
   virtual std::vector<std::string> implementations(const OpSet& ops) const = 0;
   virtual std::unique_ptr<CheckRun> start_check(const OpSet& ops, uint64_t seed) const = 0;
+  // Planning is running: what an implementation answers about a call without memory is what it answers about the call. Nothing, or lines.
+  virtual std::string check_planning(const OpSet& ops, const std::shared_ptr<Device>& device) const = 0;
   // implementation empty: the one that the op chooses.
   virtual Work prepare(const OpSet& ops, const std::shared_ptr<Device>& device, const std::string& implementation,
                        const WorkOptions& options) const = 0;

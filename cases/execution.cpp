@@ -30,7 +30,28 @@ void for_each_row(const TensorView& view, F&& f) {
   }
 }
 
+class ShapeOnlyDevice final : public Device {
+ public:
+  explicit ShapeOnlyDevice(const Device& like) : Device(like.id(), like.config()) {}
+  std::string description() const override { return "shapes only"; }
+  void* allocate(size_t) override { return nullptr; }
+  void deallocate(void*) noexcept override {}
+  void copy_from_host(void*, const void*, size_t, Stream) override {}
+  void copy_to_host(void*, const void*, size_t, Stream) override {}
+  void copy(void*, const void*, size_t, Stream) override {}
+  void fill(void*, uint8_t, size_t, Stream) override {}
+  Stream create_stream() override { return {}; }
+  void destroy_stream(Stream) noexcept override {}
+  Event create_event() override { return {}; }
+  void destroy_event(Event) noexcept override {}
+  void record(Event, Stream) override {}
+  void wait(Event, Stream) override {}
+  void synchronize(Stream) override {}
+};
+
 }  // namespace
+
+std::shared_ptr<Device> shape_only_device(const Device& like) { return std::make_shared<ShapeOnlyDevice>(like); }
 
 GuardedWorkspace::GuardedWorkspace(std::shared_ptr<Device> device, size_t bytes)
     : device_(std::move(device)), memory_(device_, DType::u8, {static_cast<int64_t>(bytes + 2 * kGuard)}) {

@@ -45,6 +45,9 @@ class Snapshot {
   std::vector<std::vector<std::byte>> blocks_;
 };
 
+// A device of the same id that has no memory: views on it have shapes and null data, as workspace queries do.
+std::shared_ptr<Device> shape_only_device(const Device& like);
+
 // Compares what two runs of a case left behind. `want` is the reference's, on the host. Nothing, or lines.
 std::string compare_runs(const Inputs& got_inputs, const std::vector<Output>& got, const Inputs& want_inputs,
                          const std::vector<Output>& want);

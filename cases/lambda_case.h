@@ -20,6 +20,7 @@ class LambdaCase final : public AnyCase {
   std::unique_ptr<CheckRun> start_check(const OpSet&, uint64_t) const override {
     throw Error(ErrorCode::unsupported, op() + " " + name() + " is a benchmark, not a test");
   }
+  std::string check_planning(const OpSet&, const std::shared_ptr<Device>&) const override { return ""; }
   Work prepare(const OpSet& ops, const std::shared_ptr<Device>& device, const std::string&, const WorkOptions& options) const override {
     Work work = prepare_(ops, device, options);
     if (work.implementation.empty()) work.implementation = "composed";

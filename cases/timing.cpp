@@ -55,7 +55,8 @@ ReferenceTiming time_reference(const AnyCase& c, const OpSet& ops, double bytes,
   if (std::find(names.begin(), names.end(), "reference") == names.end()) return {};
   const std::shared_ptr<Device> host = open_device({});
   const double full = amount(bytes, flops);
-  const double share = std::min(1.0, budget * kReferenceRate / std::max(full, 1.0));
+  const double affordable = budget * kReferenceRate / std::max(full, 1.0);
+  const double share = affordable < 0.5 ? affordable : 1.0;
   const Work work = c.prepare(ops, host, "reference", {.seed = seed, .share = share});
   if (!work.refusal.empty()) return {};
   const auto begin = Clock::now();

@@ -45,6 +45,25 @@ class TypedCase final : public AnyCase {
     return std::make_unique<Check>(*this, ops, seed);
   }
 
+  std::string check_planning(const OpSet& ops, const std::shared_ptr<Device>& device) const override {
+    const Call call(*this, device, {.keep_images = false}), shapes(*this, shape_only_device(*device), {.keep_images = false});
+    std::string text;
+    for (const auto& implementation : (ops.*member_).implementations()) {
+      const Support run = implementation.supports(call.built.params, *device), plan = implementation.supports(shapes.built.params, *device);
+      const std::string prefix = (text.empty() ? "" : "\n") + op() + " " + name() + ": " + implementation.name;
+      if (run.reason != plan.reason) {
+        text += prefix + " answers '" + plan.reason + "' to shapes and '" + run.reason + "' to the call";
+      } else if (run) {
+        const size_t needed = implementation.workspace_bytes(call.built.params, *device);
+        const size_t planned = implementation.workspace_bytes(shapes.built.params, *device);
+        if (planned != needed) {
+          text += prefix + " plans " + std::to_string(planned) + " bytes of workspace and needs " + std::to_string(needed);
+        }
+      }
+    }
+    return text;
+  }
+
   Work prepare(const OpSet& ops, const std::shared_ptr<Device>& device, const std::string& implementation,
                const WorkOptions& options) const override;
 

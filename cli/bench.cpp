@@ -1,7 +1,8 @@
 // strata bench: time, rates and the share of the machine's roof of every op's benchmark cases.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstdlib>
+#include <thread>
 
 #include "case_filter.h"
 #include "ceilings.h"
@@ -100,8 +101,12 @@ class Bencher {
     for (const std::string& refusal : refusals_) fmt::print("not run: {}\n", refusal);
     fmt::print("\n{}\nroof: {:.3f} TFLOP/s ({}), {:.1f} GB/s ({})\n", device_->description(), ceilings_.flops / 1e12, ceilings_.flops_source,
                ceilings_.bandwidth / 1e9, ceilings_.bandwidth_source);
+    if (busy()) fmt::print("load average {:.1f} at the start: other work was running, medians are not this machine's\n", load_);
     if (!options_.no_reference) fmt::print("reference: one run; (1/n): of that share of the tokens, scaled by the work\n");
   }
+
+  // Others keep a good part of the processors.
+  bool busy() const { return load_ > 0.5 + 0.1 * static_cast<double>(std::thread::hardware_concurrency()); }
 
   static std::string reference_text(const Row& r) {
     if (r.reference.seconds <= 0) return "";
@@ -140,6 +145,7 @@ class Bencher {
       rows.push_back(std::move(row));
     }
     return {{"device", device_->description()},
+            {"load_average", load_},
             {"roof", {{"flops_per_s", ceilings_.flops}, {"flops_source", ceilings_.flops_source}, {"bytes_per_s", ceilings_.bandwidth},
                       {"bytes_source", ceilings_.bandwidth_source}}},
             {"results", rows}, {"not_run", refusals_}};
@@ -153,7 +159,13 @@ class Bencher {
     write_bar_plot(options_.plot, "% of the machine's roof: " + device_->description(), bars, 100);
   }
 
+  static double load_average() {
+    double load = 0;
+    return getloadavg(&load, 1) == 1 ? load : 0.0;
+  }
+
   const Options& options_;
+  double load_ = load_average();
   OpSet ops_ = default_ops();
   std::shared_ptr<Device> device_;
   cases::Ceilings ceilings_;

@@ -202,10 +202,10 @@ class SmallModel {
 };
 
 void serve(const Checkpoint& checkpoint) {
-  Engine engine(checkpoint, {.max_num_batched_tokens = 192, .max_num_seqs = 4, .max_model_len = 1024, .num_speculative_tokens = 0}, 1536);
+  Engine engine(checkpoint, {.max_num_batched_tokens = 128, .max_num_seqs = 4, .max_model_len = 512, .num_speculative_tokens = 0}, 768);
   std::deque<Request> requests;
-  const int64_t prompts[] = {500, 60, 700, 5, 250, 400};
-  for (int64_t id = 0; id < static_cast<int64_t>(std::size(prompts)); ++id) requests.push_back({id, prompts[id], prompts[id] + 20});
+  const int64_t prompts[] = {250, 60, 400, 5, 130, 300};
+  for (int64_t id = 0; id < static_cast<int64_t>(std::size(prompts)); ++id) requests.push_back({id, prompts[id], prompts[id] + 12});
   Scheduler scheduler(engine, requests);
   std::printf("step  decode tokens  prefill tokens  longest context\n");
   for (int64_t step = 0; !scheduler.done(); ++step) {

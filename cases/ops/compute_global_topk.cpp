@@ -52,7 +52,7 @@ Built<ComputeGlobalTopkParams> build(Inputs& in, const GlobalShape& s) {
 }
 
 std::string name_of(const GlobalShape& s) {
-  return fmt::format("k{}-{}{}{}{}", s.k, name_of(s.step), s.beyond > 0 ? "-beyond" : "", s.in_place ? "-in_place" : "",
+  return fmt::format("k{}-{}{}{}{}{}", s.k, name_of(s.step), s.skipped == 1.0 ? "-all_skipped" : "", s.beyond > 0 ? "-beyond" : "", s.in_place ? "-in_place" : "",
                      s.padding > 0 ? "-rows_strided" : "");
 }
 

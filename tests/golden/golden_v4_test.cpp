@@ -50,8 +50,8 @@ TEST_P(GoldenV4, WindowAnd128To1LayersAgree) {
     if (r.kind == "c4") continue;
     SCOPED_TRACE("layer " + std::to_string(r.layer) + " sequence " + std::to_string(r.sequence));
     EXPECT_LE(r.out_error, out_bound());
-    EXPECT_LE(r.q_error, fp8() ? 2e-2 : 6e-3);
-    EXPECT_LE(r.attn_out_error, fp8() ? 2e-2 : 8e-3);
+    EXPECT_LE(r.q_error, 6e-3);
+    EXPECT_LE(r.attn_out_error, 8e-3);
     EXPECT_GE(r.q_error, 0);
     EXPECT_GE(r.attn_out_error, 0);
     ++checked;

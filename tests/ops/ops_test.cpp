@@ -84,13 +84,21 @@ TEST_P(OpTest, EveryImplementationAgreesWithTheReference) {
   EXPECT_GT(passed["reference"], 0) << GetParam() << " has no case";
 }
 
+TEST_P(OpTest, PlansWithShapesWhatItRunsWith) {
+  for (const auto& c : all()) {
+    if (c->op() != GetParam() || !c->tags().test) continue;
+    EXPECT_EQ(c->check_planning(ops(), devices().front().device), "");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ops, OpTest, testing::ValuesIn(op_names()), [](const auto& op) { return op.param; });
 
 TEST(CaseList, NamesAreUniqueAndEveryOpHasTestsAndBenchmarks) {
   std::set<std::string> names;
   std::map<std::string, int> tests, benchmarks;
   for (const auto& c : all()) {
-    EXPECT_TRUE(names.insert(c->op() + " " + c->name()).second) << c->op() << " has two cases " << c->name();
+    const std::string kind = c->tags().test ? "test " : "benchmark ";
+    EXPECT_TRUE(names.insert(kind + c->op() + " " + c->name()).second) << c->op() << " has two cases " << c->name();
     EXPECT_EQ(c->name().find_first_of(" '\"*$"), std::string::npos) << c->name() << " does not survive a command line";
     if (c->tags().test) ++tests[c->op()];
     if (c->tags().bench) ++benchmarks[c->op()];

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <stdexcept>
@@ -128,7 +129,7 @@ TEST(CodeStep, OneCodeFarOff) {
 }
 
 TEST(CodeStep, ManyCodesOneStepOff) {
-  expect_caught<IndexerQueryParams>(&OpSet::indexer_query, "T17-H64-D128-u8", "of which 0.02 may", [](const IndexerQueryParams& p, const ExecutionContext&) {
+  expect_caught<IndexerQueryParams>(&OpSet::indexer_query, "T17-H64-D128-mxfp4", "of which 0.02 may", [](const IndexerQueryParams& p, const ExecutionContext&) {
     for (int64_t i = 0; i < p.q_out.numel(); i += 8) p.q_out.ptr<uint8_t>()[i] ^= 1;
   });
 }
@@ -174,7 +175,7 @@ TEST(CacheBytes, PaddingOfAPage) {
                                           });
 }
 
-constexpr const char* kTopk = "k64-H16-D128-indexer_fp8-B64-3of200-1of67";
+constexpr const char* kTopk = "k16-H16-D128-indexer_fp8-B64-3of200-1of67";
 
 TEST(Selection, SmallestInsteadOfAChosenOne) {
   // The lowest entry number that was not chosen takes the place of the first one that was.
@@ -196,16 +197,17 @@ TEST(Selection, SmallestInsteadOfAChosenOne) {
     row[k - 1] = order.front();
     std::sort(row, row + k);
   };
-  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, "k16-H16-D128-indexer_fp8-B64-3of200-1of67", "is below the smallest chosen one", fault);
+  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "is below the smallest chosen one", fault);
 }
 
 TEST(Selection, OrderAndPadding) {
-  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, "k16-H16-D128-indexer_fp8-B64-3of200-1of67", "must be above",
+  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "must be above",
                                    [](const IndexerTopkParams& p, const ExecutionContext&) {
                                      std::swap(p.topk_indices.ptr<int32_t>()[0], p.topk_indices.ptr<int32_t>()[1]);
                                    });
-  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "topk_indices[3, 63]", [](const IndexerTopkParams& p, const ExecutionContext&) {
-    p.topk_indices.row<int32_t>(3)[63] = 0;
+  // A token with fewer candidates than k: what lies behind them must be -1.
+  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, "k64-H8-D128-indexer_fp8-B64-17of200-1of30-pad2-strided", "must be", [](const IndexerTopkParams& p, const ExecutionContext&) {
+    p.topk_indices.row<int32_t>(17)[63] = 0;
   });
 }
 

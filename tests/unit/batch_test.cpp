@@ -215,29 +215,31 @@ TEST(Batch, ChunkedPrefillThenDecode) {
   EXPECT_EQ(seq_len, 1024);
 }
 
-// Entries older than what the step reaches, and behind what it needs, may hold anything.
+// Entries older than what the step reaches, and behind what it needs, may hold anything; the oldest that it reaches may not.
 TEST(Batch, EntriesThatAreNotNeededAreNotLookedAt) {
   const Model m = oracle::v4_model(kLimits);
   BatchBuilder builder = builder_of(m);
   std::mt19937 random(7);
   Step step;
-  step.add(m, 961, 3, random, 2);
-  auto& window = step.table(0, CacheGroup::window);  // reads positions 958 - 127 = 831 ... 960: blocks 12 ... 15
+  step.add(m, 962, 3, random, 2);  // first new position 959
+  auto& window = step.table(0, CacheGroup::window);  // reads 832 ... 961: blocks 13 ... 15
   for (size_t i = 0; i < window.size(); ++i) {
-    if (i < 12 || i > 15) window[i] = i % 2 == 0 ? -7 : 123456789;
+    if (i < 13 || i > 15) window[i] = i % 2 == 0 ? -7 : 123456789;
   }
-  auto& state = step.table(0, CacheGroup::c4_state);  // reads 951 ... 960: blocks 237 ... 240
+  auto& state = step.table(0, CacheGroup::c4_state);  // reads 952 ... 961: blocks 238 ... 240
   for (size_t i = 0; i < state.size(); ++i) {
-    if (i < 237 || i > 240) state[i] = -1;
+    if (i < 238 || i > 240) state[i] = -1;
   }
   auto& c128 = step.table(0, CacheGroup::c128_compressed);  // 7 complete entries: blocks 0 ... 3
   std::fill(c128.begin() + 4, c128.end(), -1);
   expect_right(builder, m, step);
-  window[12] = -1;
+  // One position earlier the step reads 831 and 951, the last positions of blocks 12 and 237.
+  step.requests[0].seq_len = 961;
   EXPECT_THAT(error_of(m, step), HasSubstr("block_tables[window][12]"));
   window[12] = 0;
-  state[237] = -1;
   EXPECT_THAT(error_of(m, step), HasSubstr("block_tables[c4_state][237]"));
+  state[237] = 0;
+  expect_right(builder, m, step);
 }
 
 TEST(Batch, MlaGroups) {

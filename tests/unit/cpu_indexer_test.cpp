@@ -219,14 +219,17 @@ void check_scene(Scene& scene, int64_t k) {
 TEST(CpuIndexer, FormatsHeadsAndPages) {
   // One long decode token, a padding token, a chunk of one request, short requests around the kernels' group sizes.
   std::vector<std::pair<int32_t, int32_t>> tokens = {{0, 700}, {-1, 0}};
-  for (int32_t i = 0; i < 21; ++i) tokens.push_back({1, 280 + i});
+  for (int32_t i = 0; i < 18; ++i) tokens.push_back({1, 260 + i});
   for (int32_t n : {1, 15, 16, 17, 255, 256, 257}) tokens.push_back({static_cast<int32_t>(2 + n % 5), n});
   tokens.push_back({0, 0});
+  constexpr int64_t kHeads[] = {1, 8, 32, 64};
+  constexpr int32_t kPageSizes[] = {2, 53, 64};
   for (KvFormat format : {KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::bf16}) {
-    for (int64_t heads : {1, 8, 32, 64}) {
-      for (int32_t page_size : {2, 53, 64}) {
-        SCOPED_TRACE(testing::Message() << to_string(format) << ", " << heads << " heads, pages of " << page_size);
-        Scene scene(format, heads, page_size, tokens, static_cast<uint32_t>(heads + page_size));
+    for (size_t h = 0; h < std::size(kHeads); ++h) {
+      for (size_t p = 0; p < std::size(kPageSizes); ++p) {
+        if (format != KvFormat::indexer_fp8 && p != h % std::size(kPageSizes)) continue;  // each head count once is enough there
+        SCOPED_TRACE(testing::Message() << to_string(format) << ", " << kHeads[h] << " heads, pages of " << kPageSizes[p]);
+        Scene scene(format, kHeads[h], kPageSizes[p], tokens, static_cast<uint32_t>(10 * h + p));
         check_scene(scene, 64);
       }
     }

@@ -1,51 +1,16 @@
 #include "backends/cpu/cpu_device.h"
 
 #include <omp.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "backends/cpu/cpu_features.h"
 #include "core/check.h"
 
 namespace strata::cpu {
 namespace {
-
-// Linux gives a process the AMX tile state only when it asks (arch_prctl ARCH_REQ_XCOMP_PERM, feature 18 = XTILEDATA).
-bool request_amx_state() {
-#if defined(__x86_64__) && defined(__linux__)
-  constexpr long kRequestPermission = 0x1023;
-  constexpr long kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
-
-#if defined(__x86_64__)
-bool cpu_has_amx_bf16() {
-  unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
-  __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
-  return (edx & (1u << 22)) != 0 && (edx & (1u << 24)) != 0;  // AMX-BF16, AMX-TILE
-}
-#endif
-
-CpuIsa machine_isa() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CpuIsa::portable;
-  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-      !__builtin_cpu_supports("avx512dq")) {
-    return CpuIsa::avx2;
-  }
-  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi")) return CpuIsa::avx512;
-  return cpu_has_amx_bf16() && request_amx_state() ? CpuIsa::amx : CpuIsa::avx512_bf16;
-#else
-  return CpuIsa::portable;
-#endif
-}
 
 class CpuDevice final : public Device {
  public:

@@ -13,8 +13,14 @@ TensorView group_view(const TensorView& v, int64_t group) {
   return result;
 }
 
-std::vector<Implementation<LinearParams>> linear() { return ops::join(onednn_linear(), simd_linear()); }
-std::vector<Implementation<GroupedLinearParams>> grouped_linear() { return ops::join(onednn_grouped_linear(), simd_grouped_linear()); }
-std::vector<WeightPacking> weight_packings() { return onednn_weight_packings(); }
+std::vector<Implementation<LinearParams>> linear() { return ops::join(amx_linear(), ops::join(onednn_linear(), simd_linear())); }
+std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
+  return ops::join(amx_grouped_linear(), ops::join(onednn_grouped_linear(), simd_grouped_linear()));
+}
+std::vector<WeightPacking> weight_packings() {
+  std::vector<WeightPacking> packings = amx_weight_packings();
+  for (auto& packing : onednn_weight_packings()) packings.push_back(std::move(packing));
+  return packings;
+}
 
 }  // namespace strata::cpu

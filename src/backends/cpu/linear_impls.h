@@ -7,6 +7,11 @@
 
 namespace strata::cpu {
 
+// Our own AMX products, bf16 weights or e4m3 ones as they are; empty lists on other architectures than x86-64.
+std::vector<Implementation<LinearParams>> amx_linear();
+std::vector<Implementation<GroupedLinearParams>> amx_grouped_linear();
+std::vector<WeightPacking> amx_weight_packings();
+
 // bf16 products by oneDNN, on machines with AVX-512; empty lists in builds without it.
 std::vector<Implementation<LinearParams>> onednn_linear();
 std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear();

@@ -1,7 +1,7 @@
 #include "ops/indices/value_checks.h"
 
-#include <algorithm>
 #include <array>
+#include <utility>
 
 namespace strata::ops {
 
@@ -9,7 +9,9 @@ void check_output(ParamCheck& c, std::string_view name, const TensorView& out) {
   if (!out.present() || out.numel() == 0) return;
   std::array<int, kMaxRank> order{};  // dimensions from the smallest stride to the largest: views may be permuted
   for (int i = 0; i < out.rank; ++i) order[i] = i;
-  std::sort(order.begin(), order.begin() + out.rank, [&](int a, int b) { return out.stride[a] < out.stride[b]; });
+  for (int i = 1; i < out.rank; ++i) {
+    for (int j = i; j > 0 && out.stride[order[j]] < out.stride[order[j - 1]]; --j) std::swap(order[j], order[j - 1]);
+  }
   int64_t span = 1;  // elements from the first to behind the last of the dimensions looked at so far
   for (int i = 0; i < out.rank; ++i) {
     const int d = order[i];

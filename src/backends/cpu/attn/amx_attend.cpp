@@ -85,9 +85,9 @@ class AmxEngine {
   }
 
   // Adds `subs` sub-blocks to (or starts) O of (16 * kHeadTiles) heads x 32 dims: C tiles [lo, hi] of each head tile.
-  template <int kHeadTiles>
-  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int subs, float* acc,
-                     std::size_t acc_step, bool first) {
+  template <int kHeadTiles, class Meanwhile>
+  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, int subs, float* acc, std::size_t acc_step,
+                     bool first, Meanwhile& meanwhile) {
     float* below = acc + acc_step;  // of the second head tile
     if (first) {
       _tile_zero(0);
@@ -104,16 +104,20 @@ class AmxEngine {
         _tile_loadd(3, below + 256, 64);
       }
     }
-    for (int r = 0; r < subs; ++r, p += 1024, v += v_step) {
+    for (int r = 0; r < subs; ++r, p += 1024, v += 2048) {
       _tile_loadd(4, p, 64);
       _tile_loadd(6, v, 64);
       _tile_dpbf16ps(0, 4, 6);
+      meanwhile();
       _tile_loadd(7, v + 1024, 64);
       _tile_dpbf16ps(1, 4, 7);
+      meanwhile();
       if constexpr (kHeadTiles == 2) {
         _tile_loadd(5, p + p_step, 64);
         _tile_dpbf16ps(2, 5, 6);
+        meanwhile();
         _tile_dpbf16ps(3, 5, 7);
+        meanwhile();
       }
     }
     _tile_stored(0, acc, 64);

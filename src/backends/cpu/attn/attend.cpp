@@ -1,9 +1,5 @@
-// Dispatch by path, block plan, and what the machine can run.
+// Dispatch by path, and the block plan.
 #include "attend.h"
-
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -14,57 +10,18 @@ namespace strata::cpu {
 namespace {
 
 const PathFunctions& functions(AttendPath path) {
+  switch (path) {
 #if defined(__x86_64__)
-  if (path == AttendPath::amx) return kAmxPath;
-  if (path == AttendPath::avx512_bf16) return kAvx512Bf16Path;
+    case AttendPath::amx: return kAmxPath;
+    case AttendPath::avx512_bf16: return kAvx512Bf16Path;
 #endif
-  return kSimdPath;
-}
-
-struct CpuidLeaf {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-};
-CpuidLeaf cpuid(unsigned leaf, unsigned sub) {
-  CpuidLeaf r;
-  if (!__get_cpuid_count(leaf, sub, &r.a, &r.b, &r.c, &r.d)) return {};
-  return r;
-}
-bool bit(unsigned word, int i) { return (word >> i) & 1; }
-
-// The operating system saves these register states (XCR0).
-bool os_saves(unsigned mask) {
-  if (!bit(cpuid(1, 0).c, 27)) return false;  // OSXSAVE
-  unsigned lo = 0, hi = 0;
-  __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-  return (lo & mask) == mask;
-}
-
-bool detect_avx512_bf16() {
-  const CpuidLeaf f = cpuid(7, 0), g = cpuid(7, 1);
-  return os_saves(0xE6) && bit(f.b, 5) && bit(f.b, 16) && bit(f.b, 17) && bit(f.b, 30) && bit(f.b, 31) &&
-         bit(f.c, 1) && bit(g.a, 5);  // AVX2, AVX512 F DQ BW VL VBMI BF16
-}
-
-bool detect_amx() {
-  const CpuidLeaf f = cpuid(7, 0);
-  if (!detect_avx512_bf16() || !bit(f.d, 22) || !bit(f.d, 24) || !os_saves(0x60000)) return false;
-  constexpr long kArchReqXcompPerm = 0x1023, kTileData = 18;  // asked once per process; threads inherit it
-  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
+    case AttendPath::avx512: return kAvx512Path;
+    case AttendPath::avx2: return kAvx2Path;
+    default: return kPortablePath;
+  }
 }
 
 }  // namespace
-
-bool avx512_bf16_usable() {
-  static const bool usable = detect_avx512_bf16();
-  return usable;
-}
-bool amx_usable() {
-  static const bool usable = detect_amx();
-  return usable;
-}
-AttendPath best_attend_path() {
-  return amx_usable() ? AttendPath::amx : avx512_bf16_usable() ? AttendPath::avx512_bf16 : AttendPath::simd;
-}
 
 // Blocks of equal size, whole sub-blocks of 32 rows, none larger than kBlockRows.
 std::int64_t attend_block_entries(std::int64_t num_entries) {

@@ -17,12 +17,8 @@
 
 namespace strata::cpu {
 
-// Fastest first. The caller picks one (see best_attend_path); a path the machine cannot run must not be asked for.
-enum class AttendPath { amx, avx512_bf16, simd };
-
-bool amx_usable();          // AMX-BF16 and the AVX-512 subsets around it, tile state granted by the kernel
-bool avx512_bf16_usable();  // AVX512_BF16 with VBMI and VBMI2
-AttendPath best_attend_path();
+// Fastest first. The caller picks one; a path the machine cannot run must not be asked for.
+enum class AttendPath { amx, avx512_bf16, avx512, avx2, portable };
 
 // Where rows live. Row i of a paged source: base + (i / page_size) * page_stride + (i % page_size) * row_stride.
 struct RowSource {
@@ -119,7 +115,7 @@ enum class RowSplit {
 };
 
 struct AttendBatch {
-  AttendPath path = AttendPath::simd;
+  AttendPath path = AttendPath::portable;
   AttendShape shape;
   std::int64_t num_queries = 0;
   int num_threads = 0;  // 0: as many as OpenMP would use

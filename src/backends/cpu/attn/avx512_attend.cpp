@@ -67,12 +67,13 @@ struct DotEngine {
       products8<kHeadTiles>(k + half * 512, 2048, q, 1024, q_step, chunks, c + half * 512, kBlockRows * 64, first);
     for (int i = 0; i < 2 * kHeadTiles * chunks; ++i) meanwhile();
   }
-  template <int kHeadTiles>
-  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, std::size_t v_step, int subs, float* acc,
-                     std::size_t acc_step, bool first) {
+  template <int kHeadTiles, class Meanwhile>
+  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, int subs, float* acc, std::size_t acc_step,
+                     bool first, Meanwhile& meanwhile) {
     for (int ht = 0; ht < kHeadTiles; ++ht, p += p_step, acc += acc_step)
       for (int half = 0; half < 2; ++half)
-        products8<2>(p + half * 512, 1024, v, v_step, 1024, subs, reinterpret_cast<std::byte*>(acc + half * 128), 1024, first);
+        products8<2>(p + half * 512, 1024, v, 2048, 1024, subs, reinterpret_cast<std::byte*>(acc + half * 128), 1024, first);
+    for (int i = 0; i < 2 * kHeadTiles * subs; ++i) meanwhile();
   }
 };
 

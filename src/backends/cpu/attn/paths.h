@@ -27,6 +27,9 @@ struct PathFunctions {
 
 extern const PathFunctions kAmxPath;
 extern const PathFunctions kAvx512Bf16Path;
-extern const PathFunctions kSimdPath;
+// fp32 vectors, by the widest target that may be used.
+extern const PathFunctions kAvx512Path;
+extern const PathFunctions kAvx2Path;
+extern const PathFunctions kPortablePath;
 
 }  // namespace strata::cpu

@@ -3,39 +3,43 @@
 //
 // A block is at most kBlockRows rows. Per block:
 //   1. S^T[row x head] = K Q^T in units of 32 rows x (64 * kUnitGroups) dims, while the next unit is being decoded: one
-//      tile product (tile unit), one pair of rows x 64 dims (vector ports), and so on. A unit's K tiles, its part of Q
-//      and its logits stay in the L1; only V goes on to the L2.
+//      tile product (tile unit), one pair of rows x 64 dims (vector ports), and so on;
 //   2. softmax over the block, heads as vector lanes, P as bf16 A tiles;
-//   3. O[head x dim] += P V, in slices of kSliceRows rows so that P of 64 heads and V of 32 dims fit the L1 together.
+//   3. O[head x dim] += P V in slices of kSliceSubs x 32 rows and chunks of 32 dims, while V of the next chunk is being
+//      made from K.
 // Between blocks, accumulators are merged (merge_partials).
+//
+// Why like this (time in units of 1/16 tile product): a line stored to the L1 costs 0.85, to the L2 2.1, a line loaded
+// from the L2 0.75, a C tile stored 13 in which the tile unit stands still. So a row's decoded values are stored once in
+// what becomes L2 memory (V, if it was written along with K, would be a second copy there), C tiles move as rarely as the
+// L1 allows, and vector work goes between single tile products: in larger lumps the two do not overlap.
 #pragma once
 
 namespace strata::cpu {
 namespace {
 
 inline constexpr int kSubBlocks = kBlockRows / kSubRows;
-inline constexpr int kUnitGroups = 4;   // a unit of phase 1: 32 rows x (kUnitGroups * 64) dims
-inline constexpr int kSliceSubs = 6;     // a slice of phase 3, in sub-blocks
-inline constexpr int kSliceHeadTiles = 4;
+inline constexpr int kUnitGroups = 2;   // a unit of phase 1: 32 rows x (kUnitGroups * 64) dims
+inline constexpr int kSliceSubs = 7;     // a slice of phase 3, in sub-blocks
 
 struct Sizes {
   int head_tiles, groups, v_groups;  // 16 heads; 64 dims of K and of V
-  std::size_t q, v, logits, p;     // bytes
+  std::size_t q, k, logits, p;     // bytes
   Sizes(const AttendShape& shape, int num_heads)
       : head_tiles(padded_heads(num_heads) / 16),
         groups(shape.head_dim / 64),
         v_groups(shape.value_dim / 64),
         q(static_cast<std::size_t>(head_tiles) * groups * 2048),
-        v(static_cast<std::size_t>(groups) * kSubBlocks * 4096),
+        k(static_cast<std::size_t>(groups) * kSubBlocks * 4096),
         logits(static_cast<std::size_t>(head_tiles) * kBlockRows * 64),
         p(static_cast<std::size_t>(head_tiles) * kSubBlocks * 1024) {}
   int v_chunks() const { return 2 * v_groups; }  // 32 dims
   std::size_t q_tile_step() const { return static_cast<std::size_t>(groups) * 2048; }
-  std::size_t v_sub_step() const { return static_cast<std::size_t>(groups) * 4096; }
+  std::size_t k_sub_step() const { return static_cast<std::size_t>(groups) * 4096; }
 };
 
 struct Scratch {
-  std::byte *q, *k[2], *v, *p;  // k: the K tiles of a unit
+  std::byte *q, *k, *p, *v[2];  // k: [sub-block][group]; v: V of a chunk of a slice
   float *logits, *max2, *block;  // block: the partial result of a block that is not the first
   BlockRows* rows[2];
   SubRows* sub[2];
@@ -48,10 +52,10 @@ struct Scratch {
       return p0;
     };
     q = take(z.q);
-    v = take(z.v);
+    k = take(z.k);
     p = take(z.p);
     logits = reinterpret_cast<float*>(take(z.logits));
-    for (auto*& x : k) x = take(kUnitGroups * 4096);
+    for (auto*& x : v) x = take(kSliceSubs * 2048);
     max2 = reinterpret_cast<float*>(take(static_cast<std::size_t>(z.head_tiles) * 64));
     block = reinterpret_cast<float*>(take(static_cast<std::size_t>(z.head_tiles) * (128 + 4096 * static_cast<std::size_t>(z.v_groups))));
     for (auto*& x : rows) x = reinterpret_cast<BlockRows*>(take(sizeof(BlockRows)));
@@ -109,25 +113,45 @@ inline void pack_queries(const AttendQuery& query, HeadRange heads, const Sizes&
     }
 }
 
-// Phase 3. acc: C tiles [head tile][chunk of 32 dims][lo, hi] (see dequant_avx512.h).
+// Calls work.step() work.left() times, spread evenly over `products` calls.
+template <bool kWork, class Work>
+class Spread {
+ public:
+  Spread(Work work, int products) : work_(work), steps_(work.left()), products_(products) {}
+  __attribute__((always_inline)) void operator()() {
+    if constexpr (kWork)
+      for (credit_ += steps_; credit_ >= products_; credit_ -= products_) work_.step();
+  }
+
+ private:
+  Work work_;
+  int steps_, products_, credit_ = 0;
+};
+
+// Phase 3. acc: C tiles [head tile][chunk of 32 dims][lo, hi] (see ValueBuilder).
 template <class Engine>
 void value_products(const Sizes& z, const Scratch& s, int sub_blocks, float* acc) {
-  const std::size_t p_step = static_cast<std::size_t>(kSubBlocks) * 1024, v_step = z.v_sub_step();
+  const std::size_t p_step = static_cast<std::size_t>(kSubBlocks) * 1024;
   const std::size_t acc_step = static_cast<std::size_t>(z.v_chunks()) * 512;
   const int slices = (sub_blocks + kSliceSubs - 1) / kSliceSubs;
   for (int slice = 0; slice < slices; ++slice) {
     const int begin = sub_blocks * slice / slices, count = sub_blocks * (slice + 1) / slices - begin;
-    for (int ht0 = 0; ht0 < z.head_tiles; ht0 += kSliceHeadTiles)
-      for (int c = 0; c < z.v_chunks(); ++c)
-        for (int ht = ht0; ht < std::min(ht0 + kSliceHeadTiles, z.head_tiles); ht += 2) {
-          const std::byte* p = s.p + static_cast<std::size_t>(ht) * p_step + static_cast<std::size_t>(begin) * 1024;
-          const std::byte* v = s.v + static_cast<std::size_t>(begin) * v_step + static_cast<std::size_t>(c) * 2048;
-          float* out = acc + static_cast<std::size_t>(ht) * acc_step + static_cast<std::size_t>(c) * 512;
-          if (ht + 1 < z.head_tiles)
-            Engine::template values<2>(p, p_step, v, v_step, count, out, acc_step, slice == 0);
-          else
-            Engine::template values<1>(p, p_step, v, v_step, count, out, acc_step, slice == 0);
-        }
+    auto builder = [&](int chunk) {
+      const std::byte* k = s.k + static_cast<std::size_t>(begin) * z.k_sub_step() + static_cast<std::size_t>(chunk) * 2048;
+      return ValueBuilder(k, z.k_sub_step(), chunk < z.v_chunks() ? count : 0, s.v[chunk & 1]);
+    };
+    for (ValueBuilder first = builder(0); first.left() > 0;) first.step();
+    for (int c = 0; c < z.v_chunks(); ++c) {
+      Spread<true, ValueBuilder> meanwhile(builder(c + 1), 2 * z.head_tiles * count);
+      for (int ht = 0; ht < z.head_tiles; ht += 2) {
+        const std::byte* p = s.p + static_cast<std::size_t>(ht) * p_step + static_cast<std::size_t>(begin) * 1024;
+        float* out = acc + static_cast<std::size_t>(ht) * acc_step + static_cast<std::size_t>(c) * 512;
+        if (ht + 1 < z.head_tiles)
+          Engine::template values<2>(p, p_step, s.v[c & 1], count, out, acc_step, slice == 0, meanwhile);
+        else
+          Engine::template values<1>(p, p_step, s.v[c & 1], count, out, acc_step, slice == 0, meanwhile);
+      }
+    }
   }
 }
 
@@ -137,20 +161,15 @@ struct UnitAt {
 };
 inline UnitAt unit_at(const Sizes& z, int sub, int group) { return {sub, group, std::min(kUnitGroups, z.groups - group)}; }
 
-inline std::byte* v_tiles(const Sizes& z, const Scratch& s, int sub, int group) {
-  return s.v + static_cast<std::size_t>(sub) * z.v_sub_step() + static_cast<std::size_t>(group) * 4096;
+inline std::byte* k_tiles(const Sizes& z, const Scratch& s, UnitAt at) {
+  return s.k + static_cast<std::size_t>(at.sub) * z.k_sub_step() + static_cast<std::size_t>(at.group) * 4096;
 }
 
-// The products of one unit (K tiles k), while `decoder` works on another one (if kDecode).
+// The products of one unit, while `decoder` works on the next one (if kDecode).
 template <class Engine, bool kDecode, class Decoder>
-void logit_products(const Sizes& z, const Scratch& s, const std::byte* k, UnitAt at, Decoder decoder) {
-  // decoder.left() steps spread over the products
-  const int products = 4 * at.groups * z.head_tiles, steps = decoder.left();
-  int credit = 0;
-  auto meanwhile = [&]() __attribute__((always_inline)) {
-    if constexpr (kDecode)
-      for (credit += steps; credit >= products; credit -= products) decoder.step();
-  };
+__attribute__((noinline)) void logit_products(const Sizes& z, const Scratch& s, UnitAt at, Decoder decoder) {
+  Spread<kDecode, Decoder> meanwhile(decoder, 4 * at.groups * z.head_tiles);
+  const std::byte* k = k_tiles(z, s, at);
   for (int ht = 0; ht < z.head_tiles; ht += 2) {
     float* logits = s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(at.sub) * kSubRows) * 16;
     const std::byte* q = s.q + static_cast<std::size_t>(ht) * z.q_tile_step() + static_cast<std::size_t>(at.group) * 2048;
@@ -161,13 +180,6 @@ void logit_products(const Sizes& z, const Scratch& s, const std::byte* k, UnitAt
   }
 }
 
-template <class Engine, SubFormat kFormat>
-__attribute__((noinline)) void logit_products_decoding(const Sizes& z, const Scratch& s, const std::byte* k, UnitAt at,
-                                                       const SubRows& rows, const Ahead& ahead, UnitAt next, std::byte* next_k) {
-  logit_products<Engine, true>(z, s, k, at,
-                               UnitDecoder<kFormat>(rows, ahead.row, next.group, next.groups, next_k, v_tiles(z, s, next.sub, next.group)));
-}
-
 // Phase 1 of a block: logits, V tiles, maxima.
 template <class Engine>
 void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after,
@@ -175,11 +187,11 @@ void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, co
   for (int i = 0; i < z.head_tiles * 16; ++i) s.max2[i] = -INFINITY;
   prepare_sub_rows(shape, rows, 0, *s.sub[0]);
   ahead.aim(rows, after, kSubRows);
-  UnitAt at = unit_at(z, 0, 0);
-  UnitDecoder<SubFormat::any> first(*s.sub[0], ahead.row, 0, at.groups, s.k[0], v_tiles(z, s, 0, 0));
-  while (first.left() > 0) first.step();
   const int sub_blocks = (rows.count + kSubRows - 1) / kSubRows;
-  for (int slot = 0; at.sub < sub_blocks; slot ^= 1) {
+  UnitAt at = unit_at(z, 0, 0);
+  UnitDecoder<SubFormat::any> first(*s.sub[0], ahead.row, 0, at.groups, s.k);
+  while (first.left() > 0) first.step();
+  while (at.sub < sub_blocks) {
     UnitAt next = unit_at(z, at.sub, at.group + at.groups);
     if (next.group == z.groups) {
       next = unit_at(z, at.sub + 1, 0);
@@ -188,15 +200,16 @@ void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, co
         ahead.aim(rows, after, (next.sub + 1) * kSubRows);
       }
     }
-    const SubRows& next_rows = *s.sub[next.sub & 1];
-    if (next.sub == sub_blocks) {
-      logit_products<Engine, false>(z, s, s.k[slot], at, UnitDecoder<SubFormat::any>(next_rows, ahead.row, 0, 0, nullptr, nullptr));
-    } else {
-      const auto run = next_rows.format == SubFormat::v4     ? logit_products_decoding<Engine, SubFormat::v4>
-                       : next_rows.format == SubFormat::bf16 ? logit_products_decoding<Engine, SubFormat::bf16>
-                                                             : logit_products_decoding<Engine, SubFormat::any>;
-      run(z, s, s.k[slot], at, next_rows, ahead, next, s.k[slot ^ 1]);
-    }
+    const SubRows& r = *s.sub[next.sub & 1];
+    std::byte* k = k_tiles(z, s, next);
+    if (next.sub == sub_blocks)
+      logit_products<Engine, false>(z, s, at, UnitDecoder<SubFormat::any>(r, ahead.row, 0, 0, nullptr));
+    else if (r.format == SubFormat::v4)
+      logit_products<Engine, true>(z, s, at, UnitDecoder<SubFormat::v4>(r, ahead.row, next.group, next.groups, k));
+    else if (r.format == SubFormat::bf16)
+      logit_products<Engine, true>(z, s, at, UnitDecoder<SubFormat::bf16>(r, ahead.row, next.group, next.groups, k));
+    else
+      logit_products<Engine, true>(z, s, at, UnitDecoder<SubFormat::any>(r, ahead.row, next.group, next.groups, k));
     if (next.group == 0) {  // the logits of a sub-block are complete
       const int here = std::min(kSubRows, rows.count - at.sub * kSubRows);
       for (int ht = 0; ht < z.head_tiles; ++ht)

@@ -51,7 +51,7 @@ void run(const Path& path, const IndexerLogitsParams& p, const ExecutionContext&
 
 std::vector<Implementation<IndexerLogitsParams>> indexer_logits() {
   std::vector<Implementation<IndexerLogitsParams>> result;
-  for (const indexer::Path& path : indexer::kPaths) {
+  for (const indexer::Path& path : indexer::paths()) {
     Implementation<IndexerLogitsParams> impl;
     impl.name = path.name;
     impl.supports = [&path](const IndexerLogitsParams& p, const Device& device) {

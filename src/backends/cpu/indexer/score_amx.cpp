@@ -3,10 +3,11 @@
 // Floor per 16 rows and 64 heads: 16 TDPBF16PS of 16 cycles = 256 cycles (1024 flop a cycle). Beside them run, on the vector ports,
 // the head sum of the unit before (173 operations) and, when keys are new, the decoding of the unit after (288 operations for e4m3), all
 // cut into quarters between the products, so that the out-of-order window always has both kinds of work.
-// Bytes: 132 a row (fp8) are read once per 256 cycles of one token: 64 heads need 0.5 bytes a cycle and core, so that decode with one
-// token is bound by whichever of memory and tile unit is slower, prefill by the tile unit alone.
-// What keeps it from the floor: a tile load for every product and 4 tile stores for every 16 products; loads and products measured
+// Bytes: 16 rows of fp8 are 2112 bytes, which 64 heads of one token turn over in those 256 cycles: 8 bytes a cycle and core. Decode of
+// one token per request is bound by whichever of memory and tile unit is slower, prefill by the tile unit alone.
+// What keeps it from the floor: a tile load for every product and four tile stores for every 16 products. Loads and products measured
 // alone reach 83% of the product rate, with the stores 68%, with the head sum 55-60%, with decoding 45-50%.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <cstring>
@@ -196,3 +197,4 @@ Scorer amx_scorer() { return {packed_query_bytes, scratch_bytes, amx_begin, amx_
 
 }  // namespace strata::cpu::indexer
 STRATA_AVX512_END
+#endif

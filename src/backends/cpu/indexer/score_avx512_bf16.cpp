@@ -2,6 +2,7 @@
 //
 // Floor per 16 rows and 64 heads: 4096 VDPBF16PS (64 flop each), plus 5% for the head sum. Sapphire Rapids issues one in two cycles
 // (32 flop a cycle; measured 1.46 G/s a core), AMD's Zen 4 one a cycle.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include <cstring>
@@ -107,3 +108,4 @@ Scorer avx512_bf16_scorer() { return {packed_query_bytes, scratch_bytes, nothing
 
 }  // namespace strata::cpu::indexer
 STRATA_AVX512_END
+#endif

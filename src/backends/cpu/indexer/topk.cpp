@@ -167,7 +167,7 @@ void run(const Path& path, const IndexerTopkParams& p, const ExecutionContext& c
 
 std::vector<Implementation<IndexerTopkParams>> indexer_topk() {
   std::vector<Implementation<IndexerTopkParams>> result;
-  for (const indexer::Path& path : indexer::kPaths) {
+  for (const indexer::Path& path : indexer::paths()) {
     Implementation<IndexerTopkParams> impl;
     impl.name = path.name;
     impl.supports = [&path](const IndexerTopkParams& p, const Device& device) {

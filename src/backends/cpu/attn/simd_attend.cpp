@@ -1,0 +1,281 @@
+// The path of machines without bf16 products: fp32 vectors of whatever width there is (AVX-512, AVX2, or the compiler's portable
+// code), chosen by the caller's cap.
+//
+// A block of rows is decoded to fp32 once for all heads. Floor: 2 * heads * rows * (D + Dv) flops at two fused multiply-adds a cycle: 16 dims of one
+// head and row take a cycle with 8 lanes. Registers hold 2 heads x 4 rows of logits, then 2 heads x 4 vectors of outputs, so that every load
+// serves two products or more.
+#include "backends/cpu/simd_dispatch.h"
+#include "outcome.h"
+#include "paths.h"
+#include "rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/attn/simd_attend.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef STRATA_SIMD_ATTEND_ONCE
+#define STRATA_SIMD_ATTEND_ONCE
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "formats/bf16.h"
+#include "formats/e4m3.h"
+#include "formats/kv_rows.h"
+#include "formats/ue8m0.h"
+
+namespace strata::cpu {
+namespace {
+
+constexpr int kTileRows = 32;  // rows decoded at a time: 64 KB of fp32, which stays in the L2 for all heads
+constexpr float kLog2E = 1.44269504088896340736f;
+
+struct SimdScratch {
+  float *q, *rows, *p;
+  BlockRows* block;
+  std::size_t bytes;
+
+  SimdScratch(std::byte* base, const AttendShape& shape, int num_heads) {
+    std::size_t used = 0;
+    const auto take = [&](std::size_t n) {
+      std::byte* at = base + used;
+      used += (n + 63) & ~std::size_t{63};
+      return at;
+    };
+    const auto heads = static_cast<std::size_t>(padded_heads(num_heads)), dim = static_cast<std::size_t>(shape.head_dim);
+    q = reinterpret_cast<float*>(take(heads * dim * 4));
+    rows = reinterpret_cast<float*>(take(kTileRows * dim * 4));
+    p = reinterpret_cast<float*>(take(heads * kTileRows * 4));
+    block = reinterpret_cast<BlockRows*>(take(sizeof(BlockRows)));
+    bytes = used;
+  }
+};
+
+inline std::size_t simd_scratch_bytes(const AttendShape& shape, int num_heads) {
+  alignas(64) static constexpr std::byte kOrigin{};
+  return SimdScratch(const_cast<std::byte*>(&kOrigin), shape, num_heads).bytes;
+}
+
+inline void decode_bf16(const std::byte* from, int count, float* out) {
+  for (int i = 0; i < count; ++i) {
+    Bf16 v;
+    std::memcpy(&v, from + 2 * i, 2);
+    out[i] = to_float(v);
+  }
+}
+
+inline void decode_codes(const std::byte* from, int count, float scale, float* out) {
+  for (int i = 0; i < count; ++i) out[i] = round_to_bf16(kE4m3Values[static_cast<std::uint8_t>(from[i])] * scale);
+}
+
+// One row as the fp32 values of its bf16 dequantisation.
+inline void decode_row(const RowSource& source, const RowRef& row, int dim, float* out) {
+  switch (source.format) {
+    case KvFormat::fp8_ds_mla_v4:
+      for (int g = 0; g < 7; ++g) {
+        decode_codes(row.data + 64 * g, 64, to_float(E8m0{static_cast<std::uint8_t>(row.scales[g])}), out + 64 * g);
+      }
+      return decode_bf16(row.data + kV4NopeDim, dim - kV4NopeDim, out + kV4NopeDim);
+    case KvFormat::fp8_ds_mla:
+      for (int t = 0; t < kMlaLatentDim / kMlaTile; ++t) {
+        float scale;
+        std::memcpy(&scale, row.data + kMlaScaleOffset + 4 * t, 4);
+        decode_codes(row.data + kMlaTile * t, kMlaTile, scale, out + kMlaTile * t);
+      }
+      return decode_bf16(row.data + kMlaRopeOffset, dim - kMlaLatentDim, out + kMlaLatentDim);
+    case KvFormat::fp8_tensor: return decode_codes(row.data, dim, source.scale, out);
+    default: return decode_bf16(row.data, dim, out);
+  }
+}
+
+}  // namespace
+}  // namespace strata::cpu
+#endif  // STRATA_SIMD_ATTEND_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace strata::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Products of head and value dims are multiples of 32; vectors are at most 16 lanes here.
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+
+// logits[h][r] of kHeads heads and 4 rows.
+template <int kHeads>
+HWY_INLINE void dots(const float* HWY_RESTRICT q, const float* HWY_RESTRICT rows, int dim, float* HWY_RESTRICT out) {
+  const D d;
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  V acc[kHeads][4];
+  for (int h = 0; h < kHeads; ++h) {
+    for (int r = 0; r < 4; ++r) acc[h][r] = hn::Zero(d);
+  }
+  for (int i = 0; i < dim; i += lanes) {
+    V k[4];
+    for (int r = 0; r < 4; ++r) k[r] = hn::LoadU(d, rows + r * dim + i);
+    for (int h = 0; h < kHeads; ++h) {
+      const V x = hn::LoadU(d, q + h * dim + i);
+      for (int r = 0; r < 4; ++r) acc[h][r] = hn::MulAdd(x, k[r], acc[h][r]);
+    }
+  }
+  for (int h = 0; h < kHeads; ++h) {
+    for (int r = 0; r < 4; ++r) out[h * kTileRows + r] = hn::GetLane(hn::SumOfLanes(d, acc[h][r]));
+  }
+}
+
+// acc[h][0..value_dim) = acc * rescale[h] + sum_r p[h][r] rows[r]
+template <int kHeads>
+HWY_INLINE void add_values(const float* HWY_RESTRICT p, const float* HWY_RESTRICT rescale, const float* HWY_RESTRICT rows, int count, int dim,
+                           int value_dim, float* HWY_RESTRICT acc) {
+  const D d;
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  const int step = value_dim % (4 * lanes) == 0 ? 4 : value_dim % (2 * lanes) == 0 ? 2 : 1;
+  const auto columns = [&](auto vectors, int i) {
+    constexpr int kVectors = decltype(vectors)::value;
+    V sum[kHeads][kVectors];
+    for (int h = 0; h < kHeads; ++h) {
+      const V factor = hn::Set(d, rescale[h]);
+      for (int v = 0; v < kVectors; ++v) sum[h][v] = hn::Mul(hn::LoadU(d, acc + h * value_dim + i + v * lanes), factor);
+    }
+    for (int r = 0; r < count; ++r) {
+      V x[kVectors];
+      for (int v = 0; v < kVectors; ++v) x[v] = hn::LoadU(d, rows + r * dim + i + v * lanes);
+      for (int h = 0; h < kHeads; ++h) {
+        const V weight = hn::Set(d, p[h * kTileRows + r]);
+        for (int v = 0; v < kVectors; ++v) sum[h][v] = hn::MulAdd(weight, x[v], sum[h][v]);
+      }
+    }
+    for (int h = 0; h < kHeads; ++h) {
+      for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[h][v], d, acc + h * value_dim + i + v * lanes);
+    }
+  };
+  for (int i = 0; i < value_dim; i += step * lanes) {
+    if (step == 4) {
+      columns(std::integral_constant<int, 4>{}, i);
+    } else if (step == 2) {
+      columns(std::integral_constant<int, 2>{}, i);
+    } else {
+      columns(std::integral_constant<int, 1>{}, i);
+    }
+  }
+}
+
+// Online softmax of one head over the `count` logits of a tile, turned into probabilities in place; what the accumulators must be scaled by.
+HWY_INLINE float softmax_tile(float* p, int count, float scale2, float& max2, float& sum) {
+  float largest = max2;
+  for (int r = 0; r < count; ++r) {
+    p[r] *= scale2;
+    largest = std::fmax(largest, p[r]);
+  }
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const float base = largest == kNone ? 0.0f : largest;
+  const float rescale = sum <= 0.0f ? 0.0f : std::exp2(max2 - base);
+  float total = sum <= 0.0f ? 0.0f : sum * rescale;
+  for (int r = 0; r < count; ++r) {
+    p[r] = std::exp2(p[r] - base);
+    total += p[r];
+  }
+  max2 = largest;
+  sum = total;
+  return rescale;
+}
+
+void accumulate(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin, std::int64_t block_end,
+                std::byte* scratch, PartialView partial) {
+  const SimdScratch s(scratch, shape, heads.count);
+  const int dim = shape.head_dim, value_dim = shape.value_dim;
+  for (int h = 0; h < heads.count; ++h) {
+    decode_bf16(reinterpret_cast<const std::byte*>(query.q + (heads.begin + h) * query.q_head_stride), dim, s.q + h * dim);
+    partial.max2[h] = -std::numeric_limits<float>::infinity();
+    partial.sum[h] = kEmptySum;
+  }
+  std::fill_n(partial.acc, static_cast<std::size_t>(heads.count) * static_cast<std::size_t>(value_dim), 0.0f);
+  const float scale2 = shape.softmax_scale * kLog2E;
+  const std::int64_t total = total_entries(shape, query), step = attend_block_entries(total);
+  for (std::int64_t b = block_begin; b < block_end; ++b) {
+    collect_block(shape, query, b * step, std::min(total, (b + 1) * step), *s.block);
+    for (int first = 0; first < s.block->count; first += kTileRows) {
+      const int count = std::min(kTileRows, s.block->count - first);
+      for (int r = 0; r < count; ++r) {
+        const RowSource& source = shape.source[first + r < s.block->scope0_count ? 0 : 1];
+        decode_row(source, s.block->row[first + r], dim, s.rows + r * dim);
+      }
+      // Rows are taken four at a time; what stands behind the last one is not a row of this query.
+      const int padded = (count + 3) / 4 * 4;
+      std::fill(s.rows + count * dim, s.rows + padded * dim, 0.0f);
+      int h = 0;
+      for (; h + 2 <= heads.count; h += 2) {
+        for (int r = 0; r < padded; r += 4) dots<2>(s.q + h * dim, s.rows + r * dim, dim, s.p + h * kTileRows + r);
+      }
+      for (; h < heads.count; ++h) {
+        for (int r = 0; r < padded; r += 4) dots<1>(s.q + h * dim, s.rows + r * dim, dim, s.p + h * kTileRows + r);
+      }
+      float rescale[2];
+      for (h = 0; h < heads.count; h += 2) {
+        const int pair = std::min(2, heads.count - h);
+        for (int i = 0; i < pair; ++i) {
+          rescale[i] = softmax_tile(s.p + (h + i) * kTileRows, count, scale2, partial.max2[h + i], partial.sum[h + i]);
+        }
+        const auto add = pair == 2 ? add_values<2> : add_values<1>;
+        add(s.p + h * kTileRows, rescale, s.rows, count, dim, value_dim, partial.acc + static_cast<std::ptrdiff_t>(h) * value_dim);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace strata::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace strata::cpu {
+namespace {
+
+HWY_EXPORT(accumulate);
+
+// Both partial results as if the later blocks had been added to the earlier ones.
+void merge(int num_heads, int value_dim, PartialView into, PartialView from) {
+  for (int h = 0; h < num_heads; ++h) {
+    if (from.sum[h] <= 0.0f) continue;
+    float* a = into.acc + static_cast<std::ptrdiff_t>(h) * value_dim;
+    const float* b = from.acc + static_cast<std::ptrdiff_t>(h) * value_dim;
+    const bool first = into.sum[h] <= 0.0f;
+    const float largest = first ? from.max2[h] : std::fmax(into.max2[h], from.max2[h]);
+    const float base = std::isinf(largest) && largest < 0 ? 0.0f : largest;
+    const float keep = first ? 0.0f : std::exp2(into.max2[h] - base), add = std::exp2(from.max2[h] - base);
+    for (int d = 0; d < value_dim; ++d) a[d] = a[d] * keep + b[d] * add;
+    into.sum[h] = (first ? 0.0f : into.sum[h] * keep) + from.sum[h] * add;
+    into.max2[h] = largest;
+  }
+}
+
+void finish(const AttendShape& shape, const AttendQuery& query, HeadRange heads, PartialView partial) {
+  for (int h = 0; h < heads.count; ++h) {
+    const int head = heads.begin + h;
+    const Outcome outcome = finish_head(partial.max2[h], partial.sum[h], query.sink ? query.sink + head : nullptr);
+    std::uint16_t* out = query.out + head * query.out_head_stride;
+    const float* acc = partial.acc + static_cast<std::ptrdiff_t>(h) * shape.value_dim;
+    for (int d = 0; d < shape.value_dim; ++d) out[d] = outcome.empty ? std::uint16_t{0} : to_bf16(acc[d] * outcome.factor).bits;
+    if (query.lse) query.lse[head * query.lse_stride] = outcome.lse;
+    if (query.max_logits) query.max_logits[head * query.lse_stride] = outcome.max_logit;
+  }
+}
+
+template <CpuIsa kIsa>
+void accumulate_capped(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin, std::int64_t block_end,
+                       std::byte* scratch, PartialView partial) {
+  HWY_DISPATCH_TABLE(accumulate)[simd_index(kIsa)](shape, query, heads, block_begin, block_end, scratch, partial);
+}
+
+}  // namespace
+
+const PathFunctions kAvx512Path = {simd_scratch_bytes, accumulate_capped<CpuIsa::avx512>, merge, finish};
+const PathFunctions kAvx2Path = {simd_scratch_bytes, accumulate_capped<CpuIsa::avx2>, merge, finish};
+const PathFunctions kPortablePath = {simd_scratch_bytes, accumulate_capped<CpuIsa::portable>, merge, finish};
+
+}  // namespace strata::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,185 @@
+// Linear layers by our own AMX product (linear_amx_kernel.cpp), weights packed as bf16 or as e4m3 codes (linear_amx_format.h). FP8 weights
+// stay one byte each: a decode step reads half of what a bf16 copy would cost, and a model takes half the memory.
+// Activations are quantised and dequantised while they are packed into A operands. A task is one panel of 32 output features times a
+// block of tokens whose operands fit L2 (1 MB); tasks of one block of tokens run next to each other.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/linear_amx_format.h"
+#include "backends/cpu/linear_amx_kernel.h"
+#include "backends/cpu/linear_impls.h"
+#include "backends/cpu/linear_quant.h"
+#include "core/arena.h"
+#include "core/check.h"
+
+#if defined(__x86_64__)
+namespace strata::cpu {
+namespace {
+
+constexpr const char* kName = "cpu/amx";
+constexpr int64_t kBlockBytes = int64_t{1} << 20;  // of A operands
+constexpr int64_t kMostTiles = 16;                 // of a block: their sums take 32 KB
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Support device_support(const Device& device) {
+  if (device.id().kind != DeviceKind::cpu) return Support::no("runs on the CPU only");
+  if (isa_of(device) < CpuIsa::amx || !__builtin_cpu_supports("gfni")) {
+    return Support::no(fmt::format("needs AMX-BF16 and GFNI, the device has {}", to_string(isa_of(device))));
+  }
+  return Support::yes();
+}
+
+Support support(const LinearWeight* w, const Device& device) {
+  const Support on_device = device_support(device);
+  if (!on_device) return on_device;
+  if (w == nullptr) return Support::no("no weight");
+  if (!w->packed.present()) return Support::no("row-major weights must be packed first");
+  return w->packing == kName ? Support::yes() : Support::no(fmt::format("the weight is packed for {}", w->packing));
+}
+
+// How the tokens of a call are cut.
+struct Tokens {
+  int64_t count, rows, tiles, steps, block_tiles;
+
+  Tokens(int64_t tokens, int64_t k) : count(tokens), rows(std::clamp<int64_t>(tokens, 1, amx::kTileRows)), tiles(ceil_div(tokens, rows)), steps(ceil_div(k, amx::kStep)) {
+    // An even number, because the kernel takes tiles in twos.
+    block_tiles = std::clamp<int64_t>(kBlockBytes / (amx::kTileRows * steps * 64) / 2 * 2, 2, kMostTiles);
+  }
+  int64_t step_bytes() const { return rows * 64; }
+  int64_t bytes() const { return tiles * steps * step_bytes(); }
+};
+
+struct Layout {
+  TensorView a;        // A operands of one group
+  TensorView decoded;  // [threads, steps * 2048]
+  TensorView sums;     // f32 [threads, block_tiles * 16 * 32]
+};
+
+Layout layout(Arena& arena, const Tokens& t, int threads) {
+  Layout l;
+  l.a = arena.tensor(DType::u8, {t.bytes()});
+  l.decoded = arena.tensor(DType::u8, {threads, t.steps * amx::kCodes * 2});
+  l.sums = arena.tensor(DType::f32, {threads, kMostTiles * amx::kTileRows * amx::kPanel});
+  return l;
+}
+
+// Writes the tokens as A operands. row(t, first, n, out): channels [first, first + n) of token t as bf16; first is a multiple of 128.
+template <class Row>
+void pack_tokens(const Device& device, const Tokens& t, int64_t k, std::byte* a, const Row& row) {
+  parallel_for(device, t.tiles * t.rows, 4, [&](int64_t token) {
+    std::byte* const out = a + token / t.rows * t.steps * t.step_bytes() + token % t.rows * 64;
+    constexpr int64_t kPiece = 1024;
+    alignas(64) Bf16 values[kPiece];
+    for (int64_t first = 0; first < k; first += kPiece) {
+      const int64_t n = std::min(kPiece, k - first), steps = ceil_div(n, amx::kStep);
+      if (token < t.count) {
+        row(token, first, n, values);
+        std::fill(values + n, values + steps * amx::kStep, Bf16{0});
+      } else {
+        std::fill_n(values, steps * amx::kStep, Bf16{0});
+      }
+      for (int64_t s = 0; s < steps; ++s) std::memcpy(out + (first / amx::kStep + s) * t.step_bytes(), values + s * amx::kStep, 64);
+    }
+  });
+}
+
+void store_row(const float* sums, const TensorView& y, int64_t token, int64_t first, int64_t n) {
+  if (y.dtype == DType::f32) {
+    std::memcpy(y.row<float>(token) + first, sums, static_cast<size_t>(n) * sizeof(float));
+  } else {
+    amx::store_bf16(sums, n, y.row<Bf16>(token) + first);
+  }
+}
+
+void product(const Device& device, const Layout& l, const Tokens& t, const amx::Group& w, int64_t n, const TensorView& y) {
+  const int64_t panels = w.geometry.panels, blocks = ceil_div(t.tiles, t.block_tiles);
+  // A panel of 4096 codes a feature takes a few microseconds for one token, a hundred for a block.
+  const int64_t panels_per_task = t.tiles == 1 ? 4 : 1;
+  parallel_for(device, blocks * panels, panels_per_task, [&](int64_t i) {
+    const int64_t first_tile = i / panels * t.block_tiles, panel = i % panels;
+    const int thread = omp_get_thread_num();
+    amx::Task task;
+    task.a = l.a.ptr<std::byte>() + first_tile * t.steps * t.step_bytes();
+    task.tiles = std::min(t.block_tiles, t.tiles - first_tile);
+    task.rows = static_cast<int>(t.rows);
+    task.steps = t.steps;
+    task.panel = w.panels + static_cast<size_t>(panel * t.steps) * w.geometry.step_bytes();
+    if (w.geometry.e4m3) {
+      task.scales = w.scales + panel * w.geometry.scale_steps;
+      task.masks = w.masks + panel * t.steps;
+    }
+    task.steps_per_scale = w.steps_per_scale;
+    task.decoded = l.decoded.row<std::byte>(thread);
+    task.sums = l.sums.row<float>(thread);
+    amx::multiply(task);
+    const int64_t first_token = first_tile * t.rows, features = std::min(amx::kPanel, n - panel * amx::kPanel);
+    const int64_t tokens = std::min(task.tiles * t.rows, t.count - first_token);
+    for (int64_t r = 0; r < tokens; ++r) store_row(task.sums + r * amx::kPanel, y, first_token + r, panel * amx::kPanel, features);
+  });
+}
+
+void run_linear(const LinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  const Tokens tokens(p.x.shape[0], p.x.shape[1]);
+  Arena arena(p.x.device, context.workspace);
+  const Layout l = layout(arena, tokens, threads_of(context.device));
+  pack_tokens(context.device, tokens, p.x.shape[1], l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
+    fake_quantize_row(context.device, p.x.row<Bf16>(t) + first, n, p.activation, out);
+  });
+  product(context.device, l, tokens, amx::group_of(*p.weight, 0), p.weight->n, p.y);
+}
+
+void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  const int64_t k = p.x.shape[2];
+  const Tokens tokens(p.x.shape[0], k);
+  Arena arena(p.x.device, context.workspace);
+  const Layout l = layout(arena, tokens, threads_of(context.device));
+  for (int64_t g = 0; g < p.x.shape[1]; ++g) {
+    pack_tokens(context.device, tokens, k, l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
+      if (p.x.dtype == DType::e4m3) {
+        constexpr int64_t kBlock = 128;
+        dequantize_row(context.device, p.x.row<E4m3>(t, g) + first, p.x_scale.row<float>(t, g) + first / kBlock, n, kBlock, out);
+      } else {
+        fake_quantize_row(context.device, p.x.row<Bf16>(t, g) + first, n, ActivationFormat::bf16, out);
+      }
+    });
+    product(context.device, l, tokens, amx::group_of(*p.weight, g), p.weight->n, group_view(p.y, g));
+  }
+}
+
+template <class Params>
+Implementation<Params> implementation(int k_dimension, void (*run)(const Params&, const ExecutionContext&)) {
+  Implementation<Params> impl;
+  impl.name = kName;
+  impl.supports = [](const Params& p, const Device& device) { return support(p.weight, device); };
+  impl.workspace_bytes = [k_dimension](const Params& p, const Device& device) {
+    Arena arena(p.x.device);
+    layout(arena, Tokens(p.x.shape[0], p.x.shape[k_dimension]), threads_of(device));
+    return arena.peak();
+  };
+  impl.run = run;
+  return impl;
+}
+
+}  // namespace
+
+std::vector<Implementation<LinearParams>> amx_linear() { return {implementation<LinearParams>(1, run_linear)}; }
+std::vector<Implementation<GroupedLinearParams>> amx_grouped_linear() { return {implementation<GroupedLinearParams>(2, run_grouped)}; }
+
+std::vector<WeightPacking> amx_weight_packings() {
+  return {{kName, [](const LinearWeight& w, const Device& device) -> size_t { return device_support(device) ? amx::packed_bytes(w) : 0; },
+           [](const LinearWeight& w, Device& device, void* dst) { amx::pack(device, w, static_cast<std::byte*>(dst)); }}};
+}
+
+}  // namespace strata::cpu
+#else
+namespace strata::cpu {
+std::vector<Implementation<LinearParams>> amx_linear() { return {}; }
+std::vector<Implementation<GroupedLinearParams>> amx_grouped_linear() { return {}; }
+std::vector<WeightPacking> amx_weight_packings() { return {}; }
+}  // namespace strata::cpu
+#endif

@@ -1,0 +1,98 @@
+#include "backends/cpu/linear_amx_format.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "backends/cpu/cpu_device.h"
+
+namespace strata::cpu::amx {
+namespace {
+
+constexpr uint8_t kOne = 0x38;  // e4m3 1.0: padding meets zero activations or unused outputs, and is a plain code
+
+// Where channel k of feature f of a step goes, in elements of the format.
+int64_t bf16_place(int64_t f, int64_t k) { return f / 16 * 512 + k / 2 * 32 + f % 16 * 2 + k % 2; }
+int64_t code_place(int64_t f, int64_t k) {
+  const int64_t row = k / 2, feature = f % 16;
+  return f / 16 * 512 + row / 2 * 64 + feature / 4 * 16 + row % 2 * 8 + feature % 4 * 2 + k % 2;
+}
+
+bool plain(uint8_t code) { return (code & 0x7Fu) >= 8 && (code & 0x7Fu) != 0x7F; }
+
+int64_t steps_per_scale(const LinearWeight& w) { return w.block_k / kStep; }
+
+bool is_e4m3(const LinearWeight& w) { return w.weight.dtype == DType::e4m3; }
+
+Geometry geometry_of(const LinearWeight& w) { return geometry(w.n, w.k, is_e4m3(w), is_e4m3(w) ? steps_per_scale(w) : 1); }
+
+void pack_codes(const LinearWeight& w, int64_t first_row, int64_t rows, int64_t step, uint8_t* dst, uint16_t* mask) {
+  std::fill_n(dst, kCodes, kOne);
+  const int64_t columns = std::min(kStep, w.k - step * kStep);
+  *mask = 0;
+  for (int64_t f = 0; f < rows; ++f) {
+    const uint8_t* codes = w.weight.row<uint8_t>(first_row + f) + step * kStep;
+    for (int64_t k = 0; k < columns; ++k) {
+      const int64_t place = code_place(f, k);
+      dst[place] = codes[k];
+      if (!plain(codes[k])) *mask = static_cast<uint16_t>(*mask | 1u << (place / 64));
+    }
+  }
+}
+
+void pack_bf16(const LinearWeight& w, int64_t first_row, int64_t rows, int64_t step, Bf16* dst) {
+  std::fill_n(dst, kCodes, Bf16{0});
+  const int64_t columns = std::min(kStep, w.k - step * kStep);
+  for (int64_t f = 0; f < rows; ++f) {
+    const Bf16* values = w.weight.row<Bf16>(first_row + f) + step * kStep;
+    for (int64_t k = 0; k < columns; ++k) dst[bf16_place(f, k)] = values[k];
+  }
+}
+
+}  // namespace
+
+size_t packed_bytes(const LinearWeight& w) {
+  if (w.packed.present() || w.n < 1 || w.k < 1 || w.groups < 1) return 0;
+  if (is_e4m3(w)) {
+    if (w.block_n < 1 || w.block_n % kPanel != 0 || w.block_k < 1 || w.block_k % kStep != 0) return 0;
+    if (w.groups > 1 && w.n % kPanel != 0) return 0;
+  }
+  return Geometry::header_bytes() + geometry_of(w).group_bytes() * static_cast<size_t>(w.groups);
+}
+
+void pack(const Device& device, const LinearWeight& w, std::byte* dst) {
+  const Geometry g = geometry_of(w);
+  const Header header{.is_e4m3 = g.e4m3, .steps_per_scale = g.e4m3 ? steps_per_scale(w) : 1};
+  std::memset(dst, 0, Geometry::header_bytes());
+  std::memcpy(dst, &header, sizeof(header));
+  parallel_for(device, w.groups * g.panels, 1, [&](int64_t task) {
+    const int64_t group = task / g.panels, panel = task % g.panels;
+    std::byte* const base = dst + Geometry::header_bytes() + static_cast<size_t>(group) * g.group_bytes();
+    const int64_t first = panel * kPanel, rows = std::min(kPanel, w.n - first), row = group * w.n + first;
+    std::byte* const out = base + g.scale_bytes() + g.mask_bytes() + static_cast<size_t>(panel * g.steps) * g.step_bytes();
+    if (g.e4m3) {
+      std::memcpy(reinterpret_cast<float*>(base) + panel * g.scale_steps, w.scale.row<float>(row / w.block_n),
+                  static_cast<size_t>(g.scale_steps) * sizeof(float));
+      uint16_t* const masks = reinterpret_cast<uint16_t*>(base + g.scale_bytes()) + panel * g.steps;
+      for (int64_t s = 0; s < g.steps; ++s) pack_codes(w, row, rows, s, reinterpret_cast<uint8_t*>(out) + s * kCodes, masks + s);
+    } else {
+      for (int64_t s = 0; s < g.steps; ++s) pack_bf16(w, row, rows, s, reinterpret_cast<Bf16*>(out) + s * kCodes);
+    }
+  });
+}
+
+Group group_of(const LinearWeight& w, int64_t index) {
+  const std::byte* const blob = w.packed.ptr<std::byte>();
+  Header header;
+  std::memcpy(&header, blob, sizeof(header));
+  Group group;
+  group.steps_per_scale = header.steps_per_scale;
+  group.geometry = geometry(w.n, w.k, header.is_e4m3 != 0, header.steps_per_scale);
+  const std::byte* const base = blob + Geometry::header_bytes() + static_cast<size_t>(index) * group.geometry.group_bytes();
+  group.scales = reinterpret_cast<const float*>(base);
+  group.masks = reinterpret_cast<const uint16_t*>(base + group.geometry.scale_bytes());
+  group.panels = base + group.geometry.scale_bytes() + group.geometry.mask_bytes();
+  return group;
+}
+
+}  // namespace strata::cpu::amx

@@ -1,0 +1,241 @@
+// Floor: four TDPBF16PS of 16 cycles per step and pair of tiles, 2.75 TFLOP/s a core at 2.7 GHz; operands come from L2, which bounds it
+// to about half of that. With few tokens: N*K bytes of codes (bf16: twice that) from memory.
+//
+// e4m3 to bf16. Both are sign, exponent, mantissa, and adding 120 to the exponent is a rearrangement of bits: exponent e3 e2 e1 e0 becomes
+// e3 !e3 !e3 !e3 !e3 e2 e1 e0. So each byte of the bf16 is an affine map over GF(2) of the code, one instruction for 64 codes
+// (GF2P8AFFINEQB), and a power-of-two scale is an addition to the exponent. Zeros, subnormals and NaN have no such form: pairs of rows
+// that have one (packing says which, about one in a hundred) and scales that are no power of two go through a table of the 128
+// magnitudes times the scale. Decoding runs two steps ahead of the products and hides behind them.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "backends/cpu/linear_amx_kernel.h"
+#include "formats/e4m3.h"
+#include "formats/ue8m0.h"
+
+// Everything below is compiled for this machine only; nothing that other files may also instantiate is inside.
+#pragma GCC push_options
+#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512bf16,gfni")
+
+namespace strata::cpu::amx {
+namespace {
+
+constexpr int64_t kStepBytes = 2048;   // two decoded B operands
+constexpr int64_t kCodeBytes = 1024;
+constexpr int kPairs = 16;             // of rows of a step
+constexpr int64_t kAhead = 2;          // steps between decoding and use: stores reach L1 before the tile loads
+constexpr int64_t kSumStride = 32 * sizeof(float);
+
+// Static storage, one for each number of rows: g++ 12 believes that _tile_loadconfig reads 8 bytes only and drops stores to a local one.
+struct TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+struct TileConfigs {
+  alignas(64) TileConfig config[17];
+  constexpr TileConfigs() {
+    for (int rows = 1; rows <= 16; ++rows) {
+      for (int tile = 0; tile < 6; ++tile) config[rows].rows[tile] = static_cast<uint8_t>(rows);  // sums and A; B has 16 rows always
+    }
+  }
+};
+constexpr TileConfigs kTileConfigs;
+
+// The magnitudes of codes 0..127.
+struct Magnitudes {
+  alignas(64) float value[128];
+  constexpr Magnitudes() : value() {
+    for (int i = 0; i < 128; ++i) value[i] = to_float(E4m3{static_cast<uint8_t>(i)});
+  }
+};
+constexpr Magnitudes kMagnitudes;
+
+// bf16 of the magnitudes times a scale, as two tables of bytes.
+struct Table {
+  __m512i low[2], high[2];
+};
+
+// (The forms with a full mask are the same instructions; the others make g++ 12 warn of its own headers.)
+inline __m512i low_bytes(__m512i first, __m512i second) {
+  return _mm512_maskz_inserti64x4(0xFF, _mm512_castsi256_si512(_mm512_maskz_cvtepi16_epi8(~0u, first)), _mm512_maskz_cvtepi16_epi8(~0u, second), 1);
+}
+
+Table make_table(float scale) {
+  const __m512 factor = _mm512_set1_ps(scale);
+  Table table;
+  for (int half = 0; half < 2; ++half) {
+    __m512i words[2];
+    for (int i = 0; i < 2; ++i) {
+      const float* const values = kMagnitudes.value + 64 * half + 32 * i;
+      words[i] = reinterpret_cast<__m512i>(
+          _mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_load_ps(values + 16), factor), _mm512_mul_ps(_mm512_load_ps(values), factor)));
+    }
+    table.low[half] = low_bytes(words[0], words[1]);
+    table.high[half] = low_bytes(_mm512_srli_epi16(words[0], 8), _mm512_srli_epi16(words[1], 8));
+  }
+  return table;
+}
+
+// Decodes a panel step by step, in order.
+class Decoder {
+ public:
+  explicit Decoder(const Task& task) : task_(task) {}
+
+  void next() {
+    if (step_ == task_.steps) return;
+    if (step_ % task_.steps_per_scale == 0) set_scale(task_.scales[step_ / task_.steps_per_scale]);
+    const std::byte* const codes = task_.panel + step_ * kCodeBytes;
+    std::byte* const out = task_.decoded + step_ * kStepBytes;
+    if (power_of_two_) rearrange(codes, out);
+    const unsigned mask = power_of_two_ ? task_.masks[step_] : 0xFFFFu;
+    if (mask != 0) [[unlikely]] look_up(codes, mask, out);
+    ++step_;
+  }
+
+ private:
+  void set_scale(float scale) {
+    const uint32_t bits = float_bits(scale);
+    const int exponent = static_cast<int>(bits >> 23) - 127;
+    // Plain codes have bf16 exponents 121..135, which must stay normal numbers.
+    power_of_two_ = (bits & 0x807FFFFFu) == 0 && exponent >= -120 && exponent <= 119;
+    exponent_ = _mm512_set1_epi16(static_cast<int16_t>(exponent * 128));
+    scale_ = scale;
+    has_table_ = false;
+  }
+
+  static void store_rows(__m512i low, __m512i high, __m512i add, std::byte* out) {
+    _mm512_store_si512(out, _mm512_add_epi16(_mm512_unpacklo_epi8(low, high), add));
+    _mm512_store_si512(out + 64, _mm512_add_epi16(_mm512_unpackhi_epi8(low, high), add));
+  }
+
+  // Sixteen pairs of rows, as if every code were plain.
+  void rearrange(const std::byte* codes, std::byte* out) const {
+    // Byte 7 - i of a matrix selects the bits whose parity is bit i of the result. Low byte: e0 m2 m1 m0 0 0 0 0.
+    const __m512i low_map = _mm512_set1_epi64(0x0000000001020408);
+    // High byte: sign e3 !e3 !e3 !e3 !e3 e2 e1, the negations by the constant.
+    const __m512i high_map = _mm512_set1_epi64(0x1020404040404080);
+    constexpr int kNegations = 0x3C;
+#pragma GCC unroll 16
+    for (int i = 0; i < kPairs; ++i) {
+      const __m512i code = _mm512_loadu_si512(codes + 64 * i);
+      store_rows(_mm512_gf2p8affine_epi64_epi8(code, low_map, 0), _mm512_gf2p8affine_epi64_epi8(code, high_map, kNegations), exponent_,
+                 out + 128 * i);
+    }
+  }
+
+  // The pairs of rows in `mask`, for any code and scale.
+  [[gnu::noinline]] void look_up(const std::byte* codes, unsigned mask, std::byte* out) {
+    if (!has_table_) table_ = make_table(scale_);
+    has_table_ = true;
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    for (; mask != 0; mask &= mask - 1) {
+      const int i = std::countr_zero(mask);
+      const __m512i code = _mm512_loadu_si512(codes + 64 * i);
+      const __m512i low = _mm512_permutex2var_epi8(table_.low[0], code, table_.low[1]);
+      const __m512i high = _mm512_permutex2var_epi8(table_.high[0], code, table_.high[1]);
+      store_rows(low, _mm512_or_si512(high, _mm512_and_si512(code, sign)), _mm512_setzero_si512(), out + 128 * i);
+    }
+  }
+
+  const Task& task_;
+  int64_t step_ = 0;
+  bool power_of_two_ = false, has_table_ = false;
+  float scale_ = 0;
+  __m512i exponent_{};
+  Table table_{};
+};
+
+// One step: the sums of one or two tiles of tokens, in tiles 0, 1 and 2, 3.
+template <bool kTwo>
+inline void add_step(const std::byte* a, int64_t tile_bytes, const std::byte* b) {
+  _tile_loadd(4, a, 64);
+  _tile_loadd(6, b, 64);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_loadd(7, b + kStepBytes / 2, 64);
+  _tile_dpbf16ps(1, 4, 7);
+  if constexpr (kTwo) {
+    _tile_loadd(5, a + tile_bytes, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+template <bool kTwo>
+inline void load_sums(const float* sums) {
+  _tile_loadd(0, sums, kSumStride);
+  _tile_loadd(1, sums + 16, kSumStride);
+  if constexpr (kTwo) {
+    _tile_loadd(2, sums + 512, kSumStride);
+    _tile_loadd(3, sums + 528, kSumStride);
+  }
+}
+template <bool kTwo>
+inline void store_sums(float* sums) {
+  _tile_stored(0, sums, kSumStride);
+  _tile_stored(1, sums + 16, kSumStride);
+  if constexpr (kTwo) {
+    _tile_stored(2, sums + 512, kSumStride);
+    _tile_stored(3, sums + 528, kSumStride);
+  }
+}
+
+// Steps [begin, end) of the tiles from `tile` on. `decoder`, where given, decodes ahead.
+template <bool kTwo>
+void add_steps(const Task& t, const std::byte* panel, int64_t tile, int64_t begin, int64_t end, Decoder* decoder) {
+  const int64_t step_bytes = t.rows * 64, tile_bytes = t.steps * step_bytes;
+  const std::byte* const a = t.a + tile * tile_bytes;
+  float* const sums = t.sums + tile * kTileRows * 32;
+  if (begin == 0) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    load_sums<kTwo>(sums);
+  }
+  for (int64_t step = begin; step < end; ++step) {
+    if (decoder != nullptr) {
+      decoder->next();
+      __asm__ volatile("" ::: "memory");  // the tile loads are opaque to the compiler, the stores above must not pass them
+    }
+    add_step<kTwo>(a + step * step_bytes, tile_bytes, panel + step * kStepBytes);
+  }
+  store_sums<kTwo>(sums);
+}
+
+}  // namespace
+
+void multiply(const Task& t) {
+  _tile_loadconfig(&kTileConfigs.config[t.rows]);
+  const bool e4m3 = t.scales != nullptr;
+  const std::byte* const panel = e4m3 ? t.decoded : t.panel;
+  Decoder decoder(t);
+  for (int64_t i = 0; e4m3 && i < kAhead; ++i) decoder.next();
+  // Blocks of steps whose B operands stay in L1 while all tiles of tokens pass.
+  constexpr int64_t kBlock = 16;
+  for (int64_t begin = 0; begin < t.steps; begin += kBlock) {
+    const int64_t end = std::min(t.steps, begin + kBlock);
+    for (int64_t tile = 0; tile < t.tiles; tile += 2) {
+      Decoder* const ahead = e4m3 && tile == 0 ? &decoder : nullptr;
+      if (tile + 1 < t.tiles) {
+        add_steps<true>(t, panel, tile, begin, end, ahead);
+      } else {
+        add_steps<false>(t, panel, tile, begin, end, ahead);
+      }
+    }
+  }
+  _tile_release();
+}
+
+void store_bf16(const float* x, int64_t n, void* out) {
+  const __m512i values = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_load_ps(x + 16), _mm512_load_ps(x)));
+  _mm512_mask_storeu_epi16(out, n >= 32 ? ~0u : (1u << n) - 1, values);
+}
+
+}  // namespace strata::cpu::amx
+#pragma GCC pop_options
+#endif

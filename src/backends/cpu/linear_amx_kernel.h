@@ -1,0 +1,33 @@
+// One task of the AMX matrix product: a block of token rows times one panel of 32 output features, all input features.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace strata::cpu::amx {
+
+// Token rows are packed as A operands: [tiles][steps][rows][32 channels] bf16, zeros behind the last token and channel.
+inline constexpr int64_t kTileRows = 16;
+
+struct Task {
+  const std::byte* a = nullptr;
+  int64_t tiles = 0;  // of this block
+  int rows = 16;      // token rows of a tile: fewer than 16 only when there is one tile
+  int64_t steps = 0;
+
+  const std::byte* panel = nullptr;  // bf16 operands; e4m3: codes
+  const float* scales = nullptr;     // e4m3, else null
+  const uint16_t* masks = nullptr;   // e4m3
+  int64_t steps_per_scale = 1;
+  std::byte* decoded = nullptr;      // e4m3: steps * 2048 bytes, aligned to 64
+
+  float* sums = nullptr;  // [tiles * 16, 32], aligned to 64
+};
+
+// Needs AMX-BF16, AVX-512 with VBMI and BF16, GFNI. Changes the thread's tile configuration and releases it.
+void multiply(const Task& task);
+
+// out[0, n) = x[0, n) as bf16, n <= 32; the values of `multiply`.
+void store_bf16(const float* x, int64_t n, void* out);
+
+}  // namespace strata::cpu::amx
