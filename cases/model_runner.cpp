@@ -45,13 +45,13 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
   for (const auto& of_layer : groups) {
     for (const CacheGroupSpec& spec : of_layer) pages[spec.group] = spread * pages_of(spec, options_);
   }
-  pool_ = std::make_unique<PagedPool>(device_, groups, pages, options_.poison ? std::optional<uint8_t>(0xFF) : std::nullopt);
+  pool_ = std::make_unique<PagedPool>(device_, groups, pages, options_.fill);
   std::vector<int64_t> counts;
   for (const CacheGroupSpec& spec : pool_->groups()) counts.push_back(pages.at(spec.group));
   builder_ = std::make_unique<BatchBuilder>(device_, ops, limits, pool_->groups(), counts, checkpoint.config().sliding_window);
   workspace_ = Tensor(device_, DType::u8, {static_cast<int64_t>(workspace)});
   if (topk > 0) topk_ = Tensor(device_, DType::i32, {limits.max_num_batched_tokens, topk});
-  if (options_.poison) device_->fill(workspace_.view().data, 0xFF, workspace, {});
+  if (options_.fill) device_->fill(workspace_.view().data, *options_.fill, workspace, {});
   if (options_.shuffle_pages) {
     // Requests of one position each take pages; every second one stays, so that later tables are full of holes.
     for (int64_t i = 0; i < 64; ++i) pool_->add_request(kFillerRequest + i);

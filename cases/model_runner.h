@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,7 +16,7 @@ struct RunnerOptions {
   LayerOptions layer;
   int64_t total_positions = 0;         // positions of all requests together that the caches must hold at once
   bool shuffle_pages = false;          // hand out page numbers in a random order
-  bool poison = false;                 // fill caches, workspace and outputs with NaN patterns first
+  std::optional<uint8_t> fill{};       // byte that caches and workspace start with; 0xFF: NaN patterns
   uint64_t seed = 1;
   std::shared_ptr<Communicator> communicator;
 };
@@ -37,6 +38,8 @@ class ModelRunner {
 
   void add_request(int64_t id);
   void remove_request(int64_t id);
+  // As if the positions before it had been computed: for benchmarks, whose caches hold the fill byte there.
+  void pretend_position(int64_t id, int64_t position) { positions_.at(id) = position; }
   int64_t position(int64_t id) const { return positions_.at(id); }
 
   // Pages and metadata of a step, in the order given. The requests' positions advance when the step ends.

@@ -26,6 +26,7 @@ CaseList all_cases() {
   add_merge_attn_states(list);
   add_inverse_rope(list);
   add_inverse_rope_quant(list);
+  add_layers(list);
   return list;
 }
 

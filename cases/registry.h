@@ -32,4 +32,7 @@ void add_merge_attn_states(CaseList& list);
 void add_inverse_rope(CaseList& list);
 void add_inverse_rope_quant(CaseList& list);
 
+// Whole layers, benchmarks only.
+void add_layers(CaseList& list);
+
 }  // namespace strata::cases

@@ -261,7 +261,7 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
     if (runner_options.layer.limits.max_num_seqs == options.pad_tokens) continue;  // no case for this layer
     runner_options.total_positions = runner_options.layer.limits.max_num_batched_tokens;
     runner_options.shuffle_pages = options.shuffle_pages;
-    runner_options.poison = options.poison;
+    if (options.poison) runner_options.fill = 0xFF;
     ModelRunner runner(checkpoint, {number}, device, ops, registry, runner_options);
     AttentionLayer& layer = runner.layer(0);
     const int64_t head_dim = checkpoint.config().head_dim;

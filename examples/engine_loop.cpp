@@ -26,8 +26,8 @@ struct Request {
   int64_t id = 0;
   int64_t prompt_tokens = 0;
   int64_t total_tokens = 0;
-  int64_t computed = 0;  // tokens whose keys are in the caches
-  int64_t scheduled = 0; // tokens of the step
+  int64_t computed = 0;   // tokens whose keys are in the caches
+  int64_t scheduled = 0;  // tokens of the step
 };
 
 // The attention layers of a model with what they share: caches, batch metadata, workspace.
@@ -75,7 +75,8 @@ class Engine {
     std::vector<BatchRequest> requests;
     for (const Request* r : scheduled) {
       BatchRequest request{.seq_len = r->computed + r->scheduled, .query_len = r->scheduled};
-      for (const CacheGroupSpec& g : pool_->groups()) request.block_tables[static_cast<size_t>(g.group)] = pool_->block_table(r->id, g.group);
+      for (const CacheGroupSpec& g : pool_->groups())
+        request.block_tables[static_cast<size_t>(g.group)] = pool_->block_table(r->id, g.group);
       requests.push_back(request);
     }
     std::vector<BatchRequest> ordered;

@@ -40,7 +40,8 @@ struct MadeIndices {
 MadeIndices make_indices(Rng& rng, const IndexRows& shape, std::span<const int64_t> valid, std::span<const int64_t> stale,
                          std::span<const int32_t> holes);
 
-// key_size: how large the values of keys are; the specification's tolerances are for 0.1.
-Tolerance attention_out(double abs, double rel, double cos, double key_size);
+// key_size: how large the values of keys are; the specification's tolerances are for 0.1. In an output of few values one outlier decides
+// the whole, and the permitted roundings do not average out: of the probability and of the result, each 2^-9 of it at most.
+Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel);
 
 }  // namespace strata::cases

@@ -62,7 +62,7 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   p.softmax_scale = static_cast<float>(std::pow(512.0, -0.55));
   p.batch_invariant = s.batch_invariant;
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
-  std::vector<Output> outputs{view_output("out", p.out, attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size))};
+  std::vector<Output> outputs{view_output("out", p.out, attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel()))};
   const Tolerance logits = close(1e-6 * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7);
   if (s.lse) {
     p.lse = in.output(DType::f32, {s.batch, s.heads, s.queries}, {.inner = s.padding.inner, .outer = s.padding.outer});

@@ -22,8 +22,8 @@ bool slots_are_indices(CacheGroup group) {
 }
 
 void check_groups(std::span<const CacheGroupSpec> groups, std::span<const int64_t> num_pages, int64_t window) {
-  require(groups.size() == num_pages.size(), "batch builder: num_pages must have one entry for each of the {} groups, has {}", groups.size(),
-          num_pages.size());
+  require(groups.size() == num_pages.size(), "batch builder: num_pages must have one entry for each of the {} groups, has {}",
+          groups.size(), num_pages.size());
   require(window >= 0 && window <= std::numeric_limits<int32_t>::max(), "batch builder: window must be in [0, 2^31), is {}", window);
   for (size_t i = 0; i < groups.size(); ++i) {
     const CacheGroupSpec& spec = groups[i];
@@ -49,17 +49,24 @@ struct BatchBuilder::Impl {
   std::vector<int64_t> num_pages;
   int64_t window;
 
-  Tensor memory;           // u8: uploaded arrays, derived arrays, workspace of the ops
-  UploadViews host;        // in staging
-  UploadViews uploaded;    // in memory
-  DerivedViews derived;    // in memory
-  Workspace workspace;     // in memory
+  Tensor memory;         // u8: uploaded arrays, derived arrays, workspace of the ops
+  UploadViews host;      // in staging
+  UploadViews uploaded;  // in memory
+  DerivedViews derived;  // in memory
+  Workspace workspace;   // in memory
   std::unique_ptr<StagedUpload> staging;
   Batch batch;
 
-  Impl(std::shared_ptr<Device> d, const OpSet& ops, const BatchLimits& l, std::vector<CacheGroupSpec> g, std::vector<int64_t> pages, int64_t w)
-      : device(std::move(d)), slot_mapping(ops.slot_mapping), swa_indices(ops.swa_indices), compressed_indices(ops.compressed_indices),
-        limits(l), groups(std::move(g)), num_pages(std::move(pages)), window(w) {
+  Impl(std::shared_ptr<Device> d, const OpSet& ops, const BatchLimits& l, std::vector<CacheGroupSpec> g, std::vector<int64_t> pages,
+       int64_t w)
+      : device(std::move(d)),
+        slot_mapping(ops.slot_mapping),
+        swa_indices(ops.swa_indices),
+        compressed_indices(ops.compressed_indices),
+        limits(l),
+        groups(std::move(g)),
+        num_pages(std::move(pages)),
+        window(w) {
     require(device != nullptr, "batch builder: device is required, is null");
     check_limits(limits);
     check_groups(groups, num_pages, window);
@@ -120,18 +127,32 @@ struct BatchBuilder::Impl {
     const Batch& b = batch;
     for (const CacheGroupSpec& spec : groups) {
       const GroupMetadata& group = b[spec.group];
-      f(slot_mapping, SlotMappingParams{.positions = b.positions, .token_to_req = b.token_to_req, .is_valid_token = b.is_valid_token,
-                                        .block_table = group.block_table, .page_size = spec.page_size, .ratio = spec.ratio,
+      f(slot_mapping, SlotMappingParams{.positions = b.positions,
+                                        .token_to_req = b.token_to_req,
+                                        .is_valid_token = b.is_valid_token,
+                                        .block_table = group.block_table,
+                                        .page_size = spec.page_size,
+                                        .ratio = spec.ratio,
                                         .slot_mapping = group.slot_mapping});
       if (spec.group == CacheGroup::window) {
-        f(swa_indices, SwaIndicesParams{.positions = b.positions, .token_to_req = b.token_to_req, .is_valid_token = b.is_valid_token,
-                                        .block_table = group.block_table, .page_size = spec.page_size,
-                                        .window = static_cast<int32_t>(window), .indices = b.swa_indices, .lens = b.swa_lens});
+        f(swa_indices, SwaIndicesParams{.positions = b.positions,
+                                        .token_to_req = b.token_to_req,
+                                        .is_valid_token = b.is_valid_token,
+                                        .block_table = group.block_table,
+                                        .page_size = spec.page_size,
+                                        .window = static_cast<int32_t>(window),
+                                        .indices = b.swa_indices,
+                                        .lens = b.swa_lens});
       }
       if (spec.group == CacheGroup::c128_compressed) {
-        CompressedIndicesParams p{.positions = b.positions, .token_to_req = b.token_to_req, .is_valid_token = b.is_valid_token,
-                                  .block_table = group.block_table, .page_size = spec.page_size, .ratio = spec.ratio,
-                                  .indices = b.c128_slots, .lens = b.c128_lens};
+        CompressedIndicesParams p{.positions = b.positions,
+                                  .token_to_req = b.token_to_req,
+                                  .is_valid_token = b.is_valid_token,
+                                  .block_table = group.block_table,
+                                  .page_size = spec.page_size,
+                                  .ratio = spec.ratio,
+                                  .indices = b.c128_slots,
+                                  .lens = b.c128_lens};
         f(compressed_indices, p);
         p.block_table = {};
         p.indices = b.c128_local;
@@ -190,9 +211,8 @@ struct BatchBuilder::Impl {
 
   // Everything from the first request with more tokens than a decode step has counts as prefill, padding requests included.
   void split(std::span<const BatchRequest> requests, const StepSizes& sizes) {
-    const auto first_prefill = std::find_if(requests.begin(), requests.end(), [&](const BatchRequest& r) {
-      return r.query_len > int64_t{1} + limits.num_speculative_tokens;
-    });
+    const auto first_prefill = std::find_if(
+        requests.begin(), requests.end(), [&](const BatchRequest& r) { return r.query_len > int64_t{1} + limits.num_speculative_tokens; });
     Batch& b = batch;
     b.num_tokens = sizes.num_tokens;
     b.num_actual_tokens = sizes.num_actual_tokens;

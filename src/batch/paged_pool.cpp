@@ -93,8 +93,8 @@ bool PagedPool::extend(int64_t id, int64_t first_new_position, int64_t seq_len) 
     const size_t g = index_of(spec.group);
     const int64_t first_kept = first_kept_block(spec, first_new_position);
     const int64_t first_read = addressed_blocks(spec, seq_len - first_new_position, seq_len).begin;
-    require(first_read >= r.first_live[g], "paged pool: request {}: {} pages before position {} were released, position {} needs block {}", id,
-            to_string(spec.group), r.first_live[g] * spec.positions_per_page(), first_new_position, first_read);
+    require(first_read >= r.first_live[g], "paged pool: request {}: {} pages before position {} were released, position {} needs block {}",
+            id, to_string(spec.group), r.first_live[g] * spec.positions_per_page(), first_new_position, first_read);
     const auto have = static_cast<int64_t>(r.tables[g].size());
     const int64_t released = std::max<int64_t>(0, std::min(first_kept, have) - r.first_live[g]);
     const int64_t missing = std::max<int64_t>(0, spec.pages_for(seq_len) - std::max(have, first_kept));

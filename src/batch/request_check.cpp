@@ -60,8 +60,7 @@ StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding pa
     check_lengths(i, requests[i], limits);
     sizes.num_actual_tokens += requests[i].query_len;
   }
-  sizes.num_tokens =
-      padded("tokens", sizes.num_actual_tokens, padding.num_tokens, "max_num_batched_tokens", limits.max_num_batched_tokens);
+  sizes.num_tokens = padded("tokens", sizes.num_actual_tokens, padding.num_tokens, "max_num_batched_tokens", limits.max_num_batched_tokens);
   // Padding tokens name request 0, so there must be one.
   require(sizes.num_tokens == 0 || sizes.num_requests > 0, "batch: padding.num_requests must be at least 1 for {} padding tokens, is 0",
           sizes.num_tokens);

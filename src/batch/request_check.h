@@ -10,9 +10,9 @@
 namespace strata {
 
 struct StepSizes {
-  int64_t num_tokens = 0;         // padding included
+  int64_t num_tokens = 0;  // padding included
   int64_t num_actual_tokens = 0;
-  int64_t num_requests = 0;       // padding included
+  int64_t num_requests = 0;  // padding included
 };
 
 // Throws invalid_argument naming the request's number and the field; `num_pages[i]` bounds the pages of groups[i].

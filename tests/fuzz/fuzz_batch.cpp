@@ -112,7 +112,7 @@ void expect(bool condition, const std::string& message) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::shared_ptr<Device> device = open_device({}, Config{.cpu_threads = 1});
+  static const std::shared_ptr<Device> device = oracle::one_thread();
   static const OpSet ops = default_ops();
   Bytes in(data, size);
   const oracle::Model m = model_from(in);

@@ -10,15 +10,20 @@
 namespace strata::oracle {
 
 inline CacheGroupSpec group_spec(CacheGroup group, int32_t page_size, int32_t ratio, int64_t retained) {
-  return {.group = group, .format = KvFormat::fp8_tensor, .row_dim = 16, .page_size = page_size, .ratio = ratio,
-          .page_bytes = int64_t{16} * page_size, .retained = retained};
+  return {.group = group,
+          .format = KvFormat::fp8_tensor,
+          .row_dim = 16,
+          .page_size = page_size,
+          .ratio = ratio,
+          .page_bytes = int64_t{16} * page_size,
+          .retained = retained};
 }
 
 // Every group of V4 with the page sizes of the specification.
 inline std::vector<CacheGroupSpec> v4_groups(int64_t window = 128) {
-  return {group_spec(CacheGroup::window, 64, 1, window),         group_spec(CacheGroup::c4_compressed, 64, 4, 0),
-          group_spec(CacheGroup::c4_indexer, 64, 4, 0),          group_spec(CacheGroup::c4_state, 4, 1, 8),
-          group_spec(CacheGroup::c4_indexer_state, 4, 1, 8),     group_spec(CacheGroup::c128_compressed, 2, 128, 0),
+  return {group_spec(CacheGroup::window, 64, 1, window),     group_spec(CacheGroup::c4_compressed, 64, 4, 0),
+          group_spec(CacheGroup::c4_indexer, 64, 4, 0),      group_spec(CacheGroup::c4_state, 4, 1, 8),
+          group_spec(CacheGroup::c4_indexer_state, 4, 1, 8), group_spec(CacheGroup::c128_compressed, 2, 128, 0),
           group_spec(CacheGroup::c128_state, 8, 1, 128)};
 }
 

@@ -4,12 +4,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "strata/batch.h"
 
 namespace strata::oracle {
+
+// Steps here are tiny: more threads would only wait for each other.
+inline std::shared_ptr<Device> one_thread() {
+  Config config;
+  config.cpu_threads = 1;
+  return open_device({}, config);
+}
 
 struct Model {
   BatchLimits limits;
@@ -114,7 +124,8 @@ struct Token {
 // A chunk plan is right when its chunks hold every prefill request that has tokens once and in order, fit the workspace, have the sizes
 // that section 13 gives them, and could not have been longer.
 inline void compare_chunks(Comparison& c, const Batch& b, const Model& m, const std::vector<BatchRequest>& requests, int32_t ratio) {
-  const int64_t capacity = 4 * ((ratio == 1 ? 0 : (m.limits.max_model_len + ratio - 1) / ratio) + m.window + m.limits.max_num_batched_tokens);
+  const int64_t capacity =
+      4 * ((ratio == 1 ? 0 : (m.limits.max_model_len + ratio - 1) / ratio) + m.window + m.limits.max_num_batched_tokens);
   c.equal("prefill_workspace_rows", ratio, prefill_workspace_rows(m.limits, ratio, m.window), capacity);
   const auto compressed_of = [&](int64_t r) { return ratio == 1 ? 0 : requests[static_cast<size_t>(r)].seq_len / ratio; };
   const auto gather_of = [&](int64_t r) {

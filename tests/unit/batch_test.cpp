@@ -58,7 +58,7 @@ class CountingDevice final : public Device {
   std::shared_ptr<Device> cpu_;
 };
 
-BatchBuilder builder_of(const Model& m, std::shared_ptr<Device> device = open_device({})) {
+BatchBuilder builder_of(const Model& m, std::shared_ptr<Device> device = oracle::one_thread()) {
   return {std::move(device), default_ops(), m.limits, m.groups, m.num_pages, m.window};
 }
 
@@ -133,13 +133,13 @@ TEST(Batch, MixedStep) {
   BatchBuilder builder = builder_of(m);
   std::mt19937 random(3);
   Step step;
-  step.add(m, 500, 1, random);   // decode
-  step.add(m, 259, 4, random);   // decode with draft tokens over a 128:1 boundary
-  step.add(m, 17, 0, random);    // nothing new
-  step.add(m, 64, 64, random);   // fresh prefill
-  step.add(m, 0, 0, random);     // zero length, between prefills
-  step.add(m, 300, 2, random);   // short last chunk behind a prefill: counts as prefill
-  step.add(m, 512, 100, random); // continued prefill
+  step.add(m, 500, 1, random);    // decode
+  step.add(m, 259, 4, random);    // decode with draft tokens over a 128:1 boundary
+  step.add(m, 17, 0, random);     // nothing new
+  step.add(m, 64, 64, random);    // fresh prefill
+  step.add(m, 0, 0, random);      // zero length, between prefills
+  step.add(m, 300, 2, random);    // short last chunk behind a prefill: counts as prefill
+  step.add(m, 512, 100, random);  // continued prefill
   const Batch& b = builder.build(step.requests);
   EXPECT_EQ(b.num_decodes, 3);
   EXPECT_EQ(b.num_prefills, 4);
@@ -221,7 +221,7 @@ TEST(Batch, EntriesThatAreNotNeededAreNotLookedAt) {
   BatchBuilder builder = builder_of(m);
   std::mt19937 random(7);
   Step step;
-  step.add(m, 962, 3, random, 2);  // first new position 959
+  step.add(m, 962, 3, random, 2);                    // first new position 959
   auto& window = step.table(0, CacheGroup::window);  // reads 832 ... 961: blocks 13 ... 15
   for (size_t i = 0; i < window.size(); ++i) {
     if (i < 13 || i > 15) window[i] = i % 2 == 0 ? -7 : 123456789;
@@ -278,15 +278,17 @@ TEST(Batch, OneCopyAndFixedAddresses) {
   small.add(m, 5, 1, random);
   for (int i = 0; i < 8; ++i) large.add(m, 1024, 32, random);
   const Batch& b = builder.build(small.requests);
-  const void* const addresses[] = {b.positions.data, b.swa_indices.data, b.c128_slots.data, b[CacheGroup::c4_state].block_table.data,
-                                   b.query_start_loc_host.data(), b.seq_lens_host.data()};
+  const void* const addresses[] = {
+      b.positions.data,      b.swa_indices.data, b.c128_slots.data, b[CacheGroup::c4_state].block_table.data, b.query_start_loc_host.data(),
+      b.seq_lens_host.data()};
   const int64_t stride = b[CacheGroup::window].block_table.stride[0];
   const size_t small_copy = device->copied_bytes;
   EXPECT_EQ(device->copies, 1);
   expect_right(builder, m, large);
   EXPECT_EQ(device->copies, 2);
-  const void* const later[] = {b.positions.data, b.swa_indices.data, b.c128_slots.data, b[CacheGroup::c4_state].block_table.data,
-                               b.query_start_loc_host.data(), b.seq_lens_host.data()};
+  const void* const later[] = {
+      b.positions.data,      b.swa_indices.data, b.c128_slots.data, b[CacheGroup::c4_state].block_table.data, b.query_start_loc_host.data(),
+      b.seq_lens_host.data()};
   EXPECT_THAT(later, testing::ElementsAreArray(addresses));
   EXPECT_EQ(b[CacheGroup::window].block_table.stride[0], stride);
   EXPECT_EQ(device->allocations, allocations);
@@ -300,7 +302,9 @@ TEST(Batch, RandomSteps) {
     const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
     Model m;
     m.window = 1 + below(140);
-    m.limits = {.max_num_batched_tokens = 1 + below(300), .max_num_seqs = 1 + below(9), .max_model_len = 1 + below(700),
+    m.limits = {.max_num_batched_tokens = 1 + below(300),
+                .max_num_seqs = 1 + below(9),
+                .max_model_len = 1 + below(700),
                 .num_speculative_tokens = static_cast<int32_t>(below(4))};
     for (CacheGroupSpec spec : oracle::v4_groups(m.window)) {
       if (below(4) == 0) continue;
@@ -320,9 +324,9 @@ TEST(Batch, RandomSteps) {
         tokens_left -= query_len;
         step.add(m, seq_len, query_len, random, below(2));
       }
-      if (below(2) == 0) std::stable_sort(step.requests.begin(), step.requests.end(), [](const auto& a, const auto& b) {
-        return a.query_len < b.query_len;
-      });
+      if (below(2) == 0)
+        std::stable_sort(step.requests.begin(), step.requests.end(),
+                         [](const auto& a, const auto& b) { return a.query_len < b.query_len; });
       if (below(2) == 0) step.padding.num_tokens = m.limits.max_num_batched_tokens - below(tokens_left + 1);
       if (below(2) == 0 || step.requests.empty()) step.padding.num_requests = m.limits.max_num_seqs;
       expect_right(builder, m, step);

@@ -173,8 +173,8 @@ TEST(ChunkPlan, BothPlansLetEveryTokenReadWhatItSees) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint32_t>(n)); };
-    const BatchLimits limits{.max_num_batched_tokens = 1 + below(90), .max_num_seqs = 40, .max_model_len = 1 + below(600),
-                             .num_speculative_tokens = 0};
+    const BatchLimits limits{
+        .max_num_batched_tokens = 1 + below(90), .max_num_seqs = 40, .max_model_len = 1 + below(600), .num_speculative_tokens = 0};
     const int64_t window = 1 + below(140);
     Requests requests;
     auto tokens_left = static_cast<int32_t>(limits.max_num_batched_tokens);

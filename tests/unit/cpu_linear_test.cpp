@@ -1,206 +1,256 @@
-// The CPU's linear layers against the scalar reference: every implementation forced by name, every instruction-set cap, row-major and
-// packed weights, strided rows.
-#include <gtest/gtest.h>
+// The CPU's linear layers against the scalar reference: every implementation by name, at every instruction-set cap that it takes,
+// row-major and packed weights, strided rows.
+#include "unit/cpu_harness.h"
 
-#include <cmath>
-#include <cstring>
-#include <random>
-
-#include "formats/quantize.h"
-#include "ops/factories.h"
-
-namespace strata {
+namespace strata::cpu_test {
 namespace {
 
-constexpr CpuIsa kCaps[] = {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::best};
+struct Shape {
+  int64_t tokens, groups, n, k;
+};
+enum class Weights { bf16, e4m3_pow2, e4m3_f32 };
 
-std::shared_ptr<Device> capped(CpuIsa isa, const std::string& implementation = {}) {
-  Config config;
-  config.cpu_isa = isa;
-  config.cpu_threads = 2;
-  if (!implementation.empty()) config.force["*"] = implementation;
-  return open_device({}, config);
+std::string describe(const Shape& s, Weights weights, ActivationFormat format) {
+  return "tokens " + std::to_string(s.tokens) + " groups " + std::to_string(s.groups) + " n " + std::to_string(s.n) + " k " + std::to_string(s.k) +
+         " weights " + std::to_string(static_cast<int>(weights)) + " activation " + std::to_string(static_cast<int>(format));
 }
 
-struct Shape {
-  int64_t t, g, n, k;
-};
-
-enum class Kind { bf16, fp8_pow2, fp8_f32 };
-
-// Weights, activations and outputs of one case. Rows of x and y are `gap` elements longer than they need to be.
-struct Case {
-  Case(const Shape& s, Kind kind, int64_t gap, DType y_type) : shape(s), kind_(kind), gap_(gap) {
-    std::mt19937 random(static_cast<unsigned>(s.t * 31 + s.n * 7 + s.k));
-    std::normal_distribution<float> normal;
-    const int64_t rows = s.g * s.n, blocks_n = (rows + 127) / 128, blocks_k = (s.k + 127) / 128;
-    x.resize(static_cast<size_t>(std::max<int64_t>(s.t, 1) * (s.g * s.k + gap)));
-    for (auto& v : x) v = to_bf16(normal(random) * (random() % 50 == 0 ? 30.0f : 1.0f));
-    codes.resize(static_cast<size_t>(rows * s.k));
-    bf16.resize(codes.size());
-    scales.resize(static_cast<size_t>(blocks_n * blocks_k));
-    for (auto& v : scales) v = kind == Kind::fp8_f32 ? 0.001f + 0.0003f * std::abs(normal(random)) : pow2(-9 - static_cast<int>(random() % 3));
-    for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = to_e4m3(normal(random) * 60.0f);
-      bf16[i] = to_bf16(normal(random) * 0.1f);
-    }
+// A row-major weight with every finite code in it.
+struct Weight {
+  Weight(const Shape& s, Weights kind, Random& random) {
+    const int64_t rows = s.groups * s.n, blocks_n = (rows + 127) / 128, blocks_k = (s.k + 127) / 128;
     w.n = s.n;
     w.k = s.k;
-    w.groups = s.g;
-    if (kind == Kind::bf16) {
-      w.weight = TensorView::contiguous(bf16.data(), DType::bf16, {}, {rows, s.k});
-    } else {
-      w.weight = TensorView::contiguous(codes.data(), DType::e4m3, {}, {rows, s.k});
-      w.scale = TensorView::contiguous(scales.data(), DType::f32, {}, {blocks_n, blocks_k});
+    w.groups = s.groups;
+    if (kind == Weights::bf16) {
+      for (int64_t i = 0; i < rows * s.k; ++i) bf16.push_back(to_bf16(random.normal(0.1f)));
+      w.weight = view(bf16, DType::bf16, {rows, s.k});
+      return;
     }
-    y.assign(static_cast<size_t>(std::max<int64_t>(s.t, 1) * (s.g * s.n + gap)) * size_of(y_type), 0xAB);
-    y_type_ = y_type;
+    for (int64_t i = 0; i < rows * s.k; ++i) {
+      codes.push_back(to_e4m3(random.normal(60.0f)));
+      if (random.below(40) == 0) codes.back().bits = static_cast<uint8_t>(random.below(127) + 128 * random.below(2));
+    }
+    for (int64_t i = 0; i < blocks_n * blocks_k; ++i) {
+      scales.push_back(kind == Weights::e4m3_pow2 ? pow2(-9 - static_cast<int>(random.below(3))) : 0.001f + 0.0003f * std::abs(random.normal()));
+    }
+    w.weight = view(codes, DType::e4m3, {rows, s.k});
+    w.scale = view(scales, DType::f32, {blocks_n, blocks_k});
   }
+  LinearWeight w;
+  std::vector<Bf16> bf16;
+  std::vector<E4m3> codes;
+  std::vector<float> scales;
+};
 
-  TensorView view(void* data, DType type, int64_t inner) const {
-    TensorView v = TensorView::contiguous(data, type, {}, {shape.t, shape.g, inner});
-    v.stride[0] = shape.g * inner + gap_;
+// The weight in the layout of `packing`; not present when that packing does not take it.
+struct Packed {
+  Packed(const LinearWeight& weight, const std::string& packing, const std::shared_ptr<Device>& on) : device(on) {
+    for (const WeightPacking& p : ops::make_weight_packings()) {
+      const size_t bytes = p.name == packing ? p.packed_bytes(weight, *device) : 0;
+      if (bytes == 0) continue;
+      data = device->allocate(bytes);
+      p.pack(weight, *device, data);
+      w.n = weight.n;
+      w.k = weight.k;
+      w.groups = weight.groups;
+      w.packed = TensorView::contiguous(data, DType::u8, {}, {static_cast<int64_t>(bytes)});
+      w.packing = packing;
+    }
+  }
+  ~Packed() { device->deallocate(data); }
+  std::shared_ptr<Device> device;
+  void* data = nullptr;
+  LinearWeight w;
+};
+
+// Rows of x and y are `gap` elements longer than they need to be.
+struct Call {
+  const Shape& shape;
+  int64_t gap;
+  DType y_type;
+  ActivationFormat format;
+
+  TensorView rows(void* data, DType type, int64_t inner) const {
+    TensorView v = TensorView::contiguous(data, type, {}, {shape.tokens, shape.groups, inner});
+    v.stride[0] = shape.groups * inner + gap;
     return v;
   }
+  // One group as plain rows.
   static TensorView flat(TensorView v) {
     v.rank = 2;
     v.shape[1] = v.shape[2];
     v.stride[1] = 1;
     return v;
   }
-
-  float value(const std::vector<uint8_t>& out, int64_t t, int64_t column) const {
-    const auto i = static_cast<size_t>(t * (shape.g * shape.n + gap_) + column);
-    if (y_type_ == DType::f32) {
-      float v;
-      std::memcpy(&v, out.data() + 4 * i, 4);
-      return v;
-    }
-    uint16_t bits;
-    std::memcpy(&bits, out.data() + 2 * i, 2);
-    return to_float(Bf16{bits});
-  }
-
-  // Runs with `implementation`; packed: through that packing. Returns y, gaps included, or nothing when refused.
-  std::vector<uint8_t> run(const std::shared_ptr<Device>& device, ActivationFormat format, const std::string& packing) {
-    LinearWeight weight = w;
-    std::vector<uint8_t> packed;
-    if (!packing.empty()) {
-      for (const WeightPacking& p : ops::make_weight_packings()) {
-        if (p.name != packing) continue;
-        packed.resize(p.packed_bytes(w, *device) + 64);
-        if (packed.size() == 64) return {};
-        uint8_t* aligned = packed.data() + (64 - reinterpret_cast<uintptr_t>(packed.data()) % 64) % 64;
-        p.pack(w, *device, aligned);
-        weight.weight = weight.scale = {};
-        weight.packed = TensorView::contiguous(aligned, DType::u8, {}, {static_cast<int64_t>(packed.size()) - 64});
-        weight.packing = packing;
-      }
-      if (packed.empty()) return {};
-    }
-    std::vector<uint8_t> out = y;
-    if (shape.g == 1) {
+  bool run(const std::string& name, std::vector<Bf16>& x, const LinearWeight& w, std::vector<uint8_t>& y, Device& device) const {
+    const TensorView x_view = rows(x.data(), DType::bf16, shape.k), y_view = rows(y.data(), y_type, shape.n);
+    if (shape.groups == 1) {
       static const auto op = ops::make_linear();
-      return execute(op, LinearParams{flat(view(x.data(), DType::bf16, shape.k)), &weight, flat(view(out.data(), y_type_, shape.n)), format}, out, device);
+      return cpu_test::run(op, name, LinearParams{flat(x_view), &w, flat(y_view), format}, device);
     }
     static const auto op = ops::make_grouped_linear();
-    return execute(op, GroupedLinearParams{view(x.data(), DType::bf16, shape.k), {}, &weight, view(out.data(), y_type_, shape.n)}, out, device);
+    return cpu_test::run(op, name, GroupedLinearParams{x_view, {}, &w, y_view}, device);
   }
-
-  template <class Params>
-  std::vector<uint8_t> execute(const Op<Params>& op, const Params& params, std::vector<uint8_t>& out, const std::shared_ptr<Device>& device) {
-    std::string name = device->config().force.at("*");
-    for (const auto& c : op.candidates(params, *device)) {
-      if (c.name == name && !c.support) return {};
+  size_t row() const { return static_cast<size_t>(shape.groups * shape.n + gap); }
+  double value(const std::vector<uint8_t>& y, int64_t t, int64_t o) const {
+    const size_t i = static_cast<size_t>(t) * row() + static_cast<size_t>(o);
+    if (y_type == DType::f32) {
+      float v;
+      std::memcpy(&v, y.data() + 4 * i, 4);
+      return v;
     }
-    const Tensor workspace(device, DType::u8, {static_cast<int64_t>(op.workspace_bytes(params, *device))});
-    op(params, {*device, {}, {workspace.view().data, workspace.view().bytes()}});
-    return out;
+    Bf16 v;
+    std::memcpy(&v, y.data() + 2 * i, 2);
+    return to_float(v);
   }
 
-  Shape shape;
-  LinearWeight w;
-  std::vector<Bf16> x, bf16;
-  std::vector<E4m3> codes;
-  std::vector<float> scales;
-  std::vector<uint8_t> y;
-
- private:
-  Kind kind_;
-  int64_t gap_;
-  DType y_type_ = DType::bf16;
+  // Relative to the size of all outputs, because products cancel. The gaps between rows must be untouched.
+  void expect_close(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& actual, double tolerance, const std::string& what) const {
+    double error = 0, size = 0, worst = 0;
+    const int64_t outputs = shape.groups * shape.n;
+    for (int64_t t = 0; t < shape.tokens; ++t) {
+      for (int64_t o = 0; o < outputs; ++o) {
+        const double e = value(expected, t, o), difference = std::abs(e - value(actual, t, o));
+        ASSERT_FALSE(std::isnan(difference)) << what;
+        error += difference * difference;
+        size += e * e;
+        worst = std::max(worst, difference - std::abs(e) / 128);
+      }
+      const size_t element = size_of(y_type), begin = (static_cast<size_t>(t) * row() + static_cast<size_t>(outputs)) * element;
+      for (size_t i = begin; i < begin + static_cast<size_t>(gap) * element; ++i) ASSERT_EQ(actual[i], 0xAB) << what;
+    }
+    ASSERT_LE(std::sqrt(error), tolerance * std::sqrt(size)) << what;
+    const double typical = std::sqrt(size / static_cast<double>(std::max<int64_t>(shape.tokens * outputs, 1)));
+    ASSERT_LE(worst, 10 * tolerance * typical) << what;
+  }
 };
 
-// Relative to the largest output: products cancel. Padding of rows must be untouched.
-void expect_close(const Case& c, const std::vector<uint8_t>& expected, const std::vector<uint8_t>& actual, double tolerance, const std::string& what) {
-  ASSERT_EQ(expected.size(), actual.size());
-  double error = 0, size = 0;
-  for (int64_t t = 0; t < c.shape.t; ++t) {
-    for (int64_t o = 0; o < c.shape.g * c.shape.n; ++o) {
-      const double e = c.value(expected, t, o), a = c.value(actual, t, o);
-      error += (e - a) * (e - a);
-      size += e * e;
-      EXPECT_LE(std::abs(e - a), 0.01 * std::abs(e) + tolerance * 8 * std::sqrt(static_cast<double>(c.shape.k)) * 0.1) << what << " token " << t << " output " << o;
-      if (::testing::Test::HasFailure()) return;
-    }
+void compare(const Shape& s, Weights kind, ActivationFormat format, DType y_type) {
+  Random random(static_cast<unsigned>(s.tokens * 31 + s.n * 7 + s.k));
+  const Call call{s, (s.k + s.n) % 3, y_type, format};
+  Weight weight(s, kind, random);
+  std::vector<Bf16> x;
+  for (int64_t i = 0; i < s.tokens * (s.groups * s.k + call.gap); ++i) x.push_back(to_bf16(random.normal(random.below(50) == 0 ? 30.0f : 1.0f)));
+  const std::vector<uint8_t> untouched(static_cast<size_t>(s.tokens) * call.row() * size_of(y_type), 0xAB);
+  auto expected = untouched;
+  const auto device = capped(CpuIsa::best);
+  ASSERT_TRUE(call.run("reference", x, weight.w, expected, *device));
+  // bf16 outputs are rounded once; "cpu/amx" and "cpu/onednn" round operands whose scales are no powers of two once more.
+  const double rounding = y_type == DType::bf16 ? 3e-3 : 1e-5;
+  const double operands = kind == Weights::e4m3_f32 || format == ActivationFormat::fp8_f32 ? 4e-3 : 0;
+  const std::string what = describe(s, kind, format);
+  for (const CpuIsa cap : kCaps) {
+    auto actual = untouched;
+    ASSERT_TRUE(call.run("cpu/simd", x, weight.w, actual, *capped(cap)));
+    call.expect_close(expected, actual, rounding, what + " simd at " + to_string(cap));
   }
-  EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(size)) << what;
+  for (const std::string name : {"cpu/amx", "cpu/onednn"}) {
+    const Packed packed(weight.w, name, device);
+    auto actual = untouched;
+    if (packed.data != nullptr) {
+      ASSERT_TRUE(call.run(name, x, packed.w, actual, *device)) << name;
+      call.expect_close(expected, actual, rounding + operands, what + " packed " + name);
+    }
+    actual = untouched;
+    if (call.run(name, x, weight.w, actual, *device)) call.expect_close(expected, actual, rounding + operands, what + " row-major " + name);
+  }
 }
 
-const Shape kShapes[] = {{1, 1, 1, 1},      {3, 1, 7, 13},     {5, 1, 33, 130},   {0, 1, 64, 256},  {1, 1, 512, 1024}, {17, 1, 130, 300},
-                         {300, 1, 96, 384}, {2, 1, 1536, 2048}, {4, 3, 40, 256}, {1, 8, 128, 512}, {19, 2, 256, 128}};
+const Shape kShapes[] = {{1, 1, 1, 1},     {3, 1, 7, 13},      {5, 1, 33, 130},  {0, 1, 64, 256}, {1, 1, 512, 1024},
+                         {17, 1, 130, 300}, {300, 1, 96, 384}, {4, 3, 40, 256}, {1, 8, 128, 512}, {19, 2, 256, 128}, {33, 1, 64, 64}};
 
 TEST(CpuLinear, AgreesWithTheReference) {
-  const auto reference = capped(CpuIsa::best, "reference");
   for (const Shape& s : kShapes) {
-    for (const Kind kind : {Kind::bf16, Kind::fp8_pow2, Kind::fp8_f32}) {
+    for (const Weights kind : {Weights::bf16, Weights::e4m3_pow2, Weights::e4m3_f32}) {
       for (const auto format : {ActivationFormat::bf16, ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
-        if (s.g > 1 && format != ActivationFormat::bf16) continue;
-        for (const DType y_type : {DType::bf16, DType::f32}) {
-          if (s.g > 1 && y_type == DType::f32) continue;
-          const int64_t gap = (s.k + s.n) % 3;
-          Case c(s, kind, gap, y_type);
-          const auto expected = c.run(reference, format, "");
-          // One rounding of bf16 outputs; one more of each operand that bf16 does not hold exactly.
-          const bool inexact = kind == Kind::fp8_f32 || format == ActivationFormat::fp8_f32;
-          for (const CpuIsa cap : kCaps) {
-            for (const std::string name : {"cpu/amx", "cpu/onednn", "cpu/simd"}) {
-              for (const std::string packing : {"", "cpu/amx", "cpu/onednn"}) {
-                const auto actual = c.run(capped(cap, name), format, packing);
-                if (actual.empty()) continue;
-                const double tolerance = (y_type == DType::bf16 ? 3e-3 : 1e-5) + (inexact && name != "cpu/simd" ? 4e-3 : 0);
-                expect_close(c, expected, actual, tolerance,
-                             name + (packing.empty() ? " row-major " : " packed ") + to_string(cap) + " t " + std::to_string(s.t) + " g " + std::to_string(s.g) + " n " +
-                                 std::to_string(s.n) + " k " + std::to_string(s.k) + " kind " + std::to_string(static_cast<int>(kind)) + " activation " +
-                                 std::to_string(static_cast<int>(format)) + " gap " + std::to_string(gap));
-                if (HasFailure()) return;
-              }
-            }
-          }
-        }
+        if (s.groups > 1 && format != ActivationFormat::bf16) continue;
+        compare(s, kind, format, DType::bf16);
+        if (s.groups == 1) compare(s, kind, format, DType::f32);
+        if (HasFatalFailure()) return;
       }
     }
+  }
+}
+
+// Several blocks of tokens of the AMX product, whose operands of 4096 features fill 1 MB with 128 tokens.
+TEST(CpuLinear, AgreesOverSeveralBlocksOfTokens) { compare({270, 1, 40, 4096}, Weights::e4m3_pow2, ActivationFormat::fp8_ue8m0, DType::bf16); }
+
+// x times the identity: what is left of the quantiser, exactly.
+TEST(CpuLinear, QuantisesActivationsExactly) {
+  constexpr int64_t kTokens = 64, kDim = 320;
+  Random random(11);
+  auto x = random.bf16(kTokens * kDim);
+  std::vector<Bf16> identity(kDim * kDim, Bf16{0});
+  for (size_t i = 0; i < kDim; ++i) identity[i * kDim + i] = to_bf16(1.0f);
+  LinearWeight w;
+  w.n = w.k = kDim;
+  w.weight = view(identity, DType::bf16, {kDim, kDim});
+  for (const auto format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    std::vector<float> expected(x.size());
+    for (int64_t i = 0; i < kTokens * kDim;) {
+      const int64_t n = std::min<int64_t>(128, kDim - i % kDim);
+      E4m3 codes[128];
+      const float scale = quantize_activation(x.data() + i, n, format == ActivationFormat::fp8_ue8m0, codes);
+      for (int64_t j = 0; j < n; ++j) expected[static_cast<size_t>(i + j)] = to_float(codes[j]) * scale;
+      i += n;
+    }
+    for (const CpuIsa cap : kCaps) {
+      std::vector<float> y(x.size());
+      const LinearParams p{view(x, DType::bf16, {kTokens, kDim}), &w, view(y, DType::f32, {kTokens, kDim}), format};
+      ASSERT_TRUE(run(ops::make_linear(), "cpu/simd", p, *capped(cap)));
+      EXPECT_EQ(expected, y) << to_string(cap);
+    }
+  }
+}
+
+// Codes of the activation quantiser as the input of the grouped layer.
+TEST(CpuLinear, TakesGroupedCodes) {
+  constexpr int64_t kTokens = 5, kGroups = 2, kDim = 256, kOut = 64;
+  Random random(12);
+  const Shape shape{kTokens, kGroups, kOut, kDim};
+  Weight weight(shape, Weights::e4m3_pow2, random);
+  std::vector<E4m3> codes;
+  for (int64_t i = 0; i < kTokens * kGroups * kDim; ++i) codes.push_back(to_e4m3(random.normal(60.0f)));
+  std::vector<float> scales;
+  for (int64_t i = 0; i < kTokens * kGroups * kDim / 128; ++i) scales.push_back(pow2(static_cast<int>(random.below(4)) - 8));
+  const auto device = capped(CpuIsa::best);
+  const auto op = ops::make_grouped_linear();
+  const auto result = [&](const std::string& name, const LinearWeight& w) {
+    std::vector<Bf16> y(kTokens * kGroups * kOut);
+    const GroupedLinearParams p{view(codes, DType::e4m3, {kTokens, kGroups, kDim}), view(scales, DType::f32, {kTokens, kGroups, kDim / 128}), &w,
+                                view(y, DType::bf16, {kTokens, kGroups, kOut})};
+    EXPECT_TRUE(run(op, name, p, *device)) << name;
+    return y;
+  };
+  const auto expected = result("reference", weight.w);
+  expect_near_bf16(expected, result("cpu/simd", weight.w), 0.01, "cpu/simd");
+  for (const std::string name : {"cpu/amx", "cpu/onednn"}) {
+    const Packed packed(weight.w, name, device);
+    if (packed.data != nullptr) expect_near_bf16(expected, result(name, packed.w), 0.01, name);
   }
 }
 
 TEST(CpuLinear, WorkspaceDoesNotShrinkWithMoreTokens) {
   const auto device = capped(CpuIsa::best);
   const auto op = ops::make_linear();
+  Random random(13);
+  const Weight weight({1, 1, 192, 256}, Weights::bf16, random);
   for (const auto& impl : op.implementations()) {
+    const Packed packed(weight.w, impl.name, device);
     size_t before = 0;
-    for (const int64_t t : {0, 1, 2, 3, 15, 16, 17, 100, 127, 129, 500, 512, 513, 1000}) {
-      Case c({0, 1, 192, 256}, Kind::bf16, 0, DType::bf16);
+    for (const int64_t tokens : {0, 1, 2, 3, 15, 16, 17, 100, 127, 129, 500, 512, 513, 1000}) {
       LinearParams p;
-      p.x = TensorView::contiguous(nullptr, DType::bf16, {}, {t, 256});
-      p.y = TensorView::contiguous(nullptr, DType::bf16, {}, {t, 192});
-      p.weight = &c.w;
+      p.x = TensorView::contiguous(nullptr, DType::bf16, {}, {tokens, 256});
+      p.y = TensorView::contiguous(nullptr, DType::bf16, {}, {tokens, 192});
+      p.weight = packed.data != nullptr ? &packed.w : &weight.w;
       if (!impl.supports(p, *device)) continue;
       const size_t bytes = impl.workspace_bytes(p, *device);
-      EXPECT_GE(bytes, before) << impl.name << " at " << t;
+      EXPECT_GE(bytes, before) << impl.name << " at " << tokens;
       before = bytes;
     }
   }
 }
 
 }  // namespace
-}  // namespace strata
+}  // namespace strata::cpu_test

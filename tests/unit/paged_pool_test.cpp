@@ -23,7 +23,7 @@ const CacheGroupSpec kState = group_spec(CacheGroup::c4_state, 4, 1, 8);
 
 PagedPool pool_of(std::vector<std::vector<CacheGroupSpec>> layers, const std::map<CacheGroup, int64_t>& pages,
                   std::optional<uint8_t> fill = {}) {
-  return {open_device({}), std::move(layers), pages, fill};
+  return {oracle::one_thread(), std::move(layers), pages, fill};
 }
 
 std::string error_of(const std::function<void()>& f) {
@@ -39,8 +39,8 @@ std::string error_of(const std::function<void()>& f) {
 TEST(PagedPool, StorageOfEveryLayer) {
   CacheGroupSpec padded = kState;
   padded.page_bytes = 100;
-  PagedPool pool = pool_of({{kWindow}, {kWindow, kCompressed, padded}, {}}, {{CacheGroup::window, 5}, {CacheGroup::c4_compressed, 3},
-                                                                              {CacheGroup::c4_state, 7}});
+  PagedPool pool = pool_of({{kWindow}, {kWindow, kCompressed, padded}, {}},
+                           {{CacheGroup::window, 5}, {CacheGroup::c4_compressed, 3}, {CacheGroup::c4_state, 7}});
   EXPECT_EQ(pool.groups().size(), 3u);
   EXPECT_EQ(pool.allocated_bytes(), 2u * 5 * 1024 + 3 * 1024 + 7 * 100);
   const PagedCache& window = pool.layer(1)[CacheGroup::window];
@@ -56,8 +56,8 @@ TEST(PagedPool, StorageOfEveryLayer) {
 }
 
 TEST(PagedPool, SlidingGroupsReleaseWhatIsTooOld) {
-  PagedPool pool = pool_of({{kWindow, kCompressed, kState}},
-                           {{CacheGroup::window, 10}, {CacheGroup::c4_compressed, 10}, {CacheGroup::c4_state, 200}});
+  PagedPool pool =
+      pool_of({{kWindow, kCompressed, kState}}, {{CacheGroup::window, 10}, {CacheGroup::c4_compressed, 10}, {CacheGroup::c4_state, 200}});
   pool.add_request(7);
   ASSERT_TRUE(pool.extend(7, 0, 200));
   EXPECT_THAT(pool.block_table(7, CacheGroup::window), ElementsAre(0, 1, 2, 3));
@@ -86,8 +86,8 @@ TEST(PagedPool, LiveSlidingPagesAreBounded) {
 }
 
 TEST(PagedPool, AllOrNothing) {
-  PagedPool pool = pool_of({{kWindow, kCompressed, kState}},
-                           {{CacheGroup::window, 100}, {CacheGroup::c4_compressed, 2}, {CacheGroup::c4_state, 40}});
+  PagedPool pool =
+      pool_of({{kWindow, kCompressed, kState}}, {{CacheGroup::window, 100}, {CacheGroup::c4_compressed, 2}, {CacheGroup::c4_state, 40}});
   pool.add_request(1);
   pool.add_request(2);
   ASSERT_TRUE(pool.extend(1, 0, 100));
@@ -126,7 +126,8 @@ TEST(PagedPool, GoingBack) {
   ASSERT_TRUE(pool.extend(1, 301, 305));
   ASSERT_TRUE(pool.extend(1, 300, 301));
   EXPECT_THAT(pool.block_table(1, CacheGroup::window), testing::ElementsAreArray(before));
-  EXPECT_THAT(error_of([&] { pool.extend(1, 200, 201); }), HasSubstr("window pages before position 128 were released, position 200 needs block 1"));
+  EXPECT_THAT(error_of([&] { pool.extend(1, 200, 201); }),
+              HasSubstr("window pages before position 128 were released, position 200 needs block 1"));
 }
 
 // A request that starts behind a prefix computed elsewhere gets pages from its window on.
@@ -281,7 +282,7 @@ TEST_F(Recycling, NoStepAddressesAReleasedPage) {
     num_pages.push_back(pages[spec.group]);
   }
   PagedPool pool = pool_of({groups}, pages, 0xFF);
-  BatchBuilder builder(open_device({}), default_ops(), limits_, groups, num_pages, 128);
+  BatchBuilder builder(oracle::one_thread(), default_ops(), limits_, groups, num_pages, 128);
   std::mt19937 random(3);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
 
@@ -321,7 +322,8 @@ TEST_F(Recycling, NoStepAddressesAReleasedPage) {
     ASSERT_NO_FATAL_FAILURE(check_tokens(b, pool, ordered_ids)) << "step " << step;
     for (size_t r = 0; r < ordered.size(); ++r) {
       // Some draft tokens are rejected: their positions come again.
-      const int64_t rejected = ordered[r].query_len > 1 && ordered[r].query_len <= 4 && below(2) == 0 ? 1 + below(ordered[r].query_len - 1) : 0;
+      const int64_t rejected =
+          ordered[r].query_len > 1 && ordered[r].query_len <= 4 && below(2) == 0 ? 1 + below(ordered[r].query_len - 1) : 0;
       rolled_back += rejected > 0;
       computed[ordered_ids[r]] = ordered[r].seq_len - rejected;
     }

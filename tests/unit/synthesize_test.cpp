@@ -17,20 +17,21 @@ std::string read_all(const std::filesystem::path& path) {
 
 std::vector<double> values_of(const Checkpoint& c, const std::string& name) {
   const StoredTensor& t = *c.find(name);
-  std::vector<double> values;
+  // [n, k] codes have block scales, in one spelling or the other.
+  const std::string stem = name.substr(0, name.rfind('.') + 1);
+  const StoredTensor* e8m0 = c.find(stem + "scale");
+  const StoredTensor* f32 = c.find(stem + "weight_scale_inv");
+  std::vector<double> values(static_cast<size_t>(t.numel()));
   for (int64_t i = 0; i < t.numel(); ++i) {
+    double& value = values[static_cast<size_t>(i)];
     if (t.dtype == DType::f32) {
-      values.push_back(reinterpret_cast<const float*>(t.data)[i]);
+      value = reinterpret_cast<const float*>(t.data)[i];
     } else if (t.dtype == DType::bf16) {
-      values.push_back(to_float(reinterpret_cast<const Bf16*>(t.data)[i]));
+      value = to_float(reinterpret_cast<const Bf16*>(t.data)[i]);
     } else {
-      // [n, k] codes with their block scales, whichever spelling.
-      const std::string stem = name.substr(0, name.size() - 6);
-      const bool v4 = c.find(stem + "scale") != nullptr;
-      const StoredTensor& s = *c.find(stem + (v4 ? "scale" : "weight_scale_inv"));
-      const int64_t block = i / t.shape[1] / 128 * s.shape[1] + i % t.shape[1] / 128;
-      const float scale = v4 ? to_float(reinterpret_cast<const E8m0*>(s.data)[block]) : reinterpret_cast<const float*>(s.data)[block];
-      values.push_back(double{to_float(reinterpret_cast<const E4m3*>(t.data)[i])} * scale);
+      const int64_t block = i / t.shape[1] / 128 * (e8m0 ? e8m0 : f32)->shape[1] + i % t.shape[1] / 128;
+      const float scale = e8m0 ? to_float(reinterpret_cast<const E8m0*>(e8m0->data)[block]) : reinterpret_cast<const float*>(f32->data)[block];
+      value = double{to_float(reinterpret_cast<const E4m3*>(t.data)[i])} * scale;
     }
   }
   return values;

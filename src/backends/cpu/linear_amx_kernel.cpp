@@ -28,6 +28,9 @@ constexpr int64_t kCodeBytes = 1024;
 constexpr int kPairs = 16;             // of rows of a step
 constexpr int64_t kAhead = 2;          // steps between decoding and use: stores reach L1 before the tile loads
 constexpr int64_t kSumStride = 32 * sizeof(float);
+constexpr int64_t kPrefetchSteps = 2;  // how far weights are asked for in advance: the hardware stops at page ends
+constexpr int64_t kRing = 4;           // decoded steps that are kept when no second pass needs them: 8 KB of L1
+static_assert(kRing > kAhead);
 
 // Static storage, one for each number of rows: g++ 12 believes that _tile_loadconfig reads 8 bytes only and drops stores to a local one.
 struct TileConfig {
@@ -53,6 +56,11 @@ struct Magnitudes {
   }
 };
 constexpr Magnitudes kMagnitudes;
+
+// The last steps of the last panel ask for memory behind the weight, which is harmless.
+inline void prefetch(const std::byte* data, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(data) + i, _MM_HINT_T0);
+}
 
 // bf16 of the magnitudes times a scale, as two tables of bytes.
 struct Table {
@@ -80,6 +88,8 @@ Table make_table(float scale) {
   return table;
 }
 
+int64_t decoded_offset(int64_t step, int64_t tiles) { return (tiles <= 2 ? step % kRing : step) * kStepBytes; }
+
 // Decodes a panel step by step, in order.
 class Decoder {
  public:
@@ -89,7 +99,8 @@ class Decoder {
     if (step_ == task_.steps) return;
     if (step_ % task_.steps_per_scale == 0) set_scale(task_.scales[step_ / task_.steps_per_scale]);
     const std::byte* const codes = task_.panel + step_ * kCodeBytes;
-    std::byte* const out = task_.decoded + step_ * kStepBytes;
+    std::byte* const out = task_.decoded + decoded_offset(step_, task_.tiles);
+    prefetch(codes + kPrefetchSteps * kCodeBytes, kCodeBytes);
     if (power_of_two_) rearrange(codes, out);
     const unsigned mask = power_of_two_ ? task_.masks[step_] : 0xFFFFu;
     if (mask != 0) [[unlikely]] look_up(codes, mask, out);
@@ -165,15 +176,6 @@ inline void add_step(const std::byte* a, int64_t tile_bytes, const std::byte* b)
 }
 
 template <bool kTwo>
-inline void load_sums(const float* sums) {
-  _tile_loadd(0, sums, kSumStride);
-  _tile_loadd(1, sums + 16, kSumStride);
-  if constexpr (kTwo) {
-    _tile_loadd(2, sums + 512, kSumStride);
-    _tile_loadd(3, sums + 528, kSumStride);
-  }
-}
-template <bool kTwo>
 inline void store_sums(float* sums) {
   _tile_stored(0, sums, kSumStride);
   _tile_stored(1, sums + 16, kSumStride);
@@ -183,49 +185,40 @@ inline void store_sums(float* sums) {
   }
 }
 
-// Steps [begin, end) of the tiles from `tile` on. `decoder`, where given, decodes ahead.
+// The sums of one or two tiles from `tile` on. In the first pass over a panel its codes are decoded, ahead of their use.
 template <bool kTwo>
-void add_steps(const Task& t, const std::byte* panel, int64_t tile, int64_t begin, int64_t end, Decoder* decoder) {
+void add_steps(const Task& t, int64_t tile, Decoder& decoder) {
   const int64_t step_bytes = t.rows * 64, tile_bytes = t.steps * step_bytes;
   const std::byte* const a = t.a + tile * tile_bytes;
-  float* const sums = t.sums + tile * kTileRows * 32;
-  if (begin == 0) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  } else {
-    load_sums<kTwo>(sums);
-  }
-  for (int64_t step = begin; step < end; ++step) {
-    if (decoder != nullptr) {
-      decoder->next();
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t step = 0; step < t.steps; ++step) {
+    if (tile == 0 && t.scales == nullptr) {
+      prefetch(t.panel + (step + kPrefetchSteps) * kStepBytes, kStepBytes);
+    } else if (tile == 0) {
+      decoder.next();
       __asm__ volatile("" ::: "memory");  // the tile loads are opaque to the compiler, the stores above must not pass them
     }
-    add_step<kTwo>(a + step * step_bytes, tile_bytes, panel + step * kStepBytes);
+    const std::byte* const b = t.scales != nullptr ? t.decoded + decoded_offset(step, t.tiles) : t.panel + step * kStepBytes;
+    add_step<kTwo>(a + step * step_bytes, tile_bytes, b);
   }
-  store_sums<kTwo>(sums);
+  store_sums<kTwo>(t.sums + tile * kTileRows * 32);
 }
 
 }  // namespace
 
 void multiply(const Task& t) {
   _tile_loadconfig(&kTileConfigs.config[t.rows]);
-  const bool e4m3 = t.scales != nullptr;
-  const std::byte* const panel = e4m3 ? t.decoded : t.panel;
   Decoder decoder(t);
-  for (int64_t i = 0; e4m3 && i < kAhead; ++i) decoder.next();
-  // Blocks of steps whose B operands stay in L1 while all tiles of tokens pass.
-  constexpr int64_t kBlock = 16;
-  for (int64_t begin = 0; begin < t.steps; begin += kBlock) {
-    const int64_t end = std::min(t.steps, begin + kBlock);
-    for (int64_t tile = 0; tile < t.tiles; tile += 2) {
-      Decoder* const ahead = e4m3 && tile == 0 ? &decoder : nullptr;
-      if (tile + 1 < t.tiles) {
-        add_steps<true>(t, panel, tile, begin, end, ahead);
-      } else {
-        add_steps<false>(t, panel, tile, begin, end, ahead);
-      }
+  for (int64_t i = 0; t.scales != nullptr && i < kAhead; ++i) decoder.next();
+  // Cutting K so that B operands stay in L1 between tiles gains less than reloading the sums costs.
+  for (int64_t tile = 0; tile < t.tiles; tile += 2) {
+    if (tile + 1 < t.tiles) {
+      add_steps<true>(t, tile, decoder);
+    } else {
+      add_steps<false>(t, tile, decoder);
     }
   }
   _tile_release();

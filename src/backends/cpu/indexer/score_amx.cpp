@@ -11,6 +11,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <utility>
 
 #include "backends/cpu/attn/avx512_target.h"
 #include "backends/cpu/indexer/amx_tile.h"
@@ -27,134 +28,135 @@ namespace {
 
 inline constexpr int kGroupBytes = kGroupRows * kDim * 2;
 inline constexpr int kTileFloats = 256;
+inline constexpr int kMaxTiles = 4;  // tiles of heads of a pass
 inline constexpr size_t kKeyBytes = static_cast<size_t>(kBlockRows) * kDim * 2;
 
-// A unit is four C tiles: 4 / kTiles groups of 16 rows times kTiles tiles of 16 heads.
-template <int kTiles>
-struct Unit {
-  static constexpr int kGroups = 4 / kTiles;
-
-  // Products with values [32k, 32k + 32): tiles 0..3 accumulate, 4..7 hold operands.
-  static void products(const std::byte* keys, const std::byte* query, int k) {
-    const std::byte* a = keys + 64 * k;
-    const std::byte* b = query + 1024 * k;
-    if constexpr (kTiles == 4) {
-      tile_load<4>(a, 256);
-      tile_load<5>(b, 64);
-      tile_dot_bf16<0, 4, 5>();
-      tile_load<6>(b + kPackedTile, 64);
-      tile_dot_bf16<1, 4, 6>();
-      tile_load<7>(b + 2 * kPackedTile, 64);
-      tile_dot_bf16<2, 4, 7>();
-      tile_load<5>(b + 3 * kPackedTile, 64);
-      tile_dot_bf16<3, 4, 5>();
-    } else if constexpr (kTiles == 2) {
-      tile_load<4>(a, 256);
-      tile_load<6>(b, 64);
-      tile_dot_bf16<0, 4, 6>();
-      tile_load<7>(b + kPackedTile, 64);
-      tile_dot_bf16<1, 4, 7>();
-      tile_load<5>(a + kGroupBytes, 256);
-      tile_dot_bf16<2, 5, 6>();
-      tile_dot_bf16<3, 5, 7>();
-    } else {
-      tile_load<4>(b, 64);
-      tile_load<5>(a, 256);
-      tile_dot_bf16<0, 5, 4>();
-      tile_load<6>(a + kGroupBytes, 256);
-      tile_dot_bf16<1, 6, 4>();
-      tile_load<7>(a + 2 * kGroupBytes, 256);
-      tile_dot_bf16<2, 7, 4>();
-      tile_load<5>(a + 3 * kGroupBytes, 256);
-      tile_dot_bf16<3, 5, 4>();
-    }
-  }
-  static void zero() {
-    tile_zero<0>();
-    tile_zero<1>();
-    tile_zero<2>();
-    tile_zero<3>();
-  }
-  static void store(float* c) {
-    tile_store<0>(c, 64);
-    tile_store<1>(c + kTileFloats, 64);
-    tile_store<2>(c + 2 * kTileFloats, 64);
-    tile_store<3>(c + 3 * kTileFloats, 64);
-  }
-  // Four rows of group `group`: rows 4 * quad...
-  static __m512 quad(const float* c, int group, int quad, const __m512* weights) {
-    __m512 sum[4];
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      const float* row = c + group * kTiles * kTileFloats + (quad * 4 + r) * 16;
-      sum[r] = _mm512_mul_ps(weights[0], relu(_mm512_load_ps(row)));
-#pragma GCC unroll 3
-      for (int t = 1; t < kTiles; ++t) sum[r] = _mm512_fmadd_ps(weights[t], relu(_mm512_load_ps(row + t * kTileFloats)), sum[r]);
-    }
-    return sum_quad(sum[0], sum[1], sum[2], sum[3]);
-  }
-};
-
-// Decodes quarter `part` of a unit of kRows rows to `out` and asks for the rows that come kLookahead later.
-template <int kRows, KvFormat kFormat>
-inline void decode_quarter(const KeyBlock& keys, int unit, int part, std::byte* out) {
-  constexpr int kBytes = static_cast<int>(row_data_bytes(kFormat, kDim));
-#pragma GCC unroll 4
-  for (int i = 0; i < kRows / 4; ++i) {
-    const int in_unit = part * (kRows / 4) + i;
-    const int r = unit * kRows + in_unit;
-    const char* ahead = reinterpret_cast<const char*>(keys.row[r + kLookahead]);
-    for (int line = 0; line < kBytes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
-    decode_row<kFormat>(keys.row[r], keys.exponents[r], out + in_unit * kDim * 2);
-  }
-}
-
-// Passes of up to 64 heads add up; the keys are decoded in the first. Keys that only this pass will see are decoded into two units in
+// Passes of up to 64 heads add up; the keys are decoded in the first. Keys that only this pass will see are decoded into two groups in
 // turn instead of the whole block: with one token per block the L1 then holds everything but the rows themselves.
 struct Pass {
   bool first, last;
   bool keep_keys;
 };
 
-// One pass. `kFormat` matters only when decoding.
+// One pass over a block. A group of 16 rows takes 4 * kTiles products, "slots". The processor renames few tile registers: whatever
+// comes behind a handful of tile instructions waits for them. So the vector work does not follow the products of a group but is dealt
+// out to its slots: behind each product, 4 / kTiles rows of the head sum of the group before and of the decoding of the group after.
+template <int kTiles, KvFormat kFormat, bool kDecode>
+class ScorePass {
+ public:
+  ScorePass(const std::byte* query, const float* head_weights, const KeyBlock& keys, int groups, Pass pass, std::byte* decoded, float* c,
+            float* out)
+      : query_(query), keys_(keys), groups_(groups), pass_(pass), decoded_(decoded), c_(c), out_(out) {
+    for (int t = 0; t < kTiles; ++t) weights_[t] = _mm512_loadu_ps(head_weights + 16 * t);
+  }
+
+  void run() {
+    if constexpr (kDecode) {
+      for (int r = 0; r < kGroupRows; ++r) decode(0, r);
+    }
+    if constexpr (kTiles == 1) {
+      load_resident(query_, 64 * kGroupRows, 64);
+    } else if constexpr (!kDecode) {
+      load_resident(decoded_, 64, kDim * 2);
+    }
+    group<true, false>(0);
+    for (int g = 1; g < groups_; ++g) group<true, true>(g);
+    group<false, true>(groups_);
+  }
+
+ private:
+  static constexpr int kSlotRows = 4 / kTiles;
+
+  std::byte* group_keys(int g) const { return decoded_ + (pass_.keep_keys || !kDecode ? g : g % 2) * kGroupBytes; }
+  float* group_c(int g) const { return c_ + g % 2 * kMaxTiles * kTileFloats; }
+
+  // The four tiles that stay: values [32k, 32k + 32) in tile 4 + k. One tile of heads stays for all rows; of more, the rows stay.
+  static void load_resident(const std::byte* base, int64_t step, int64_t stride) {
+    tile_load<4>(base, stride);
+    tile_load<5>(base + step, stride);
+    tile_load<6>(base + 2 * step, stride);
+    tile_load<7>(base + 3 * step, stride);
+  }
+
+  // The products of group g beside the head sum of group g - 1.
+  template <bool kMultiply, bool kSum>
+  __attribute__((always_inline)) void group(int g) {
+    // Without decoding these loads are spread over the last slots of the group before; decoding is not done by then.
+    if constexpr (kMultiply && kDecode && kTiles > 1) load_resident(group_keys(g), 64, kDim * 2);
+    slots<kMultiply, kSum>(g, std::make_integer_sequence<int, 4 * kTiles>());
+    if constexpr (kMultiply) tile_store<(kTiles - 1) % 2>(group_c(g) + (kTiles - 1) * kTileFloats, 64);
+  }
+  template <bool kMultiply, bool kSum, int... kSlot>
+  __attribute__((always_inline)) void slots(int g, std::integer_sequence<int, kSlot...>) {
+    (slot<kMultiply, kSum, kSlot / 4, kSlot % 4>(g), ...);
+  }
+
+  // Head tile t, values [32k, 32k + 32). Tiles 0 and 1 accumulate in turn, so that one is stored while the other is at work; products
+  // into the same accumulator do not wait for each other.
+  template <bool kMultiply, bool kSum, int t, int k>
+  __attribute__((always_inline)) void slot(int g) {
+    constexpr int kC = t % 2, kStreamed = 2 + k % 2, kFirst = (t * 4 + k) * kSlotRows;
+    if constexpr (kMultiply) {
+      if constexpr (k == 0) tile_zero<kC>();
+      if constexpr (k == 2 && t > 0) tile_store<1 - kC>(group_c(g) + (t - 1) * kTileFloats, 64);
+      if constexpr (kTiles == 1) {
+        tile_load<kStreamed>(group_keys(g) + 64 * k, kDim * 2);
+        tile_dot_bf16<kC, kStreamed, 4 + k>();
+      } else {
+        tile_load<kStreamed>(query_ + t * kPackedTile + k * 64 * kGroupRows, 64);
+        tile_dot_bf16<kC, 4 + k, kStreamed>();
+        if constexpr (!kDecode && t == kTiles - 1) {
+          if (g + 1 < groups_) tile_load<4 + k>(group_keys(g + 1) + 64 * k, kDim * 2);
+        }
+      }
+    }
+    if constexpr (kSum) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kSlotRows; ++i) sum_heads(g - 1, kFirst + i);
+    }
+    if constexpr (kMultiply && kDecode) {
+      if (g + 1 < groups_) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kSlotRows; ++i) decode(g + 1, kFirst + i);
+      }
+    }
+  }
+
+  __attribute__((always_inline)) void sum_heads(int g, int row) {
+    const float* c = group_c(g) + row * 16;
+    __m512 sum = _mm512_mul_ps(weights_[0], relu(_mm512_load_ps(c)));
+#pragma GCC unroll 3
+    for (int t = 1; t < kTiles; ++t) sum = _mm512_fmadd_ps(weights_[t], relu(_mm512_load_ps(c + t * kTileFloats)), sum);
+    rows_[row % 4] = sum;
+    if (row % 4 == 3) quads_[row / 4] = sum_quad(rows_[0], rows_[1], rows_[2], rows_[3]);
+    if (row == 15) finish_group(quads_, pass_.first, pass_.last, keys_.scale + g * kGroupRows, out_ + g * kGroupRows);
+  }
+
+  // Decodes a row and asks for the one that comes kLookahead later.
+  __attribute__((always_inline)) void decode(int g, int row) {
+    constexpr int kBytes = static_cast<int>(row_data_bytes(kFormat, kDim));
+    const int r = g * kGroupRows + row;
+    const char* ahead = reinterpret_cast<const char*>(keys_.row[r + kLookahead]);
+    for (int line = 0; line < kBytes; line += 64) _mm_prefetch(ahead + line, _MM_HINT_T0);
+    decode_row<kFormat>(keys_.row[r], keys_.exponents[r], group_keys(g) + row * kDim * 2);
+  }
+
+  const std::byte* const query_;
+  const KeyBlock& keys_;
+  const int groups_;
+  const Pass pass_;
+  std::byte* const decoded_;
+  float* const c_;
+  float* const out_;
+  __m512 weights_[kTiles];
+  __m512 rows_[4];   // head sums in the lanes, of up to four rows
+  __m512 quads_[4];  // see sum_quad
+};
+
 template <int kTiles, KvFormat kFormat, bool kDecode>
 void score_pass(const std::byte* query, const float* head_weights, const KeyBlock& keys, int groups, Pass pass, std::byte* decoded,
                 float* c, float* out) {
-  using U = Unit<kTiles>;
-  constexpr int kRows = U::kGroups * kGroupRows;
-  const int units = (groups + U::kGroups - 1) / U::kGroups;
-  const auto unit_keys = [&](int u) { return decoded + (pass.keep_keys ? u : u % 2) * U::kGroups * kGroupBytes; };
-  __m512 weights[kTiles];
-  for (int t = 0; t < kTiles; ++t) weights[t] = _mm512_loadu_ps(head_weights + 16 * t);
-
-  if constexpr (kDecode) {
-    for (int part = 0; part < 4; ++part) decode_quarter<kRows, kFormat>(keys, 0, part, unit_keys(0));
-  }
-  for (int u = 0; u <= units; ++u) {
-    const std::byte* a = unit_keys(u);
-    const float* before = c + (u + 1) % 2 * 4 * kTileFloats;
-    __m512 quads[4];
-    if (u < units) U::zero();
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) {
-      if (u < units) U::products(a, query, k);
-      if (u > 0) {
-#pragma GCC unroll 4
-        for (int i = 0; i < U::kGroups; ++i) {
-          const int step = k * U::kGroups + i;  // of the 4 quads of each group
-          quads[step % 4] = U::quad(before, step / 4, step % 4, weights);
-          if (step % 4 == 3) {
-            const int row = (u - 1) * kRows + step / 4 * kGroupRows;
-            finish_group(quads, pass.first, pass.last, keys.scale + row, out + row);
-          }
-        }
-      }
-      if constexpr (kDecode) {
-        if (u + 1 < units) decode_quarter<kRows, kFormat>(keys, u + 1, k, unit_keys(u + 1));
-      }
-    }
-    if (u < units) U::store(c + u % 2 * 4 * kTileFloats);
-  }
+  ScorePass<kTiles, kFormat, kDecode>(query, head_weights, keys, groups, pass, decoded, c, out).run();
 }
 
 template <int kTiles>
@@ -173,13 +175,13 @@ void score_tiles(KvFormat format, bool decode, const std::byte* query, const flo
 }
 
 // Two sets of four C tiles, decoded keys.
-size_t scratch_bytes(int64_t) { return 8 * kTileFloats * sizeof(float) + kKeyBytes; }
+size_t scratch_bytes(int64_t) { return 2 * kMaxTiles * kTileFloats * sizeof(float) + kKeyBytes; }
 
 void score(const Queries& queries, const std::byte* packed, const KeyBlock& keys, int groups, KeyUse use, std::byte* scratch, float* out) {
   const int64_t tiles = head_tiles(queries.heads());
   const float* weights = packed_weights(packed, tiles);
   float* c = reinterpret_cast<float*>(scratch);
-  std::byte* decoded = scratch + 8 * kTileFloats * sizeof(float);
+  std::byte* decoded = scratch + 2 * kMaxTiles * kTileFloats * sizeof(float);
   const KvFormat format = queries.cache.format;
   const bool decode = use != KeyUse::again;
   const Pass only = {true, true, use != KeyUse::once};

@@ -1,0 +1,130 @@
+// Whole layers at the official shapes with synthetic weights, prefill and decode: what `strata bench --op layer` times.
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "lambda_case.h"
+#include "model_runner.h"
+#include "registry.h"
+
+namespace strata::cases {
+namespace {
+
+struct LayerBench {
+  const char* preset;
+  int32_t ratio;     // as in config.json
+  int64_t requests;
+  int64_t new_tokens;  // of each request
+  int64_t context;     // positions before them
+};
+
+// A directory that goes away with its owner.
+class ScratchDirectory {
+ public:
+  ScratchDirectory() : path_(std::filesystem::temp_directory_path() / ("strata_bench_" + std::to_string(std::random_device{}()))) {}
+  ~ScratchDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+ModelConfig one_layer_config(const LayerBench& bench) {
+  ModelConfig config = preset(bench.preset);
+  config.num_hidden_layers = 1;
+  config.num_nextn_predict_layers = 0;
+  config.compress_ratios = {bench.ratio};
+  return config;
+}
+
+// Weights of the layer as values: every product with one token costs two flops of each.
+double linear_weights(const ModelConfig& c, int32_t ratio) {
+  const auto d = [](int64_t v) { return static_cast<double>(v); };
+  const double hidden = d(c.hidden_size), head = d(c.head_dim), heads = d(c.num_attention_heads);
+  double n = hidden * (d(c.q_lora_rank) + head) + d(c.q_lora_rank) * heads * head;
+  n += heads * head * d(c.o_lora_rank) + d(c.o_groups * c.o_lora_rank) * hidden;  // wo_a: each group sees its own heads only
+  if (ratio > 0) n += hidden * 2 * head * (ratio == 4 ? 2 : 1);
+  if (ratio == 4) {
+    n += hidden * 4 * d(c.index_head_dim) + hidden * d(c.index_n_heads);
+    n += d(c.q_lora_rank) * d(c.index_n_heads * c.index_head_dim);
+  }
+  return n;
+}
+
+// flops of attention and indexer for the query at position p.
+double attention_flops(const ModelConfig& c, int32_t ratio, int64_t p) {
+  const int64_t entries = ratio > 0 ? (p + 1) / ratio : 0;
+  const int64_t attended = std::min(p + 1, c.sliding_window) + (ratio == 4 ? std::min(entries, c.index_topk) : entries);
+  double flops = 4.0 * static_cast<double>(c.num_attention_heads * attended * c.head_dim);
+  if (ratio == 4 && entries > c.index_topk) flops += 2.0 * static_cast<double>(c.index_n_heads * c.index_head_dim * entries);
+  return flops;
+}
+
+struct State {
+  ScratchDirectory directory;
+  std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<ModelRunner> runner;
+  Tensor hidden, out;
+  int64_t tokens = 0;
+};
+
+Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
+  const ModelConfig config = one_layer_config(bench);
+  auto state = std::make_shared<State>();
+  synthesize_checkpoint(config, {.fp8 = true, .seed = options.seed}, state->directory.path());
+  state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
+  state->tokens = bench.requests * bench.new_tokens;
+  RunnerOptions runner;
+  runner.layer.limits = {.max_num_batched_tokens = state->tokens, .max_num_seqs = bench.requests, .max_model_len = bench.context + bench.new_tokens};
+  runner.total_positions = bench.requests * runner.layer.limits.max_model_len;
+  runner.fill = 0;
+  state->runner = std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, ops, default_layers(), runner);
+  std::vector<StepRequest> step;
+  for (int64_t r = 0; r < bench.requests; ++r) {
+    state->runner->add_request(r);
+    state->runner->pretend_position(r, bench.context);
+    step.push_back({r, bench.new_tokens});
+  }
+  state->runner->begin_step(step);
+  Inputs inputs(device, InputOptions{.seed = options.seed, .share = 1.0, .keep_images = false});
+  state->hidden = Tensor(device, DType::bf16, {state->tokens, config.hidden_size});
+  state->out = Tensor(device, DType::bf16, {state->tokens, config.hidden_size});
+  const TensorView random = inputs.bf16({state->tokens, config.hidden_size});
+  device->copy(state->hidden.view().data, random.data, random.bytes(), {});
+
+  Work work;
+  const double weights = linear_weights(config, bench.ratio);
+  work.flops = 2.0 * weights * static_cast<double>(state->tokens);
+  for (int64_t p = bench.context; p < bench.context + bench.new_tokens; ++p) {
+    work.flops += static_cast<double>(bench.requests) * attention_flops(config, bench.ratio, p);
+  }
+  // The least that must be read: the weights as this device holds them.
+  work.bytes = static_cast<double>(state->runner->layer(0).weight_bytes());
+  work.call = [state](size_t) { state->runner->run_layer(0, state->hidden, state->out); };
+  return work;
+}
+
+constexpr LayerBench kBenches[] = {
+    {"v4-flash", 4, 1, 512, 0},      {"v4-flash", 128, 1, 512, 0},    {"v4-flash", 0, 1, 512, 0},
+    {"v4-flash", 4, 1, 1, 8192},     {"v4-flash", 4, 16, 1, 8192},    {"v4-flash", 128, 16, 1, 8192},
+};
+
+}  // namespace
+
+void add_layers(CaseList& list) {
+  for (const LayerBench& bench : kBenches) {
+    const std::string kind = bench.ratio == 0 ? "window" : "c" + std::to_string(bench.ratio);
+    const std::string shape = bench.new_tokens > 1 ? "prefill " + std::to_string(bench.new_tokens)
+                                                   : "decode batch " + std::to_string(bench.requests) + " at " + std::to_string(bench.context);
+    list.push_back(std::make_unique<LambdaCase>(
+        "layer", std::string(bench.preset) + " " + kind + " " + shape,
+        [bench](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) { return prepare(bench, ops, device, options); }));
+  }
+}
+
+}  // namespace strata::cases
