@@ -39,7 +39,8 @@ constexpr size_t kLanes = 8;
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
-uint64_t read_all(const Vector* data, size_t n) {
+uint64_t
+read_all(const Vector* data, size_t n) {
   Vector sums[kLanes] = {};
   for (size_t i = 0; i + kLanes <= n; i += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += data[i + lane];

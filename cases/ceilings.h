@@ -9,9 +9,9 @@
 namespace strata::cases {
 
 struct Ceilings {
-  double flops = 0;             // per second
-  std::string flops_source;     // what was measured
-  double bandwidth = 0;         // bytes per second
+  double flops = 0;          // per second
+  std::string flops_source;  // what was measured
+  double bandwidth = 0;      // bytes per second
   std::string bandwidth_source;
   // The least time that so much work can take.
   double floor_seconds(double bytes, double work_flops) const;

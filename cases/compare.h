@@ -22,9 +22,9 @@ struct Tolerance {
   double abs = 0;
   double abs_rms = 0;
   double rel = 0;
-  double cos = 0;         // 0: not looked at
-  double inexact = 1.0;   // share of the elements that may differ at all: rounding differs in isolated elements only
-  double beyond = 0;      // share that may be further away: an absmax next to a power of two moves a whole block and its scale
+  double cos = 0;        // 0: not looked at
+  double inexact = 1.0;  // share of the elements that may differ at all: rounding differs in isolated elements only
+  double beyond = 0;     // share that may be further away: an absmax next to a power of two moves a whole block and its scale
 };
 
 inline Tolerance exact() { return {}; }
@@ -37,9 +37,7 @@ inline Tolerance bf16_rounding(double inexact = 0.02) {
 }
 // fp32 sums in another order.
 inline Tolerance fp32_sum() { return {.kind = Tolerance::Kind::close, .abs_rms = 1e-4, .rel = 1e-4}; }
-inline Tolerance code_step(double inexact = 0.02) {
-  return {.kind = Tolerance::Kind::code_step, .inexact = inexact, .beyond = 5e-4};
-}
+inline Tolerance code_step(double inexact = 0.02) { return {.kind = Tolerance::Kind::code_step, .inexact = inexact, .beyond = 5e-4}; }
 
 // A tensor on the host, row-major.
 struct HostArray {

@@ -33,8 +33,10 @@ uint8_t poison_byte(DType dtype) {
     case DType::i32:
     case DType::i16:
     case DType::i8:
-    case DType::boolean: return 0x5A;
-    default: return 0xFF;
+    case DType::boolean:
+      return 0x5A;
+    default:
+      return 0xFF;
   }
 }
 
@@ -84,8 +86,8 @@ TensorView Inputs::place(DType dtype, const Shape& shape, Padding padding, const
         offset += rest % view.shape[i] * view.stride[i];
         rest /= view.shape[i];
       }
-      std::memcpy(image.data() + static_cast<size_t>(offset) * element, static_cast<const std::byte*>(data) + static_cast<size_t>(row) * row_bytes,
-                  row_bytes);
+      std::memcpy(image.data() + static_cast<size_t>(offset) * element,
+                  static_cast<const std::byte*>(data) + static_cast<size_t>(row) * row_bytes, row_bytes);
     }
   }
   view.data = upload(std::move(image));

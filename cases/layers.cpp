@@ -119,10 +119,10 @@ constexpr LayerBench kBenches[] = {
 void add_layers(CaseList& list) {
   for (const LayerBench& bench : kBenches) {
     const std::string kind = bench.ratio == 0 ? "window" : "c" + std::to_string(bench.ratio);
-    const std::string shape = bench.new_tokens > 1 ? "prefill " + std::to_string(bench.new_tokens)
-                                                   : "decode batch " + std::to_string(bench.requests) + " at " + std::to_string(bench.context);
+    const std::string shape = bench.new_tokens > 1 ? "prefill-" + std::to_string(bench.new_tokens)
+                                                   : "decode-b" + std::to_string(bench.requests) + "-context" + std::to_string(bench.context);
     list.push_back(std::make_unique<LambdaCase>(
-        "layer", std::string(bench.preset) + " " + kind + " " + shape,
+        "layer", std::string(bench.preset) + "-" + kind + "-" + shape,
         [bench](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) { return prepare(bench, ops, device, options); }));
   }
 }

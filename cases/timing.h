@@ -26,8 +26,8 @@ Timing measure(const Work& work, const std::shared_ptr<Device>& device, const Ti
 // The scalar reference on this machine's CPU: run once, on the share of the case's tokens that takes about `budget` seconds, and scaled by
 // the work.
 struct ReferenceTiming {
-  double seconds = 0;   // of the whole case; 0: the case has no reference
-  double share = 1.0;   // of the work that was really run
+  double seconds = 0;  // of the whole case; 0: the case has no reference
+  double share = 1.0;  // of the work that was really run
 };
 ReferenceTiming time_reference(const AnyCase& c, const OpSet& ops, double bytes, double flops, uint64_t seed, double budget);
 

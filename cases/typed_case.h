@@ -81,8 +81,8 @@ class TypedCase final : public AnyCase {
 
     CheckResult run(const std::shared_ptr<Device>& device, const std::string& name) override {
       const auto failed = [&](const std::string& what) {
-        return CheckResult{Outcome::failed,
-                           case_.op() + " " + case_.name() + ": " + name + " " + what + "\n  " + rerun_command(case_, *device, name, seed_)};
+        return CheckResult{Outcome::failed, case_.op() + " " + case_.name() + ": " + name + " " + what + "\n  " +
+                                                rerun_command(case_, *device, name, seed_)};
       };
       try {
         const Op<Params>& op = ops_.*case_.member_;
@@ -204,11 +204,15 @@ class CaseAdder {
   void add(Case<Params> description, Tags tags) {
     list_.push_back(std::make_unique<TypedCase<Params>>(op_, member_, std::move(description), tags));
   }
-  void test(std::string name, std::function<Built<Params>(Inputs&)> build) { add({std::move(name), std::move(build), nullptr}, {.test = true}); }
+  void test(std::string name, std::function<Built<Params>(Inputs&)> build) {
+    add({std::move(name), std::move(build), nullptr}, {.test = true});
+  }
   void heavy(std::string name, std::function<Built<Params>(Inputs&)> build) {
     add({std::move(name), std::move(build), nullptr}, {.test = true, .heavy = true});
   }
-  void bench(std::string name, std::function<Built<Params>(Inputs&)> build) { add({std::move(name), std::move(build), nullptr}, {.bench = true}); }
+  void bench(std::string name, std::function<Built<Params>(Inputs&)> build) {
+    add({std::move(name), std::move(build), nullptr}, {.bench = true});
+  }
 
  private:
   CaseList& list_;

@@ -48,8 +48,8 @@ class Bencher {
     Progress progress("bench", static_cast<double>(selected.size()), options_.common.json || options_.csv);
     double done = 0;
     for (const cases::AnyCase* c : selected) {
-      const std::vector<std::string> all = options_.filter.implementation == "*" ? c->implementations(ops_)
-                                                                                  : std::vector<std::string>{options_.filter.implementation};
+      const std::vector<std::string> all =
+          options_.filter.implementation == "*" ? c->implementations(ops_) : std::vector<std::string>{options_.filter.implementation};
       for (const std::string& implementation : all) time_case(*c, implementation);
       progress.update(++done);
     }
@@ -74,8 +74,15 @@ class Bencher {
       refusals_.push_back(fmt::format("{} {}: {}", c.op(), c.name(), work.refusal));
       return;
     }
-    Row row{c.op(), c.name(), work.implementation, work.bytes, work.flops, {}, ceilings_.floor_seconds(work.bytes, work.flops),
-            work.flops / ceilings_.flops > work.bytes / ceilings_.bandwidth, {}};
+    Row row{c.op(),
+            c.name(),
+            work.implementation,
+            work.bytes,
+            work.flops,
+            {},
+            ceilings_.floor_seconds(work.bytes, work.flops),
+            work.flops / ceilings_.flops > work.bytes / ceilings_.bandwidth,
+            {}};
     // Scalar code over the whole of a large case takes minutes: its share, scaled, is its time.
     const bool scalar = work.implementation == "reference";
     if (scalar || !options_.no_reference) {
@@ -99,8 +106,8 @@ class Bencher {
     }
     table.print();
     for (const std::string& refusal : refusals_) fmt::print("not run: {}\n", refusal);
-    fmt::print("\n{}\nroof: {:.3f} TFLOP/s ({}), {:.1f} GB/s ({})\n", device_->description(), ceilings_.flops / 1e12, ceilings_.flops_source,
-               ceilings_.bandwidth / 1e9, ceilings_.bandwidth_source);
+    fmt::print("\n{}\nroof: {:.3f} TFLOP/s ({}), {:.1f} GB/s ({})\n", device_->description(), ceilings_.flops / 1e12,
+               ceilings_.flops_source, ceilings_.bandwidth / 1e9, ceilings_.bandwidth_source);
     if (busy()) fmt::print("load average {:.1f} at the start: other work was running, medians are not this machine's\n", load_);
     if (!options_.no_reference) fmt::print("reference: one run; (1/n): of that share of the tokens, scaled by the work\n");
   }
@@ -118,15 +125,16 @@ class Bencher {
   }
 
   Table csv() const {
-    Table table({"op", "case", "implementation", "median_s", "min_s", "samples", "bytes", "flops", "bytes_per_s", "flops_per_s", "roof_share",
-                 "bound", "reference_s", "reference_share", "speed_up"});
+    Table table({"op", "case", "implementation", "median_s", "min_s", "samples", "bytes", "flops", "bytes_per_s", "flops_per_s",
+                 "roof_share", "bound", "reference_s", "reference_share", "speed_up"});
     for (const Row& r : rows_) {
       const bool has_reference = r.reference.seconds > 0;
       table.add({r.op, r.name, r.implementation, fmt::format("{:.6g}", r.timing.median), fmt::format("{:.6g}", r.timing.minimum),
                  std::to_string(r.timing.samples), fmt::format("{:.6g}", r.bytes), fmt::format("{:.6g}", r.flops),
                  fmt::format("{:.6g}", r.bytes / r.timing.median), fmt::format("{:.6g}", r.flops / r.timing.median),
                  fmt::format("{:.4g}", r.roof_share()), r.compute_bound ? "compute" : "memory",
-                 has_reference ? fmt::format("{:.6g}", r.reference.seconds) : "", has_reference ? fmt::format("{:.4g}", r.reference.share) : "",
+                 has_reference ? fmt::format("{:.6g}", r.reference.seconds) : "",
+                 has_reference ? fmt::format("{:.4g}", r.reference.share) : "",
                  has_reference ? fmt::format("{:.4g}", r.reference.seconds / r.timing.median) : ""});
     }
     return table;
@@ -135,26 +143,41 @@ class Bencher {
   Json as_json() const {
     Json rows = Json::array();
     for (const Row& r : rows_) {
-      Json row = {{"op", r.op}, {"case", r.name}, {"implementation", r.implementation}, {"median_s", r.timing.median},
-                  {"min_s", r.timing.minimum}, {"samples", r.timing.samples}, {"calls_per_sample", r.timing.calls_per_sample},
-                  {"bytes", r.bytes}, {"flops", r.flops}, {"bytes_per_s", r.bytes / r.timing.median},
-                  {"flops_per_s", r.flops / r.timing.median}, {"roof_share", r.roof_share()}, {"bound", r.compute_bound ? "compute" : "memory"}};
+      Json row = {{"op", r.op},
+                  {"case", r.name},
+                  {"implementation", r.implementation},
+                  {"median_s", r.timing.median},
+                  {"min_s", r.timing.minimum},
+                  {"samples", r.timing.samples},
+                  {"calls_per_sample", r.timing.calls_per_sample},
+                  {"bytes", r.bytes},
+                  {"flops", r.flops},
+                  {"bytes_per_s", r.bytes / r.timing.median},
+                  {"flops_per_s", r.flops / r.timing.median},
+                  {"roof_share", r.roof_share()},
+                  {"bound", r.compute_bound ? "compute" : "memory"}};
       if (r.reference.seconds > 0) {
-        row["reference"] = {{"seconds", r.reference.seconds}, {"share", r.reference.share}, {"speed_up", r.reference.seconds / r.timing.median}};
+        row["reference"] = {
+            {"seconds", r.reference.seconds}, {"share", r.reference.share}, {"speed_up", r.reference.seconds / r.timing.median}};
       }
       rows.push_back(std::move(row));
     }
     return {{"device", device_->description()},
             {"load_average", load_},
-            {"roof", {{"flops_per_s", ceilings_.flops}, {"flops_source", ceilings_.flops_source}, {"bytes_per_s", ceilings_.bandwidth},
-                      {"bytes_source", ceilings_.bandwidth_source}}},
-            {"results", rows}, {"not_run", refusals_}};
+            {"roof",
+             {{"flops_per_s", ceilings_.flops},
+              {"flops_source", ceilings_.flops_source},
+              {"bytes_per_s", ceilings_.bandwidth},
+              {"bytes_source", ceilings_.bandwidth_source}}},
+            {"results", rows},
+            {"not_run", refusals_}};
   }
 
   void plot() const {
     std::vector<Bar> bars;
     for (const Row& r : rows_) {
-      bars.push_back({r.op + " " + r.name, 100 * r.roof_share(), fmt::format("{:.0f}% {}", 100 * r.roof_share(), format_seconds(r.timing.median))});
+      bars.push_back(
+          {r.op + " " + r.name, 100 * r.roof_share(), fmt::format("{:.0f}% {}", 100 * r.roof_share(), format_seconds(r.timing.median))});
     }
     write_bar_plot(options_.plot, "% of the machine's roof: " + device_->description(), bars, 100);
   }
@@ -200,7 +223,9 @@ void add_bench(CLI::App& app, int& code) {
   auto* csv = command->add_flag("--csv", options->csv, "comma-separated values instead of a table");
   csv->excludes("--json");
   command->add_option("--plot", options->plot, "write a bar plot of the shares of the roof to this SVG file");
-  command->add_option("--min-time", options->min_time, "seconds of measuring per case")->check(CLI::Range(0.0, 600.0))->capture_default_str();
+  command->add_option("--min-time", options->min_time, "seconds of measuring per case")
+      ->check(CLI::Range(0.0, 600.0))
+      ->capture_default_str();
   command->add_flag("--no-reference", options->no_reference, "do not time the scalar reference");
   command->add_option("--seed", options->seed, "of the inputs")->capture_default_str();
   command->add_flag("--list", options->list, "print the cases instead of timing them");

@@ -50,7 +50,8 @@ std::string reasons_of(const Tally& tally) {
   for (const auto& [reason, count] : tally.reasons) reasons.emplace_back(-count, reason);
   std::sort(reasons.begin(), reasons.end());
   std::string text;
-  for (size_t i = 0; i < reasons.size() && i < 2; ++i) text += fmt::format("{}{} x {}", i ? "; " : "", -reasons[i].first, reasons[i].second);
+  for (size_t i = 0; i < reasons.size() && i < 2; ++i)
+    text += fmt::format("{}{} x {}", i ? "; " : "", -reasons[i].first, reasons[i].second);
   return reasons.size() > 2 ? fmt::format("{}; {} more reasons (--json)", text, reasons.size() - 2) : text;
 }
 
@@ -67,7 +68,8 @@ class Checker {
       progress.update(++done);
     }
     if (!options_.filter.implementation.empty() && tallies_.empty()) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("--impl must be an implementation of the chosen ops, is '{}'", options_.filter.implementation));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--impl must be an implementation of the chosen ops, is '{}'", options_.filter.implementation));
     }
   }
 
@@ -84,7 +86,9 @@ class Checker {
       const cases::CheckResult result = run->run(device_, name);
       Tally& tally = tally_of(c.op(), name);
       switch (result.outcome) {
-        case cases::Outcome::passed: ++tally.passed; break;
+        case cases::Outcome::passed:
+          ++tally.passed;
+          break;
         case cases::Outcome::failed:
           ++tally.failed;
           failures_.push_back({c.op(), c.name(), name, result.message});
@@ -119,7 +123,11 @@ class Checker {
   Json as_json() const {
     Json rows = Json::array(), failures = Json::array();
     for (const auto& [key, t] : tallies_) {
-      rows.push_back({{"op", key.first}, {"implementation", key.second}, {"passed", t.passed}, {"failed", t.failed}, {"skipped", t.skipped},
+      rows.push_back({{"op", key.first},
+                      {"implementation", key.second},
+                      {"passed", t.passed},
+                      {"failed", t.failed},
+                      {"skipped", t.skipped},
                       {"reasons", t.reasons}});
     }
     for (const Failure& f : failures_) {

@@ -6,6 +6,8 @@ set(STRATA_PC_LIBS_PRIVATE "-lgomp")
 if(STRATA_HAVE_ONEDNN)
   string(APPEND STRATA_PC_LIBS_PRIVATE " -ldnnl")
 endif()
+# Relative to the .pc file, so that `cmake --install --prefix` may put the tree anywhere.
+file(RELATIVE_PATH STRATA_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/strata.pc.in strata.pc @ONLY)
 configure_package_config_file(cmake/strataConfig.cmake.in strataConfig.cmake
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/strata)

@@ -7,11 +7,16 @@ namespace strata::cases {
 
 const char* name_of(Sinks sinks) {
   switch (sinks) {
-    case Sinks::none: return "none";
-    case Sinks::finite: return "finite";
-    case Sinks::plus_infinity: return "+inf";
-    case Sinks::minus_infinity: return "-inf";
-    case Sinks::mixed: return "mixed";
+    case Sinks::none:
+      return "none";
+    case Sinks::finite:
+      return "finite";
+    case Sinks::plus_infinity:
+      return "+inf";
+    case Sinks::minus_infinity:
+      return "-inf";
+    case Sinks::mixed:
+      return "mixed";
   }
   return "";
 }
@@ -65,7 +70,8 @@ MadeIndices make_indices(Rng& rng, const IndexRows& s, std::span<const int64_t> 
 Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel) {
   constexpr int64_t kFew = 4096;
   constexpr double kTwoRoundings = 0x1p-8;
-  Tolerance tolerance = close(abs * std::max(1.0, key_size / 0.1), rel, numel < kFew ? std::max(cos, kTwoRoundings * kTwoRoundings / 2) : cos);
+  Tolerance tolerance =
+      close(abs * std::max(1.0, key_size / 0.1), rel, numel < kFew ? std::max(cos, kTwoRoundings * kTwoRoundings / 2) : cos);
   // Two outliers that cancel leave the rounding of their probabilities: a few elements of a large output, none of a small one.
   tolerance.beyond = 1e-5;
   return tolerance;

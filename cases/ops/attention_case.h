@@ -22,11 +22,11 @@ enum class Lengths : uint8_t {
 };
 
 struct IndexRows {
-  int64_t rows = 1;           // index rows
+  int64_t rows = 1;             // index rows
   int64_t rows_per_length = 1;  // decode: the query tokens of one batch entry share a length
   int64_t width = 64;
   Lengths lengths = Lengths::random;
-  double skipped = 0.1;       // share of entries inside the length that are not attended
+  double skipped = 0.1;  // share of entries inside the length that are not attended
 };
 
 struct MadeIndices {

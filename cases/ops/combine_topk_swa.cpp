@@ -82,7 +82,7 @@ void add_combine_topk_swa(CaseList& list) {
     test({{{3, 3}, {4, 4}, {5, 5}}, ratio, top_k});
     test({{}, ratio, top_k});
   }
-  for (const int64_t tokens : {64, 4096}) {
+  for (const int64_t tokens : {1, 64, 4096}) {
     cases.bench(fmt::format("T{}-k512", tokens), [tokens](Inputs& in) {
       const int64_t n = in.share(tokens);
       return build(in, {.requests = {{16384, n}}, .top_k = 512});

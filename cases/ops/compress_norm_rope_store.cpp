@@ -72,8 +72,12 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
   }
 
   CompressNormRopeStoreParams p;
-  p.state = in.cache({.format = KvFormat::state_f32, .row_dim = 2 * coff * s.dim, .page_size = s.state_page, .num_pages = states.num_pages,
-                      .extra_stride = s.extra_stride / 4 * 4}, filled, 2.0);
+  p.state = in.cache({.format = KvFormat::state_f32,
+                      .row_dim = 2 * coff * s.dim,
+                      .page_size = s.state_page,
+                      .num_pages = states.num_pages,
+                      .extra_stride = s.extra_stride / 4 * 4},
+                     filled, 2.0);
   p.block_table = states.table(in);
   p.token_to_req = in.i32(tokens.token_to_req);
   p.positions = in.i64(tokens.positions);
@@ -82,8 +86,13 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
   p.ratio = s.ratio;
   p.norm_weight = in.f32({s.dim});
   p.cos_sin = in.rope_table(longest);
-  p.cache = in.cache({.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = outputs.num_pages,
-                      .extra_stride = s.extra_stride, .scale = 0.03125f}, {});
+  p.cache = in.cache({.format = s.format,
+                      .row_dim = s.dim,
+                      .page_size = s.page_size,
+                      .num_pages = outputs.num_pages,
+                      .extra_stride = s.extra_stride,
+                      .scale = 0.03125f},
+                     {});
   p.hadamard = s.hadamard;
   // Codes may flip where fp32 and float64 round to different bf16.
   Tolerance tolerance = code_step(0.01);
@@ -122,7 +131,8 @@ void add_bench(CaseAdder<CompressNormRopeStoreParams>& cases) {
         return build(in, s);
       };
       cases.bench(fmt::format("r{}-D{}-{}-{}", kind.ratio, kind.dim, to_string(kind.format),
-                              tokens == 4096 ? "prefill4096" : fmt::format("decode{}", tokens)), build_share);
+                              tokens == 4096 ? "prefill4096" : fmt::format("decode{}", tokens)),
+                  build_share);
     }
   }
 }
@@ -140,11 +150,13 @@ void add_compress_norm_rope_store(CaseList& list) {
     KvFormat format;
     int32_t page_size;
   };
-  const Kind kinds[] = {{4, 512, 4, KvFormat::fp8_ds_mla_v4, 64},  {4, 512, 4, KvFormat::bf16, 64},        {4, 512, 4, KvFormat::fp8_tensor, 64},
-                        {128, 512, 8, KvFormat::fp8_ds_mla_v4, 2}, {128, 512, 8, KvFormat::bf16, 2},       {128, 512, 8, KvFormat::fp8_tensor, 2},
-                        {4, 128, 4, KvFormat::indexer_fp8, 64},    {4, 128, 4, KvFormat::indexer_mxfp4, 64}, {4, 128, 4, KvFormat::bf16, 64}};
+  const Kind kinds[] = {
+      {4, 512, 4, KvFormat::fp8_ds_mla_v4, 64},  {4, 512, 4, KvFormat::bf16, 64},          {4, 512, 4, KvFormat::fp8_tensor, 64},
+      {128, 512, 8, KvFormat::fp8_ds_mla_v4, 2}, {128, 512, 8, KvFormat::bf16, 2},         {128, 512, 8, KvFormat::fp8_tensor, 2},
+      {4, 128, 4, KvFormat::indexer_fp8, 64},    {4, 128, 4, KvFormat::indexer_mxfp4, 64}, {4, 128, 4, KvFormat::bf16, 64}};
   for (const Kind& k : kinds) {
-    CompressShape s{.requests = mixed, .ratio = k.ratio, .dim = k.dim, .format = k.format, .state_page = k.state_page, .page_size = k.page_size};
+    CompressShape s{
+        .requests = mixed, .ratio = k.ratio, .dim = k.dim, .format = k.format, .state_page = k.state_page, .page_size = k.page_size};
     test(s);
     s.requests = prompts;
     test(s);

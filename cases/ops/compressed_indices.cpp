@@ -35,7 +35,8 @@ Built<CompressedIndicesParams> build(Inputs& in, const EntryShape& s) {
 }
 
 std::string name_of(const EntryShape& s) {
-  return fmt::format("r{}-width{}-{}-{}{}", s.ratio, s.width, s.local ? "local" : "slots", name_of(s.step), s.padding > 0 ? "-rows_strided" : "");
+  return fmt::format("r{}-width{}-{}-{}{}", s.ratio, s.width, s.local ? "local" : "slots", name_of(s.step),
+                     s.padding > 0 ? "-rows_strided" : "");
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ void add_compressed_indices(CaseList& list) {
   }
   const StepShape mixed = step_tests()[1];
   test({mixed, 1, 700});
-  test({mixed, 4, 20});      // fewer columns than entries
+  test({mixed, 4, 20});  // fewer columns than entries
   test({mixed, 4, 1, true});
   test({mixed, 128, 0});
   test({mixed, 4, 200, false, 5});

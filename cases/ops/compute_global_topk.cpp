@@ -52,8 +52,8 @@ Built<ComputeGlobalTopkParams> build(Inputs& in, const GlobalShape& s) {
 }
 
 std::string name_of(const GlobalShape& s) {
-  return fmt::format("k{}-{}{}{}{}{}", s.k, name_of(s.step), s.skipped == 1.0 ? "-all_skipped" : "", s.beyond > 0 ? "-beyond" : "", s.in_place ? "-in_place" : "",
-                     s.padding > 0 ? "-rows_strided" : "");
+  return fmt::format("k{}-{}{}{}{}{}", s.k, name_of(s.step), s.skipped == 1.0 ? "-all_skipped" : "", s.beyond > 0 ? "-beyond" : "",
+                     s.in_place ? "-in_place" : "", s.padding > 0 ? "-rows_strided" : "");
 }
 
 }  // namespace
@@ -70,7 +70,8 @@ void add_compute_global_topk(CaseList& list) {
   test({.step = partly_invalid, .k = 33, .padding = 3});
   test({.step = mixed, .k = 33, .in_place = true, .padding = 5});
   for (const int64_t tokens : {1, 64, 4096}) {
-    cases.bench(fmt::format("T{}-k512", tokens), [tokens](Inputs& in) { return build(in, {.step = step_bench(in, tokens), .k = 512, .skipped = 0}); });
+    cases.bench(fmt::format("T{}-k512", tokens),
+                [tokens](Inputs& in) { return build(in, {.step = step_bench(in, tokens), .k = 512, .skipped = 0}); });
   }
 }
 

@@ -36,8 +36,13 @@ Built<DequantizeAndGatherKParams> build(Inputs& in, const GatherShape& s) {
     for (int64_t row = s.seq_lens[r] - count; row < s.seq_lens[r]; ++row) read.push_back(paging.slot(static_cast<int64_t>(r), row));
   }
   DequantizeAndGatherKParams p;
-  p.cache = in.cache({.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages,
-                      .extra_stride = s.extra_stride, .scale = s.cache_scale}, read);
+  p.cache = in.cache({.format = s.format,
+                      .row_dim = s.dim,
+                      .page_size = s.page_size,
+                      .num_pages = paging.num_pages,
+                      .extra_stride = s.extra_stride,
+                      .scale = s.cache_scale},
+                     read);
   p.seq_lens = in.i32(narrow(s.seq_lens));
   if (!s.gather_lens.empty()) p.gather_lens = in.i32(narrow(s.gather_lens));
   p.block_table = paging.table(in);
@@ -63,9 +68,9 @@ std::string name_of(const GatherShape& s) {
 void add_dequantize_and_gather_k(CaseList& list) {
   CaseAdder<DequantizeAndGatherKParams> cases(list, "dequantize_and_gather_k", &OpSet::dequantize_and_gather_k);
   const auto test = [&](const GatherShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
-  const std::pair<KvFormat, int32_t> formats[] = {{KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},        {KvFormat::bf16, 37},
-                                                  {KvFormat::fp8_tensor, 512},    {KvFormat::indexer_fp8, 128}, {KvFormat::indexer_mxfp4, 128},
-                                                  {KvFormat::fp8_ds_mla, 576}};
+  const std::pair<KvFormat, int32_t> formats[] = {
+      {KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},          {KvFormat::bf16, 37},       {KvFormat::fp8_tensor, 512},
+      {KvFormat::indexer_fp8, 128},   {KvFormat::indexer_mxfp4, 128}, {KvFormat::fp8_ds_mla, 576}};
   for (const auto& [format, dim] : formats) {
     GatherShape s{.seq_lens = {1}, .gather_lens = {}, .format = format, .dim = dim};
     test(s);

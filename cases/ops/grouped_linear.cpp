@@ -36,7 +36,8 @@ Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
   p.weight = make_weight(in, w);
   p.y = in.output(DType::bf16, {tokens, w.groups, w.n}, s.y_padding);
   const bool exact_operands = s.x != GroupedShape::X::e4m3_f32 && w.format != WeightFormat::e4m3_f32;
-  const double t = static_cast<double>(tokens), g = static_cast<double>(w.groups), n = static_cast<double>(w.n), k = static_cast<double>(w.k);
+  const double t = static_cast<double>(tokens), g = static_cast<double>(w.groups), n = static_cast<double>(w.n),
+               k = static_cast<double>(w.k);
   const double x_bytes = s.x == GroupedShape::X::bf16 ? 2 * k : k * (1.0 + 4.0 / 128);
   return {.params = p,
           .outputs = {view_output("y", p.y, product_tolerance(exact_operands, DType::bf16))},
@@ -84,11 +85,13 @@ void add_grouped_linear(CaseList& list) {
   }
   add.test({17, {.n = 128, .k = 384, .groups = 2}, X::e4m3_ue8m0});
   add.test({17, {.n = 128, .k = 384, .groups = 2}, X::e4m3_f32});
-  add.test({17, {.n = 128, .k = 384, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}}, "-strided");
+  add.test({17, {.n = 128, .k = 384, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}},
+           "-strided");
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
 
-  const std::pair<const char*, WeightShape> layers[] = {{"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
-                                                        {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
+  const std::pair<const char*, WeightShape> layers[] = {
+      {"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
+      {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
   for (const auto& [label, weight] : layers) {
     for (const int64_t tokens : {1, 16, 512}) {
       add.bench({tokens, weight}, label);

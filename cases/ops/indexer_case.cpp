@@ -24,8 +24,9 @@ Scoring make_scoring(Inputs& in, const ScoringShape& s) {
     products += static_cast<double>(length);
   }
   const Paging paging = make_paging(in.rng(), s.page_size, rows);
-  result.cache = in.cache({.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages,
-                           .extra_stride = s.extra_stride}, paging.all_slots());
+  result.cache = in.cache(
+      {.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages, .extra_stride = s.extra_stride},
+      paging.all_slots());
   result.block_table = paging.table(in);
   result.token_to_req = in.i32(tokens.token_to_req);
   result.lengths = in.i32(result.host_lengths);

@@ -40,13 +40,11 @@ void add_indexer_logits(CaseList& list) {
   constexpr int64_t kRows = 32768;
   for (const auto format : {KvFormat::indexer_fp8, KvFormat::indexer_mxfp4}) {
     for (const int64_t batch : {1, 16}) {
-      cases.bench(fmt::format("decode-b{}-rows{}-{}", batch, kRows, to_string(format)), [=](Inputs& in) {
-        return build(in, {.requests = decode_requests(in.share(batch), kRows, 4), .format = format}, {});
-      });
+      cases.bench(fmt::format("decode-b{}-rows{}-{}", batch, kRows, to_string(format)),
+                  [=](Inputs& in) { return build(in, {.requests = decode_requests(in.share(batch), kRows, 4), .format = format}, {}); });
     }
-    cases.bench(fmt::format("prefill512-rows{}-{}", kRows, to_string(format)), [=](Inputs& in) {
-      return build(in, {.requests = prefill_request(in.share(512), kRows, 4), .format = format}, {});
-    });
+    cases.bench(fmt::format("prefill512-rows{}-{}", kRows, to_string(format)),
+                [=](Inputs& in) { return build(in, {.requests = prefill_request(in.share(512), kRows, 4), .format = format}, {}); });
   }
 }
 

@@ -51,10 +51,8 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
       return compare_selection("topk_indices", got, want, *logits, lengths);
     };
   }
-  return {.params = p,
-          .outputs = {std::move(output)},
-          .bytes = scoring.bytes + 4.0 * static_cast<double>(tokens * k),
-          .flops = scoring.flops};
+  return {
+      .params = p, .outputs = {std::move(output)}, .bytes = scoring.bytes + 4.0 * static_cast<double>(tokens * k), .flops = scoring.flops};
 }
 
 }  // namespace
@@ -78,14 +76,12 @@ void add_indexer_topk(CaseList& list) {
   constexpr int64_t kRows = 32768;
   for (const int64_t batch : {1, 16}) {
     for (const int64_t k : {512, 1024}) {
-      cases.bench(fmt::format("decode-b{}-rows{}-k{}", batch, kRows, k), [=](Inputs& in) {
-        return build(in, {.requests = decode_requests(in.share(batch), kRows, 4)}, k, 0);
-      });
+      cases.bench(fmt::format("decode-b{}-rows{}-k{}", batch, kRows, k),
+                  [=](Inputs& in) { return build(in, {.requests = decode_requests(in.share(batch), kRows, 4)}, k, 0); });
     }
   }
-  cases.bench(fmt::format("prefill512-rows{}-k512", kRows), [](Inputs& in) {
-    return build(in, {.requests = prefill_request(in.share(512), kRows, 4)}, 512, 0);
-  });
+  cases.bench(fmt::format("prefill512-rows{}-k512", kRows),
+              [](Inputs& in) { return build(in, {.requests = prefill_request(in.share(512), kRows, 4)}, 512, 0); });
 }
 
 }  // namespace strata::cases

@@ -11,11 +11,11 @@ namespace strata::cases {
 struct StepShape {
   std::vector<RequestShape> requests;
   int64_t padding_tokens = 0;
-  double invalid = 0;          // share of the real tokens that are marked invalid
-  bool with_validity = true;   // is_valid_token is given
+  double invalid = 0;         // share of the real tokens that are marked invalid
+  bool with_validity = true;  // is_valid_token is given
   int32_t page_size = 64;
   int64_t table_padding = 0;
-  int32_t first_page = 0;      // added to every page number
+  int32_t first_page = 0;  // added to every page number
   std::string suffix{};
 };
 

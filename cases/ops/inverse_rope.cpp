@@ -35,7 +35,8 @@ Built<InverseRopeParams> build(Inputs& in, const InverseShape& s) {
 
 std::string name_of(const InverseShape& s) {
   return fmt::format("T{}-H{}-D{}-R{}{}{}{}", s.tokens, s.heads, s.dim, s.rotary, s.in_place ? "-in_place" : "",
-                     s.padding.inner > 0 ? fmt::format("-strided{}", s.padding.inner) : "", s.scale == 1.0 ? "" : fmt::format("-scale{:g}", s.scale));
+                     s.padding.inner > 0 ? fmt::format("-strided{}", s.padding.inner) : "",
+                     s.scale == 1.0 ? "" : fmt::format("-scale{:g}", s.scale));
 }
 
 }  // namespace

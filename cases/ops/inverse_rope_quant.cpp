@@ -48,8 +48,8 @@ void add_inverse_rope_quant(CaseList& list) {
   CaseAdder<InverseRopeQuantParams> cases(list, "inverse_rope_quant", &OpSet::inverse_rope_quant);
   const auto test = [&](const InverseQuantShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
   for (const int64_t tokens : {0, 1, 3, 17, 64, 300}) test({tokens, 4});
-  for (const auto& [heads, groups] : {std::pair{1, 1}, std::pair{3, 1}, std::pair{3, 3}, std::pair{16, 2}, std::pair{24, 3}, std::pair{64, 8},
-                                      std::pair{126, 7}, std::pair{128, 16}}) {
+  for (const auto& [heads, groups] : {std::pair{1, 1}, std::pair{3, 1}, std::pair{3, 3}, std::pair{16, 2}, std::pair{24, 3},
+                                      std::pair{64, 8}, std::pair{126, 7}, std::pair{128, 16}}) {
     test({3, heads, groups});
   }
   test({17, 8, 2, 512, 64, {.inner = 3, .outer = 5}});

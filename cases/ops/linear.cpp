@@ -114,8 +114,9 @@ void add_linear(CaseList& list) {
   add.test({64, {.n = 256, .k = 512, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0, DType::f32});
   add.test({17, {.n = 256, .k = 384}, ActivationFormat::fp8_ue8m0});
   add.test({17, {.n = 256, .k = 384}, ActivationFormat::fp8_f32});
-  add.test({17, {.n = 256, .k = 384, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0, DType::bf16, {.inner = 3}, {.inner = 1}},
-           "-strided");
+  add.test(
+      {17, {.n = 256, .k = 384, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0, DType::bf16, {.inner = 3}, {.inner = 1}},
+      "-strided");
   add.test({300, {.n = 512, .k = 1536, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0}, "", true);
   add.test({2, {.n = 1024, .k = 16384}}, "", true);
   add_bench(add);

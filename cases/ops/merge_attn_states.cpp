@@ -59,8 +59,8 @@ Built<MergeAttnStatesParams> build(Inputs& in, const MergeShape& s) {
 std::string name_of(const MergeShape& s) {
   return fmt::format("n{}-T{}-H{}-D{}-{}-to_{}-sink_{}{}{}{}{}{}", s.parts, s.tokens, s.heads, s.dim, to_string(s.in), to_string(s.out),
                      name_of(s.sinks), s.empty != 0.2 ? fmt::format("-empty{:g}", s.empty) : "",
-                     s.lse_scale != 3.0 ? fmt::format("-lse{:g}", s.lse_scale) : "", s.negative_empty ? "-empty_neg" : "", s.lse ? "" : "-no_lse",
-                     s.padding.inner > 0 ? "-strided" : "");
+                     s.lse_scale != 3.0 ? fmt::format("-lse{:g}", s.lse_scale) : "", s.negative_empty ? "-empty_neg" : "",
+                     s.lse ? "" : "-no_lse", s.padding.inner > 0 ? "-strided" : "");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace strata::cases {
 
 struct RequestShape {
-  int64_t seq_len = 0;    // the new tokens included
+  int64_t seq_len = 0;  // the new tokens included
   int64_t query_len = 0;
 };
 

@@ -20,7 +20,7 @@ struct InsertShape {
   bool e4m3_q = false;
   bool in_place = false;
   Padding padding{};
-  double scale = 1.0;        // of kv
+  double scale = 1.0;  // of kv
   const char* suffix = "";
 };
 
@@ -47,8 +47,13 @@ Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
       }
     }
     p.slot_mapping = in.i64(slots);
-    p.cache = in.cache({.format = s.format, .row_dim = kDim, .page_size = s.page_size, .num_pages = num_pages, .extra_stride = s.extra_stride,
-                        .scale = 0.0625f}, {});
+    p.cache = in.cache({.format = s.format,
+                        .row_dim = kDim,
+                        .page_size = s.page_size,
+                        .num_pages = num_pages,
+                        .extra_stride = s.extra_stride,
+                        .scale = 0.0625f},
+                       {});
   }
   const int64_t padded_heads = std::max(s.padded_heads, s.heads);
   p.q_out = s.in_place ? p.q : in.output(s.e4m3_q ? DType::e4m3 : DType::bf16, {tokens, padded_heads, kDim}, s.padding);

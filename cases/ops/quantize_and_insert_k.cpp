@@ -31,8 +31,13 @@ Built<QuantizeAndInsertKParams> build(Inputs& in, const QuantizeShape& s) {
     if (in.rng().chance(s.skipped)) slot = in.rng().chance(0.5) ? -1 : INT64_MIN;
   }
   p.slot_mapping = in.i64(slots);
-  p.cache = in.cache({.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = num_pages, .extra_stride = s.extra_stride,
-                      .scale = s.cache_scale}, {});
+  p.cache = in.cache({.format = s.format,
+                      .row_dim = s.dim,
+                      .page_size = s.page_size,
+                      .num_pages = num_pages,
+                      .extra_stride = s.extra_stride,
+                      .scale = s.cache_scale},
+                     {});
   p.ue8m0 = s.ue8m0;
   const double t = static_cast<double>(tokens);
   return {.params = p,
@@ -57,9 +62,10 @@ std::string name_of(const QuantizeShape& s) {
 void add_quantize_and_insert_k(CaseList& list) {
   CaseAdder<QuantizeAndInsertKParams> cases(list, "quantize_and_insert_k", &OpSet::quantize_and_insert_k);
   const auto test = [&](const QuantizeShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
-  const std::pair<KvFormat, int32_t> formats[] = {{KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},         {KvFormat::bf16, 128},
-                                                  {KvFormat::bf16, 37},           {KvFormat::fp8_tensor, 512},   {KvFormat::fp8_tensor, 576},
-                                                  {KvFormat::indexer_fp8, 128},   {KvFormat::indexer_mxfp4, 128}, {KvFormat::fp8_ds_mla, 576}};
+  const std::pair<KvFormat, int32_t> formats[] = {
+      {KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},          {KvFormat::bf16, 128},
+      {KvFormat::bf16, 37},           {KvFormat::fp8_tensor, 512},    {KvFormat::fp8_tensor, 576},
+      {KvFormat::indexer_fp8, 128},   {KvFormat::indexer_mxfp4, 128}, {KvFormat::fp8_ds_mla, 576}};
   for (const auto& [format, dim] : formats) {
     for (const int64_t tokens : {0, 1, 17}) test({.tokens = tokens, .format = format, .dim = dim});
     test({.tokens = 300, .format = format, .dim = dim, .page_size = 61, .extra_stride = 13});
@@ -69,7 +75,8 @@ void add_quantize_and_insert_k(CaseList& list) {
     test({.tokens = 17, .format = format, .dim = dim, .unmapped = 6});
     for (const double scale : {0.0, 1e-5, 1e-3, 100.0, 1e5, 1e36}) test({.tokens = 17, .format = format, .dim = dim, .scale = scale});
   }
-  for (const double scale : {0.0, 1e-6, 1.0, 1e4}) test({.tokens = 33, .format = KvFormat::fp8_ds_mla, .dim = 576, .ue8m0 = true, .scale = scale});
+  for (const double scale : {0.0, 1e-6, 1.0, 1e4})
+    test({.tokens = 33, .format = KvFormat::fp8_ds_mla, .dim = 576, .ue8m0 = true, .scale = scale});
   test({.tokens = 33, .format = KvFormat::fp8_tensor, .cache_scale = 1.0f});
   for (const int64_t tokens : {1, 64, 4096}) {
     for (const auto& [format, dim] : {std::pair{KvFormat::fp8_ds_mla_v4, 512}, std::pair{KvFormat::indexer_fp8, 128}}) {

@@ -31,8 +31,12 @@ Built<SavePartialStatesParams> build(Inputs& in, const SaveShape& s) {
     if (in.rng().chance(s.skipped)) slot = -1;
   }
   p.state_slots = in.i64(slots);
-  p.state = in.cache({.format = KvFormat::state_f32, .row_dim = static_cast<int32_t>(s.width), .page_size = s.page_size,
-                      .num_pages = num_pages, .extra_stride = s.extra_stride}, {});
+  p.state = in.cache({.format = KvFormat::state_f32,
+                      .row_dim = static_cast<int32_t>(s.width),
+                      .page_size = s.page_size,
+                      .num_pages = num_pages,
+                      .extra_stride = s.extra_stride},
+                     {});
   const double t = static_cast<double>(tokens), w = static_cast<double>(s.width);
   return {.params = p,
           .outputs = {cache_output("state", p.state, {}, exact())},

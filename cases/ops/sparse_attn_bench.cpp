@@ -93,14 +93,17 @@ Built<SparseAttnPrefillParams> build_gathered(Inputs& in, const BenchShape& s) {
   const double t = static_cast<double>(tokens);
   return {.params = p,
           .outputs = {},
-          .bytes = 2.0 * static_cast<double>(rows) * kDim + t * (4.0 * static_cast<double>(kWindow + s.topk) + 4.0 * static_cast<double>(s.heads) * kDim),
+          .bytes = 2.0 * static_cast<double>(rows) * kDim +
+                   t * (4.0 * static_cast<double>(kWindow + s.topk) + 4.0 * static_cast<double>(s.heads) * kDim),
           .flops = attention_flops(tokens, s)};
 }
 
 }  // namespace
 
 void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
-  const auto bench = [&](const std::string& name, const BenchShape& s) { cases.bench(name, [s](Inputs& in) { return build_paged(in, s); }); };
+  const auto bench = [&](const std::string& name, const BenchShape& s) {
+    cases.bench(name, [s](Inputs& in) { return build_paged(in, s); });
+  };
   for (const int64_t batch : {1, 16, 128}) {
     bench(fmt::format("b{}-H64-rows128+512", batch), {batch, 64, 512});
     bench(fmt::format("b{}-H128-rows128+1024", batch), {batch, 128, 1024});

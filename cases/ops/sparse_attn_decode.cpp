@@ -43,12 +43,20 @@ void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedC
   const int64_t num_pages = std::max<int64_t>(3, 2 * scope.topk / scope.page_size + 1), num_slots = num_pages * scope.page_size;
   // Half of the rows hold NaN and are named by stale entries only.
   const std::vector<int64_t> order = distinct_slots(in.rng(), num_slots, num_slots);
-  const std::span<const int64_t> valid(order.data(), order.size() / 2), stale(order.data() + order.size() / 2, order.size() - order.size() / 2);
-  cache = in.cache({.format = scope.format, .row_dim = s.dim, .page_size = scope.page_size, .num_pages = num_pages,
-                    .extra_stride = scope.extra_stride, .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)}, valid, s.key_size);
+  const std::span<const int64_t> valid(order.data(), order.size() / 2),
+      stale(order.data() + order.size() / 2, order.size() - order.size() / 2);
+  cache = in.cache({.format = scope.format,
+                    .row_dim = s.dim,
+                    .page_size = scope.page_size,
+                    .num_pages = num_pages,
+                    .extra_stride = scope.extra_stride,
+                    .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)},
+                   valid, s.key_size);
   constexpr int32_t kHoles[] = {-1};
-  const MadeIndices made = make_indices(in.rng(), {.rows = s.batch * s.queries, .rows_per_length = s.queries, .width = scope.topk,
-                                                   .lengths = scope.lengths, .skipped = scope.skipped}, valid, stale, kHoles);
+  const MadeIndices made = make_indices(
+      in.rng(),
+      {.rows = s.batch * s.queries, .rows_per_length = s.queries, .width = scope.topk, .lengths = scope.lengths, .skipped = scope.skipped},
+      valid, stale, kHoles);
   indices = in.values(DType::i32, {s.batch, s.queries, scope.topk}, made.indices, {.inner = s.padding.inner, .outer = s.padding.inner});
   if (scope.lengths != Lengths::none) length = in.i32(made.lengths);
 }
@@ -105,7 +113,8 @@ void add_shapes(const Test& test) {
   }
   for (const int64_t batch : {0, 1, 3, 17, 64}) test({.batch = batch, .heads = 8, .main = {.topk = 48}, .extra = {.topk = 24}});
   test({.batch = 300, .heads = 3, .main = {.topk = 12}, .extra = {.topk = 5}});
-  for (const int64_t queries : {2, 3, 4, 5, 8}) test({.batch = 3, .queries = queries, .heads = 8, .main = {.topk = 33}, .extra = {.topk = 20}});
+  for (const int64_t queries : {2, 3, 4, 5, 8})
+    test({.batch = 3, .queries = queries, .heads = 8, .main = {.topk = 33}, .extra = {.topk = 20}});
   for (const int32_t page_size : {1, 2, 53, 61, 69, 256, 576}) {
     const int64_t extra_stride = page_size % 2 == 0 ? 576 : 1;
     for (const auto format : {kV4, KvFormat::bf16, KvFormat::fp8_tensor}) {
@@ -166,9 +175,10 @@ void add_sparse_attn_decode(CaseList& list) {
   add_shapes(test);
   add_formats(test);
   add_lengths(test);
-  for (const DecodeShape& s : {DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
-                               DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 128}, .extra = {.topk = 1024}},
-                               DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 2048, .format = kMla}, .dim = 576, .value_dim = 512}}) {
+  for (const DecodeShape& s :
+       {DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
+        DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 128}, .extra = {.topk = 1024}},
+        DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 2048, .format = kMla}, .dim = 576, .value_dim = 512}}) {
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });
   }
   add_decode_bench(cases);

@@ -31,13 +31,14 @@ Built<SparseAttnPrefillParams> build(Inputs& in, const PrefillShape& s) {
   constexpr int32_t kMax = std::numeric_limits<int32_t>::max(), kMin = std::numeric_limits<int32_t>::min();
   // The rows of a workspace that nobody gathered hold anything, NaN included.
   const std::vector<int64_t> order = distinct_slots(in.rng(), s.rows, s.rows);
-  const std::span<const int64_t> valid(order.data(), order.size() / 2), stale(order.data() + order.size() / 2, order.size() - order.size() / 2);
+  const std::span<const int64_t> valid(order.data(), order.size() / 2),
+      stale(order.data() + order.size() / 2, order.size() - order.size() / 2);
   std::vector<float> kv(static_cast<size_t>(s.rows * s.dim), std::numeric_limits<float>::quiet_NaN());
   for (int64_t row : valid) in.rng().normal(kv.data() + row * s.dim, s.dim, static_cast<float>(s.key_size));
   const auto num_rows = static_cast<int32_t>(s.rows);
   const int32_t holes[] = {-1, num_rows, num_rows + 1, kMin, kMax, -2};
-  const MadeIndices made = make_indices(in.rng(), {.rows = s.tokens, .width = s.topk, .lengths = s.lengths, .skipped = s.skipped}, valid, stale,
-                                        holes);
+  const MadeIndices made =
+      make_indices(in.rng(), {.rows = s.tokens, .width = s.topk, .lengths = s.lengths, .skipped = s.skipped}, valid, stale, holes);
   SparseAttnPrefillParams p;
   p.q = in.bf16({s.tokens, s.heads, s.dim}, s.q_size, s.padding);
   p.kv = in.bf16_values({s.rows, s.dim}, kv, {.inner = s.padding.inner});
@@ -61,8 +62,8 @@ Built<SparseAttnPrefillParams> build(Inputs& in, const PrefillShape& s) {
 
 std::string name_of(const PrefillShape& s) {
   const char* lengths[] = {"-no_length", "", "-full", "-empty"};
-  std::string name = fmt::format("T{}-H{}-D{}-k{}of{}{}-sink_{}", s.tokens, s.heads, s.dim, s.topk, s.rows, lengths[static_cast<int>(s.lengths)],
-                                 name_of(s.sinks));
+  std::string name = fmt::format("T{}-H{}-D{}-k{}of{}{}-sink_{}", s.tokens, s.heads, s.dim, s.topk, s.rows,
+                                 lengths[static_cast<int>(s.lengths)], name_of(s.sinks));
   if (s.value_dim != s.dim) name += fmt::format("-Dv{}", s.value_dim);
   if (s.skipped != 0.1) name += fmt::format("-skipped{:g}", s.skipped);
   if (s.q_size != 0.1 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
@@ -103,7 +104,8 @@ void add_sparse_attn_prefill(CaseList& list) {
   test({.q_size = 3.0});
   test({.q_size = 1.0, .key_size = 1.0});
   test({.q_size = 0.0});
-  for (const PrefillShape& s : {PrefillShape{.tokens = 17, .heads = 64, .rows = 1024, .topk = 640}, PrefillShape{.tokens = 64, .heads = 16, .rows = 700, .topk = 640}}) {
+  for (const PrefillShape& s : {PrefillShape{.tokens = 17, .heads = 64, .rows = 1024, .topk = 640},
+                                PrefillShape{.tokens = 64, .heads = 16, .rows = 700, .topk = 640}}) {
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });
   }
   add_prefill_bench(cases);

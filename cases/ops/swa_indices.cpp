@@ -33,7 +33,8 @@ void add_swa_indices(CaseList& list) {
   }
   const StepShape mixed = step_tests()[1];
   for (const int32_t window : {1, 5, 64, 300}) {
-    cases.test(fmt::format("W{}-{}-rows_strided", window, name_of(mixed)), [mixed, window](Inputs& in) { return build(in, mixed, window, 7); });
+    cases.test(fmt::format("W{}-{}-rows_strided", window, name_of(mixed)),
+               [mixed, window](Inputs& in) { return build(in, mixed, window, 7); });
   }
   const StepShape far{.requests = {{300, 9}}, .page_size = 64, .first_page = 33000000};
   cases.test("W128-" + name_of(far), [far](Inputs& in) { return build(in, far, 128, 0); });

@@ -31,15 +31,20 @@ struct SelectShape {
 float value(Rng& rng, Values kind, int64_t i) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   switch (kind) {
-    case Values::normal: return rng.normal();
-    case Values::few: return static_cast<float>(rng.in(-2, 3));
-    case Values::equal: return -0.75f;
+    case Values::normal:
+      return rng.normal();
+    case Values::few:
+      return static_cast<float>(rng.in(-2, 3));
+    case Values::equal:
+      return -0.75f;
     case Values::specials: {
       const float specials[] = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f, 1e-42f, -1e-42f, rng.normal()};
       return specials[rng.next() % 8];
     }
-    case Values::ascending: return static_cast<float>(i);
-    case Values::descending: return static_cast<float>(-i);
+    case Values::ascending:
+      return static_cast<float>(i);
+    case Values::descending:
+      return static_cast<float>(-i);
   }
   return 0;
 }

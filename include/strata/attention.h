@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,14 +24,26 @@ enum class PrefillMode : uint8_t {
   paged,      // attend to the paged caches directly
 };
 
+// In which form a dense MLA layer attends; the result is the same (MLA 7 and 8). Sparse layers always take mqa.
+enum class MlaMode : uint8_t {
+  automatic,  // decode requests mqa, prefill requests mha
+  mha,        // expanded keys and values per head (192/128): new tokens from memory, earlier ones from the cache in chunks
+  mqa,        // absorbed queries over the latent cache (576/512)
+};
+
 struct LayerOptions {
   BatchLimits limits;
-  KvFormat kv_format = KvFormat::fp8_ds_mla_v4;  // of window and compressed keys: or bf16, fp8_tensor
+  // Of the attention's keys. Absent: the family's own, V4 fp8_ds_mla_v4, MLA bf16. V4 takes bf16 and fp8_tensor too, MLA fp8_tensor and fp8_ds_mla.
+  std::optional<KvFormat> kv_format{};
   IndexerFormat indexer_format = IndexerFormat::fp8;
   bool hadamard = false;       // rotate indexer queries and keys (V4 10.5)
   bool fp8_output = false;     // quantise the attention output to FP8 before wo_a (V4 15), for FP8 checkpoints
   bool quantize_activations = true;  // FP8 weights take FP8 activations (V4 5.2); false: bf16 activations
   PrefillMode prefill_mode = PrefillMode::automatic;
+  MlaMode mla_mode = MlaMode::automatic;
+  int64_t context_chunk_rows = 0;   // MLA mha: rows of earlier context that are expanded at once; 0: 4096. Bounds the workspace, changes no result (MLA 7.1)
+  bool kv_scale_ue8m0 = false;      // fp8_ds_mla: write power-of-two scales (MLA 9.1)
+  bool rotary_embedding = true;     // MLA: false for models without one
   bool batch_invariant = false;
   int tp_rank = 0;
   int tp_size = 1;
@@ -42,15 +55,16 @@ std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, con
 struct ForwardArgs {
   const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
   LayerCaches caches{};
-  TensorView hidden{};             // bf16 [T, hidden_size], already normalised by the block's attn_norm
+  TensorView hidden{};             // bf16 [T, hidden_size], already normalised by the block's norm
   TensorView out{};                // bf16 [T, hidden_size]
-  // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with an indexer. With skip_topk the layer reads the
-  // rows that are there instead of running its indexer.
+  // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with index_topk() > 0. With skip_topk, and in V3.2
+  // layers that have no indexer of their own, the layer reads the rows that are there instead of selecting. Keys are written all the same.
   TensorView topk_indices{};
   bool skip_topk = false;
-  // Where to leave the rotated queries and the attention output before the inverse rotation; absent: in the workspace.
-  TensorView q_tap{};         // bf16 [T, H, D]
-  TensorView attn_out_tap{};  // bf16 [T, H, D]
+  TensorView llama_4_scaling{};    // f32 [T], MLA only: multiplies each token's query after the rotation; absent: none (MLA 6.4)
+  // Where to leave the rotated queries and the attention output (V4: before the inverse rotation); absent: in the workspace.
+  TensorView q_tap{};         // bf16 [T, H, D]: V4 512, MLA P + R = 192
+  TensorView attn_out_tap{};  // bf16 [T, H, D]: V4 512, MLA V = 128
   Workspace workspace{};
   Stream stream{};
 };
@@ -63,7 +77,7 @@ class AttentionLayer {
   virtual std::string kind() const = 0;         // "window", "c4", "c128", "mla", "mla_sparse"
   virtual int64_t hidden_size() const = 0;
   virtual int64_t num_heads() const = 0;        // of this rank
-  virtual int64_t index_topk() const = 0;       // 0: no indexer
+  virtual int64_t index_topk() const = 0;       // 0: attends to everything, needs no topk_indices
   virtual std::vector<CacheGroupSpec> cache_groups() const = 0;
   virtual size_t weight_bytes() const = 0;      // device memory held, tables included
   // Bytes that every forward within the limits can run with.
@@ -72,17 +86,20 @@ class AttentionLayer {
   virtual void forward(const ForwardArgs& args) = 0;
 };
 
-// Rotary tables are large and equal for most layers: one cache per model.
+// Rotary tables are large and equal for most layers: one cache of device constants per model.
 class RopeTables {
  public:
   RopeTables(std::shared_ptr<Device> device, int64_t max_positions);
   const TensorView& get(const RopeConfig& config);
+  // i32 [max_positions + 1]: 0, 1, 2, ... Lengths on the device that the host chose, without a copy: element n is n.
+  const TensorView& numbers();
   size_t allocated_bytes() const;
 
  private:
   std::shared_ptr<Device> device_;
   int64_t max_positions_;
   std::vector<std::pair<RopeConfig, Tensor>> tables_;
+  Tensor numbers_;
 };
 
 struct LayerContext {

@@ -79,13 +79,14 @@ struct Batch {
   std::array<GroupMetadata, kNumCacheGroups> groups;
   const GroupMetadata& operator[](CacheGroup g) const { return groups[static_cast<size_t>(g)]; }
 
-  // V4, all tokens. Absent when the builder has no such group.
+  // All tokens. Absent when the builder has no such group.
   TensorView swa_indices{};   // i32 [T, W] window slots
   TensorView swa_lens{};      // i32 [T]
   TensorView c4_lens{};       // i32 [T]: (p + 1) / 4, 0 for padding
   TensorView c128_slots{};    // i32 [T, width] slots of complete 128:1 entries
   TensorView c128_local{};    // i32 [T, width] entry numbers
   TensorView c128_lens{};     // i32 [T]
+  TensorView mla_lens{};      // i32 [T]: V3.2, keys that the token's indexer sees: p + 1, 0 for padding
   TensorView gather_lens{};   // i32 [R]: query_len + min(seq_len - query_len, W - 1)
   TensorView c4_seq_lens{};   // i32 [R]: seq_len / 4
   TensorView c128_seq_lens{}; // i32 [R]: seq_len / 128

@@ -53,6 +53,7 @@ struct ModelConfig {
   std::string index_topk_pattern;      // a character per layer, 'S': reuses; empty: index_topk_freq decides
   int64_t index_topk_freq = 1;         // 1: every layer selects
   int64_t index_skip_topk_offset = 2;
+  bool indexer_rope_interleave = false;  // V3.2: pairs of the indexer's rotation (MLA 6.2)
 
   // MLA
   int64_t kv_lora_rank = 0;
@@ -70,6 +71,9 @@ struct ModelConfig {
   int32_t compress_ratio(int64_t layer) const;
   // The one rotary table of layer i (V4 5.4, MLA 6.1).
   RopeConfig rope(int64_t layer) const;
+
+  // MLA: (P + R)^-0.5, with YaRN times the square of its magnitude correction. The same in both forms of the attention (MLA 2).
+  double softmax_scale() const;
 
   // True when layer i has no indexer of its own and attends to what the nearest earlier layer with one selected. MTP layers never do.
   bool skip_topk(int64_t layer) const;

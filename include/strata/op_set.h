@@ -3,10 +3,12 @@
 
 #include "strata/op.h"
 #include "strata/ops/compressor.h"
+#include "strata/ops/dense_attention.h"
 #include "strata/ops/indexer.h"
 #include "strata/ops/indices.h"
 #include "strata/ops/kv_insert.h"
 #include "strata/ops/linear.h"
+#include "strata/ops/mla.h"
 #include "strata/ops/norm.h"
 #include "strata/ops/rope.h"
 #include "strata/ops/sparse_attention.h"
@@ -37,6 +39,10 @@ struct OpSet {
   Op<MergeAttnStatesParams> merge_attn_states;
   Op<InverseRopeParams> inverse_rope;
   Op<InverseRopeQuantParams> inverse_rope_quant;
+  Op<MlaRopeKvInsertParams> mla_rope_kv_insert;
+  Op<IndexerKeyInsertParams> indexer_key_insert;
+  Op<DenseAttnDecodeParams> dense_attn_decode;
+  Op<DenseAttnPrefillParams> dense_attn_prefill;
 };
 
 // The ops with the implementations of every backend in this build.
@@ -67,6 +73,10 @@ void for_each_op(Set& ops, F&& f) {
   f(ops.merge_attn_states);
   f(ops.inverse_rope);
   f(ops.inverse_rope_quant);
+  f(ops.mla_rope_kv_insert);
+  f(ops.indexer_key_insert);
+  f(ops.dense_attn_decode);
+  f(ops.dense_attn_prefill);
 }
 
 }  // namespace strata

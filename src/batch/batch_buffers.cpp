@@ -35,6 +35,7 @@ UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<co
     v.c4_seq_lens = arena.tensor(DType::i32, {requests});
   }
   if (has_group(groups, CacheGroup::c128_compressed)) v.c128_seq_lens = arena.tensor(DType::i32, {requests});
+  if (has_group(groups, CacheGroup::mla_indexer)) v.mla_lens = arena.tensor(DType::i32, {tokens});
 
   int64_t width = 0;
   for (const CacheGroupSpec& spec : groups) width += max_blocks(spec, limits);

@@ -16,6 +16,7 @@ struct UploadViews {
   TensorView token_to_req;
   TensorView is_valid_token;
   TensorView c4_lens;
+  TensorView mla_lens;
   TensorView query_start_loc;
   TensorView seq_lens;
   TensorView gather_lens;

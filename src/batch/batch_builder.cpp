@@ -107,6 +107,7 @@ struct BatchBuilder::Impl {
     batch.seq_lens = first_rows(uploaded.seq_lens, r);
     batch.gather_lens = first_rows(uploaded.gather_lens, r);
     batch.c4_lens = first_rows(uploaded.c4_lens, t);
+    batch.mla_lens = first_rows(uploaded.mla_lens, t);
     batch.c4_seq_lens = first_rows(uploaded.c4_seq_lens, r);
     batch.c128_seq_lens = first_rows(uploaded.c128_seq_lens, r);
     batch.swa_indices = first_rows(derived.swa_indices, t);
@@ -191,6 +192,7 @@ struct BatchBuilder::Impl {
     host.token_to_req.ptr<int32_t>()[t] = request;
     host.is_valid_token.ptr<uint8_t>()[t] = valid ? 1 : 0;
     if (host.c4_lens.present()) host.c4_lens.ptr<int32_t>()[t] = valid ? static_cast<int32_t>((position + 1) / 4) : 0;
+    if (host.mla_lens.present()) host.mla_lens.ptr<int32_t>()[t] = valid ? static_cast<int32_t>(position + 1) : 0;
   }
 
   void write_requests(std::span<const BatchRequest> requests, const StepSizes& sizes) {

@@ -57,7 +57,8 @@ struct Checkpoint::Impl {
       }
       const StoredTensor* tensor = file->find(name);
       if (tensor == nullptr) {
-        fail(ErrorCode::invalid_file, "{}: tensor {}: expected in shard {}, is not there", index.string(), brief(nlohmann::json(name)), shard);
+        fail(ErrorCode::invalid_file, "{}: tensor {}: expected in shard {}, is not there", index.string(), brief(nlohmann::json(name)),
+             shard);
       }
       tensors.emplace(name, Location{tensor, file});
     }

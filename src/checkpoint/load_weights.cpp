@@ -79,8 +79,8 @@ LinearWeight shape_only(const Stack& stack, const LinearRequest& request, bool f
   if (fp8) {
     weight.block_n = stack.block_n;
     weight.block_k = stack.block_k;
-    weight.scale = TensorView::contiguous(nullptr, DType::f32, device,
-                                          {ceil_div(stack.rows, stack.block_n), ceil_div(stack.columns, stack.block_k)});
+    weight.scale =
+        TensorView::contiguous(nullptr, DType::f32, device, {ceil_div(stack.rows, stack.block_n), ceil_div(stack.columns, stack.block_k)});
   }
   return weight;
 }
@@ -138,7 +138,8 @@ std::unique_ptr<LoadedLinear> load(const WeightLoader& loader, const Stack& stac
   const DeviceId device = loader.device->id();
   std::optional<LinearWeight> fp8;
   std::optional<LinearWeight> bf16;
-  if (stack.fp8 && request.form != WeightForm::dequantize && (request.form == WeightForm::fp8 || stack.block_n * stack.block_k >= kSmallestBlock)) {
+  if (stack.fp8 && request.form != WeightForm::dequantize &&
+      (request.form == WeightForm::fp8 || stack.block_n * stack.block_k >= kSmallestBlock)) {
     fp8 = shape_only(stack, request, true, device);
   }
   if (!fp8 || request.form != WeightForm::fp8) bf16 = shape_only(stack, request, false, device);
@@ -168,10 +169,11 @@ Tensor WeightLoader::load_f32(std::string_view suffix, std::initializer_list<int
   const Shard part = resolve(shard, tensor.shape[0], tensor.name);
   const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
   Tensor out = tensor.shape.size() == 2 ? Tensor(device, DType::f32, {part.count, columns}) : Tensor(device, DType::f32, {part.count});
-  fill_rows(*device, out.view().data, part.count, static_cast<size_t>(columns) * sizeof(float), [&](int64_t row, int64_t count, void* host) {
-    const int64_t begin = (part.begin + row) * columns;
-    for (int64_t i = 0; i < count * columns; ++i) static_cast<float*>(host)[i] = stored_value(tensor, begin + i);
-  });
+  fill_rows(*device, out.view().data, part.count, static_cast<size_t>(columns) * sizeof(float),
+            [&](int64_t row, int64_t count, void* host) {
+              const int64_t begin = (part.begin + row) * columns;
+              for (int64_t i = 0; i < count * columns; ++i) static_cast<float*>(host)[i] = stored_value(tensor, begin + i);
+            });
   checkpoint.release(tensor);
   return out;
 }
@@ -186,7 +188,7 @@ std::unique_ptr<LoadedLinear> WeightLoader::load_fused_linear(const std::vector<
   require(!parts.empty(), "load_fused_linear: expected at least one part, is empty");
   Stack stack;
   for (const FusedPart& part : parts) {
-    stack.add(StoredMatrix(checkpoint, layer, part.name, part.n, request.k, part.rows, request.columns));
+    stack.add(StoredMatrix(checkpoint, layer, part.name, part.n, request.k, part.rows, request.columns, part.transposed));
   }
   return load(*this, stack, request);
 }

@@ -32,8 +32,8 @@ enum class WeightForm : uint8_t {
 
 // A matrix as the file has it, the part of it to load, and how the layer will call the linear op with it.
 struct LinearRequest {
-  int64_t n = 0;    // rows (output features) of the full tensor
-  int64_t k = 0;    // columns (input features) of the full tensor
+  int64_t n = 0;  // rows (output features) of the full tensor
+  int64_t k = 0;  // columns (input features) of the full tensor
   Shard rows{};
   Shard columns{};
   int64_t groups = 0;  // 0: for the linear op. >= 1: for the grouped op, with so many groups among the rows of the shard
@@ -43,11 +43,12 @@ struct LinearRequest {
   bool pack = true;  // convert to the layout that the chosen implementation likes best, when it has one, and free the row-major copy
 };
 
-// A part of a matrix that is stacked from several tensors by rows.
+// A part of a matrix that is stacked from several tensors, or from parts of one, by rows.
 struct FusedPart {
   std::string name;  // without ".weight"
   int64_t n = 0;     // rows of the full tensor
   Shard rows{};
+  bool transposed = false;  // stack the transpose of the shard: its columns are the rows of the result, which is then bf16
 };
 
 // Not movable once made: LinearParams points to `weight`.
@@ -60,13 +61,12 @@ struct LoadedLinear {
   LoadedLinear() = default;
   LoadedLinear(const LoadedLinear&) = delete;
   LoadedLinear& operator=(const LoadedLinear&) = delete;
-  size_t allocated_bytes() const {
-    return storage.allocated_bytes() + scale_storage.allocated_bytes() + packed_storage.allocated_bytes();
-  }
+  size_t allocated_bytes() const { return storage.allocated_bytes() + scale_storage.allocated_bytes() + packed_storage.allocated_bytes(); }
 };
 
 // Every function throws invalid_file naming tensor, expected and actual value when the file does not have what is asked for, and
-// unsupported when no implementation of the linear op takes the matrix. Names are official suffixes ("wq_a", "indexer.compressor.norm.weight").
+// unsupported when no implementation of the linear op takes the matrix. Names are official suffixes ("wq_a", "attn_sink",
+// "indexer.compressor.norm.weight").
 struct WeightLoader {
   const Checkpoint& checkpoint;
   int64_t layer;

@@ -43,6 +43,12 @@ RopeConfig ModelConfig::rope(int64_t layer) const {
   return rope;
 }
 
+double ModelConfig::softmax_scale() const {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(qk_nope_head_dim + qk_rope_head_dim));
+  const double m = has_yarn ? yarn_mscale(rope_factor, rope_mscale_all_dim) : 1.0;
+  return scale * m * m;
+}
+
 bool ModelConfig::skip_topk(int64_t layer) const {
   require(layer >= 0, "skip_topk: layer: expected >= 0, is {}", layer);
   if (family != ModelFamily::deepseek_mla || index_topk == 0 || layer >= num_hidden_layers) return false;

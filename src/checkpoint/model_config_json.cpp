@@ -50,6 +50,12 @@ class Fields {
     if (!value->is_string()) reject(key, "a string", brief(*value));
     return value->get<std::string>();
   }
+  bool flag(const char* key, bool otherwise) const {
+    const json* value = get(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) reject(key, "true or false", brief(*value));
+    return value->get<bool>();
+  }
   // True or absent, false or absent: switches of which we know one position only.
   void only(const char* key, bool expected) const {
     const json* value = get(key);
@@ -184,6 +190,7 @@ void read_mla(ModelConfig& c, const Fields& f) {
   c.index_topk_pattern = f.text("index_topk_pattern").value_or("");
   c.index_topk_freq = f.integer("index_topk_freq", c.index_topk_freq);
   c.index_skip_topk_offset = f.integer("index_skip_topk_offset", c.index_skip_topk_offset);
+  c.indexer_rope_interleave = f.flag("indexer_rope_interleave", false);
 }
 
 using ordered = nlohmann::ordered_json;
@@ -215,6 +222,7 @@ void write_indexer(const ModelConfig& c, ordered& j) {
   if (!c.index_topk_pattern.empty()) j["index_topk_pattern"] = c.index_topk_pattern;
   if (c.index_topk_freq != 1) j["index_topk_freq"] = c.index_topk_freq;
   if (c.index_skip_topk_offset != 2) j["index_skip_topk_offset"] = c.index_skip_topk_offset;
+  if (c.indexer_rope_interleave) j["indexer_rope_interleave"] = true;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace strata {
 namespace {
 
 constexpr size_t kQuantiles = 65536;
+constexpr int64_t kChunksWorthThreads = 64;  // about a millisecond of work
 
 // Quantiles (i + 0.5) / 65536 of the normal distribution: a draw is then 16 random bits and one look-up.
 const std::vector<double>& normal_quantiles() {
@@ -122,7 +123,7 @@ template <class T>
 void RandomTensor::fill_values(int64_t begin, int64_t count, T* out) const {
   const T* table = reinterpret_cast<const T*>(table_.data());
   const int64_t chunks = (count + kChunk - 1) / kChunk;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (chunks > kChunksWorthThreads)
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const int64_t first = chunk * kChunk;
     const int64_t here = std::min(kChunk, count - first);

@@ -29,7 +29,7 @@ class RandomTensor {
   const PlannedTensor& plan_;
   bool power_of_two_scales_;
   uint64_t key_;
-  double base_scale_ = 1.0;      // codes, scales
+  double base_scale_ = 1.0;       // codes, scales
   std::vector<std::byte> table_;  // the values of every quantile in the tensor's dtype; empty for small tensors
 };
 

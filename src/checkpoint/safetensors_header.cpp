@@ -14,17 +14,17 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::pair<DType, std::string_view>, 12> kNames{{{DType::f64, "F64"},
-                                                                      {DType::f32, "F32"},
-                                                                      {DType::bf16, "BF16"},
-                                                                      {DType::f16, "F16"},
-                                                                      {DType::e4m3, "F8_E4M3"},
-                                                                      {DType::e8m0, "F8_E8M0"},
-                                                                      {DType::i64, "I64"},
-                                                                      {DType::i32, "I32"},
-                                                                      {DType::i16, "I16"},
-                                                                      {DType::i8, "I8"},
-                                                                      {DType::u8, "U8"},
-                                                                      {DType::boolean, "BOOL"}}};
+                                                                     {DType::f32, "F32"},
+                                                                     {DType::bf16, "BF16"},
+                                                                     {DType::f16, "F16"},
+                                                                     {DType::e4m3, "F8_E4M3"},
+                                                                     {DType::e8m0, "F8_E8M0"},
+                                                                     {DType::i64, "I64"},
+                                                                     {DType::i32, "I32"},
+                                                                     {DType::i16, "I16"},
+                                                                     {DType::i8, "I8"},
+                                                                     {DType::u8, "U8"},
+                                                                     {DType::boolean, "BOOL"}}};
 constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kMaxHeader = 100'000'000;  // the format's own limit
@@ -111,23 +111,26 @@ std::vector<StoredTensor> parse_header(std::string_view text, const std::byte* d
     const Entry entry(origin, name, object);
     const auto [begin, end] = entry.offsets();
     if (begin > end) entry.reject("data_offsets", "begin <= end", fmt::format("[{}, {}]", begin, end));
-    if (end > data_bytes) entry.reject("data_offsets", fmt::format("an end within the {} bytes of data", data_bytes), fmt::format("{}", end));
+    if (end > data_bytes)
+      entry.reject("data_offsets", fmt::format("an end within the {} bytes of data", data_bytes), fmt::format("{}", end));
     StoredTensor tensor{.name = name, .dtype = entry.dtype(), .shape = entry.shape(), .data = data + begin, .bytes = end - begin};
     const size_t expected = stored_bytes(origin, name, tensor.dtype, tensor.shape, ErrorCode::invalid_file);
     if (expected != tensor.bytes) {
-      entry.reject("data_offsets", fmt::format("{} bytes for {}[{}]", expected, safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", ")),
+      entry.reject("data_offsets",
+                   fmt::format("{} bytes for {}[{}]", expected, safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", ")),
                    fmt::format("{} bytes", tensor.bytes));
     }
     tensors.push_back(std::move(tensor));
     ranges.push_back({begin, end, &name});
   }
   // The format has no holes: a byte belongs to one tensor. That also makes an overlap a gap of negative size.
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   size_t end = 0;
   for (const Range& range : ranges) {
     if (range.begin != end) {
-      fail(ErrorCode::invalid_file, "{}: tensor {}: data_offsets: expected to begin at {}, where the tensor before it ends, is {} ({})", origin,
-           brief(json(*range.name)), end, range.begin, range.begin < end ? "overlap" : "hole");
+      fail(ErrorCode::invalid_file, "{}: tensor {}: data_offsets: expected to begin at {}, where the tensor before it ends, is {} ({})",
+           origin, brief(json(*range.name)), end, range.begin, range.begin < end ? "overlap" : "hole");
     }
     end = range.end;
   }

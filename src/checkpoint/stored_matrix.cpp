@@ -16,6 +16,8 @@
 namespace strata {
 namespace {
 
+constexpr int64_t kElementsWorthThreads = 1 << 18;
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
@@ -56,18 +58,22 @@ Shard resolve(const Shard& shard, int64_t extent, std::string_view what) {
 
 float stored_value(const StoredTensor& tensor, int64_t i) {
   switch (tensor.dtype) {
-    case DType::bf16: return to_float(load_unaligned<Bf16>(tensor.data, i));
-    case DType::f16: return to_float(load_unaligned<Fp16>(tensor.data, i));
-    default: return load_unaligned<float>(tensor.data, i);
+    case DType::bf16:
+      return to_float(load_unaligned<Bf16>(tensor.data, i));
+    case DType::f16:
+      return to_float(load_unaligned<Fp16>(tensor.data, i));
+    default:
+      return load_unaligned<float>(tensor.data, i);
   }
 }
 
 StoredMatrix::StoredMatrix(const Checkpoint& checkpoint, int64_t layer, const std::string& name, int64_t n, int64_t k, const Shard& rows,
-                           const Shard& columns)
+                           const Shard& columns, bool transposed)
     : checkpoint_(&checkpoint),
       weight_(&require_tensor(checkpoint, layer, name + ".weight", {DType::e4m3, DType::bf16, DType::f16, DType::f32}, {n, k})),
       scale_(checkpoint.find(layer, name + ".scale")),
       k_(k),
+      transposed_(transposed),
       rows_(resolve(rows, n, weight_->name + ": rows")),
       columns_(resolve(columns, k, weight_->name + ": columns")) {
   const std::string origin = checkpoint.directory().string();
@@ -102,7 +108,8 @@ void StoredMatrix::find_blocks(std::string_view origin, int64_t n, int64_t k) {
   block_k_ = block_of(k, scale_columns, block[1]);
   if (shape.size() > 2 || block_n_ == 0 || block_k_ == 0) {
     fail(ErrorCode::invalid_file, "{}: tensor {}: shape: expected [{}, {}], one scale per {}x{} block of {}, is [{}]", origin, scale_->name,
-         ceil_div(n, block[0]), ceil_div(k, block[1]), block[0], block[1], describe(weight_->dtype, weight_->shape), fmt::join(shape, ", "));
+         ceil_div(n, block[0]), ceil_div(k, block[1]), block[0], block[1], describe(weight_->dtype, weight_->shape),
+         fmt::join(shape, ", "));
   }
 }
 
@@ -117,8 +124,7 @@ void StoredMatrix::load_scales(std::string_view origin) {
   for (int64_t i = scale_row_begin_; i < row_end; ++i) {
     for (int64_t j = scale_column_begin_; j < column_end; ++j) {
       const int64_t at = i * all_columns + j;
-      const float value =
-          scale_->dtype == DType::e8m0 ? to_float(load_unaligned<E8m0>(scale_->data, at)) : stored_value(*scale_, at);
+      const float value = scale_->dtype == DType::e8m0 ? to_float(load_unaligned<E8m0>(scale_->data, at)) : stored_value(*scale_, at);
       if (!std::isfinite(value) || value < 0.0f) {
         fail(ErrorCode::invalid_file, "{}: tensor {}: scale [{}, {}]: expected a finite number >= 0, is {}", origin, scale_->name, i, j,
              value);
@@ -136,15 +142,24 @@ float StoredMatrix::scale(int64_t row, int64_t column) const {
 
 void StoredMatrix::read_codes(int64_t row, int64_t count, E4m3* out, [[maybe_unused]] int threads) const {
   const std::byte* begin = weight_->data + (rows_.begin + row) * k_ + columns_.begin;
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (count * columns_.count > kElementsWorthThreads)
   for (int64_t i = 0; i < count; ++i) {
     std::memcpy(out + i * columns_.count, begin + i * k_, static_cast<size_t>(columns_.count));
   }
 }
 
 void StoredMatrix::read_bf16(int64_t row, int64_t count, Bf16* out, int threads) const {
-  if (is_fp8()) return dequantize(row, count, out, threads);
-#pragma omp parallel for num_threads(threads) schedule(static)
+  if (!transposed_) return read_stored(row, count, out, threads);
+  std::vector<Bf16> stored(static_cast<size_t>(rows_.count * columns_.count));
+  read_stored(0, rows_.count, stored.data(), threads);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t j = 0; j < rows_.count; ++j) out[i * rows_.count + j] = stored[static_cast<size_t>(j * columns_.count + row + i)];
+  }
+}
+
+void StoredMatrix::read_stored(int64_t row, int64_t count, Bf16* out, int threads) const {
+  if (scale_ != nullptr) return dequantize(row, count, out, threads);
+#pragma omp parallel for num_threads(threads) schedule(static) if (count * columns_.count > kElementsWorthThreads)
   for (int64_t i = 0; i < count; ++i) {
     const int64_t begin = (rows_.begin + row + i) * k_ + columns_.begin;
     Bf16* to = out + i * columns_.count;
@@ -165,7 +180,7 @@ void StoredMatrix::dequantize(int64_t row, int64_t count, Bf16* out, [[maybe_unu
   const int64_t last = first + count;
   const int64_t block_begin = first / block_n_;
   const int64_t block_end = (last - 1) / block_n_ + 1;
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static) if (count * columns_.count > kElementsWorthThreads)
   for (int64_t block = block_begin; block < block_end; ++block) {
     const int64_t row_begin = std::max(first, block * block_n_);
     const int64_t row_end = std::min(last, (block + 1) * block_n_);

@@ -23,14 +23,14 @@ float stored_value(const StoredTensor& tensor, int64_t i);
 
 class StoredMatrix {
  public:
-  // `name` has no ".weight". n and k are the extents of the full tensor.
+  // `name` has no ".weight". n and k are the extents of the full tensor. transposed: the part is read as its transpose, in bf16 only.
   StoredMatrix(const Checkpoint& checkpoint, int64_t layer, const std::string& name, int64_t n, int64_t k, const Shard& rows,
-               const Shard& columns);
+               const Shard& columns, bool transposed = false);
 
   const std::string& name() const { return weight_->name; }
-  bool is_fp8() const { return scale_ != nullptr; }
-  int64_t rows() const { return rows_.count; }
-  int64_t columns() const { return columns_.count; }
+  bool is_fp8() const { return scale_ != nullptr && !transposed_; }
+  int64_t rows() const { return transposed_ ? columns_.count : rows_.count; }
+  int64_t columns() const { return transposed_ ? rows_.count : columns_.count; }
   // Where the part begins in the full tensor, and the extents of a scale's block there.
   int64_t row_begin() const { return rows_.begin; }
   int64_t column_begin() const { return columns_.begin; }
@@ -48,12 +48,15 @@ class StoredMatrix {
  private:
   void find_blocks(std::string_view origin, int64_t n, int64_t k);
   void load_scales(std::string_view origin);
+  // As stored, never transposed.
+  void read_stored(int64_t row, int64_t count, Bf16* out, int threads) const;
   void dequantize(int64_t row, int64_t count, Bf16* out, int threads) const;
 
   const Checkpoint* checkpoint_;
   const StoredTensor* weight_;
   const StoredTensor* scale_;  // null: not FP8
   int64_t k_;                  // of the full tensor
+  bool transposed_;
   Shard rows_;
   Shard columns_;
   int64_t block_n_ = 1;

@@ -30,9 +30,8 @@ class Plan {
   }
 
   std::vector<PlannedTensor> finish() {
-    std::stable_sort(tensors_.begin(), tensors_.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
-      return size_of(a.stored.dtype) > size_of(b.stored.dtype);
-    });
+    std::stable_sort(tensors_.begin(), tensors_.end(),
+                     [](const PlannedTensor& a, const PlannedTensor& b) { return size_of(a.stored.dtype) > size_of(b.stored.dtype); });
     return std::move(tensors_);
   }
 

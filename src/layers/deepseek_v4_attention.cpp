@@ -25,12 +25,15 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
   require(config_.num_attention_heads % tp == 0, "num_attention_heads must be a multiple of tp_size {}, is {}", tp,
           config_.num_attention_heads);
   require(config_.o_groups % tp == 0, "o_groups must be a multiple of tp_size {}, is {}", tp, config_.o_groups);
+  require(num_heads_ >= 1 && num_heads_ <= 128, "a rank must have 1 to 128 heads, has {}", num_heads_);
   const BatchLimits& limits = options_.limits;
   require(limits.max_num_batched_tokens > 0 && limits.max_num_seqs > 0 && limits.max_model_len > 0,
           "limits must be positive, are max_num_batched_tokens {}, max_num_seqs {}, max_model_len {}", limits.max_num_batched_tokens,
           limits.max_num_seqs, limits.max_model_len);
 
   cos_sin_ = rope_tables_->get(config_.rope(layer_));
+  require(cos_sin_.shape[0] >= limits.max_model_len, "rotary tables must have max_model_len {} rows, have {}", limits.max_model_len,
+          cos_sin_.shape[0]);
   const WeightLoader loader{context.checkpoint, layer_, device_, ops_};
   const int64_t rank_rows = num_heads_ * config_.head_dim;
   x_activation_ = linear_activation(loader, "wq_a", options_);

@@ -29,7 +29,6 @@ class DeepseekV4Attention final : public AttentionLayer {
 
  private:
   void check(const ForwardArgs& args) const;
-  void check_cache(const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches) const;
   void run(const ForwardArgs& args, OpRunner& run) const;
   void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, int64_t first, int64_t count) const;
   void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o) const;

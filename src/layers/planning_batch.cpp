@@ -5,18 +5,23 @@
 namespace strata {
 
 Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vector<CacheGroupSpec>& groups, int64_t window,
-                     int64_t num_tokens, BatchPart part) {
+                     int64_t num_tokens, int64_t num_decode_tokens) {
   const auto shape_only = [&](DType dtype, std::initializer_list<int64_t> shape) {
     return TensorView::contiguous(nullptr, dtype, device, shape);
   };
-  const int64_t num_requests = std::min(limits.max_num_seqs, num_tokens);
+  const int64_t num_prefill_tokens = num_tokens - num_decode_tokens;
+  const int64_t num_decodes = std::min(limits.max_num_seqs, num_decode_tokens);
+  // Index ops of a prefill step see up to this many requests, though one of them has all the tokens here.
+  const int64_t num_requests = std::max(num_decodes + (num_prefill_tokens > 0 ? 1 : 0), std::min(limits.max_num_seqs, num_tokens));
   Batch batch;
   batch.limits = limits;
   batch.num_tokens = batch.num_actual_tokens = num_tokens;
   batch.num_requests = num_requests;
-  (part == BatchPart::decode ? batch.num_decodes : batch.num_prefills) = num_requests;
-  (part == BatchPart::decode ? batch.num_decode_tokens : batch.num_prefill_tokens) = num_tokens;
-  batch.max_query_len = part == BatchPart::decode ? 1 : num_tokens;
+  batch.num_decodes = num_decodes;
+  batch.num_prefills = num_requests - num_decodes;
+  batch.num_decode_tokens = num_decode_tokens;
+  batch.num_prefill_tokens = num_prefill_tokens;
+  batch.max_query_len = num_prefill_tokens > 0 ? num_prefill_tokens : int64_t{1} + limits.num_speculative_tokens;
   batch.max_seq_len = limits.max_model_len;
   batch.positions = shape_only(DType::i64, {num_tokens});
   batch.query_start_loc = shape_only(DType::i32, {num_requests + 1});
@@ -25,7 +30,7 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
   for (TensorView* lens : {&batch.seq_lens, &batch.gather_lens, &batch.c4_seq_lens, &batch.c128_seq_lens}) {
     *lens = shape_only(DType::i32, {num_requests});
   }
-  for (TensorView* lens : {&batch.swa_lens, &batch.c4_lens, &batch.c128_lens}) *lens = shape_only(DType::i32, {num_tokens});
+  for (TensorView* lens : {&batch.swa_lens, &batch.c4_lens, &batch.c128_lens, &batch.mla_lens}) *lens = shape_only(DType::i32, {num_tokens});
   batch.swa_indices = shape_only(DType::i32, {num_tokens, window});
   for (const CacheGroupSpec& spec : groups) {
     GroupMetadata& group = batch.groups[static_cast<size_t>(spec.group)];
@@ -39,7 +44,16 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
       batch.c128_local = shape_only(DType::i32, {num_tokens, width});
     }
   }
-  if (part == BatchPart::prefill) {
+  // Tokens of a request: the first decode request has all that the others leave over.
+  batch.query_start_loc_host.push_back(0);
+  for (int64_t r = 0; r < num_requests; ++r) {
+    int64_t tokens = r < num_decodes ? 1 : r == num_decodes ? num_prefill_tokens : 0;
+    if (r == 0 && num_decodes > 0) tokens += num_decode_tokens - num_decodes;
+    const bool earlier_context = r == 0 || r == num_decodes;
+    batch.seq_lens_host.push_back(static_cast<int32_t>(tokens + (earlier_context ? limits.max_model_len : 0)));
+    batch.query_start_loc_host.push_back(batch.query_start_loc_host.back() + static_cast<int32_t>(tokens));
+  }
+  if (num_decode_tokens == 0) {
     for (size_t i = 0; i < batch.chunks.size(); ++i) {
       constexpr int32_t kRatios[] = {1, 4, 128};
       const int64_t rows = prefill_workspace_rows(limits, kRatios[i], window);
@@ -60,6 +74,36 @@ LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& 
                                     .page_stride = spec.page_bytes};
   }
   return caches;
+}
+
+size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
+                         int64_t window, const std::function<void(const ForwardArgs&, OpRunner&)>& run) {
+  const DeviceId id = device->id();
+  const std::vector<CacheGroupSpec> groups = layer.cache_groups();
+  const auto shape_only = [&](DType dtype, std::initializer_list<int64_t> shape) { return TensorView::contiguous(nullptr, dtype, id, shape); };
+  size_t peak = 0;
+  const auto measure = [&](int64_t tokens, int64_t decode_tokens) {
+    const Batch batch = planning_batch(id, limits, groups, window, tokens, decode_tokens);
+    ForwardArgs args;
+    args.batch = &batch;
+    args.caches = planning_caches(id, groups);
+    args.hidden = shape_only(DType::bf16, {tokens, layer.hidden_size()});
+    args.out = args.hidden;
+    if (layer.index_topk() > 0) args.topk_indices = shape_only(DType::i32, {tokens, layer.index_topk()});
+    Arena arena(id);
+    OpRunner runner(*device, {}, ops, arena);
+    run(args, runner);
+    peak = std::max(peak, arena.peak());
+  };
+  // The implementation chosen may change with the number of tokens, so small steps, and small decode parts of large ones, are measured too.
+  const int64_t most_tokens = limits.max_num_batched_tokens;
+  const int64_t most_decode_tokens = std::min(most_tokens, limits.max_num_seqs * (int64_t{1} + limits.num_speculative_tokens));
+  for (int64_t n = most_decode_tokens; n > 0; n /= 2) measure(most_tokens, n);
+  for (int64_t tokens = most_tokens; tokens > 0; tokens /= 2) {
+    measure(tokens, std::min(tokens, most_decode_tokens));
+    measure(tokens, 0);
+  }
+  return peak;
 }
 
 }  // namespace strata

@@ -1,5 +1,6 @@
 #include "core/check.h"
 #include "layers/deepseek_v4_attention.h"
+#include "layers/multi_head_latent_attention.h"
 #include "strata/attention.h"
 
 namespace strata {
@@ -38,6 +39,11 @@ LayerRegistry default_layers() {
   const auto v4 = [](const LayerContext& context) { return std::make_unique<DeepseekV4Attention>(context); };
   registry.register_layer("DeepseekV4ForCausalLM", v4);
   registry.register_layer("deepseek_v4", v4);
+  const auto mla = [](const LayerContext& context) { return std::make_unique<MultiHeadLatentAttention>(context); };
+  for (const char* name : {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "deepseek_v2", "deepseek_v3",
+                           "deepseek_v32", "kimi_k2"}) {
+    registry.register_layer(name, mla);
+  }
   return registry;
 }
 

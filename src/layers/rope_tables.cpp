@@ -1,3 +1,6 @@
+#include <numeric>
+#include <vector>
+
 #include "strata/attention.h"
 
 namespace strata {
@@ -13,8 +16,19 @@ const TensorView& RopeTables::get(const RopeConfig& config) {
   return tables_.back().second.view();
 }
 
+const TensorView& RopeTables::numbers() {
+  if (!numbers_.view().present()) {
+    std::vector<int32_t> values(static_cast<size_t>(max_positions_) + 1);
+    std::iota(values.begin(), values.end(), 0);
+    numbers_ = Tensor(device_, DType::i32, {max_positions_ + 1});
+    device_->copy_from_host(numbers_.view().data, values.data(), values.size() * sizeof(int32_t), Stream{});
+    device_->synchronize(Stream{});
+  }
+  return numbers_.view();
+}
+
 size_t RopeTables::allocated_bytes() const {
-  size_t bytes = 0;
+  size_t bytes = numbers_.allocated_bytes();
   for (const auto& entry : tables_) bytes += entry.second.allocated_bytes();
   return bytes;
 }

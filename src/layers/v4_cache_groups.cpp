@@ -1,6 +1,5 @@
 #include "layers/v4_cache_groups.h"
 
-#include "core/check.h"
 #include "layers/indexer.h"
 
 namespace strata {
@@ -14,7 +13,8 @@ constexpr int32_t kCompressedSpan = 256;
 
 std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const LayerOptions& options, int32_t ratio) {
   // Beside fp8_ds_mla_v4 caches every page is a multiple of 576 bytes, the alignment FlashMLA asks for; otherwise of 512.
-  const int64_t alignment = options.kv_format == KvFormat::fp8_ds_mla_v4 ? 576 : 512;
+  const KvFormat keys = options.kv_format.value_or(KvFormat::fp8_ds_mla_v4);
+  const int64_t alignment = keys == KvFormat::fp8_ds_mla_v4 ? 576 : 512;
   const auto spec = [&](CacheGroup group, KvFormat format, int64_t row_dim, int32_t page_size, int32_t positions_per_row, int64_t retained) {
     return CacheGroupSpec{.group = group,
                           .format = format,
@@ -25,25 +25,18 @@ std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const Lay
                           .retained = retained};
   };
   std::vector<CacheGroupSpec> groups;
-  groups.push_back(spec(CacheGroup::window, options.kv_format, config.head_dim, kWindowPageSize, 1, config.sliding_window));
+  groups.push_back(spec(CacheGroup::window, keys, config.head_dim, kWindowPageSize, 1, config.sliding_window));
   if (ratio == 4) {
     const KvFormat indexer = indexer_kv_format(options.indexer_format);
-    groups.push_back(spec(CacheGroup::c4_compressed, options.kv_format, config.head_dim, kCompressedSpan / 4, 4, 0));
+    groups.push_back(spec(CacheGroup::c4_compressed, keys, config.head_dim, kCompressedSpan / 4, 4, 0));
     groups.push_back(spec(CacheGroup::c4_state, KvFormat::state_f32, 4 * config.head_dim, 4, 1, 8));
     groups.push_back(spec(CacheGroup::c4_indexer, indexer, config.index_head_dim, kCompressedSpan / 4, 4, 0));
     groups.push_back(spec(CacheGroup::c4_indexer_state, KvFormat::state_f32, 4 * config.index_head_dim, 4, 1, 8));
   } else if (ratio == 128) {
-    groups.push_back(spec(CacheGroup::c128_compressed, options.kv_format, config.head_dim, kCompressedSpan / 128, 128, 0));
+    groups.push_back(spec(CacheGroup::c128_compressed, keys, config.head_dim, kCompressedSpan / 128, 128, 0));
     groups.push_back(spec(CacheGroup::c128_state, KvFormat::state_f32, 2 * config.head_dim, 8, 1, 128));
   }
   return groups;
-}
-
-std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer) {
-  if (config.family != ModelFamily::deepseek_v4) {
-    fail(ErrorCode::unsupported, "cache groups: model_type must be deepseek_v4, is '{}'", config.model_type);
-  }
-  return v4_cache_groups(config, options, config.compress_ratio(layer));
 }
 
 }  // namespace strata

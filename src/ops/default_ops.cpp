@@ -27,6 +27,10 @@ OpSet default_ops() {
       .merge_attn_states = ops::make_merge_attn_states(),
       .inverse_rope = ops::make_inverse_rope(),
       .inverse_rope_quant = ops::make_inverse_rope_quant(),
+      .mla_rope_kv_insert = ops::make_mla_rope_kv_insert(),
+      .indexer_key_insert = ops::make_indexer_key_insert(),
+      .dense_attn_decode = ops::make_dense_attn_decode(),
+      .dense_attn_prefill = ops::make_dense_attn_prefill(),
   };
 }
 

@@ -31,6 +31,10 @@ Op<SparseAttnPrefillParams> make_sparse_attn_prefill();
 Op<MergeAttnStatesParams> make_merge_attn_states();
 Op<InverseRopeParams> make_inverse_rope();
 Op<InverseRopeQuantParams> make_inverse_rope_quant();
+Op<MlaRopeKvInsertParams> make_mla_rope_kv_insert();
+Op<IndexerKeyInsertParams> make_indexer_key_insert();
+Op<DenseAttnDecodeParams> make_dense_attn_decode();
+Op<DenseAttnPrefillParams> make_dense_attn_prefill();
 
 // The lists of several backends, in order, as one.
 template <class Params>

@@ -1,4 +1,5 @@
-// Any text as config.json and as a shard index: refused with invalid_file, or a config that is valid, round-trips and answers for every layer.
+// Any text as config.json and as a shard index: refused with invalid_file, or a config that is valid, round-trips and answers for every
+// layer.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // Arguments that do not fit the layer: an error that names the thing, what was expected and what was given, before any cache is touched.
 #include <cstring>
 #include <functional>
+#include <random>
 
 #include "layer_fixture.h"
 
@@ -95,15 +96,17 @@ std::string bad_call_name(const testing::TestParamInfo<size_t>& test) { return k
 INSTANTIATE_TEST_SUITE_P(BadCalls, V4LayerErrors, testing::Range(size_t{0}, std::size(kBadCalls)), bad_call_name);
 
 TEST(V4DummyRun, ZerosOutAndTouchesNothing) {
-  LayerFixture fixture(1);
-  fixture.prefill(0, 100);
-  const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
-  ForwardArgs args;
-  args.hidden = fixture.hidden;
-  args.out = fixture.out;
-  fixture.runner->layer(0).forward(args);
-  EXPECT_EQ(before, cache_bytes(fixture.runner->pool()));
-  for (int64_t i = 0; i < fixture.out.view().numel(); ++i) ASSERT_EQ(fixture.out.view().ptr<Bf16>()[i].bits, 0) << i;
+  for (int64_t layer : {0, 1, 2}) {
+    LayerFixture fixture(layer);
+    fixture.prefill(0, 100);
+    const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
+    ForwardArgs args;
+    args.hidden = fixture.hidden;
+    args.out = fixture.out;
+    fixture.runner->layer(0).forward(args);
+    EXPECT_EQ(before, cache_bytes(fixture.runner->pool()));
+    for (int64_t i = 0; i < fixture.out.view().numel(); ++i) ASSERT_EQ(fixture.out.view().ptr<Bf16>()[i].bits, 0) << i;
+  }
 }
 
 TEST(V4EmptyStep, NoTokensIsFine) {
@@ -116,7 +119,8 @@ TEST(V4EmptyStep, NoTokensIsFine) {
   }
 }
 
-// The output with a workspace and caches full of NaN equals the one with zeros: nothing is read before it is written.
+// The output with a used workspace and used caches equals the one with fresh ones: nothing is read before it is written. (Workspace and
+// caches full of NaN: V4Properties.PoisonedUnusedRowsChangeNothing.)
 TEST(V4Workspace, ContentsDoNotMatter) {
   for (int64_t layer : {0, 1, 2}) {
     LayerFixture a(layer), b(layer);
@@ -125,6 +129,58 @@ TEST(V4Workspace, ContentsDoNotMatter) {
     EXPECT_EQ(a.prefill(1, 300), first) << "a used workspace changed the result of layer " << layer;
     EXPECT_EQ(b.prefill(0, 300), first);
   }
+}
+
+// A layer that is handed its selection still writes its indexer keys: the next step may choose for itself.
+TEST(V4SkipTopk, StillWritesIndexerKeys) {
+  LayerFixture chosen(1), given(1);
+  const std::vector<float> want = chosen.prefill(0, 300);
+  given.runner->add_request(0);
+  const cases::StepRequest step[] = {{0, 300}};
+  given.runner->begin_step(step);
+  const TensorView& from = chosen.runner->topk_indices();
+  given.device->copy(given.runner->topk_indices().data, from.data, from.bytes(), {});
+  ForwardArgs extras;
+  extras.skip_topk = true;
+  given.runner->run_layer(0, given.hidden.view().slice(0, 300), given.out.view().slice(0, 300), extras);
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_EQ(to_float(given.out.view().ptr<Bf16>()[i]), want[i]) << i;
+  const PagedCache& a = chosen.runner->pool().layer(0)[CacheGroup::c4_indexer];
+  const PagedCache& b = given.runner->pool().layer(0)[CacheGroup::c4_indexer];
+  for (int64_t slot = 0; slot < 300 / 4; ++slot) {
+    ASSERT_EQ(std::memcmp(static_cast<const std::byte*>(a.data) + a.data_offset(slot), static_cast<const std::byte*>(b.data) + b.data_offset(slot), 128), 0)
+        << "entry " << slot;
+  }
+}
+
+TEST(V4Construction, RefusesMoreHeadsThanTheKernelsTake) {
+  ModelConfig config = ModelConfig::load(test::golden_model("v4_fp8"));
+  config.num_attention_heads = 256;
+  const auto path = std::filesystem::temp_directory_path() / ("strata_heads_test_" + std::to_string(std::random_device{}()));
+  synthesize_checkpoint(config, {.num_layers = 1, .seed = 3}, path);
+  const Checkpoint checkpoint(path);
+  const auto device = open_device({});
+  const OpSet ops = default_ops();
+  LayerOptions options;
+  options.limits = {.max_num_batched_tokens = 8, .max_num_seqs = 1, .max_model_len = 64};
+  const auto make = [&](int64_t table_rows) {
+    return default_layers().make({.checkpoint = checkpoint, .layer = 0, .device = device, .ops = ops, .options = options,
+                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows), .communicator = nullptr});
+  };
+  try {
+    make(64);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("1 to 128 heads, has 256"), std::string::npos) << error.what();
+  }
+  options.tp_size = 2;
+  EXPECT_NO_THROW(make(64));
+  try {
+    make(63);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("max_model_len 64 rows, have 63"), std::string::npos) << error.what();
+  }
+  std::filesystem::remove_all(path);
 }
 
 TEST(V4Communicator, ReducesOnceAfterTheOutputProjection) {

@@ -92,7 +92,17 @@ TEST(V4Properties, PagedPrefillEqualsGathered) {
   expect_same(run(paged), run(base()), 4e-3);
 }
 
-TEST(V4Properties, BatchInvariantModeIsBitEqual) {
+TEST(V4Properties, Bf16ActivationsDifferByTheQuantisationOnly) {
+  ReplayOptions bf16 = base();
+  bf16.layer.quantize_activations = false;
+  const auto a = run(bf16), b = run(base());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_GT(difference(a[i], b[i]), 1e-3) << "the option changes nothing";
+    EXPECT_LE(difference(a[i], b[i]), 8e-2);
+  }
+}
+
+TEST(V4Properties, BatchInvariantModeDoesNotDependOnTheBatch) {
   ReplayOptions alone = base();
   alone.layer.batch_invariant = true;
   alone.layer.prefill_mode = PrefillMode::paged;

@@ -36,7 +36,9 @@ CheckResult check_with(Op<Params> OpSet::*member, const std::string& name, Fault
   Op<Params>& op = ops.*member;
   Implementation<Params> faulty = cases::find_implementation(op, "reference");
   faulty.name = "faulty";
-  faulty.workspace_bytes = [inner = faulty.workspace_bytes, workspace](const Params& p, const Device& d) { return inner(p, d) + workspace; };
+  faulty.workspace_bytes = [inner = faulty.workspace_bytes, workspace](const Params& p, const Device& d) {
+    return inner(p, d) + workspace;
+  };
   faulty.run = [inner = faulty.run, fault](const Params& p, const ExecutionContext& context) {
     inner(p, context);
     fault(p, context);
@@ -46,8 +48,10 @@ CheckResult check_with(Op<Params> OpSet::*member, const std::string& name, Fault
 }
 
 template <class Params>
-void expect_caught(Op<Params> OpSet::*member, const std::string& name, const std::string& message, Fault<Params> fault, size_t workspace = 0) {
-  const CheckResult right = check_with<Params>(member, name, [](const Params&, const ExecutionContext&) {}, workspace);
+void expect_caught(Op<Params> OpSet::*member, const std::string& name, const std::string& message, Fault<Params> fault,
+                   size_t workspace = 0) {
+  const CheckResult right = check_with<Params>(
+      member, name, [](const Params&, const ExecutionContext&) {}, workspace);
   EXPECT_EQ(right.outcome, Outcome::passed) << right.message;
   const CheckResult wrong = check_with<Params>(member, name, fault, workspace);
   EXPECT_EQ(wrong.outcome, Outcome::failed);
@@ -90,9 +94,9 @@ TEST(Exact, OneIndexOffByOne) {
 }
 
 TEST(Exact, RowNotWritten) {
-  expect_caught<SwaIndicesParams>(&OpSet::swa_indices, "W128-B64-300of300", "lens[299] is", [](const SwaIndicesParams& p, const ExecutionContext&) {
-    std::memset(p.lens.ptr<int32_t>() + 299, 0x5A, sizeof(int32_t));
-  });
+  expect_caught<SwaIndicesParams>(
+      &OpSet::swa_indices, "W128-B64-300of300", "lens[299] is",
+      [](const SwaIndicesParams& p, const ExecutionContext&) { std::memset(p.lens.ptr<int32_t>() + 299, 0x5A, sizeof(int32_t)); });
 }
 
 TEST(Close, OneElementFarOff) {
@@ -102,9 +106,10 @@ TEST(Close, OneElementFarOff) {
 }
 
 TEST(Close, EveryElementOneStepOff) {
-  expect_caught<RmsNormPairParams>(&OpSet::rms_norm_pair, kNorm, "of which 0.02 may", [](const RmsNormPairParams& p, const ExecutionContext&) {
-    for_each_bf16(p.q_out, [](Bf16& v) { v.bits = static_cast<uint16_t>(v.bits & ~1u); });
-  });
+  expect_caught<RmsNormPairParams>(&OpSet::rms_norm_pair, kNorm, "of which 0.02 may",
+                                   [](const RmsNormPairParams& p, const ExecutionContext&) {
+                                     for_each_bf16(p.q_out, [](Bf16& v) { v.bits = static_cast<uint16_t>(v.bits & ~1u); });
+                                   });
 }
 
 TEST(Close, NaN) {
@@ -114,8 +119,8 @@ TEST(Close, NaN) {
 
 TEST(Close, EverythingOnePercentLarger) {
   // Within the tolerance of every element, but not as a whole.
-  expect_caught<SparseAttnDecodeParams>(&OpSet::sparse_attn_decode, "b2-s1-H16-D512-rows200-fp8_ds_mla_v4-B64-sink_mixed", "out has cos_diff",
-                                        [](const SparseAttnDecodeParams& p, const ExecutionContext&) {
+  expect_caught<SparseAttnDecodeParams>(&OpSet::sparse_attn_decode, "b2-s1-H16-D512-rows200-fp8_ds_mla_v4-B64-sink_mixed",
+                                        "out has cos_diff", [](const SparseAttnDecodeParams& p, const ExecutionContext&) {
                                           auto* out = p.out.ptr<Bf16>();
                                           for (int64_t i = 0; i < p.out.numel(); ++i) out[i] = to_bf16(1.01f * to_float(out[i]));
                                         });
@@ -129,9 +134,10 @@ TEST(CodeStep, OneCodeFarOff) {
 }
 
 TEST(CodeStep, ManyCodesOneStepOff) {
-  expect_caught<IndexerQueryParams>(&OpSet::indexer_query, "T17-H64-D128-mxfp4", "of which 0.02 may", [](const IndexerQueryParams& p, const ExecutionContext&) {
-    for (int64_t i = 0; i < p.q_out.numel(); i += 8) p.q_out.ptr<uint8_t>()[i] ^= 1;
-  });
+  expect_caught<IndexerQueryParams>(&OpSet::indexer_query, "T17-H64-D128-mxfp4", "of which 0.02 may",
+                                    [](const IndexerQueryParams& p, const ExecutionContext&) {
+                                      for (int64_t i = 0; i < p.q_out.numel(); i += 8) p.q_out.ptr<uint8_t>()[i] ^= 1;
+                                    });
 }
 
 constexpr const char* kCompress = "r4-D512-fp8_ds_mla_v4-S4-B64-17of17-3of3-4of4-300of300";
@@ -140,7 +146,8 @@ TEST(CodeStep, WrongScaleOfOneCacheRow) {
   expect_caught<CompressNormRopeStoreParams>(&OpSet::compress_norm_rope_store, kCompress, "more than one code away",
                                              [](const CompressNormRopeStoreParams& p, const ExecutionContext&) {
                                                for (int64_t t = 0; t < p.positions.shape[0]; ++t) {
-                                                 if (p.positions.ptr<int64_t>()[t] == 7) scale_of(p.cache, p.out_slots.ptr<int64_t>()[t])[3] += 1;
+                                                 if (p.positions.ptr<int64_t>()[t] == 7)
+                                                   scale_of(p.cache, p.out_slots.ptr<int64_t>()[t])[3] += 1;
                                                }
                                              });
 }
@@ -148,17 +155,15 @@ TEST(CodeStep, WrongScaleOfOneCacheRow) {
 constexpr const char* kQuantize = "T17-fp8_ds_mla_v4-D512-B64";
 
 TEST(CacheBytes, CodeOfAWrittenRow) {
-  expect_caught<QuantizeAndInsertKParams>(&OpSet::quantize_and_insert_k, kQuantize, "bytes differ",
-                                          [](const QuantizeAndInsertKParams& p, const ExecutionContext&) {
-                                            data_of(p.cache, first_slot(p.slot_mapping))[17] ^= 1;
-                                          });
+  expect_caught<QuantizeAndInsertKParams>(
+      &OpSet::quantize_and_insert_k, kQuantize, "bytes differ",
+      [](const QuantizeAndInsertKParams& p, const ExecutionContext&) { data_of(p.cache, first_slot(p.slot_mapping))[17] ^= 1; });
 }
 
 TEST(CacheBytes, ScalePaddingNotZero) {
-  expect_caught<QNormRopeKvInsertParams>(&OpSet::qnorm_rope_kv_insert, "T5-H64-fp8_ds_mla_v4-B64", "byte 7 of the scale row is 1",
-                                         [](const QNormRopeKvInsertParams& p, const ExecutionContext&) {
-                                           scale_of(p.cache, first_slot(p.slot_mapping))[7] = 1;
-                                         });
+  expect_caught<QNormRopeKvInsertParams>(
+      &OpSet::qnorm_rope_kv_insert, "T5-H64-fp8_ds_mla_v4-B64", "byte 7 of the scale row is 1",
+      [](const QNormRopeKvInsertParams& p, const ExecutionContext&) { scale_of(p.cache, first_slot(p.slot_mapping))[7] = 1; });
 }
 
 TEST(CacheBytes, RowThatNoSlotNames) {
@@ -169,10 +174,9 @@ TEST(CacheBytes, RowThatNoSlotNames) {
 }
 
 TEST(CacheBytes, PaddingOfAPage) {
-  expect_caught<QuantizeAndInsertKParams>(&OpSet::quantize_and_insert_k, "T33-fp8_ds_mla_v4-D512-B2-stride+576", "bytes differ",
-                                          [](const QuantizeAndInsertKParams& p, const ExecutionContext&) {
-                                            static_cast<uint8_t*>(p.cache.data)[p.cache.page_stride - 1] = 0;
-                                          });
+  expect_caught<QuantizeAndInsertKParams>(
+      &OpSet::quantize_and_insert_k, "T33-fp8_ds_mla_v4-D512-B2-stride+576", "bytes differ",
+      [](const QuantizeAndInsertKParams& p, const ExecutionContext&) { static_cast<uint8_t*>(p.cache.data)[p.cache.page_stride - 1] = 0; });
 }
 
 constexpr const char* kTopk = "k16-H16-D128-indexer_fp8-B64-3of200-1of67";
@@ -181,8 +185,14 @@ TEST(Selection, SmallestInsteadOfAChosenOne) {
   // The lowest entry number that was not chosen takes the place of the first one that was.
   const Fault<IndexerTopkParams> fault = [](const IndexerTopkParams& p, const ExecutionContext&) {
     const int64_t k = p.topk_indices.shape[1];
-    IndexerLogitsParams l{.q = p.q, .q_scale = p.q_scale, .weights = p.weights, .cache = p.cache, .block_table = p.block_table,
-                          .token_to_req = p.token_to_req, .lengths = p.lengths, .logits = {}};
+    IndexerLogitsParams l{.q = p.q,
+                          .q_scale = p.q_scale,
+                          .weights = p.weights,
+                          .cache = p.cache,
+                          .block_table = p.block_table,
+                          .token_to_req = p.token_to_req,
+                          .lengths = p.lengths,
+                          .logits = {}};
     std::vector<float> logits(static_cast<size_t>(p.lengths.shape[0] * p.max_length));
     l.logits = TensorView::contiguous(logits.data(), DType::f32, {}, {p.lengths.shape[0], p.max_length});
     const auto device = open_device({});
@@ -191,7 +201,8 @@ TEST(Selection, SmallestInsteadOfAChosenOne) {
     const int64_t length = p.lengths.ptr<int32_t>()[0];
     std::vector<int32_t> order(static_cast<size_t>(length));
     for (int64_t i = 0; i < length; ++i) order[static_cast<size_t>(i)] = static_cast<int32_t>(i);
-    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] < logits[static_cast<size_t>(b)]; });
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] < logits[static_cast<size_t>(b)]; });
     // The length is above k, so the smallest of all is not among the chosen.
     int32_t* row = p.topk_indices.ptr<int32_t>();
     row[k - 1] = order.front();
@@ -201,14 +212,12 @@ TEST(Selection, SmallestInsteadOfAChosenOne) {
 }
 
 TEST(Selection, OrderAndPadding) {
-  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "must be above",
-                                   [](const IndexerTopkParams& p, const ExecutionContext&) {
-                                     std::swap(p.topk_indices.ptr<int32_t>()[0], p.topk_indices.ptr<int32_t>()[1]);
-                                   });
-  // A token with fewer candidates than k: what lies behind them must be -1.
-  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, "k64-H8-D128-indexer_fp8-B64-17of200-1of30-pad2-strided", "must be", [](const IndexerTopkParams& p, const ExecutionContext&) {
-    p.topk_indices.row<int32_t>(17)[63] = 0;
+  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "must be above", [](const IndexerTopkParams& p, const ExecutionContext&) {
+    std::swap(p.topk_indices.ptr<int32_t>()[0], p.topk_indices.ptr<int32_t>()[1]);
   });
+  // A token with fewer candidates than k: what lies behind them must be -1.
+  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, "k64-H8-D128-indexer_fp8-B64-17of200-1of30-pad2-strided", "must be",
+                                   [](const IndexerTopkParams& p, const ExecutionContext&) { p.topk_indices.row<int32_t>(17)[63] = 0; });
 }
 
 TEST(Memory, PaddingBetweenRows) {

@@ -208,7 +208,7 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
 
   // Tokens.
   std::vector<int64_t> positions;
-  std::vector<int32_t> token_to_req, swa_lens, c4_lens, c128_lens;
+  std::vector<int32_t> token_to_req, swa_lens, c4_lens, c128_lens, mla_lens;
   std::vector<uint8_t> is_valid;
   std::vector<std::vector<int64_t>> swa, c128_slots, c128_local;
   std::array<std::vector<int64_t>, kNumCacheGroups> slots;
@@ -223,6 +223,7 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
     const int64_t seen = t.real ? t.position + 1 : 0;  // positions 0 .. p
     c4_lens.push_back(static_cast<int32_t>(complete_entries(seen, 4)));
     c128_lens.push_back(static_cast<int32_t>(complete_entries(seen, 128)));
+    mla_lens.push_back(static_cast<int32_t>(seen));
     for (const CacheGroupSpec& spec : m.groups) {
       const bool completes = t.real && seen % spec.ratio == 0;
       slots[static_cast<size_t>(spec.group)].push_back(completes ? slot_of(spec, t, t.position / spec.ratio) : -1);
@@ -299,6 +300,11 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
     c.absent("c128_local", b.c128_local);
     c.absent("c128_lens", b.c128_lens);
     c.absent("c128_seq_lens", b.c128_seq_lens);
+  }
+  if (m.has(CacheGroup::mla_indexer)) {
+    c.vector("mla_lens", b.mla_lens, mla_lens);
+  } else {
+    c.absent("mla_lens", b.mla_lens);
   }
   for (int32_t ratio : {1, 4, 128}) compare_chunks(c, b, m, requests, ratio);
   return c.difference();

@@ -415,7 +415,7 @@ TEST(BatchErrors, BlockTables) {
   const Model m = oracle::v4_model(kLimits, 128, 50);
   for (const CacheGroupSpec& spec : m.groups) {
     SCOPED_TRACE(to_string(spec.group));
-    const std::string name = "batch: request 1: block_tables[" + std::string(to_string(spec.group)) + "]";
+    const std::string name = fmt::format("batch: request 1: block_tables[{}]", to_string(spec.group));
     const auto last = static_cast<size_t>((512 + spec.positions_per_page() - 1) / spec.positions_per_page()) - 1;
     for (int32_t page : {-1, 50, INT32_MAX, INT32_MIN}) {
       std::mt19937 random(14);

@@ -52,8 +52,9 @@ TEST(Checkpoint, FindsMtpLayers) {
 TEST(Checkpoint, FindsMlaNames) {
   const TempDir dir;
   const std::string prefix = "model.layers.60.self_attn.";
-  const Checkpoint c = single(dir, preset("v3"), {prefix + "q_a_proj.weight", prefix + "q_a_proj.weight_scale_inv",
-                                                  "model.layers.61.self_attn.o_proj.weight", "model.embed_tokens.weight"});
+  const Checkpoint c = single(dir, preset("v3"),
+                              {prefix + "q_a_proj.weight", prefix + "q_a_proj.weight_scale_inv", "model.layers.61.self_attn.o_proj.weight",
+                               "model.embed_tokens.weight"});
   EXPECT_EQ(c.require(60, "q_a_proj.weight").name, prefix + "q_a_proj.weight");
   EXPECT_EQ(c.require(60, "q_a_proj.scale").name, prefix + "q_a_proj.weight_scale_inv");
   EXPECT_EQ(c.require(61, "o_proj.weight").name, "model.layers.61.self_attn.o_proj.weight");
@@ -62,8 +63,9 @@ TEST(Checkpoint, FindsMlaNames) {
 
 TEST(Checkpoint, ListsNamesAndLayersInOrder) {
   const TempDir dir;
-  const Checkpoint c = single(dir, preset("v4-tiny"), {"layers.10.attn.x", "layers.2.attn.x", "layers.2.attn.y", "mtp.0.attn.x", "layers.0.ffn.x",
-                                                       "layers.x.attn.y", "layers.-1.attn.y", "layers.99999999999999999999.attn.y", "layers."});
+  const Checkpoint c = single(dir, preset("v4-tiny"),
+                              {"layers.10.attn.x", "layers.2.attn.x", "layers.2.attn.y", "mtp.0.attn.x", "layers.0.ffn.x",
+                               "layers.x.attn.y", "layers.-1.attn.y", "layers.99999999999999999999.attn.y", "layers."});
   EXPECT_EQ(c.attention_layers(), (std::vector<int64_t>{2, 3, 10}));
   const std::vector<std::string> names = c.names();
   EXPECT_EQ(names.size(), 9u);
@@ -75,7 +77,8 @@ TEST(Checkpoint, MissingTensorListsWhatWasTried) {
   const TempDir dir;
   const Checkpoint c = single(dir, preset("v4-tiny"), {"layers.0.attn.attn_sink"});
   expect_parts(message_of(ErrorCode::invalid_file, [&] { c.require(2, "wkv.scale"); }),
-               {"tensor layers.2.attn.wkv.scale", "missing", "model.layers.2.self_attn.wkv.weight_scale_inv", "layers.2.self_attn.wkv.weight_scale"});
+               {"tensor layers.2.attn.wkv.scale", "missing", "model.layers.2.self_attn.wkv.weight_scale_inv",
+                "layers.2.self_attn.wkv.weight_scale"});
 }
 
 class Sharded : public ::testing::Test {
@@ -133,7 +136,8 @@ TEST_F(Sharded, ShardNamesThatLeaveTheDirectory) {
                            json("."), json(".."), json(std::string("a\0b", 3)), json(7), json(nullptr)}) {
     index_["weight_map"]["layers.1.attn.attn_sink"] = name;
     SCOPED_TRACE(name.dump());
-    expect_parts(refusal(), {"weight_map[\"layers.1.attn.attn_sink\"]", "expected the name of a file beside the index", "is " + name.dump()});
+    expect_parts(refusal(),
+                 {"weight_map[\"layers.1.attn.attn_sink\"]", "expected the name of a file beside the index", "is " + name.dump()});
   }
 }
 
@@ -164,7 +168,8 @@ TEST_F(Sharded, SingleFileComesFirst) {
 
 TEST(Checkpoint, DirectoriesThatAreNone) {
   const TempDir dir;
-  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path() / "absent"); }), {"absent", "expected a directory", "missing"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path() / "absent"); }),
+               {"absent", "expected a directory", "missing"});
   expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.write("file", "x")); }), {"expected a directory", "a file"});
   expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path()); }), {"config.json", "cannot be opened"});
   dir.write("config.json", preset("v4-tiny").to_json());

@@ -89,11 +89,16 @@ class Step {
 TEST(CpuCompressor, AgreesWithTheReference) {
   const std::vector<int64_t> begin{0, 37, 255, 120}, end{140, 38, 256, 270};
   const Case cases[] = {
-      {4, 512, KvFormat::fp8_ds_mla_v4, false, begin, end},   {128, 512, KvFormat::fp8_ds_mla_v4, false, begin, end},
-      {4, 512, KvFormat::bf16, false, begin, end},            {128, 512, KvFormat::fp8_tensor, false, begin, end},
-      {4, 128, KvFormat::indexer_fp8, false, begin, end},     {4, 128, KvFormat::indexer_mxfp4, false, begin, end},
-      {4, 128, KvFormat::indexer_mxfp4, true, begin, end},    {4, 128, KvFormat::indexer_fp8, true, begin, end},
-      {4, 128, KvFormat::bf16, true, {3}, {4}},               {4, 512, KvFormat::fp8_ds_mla_v4, false, {0}, {0}},
+      {4, 512, KvFormat::fp8_ds_mla_v4, false, begin, end},
+      {128, 512, KvFormat::fp8_ds_mla_v4, false, begin, end},
+      {4, 512, KvFormat::bf16, false, begin, end},
+      {128, 512, KvFormat::fp8_tensor, false, begin, end},
+      {4, 128, KvFormat::indexer_fp8, false, begin, end},
+      {4, 128, KvFormat::indexer_mxfp4, false, begin, end},
+      {4, 128, KvFormat::indexer_mxfp4, true, begin, end},
+      {4, 128, KvFormat::indexer_fp8, true, begin, end},
+      {4, 128, KvFormat::bf16, true, {3}, {4}},
+      {4, 512, KvFormat::fp8_ds_mla_v4, false, {0}, {0}},
   };
   for (const Case& c : cases) {
     Step step(c);

@@ -9,8 +9,12 @@ constexpr int64_t kPositions = 300;
 // A cache with guard bytes everywhere: what an op must not touch stays as it was.
 struct Pages {
   Pages(KvFormat format, int32_t row_dim, int32_t page_size, int64_t num_pages, int64_t extra) {
-    cache = {.format = format, .row_dim = row_dim, .page_size = page_size, .num_pages = num_pages,
-             .page_stride = page_payload_bytes(format, row_dim, page_size) + extra, .scale = 0.7f};
+    cache = {.format = format,
+             .row_dim = row_dim,
+             .page_size = page_size,
+             .num_pages = num_pages,
+             .page_stride = page_payload_bytes(format, row_dim, page_size) + extra,
+             .scale = 0.7f};
     bytes.assign(static_cast<size_t>(cache.page_stride * num_pages), 0xCD);
   }
   PagedCache on(std::vector<uint8_t>& memory) const {
@@ -36,7 +40,8 @@ std::vector<int64_t> slots(Random& random, int64_t n, int64_t num_slots) {
 
 TEST(CpuNorm, AgreesWithTheReference) {
   const auto op = ops::make_rms_norm_pair();
-  for (const auto& [tokens, nq, nkv] : {std::tuple<int64_t, int64_t, int64_t>{0, 8, 8}, {1, 1024, 512}, {3, 1, 7}, {70, 100, 513}, {5, 0, 64}}) {
+  for (const auto& [tokens, nq, nkv] :
+       {std::tuple<int64_t, int64_t, int64_t>{0, 8, 8}, {1, 1024, 512}, {3, 1, 7}, {70, 100, 513}, {5, 0, 64}}) {
     Random random(1);
     auto q = random.bf16(tokens * (nq + 3)), kv = random.bf16(tokens * nkv);
     auto qw = random.normals(nq), kvw = random.normals(nkv);
@@ -70,11 +75,11 @@ TEST(CpuQNormRopeKvInsert, AgreesWithTheReference) {
     KvFormat format;
     bool e4m3_out;
   };
-  const Case cases[] = {{1, 1, 1, 512, 64, 1, KvFormat::fp8_ds_mla_v4, false},   {0, 8, 8, 512, 64, 0, KvFormat::fp8_ds_mla_v4, false},
-                        {5, 3, 8, 512, 64, 4, KvFormat::fp8_ds_mla_v4, false},   {33, 8, 8, 512, 64, 33, KvFormat::fp8_ds_mla_v4, false},
-                        {7, 64, 64, 512, 64, 7, KvFormat::bf16, false},          {2, 128, 128, 512, 64, -1, KvFormat::bf16, false},
-                        {9, 8, 8, 512, 64, 9, KvFormat::fp8_tensor, true},       {9, 2, 4, 96, 32, 9, KvFormat::bf16, false},
-                        {4, 3, 3, 100, 26, 4, KvFormat::fp8_tensor, true},       {3, 2, 2, 600, 600, 3, KvFormat::bf16, false}};
+  const Case cases[] = {{1, 1, 1, 512, 64, 1, KvFormat::fp8_ds_mla_v4, false}, {0, 8, 8, 512, 64, 0, KvFormat::fp8_ds_mla_v4, false},
+                        {5, 3, 8, 512, 64, 4, KvFormat::fp8_ds_mla_v4, false}, {33, 8, 8, 512, 64, 33, KvFormat::fp8_ds_mla_v4, false},
+                        {7, 64, 64, 512, 64, 7, KvFormat::bf16, false},        {2, 128, 128, 512, 64, -1, KvFormat::bf16, false},
+                        {9, 8, 8, 512, 64, 9, KvFormat::fp8_tensor, true},     {9, 2, 4, 96, 32, 9, KvFormat::bf16, false},
+                        {4, 3, 3, 100, 26, 4, KvFormat::fp8_tensor, true},     {3, 2, 2, 600, 600, 3, KvFormat::bf16, false}};
   for (const Case& c : cases) {
     Random random(2);
     auto q = random.bf16(c.tokens * c.heads * c.dim), kv = random.bf16(c.tokens * (c.dim + 8));
@@ -108,10 +113,10 @@ TEST(CpuQNormRopeKvInsert, AgreesWithTheReference) {
   }
 }
 
-constexpr std::pair<KvFormat, int32_t> kRowFormats[] = {{KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},       {KvFormat::bf16, 37},
-                                                        {KvFormat::fp8_tensor, 512},    {KvFormat::fp8_tensor, 576}, {KvFormat::fp8_tensor, 50},
-                                                        {KvFormat::indexer_fp8, 128},   {KvFormat::indexer_mxfp4, 128},
-                                                        {KvFormat::fp8_ds_mla, 576}};
+constexpr std::pair<KvFormat, int32_t> kRowFormats[] = {
+    {KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},          {KvFormat::bf16, 37},
+    {KvFormat::fp8_tensor, 512},    {KvFormat::fp8_tensor, 576},    {KvFormat::fp8_tensor, 50},
+    {KvFormat::indexer_fp8, 128},   {KvFormat::indexer_mxfp4, 128}, {KvFormat::fp8_ds_mla, 576}};
 
 TEST(CpuQuantizeAndInsert, WritesTheSameBytes) {
   const auto op = ops::make_quantize_and_insert_k();
@@ -125,7 +130,8 @@ TEST(CpuQuantizeAndInsert, WritesTheSameBytes) {
         const Pages pages(format, dim, 7, 10, 3);
         auto mapping = slots(random, tokens, pages.cache.num_slots());
         const auto params = [&](std::vector<uint8_t>& memory) {
-          return QuantizeAndInsertKParams{view(k, DType::bf16, {tokens, dim}), view(mapping, DType::i64, {tokens}), pages.on(memory), ue8m0};
+          return QuantizeAndInsertKParams{view(k, DType::bf16, {tokens, dim}), view(mapping, DType::i64, {tokens}), pages.on(memory),
+                                          ue8m0};
         };
         auto expected = pages.bytes;
         ASSERT_TRUE(run(op, "reference", params(expected), *capped(CpuIsa::best)));
@@ -181,7 +187,8 @@ TEST(CpuInverseRope, AgreesWithTheReference) {
   struct Case {
     int64_t tokens, heads, dim, rotary, groups;
   };
-  for (const Case& c : {Case{0, 8, 512, 64, 1}, {1, 1, 512, 64, 1}, {7, 8, 512, 64, 1}, {3, 64, 512, 64, 8}, {2, 3, 128, 128, 3}, {5, 2, 256, 96, 1}}) {
+  for (const Case& c :
+       {Case{0, 8, 512, 64, 1}, {1, 1, 512, 64, 1}, {7, 8, 512, 64, 1}, {3, 64, 512, 64, 8}, {2, 3, 128, 128, 3}, {5, 2, 256, 96, 1}}) {
     Random random(5);
     auto o = random.bf16(c.tokens * c.heads * c.dim);
     auto table = rope_table(kPositions, c.rotary);
@@ -191,7 +198,8 @@ TEST(CpuInverseRope, AgreesWithTheReference) {
     const TensorView o_view = view(o, DType::bf16, {c.tokens, c.heads, c.dim});
     const int64_t width = c.heads / c.groups * c.dim;
     std::vector<Bf16> expected(o.size());
-    ASSERT_TRUE(run(op, "reference", {o_view, position_view, table_view, view(expected, DType::bf16, {c.tokens, c.heads, c.dim})}, *capped(CpuIsa::best)));
+    ASSERT_TRUE(run(op, "reference", {o_view, position_view, table_view, view(expected, DType::bf16, {c.tokens, c.heads, c.dim})},
+                    *capped(CpuIsa::best)));
     std::vector<uint8_t> codes(o.size());
     std::vector<float> scales(o.size() / 128);
     const auto quant_params = [&](std::vector<uint8_t>& code, std::vector<float>& scale) {
@@ -201,7 +209,8 @@ TEST(CpuInverseRope, AgreesWithTheReference) {
     ASSERT_TRUE(run(quant_op, "reference", quant_params(codes, scales), *capped(CpuIsa::best)));
     for (const CpuIsa cap : kCaps) {
       std::vector<Bf16> actual(o.size()), in_place = o;
-      ASSERT_TRUE(run(op, "cpu/simd", {o_view, position_view, table_view, view(actual, DType::bf16, {c.tokens, c.heads, c.dim})}, *capped(cap)));
+      ASSERT_TRUE(
+          run(op, "cpu/simd", {o_view, position_view, table_view, view(actual, DType::bf16, {c.tokens, c.heads, c.dim})}, *capped(cap)));
       const TensorView in_place_view = view(in_place, DType::bf16, {c.tokens, c.heads, c.dim});
       ASSERT_TRUE(run(op, "cpu/simd", {in_place_view, position_view, table_view, in_place_view}, *capped(cap)));
       expect_near_bf16(expected, actual, 1e-3, to_string(cap));
@@ -247,17 +256,21 @@ TEST(CpuIndices, AreEqual) {
       });
     }
     compare(ops::make_swa_indices(), [&](auto& out, auto& lens) {
-      return SwaIndicesParams{position_view, request_view, v, table_view, 7, 20, view(out, DType::i32, {kTokens, 20}), view(lens, DType::i32, {kTokens})};
+      return SwaIndicesParams{
+          position_view, request_view, v, table_view, 7, 20, view(out, DType::i32, {kTokens, 20}), view(lens, DType::i32, {kTokens})};
     });
     for (const TensorView& t : {table_view, TensorView{}}) {
       compare(ops::make_compressed_indices(), [&](auto& out, auto& lens) {
-        return CompressedIndicesParams{position_view, request_view, v, t, 7, 4, view(out, DType::i32, {kTokens, 65}), view(lens, DType::i32, {kTokens})};
+        return CompressedIndicesParams{
+            position_view, request_view, v, t, 7, 4, view(out, DType::i32, {kTokens, 65}), view(lens, DType::i32, {kTokens})};
       });
     }
-    for (const int32_t page_size : {7, 8}) compare(ops::make_compute_global_topk(), [&](auto& out, auto& lens) {
-      return ComputeGlobalTopkParams{view(topk, DType::i32, {kTokens, kTopk}), request_view, v, table_view, page_size, view(out, DType::i32, {kTokens, kTopk}),
-                                     view(lens, DType::i32, {kTokens})};
-    });
+    for (const int32_t page_size : {7, 8})
+      compare(ops::make_compute_global_topk(), [&](auto& out, auto& lens) {
+        return ComputeGlobalTopkParams{
+            view(topk, DType::i32, {kTokens, kTopk}), request_view, v, table_view, page_size, view(out, DType::i32, {kTokens, kTopk}),
+            view(lens, DType::i32, {kTokens})};
+      });
   }
   std::vector<int32_t> starts{10, 40, 40, 107}, seq_lens{200, 60, 67}, gather_lens{49, 0, 67};
   // Column j is read where there are more than j entries.

@@ -101,7 +101,8 @@ inline void expect_near_bf16(const std::vector<Bf16>& expected, const std::vecto
 }
 
 // Byte arrays equal but for steps of one code here and there.
-inline void expect_near_codes(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& actual, double flips, const std::string& what) {
+inline void expect_near_codes(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& actual, double flips,
+                              const std::string& what) {
   ASSERT_EQ(expected.size(), actual.size());
   size_t different = 0;
   for (size_t i = 0; i < expected.size(); ++i) different += expected[i] != actual[i];

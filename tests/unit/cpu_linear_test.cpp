@@ -11,8 +11,9 @@ struct Shape {
 enum class Weights { bf16, e4m3_pow2, e4m3_f32 };
 
 std::string describe(const Shape& s, Weights weights, ActivationFormat format) {
-  return "tokens " + std::to_string(s.tokens) + " groups " + std::to_string(s.groups) + " n " + std::to_string(s.n) + " k " + std::to_string(s.k) +
-         " weights " + std::to_string(static_cast<int>(weights)) + " activation " + std::to_string(static_cast<int>(format));
+  return "tokens " + std::to_string(s.tokens) + " groups " + std::to_string(s.groups) + " n " + std::to_string(s.n) + " k " +
+         std::to_string(s.k) + " weights " + std::to_string(static_cast<int>(weights)) + " activation " +
+         std::to_string(static_cast<int>(format));
 }
 
 // A row-major weight with every finite code in it.
@@ -32,7 +33,8 @@ struct Weight {
       if (random.below(40) == 0) codes.back().bits = static_cast<uint8_t>(random.below(127) + 128 * random.below(2));
     }
     for (int64_t i = 0; i < blocks_n * blocks_k; ++i) {
-      scales.push_back(kind == Weights::e4m3_pow2 ? pow2(-9 - static_cast<int>(random.below(3))) : 0.001f + 0.0003f * std::abs(random.normal()));
+      scales.push_back(kind == Weights::e4m3_pow2 ? pow2(-9 - static_cast<int>(random.below(3)))
+                                                  : 0.001f + 0.0003f * std::abs(random.normal()));
     }
     w.weight = view(codes, DType::e4m3, {rows, s.k});
     w.scale = view(scales, DType::f32, {blocks_n, blocks_k});
@@ -106,7 +108,8 @@ struct Call {
   }
 
   // Relative to the size of all outputs, because products cancel. The gaps between rows must be untouched.
-  void expect_close(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& actual, double tolerance, const std::string& what) const {
+  void expect_close(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& actual, double tolerance,
+                    const std::string& what) const {
     double error = 0, size = 0, worst = 0;
     const int64_t outputs = shape.groups * shape.n;
     for (int64_t t = 0; t < shape.tokens; ++t) {
@@ -131,7 +134,8 @@ void compare(const Shape& s, Weights kind, ActivationFormat format, DType y_type
   const Call call{s, (s.k + s.n) % 3, y_type, format};
   Weight weight(s, kind, random);
   std::vector<Bf16> x;
-  for (int64_t i = 0; i < s.tokens * (s.groups * s.k + call.gap); ++i) x.push_back(to_bf16(random.normal(random.below(50) == 0 ? 30.0f : 1.0f)));
+  for (int64_t i = 0; i < s.tokens * (s.groups * s.k + call.gap); ++i)
+    x.push_back(to_bf16(random.normal(random.below(50) == 0 ? 30.0f : 1.0f)));
   const std::vector<uint8_t> untouched(static_cast<size_t>(s.tokens) * call.row() * size_of(y_type), 0xAB);
   auto expected = untouched;
   const auto device = capped(CpuIsa::best);
@@ -157,8 +161,8 @@ void compare(const Shape& s, Weights kind, ActivationFormat format, DType y_type
   }
 }
 
-const Shape kShapes[] = {{1, 1, 1, 1},     {3, 1, 7, 13},      {5, 1, 33, 130},  {0, 1, 64, 256}, {1, 1, 512, 1024},
-                         {17, 1, 130, 300}, {300, 1, 96, 384}, {4, 3, 40, 256}, {1, 8, 128, 512}, {19, 2, 256, 128}, {33, 1, 64, 64}};
+const Shape kShapes[] = {{1, 1, 1, 1},      {3, 1, 7, 13},   {5, 1, 33, 130},  {0, 1, 64, 256},   {1, 1, 512, 1024}, {17, 1, 130, 300},
+                         {300, 1, 96, 384}, {4, 3, 40, 256}, {1, 8, 128, 512}, {19, 2, 256, 128}, {33, 1, 64, 64}};
 
 TEST(CpuLinear, AgreesWithTheReference) {
   for (const Shape& s : kShapes) {
@@ -174,7 +178,9 @@ TEST(CpuLinear, AgreesWithTheReference) {
 }
 
 // Several blocks of tokens of the AMX product, whose operands of 4096 features fill 1 MB with 128 tokens.
-TEST(CpuLinear, AgreesOverSeveralBlocksOfTokens) { compare({270, 1, 40, 4096}, Weights::e4m3_pow2, ActivationFormat::fp8_ue8m0, DType::bf16); }
+TEST(CpuLinear, AgreesOverSeveralBlocksOfTokens) {
+  compare({270, 1, 40, 4096}, Weights::e4m3_pow2, ActivationFormat::fp8_ue8m0, DType::bf16);
+}
 
 // x times the identity: what is left of the quantiser, exactly.
 TEST(CpuLinear, QuantisesActivationsExactly) {
@@ -218,7 +224,8 @@ TEST(CpuLinear, TakesGroupedCodes) {
   const auto op = ops::make_grouped_linear();
   const auto result = [&](const std::string& name, const LinearWeight& w) {
     std::vector<Bf16> y(kTokens * kGroups * kOut);
-    const GroupedLinearParams p{view(codes, DType::e4m3, {kTokens, kGroups, kDim}), view(scales, DType::f32, {kTokens, kGroups, kDim / 128}), &w,
+    const GroupedLinearParams p{view(codes, DType::e4m3, {kTokens, kGroups, kDim}),
+                                view(scales, DType::f32, {kTokens, kGroups, kDim / 128}), &w,
                                 view(y, DType::bf16, {kTokens, kGroups, kOut})};
     EXPECT_TRUE(run(op, name, p, *device)) << name;
     return y;

@@ -1,4 +1,6 @@
 // WeightLoader: shards, FP8 scales in every shape, dequantisation, stacked matrices, the choice of a form, packing, and refusals.
+#include "checkpoint/load_weights.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -6,7 +8,6 @@
 #include <limits>
 #include <random>
 
-#include "checkpoint/load_weights.h"
 #include "checkpoint_files.h"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
@@ -31,9 +32,10 @@ template <class Params>
 Op<Params> fake_op(const char* name, const std::vector<Fake>& fakes) {
   std::vector<Implementation<Params>> list;
   for (const Fake& fake : fakes) {
-    list.push_back({fake.name,
-                    [fake](const Params& p, const Device&) { return fake.takes(*p.weight, p.x.shape[0]) ? Support::yes() : Support::no("not mine"); },
-                    [](const Params&, const Device&) { return size_t{0}; }, [](const Params&, const ExecutionContext&) {}});
+    list.push_back(
+        {fake.name,
+         [fake](const Params& p, const Device&) { return fake.takes(*p.weight, p.x.shape[0]) ? Support::yes() : Support::no("not mine"); },
+         [](const Params&, const Device&) { return size_t{0}; }, [](const Params&, const ExecutionContext&) {}});
   }
   return {name, [](const Params&, DeviceId) {}, std::move(list)};
 }
@@ -178,11 +180,18 @@ TEST_F(LoadWeights, VectorsAndTablesBecomeF32) {
 TEST_F(LoadWeights, VectorsOfTheWrongKind) {
   add_bf16("q_norm.weight", {6}, 1);
   list_.add<uint8_t>(prefix + "kv_norm.weight", DType::e4m3, {2}, {0, 0});
-  expect_parts(refusal([&] { loader().load_vector_f32("q_norm.weight", 7); }), {"tensor layers.0.attn.q_norm.weight", "shape", "expected [7]", "is [6]"});
+  expect_parts(refusal([&] { loader().load_vector_f32("q_norm.weight", 7); }),
+               {"tensor layers.0.attn.q_norm.weight", "shape", "expected [7]", "is [6]"});
   expect_parts(refusal([&] { loader().load_f32("q_norm.weight", {2, 3}); }), {"expected [2, 3]", "is [6]"});
-  expect_parts(refusal([&] { loader().load_vector_f32("kv_norm.weight", 2); }), {"kv_norm.weight", "dtype", "BF16 or F16 or F32", "is F8_E4M3"});
-  expect_parts(refusal([&] { loader().load_vector_f32("attn_sink", 2); }), {"layers.0.attn.attn_sink", "missing", "model.layers.0.self_attn.attn_sink"});
-  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_vector_f32("q_norm.weight", 6, {4, 3}); }), {"[0, 6)", "[4, 7)"});
+  expect_parts(refusal([&] { loader().load_vector_f32("kv_norm.weight", 2); }),
+               {"kv_norm.weight", "dtype", "BF16 or F16 or F32", "is F8_E4M3"});
+  expect_parts(refusal([&] { loader().load_vector_f32("attn_sink", 2); }),
+               {"layers.0.attn.attn_sink", "missing", "model.layers.0.self_attn.attn_sink"});
+  expect_parts(message_of(ErrorCode::invalid_argument,
+                          [&] {
+                            loader().load_vector_f32("q_norm.weight", 6, {4, 3});
+                          }),
+               {"[0, 6)", "[4, 7)"});
 }
 
 TEST_F(LoadWeights, Bf16MatrixAndItsShards) {
@@ -296,7 +305,7 @@ TEST_F(LoadWeights, GroupShapesOfOtherQuantisations) {
     std::vector<int64_t> shape;
   };
   // Official with a partial last block, MX-like, per row in both spellings, per tensor in three.
-  const std::vector<Case> cases{{"edge", 128, 128, {5, 2}}, {"mx", 1, 32, {576, 8}}, {"row", 1, 256, {576}}, {"row2", 1, 256, {576, 1}},
+  const std::vector<Case> cases{{"edge", 128, 128, {5, 2}}, {"mx", 1, 32, {576, 8}},    {"row", 1, 256, {576}},  {"row2", 1, 256, {576, 1}},
                                 {"one", 576, 256, {1}},     {"one2", 576, 256, {1, 1}}, {"scalar", 576, 256, {}}};
   std::vector<Matrix> matrices;
   for (const Case& c : cases) {
@@ -359,12 +368,19 @@ TEST_F(LoadWeights, ScalesThatCannotBe) {
 TEST_F(LoadWeights, MatricesThatCannotBe) {
   add_bf16("wq_a.weight", {4, 6}, 14);
   list_.add(prefix + "codes.weight", DType::i8, {4, 6}, std::vector<int8_t>(24));
-  expect_parts(refusal([&] { loader().load_linear("wq_a", {.n = 6, .k = 4}); }), {"layers.0.attn.wq_a.weight", "shape", "[6, 4]", "[4, 6]"});
+  expect_parts(refusal([&] { loader().load_linear("wq_a", {.n = 6, .k = 4}); }),
+               {"layers.0.attn.wq_a.weight", "shape", "[6, 4]", "[4, 6]"});
   expect_parts(refusal([&] { loader().load_linear("codes", {.n = 4, .k = 6}); }), {"codes.weight", "dtype", "F8_E4M3 or BF16", "is I8"});
   expect_parts(refusal([&] { loader().load_linear("wq_b", {.n = 4, .k = 6}); }), {"layers.0.attn.wq_b.weight", "missing"});
-  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_linear("wq_a", {.n = 4, .k = 6, .rows = {3, 2}}); }),
+  expect_parts(message_of(ErrorCode::invalid_argument,
+                          [&] {
+                            loader().load_linear("wq_a", {.n = 4, .k = 6, .rows = {3, 2}});
+                          }),
                {"wq_a.weight: rows", "[0, 4)", "[3, 5)"});
-  expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_linear("wq_a", {.n = 4, .k = 6, .columns = {6, -1}}); }),
+  expect_parts(message_of(ErrorCode::invalid_argument,
+                          [&] {
+                            loader().load_linear("wq_a", {.n = 4, .k = 6, .columns = {6, -1}});
+                          }),
                {"wq_a.weight: columns", "[0, 6)"});
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_linear("wq_a", {.n = 4, .k = 6, .groups = 3}); }),
                {"groups", "4 rows", "is 3"});
@@ -417,8 +433,29 @@ TEST_F(LoadWeights, StackOfFp8AndBf16IsBf16) {
   EXPECT_EQ(w->weight.weight.dtype, DType::bf16);
   expect_part(w->weight, a, 0, 0);
   for (int64_t j = 0; j < 256; ++j) EXPECT_EQ(value(w->weight, 135, j), values[static_cast<size_t>(7 * 256 + j)]);
-  expect_parts(refusal([&] { loader().load_fused_linear({{"indexer.wk", 128}, {"indexer.weights_proj", 9}}, {.k = 256}); }),
+  expect_parts(refusal([&] {
+                 loader().load_fused_linear({{"indexer.wk", 128}, {"indexer.weights_proj", 9}}, {.k = 256});
+               }),
                {"indexer.weights_proj.weight", "[9, 256]", "[8, 256]"});
+}
+
+TEST_F(LoadWeights, TransposedPartsAreStackedInBf16) {
+  const Matrix m(320, 256, 31);  // the last block of rows is partial
+  add_fp8("kv_b_proj", m);
+  for (const auto& device : {open_device({}), std::shared_ptr<Device>(std::make_shared<OtherDevice>())}) {
+    device_ = device;
+    // Two heads of 160 rows: of each, the transpose of its first 96.
+    const auto w = loader().load_fused_linear({{"kv_b_proj", 320, {0, 96}, true}, {"kv_b_proj", 320, {160, 96}, true}},
+                                              {.k = 256, .groups = 2, .form = WeightForm::fp8});
+    EXPECT_EQ(w->weight.weight.dtype, DType::bf16);
+    EXPECT_EQ(w->weight.n, 256);
+    EXPECT_EQ(w->weight.k, 96);
+    for (int64_t head = 0; head < 2; ++head) {
+      for (int64_t i = 0; i < 256; ++i) {
+        for (int64_t j = 0; j < 96; ++j) ASSERT_EQ(value(w->weight, head * 256 + i, j), m.value(head * 160 + j, i));
+      }
+    }
+  }
 }
 
 TEST_F(LoadWeights, AutomaticFormFollowsTheListOfImplementations) {
@@ -459,7 +496,8 @@ TEST_F(LoadWeights, PackingReplacesTheRowMajorCopy) {
   ops_.weight_packings.push_back({"fast", [](const LinearWeight& w, const Device&) { return w.weight.bytes() + 4; },
                                   [](const LinearWeight& w, Device&, void* dst) {
                                     auto* out = static_cast<uint8_t*>(dst);
-                                    for (size_t i = 0; i < w.weight.bytes(); ++i) out[i] = static_cast<uint8_t>(~w.weight.ptr<uint8_t>()[i]);
+                                    for (size_t i = 0; i < w.weight.bytes(); ++i)
+                                      out[i] = static_cast<uint8_t>(~w.weight.ptr<uint8_t>()[i]);
                                     const float scale = w.scale.present() ? w.scale.ptr<float>()[1] : -1.0f;
                                     std::memcpy(out + w.weight.bytes(), &scale, 4);
                                   }});

@@ -35,6 +35,24 @@ json v32() {
 
 ModelConfig parse(const json& j) { return ModelConfig::parse(j.dump(), "the/config.json"); }
 
+struct Refusal {
+  std::string pointer;  // of the value that is replaced
+  json value;           // discarded: the key is removed
+  std::vector<std::string> parts;
+};
+void expect_refusal(json j, const Refusal& r) {
+  const json::json_pointer pointer(r.pointer);
+  if (r.value.is_discarded()) {
+    j.at(pointer.parent_pointer()).erase(pointer.back());
+  } else {
+    j[pointer] = r.value;
+  }
+  SCOPED_TRACE(fmt::format("{} = {}", r.pointer, r.value.is_discarded() ? "(removed)" : r.value.dump()));
+  const std::string message = message_of(ErrorCode::invalid_file, [&] { parse(j); });
+  expect_parts(message, {"the/config.json", pointer.back()});
+  expect_parts(message, r.parts);
+}
+
 TEST(ModelConfig, ReadsV4) {
   const ModelConfig c = parse(v4());
   EXPECT_EQ(c.architecture, "DeepseekV4ForCausalLM");
@@ -108,6 +126,25 @@ TEST(ModelConfig, RotaryTableOfMla) {
   EXPECT_DOUBLE_EQ(parse(j).rope(0).mscale_gain, 2 * (0.1 * std::log(40.0) + 1));
 }
 
+TEST(ModelConfig, SoftmaxScaleOfMla) {
+  EXPECT_NEAR(preset("v2-lite").softmax_scale(), 0.1147214, 1e-7);
+  EXPECT_NEAR(preset("v3").softmax_scale(), 0.1352338, 1e-7);
+  json j = v32();
+  j["rope_scaling"].erase("mscale_all_dim");
+  EXPECT_NEAR(parse(j).softmax_scale(), 0.0721687836, 1e-9);
+  j.erase("rope_scaling");
+  EXPECT_NEAR(parse(j).softmax_scale(), 0.0721687836, 1e-9);
+}
+
+TEST(ModelConfig, PairingOfTheIndexersRotation) {
+  json j = v32();
+  EXPECT_FALSE(parse(j).indexer_rope_interleave);
+  j["indexer_rope_interleave"] = true;
+  EXPECT_TRUE(parse(j).indexer_rope_interleave);
+  EXPECT_EQ(ModelConfig::parse(parse(j).to_json()), parse(j));
+  expect_refusal(j, {"/indexer_rope_interleave", 1, {"true or false", "is 1"}});
+}
+
 TEST(ModelConfig, RopeScalingSpellings) {
   json j = v32();
   j["rope_scaling"]["rope_type"] = "yarn";
@@ -147,7 +184,8 @@ TEST(ModelConfig, PresetsAreValidAndRoundTrip) {
     EXPECT_NO_THROW(c.validate()) << name;
     EXPECT_EQ(ModelConfig::parse(c.to_json()), c) << name << "\n" << c.to_json();
   }
-  expect_parts(message_of(ErrorCode::invalid_argument, [] { preset("v5"); }), {"v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2", "v5"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [] { preset("v5"); }),
+               {"v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2", "v5"});
 }
 
 TEST(ModelConfig, PresetsHaveThePublishedLayers) {
@@ -187,36 +225,19 @@ TEST(ModelConfig, LoadsAFileOrADirectory) {
   expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(dir.path()); }), {"config.json", "at most 1048576 bytes"});
 }
 
-struct Refusal {
-  std::string pointer;  // of the value that is replaced
-  json value;           // discarded: the key is removed
-  std::vector<std::string> parts;
-};
-void expect_refusal(json j, const Refusal& r) {
-  const json::json_pointer pointer(r.pointer);
-  if (r.value.is_discarded()) {
-    j.at(pointer.parent_pointer()).erase(pointer.back());
-  } else {
-    j[pointer] = r.value;
-  }
-  SCOPED_TRACE(fmt::format("{} = {}", r.pointer, r.value.is_discarded() ? "(removed)" : r.value.dump()));
-  const std::string message = message_of(ErrorCode::invalid_file, [&] { parse(j); });
-  expect_parts(message, {"the/config.json", pointer.back()});
-  expect_parts(message, r.parts);
-}
-
 const json kRemoved = json(json::value_t::discarded);
 
 TEST(ModelConfig, MissingKeys) {
-  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta",
-                          "qk_rope_head_dim", "q_lora_rank", "head_dim", "o_groups", "o_lora_rank", "sliding_window", "compress_ratios",
-                          "compress_rope_theta", "index_n_heads", "index_head_dim", "index_topk"}) {
+  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
+                          "rope_theta", "qk_rope_head_dim", "q_lora_rank", "head_dim", "o_groups", "o_lora_rank", "sliding_window",
+                          "compress_ratios", "compress_rope_theta", "index_n_heads", "index_head_dim", "index_topk"}) {
     expect_refusal(v4(), {std::string("/") + key, kRemoved, {"expected a", "is missing"}});
     expect_refusal(v4(), {std::string("/") + key, nullptr, {"expected a", "is null"}});
   }
   for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "index_n_heads"}) {
-    expect_refusal(v32(), {std::string("/") + key, kRemoved, key == std::string("kv_lora_rank") ? std::vector<std::string>{"deepseek_v32"}
-                                                                                                 : std::vector<std::string>{"is missing"}});
+    expect_refusal(
+        v32(), {std::string("/") + key, kRemoved,
+                key == std::string("kv_lora_rank") ? std::vector<std::string>{"deepseek_v32"} : std::vector<std::string>{"is missing"}});
   }
   expect_refusal(v4(), {"/rope_scaling/factor", kRemoved, {"rope_scaling.factor", "is missing"}});
   expect_refusal(v4(), {"/rope_scaling/original_max_position_embeddings", kRemoved, {"is missing"}});
@@ -312,9 +333,15 @@ TEST(ModelConfig, ImpossibleValuesOfV4) {
 
 TEST(ModelConfig, ImpossibleValuesOfMla) {
   const std::vector<Refusal> cases{
-      {"/kv_lora_rank", 0, {"is 0"}},          {"/v_head_dim", -1, {"is -1"}},       {"/qk_rope_head_dim", 63, {"multiple of 2", "is 63"}},
-      {"/index_topk", 0, {"is 0"}},            {"/index_topk", 70000, {"is 70000"}}, {"/q_lora_rank", nullptr, {"[1, ", "is 0"}},
-      {"/q_lora_rank", -128, {"is -128"}},     {"/index_topk_freq", 0, {"is 0"}},    {"/index_topk_pattern", "F", {"= 2", "1 characters"}},
+      {"/kv_lora_rank", 0, {"is 0"}},
+      {"/v_head_dim", -1, {"is -1"}},
+      {"/qk_rope_head_dim", 63, {"multiple of 2", "is 63"}},
+      {"/index_topk", 0, {"is 0"}},
+      {"/index_topk", 70000, {"is 70000"}},
+      {"/q_lora_rank", nullptr, {"[1, ", "is 0"}},
+      {"/q_lora_rank", -128, {"is -128"}},
+      {"/index_topk_freq", 0, {"is 0"}},
+      {"/index_topk_pattern", "F", {"= 2", "1 characters"}},
       {"/index_topk_pattern", "SF", {"layer 0"}},
   };
   for (const Refusal& r : cases) expect_refusal(v32(), r);

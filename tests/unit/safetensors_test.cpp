@@ -8,7 +8,8 @@
 namespace strata::test {
 namespace {
 
-constexpr const char* kGood = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
+constexpr const char* kGood =
+    R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})";
 
 TEST(Safetensors, ReadsTensorsByNameAscending) {
   const TempDir dir;
@@ -105,11 +106,11 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"array", "[]", 0, {"header", "expected to begin with '{'", "0x5b"}},
         Malformed{"leading_space", " {}", 0, {"expected to begin with '{'", "0x20"}},
         Malformed{"not_json", "{\"t\":", 0, {"header", "expected valid JSON"}},
-        Malformed{"trailing_text", "{} x", 0, {"expected valid JSON"}},
-        Malformed{"not_utf8", "{\"\xff\":1}", 0, {"expected valid JSON"}},
+        Malformed{"trailing_text", "{} x", 0, {"expected valid JSON"}}, Malformed{"not_utf8", "{\"\xff\":1}", 0, {"expected valid JSON"}},
         Malformed{"deep", "{\"t\":" + std::string(5000, '['), 0, {"nesting", "at most 64 levels"}},
         Malformed{"duplicate_name",
-                  R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2,
+                  R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+                  2,
                   {"\"t\"", "expected once", "found twice"}},
         Malformed{"entry_not_object", one("3"), 0, {"\"t\"", "expected an object", "is 3"}},
         Malformed{"unknown_key", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1})"), 1, {"\"t\"", "data_offsets", "\"x\""}},
@@ -120,20 +121,30 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"shape_text", one(R"({"dtype":"U8","shape":"1","data_offsets":[0,1]})"), 1, {"shape", "array of integers", "\"1\""}},
         Malformed{"shape_negative", one(R"({"dtype":"U8","shape":[-1],"data_offsets":[0,1]})"), 1, {"shape", ">= 0", "[-1]"}},
         Malformed{"shape_fraction", one(R"({"dtype":"U8","shape":[1.5],"data_offsets":[0,1]})"), 1, {"shape", "integers", "[1.5]"}},
-        Malformed{"shape_beyond_63_bits", one(R"({"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]})"), 1,
+        Malformed{"shape_beyond_63_bits",
+                  one(R"({"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]})"),
+                  1,
                   {"shape", "integers", "18446744073709551615"}},
-        Malformed{"shape_overflow", one(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0,
+        Malformed{"shape_overflow",
+                  one(R"({"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"),
+                  0,
                   {"\"t\"", "shape", "fits 63 bits", "4294967296"}},
         Malformed{"no_offsets", one(R"({"dtype":"U8","shape":[1]})"), 1, {"\"t\"", "data_offsets", "missing"}},
         Malformed{"one_offset", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0]})"), 1, {"data_offsets", "two integers", "[0]"}},
         Malformed{"negative_offset", one(R"({"dtype":"U8","shape":[1],"data_offsets":[-1,0]})"), 1, {"data_offsets", "[-1,0]"}},
         Malformed{"decreasing", one(R"({"dtype":"U8","shape":[1],"data_offsets":[1,0]})"), 1, {"data_offsets", "begin <= end", "[1, 0]"}},
         Malformed{"out_of_file", one(R"({"dtype":"U8","shape":[9],"data_offsets":[0,9]})"), 8, {"data_offsets", "8 bytes", "is 9"}},
-        Malformed{"size_contradicts_shape", one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), 4,
+        Malformed{"size_contradicts_shape",
+                  one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"),
+                  4,
                   {"\"t\"", "8 bytes for F32[2]", "is 4 bytes"}},
-        Malformed{"overlap", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
+        Malformed{"overlap",
+                  R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+                  3,
                   {"\"b\"", "expected to begin at 2", "is 1", "overlap"}},
-        Malformed{"hole", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3,
+        Malformed{"hole",
+                  R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+                  3,
                   {"\"b\"", "expected to begin at 1", "is 2", "hole"}},
         Malformed{"hole_at_the_start", one(R"({"dtype":"U8","shape":[1],"data_offsets":[1,2]})"), 2, {"begin at 0", "is 1", "hole"}},
         Malformed{"data_not_covered", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0,1]})"), 2, {"data", "expected 1 bytes", "is 2"}},
@@ -149,7 +160,8 @@ TEST(Safetensors, MetadataIsAccepted) {
 
 TEST(Safetensors, FilesThatAreTooShort) {
   const TempDir dir;
-  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("empty", "")); }), {"empty", "at least 8 bytes", "is 0"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("empty", "")); }),
+               {"empty", "at least 8 bytes", "is 0"});
   expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("short", "1234567")); }),
                {"short", "at least 8 bytes", "is 7"});
   // Every truncation of a good file.
@@ -184,7 +196,8 @@ TEST(Safetensors, WriterRefusesWhatCannotBeAFile) {
   const StoredTensor good{.name = "a", .dtype = DType::f32, .shape = {2}, .data = data, .bytes = 8};
   StoredTensor wrong = good;
   wrong.bytes = 4;
-  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"\"a\"", "expected 8 for F32[2]", "is 4"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }),
+               {"\"a\"", "expected 8 for F32[2]", "is 4"});
   wrong = good;
   wrong.shape = {-2};
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"\"a\"", "shape", "[-2]"});

@@ -30,7 +30,8 @@ std::vector<double> values_of(const Checkpoint& c, const std::string& name) {
       value = to_float(reinterpret_cast<const Bf16*>(t.data)[i]);
     } else {
       const int64_t block = i / t.shape[1] / 128 * (e8m0 ? e8m0 : f32)->shape[1] + i % t.shape[1] / 128;
-      const float scale = e8m0 ? to_float(reinterpret_cast<const E8m0*>(e8m0->data)[block]) : reinterpret_cast<const float*>(f32->data)[block];
+      const float scale =
+          e8m0 ? to_float(reinterpret_cast<const E8m0*>(e8m0->data)[block]) : reinterpret_cast<const float*>(f32->data)[block];
       value = double{to_float(reinterpret_cast<const E4m3*>(t.data)[i])} * scale;
     }
   }

@@ -45,6 +45,7 @@ struct SparseAttnPrefillParams {
 
 // One softmax from n partial results over disjoint rows: V4 14.4, MLA 7.2.
 //   m = max lse_k;  out = sum_k exp(lse_k - m) o_k / (sum_k exp(lse_k - m) + exp(sink - m));  lse = m + ln sum exp(lse_k - m)
+// out and lse_out may be one of the parts of o and lse: the result of the parts so far.
 // Each o_k is normalised by its own sum, without the sink. lse_k of +inf or -inf marks an empty part. All empty: out = 0 and lse = empty_lse.
 struct MergeAttnStatesParams {
   TensorView o{};          // f32 or bf16 [n, T, H, Dv]

@@ -103,10 +103,12 @@ void run_compute_global_topk(const ComputeGlobalTopkParams& p, const ExecutionCo
       return;
     }
     const int32_t* const pages = pages_of(p.block_table, p.token_to_req, t);
-    len = shifts ? global_row(local, k, pages, blocks, page_size, global, [=](uint32_t e) { return e >> shift; },
-                              [=](uint32_t e) { return e & (page_size - 1); })
-                 : global_row(local, k, pages, blocks, page_size, global, [=](uint32_t e) { return e / page_size; },
-                              [=](uint32_t e) { return e % page_size; });
+    len = shifts ? global_row(
+                       local, k, pages, blocks, page_size, global, [=](uint32_t e) { return e >> shift; },
+                       [=](uint32_t e) { return e & (page_size - 1); })
+                 : global_row(
+                       local, k, pages, blocks, page_size, global, [=](uint32_t e) { return e / page_size; },
+                       [=](uint32_t e) { return e % page_size; });
   });
 }
 

@@ -13,13 +13,15 @@ TensorView group_view(const TensorView& v, int64_t group) {
   return result;
 }
 
-std::vector<Implementation<LinearParams>> linear() { return ops::join(amx_linear(), ops::join(onednn_linear(), simd_linear())); }
+// oneDNN first: its products of many tokens are the fastest here, by up to 3x (docs/performance.md). cpu/amx keeps FP8 weights as bytes,
+// so it reads half as much for a few tokens; Config::force chooses it for machines that only decode.
+std::vector<Implementation<LinearParams>> linear() { return ops::join(onednn_linear(), ops::join(amx_linear(), simd_linear())); }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::join(amx_grouped_linear(), ops::join(onednn_grouped_linear(), simd_grouped_linear()));
+  return ops::join(onednn_grouped_linear(), ops::join(amx_grouped_linear(), simd_grouped_linear()));
 }
 std::vector<WeightPacking> weight_packings() {
-  std::vector<WeightPacking> packings = amx_weight_packings();
-  for (auto& packing : onednn_weight_packings()) packings.push_back(std::move(packing));
+  std::vector<WeightPacking> packings = onednn_weight_packings();
+  for (auto& packing : amx_weight_packings()) packings.push_back(std::move(packing));
   return packings;
 }
 

@@ -44,7 +44,8 @@ Support support(const LinearWeight* w, const Device& device) {
 struct Tokens {
   int64_t count, rows, tiles, steps, block_tiles;
 
-  Tokens(int64_t tokens, int64_t k) : count(tokens), rows(std::clamp<int64_t>(tokens, 1, amx::kTileRows)), tiles(ceil_div(tokens, rows)), steps(ceil_div(k, amx::kStep)) {
+  Tokens(int64_t tokens, int64_t k)
+      : count(tokens), rows(std::clamp<int64_t>(tokens, 1, amx::kTileRows)), tiles(ceil_div(tokens, rows)), steps(ceil_div(k, amx::kStep)) {
     // An even number, because the kernel takes tiles in twos.
     block_tiles = std::clamp<int64_t>(kBlockBytes / (amx::kTileRows * steps * 64) / 2 * 2, 2, kMostTiles);
   }

@@ -7,12 +7,13 @@
 // that have one (packing says which, about one in a hundred) and scales that are no power of two go through a table of the 128
 // magnitudes times the scale. Decoding runs two steps ahead of the products and hides behind them.
 #if defined(__x86_64__)
+#include "backends/cpu/linear_amx_kernel.h"
+
 #include <immintrin.h>
 
 #include <algorithm>
 #include <bit>
 
-#include "backends/cpu/linear_amx_kernel.h"
 #include "formats/e4m3.h"
 #include "formats/ue8m0.h"
 
@@ -23,10 +24,10 @@
 namespace strata::cpu::amx {
 namespace {
 
-constexpr int64_t kStepBytes = 2048;   // two decoded B operands
+constexpr int64_t kStepBytes = 2048;  // two decoded B operands
 constexpr int64_t kCodeBytes = 1024;
-constexpr int kPairs = 16;             // of rows of a step
-constexpr int64_t kAhead = 2;          // steps between decoding and use: stores reach L1 before the tile loads
+constexpr int kPairs = 16;     // of rows of a step
+constexpr int64_t kAhead = 2;  // steps between decoding and use: stores reach L1 before the tile loads
 constexpr int64_t kSumStride = 32 * sizeof(float);
 constexpr int64_t kPrefetchSteps = 2;  // how far weights are asked for in advance: the hardware stops at page ends
 constexpr int64_t kRing = 4;           // decoded steps that are kept when no second pass needs them: 8 KB of L1
@@ -69,7 +70,8 @@ struct Table {
 
 // (The forms with a full mask are the same instructions; the others make g++ 12 warn of its own headers.)
 inline __m512i low_bytes(__m512i first, __m512i second) {
-  return _mm512_maskz_inserti64x4(0xFF, _mm512_castsi256_si512(_mm512_maskz_cvtepi16_epi8(~0u, first)), _mm512_maskz_cvtepi16_epi8(~0u, second), 1);
+  return _mm512_maskz_inserti64x4(0xFF, _mm512_castsi256_si512(_mm512_maskz_cvtepi16_epi8(~0u, first)),
+                                  _mm512_maskz_cvtepi16_epi8(~0u, second), 1);
 }
 
 Table make_table(float scale) {
@@ -103,7 +105,8 @@ class Decoder {
     prefetch(codes + kPrefetchSteps * kCodeBytes, kCodeBytes);
     if (power_of_two_) rearrange(codes, out);
     const unsigned mask = power_of_two_ ? task_.masks[step_] : 0xFFFFu;
-    if (mask != 0) [[unlikely]] look_up(codes, mask, out);
+    if (mask != 0) [[unlikely]]
+      look_up(codes, mask, out);
     ++step_;
   }
 

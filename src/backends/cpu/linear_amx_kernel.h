@@ -19,7 +19,7 @@ struct Task {
   const float* scales = nullptr;     // e4m3, else null
   const uint16_t* masks = nullptr;   // e4m3
   int64_t steps_per_scale = 1;
-  std::byte* decoded = nullptr;      // e4m3: steps * 2048 bytes, aligned to 64
+  std::byte* decoded = nullptr;  // e4m3: steps * 2048 bytes, aligned to 64
 
   float* sums = nullptr;  // [tiles * 16, 32], aligned to 64
 };

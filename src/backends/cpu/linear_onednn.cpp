@@ -82,9 +82,8 @@ void run_linear(const Matmul& matmul, const LinearParams& p, const ExecutionCont
   Arena arena(p.x.device, context.workspace);
   const Layout l = layout(arena, matmul, p.x, p.activation != ActivationFormat::bf16, p.y, row_major, threads_of(device));
   if (l.x.present()) {
-    parallel_for(device, p.x.shape[0], 4, [&](int64_t t) {
-      fake_quantize_row(device, p.x.row<Bf16>(t), p.x.shape[1], p.activation, l.x.row<Bf16>(t));
-    });
+    parallel_for(device, p.x.shape[0], 4,
+                 [&](int64_t t) { fake_quantize_row(device, p.x.row<Bf16>(t), p.x.shape[1], p.activation, l.x.row<Bf16>(t)); });
   }
   product(matmul, l, p.x, group_weight(matmul, *p.weight, 0), row_major, p.y, device);
 }
@@ -154,7 +153,8 @@ std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear() {
   };
   impl.workspace_bytes = [matmul](const GroupedLinearParams& p, const Device& device) {
     Arena arena(p.x.device);
-    layout(arena, *matmul, group_view(p.x, 0), p.x.dtype == DType::e4m3, group_view(p.y, 0), !p.weight->packed.present(), threads_of(device));
+    layout(arena, *matmul, group_view(p.x, 0), p.x.dtype == DType::e4m3, group_view(p.y, 0), !p.weight->packed.present(),
+           threads_of(device));
     return arena.peak();
   };
   impl.run = [matmul](const GroupedLinearParams& p, const ExecutionContext& context) { run_grouped(*matmul, p, context); };

@@ -60,8 +60,7 @@ memory::desc OneDnnMatmul::packed_desc(int64_t n, int64_t k) const {
   if (found != packed_.end()) return found->second;
   constexpr int64_t kRows = 512;
   const memory::desc any(memory::dims{k, n}, DataType::bf16, memory::format_tag::any);
-  const dnnl::matmul::primitive_desc desc(
-      {row_major(kRows, k, DataType::bf16), any, row_major(kRows, n, DataType::bf16)}, engine_);
+  const dnnl::matmul::primitive_desc desc({row_major(kRows, k, DataType::bf16), any, row_major(kRows, n, DataType::bf16)}, engine_);
   return packed_.emplace(std::pair{n, k}, desc.weights_desc()).first->second;
 }
 
@@ -115,7 +114,8 @@ size_t OneDnnMatmul::scratch_bound(const Shape& shape) const {
     const auto found = bounds_.find(top);
     if (found != bounds_.end()) return found->second;
   }
-  // oneDNN's scratch is no monotone function of m. The maximum over the powers of two up to m's is; run() splits the rare m that needs more.
+  // oneDNN's scratch is no monotone function of m. The maximum over the powers of two up to m's is; run() splits the rare m that needs
+  // more.
   const TeamSize team(shape.threads);
   size_t bound = 0;
   call([&] {
@@ -136,7 +136,8 @@ void OneDnnMatmul::run(const Shape& shape, const void* x, const void* weight, vo
     tail.m = shape.m - head.m;
     run(head, x, weight, y, scratch);
     const int64_t out_bytes = shape.f32_out ? 4 : 2;
-    run(tail, static_cast<const std::byte*>(x) + head.m * shape.k * 2, weight, static_cast<std::byte*>(y) + head.m * shape.n * out_bytes, scratch);
+    run(tail, static_cast<const std::byte*>(x) + head.m * shape.k * 2, weight, static_cast<std::byte*>(y) + head.m * shape.n * out_bytes,
+        scratch);
     return;
   }
   call([&] {

@@ -126,9 +126,7 @@ HWY_EXPORT(WidenRow);
 void copy_row(const Device&, const Bf16* x, int64_t k, Bf16* out) {
   if (x != out) std::memcpy(out, x, static_cast<size_t>(k) * sizeof(Bf16));
 }
-void copy_row(const Device& device, const Bf16* x, int64_t k, float* out) {
-  HWY_DISPATCH_TABLE(WidenRow)[simd_index(device)](x, k, out);
-}
+void copy_row(const Device& device, const Bf16* x, int64_t k, float* out) { HWY_DISPATCH_TABLE(WidenRow)[simd_index(device)](x, k, out); }
 
 template <class T>
 void weight_columns(const Device& device, const LinearWeight& w, int64_t row, int64_t first, int64_t n, T* out) {

@@ -54,10 +54,18 @@ void AddProducts(const float* x, int64_t x_stride, int64_t rows, const float* w,
       const float* b = w + c * w_stride;
       float* s = sums + t * columns + c;
       switch (rows - t < kMost ? rows - t : kMost) {
-        case 1: tile<1>(a, x_stride, b, w_stride, depth, s, columns); break;
-        case 2: tile<2>(a, x_stride, b, w_stride, depth, s, columns); break;
-        case 3: tile<3>(a, x_stride, b, w_stride, depth, s, columns); break;
-        default: tile<4>(a, x_stride, b, w_stride, depth, s, columns); break;
+        case 1:
+          tile<1>(a, x_stride, b, w_stride, depth, s, columns);
+          break;
+        case 2:
+          tile<2>(a, x_stride, b, w_stride, depth, s, columns);
+          break;
+        case 3:
+          tile<3>(a, x_stride, b, w_stride, depth, s, columns);
+          break;
+        default:
+          tile<4>(a, x_stride, b, w_stride, depth, s, columns);
+          break;
       }
     }
   }
@@ -81,10 +89,10 @@ namespace {
 
 HWY_EXPORT(AddProducts);
 
-constexpr int64_t kPanel = 32;        // output features of a task
-constexpr int64_t kDepth = 1024;      // input features widened at a time: a panel of them is half of a small L2
-constexpr int64_t kBlockRows = 256;   // tokens whose sums a task keeps
-constexpr int64_t kRowAlign = 16;     // rows of widened operands end with zeros up to a multiple of this
+constexpr int64_t kPanel = 32;       // output features of a task
+constexpr int64_t kDepth = 1024;     // input features widened at a time: a panel of them is half of a small L2
+constexpr int64_t kBlockRows = 256;  // tokens whose sums a task keeps
+constexpr int64_t kRowAlign = 16;    // rows of widened operands end with zeros up to a multiple of this
 
 int64_t padded(int64_t k) { return (k + kRowAlign - 1) / kRowAlign * kRowAlign; }
 

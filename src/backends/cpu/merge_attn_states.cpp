@@ -39,9 +39,6 @@ void merge_one(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
   }
   double sum = 0.0;
   for (int64_t k = 0; k < parts && !empty; ++k) sum += std::exp(double{part_lse(p, k, t, h)} - largest);
-  if (p.lse_out.present()) {
-    p.lse_out.row<float>(t)[h * p.lse_out.stride[1]] = empty ? p.empty_lse : static_cast<float>(largest + std::log(sum));
-  }
   const double sink = p.attn_sink.present() && !empty ? std::exp(double{p.attn_sink.ptr<float>()[h]} - largest) : 0.0;
 
   Out* out = p.out.row<Out>(t, h);
@@ -56,6 +53,10 @@ void merge_one(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
       for (int64_t i = 0; i < count; ++i) tile[i] += weight * load(o + i);
     }
     for (int64_t i = 0; i < count; ++i) store(out + d + i, tile[i]);
+  }
+  // Last: lse_out may be one of the parts.
+  if (p.lse_out.present()) {
+    p.lse_out.row<float>(t)[h * p.lse_out.stride[1]] = empty ? p.empty_lse : static_cast<float>(largest + std::log(sum));
   }
 }
 

@@ -43,9 +43,7 @@ HWY_INLINE VU bf16_bits(VF v) {
   const VU quiet = hn::Or(hn::ShiftRight<16>(u), hn::Set(du, 0x40u));
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
 }
-HWY_INLINE void store_bf16(VF v, void* p) {
-  hn::StoreU(hn::TruncateTo(U16(), bf16_bits(v)), U16(), static_cast<uint16_t*>(p));
-}
+HWY_INLINE void store_bf16(VF v, void* p) { hn::StoreU(hn::TruncateTo(U16(), bf16_bits(v)), U16(), static_cast<uint16_t*>(p)); }
 HWY_INLINE VF round_bf16(VF v) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(v))); }
 
 // 2 * kLanes consecutive bf16 values, those at even and those at odd places: no shuffles, and the pairs of the rotation lie side by side.

@@ -40,9 +40,6 @@ void merge_head(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
   }
   const double sink = p.attn_sink.present() ? p.attn_sink.ptr<float>()[h] : -kInfinity;
   const double denominator = empty ? 1.0 : sum + std::exp(sink - max);
-  if (p.lse_out.present()) {
-    p.lse_out.row<float>(t)[h * p.lse_out.stride[1]] = empty ? p.empty_lse : static_cast<float>(max + std::log(sum));
-  }
   constexpr int64_t kLanes = 64;  // a slice of the value vector at a time: the sums stay on the stack for every Dv
   std::array<double, kLanes> lanes;
   for (int64_t first = 0; first < p.o.shape[3]; first += kLanes) {
@@ -56,6 +53,10 @@ void merge_head(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
     }
     const int64_t offset = t * p.out.stride[0] + h * p.out.stride[1] + first;
     for (int64_t d = 0; d < count; ++d) store(p.out, offset + d, static_cast<float>(lanes[d]));
+  }
+  // Last: lse_out may be one of the parts.
+  if (p.lse_out.present()) {
+    p.lse_out.row<float>(t)[h * p.lse_out.stride[1]] = empty ? p.empty_lse : static_cast<float>(max + std::log(sum));
   }
 }
 

@@ -44,5 +44,9 @@ std::vector<Implementation<SparseAttnPrefillParams>> sparse_attn_prefill();
 std::vector<Implementation<MergeAttnStatesParams>> merge_attn_states();
 std::vector<Implementation<InverseRopeParams>> inverse_rope();
 std::vector<Implementation<InverseRopeQuantParams>> inverse_rope_quant();
+std::vector<Implementation<MlaRopeKvInsertParams>> mla_rope_kv_insert();
+std::vector<Implementation<IndexerKeyInsertParams>> indexer_key_insert();
+std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode();
+std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill();
 
 }  // namespace strata::reference

@@ -1,0 +1,36 @@
+// The absorbed form: multi-query attention over the latent cache. kv_b_proj is multiplied into the query on one side and applied to the
+// attended latent on the other, so that no key is ever expanded. MLA specification 8 and 13.
+#pragma once
+
+#include "checkpoint/load_weights.h"
+#include "layers/mla_shape.h"
+#include "layers/op_runner.h"
+
+namespace strata {
+
+class MlaAbsorbedAttention {
+ public:
+  MlaAbsorbedAttention(const WeightLoader& loader, const MlaShape& shape, bool batch_invariant);
+
+  // q: bf16 [N, H, P + R], rotated, of the first N tokens of the batch; q_absorbed: bf16 [N, H, L + R] with the rotary lanes in it; o: bf16 [N, H, V].
+  // Over everything earlier of requests [0, num_requests), whose tokens these are:
+  void forward_dense(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests, const TensorView& q,
+                     const TensorView& q_absorbed, const TensorView& o) const;
+  // Over the positions that each token's row of topk_indices [N, K] names:
+  void forward_sparse(OpRunner& run, const Batch& batch, const PagedCache& cache, const TensorView& topk_indices, const TensorView& q,
+                      const TensorView& q_absorbed, const TensorView& o) const;
+
+  size_t weight_bytes() const { return w_uk_->allocated_bytes() + w_uv_->allocated_bytes(); }
+
+ private:
+  // Calls attend(q_absorbed, z) between the two products; z: bf16 [N, H, L].
+  template <class Attend>
+  void forward(OpRunner& run, const TensorView& q, const TensorView& q_absorbed, const TensorView& o, Attend&& attend) const;
+
+  MlaShape shape_;
+  bool batch_invariant_;
+  std::unique_ptr<LoadedLinear> w_uk_;  // [H * L, P]: head h gives ql[h] = q_nope[h] W_UK_T[h]
+  std::unique_ptr<LoadedLinear> w_uv_;  // [H * V, L]: head h gives o[h] = z[h] W_UV[h]
+};
+
+}  // namespace strata

@@ -1,0 +1,90 @@
+#include "layers/mla_indexer.h"
+
+#include <cmath>
+
+#include "layers/linear_activation.h"
+
+namespace strata {
+namespace {
+
+constexpr float kNormEps = 1e-6f;         // whatever rms_norm_eps is (MLA 11.1)
+constexpr float kQueryAmaxFloor = 1e-10f;  // MLA 11.4; keys have 1e-4
+
+}  // namespace
+
+MlaIndexer::MlaIndexer(const WeightLoader& loader, const LayerOptions& options, const TensorView& cos_sin)
+    : num_heads_(loader.checkpoint.config().index_n_heads),
+      head_dim_(loader.checkpoint.config().index_head_dim),
+      format_(options.indexer_format),
+      hadamard_(options.hadamard),
+      pairing_(loader.checkpoint.config().indexer_rope_interleave ? RopePairing::interleaved : RopePairing::half_split),
+      cos_sin_(cos_sin),
+      q_activation_(linear_activation(loader, "indexer.wq_b", options)) {
+  // Replicated on every rank: all ranks must choose the same positions (MLA 15).
+  const ModelConfig& config = loader.checkpoint.config();
+  wq_b_ = loader.load_linear("indexer.wq_b", {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = q_activation_});
+  // As public engines do it: dequantised, with activations as they are (MLA 3.1).
+  wk_ = loader.load_linear("indexer.wk", {.n = head_dim_, .k = config.hidden_size, .form = WeightForm::dequantize});
+  // The head weights stay fp32: they are factors of every logit (MLA 11.7).
+  weights_proj_ = loader.load_linear("indexer.weights_proj", {.n = num_heads_, .k = config.hidden_size, .output = DType::f32});
+  k_norm_weight_ = loader.load_vector_f32("indexer.k_norm.weight", head_dim_);
+  k_norm_bias_ = loader.load_vector_f32("indexer.k_norm.bias", head_dim_);
+}
+
+void MlaIndexer::write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const {
+  ArenaScope scope(run.arena);
+  const TensorView k = run.arena.tensor(DType::bf16, {x.shape[0], head_dim_});
+  run(run.ops.linear, LinearParams{.x = x, .weight = &wk_->weight, .y = k});
+  run(run.ops.indexer_key_insert, IndexerKeyInsertParams{.k = k,
+                                                         .weight = k_norm_weight_,
+                                                         .bias = k_norm_bias_,
+                                                         .eps = kNormEps,
+                                                         .positions = batch.positions,
+                                                         .cos_sin = cos_sin_,
+                                                         .pairing = pairing_,
+                                                         .lanes = RopeLanes::first,
+                                                         .hadamard = hadamard_,
+                                                         .slot_mapping = batch[CacheGroup::mla_indexer].slot_mapping,
+                                                         .cache = caches[CacheGroup::mla_indexer]});
+}
+
+void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& q_c,
+                        const TensorView& topk_indices) const {
+  const int64_t tokens = x.shape[0];
+  ArenaScope scope(run.arena);
+  const TensorView q = run.arena.tensor(DType::bf16, {tokens, num_heads_, head_dim_});
+  run(run.ops.linear,
+      LinearParams{.x = q_c, .weight = &wq_b_->weight, .y = q.reshape({tokens, num_heads_ * head_dim_}), .activation = q_activation_});
+  const TensorView weights = run.arena.tensor(DType::f32, {tokens, num_heads_});
+  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = weights});
+  const TensorView folded = run.arena.tensor(DType::f32, {tokens, num_heads_});
+  const TensorView codes =
+      run.arena.tensor(format_ == IndexerFormat::fp8 ? DType::e4m3 : DType::bf16, {tokens, num_heads_, head_dim_});
+  run(run.ops.indexer_query, IndexerQueryParams{.q = q,
+                                                .weights = weights,
+                                                .positions = batch.positions,
+                                                .cos_sin = cos_sin_,
+                                                .pairing = pairing_,
+                                                .lanes = RopeLanes::first,
+                                                .hadamard = hadamard_,
+                                                .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+                                                .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_)),
+                                                .amax_floor = kQueryAmaxFloor,
+                                                .q_out = codes,
+                                                .weights_out = folded});
+  run(run.ops.indexer_topk, IndexerTopkParams{.q = codes,
+                                              .weights = folded,
+                                              .cache = caches[CacheGroup::mla_indexer],
+                                              .block_table = batch[CacheGroup::mla_indexer].block_table,
+                                              .token_to_req = batch.token_to_req,
+                                              .lengths = batch.mla_lens,
+                                              .max_length = batch.max_seq_len,
+                                              .topk_indices = topk_indices});
+}
+
+size_t MlaIndexer::weight_bytes() const {
+  return wq_b_->allocated_bytes() + wk_->allocated_bytes() + weights_proj_->allocated_bytes() + k_norm_weight_.allocated_bytes() +
+         k_norm_bias_.allocated_bytes();
+}
+
+}  // namespace strata

@@ -1,0 +1,38 @@
+// The lightning indexer of a V3.2 layer: which earlier positions each token attends to. MLA specification 11.
+#pragma once
+
+#include "checkpoint/load_weights.h"
+#include "layers/op_runner.h"
+#include "strata/attention.h"
+
+namespace strata {
+
+class MlaIndexer {
+ public:
+  // cos_sin: the layer's rotary table, absent without a rotary embedding.
+  MlaIndexer(const WeightLoader& loader, const LayerOptions& options, const TensorView& cos_sin);
+
+  // Writes the step's indexer keys, made of the layer's input x [T, hidden].
+  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const;
+  // Chooses among all keys written so far. q_c: bf16 [T, q_lora_rank], the query latent after its norm; topk_indices: i32 [T, K].
+  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& q_c,
+              const TensorView& topk_indices) const;
+
+  size_t weight_bytes() const;
+
+ private:
+  int64_t num_heads_;
+  int64_t head_dim_;
+  IndexerFormat format_;
+  bool hadamard_;
+  RopePairing pairing_;
+  TensorView cos_sin_;
+  ActivationFormat q_activation_;
+  std::unique_ptr<LoadedLinear> wq_b_;
+  std::unique_ptr<LoadedLinear> wk_;
+  std::unique_ptr<LoadedLinear> weights_proj_;
+  Tensor k_norm_weight_;
+  Tensor k_norm_bias_;
+};
+
+}  // namespace strata

@@ -1,0 +1,100 @@
+#include "layers/multi_head_latent_attention.h"
+
+namespace strata {
+
+void MultiHeadLatentAttention::forward(const ForwardArgs& args) {
+  check(args);
+  if (args.batch == nullptr) {  // dummy run: nothing is attended to, so the output is zero whatever the weights
+    device_->fill(args.out.data, 0, args.out.bytes(), args.stream);
+  } else {
+    Arena arena(device_->id(), args.workspace);
+    OpRunner runner(*device_, args.stream, ops_, arena);
+    run(args, runner);
+  }
+  if (communicator_) communicator_->all_reduce_sum(args.out, *device_, args.stream);
+}
+
+void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const {
+  const Batch& batch = *args.batch;
+  const int64_t num_tokens = batch.num_tokens;
+
+  // (a) query, latent and rotary key
+  const Latents x = project(args, run);
+
+  // (b) attention: the first requests in the absorbed form, the others in the expanded one; rows of padding tokens are zero
+  const TensorView o = args.attn_out_tap.present() ? args.attn_out_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.value});
+  const int64_t absorbed = absorbed_requests(batch);
+  const int64_t absorbed_tokens = absorbed == batch.num_requests ? batch.num_actual_tokens : absorbed == 0 ? 0 : batch.num_decode_tokens;
+  attend_absorbed(args, run, x, o, absorbed, absorbed_tokens);
+  if (expanded_) expanded_->forward(run, batch, args.caches[CacheGroup::mla_latent], absorbed, x.q, x.c, x.k_pe, o);
+  run.zero(o.slice(batch.num_actual_tokens, num_tokens - batch.num_actual_tokens));
+
+  // (c) output projection
+  run(run.ops.linear, LinearParams{.x = o.reshape({num_tokens, shape_.heads * shape_.value}),
+                                   .weight = &o_proj_->weight,
+                                   .y = args.out,
+                                   .activation = o_activation_});
+}
+
+MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const ForwardArgs& args, OpRunner& run) const {
+  const int64_t num_tokens = args.batch->num_tokens, rank = config_.q_lora_rank;
+  const TensorView latents = run.arena.tensor(DType::bf16, {num_tokens, rank + shape_.row()});
+  run(run.ops.linear, LinearParams{.x = args.hidden, .weight = &x_proj_->weight, .y = latents, .activation = x_activation_});
+  Latents x;
+  x.c = latents.columns(rank, shape_.latent);
+  x.k_pe = latents.columns(rank + shape_.latent, shape_.rope);
+  RmsNormPairParams norm{.kv = x.c, .kv_weight = kv_norm_, .kv_out = x.c, .eps = eps_};
+  if (rank > 0) {
+    x.q_c = latents.columns(0, rank);
+    norm.q = norm.q_out = x.q_c;
+    norm.q_weight = q_norm_;
+  }
+  run(run.ops.rms_norm_pair, norm);
+  x.q = args.q_tap.present() ? args.q_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.head()});
+  run(run.ops.linear, LinearParams{.x = rank > 0 ? x.q_c : args.hidden,
+                                   .weight = &q_proj_->weight,
+                                   .y = x.q.reshape({num_tokens, shape_.heads * shape_.head()}),
+                                   .activation = q_activation_});
+  return x;
+}
+
+int64_t MultiHeadLatentAttention::absorbed_requests(const Batch& batch) const {
+  switch (options_.mla_mode) {
+    case MlaMode::mha: return 0;
+    case MlaMode::mqa: return batch.num_requests;
+    case MlaMode::automatic: break;
+  }
+  return sparse() ? batch.num_requests : batch.num_decodes;
+}
+
+// Ends the queries and keys of all tokens too: they are rotated and scaled, and the keys are in the caches, before anyone attends.
+void MultiHeadLatentAttention::attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const TensorView& o,
+                                               int64_t num_requests, int64_t num_tokens) const {
+  const Batch& batch = *args.batch;
+  const PagedCache& cache = args.caches[CacheGroup::mla_latent];
+  ArenaScope scope(run.arena);
+  const TensorView q_absorbed = run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.row()});
+  run(run.ops.mla_rope_kv_insert, MlaRopeKvInsertParams{.q = x.q,
+                                                        .c = x.c,
+                                                        .k_pe = x.k_pe,
+                                                        .positions = batch.positions,
+                                                        .cos_sin = cos_sin_,
+                                                        .llama_4_scaling = args.llama_4_scaling,
+                                                        .q_pe_out = q_absorbed.columns(shape_.latent, shape_.rope),
+                                                        .slot_mapping = batch[CacheGroup::mla_latent].slot_mapping,
+                                                        .cache = cache,
+                                                        .ue8m0 = options_.kv_scale_ue8m0});
+  const TensorView q = x.q.slice(0, num_tokens), out = o.slice(0, num_tokens);
+  if (!sparse()) {
+    if (absorbed_) absorbed_->forward_dense(run, batch, cache, num_requests, q, q_absorbed, out);
+    return;
+  }
+  // The keys are written even where the selection comes from elsewhere: a later step may select among them.
+  if (indexer_) indexer_->write_keys(run, batch, args.caches, args.hidden);
+  if (indexer_ && !args.skip_topk) {
+    indexer_->select(run, batch, args.caches, args.hidden, x.q_c, args.topk_indices.slice(0, batch.num_tokens));
+  }
+  absorbed_->forward_sparse(run, batch, cache, args.topk_indices.slice(0, num_tokens), q, q_absorbed, out);
+}
+
+}  // namespace strata

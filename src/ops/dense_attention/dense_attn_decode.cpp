@@ -1,0 +1,57 @@
+#include "backends/cpu/cpu_ops.h"
+#include "backends/reference/reference.h"
+#include "ops/dense_attention/dense_checks.h"
+#include "ops/factories.h"
+#include "ops/kv_insert/row_checks.h"
+
+namespace strata::ops {
+namespace {
+
+// Every row that a query sees lies in a page of the cache.
+void check_values(ParamCheck& c, const DenseAttnDecodeParams& p) {
+  if (!host_visible(p.query_start_loc) || !host_visible(p.seq_lens) || !host_visible(p.block_table)) return;
+  check_start_loc(c, "query_start_loc", p.query_start_loc, p.q.shape[0], "max_query_len", p.max_query_len);
+  const int32_t* start = p.query_start_loc.ptr<int32_t>();
+  for (int64_t b = 0; b < p.seq_lens.shape[0]; ++b) {
+    const int64_t seq_len = p.seq_lens.ptr<int32_t>()[b];
+    c.require(seq_len >= 0 && seq_len <= p.max_seq_len, "seq_lens[{}] must be in [0, max_seq_len = {}], is {}", b, p.max_seq_len, seq_len);
+    if (start[b + 1] == start[b]) continue;
+    const int64_t blocks = (seq_len + p.cache.page_size - 1) / p.cache.page_size;
+    c.require(blocks <= p.block_table.shape[1], "block_table must have at least {} blocks for the {} rows of request {}, has {}", blocks, seq_len,
+              b, p.block_table.shape[1]);
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int64_t page = p.block_table.row<int32_t>(b)[i];
+      c.require(page >= 0 && page < p.cache.num_pages, "block_table[{}, {}] must be in [0, {}), is {}", b, i, p.cache.num_pages, page);
+    }
+  }
+}
+
+void check(const DenseAttnDecodeParams& p, DeviceId device) {
+  ParamCheck c("dense_attn_decode", device);
+  c.view("q", p.q, DType::bf16, {kAny, kAny, kAny});
+  const int64_t tokens = p.q.shape[0], heads = p.q.shape[1], dim = p.q.shape[2];
+  c.require(heads >= 1 && heads <= kMaxHeads, "q must have 1 to {} heads, has {}", kMaxHeads, heads);
+  c.require(dim >= 1 && dim <= kMaxDenseHeadDim, "q must have a head dimension of 1 to {}, has {}", kMaxDenseHeadDim, dim);
+  check_rows(c, "cache", p.cache, {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}, dim);
+  c.view("seq_lens", p.seq_lens, DType::i32, {kAny});
+  const int64_t requests = p.seq_lens.shape[0];
+  c.view("block_table", p.block_table, DType::i32, {requests, kAny});
+  c.view("query_start_loc", p.query_start_loc, DType::i32, {requests + 1});
+  c.require(p.max_query_len >= 0, "max_query_len must not be negative, is {}", p.max_query_len);
+  c.require(p.max_seq_len >= 0, "max_seq_len must not be negative, is {}", p.max_seq_len);
+  check_positive(c, "softmax_scale", p.softmax_scale);
+  c.view("out", p.out, DType::bf16, {tokens, heads, kAny});
+  check_value_dim(c, p.out.shape[2], dim);
+  check_output(c, "out", p.out);
+  c.optional("lse", p.lse, DType::f32, {tokens, heads});
+  check_output(c, "lse", p.lse);
+  check_values(c, p);
+}
+
+}  // namespace
+
+Op<DenseAttnDecodeParams> make_dense_attn_decode() {
+  return {"dense_attn_decode", check, join(cpu::dense_attn_decode(), reference::dense_attn_decode())};
+}
+
+}  // namespace strata::ops

@@ -1,0 +1,183 @@
+// Choosing an implementation, measuring a workspace, reading the environment, checking parameters.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/arena.h"
+#include "core/check.h"
+#include "strata/op_set.h"
+
+namespace strata {
+namespace {
+
+struct Params {
+  int64_t n = 0;
+};
+
+Implementation<Params> implementation(const std::string& name, int64_t largest, std::string* ran) {
+  return {.name = name,
+          .supports = [largest](const Params& p, const Device&) {
+            return p.n <= largest ? Support::yes() : Support::no(fmt::format("needs n <= {}, is {}", largest, p.n));
+          },
+          .workspace_bytes = [](const Params& p, const Device&) { return static_cast<size_t>(p.n) * 8; },
+          .run = [name, ran](const Params&, const ExecutionContext&) { *ran = name; }};
+}
+
+Op<Params> make_op(std::string* ran) {
+  return {"probe",
+          [](const Params& p, DeviceId) { require(p.n >= 0, "probe: n must not be negative, is {}", p.n); },
+          {implementation("fast", 10, ran), implementation("reference", 100, ran)}};
+}
+
+std::string message(const std::function<void()>& call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+TEST(OpSelection, TheFirstThatSupportsRuns) {
+  std::string ran;
+  const Op<Params> op = make_op(&ran);
+  const auto device = open_device({});
+  char memory[1024];
+  op({5}, {*device, {}, {memory, sizeof memory}});
+  EXPECT_EQ(ran, "fast");
+  op({11}, {*device, {}, {memory, sizeof memory}});
+  EXPECT_EQ(ran, "reference");
+}
+
+TEST(OpSelection, RefusalsAreListed) {
+  std::string ran;
+  const Op<Params> op = make_op(&ran);
+  const auto device = open_device({});
+  const std::string text = message([&] { op({101}, {*device}); }, ErrorCode::unsupported);
+  EXPECT_NE(text.find("fast: needs n <= 10, is 101"), std::string::npos) << text;
+  EXPECT_NE(text.find("reference: needs n <= 100, is 101"), std::string::npos) << text;
+}
+
+TEST(OpSelection, ForceNarrowsToOneName) {
+  std::string ran;
+  const Op<Params> op = make_op(&ran);
+  char memory[1024];
+  Config config;
+  config.force["probe"] = "reference";
+  const auto device = open_device({}, config);
+  op({5}, {*device, {}, {memory, sizeof memory}});
+  EXPECT_EQ(ran, "reference");
+  config.force = {{"*", "fast"}};
+  const auto fast = open_device({}, config);
+  const std::string text = message([&] { op({11}, {*fast, {}, {memory, sizeof memory}}); }, ErrorCode::unsupported);
+  EXPECT_NE(text.find("fast: needs n <= 10"), std::string::npos) << text;
+  config.force = {{"*", "nowhere"}};  // "*" applies only where an op has the name
+  op({5}, {*open_device({}, config), {}, {memory, sizeof memory}});
+  EXPECT_EQ(ran, "fast");
+  config.force = {{"probe", "nowhere"}};
+  message([&] { op({5}, {*open_device({}, config), {}, {memory, sizeof memory}}); }, ErrorCode::unsupported);
+}
+
+TEST(OpSelection, ChecksComeFirstAndWorkspaceIsCompared) {
+  std::string ran;
+  Op<Params> op = make_op(&ran);
+  const auto device = open_device({});
+  message([&] { op({-1}, {*device}); }, ErrorCode::invalid_argument);
+  const std::string text = message([&] { op({5}, {*device, {}, {nullptr, 39}}); }, ErrorCode::workspace_too_small);
+  EXPECT_NE(text.find("40 bytes, got 39"), std::string::npos) << text;
+  EXPECT_EQ(ran, "");
+  op.prepend(implementation("own", 3, &ran));
+  char memory[64];
+  op({3}, {*device, {}, {memory, sizeof memory}});
+  EXPECT_EQ(ran, "own");
+}
+
+TEST(ArenaTest, MeasuringEqualsRunning) {
+  const auto layout = [](Arena& arena) {
+    arena.tensor(DType::f32, {3, 5});
+    const size_t mark = arena.mark();
+    arena.tensor(DType::bf16, {1000});
+    arena.rest(300);
+    arena.release(mark);
+    arena.tensor(DType::u8, {1});
+  };
+  Arena measuring{DeviceId{}};
+  layout(measuring);
+  EXPECT_EQ(measuring.used(), 512u);
+  EXPECT_EQ(measuring.peak(), 256u + 2048u + 300u);
+  std::vector<std::byte> memory(measuring.peak());
+  Arena exact({}, {memory.data(), memory.size()});
+  EXPECT_NO_THROW(layout(exact));
+  Arena small({}, {memory.data(), 2000});
+  EXPECT_THROW(layout(small), Error);
+}
+
+class Environment : public testing::Test {
+ protected:
+  void TearDown() override {
+    for (const char* name : {"STRATA_CPU_THREADS", "STRATA_CPU_ISA", "STRATA_FORCE"}) unsetenv(name);
+  }
+};
+
+TEST_F(Environment, IsReadIntoAConfig) {
+  setenv("STRATA_CPU_THREADS", "3", 1);
+  setenv("STRATA_CPU_ISA", "avx2", 1);
+  setenv("STRATA_FORCE", "linear=reference,*=cpu/simd", 1);
+  const Config config = Config::from_environment();
+  EXPECT_EQ(config.cpu_threads, 3);
+  EXPECT_EQ(config.cpu_isa, CpuIsa::avx2);
+  EXPECT_EQ(config.force.at("linear"), "reference");
+  EXPECT_EQ(config.force.at("*"), "cpu/simd");
+}
+
+TEST_F(Environment, WrongValuesAreNamed) {
+  for (const auto& [name, value] : {std::pair{"STRATA_CPU_THREADS", "0"}, std::pair{"STRATA_CPU_THREADS", "two"},
+                                    std::pair{"STRATA_CPU_ISA", "sse9"}, std::pair{"STRATA_FORCE", "linear"}, std::pair{"STRATA_FORCE", "=x"}}) {
+    setenv(name, value, 1);
+    const std::string text = message([] { Config::from_environment(); }, ErrorCode::invalid_argument);
+    EXPECT_NE(text.find(value), std::string::npos) << text;
+    unsetenv(name);
+  }
+}
+
+TEST(DeviceNames, RoundTripAndErrors) {
+  for (const char* name : {"cpu", "cuda:0", "cuda:7", "opencl:1"}) EXPECT_EQ(to_string(parse_device_id(name)), name);
+  EXPECT_EQ(to_string(parse_device_id("cuda")), "cuda:0");
+  for (const char* name : {"", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"}) EXPECT_THROW(parse_device_id(name), Error) << name;
+  const std::string text = message([] { open_device(parse_device_id("opencl:0")); }, ErrorCode::unsupported);
+  EXPECT_NE(text.find("opencl:0"), std::string::npos);
+}
+
+TEST(ParamChecks, NameExpectedAndActual) {
+  char memory[64];
+  const TensorView view = TensorView::contiguous(memory, DType::f32, {}, {2, 3});
+  const auto check = [&](auto&& f, std::initializer_list<const char*> parts) {
+    const std::string text = message([&] {
+      ParamCheck c("op", DeviceId{});
+      f(c);
+    }, ErrorCode::invalid_argument);
+    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  };
+  check([&](ParamCheck& c) { c.view("x", view, DType::bf16, {2, 3}); }, {"op: x", "bf16", "f32[2, 3]"});
+  check([&](ParamCheck& c) { c.view("x", view, DType::f32, {kAny, 4}); }, {"[any, 4]", "f32[2, 3]"});
+  check([&](ParamCheck& c) { c.view("x", view, DType::f32, {6}); }, {"[6]", "f32[2, 3]"});
+  check([&](ParamCheck& c) { c.view("x", {}, DType::f32, {6}); }, {"required", "absent"});
+  TensorView strided = view;
+  strided.stride[1] = 2;
+  check([&](ParamCheck& c) { c.view("x", strided, DType::f32, {2, 3}); }, {"stride 1", "has 2"});
+  TensorView elsewhere = view;
+  elsewhere.device = {DeviceKind::cuda, 1};
+  check([&](ParamCheck& c) { c.view("x", elsewhere, DType::f32, {2, 3}); }, {"must be on cpu, is on cuda:1"});
+  TensorView null = view;
+  null.data = nullptr;
+  check([&](ParamCheck& c) { c.view("x", null, DType::f32, {2, 3}); }, {"memory", "null"});
+  PagedCache cache{.data = memory, .format = KvFormat::bf16, .row_dim = 4, .page_size = 2, .num_pages = 4, .page_stride = 15};
+  check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, 4); }, {"page_stride", "16", "15"});
+  check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::indexer_fp8}, 4); }, {"indexer_fp8", "bf16"});
+  check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, 5); }, {"row_dim 5", "has 4"});
+}
+
+}  // namespace
+}  // namespace strata
