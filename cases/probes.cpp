@@ -83,6 +83,23 @@ std::vector<Probe> probe_ops(const OpSet& ops, const Device& device) {
   probe(ops.inverse_rope, InverseRopeParams{.o = heads, .positions = positions, .cos_sin = cos_sin, .out = heads});
   probe(ops.inverse_rope_quant, InverseRopeQuantParams{.o = heads, .positions = positions, .cos_sin = cos_sin, .out = s.of(DType::e4m3, {kTokens, 8, 4096}),
                                                        .scale = s.of(DType::f32, {kTokens, 8, 32})});
+  constexpr int64_t kLatent = 512, kRope = 64, kNope = 128, kValue = 128;
+  const PagedCache latent = s.cache(KvFormat::bf16, kLatent + kRope, 64);
+  const TensorView mla_q = s.of(DType::bf16, {kTokens, kHeads, kNope + kRope}), latents = s.of(DType::bf16, {kTokens, kLatent});
+  const TensorView k_pe = s.of(DType::bf16, {kTokens, kRope}), absorbed = s.of(DType::bf16, {kTokens, kHeads, kLatent + kRope});
+  probe(ops.mla_rope_kv_insert,
+        MlaRopeKvInsertParams{.q = mla_q, .c = latents, .k_pe = k_pe, .positions = positions, .cos_sin = cos_sin,
+                              .q_pe_out = absorbed.columns(kLatent, kRope), .slot_mapping = slots, .cache = latent});
+  probe(ops.indexer_key_insert, IndexerKeyInsertParams{.k = s.of(DType::bf16, {kTokens, 128}), .weight = s.of(DType::f32, {128}),
+                                                       .bias = s.of(DType::f32, {128}), .positions = positions, .cos_sin = cos_sin,
+                                                       .slot_mapping = slots, .cache = indexer});
+  const TensorView starts = s.of(DType::i32, {kTokens + 1});
+  probe(ops.dense_attn_decode, DenseAttnDecodeParams{.q = absorbed, .cache = latent, .block_table = table, .query_start_loc = starts, .seq_lens = lens,
+                                                     .max_query_len = 1, .max_seq_len = 65536, .softmax_scale = 0.135f, .out = heads});
+  const TensorView expanded = s.of(DType::bf16, {kTokens, kHeads, kNope + kValue});
+  probe(ops.dense_attn_prefill,
+        DenseAttnPrefillParams{.q = mla_q, .k_nope = expanded.columns(0, kNope), .k_pe = k_pe, .v = expanded.columns(kNope, kValue), .max_query_len = kTokens,
+                               .max_key_len = kTokens, .softmax_scale = 0.135f, .out = s.of(DType::bf16, {kTokens, kHeads, kValue})});
   return probes;
 }
 

@@ -51,7 +51,16 @@ const StoredTensor* find_checked(const SafetensorsFile& file, const std::string&
   return t;
 }
 
-std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, const AttentionLayer& attention, int64_t head_dim,
+// Lanes of a head: of the rotated query, and of the attention output.
+struct HeadDims {
+  int64_t q;
+  int64_t out;
+  explicit HeadDims(const ModelConfig& config)
+      : q(config.family == ModelFamily::deepseek_v4 ? config.head_dim : config.qk_nope_head_dim + config.qk_rope_head_dim),
+        out(config.family == ModelFamily::deepseek_v4 ? config.head_dim : config.v_head_dim) {}
+};
+
+std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, const AttentionLayer& attention, const HeadDims& dims,
                                    bool exact_index) {
   const std::string layer_prefix = fmt::format("layer{}.seq", layer);
   std::vector<Sequence> sequences;
@@ -76,8 +85,8 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, c
     const std::string source = prefix + (exact ? "exact_index." : "");
     s.expected = exact ? "exact_index.out" : "out";
     s.out = find_checked(file, source + "out", DType::bf16, {s.num_tokens, attention.hidden_size()});
-    s.q = find_checked(file, prefix + "q", DType::bf16, {kAny, attention.num_heads(), kAny});
-    s.attn_out = find_checked(file, source + "attn_out", DType::bf16, {kAny, attention.num_heads(), kAny});
+    s.q = find_checked(file, prefix + "q", DType::bf16, {kAny, attention.num_heads(), dims.q});
+    s.attn_out = find_checked(file, source + "attn_out", DType::bf16, {kAny, attention.num_heads(), dims.out});
     if (attention.index_topk() > 0) s.topk = find_checked(file, source + "topk", DType::i32, {s.num_tokens, attention.index_topk()});
     for (const auto& [name, t2] : {std::pair{"q", s.q}, std::pair{"attn_out", s.attn_out}}) {
       if (t2 != nullptr && t2->shape[0] > s.num_tokens) {
@@ -86,8 +95,8 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, c
     }
     const auto n = static_cast<size_t>(s.num_tokens);
     s.got_out.resize(n * static_cast<size_t>(attention.hidden_size()));
-    if (s.q) s.got_q.resize(n * static_cast<size_t>(attention.num_heads() * s.q->shape[2]));
-    if (s.attn_out) s.got_attn_out.resize(n * static_cast<size_t>(attention.num_heads() * head_dim));
+    if (s.q) s.got_q.resize(n * static_cast<size_t>(attention.num_heads() * dims.q));
+    if (s.attn_out) s.got_attn_out.resize(n * static_cast<size_t>(attention.num_heads() * dims.out));
     s.got_topk.resize(n * static_cast<size_t>(attention.index_topk()));
     sequences.push_back(std::move(s));
   }
@@ -130,14 +139,14 @@ int64_t next_count(const Sequence& s, int64_t chunk) {
 
 class LayerReplay {
  public:
-  LayerReplay(ModelRunner& runner, const ReplayOptions& options, int64_t head_dim, int64_t max_tokens)
-      : runner_(runner), options_(options), head_dim_(head_dim) {
+  LayerReplay(ModelRunner& runner, const ReplayOptions& options, const HeadDims& dims, int64_t max_tokens)
+      : runner_(runner), options_(options) {
     AttentionLayer& layer = runner.layer(0);
     const auto& device = runner.device();
     hidden_ = Tensor(device, DType::bf16, {max_tokens, layer.hidden_size()});
     out_ = Tensor(device, DType::bf16, {max_tokens, layer.hidden_size()});
-    q_ = Tensor(device, DType::bf16, {max_tokens, layer.num_heads(), head_dim});
-    attn_out_ = Tensor(device, DType::bf16, {max_tokens, layer.num_heads(), head_dim});
+    q_ = Tensor(device, DType::bf16, {max_tokens, layer.num_heads(), dims.q});
+    attn_out_ = Tensor(device, DType::bf16, {max_tokens, layer.num_heads(), dims.out});
   }
 
   // Runs the sequences to their end, all of them in every step, decode requests first.
@@ -224,7 +233,6 @@ class LayerReplay {
 
   ModelRunner& runner_;
   const ReplayOptions& options_;
-  int64_t head_dim_;
   Tensor hidden_, out_, q_, attn_out_;
 };
 
@@ -264,9 +272,9 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
     if (options.poison) runner_options.fill = 0xFF;
     ModelRunner runner(checkpoint, {number}, device, ops, registry, runner_options);
     AttentionLayer& layer = runner.layer(0);
-    const int64_t head_dim = checkpoint.config().head_dim;
-    std::vector<Sequence> sequences = sequences_of(cases, number, layer, head_dim, options.exact_index);
-    LayerReplay layer_replay(runner, options, head_dim, runner_options.layer.limits.max_num_batched_tokens);
+    const HeadDims dims(checkpoint.config());
+    std::vector<Sequence> sequences = sequences_of(cases, number, layer, dims, options.exact_index);
+    LayerReplay layer_replay(runner, options, dims, runner_options.layer.limits.max_num_batched_tokens);
     const auto on_tokens = [&](int64_t tokens) {
       done += static_cast<double>(tokens);
       if (progress) progress(done / std::max(total, 1.0));

@@ -10,8 +10,9 @@ namespace strata::cli {
 
 struct LayerFlags {
   std::string indexer = "fp8";
-  std::string kv_format = "fp8_ds_mla_v4";
+  std::string kv_format = "auto";
   std::string prefill = "auto";
+  std::string mla_mode = "auto";
   bool hadamard = false;
   bool fp8_output = false;
   bool bf16_activations = false;

@@ -43,7 +43,7 @@ struct KeyList {
 
 inline constexpr int kMaxKeyScopes = 2;
 
-// What all queries of a call share. head_dim and value_dim are multiples of 32, value_dim <= head_dim <= 640
+// What all queries of a call share. head_dim and value_dim are multiples of 64, value_dim <= head_dim <= 640
 // (fp8_ds_mla_v4: 512/512; fp8_ds_mla: head_dim 576).
 struct AttendShape {
   int num_heads = 0;  // 1..128 (any number works, scratch grows with it)
