@@ -26,6 +26,10 @@ CaseList all_cases() {
   add_merge_attn_states(list);
   add_inverse_rope(list);
   add_inverse_rope_quant(list);
+  add_mla_rope_kv_insert(list);
+  add_indexer_key_insert(list);
+  add_dense_attn_decode(list);
+  add_dense_attn_prefill(list);
   add_layers(list);
   return list;
 }

@@ -31,6 +31,10 @@ void add_sparse_attn_prefill(CaseList& list);
 void add_merge_attn_states(CaseList& list);
 void add_inverse_rope(CaseList& list);
 void add_inverse_rope_quant(CaseList& list);
+void add_mla_rope_kv_insert(CaseList& list);
+void add_indexer_key_insert(CaseList& list);
+void add_dense_attn_decode(CaseList& list);
+void add_dense_attn_prefill(CaseList& list);
 
 // Whole layers, benchmarks only.
 void add_layers(CaseList& list);

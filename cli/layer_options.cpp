@@ -27,6 +27,7 @@ void add_layer_flags(CLI::App& app, LayerFlags& flags) {
   app.add_option("--prefill", flags.prefill, "V4: how prefill reads its keys: auto, gathered, paged")->capture_default_str();
   app.add_option("--mla-mode", flags.mla_mode, "MLA: auto (decode mqa, prefill mha), mha: expanded keys, mqa: absorbed queries")
       ->capture_default_str();
+  app.add_flag("--kv-scale-ue8m0", flags.kv_scale_ue8m0, "power-of-two scales in fp8_ds_mla caches");
   app.add_flag("--hadamard", flags.hadamard, "rotate indexer queries and keys by a Hadamard matrix");
   app.add_flag("--fp8-output", flags.fp8_output, "quantise the attention output to FP8 before wo_a");
   app.add_flag("--bf16-activations", flags.bf16_activations, "do not quantise the activations of FP8 linear layers");
@@ -48,6 +49,7 @@ LayerOptions layer_options(const LayerFlags& flags) {
       {{"auto", PrefillMode::automatic}, {"gathered", PrefillMode::gathered}, {"paged", PrefillMode::paged}});
   options.mla_mode = parse<MlaMode>("--mla-mode", flags.mla_mode,
                                     {{"auto", MlaMode::automatic}, {"mha", MlaMode::mha}, {"mqa", MlaMode::mqa}});
+  options.kv_scale_ue8m0 = flags.kv_scale_ue8m0;
   options.hadamard = flags.hadamard;
   options.fp8_output = flags.fp8_output;
   options.quantize_activations = !flags.bf16_activations;

@@ -13,6 +13,7 @@ struct LayerFlags {
   std::string kv_format = "auto";
   std::string prefill = "auto";
   std::string mla_mode = "auto";
+  bool kv_scale_ue8m0 = false;
   bool hadamard = false;
   bool fp8_output = false;
   bool bf16_activations = false;

@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "ops/attention_case.h"
+#include "ops/paging.h"
+#include "registry.h"
+#include "typed_case.h"
+
+namespace strata::cases {
+namespace {
+
+struct DecodeShape {
+  std::vector<RequestShape> requests;
+  int64_t heads = 16;
+  KvFormat format = KvFormat::bf16;
+  int32_t page_size = 64;
+  int64_t extra_stride = 0;
+  int32_t dim = 576;
+  int64_t value_dim = 512;
+  bool lse = true;
+  bool batch_invariant = false;
+  int32_t first_token = 0;  // query_start_loc begins with it: a part of a larger batch
+  Padding padding{};
+  double q_size = 1.0;
+  double key_size = 0.1;
+  std::string suffix{};
+};
+
+Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::vector<RequestShape>& requests) {
+  std::vector<int32_t> start{s.first_token}, lens;
+  std::vector<int64_t> rows;
+  DenseAttnDecodeParams p;
+  double visible = 0;  // (query, row) pairs
+  for (const RequestShape& r : requests) {
+    start.push_back(start.back() + static_cast<int32_t>(r.query_len));
+    lens.push_back(static_cast<int32_t>(r.seq_len));
+    rows.push_back(r.query_len > 0 ? r.seq_len : 0);  // nothing of a request without queries is read
+    p.max_query_len = std::max(p.max_query_len, r.query_len);
+    p.max_seq_len = std::max(p.max_seq_len, r.seq_len);
+    for (int64_t i = 0; i < r.query_len; ++i) visible += static_cast<double>(std::max<int64_t>(r.seq_len - r.query_len + i + 1, 0));
+  }
+  const int64_t tokens = start.back() - s.first_token;
+  const Paging paging = make_paging(in.rng(), s.page_size, rows);
+  p.q = in.bf16({tokens, s.heads, s.dim}, s.q_size, s.padding);
+  p.cache = in.cache({.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages, .extra_stride = s.extra_stride,
+                      .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)}, paging.all_slots(), s.key_size);
+  p.block_table = paging.table(in, {.inner = s.padding.inner});
+  p.query_start_loc = in.i32(start);
+  p.seq_lens = in.i32(lens);
+  p.softmax_scale = 0.13523377f;
+  p.batch_invariant = s.batch_invariant;
+  p.out = in.output(DType::bf16, {tokens, s.heads, s.value_dim}, s.padding);
+  std::vector<Output> outputs{view_output("out", p.out, attention_out(8e-4, 2.01 / 128, 5e-6, s.key_size, p.out.numel()))};
+  if (s.lse) {
+    p.lse = in.output(DType::f32, {tokens, s.heads}, {.inner = s.padding.inner});
+    outputs.push_back(view_output("lse", p.lse, close(1e-6 * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7)));
+  }
+  const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.dim + s.value_dim);
+  const double key_rows = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
+  return {.params = p,
+          .outputs = std::move(outputs),
+          .bytes = key_rows * static_cast<double>(row_bytes(s.format, s.dim)) + static_cast<double>(tokens) * h * 2 * lanes,
+          .flops = 2 * visible * h * lanes};
+}
+
+std::string name_of(const DecodeShape& s) {
+  std::string name = fmt::format("b{}", s.requests.size());
+  for (size_t i = 0; i < std::min<size_t>(s.requests.size(), 6); ++i) name += fmt::format("-{}of{}", s.requests[i].query_len, s.requests[i].seq_len);
+  name += fmt::format("-H{}-{}-B{}", s.heads, to_string(s.format), s.page_size);
+  if (s.dim != 576 || s.value_dim != 512) name += fmt::format("-D{}-Dv{}", s.dim, s.value_dim);
+  if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
+  if (!s.lse) name += "-no_lse";
+  if (s.batch_invariant) name += "-batch_invariant";
+  if (s.first_token > 0) name += fmt::format("-from{}", s.first_token);
+  if (s.padding.inner + s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
+  if (s.q_size != 1.0 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
+  return name + s.suffix;
+}
+
+// seq_len and query_len of a few requests, ragged.
+const std::vector<RequestShape> kRagged{{20, 1}, {140, 4}, {0, 0}, {65, 2}, {1, 1}, {64, 1}, {200, 0}};
+
+template <class Test>
+void add_shapes(const Test& test) {
+  for (const int64_t heads : {1, 3, 8, 16, 63, 64, 126, 128}) test({.requests = {{70, 1}, {33, 2}}, .heads = heads});
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}) {
+    for (const int32_t page_size : {1, 2, 53, 64, 256}) {
+      test({.requests = kRagged, .heads = 3, .format = format, .page_size = page_size, .extra_stride = page_size % 2 == 0 ? 576 : 1});
+    }
+    test({.requests = {{300, 1}, {129, 3}}, .heads = 16, .format = format});
+    test({.requests = {{300, 1}, {129, 3}}, .heads = 16, .format = format, .padding = {.inner = 5, .outer = 3}});
+    test({.requests = {{300, 1}, {129, 3}}, .heads = 5, .format = format, .batch_invariant = true});
+  }
+  for (const int64_t queries : {1, 2, 3, 4, 5, 8, 33}) test({.requests = {{140, queries}, {50, queries}}, .heads = 8});
+  // More queries than rows: the first ones see nothing.
+  test({.requests = {{3, 5}, {0, 2}, {40, 2}, {0, 1}}, .heads = 4});
+  test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .suffix = "-nothing"});
+  test({.requests = {}, .heads = 4, .suffix = "-no_requests"});
+  test({.requests = kRagged, .heads = 4, .lse = false});
+  test({.requests = kRagged, .heads = 4, .first_token = 1000});
+  test({.requests = kRagged, .heads = 4, .dim = 576, .value_dim = 576});
+  test({.requests = kRagged, .heads = 4, .dim = 96, .value_dim = 64});
+  test({.requests = kRagged, .heads = 4, .dim = 33, .value_dim = 7});
+  test({.requests = std::vector<RequestShape>(40, {37, 1}), .heads = 4});
+  test({.requests = {{100, 2}}, .q_size = 20.0});
+  test({.requests = {{100, 2}}, .q_size = 4.0, .key_size = 1.0});
+  test({.requests = {{100, 2}}, .q_size = 0.0});
+  test({.requests = {{100, 2}}, .key_size = 0.0});
+}
+
+}  // namespace
+
+void add_dense_attn_decode(CaseList& list) {
+  CaseAdder<DenseAttnDecodeParams> cases(list, "dense_attn_decode", &OpSet::dense_attn_decode);
+  add_shapes([&](const DecodeShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s, s.requests); }); });
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    const DecodeShape s{.requests = {{4096, 1}, {1000, 2}}, .heads = 128, .format = format};
+    cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s, s.requests); });
+  }
+  const auto bench = [&](DecodeShape s, int64_t batch, int64_t context, int64_t queries) {
+    s.requests.assign(static_cast<size_t>(batch), {context, queries});
+    s.suffix = fmt::format("-context{}", context);
+    cases.bench(name_of(s), [s, batch](Inputs& in) {
+      return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)});
+    });
+  };
+  for (const int64_t batch : {1, 4, 32}) bench({.heads = 128}, batch, 4096, 1);
+  bench({.heads = 16}, 4, 4096, 1);
+  bench({.heads = 128}, 4, 4096, 2);
+  bench({.heads = 128, .format = KvFormat::fp8_tensor}, 4, 4096, 1);
+  bench({.heads = 128, .format = KvFormat::fp8_ds_mla}, 4, 4096, 1);
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+
+#include "ops/attention_case.h"
+#include "registry.h"
+#include "typed_case.h"
+
+namespace strata::cases {
+namespace {
+
+struct RequestLengths {
+  int64_t queries = 0;
+  int64_t keys = 0;
+};
+
+struct PrefillShape {
+  std::vector<RequestLengths> requests;
+  int64_t heads = 4;
+  bool causal = true;
+  bool start_locs = true;  // false: one request, no start locations
+  int64_t nope = 128;
+  int64_t rotary = 64;
+  int64_t value = 128;
+  DType out = DType::bf16;
+  bool lse = true;
+  int32_t first = 0;       // start locations begin with it
+  Padding padding{};
+  double q_size = 1.0;
+  double key_size = 1.0;
+  std::string suffix{};
+};
+
+Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std::vector<RequestLengths>& requests) {
+  std::vector<int32_t> queries{s.first}, keys{s.first / 2};
+  DenseAttnPrefillParams p;
+  double visible = 0;  // (query, key) pairs
+  for (const RequestLengths& r : requests) {
+    queries.push_back(queries.back() + static_cast<int32_t>(r.queries));
+    keys.push_back(keys.back() + static_cast<int32_t>(r.keys));
+    p.max_query_len = std::max(p.max_query_len, r.queries);
+    p.max_key_len = std::max(p.max_key_len, r.keys);
+    for (int64_t i = 0; i < r.queries; ++i) visible += static_cast<double>(s.causal ? std::max<int64_t>(r.keys - r.queries + i + 1, 0) : r.keys);
+  }
+  const int64_t tq = queries.back() - queries.front(), tk = keys.back() - keys.front();
+  p.q = in.bf16({tq, s.heads, s.nope + s.rotary}, s.q_size, s.padding);
+  // As kv_b_proj leaves them: a head's key lanes, then its value lanes.
+  const TensorView kv = in.bf16({tk, s.heads, s.nope + s.value}, s.key_size, s.padding);
+  p.k_nope = kv.columns(0, s.nope);
+  p.v = kv.columns(s.nope, s.value);
+  p.k_pe = in.bf16({tk, s.rotary}, s.key_size, {.inner = s.padding.inner});
+  if (s.start_locs) {
+    p.query_start_loc = in.i32(queries);
+    p.key_start_loc = in.i32(keys);
+  }
+  p.causal = s.causal;
+  p.softmax_scale = 0.13523377f;
+  p.out = in.output(s.out, {tq, s.heads, s.value}, s.padding);
+  std::vector<Output> outputs{view_output("out", p.out, attention_out(8e-4, 2.01 / 128, 5e-6, s.key_size, p.out.numel()))};
+  if (s.lse) {
+    p.lse = in.output(DType::f32, {tq, s.heads}, {.inner = s.padding.inner});
+    outputs.push_back(view_output("lse", p.lse, close(1e-6 * std::max(1.0, 10 * s.q_size * s.key_size), 8.01 / 65536, 1e-7)));
+  }
+  const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.nope + s.rotary + s.value);
+  const double rows = static_cast<double>(tq) * static_cast<double>(s.nope + s.rotary + s.value) + static_cast<double>(tk) * static_cast<double>(s.nope + s.value);
+  return {.params = p,
+          .outputs = std::move(outputs),
+          .bytes = 2 * h * rows + 2 * static_cast<double>(tk * s.rotary),
+          .flops = 2 * visible * h * lanes};
+}
+
+std::string name_of(const PrefillShape& s) {
+  std::string name = fmt::format("b{}", s.requests.size());
+  for (size_t i = 0; i < std::min<size_t>(s.requests.size(), 6); ++i) name += fmt::format("-{}x{}", s.requests[i].queries, s.requests[i].keys);
+  name += fmt::format("-H{}{}", s.heads, s.causal ? "-causal" : "");
+  if (s.nope != 128 || s.rotary != 64 || s.value != 128) name += fmt::format("-P{}-R{}-V{}", s.nope, s.rotary, s.value);
+  if (!s.start_locs) name += "-whole";
+  if (s.out == DType::f32) name += "-to_f32";
+  if (!s.lse) name += "-no_lse";
+  if (s.first > 0) name += fmt::format("-from{}", s.first);
+  if (s.padding.inner + s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
+  if (s.q_size != 1.0 || s.key_size != 1.0) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
+  return name + s.suffix;
+}
+
+const std::vector<RequestLengths> kRagged{{5, 5}, {0, 0}, {64, 64}, {1, 1}, {3, 40}, {17, 17}, {0, 9}, {33, 33}};
+
+template <class Test>
+void add_shapes(const Test& test) {
+  for (const bool causal : {true, false}) {
+    for (const DType out : {DType::bf16, DType::f32}) {
+      test({.requests = kRagged, .heads = 3, .causal = causal, .out = out});
+      test({.requests = {{70, 130}}, .causal = causal, .start_locs = false, .out = out});
+      test({.requests = kRagged, .heads = 3, .causal = causal, .out = out, .padding = {.inner = 8, .outer = 3}});
+    }
+    for (const int64_t heads : {1, 2, 16, 63, 128}) test({.requests = {{9, 20}, {4, 4}}, .heads = heads, .causal = causal});
+    for (const int64_t n : {1, 2, 15, 16, 17, 31, 63, 65, 128, 200}) test({.requests = {{n, n}}, .heads = 2, .causal = causal});
+    // More queries than keys: with causal the first see nothing; without keys nobody does.
+    test({.requests = {{9, 4}, {3, 0}, {6, 6}}, .causal = causal});
+    test({.requests = {{5, 0}}, .causal = causal, .start_locs = false});
+    test({.requests = {}, .causal = causal, .suffix = "-no_requests"});
+    test({.requests = {{0, 0}}, .causal = causal, .start_locs = false, .suffix = "-nothing"});
+    test({.requests = kRagged, .causal = causal, .lse = false});
+    test({.requests = kRagged, .causal = causal, .first = 500});
+    test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 64, .rotary = 32, .value = 64});
+    test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 21, .rotary = 6, .value = 35});
+    test({.requests = {{20, 20}}, .heads = 2, .causal = causal, .nope = 512, .rotary = 64, .value = 576});
+    test({.requests = {{50, 50}}, .causal = causal, .q_size = 20.0});
+    test({.requests = {{50, 50}}, .causal = causal, .q_size = 0.0});
+    test({.requests = {{50, 50}}, .causal = causal, .key_size = 0.1});
+    test({.requests = {{50, 50}}, .causal = causal, .key_size = 0.0});
+  }
+}
+
+}  // namespace
+
+void add_dense_attn_prefill(CaseList& list) {
+  CaseAdder<DenseAttnPrefillParams> cases(list, "dense_attn_prefill", &OpSet::dense_attn_prefill);
+  add_shapes([&](const PrefillShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s, s.requests); }); });
+  const PrefillShape heavy{.requests = {{512, 512}, {100, 700}}, .heads = 8};
+  cases.heavy(name_of(heavy), [heavy](Inputs& in) { return build(in, heavy, heavy.requests); });
+  for (const int64_t heads : {16, 128}) {
+    for (const auto& [queries, keys, causal] : {std::tuple<int64_t, int64_t, bool>{1024, 1024, true}, {512, 4096, false}}) {
+      const PrefillShape s{.requests = {{queries, keys}}, .heads = heads, .causal = causal};
+      cases.bench(name_of(s), [s](Inputs& in) { return build(in, s, {{in.share(s.requests[0].queries), in.share(s.requests[0].keys)}}); });
+    }
+  }
+}
+
+}  // namespace strata::cases
