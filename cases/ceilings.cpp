@@ -92,6 +92,17 @@ double copy_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
 
 }  // namespace
 
+void Ceilings::improve(const Ceilings& other) {
+  if (other.flops > flops) {
+    flops = other.flops;
+    flops_source = other.flops_source;
+  }
+  if (other.bandwidth > bandwidth) {
+    bandwidth = other.bandwidth;
+    bandwidth_source = other.bandwidth_source;
+  }
+}
+
 double Ceilings::floor_seconds(double bytes, double work_flops) const { return std::max(bytes / bandwidth, work_flops / flops); }
 
 size_t rotate_bytes(const Device& device) { return std::min(2 * last_level_cache(device), 512 * kMiB); }

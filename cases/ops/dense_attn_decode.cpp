@@ -11,7 +11,7 @@ namespace strata::cases {
 namespace {
 
 struct DecodeShape {
-  std::vector<RequestShape> requests;
+  std::vector<RequestShape> requests{};
   int64_t heads = 16;
   KvFormat format = KvFormat::bf16;
   int32_t page_size = 64;

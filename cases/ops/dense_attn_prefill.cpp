@@ -13,7 +13,7 @@ struct RequestLengths {
 };
 
 struct PrefillShape {
-  std::vector<RequestLengths> requests;
+  std::vector<RequestLengths> requests{};
   int64_t heads = 4;
   bool causal = true;
   bool start_locs = true;  // false: one request, no start locations

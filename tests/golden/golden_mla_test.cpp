@@ -68,14 +68,14 @@ std::string case_name(const testing::TestParamInfo<GoldenMla::ParamType>& test) 
   return model + "_" + schedule.name + (mode == MlaMode::automatic ? "" : mode == MlaMode::mha ? "_mha" : "_mqa");
 }
 INSTANTIATE_TEST_SUITE_P(Recorded, GoldenMla,
-                         testing::Combine(testing::Values("mla_v2_lite", "mla_v3"), testing::ValuesIn(kSchedules),
+                         testing::Combine(testing::Values("mla_v2_lite", "mla_v3", "mla_v32"), testing::ValuesIn(kSchedules),
                                           testing::Values(MlaMode::automatic, MlaMode::mha, MlaMode::mqa)),
                          case_name);
 
 TEST(GoldenMlaReference, TheReferenceBackendAgreesToo) {
   Config config;
   config.force["*"] = "reference";
-  for (const std::string model : {"mla_v2_lite", "mla_v3"}) {
+  for (const std::string model : {"mla_v2_lite", "mla_v3", "mla_v32"}) {
     SCOPED_TRACE(model);
     expect_all_agree(run(model, {"chunk64", true, 64}, as_recorded(model), config), kBound);
   }
@@ -83,11 +83,12 @@ TEST(GoldenMlaReference, TheReferenceBackendAgreesToo) {
 
 // Quantised caches are no part of the recording: they must be near it, by what their codes cost.
 TEST(GoldenMlaCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
-  for (const std::string model : {"mla_v2_lite", "mla_v3"}) {
+  for (const std::string model : {"mla_v2_lite", "mla_v3", "mla_v32"}) {
     for (const KvFormat format : {KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}) {
       SCOPED_TRACE(model + " " + std::string(to_string(format)));
-      ReplayOptions options;
+      ReplayOptions options = as_recorded(model);
       options.layer.kv_format = format;
+      options.layer.kv_scale_ue8m0 = false;
       expect_all_agree(run(model, {"chunk64", true, 64}, options), 6e-2);
     }
   }

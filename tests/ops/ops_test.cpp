@@ -53,17 +53,9 @@ bool can_run_here(const std::string& implementation) {
   return true;
 }
 
-// The ops of Multi-head Latent Attention have their reference so far and unit tests of it; their case lists come with their fast kernels.
-bool has_cases(const std::string& op) {
-  static const std::set<std::string> kPending = {"mla_rope_kv_insert", "indexer_key_insert", "dense_attn_decode", "dense_attn_prefill"};
-  return kPending.count(op) == 0;
-}
-
 std::vector<std::string> op_names() {
   std::vector<std::string> names;
-  for_each_op(ops(), [&](const auto& op) {
-    if (has_cases(op.name())) names.push_back(op.name());
-  });
+  for_each_op(ops(), [&](const auto& op) { names.push_back(op.name()); });
   return names;
 }
 

@@ -20,7 +20,6 @@ namespace {
 
 constexpr const char* kName = "cpu/amx";
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // of A operands
-constexpr int64_t kMostTiles = 16;                 // of a block: their sums take 32 KB
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -47,7 +46,7 @@ struct Tokens {
   Tokens(int64_t tokens, int64_t k)
       : count(tokens), rows(std::clamp<int64_t>(tokens, 1, amx::kTileRows)), tiles(ceil_div(tokens, rows)), steps(ceil_div(k, amx::kStep)) {
     // An even number, because the kernel takes tiles in twos.
-    block_tiles = std::clamp<int64_t>(kBlockBytes / (amx::kTileRows * steps * 64) / 2 * 2, 2, kMostTiles);
+    block_tiles = std::max<int64_t>(kBlockBytes / (amx::kTileRows * steps * 64) / 2 * 2, 2);
   }
   int64_t step_bytes() const { return rows * 64; }
   int64_t bytes() const { return tiles * steps * step_bytes(); }
@@ -56,14 +55,12 @@ struct Tokens {
 struct Layout {
   TensorView a;        // A operands of one group
   TensorView decoded;  // [threads, steps * 2048]
-  TensorView sums;     // f32 [threads, block_tiles * 16 * 32]
 };
 
 Layout layout(Arena& arena, const Tokens& t, int threads) {
   Layout l;
   l.a = arena.tensor(DType::u8, {t.bytes()});
   l.decoded = arena.tensor(DType::u8, {threads, t.steps * amx::kCodes * 2});
-  l.sums = arena.tensor(DType::f32, {threads, kMostTiles * amx::kTileRows * amx::kPanel});
   return l;
 }
 
@@ -87,21 +84,13 @@ void pack_tokens(const Device& device, const Tokens& t, int64_t k, std::byte* a,
   });
 }
 
-void store_row(const float* sums, const TensorView& y, int64_t token, int64_t first, int64_t n) {
-  if (y.dtype == DType::f32) {
-    std::memcpy(y.row<float>(token) + first, sums, static_cast<size_t>(n) * sizeof(float));
-  } else {
-    amx::store_bf16(sums, n, y.row<Bf16>(token) + first);
-  }
-}
-
 void product(const Device& device, const Layout& l, const Tokens& t, const amx::Group& w, int64_t n, const TensorView& y) {
   const int64_t panels = w.geometry.panels, blocks = ceil_div(t.tiles, t.block_tiles);
   // A panel of 4096 codes a feature takes a few microseconds for one token, a hundred for a block.
   const int64_t panels_per_task = t.tiles == 1 ? 4 : 1;
+  const int64_t element = static_cast<int64_t>(size_of(y.dtype));
   parallel_for(device, blocks * panels, panels_per_task, [&](int64_t i) {
     const int64_t first_tile = i / panels * t.block_tiles, panel = i % panels;
-    const int thread = omp_get_thread_num();
     amx::Task task;
     task.a = l.a.ptr<std::byte>() + first_tile * t.steps * t.step_bytes();
     task.tiles = std::min(t.block_tiles, t.tiles - first_tile);
@@ -113,12 +102,14 @@ void product(const Device& device, const Layout& l, const Tokens& t, const amx::
       task.masks = w.masks + panel * t.steps;
     }
     task.steps_per_scale = w.steps_per_scale;
-    task.decoded = l.decoded.row<std::byte>(thread);
-    task.sums = l.sums.row<float>(thread);
+    task.decoded = l.decoded.row<std::byte>(omp_get_thread_num());
+    const int64_t first_token = first_tile * t.rows, first_feature = panel * amx::kPanel;
+    task.tokens = std::min(task.tiles * t.rows, t.count - first_token);
+    task.features = std::min(amx::kPanel, n - first_feature);
+    task.y = y.ptr<std::byte>() + (first_token * y.stride[0] + first_feature) * element;
+    task.y_stride = y.stride[0] * element;
+    task.y_f32 = y.dtype == DType::f32;
     amx::multiply(task);
-    const int64_t first_token = first_tile * t.rows, features = std::min(amx::kPanel, n - panel * amx::kPanel);
-    const int64_t tokens = std::min(task.tiles * t.rows, t.count - first_token);
-    for (int64_t r = 0; r < tokens; ++r) store_row(task.sums + r * amx::kPanel, y, first_token + r, panel * amx::kPanel, features);
   });
 }
 

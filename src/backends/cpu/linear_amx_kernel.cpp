@@ -26,9 +26,9 @@ namespace {
 
 constexpr int64_t kStepBytes = 2048;  // two decoded B operands
 constexpr int64_t kCodeBytes = 1024;
-constexpr int kPairs = 16;     // of rows of a step
-constexpr int64_t kAhead = 2;  // steps between decoding and use: stores reach L1 before the tile loads
-constexpr int64_t kSumStride = 32 * sizeof(float);
+constexpr int kPairs = 16;             // of rows of a step
+constexpr int64_t kAhead = 2;          // steps between decoding and use: stores reach L1 before the tile loads
+constexpr int64_t kPanelWidth = 32;    // features of a panel
 constexpr int64_t kPrefetchSteps = 2;  // how far weights are asked for in advance: the hardware stops at page ends
 constexpr int64_t kRing = 4;           // decoded steps that are kept when no second pass needs them: 8 KB of L1
 static_assert(kRing > kAhead);
@@ -178,13 +178,34 @@ inline void add_step(const std::byte* a, int64_t tile_bytes, const std::byte* b)
   }
 }
 
+// Result lines are asked for while the products run: rows of y lie in different pages, and stores that miss would wait for each.
+inline void prefetch_result(const Task& t, int64_t row) {
+  const std::byte* const line = t.y + row * t.y_stride;
+  __builtin_prefetch(line, 1);
+  if (t.y_f32) __builtin_prefetch(line + 64, 1);
+}
+
 template <bool kTwo>
-inline void store_sums(float* sums) {
-  _tile_stored(0, sums, kSumStride);
-  _tile_stored(1, sums + 16, kSumStride);
+inline void store_result(const Task& t, int64_t first, int64_t last) {
+  alignas(64) float sums[2 * kTileRows][kPanelWidth];
+  constexpr int64_t kStride = sizeof(sums[0]);
+  _tile_stored(0, sums[0], kStride);
+  _tile_stored(1, sums[0] + 16, kStride);
   if constexpr (kTwo) {
-    _tile_stored(2, sums + 512, kSumStride);
-    _tile_stored(3, sums + 528, kSumStride);
+    _tile_stored(2, sums[kTileRows], kStride);
+    _tile_stored(3, sums[kTileRows] + 16, kStride);
+  }
+  const __mmask32 columns = t.features >= kPanelWidth ? ~0u : (1u << t.features) - 1;
+  for (int64_t row = first; row < last; ++row) {
+    const float* const x = sums[row - first];
+    std::byte* const out = t.y + row * t.y_stride;
+    const __m512 left = _mm512_load_ps(x), right = _mm512_load_ps(x + 16);
+    if (t.y_f32) {
+      _mm512_mask_storeu_ps(out, static_cast<__mmask16>(columns), left);
+      _mm512_mask_storeu_ps(out + 64, static_cast<__mmask16>(columns >> 16), right);
+    } else {
+      _mm512_mask_storeu_epi16(out, columns, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right, left)));
+    }
   }
 }
 
@@ -193,11 +214,13 @@ template <bool kTwo>
 void add_steps(const Task& t, int64_t tile, Decoder& decoder) {
   const int64_t step_bytes = t.rows * 64, tile_bytes = t.steps * step_bytes;
   const std::byte* const a = t.a + tile * tile_bytes;
+  const int64_t first = tile * t.rows, last = std::min(t.tokens, first + (kTwo ? 2 : 1) * t.rows);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t step = 0; step < t.steps; ++step) {
+    if (first + step < last) prefetch_result(t, first + step);
     if (tile == 0 && t.scales == nullptr) {
       prefetch(t.panel + (step + kPrefetchSteps) * kStepBytes, kStepBytes);
     } else if (tile == 0) {
@@ -207,7 +230,7 @@ void add_steps(const Task& t, int64_t tile, Decoder& decoder) {
     const std::byte* const b = t.scales != nullptr ? t.decoded + decoded_offset(step, t.tiles) : t.panel + step * kStepBytes;
     add_step<kTwo>(a + step * step_bytes, tile_bytes, b);
   }
-  store_sums<kTwo>(t.sums + tile * kTileRows * 32);
+  store_result<kTwo>(t, first, last);
 }
 
 }  // namespace
@@ -225,11 +248,6 @@ void multiply(const Task& t) {
     }
   }
   _tile_release();
-}
-
-void store_bf16(const float* x, int64_t n, void* out) {
-  const __m512i values = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_load_ps(x + 16), _mm512_load_ps(x)));
-  _mm512_mask_storeu_epi16(out, n >= 32 ? ~0u : (1u << n) - 1, values);
 }
 
 }  // namespace strata::cpu::amx

@@ -21,13 +21,15 @@ struct Task {
   int64_t steps_per_scale = 1;
   std::byte* decoded = nullptr;  // e4m3: steps * 2048 bytes, aligned to 64
 
-  float* sums = nullptr;  // [tiles * 16, 32], aligned to 64
+  // The result: rows of the block's tokens, `features` (at most 32) values each.
+  std::byte* y = nullptr;
+  int64_t y_stride = 0;  // bytes
+  bool y_f32 = false;    // else bf16
+  int64_t tokens = 0;
+  int64_t features = 0;
 };
 
 // Needs AMX-BF16, AVX-512 with VBMI and BF16, GFNI. Changes the thread's tile configuration and releases it.
 void multiply(const Task& task);
-
-// out[0, n) = x[0, n) as bf16, n <= 32; the values of `multiply`.
-void store_bf16(const float* x, int64_t n, void* out);
 
 }  // namespace strata::cpu::amx
