@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build demo test bench lint format clean sanitize tsan coverage fuzz
+.PHONY: all setup build demo test bench cuda lint format clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -32,6 +32,11 @@ test: setup
 bench: build
 	@$(BUILD)/bin/strata bench
 
+# The same with the CUDA backend, in a folder of its own. Needs nvcc; no GPU to build.
+cuda: setup
+	@cmake --preset cuda
+	@cmake --build --preset cuda -j $(JOBS)
+
 # ASan + UBSan, TSan, and a coverage report: each in a build folder of its own.
 sanitize tsan coverage: setup
 	@cmake --preset $(if $(filter sanitize,$@),asan-ubsan,$@)
@@ -54,4 +59,4 @@ lint: build
 	@tools/tidy $(BUILD) $(BASE)
 
 clean:
-	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-fuzz build-werror
+	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-fuzz build-werror

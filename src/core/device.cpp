@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "backends/cpu/cpu_device.h"
+#include "backends/cuda/cuda_ops.h"
 #include "core/check.h"
 
 namespace strata {
@@ -42,7 +43,7 @@ DeviceId parse_device_id(std::string_view text) {
 std::shared_ptr<Device> open_device(DeviceId id, const Config& config) {
   switch (id.kind) {
     case DeviceKind::cpu: return cpu::make_device(id, config);
-    case DeviceKind::cuda: fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(id));
+    case DeviceKind::cuda: return cuda::make_device(id, config);
     case DeviceKind::opencl: fail(ErrorCode::unsupported, "device {}: this build has no OpenCL backend", to_string(id));
   }
   fail(ErrorCode::invalid_argument, "unknown device kind {}", static_cast<int>(id.kind));

@@ -1,7 +1,7 @@
 // One maker per op: its name, its check and its ordered list of implementations, in src/ops/<op>/.
 #pragma once
 
-#include <utility>
+#include <iterator>
 #include <vector>
 
 #include "strata/op_set.h"
@@ -36,10 +36,10 @@ Op<IndexerKeyInsertParams> make_indexer_key_insert();
 Op<DenseAttnDecodeParams> make_dense_attn_decode();
 Op<DenseAttnPrefillParams> make_dense_attn_prefill();
 
-// The lists of several backends, in order, as one.
-template <class Params>
-std::vector<Implementation<Params>> join(std::vector<Implementation<Params>> first, std::vector<Implementation<Params>> second) {
-  for (auto& impl : second) first.push_back(std::move(impl));
+// Lists, of several backends say, in order as one.
+template <class T, class... More>
+std::vector<T> join(std::vector<T> first, More... more) {
+  (first.insert(first.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end())), ...);
   return first;
 }
 

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/compressor/compressor_window.h"
 #include "ops/factories.h"
@@ -59,7 +60,7 @@ void check(const CompressNormRopeStoreParams& p, DeviceId device) {
 }  // namespace
 
 Op<CompressNormRopeStoreParams> make_compress_norm_rope_store() {
-  return {"compress_norm_rope_store", check, join(cpu::compress_norm_rope_store(), reference::compress_norm_rope_store())};
+  return {"compress_norm_rope_store", check, join(cuda::compress_norm_rope_store(), cpu::compress_norm_rope_store(), reference::compress_norm_rope_store())};
 }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -28,7 +29,7 @@ void check(const SavePartialStatesParams& p, DeviceId device) {
 }  // namespace
 
 Op<SavePartialStatesParams> make_save_partial_states() {
-  return {"save_partial_states", check, join(cpu::save_partial_states(), reference::save_partial_states())};
+  return {"save_partial_states", check, join(cuda::save_partial_states(), cpu::save_partial_states(), reference::save_partial_states())};
 }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/dense_attention/dense_checks.h"
 #include "ops/factories.h"
@@ -51,7 +52,7 @@ void check(const DenseAttnDecodeParams& p, DeviceId device) {
 }  // namespace
 
 Op<DenseAttnDecodeParams> make_dense_attn_decode() {
-  return {"dense_attn_decode", check, join(cpu::dense_attn_decode(), reference::dense_attn_decode())};
+  return {"dense_attn_decode", check, join(cuda::dense_attn_decode(), cpu::dense_attn_decode(), reference::dense_attn_decode())};
 }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/dense_attention/dense_checks.h"
 #include "ops/factories.h"
@@ -48,7 +49,7 @@ void check(const DenseAttnPrefillParams& p, DeviceId device) {
 }  // namespace
 
 Op<DenseAttnPrefillParams> make_dense_attn_prefill() {
-  return {"dense_attn_prefill", check, join(cpu::dense_attn_prefill(), reference::dense_attn_prefill())};
+  return {"dense_attn_prefill", check, join(cuda::dense_attn_prefill(), cpu::dense_attn_prefill(), reference::dense_attn_prefill())};
 }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
@@ -18,7 +19,7 @@ void check(const IndexerLogitsParams& p, DeviceId device) {
 }  // namespace
 
 Op<IndexerLogitsParams> make_indexer_logits() {
-  return {"indexer_logits", check, join(cpu::indexer_logits(), reference::indexer_logits())};
+  return {"indexer_logits", check, join(cuda::indexer_logits(), cpu::indexer_logits(), reference::indexer_logits())};
 }
 
 }  // namespace strata::ops

@@ -1,6 +1,7 @@
 #include <bit>
 
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
@@ -38,6 +39,6 @@ void check(const IndexerQueryParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<IndexerQueryParams> make_indexer_query() { return {"indexer_query", check, join(cpu::indexer_query(), reference::indexer_query())}; }
+Op<IndexerQueryParams> make_indexer_query() { return {"indexer_query", check, join(cuda::indexer_query(), cpu::indexer_query(), reference::indexer_query())}; }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
@@ -23,6 +24,6 @@ void check(const IndexerTopkParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<IndexerTopkParams> make_indexer_topk() { return {"indexer_topk", check, join(cpu::indexer_topk(), reference::indexer_topk())}; }
+Op<IndexerTopkParams> make_indexer_topk() { return {"indexer_topk", check, join(cuda::indexer_topk(), cpu::indexer_topk(), reference::indexer_topk())}; }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -19,6 +20,6 @@ void check(const TopkSelectParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<TopkSelectParams> make_topk_select() { return {"topk_select", check, join(cpu::topk_select(), reference::topk_select())}; }
+Op<TopkSelectParams> make_topk_select() { return {"topk_select", check, join(cuda::topk_select(), cpu::topk_select(), reference::topk_select())}; }
 
 }  // namespace strata::ops

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -79,7 +80,7 @@ void check(const CombineTopkSwaParams& p, DeviceId device) {
 }  // namespace
 
 Op<CombineTopkSwaParams> make_combine_topk_swa() {
-  return {"combine_topk_swa", check, join(cpu::combine_topk_swa(), reference::combine_topk_swa())};
+  return {"combine_topk_swa", check, join(cuda::combine_topk_swa(), cpu::combine_topk_swa(), reference::combine_topk_swa())};
 }
 
 }  // namespace strata::ops

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -36,7 +37,7 @@ void check(const CompressedIndicesParams& p, DeviceId device) {
 }  // namespace
 
 Op<CompressedIndicesParams> make_compressed_indices() {
-  return {"compressed_indices", check, join(cpu::compressed_indices(), reference::compressed_indices())};
+  return {"compressed_indices", check, join(cuda::compressed_indices(), cpu::compressed_indices(), reference::compressed_indices())};
 }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -42,7 +43,7 @@ void check(const ComputeGlobalTopkParams& p, DeviceId device) {
 }  // namespace
 
 Op<ComputeGlobalTopkParams> make_compute_global_topk() {
-  return {"compute_global_topk", check, join(cpu::compute_global_topk(), reference::compute_global_topk())};
+  return {"compute_global_topk", check, join(cuda::compute_global_topk(), cpu::compute_global_topk(), reference::compute_global_topk())};
 }
 
 }  // namespace strata::ops

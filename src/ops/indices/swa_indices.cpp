@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -27,6 +28,6 @@ void check(const SwaIndicesParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<SwaIndicesParams> make_swa_indices() { return {"swa_indices", check, join(cpu::swa_indices(), reference::swa_indices())}; }
+Op<SwaIndicesParams> make_swa_indices() { return {"swa_indices", check, join(cuda::swa_indices(), cpu::swa_indices(), reference::swa_indices())}; }
 
 }  // namespace strata::ops

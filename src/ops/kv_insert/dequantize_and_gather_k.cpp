@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -47,7 +48,7 @@ void check(const DequantizeAndGatherKParams& p, DeviceId device) {
 }  // namespace
 
 Op<DequantizeAndGatherKParams> make_dequantize_and_gather_k() {
-  return {"dequantize_and_gather_k", check, join(cpu::dequantize_and_gather_k(), reference::dequantize_and_gather_k())};
+  return {"dequantize_and_gather_k", check, join(cuda::dequantize_and_gather_k(), cpu::dequantize_and_gather_k(), reference::dequantize_and_gather_k())};
 }
 
 }  // namespace strata::ops

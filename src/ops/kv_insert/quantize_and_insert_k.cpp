@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -24,7 +25,7 @@ void check(const QuantizeAndInsertKParams& p, DeviceId device) {
 }  // namespace
 
 Op<QuantizeAndInsertKParams> make_quantize_and_insert_k() {
-  return {"quantize_and_insert_k", check, join(cpu::quantize_and_insert_k(), reference::quantize_and_insert_k())};
+  return {"quantize_and_insert_k", check, join(cuda::quantize_and_insert_k(), cpu::quantize_and_insert_k(), reference::quantize_and_insert_k())};
 }
 
 }  // namespace strata::ops

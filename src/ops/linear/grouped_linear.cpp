@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "formats/quantize.h"
 #include "ops/factories.h"
@@ -27,7 +28,7 @@ void check(const GroupedLinearParams& p, DeviceId device) {
 }  // namespace
 
 Op<GroupedLinearParams> make_grouped_linear() {
-  return {"grouped_linear", check, join(cpu::grouped_linear(), reference::grouped_linear())};
+  return {"grouped_linear", check, join(cuda::grouped_linear(), cpu::grouped_linear(), reference::grouped_linear())};
 }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -17,8 +18,8 @@ void check(const LinearParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<LinearParams> make_linear() { return {"linear", check, join(cpu::linear(), reference::linear())}; }
+Op<LinearParams> make_linear() { return {"linear", check, join(cuda::linear(), cpu::linear(), reference::linear())}; }
 
-std::vector<WeightPacking> make_weight_packings() { return cpu::weight_packings(); }
+std::vector<WeightPacking> make_weight_packings() { return join(cuda::weight_packings(), cpu::weight_packings()); }
 
 }  // namespace strata::ops

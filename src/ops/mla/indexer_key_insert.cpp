@@ -1,6 +1,7 @@
 #include <bit>
 
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
@@ -30,7 +31,7 @@ void check(const IndexerKeyInsertParams& p, DeviceId device) {
 }  // namespace
 
 Op<IndexerKeyInsertParams> make_indexer_key_insert() {
-  return {"indexer_key_insert", check, join(cpu::indexer_key_insert(), reference::indexer_key_insert())};
+  return {"indexer_key_insert", check, join(cuda::indexer_key_insert(), cpu::indexer_key_insert(), reference::indexer_key_insert())};
 }
 
 }  // namespace strata::ops

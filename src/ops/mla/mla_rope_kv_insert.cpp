@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -39,7 +40,7 @@ void check(const MlaRopeKvInsertParams& p, DeviceId device) {
 }  // namespace
 
 Op<MlaRopeKvInsertParams> make_mla_rope_kv_insert() {
-  return {"mla_rope_kv_insert", check, join(cpu::mla_rope_kv_insert(), reference::mla_rope_kv_insert())};
+  return {"mla_rope_kv_insert", check, join(cuda::mla_rope_kv_insert(), cpu::mla_rope_kv_insert(), reference::mla_rope_kv_insert())};
 }
 
 }  // namespace strata::ops

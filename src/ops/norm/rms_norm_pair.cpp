@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "core/check.h"
 #include "ops/factories.h"
@@ -22,7 +23,7 @@ void check(const RmsNormPairParams& p, DeviceId device) {
 }  // namespace
 
 Op<RmsNormPairParams> make_rms_norm_pair() {
-  return {"rms_norm_pair", check, join(cpu::rms_norm_pair(), reference::rms_norm_pair())};
+  return {"rms_norm_pair", check, join(cuda::rms_norm_pair(), cpu::rms_norm_pair(), reference::rms_norm_pair())};
 }
 
 }  // namespace strata::ops

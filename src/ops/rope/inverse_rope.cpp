@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -18,6 +19,6 @@ void check(const InverseRopeParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<InverseRopeParams> make_inverse_rope() { return {"inverse_rope", check, join(cpu::inverse_rope(), reference::inverse_rope())}; }
+Op<InverseRopeParams> make_inverse_rope() { return {"inverse_rope", check, join(cuda::inverse_rope(), cpu::inverse_rope(), reference::inverse_rope())}; }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/sparse_attention/attention_checks.h"
@@ -76,7 +77,7 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
 }  // namespace
 
 Op<SparseAttnDecodeParams> make_sparse_attn_decode() {
-  return {"sparse_attn_decode", check, join(cpu::sparse_attn_decode(), reference::sparse_attn_decode())};
+  return {"sparse_attn_decode", check, join(cuda::sparse_attn_decode(), cpu::sparse_attn_decode(), reference::sparse_attn_decode())};
 }
 
 }  // namespace strata::ops

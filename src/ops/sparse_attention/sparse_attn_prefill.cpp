@@ -1,4 +1,5 @@
 #include "backends/cpu/cpu_ops.h"
+#include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/sparse_attention/attention_checks.h"
@@ -29,7 +30,7 @@ void check(const SparseAttnPrefillParams& p, DeviceId device) {
 }  // namespace
 
 Op<SparseAttnPrefillParams> make_sparse_attn_prefill() {
-  return {"sparse_attn_prefill", check, join(cpu::sparse_attn_prefill(), reference::sparse_attn_prefill())};
+  return {"sparse_attn_prefill", check, join(cuda::sparse_attn_prefill(), cpu::sparse_attn_prefill(), reference::sparse_attn_prefill())};
 }
 
 }  // namespace strata::ops

@@ -1,0 +1,12 @@
+#include "backends/cuda/common/check.h"
+
+#include "core/check.h"
+
+namespace strata::cuda {
+
+void throw_error(cudaError_t error, std::string_view call) {
+  const ErrorCode code = error == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::device_failure;
+  fail(code, "CUDA: {} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+}  // namespace strata::cuda

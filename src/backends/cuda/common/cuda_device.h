@@ -1,0 +1,38 @@
+// An NVIDIA GPU as a Device, and what the kernels' launchers ask of it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "strata/device.h"
+
+namespace strata::cuda {
+
+struct Capabilities {
+  int major = 0, minor = 0;            // compute capability
+  int num_sms = 0;
+  int max_shared_bytes = 0;            // dynamic shared memory that a block may opt in to
+  int64_t l2_bytes = 0;
+  int64_t memory_bytes = 0;
+  bool sm90() const { return major == 9 && minor == 0; }              // wgmma, TMA: kernels in sm90/
+  bool fp8_tensor_cores() const { return major * 10 + minor >= 89; }
+};
+
+bool is_cuda(const Device& device);
+// Of a device for which is_cuda is true.
+const Capabilities& capabilities(const Device& device);
+
+inline cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+// Makes the device current for the calls within a scope, and the earlier one again at its end.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int index);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+}  // namespace strata::cuda
