@@ -1,0 +1,100 @@
+// fp32 values to words of bf16 pairs and of four e4m3 codes, with the bits of src/formats (NaN included); and words to and from
+// memory of any alignment.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/ptx/convert.cuh"
+#include "formats/bf16.h"
+#include "formats/e4m3.h"
+
+namespace strata::cuda {
+
+// Bf16{low} | Bf16{high} << 16.
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  uint32_t word = ptx::cvt_bf16x2(low, high);
+  // The instruction drops the sign of a NaN.
+  if (low != low || high != high) word = to_bf16(low).bits | uint32_t{to_bf16(high).bits} << 16;
+  return word;
+}
+
+__device__ __forceinline__ float bf16_low(uint32_t word) { return __uint_as_float(word << 16); }
+__device__ __forceinline__ float bf16_high(uint32_t word) { return __uint_as_float(word & 0xFFFF0000u); }
+
+// Four codes, the first in the lowest byte.
+__device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
+#if __CUDA_ARCH__ >= 890
+  const uint32_t word = ptx::cvt_e4m3x2(a, b) | uint32_t{ptx::cvt_e4m3x2(c, d)} << 16;
+  // Any NaN code (0x7F): the sum carries into bit 7 of its byte. The instruction drops the sign of a NaN.
+  if ((((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) == 0) return word;
+#endif
+  return to_e4m3(a).bits | uint32_t{to_e4m3(b).bits} << 8 | uint32_t{to_e4m3(c).bits} << 16 | uint32_t{to_e4m3(d).bits} << 24;
+}
+
+__device__ __forceinline__ bool aligned(const void* p, unsigned bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
+
+// kWords consecutive words of one lane. p may have any alignment; 16 bytes (or 4 * kWords, if less) is the fast one.
+template <int kWords>
+__device__ __forceinline__ void store_words(uint8_t* p, const uint32_t (&words)[kWords]) {
+  static_assert(kWords == 1 || kWords == 2 || kWords % 4 == 0);
+  if constexpr (kWords % 4 == 0) {
+    if (aligned(p, 16)) {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        *reinterpret_cast<uint4*>(p + 4 * i) = make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]);
+      }
+      return;
+    }
+  }
+  if constexpr (kWords == 2) {
+    if (aligned(p, 8)) {
+      *reinterpret_cast<uint2*>(p) = make_uint2(words[0], words[1]);
+      return;
+    }
+  }
+  if (aligned(p, 4)) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) reinterpret_cast<uint32_t*>(p)[i] = words[i];
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4 * kWords; ++i) p[i] = static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4));
+}
+
+// The counterpart.
+template <int kWords>
+__device__ __forceinline__ void load_words(const uint8_t* p, uint32_t (&words)[kWords]) {
+  static_assert(kWords == 1 || kWords == 2 || kWords % 4 == 0);
+  if constexpr (kWords % 4 == 0) {
+    if (aligned(p, 16)) {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        const uint4 v = *reinterpret_cast<const uint4*>(p + 4 * i);
+        words[i] = v.x;
+        words[i + 1] = v.y;
+        words[i + 2] = v.z;
+        words[i + 3] = v.w;
+      }
+      return;
+    }
+  }
+  if constexpr (kWords == 2) {
+    if (aligned(p, 8)) {
+      const uint2 v = *reinterpret_cast<const uint2*>(p);
+      words[0] = v.x;
+      words[1] = v.y;
+      return;
+    }
+  }
+  if (aligned(p, 4)) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) words[i] = reinterpret_cast<const uint32_t*>(p)[i];
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = 0;
+#pragma unroll
+  for (int i = 0; i < 4 * kWords; ++i) words[i / 4] |= uint32_t{p[i]} << 8 * (i % 4);
+}
+
+}  // namespace strata::cuda

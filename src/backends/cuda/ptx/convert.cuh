@@ -1,0 +1,22 @@
+// Conversions of two fp32 values in one instruction. The first argument lands in the low half.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::cuda::ptx {
+
+// bf16 pair, round to nearest even. NaN loses its sign and payload (0x7FFF). sm_80.
+__device__ __forceinline__ uint32_t cvt_bf16x2(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// e4m3 pair, round to nearest even, infinities and values past 448 become 448. NaN loses its sign (0x7F). sm_89.
+__device__ __forceinline__ uint16_t cvt_e4m3x2(float low, float high) {
+  uint16_t packed;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+}  // namespace strata::cuda::ptx
