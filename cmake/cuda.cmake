@@ -13,9 +13,9 @@ function(strata_kernels name architectures)
   if(ARGN)
     add_library(${name} OBJECT ${ARGN})
     set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${architectures}" POSITION_INDEPENDENT_CODE ON)
-    target_compile_features(${name} PRIVATE cuda_std_20)
+    # CMake 3.25 does not know cuda_std_20 of nvcc 12 and later, hence the option itself.
     # relaxed-constexpr: the formats of src/formats are constexpr functions. -lineinfo costs nothing at run time and names lines in profiles.
-    target_compile_options(${name} PRIVATE --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-Wno-restrict
+    target_compile_options(${name} PRIVATE -std=c++20 --expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra,-Wno-restrict
                                            $<$<BOOL:${STRATA_WERROR}>:-Werror=all-warnings>)
     target_include_directories(${name} PRIVATE include src)
     target_link_libraries(${name} PRIVATE fmt::fmt)
