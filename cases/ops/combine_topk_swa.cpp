@@ -61,7 +61,11 @@ Built<CombineTopkSwaParams> build(Inputs& in, const CombineShape& s) {
 
 std::string name_of(const CombineShape& s) {
   std::string name = fmt::format("r{}-k{}-W{}", s.ratio, s.top_k, s.window);
-  for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
+  if (s.requests.size() > 10) {
+    name += fmt::format("-{}requests", s.requests.size());
+  } else {
+    for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
+  }
   if (s.extra_columns > 0) name += fmt::format("-columns+{}", s.extra_columns);
   if (s.extra_gather > 0) name += fmt::format("-gather+{}", s.extra_gather);
   return name + (s.padding > 0 ? "-strided" : "");
@@ -82,11 +86,19 @@ void add_combine_topk_swa(CaseList& list) {
     test({{{3, 3}, {4, 4}, {5, 5}}, ratio, top_k});
     test({{}, ratio, top_k});
   }
+  // More requests than a warp has lanes, several in a row without tokens.
+  std::vector<RequestShape> many;
+  for (int64_t r = 0; r < 100; ++r) many.push_back({200 + r, r % 7 < 4 ? r % 7 : 0});
+  test({many, 4, 64});
+  test({many, 1, 0});
+  test({.requests = {{9000, 40}}, .top_k = 2048});  // rows wider than a block has threads
   for (const int64_t tokens : {1, 64, 4096}) {
-    cases.bench(fmt::format("T{}-k512", tokens), [tokens](Inputs& in) {
-      const int64_t n = in.share(tokens);
-      return build(in, {.requests = {{16384, n}}, .top_k = 512});
-    });
+    for (const int32_t top_k : {512, 2048}) {
+      cases.bench(fmt::format("T{}-k{}", tokens, top_k), [tokens, top_k](Inputs& in) {
+        const int64_t n = in.share(tokens);
+        return build(in, {.requests = {{16384, n}}, .top_k = top_k});
+      });
+    }
   }
 }
 

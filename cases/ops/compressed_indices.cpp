@@ -55,6 +55,7 @@ void add_compressed_indices(CaseList& list) {
   test({mixed, 4, 1, true});
   test({mixed, 128, 0});
   test({mixed, 4, 200, false, 5});
+  test({mixed, 1, 3000});  // rows wider than a block has threads
   for (const int64_t tokens : {1, 64, 4096}) {
     cases.bench(fmt::format("T{}-r128-width128", tokens), [tokens](Inputs& in) {
       StepShape step = step_bench(in, tokens);

@@ -63,15 +63,17 @@ void add_compute_global_topk(CaseList& list) {
   const auto test = [&](const GlobalShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
   for (const StepShape& step : step_tests()) test({.step = step});
   const StepShape mixed = step_tests()[4], partly_invalid = step_tests()[8];
-  for (const int64_t k : {1, 7, 512}) test({.step = mixed, .k = k});
+  for (const int64_t k : {1, 7, 512, 2048, 2500}) test({.step = mixed, .k = k});
   test({.step = mixed, .skipped = 1.0});
   test({.step = mixed, .beyond = 0.3});
   test({.step = partly_invalid, .beyond = 0.3, .in_place = true});
   test({.step = partly_invalid, .k = 33, .padding = 3});
   test({.step = mixed, .k = 33, .in_place = true, .padding = 5});
   for (const int64_t tokens : {1, 64, 4096}) {
-    cases.bench(fmt::format("T{}-k512", tokens),
-                [tokens](Inputs& in) { return build(in, {.step = step_bench(in, tokens), .k = 512, .skipped = 0}); });
+    for (const int64_t k : {512, 2048}) {
+      cases.bench(fmt::format("T{}-k{}", tokens, k),
+                  [tokens, k](Inputs& in) { return build(in, {.step = step_bench(in, tokens), .k = k, .skipped = 0}); });
+    }
   }
 }
 

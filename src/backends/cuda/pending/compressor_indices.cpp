@@ -6,11 +6,6 @@ namespace strata::cuda {
 std::vector<Implementation<SavePartialStatesParams>> save_partial_states() { return {}; }
 std::vector<Implementation<CompressNormRopeStoreParams>> compress_norm_rope_store() { return {}; }
 std::vector<Implementation<IndexerQueryParams>> indexer_query() { return {}; }
-std::vector<Implementation<SlotMappingParams>> slot_mapping() { return {}; }
-std::vector<Implementation<SwaIndicesParams>> swa_indices() { return {}; }
-std::vector<Implementation<CompressedIndicesParams>> compressed_indices() { return {}; }
-std::vector<Implementation<ComputeGlobalTopkParams>> compute_global_topk() { return {}; }
-std::vector<Implementation<CombineTopkSwaParams>> combine_topk_swa() { return {}; }
 std::vector<Implementation<IndexerKeyInsertParams>> indexer_key_insert() { return {}; }
 
 }  // namespace strata::cuda

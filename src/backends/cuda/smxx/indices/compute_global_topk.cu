@@ -1,0 +1,85 @@
+// Entry numbers of a selection to slots: V4 12.3. Floor: 8 * k bytes per token, read and written once.
+#include <limits>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/smxx/indices/index_rows.cuh"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kMaxWarps = 16;
+
+// The rows may be converted in place, so a thread reads all the columns it has in flight before it writes the first of them; no load goes
+// through the read-only path.
+__global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* topk_indices, int64_t topk_stride, int32_t k,
+                                           TokenPages tokens, int32_t max_blocks, Divisor page_size, int32_t* global_indices,
+                                           int64_t global_stride, int32_t* __restrict__ lens) {
+  __shared__ int32_t warp_counts[kMaxWarps];
+  const int64_t t = row_of_thread();
+  const bool valid = t < num_tokens && tokens.valid(t);
+  int32_t count = 0;
+  if (t < num_tokens) {
+    const int32_t* local = topk_indices + t * topk_stride;
+    int32_t* global = global_indices + t * global_stride;
+    const int32_t* pages = valid ? tokens.pages(t) : nullptr;
+    const int32_t step = static_cast<int32_t>(blockDim.x);
+    for (int32_t begin = static_cast<int32_t>(threadIdx.x); begin < k; begin += kColumnsPerThread * step) {
+      int32_t entry[kColumnsPerThread];
+#pragma unroll
+      for (int i = 0; i < kColumnsPerThread; ++i) {
+        const int32_t column = begin + i * step;
+        entry[i] = valid && column < k ? local[column] : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < kColumnsPerThread; ++i) {
+        if (entry[i] < 0) {
+          entry[i] = -1;
+          continue;
+        }
+        ++count;
+        const int32_t block = page_size.divide(entry[i]);
+        entry[i] = block < max_blocks ? slot_on_page(pages[block] - block, page_size.value(), entry[i]) : -1;
+      }
+#pragma unroll
+      for (int i = 0; i < kColumnsPerThread; ++i) {
+        const int32_t column = begin + i * step;
+        if (column < k) global[column] = entry[i];
+      }
+    }
+  }
+  // The warps of one row are neighbours.
+  count = __reduce_add_sync(0xFFFFFFFFu, count);
+  const uint32_t row_warps = blockDim.x / 32, warp = threadIdx.y * row_warps + threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) warp_counts[warp] = count;
+  __syncthreads();
+  if (threadIdx.x != 0 || t >= num_tokens) return;
+  int32_t total = 0;
+  for (uint32_t i = 0; i < row_warps; ++i) total += warp_counts[warp + i];
+  lens[t] = total;
+}
+
+void run(const ComputeGlobalTopkParams& p, const ExecutionContext& context) {
+  const int64_t num_tokens = p.topk_indices.shape[0];
+  if (num_tokens == 0) return;
+  const RowLaunch launch = row_launch(num_tokens, p.topk_indices.shape[1]);
+  compute_global_topk_kernel<<<launch.grid, launch.block, 0, native(context.stream)>>>(
+      num_tokens, p.topk_indices.ptr<int32_t>(), p.topk_indices.stride[0], static_cast<int32_t>(p.topk_indices.shape[1]),
+      TokenPages(p.token_to_req, p.is_valid_token, p.block_table),
+      static_cast<int32_t>(std::min<int64_t>(p.block_table.shape[1], std::numeric_limits<int32_t>::max())), Divisor(p.page_size),
+      p.global_indices.ptr<int32_t>(), p.global_indices.stride[0], p.lens.ptr<int32_t>());
+  check_launch("compute_global_topk");
+}
+
+Support supports(const ComputeGlobalTopkParams& p, const Capabilities&) {
+  return p.topk_indices.shape[1] < (int64_t{1} << 30) ? Support::yes() : Support::no("needs fewer than 2^30 columns");
+}
+
+}  // namespace
+
+std::vector<Implementation<ComputeGlobalTopkParams>> compute_global_topk() {
+  return smxx_implementation<ComputeGlobalTopkParams>({.supports = supports, .run = run});
+}
+
+}  // namespace strata::cuda
