@@ -68,12 +68,12 @@ class CheckRun {
   virtual CheckResult run(const std::shared_ptr<Device>& device, const std::string& implementation) = 0;
 };
 
-// A call ready to be timed. `call(i)` runs copy i of the inputs.
+// A call ready to be timed. `call(i, stream)` runs copy i of the inputs.
 struct Work {
   std::string refusal;  // not empty: the implementation does not take the case
   std::string implementation;
   size_t copies = 1;
-  std::function<void(size_t copy)> call;
+  std::function<void(size_t copy, Stream stream)> call;
   double bytes = 0;
   double flops = 0;
 };

@@ -1,7 +1,6 @@
 #include "ceilings.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,11 +19,8 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr double kMinTime = 0.2;
 
 size_t last_level_cache(const Device& device) {
-  if (device.id().kind != DeviceKind::cpu) return 64 * kMiB;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-  if (const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE); bytes > 0) return static_cast<size_t>(bytes);
-#endif
-  return 32 * kMiB;
+  const int64_t bytes = device.properties().last_level_cache_bytes;
+  return bytes > 0 ? static_cast<size_t>(bytes) : 32 * kMiB;
 }
 
 int threads_of(const Device& device) {
@@ -85,8 +81,9 @@ double read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
 double copy_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
   const Tensor from(device, DType::u8, {static_cast<int64_t>(bytes)}), to(device, DType::u8, {static_cast<int64_t>(bytes)});
   device->fill(from.view().data, 1, bytes, {});
+  device->synchronize({});
   Work work;
-  work.call = [&](size_t) { device->copy(to.view().data, from.view().data, bytes, {}); };
+  work.call = [&](size_t, Stream stream) { device->copy(to.view().data, from.view().data, bytes, stream); };
   return 2.0 * static_cast<double>(bytes) / measure(work, device, {.min_time = kMinTime}).minimum;
 }
 
@@ -103,23 +100,27 @@ void Ceilings::improve(const Ceilings& other) {
   }
 }
 
-double Ceilings::floor_seconds(double bytes, double work_flops) const { return std::max(bytes / bandwidth, work_flops / flops); }
+double Ceilings::floor_seconds(double bytes, double work_flops) const {
+  return std::max(bytes / bandwidth, flops > 0 ? work_flops / flops : 0.0);
+}
 
 size_t rotate_bytes(const Device& device) { return std::min(2 * last_level_cache(device), 512 * kMiB); }
 
 Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device) {
   Ceilings ceilings;
-  // Scalar code would take minutes over the large product.
-  for (const int64_t n : {int64_t{256}, int64_t{4096}}) {
+  const bool cpu = device->id().kind == DeviceKind::cpu;
+  // On a CPU the small product says first whether scalar code would take minutes over the large one.
+  const std::vector<int64_t> sizes = cpu ? std::vector<int64_t>{256, 4096} : std::vector<int64_t>{8192};
+  for (const int64_t n : sizes) {
     const std::unique_ptr<AnyCase> product = linear_ceiling_case(n);
-    Work work = product->prepare(ops, device, "", {});
-    if (n > 256 && work.implementation == "reference") break;
+    const Work work = product->prepare(ops, device, "", {});
+    if (!work.refusal.empty() || (n > 256 && work.implementation == "reference")) break;
     const Timing timing = measure(work, device, {.min_time = n > 256 ? kMinTime : 0.0, .min_samples = 3});
     ceilings.flops = work.flops / timing.minimum;
     ceilings.flops_source = fmt::format("{} bf16 {}^3", work.implementation, n);
   }
-  const size_t bytes = std::max(rotate_bytes(*device), 256 * kMiB);
-  const bool cpu = device->id().kind == DeviceKind::cpu;
+  // A copy on a GPU keeps its pace only over many times what its cache holds.
+  const size_t bytes = std::max(rotate_bytes(*device), cpu ? 256 * kMiB : 1024 * kMiB);
   ceilings.bandwidth = cpu ? read_bandwidth(device, bytes) : copy_bandwidth(device, bytes);
   ceilings.bandwidth_source = fmt::format("{} {} MiB", cpu ? "reading" : "copying", bytes / kMiB);
   return ceilings;

@@ -9,7 +9,7 @@
 namespace strata::cases {
 
 struct Ceilings {
-  double flops = 0;          // per second
+  double flops = 0;          // per second; 0: no product could be measured
   std::string flops_source;  // what was measured
   double bandwidth = 0;      // bytes per second
   std::string bandwidth_source;
@@ -19,8 +19,9 @@ struct Ceilings {
   double floor_seconds(double bytes, double work_flops) const;
 };
 
-// Matrix product: the library's own bf16 linear, 4096^3, packed where there is a packing. Memory: reading a buffer larger than the
-// last-level cache with every thread; on other devices than the CPU a copy within the device.
+// Matrix product: the library's own bf16 linear on random values, 4096^3 on a CPU and 8192^3 elsewhere, packed where there is a packing.
+// Memory: on a CPU reading a buffer larger than the last-level cache with every thread; elsewhere a copy within the device, bytes read
+// and bytes written.
 Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device);
 
 // Bytes that no cache holds: what benchmark inputs rotate through.

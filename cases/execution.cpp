@@ -32,8 +32,9 @@ void for_each_row(const TensorView& view, F&& f) {
 
 class ShapeOnlyDevice final : public Device {
  public:
-  explicit ShapeOnlyDevice(const Device& like) : Device(like.id(), like.config()) {}
+  explicit ShapeOnlyDevice(const Device& like) : Device(like.id(), like.config()), properties_(like.properties()) {}
   std::string description() const override { return "shapes only"; }
+  DeviceProperties properties() const override { return properties_; }
   void* allocate(size_t) override { return nullptr; }
   void deallocate(void*) noexcept override {}
   void copy_from_host(void*, const void*, size_t, Stream) override {}
@@ -47,6 +48,9 @@ class ShapeOnlyDevice final : public Device {
   void record(Event, Stream) override {}
   void wait(Event, Stream) override {}
   void synchronize(Stream) override {}
+
+ private:
+  DeviceProperties properties_;
 };
 
 }  // namespace

@@ -96,6 +96,7 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   state->out = Tensor(device, DType::bf16, {state->tokens, config.hidden_size});
   const TensorView random = inputs.bf16({state->tokens, config.hidden_size});
   device->copy(state->hidden.view().data, random.data, random.bytes(), {});
+  device->synchronize({});
 
   Work work;
   const double weights = linear_weights(config, bench.ratio);
@@ -105,7 +106,7 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   }
   // The least that must be read: the weights as this device holds them.
   work.bytes = static_cast<double>(state->runner->layer(0).weight_bytes());
-  work.call = [state](size_t) { state->runner->run_layer(0, state->hidden, state->out); };
+  work.call = [state](size_t, Stream stream) { state->runner->run_layer(0, state->hidden, state->out, {.stream = stream}); };
   return work;
 }
 

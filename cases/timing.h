@@ -18,9 +18,11 @@ struct Timing {
   double minimum = 0;
   int samples = 0;
   int64_t calls_per_sample = 1;
+  bool graph = false;  // a sample was one launch of a captured graph
 };
 
-// Copies of the inputs take turns. A sample holds as many calls as make the clock's and a synchronisation's cost disappear.
+// Copies of the inputs take turns. A sample holds as many calls as make the clock's and a synchronisation's cost disappear; where the device
+// captures graphs it is one launch of all of them, otherwise the calls one by one.
 Timing measure(const Work& work, const std::shared_ptr<Device>& device, const TimingOptions& options);
 
 // The scalar reference on this machine's CPU: run once, on the share of the case's tokens that takes about `budget` seconds, and scaled by

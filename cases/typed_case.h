@@ -187,10 +187,10 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
   work.copies = state->calls.size();
   work.bytes = first.bytes;
   work.flops = first.flops;
-  work.call = [state, workspace_bytes](size_t copy) {
+  work.call = [state, workspace_bytes](size_t copy, Stream stream) {
     const Params& params = state->calls[copy]->built.params;
     state->op.check(params, state->device->id());
-    state->implementation.run(params, ExecutionContext{*state->device, {}, {state->workspace.view().data, workspace_bytes}});
+    state->implementation.run(params, ExecutionContext{*state->device, stream, {state->workspace.view().data, workspace_bytes}});
   };
   return work;
 }

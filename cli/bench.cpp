@@ -89,7 +89,7 @@ class Bencher {
   }
 
   double roof_share(const Row& r) const { return ceilings_.floor_seconds(r.bytes, r.flops) / r.timing.median; }
-  const char* bound(const Row& r) const { return r.flops / ceilings_.flops > r.bytes / ceilings_.bandwidth ? "compute" : "memory"; }
+  const char* bound(const Row& r) const { return ceilings_.floor_seconds(0, r.flops) > ceilings_.floor_seconds(r.bytes, 0) ? "compute" : "memory"; }
 
   void print_table() const {
     Table table({"op", "case", "implementation", "median", "min", "GB/s", "TFLOP/s", "% of roof", "bound", "reference", "speed-up"});
@@ -143,6 +143,7 @@ class Bencher {
                   {"min_s", r.timing.minimum},
                   {"samples", r.timing.samples},
                   {"calls_per_sample", r.timing.calls_per_sample},
+                  {"graph", r.timing.graph},
                   {"bytes", r.bytes},
                   {"flops", r.flops},
                   {"bytes_per_s", r.bytes / r.timing.median},

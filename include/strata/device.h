@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +36,21 @@ struct Event {
   void* handle = nullptr;
 };
 
+// Work that was captured instead of run, and runs as often as it is launched (cudaGraphExec_t).
+struct Graph {
+  void* handle = nullptr;
+};
+
+// What planning and measuring ask of a device; 0 where it does not apply or is not known.
+struct DeviceProperties {
+  int32_t compute_major = 0, compute_minor = 0;  // CUDA compute capability
+  int32_t num_sms = 0;
+  int64_t max_shared_bytes = 0;  // shared memory that a block may have
+  int64_t last_level_cache_bytes = 0;
+  int64_t memory_bytes = 0;
+};
+
+// Everything but id and config may be called from several threads at once.
 class Device {
  public:
   virtual ~Device() = default;
@@ -45,10 +61,17 @@ class Device {
   const Config& config() const { return config_; }
   // One line for people: the chip, its features, memory, threads.
   virtual std::string description() const = 0;
+  virtual DeviceProperties properties() const { return {}; }
 
-  // Memory of at least `bytes` bytes aligned to 256. Throws out_of_memory. deallocate(nullptr) does nothing.
+  // Memory of at least `bytes` bytes aligned to 256. Throws out_of_memory. Work on any stream may still use memory that is given back: it
+  // is not handed out again before that work is done. deallocate(nullptr) does nothing.
   virtual void* allocate(size_t bytes) = 0;
   virtual void deallocate(void* data) noexcept = 0;
+
+  // Host memory that copies to and from the device reach without a detour and without waiting for them, aligned to 256. By default
+  // ordinary memory. The caller waits for the copies that use it before it gives it back.
+  virtual void* allocate_host(size_t bytes);
+  virtual void deallocate_host(void* data) noexcept;
 
   // Copies and fills are ordered with the other work of `stream`. Host memory must stay valid until it is reached.
   virtual void copy_from_host(void* device_dst, const void* host_src, size_t bytes, Stream stream) = 0;
@@ -64,6 +87,18 @@ class Device {
   virtual void wait(Event event, Stream stream) = 0;
   // Returns when all work of the stream is done; throws device_failure if any of it failed.
   virtual void synchronize(Stream stream) = 0;
+
+  // Seconds between the first and the last of what work() puts on `stream`; returns when it is done. By default the host's clock around it.
+  virtual double elapsed_seconds(Stream stream, const std::function<void()>& work);
+
+  // Records what work() puts on `stream`, a created one, instead of running it; also what goes to other streams that wait for an event of
+  // it and that it waits for in the end. Addresses, shapes and everything else the host decides are fixed then; what memory holds is
+  // read at each launch. work() must not allocate, synchronise or copy to or from ordinary host memory: device_failure then, and what work() throws
+  // passes through; nothing is left capturing. By default unsupported.
+  virtual Graph capture(Stream stream, const std::function<void()>& work);
+  virtual void launch(Graph graph, Stream stream);
+  // Not before its launches are done.
+  virtual void destroy_graph(Graph graph) noexcept;
 
  protected:
   Device(DeviceId id, Config config) : id_(id), config_(std::move(config)) {}

@@ -1,6 +1,8 @@
 #include "strata/device.h"
 
 #include <charconv>
+#include <chrono>
+#include <cstdlib>
 
 #include "backends/cpu/cpu_device.h"
 #include "backends/cuda/cuda_ops.h"
@@ -39,6 +41,27 @@ DeviceId parse_device_id(std::string_view text) {
   require(ok, "a device is cpu, cuda:N or opencl:N, got '{}'", text);
   return id;
 }
+
+void* Device::allocate_host(size_t bytes) {
+  constexpr size_t kAlignment = 256;
+  void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (data == nullptr && bytes > 0) fail(ErrorCode::out_of_memory, "{}: allocation of {} bytes of host memory failed", to_string(id_), bytes);
+  return data;
+}
+
+void Device::deallocate_host(void* data) noexcept { std::free(data); }
+
+double Device::elapsed_seconds(Stream stream, const std::function<void()>& work) {
+  synchronize(stream);
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  synchronize(stream);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Graph Device::capture(Stream, const std::function<void()>&) { fail(ErrorCode::unsupported, "device {} captures no graphs", to_string(id_)); }
+void Device::launch(Graph, Stream) { fail(ErrorCode::unsupported, "device {} has no graphs", to_string(id_)); }
+void Device::destroy_graph(Graph) noexcept {}
 
 std::shared_ptr<Device> open_device(DeviceId id, const Config& config) {
   switch (id.kind) {

@@ -1,9 +1,9 @@
 #include "backends/cpu/cpu_device.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "backends/cpu/cpu_features.h"
@@ -23,13 +23,17 @@ class CpuDevice final : public Device {
     return fmt::format("cpu: {} threads, {}", threads_, to_string(isa_));
   }
 
-  void* allocate(size_t bytes) override {
-    constexpr size_t kAlignment = 256;
-    void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-    if (data == nullptr && bytes > 0) fail(ErrorCode::out_of_memory, "cpu: allocation of {} bytes failed", bytes);
-    return data;
+  DeviceProperties properties() const override {
+    DeviceProperties p;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    p.last_level_cache_bytes = std::max<int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+#endif
+    p.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+    return p;
   }
-  void deallocate(void* data) noexcept override { std::free(data); }
+
+  void* allocate(size_t bytes) override { return allocate_host(bytes); }
+  void deallocate(void* data) noexcept override { deallocate_host(data); }
 
   void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override { copy_bytes(dst, src, bytes); }
   void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override { copy_bytes(dst, src, bytes); }

@@ -1,112 +1,220 @@
 #include "backends/cuda/common/cuda_device.h"
 
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/memory_pool.h"
 #include "backends/cuda/cuda_ops.h"
 #include "core/check.h"
 
 namespace strata::cuda {
 namespace {
 
-Capabilities query(int index) {
-  cudaDeviceProp p{};
-  check(cudaGetDeviceProperties(&p, index), "cudaGetDeviceProperties");
-  Capabilities c;
-  c.major = p.major;
-  c.minor = p.minor;
-  c.num_sms = p.multiProcessorCount;
-  c.max_shared_bytes = static_cast<int>(p.sharedMemPerBlockOptin);
-  c.l2_bytes = p.l2CacheSize;
-  c.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
-  return c;
-}
+cudaEvent_t native(Event event) { return static_cast<cudaEvent_t>(event.handle); }
+
+class TimingEvent {
+ public:
+  TimingEvent() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~TimingEvent() { cudaEventDestroy(event_); }
+  TimingEvent(const TimingEvent&) = delete;
+  TimingEvent& operator=(const TimingEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(DeviceId id, const Config& config) : Device(id, config), capabilities_(query(id.index)) {
+  CudaDevice(DeviceId id, const Config& config) : Device(id, config), index_(id.index), pool_(id.index) {
     cudaDeviceProp p{};
-    check(cudaGetDeviceProperties(&p, id.index), "cudaGetDeviceProperties");
+    check(cudaGetDeviceProperties(&p, index_), "cudaGetDeviceProperties");
     name_ = p.name;
+    properties_ = {.compute_major = p.major,
+                   .compute_minor = p.minor,
+                   .num_sms = p.multiProcessorCount,
+                   .max_shared_bytes = static_cast<int64_t>(p.sharedMemPerBlockOptin),
+                   .last_level_cache_bytes = p.l2CacheSize,
+                   .memory_bytes = static_cast<int64_t>(p.totalGlobalMem)};
   }
 
-  const Capabilities& capabilities() const { return capabilities_; }
-
+  DeviceProperties properties() const override { return properties_; }
   std::string description() const override {
-    const Capabilities& c = capabilities_;
-    return fmt::format("{}, compute capability {}.{}, {} SMs, {:.0f} GB", name_, c.major, c.minor, c.num_sms,
-                       static_cast<double>(c.memory_bytes) * 1e-9);
+    const DeviceProperties& p = properties_;
+    return fmt::format("{}, compute capability {}.{}, {} SMs, {:.0f} GB", name_, p.compute_major, p.compute_minor, p.num_sms,
+                       static_cast<double>(p.memory_bytes) * 1e-9);
   }
 
   void* allocate(size_t bytes) override {
-    DeviceScope scope(id().index);
+    refuse_while_capturing("allocate");
+    return pool_.allocate(bytes);
+  }
+  void deallocate(void* data) noexcept override { pool_.deallocate(data); }
+
+  void* allocate_host(size_t bytes) override {
+    refuse_while_capturing("allocate_host");
+    DeviceScope scope(index_);
     void* data = nullptr;
-    check(cudaMalloc(&data, bytes == 0 ? 1 : bytes), fmt::format("cudaMalloc of {} bytes", bytes));
+    check(cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocPortable), fmt::format("cudaHostAlloc of {} bytes", bytes));
     return data;
   }
-  void deallocate(void* data) noexcept override { cudaFree(data); }
+  void deallocate_host(void* data) noexcept override {
+    if (data != nullptr) cudaFreeHost(data);
+  }
 
-  void copy_from_host(void* device_dst, const void* host_src, size_t bytes, Stream stream) override {
-    check(cudaMemcpyAsync(device_dst, host_src, bytes, cudaMemcpyHostToDevice, native(stream)), "cudaMemcpyAsync to the device");
+  void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+    copy_bytes(dst, src, bytes, cudaMemcpyHostToDevice, stream, "cudaMemcpyAsync to the device");
   }
-  void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream stream) override {
-    check(cudaMemcpyAsync(host_dst, device_src, bytes, cudaMemcpyDeviceToHost, native(stream)), "cudaMemcpyAsync to the host");
+  void copy_to_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+    copy_bytes(dst, src, bytes, cudaMemcpyDeviceToHost, stream, "cudaMemcpyAsync to the host");
   }
-  void copy(void* device_dst, const void* device_src, size_t bytes, Stream stream) override {
-    check(cudaMemcpyAsync(device_dst, device_src, bytes, cudaMemcpyDeviceToDevice, native(stream)), "cudaMemcpyAsync");
+  void copy(void* dst, const void* src, size_t bytes, Stream stream) override {
+    copy_bytes(dst, src, bytes, cudaMemcpyDeviceToDevice, stream, "cudaMemcpyAsync");
   }
-  void fill(void* device_dst, uint8_t value, size_t bytes, Stream stream) override {
-    check(cudaMemsetAsync(device_dst, value, bytes, native(stream)), "cudaMemsetAsync");
+  void fill(void* dst, uint8_t value, size_t bytes, Stream stream) override {
+    if (bytes == 0) return;
+    DeviceScope scope(index_);
+    check(cudaMemsetAsync(dst, value, bytes, cuda::native(stream)), "cudaMemsetAsync");
   }
 
   Stream create_stream() override {
-    DeviceScope scope(id().index);
+    DeviceScope scope(index_);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
     return {stream};
   }
   void destroy_stream(Stream stream) noexcept override {
-    if (stream.handle != nullptr) cudaStreamDestroy(native(stream));
+    if (stream.handle != nullptr) cudaStreamDestroy(cuda::native(stream));
   }
   Event create_event() override {
-    DeviceScope scope(id().index);
+    DeviceScope scope(index_);
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
     return {event};
   }
   void destroy_event(Event event) noexcept override {
-    if (event.handle != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event.handle));
+    if (event.handle != nullptr) cudaEventDestroy(native(event));
   }
   void record(Event event, Stream stream) override {
-    check(cudaEventRecord(static_cast<cudaEvent_t>(event.handle), native(stream)), "cudaEventRecord");
+    DeviceScope scope(index_);
+    check(cudaEventRecord(native(event), cuda::native(stream)), "cudaEventRecord");
   }
   void wait(Event event, Stream stream) override {
-    check(cudaStreamWaitEvent(native(stream), static_cast<cudaEvent_t>(event.handle), 0), "cudaStreamWaitEvent");
+    DeviceScope scope(index_);
+    check(cudaStreamWaitEvent(cuda::native(stream), native(event), 0), "cudaStreamWaitEvent");
   }
   void synchronize(Stream stream) override {
-    DeviceScope scope(id().index);
-    check(cudaStreamSynchronize(native(stream)), "cudaStreamSynchronize");
+    DeviceScope scope(index_);
+    check(cudaStreamSynchronize(cuda::native(stream)), "cudaStreamSynchronize");
+  }
+
+  double elapsed_seconds(Stream stream, const std::function<void()>& work) override {
+    DeviceScope scope(index_);
+    const TimingEvent begin, end;
+    check(cudaEventRecord(begin.get(), cuda::native(stream)), "cudaEventRecord");
+    work();
+    check(cudaEventRecord(end.get(), cuda::native(stream)), "cudaEventRecord");
+    check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
+    return milliseconds * 1e-3;
+  }
+
+  Graph capture(Stream stream, const std::function<void()>& work) override {
+    require(stream.handle != nullptr, "{}: capture: the stream must be a created one, is the default stream", to_string(id()));
+    DeviceScope scope(index_);
+    check(cudaStreamBeginCapture(cuda::native(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    std::exception_ptr failure;
+    set_capturing(true);
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    set_capturing(false);
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(cuda::native(stream), &graph);
+    if (failure || ended != cudaSuccess) {
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      cudaGetLastError();
+      if (failure) std::rethrow_exception(failure);
+      throw_error(ended, "cudaStreamEndCapture");
+    }
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    check(instantiated, "cudaGraphInstantiate");
+    return {executable};
+  }
+  void launch(Graph graph, Stream stream) override {
+    DeviceScope scope(index_);
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), cuda::native(stream)), "cudaGraphLaunch");
+  }
+  void destroy_graph(Graph graph) noexcept override {
+    if (graph.handle != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.handle));
   }
 
  private:
-  Capabilities capabilities_;
+  void copy_bytes(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, Stream stream, const char* call) {
+    if (bytes == 0) return;
+    DeviceScope scope(index_);
+    check(cudaMemcpyAsync(dst, src, bytes, kind, cuda::native(stream)), call);
+  }
+
+  // CUDA itself refuses cudaMalloc while a thread captures, but not memory that the pool has: no allocation gets into a graph unseen.
+  void refuse_while_capturing(const char* call) {
+    const std::lock_guard lock(capturing_mutex_);
+    if (std::find(capturing_.begin(), capturing_.end(), std::this_thread::get_id()) == capturing_.end()) return;
+    fail(ErrorCode::device_failure, "{}: {} was called while a graph is captured", to_string(id()), call);
+  }
+  void set_capturing(bool on) {
+    const std::lock_guard lock(capturing_mutex_);
+    const auto self = std::this_thread::get_id();
+    if (on) {
+      capturing_.push_back(self);
+    } else {
+      std::erase(capturing_, self);
+    }
+  }
+
+  int index_;
+  MemoryPool pool_;
+  DeviceProperties properties_;
   std::string name_;
+  std::mutex capturing_mutex_;
+  std::vector<std::thread::id> capturing_;
 };
 
 }  // namespace
 
 bool is_cuda(const Device& device) { return device.id().kind == DeviceKind::cuda; }
 
-const Capabilities& capabilities(const Device& device) { return static_cast<const CudaDevice&>(device).capabilities(); }
+Capabilities capabilities(const Device& device) {
+  const DeviceProperties p = device.properties();
+  return {p.compute_major, p.compute_minor, p.num_sms, static_cast<int>(p.max_shared_bytes), p.last_level_cache_bytes, p.memory_bytes};
+}
 
 DeviceScope::DeviceScope(int index) {
   check(cudaGetDevice(&previous_), "cudaGetDevice");
-  if (previous_ != index) check(cudaSetDevice(index), "cudaSetDevice");
+  if (previous_ == index) return;
+  check(cudaSetDevice(index), "cudaSetDevice");
+  switched_ = true;
 }
-DeviceScope::~DeviceScope() { cudaSetDevice(previous_); }
+DeviceScope::~DeviceScope() {
+  if (switched_) cudaSetDevice(previous_);
+}
 
 std::shared_ptr<Device> make_device(DeviceId id, const Config& config) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) fail(ErrorCode::unsupported, "device {}: no CUDA device: {}", to_string(id), cudaGetErrorString(error));
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    fail(ErrorCode::unsupported, "device {}: no CUDA device: {}", to_string(id), cudaGetErrorString(error));
+  }
   if (id.index >= count) fail(ErrorCode::unsupported, "device {}: this machine has {} CUDA devices", to_string(id), count);
   return std::make_shared<CudaDevice>(id, config);
 }

@@ -18,8 +18,8 @@ struct Capabilities {
 };
 
 bool is_cuda(const Device& device);
-// Of a device for which is_cuda is true.
-const Capabilities& capabilities(const Device& device);
+// Of a device for which is_cuda is true, whoever implements it.
+Capabilities capabilities(const Device& device);
 
 inline cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
@@ -33,6 +33,7 @@ class DeviceScope {
 
  private:
   int previous_ = 0;
+  bool switched_ = false;
 };
 
 }  // namespace strata::cuda
