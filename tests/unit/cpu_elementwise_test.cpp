@@ -45,7 +45,7 @@ TEST(CpuNorm, AgreesWithTheReference) {
     Random random(1);
     auto q = random.bf16(tokens * (nq + 3)), kv = random.bf16(tokens * nkv);
     auto qw = random.normals(nq), kvw = random.normals(nkv);
-    const auto params = [&](std::vector<Bf16>& q_out, std::vector<Bf16>& kv_out) {
+    const auto params = [&, tokens = tokens, nq = nq, nkv = nkv](std::vector<Bf16>& q_out, std::vector<Bf16>& kv_out) {
       RmsNormPairParams p;
       if (nq > 0) {
         p.q = view(q, DType::bf16, {tokens, nq + 3}).columns(1, nq);
@@ -129,7 +129,7 @@ TEST(CpuQuantizeAndInsert, WritesTheSameBytes) {
         for (size_t i = 5; i < k.size(); i += 997) k[i] = {static_cast<uint16_t>(i % 2 == 0 ? 0x7F80 : 0xFFC0)};  // infinity, NaN
         const Pages pages(format, dim, 7, 10, 3);
         auto mapping = slots(random, tokens, pages.cache.num_slots());
-        const auto params = [&](std::vector<uint8_t>& memory) {
+        const auto params = [&, dim = dim](std::vector<uint8_t>& memory) {
           return QuantizeAndInsertKParams{view(k, DType::bf16, {tokens, dim}), view(mapping, DType::i64, {tokens}), pages.on(memory),
                                           ue8m0};
         };

@@ -587,8 +587,8 @@ TEST_F(LoadWeights, LoadedMatricesWorkInTheOp) {
       const LinearParams params{.x = TensorView::contiguous(x.data(), DType::bf16, {}, {1, 384}),
                                 .weight = &w->weight,
                                 .y = TensorView::contiguous(y.data(), DType::bf16, {}, {1, 256})};
-      std::vector<std::byte> workspace(ops_.linear.workspace_bytes(params, *device_));
-      ops_.linear(params, {*device_, {}, {workspace.data(), workspace.size()}});
+      const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(ops_.linear.workspace_bytes(params, *device_))});
+      ops_.linear(params, {*device_, {}, {workspace.view().data, workspace.allocated_bytes()}});
       for (int64_t i = 0; i < 256; ++i) {
         double sum = 0, size = 0;
         for (int64_t j = 0; j < 384; ++j) {

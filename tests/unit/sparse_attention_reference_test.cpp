@@ -216,7 +216,7 @@ TEST_P(EveryFormatAndPage, AgreesWithSoftmax) {
   extra.set_scale(0.125f);
   std::mt19937 generator(5);
   std::normal_distribution<float> normal;
-  const auto fill = [&](CachePages& cache, Array<int32_t>& indices) {
+  const auto fill = [&, format = format](CachePages& cache, Array<int32_t>& indices) {
     std::uniform_int_distribution<int32_t> slot(0, static_cast<int32_t>(cache.view().num_slots()) - 1);
     for (int32_t& index : indices.values()) {
       index = slot(generator);

@@ -14,12 +14,11 @@
 #include <algorithm>
 #include <bit>
 
+#include "backends/cpu/avx512_target.h"
 #include "formats/e4m3.h"
 #include "formats/ue8m0.h"
 
-// Everything below is compiled for this machine only; nothing that other files may also instantiate is inside.
-#pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512bf16,gfni")
+STRATA_AVX512_BEGIN
 
 namespace strata::cpu::amx {
 namespace {
@@ -251,5 +250,5 @@ void multiply(const Task& t) {
 }
 
 }  // namespace strata::cpu::amx
-#pragma GCC pop_options
+STRATA_AVX512_END
 #endif

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "avx512_target.h"
+#include "backends/cpu/avx512_target.h"
 #include "outcome.h"
 #include "paths.h"
 #include "rows.h"

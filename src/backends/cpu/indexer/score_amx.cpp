@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "backends/cpu/attn/avx512_target.h"
+#include "backends/cpu/avx512_target.h"
 #include "backends/cpu/indexer/amx_tile.h"
 #include "backends/cpu/indexer/score.h"
 #include "formats/e2m1.h"

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "backends/cpu/attn/avx512_target.h"
+#include "backends/cpu/avx512_target.h"
 #include "backends/cpu/indexer/score.h"
 #include "formats/e2m1.h"
 #include "formats/e4m3.h"
