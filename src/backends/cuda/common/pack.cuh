@@ -2,6 +2,8 @@
 // memory of any alignment.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include <cstdint>
 
 #include "backends/cuda/ptx/convert.cuh"
@@ -21,6 +23,15 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
 __device__ __forceinline__ float bf16_low(uint32_t word) { return __uint_as_float(word << 16); }
 __device__ __forceinline__ float bf16_high(uint32_t word) { return __uint_as_float(word & 0xFFFF0000u); }
 
+__device__ __forceinline__ void unpack_bf16(uint4 v, float (&x)[8]) {
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[2 * i] = bf16_low(words[i]);
+    x[2 * i + 1] = bf16_high(words[i]);
+  }
+}
+
 // Four codes, the first in the lowest byte.
 __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
 #if __CUDA_ARCH__ >= 890
@@ -29,6 +40,21 @@ __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d
   if ((((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) == 0) return word;
 #endif
   return to_e4m3(a).bits | uint32_t{to_e4m3(b).bits} << 8 | uint32_t{to_e4m3(c).bits} << 16 | uint32_t{to_e4m3(d).bits} << 24;
+}
+
+__device__ __forceinline__ void unpack_e4m3(uint32_t codes, float (&x)[4]) {
+#if __CUDA_ARCH__ >= 890
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t pair = ptx::cvt_f16x2_e4m3x2(static_cast<uint16_t>(codes >> 16 * i));
+    const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    x[2 * i] = values.x;
+    x[2 * i + 1] = values.y;
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x[i] = to_float(E4m3{static_cast<uint8_t>(codes >> 8 * i)});
+#endif
 }
 
 __device__ __forceinline__ bool aligned(const void* p, unsigned bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
@@ -95,6 +121,18 @@ __device__ __forceinline__ void load_words(const uint8_t* p, uint32_t (&words)[k
   for (int i = 0; i < kWords; ++i) words[i] = 0;
 #pragma unroll
   for (int i = 0; i < 4 * kWords; ++i) words[i / 4] |= uint32_t{p[i]} << 8 * (i % 4);
+}
+
+// kValues bf16 at any address as fp32.
+template <int kValues>
+__device__ __forceinline__ void load_bf16(const uint8_t* p, float (&x)[kValues]) {
+  uint32_t words[kValues / 2];
+  load_words(p, words);
+#pragma unroll
+  for (int i = 0; i < kValues / 2; ++i) {
+    x[2 * i] = bf16_low(words[i]);
+    x[2 * i + 1] = bf16_high(words[i]);
+  }
 }
 
 }  // namespace strata::cuda

@@ -35,7 +35,7 @@ __device__ __forceinline__ RowAddress row_address(const PagedCache& cache, int64
 struct TensorScale {
   float factor;  // divide: the divisor
   bool divide;
-  __device__ TensorScale(float scale, bool divide) : factor(divide ? scale : __fdiv_rn(1.0f, scale)), divide(divide) {}
+  __device__ TensorScale(float scale, bool divide) : factor(divide ? scale : 1.0f / scale), divide(divide) {}
   __device__ float operator()(float v) const { return divide ? __fdiv_rn(v, factor) : __fmul_rn(v, factor); }
 };
 

@@ -1,4 +1,4 @@
-// Conversions of two fp32 values in one instruction. The first argument lands in the low half.
+// Conversions of two values in one instruction. The first argument lands in the low half.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,13 @@ __device__ __forceinline__ uint32_t cvt_bf16x2(float low, float high) {
 __device__ __forceinline__ uint16_t cvt_e4m3x2(float low, float high) {
   uint16_t packed;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// e4m3 pair to fp16 pair, exact. sm_89.
+__device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint16_t codes) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(packed) : "h"(codes));
   return packed;
 }
 

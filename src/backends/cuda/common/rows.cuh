@@ -1,0 +1,43 @@
+// What elementwise kernels take instead of tensor views.
+#pragma once
+
+#include "backends/cuda/common/grid.h"
+#include "strata/tensor.h"
+
+namespace strata::cuda {
+
+// The rows of a view of rank 1 to 3 with contiguous rows.
+template <class T>
+struct Rows {
+  T* data = nullptr;
+  int64_t stride0 = 0;
+  int64_t stride1 = 0;
+
+  Rows() = default;
+  explicit Rows(const TensorView& v) : data(static_cast<T*>(v.data)), stride0(v.stride[0]), stride1(v.stride[1]) {}
+  __device__ T* row(int64_t i) const { return data + i * stride0; }
+  __device__ T* row(int64_t i, int64_t j) const { return data + i * stride0 + j * stride1; }
+};
+
+// True when every row begins at a multiple of 16 bytes.
+inline bool rows_aligned(const TensorView& v) {
+  if (reinterpret_cast<uintptr_t>(v.data) % 16 != 0) return false;
+  for (int i = 0; i + 1 < v.rank; ++i) {
+    if (v.shape[i] > 1 && v.stride[i] * static_cast<int64_t>(size_of(v.dtype)) % 16 != 0) return false;
+  }
+  return true;
+}
+
+// n / divisor as one multiplication, for n < 2^31.
+struct Divisor {
+  uint32_t divisor = 1, multiplier = 1, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(d)) {
+    while ((uint64_t{1} << shift) < divisor) ++shift;
+    multiplier = static_cast<uint32_t>((((uint64_t{1} << shift) - divisor) << 32) / divisor + 1);
+  }
+  __device__ uint32_t quotient(uint32_t n) const { return (__umulhi(n, multiplier) + n) >> shift; }
+};
+
+}  // namespace strata::cuda

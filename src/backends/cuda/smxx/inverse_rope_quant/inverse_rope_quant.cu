@@ -1,0 +1,106 @@
+// Inverse rotation and FP8 quantisation of attention outputs: 16 lanes per block of 128 channels, 8 channels each; the fp32 values
+// never leave the registers. Floor: 3.03 bytes per value; V4-Pro, 4096 tokens: 814 MB, 189 us at 4.3 TB/s.
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/rows.cuh"
+#include "backends/cuda/common/values.cuh"
+#include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/cuda_ops.h"
+#include "formats/quantize.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kRunsPerThread = 4;
+constexpr int kRun = 8;
+constexpr int kLanes = kActivationBlock / kRun;
+
+struct Call {
+  Rows<const Bf16> o;
+  const int64_t* positions;
+  Rows<const float> cos_sin;
+  E4m3* out;
+  float* scale;
+  int32_t nope, rotary;
+  Divisor of_head, of_token;  // runs
+  uint32_t total;
+};
+
+// The run that begins at lane `begin` of a head.
+template <bool kWide>
+__device__ __forceinline__ void rotate_run(const Call& c, uint32_t token, int begin, float (&values)[kRun]) {
+  if (begin + kRun <= c.nope) return;
+  const float* const row = c.cos_sin.row(c.positions[token]);
+  if constexpr (kWide) {  // rotary lanes begin with a run
+    float angles[kRun];
+    load_angles<true>(row, c.rotary, begin - c.nope, angles);
+    rotate_values(values, angles, true);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun; i += 2) {
+      if (begin + i < c.nope) continue;
+      float pair[2] = {values[i], values[i + 1]}, angles[2];
+      load_angles<false>(row, c.rotary, begin + i - c.nope, angles);
+      rotate_values(pair, angles, true);
+      values[i] = pair[0];
+      values[i + 1] = pair[1];
+    }
+  }
+}
+
+// kWide: heads, codes and the table are 16-byte aligned, and rotary lanes begin with a run.
+template <bool kWide>
+__global__ void __launch_bounds__(kThreads) inverse_rope_quant_kernel(const __grid_constant__ Call c) {
+  const uint32_t first = blockIdx.x * (kThreads * kRunsPerThread) + threadIdx.x;
+  float values[kRunsPerThread][kRun];
+  uint32_t token[kRunsPerThread];
+  int32_t begin[kRunsPerThread];
+#pragma unroll
+  for (int k = 0; k < kRunsPerThread; ++k) {
+    // Lanes past the end take part in the reductions of their warp, as the last run.
+    const uint32_t i = min(first + k * kThreads, c.total - 1);
+    token[k] = c.of_token.quotient(i);
+    const uint32_t in_token = i - token[k] * c.of_token.divisor, head = c.of_head.quotient(in_token);
+    begin[k] = static_cast<int32_t>(in_token - head * c.of_head.divisor) * kRun;
+    load_values<kWide>(c.o.row(token[k], head) + begin[k], values[k]);
+  }
+#pragma unroll
+  for (int k = 0; k < kRunsPerThread; ++k) {
+    rotate_run<kWide>(c, token[k], begin[k], values[k]);
+    float amax = kActivationAmaxFloor;
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) amax = fmaxf(amax, fabsf(values[k][j]));
+    const int exponent = e4m3_exponent(lanes_max<kLanes>(amax));
+    const float inverse = pow2(-exponent);
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) values[k][j] = __fmul_rn(values[k][j], inverse);
+    // Groups hold whole heads one after the other, so [G, hpg * D] is [H, D] in memory.
+    const uint32_t i = first + k * kThreads;
+    if (i >= c.total) continue;
+    store_values<kWide>(c.out + int64_t{i} * kRun, values[k]);
+    if (i % kLanes == 0) c.scale[i / kLanes] = to_float(to_e8m0(exponent));
+  }
+}
+
+void run(const InverseRopeQuantParams& p, const ExecutionContext& context) {
+  const int64_t tokens = p.o.shape[0], heads = p.o.shape[1], dim = p.o.shape[2], rotary = p.cos_sin.shape[1];
+  const int64_t of_head = dim / kRun, total = tokens * heads * of_head;
+  if (total == 0) return;
+  const unsigned blocks = blocks_for(total, kThreads * kRunsPerThread);
+  const Call c{Rows<const Bf16>(p.o),    p.positions.ptr<int64_t>(),         Rows<const float>(p.cos_sin), p.out.ptr<E4m3>(),
+               p.scale.ptr<float>(),     static_cast<int32_t>(dim - rotary), static_cast<int32_t>(rotary), Divisor(of_head),
+               Divisor(heads * of_head), static_cast<uint32_t>(total)};
+  const bool wide = rotary % kRun == 0 && rows_aligned(p.o) && rows_aligned(p.cos_sin) && rows_aligned(p.out);
+  const auto kernel = wide ? inverse_rope_quant_kernel<true> : inverse_rope_quant_kernel<false>;
+  kernel<<<blocks, kThreads, 0, native(context.stream)>>>(c);
+  check_launch("inverse_rope_quant_kernel");
+}
+
+}  // namespace
+
+std::vector<Implementation<InverseRopeQuantParams>> inverse_rope_quant() {
+  return smxx_implementation<InverseRopeQuantParams>({.run = run});
+}
+
+}  // namespace strata::cuda
