@@ -92,13 +92,27 @@ void add_dequantize_and_gather_k(CaseList& list) {
   // A chunk of V4 prefill: the window part behind the compressed part.
   test({.seq_lens = {300, 128, 17}, .gather_lens = {227, 128, 17}, .offset = 256});
   test({.seq_lens = {75, 32, 4}, .gather_lens = {}, .page_size = 2, .extra_stride = 560});
-  for (const int64_t rows : {1, 64, 4096}) {
-    const GatherShape s{.seq_lens = std::vector<int64_t>(rows == 4096 ? 4 : 1, rows), .gather_lens = {}, .extra_stride = 64};
+  // More requests than lanes of a warp, and more rows than a warp of a full grid looks up at a time.
+  GatherShape many{.seq_lens = {}, .gather_lens = {}, .suffix = "-many"};
+  for (int64_t r = 0; r < 77; ++r) {
+    many.seq_lens.push_back(r * 5 % 23);
+    many.gather_lens.push_back(many.seq_lens.back() / (r % 3 + 1));
+  }
+  GatherShape narrow{.seq_lens = {150000, 0, 90001}, .gather_lens = {}, .format = KvFormat::bf16, .dim = 8};
+  for (const GatherShape& s : {many, narrow}) {
+    cases.heavy(s.suffix.empty() ? name_of(s) : fmt::format("requests{}", s.seq_lens.size()), [s](Inputs& in) { return build(in, s); });
+  }
+  const auto bench = [&](const GatherShape& s) {
     cases.bench(name_of(s), [s](Inputs& in) {
       GatherShape shared = s;
       for (int64_t& n : shared.seq_lens) n = in.share(n);
       return build(in, shared);
     });
+  };
+  for (const int64_t rows : {1, 64, 4096}) {
+    const std::vector<int64_t> seq_lens(rows == 4096 ? 4 : 1, rows);
+    bench({.seq_lens = seq_lens, .gather_lens = {}, .extra_stride = 64});
+    bench({.seq_lens = seq_lens, .gather_lens = {}, .format = KvFormat::fp8_ds_mla, .dim = 576});
   }
 }
 

@@ -57,10 +57,15 @@ void add_inverse_rope(CaseList& list) {
   }
   test({.tokens = 5, .scale = 0.0});
   test({.tokens = 5, .scale = 1e30});
-  for (const int64_t tokens : {1, 64, 4096}) {
-    for (const int64_t heads : {64, 128}) {
-      const InverseShape s{.tokens = tokens, .heads = heads};
-      cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+  for (const bool in_place : {false, true}) {
+    test({5, 3, 101, 34, in_place});
+    test({5, 3, 35, 34, in_place, {.inner = 8, .outer = 16}});
+    cases.heavy(name_of({1031, 16, 512, 64, in_place}), [in_place](Inputs& in) { return build(in, {1031, 16, 512, 64, in_place}); });
+    for (const int64_t tokens : {1, 64, 4096}) {
+      for (const int64_t heads : {8, 64, 128}) {
+        const InverseShape s{.tokens = tokens, .heads = heads, .in_place = in_place};
+        cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+      }
     }
   }
 }

@@ -57,8 +57,12 @@ void add_inverse_rope_quant(CaseList& list) {
   test({5, 4, 2, 256, 128});
   test({5, 4, 2, 128, 2});
   for (const double scale : {0.0, 1e-12, 1e-3, 1e6}) test({.tokens = 17, .heads = 4, .groups = 2, .scale = scale});
+  test({1, 1, 1, 128, 64});
+  test({3, 3, 1, 384, 34});
+  test({17, 8, 2, 512, 64, {.inner = 8, .outer = 16}});
+  cases.heavy(name_of({1031, 16, 2}), [](Inputs& in) { return build(in, {1031, 16, 2}); });
   for (const int64_t tokens : {1, 64, 4096}) {
-    for (const auto& [heads, groups] : {std::pair{64, 8}, std::pair{128, 16}}) {
+    for (const auto& [heads, groups] : {std::pair{8, 1}, std::pair{64, 8}, std::pair{128, 16}}) {
       const InverseQuantShape s{.tokens = tokens, .heads = heads, .groups = groups};
       cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
     }

@@ -22,6 +22,7 @@ struct MergeShape {
   bool negative_empty = false;
   bool lse = true;
   Padding padding{};
+  bool in_place = false;  // out and lse_out are the last part
 };
 
 Built<MergeAttnStatesParams> build(Inputs& in, const MergeShape& s) {
@@ -43,10 +44,20 @@ Built<MergeAttnStatesParams> build(Inputs& in, const MergeShape& s) {
   p.lse = in.values(DType::f32, {s.parts, tokens, s.heads}, lse, {.inner = s.padding.inner});
   p.attn_sink = make_sinks(in, s.sinks, s.heads);
   p.empty_lse = s.negative_empty ? -kInf : kInf;
-  p.out = in.output(s.out, {tokens, s.heads, s.dim}, s.padding);
+  const auto last_part = [&](const TensorView& v) {
+    TensorView part = v;
+    part.rank = v.rank - 1;
+    part.data = v.ptr<std::byte>() + (s.parts - 1) * v.stride[0] * static_cast<int64_t>(size_of(v.dtype));
+    for (int i = 0; i < part.rank; ++i) {
+      part.shape[i] = v.shape[i + 1];
+      part.stride[i] = v.stride[i + 1];
+    }
+    return part;
+  };
+  p.out = s.in_place ? last_part(p.o) : in.output(s.out, {tokens, s.heads, s.dim}, s.padding);
   std::vector<Output> outputs{view_output("out", p.out, s.out == DType::bf16 ? bf16_rounding() : close(1e-5, 1e-5))};
   if (s.lse) {
-    p.lse_out = in.output(DType::f32, {tokens, s.heads}, {.inner = s.padding.inner});
+    p.lse_out = s.in_place ? last_part(p.lse) : in.output(DType::f32, {tokens, s.heads}, {.inner = s.padding.inner});
     outputs.push_back(view_output("lse_out", p.lse_out, close(1e-5, 1e-5)));
   }
   const double n = static_cast<double>(tokens * s.heads), d = static_cast<double>(s.dim), parts = static_cast<double>(s.parts);
@@ -57,10 +68,11 @@ Built<MergeAttnStatesParams> build(Inputs& in, const MergeShape& s) {
 }
 
 std::string name_of(const MergeShape& s) {
-  return fmt::format("n{}-T{}-H{}-D{}-{}-to_{}-sink_{}{}{}{}{}{}", s.parts, s.tokens, s.heads, s.dim, to_string(s.in), to_string(s.out),
+  return fmt::format("n{}-T{}-H{}-D{}-{}-to_{}-sink_{}{}{}{}{}{}{}", s.parts, s.tokens, s.heads, s.dim, to_string(s.in), to_string(s.out),
                      name_of(s.sinks), s.empty != 0.2 ? fmt::format("-empty{:g}", s.empty) : "",
                      s.lse_scale != 3.0 ? fmt::format("-lse{:g}", s.lse_scale) : "", s.negative_empty ? "-empty_neg" : "",
-                     s.lse ? "" : "-no_lse", s.padding.inner > 0 ? "-strided" : "");
+                     s.lse ? "" : "-no_lse", s.padding.inner > 0 ? fmt::format("-strided{}", s.padding.inner) : "",
+                     s.in_place ? "-in_place" : "");
 }
 
 }  // namespace
@@ -85,9 +97,25 @@ void add_merge_attn_states(CaseList& list) {
   for (const int64_t parts : {1, 7, 33}) test({.parts = parts, .tokens = 3});
   test({.parts = 4, .tokens = 9, .lse_scale = 60.0});  // exponentials that leave the range of fp32
   test({.parts = 2, .tokens = 300, .heads = 4});
+  for (const auto type : {DType::f32, DType::bf16}) {
+    for (const int64_t dim : {37, 128, 576}) {
+      test({.parts = 2, .tokens = 9, .dim = dim, .in = type, .out = type, .in_place = true});
+      test({.parts = 35,
+            .tokens = 3,
+            .heads = 3,
+            .dim = dim,
+            .in = type,
+            .out = type,
+            .padding = {.inner = 4, .outer = 8},
+            .in_place = true});
+    }
+  }
+  const auto bench = [&](const MergeShape& s) { cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); }); };
   for (const int64_t tokens : {1, 64, 4096}) {
-    const MergeShape s{.parts = 4, .tokens = tokens, .heads = 64, .dim = 512, .sinks = Sinks::finite, .empty = 0.0};
-    cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+    bench({.parts = 4, .tokens = tokens, .heads = 64, .dim = 512, .sinks = Sinks::finite, .empty = 0.0});
+    // Chunks of an MLA context.
+    bench(
+        {.parts = 2, .tokens = tokens, .heads = 128, .dim = 128, .in = DType::bf16, .sinks = Sinks::none, .empty = 0.0, .in_place = true});
   }
 }
 

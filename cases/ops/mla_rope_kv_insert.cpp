@@ -23,8 +23,8 @@ struct InsertShape {
   bool rotate = true;
   bool llama = false;
   bool ue8m0 = false;
-  Padding padding{};      // of q; c and k_pe are columns of one matrix whenever it is not zero, as in the layer
-  double scale = 1.0;     // of c
+  Padding padding{};   // of q; c and k_pe are columns of one matrix whenever it is not zero, as in the layer
+  double scale = 1.0;  // of c
   const char* suffix = "";
 };
 
@@ -74,8 +74,13 @@ Built<MlaRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
       }
     }
     p.slot_mapping = in.i64(slots);
-    p.cache = in.cache({.format = s.format, .row_dim = static_cast<int32_t>(s.latent + s.rotary), .page_size = s.page_size, .num_pages = num_pages,
-                        .extra_stride = s.extra_stride, .scale = 0.07f}, {});
+    p.cache = in.cache({.format = s.format,
+                        .row_dim = static_cast<int32_t>(s.latent + s.rotary),
+                        .page_size = s.page_size,
+                        .num_pages = num_pages,
+                        .extra_stride = s.extra_stride,
+                        .scale = 0.07f},
+                       {});
     p.ue8m0 = s.ue8m0;
     // Latent lanes depend on nothing that may round differently; rotary lanes are 1/9 of a row.
     Tolerance rows = code_step(0.01);
@@ -135,10 +140,16 @@ void add_mla_rope_kv_insert(CaseList& list) {
   test({.tokens = 17, .skipped = 1.0, .suffix = "-all_skipped"});
   test({.tokens = 9, .heads = 3, .latent = 96, .nope = 20, .rotary = 34, .absorbed = 9});
   test({.tokens = 9, .heads = 3, .format = KvFormat::fp8_tensor, .latent = 7, .nope = 1, .rotary = 2, .absorbed = 9});
+  test({.tokens = 33, .heads = 5, .format = KvFormat::fp8_ds_mla, .absorbed = 20, .llama = true, .padding = {.inner = 8, .outer = 16}});
+  test({.tokens = 9, .heads = 3, .nope = 5, .rotary = 64, .absorbed = 9, .llama = true});
+  cases.heavy(name_of({.tokens = 1031, .heads = 16, .absorbed = 500}),
+              [](Inputs& in) { return build(in, {.tokens = 1031, .heads = 16, .absorbed = 500}); });
   for (const int64_t tokens : {1, 64, 4096}) {
     for (const int64_t heads : {16, 128}) {
-      const InsertShape s{.tokens = tokens, .heads = heads, .absorbed = tokens < 4096 ? tokens : -1, .skipped = 0};
-      cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+      for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
+        const InsertShape s{.tokens = tokens, .heads = heads, .format = format, .absorbed = tokens < 4096 ? tokens : -1, .skipped = 0};
+        cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+      }
     }
   }
 }

@@ -21,19 +21,21 @@ struct InsertShape {
   bool in_place = false;
   Padding padding{};
   double scale = 1.0;  // of kv
+  int32_t dim = 512;
+  int64_t rotary = 64;
   const char* suffix = "";
 };
 
 Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
   const int64_t tokens = in.share(s.tokens), mapped = tokens - std::min(s.unmapped, tokens);
-  constexpr int64_t kDim = 512, kPositions = 257;
+  constexpr int64_t kPositions = 257;
   QNormRopeKvInsertParams p;
-  p.q = in.bf16({tokens, s.heads, kDim}, 2.0, s.padding);
-  p.kv = in.bf16({tokens, kDim}, s.scale, {.inner = s.padding.inner});
+  p.q = in.bf16({tokens, s.heads, s.dim}, 2.0, s.padding);
+  p.kv = in.bf16({tokens, s.dim}, s.scale, {.inner = s.padding.inner});
   std::vector<int64_t> positions(static_cast<size_t>(tokens));
   for (int64_t& position : positions) position = in.rng().in(0, kPositions);
   p.positions = in.i64(positions);
-  p.cos_sin = in.rope_table(kPositions);
+  p.cos_sin = in.rope_table(kPositions, s.rotary);
   const bool lossy_lanes = s.format == KvFormat::fp8_tensor;
   std::vector<int64_t> written;
   if (s.cache) {
@@ -48,7 +50,7 @@ Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
     }
     p.slot_mapping = in.i64(slots);
     p.cache = in.cache({.format = s.format,
-                        .row_dim = kDim,
+                        .row_dim = s.dim,
                         .page_size = s.page_size,
                         .num_pages = num_pages,
                         .extra_stride = s.extra_stride,
@@ -56,7 +58,7 @@ Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
                        {});
   }
   const int64_t padded_heads = std::max(s.padded_heads, s.heads);
-  p.q_out = s.in_place ? p.q : in.output(s.e4m3_q ? DType::e4m3 : DType::bf16, {tokens, padded_heads, kDim}, s.padding);
+  p.q_out = s.in_place ? p.q : in.output(s.e4m3_q ? DType::e4m3 : DType::bf16, {tokens, padded_heads, s.dim}, s.padding);
   p.q_scale_inv = s.e4m3_q ? 37.0f : 1.0f;
   std::vector<Output> outputs{view_output("q_out", p.q_out, s.e4m3_q ? code_step() : bf16_rounding())};
   // The codes of the lanes that are not rotated depend on nothing that may round differently; rotated lanes are 1/8 of a row.
@@ -65,16 +67,18 @@ Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
   rows.beyond = 0;
   if (s.cache) outputs.push_back(cache_output("cache", p.cache, written, rows));
   const double t = static_cast<double>(tokens), h = static_cast<double>(s.heads);
-  const double row = static_cast<double>(s.cache ? row_bytes(s.format, kDim) : 0);
+  const double dim = static_cast<double>(s.dim), rotary = static_cast<double>(s.rotary);
+  const double row = static_cast<double>(s.cache ? row_bytes(s.format, s.dim) : 0);
   return {.params = p,
           .outputs = std::move(outputs),
-          .bytes = t * (kDim * h * (2 + (s.e4m3_q ? 1 : 2)) + 2 * kDim + 256 + row + 16),
-          .flops = t * h * (4 * kDim + 6 * 64)};
+          .bytes = t * (dim * h * (2 + (s.e4m3_q ? 1 : 2)) + 2 * dim + 4 * rotary + row + 16),
+          .flops = t * h * (4 * dim + 6 * rotary)};
 }
 
 std::string name_of(const InsertShape& s) {
   std::string name = fmt::format("T{}-H{}", s.tokens, s.heads);
   if (s.padded_heads > 0) name += fmt::format("of{}", s.padded_heads);
+  if (s.dim != 512 || s.rotary != 64) name += fmt::format("-D{}-R{}", s.dim, s.rotary);
   name += s.cache ? fmt::format("-{}-B{}", to_string(s.format), s.page_size) : "-no_cache";
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.unmapped > 0) name += fmt::format("-unmapped{}", s.unmapped);
@@ -112,12 +116,21 @@ void add_qnorm_rope_kv_insert(CaseList& list) {
   test({.tokens = 17, .heads = 1, .scale = 0.0, .suffix = "-zero_kv"});
   test({.tokens = 17, .heads = 1, .scale = 1e-5, .suffix = "-tiny_kv"});
   test({.tokens = 17, .heads = 1, .scale = 3e4, .suffix = "-huge_kv"});
+  // Vectors that are not V4's.
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    test({.tokens = 17, .heads = 3, .format = format, .dim = 512, .rotary = 32});
+    test({.tokens = 17, .heads = 3, .format = format, .dim = 128});
+    test({.tokens = 17, .heads = 3, .format = format, .page_size = 5, .padded_heads = 4, .dim = 101, .rotary = 34});
+  }
+  test({.tokens = 17, .heads = 3, .format = KvFormat::fp8_tensor, .e4m3_q = true, .dim = 77, .rotary = 2});
+  // Strides that keep 16-byte alignment, codes that do not.
+  test({.tokens = 33, .heads = 5, .format = KvFormat::fp8_tensor, .e4m3_q = true, .padding = {.inner = 16, .outer = 32}});
+  test({.tokens = 33, .heads = 5, .format = KvFormat::fp8_tensor, .e4m3_q = true, .padding = {.inner = 8, .outer = 8}});
+  cases.heavy(name_of({.tokens = 1031, .heads = 16}), [](Inputs& in) { return build(in, {.tokens = 1031, .heads = 16}); });
+  const auto bench = [&](const InsertShape& s) { cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); }); };
   for (const int64_t tokens : {1, 64, 4096}) {
-    for (const int64_t heads : {64, 128}) {
-      InsertShape s{.tokens = tokens, .heads = heads, .extra_stride = 64};
-      s.skipped = 0;
-      cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
-    }
+    for (const int64_t heads : {8, 64, 128}) bench({.tokens = tokens, .heads = heads, .extra_stride = 64, .skipped = 0});
+    bench({.tokens = tokens, .heads = 128, .format = KvFormat::fp8_tensor, .skipped = 0, .e4m3_q = true});
   }
 }
 

@@ -62,10 +62,10 @@ std::string name_of(const QuantizeShape& s) {
 void add_quantize_and_insert_k(CaseList& list) {
   CaseAdder<QuantizeAndInsertKParams> cases(list, "quantize_and_insert_k", &OpSet::quantize_and_insert_k);
   const auto test = [&](const QuantizeShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s); }); };
-  const std::pair<KvFormat, int32_t> formats[] = {
-      {KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},          {KvFormat::bf16, 128},
-      {KvFormat::bf16, 37},           {KvFormat::fp8_tensor, 512},    {KvFormat::fp8_tensor, 576},
-      {KvFormat::indexer_fp8, 128},   {KvFormat::indexer_mxfp4, 128}, {KvFormat::fp8_ds_mla, 576}};
+  const std::pair<KvFormat, int32_t> formats[] = {{KvFormat::fp8_ds_mla_v4, 512}, {KvFormat::bf16, 512},      {KvFormat::bf16, 128},
+                                                  {KvFormat::bf16, 37},           {KvFormat::bf16, 576},      {KvFormat::fp8_tensor, 512},
+                                                  {KvFormat::fp8_tensor, 576},    {KvFormat::fp8_tensor, 90}, {KvFormat::indexer_fp8, 128},
+                                                  {KvFormat::indexer_mxfp4, 128}, {KvFormat::fp8_ds_mla, 576}};
   for (const auto& [format, dim] : formats) {
     for (const int64_t tokens : {0, 1, 17}) test({.tokens = tokens, .format = format, .dim = dim});
     test({.tokens = 300, .format = format, .dim = dim, .page_size = 61, .extra_stride = 13});
@@ -79,7 +79,8 @@ void add_quantize_and_insert_k(CaseList& list) {
     test({.tokens = 33, .format = KvFormat::fp8_ds_mla, .dim = 576, .ue8m0 = true, .scale = scale});
   test({.tokens = 33, .format = KvFormat::fp8_tensor, .cache_scale = 1.0f});
   for (const int64_t tokens : {1, 64, 4096}) {
-    for (const auto& [format, dim] : {std::pair{KvFormat::fp8_ds_mla_v4, 512}, std::pair{KvFormat::indexer_fp8, 128}}) {
+    for (const auto& [format, dim] :
+         {std::pair{KvFormat::fp8_ds_mla_v4, 512}, std::pair{KvFormat::indexer_fp8, 128}, std::pair{KvFormat::fp8_ds_mla, 576}}) {
       const QuantizeShape s{.tokens = tokens, .format = format, .dim = dim, .skipped = 0};
       cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
     }

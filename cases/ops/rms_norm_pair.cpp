@@ -50,6 +50,9 @@ void add_rms_norm_pair(CaseList& list) {
   test({17, 100, 33, {.inner = 3}});
   test({17, 1024, 512, {}, true});
   test({3, 1024, 512, {.inner = 7}, true});
+  test({17, 2056, 2048});
+  test({5, 1000, 8, {.inner = 8}});
+  test({1031, 1536, 512, {.inner = 512}, true});
   // eps matters, or the sum of squares is large.
   test({3, 1024, 512, {}, false, 1e-4});
   test({3, 1024, 512, {}, false, 1e4});

@@ -28,16 +28,4 @@ inline bool rows_aligned(const TensorView& v) {
   return true;
 }
 
-// n / divisor as one multiplication, for n < 2^31.
-struct Divisor {
-  uint32_t divisor = 1, multiplier = 1, shift = 0;
-
-  Divisor() = default;
-  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(d)) {
-    while ((uint64_t{1} << shift) < divisor) ++shift;
-    multiplier = static_cast<uint32_t>((((uint64_t{1} << shift) - divisor) << 32) / divisor + 1);
-  }
-  __device__ uint32_t quotient(uint32_t n) const { return (__umulhi(n, multiplier) + n) >> shift; }
-};
-
 }  // namespace strata::cuda

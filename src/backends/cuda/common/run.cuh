@@ -2,6 +2,7 @@
 // are aligned, and the rotary lanes begin with a run), or a pair at any alignment.
 #pragma once
 
+#include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/values.cuh"
 
@@ -53,8 +54,8 @@ struct Run {
 struct RunPlan {
   int32_t nope = 0, rotary = 0;
   int32_t plain_runs = 0;  // of a vector, before the rotary ones
-  Divisor of_vector;       // runs of one vector
-  Divisor of_token;        // of all heads
+  Divisor of_vector{1};    // runs of one vector
+  Divisor of_token{1};     // of all heads
   int64_t total = 0;
 
   RunPlan() = default;
@@ -65,24 +66,23 @@ struct RunPlan {
     const int64_t runs = plain_runs + (with_rotary ? rotary / run_lanes : 0);
     total = tokens * heads * runs;
     if (total == 0) return;
-    of_vector = Divisor(runs);
-    of_token = Divisor(heads * runs);
+    of_vector = Divisor(static_cast<int32_t>(runs));
+    of_token = Divisor(static_cast<int32_t>(heads * runs));
   }
 };
 
-// Where run i < total is.
+// Where run i < total is, total being below 2^31 (blocks_for sees to it).
 struct RunPlace {
-  uint32_t token, head;
+  int32_t token, head;
   int32_t lane;   // the first
   int32_t count;  // lanes
 };
 
 template <bool kWide>
-__device__ __forceinline__ RunPlace place_run(const RunPlan& plan, uint32_t i) {
+__device__ __forceinline__ RunPlace place_run(const RunPlan& plan, int32_t i) {
   constexpr int kLanes = Run<kWide>::kLanes;
-  const uint32_t token = plan.of_token.quotient(i), in_token = i - token * plan.of_token.divisor;
-  const uint32_t head = plan.of_vector.quotient(in_token);
-  const auto run = static_cast<int32_t>(in_token - head * plan.of_vector.divisor);
+  const int32_t token = plan.of_token.divide(i), in_token = i - token * plan.of_token.value();
+  const int32_t head = plan.of_vector.divide(in_token), run = in_token - head * plan.of_vector.value();
   const int32_t lane = run < plan.plain_runs ? run * kLanes : plan.nope + (run - plan.plain_runs) * kLanes;
   return {token, head, lane, !kWide && lane + 1 == plan.nope ? 1 : kLanes};
 }

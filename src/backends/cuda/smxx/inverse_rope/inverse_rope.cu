@@ -21,14 +21,14 @@ struct Call {
 
 template <bool kWide>
 __global__ void __launch_bounds__(kThreads) inverse_rope_kernel(const __grid_constant__ Call c) {
-  const uint32_t first = blockIdx.x * (kThreads * kRunsPerThread) + threadIdx.x;
+  const int64_t first = int64_t{blockIdx.x} * (kThreads * kRunsPerThread) + threadIdx.x;
   Run<kWide> runs[kRunsPerThread];
   RunPlace places[kRunsPerThread];
 #pragma unroll
   for (int k = 0; k < kRunsPerThread; ++k) {
-    const uint32_t i = first + k * kThreads;
+    const int64_t i = first + k * kThreads;
     if (i >= c.plan.total) continue;
-    const RunPlace at = places[k] = place_run<kWide>(c.plan, i);
+    const RunPlace at = places[k] = place_run<kWide>(c.plan, static_cast<int32_t>(i));
     runs[k].load(c.o.row(at.token, at.head) + at.lane, at.count);
   }
 #pragma unroll

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/values.cuh"
@@ -22,9 +23,9 @@ struct Call {
   int64_t lse_stride[3];
   const float* sink;  // null: none
   void* out;
-  int64_t out_stride0, out_stride1;
+  int64_t out_stride[2];
   float* lse_out;  // null: not wanted
-  int64_t lse_out_stride0, lse_out_stride1;
+  int64_t lse_out_stride[2];
   float empty_lse;
   int32_t parts, dim, rows;
   Divisor heads;
@@ -72,10 +73,10 @@ __device__ __forceinline__ void store_run(Bf16* p, const float (&x)[kValues]) {
 template <class In, class Out, bool kWide>
 __global__ void __launch_bounds__(kWarps* kWarpSize) merge_attn_states_kernel(const __grid_constant__ Call c) {
   constexpr int kValues = kWide ? 4 : 1, kRun = kWarpSize * kValues;
-  const uint32_t row = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
-  if (row >= static_cast<uint32_t>(c.rows)) return;
-  const uint32_t t = c.heads.quotient(row), h = row - t * c.heads.divisor;
+  if (row >= c.rows) return;
+  const int32_t t = c.heads.divide(static_cast<int32_t>(row)), h = static_cast<int32_t>(row) - t * c.heads.value();
   const float* const lse = c.lse + t * c.lse_stride[1] + h * c.lse_stride[2];
 
   float largest = -INFINITY;
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) merge_attn_states_kernel(co
   const float inverse = 1.0f / (sum + sink);
 
   const In* const o = static_cast<const In*>(c.o) + t * c.o_stride[1] + h * c.o_stride[2];
-  Out* const out = static_cast<Out*>(c.out) + t * c.out_stride0 + h * c.out_stride1;
+  Out* const out = static_cast<Out*>(c.out) + t * c.out_stride[0] + h * c.out_stride[1];
   for (int begin = lane * kValues; begin - lane * kValues < c.dim; begin += kRuns * kRun) {
     float total[kRuns][kValues] = {};
     for (int first = 0; first < c.parts; first += kWarpSize) {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) merge_attn_states_kernel(co
   // Last: lse_out may be one of the parts.
   __syncwarp();
   if (c.lse_out != nullptr && lane == 0) {
-    c.lse_out[t * c.lse_out_stride0 + h * c.lse_out_stride1] = empty ? c.empty_lse : largest + logf(sum);
+    c.lse_out[t * c.lse_out_stride[0] + h * c.lse_out_stride[1]] = empty ? c.empty_lse : largest + logf(sum);
   }
 }
 
@@ -142,26 +143,23 @@ auto kernel_for(bool wide) {
 void run(const MergeAttnStatesParams& p, const ExecutionContext& context) {
   const int64_t heads = p.o.shape[2], rows = p.o.shape[1] * heads;
   if (rows == 0) return;
-  Call c;
-  c.o = p.o.data;
-  c.lse = p.lse.ptr<float>();
-  for (int i = 0; i < 3; ++i) {
-    c.o_stride[i] = p.o.stride[i];
-    c.lse_stride[i] = p.lse.stride[i];
-  }
-  c.sink = p.attn_sink.ptr<float>();
-  c.out = p.out.data;
-  c.out_stride0 = p.out.stride[0];
-  c.out_stride1 = p.out.stride[1];
-  c.lse_out = p.lse_out.ptr<float>();
-  c.lse_out_stride0 = p.lse_out.stride[0];
-  c.lse_out_stride1 = p.lse_out.stride[1];
-  c.empty_lse = p.empty_lse;
-  c.parts = static_cast<int32_t>(p.o.shape[0]);
-  c.dim = static_cast<int32_t>(p.o.shape[3]);
   const unsigned blocks = blocks_for(rows, kWarps);
-  c.rows = static_cast<int32_t>(rows);
-  c.heads = Divisor(heads);
+  const Call c{
+      .o = p.o.data,
+      .o_stride = {p.o.stride[0], p.o.stride[1], p.o.stride[2]},
+      .lse = p.lse.ptr<float>(),
+      .lse_stride = {p.lse.stride[0], p.lse.stride[1], p.lse.stride[2]},
+      .sink = p.attn_sink.ptr<float>(),
+      .out = p.out.data,
+      .out_stride = {p.out.stride[0], p.out.stride[1]},
+      .lse_out = p.lse_out.ptr<float>(),
+      .lse_out_stride = {p.lse_out.stride[0], p.lse_out.stride[1]},
+      .empty_lse = p.empty_lse,
+      .parts = static_cast<int32_t>(p.o.shape[0]),
+      .dim = static_cast<int32_t>(p.o.shape[3]),
+      .rows = static_cast<int32_t>(rows),
+      .heads = Divisor(static_cast<int32_t>(heads)),
+  };
   const bool wide = c.dim % 4 == 0 && rows_aligned(p.o) && rows_aligned(p.out);
   const bool from_f32 = p.o.dtype == DType::f32, to_f32 = p.out.dtype == DType::f32;
   const auto kernel = from_f32 ? (to_f32 ? kernel_for<float, float>(wide) : kernel_for<float, Bf16>(wide))

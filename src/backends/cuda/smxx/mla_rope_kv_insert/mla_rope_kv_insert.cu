@@ -28,8 +28,8 @@ struct Call {
   PagedCache cache;
   StoreOptions options;
   int32_t latent_dim, rotary;
-  int32_t keys;  // tokens, or 0 where there is nothing to do for them
-  unsigned key_blocks;
+  int64_t keys;
+  unsigned key_blocks;  // 0: there is nothing to do for keys
   RunPlan plan;
 };
 
@@ -77,18 +77,18 @@ __device__ void key(const Call& c, int64_t t, int lane) {
 template <bool kWide>
 __global__ void __launch_bounds__(kThreads) mla_rope_kv_insert_kernel(const __grid_constant__ Call c) {
   if (blockIdx.x < c.key_blocks) {
-    const int32_t t = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
+    const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
     if (t < c.keys) key(c, t, threadIdx.x % kWarpSize);
     return;
   }
-  const uint32_t first = (blockIdx.x - c.key_blocks) * (kThreads * kRunsPerThread) + threadIdx.x;
+  const int64_t first = int64_t{blockIdx.x - c.key_blocks} * (kThreads * kRunsPerThread) + threadIdx.x;
   Run<kWide> runs[kRunsPerThread];
   RunPlace places[kRunsPerThread];
 #pragma unroll
   for (int k = 0; k < kRunsPerThread; ++k) {
-    const uint32_t i = first + k * kThreads;
+    const int64_t i = first + k * kThreads;
     if (i >= c.plan.total) continue;
-    const RunPlace at = places[k] = place_run<kWide>(c.plan, i);
+    const RunPlace at = places[k] = place_run<kWide>(c.plan, static_cast<int32_t>(i));
     runs[k].load(c.q.row(at.token, at.head) + at.lane, at.count);
   }
 #pragma unroll
@@ -117,24 +117,26 @@ template <bool kWide>
 void launch(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.q.shape[0], rotary = p.k_pe.shape[1];
   const bool llama = p.llama_4_scaling.present(), rotate = p.cos_sin.present();
-  Call c{};
-  c.q = Rows<Bf16>(p.q);
-  c.latent = Rows<const Bf16>(p.c);
-  c.k_pe = Rows<Bf16>(p.k_pe);
-  c.positions = p.positions.ptr<int64_t>();
-  c.cos_sin = Rows<const float>(p.cos_sin);
-  c.llama_4_scaling = p.llama_4_scaling.ptr<float>();
-  c.q_pe_out = Rows<Bf16>(p.q_pe_out);
-  c.absorbed = p.q_pe_out.present() ? p.q_pe_out.shape[0] : 0;
-  c.slots = p.slot_mapping.ptr<int64_t>();
-  c.num_slots = p.slot_mapping.present() ? p.slot_mapping.shape[0] : 0;
-  c.cache = p.cache;
-  c.options = {.ue8m0 = p.ue8m0, .divide = true};
-  c.latent_dim = static_cast<int32_t>(p.c.shape[1]);
-  c.rotary = static_cast<int32_t>(rotary);
-  c.key_blocks = blocks_for(rotate || c.num_slots > 0 ? tokens : 0, kWarps);
-  c.keys = static_cast<int32_t>(tokens);
-  c.plan = RunPlan(tokens, p.q.shape[1], p.q.shape[2] - rotary, rotary, Run<kWide>::kLanes, llama, rotate || llama || c.absorbed > 0);
+  const int64_t absorbed = p.q_pe_out.present() ? p.q_pe_out.shape[0] : 0, inserts = p.slot_mapping.present() ? p.slot_mapping.shape[0] : 0;
+  const Call c{
+      .q = Rows<Bf16>(p.q),
+      .latent = Rows<const Bf16>(p.c),
+      .k_pe = Rows<Bf16>(p.k_pe),
+      .positions = p.positions.ptr<int64_t>(),
+      .cos_sin = Rows<const float>(p.cos_sin),
+      .llama_4_scaling = p.llama_4_scaling.ptr<float>(),
+      .q_pe_out = Rows<Bf16>(p.q_pe_out),
+      .absorbed = absorbed,
+      .slots = p.slot_mapping.ptr<int64_t>(),
+      .num_slots = inserts,
+      .cache = p.cache,
+      .options = {.ue8m0 = p.ue8m0, .divide = true},
+      .latent_dim = static_cast<int32_t>(p.c.shape[1]),
+      .rotary = static_cast<int32_t>(rotary),
+      .keys = tokens,
+      .key_blocks = blocks_for(rotate || inserts > 0 ? tokens : 0, kWarps),
+      .plan = RunPlan(tokens, p.q.shape[1], p.q.shape[2] - rotary, rotary, Run<kWide>::kLanes, llama, rotate || llama || absorbed > 0),
+  };
   const unsigned blocks = c.key_blocks + blocks_for(c.plan.total, kThreads * kRunsPerThread);
   if (blocks == 0) return;
   mla_rope_kv_insert_kernel<kWide><<<blocks, kThreads, 0, native(context.stream)>>>(c);

@@ -34,7 +34,7 @@ __device__ void insert_mla_row(const Call& c, const uint8_t* k, int64_t slot, in
 }
 
 __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kernel(const __grid_constant__ Call c) {
-  const int32_t n = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
+  const int64_t n = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   if (n >= c.rows) return;
   const int64_t slot = c.slots[n];

@@ -71,11 +71,11 @@ template <bool kWide>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     rms_norm_pair_kernel(const __grid_constant__ Latent first, const __grid_constant__ Latent second, int32_t tokens, int32_t rows,
                          float eps) {
-  const int32_t row = blockIdx.x * kWarps + threadIdx.x / kWarpSize;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   if (row >= rows) return;
   const Latent& latent = row < tokens ? first : second;
-  const int32_t t = row < tokens ? row : row - tokens;
+  const int64_t t = row < tokens ? row : row - tokens;
   if constexpr (kWide) {
     norm_row_wide(latent, t, lane, eps);
   } else {
