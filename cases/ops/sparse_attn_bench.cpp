@@ -73,6 +73,31 @@ Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
           .flops = attention_flops(tokens, s)};
 }
 
+// V3.2: each token attends to 2048 positions of its own request's latent cache; no second scope, no sinks.
+Built<SparseAttnDecodeParams> build_mla(Inputs& in, int64_t batch, int64_t heads, KvFormat format) {
+  constexpr int64_t kTopk = 2048, kRow = 576, kLatent = 512;
+  constexpr int32_t kPageSize = 64;
+  const int64_t tokens = in.share(batch);
+  const Paging paging = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(tokens), 2 * kTopk));
+  std::vector<int32_t> indices;
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int32_t position : ascending_choice(in.rng(), kTopk, 2 * kTopk)) indices.push_back(static_cast<int32_t>(paging.slot(t, position)));
+  }
+  SparseAttnDecodeParams p;
+  p.q = in.bf16({tokens, 1, heads, kRow});
+  p.cache = in.cache({.format = format, .row_dim = kRow, .page_size = kPageSize, .num_pages = paging.num_pages, .scale = 0.0078125f},
+                     paging.all_slots());
+  p.indices = in.values(DType::i32, {tokens, 1, kTopk}, indices);
+  p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), kTopk));
+  p.softmax_scale = 0.13523377f;
+  p.out = in.output(DType::bf16, {tokens, 1, heads, kLatent});
+  const double t = static_cast<double>(tokens), h = static_cast<double>(heads), lanes = static_cast<double>(kRow + kLatent);
+  return {.params = p,
+          .outputs = {},
+          .bytes = t * (static_cast<double>(kTopk) * (4 + static_cast<double>(row_bytes(format, kRow))) + 2 * h * lanes),
+          .flops = 2 * t * h * static_cast<double>(kTopk) * lanes};
+}
+
 Built<SparseAttnPrefillParams> build_gathered(Inputs& in, const BenchShape& s) {
   const int64_t tokens = in.share(s.tokens), compressed_rows = 2 * s.topk, rows = compressed_rows + tokens + kWindow - 1;
   std::vector<int32_t> indices;
@@ -113,6 +138,11 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
     bench(fmt::format("b{}-H16-rows128+1024", batch), {batch, 16, 1024});  // a rank of eight
   }
   bench("prefill512-H64-rows128+512", {512, 64, 512, true});
+  for (const int64_t heads : {16, 128}) {
+    for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
+      cases.bench(fmt::format("b4-H{}-D576-rows2048-{}", heads, to_string(format)), [=](Inputs& in) { return build_mla(in, 4, heads, format); });
+    }
+  }
 }
 
 void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {

@@ -1,42 +1,12 @@
 // The sparse attention ops over the multi-query kernel of attn/: each instruction set is an implementation of its own, fastest first.
 #include <algorithm>
-#include <array>
 
-#include "backends/cpu/attn/attend.h"
-#include "backends/cpu/cpu_device.h"
+#include "backends/cpu/attn/attention_paths.h"
 #include "backends/cpu/cpu_ops.h"
 #include "core/check.h"
 
 namespace strata::cpu {
 namespace {
-
-struct Path {
-  const char* name;
-  AttendPath path;
-  CpuIsa needs;
-};
-// "cpu/simd" takes the widest fp32 vectors that it may.
-constexpr std::array<Path, 3> kPaths = {{{"cpu/amx", AttendPath::amx, CpuIsa::amx},
-                                         {"cpu/avx512_bf16", AttendPath::avx512_bf16, CpuIsa::avx512_bf16},
-                                         {"cpu/simd", AttendPath::portable, CpuIsa::portable}}};
-
-AttendPath path_on(const Device& device, AttendPath path) {
-  if (path != AttendPath::portable) return path;
-  const CpuIsa isa = isa_of(device);
-  return isa >= CpuIsa::avx512 ? AttendPath::avx512 : isa >= CpuIsa::avx2 ? AttendPath::avx2 : AttendPath::portable;
-}
-
-constexpr size_t kAlignment = 64;
-
-RowSource source_of(const PagedCache& cache) {
-  return {.base = static_cast<const std::byte*>(cache.data),
-          .format = cache.format,
-          .page_size = cache.page_size,
-          .page_stride = cache.page_stride,
-          .row_stride = row_data_bytes(cache.format, cache.row_dim),
-          .num_rows = cache.num_slots(),
-          .scale = cache.scale};
-}
 
 AttendShape shape_of(const SparseAttnDecodeParams& p) {
   AttendShape shape{.num_heads = static_cast<int>(p.q.shape[2]),
@@ -130,33 +100,17 @@ Support strides_fit(const SparseAttnDecodeParams& p) {
 Support strides_fit(const SparseAttnPrefillParams&) { return Support::yes(); }
 
 template <class Params>
-Support supports(const Params& p, const Device& device, const Path& path) {
-  if (device.id().kind != DeviceKind::cpu) return Support::no("runs on a CPU");
-  if (isa_of(device) < path.needs) return Support::no(fmt::format("needs {}, may use {}", to_string(path.needs), to_string(isa_of(device))));
-  const AttendShape shape = shape_of(p);
-  if (shape.head_dim % 64 != 0 || shape.value_dim % 64 != 0 || shape.head_dim > 640) {
-    return Support::no(fmt::format("needs head and value dims that are multiples of 64 up to 640, are {} and {}", shape.head_dim, shape.value_dim));
-  }
+Support supports(const Params& p, AttendPath) {
+  if (const Support dims = dims_fit(shape_of(p)); !dims) return dims;
   return strides_fit(p);
 }
 
 template <class Params>
 std::vector<Implementation<Params>> all_paths() {
-  std::vector<Implementation<Params>> impls;
-  for (const Path& path : kPaths) {
-    impls.push_back({.name = path.name,
-                     .supports = [path](const Params& p, const Device& device) { return supports(p, device, path); },
-                     .workspace_bytes = [path](const Params& p, const Device& device) -> size_t {
-                       return attend_batch_workspace_bytes(batch_of(p, device, path_on(device, path.path))) + kAlignment;
-                     },
-                     .run =
-                         [path](const Params& p, const ExecutionContext& context) {
-                           const auto address = reinterpret_cast<uintptr_t>(context.workspace.data);
-                           const uintptr_t aligned = (address + kAlignment - 1) / kAlignment * kAlignment;
-                           run_with(p, context.device, path_on(context.device, path.path), reinterpret_cast<std::byte*>(aligned));
-                         }});
-  }
-  return impls;
+  return attention_paths<Params>(
+      supports<Params>,
+      [](const Params& p, const Device& device, AttendPath path) { return attend_batch_workspace_bytes(batch_of(p, device, path)); },
+      [](const Params& p, const Device& device, AttendPath path, std::byte* workspace) { run_with(p, device, path, workspace); });
 }
 
 }  // namespace

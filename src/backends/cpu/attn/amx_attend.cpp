@@ -11,6 +11,7 @@
 #include "backends/cpu/avx512_target.h"
 #include "outcome.h"
 #include "paths.h"
+#include "prefill.h"
 #include "rows.h"
 #include "scalar_rows.h"
 
@@ -19,6 +20,7 @@ STRATA_AVX512_BEGIN
 #include "softmax_avx512.h"
 // (after the two above)
 #include "pipeline_avx512.h"
+#include "prefill_avx512.h"
 
 namespace strata::cpu {
 namespace {
@@ -41,10 +43,11 @@ class AmxEngine {
   AmxEngine& operator=(const AmxEngine&) = delete;
 
   // Adds `chunks` x 32 dims to S^T of 32 rows x (16 * kHeadTiles) heads. k: tiles [chunk of 32 dims][row tile].
+  // q_step: bytes, out_step: floats from a head tile to the next.
   template <int kHeadTiles, class Meanwhile>
-  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out,
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out, std::size_t out_step,
                      bool first, Meanwhile& meanwhile) {
-    float* right = out + kBlockRows * 16;  // of the second head tile
+    float* right = out + out_step;  // of the second head tile
     if (first) {
       _tile_zero(0);
       _tile_zero(2);
@@ -132,6 +135,7 @@ class AmxEngine {
 }  // namespace
 
 const PathFunctions kAmxPath = {pipeline_scratch_bytes, accumulate_blocks<AmxEngine>, merge_partials, finish_partials};
+const PrefillFunctions kAmxPrefill = {prefill_scratch_bytes, prefill_task<AmxEngine>};
 
 }  // namespace strata::cpu
 STRATA_AVX512_END

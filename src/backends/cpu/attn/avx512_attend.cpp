@@ -13,6 +13,7 @@
 #include "backends/cpu/avx512_target.h"
 #include "outcome.h"
 #include "paths.h"
+#include "prefill.h"
 #include "rows.h"
 #include "scalar_rows.h"
 
@@ -21,6 +22,7 @@ STRATA_AVX512_BEGIN
 #include "softmax_avx512.h"
 // (after the two above)
 #include "pipeline_avx512.h"
+#include "prefill_avx512.h"
 
 namespace strata::cpu {
 namespace {
@@ -60,11 +62,11 @@ inline void products8(const std::byte* a, std::size_t a_step, const std::byte* b
 
 struct DotEngine {
   template <int kHeadTiles, class Meanwhile>
-  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out,
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out, std::size_t out_step,
                      bool first, Meanwhile& meanwhile) {
     auto* c = reinterpret_cast<std::byte*>(out);
     for (int half = 0; half < 4; ++half)
-      products8<kHeadTiles>(k + half * 512, 2048, q, 1024, q_step, chunks, c + half * 512, kBlockRows * 64, first);
+      products8<kHeadTiles>(k + half * 512, 2048, q, 1024, q_step, chunks, c + half * 512, out_step * 4, first);
     for (int i = 0; i < 2 * kHeadTiles * chunks; ++i) meanwhile();
   }
   template <int kHeadTiles, class Meanwhile>
@@ -81,6 +83,7 @@ struct DotEngine {
 
 const PathFunctions kAvx512Bf16Path = {pipeline_scratch_bytes, accumulate_blocks<DotEngine>, merge_partials,
                                        finish_partials};
+const PrefillFunctions kAvx512Bf16Prefill = {prefill_scratch_bytes, prefill_task<DotEngine>};
 
 }  // namespace strata::cpu
 STRATA_AVX512_END

@@ -174,9 +174,9 @@ __attribute__((noinline)) void logit_products(const Sizes& z, const Scratch& s, 
     float* logits = s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(at.sub) * kSubRows) * 16;
     const std::byte* q = s.q + static_cast<std::size_t>(ht) * z.q_tile_step() + static_cast<std::size_t>(at.group) * 2048;
     if (ht + 1 < z.head_tiles)
-      Engine::template logits<2>(k, q, z.q_tile_step(), 2 * at.groups, logits, at.group == 0, meanwhile);
+      Engine::template logits<2>(k, q, z.q_tile_step(), 2 * at.groups, logits, kBlockRows * 16, at.group == 0, meanwhile);
     else
-      Engine::template logits<1>(k, q, z.q_tile_step(), 2 * at.groups, logits, at.group == 0, meanwhile);
+      Engine::template logits<1>(k, q, z.q_tile_step(), 2 * at.groups, logits, kBlockRows * 16, at.group == 0, meanwhile);
   }
 }
 
