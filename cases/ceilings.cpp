@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "backends/cuda/cuda_ops.h"
 #include "ops/linear_case.h"
 #include "timing.h"
 
@@ -78,6 +79,15 @@ double read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
   return best;
 }
 
+double cuda_read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
+  const Tensor buffer(device, DType::u8, {static_cast<int64_t>(bytes)}), sink(device, DType::u8, {64});
+  device->fill(buffer.view().data, 1, bytes, {});
+  device->synchronize({});
+  Work work;
+  work.call = [&](size_t, Stream stream) { cuda::read_memory(*device, buffer.view().data, bytes, sink.view().data, stream); };
+  return static_cast<double>(bytes) / measure(work, device, {.min_time = kMinTime}).minimum;
+}
+
 double copy_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
   const Tensor from(device, DType::u8, {static_cast<int64_t>(bytes)}), to(device, DType::u8, {static_cast<int64_t>(bytes)});
   device->fill(from.view().data, 1, bytes, {});
@@ -119,10 +129,19 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
     ceilings.flops = work.flops / timing.minimum;
     ceilings.flops_source = fmt::format("{} bf16 {}^3", work.implementation, n);
   }
-  // A copy on a GPU keeps its pace only over many times what its cache holds.
+  // A GPU keeps its pace only over many times what its cache holds.
   const size_t bytes = std::max(rotate_bytes(*device), cpu ? 256 * kMiB : 1024 * kMiB);
-  ceilings.bandwidth = cpu ? read_bandwidth(device, bytes) : copy_bandwidth(device, bytes);
-  ceilings.bandwidth_source = fmt::format("{} {} MiB", cpu ? "reading" : "copying", bytes / kMiB);
+  const auto found = [&](double bandwidth, const char* how) {
+    Ceilings measured;
+    measured.bandwidth = bandwidth;
+    measured.bandwidth_source = fmt::format("{} {} MiB", how, bytes / kMiB);
+    ceilings.improve(measured);
+  };
+  switch (device->id().kind) {
+    case DeviceKind::cpu: found(read_bandwidth(device, bytes), "reading"); break;
+    case DeviceKind::cuda: found(cuda_read_bandwidth(device, bytes), "reading"); [[fallthrough]];
+    case DeviceKind::opencl: found(copy_bandwidth(device, bytes), "copying"); break;
+  }
   return ceilings;
 }
 

@@ -20,8 +20,8 @@ struct Ceilings {
 };
 
 // Matrix product: the library's own bf16 linear on random values, 4096^3 on a CPU and 8192^3 elsewhere, packed where there is a packing.
-// Memory: on a CPU reading a buffer larger than the last-level cache with every thread; elsewhere a copy within the device, bytes read
-// and bytes written.
+// Memory: reading a buffer larger than the last-level cache, on a CPU with every thread; on other devices a copy within the device, bytes read
+// and bytes written, when that is faster.
 Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device);
 
 // Bytes that no cache holds: what benchmark inputs rotate through.

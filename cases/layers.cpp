@@ -91,6 +91,7 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
     step.push_back({r, bench.new_tokens});
   }
   state->runner->begin_step(step);
+  device->synchronize(state->runner->stream());
   Inputs inputs(device, InputOptions{.seed = options.seed, .share = 1.0, .keep_images = false});
   state->hidden = Tensor(device, DType::bf16, {state->tokens, config.hidden_size});
   state->out = Tensor(device, DType::bf16, {state->tokens, config.hidden_size});

@@ -22,9 +22,10 @@ int64_t pages_of(const CacheGroupSpec& spec, const RunnerOptions& options) {
 
 ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t>& layers, std::shared_ptr<Device> device,
                          const OpSet& ops, const LayerRegistry& registry, RunnerOptions options)
-    : device_(std::move(device)), options_(std::move(options)) {
+    : device_(std::move(device)), options_(std::move(options)), stream_(device_) {
   const BatchLimits& limits = options_.layer.limits;
   rope_tables_ = std::make_shared<RopeTables>(device_, limits.max_model_len);
+  if (options_.overlap) lanes_ = std::make_shared<Lanes>(device_);
   std::vector<std::vector<CacheGroupSpec>> groups;
   size_t workspace = 0;
   int64_t topk = 0;
@@ -35,7 +36,8 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
                                      .ops = ops,
                                      .options = options_.layer,
                                      .rope_tables = rope_tables_,
-                                     .communicator = options_.communicator}));
+                                     .communicator = options_.communicator,
+                                     .lanes = lanes_}));
     groups.push_back(layers_.back()->cache_groups());
     workspace = std::max(workspace, layers_.back()->workspace_bytes());
     topk = std::max(topk, layers_.back()->index_topk());
@@ -61,6 +63,16 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
       if (i % 2 == 0 || i >= limits.max_num_seqs) pool_->remove_request(kFillerRequest + i);
     }
   }
+  device_->synchronize({});
+}
+
+// With a fill byte the pool overwrites the pages it takes back, on the default stream: not while a step reads them, and not while the next one
+// writes them.
+void ModelRunner::wait_for_steps() {
+  if (options_.fill) device_->synchronize(stream());
+}
+void ModelRunner::wait_for_fills() {
+  if (options_.fill) device_->synchronize({});
 }
 
 void ModelRunner::add_request(int64_t id) {
@@ -69,19 +81,23 @@ void ModelRunner::add_request(int64_t id) {
 }
 
 void ModelRunner::remove_request(int64_t id) {
+  wait_for_steps();
   pool_->remove_request(id);
+  wait_for_fills();
   positions_.erase(id);
 }
 
 const Batch& ModelRunner::begin_step(std::span<const StepRequest> requests, BatchPadding padding) {
   step_.assign(requests.begin(), requests.end());
   std::vector<BatchRequest> batch;
+  wait_for_steps();
   for (const StepRequest& r : step_) {
     const int64_t position = positions_.at(r.id);
     if (!pool_->extend(r.id, position, position + r.num_tokens)) {
       fail(ErrorCode::out_of_memory, "request {}: no free pages for positions {} to {}", r.id, position, position + r.num_tokens);
     }
   }
+  wait_for_fills();
   for (const StepRequest& r : step_) {
     BatchRequest& entry = batch.emplace_back();
     entry.query_len = r.num_tokens;
@@ -90,7 +106,7 @@ const Batch& ModelRunner::begin_step(std::span<const StepRequest> requests, Batc
       entry.block_tables[static_cast<size_t>(spec.group)] = pool_->block_table(r.id, spec.group);
     }
   }
-  batch_ = &builder_->build(batch, padding);
+  batch_ = &builder_->build(batch, padding, stream());
   return *batch_;
 }
 
@@ -101,6 +117,7 @@ void ModelRunner::run_layer(size_t l, const TensorView& hidden, const TensorView
   args.hidden = hidden;
   args.out = out;
   if (layers_[l]->index_topk() > 0) args.topk_indices = topk_.view().columns(0, layers_[l]->index_topk());
+  if (args.stream.handle == nullptr) args.stream = stream();
   args.workspace = {workspace_.view().data, workspace_.allocated_bytes()};
   layers_[l]->forward(args);
 }

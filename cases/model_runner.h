@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "strata/owned_stream.h"
 #include "strata/attention.h"
 
 namespace strata::cases {
@@ -19,6 +20,7 @@ struct RunnerOptions {
   std::optional<uint8_t> fill{};       // byte that caches and workspace start with; 0xFF: NaN patterns
   uint64_t seed = 1;
   std::shared_ptr<Communicator> communicator;
+  bool overlap = true;                 // independent work of a layer on auxiliary streams, where the device has them
 };
 
 // What is new in a step for one request.
@@ -44,22 +46,30 @@ class ModelRunner {
 
   // Pages and metadata of a step, in the order given. The requests' positions advance when the step ends.
   const Batch& begin_step(std::span<const StepRequest> requests, BatchPadding padding = {});
-  // hidden and out: bf16 [batch.num_tokens, hidden] on the device.
+  // hidden and out: bf16 [batch.num_tokens, hidden] on the device. Runs on extras.stream, or on stream().
   void run_layer(size_t l, const TensorView& hidden, const TensorView& out, const ForwardArgs& extras = {});
   void end_step();
+  // Of the step that was begun last.
+  const Batch& batch() const { return *batch_; }
 
   const TensorView& topk_indices() const { return topk_.view(); }
   const PagedPool& pool() const { return *pool_; }
   const std::shared_ptr<Device>& device() const { return device_; }
+  // What the runner's steps and their copies are put on.
+  Stream stream() const { return stream_.get(); }
 
   size_t weight_bytes() const;     // layers and rotary tables
   size_t cache_bytes() const { return pool_->allocated_bytes(); }
   size_t workspace_bytes() const;  // workspace, batch metadata and top-k buffer
 
  private:
+  void wait_for_steps();
+  void wait_for_fills();
+
   std::shared_ptr<Device> device_;
   RunnerOptions options_;
   std::shared_ptr<RopeTables> rope_tables_;
+  std::shared_ptr<Lanes> lanes_;
   std::vector<std::unique_ptr<AttentionLayer>> layers_;
   std::unique_ptr<PagedPool> pool_;
   std::unique_ptr<BatchBuilder> builder_;
@@ -68,6 +78,7 @@ class ModelRunner {
   std::map<int64_t, int64_t> positions_;
   std::vector<StepRequest> step_;
   const Batch* batch_ = nullptr;
+  OwnedStream stream_;  // last: its work is done before what it uses goes away
 };
 
 }  // namespace strata::cases

@@ -173,6 +173,7 @@ class LayerReplay {
   void run_step(const std::vector<std::pair<Sequence*, int64_t>>& step) {
     AttentionLayer& layer = runner_.layer(0);
     Device& device = *runner_.device();
+    const Stream stream = runner_.stream();
     std::vector<StepRequest> requests;
     int64_t tokens = 0;
     for (const auto& [s, count] : step) {
@@ -183,20 +184,20 @@ class LayerReplay {
     if (options_.pad_tokens > 0) padding = {tokens + options_.pad_tokens, std::ssize(step) + options_.pad_tokens};
     const Batch& batch = runner_.begin_step(requests, padding);
     if (options_.poison) {
-      for (const Tensor* t : {&hidden_, &out_, &q_, &attn_out_}) device.fill(t->view().data, 0xFF, t->allocated_bytes(), {});
+      for (const Tensor* t : {&hidden_, &out_, &q_, &attn_out_}) device.fill(t->view().data, 0xFF, t->allocated_bytes(), stream);
       // Padding tokens are real arithmetic on whatever is there: finite values.
-      device.fill(hidden_.view().data, 0, hidden_.allocated_bytes(), {});
+      device.fill(hidden_.view().data, 0, hidden_.allocated_bytes(), stream);
     }
     const int64_t topk = layer.index_topk();
     int64_t row = 0;
     for (const auto& [s, count] : step) {
       const auto hidden_row = static_cast<size_t>(layer.hidden_size()) * sizeof(Bf16);
       device.copy_from_host(hidden_.view().row<Bf16>(row), s->x->data + static_cast<size_t>(s->done) * hidden_row,
-                            static_cast<size_t>(count) * hidden_row, {});
+                            static_cast<size_t>(count) * hidden_row, stream);
       if (options_.topk == TopkSource::recorded && s->topk != nullptr) {
         const auto topk_row = static_cast<size_t>(topk) * sizeof(int32_t);
         device.copy_from_host(runner_.topk_indices().row<int32_t>(row), s->topk->data + static_cast<size_t>(s->done) * topk_row,
-                              static_cast<size_t>(count) * topk_row, {});
+                              static_cast<size_t>(count) * topk_row, stream);
       }
       row += count;
     }
@@ -206,7 +207,7 @@ class LayerReplay {
     extras.attn_out_tap = attn_out_.view().slice(0, batch.num_tokens);
     if (extras.skip_topk && batch.num_tokens > tokens) {
       const TensorView rest = runner_.topk_indices().slice(tokens, batch.num_tokens - tokens);
-      device.fill(rest.data, 0xFF, rest.bytes(), {});  // -1
+      device.fill(rest.data, 0xFF, rest.bytes(), stream);  // -1
     }
     runner_.run_layer(0, hidden_.view().slice(0, batch.num_tokens), out_.view().slice(0, batch.num_tokens), extras);
     row = 0;
@@ -216,19 +217,19 @@ class LayerReplay {
       if (s->attn_out) collect(s->got_attn_out, attn_out_, row, *s, count);
       if (topk > 0) {
         device.copy_to_host(s->got_topk.data() + s->done * topk, runner_.topk_indices().row<int32_t>(row),
-                            static_cast<size_t>(count * topk) * sizeof(int32_t), {});
+                            static_cast<size_t>(count * topk) * sizeof(int32_t), stream);
       }
       s->done += count;
       row += count;
     }
-    device.synchronize({});
+    device.synchronize(stream);
     runner_.end_step();
   }
 
   void collect(std::vector<Bf16>& to, const Tensor& from, int64_t row, const Sequence& s, int64_t count) {
     const int64_t width = from.view().stride[0];
     runner_.device()->copy_to_host(to.data() + s.done * width, from.view().row<Bf16>(row), static_cast<size_t>(count * width) * sizeof(Bf16),
-                                   {});
+                                   runner_.stream());
   }
 
   ModelRunner& runner_;

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <vector>
 
+#include "strata/owned_stream.h"
+
 namespace strata::cases {
 namespace {
 
@@ -19,18 +21,15 @@ double amount(double bytes, double flops) { return std::max(bytes, flops); }
 // `calls` calls, the copies of the inputs in turn, put on a stream together.
 class Burst {
  public:
-  Burst(const Work& work, std::shared_ptr<Device> device) : work_(work), device_(std::move(device)), stream_(device_->create_stream()) {}
-  ~Burst() {
-    forget_graph();
-    device_->destroy_stream(stream_);
-  }
+  Burst(const Work& work, const std::shared_ptr<Device>& device) : work_(work), device_(device), stream_(device) {}
+  ~Burst() { forget_graph(); }
   Burst(const Burst&) = delete;
   Burst& operator=(const Burst&) = delete;
 
   // Seconds a call.
   double run(int64_t calls) {
-    return device_->elapsed_seconds(stream_, [&] {
-      if (graph_.handle != nullptr) return device_->launch(graph_, stream_);
+    return device_->elapsed_seconds(stream_.get(), [&] {
+      if (graph_.handle != nullptr) return device_->launch(graph_, stream_.get());
       put(calls);
     }) / static_cast<double>(calls);
   }
@@ -38,7 +37,7 @@ class Burst {
   // From here on run(calls) launches them as one graph, where the device and the calls allow it.
   void record(int64_t calls) {
     try {
-      graph_ = device_->capture(stream_, [&] { put(calls); });
+      graph_ = device_->capture(stream_.get(), [&] { put(calls); });
     } catch (const Error&) {
       forget_graph();
     }
@@ -48,7 +47,7 @@ class Burst {
  private:
   void put(int64_t calls) {
     for (int64_t i = 0; i < calls; ++i) {
-      work_.call(copy_, stream_);
+      work_.call(copy_, stream_.get());
       copy_ = (copy_ + 1) % work_.copies;
     }
   }
@@ -59,7 +58,7 @@ class Burst {
 
   const Work& work_;
   std::shared_ptr<Device> device_;
-  Stream stream_;
+  OwnedStream stream_;
   Graph graph_{};
   size_t copy_ = 0;
 };

@@ -1,6 +1,7 @@
 // Attention layers: hidden states in, hidden states out.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,7 +28,8 @@ enum class PrefillMode : uint8_t {
 // In which form a dense MLA layer attends; the result is the same (MLA 7 and 8). Sparse layers always take mqa.
 enum class MlaMode : uint8_t {
   automatic,  // decode requests mqa, prefill requests mha
-  mha,        // expanded keys and values per head (192/128): new tokens from memory, earlier ones from the cache in chunks
+  mha,        // expanded keys and values per head (192/128): new tokens from memory, earlier ones from the cache in chunks whose number
+              // the host decides: no graph of such a step is good for another
   mqa,        // absorbed queries over the latent cache (576/512)
 };
 
@@ -102,6 +104,32 @@ class RopeTables {
   Tensor numbers_;
 };
 
+// Auxiliary streams for work of a layer that does not wait for each other, V4 16. One set serves all layers of a model: they run one after the
+// other. On devices whose streams are null there are none, and everything runs in order.
+class Lanes {
+ public:
+  explicit Lanes(std::shared_ptr<Device> device);
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  static constexpr size_t kCount = 3;
+  bool concurrent() const { return concurrent_; }
+  // What lane i is given next waits for what `stream` has now.
+  Stream fork(size_t i, Stream stream);
+  // What `stream` is given next waits for what lane i has now.
+  void join(size_t i, Stream stream);
+
+ private:
+  struct Lane {
+    Stream stream{};
+    Event forked{}, done{};
+  };
+  std::shared_ptr<Device> device_;
+  std::array<Lane, kCount> lanes_{};
+  bool concurrent_ = false;
+};
+
 struct LayerContext {
   const Checkpoint& checkpoint;
   int64_t layer = 0;
@@ -110,6 +138,7 @@ struct LayerContext {
   const LayerOptions& options;
   std::shared_ptr<RopeTables> rope_tables;
   std::shared_ptr<Communicator> communicator;  // null: the rank's partial sum is left in `out`
+  std::shared_ptr<Lanes> lanes;                // null: everything runs on the stream of the call, in order
 };
 
 // Makers of layers by the config's architecture (or, failing that, model_type). Open to callers: a registry is a value, not a global.

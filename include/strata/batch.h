@@ -33,9 +33,13 @@ struct BatchRequest {
 
 // Graph padding: the step runs with this many tokens and requests, real ones first. 0: no padding. Padding requests count as decodes
 // in a step of decodes, as prefills behind prefills. A step of padding tokens only needs at least one padding request.
+// A uniform step, every request with the same number q >= 1 of decode tokens and num_tokens = q * num_requests, has padding requests of q
+// padding tokens and length 0. With max_seq_len given, everything a layer decides on the host is then the padding's, not the step's: a
+// graph captured from such a step is good for every other with the same padding.
 struct BatchPadding {
   int64_t num_tokens = 0;
   int64_t num_requests = 0;
+  int64_t max_seq_len = 0;  // what Batch::max_seq_len says instead of the step's own; 0: the step's own
 };
 
 // Permutation that puts decode requests (query_len <= 1 + num_speculative_tokens) first, each part in the given order.
@@ -64,9 +68,11 @@ struct Batch {
   int64_t num_requests = 0;        // R, padding included
   int64_t num_decodes = 0;         // requests [0, num_decodes) are decode
   int64_t num_prefills = 0;
-  int64_t num_decode_tokens = 0;   // rows [0, num_decode_tokens)
-  int64_t num_prefill_tokens = 0;  // rows [num_decode_tokens, num_actual_tokens)
-  int64_t max_query_len = 0;
+  int64_t num_decode_tokens = 0;   // rows [0, num_decode_tokens); of a uniform step the padding tokens too
+  int64_t num_prefill_tokens = 0;  // rows behind them, up to num_actual_tokens
+  // Rows from here on belong to no request: padding of a step that is not uniform.
+  int64_t num_request_tokens() const { return num_decode_tokens + num_prefill_tokens; }
+  int64_t max_query_len = 0;  // bounds of the requests' lengths
   int64_t max_seq_len = 0;
   BatchLimits limits;
 
@@ -74,7 +80,7 @@ struct Batch {
   TensorView positions{};        // i64 [T]; 0 for padding
   TensorView query_start_loc{};  // i32 [R + 1]
   TensorView seq_lens{};         // i32 [R]
-  TensorView token_to_req{};     // i32 [T]; 0 for padding
+  TensorView token_to_req{};     // i32 [T]; 0 for padding of no request
   TensorView is_valid_token{};   // u8 [T]: window (or latent) slot >= 0
   std::array<GroupMetadata, kNumCacheGroups> groups;
   const GroupMetadata& operator[](CacheGroup g) const { return groups[static_cast<size_t>(g)]; }

@@ -200,10 +200,14 @@ struct BatchBuilder::Impl {
     batch.seq_lens_host.resize(static_cast<size_t>(sizes.num_requests));
     int64_t token = 0;
     for (int64_t i = 0; i < sizes.num_requests; ++i) {
-      const BatchRequest padding;
-      const BatchRequest& r = i < std::ssize(requests) ? requests[static_cast<size_t>(i)] : padding;
-      write_request(i, r, token);
-      token += r.query_len;
+      if (i < std::ssize(requests)) {
+        const BatchRequest& r = requests[static_cast<size_t>(i)];
+        write_request(i, r, token);
+        token += r.query_len;
+        continue;
+      }
+      write_request(i, BatchRequest{}, token);
+      for (int64_t k = 0; k < sizes.uniform_query_len; ++k) write_token(token++, 0, static_cast<int32_t>(i), false);
     }
     batch.query_start_loc_host.back() = static_cast<int32_t>(token);
     for (; token < sizes.num_tokens; ++token) write_token(token, 0, 0, false);
@@ -222,13 +226,10 @@ struct BatchBuilder::Impl {
     b.num_decodes = first_prefill == requests.end() ? sizes.num_requests : first_prefill - requests.begin();
     b.num_prefills = b.num_requests - b.num_decodes;
     b.num_decode_tokens = b.query_start_loc_host[static_cast<size_t>(b.num_decodes)];
-    b.num_prefill_tokens = b.num_actual_tokens - b.num_decode_tokens;
-    b.max_query_len = 0;
-    b.max_seq_len = 0;
-    for (const BatchRequest& r : requests) {
-      b.max_query_len = std::max(b.max_query_len, r.query_len);
-      b.max_seq_len = std::max(b.max_seq_len, r.seq_len);
-    }
+    b.num_prefill_tokens = b.query_start_loc_host.back() - b.num_decode_tokens;
+    b.max_query_len = sizes.uniform_query_len;
+    for (const BatchRequest& r : requests) b.max_query_len = std::max(b.max_query_len, r.query_len);
+    b.max_seq_len = sizes.max_seq_len;
     for (size_t i = 0; i < std::size(kRatios); ++i) {
       plan_chunks({b.query_start_loc_host, b.seq_lens_host, b.num_decodes, limits, kRatios[i], window}, b.chunks[i]);
     }

@@ -1,5 +1,6 @@
 #include "batch/request_check.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "batch/group_spec.h"
@@ -64,6 +65,23 @@ StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding pa
   // Padding tokens name request 0, so there must be one.
   require(sizes.num_tokens == 0 || sizes.num_requests > 0, "batch: padding.num_requests must be at least 1 for {} padding tokens, is 0",
           sizes.num_tokens);
+  int64_t longest = 0, query_len = requests.empty() ? 0 : requests.front().query_len;
+  for (const BatchRequest& r : requests) {
+    longest = std::max(longest, r.seq_len);
+    if (r.query_len != query_len) query_len = 0;
+  }
+  sizes.max_seq_len = longest;
+  if (padding.max_seq_len != 0) {
+    require(padding.max_seq_len >= longest && padding.max_seq_len <= limits.max_model_len,
+            "batch: padding.max_seq_len must be 0 or in [the batch's {}, max_model_len = {}], is {}", longest, limits.max_model_len,
+            padding.max_seq_len);
+    sizes.max_seq_len = padding.max_seq_len;
+  }
+  // Without a real request the padding says how many tokens each has.
+  if (requests.empty() && sizes.num_requests > 0) query_len = sizes.num_tokens / sizes.num_requests;
+  if (query_len <= int64_t{1} + limits.num_speculative_tokens && query_len * sizes.num_requests == sizes.num_tokens) {
+    sizes.uniform_query_len = query_len;
+  }
   for (size_t i = 0; i < requests.size(); ++i) {
     for (size_t g = 0; g < groups.size(); ++g) check_table(i, requests[i], groups[g], num_pages[g]);
   }

@@ -1,11 +1,12 @@
-// Host staging memory and its way to the device. The device copy is asynchronous, so staging memory is rewritten only when the copy
-// before is done; it waits on a stream of its own, not on the caller's, so that the host can prepare a step while the last one runs.
+// Host staging memory, pinned where the device knows that, and its way to the device. The device copy is asynchronous, so staging memory
+// is rewritten only when the copy before is done; that waits on a stream of its own, not on the caller's, so that the host can prepare a
+// step while the last one runs.
 #pragma once
 
 #include <cstddef>
 #include <memory>
-#include <vector>
 
+#include "strata/owned_stream.h"
 #include "strata/op.h"
 
 namespace strata {
@@ -26,10 +27,9 @@ class StagedUpload {
 
  private:
   std::shared_ptr<Device> device_;
-  std::vector<std::byte> storage_;
-  void* data_ = nullptr;
+  OwnedStream copies_;
   size_t bytes_ = 0;
-  Stream copies_{};
+  void* data_ = nullptr;
   Event before_{};
   Event after_{};
 };

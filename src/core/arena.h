@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/check.h"
 #include "strata/op.h"
@@ -33,6 +34,15 @@ class Arena {
   // Everything taken after mark() is given back by release(mark).
   size_t mark() const { return used_; }
   void release(size_t mark) { used_ = mark; }
+
+  // Runs f, and keeps taken whatever it had in use at any time: for work that goes on while other memory is taken.
+  template <class F>
+  void keep_all(F&& f) {
+    const size_t before = std::exchange(peak_, used_);
+    f();
+    take(peak_ - used_);
+    peak_ = std::max(before, peak_);
+  }
 
   // What is left, for an op that needs `bytes` of it.
   Workspace rest(size_t bytes) {

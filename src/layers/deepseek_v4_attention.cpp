@@ -19,7 +19,8 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
       device_(context.device),
       ops_(context.ops),
       rope_tables_(context.rope_tables),
-      communicator_(context.communicator) {
+      communicator_(context.communicator),
+      lanes_(context.lanes) {
   const int tp = options_.tp_size;
   require(tp >= 1 && options_.tp_rank >= 0 && options_.tp_rank < tp, "tp_rank must be in [0, tp_size), is {} of {}", options_.tp_rank, tp);
   require(config_.num_attention_heads % tp == 0, "num_attention_heads must be a multiple of tp_size {}, is {}", tp,
@@ -73,7 +74,7 @@ void DeepseekV4Attention::forward(const ForwardArgs& args) {
     device_->fill(args.out.data, 0, args.out.bytes(), args.stream);
   } else {
     Arena arena(device_->id(), args.workspace);
-    OpRunner runner(*device_, args.stream, ops_, arena);
+    OpRunner runner(*device_, args.stream, ops_, arena, lanes_.get());
     run(args, runner);
   }
   if (communicator_) communicator_->all_reduce_sum(args.out, *device_, args.stream);
@@ -82,20 +83,50 @@ void DeepseekV4Attention::forward(const ForwardArgs& args) {
 void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
   const Batch& batch = *args.batch;
   const int64_t num_tokens = batch.num_tokens;
-  const int64_t head_dim = config_.head_dim;
-  Arena& arena = run.arena;
+  const auto heads = [&](const TensorView& tap) {
+    return tap.present() ? tap : run.arena.tensor(DType::bf16, {num_tokens, num_heads_, config_.head_dim});
+  };
+
+  const TensorView q = heads(args.q_tap);
+  project(args, run, q);
+
+  // (g) attention; rows of no request are zero
+  const TensorView o = heads(args.attn_out_tap);
+  attend_paged(args, run, q, o, 0, batch.num_decode_tokens);
+  if (options_.prefill_mode == PrefillMode::paged) {
+    attend_paged(args, run, q, o, batch.num_decode_tokens, batch.num_prefill_tokens);
+  } else {
+    attend_gathered(args, run, q, o);
+  }
+  run.zero(o.slice(batch.num_request_tokens(), num_tokens - batch.num_request_tokens()));
+
+  // (h) output projection
+  output_projection_->forward(run, batch.positions, cos_sin_, o, /*o_is_scratch=*/!args.attn_out_tap.present(), args.out);
+}
+
+void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q) const {
+  const Batch& batch = *args.batch;
+  const TensorView& x = args.hidden;
+  const int64_t num_tokens = batch.num_tokens;
+  const bool select = indexer_ && !args.skip_topk;
+  ArenaScope scope(run.arena);
+  const TensorView qa_kv = run.arena.tensor(DType::bf16, {num_tokens, config_.q_lora_rank + config_.head_dim});
+  const TensorView qr = qa_kv.columns(0, config_.q_lora_rank);
+  const TensorView kv = qa_kv.columns(config_.q_lora_rank, config_.head_dim);
+  const Indexer::Query query = select ? indexer_->allocate_query(run.arena, num_tokens) : Indexer::Query{};
+
+  // (e) compressed keys: of x alone, so beside everything up to the choice
+  if (compressor_) run.aside(0, [&](OpRunner& aside) { compressor_->forward(aside, batch, args.caches, x, cos_sin_); });
+  if (indexer_) run.aside(1, [&](OpRunner& aside) { indexer_->write_keys(aside, batch, args.caches, x, cos_sin_); });
 
   // (a) query latent and key, (b) their norms
-  const TensorView qa_kv = arena.tensor(DType::bf16, {num_tokens, config_.q_lora_rank + head_dim});
-  run(run.ops.linear, LinearParams{.x = args.hidden, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_});
-  const TensorView qr = qa_kv.columns(0, config_.q_lora_rank);
-  const TensorView kv = qa_kv.columns(config_.q_lora_rank, head_dim);
+  run(run.ops.linear, LinearParams{.x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_});
   run(run.ops.rms_norm_pair, RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv,
                                                .eps = eps_});
+  if (select) run.aside(2, [&](OpRunner& aside) { indexer_->make_query(aside, batch, x, qr, cos_sin_, query); });
 
   // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
-  const TensorView q = args.q_tap.present() ? args.q_tap : arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim});
-  run(run.ops.linear, LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * head_dim}),
+  run(run.ops.linear, LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),
                                    .activation = qr_activation_});
   run(run.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = q,
                                                             .kv = kv,
@@ -106,28 +137,9 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
                                                             .q_out = q,
                                                             .eps = eps_});
 
-  // (e) compressed keys, (f) the choice among them
-  if (compressor_) compressor_->forward(run, batch, args.caches, args.hidden, cos_sin_);
-  if (indexer_) {
-    if (args.skip_topk) {
-      indexer_->write_keys(run, batch, args.caches, args.hidden, cos_sin_);
-    } else {
-      indexer_->forward(run, batch, args.caches, args.hidden, qr, cos_sin_, args.topk_indices.slice(0, num_tokens));
-    }
-  }
-
-  // (g) attention; rows of padding tokens are zero
-  const TensorView o = args.attn_out_tap.present() ? args.attn_out_tap : arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim});
-  attend_paged(args, run, q, o, 0, batch.num_decode_tokens);
-  if (options_.prefill_mode == PrefillMode::paged) {
-    attend_paged(args, run, q, o, batch.num_decode_tokens, batch.num_prefill_tokens);
-  } else {
-    attend_gathered(args, run, q, o);
-  }
-  run.zero(o.slice(batch.num_actual_tokens, num_tokens - batch.num_actual_tokens));
-
-  // (h) output projection
-  output_projection_->forward(run, batch.positions, cos_sin_, o, /*o_is_scratch=*/!args.attn_out_tap.present(), args.out);
+  // (f) the choice among the compressed keys
+  run.join();
+  if (select) indexer_->select(run, batch, args.caches, query, args.topk_indices.slice(0, num_tokens));
 }
 
 void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, int64_t first,

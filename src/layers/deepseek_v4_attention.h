@@ -30,6 +30,8 @@ class DeepseekV4Attention final : public AttentionLayer {
  private:
   void check(const ForwardArgs& args) const;
   void run(const ForwardArgs& args, OpRunner& run) const;
+  // Queries, the keys of the step in every cache, and the choice among the compressed ones.
+  void project(const ForwardArgs& args, OpRunner& run, const TensorView& q) const;
   void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, int64_t first, int64_t count) const;
   void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o) const;
   size_t measure_workspace() const;
@@ -45,6 +47,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   OpSet ops_;
   std::shared_ptr<RopeTables> rope_tables_;
   std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<Lanes> lanes_;
   TensorView cos_sin_;
 
   std::unique_ptr<LoadedLinear> wq_a_wkv_;  // [wq_a ; wkv]: both read x

@@ -6,7 +6,7 @@
 namespace strata {
 
 size_t DeepseekV4Attention::measure_workspace() const {
-  return strata::measure_workspace(*this, device_, ops_, options_.limits, config_.sliding_window,
+  return strata::measure_workspace(*this, device_, ops_, options_.limits, config_.sliding_window, lanes_.get(),
                                    [this](const ForwardArgs& args, OpRunner& runner) { run(args, runner); });
 }
 

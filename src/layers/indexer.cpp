@@ -29,10 +29,22 @@ Indexer::Indexer(const WeightLoader& loader, const LayerOptions& options)
   weights_proj_ = loader.load_linear("indexer.weights_proj", {.n = num_heads_, .k = config.hidden_size});
 }
 
-void Indexer::forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& qr,
-                      const TensorView& cos_sin, const TensorView& topk_indices) const {
-  compressor_.forward(run, batch, caches, x, cos_sin);
+Indexer::Query Indexer::allocate_query(Arena& arena, int64_t num_tokens) const {
+  Query query;
+  switch (format_) {
+    case IndexerFormat::fp8: query.q = arena.tensor(DType::e4m3, {num_tokens, num_heads_, head_dim_}); break;
+    case IndexerFormat::mxfp4:
+      query.q = arena.tensor(DType::u8, {num_tokens, num_heads_, head_dim_ / 2});
+      query.scale = arena.tensor(DType::e8m0, {num_tokens, num_heads_, head_dim_ / 32});
+      break;
+    case IndexerFormat::none: query.q = arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_}); break;
+  }
+  query.weights = arena.tensor(DType::f32, {num_tokens, num_heads_});
+  return query;
+}
 
+void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& x, const TensorView& qr, const TensorView& cos_sin,
+                         const Query& query) const {
   const int64_t num_tokens = x.shape[0];
   ArenaScope scope(run.arena);
   const TensorView weights = run.arena.tensor(DType::bf16, {num_tokens, num_heads_});
@@ -42,28 +54,22 @@ void Indexer::forward(OpRunner& run, const Batch& batch, const LayerCaches& cach
                                    .weight = &wq_b_->weight,
                                    .y = q.reshape({num_tokens, num_heads_ * head_dim_}),
                                    .activation = activation_});
+  run(run.ops.indexer_query, IndexerQueryParams{.q = q,
+                                                .weights = weights,
+                                                .positions = batch.positions,
+                                                .cos_sin = cos_sin,
+                                                .hadamard = hadamard_,
+                                                .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+                                                .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_)),
+                                                .q_out = query.q,
+                                                .q_scale_out = query.scale,
+                                                .weights_out = query.weights});
+}
 
-  IndexerQueryParams query{.q = q,
-                           .weights = weights,
-                           .positions = batch.positions,
-                           .cos_sin = cos_sin,
-                           .hadamard = hadamard_,
-                           .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
-                           .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_))};
-  switch (format_) {
-    case IndexerFormat::fp8: query.q_out = run.arena.tensor(DType::e4m3, {num_tokens, num_heads_, head_dim_}); break;
-    case IndexerFormat::mxfp4:
-      query.q_out = run.arena.tensor(DType::u8, {num_tokens, num_heads_, head_dim_ / 2});
-      query.q_scale_out = run.arena.tensor(DType::e8m0, {num_tokens, num_heads_, head_dim_ / 32});
-      break;
-    case IndexerFormat::none: query.q_out = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_}); break;
-  }
-  query.weights_out = run.arena.tensor(DType::f32, {num_tokens, num_heads_});
-  run(run.ops.indexer_query, query);
-
-  run(run.ops.indexer_topk, IndexerTopkParams{.q = query.q_out,
-                                              .q_scale = query.q_scale_out,
-                                              .weights = query.weights_out,
+void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const {
+  run(run.ops.indexer_topk, IndexerTopkParams{.q = query.q,
+                                              .q_scale = query.scale,
+                                              .weights = query.weights,
                                               .cache = caches[CacheGroup::c4_indexer],
                                               .block_table = batch[CacheGroup::c4_indexer].block_table,
                                               .token_to_req = batch.token_to_req,

@@ -12,13 +12,23 @@ class Indexer {
  public:
   Indexer(const WeightLoader& loader, const LayerOptions& options);
 
-  // Writes the indexer keys of the step, then the chosen entries of every token to topk_indices [T, K]. `qr`: the query latent after its norm.
-  void forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& qr,
-               const TensorView& cos_sin, const TensorView& topk_indices) const;
-  // Only the keys: for a layer whose selection comes from elsewhere.
+  // What the keys are scored with: quantised queries, and head weights with the scales folded in.
+  struct Query {
+    TensorView q;        // [T, Hi, Di], or packed
+    TensorView scale;    // MXFP4 only
+    TensorView weights;  // f32 [T, Hi]
+  };
+  Query allocate_query(Arena& arena, int64_t num_tokens) const;
+
+  // The indexer keys of the step: needed by later steps whoever selects.
   void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& cos_sin) const {
     compressor_.forward(run, batch, caches, x, cos_sin);
   }
+  // `qr`: the query latent after its norm.
+  void make_query(OpRunner& run, const Batch& batch, const TensorView& x, const TensorView& qr, const TensorView& cos_sin,
+                  const Query& query) const;
+  // The chosen entries of every token to topk_indices [T, K], among the keys written so far.
+  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const;
 
   size_t weight_bytes() const;
 

@@ -25,9 +25,9 @@ struct MlaExpandedAttention::Step {
 
   int64_t first_token(int64_t request) const { return batch.query_start_loc_host[static_cast<size_t>(request)]; }
   int64_t query_len(int64_t request) const { return first_token(request + 1) - first_token(request); }
-  // Positions before the step's tokens that they attend to.
+  // Positions before the step's tokens that they attend to. Padding requests have length 0, whatever tokens they have.
   int64_t context(int64_t request) const {
-    return query_len(request) == 0 ? 0 : batch.seq_lens_host[static_cast<size_t>(request)] - query_len(request);
+    return query_len(request) == 0 ? 0 : std::max<int64_t>(0, batch.seq_lens_host[static_cast<size_t>(request)] - query_len(request));
   }
 };
 

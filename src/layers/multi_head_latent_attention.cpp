@@ -21,13 +21,13 @@ void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const
   // (a) query, latent and rotary key
   const Latents x = project(args, run);
 
-  // (b) attention: the first requests in the absorbed form, the others in the expanded one; rows of padding tokens are zero
+  // (b) attention: the first requests in the absorbed form, the others in the expanded one; rows of no request are zero
   const TensorView o = args.attn_out_tap.present() ? args.attn_out_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.value});
   const int64_t absorbed = absorbed_requests(batch);
-  const int64_t absorbed_tokens = absorbed == batch.num_requests ? batch.num_actual_tokens : absorbed == 0 ? 0 : batch.num_decode_tokens;
+  const int64_t absorbed_tokens = absorbed == batch.num_requests ? batch.num_request_tokens() : absorbed == 0 ? 0 : batch.num_decode_tokens;
   attend_absorbed(args, run, x, o, absorbed, absorbed_tokens);
   if (expanded_) expanded_->forward(run, batch, args.caches[CacheGroup::mla_latent], absorbed, x.q, x.c, x.k_pe, o);
-  run.zero(o.slice(batch.num_actual_tokens, num_tokens - batch.num_actual_tokens));
+  run.zero(o.slice(batch.num_request_tokens(), num_tokens - batch.num_request_tokens()));
 
   // (c) output projection
   run(run.ops.linear, LinearParams{.x = o.reshape({num_tokens, shape_.heads * shape_.value}),

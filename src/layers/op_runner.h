@@ -2,34 +2,13 @@
 // only the workspace is summed up, so that the same forward function plans and computes.
 #pragma once
 
+#include <bitset>
+
 #include "core/arena.h"
+#include "strata/attention.h"
 #include "strata/op_set.h"
 
 namespace strata {
-
-class OpRunner {
- public:
-  OpRunner(Device& device, Stream stream, const OpSet& op_set, Arena& memory)
-      : ops(op_set), arena(memory), device_(device), stream_(stream) {}
-
-  template <class Params>
-  void operator()(const Op<Params>& op, const Params& params) {
-    const Workspace workspace = arena.rest(op.workspace_bytes(params, device_));
-    if (!arena.measuring()) op(params, ExecutionContext{device_, stream_, workspace});
-  }
-
-  // Zeros in a contiguous view.
-  void zero(const TensorView& view) {
-    if (!arena.measuring() && view.numel() > 0) device_.fill(view.data, 0, view.bytes(), stream_);
-  }
-
-  const OpSet& ops;
-  Arena& arena;
-
- private:
-  Device& device_;
-  Stream stream_;
-};
 
 // Gives the arena's memory taken within a scope back at its end.
 class ArenaScope {
@@ -42,6 +21,53 @@ class ArenaScope {
  private:
   Arena& arena_;
   size_t mark_;
+};
+
+class OpRunner {
+ public:
+  // lanes: null, or what aside() uses.
+  OpRunner(Device& device, Stream stream, const OpSet& op_set, Arena& memory, Lanes* lanes = nullptr)
+      : ops(op_set), arena(memory), device_(device), stream_(stream), lanes_(lanes != nullptr && lanes->concurrent() ? lanes : nullptr) {}
+
+  template <class Params>
+  void operator()(const Op<Params>& op, const Params& params) {
+    const Workspace workspace = arena.rest(op.workspace_bytes(params, device_));
+    if (!arena.measuring()) op(params, ExecutionContext{device_, stream_, workspace});
+  }
+
+  // Zeros in a contiguous view.
+  void zero(const TensorView& view) {
+    if (!arena.measuring() && view.numel() > 0) device_.fill(view.data, 0, view.bytes(), stream_);
+  }
+
+  // f(runner): work that needs what was run before, and that nothing run from here on needs until join(). It runs beside the rest on lane
+  // `lane`, after what the lane has, and what it takes of the arena stays taken; without lanes it runs here and now.
+  template <class F>
+  void aside(size_t lane, F&& f) {
+    if (lanes_ == nullptr) {
+      const ArenaScope scope(arena);
+      f(*this);
+      return;
+    }
+    OpRunner runner(device_, arena.measuring() ? stream_ : lanes_->fork(lane, stream_), ops, arena);
+    arena.keep_all([&] { f(runner); });
+    forked_.set(lane);
+  }
+  void join() {
+    for (size_t lane = 0; lane < Lanes::kCount; ++lane) {
+      if (forked_[lane] && !arena.measuring()) lanes_->join(lane, stream_);
+    }
+    forked_.reset();
+  }
+
+  const OpSet& ops;
+  Arena& arena;
+
+ private:
+  Device& device_;
+  Stream stream_;
+  Lanes* lanes_;
+  std::bitset<Lanes::kCount> forked_;
 };
 
 }  // namespace strata

@@ -77,7 +77,7 @@ LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& 
 }
 
 size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
-                         int64_t window, const std::function<void(const ForwardArgs&, OpRunner&)>& run) {
+                         int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run) {
   const DeviceId id = device->id();
   const std::vector<CacheGroupSpec> groups = layer.cache_groups();
   const auto shape_only = [&](DType dtype, std::initializer_list<int64_t> shape) { return TensorView::contiguous(nullptr, dtype, id, shape); };
@@ -91,7 +91,7 @@ size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Devi
     args.out = args.hidden;
     if (layer.index_topk() > 0) args.topk_indices = shape_only(DType::i32, {tokens, layer.index_topk()});
     Arena arena(id);
-    OpRunner runner(*device, {}, ops, arena);
+    OpRunner runner(*device, {}, ops, arena, lanes);
     run(args, runner);
     peak = std::max(peak, arena.peak());
   };

@@ -65,6 +65,10 @@ inline bool is_valid_step(const Model& m, const std::vector<BatchRequest>& reque
   if (padding.num_requests != 0 && (padding.num_requests < count || padding.num_requests > m.limits.max_num_seqs)) return false;
   if (padding.num_tokens != 0 && (padding.num_tokens < tokens || padding.num_tokens > m.limits.max_num_batched_tokens)) return false;
   if (padding.num_tokens > 0 && padding.num_requests == 0 && count == 0) return false;
+  if (padding.max_seq_len < 0 || padding.max_seq_len > m.limits.max_model_len) return false;
+  for (const BatchRequest& r : requests) {
+    if (padding.max_seq_len > 0 && r.seq_len > padding.max_seq_len) return false;
+  }
   for (const BatchRequest& r : requests) {
     for (size_t g = 0; g < m.groups.size(); ++g) {
       if (!table_is_usable(r, m.groups[g], m.num_pages[g])) return false;
@@ -173,23 +177,34 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
     }
   }
   const auto num_actual = std::ssize(tokens);
-  while (std::ssize(tokens) < padding.num_tokens) tokens.push_back({});
   const int64_t num_requests = std::max<int64_t>(std::ssize(requests), padding.num_requests);
+  const int64_t num_tokens = std::max<int64_t>(num_actual, padding.num_tokens);
+  // A uniform step: every request, padding ones too, has the same number of decode tokens.
+  int64_t uniform = 0;
+  for (int64_t q = 1; q <= int64_t{1} + m.limits.num_speculative_tokens; ++q) {
+    const bool all = std::all_of(requests.begin(), requests.end(), [&](const BatchRequest& r) { return r.query_len == q; });
+    if (all && q * num_requests == num_tokens && num_requests > 0) uniform = q;
+  }
+  for (int64_t i = 0; num_actual + i < num_tokens; ++i) {
+    tokens.push_back({.request = uniform > 0 ? std::ssize(requests) + i / uniform : 0});
+  }
 
   // Requests and the split.
   std::vector<int32_t> query_start_loc{0}, seq_lens, gather_lens, c4_seq_lens, c128_seq_lens;
   int64_t max_query_len = 0, max_seq_len = 0;
   int64_t num_decodes = num_requests;
   for (int64_t r = 0; r < num_requests; ++r) {
-    const BatchRequest q = r < std::ssize(requests) ? requests[static_cast<size_t>(r)] : BatchRequest{};
+    const bool real = r < std::ssize(requests);
+    const BatchRequest q = real ? requests[static_cast<size_t>(r)] : BatchRequest{};
+    const int64_t query_len = real ? q.query_len : uniform;
     if (num_decodes == num_requests && q.query_len > int64_t{1} + m.limits.num_speculative_tokens) num_decodes = r;
-    query_start_loc.push_back(static_cast<int32_t>(query_start_loc.back() + q.query_len));
+    query_start_loc.push_back(static_cast<int32_t>(query_start_loc.back() + query_len));
     seq_lens.push_back(static_cast<int32_t>(q.seq_len));
     const int64_t first_seen = std::max<int64_t>(0, q.seq_len - q.query_len - m.window + 1);
     gather_lens.push_back(static_cast<int32_t>(q.seq_len - first_seen));
     c4_seq_lens.push_back(static_cast<int32_t>(complete_entries(q.seq_len, 4)));
     c128_seq_lens.push_back(static_cast<int32_t>(complete_entries(q.seq_len, 128)));
-    max_query_len = std::max(max_query_len, q.query_len);
+    max_query_len = std::max(max_query_len, query_len);
     max_seq_len = std::max(max_seq_len, q.seq_len);
   }
   c.equal("num_tokens", 0, b.num_tokens, tokens.size());
@@ -198,9 +213,9 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
   c.equal("num_decodes", 0, b.num_decodes, num_decodes);
   c.equal("num_prefills", 0, b.num_prefills, num_requests - num_decodes);
   c.equal("num_decode_tokens", 0, b.num_decode_tokens, query_start_loc[static_cast<size_t>(num_decodes)]);
-  c.equal("num_prefill_tokens", 0, b.num_prefill_tokens, num_actual - query_start_loc[static_cast<size_t>(num_decodes)]);
+  c.equal("num_prefill_tokens", 0, b.num_prefill_tokens, query_start_loc.back() - query_start_loc[static_cast<size_t>(num_decodes)]);
   c.equal("max_query_len", 0, b.max_query_len, max_query_len);
-  c.equal("max_seq_len", 0, b.max_seq_len, max_seq_len);
+  c.equal("max_seq_len", 0, b.max_seq_len, padding.max_seq_len > 0 ? padding.max_seq_len : max_seq_len);
   c.vector("query_start_loc", b.query_start_loc, query_start_loc);
   c.vector("seq_lens", b.seq_lens, seq_lens);
   c.equal("query_start_loc_host", 0, b.query_start_loc_host == query_start_loc, true);

@@ -183,7 +183,8 @@ TEST(Batch, Padding) {
   const Batch& b = builder.build(step.requests, step.padding);
   EXPECT_EQ(b.num_decodes, 4);
   EXPECT_THAT(values(b.seq_lens), ElementsAre(129, 0, 0, 0));
-  EXPECT_THAT(values(b.query_start_loc), ElementsAre(0, 1, 1, 1, 1));
+  EXPECT_THAT(values(b.query_start_loc), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(values(b.token_to_req), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(values(b.swa_lens), ElementsAre(128, 0, 0, 0));
   for (const CacheGroupSpec& spec : m.groups) {
     for (int64_t t = 1; t < 4; ++t) EXPECT_EQ(b[spec.group].slot_mapping.ptr<int64_t>()[t], -1) << to_string(spec.group);
@@ -195,6 +196,35 @@ TEST(Batch, Padding) {
   expect_right(builder, m, step);
   step.padding = {};
   expect_right(builder, m, step);
+}
+
+// Whatever the requests of a uniform step, its host numbers are the padding's.
+TEST(Batch, UniformStepsDifferInDeviceMemoryOnly) {
+  Model m = oracle::v4_model(kLimits);
+  m.limits.num_speculative_tokens = 1;
+  BatchBuilder builder = builder_of(m);
+  std::mt19937 random(15);
+  for (const int64_t real : {0, 1, 3, 4}) {
+    Step step;
+    for (int64_t r = 0; r < real; ++r) step.add(m, 100 + 200 * r, 2, random);
+    step.padding = {.num_tokens = 8, .num_requests = 4, .max_seq_len = 1000};
+    expect_right(builder, m, step);
+    const Batch& b = builder.build(step.requests, step.padding);
+    EXPECT_EQ(b.num_actual_tokens, 2 * real);
+    EXPECT_EQ(b.num_decodes, 4);
+    EXPECT_EQ(b.num_decode_tokens, 8);
+    EXPECT_EQ(b.num_request_tokens(), 8);
+    EXPECT_EQ(b.max_query_len, 2);
+    EXPECT_EQ(b.max_seq_len, 1000);
+    EXPECT_THAT(b.query_start_loc_host, ElementsAre(0, 2, 4, 6, 8));
+  }
+  // Another number of tokens in one request: padding tokens are nobody's.
+  Step step;
+  step.add(m, 100, 2, random);
+  step.add(m, 100, 1, random);
+  step.padding = {.num_tokens = 8, .num_requests = 4};
+  expect_right(builder, m, step);
+  EXPECT_EQ(builder.build(step.requests, step.padding).num_request_tokens(), 3);
 }
 
 TEST(Batch, ChunkedPrefillThenDecode) {
@@ -329,6 +359,7 @@ TEST(Batch, RandomSteps) {
                          [](const auto& a, const auto& b) { return a.query_len < b.query_len; });
       if (below(2) == 0) step.padding.num_tokens = m.limits.max_num_batched_tokens - below(tokens_left + 1);
       if (below(2) == 0 || step.requests.empty()) step.padding.num_requests = m.limits.max_num_seqs;
+      if (below(4) == 0) step.padding.max_seq_len = m.limits.max_model_len;
       expect_right(builder, m, step);
     }
   }
@@ -398,6 +429,10 @@ TEST(BatchErrors, Counts) {
   EXPECT_EQ(error_of(m, step), "batch: padding.num_tokens must be 0 or at least the batch's 200, is -1");
   step.padding = {.num_requests = 9};
   EXPECT_EQ(error_of(m, step), "batch: padding.num_requests must be at most max_num_seqs = 8, is 9");
+  step.padding = {.max_seq_len = 299};
+  EXPECT_EQ(error_of(m, step), "batch: padding.max_seq_len must be 0 or in [the batch's 300, max_model_len = 1024], is 299");
+  step.padding = {.max_seq_len = 1025};
+  EXPECT_EQ(error_of(m, step), "batch: padding.max_seq_len must be 0 or in [the batch's 300, max_model_len = 1024], is 1025");
   step.padding = {};
   step.add(m, 57, 57, random);
   EXPECT_EQ(error_of(m, step), "batch: the number of tokens must be at most max_num_batched_tokens = 256, is 257");

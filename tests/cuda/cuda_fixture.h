@@ -1,0 +1,54 @@
+// Tests that need a GPU: they skip where there is none.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "strata/error.h"
+#include "strata/owned_stream.h"
+
+namespace strata::test {
+
+class CudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      device_ = open_device({DeviceKind::cuda, 0});
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  // The error that f throws.
+  template <class F>
+  static Error error_of(F&& f) {
+    try {
+      f();
+    } catch (const Error& error) {
+      return error;
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return Error(ErrorCode::invalid_argument, "");
+  }
+
+  std::vector<uint8_t> bytes_at(const void* data, size_t bytes) {
+    std::vector<uint8_t> host(bytes);
+    device_->copy_to_host(host.data(), data, bytes, {});
+    device_->synchronize({});
+    return host;
+  }
+  bool all(const void* data, size_t bytes, uint8_t value) {
+    for (const uint8_t byte : bytes_at(data, bytes)) {
+      if (byte != value) return false;
+    }
+    return true;
+  }
+
+  std::shared_ptr<Device> device_;
+};
+
+}  // namespace strata::test
