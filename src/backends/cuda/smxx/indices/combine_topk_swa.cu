@@ -31,6 +31,16 @@ __global__ void combine_topk_swa_kernel(int32_t num_tokens, const int32_t* __res
   const int64_t thread_row = row_of_thread();
   if (thread_row >= num_tokens) return;
   const int32_t t = static_cast<int32_t>(thread_row);
+  const int32_t* topk = topk_indices + t * topk_stride;
+  int32_t* row = combined + t * combined_stride;
+  const int32_t step = static_cast<int32_t>(blockDim.x);
+  // The first columns of the selection come while the request is looked for, those that turn out not to be needed too.
+  int32_t first[kColumnsPerThread];
+#pragma unroll
+  for (int i = 0; i < kColumnsPerThread; ++i) {
+    const int32_t column = static_cast<int32_t>(threadIdx.x) + i * step;
+    first[i] = column < top_k ? topk[column] : 0;
+  }
   const int32_t request = request_of_token(query_start_loc, num_requests, t);
   const int32_t seq_len = seq_lens[request];
   const int32_t position = seq_len - (query_start_loc[request + 1] - query_start_loc[0]) + t;
@@ -41,17 +51,18 @@ __global__ void combine_topk_swa_kernel(int32_t num_tokens, const int32_t* __res
   const uint32_t gather_start = static_cast<uint32_t>(seq_len - gather_lens[request]);
   const uint32_t window_row = request_row + static_cast<uint32_t>(n) + static_cast<uint32_t>(position - num_window + 1) - gather_start -
                               static_cast<uint32_t>(num_topk);
-  const int32_t* topk = topk_indices + t * topk_stride;
-  int32_t* row = combined + t * combined_stride;
-  for_each_column(width, [&](int32_t column) {
-    int32_t index = -1;
-    if (column < num_topk) {
-      index = static_cast<int32_t>(static_cast<uint32_t>(topk[column]) + request_row);
-    } else if (column < num_topk + num_window) {
-      index = static_cast<int32_t>(window_row + static_cast<uint32_t>(column));
-    }
-    row[column] = index;
-  });
+  const auto index_of = [&](int32_t column, int32_t entry) {
+    if (column < num_topk) return static_cast<int32_t>(static_cast<uint32_t>(entry) + request_row);
+    return column < num_topk + num_window ? static_cast<int32_t>(window_row + static_cast<uint32_t>(column)) : -1;
+  };
+#pragma unroll
+  for (int i = 0; i < kColumnsPerThread; ++i) {
+    const int32_t column = static_cast<int32_t>(threadIdx.x) + i * step;
+    if (column < width) row[column] = index_of(column, first[i]);
+  }
+  for (int32_t column = static_cast<int32_t>(threadIdx.x) + kColumnsPerThread * step; column < width; column += step) {
+    row[column] = index_of(column, column < num_topk ? topk[column] : 0);
+  }
   if (threadIdx.x == 0) combined_lens[t] = num_topk + num_window;
 }
 
@@ -62,8 +73,8 @@ void run(const CombineTopkSwaParams& p, const ExecutionContext& context) {
   combine_topk_swa_kernel<<<launch.grid, launch.block, 0, native(context.stream)>>>(
       static_cast<int32_t>(num_tokens), p.topk_indices.ptr<int32_t>(), p.topk_indices.stride[0], p.query_start_loc.ptr<int32_t>(),
       p.seq_lens.ptr<int32_t>(), p.gather_lens.ptr<int32_t>(), static_cast<int32_t>(p.seq_lens.shape[0]), p.window, Divisor(p.ratio),
-      p.top_k, p.m, p.n, p.combined_indices.ptr<int32_t>(), p.combined_indices.stride[0],
-      static_cast<int32_t>(p.combined_indices.shape[1]), p.combined_lens.ptr<int32_t>());
+      p.top_k, p.m, p.n, p.combined_indices.ptr<int32_t>(), p.combined_indices.stride[0], static_cast<int32_t>(p.combined_indices.shape[1]),
+      p.combined_lens.ptr<int32_t>());
   check_launch("combine_topk_swa");
 }
 

@@ -9,7 +9,7 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kMaxWarps = 16;
+constexpr int kMaxWarps = 8;
 
 // The rows may be converted in place, so a thread reads all the columns it has in flight before it writes the first of them; no load goes
 // through the read-only path.
@@ -18,23 +18,24 @@ __global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* to
                                            int64_t global_stride, int32_t* __restrict__ lens) {
   __shared__ int32_t warp_counts[kMaxWarps];
   const int64_t t = row_of_thread();
-  const bool valid = t < num_tokens && tokens.valid(t);
   int32_t count = 0;
   if (t < num_tokens) {
     const int32_t* local = topk_indices + t * topk_stride;
     int32_t* global = global_indices + t * global_stride;
-    const int32_t* pages = valid ? tokens.pages(t) : nullptr;
     const int32_t step = static_cast<int32_t>(blockDim.x);
     for (int32_t begin = static_cast<int32_t>(threadIdx.x); begin < k; begin += kColumnsPerThread * step) {
       int32_t entry[kColumnsPerThread];
 #pragma unroll
       for (int i = 0; i < kColumnsPerThread; ++i) {
         const int32_t column = begin + i * step;
-        entry[i] = valid && column < k ? local[column] : -1;
+        entry[i] = column < k ? local[column] : -1;
       }
+      // Behind the loads, which do not wait for the request to be known.
+      const bool valid = tokens.valid(t);
+      const int32_t* pages = valid ? tokens.pages(t) : nullptr;
 #pragma unroll
       for (int i = 0; i < kColumnsPerThread; ++i) {
-        if (entry[i] < 0) {
+        if (!valid || entry[i] < 0) {
           entry[i] = -1;
           continue;
         }

@@ -11,14 +11,14 @@
 namespace strata::cuda {
 
 // Columns that a thread has in flight.
-inline constexpr int kColumnsPerThread = 4;
+inline constexpr int kColumnsPerThread = 8;
 
 struct RowLaunch {
   dim3 grid, block;  // block.x threads work on one row, block.y rows are in a block
 };
 
 inline RowLaunch row_launch(int64_t num_rows, int64_t width) {
-  constexpr int64_t kMaxRowThreads = 512, kBlockThreads = 128;
+  constexpr int64_t kMaxRowThreads = 256, kBlockThreads = 128;
   const int64_t wanted = (width + kColumnsPerThread - 1) / kColumnsPerThread;
   const int64_t row_threads = std::clamp<int64_t>((wanted + 31) / 32 * 32, 32, kMaxRowThreads);
   const int64_t rows = std::max<int64_t>(kBlockThreads / row_threads, 1);
