@@ -106,7 +106,11 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
 
 std::string name_of(const CompressShape& s) {
   std::string name = fmt::format("r{}-D{}-{}-S{}-B{}", s.ratio, s.dim, to_string(s.format), s.state_page, s.page_size);
-  for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
+  if (s.requests.size() > 10) {
+    name += fmt::format("-{}requests", s.requests.size());
+  } else {
+    for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
+  }
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.hadamard) name += "-hadamard";
   if (s.first_page_null) name += "-null_page";
@@ -181,6 +185,19 @@ void add_compress_norm_rope_store(CaseList& list) {
   test({.requests = {{8, 2}, {16, 16}}, .first_page_null = true});
   test({.requests = {{128, 1}}, .ratio = 128, .state_page = 256, .page_size = 1});
   test({.requests = {{1024, 9}}, .ratio = 128, .state_page = 8, .page_size = 2});
+  // More tokens, and more entries that complete at once, than a device works on at a time.
+  test({.requests = {{1300, 1300}, {1299, 1298}}});
+  test({.requests = {{2600, 1300}}, .dim = 128, .format = KvFormat::indexer_fp8});
+  test({.requests = {{1300, 1290}, {640, 640}}, .ratio = 128, .state_page = 8, .page_size = 2});
+  test({.requests = std::vector<RequestShape>(70, {256, 1}), .ratio = 128, .state_page = 8, .page_size = 2, .padding_tokens = 2});
+  test({.requests = {{128, 1}, {300, 300}}, .ratio = 128, .dim = 128, .format = KvFormat::indexer_fp8, .state_page = 8, .page_size = 2});
+  test({.requests = {{128, 1}, {300, 300}},
+        .ratio = 128,
+        .dim = 128,
+        .format = KvFormat::bf16,
+        .state_page = 3,
+        .page_size = 5,
+        .extra_stride = 36});
   add_bench(cases);
 }
 

@@ -63,6 +63,7 @@ void add_save_partial_states(CaseList& list) {
   }
   test({300, 512, 4, 4});
   test({9, 10, 3, 5});
+  test({9, 1992, 4, 4, 0, 1});  // rows of any alignment
   test({9, 2, 1, 2});
   for (const int64_t tokens : {1, 64, 4096}) {
     for (const auto& [width, ratio, page_size] : {std::tuple{2048, 4, 4}, std::tuple{1024, 128, 8}}) {

@@ -1,0 +1,29 @@
+// Arithmetic that C++ has no operator for.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::cuda::ptx {
+
+// Products of bf16 pairs, rounded once; subnormals are kept. sm_80 (which has the fused form only: adding -0 changes nothing).
+__device__ __forceinline__ uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  return product;
+}
+
+// 2^x with a relative error of 2^-22; 0 for -inf. sm_80.
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The larger of each half; of a number and NaN the number. sm_80.
+__device__ __forceinline__ uint32_t max_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+
+}  // namespace strata::cuda::ptx

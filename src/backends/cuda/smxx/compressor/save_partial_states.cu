@@ -1,0 +1,60 @@
+// What the compressor keeps of every token: V4 9.2 "save". Floor: 8 * width bytes per token, read and written once; the few rows of ape
+// come from L1.
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/store_row.cuh"
+#include "backends/cuda/cuda_ops.h"
+
+namespace strata::cuda {
+namespace {
+
+// A block writes the row of one token, kWords consecutive columns of both halves per thread. `half` is a multiple of kWords.
+template <int kWords>
+__global__ void save_partial_states_kernel(const float* __restrict__ kv_score, int64_t kv_score_stride, const float* __restrict__ ape,
+                                           int64_t ape_stride, int32_t ratio, int32_t half, const int64_t* __restrict__ positions,
+                                           const int64_t* __restrict__ state_slots, PagedCache state) {
+  const int64_t t = blockIdx.x;
+  const int32_t column = static_cast<int32_t>(threadIdx.x) * kWords;
+  if (column >= half) return;
+  // The values come while the slot is looked up: few tokens have none.
+  const float* const in = kv_score + t * kv_score_stride + column;
+  uint32_t kv[kWords], score[kWords], bias[kWords];
+  load_words(reinterpret_cast<const uint8_t*>(in), kv);
+  load_words(reinterpret_cast<const uint8_t*>(in + half), score);
+  const int64_t slot = state_slots[t];
+  if (slot < 0) return;
+  load_words(reinterpret_cast<const uint8_t*>(ape + positions[t] % ratio * ape_stride + column), bias);
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) score[i] = __float_as_uint(__uint_as_float(score[i]) + __uint_as_float(bias[i]));
+  uint8_t* const out = row_address(state, slot).data;
+  store_words(out + int64_t{column} * 4, kv);
+  store_words(out + (int64_t{column} + half) * 4, score);
+}
+
+template <int kWords>
+void launch(const SavePartialStatesParams& p, cudaStream_t stream) {
+  const int64_t half = p.ape.shape[1];
+  static_assert(kMaxRowDim / 2 <= 1024, "a thread for every column");
+  save_partial_states_kernel<kWords>
+      <<<static_cast<uint32_t>(p.kv_score.shape[0]), static_cast<uint32_t>((half / kWords + 31) / 32 * 32), 0, stream>>>(
+          p.kv_score.ptr<float>(), p.kv_score.stride[0], p.ape.ptr<float>(), p.ape.stride[0], static_cast<int32_t>(p.ape.shape[0]),
+          static_cast<int32_t>(half), p.positions.ptr<int64_t>(), p.state_slots.ptr<int64_t>(), p.state);
+}
+
+void run(const SavePartialStatesParams& p, const ExecutionContext& context) {
+  if (p.kv_score.shape[0] == 0) return;
+  if (p.ape.shape[1] % 4 == 0) {
+    launch<4>(p, native(context.stream));
+  } else {
+    launch<1>(p, native(context.stream));
+  }
+  check_launch("save_partial_states");
+}
+
+}  // namespace
+
+std::vector<Implementation<SavePartialStatesParams>> save_partial_states() {
+  return smxx_implementation<SavePartialStatesParams>({.run = run});
+}
+
+}  // namespace strata::cuda
