@@ -91,6 +91,12 @@ void add_indexer_query(CaseList& list) {
     test({.tokens = 17, .heads = 8, .out = out, .padding = {.inner = 8, .outer = 5}});
     test({.tokens = 17, .heads = 5, .dim = 256, .out = out, .lanes = RopeLanes::first});
   }
+  for (const auto out : {DType::e4m3, DType::u8}) {
+    for (const int64_t rotary : {10, 16, 48}) {  // pairs that are and are not within eight neighbouring lanes
+      test({.tokens = 5, .heads = 9, .out = out, .rotary = rotary, .pairing = RopePairing::half_split});
+      test({.tokens = 5, .heads = 9, .out = out, .rotary = rotary, .lanes = RopeLanes::first});
+    }
+  }
   test({.tokens = 3, .heads = 4, .dim = 34, .out = DType::bf16, .rotary = 2});
   for (const auto out : {DType::e4m3, DType::u8}) {
     for (const int64_t tokens : {1, 64, 4096}) {

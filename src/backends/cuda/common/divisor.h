@@ -17,9 +17,7 @@ class Divisor {
     multiplier_ = static_cast<uint32_t>(((uint64_t{1} << shift_) + divisor_ - 1u) / divisor_);
   }
 
-  __device__ int32_t divide(int32_t n) const {
-    return static_cast<int32_t>(uint64_t{static_cast<uint32_t>(n)} * multiplier_ >> shift_);
-  }
+  __device__ int32_t divide(int32_t n) const { return static_cast<int32_t>(uint64_t{static_cast<uint32_t>(n)} * multiplier_ >> shift_); }
   __device__ int32_t value() const { return static_cast<int32_t>(divisor_); }
 
  private:

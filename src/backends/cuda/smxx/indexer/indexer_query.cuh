@@ -1,0 +1,43 @@
+// The arguments of the two query kernels.
+#pragma once
+
+#include "backends/cuda/common/pack.cuh"
+#include "strata/ops/indexer.h"
+
+namespace strata::cuda {
+
+struct IndexerQueryArgs {
+  const uint8_t* q;
+  int64_t token_stride, head_stride;  // bytes
+  int32_t heads, dim;
+  const uint8_t* weights;
+  int64_t weights_stride;  // bytes
+  bool bf16_weights;
+  const int64_t* positions;
+  const float* cos_sin;  // null: no rotation
+  int64_t cos_sin_stride;
+  int32_t rotary, first_rotary;
+  RopePairing pairing;
+  bool hadamard;
+  float softmax_scale, head_scale, amax_floor;
+  uint8_t* q_out;
+  uint8_t* q_scale_out;
+  float* weights_out;
+  bool aligned;  // every head of q is at a multiple of 16 bytes
+
+  __device__ float weight(int64_t t, int32_t head) const {
+    const uint8_t* const row = weights + t * weights_stride;
+    return bf16_weights ? to_float(reinterpret_cast<const Bf16*>(row)[head]) : reinterpret_cast<const float*>(row)[head];
+  }
+  // The factors are not powers of two: in the order of the specification, every product rounded.
+  __device__ void store_weight(int64_t t, int32_t head, float weight, float q_scale) const {
+    weights_out[t * heads + head] = __fmul_rn(__fmul_rn(__fmul_rn(weight, q_scale), softmax_scale), head_scale);
+  }
+};
+
+enum class QueryCodes { e4m3, mxfp4, bf16 };
+
+// Heads of 128 values whose rotary lanes are whole groups of 8: those of the models.
+void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, cudaStream_t stream);
+
+}  // namespace strata::cuda
