@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build demo test bench cuda lint format clean sanitize tsan coverage fuzz
+.PHONY: all setup build demo test bench cuda cuda-sanitize lint format clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -36,6 +36,13 @@ bench: build
 cuda: setup
 	@cmake --preset cuda
 	@cmake --build --preset cuda -j $(JOBS)
+
+# compute-sanitizer over every op case on the GPU; CUDA_OPS="--op linear ..." for a part of them.
+CUDA_DEVICE ?= cuda:0
+CUDA_OPS    ?=
+cuda-sanitize: cuda
+	@compute-sanitizer --tool memcheck --error-exitcode 1 build-cuda/bin/strata check --device $(CUDA_DEVICE) $(CUDA_OPS)
+	@compute-sanitizer --tool racecheck --error-exitcode 1 build-cuda/bin/strata check --device $(CUDA_DEVICE) $(CUDA_OPS)
 
 # ASan + UBSan, TSan, and a coverage report: each in a build folder of its own.
 sanitize tsan coverage: setup
