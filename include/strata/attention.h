@@ -113,7 +113,7 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  static constexpr size_t kCount = 3;
+  static constexpr size_t kCount = 2;
   bool concurrent() const { return concurrent_; }
   // What lane i is given next waits for what `stream` has now.
   Stream fork(size_t i, Stream stream);

@@ -1,8 +1,8 @@
 // The compressor of one V4 layer: of the keys (d = 512) or of the indexer's keys (d = 128). V4 specification 9.
 #pragma once
 
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/load_weights.h"
 #include "layers/op_runner.h"
@@ -16,12 +16,15 @@ class Compressor {
     CacheGroup state;
     CacheGroup compressed;
   };
-  // `prefix`: "compressor" or "indexer.compressor". head_dim: 512 or 128.
+  // The rows that make a token's kv, then its score, from x: [wkv ; wgate], 2 * coff * d of them. A layer stacks those of its compressors into one
+  // product. `prefix`: "compressor" or "indexer.compressor". head_dim: 512 or 128.
+  static std::vector<FusedPart> projection(const std::string& prefix, int64_t head_dim, int32_t ratio);
+
   Compressor(const WeightLoader& loader, const std::string& prefix, int64_t head_dim, int32_t ratio, Groups groups, float eps,
              bool hadamard);
 
-  // Projects x, saves the step's states, and writes every entry that the step completes.
-  void forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& cos_sin) const;
+  // Saves the step's states and writes every entry that the step completes. kv_score: f32 [T, 2 * coff * d], the projection of x.
+  void forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score, const TensorView& cos_sin) const;
 
   size_t weight_bytes() const;
 
@@ -30,7 +33,6 @@ class Compressor {
   Groups groups_;
   float eps_;
   bool hadamard_;
-  std::unique_ptr<LoadedLinear> wkv_wgate_;  // [wkv ; wgate]: one product gives kv, then score
   Tensor ape_;
   Tensor norm_;
 };

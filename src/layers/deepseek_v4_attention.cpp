@@ -52,8 +52,15 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
     const Compressor::Groups groups = ratio_ == 4 ? Compressor::Groups{CacheGroup::c4_state, CacheGroup::c4_compressed}
                                                   : Compressor::Groups{CacheGroup::c128_state, CacheGroup::c128_compressed};
     compressor_.emplace(loader, "compressor", config_.head_dim, ratio_, groups, eps_, /*hadamard=*/false);
+    std::vector<FusedPart> projections = Compressor::projection("compressor", config_.head_dim, ratio_);
+    for (const FusedPart& part : projections) score_width_ += part.n;
+    if (ratio_ == 4) {
+      indexer_.emplace(loader, options_);
+      for (FusedPart& part : Compressor::projection("indexer.compressor", config_.index_head_dim, ratio_)) projections.push_back(std::move(part));
+    }
+    // The products stay fp32: they are summed over up to 128 positions before they are rounded (V4 5.1).
+    kv_score_ = loader.load_fused_linear(projections, {.k = config_.hidden_size, .output = DType::f32});
   }
-  if (ratio_ == 4) indexer_.emplace(loader, options_);
   output_projection_.emplace(loader, options_);
   workspace_bytes_ = measure_workspace();
 }
@@ -63,7 +70,7 @@ std::vector<CacheGroupSpec> DeepseekV4Attention::cache_groups() const { return v
 size_t DeepseekV4Attention::weight_bytes() const {
   size_t bytes = wq_a_wkv_->allocated_bytes() + q_norm_.allocated_bytes() + kv_norm_.allocated_bytes() + wq_b_->allocated_bytes() +
                  attn_sink_.allocated_bytes() + output_projection_->weight_bytes();
-  if (compressor_) bytes += compressor_->weight_bytes();
+  if (compressor_) bytes += kv_score_->allocated_bytes() + compressor_->weight_bytes();
   if (indexer_) bytes += indexer_->weight_bytes();
   return bytes;
 }
@@ -115,15 +122,21 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   const TensorView kv = qa_kv.columns(config_.q_lora_rank, config_.head_dim);
   const Indexer::Query query = select ? indexer_->allocate_query(run.arena, num_tokens) : Indexer::Query{};
 
-  // (e) compressed keys: of x alone, so beside everything up to the choice
-  if (compressor_) run.aside(0, [&](OpRunner& aside) { compressor_->forward(aside, batch, args.caches, x, cos_sin_); });
-  if (indexer_) run.aside(1, [&](OpRunner& aside) { indexer_->write_keys(aside, batch, args.caches, x, cos_sin_); });
+  // (e) compressed keys, those of the indexer too: of x alone, so beside everything up to the choice
+  if (compressor_) {
+    run.aside(0, [&](OpRunner& aside) {
+      const TensorView scores = aside.arena.tensor(DType::f32, {num_tokens, kv_score_->weight.n});
+      aside(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = scores});
+      compressor_->forward(aside, batch, args.caches, scores.columns(0, score_width_), cos_sin_);
+      if (indexer_) indexer_->write_keys(aside, batch, args.caches, scores.columns(score_width_, scores.shape[1] - score_width_), cos_sin_);
+    });
+  }
 
   // (a) query latent and key, (b) their norms
   run(run.ops.linear, LinearParams{.x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_});
   run(run.ops.rms_norm_pair, RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv,
                                                .eps = eps_});
-  if (select) run.aside(2, [&](OpRunner& aside) { indexer_->make_query(aside, batch, x, qr, cos_sin_, query); });
+  if (select) run.aside(1, [&](OpRunner& aside) { indexer_->make_query(aside, batch, x, qr, cos_sin_, query); });
 
   // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
   run(run.ops.linear, LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),

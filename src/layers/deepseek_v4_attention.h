@@ -57,6 +57,8 @@ class DeepseekV4Attention final : public AttentionLayer {
   Tensor attn_sink_;
   ActivationFormat x_activation_;
   ActivationFormat qr_activation_;
+  std::unique_ptr<LoadedLinear> kv_score_;  // projections of the compressor and of the indexer's, one below the other: both read x
+  int64_t score_width_ = 0;                 // rows of the compressor's own
   std::optional<Compressor> compressor_;
   std::optional<Indexer> indexer_;
   std::optional<OutputProjection> output_projection_;

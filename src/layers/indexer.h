@@ -20,9 +20,9 @@ class Indexer {
   };
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
 
-  // The indexer keys of the step: needed by later steps whoever selects.
-  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& cos_sin) const {
-    compressor_.forward(run, batch, caches, x, cos_sin);
+  // The indexer keys of the step: needed by later steps whoever selects. kv_score: the projection of x for the indexer's compressor.
+  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score, const TensorView& cos_sin) const {
+    compressor_.forward(run, batch, caches, kv_score, cos_sin);
   }
   // `qr`: the query latent after its norm.
   void make_query(OpRunner& run, const Batch& batch, const TensorView& x, const TensorView& qr, const TensorView& cos_sin,
