@@ -43,8 +43,13 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
   const int64_t tokens = start.back() - s.first_token;
   const Paging paging = make_paging(in.rng(), s.page_size, rows);
   p.q = in.bf16({tokens, s.heads, s.dim}, s.q_size, s.padding);
-  p.cache = in.cache({.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages, .extra_stride = s.extra_stride,
-                      .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)}, paging.all_slots(), s.key_size);
+  p.cache = in.cache({.format = s.format,
+                      .row_dim = s.dim,
+                      .page_size = s.page_size,
+                      .num_pages = paging.num_pages,
+                      .extra_stride = s.extra_stride,
+                      .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)},
+                     paging.all_slots(), s.key_size);
   p.block_table = paging.table(in, {.inner = s.padding.inner});
   p.query_start_loc = in.i32(start);
   p.seq_lens = in.i32(lens);
@@ -66,7 +71,8 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
 
 std::string name_of(const DecodeShape& s) {
   std::string name = fmt::format("b{}", s.requests.size());
-  for (size_t i = 0; i < std::min<size_t>(s.requests.size(), 6); ++i) name += fmt::format("-{}of{}", s.requests[i].query_len, s.requests[i].seq_len);
+  for (size_t i = 0; i < std::min<size_t>(s.requests.size(), 6); ++i)
+    name += fmt::format("-{}of{}", s.requests[i].query_len, s.requests[i].seq_len);
   name += fmt::format("-H{}-{}-B{}", s.heads, to_string(s.format), s.page_size);
   if (s.dim != 576 || s.value_dim != 512) name += fmt::format("-D{}-Dv{}", s.dim, s.value_dim);
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
@@ -90,7 +96,9 @@ void add_shapes(const Test& test) {
     }
     test({.requests = {{300, 1}, {129, 3}}, .heads = 16, .format = format});
     test({.requests = {{300, 1}, {129, 3}}, .heads = 16, .format = format, .padding = {.inner = 5, .outer = 3}});
-    test({.requests = {{300, 1}, {129, 3}}, .heads = 5, .format = format, .batch_invariant = true});
+    for (const int64_t heads : {5, 24, 64})
+      test({.requests = {{300, 1}, {129, 3}}, .heads = heads, .format = format, .batch_invariant = true});
+    test({.requests = {{2500, 1}, {70, 3}, {1, 1}}, .heads = 5, .format = format});
   }
   for (const int64_t queries : {1, 2, 3, 4, 5, 8, 33}) test({.requests = {{140, queries}, {50, queries}}, .heads = 8});
   // More queries than rows: the first ones see nothing.
@@ -121,9 +129,7 @@ void add_dense_attn_decode(CaseList& list) {
   const auto bench = [&](DecodeShape s, int64_t batch, int64_t context, int64_t queries) {
     s.requests.assign(static_cast<size_t>(batch), {context, queries});
     s.suffix = fmt::format("-context{}", context);
-    cases.bench(name_of(s), [s, batch](Inputs& in) {
-      return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)});
-    });
+    cases.bench(name_of(s), [s, batch](Inputs& in) { return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)}); });
   };
   for (const int64_t batch : {1, 4, 32}) bench({.heads = 128}, batch, 4096, 1);
   bench({.heads = 16}, 4, 4096, 1);

@@ -96,6 +96,9 @@ void add_shapes(const Test& test) {
     }
     for (const int64_t heads : {1, 2, 16, 63, 128}) test({.requests = {{9, 20}, {4, 4}}, .heads = heads, .causal = causal});
     for (const int64_t n : {1, 2, 15, 16, 17, 31, 63, 65, 128, 200}) test({.requests = {{n, n}}, .heads = 2, .causal = causal});
+    test({.requests = {{129, 129}, {127, 300}, {300, 130}}, .heads = 2, .causal = causal});
+    test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 40, .rotary = 24, .value = 72});
+    test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 40, .rotary = 24, .value = 72, .out = DType::f32, .padding = {.inner = 3, .outer = 1}});
     // More queries than keys: with causal the first see nothing; without keys nobody does.
     test({.requests = {{9, 4}, {3, 0}, {6, 6}}, .causal = causal});
     test({.requests = {{5, 0}}, .causal = causal, .start_locs = false});

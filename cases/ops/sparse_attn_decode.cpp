@@ -160,7 +160,27 @@ void add_lengths(const Test& test) {
   test({.batch = 3, .queries = 2, .heads = 5, .extra = {.topk = 20}, .padding = {.inner = 3, .outer = 7}});
   test({.batch = 3, .queries = 2, .heads = 16, .extra = {.topk = 20}, .padding = {.inner = 64, .outer = 512}});
   for (const int64_t heads : {3, 16, 64}) test({.batch = 3, .heads = heads, .extra = {.topk = 200}, .batch_invariant = true});
-  // One key takes nearly all of the weight, or queries and keys are large.
+  // Tiles of 16, 32 and 64 heads, and of every format, are what a fixed split chooses by heads alone.
+  for (const int64_t heads : {24, 40}) {
+    for (const auto format : {kV4, KvFormat::bf16, KvFormat::fp8_tensor}) {
+      test({.heads = heads, .main = {.topk = 150, .format = format, .page_size = 53}, .extra = {.topk = 70}, .batch_invariant = true});
+    }
+    for (const auto format : {kMla, KvFormat::bf16, KvFormat::fp8_tensor}) {
+      test({.heads = heads,
+            .main = {.topk = 150, .format = format, .page_size = 53, .extra_stride = 1},
+            .dim = 576,
+            .value_dim = 512,
+            .batch_invariant = true});
+    }
+  }
+  // More splits than a warp has lanes; tokens enough for every SM of a large GPU.
+  test({.batch = 1, .queries = 2, .heads = 8, .main = {.topk = 1500}, .extra = {.topk = 700, .page_size = 2}});
+  test({.batch = 2, .heads = 4, .main = {.topk = 3000, .lengths = Lengths::full}, .batch_invariant = true});
+  test({.batch = 140, .heads = 20, .main = {.topk = 20}, .extra = {.topk = 33}});
+  test({.batch = 140, .heads = 33, .main = {.topk = 20}, .extra = {.topk = 9}});
+  // One key takes nearly all of the weight, or queries and keys are large; scales far from 1.
+  test({.q_size = 1e-6, .key_size = 1e6});
+  test({.q_size = 1e4, .key_size = 1e-5});
   test({.q_size = 20.0});
   test({.extra = {.topk = 40}, .q_size = 4.0, .key_size = 1.0});
   test({.q_size = 0.0});

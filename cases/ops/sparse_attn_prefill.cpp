@@ -95,6 +95,11 @@ void add_sparse_attn_prefill(CaseList& list) {
     test({.tokens = 5, .heads = 16, .dim = dim, .padding = {.inner = 64, .outer = 512}});
   }
   test({.heads = 4, .dim = 576, .value_dim = 576});
+  // Tokens enough for every SM of a large GPU.
+  for (const int32_t dim : {512, 576}) {
+    test({.tokens = 140, .heads = 20, .topk = 37, .dim = dim});
+    test({.tokens = 140, .heads = 33, .topk = 20, .dim = dim});
+  }
   test({.rows = 1, .topk = 3});
   test({.rows = 0, .topk = 3});
   test({.topk = 0});

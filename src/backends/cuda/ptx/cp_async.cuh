@@ -1,0 +1,27 @@
+// Copies from global to shared memory that do not pass through registers. Both addresses are aligned to the size. sm_80.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::cuda::ptx {
+
+__device__ __forceinline__ void cp_async_16(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+// The first `bytes` come from global memory, the others are zeros. With bytes = 0 nothing is read.
+__device__ __forceinline__ void cp_async_16_or_zero(uint32_t shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void cp_async_8_or_zero(uint32_t shared, const void* global, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits for this thread's copies but those of the last kPending groups. Other threads see them after a barrier.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace strata::cuda::ptx

@@ -1,0 +1,63 @@
+// One softmax from the splits of a block's rows. A block of threads per (token, head): the splits' values are read once, which is the
+// floor.
+#include <cmath>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/ptx/arithmetic.cuh"
+#include "backends/cuda/smxx/attention/row_attention_plan.h"
+#include "backends/cuda/smxx/attention/token_address.cuh"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kThreads = kRowValueDim / 4;
+
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(const __grid_constant__ RowAttention a, const __grid_constant__ RowAttentionPlan plan) {
+  const int64_t row = blockIdx.x, num_rows = gridDim.x;
+  const int32_t token = static_cast<int32_t>(row / a.num_heads), head = static_cast<int32_t>(row % a.num_heads);
+  const int lane = threadIdx.x % 32;
+  const float* lse = plan.partial_lse + row;
+  float max = -INFINITY, sum = 0.0f;
+  for (int s = lane; s < plan.num_splits; s += 32) max = fmaxf(max, lse[s * num_rows]);
+  max = lanes_max(max);
+  const float base = max == -INFINITY ? 0.0f : max;
+  for (int s = lane; s < plan.num_splits; s += 32) sum += ptx::ex2(lse[s * num_rows] - base);
+  sum = lanes_sum(sum);
+  const bool empty = sum == 0.0f;
+  const float sink = a.sink == nullptr ? 0.0f : exp2f(a.sink[head] * kLog2e - base);
+  const float factor = empty ? 0.0f : 1.0f / (sum + sink);
+
+  float4 total = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+  for (int s = 0; s < plan.num_splits; ++s) {
+    const float part = lse[s * num_rows];
+    // The values of an empty split were not written.
+    const float4 v = part == -INFINITY
+                         ? make_float4(0, 0, 0, 0)
+                         : *reinterpret_cast<const float4*>(plan.partial_out + (s * num_rows + row) * kRowValueDim + 4 * threadIdx.x);
+    const float weight = ptx::ex2(part - base);
+    total = make_float4(fmaf(weight, v.x, total.x), fmaf(weight, v.y, total.y), fmaf(weight, v.z, total.z), fmaf(weight, v.w, total.w));
+  }
+  Bf16* out = a.out + token_offset(a, a.out_stride, token, head);
+  store_out_pair(out, 4 * threadIdx.x, a.value_dim, total.x * factor, total.y * factor);
+  store_out_pair(out, 4 * threadIdx.x + 2, a.value_dim, total.z * factor, total.w * factor);
+  if (threadIdx.x != 0) return;
+  if (a.lse != nullptr) a.lse[token_offset(a, a.lse_stride, token, head)] = empty ? INFINITY : (base + log2f(sum)) * kLn2;
+  if (a.max_logits != nullptr) {
+    float largest = -INFINITY;
+    for (int s = 0; s < plan.num_splits; ++s) largest = fmaxf(largest, plan.partial_max[s * num_rows + row]);
+    a.max_logits[token_offset(a, a.max_stride, token, head)] = largest * kLn2;
+  }
+}
+
+}  // namespace
+
+void combine_row_attention(const RowAttention& a, const RowAttentionPlan& plan, cudaStream_t stream) {
+  combine_kernel<<<static_cast<unsigned>(a.num_tokens * a.num_heads), kThreads, 0, stream>>>(a, plan);
+  check_launch("combine_kernel");
+}
+
+}  // namespace strata::cuda
