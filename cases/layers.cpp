@@ -12,7 +12,7 @@ namespace {
 
 struct LayerBench {
   const char* preset;
-  int32_t ratio;     // as in config.json
+  int32_t ratio;       // V4: as in config.json
   int64_t requests;
   int64_t new_tokens;  // of each request
   int64_t context;     // positions before them
@@ -38,13 +38,36 @@ ModelConfig one_layer_config(const LayerBench& bench) {
   ModelConfig config = preset(bench.preset);
   config.num_hidden_layers = 1;
   config.num_nextn_predict_layers = 0;
-  config.compress_ratios = {bench.ratio};
+  if (config.family == ModelFamily::deepseek_v4) config.compress_ratios = {bench.ratio};
   return config;
 }
 
-// Weights of the layer as values: every product with one token costs two flops of each.
+double d(int64_t v) { return static_cast<double>(v); }
+
+// Weights of an MLA layer as values. kv_b_proj counts once: it makes keys and values of a token's latent, or, absorbed, takes part in its query and output.
+double mla_linear_weights(const ModelConfig& c) {
+  const double hidden = d(c.hidden_size), heads = d(c.num_attention_heads), rank = d(c.q_lora_rank);
+  double n = hidden * (rank + d(c.kv_lora_rank + c.qk_rope_head_dim));
+  n += (rank > 0 ? rank : hidden) * heads * d(c.qk_nope_head_dim + c.qk_rope_head_dim);
+  n += d(c.kv_lora_rank) * heads * d(c.qk_nope_head_dim + c.v_head_dim) + heads * d(c.v_head_dim) * hidden;
+  if (c.index_topk > 0) n += hidden * d(c.index_head_dim + c.index_n_heads) + rank * d(c.index_n_heads * c.index_head_dim);
+  return n;
+}
+
+// flops of attention and indexer for the query at position p: expanded for dense prefill, absorbed otherwise.
+double mla_attention_flops(const ModelConfig& c, bool prefill, int64_t p) {
+  const int64_t keys = p + 1;
+  const double heads = d(c.num_attention_heads);
+  if (c.index_topk == 0 && prefill) return 2.0 * heads * d(keys) * d(c.qk_nope_head_dim + c.qk_rope_head_dim + c.v_head_dim);
+  const double lanes = d(2 * c.kv_lora_rank + c.qk_rope_head_dim);
+  if (c.index_topk == 0) return 2.0 * heads * d(keys) * lanes;
+  const double scores = keys > c.index_topk ? 2.0 * d(c.index_n_heads * c.index_head_dim) * d(keys) : 0.0;
+  return 2.0 * heads * d(std::min(keys, c.index_topk)) * lanes + scores;
+}
+
+// Weights of a V4 layer as values: every product with one token costs two flops of each.
 double linear_weights(const ModelConfig& c, int32_t ratio) {
-  const auto d = [](int64_t v) { return static_cast<double>(v); };
+  if (c.family == ModelFamily::deepseek_mla) return mla_linear_weights(c);
   const double hidden = d(c.hidden_size), head = d(c.head_dim), heads = d(c.num_attention_heads);
   double n = hidden * (d(c.q_lora_rank) + head) + d(c.q_lora_rank) * heads * head;
   n += heads * head * d(c.o_lora_rank) + d(c.o_groups * c.o_lora_rank) * hidden;  // wo_a: each group sees its own heads only
@@ -60,8 +83,8 @@ double linear_weights(const ModelConfig& c, int32_t ratio) {
 double attention_flops(const ModelConfig& c, int32_t ratio, int64_t p) {
   const int64_t entries = ratio > 0 ? (p + 1) / ratio : 0;
   const int64_t attended = std::min(p + 1, c.sliding_window) + (ratio == 4 ? std::min(entries, c.index_topk) : entries);
-  double flops = 4.0 * static_cast<double>(c.num_attention_heads * attended * c.head_dim);
-  if (ratio == 4 && entries > c.index_topk) flops += 2.0 * static_cast<double>(c.index_n_heads * c.index_head_dim * entries);
+  double flops = 4.0 * d(c.num_attention_heads * attended * c.head_dim);
+  if (ratio == 4 && entries > c.index_topk) flops += 2.0 * d(c.index_n_heads * c.index_head_dim * entries);
   return flops;
 }
 
@@ -103,7 +126,8 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   const double weights = linear_weights(config, bench.ratio);
   work.flops = 2.0 * weights * static_cast<double>(state->tokens);
   for (int64_t p = bench.context; p < bench.context + bench.new_tokens; ++p) {
-    work.flops += static_cast<double>(bench.requests) * attention_flops(config, bench.ratio, p);
+    const bool mla = config.family == ModelFamily::deepseek_mla;
+    work.flops += d(bench.requests) * (mla ? mla_attention_flops(config, bench.new_tokens > 1, p) : attention_flops(config, bench.ratio, p));
   }
   // The least that must be read: the weights as this device holds them.
   work.bytes = static_cast<double>(state->runner->layer(0).weight_bytes());
@@ -114,17 +138,24 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
 constexpr LayerBench kBenches[] = {
     {"v4-flash", 4, 1, 512, 0},      {"v4-flash", 128, 1, 512, 0},    {"v4-flash", 0, 1, 512, 0},
     {"v4-flash", 4, 1, 1, 8192},     {"v4-flash", 4, 16, 1, 8192},    {"v4-flash", 128, 16, 1, 8192},
+    {"v2-lite", 0, 1, 1024, 0},      {"v2-lite", 0, 16, 1, 4096},     {"v3", 0, 1, 1024, 0},
+    {"v3", 0, 4, 1, 4096},           {"v3.2", 0, 1, 512, 4096},       {"v3.2", 0, 4, 1, 8192},
 };
+
+std::string name_of(const LayerBench& bench) {
+  const bool v4 = std::string_view(bench.preset).starts_with("v4");
+  const std::string kind = !v4 ? "" : bench.ratio == 0 ? "-window" : "-c" + std::to_string(bench.ratio);
+  const std::string context = bench.context > 0 ? "-context" + std::to_string(bench.context) : "";
+  const std::string step = bench.new_tokens > 1 ? "-prefill-" + std::to_string(bench.new_tokens) : "-decode-b" + std::to_string(bench.requests);
+  return bench.preset + kind + step + context;
+}
 
 }  // namespace
 
 void add_layers(CaseList& list) {
   for (const LayerBench& bench : kBenches) {
-    const std::string kind = bench.ratio == 0 ? "window" : "c" + std::to_string(bench.ratio);
-    const std::string shape = bench.new_tokens > 1 ? "prefill-" + std::to_string(bench.new_tokens)
-                                                   : "decode-b" + std::to_string(bench.requests) + "-context" + std::to_string(bench.context);
     list.push_back(std::make_unique<LambdaCase>(
-        "layer", std::string(bench.preset) + "-" + kind + "-" + shape,
+        "layer", name_of(bench),
         [bench](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) { return prepare(bench, ops, device, options); }));
   }
 }

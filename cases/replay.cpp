@@ -19,6 +19,7 @@ struct Sequence {
   int64_t num_tokens = 0;
   int64_t num_prefill = 0;
   const StoredTensor* x = nullptr;
+  const StoredTensor* leader_x = nullptr;  // input of the layer whose selection this one shares
   const StoredTensor* out = nullptr;
   const StoredTensor* q = nullptr;         // of the last tokens
   const StoredTensor* attn_out = nullptr;  // of the last tokens
@@ -60,8 +61,14 @@ struct HeadDims {
         out(config.family == ModelFamily::deepseek_v4 ? config.head_dim : config.v_head_dim) {}
 };
 
-std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, const AttentionLayer& attention, const HeadDims& dims,
-                                   bool exact_index) {
+// The layer whose selection `layer` attends to: itself, or the nearest earlier one with an indexer (MLA 12).
+int64_t leader_of(const ModelConfig& config, int64_t layer) {
+  while (config.skip_topk(layer)) --layer;
+  return layer;
+}
+
+std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, int64_t leader, const AttentionLayer& attention,
+                                   const HeadDims& dims, bool exact_index) {
   const std::string layer_prefix = fmt::format("layer{}.seq", layer);
   std::vector<Sequence> sequences;
   for (const StoredTensor& t : file.tensors()) {
@@ -72,6 +79,13 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, c
     s.number = number;
     s.x = find_checked(file, prefix + "x", DType::bf16, {kAny, attention.hidden_size()});
     s.num_tokens = s.x->shape[0];
+    if (leader != layer) {
+      const std::string name = fmt::format("layer{}.seq{}.x", leader, number);
+      s.leader_x = find_checked(file, name, DType::bf16, {s.num_tokens, attention.hidden_size()});
+      if (s.leader_x == nullptr) {
+        fail(ErrorCode::invalid_file, "cases: {} is missing: layer {} attends to what layer {} selects", name, layer, leader);
+      }
+    }
     s.num_prefill = s.num_tokens;
     if (const StoredTensor* n = find_checked(file, prefix + "num_prefill", DType::i32, {1})) {
       int32_t value;
@@ -139,9 +153,10 @@ int64_t next_count(const Sequence& s, int64_t chunk) {
 
 class LayerReplay {
  public:
+  // The runner's last layer is replayed; one before it chooses what it attends to.
   LayerReplay(ModelRunner& runner, const ReplayOptions& options, const HeadDims& dims, int64_t max_tokens)
-      : runner_(runner), options_(options) {
-    AttentionLayer& layer = runner.layer(0);
+      : runner_(runner), options_(options), replayed_(runner.num_layers() - 1) {
+    AttentionLayer& layer = runner.layer(replayed_);
     const auto& device = runner.device();
     hidden_ = Tensor(device, DType::bf16, {max_tokens, layer.hidden_size()});
     out_ = Tensor(device, DType::bf16, {max_tokens, layer.hidden_size()});
@@ -170,8 +185,19 @@ class LayerReplay {
   }
 
  private:
+  // The new tokens of a step as rows of hidden_.
+  void load_hidden(const std::vector<std::pair<Sequence*, int64_t>>& step, const StoredTensor* Sequence::*x) {
+    const auto hidden_row = static_cast<size_t>(hidden_.view().shape[1]) * sizeof(Bf16);
+    int64_t row = 0;
+    for (const auto& [s, count] : step) {
+      runner_.device()->copy_from_host(hidden_.view().row<Bf16>(row), (s->*x)->data + static_cast<size_t>(s->done) * hidden_row,
+                                       static_cast<size_t>(count) * hidden_row, runner_.stream());
+      row += count;
+    }
+  }
+
   void run_step(const std::vector<std::pair<Sequence*, int64_t>>& step) {
-    AttentionLayer& layer = runner_.layer(0);
+    AttentionLayer& layer = runner_.layer(replayed_);
     Device& device = *runner_.device();
     const Stream stream = runner_.stream();
     std::vector<StepRequest> requests;
@@ -188,12 +214,15 @@ class LayerReplay {
       // Padding tokens are real arithmetic on whatever is there: finite values.
       device.fill(hidden_.view().data, 0, hidden_.allocated_bytes(), stream);
     }
+    const TensorView hidden = hidden_.view().slice(0, batch.num_tokens), out = out_.view().slice(0, batch.num_tokens);
+    if (replayed_ > 0) {
+      load_hidden(step, &Sequence::leader_x);
+      runner_.run_layer(0, hidden, out);
+    }
+    load_hidden(step, &Sequence::x);
     const int64_t topk = layer.index_topk();
     int64_t row = 0;
     for (const auto& [s, count] : step) {
-      const auto hidden_row = static_cast<size_t>(layer.hidden_size()) * sizeof(Bf16);
-      device.copy_from_host(hidden_.view().row<Bf16>(row), s->x->data + static_cast<size_t>(s->done) * hidden_row,
-                            static_cast<size_t>(count) * hidden_row, stream);
       if (options_.topk == TopkSource::recorded && s->topk != nullptr) {
         const auto topk_row = static_cast<size_t>(topk) * sizeof(int32_t);
         device.copy_from_host(runner_.topk_indices().row<int32_t>(row), s->topk->data + static_cast<size_t>(s->done) * topk_row,
@@ -209,7 +238,7 @@ class LayerReplay {
       const TensorView rest = runner_.topk_indices().slice(tokens, batch.num_tokens - tokens);
       device.fill(rest.data, 0xFF, rest.bytes(), stream);  // -1
     }
-    runner_.run_layer(0, hidden_.view().slice(0, batch.num_tokens), out_.view().slice(0, batch.num_tokens), extras);
+    runner_.run_layer(replayed_, hidden, out, extras);
     row = 0;
     for (const auto& [s, count] : step) {
       collect(s->got_out, out_, row, *s, count);
@@ -234,6 +263,7 @@ class LayerReplay {
 
   ModelRunner& runner_;
   const ReplayOptions& options_;
+  size_t replayed_;
   Tensor hidden_, out_, q_, attn_out_;
 };
 
@@ -271,10 +301,11 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
     runner_options.total_positions = runner_options.layer.limits.max_num_batched_tokens;
     runner_options.shuffle_pages = options.shuffle_pages;
     if (options.poison) runner_options.fill = 0xFF;
-    ModelRunner runner(checkpoint, {number}, device, ops, registry, runner_options);
-    AttentionLayer& layer = runner.layer(0);
+    const int64_t leader = options.topk == TopkSource::recorded ? number : leader_of(checkpoint.config(), number);
+    ModelRunner runner(checkpoint, leader == number ? std::vector{number} : std::vector{leader, number}, device, ops, registry, runner_options);
+    AttentionLayer& layer = runner.layer(runner.num_layers() - 1);
     const HeadDims dims(checkpoint.config());
-    std::vector<Sequence> sequences = sequences_of(cases, number, layer, dims, options.exact_index);
+    std::vector<Sequence> sequences = sequences_of(cases, number, leader, layer, dims, options.exact_index);
     LayerReplay layer_replay(runner, options, dims, runner_options.layer.limits.max_num_batched_tokens);
     const auto on_tokens = [&](int64_t tokens) {
       done += static_cast<double>(tokens);

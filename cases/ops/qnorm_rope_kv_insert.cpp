@@ -84,7 +84,7 @@ std::string name_of(const InsertShape& s) {
   if (s.unmapped > 0) name += fmt::format("-unmapped{}", s.unmapped);
   if (s.e4m3_q) name += "-q_e4m3";
   if (s.in_place) name += "-in_place";
-  if (s.padding.inner > 0 || s.padding.outer > 0) name += "-strided";
+  if (s.padding.inner > 0 || s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
   return name + s.suffix;
 }
 

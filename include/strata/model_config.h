@@ -88,8 +88,8 @@ struct ModelConfig {
   std::string to_json() const;
 };
 
-// "v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2": official shapes (tiny: the same structure, small). Throws invalid_argument
-// listing the names.
+// "v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2", "v2-lite-tiny", "v3-tiny", "v3.2-tiny": official shapes (tiny: the same structure,
+// small). Throws invalid_argument listing the names.
 ModelConfig preset(const std::string& name);
 std::vector<std::string> preset_names();
 

@@ -124,12 +124,35 @@ ModelConfig v3_2() {
   return c;
 }
 
+// The same structure, small enough for a demonstration and for tests.
+ModelConfig tiny(ModelConfig c) {
+  c.hidden_size = 512;
+  c.num_hidden_layers = 2;
+  c.num_nextn_predict_layers = 0;
+  c.num_attention_heads = 8;
+  if (c.q_lora_rank > 0) c.q_lora_rank = 256;
+  return c;
+}
+
+ModelConfig v2_lite_tiny() { return tiny(v2_lite()); }
+ModelConfig v3_tiny() { return tiny(v3()); }
+
+// Layers 0, 1 and 3 select, layer 2 attends to what layer 1 selected.
+ModelConfig v3_2_tiny() {
+  ModelConfig c = tiny(v3_2());
+  c.num_hidden_layers = 4;
+  c.index_topk_freq = 2;
+  set_indexer(c, 8, 64);
+  return c;
+}
+
 struct Preset {
   const char* name;
   ModelConfig (*make)();
 };
 constexpr Preset kPresets[] = {
-    {"v4-tiny", v4_tiny}, {"v4-flash", v4_flash}, {"v4-pro", v4_pro}, {"v2-lite", v2_lite}, {"v3", v3}, {"v3.2", v3_2},
+    {"v4-tiny", v4_tiny},           {"v4-flash", v4_flash}, {"v4-pro", v4_pro}, {"v2-lite", v2_lite},     {"v3", v3}, {"v3.2", v3_2},
+    {"v2-lite-tiny", v2_lite_tiny}, {"v3-tiny", v3_tiny},   {"v3.2-tiny", v3_2_tiny},
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 namespace strata {
 namespace {
 
+using test::cache_bytes;
 using test::LayerFixture;
 
 struct BadCall {
@@ -16,17 +17,6 @@ struct BadCall {
   std::vector<std::string> in_message;
   std::function<void(ForwardArgs&, Batch&)> spoil;
 };
-
-std::vector<std::byte> cache_bytes(const PagedPool& pool) {
-  std::vector<std::byte> bytes;
-  for (const PagedCache& cache : pool.layer(0).caches) {
-    if (!cache.present()) continue;
-    const auto size = static_cast<size_t>(cache.num_pages * cache.page_stride);
-    const auto* data = static_cast<const std::byte*>(cache.data);
-    bytes.insert(bytes.end(), data, data + size);
-  }
-  return bytes;
-}
 
 const BadCall kBadCalls[] = {
     {"hidden_dtype", ErrorCode::invalid_argument, {"hidden", "bf16", "f32"}, [](ForwardArgs& a, Batch&) { a.hidden.dtype = DType::f32; }},
