@@ -26,12 +26,20 @@ __device__ __forceinline__ Bf16 load_element(const PagedCache& cache, const uint
   }
 }
 
-// Eight neighbouring values as they are in the cache: codes and their scale, or bf16.
+// Eight neighbouring values as they are in the cache: codes in the first words and their scale, or bf16.
 struct StoredRun {
   uint4 words;
   float scale;
-  bool codes;
 };
+
+// Whether the values from `begin` on are codes.
+template <KvFormat kFormat>
+__device__ __forceinline__ bool stored_as_codes(int begin) {
+  if constexpr (kFormat == KvFormat::bf16) return false;
+  if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) return begin < kV4NopeDim;
+  if constexpr (kFormat == KvFormat::fp8_ds_mla) return begin < kMlaLatentDim;
+  return true;
+}
 
 // True where load_run works: rows of all formats then have bf16 at multiples of 16 bytes and codes at multiples of 8.
 inline bool runs_aligned(const PagedCache& cache) {
@@ -40,51 +48,35 @@ inline bool runs_aligned(const PagedCache& cache) {
 
 template <KvFormat kFormat>
 __device__ __forceinline__ StoredRun load_run(const PagedCache& cache, const uint8_t* data, const uint8_t* scales, int begin) {
-  StoredRun run{{}, 1.0f, true};
-  const auto bf16 = [&](int64_t offset) {
+  StoredRun run{};
+  if (!stored_as_codes<kFormat>(begin)) {
+    const int64_t offset = kFormat == KvFormat::fp8_ds_mla_v4 ? kV4NopeDim + 2 * (begin - kV4NopeDim)
+                           : kFormat == KvFormat::fp8_ds_mla  ? kMlaRopeOffset + 2 * (begin - kMlaLatentDim)
+                                                              : 2 * begin;
     run.words = *reinterpret_cast<const uint4*>(data + offset);
-    run.codes = false;
-  };
-  const auto codes = [&] {
-    const uint2 v = *reinterpret_cast<const uint2*>(data + begin);
-    run.words.x = v.x;
-    run.words.y = v.y;
-  };
-  if constexpr (kFormat == KvFormat::bf16) {
-    bf16(2 * begin);
-  } else if constexpr (kFormat == KvFormat::fp8_tensor) {
-    codes();
-    run.scale = cache.scale;
-  } else if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
-    if (begin >= kV4NopeDim) {
-      bf16(kV4NopeDim + 2 * (begin - kV4NopeDim));
-    } else {
-      codes();
-      run.scale = to_float(E8m0{scales[begin / kKvBlock]});
-    }
-  } else if constexpr (kFormat == KvFormat::fp8_ds_mla) {
-    if (begin >= kMlaLatentDim) {
-      bf16(kMlaRopeOffset + 2 * (begin - kMlaLatentDim));
-    } else {
-      codes();
-      run.scale = *reinterpret_cast<const float*>(data + kMlaScaleOffset + 4 * (begin / kMlaTile));
-    }
-  } else if constexpr (kFormat == KvFormat::indexer_fp8) {
-    codes();
-    run.scale = *reinterpret_cast<const float*>(scales);
-  } else {
+    return run;
+  }
+  if constexpr (kFormat == KvFormat::indexer_mxfp4) {
     run.words.x = *reinterpret_cast<const uint32_t*>(data + begin / 2);
     run.scale = to_float(E8m0{scales[begin / kMxfp4Block]});
+    return run;
   }
+  const uint2 codes = *reinterpret_cast<const uint2*>(data + begin);
+  run.words.x = codes.x;
+  run.words.y = codes.y;
+  if constexpr (kFormat == KvFormat::fp8_tensor) run.scale = cache.scale;
+  if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) run.scale = to_float(E8m0{scales[begin / kKvBlock]});
+  if constexpr (kFormat == KvFormat::fp8_ds_mla)
+    run.scale = *reinterpret_cast<const float*>(data + kMlaScaleOffset + 4 * (begin / kMlaTile));
+  if constexpr (kFormat == KvFormat::indexer_fp8) run.scale = *reinterpret_cast<const float*>(scales);
   return run;
 }
 
 template <KvFormat kFormat>
-__device__ __forceinline__ uint4 decode_run(const StoredRun& run) {
-  if constexpr (kFormat == KvFormat::bf16) {
+__device__ __forceinline__ uint4 decode_run(const StoredRun& run, int begin) {
+  if (!stored_as_codes<kFormat>(begin)) {
     return run.words;
   } else {
-    if (!run.codes) return run.words;
     float x[8];
     if constexpr (kFormat == KvFormat::indexer_mxfp4) {
 #pragma unroll

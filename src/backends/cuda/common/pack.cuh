@@ -9,15 +9,28 @@
 #include "backends/cuda/ptx/convert.cuh"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
+#include "formats/quantize.h"
 
 namespace strata::cuda {
 
 // Bf16{low} | Bf16{high} << 16.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
-  uint32_t word = ptx::cvt_bf16x2(low, high);
   // The instruction drops the sign of a NaN.
-  if (low != low || high != high) word = to_bf16(low).bits | uint32_t{to_bf16(high).bits} << 16;
-  return word;
+  if (low != low || high != high) return to_bf16(low).bits | uint32_t{to_bf16(high).bits} << 16;
+  return ptx::cvt_bf16x2(low, high);
+}
+
+// The same for all values of a lane: one branch.
+template <int kValues>
+__device__ __forceinline__ void pack_bf16(const float (&x)[kValues], uint32_t (&words)[kValues / 2]) {
+  bool nan = false;
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) nan |= x[i] != x[i];
+#pragma unroll
+  for (int i = 0; i < kValues / 2; ++i) words[i] = ptx::cvt_bf16x2(x[2 * i], x[2 * i + 1]);
+  if (!nan) return;
+#pragma unroll
+  for (int i = 0; i < kValues / 2; ++i) words[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
 }
 
 __device__ __forceinline__ float bf16_low(uint32_t word) { return __uint_as_float(word << 16); }
@@ -32,14 +45,18 @@ __device__ __forceinline__ void unpack_bf16(uint4 v, float (&x)[8]) {
   }
 }
 
-// Four codes, the first in the lowest byte.
-__device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
+// Four codes of f(x[0]), ..., f(x[3]), the first in the lowest byte. f scales; a NaN keeps its sign, as it does on a CPU.
+template <class F>
+__device__ __forceinline__ uint32_t pack_e4m3(const float* x, F f) {
 #if __CUDA_ARCH__ >= 890
-  const uint32_t word = ptx::cvt_e4m3x2(a, b) | uint32_t{ptx::cvt_e4m3x2(c, d)} << 16;
-  // Any NaN code (0x7F): the sum carries into bit 7 of its byte. The instruction drops the sign of a NaN.
+  const uint32_t word = ptx::cvt_e4m3x2(f(x[0]), f(x[1])) | uint32_t{ptx::cvt_e4m3x2(f(x[2]), f(x[3]))} << 16;
+  // Any NaN code (0x7F): the sum carries into bit 7 of its byte. Arithmetic and the instruction drop the sign of a NaN.
   if ((((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) == 0) return word;
 #endif
-  return to_e4m3(a).bits | uint32_t{to_e4m3(b).bits} << 8 | uint32_t{to_e4m3(c).bits} << 16 | uint32_t{to_e4m3(d).bits} << 24;
+  uint32_t codes = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) codes |= uint32_t{to_e4m3(x[i] != x[i] ? x[i] : f(x[i])).bits} << 8 * i;
+  return codes;
 }
 
 __device__ __forceinline__ void unpack_e4m3(uint32_t codes, float (&x)[4]) {
@@ -56,6 +73,29 @@ __device__ __forceinline__ void unpack_e4m3(uint32_t codes, float (&x)[4]) {
   for (int i = 0; i < 4; ++i) x[i] = to_float(E4m3{static_cast<uint8_t>(codes >> 8 * i)});
 #endif
 }
+
+__device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
+  const float x[4] = {a, b, c, d};
+  return pack_e4m3(x, [](float v) { return v; });
+}
+
+// The power-of-two scale of a block of codes: strata::e4m3_exponent without its division, for amax >= 1e-35 (every quantiser has a floor
+// above that). The smallest k with amax <= 448 * 2^k = 1.75 * 2^(k + 8), which is what the rounded quotient says too.
+// Not through to_e8m0 and back: ptxas 13.0 loses the clamp of to_e8m0 before the comparison with 255 in to_float(E8m0).
+struct BlockScale {
+  int exponent;  // 128: the scale of an infinite amax, NaN
+
+  __host__ __device__ static constexpr BlockScale of_e4m3(float amax) {
+    const uint32_t u = float_bits(amax);
+    return {u >= 0x7F800000u ? 128 : static_cast<int>(u >> 23) - 135 + ((u & 0x7FFFFFu) > 0x600000u ? 1 : 0)};
+  }
+  __device__ float inverse() const { return pow2(-exponent); }
+  __device__ float value() const { return float_from_bits(exponent > 127 ? 0x7FC00000u : static_cast<uint32_t>(exponent + 127) << 23); }
+  __device__ uint8_t byte() const { return static_cast<uint8_t>(exponent + 127); }
+};
+static_assert(BlockScale::of_e4m3(448.0f).exponent == e4m3_exponent(448.0f) && BlockScale::of_e4m3(448.0001f).exponent == 1 &&
+              e4m3_exponent(448.0001f) == 1 && BlockScale::of_e4m3(1e-10f).exponent == e4m3_exponent(1e-10f) &&
+              BlockScale::of_e4m3(3.4e38f).exponent == e4m3_exponent(3.4e38f));
 
 __device__ __forceinline__ bool aligned(const void* p, unsigned bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
 

@@ -44,38 +44,58 @@ __device__ __forceinline__ void store_element(const PagedCache& cache, uint8_t* 
   if (cache.format == KvFormat::bf16) {
     store_u16(data + 2 * i, to_bf16(v).bits);
   } else {
-    data[i] = to_e4m3(scale(v)).bits;
+    data[i] = to_e4m3(v != v ? v : scale(v)).bits;
   }
 }
 
-template <int kValues>
-__device__ __forceinline__ float lane_amax(const float (&x)[kValues]) {
-  float result = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) result = fmaxf(result, fabsf(x[i]));
-  return result;
-}
+// x / divisor for |x| up to about 448 times a normal divisor: the correctly rounded reciprocal, one product and its correction, which is
+// the correctly rounded quotient where that is not subnormal, and otherwise as far below the smallest code.
+struct Quotient {
+  float divisor, reciprocal;
+  __device__ explicit Quotient(float divisor) : divisor(divisor), reciprocal(1.0f / divisor) {}
+  __device__ float operator()(float v) const {
+    const float q = v * reciprocal;
+    const float corrected = fmaf(fmaf(-q, divisor, v), reciprocal, q);
+    // Zeros keep their sign.
+    return v == 0.0f ? v : corrected;
+  }
+};
 
+// Values rounded to bf16, as words and as numbers.
 template <int kValues>
-__device__ __forceinline__ void round_values(const float (&x)[kValues], float (&rounded)[kValues]) {
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) rounded[i] = round_to_bf16(x[i]);
-}
+struct Rounded {
+  uint32_t words[kValues / 2];
+  float values[kValues];
 
-// The lane's values as codes of code(x[i]), at p.
-template <int kValues, class Code>
-__device__ __forceinline__ void store_codes(uint8_t* p, const float (&x)[kValues], Code code) {
+  __device__ __forceinline__ explicit Rounded(const float (&x)[kValues]) {
+    pack_bf16(x, words);
+#pragma unroll
+    for (int i = 0; i < kValues / 2; ++i) {
+      values[2 * i] = bf16_low(words[i]);
+      values[2 * i + 1] = bf16_high(words[i]);
+    }
+  }
+  __device__ __forceinline__ float amax() const {
+    float result = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) result = fmaxf(result, fabsf(values[i]));
+    return result;
+  }
+};
+
+// The lane's values as codes of f(x[i]), at p.
+template <int kValues, class F>
+__device__ __forceinline__ void store_codes(uint8_t* p, const float (&x)[kValues], F f) {
   uint32_t words[kValues / 4];
 #pragma unroll
-  for (int i = 0; i < kValues / 4; ++i) words[i] = pack_e4m3(code(x[4 * i]), code(x[4 * i + 1]), code(x[4 * i + 2]), code(x[4 * i + 3]));
+  for (int i = 0; i < kValues / 4; ++i) words[i] = pack_e4m3(x + 4 * i, f);
   store_words(p, words);
 }
 
 template <int kValues>
 __device__ __forceinline__ void store_bf16(uint8_t* p, const float (&x)[kValues]) {
   uint32_t words[kValues / 2];
-#pragma unroll
-  for (int i = 0; i < kValues / 2; ++i) words[i] = pack_bf16(x[2 * i], x[2 * i + 1]);
+  pack_bf16(x, words);
   store_words(p, words);
 }
 
@@ -83,39 +103,38 @@ namespace detail {
 
 __device__ __forceinline__ void store_v4(RowAddress to, const float (&x)[16], int lane) {
   constexpr int kLanes = kKvBlock / 16;
-  float rounded[16];
-  round_values(x, rounded);
-  const int exponent = e4m3_exponent(fmaxf(lanes_max<kLanes>(lane_amax(rounded)), kKvAmaxFloor));
+  const Rounded<16> rounded(x);
+  const auto scale = BlockScale::of_e4m3(fmaxf(lanes_max<kLanes>(rounded.amax()), kKvAmaxFloor));
   const bool rope = lane >= kV4NumBlocks * kLanes;
   if (rope) {
-    store_bf16(to.data + kV4NopeDim + 2 * (16 * lane - kV4NopeDim), rounded);
+    store_words(to.data + kV4NopeDim + 2 * (16 * lane - kV4NopeDim), rounded.words);
   } else {
-    store_codes(to.data + 16 * lane, rounded, [s = pow2(-exponent)](float v) { return __fmul_rn(v, s); });
+    store_codes(to.data + 16 * lane, rounded.values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
   }
-  if (lane % kLanes == 0) to.scales[lane / kLanes] = rope ? 0 : to_e8m0(exponent).bits;
+  if (lane % kLanes == 0) to.scales[lane / kLanes] = rope ? 0 : scale.byte();
 }
 
 __device__ __forceinline__ void store_indexer_fp8(RowAddress to, const float (&x)[4], int lane) {
-  float rounded[4];
-  round_values(x, rounded);
-  const int exponent = e4m3_exponent(fmaxf(lanes_max(lane_amax(rounded)), kKvAmaxFloor));
-  store_codes(to.data + 4 * lane, rounded, [s = pow2(-exponent)](float v) { return __fmul_rn(v, s); });
-  if (lane == 0) store_words<1>(to.scales, {float_bits(to_float(to_e8m0(exponent)))});
+  const Rounded<4> rounded(x);
+  const auto scale = BlockScale::of_e4m3(fmaxf(lanes_max(rounded.amax()), kKvAmaxFloor));
+  store_codes(to.data + 4 * lane, rounded.values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
+  if (lane == 0) store_words<1>(to.scales, {float_bits(scale.value())});
 }
 
 __device__ __forceinline__ void store_indexer_mxfp4(RowAddress to, const float (&x)[4], int lane) {
   constexpr int kLanes = kMxfp4Block / 4;
-  float rounded[4];
-  round_values(x, rounded);
-  int exponent = ceil_log2(fmaxf(lanes_max<kLanes>(lane_amax(rounded)), 6 * 0x1p-126f) / 6.0f);
-  if (exponent > 127) exponent = 127;
+  const Rounded<4> rounded(x);
+  const BlockScale scale{min(ceil_log2(fmaxf(lanes_max<kLanes>(rounded.amax()), 6 * 0x1p-126f) / 6.0f), 127)};
   uint8_t codes[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) codes[i] = to_e2m1(__fmul_rn(rounded[i], pow2(-exponent)));
+  for (int i = 0; i < 4; ++i) {
+    const float v = rounded.values[i];
+    codes[i] = to_e2m1(v != v ? v : __fmul_rn(v, scale.inverse()));
+  }
   const uint32_t mine = pack_e2m1(codes[0], codes[1]) | uint32_t{pack_e2m1(codes[2], codes[3])} << 8;
   const uint32_t next = __shfl_down_sync(kAllLanes, mine, 1);
   if (lane % 2 == 0) store_words<1>(to.data + 2 * lane, {mine | next << 16});
-  if (lane % kLanes == 0) to.scales[lane / kLanes] = to_e8m0(exponent).bits;
+  if (lane % kLanes == 0) to.scales[lane / kLanes] = scale.byte();
 }
 
 }  // namespace detail
@@ -148,7 +167,8 @@ __device__ __forceinline__ void store_mla_row(const PagedCache& cache, int64_t s
   if (cache.format == KvFormat::fp8_tensor) {
     const TensorScale scale(cache.scale, options.divide);
     store_codes(to.data + 16 * lane, latent, scale);
-    const uint32_t word = pack_e4m3(scale(rope[0]), scale(rope[1]), 0.0f, 0.0f);
+    const float four[4] = {rope[0], rope[1], 0.0f, 0.0f};
+    const uint32_t word = pack_e4m3(four, scale);
     const uint32_t next = __shfl_down_sync(kAllLanes, word, 1);
     if (lane % 2 == 0) store_words<1>(to.data + kMlaLatentDim + 2 * lane, {word | next << 16});
     return;
@@ -160,17 +180,16 @@ __device__ __forceinline__ void store_mla_row(const PagedCache& cache, int64_t s
     return;
   }
   constexpr int kLanes = kMlaTile / 16;
-  float rounded[16];
-  round_values(latent, rounded);
-  const float amax = lanes_max<kLanes>(lane_amax(rounded));
+  const Rounded<16> rounded(latent);
+  const float amax = lanes_max<kLanes>(rounded.amax());
   float scale;
   if (options.ue8m0) {
-    const int exponent = e4m3_exponent(fmaxf(amax, kKvAmaxFloor));
-    store_codes(to.data + 16 * lane, rounded, [s = pow2(-exponent)](float v) { return __fmul_rn(v, s); });
-    scale = to_float(to_e8m0(exponent));
+    const auto power = BlockScale::of_e4m3(fmaxf(amax, kKvAmaxFloor));
+    store_codes(to.data + 16 * lane, rounded.values, [s = power.inverse()](float v) { return __fmul_rn(v, s); });
+    scale = power.value();
   } else {
     scale = fmaxf(__fdiv_rn(amax, kE4m3Max), 0x1p-126f);
-    store_codes(to.data + 16 * lane, rounded, [scale](float v) { return __fdiv_rn(v, scale); });
+    store_codes(to.data + 16 * lane, rounded.values, Quotient(scale));
   }
   if (lane % kLanes == 0) store_words<1>(to.data + kMlaScaleOffset + 4 * (lane / kLanes), {float_bits(scale)});
   store_words<1>(to.data + kMlaRopeOffset + 4 * lane, {rope_word});

@@ -57,18 +57,35 @@ __device__ __forceinline__ void store_values(Bf16* p, const float (&x)[kValues])
   }
 }
 
-template <bool kWide, int kValues>
-__device__ __forceinline__ void store_values(E4m3* p, const float (&x)[kValues]) {
+// As codes of f(x[i]), which scales.
+template <bool kWide, int kValues, class F>
+__device__ __forceinline__ void store_codes(E4m3* p, const float (&x)[kValues], F f) {
   if constexpr (kWide) {
     static_assert(kValues % 8 == 0);
 #pragma unroll
-    for (int i = 0; i < kValues; i += 8) {
-      *reinterpret_cast<uint2*>(p + i) =
-          make_uint2(pack_e4m3(x[i], x[i + 1], x[i + 2], x[i + 3]), pack_e4m3(x[i + 4], x[i + 5], x[i + 6], x[i + 7]));
+    for (int i = 0; i < kValues; i += 8) *reinterpret_cast<uint2*>(p + i) = make_uint2(pack_e4m3(x + i, f), pack_e4m3(x + i + 4, f));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) p[i] = to_e4m3(x[i] != x[i] ? x[i] : f(x[i]));
+  }
+}
+
+// Values that nothing writes while the kernel runs (weights, tables): the compiler may read them before it stores something else.
+template <bool kWide, int kValues>
+__device__ __forceinline__ void load_constants(const float* p, float (&x)[kValues]) {
+  if constexpr (kWide) {
+    static_assert(kValues % 4 == 0);
+#pragma unroll
+    for (int i = 0; i < kValues; i += 4) {
+      const float4 v = __ldg(reinterpret_cast<const float4*>(p + i));
+      x[i] = v.x;
+      x[i + 1] = v.y;
+      x[i + 2] = v.z;
+      x[i + 3] = v.w;
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) p[i] = to_e4m3(x[i]);
+    for (int i = 0; i < kValues; ++i) x[i] = __ldg(p + i);
   }
 }
 
@@ -77,10 +94,10 @@ template <bool kWide, int kValues>
 __device__ __forceinline__ void load_angles(const float* row, int rotary, int lane, float (&angles)[kValues]) {
   constexpr int kPairs = kValues / 2;
   float part[kPairs];
-  load_values<kWide>(row + lane / 2, part);
+  load_constants<kWide>(row + lane / 2, part);
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) angles[i] = part[i];
-  load_values<kWide>(row + rotary / 2 + lane / 2, part);
+  load_constants<kWide>(row + rotary / 2 + lane / 2, part);
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) angles[kPairs + i] = part[i];
 }

@@ -7,7 +7,7 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/load_row.cuh"
 #include "backends/cuda/common/rows.cuh"
-#include "backends/cuda/common/store_row.cuh"
+#include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/cuda_ops.h"
 
 namespace strata::cuda {
@@ -16,7 +16,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kBlocksPerSm = 6;
-constexpr int kRowsAtOnce = 2;  // whose loads are in flight together
 
 struct Call {
   PagedCache cache;
@@ -28,87 +27,78 @@ struct Call {
   int32_t requests;
 };
 
-// Where row `index` of all rows comes from and goes to; request < 0: there is no such row.
-struct Place {
-  int32_t request = -1, row = 0;  // of the request's rows that are gathered
-  int64_t slot = 0;
+// One row: where it comes from and goes to. to null: there is no such row.
+struct Copy {
+  const uint8_t* data = nullptr;
+  const uint8_t* scales = nullptr;
+  Bf16* to = nullptr;
 };
 
-__device__ __forceinline__ Place find_row(const Call& c, int64_t index) {
-  Place place;
+// Row `index` of the rows of all requests.
+__device__ __forceinline__ Copy find_row(const Call& c, int64_t index) {
+  int32_t request = -1, row = 0, count = 0;
   int64_t before = 0;
   for (int32_t r = 0; r < c.requests; ++r) {
-    const int32_t count = c.gather_lens[r];
-    if (index >= before && index < before + count) {
-      place.request = r;
-      place.row = static_cast<int32_t>(index - before);
+    const int32_t n = c.gather_lens[r];
+    if (index >= before && index < before + n) {
+      request = r;
+      row = static_cast<int32_t>(index - before);
+      count = n;
     }
-    before += count;
+    before += n;
   }
-  if (place.request < 0) return place;
-  const auto position = static_cast<uint32_t>(c.seq_lens[place.request] - c.gather_lens[place.request] + place.row);
-  const auto page_size = static_cast<uint32_t>(c.cache.page_size);
-  const uint32_t block = position / page_size;
-  place.slot = int64_t{c.block_table.row(place.request)[block]} * page_size + (position - block * page_size);
-  return place;
+  if (request < 0) return {};
+  const auto position = static_cast<uint32_t>(c.seq_lens[request] - count + row), page_size = static_cast<uint32_t>(c.cache.page_size);
+  const uint32_t block = position / page_size, in_page = position - block * page_size;
+  const int64_t data_bytes = row_data_bytes(c.cache.format, c.cache.row_dim);
+  const uint8_t* const page = static_cast<const uint8_t*>(c.cache.data) + c.block_table.row(request)[block] * c.cache.page_stride;
+  return {page + in_page * data_bytes, page + page_size * data_bytes + in_page * row_scale_bytes(c.cache.format),
+          c.out.row(request, c.offset + row)};
 }
 
-__device__ __forceinline__ Place broadcast(const Place& place, int lane) {
-  return {__shfl_sync(kAllLanes, place.request, lane), __shfl_sync(kAllLanes, place.row, lane), __shfl_sync(kAllLanes, place.slot, lane)};
+template <class T>
+__device__ __forceinline__ T* broadcast(T* p, int lane) {
+  return reinterpret_cast<T*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(p), lane));
 }
 
-// Formats with blocks have one width, the others any: runs of 8 values that a lane has of a row, or of 512 values of it.
+// Formats with blocks have one width, the others any: a lane has this many runs of 8 values of a row, or of 512 values of it.
 template <KvFormat kFormat>
 constexpr int kRunsOfLane = static_cast<int>((fixed_row_dim(kFormat) == 0 ? 512 : fixed_row_dim(kFormat)) + 255) / 256;
 
 template <KvFormat kFormat>
-__device__ __forceinline__ void copy_rows(const Call& c, const RowAddress (&from)[kRowsAtOnce], Bf16* const (&to)[kRowsAtOnce], int rows,
-                                          int lane) {
+__device__ __forceinline__ void copy_row(const Call& c, const Copy& copy, int lane) {
   constexpr int kRuns = kRunsOfLane<kFormat>;
-  for (int first = 0; first < c.cache.row_dim; first += kRuns * 8 * kWarpSize) {
-    StoredRun runs[kRowsAtOnce][kRuns];
+  const int dim = fixed_row_dim(kFormat) == 0 ? c.cache.row_dim : fixed_row_dim(kFormat);
+  for (int first = 0; first < dim; first += kRuns * 8 * kWarpSize) {
+    StoredRun runs[kRuns];
 #pragma unroll
-    for (int j = 0; j < kRowsAtOnce; ++j) {
-#pragma unroll
-      for (int k = 0; k < kRuns; ++k) {
-        const int begin = first + 8 * (k * kWarpSize + lane);
-        if (j < rows && begin < c.cache.row_dim) runs[j][k] = load_run<kFormat>(c.cache, from[j].data, from[j].scales, begin);
-      }
+    for (int k = 0; k < kRuns; ++k) {
+      const int begin = first + 8 * (k * kWarpSize + lane);
+      if (begin < dim) runs[k] = load_run<kFormat>(c.cache, copy.data, copy.scales, begin);
     }
 #pragma unroll
-    for (int j = 0; j < kRowsAtOnce; ++j) {
-#pragma unroll
-      for (int k = 0; k < kRuns; ++k) {
-        const int begin = first + 8 * (k * kWarpSize + lane);
-        if (j < rows && begin < c.cache.row_dim) *reinterpret_cast<uint4*>(to[j] + begin) = decode_run<kFormat>(runs[j][k]);
-      }
+    for (int k = 0; k < kRuns; ++k) {
+      const int begin = first + 8 * (k * kWarpSize + lane);
+      if (begin < dim) *reinterpret_cast<uint4*>(copy.to + begin) = decode_run<kFormat>(runs[k], begin);
     }
   }
 }
 
 template <KvFormat kFormat, bool kWide>
-__global__ void __launch_bounds__(kThreads) dequantize_and_gather_k_kernel(const __grid_constant__ Call c) {
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) dequantize_and_gather_k_kernel(const __grid_constant__ Call c) {
   const int lane = threadIdx.x % kWarpSize;
   const int64_t warp = blockIdx.x * kWarps + threadIdx.x / kWarpSize, warps = int64_t{gridDim.x} * kWarps;
   for (int64_t first = warp;; first += kWarpSize * warps) {
-    // A lane finds one of the warp's next 32 rows. Those that exist come before those that do not.
-    const Place mine = find_row(c, first + lane * warps);
-    const int count = __popc(__ballot_sync(kAllLanes, mine.request >= 0));
-    for (int i = 0; i < count; i += kRowsAtOnce) {
-      RowAddress from[kRowsAtOnce];
-      Bf16* to[kRowsAtOnce];
-#pragma unroll
-      for (int j = 0; j < kRowsAtOnce; ++j) {
-        const Place place = broadcast(mine, min(i + j, count - 1));
-        from[j] = row_address(c.cache, place.slot);
-        to[j] = c.out.row(place.request, c.offset + place.row);
-      }
+    // Each lane finds one of the warp's next 32 rows, all at the same time. Those that exist come before those that do not.
+    const Copy mine = find_row(c, first + lane * warps);
+    const int count = __popc(__ballot_sync(kAllLanes, mine.to != nullptr));
+#pragma unroll 2
+    for (int i = 0; i < count; ++i) {
+      const Copy copy{broadcast(mine.data, i), broadcast(mine.scales, i), broadcast(mine.to, i)};
       if constexpr (kWide) {
-        copy_rows<kFormat>(c, from, to, count - i, lane);
+        copy_row<kFormat>(c, copy, lane);
       } else {
-        for (int j = 0; j < kRowsAtOnce && i + j < count; ++j) {
-          for (int d = lane; d < c.cache.row_dim; d += kWarpSize) to[j][d] = load_element(c.cache, from[j].data, from[j].scales, d);
-        }
+        for (int d = lane; d < c.cache.row_dim; d += kWarpSize) copy.to[d] = load_element(c.cache, copy.data, copy.scales, d);
       }
     }
     if (count < kWarpSize) return;

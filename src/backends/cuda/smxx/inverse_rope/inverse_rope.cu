@@ -9,7 +9,7 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRunsPerThread = 4;
+constexpr int kRunsPerThread = 2;
 
 struct Call {
   Rows<const Bf16> o;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) inverse_rope_kernel(const __grid_con
     const RunPlace at = places[k];
     if (at.lane >= c.plan.nope) {
       float angles[Run<kWide>::kLanes];
-      load_angles<kWide>(c.cos_sin.row(c.positions[at.token]), c.plan.rotary, at.lane - c.plan.nope, angles);
+      load_angles<kWide>(c.cos_sin.row(__ldg(c.positions + at.token)), c.plan.rotary, at.lane - c.plan.nope, angles);
       runs[k].transform([&](float(&values)[Run<kWide>::kLanes]) { rotate_values(values, angles, true); });
     }
     runs[k].store(c.out.row(at.token, at.head) + at.lane, at.count);

@@ -12,8 +12,8 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRunsPerThread = 4;
+constexpr int kThreads = 128;
+constexpr int kBlocksPerSm = 10;
 constexpr int kRun = 8;
 constexpr int kLanes = kActivationBlock / kRun;
 
@@ -32,7 +32,7 @@ struct Call {
 template <bool kWide>
 __device__ __forceinline__ void rotate_run(const Call& c, int32_t token, int begin, float (&values)[kRun]) {
   if (begin + kRun <= c.nope) return;
-  const float* const row = c.cos_sin.row(c.positions[token]);
+  const float* const row = c.cos_sin.row(__ldg(c.positions + token));
   if constexpr (kWide) {  // rotary lanes begin with a run
     float angles[kRun];
     load_angles<true>(row, c.rotary, begin - c.nope, angles);
@@ -51,14 +51,15 @@ __device__ __forceinline__ void rotate_run(const Call& c, int32_t token, int beg
 }
 
 // kWide: heads, codes and the table are 16-byte aligned, and rotary lanes begin with a run.
-template <bool kWide>
-__global__ void __launch_bounds__(kThreads) inverse_rope_quant_kernel(const __grid_constant__ Call c) {
-  const int64_t first = int64_t{blockIdx.x} * (kThreads * kRunsPerThread) + threadIdx.x;
-  float values[kRunsPerThread][kRun];
-  int32_t token[kRunsPerThread];
-  int32_t begin[kRunsPerThread];
+// kRuns: of a thread.
+template <bool kWide, int kRuns>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) inverse_rope_quant_kernel(const __grid_constant__ Call c) {
+  const int64_t first = int64_t{blockIdx.x} * (kThreads * kRuns) + threadIdx.x;
+  float values[kRuns][kRun];
+  int32_t token[kRuns];
+  int32_t begin[kRuns];
 #pragma unroll
-  for (int k = 0; k < kRunsPerThread; ++k) {
+  for (int k = 0; k < kRuns; ++k) {
     // Lanes past the end take part in the reductions of their warp, as the last run.
     const auto i = static_cast<int32_t>(min(first + k * kThreads, c.total - 1));
     token[k] = c.of_token.divide(i);
@@ -67,20 +68,17 @@ __global__ void __launch_bounds__(kThreads) inverse_rope_quant_kernel(const __gr
     load_values<kWide>(c.o.row(token[k], head) + begin[k], values[k]);
   }
 #pragma unroll
-  for (int k = 0; k < kRunsPerThread; ++k) {
+  for (int k = 0; k < kRuns; ++k) {
     rotate_run<kWide>(c, token[k], begin[k], values[k]);
     float amax = kActivationAmaxFloor;
 #pragma unroll
     for (int j = 0; j < kRun; ++j) amax = fmaxf(amax, fabsf(values[k][j]));
-    const int exponent = e4m3_exponent(lanes_max<kLanes>(amax));
-    const float inverse = pow2(-exponent);
-#pragma unroll
-    for (int j = 0; j < kRun; ++j) values[k][j] = __fmul_rn(values[k][j], inverse);
+    const auto scale = BlockScale::of_e4m3(lanes_max<kLanes>(amax));
     // Groups hold whole heads one after the other, so [G, hpg * D] is [H, D] in memory.
     const int64_t i = first + k * kThreads;
     if (i >= c.total) continue;
-    store_values<kWide>(c.out + i * kRun, values[k]);
-    if (i % kLanes == 0) c.scale[i / kLanes] = to_float(to_e8m0(exponent));
+    store_codes<kWide>(c.out + i * kRun, values[k], [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
+    if (i % kLanes == 0) c.scale[i / kLanes] = scale.value();
   }
 }
 
@@ -88,13 +86,17 @@ void run(const InverseRopeQuantParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.o.shape[0], heads = p.o.shape[1], dim = p.o.shape[2], rotary = p.cos_sin.shape[1];
   const int64_t of_head = dim / kRun, total = tokens * heads * of_head;
   if (total == 0) return;
-  const unsigned blocks = blocks_for(total, kThreads * kRunsPerThread);
   const Call c{Rows<const Bf16>(p.o),    p.positions.ptr<int64_t>(),         Rows<const float>(p.cos_sin), p.out.ptr<E4m3>(),
                p.scale.ptr<float>(),     static_cast<int32_t>(dim - rotary), static_cast<int32_t>(rotary), Divisor(of_head),
                Divisor(heads * of_head), static_cast<uint32_t>(total)};
   const bool wide = rotary % kRun == 0 && rows_aligned(p.o) && rows_aligned(p.cos_sin) && rows_aligned(p.out);
-  const auto kernel = wide ? inverse_rope_quant_kernel<true> : inverse_rope_quant_kernel<false>;
-  kernel<<<blocks, kThreads, 0, native(context.stream)>>>(c);
+  // Several runs a thread where there is enough work for all SMs: more loads in flight, and fewer threads to set up.
+  constexpr int kMany = 4;
+  const bool many = wide && total >= int64_t{kThreads} * kMany * 2 * capabilities(context.device).num_sms;
+  const auto kernel = many   ? inverse_rope_quant_kernel<true, kMany>
+                      : wide ? inverse_rope_quant_kernel<true, 1>
+                             : inverse_rope_quant_kernel<false, 1>;
+  kernel<<<blocks_for(total, kThreads * (many ? kMany : 1)), kThreads, 0, native(context.stream)>>>(c);
   check_launch("inverse_rope_quant_kernel");
 }
 

@@ -10,9 +10,10 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kRunsPerThread = 2;
+constexpr int kBlocksPerSm = 12;
 
 struct Call {
   Rows<Bf16> q;
@@ -34,7 +35,7 @@ struct Call {
 };
 
 __device__ __forceinline__ const float* angles_of(const Call& c, int64_t t) {
-  return c.cos_sin.data == nullptr ? nullptr : c.cos_sin.row(c.positions[t]);
+  return c.cos_sin.data == nullptr ? nullptr : c.cos_sin.row(__ldg(c.positions + t));
 }
 
 // The pair of rotary key lanes 2 * i, turned and rounded, as it is from now on in k_pe.
@@ -50,14 +51,14 @@ __device__ __forceinline__ void turn_key_pair(const Call& c, Bf16* k_pe, const f
 }
 
 __device__ void key(const Call& c, int64_t t, int lane) {
-  const int64_t slot = t < c.num_slots ? c.slots[t] : -1;
+  const int64_t slot = t < c.num_slots ? __ldg(c.slots + t) : -1;
   const float* const angles_row = angles_of(c, t);
   Bf16* const k_pe = c.k_pe.row(t);
   const Bf16* const latent = c.latent.row(t);
   float pair[2];
   if (c.latent_dim == kMlaLatentDim && c.rotary == kMlaRopeDim) {
     float values[kMlaLatentDim / kWarpSize];
-    if (slot >= 0) load_bf16(reinterpret_cast<const uint8_t*>(latent + 16 * lane), values);
+    load_bf16(reinterpret_cast<const uint8_t*>(latent + 16 * lane), values);  // the slot comes from memory at the same time
     turn_key_pair(c, k_pe, angles_row, lane, pair);
     if (slot >= 0) store_mla_row(c.cache, slot, values, pair, lane, c.options);
     return;
@@ -75,7 +76,7 @@ __device__ void key(const Call& c, int64_t t, int lane) {
 }
 
 template <bool kWide>
-__global__ void __launch_bounds__(kThreads) mla_rope_kv_insert_kernel(const __grid_constant__ Call c) {
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) mla_rope_kv_insert_kernel(const __grid_constant__ Call c) {
   if (blockIdx.x < c.key_blocks) {
     const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
     if (t < c.keys) key(c, t, threadIdx.x % kWarpSize);
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) mla_rope_kv_insert_kernel(const __gr
       runs[k].transform([&](float(&values)[Run<kWide>::kLanes]) { rotate_values(values, angles); });
     }
     if (c.llama_4_scaling != nullptr) {
-      const float scaling = c.llama_4_scaling[at.token];
+      const float scaling = __ldg(c.llama_4_scaling + at.token);
       runs[k].transform([&](float(&values)[Run<kWide>::kLanes]) {
         for (float& v : values) v *= scaling;
       });

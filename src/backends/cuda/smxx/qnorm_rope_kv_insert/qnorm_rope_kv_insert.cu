@@ -12,7 +12,8 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 4;
+constexpr int kBlocksPerSm = 12;  // 48 warps in flight, for which the key row spills a few registers
 // The widths of V4, which the wide path and block formats are made for.
 constexpr int kDim = 512;
 constexpr int kRotary = 64;
@@ -33,8 +34,14 @@ struct Call {
   int32_t rows;
 };
 
-__device__ __forceinline__ float out_factor(const Call& c, const E4m3*) { return c.q_scale_inv; }
-__device__ __forceinline__ float out_factor(const Call&, const Bf16*) { return 1.0f; }
+template <bool kWide, int kValues>
+__device__ __forceinline__ void store_query(const Call&, Bf16* out, const float (&x)[kValues]) {
+  store_values<kWide>(out, x);
+}
+template <bool kWide, int kValues>
+__device__ __forceinline__ void store_query(const Call& c, E4m3* out, const float (&x)[kValues]) {
+  store_codes<kWide>(out, x, [s = c.q_scale_inv](float v) { return __fmul_rn(v, s); });
+}
 
 // Two runs of 8 values a lane, 256 apart, so that each access of the warp is 512 consecutive bytes; the rotary lanes are the second run
 // of the last eight lanes.
@@ -45,7 +52,7 @@ __device__ __forceinline__ void query_wide(const Call& c, const Bf16* q, Out* ou
   float low[kRun], high[kRun], angles[kRun];
   load_values<true>(q + begin, low);
   load_values<true>(q + kSecond + begin, high);
-  if (rope_lane >= 0) load_angles<true>(c.cos_sin.row(c.positions[n]), kRotary, rope_lane, angles);
+  if (rope_lane >= 0) load_angles<true>(c.cos_sin.row(__ldg(c.positions + n)), kRotary, rope_lane, angles);
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) sum += low[i] * low[i] + high[i] * high[i];
@@ -56,15 +63,8 @@ __device__ __forceinline__ void query_wide(const Call& c, const Bf16* q, Out* ou
     high[i] *= scale;
   }
   if (rope_lane >= 0) rotate_values(high, angles);
-  if constexpr (sizeof(Out) == 1) {
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) {
-      low[i] *= c.q_scale_inv;
-      high[i] *= c.q_scale_inv;
-    }
-  }
-  store_values<true>(out + begin, low);
-  store_values<true>(out + kSecond + begin, high);
+  store_query<true>(c, out + begin, low);
+  store_query<true>(c, out + kSecond + begin, high);
 }
 
 // Any width and alignment; out may be q: a lane reads what it writes before it writes it.
@@ -72,13 +72,13 @@ template <class Out>
 __device__ void query(const Call& c, const Bf16* q, Out* out, int64_t n, int lane) {
   float sum = 0.0f;
   for (int i = lane; i < c.dim; i += kWarpSize) sum += to_float(q[i]) * to_float(q[i]);
-  const float scale = rsqrtf(lanes_sum(sum) / static_cast<float>(c.dim) + c.eps), factor = out_factor(c, out);
+  const float scale = rsqrtf(lanes_sum(sum) / static_cast<float>(c.dim) + c.eps);
   const int nope = c.dim - c.rotary;
   for (int i = lane; i < nope; i += kWarpSize) {
-    const float value[1] = {to_float(q[i]) * scale * factor};
-    store_values<false>(out + i, value);
+    const float value[1] = {to_float(q[i]) * scale};
+    store_query<false>(c, out + i, value);
   }
-  const float* const row = c.cos_sin.row(c.positions[n]);
+  const float* const row = c.cos_sin.row(__ldg(c.positions + n));
   for (int i = nope + 2 * lane; i < c.dim; i += 2 * kWarpSize) {
     float pair[2], angles[2];
     load_values<false>(q + i, pair);
@@ -86,22 +86,20 @@ __device__ void query(const Call& c, const Bf16* q, Out* out, int64_t n, int lan
     pair[0] *= scale;
     pair[1] *= scale;
     rotate_values(pair, angles);
-    pair[0] *= factor;
-    pair[1] *= factor;
-    store_values<false>(out + i, pair);
+    store_query<false>(c, out + i, pair);
   }
 }
 
 __device__ void insert_key(const Call& c, int64_t n, int lane) {
   if (n >= c.num_slots) return;
-  const int64_t slot = c.slots[n];
-  if (slot < 0) return;
+  const int64_t slot = __ldg(c.slots + n);
   const Bf16* const kv = c.kv.row(n);
-  const float* const cos_sin = c.cos_sin.row(c.positions[n]);
+  const float* const cos_sin = c.cos_sin.row(__ldg(c.positions + n));
   if (c.dim == kDim && c.rotary == kRotary) {
     constexpr int kRun = kDim / kWarpSize;
     float values[kRun];
-    load_bf16(reinterpret_cast<const uint8_t*>(kv + kRun * lane), values);
+    load_bf16(reinterpret_cast<const uint8_t*>(kv + kRun * lane), values);  // not after the slot: the two wait for memory together
+    if (slot < 0) return;
     const int rope_lane = kRun * lane - (kDim - kRotary);
     if (rope_lane >= 0) {
       float angles[kRun];
@@ -111,6 +109,7 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
     cuda::store_row(c.cache, slot, values, lane);
     return;
   }
+  if (slot < 0) return;
   const RowAddress to = row_address(c.cache, slot);
   const TensorScale scale(c.cache.scale, false);
   const int nope = c.dim - c.rotary;
@@ -126,7 +125,7 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
 }
 
 template <class Out, bool kWide>
-__global__ void __launch_bounds__(kWarps* kWarpSize) qnorm_rope_kv_insert_kernel(const __grid_constant__ Call c) {
+__global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm) qnorm_rope_kv_insert_kernel(const __grid_constant__ Call c) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   if (row >= c.rows) return;
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) qnorm_rope_kv_insert_kernel
   if (h >= c.heads) {
     if constexpr (kWide) {
       constexpr float kZero[8] = {};
-      for (int i = 8 * lane; i < kDim; i += 8 * kWarpSize) store_values<true>(out + i, kZero);
+      for (int i = 8 * lane; i < kDim; i += 8 * kWarpSize) store_query<true>(c, out + i, kZero);
     } else {
       for (int i = lane; i < c.dim; i += kWarpSize) out[i] = Out{0};
     }

@@ -19,10 +19,12 @@ struct Call {
   StoreOptions options;
 };
 
+// Rows are read before it is known whether they have a slot: both come from memory at the same time.
 template <int kValues>
 __device__ void insert_row(const Call& c, const uint8_t* k, int64_t slot, int lane) {
   float values[kValues];
   load_bf16(k + 2 * kValues * lane, values);
+  if (slot < 0) return;
   cuda::store_row(c.cache, slot, values, lane, c.options);
 }
 
@@ -30,6 +32,7 @@ __device__ void insert_mla_row(const Call& c, const uint8_t* k, int64_t slot, in
   float latent[kMlaLatentDim / kWarpSize], rope[kMlaRopeDim / kWarpSize];
   load_bf16(k + 32 * lane, latent);
   load_bf16(k + 2 * kMlaLatentDim + 4 * lane, rope);
+  if (slot < 0) return;
   store_mla_row(c.cache, slot, latent, rope, lane, c.options);
 }
 
@@ -37,8 +40,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kerne
   const int64_t n = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   if (n >= c.rows) return;
-  const int64_t slot = c.slots[n];
-  if (slot < 0) return;
+  const int64_t slot = __ldg(c.slots + n);
   const auto* const k = reinterpret_cast<const uint8_t*>(c.k.row(n));
   switch (c.cache.row_dim) {
     case 512:
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kerne
     case kMlaLatentDim + kMlaRopeDim:
       return insert_mla_row(c, k, slot, lane);
     default: {
+      if (slot < 0) return;
       const RowAddress to = row_address(c.cache, slot);
       const TensorScale scale(c.cache.scale, c.options.divide);
       for (int i = lane; i < c.cache.row_dim; i += kWarpSize) {
