@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <string>
+
 #include "ops/linear_case.h"
 #include "registry.h"
 
@@ -29,8 +31,10 @@ Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   p.activation = s.activation;
   const bool exact_operands = s.activation != ActivationFormat::fp8_f32 && s.weight.format != WeightFormat::e4m3_f32;
   const double t = static_cast<double>(tokens), n = static_cast<double>(s.weight.n), k = static_cast<double>(s.weight.k);
+  const bool codes = s.activation != ActivationFormat::bf16 && s.weight.format != WeightFormat::bf16;
   return {.params = p,
-          .outputs = {view_output("y", p.y, product_tolerance(exact_operands, s.out))},
+          .outputs = {view_output("y", p.y, codes ? fp8_product_tolerance(exact_operands, s.out, *in.device())
+                                                  : product_tolerance(exact_operands, s.out))},
           .bytes = weight_bytes(s.weight) + t * (2 * k + static_cast<double>(size_of(s.out)) * n),
           .flops = 2 * t * n * k};
 }
@@ -85,6 +89,38 @@ void add_bench(Adder& add) {
   for (const NamedWeight& layer : layers) {
     for (const int64_t tokens : {1, 16, 512}) add.bench({tokens, layer.weight, layer.activation, layer.out}, layer.label);
   }
+  // The rows of docs/performance.md.
+  const NamedWeight table[] = {
+      {"pro.wq_b", {.n = 65536, .k = 1536, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.wqkv_a", {.n = 2048, .k = 7168, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.wo_b", {.n = 7168, .k = 16384, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.wq_b", {.n = 65536, .k = 1536}, kPlain, DType::bf16},
+      {"pro.wqkv_a", {.n = 2048, .k = 7168}, kPlain, DType::bf16},
+      {"pro.wo_b", {.n = 7168, .k = 16384}, kPlain, DType::bf16},
+  };
+  for (const NamedWeight& layer : table) {
+    for (const int64_t tokens : {1, 32, 64, 4096}) add.bench({tokens, layer.weight, layer.activation, layer.out}, "table." + std::string(layer.label));
+  }
+}
+
+// Tiles of 64 features, blocks of 128 bytes of k, tokens in eights up to 64 and in fours beyond, splits of k over CTAs: both sides of each.
+void add_gpu_edges(Adder& add) {
+  constexpr auto kFp8 = WeightFormat::e4m3_ue8m0;
+  constexpr auto kQuantised = ActivationFormat::fp8_ue8m0;
+  for (const int64_t tokens : {1, 7, 32, 33, 64, 65, 67}) {
+    add.test({tokens, {.n = 320, .k = 512, .format = kFp8}, kQuantised}, "-edge");
+    add.test({tokens, {.n = 328, .k = 1536, .format = kFp8}, kQuantised, DType::f32}, "-edge");
+    add.test({tokens, {.n = 72, .k = 648}, ActivationFormat::bf16}, "-edge");
+    add.test({tokens, {.n = 136, .k = 1160}, ActivationFormat::bf16, DType::f32}, "-edge");
+  }
+  add.test({9, {.n = 200, .k = 1040, .format = kFp8}, kQuantised}, "-edge");
+  add.test({5, {.n = 100, .k = 2064, .format = kFp8, .block_n = 64}, kQuantised, DType::bf16, {.inner = 5}, {.inner = 3}}, "-strided");
+  add.test({33, {.n = 100, .k = 264}, ActivationFormat::bf16, DType::bf16, {.inner = 3}, {.inner = 5}}, "-strided");
+  add.test({66, {.n = 256, .k = 512, .format = kFp8}, kQuantised, DType::f32, {.inner = 7}, {.inner = 12}}, "-strided");
+  add.test({66, {.n = 256, .k = 512, .format = kFp8}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 8}, {.inner = 8}}, "-strided");
+  add.test({2, {.n = 1024, .k = 16384, .format = kFp8}, kQuantised}, "", true);
+  add.test({4096, {.n = 192, .k = 512, .format = kFp8}, kQuantised}, "", true);
+  add.test({4096, {.n = 192, .k = 320}, ActivationFormat::bf16, DType::f32}, "", true);
 }
 
 }  // namespace
@@ -119,6 +155,7 @@ void add_linear(CaseList& list) {
       "-strided");
   add.test({300, {.n = 512, .k = 1536, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0}, "", true);
   add.test({2, {.n = 1024, .k = 16384}}, "", true);
+  add_gpu_edges(add);
   add_bench(add);
 }
 

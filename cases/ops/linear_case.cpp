@@ -1,5 +1,6 @@
 #include "ops/linear_case.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace strata::cases {
@@ -40,6 +41,15 @@ double weight_bytes(const WeightShape& s) {
 Tolerance product_tolerance(bool exact_operands, DType out) {
   if (!exact_operands) return {.kind = Tolerance::Kind::close, .abs_rms = 3e-2, .rel = 2.01 / 128, .cos = 1e-5};
   return out == DType::f32 ? fp32_sum() : bf16_rounding(0.05);
+}
+
+Tolerance fp8_product_tolerance(bool exact_operands, DType out, const Device& device) {
+  Tolerance t = product_tolerance(exact_operands, out);
+  if (device.id().kind != DeviceKind::cuda) return t;
+  t.abs_rms = std::max(t.abs_rms, 5e-3);
+  t.cos = 1e-5;
+  t.inexact = 1.0;
+  return t;
 }
 
 const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& implementation, const OpSet& ops, Inputs& in) {

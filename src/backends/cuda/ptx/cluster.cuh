@@ -5,6 +5,12 @@
 
 namespace strata::cuda::ptx {
 
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
 // All threads of the cluster arrive; what they wrote before is visible to threads after their wait.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
@@ -17,6 +23,29 @@ __device__ __forceinline__ uint32_t map_shared(uint32_t shared, uint32_t rank) {
 }
 __device__ __forceinline__ void store_cluster_f32(uint32_t mapped, float v) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(mapped), "f"(v) : "memory");
+}
+
+__device__ __forceinline__ float4 load_cluster_f32x4(uint32_t mapped) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(mapped) : "memory");
+  return v;
+}
+
+// One arrival on the same barrier of the block of another rank; releases what this thread wrote or saw to the whole cluster.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_shared(barrier, rank)) : "memory");
+}
+// Returns when the phase of this parity of the own barrier is complete, and sees what blocks of the cluster released with it.
+__device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
 }
 
 }  // namespace strata::cuda::ptx

@@ -1,0 +1,194 @@
+// "cuda/cublaslt_fp8": e4m3 products by cuBLASLt with 1 x 128 scales of the activations and 128 x 128 scales of the weight, which it has on
+// Hopper. Floor: 2 * T * N * K flops at the machine's FP8 rate. cuBLASLt takes multiples of four tokens; our kernel for few tokens
+// multiplies the one to three that are left.
+#include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/cublaslt/matmul.h"
+#include "backends/cuda/linear_impls.h"
+#include "backends/cuda/smxx/linear/operands.h"
+#include "core/arena.h"
+#include "core/check.h"
+#include "formats/quantize.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr const char* kName = "cuda/cublaslt_fp8";
+constexpr int64_t kStep = 4;  // tokens
+
+int64_t whole(int64_t tokens) { return tokens / kStep * kStep; }
+
+Support support(const LinearWeight* w, int64_t tokens, const TensorView& y, const Device& device) {
+  if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
+  if (const Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
+  if (w == nullptr) return Support::no("no weight");
+  if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
+  if (w->block_n != 128 || w->block_k != 128) return Support::no(fmt::format("needs 128 x 128 weight scales, has {} x {}", w->block_n, w->block_k));
+  if (w->k % 512 != 0) return Support::no(fmt::format("cuBLASLt reads weight scales four at a time: k must be a multiple of 512, is {}", w->k));
+  if (!w->scale.is_contiguous()) return Support::no("weight scales must have no gaps");
+  if (w->groups > 1 && w->n % 128 != 0) return Support::no(fmt::format("groups must be a multiple of 128 rows, have {}", w->n));
+  const int64_t element = static_cast<int64_t>(size_of(y.dtype));
+  if (w->n * element % 16 != 0 || y.stride[0] * element % 16 != 0) {
+    return Support::no(fmt::format("rows of y must be multiples of 16 bytes, y is {}", y.describe()));
+  }
+  if (tokens < kStep && tokens > 0) return Support::no(fmt::format("needs at least {} tokens, got {}", kStep, tokens));
+  return Support::yes();
+}
+
+// One product of whole(T) tokens; x_stride in codes.
+Product product(const LinearWeight& w, int64_t tokens, int64_t x_stride, const TensorView& y) {
+  Product p;
+  p.device = y.device.index;
+  p.operands = Product::Operands::e4m3;
+  p.y_f32 = y.dtype == DType::f32;
+  p.tokens = whole(tokens);
+  p.n = w.n;
+  p.k = w.k;
+  p.x_stride = x_stride;
+  p.y_stride = y.stride[0];
+  return p;
+}
+
+const char* no_kernel() { return "cuBLASLt has no kernel for this shape"; }
+
+void require_alignment(const char* name, const TensorView& v) {
+  require(reinterpret_cast<uintptr_t>(v.data) % 16 == 0, "{}: {} must be aligned to 16 bytes, is at {}", kName, name, v.data);
+}
+
+// linear: codes [T, K] and scales [K / 128][T] of the whole steps, then what the rest needs, then cuBLASLt's own memory.
+struct Layout {
+  TensorView codes, scales, scratch;
+  Workspace rest;
+};
+Layout layout(Arena& arena, int64_t tokens, int64_t k, size_t rest_bytes) {
+  Layout l;
+  l.codes = arena.tensor(DType::e4m3, {whole(tokens), k});
+  l.scales = arena.tensor(DType::f32, {k / kActivationBlock, whole(tokens)});
+  l.scratch = arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)});
+  l.rest = arena.rest(rest_bytes);
+  return l;
+}
+
+class Linear {
+ public:
+  Support supports(const LinearParams& p, const Device& device) const {
+    if (const Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
+    if (p.activation == ActivationFormat::bf16) return Support::no("activations must be fp8");
+    if (const Support s = few_.supports(rest(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
+    return lt_->plan(product(*p.weight, p.x.shape[0], p.weight->k, p.y)) ? Support::yes() : Support::no(no_kernel());
+  }
+  size_t workspace_bytes(const LinearParams& p, const Device& device) const {
+    Arena arena(p.x.device);
+    layout(arena, p.x.shape[0], p.x.shape[1], few_.workspace_bytes(rest(p, kStep - 1), device));
+    return arena.peak();
+  }
+  void run(const LinearParams& p, const ExecutionContext& context) const {
+    if (p.y.numel() == 0) return;
+    DeviceScope scope(context.device.id().index);
+    require_alignment("y", p.y);
+    const int64_t tokens = p.x.shape[0], bulk = whole(tokens), k = p.x.shape[1];
+    Arena arena(p.x.device, context.workspace);
+    const Layout l = layout(arena, tokens, k, few_.workspace_bytes(rest(p, kStep - 1), context.device));
+    quantize_rows(p.x.slice(0, bulk), p.activation,
+                  {.codes = l.codes.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk}, native(context.stream));
+    lt_->run(product(*p.weight, tokens, k, p.y),
+             {.x = l.codes.data, .x_scale = l.scales.ptr<float>(), .w = p.weight->weight.data, .w_scale = p.weight->scale.ptr<float>(), .y = p.y.data},
+             l.scratch.data, context.stream);
+    if (bulk < tokens) {
+      LinearParams tail = p;
+      tail.x = p.x.slice(bulk, tokens - bulk);
+      tail.y = p.y.slice(bulk, tokens - bulk);
+      few_.run(tail, ExecutionContext{context.device, context.stream, l.rest});
+    }
+  }
+
+ private:
+  // The shapes of a call for the last `count` tokens.
+  static LinearParams rest(const LinearParams& p, int64_t count) {
+    LinearParams r = p;
+    r.x.shape[0] = r.y.shape[0] = count;
+    return r;
+  }
+
+  std::shared_ptr<CublasLt> lt_ = std::make_shared<CublasLt>();
+  Implementation<LinearParams> few_ = few_tokens_linear().front();
+};
+
+// grouped_linear: one product a group, x in place; its scales transposed.
+class GroupedLinear {
+ public:
+  Support supports(const GroupedLinearParams& p, const Device& device) const {
+    if (const Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
+    if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
+    if (p.x.stride[0] % 16 != 0 || p.x.stride[1] % 16 != 0 || p.y.stride[1] % 8 != 0) {
+      return Support::no("rows of x and y must begin at multiples of 16 bytes");
+    }
+    GroupedLinearParams few = p;
+    few.x.shape[0] = few.y.shape[0] = few.x_scale.shape[0] = kStep - 1;
+    if (const Support s = few_.supports(few, device); !s) return Support::no("the last tokens: " + s.reason);
+    return lt_->plan(product(*p.weight, p.x.shape[0], p.x.stride[0], p.y)) ? Support::yes() : Support::no(no_kernel());
+  }
+  static size_t workspace_bytes(const GroupedLinearParams& p, const Device&) {
+    Arena arena(p.x.device);
+    layout_of(arena, p);
+    return arena.peak();
+  }
+  void run(const GroupedLinearParams& p, const ExecutionContext& context) const {
+    if (p.y.numel() == 0) return;
+    DeviceScope scope(context.device.id().index);
+    require_alignment("x", p.x);
+    require_alignment("y", p.y);
+    const int64_t tokens = p.x.shape[0], bulk = whole(tokens), blocks = p.x.shape[2] / kActivationBlock;
+    const LinearWeight& w = *p.weight;
+    Arena arena(p.x.device, context.workspace);
+    const auto [scales, scratch] = layout_of(arena, p);
+    transpose_scales(p.x_scale, bulk, scales.ptr<float>(), native(context.stream));
+    for (int64_t g = 0; g < w.groups; ++g) {
+      lt_->run(product(w, tokens, p.x.stride[0], p.y),
+               {.x = p.x.row<E4m3>(0, g),
+                .x_scale = scales.ptr<float>() + g * blocks * bulk,
+                .w = w.weight.row<E4m3>(g * w.n),
+                .w_scale = w.scale.row<float>(g * w.n / w.block_n),
+                .y = p.y.row<Bf16>(0, g)},
+               scratch.data, context.stream);
+    }
+    if (bulk < tokens) {
+      GroupedLinearParams tail = p;
+      tail.x = p.x.slice(bulk, tokens - bulk);
+      tail.x_scale = p.x_scale.slice(bulk, tokens - bulk);
+      tail.y = p.y.slice(bulk, tokens - bulk);
+      few_.run(tail, ExecutionContext{context.device, context.stream, {}});
+    }
+  }
+
+ private:
+  struct Memory {
+    TensorView scales, scratch;
+  };
+  static Memory layout_of(Arena& arena, const GroupedLinearParams& p) {
+    const TensorView scales = arena.tensor(DType::f32, {p.x.shape[1], p.x.shape[2] / kActivationBlock, whole(p.x.shape[0])});
+    return {scales, arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)})};
+  }
+
+  std::shared_ptr<CublasLt> lt_ = std::make_shared<CublasLt>();
+  Implementation<GroupedLinearParams> few_ = few_tokens_grouped_linear().front();
+};
+
+template <class Params, class Op>
+std::vector<Implementation<Params>> implementation_of(std::shared_ptr<Op> op) {
+  Implementation<Params> impl;
+  impl.name = kName;
+  impl.supports = [op](const Params& p, const Device& device) { return op->supports(p, device); };
+  impl.workspace_bytes = [op](const Params& p, const Device& device) { return op->workspace_bytes(p, device); };
+  impl.run = [op](const Params& p, const ExecutionContext& context) { op->run(p, context); };
+  return {std::move(impl)};
+}
+
+}  // namespace
+
+std::vector<Implementation<LinearParams>> cublaslt_fp8_linear() { return implementation_of<LinearParams>(std::make_shared<Linear>()); }
+std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_grouped_linear() {
+  return implementation_of<GroupedLinearParams>(std::make_shared<GroupedLinear>());
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,24 @@
+// The implementations of the two linear ops, in the order in which linear.cpp lists them.
+#pragma once
+
+#include <vector>
+
+#include "strata/op_set.h"
+
+namespace strata::cuda {
+
+// "cuda/sm90": our FP8 kernel for few tokens on Hopper.
+std::vector<Implementation<LinearParams>> few_tokens_linear();
+std::vector<Implementation<GroupedLinearParams>> few_tokens_grouped_linear();
+// "cuda/cublaslt_fp8": block-scaled e4m3 products by cuBLASLt, on Hopper.
+std::vector<Implementation<LinearParams>> cublaslt_fp8_linear();
+std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_grouped_linear();
+// "cuda/cublaslt": bf16 products by cuBLASLt; e4m3 weights dequantised when packed.
+std::vector<Implementation<LinearParams>> cublaslt_bf16_linear();
+std::vector<Implementation<GroupedLinearParams>> cublaslt_bf16_grouped_linear();
+std::vector<WeightPacking> cublaslt_weight_packings();
+
+// [T, K] as [T, 1, K], with a shape as the grouped op has it.
+TensorView as_grouped(const TensorView& view);
+
+}  // namespace strata::cuda

@@ -1,0 +1,293 @@
+// y = x W^T for 1 to 64 tokens: the weight streams through shared memory once, everything else is small.
+//
+// Floor: weight bytes / memory bandwidth; 65536 x 1536 e4m3 at 4.3 TB/s is 23.4 us, 7168 x 16384 is 27.3 us. The tensor cores need
+// 64 x 32 x 32 multiplications a clock and SM for e4m3: at 64 tokens a third of that time.
+//
+// Design: a tile is 64 output features (the M of wgmma, so that tokens are its N of 8 to 64 and nothing is padded to 128). A CTA walks tiles,
+// and in each tile blocks of 128 channels. One warp fills a ring of 12 stages of 8 KB by TMA, a weight scale beside each: 96 KB in flight
+// per SM where 4.3 TB/s at 1 us of latency needs 33. Two warpgroups take blocks in turns, two each at a time: one block is 450 clocks of
+// memory time, and waiting, multiplying and scaling it one after the other takes longer than that. The tokens' rows are loaded once and stay.
+// When the tiles do not fill the SMs a cluster shares a tile, each CTA a part of k; partial sums meet in distributed shared memory and are
+// added in rank order, so the result does not depend on timing. Weights do not depend on the kernel in front (the activation's quantiser), so
+// the ring fills while that runs.
+//
+// e4m3: the tensor core sums 128 products, scaled and added in fp32 (V4 5.2).
+#pragma once
+
+#include <cuda.h>
+
+#include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/ptx/cp_async.cuh"
+#include "backends/cuda/ptx/mbarrier.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/ptx/tma.cuh"
+#include "backends/cuda/ptx/wgmma.cuh"
+#include "backends/cuda/sm90/linear/config.h"
+
+namespace strata::cuda::sm90 {
+
+// What a CTA does: tiles [first_tile, last_tile), of each the blocks [first_block, first_block + chunk) of k.
+struct Part {
+  int rank, first_tile, last_tile, first_block, chunk;
+
+  __device__ explicit Part(const LinearArgs& a) : rank(static_cast<int>(ptx::cluster_rank())) {
+    const int clusters = gridDim.x / a.split, cluster = blockIdx.x / a.split;
+    first_tile = static_cast<int>(int64_t{a.num_tiles} * cluster / clusters);
+    last_tile = static_cast<int>(int64_t{a.num_tiles} * (cluster + 1) / clusters);
+    first_block = a.num_blocks * rank / a.split;
+    chunk = a.num_blocks * (rank + 1) / a.split - first_block;
+  }
+};
+
+// One thread: asks for the weight blocks of the part, in order, as stages of the ring become free.
+__device__ inline void stream_weights(const CUtensorMap& map, const LinearArgs& a, const Part& part, uint32_t ring, uint32_t w_scales,
+                               uint32_t full, uint32_t empty, int first_unit, int last_unit) {
+  const uint64_t policy = ptx::evict_first_policy();
+  int tile = part.first_tile + first_unit / part.chunk, block = first_unit % part.chunk;
+  int group = tile / a.tiles_per_group, tile_in_group = tile - group * a.tiles_per_group;
+  int stage = first_unit % a.stages;
+  uint32_t parity = first_unit / a.stages % 2;
+  const float* scales = nullptr;
+  for (int unit = first_unit; unit < last_unit; ++unit) {
+    const int row = group * a.n + tile_in_group * kLinearTileRows;
+    if (block == 0 || scales == nullptr) {
+      scales = a.w_scale + row / a.weight_block_rows * a.w_scale_stride + part.first_block;
+    }
+    if (unit >= a.stages) ptx::mbarrier_wait(empty + stage * 8, parity ^ 1);
+    ptx::mbarrier_arrive_expect_tx(full + stage * 8, kLinearStageBytes);
+    ptx::tma_load_2d(ring + stage * kLinearStageBytes, &map, (part.first_block + block) * kLinearBlock, row, full + stage * 8, policy);
+    ptx::cp_async_4(w_scales + stage * 4, scales + block);
+    ptx::cp_async_arrive(full + stage * 8);
+    if (++stage == a.stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+    if (++block == part.chunk) {
+      block = 0;
+      if (++tile_in_group == a.tiles_per_group) {
+        tile_in_group = 0;
+        ++group;
+      }
+    }
+  }
+}
+
+// Where the 16-byte part of a block of a token's row is for wgmma, in shared memory.
+template <int kTokens>
+__device__ __forceinline__ int swizzled(int block, int token, int part) {
+  return (block * kTokens + token) * kLinearBlock + (part ^ (token & 7)) * 16;
+}
+
+// The blocks of the part of the tokens' rows; those of tokens that do not exist are zero. Rows are a multiple of 16 bytes.
+template <int kTokens>
+__device__ void load_tokens(const LinearArgs& a, const Part& part, int group, uint8_t* shared) {
+  const uint8_t* const x = a.x + group * a.x_group;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < part.chunk * kTokens * 8; i += kLinearConsumers) {
+    const int sixteen = i % 8, token = i / 8 % kTokens, block = i / (8 * kTokens);
+    const int channel = (part.first_block + block) * kLinearBlock + sixteen * 16;
+    const bool valid = token < a.num_tokens && channel < a.k;
+    uint8_t* const to = shared + swizzled<kTokens>(block, token, sixteen);
+    const uint8_t* const from = valid ? x + token * a.x_stride + channel : x;
+    if (a.x_aligned) {
+      ptx::cp_async_16_or_zero(ptx::shared_address(to), from, valid ? 16 : 0);
+    } else {
+      uint32_t words[4] = {};
+      if (valid) load_words(from, words);
+      store_words(to, words);
+    }
+  }
+}
+
+template <int kTokens>
+__device__ void load_scales(const LinearArgs& a, const Part& part, int group, float* scales) {
+  for (int i = threadIdx.x; i < part.chunk * kTokens; i += kLinearConsumers) {
+    const int token = i / part.chunk, block = i - token * part.chunk;
+    const float* const from = a.x_scale + token * a.x_scale_stride + group * a.x_scale_group + part.first_block + block;
+    scales[block * kTokens + token] = token < a.num_tokens ? *from : 0.0f;
+  }
+}
+
+// Four consecutive features of one token, of which the first `count` exist.
+__device__ inline void store_features(const LinearArgs& a, int group, int token, int feature, float4 v, int count) {
+  const float values[4] = {v.x, v.y, v.z, v.w};
+  const int64_t at = token * a.y_stride + group * a.y_group + feature;
+  if (a.y_f32) {
+    float* const y = static_cast<float*>(a.y) + at;
+    if (count == 4 && aligned(y, 16)) {
+      *reinterpret_cast<float4*>(y) = v;
+    } else {
+      for (int i = 0; i < count; ++i) y[i] = values[i];
+    }
+  } else {
+    Bf16* const y = static_cast<Bf16*>(a.y) + at;
+    if (count == 4 && aligned(y, 8)) {
+      *reinterpret_cast<uint2*>(y) = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
+    } else {
+      for (int i = 0; i < count; ++i) y[i] = to_bf16(values[i]);
+    }
+  }
+}
+
+__device__ __forceinline__ void consumer_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kLinearConsumers) : "memory"); }
+
+template <int kTokens>
+__global__ void __launch_bounds__(kLinearThreads, 1)
+    few_tokens_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ LinearArgs a) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const LinearShared at(kTokens, a.max_chunk, a.stages);
+  float* const x_scales = reinterpret_cast<float*>(shared + at.x_scale);
+  const float* const w_scales = reinterpret_cast<float*>(shared + at.w_scale);
+  const uint32_t ring = ptx::shared_address(shared), tokens = ptx::shared_address(shared + at.tokens);
+  const uint32_t w_scale_address = ptx::shared_address(w_scales);
+  const uint32_t full = ptx::shared_address(shared + at.barriers), empty = full + a.stages * 8;
+  const uint32_t ready = empty + a.stages * 8, read = ready + 8;
+
+  const Part part(a);
+  const int num_units = (part.last_tile - part.first_tile) * part.chunk, prologue = min(num_units, a.stages);
+  const int thread = threadIdx.x, lane = thread % 32;
+  if (thread == kLinearConsumers) {
+    ptx::prefetch_tensor_map(&weights);
+    for (int i = 0; i < a.stages; ++i) {
+      ptx::mbarrier_init(full + i * 8, 2);  // the copy, and that of the scale
+      ptx::mbarrier_init(empty + i * 8, 4);  // the warps of one warpgroup
+    }
+    ptx::mbarrier_init(ready, a.split);
+    ptx::mbarrier_init(read, a.split);
+    ptx::fence_mbarrier_init();
+    stream_weights(weights, a, part, ring, w_scale_address, full, empty, 0, prologue);
+  }
+  __syncwarp();
+  if (a.split == 1) {
+    __syncthreads();
+  } else {
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  }
+  if (thread >= kLinearConsumers) {
+    if (thread == kLinearConsumers) stream_weights(weights, a, part, ring, w_scale_address, full, empty, prologue, num_units);
+    return;
+  }
+
+  ptx::wait_for_previous_kernel();
+
+  // This warpgroup takes every second unit, so every second stage.
+  const int warpgroup = thread / 128, warp = thread / 32 % 4;
+  float* const partial = reinterpret_cast<float*>(shared + at.partial) + warpgroup * kTokens * kLinearPartialStride;
+  const uint32_t partial_address = ptx::shared_address(shared + at.partial);
+  int stage = warpgroup, loaded_group = -1;
+  uint32_t parity = 0, tile_parity = 0;
+  struct Used {
+    int stage;
+    float w_scale;
+  };
+  const auto release = [&](const Used& used) {
+    if (lane == 0) ptx::mbarrier_arrive(empty + used.stage * 8);
+  };
+  for (int tile = part.first_tile; tile < part.last_tile; ++tile, tile_parity ^= 1) {
+    const int group = tile / a.tiles_per_group;
+    if (group != loaded_group) {
+      load_tokens<kTokens>(a, part, group, shared + at.tokens);
+      load_scales<kTokens>(a, part, group, x_scales);
+      ptx::cp_async_commit();
+      ptx::cp_async_wait<0>();
+      ptx::fence_proxy_async();
+      consumer_barrier();
+      loaded_group = group;
+    }
+
+    float sums[kTokens / 2] = {};
+    const auto multiply = [&](float(&d)[kTokens / 2], int block) {
+      ptx::mbarrier_wait(full + stage * 8, parity);
+      const uint64_t w_rows = ptx::wgmma_descriptor(ring + stage * kLinearStageBytes);
+      const uint64_t x_rows = ptx::wgmma_descriptor(tokens + block * kTokens * kLinearBlock);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ptx::wgmma_e4m3(d, w_rows + 2 * i, x_rows + 2 * i, i > 0);  // 32 channels each
+      ptx::wgmma_commit();
+      const Used used{stage, w_scales[stage]};
+      stage += kLinearWarpgroups;
+      if (stage >= a.stages) {
+        stage -= a.stages;
+        parity ^= 1;
+      }
+      return used;
+    };
+    const auto add_scaled = [&](const float(&d)[kTokens / 2], int block, float w_scale) {
+#pragma unroll
+      for (int j = 0; j < kTokens / 8; ++j) {
+        const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + block * kTokens + 8 * j + 2 * (lane % 4));
+        const float scale[2] = {w_scale * x_scale.x, w_scale * x_scale.y};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[4 * j + i] += scale[i % 2] * d[4 * j + i];
+      }
+    };
+    const int first_unit = (tile - part.first_tile) * part.chunk;
+    int block = (warpgroup ^ first_unit) & 1;
+    for (; block + 2 < part.chunk; block += 4) {
+      float first[kTokens / 2], second[kTokens / 2];
+      const Used one = multiply(first, block), two = multiply(second, block + 2);
+      ptx::wgmma_wait<1>();
+      release(one);
+      add_scaled(first, block, one.w_scale);
+      ptx::wgmma_wait<0>();
+      release(two);
+      add_scaled(second, block + 2, two.w_scale);
+    }
+    if (block < part.chunk) {
+      float last[kTokens / 2];
+      const Used one = multiply(last, block);
+      ptx::wgmma_wait<0>();
+      release(one);
+      add_scaled(last, block, one.w_scale);
+    }
+
+    // The partial sums of the tile before have been read.
+    if (a.split > 1 && tile != part.first_tile) ptx::mbarrier_wait_cluster(read, tile_parity ^ 1);
+#pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int token = 8 * j + 2 * (lane % 4) + i % 2, row = 16 * warp + lane / 4 + i / 2 * 8;
+        partial[token * kLinearPartialStride + row] = sums[4 * j + i];
+      }
+    }
+    consumer_barrier();
+    if (a.split > 1) {
+      if (thread < a.split) ptx::mbarrier_arrive_cluster(ready, thread);
+      ptx::mbarrier_wait_cluster(ready, tile_parity);
+    }
+    // Ranks take turns with the tokens. Nothing is stored before the others know that their sums were read: the arrival would wait for it.
+    constexpr int kTurns = (kTokens + kLinearConsumers / 16 - 1) / (kLinearConsumers / 16);
+    float4 results[kTurns];
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int token = part.rank + (turn * (kLinearConsumers / 16) + thread / 16) * a.split;
+      results[turn] = make_float4(0, 0, 0, 0);
+      if (token >= a.num_tokens) continue;
+      const uint32_t address = partial_address + (token * kLinearPartialStride + thread % 16 * 4) * 4;
+      for (int r = 0; r < a.split; ++r) {
+        const uint32_t mapped = ptx::map_shared(address, r);
+#pragma unroll
+        for (int w = 0; w < kLinearWarpgroups; ++w) {
+          const float4 v = ptx::load_cluster_f32x4(mapped + w * kTokens * kLinearPartialStride * 4);
+          results[turn] = make_float4(results[turn].x + v.x, results[turn].y + v.y, results[turn].z + v.z, results[turn].w + v.w);
+        }
+      }
+    }
+    consumer_barrier();
+    if (a.split > 1 && thread < a.split) ptx::mbarrier_arrive_cluster(read, thread);
+    const int feature = (tile - group * a.tiles_per_group) * kLinearTileRows + thread % 16 * 4;
+    const int count = min(a.n - feature, 4);
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int token = part.rank + (turn * (kLinearConsumers / 16) + thread / 16) * a.split;
+      if (token < a.num_tokens && count > 0) store_features(a, group, token, feature, results[turn], count);
+    }
+  }
+  // No block leaves while another reads its partial sums.
+  if (a.split > 1 && part.last_tile > part.first_tile) ptx::mbarrier_wait_cluster(read, tile_parity ^ 1);
+}
+
+}  // namespace strata::cuda::sm90

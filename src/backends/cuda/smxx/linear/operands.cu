@@ -1,0 +1,179 @@
+// Memory-bound, one pass: a thread reads 8 channels (16 bytes of bf16) and writes 8 codes or 8 bf16 values; 16 threads share a scale.
+// Floor for x [T, K]: 3 bytes a channel to quantise, 4 to quantise and dequantise, over memory bandwidth.
+#include "backends/cuda/smxx/linear/operands.h"
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "formats/quantize.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kChannels = 8;                            // of a thread
+constexpr int kLanes = kActivationBlock / kChannels;    // of a scale
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Rows in x, because there may be more than 65535 of them; pieces of a row in y.
+dim3 grid_of(int64_t rows, int64_t columns) {
+  return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(columns, kChannels * kThreads)));
+}
+
+// The `count` channels at p; the others are 0.
+__device__ void load_channels(const Bf16* p, int count, float (&values)[kChannels]) {
+  if (count == kChannels) {
+    uint32_t words[4];
+    load_words(reinterpret_cast<const uint8_t*>(p), words);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      values[2 * i] = bf16_low(words[i]);
+      values[2 * i + 1] = bf16_high(words[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) values[i] = i < count ? to_float(p[i]) : 0.0f;
+  }
+}
+
+__device__ void store_channels(Bf16* p, int count, const float (&values)[kChannels]) {
+  if (count == kChannels) {
+    const uint32_t words[4] = {pack_bf16(values[0], values[1]), pack_bf16(values[2], values[3]), pack_bf16(values[4], values[5]),
+                               pack_bf16(values[6], values[7])};
+    store_words(reinterpret_cast<uint8_t*>(p), words);
+  } else {
+    for (int i = 0; i < count; ++i) p[i] = to_bf16(values[i]);
+  }
+}
+
+// strata::quantize_activation by 16 lanes of 8 channels each: codes as two words, and the scale.
+__device__ float quantize(const float (&values)[kChannels], bool ue8m0, uint32_t (&codes)[2]) {
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kChannels; ++i) largest = fmaxf(largest, absolute(values[i]));
+  largest = fmaxf(lanes_max<kLanes>(largest), kActivationAmaxFloor);
+  float scaled[kChannels], scale;
+  if (ue8m0) {
+    const int exponent = e4m3_exponent(largest);
+    const float inverse = pow2(-exponent);
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) scaled[i] = __fmul_rn(values[i], inverse);
+    scale = to_float(to_e8m0(exponent));
+  } else {
+    scale = __fdiv_rn(largest, kE4m3Max);
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) scaled[i] = __fdiv_rn(values[i], scale);
+  }
+  codes[0] = pack_e4m3(scaled[0], scaled[1], scaled[2], scaled[3]);
+  codes[1] = pack_e4m3(scaled[4], scaled[5], scaled[6], scaled[7]);
+  return scale;
+}
+
+__device__ float decode(const uint32_t (&codes)[2], int i) { return to_float(E4m3{static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4))}); }
+
+__global__ void __launch_bounds__(kThreads)
+    quantize_kernel(const Bf16* __restrict__ x, int64_t x_stride, int k, bool ue8m0, QuantizedRows out, Bf16* __restrict__ dequantized) {
+#if __CUDA_ARCH__ >= 900
+  ptx::launch_dependents();
+#endif
+  const int64_t token = blockIdx.x;
+  const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(max(k - column, 0), kChannels);
+  float values[kChannels];
+  load_channels(x + token * x_stride + column, count, values);
+  uint32_t codes[2];
+  const float scale = quantize(values, ue8m0, codes);
+  if (count == 0) return;
+  if (dequantized != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) values[i] = decode(codes, i) * scale;
+    store_channels(dequantized + token * k + column, count, values);
+    return;
+  }
+  uint8_t* const to = &out.codes[token * k + column].bits;
+  if (count == kChannels) {
+    store_words(to, codes);
+  } else {
+    for (int i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4));
+  }
+  if (column % kActivationBlock == 0) out.scales[token * out.scale_token + column / kActivationBlock * out.scale_block] = scale;
+}
+
+// k is a multiple of 128.
+__global__ void __launch_bounds__(kThreads) dequantize_grouped_kernel(const E4m3* __restrict__ x, int64_t x_stride, int64_t x_group,
+                                                                      const float* __restrict__ scales, int64_t scale_stride,
+                                                                      int64_t scale_group, int groups, int k, Bf16* __restrict__ out) {
+  const int64_t row = blockIdx.x, token = row / groups, group = row - token * groups;
+  const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels;
+  if (column >= k) return;
+  uint32_t codes[2];
+  load_words(&x[token * x_stride + group * x_group + column].bits, codes);
+  const float scale = scales[token * scale_stride + group * scale_group + column / kActivationBlock];
+  float values[kChannels];
+#pragma unroll
+  for (int i = 0; i < kChannels; ++i) values[i] = decode(codes, i) * scale;
+  store_channels(out + row * k + column, kChannels, values);
+}
+
+__global__ void __launch_bounds__(kThreads) transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group,
+                                                                    int64_t tokens, int blocks, float* __restrict__ out) {
+  const int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int group = blockIdx.y / blocks, block = blockIdx.y - group * blocks;
+  if (token < tokens) out[int64_t{blockIdx.y} * tokens + token] = scales[token * scale_stride + group * scale_group + block];
+}
+
+// At load only: scale blocks of any size, one channel after the other.
+__global__ void __launch_bounds__(kThreads) dequantize_weight_kernel(const E4m3* __restrict__ weight, const float* __restrict__ scales,
+                                                                     int64_t scale_stride, int64_t block_n, int64_t block_k, int64_t k,
+                                                                     Bf16* __restrict__ out) {
+  const int64_t row = blockIdx.x, first = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kChannels;
+  const float* const scale = scales + row / block_n * scale_stride;
+  for (int64_t column = first; column < min(first + kChannels, k); ++column) {
+    out[row * k + column] = to_bf16(to_float(weight[row * k + column]) * scale[column / block_k]);
+  }
+}
+
+void launch_quantize(const TensorView& x, ActivationFormat format, const QuantizedRows& out, Bf16* dequantized, cudaStream_t stream) {
+  const int64_t tokens = x.shape[0], k = x.shape[1];
+  if (tokens == 0) return;
+  quantize_kernel<<<grid_of(tokens, k), kThreads, 0, stream>>>(x.ptr<Bf16>(), x.stride[0], static_cast<int>(k),
+                                                               format == ActivationFormat::fp8_ue8m0, out, dequantized);
+  check_launch("quantize_kernel");
+}
+
+}  // namespace
+
+void quantize_rows(const TensorView& x, ActivationFormat format, const QuantizedRows& out, cudaStream_t stream) {
+  launch_quantize(x, format, out, nullptr, stream);
+}
+
+void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out, cudaStream_t stream) {
+  launch_quantize(x, format, {}, out, stream);
+}
+
+void dequantize_grouped(const TensorView& x, const TensorView& x_scale, Bf16* out, cudaStream_t stream) {
+  const int64_t tokens = x.shape[0], groups = x.shape[1], k = x.shape[2];
+  if (tokens == 0) return;
+  dequantize_grouped_kernel<<<grid_of(tokens * groups, k), kThreads, 0, stream>>>(
+      x.ptr<E4m3>(), x.stride[0], x.stride[1], x_scale.ptr<float>(), x_scale.stride[0], x_scale.stride[1], static_cast<int>(groups),
+      static_cast<int>(k), out);
+  check_launch("dequantize_grouped_kernel");
+}
+
+void transpose_scales(const TensorView& x_scale, int64_t tokens, float* out, cudaStream_t stream) {
+  if (tokens == 0) return;
+  const int64_t groups = x_scale.shape[1], blocks = x_scale.shape[2];
+  const dim3 grid(static_cast<unsigned>(ceil_div(tokens, kThreads)), static_cast<unsigned>(groups * blocks));
+  transpose_scales_kernel<<<grid, kThreads, 0, stream>>>(x_scale.ptr<float>(), x_scale.stride[0], x_scale.stride[1], tokens,
+                                                         static_cast<int>(blocks), out);
+  check_launch("transpose_scales_kernel");
+}
+
+void dequantize_weight(const LinearWeight& w, Bf16* out, cudaStream_t stream) {
+  dequantize_weight_kernel<<<grid_of(w.groups * w.n, w.k), kThreads, 0, stream>>>(
+      w.weight.ptr<E4m3>(), w.scale.ptr<float>(), w.scale.stride[0], w.block_n, w.block_k, w.k, out);
+  check_launch("dequantize_weight_kernel");
+}
+
+}  // namespace strata::cuda
