@@ -1,25 +1,33 @@
-// e2m1 codes of a lane's values with the bits of formats/e2m1.h, at half the instructions of its comparisons.
+// e2m1 codes of bf16 pairs with the bits of formats/e2m1.h: two values an instruction, no comparisons.
 #pragma once
 
 #include <cstdint>
 
+#include "backends/cuda/ptx/arithmetic.cuh"
+
 namespace strata::cuda {
 
-// Code of a value with at most 8 significant bits (a bf16 times a power of two). Times 2^-126 the magnitude is in fp32 what it is in
-// e2m1: 1 becomes the smallest normal, 0.5 a subnormal; so one rounding of the bits, ties to even, leaves exponent and mantissa of the
-// code. What the product loses is far below 0.25, which is 0 anyway. NaN becomes 6.
-__device__ __forceinline__ uint32_t e2m1_code(float v) {
-  const uint32_t magnitude = __float_as_uint(fminf(fabsf(v) * 0x1p-126f, 6 * 0x1p-126f));
-  const uint32_t code = (magnitude + 0x1FFFFFu + (magnitude >> 22 & 1u)) >> 22;
-  return (__float_as_uint(v) >> 28 & 8u) | code;
+// Magnitude codes of a pair, in the low bits of either half. Added to 64, 128 or 256, where bf16 has the step that e2m1 has below 2, below
+// 4 and from there on, a magnitude is rounded to that step, ties to even; the sum's distance in bits counts the steps. NaN becomes 6.
+__device__ __forceinline__ uint32_t e2m1_magnitudes(uint32_t pair) {
+  const uint32_t a = ptx::min_bf16x2(pair & 0x7FFF7FFFu, 0x40C040C0u);   // at most 6
+  const uint32_t power = ptx::max_bf16x2(a, 0x3F803F80u) & 0x7F807F80u;  // 1, 2 or 4: the power of two not above, at least 1
+  const uint32_t step_base = power + 0x03000300u;                        // times 64
+  const uint32_t steps = ptx::add_bf16x2(a, step_base) - step_base;      // 0..4; 2..4; 2..3
+  return steps + (power >> 6) - 0x00FE00FEu;                             // 0, 2 or 4 more: twice the exponent of power
 }
 
-// Element i in bits 4i..4i+3.
-__device__ __forceinline__ uint32_t pack_e2m1(const float (&v)[8]) {
-  uint32_t word = 0;
+// Eight values, element i in bits 4i..4i+3.
+__device__ __forceinline__ uint32_t pack_e2m1(const uint32_t (&pairs)[4]) {
+  uint32_t bytes[2];  // a code in each
 #pragma unroll
-  for (int i = 0; i < 8; ++i) word |= e2m1_code(v[i]) << 4 * i;
-  return word;
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t codes = __byte_perm(e2m1_magnitudes(pairs[2 * i]), e2m1_magnitudes(pairs[2 * i + 1]), 0x6420);
+    const uint32_t signs = __byte_perm(pairs[2 * i], pairs[2 * i + 1], 0x7531);
+    bytes[i] = codes | (signs >> 4 & 0x08080808u);
+    bytes[i] |= bytes[i] >> 4;  // two codes in bytes 0 and 2
+  }
+  return __byte_perm(bytes[0], bytes[1], 0x6420);
 }
 
 }  // namespace strata::cuda

@@ -19,10 +19,22 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
-// The larger of each half; of a number and NaN the number. sm_80.
+// Sums of bf16 pairs, rounded once. sm_80 (a fused product with 1: exact).
+__device__ __forceinline__ uint32_t add_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3F803F80u), "r"(b));
+  return sum;
+}
+
+// The larger and the smaller of each half; of a number and NaN the number. sm_80.
 __device__ __forceinline__ uint32_t max_bf16x2(uint32_t a, uint32_t b) {
   uint32_t result;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+__device__ __forceinline__ uint32_t min_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("min.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
 

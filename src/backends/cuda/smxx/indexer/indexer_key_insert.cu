@@ -51,9 +51,9 @@ __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
   const int64_t t = int64_t{blockIdx.x} * kWarps + warp;
   if (t >= a.num_slots) return;
   const int64_t slot = a.slot_mapping[t];
-  if (slot < 0) return;
   float* const x = vectors + warp * a.dim;
-  layer_norm(a, a.k + t * a.k_stride, x, lane);
+  layer_norm(a, a.k + t * a.k_stride, x, lane);  // does not wait for the slot: few tokens have none
+  if (slot < 0) return;
   if (a.cos_sin != nullptr) rotate_vector(x, a.cos_sin + a.positions[t] * a.cos_sin_stride, a.first_rotary, a.rotary, a.pairing, lane);
   if (a.hadamard) hadamard_vector(x, a.dim, lane);  // storing rounds its result to bf16
   if (a.dim == kLaneValues * kWarpSize) {

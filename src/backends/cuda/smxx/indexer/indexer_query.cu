@@ -79,8 +79,16 @@ IndexerQueryArgs make_args(const IndexerQueryParams& p) {
           .amax_floor = p.amax_floor,
           .q_out = p.q_out.ptr<uint8_t>(),
           .q_scale_out = p.q_scale_out.ptr<uint8_t>(),
-          .weights_out = p.weights_out.ptr<float>(),
-          .aligned = reinterpret_cast<uintptr_t>(p.q.data) % 16 == 0 && p.q.stride[0] % 8 == 0 && p.q.stride[1] % 8 == 0};
+          .weights_out = p.weights_out.ptr<float>()};
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+bool suits_128(const IndexerQueryParams& p) {
+  if (p.q.shape[2] != 128 || !aligned(p.q.data) || p.q.stride[0] % 8 != 0 || p.q.stride[1] % 8 != 0 || !aligned(p.q_out.data)) return false;
+  if (p.amax_floor < 0x1p-100f) return false;
+  // Half of a half-split pair must be whole lanes of 8 values too.
+  return !p.cos_sin.present() || (p.cos_sin.shape[1] % 16 == 0 && aligned(p.cos_sin.data) && p.cos_sin.stride[0] % 4 == 0);
 }
 
 void run(const IndexerQueryParams& p, const ExecutionContext& context) {
@@ -90,8 +98,7 @@ void run(const IndexerQueryParams& p, const ExecutionContext& context) {
   const QueryCodes codes = p.q_out.dtype == DType::e4m3 ? QueryCodes::e4m3
                            : p.q_out.dtype == DType::u8 ? QueryCodes::mxfp4
                                                         : QueryCodes::bf16;
-  // Half of a half-split pair must be whole lanes of 8 values too.
-  if (args.dim == 128 && args.rotary % 16 == 0) return launch_indexer_query_128(args, codes, num_tokens, native(context.stream));
+  if (suits_128(p)) return launch_indexer_query_128(args, codes, num_tokens, capabilities(context.device).num_sms, native(context.stream));
   const dim3 grid(static_cast<uint32_t>(num_tokens), static_cast<uint32_t>((args.heads + kWarps - 1) / kWarps));
   const size_t shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(args.dim);
   indexer_query_kernel<<<grid, kWarps * kWarpSize, shared_bytes, native(context.stream)>>>(args, codes);

@@ -23,7 +23,6 @@ struct IndexerQueryArgs {
   uint8_t* q_out;
   uint8_t* q_scale_out;
   float* weights_out;
-  bool aligned;  // every head of q is at a multiple of 16 bytes
 
   __device__ float weight(int64_t t, int32_t head) const {
     const uint8_t* const row = weights + t * weights_stride;
@@ -37,7 +36,8 @@ struct IndexerQueryArgs {
 
 enum class QueryCodes { e4m3, mxfp4, bf16 };
 
-// Heads of 128 values whose rotary lanes are whole groups of 8: those of the models.
-void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, cudaStream_t stream);
+// Heads of 128 values whose rotary lanes are whole groups of 8, everything at multiples of 16 bytes, an amax_floor of at least 2^-100:
+// those of the models.
+void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, int num_sms, cudaStream_t stream);
 
 }  // namespace strata::cuda
