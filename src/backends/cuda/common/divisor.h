@@ -11,13 +11,16 @@ namespace strata::cuda {
 class Divisor {
  public:
   explicit Divisor(int32_t divisor) : divisor_(static_cast<uint32_t>(divisor)) {
-    // multiplier = ceil(2^shift / d) with shift = 31 + ceil(log2(d)): the excess over 2^shift / d is below 2^(shift - 31) / d, too small
+    // multiplier = ceil(2^(31 + shift) / d) with shift = ceil(log2(d)): the excess over 2^(31 + shift) / d is below 2^shift / d, too small
     // to reach the next integer for any n below 2^31; and the multiplier is below 2^32.
-    shift_ = 31u + static_cast<uint32_t>(std::bit_width(divisor_ - 1u));
-    multiplier_ = static_cast<uint32_t>(((uint64_t{1} << shift_) + divisor_ - 1u) / divisor_);
+    shift_ = static_cast<uint32_t>(std::bit_width(divisor_ - 1u));
+    multiplier_ = static_cast<uint32_t>(((uint64_t{1} << (31u + shift_)) + divisor_ - 1u) / divisor_);
   }
 
-  __device__ int32_t divide(int32_t n) const { return static_cast<int32_t>(uint64_t{static_cast<uint32_t>(n)} * multiplier_ >> shift_); }
+  // 2 n takes the 31 of the shift to the 32 of a product's upper half.
+  __device__ int32_t divide(int32_t n) const {
+    return static_cast<int32_t>(__umulhi(static_cast<uint32_t>(n) << 1, multiplier_) >> shift_);
+  }
   __device__ int32_t value() const { return static_cast<int32_t>(divisor_); }
 
  private:

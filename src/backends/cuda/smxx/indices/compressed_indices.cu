@@ -30,7 +30,7 @@ __global__ void compressed_indices_kernel(int64_t num_tokens, const int64_t* __r
       index = column;
       if (pages != nullptr) {
         const int32_t block = page_size.divide(column);
-        index = slot_on_page(pages[block] - block, page_size.value(), column);
+        index = slot_on_page(__ldg(pages + block) - block, page_size.value(), column);
       }
     }
     row[column] = index;

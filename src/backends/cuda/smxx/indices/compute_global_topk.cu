@@ -31,22 +31,28 @@ __global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* to
         entry[i] = column < k ? local[column] : -1;
       }
       // Behind the loads, which do not wait for the request to be known.
-      const bool valid = tokens.valid(t);
-      const int32_t* pages = valid ? tokens.pages(t) : nullptr;
+      const bool valid = tokens.valid(t), has_pages = valid && max_blocks > 0;
+      const int32_t* pages = has_pages ? tokens.pages(t) : nullptr;
+      int32_t slot[kColumnsPerThread];
 #pragma unroll
-      for (int i = 0; i < kColumnsPerThread; ++i) {
-        if (!valid || entry[i] < 0) {
-          entry[i] = -1;
-          continue;
+      for (int i = 0; i < kColumnsPerThread; ++i) slot[i] = -1;
+      if (has_pages) {
+        // Every column reads a page, what is no entry the last one: loads without conditions are all under way at once.
+        int32_t page[kColumnsPerThread];
+#pragma unroll
+        for (int i = 0; i < kColumnsPerThread; ++i) page[i] = __ldg(pages + min(page_size.divide(max(entry[i], 0)), max_blocks - 1));
+#pragma unroll
+        for (int i = 0; i < kColumnsPerThread; ++i) {
+          const int32_t block = page_size.divide(max(entry[i], 0));
+          if (entry[i] >= 0 && block < max_blocks) slot[i] = slot_on_page(page[i] - block, page_size.value(), entry[i]);
         }
-        ++count;
-        const int32_t block = page_size.divide(entry[i]);
-        entry[i] = block < max_blocks ? slot_on_page(pages[block] - block, page_size.value(), entry[i]) : -1;
       }
+#pragma unroll
+      for (int i = 0; i < kColumnsPerThread; ++i) count += valid && entry[i] >= 0 ? 1 : 0;
 #pragma unroll
       for (int i = 0; i < kColumnsPerThread; ++i) {
         const int32_t column = begin + i * step;
-        if (column < k) global[column] = entry[i];
+        if (column < k) global[column] = slot[i];
       }
     }
   }

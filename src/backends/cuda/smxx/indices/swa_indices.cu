@@ -26,7 +26,7 @@ __global__ void swa_indices_kernel(int64_t num_tokens, const int64_t* __restrict
     int32_t slot = -1;
     if (column < len) {
       const int32_t n = first_row + column, block = page_size.divide(n);
-      slot = slot_on_page(pages[block] - block, page_size.value(), n);
+      slot = slot_on_page(__ldg(pages + block) - block, page_size.value(), n);
     }
     row[column] = slot;
   });
