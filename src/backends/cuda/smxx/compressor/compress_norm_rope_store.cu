@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_first(int cluster_size, float* own, float 
 
 // kDim / 4 threads.
 template <int kDim, bool kAligned>
-__global__ void __launch_bounds__(kDim / 4, 896 * 4 / kDim) compress_4_kernel(const __grid_constant__ CompressArgs a) {
+__global__ void __launch_bounds__(kDim / 4, 640 * 4 / kDim) compress_4_kernel(const __grid_constant__ CompressArgs a) {
   constexpr int32_t kRatio = 4, kRows = 2 * kRatio;
   __shared__ typename Finisher<kDim>::Shared shared;
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm)
         for (int i = 0; i < kWarps; ++i) all = merge(all, {peaks[i][c], sums[i][c], weighted[i][c]});
         store_first(cluster_size, &shared.entry[slice * kSlice + c], __fdividef(all.weighted, all.sum));
       }
-      if (cluster_size == 1) __syncthreads();
+      __syncthreads();
     }
     cluster_arrive(cluster_size);
     cluster_wait(cluster_size);
@@ -140,7 +140,7 @@ CompressArgs make_args(const CompressNormRopeStoreParams& p) {
 
 template <int kDim, bool kAligned>
 void launch_4(const CompressArgs& a, const ExecutionContext& context) {
-  const int64_t blocks = groups(a.num_tokens, int64_t{8} * capabilities(context.device).num_sms);
+  const int64_t blocks = groups(a.num_tokens, int64_t{kDim == 512 ? 4 : 8} * capabilities(context.device).num_sms);
   compress_4_kernel<kDim, kAligned><<<static_cast<uint32_t>(blocks), kDim / 4, 0, native(context.stream)>>>(a);
 }
 

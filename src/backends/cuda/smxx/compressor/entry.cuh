@@ -42,7 +42,8 @@ __device__ __forceinline__ void for_each_entry(const CompressArgs& a, int64_t gr
       const int64_t t = first + (i * kWarpSize + lane) * num_groups;
       if (t >= a.num_tokens) continue;
       const bool yes = (a.state_slots[t] >= 0) & (a.out_slots[t] >= 0) & completes_entry(a.positions[t], kRatio);
-      completes |= static_cast<unsigned>(yes) << i;
+      // The request is always there: this brings it into the cache together with the rest, for the body.
+      completes |= static_cast<unsigned>(yes & (a.token_to_req[t] >= 0)) << i;
     }
 #pragma unroll 1
     for (int i = 0; i < kTokens; ++i) {
