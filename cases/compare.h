@@ -62,8 +62,9 @@ std::string compare_caches(const std::string& name, const PagedCache& got, const
                            const Tolerance& tolerance);
 
 // A top-k selection per row of i32 [T, k]: ascending entries below lengths[t], left-packed, -1 behind, min(k, length) of them; and
-// every entry that is not in `want` has a logit within 1e-5 of the smallest chosen one. logits: f32 [T, C].
+// every entry that is not in `want` has a logit within 1e-5 of the smallest chosen one, or within slack_of_max times the row's largest.
+// logits: f32 [T, C].
 std::string compare_selection(const std::string& name, const HostArray& got, const HostArray& want, const HostArray& logits,
-                              std::span<const int32_t> lengths);
+                              std::span<const int32_t> lengths, double slack_of_max);
 
 }  // namespace strata::cases

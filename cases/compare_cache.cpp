@@ -122,19 +122,23 @@ std::string compare_caches(const std::string& name, const PagedCache& got, const
 }
 
 std::string compare_selection(const std::string& name, const HostArray& got, const HostArray& want, const HostArray& logits,
-                              std::span<const int32_t> lengths) {
+                              std::span<const int32_t> lengths, double slack_of_max) {
   const int64_t k = want.shape[1];
   for (int64_t t = 0; t < want.shape[0]; ++t) {
     const int32_t* g = got.ptr<int32_t>() + t * k;
     const int32_t* w = want.ptr<int32_t>() + t * k;
     const int64_t length = lengths[static_cast<size_t>(t)];
     const int64_t count = std::min(length, k);
-    double threshold = INFINITY, square = 0;
+    double threshold = INFINITY, square = 0, largest = 0;
     const float* row = logits.ptr<float>() + t * logits.shape[1];
     for (int64_t i = 0; i < count; ++i) threshold = std::min<double>(threshold, row[w[i]]);
-    for (int64_t j = 0; j < length; ++j) square += double{row[j]} * row[j];
+    for (int64_t j = 0; j < length; ++j) {
+      square += double{row[j]} * row[j];
+      largest = std::max<double>(largest, std::abs(row[j]));
+    }
     // fp32 noise of a logit is relative to its terms, which may cancel: measured by the size of the row's logits.
-    const double slack = length > 0 ? 1e-5 * (std::abs(threshold) + std::sqrt(square / static_cast<double>(length))) : 0.0;
+    const double noise = length > 0 ? 1e-5 * (std::abs(threshold) + std::sqrt(square / static_cast<double>(length))) : 0.0;
+    const double slack = std::max(noise, slack_of_max * largest);
     for (int64_t i = 0; i < k; ++i) {
       const auto wrong = [&](const std::string& why) { return fmt::format("{}[{}, {}] is {}: {}", name, t, i, g[i], why); };
       if (i >= count) {

@@ -81,6 +81,10 @@ std::vector<ScoringTest> scoring_tests() {
     tests.push_back({{.requests = {{430, 2}}, .heads = 8, .format = format, .zero_q = true}});
     tests.push_back({{.requests = {{200, 64}}, .heads = 64, .format = format}});
     tests.push_back({{.requests = {{2000, 300}}, .heads = 16, .format = format}, true});
+    // One token a request, tiles that end before, at and behind a page; one request's many tokens beside another's one.
+    tests.push_back({{.requests = {{252, 1}, {256, 1}, {260, 1}, {0, 0}, {3, 1}, {2604, 1}}, .format = format, .page_size = 128}});
+    tests.push_back({{.requests = {{900, 41}, {700, 1}}, .format = format}});
+    tests.push_back({{.requests = {{900, 41}, {700, 1}}, .heads = 127, .format = format, .page_size = 64, .extra_stride = 48}});
   }
   // The V3.2 indexer scores every position; bf16 keys have any width.
   tests.push_back({{.requests = {{130, 2}, {64, 1}}, .ratio = 1, .heads = 64}});

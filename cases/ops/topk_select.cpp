@@ -17,6 +17,9 @@ enum class Values : uint8_t {
   specials,  // infinities, NaN and both zeros among them
   ascending,
   descending,
+  offset,     // differ in their last bits only
+  clustered,  // the largest side by side
+  periodic,   // the largest 8 of every 256
 };
 
 struct SelectShape {
@@ -45,6 +48,12 @@ float value(Rng& rng, Values kind, int64_t i) {
       return static_cast<float>(i);
     case Values::descending:
       return static_cast<float>(-i);
+    case Values::offset:
+      return 1000.0f + 0.001f * rng.normal();
+    case Values::clustered:
+      return i < 600 ? 1000.0f + rng.normal() : -1.0f;
+    case Values::periodic:
+      return rng.normal() + (i % 256 < 8 ? 100.0f : 0.0f);
   }
   return 0;
 }
@@ -76,7 +85,7 @@ Built<TopkSelectParams> build(Inputs& in, const SelectShape& s) {
 }
 
 std::string name_of(const SelectShape& s) {
-  const char* kinds[] = {"", "-few_values", "-equal", "-specials", "-ascending", "-descending"};
+  const char* kinds[] = {"", "-few_values", "-equal", "-specials", "-ascending", "-descending", "-offset", "-clustered", "-periodic"};
   return fmt::format("T{}-C{}-k{}{}{}{}", s.tokens, s.columns, s.k, kinds[static_cast<int>(s.values)], s.full ? "-full" : "",
                      s.padding > 0 ? "-strided" : "");
 }
@@ -101,6 +110,17 @@ void add_topk_select(CaseList& list) {
   test({17, 200, 65, Values::few, false, 3});
   test({2, 40000, 512, Values::normal, true});
   test({2, 40000, 2048, Values::few, true});
+  // Rows of which an implementation may look at a part first, and be misled.
+  for (const auto values : {Values::normal, Values::few, Values::equal, Values::specials, Values::ascending, Values::descending,
+                            Values::offset, Values::clustered, Values::periodic}) {
+    test({3, 20000, 512, values, true});
+  }
+  test({2, 32768, 2048, Values::periodic, true});
+  test({150, 4200, 512, Values::normal, true, 3});
+  test({2, 70000, 512, Values::normal, true, 1});
+  test({2, 70000, 5000, Values::normal, true});
+  cases.heavy("T1-C1048579-k512-full", [](Inputs& in) { return build(in, {1, 1048579, 512, Values::normal, true}); });
+  cases.heavy("T1-C1048579-k2048-few_values-full", [](Inputs& in) { return build(in, {1, 1048579, 2048, Values::few, true}); });
   for (const int64_t tokens : {1, 16, 64}) {
     for (const int64_t k : {512, 1024}) {
       const SelectShape s{tokens, 32768, k, Values::normal, true};
