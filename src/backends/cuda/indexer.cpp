@@ -1,0 +1,92 @@
+// The indexer's implementations. IndexerTopk is IndexerLogits and TopkSelect over chunks of tokens, whose logits lie in the workspace:
+// what is not kept is the [T, C] matrix. The chunks are long enough (a gigabyte's quarter) to fill every SM several times at the
+// longest contexts.
+#include <algorithm>
+
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/sm90/indexer/indexer.h"
+#include "backends/cuda/smxx/indexer/indexer.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int64_t kChunkFloats = int64_t{1} << 26;
+
+bool all_selected(const IndexerTopkParams& p) { return p.max_length <= p.topk_indices.shape[1]; }
+
+// Rows of logits begin at multiples of 16 bytes.
+int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 * 4; }
+
+size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities&) {
+  if (all_selected(p)) return 0;
+  const int64_t row = row_floats(p);
+  return static_cast<size_t>(std::min(p.lengths.shape[0] * row, std::max(kChunkFloats, row))) * sizeof(float);
+}
+
+template <LogitsLauncher kLogits, SelectLauncher kSelect>
+void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
+  const int64_t num_tokens = p.lengths.shape[0];
+  if (all_selected(p)) return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, context);
+  const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
+  const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
+  for (int64_t first = 0; first < num_tokens; first += chunk) {
+    const int64_t count = std::min(chunk, num_tokens - first);
+    TensorView logits = TensorView::contiguous(context.workspace.data, DType::f32, p.lengths.device, {count, row});
+    logits.shape[1] = p.max_length;
+    const TensorView lengths = p.lengths.slice(first, count);
+    kLogits({.q = p.q.slice(first, count),
+             .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
+             .weights = p.weights.slice(first, count),
+             .cache = p.cache,
+             .block_table = p.block_table,
+             .token_to_req = p.token_to_req.slice(first, count),
+             .lengths = lengths,
+             .logits = logits},
+            k, context);
+    kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)}, context);
+  }
+}
+
+template <LogitsLauncher kLogits>
+void run_logits(const IndexerLogitsParams& p, const ExecutionContext& context) {
+  kLogits(p, 0, context);
+}
+
+Support columns_fit(int64_t k) { return k < (int64_t{1} << 31) ? Support::yes() : Support::no("needs k below 2^31"); }
+Support supports_select(const TopkSelectParams& p, const Capabilities&) { return columns_fit(p.topk_indices.shape[1]); }
+Support supports_topk(const IndexerTopkParams& p, const Capabilities&) { return columns_fit(p.topk_indices.shape[1]); }
+
+Support sm90_supports_logits(const IndexerLogitsParams& p, const Capabilities& c) { return sm90::supports_scoring(p.q, p.cache, c); }
+Support sm90_supports_select(const TopkSelectParams& p, const Capabilities& c) {
+  const Support support = needs_sm90(c);
+  return support ? columns_fit(p.topk_indices.shape[1]) : support;
+}
+Support sm90_supports_topk(const IndexerTopkParams& p, const Capabilities& c) {
+  Support support = all_selected(p) ? needs_sm90(c) : sm90::supports_scoring(p.q, p.cache, c);
+  return support ? columns_fit(p.topk_indices.shape[1]) : support;
+}
+
+}  // namespace
+
+std::vector<Implementation<IndexerLogitsParams>> indexer_logits() {
+  return {
+      implementation<IndexerLogitsParams>("cuda/sm90", {.supports = sm90_supports_logits, .run = run_logits<sm90::launch_indexer_logits>}),
+      implementation<IndexerLogitsParams>("cuda/smxx", {.run = run_logits<smxx::launch_indexer_logits>})};
+}
+
+std::vector<Implementation<TopkSelectParams>> topk_select() {
+  return {implementation<TopkSelectParams>("cuda/sm90", {.supports = sm90_supports_select, .run = sm90::launch_topk_select}),
+          implementation<TopkSelectParams>("cuda/smxx", {.supports = supports_select, .run = smxx::launch_topk_select})};
+}
+
+std::vector<Implementation<IndexerTopkParams>> indexer_topk() {
+  return {implementation<IndexerTopkParams>("cuda/sm90", {.supports = sm90_supports_topk,
+                                                          .workspace_bytes = topk_workspace_bytes,
+                                                          .run = run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select>}),
+          implementation<IndexerTopkParams>("cuda/smxx", {.supports = supports_topk,
+                                                          .workspace_bytes = topk_workspace_bytes,
+                                                          .run = run_topk<smxx::launch_indexer_logits, smxx::launch_topk_select>})};
+}
+
+}  // namespace strata::cuda

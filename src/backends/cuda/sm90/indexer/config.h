@@ -1,0 +1,34 @@
+// Shapes of Hopper's logits kernel, and what it is launched with.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/common/divisor.h"
+
+namespace strata::cuda::sm90 {
+
+inline constexpr int kTileRows = 64;  // of the cache: a page is a whole number of tiles
+inline constexpr int kIndexerDim = 128;
+inline constexpr int kPrefillWarpgroups = 3;
+inline constexpr int kDecodeWarpgroups = 3;
+inline constexpr int kDecodeSlots = 8;  // tiles of a warpgroup in flight: what shared memory holds
+
+struct LogitsArgs {
+  const uint8_t* q;      // [num_tokens, heads, 128]
+  const float* weights;  // [num_tokens, heads]
+  const uint8_t* cache;
+  int32_t page_stride;
+  int32_t scales_offset;  // within a page
+  Divisor page_tiles;     // tiles of a page
+  const int32_t* block_table;
+  int64_t table_stride;
+  const int32_t* token_to_req;
+  const int32_t* lengths;
+  int32_t skip;
+  float* logits;
+  int64_t logits_stride;
+  int64_t num_tokens;
+  int heads;
+};
+
+}  // namespace strata::cuda::sm90

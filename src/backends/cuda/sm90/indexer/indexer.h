@@ -1,0 +1,14 @@
+// Hopper's kernels of the indexer. Launchers as smxx/indexer/indexer.h has them.
+#pragma once
+
+#include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/smxx/indexer/indexer.h"
+
+namespace strata::cuda::sm90 {
+
+// Of IndexerLogits and IndexerTopk alike. Pointers that turn out not to be aligned at run time are left to the portable kernel.
+Support supports_scoring(const TensorView& q, const PagedCache& cache, const Capabilities& c);
+void launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const ExecutionContext& context);
+void launch_topk_select(const TopkSelectParams& p, const ExecutionContext& context);
+
+}  // namespace strata::cuda::sm90

@@ -1,0 +1,82 @@
+// Launch of the logits kernels.
+#include <algorithm>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/sm90/indexer/indexer.h"
+#include "backends/cuda/sm90/indexer/decode_kernel.cuh"
+#include "backends/cuda/sm90/indexer/prefill_kernel.cuh"
+
+namespace strata::cuda {
+namespace {
+
+void launch(void (*kernel)(sm90::LogitsArgs), int threads, int shared_bytes, const sm90::LogitsArgs& args,
+            const ExecutionContext& context) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute of indexer_logits");
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(capabilities(context.device).num_sms));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = native(context.stream);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, args), "indexer_logits");
+}
+
+template <int kHeads, int kTokens>
+void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& context) {
+  constexpr int kSharedBytes = sm90::kPrefillWarpgroups * sm90::Scorer<kHeads, kTokens>::kQueryBytes + 1024;
+  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, 128 * sm90::kPrefillWarpgroups, kSharedBytes, args, context);
+}
+
+void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context) {
+  constexpr int kSharedBytes = sm90::kDecodeWarpgroups * (sm90::Scorer<64, 1>::kQueryBytes + sm90::kDecodeSlots * sm90::kSlotBytes) + 1024;
+  launch(sm90::indexer_logits_decode_kernel, 128 * sm90::kDecodeWarpgroups, kSharedBytes, args, context);
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+Support sm90::supports_scoring(const TensorView& q, const PagedCache& cache, const Capabilities& c) {
+  if (Support support = needs_sm90(c); !support) return support;
+  if (cache.format != KvFormat::indexer_fp8) return Support::no("needs fp8 rows");
+  if (q.shape[1] > 128) return Support::no("needs at most 128 heads");
+  if (cache.page_size % kTileRows != 0) return Support::no("needs pages of a multiple of 64 rows");
+  if (cache.page_stride % 16 != 0) return Support::no("needs a page_stride that is a multiple of 16 bytes");
+  if (cache.page_stride >= int64_t{1} << 31) return Support::no("needs a page_stride below 2 GB");
+  return Support::yes();
+}
+
+void sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const ExecutionContext& context) {
+  const int64_t num_tokens = p.q.shape[0], num_requests = p.block_table.shape[0];
+  if (num_tokens == 0 || p.logits.shape[1] == 0) return;
+  if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, context);
+  const LogitsArgs args{p.q.ptr<uint8_t>(),
+                        p.weights.ptr<float>(),
+                        static_cast<const uint8_t*>(p.cache.data),
+                        static_cast<int32_t>(p.cache.page_stride),
+                        p.cache.page_size * kIndexerDim,
+                        Divisor(p.cache.page_size / kTileRows),
+                        p.block_table.ptr<int32_t>(),
+                        p.block_table.stride[0],
+                        p.token_to_req.ptr<int32_t>(),
+                        p.lengths.ptr<int32_t>(),
+                        skip,
+                        p.logits.ptr<float>(),
+                        p.logits.stride[0],
+                        num_tokens,
+                        static_cast<int>(p.q.shape[1])};
+  if (p.q.shape[1] > 64) {
+    launch_prefill<128, 1>(args, context);
+  } else if (num_tokens >= 2 * num_requests) {
+    launch_prefill<64, 2>(args, context);
+  } else {
+    launch_decode(args, context);
+  }
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,27 @@
+// Top-k of rows of logits with a block for each row. The algorithm and its floor: select.cuh.
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/smxx/indexer/indexer.h"
+#include "backends/cuda/smxx/indexer/select.cuh"
+
+namespace strata::cuda {
+namespace {
+
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads, kSelectBlocks<kThreads>) topk_select_kernel(const SelectArgs a) {
+  __shared__ SelectShared<kThreads> shared;
+  select_row(SingleBlock{}, shared, a, blockIdx.x);
+}
+
+}  // namespace
+
+void smxx::launch_topk_select(const TopkSelectParams& p, const ExecutionContext& context) {
+  const int64_t num_tokens = p.lengths.shape[0];
+  if (num_tokens == 0) return;
+  const int threads = select_threads(p, capabilities(context.device).num_sms);
+  const auto kernel = threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>;
+  kernel<<<static_cast<unsigned>(num_tokens), threads, 0, native(context.stream)>>>(select_args(p));
+  check_launch("topk_select");
+}
+
+}  // namespace strata::cuda
