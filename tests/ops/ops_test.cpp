@@ -22,7 +22,7 @@ const OpSet& ops() {
   return set;
 }
 
-// The CPU as it is, and capped at every lower instruction set that this machine makes a difference for.
+// The CPU as it is, and capped at every lower instruction set that this machine makes a difference for; and a GPU where there is one.
 struct CappedDevice {
   std::shared_ptr<Device> device;
   bool capped = false;
@@ -38,6 +38,11 @@ const std::vector<CappedDevice>& devices() {
       config.cpu_isa = isa;
       result.push_back({open_device({}, config), true});
     }
+    try {
+      result.push_back({open_device({DeviceKind::cuda, 0}, base), false});
+    } catch (const Error&) {
+      // No GPU, or a build without CUDA.
+    }
     return result;
   }();
   return list;
@@ -46,6 +51,11 @@ const std::vector<CappedDevice>& devices() {
 // Implementations named after an instruction set that this machine does not have cannot run here; all others must.
 bool can_run_here(const std::string& implementation) {
   const CpuIsa machine = cpu::isa_of(*devices().front().device);
+  if (implementation.starts_with("cuda/")) {
+    const Device& last = *devices().back().device;
+    const bool hopper_only = implementation.starts_with("cuda/sm90") || implementation == "cuda/cublaslt_fp8";
+    return last.id().kind == DeviceKind::cuda && (!hopper_only || last.properties().compute_major == 9);
+  }
   if (implementation == "cpu/onednn") return machine >= CpuIsa::avx512;
   for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16, CpuIsa::amx}) {
     if (implementation == std::string("cpu/") + to_string(isa)) return machine >= isa;
@@ -87,7 +97,7 @@ TEST_P(OpTest, EveryImplementationAgreesWithTheReference) {
 TEST_P(OpTest, PlansWithShapesWhatItRunsWith) {
   for (const auto& c : all()) {
     if (c->op() != GetParam() || !c->tags().test) continue;
-    EXPECT_EQ(c->check_planning(ops(), devices().front().device), "");
+    for (const auto& device : {devices().front().device, devices().back().device}) EXPECT_EQ(c->check_planning(ops(), device), "");
   }
 }
 
