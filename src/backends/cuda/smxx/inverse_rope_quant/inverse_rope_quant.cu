@@ -92,7 +92,7 @@ void run(const InverseRopeQuantParams& p, const ExecutionContext& context) {
   const bool wide = rotary % kRun == 0 && rows_aligned(p.o) && rows_aligned(p.cos_sin) && rows_aligned(p.out);
   // Several runs a thread where there is enough work for all SMs: more loads in flight, and fewer threads to set up.
   constexpr int kMany = 4;
-  const bool many = wide && total >= int64_t{kThreads} * kMany * 2 * capabilities(context.device).num_sms;
+  const bool many = wide && total >= int64_t{kThreads} * kMany * 8 * capabilities(context.device).num_sms;
   const auto kernel = many   ? inverse_rope_quant_kernel<true, kMany>
                       : wide ? inverse_rope_quant_kernel<true, 1>
                              : inverse_rope_quant_kernel<false, 1>;

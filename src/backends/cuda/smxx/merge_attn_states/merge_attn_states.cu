@@ -69,19 +69,21 @@ struct Sums {
 };
 
 // Adds parts [first, first + kParts). Their values are read together, and beside the lse that says whether they count: nothing waits for
-// anything but memory, once.
+// anything but memory, once. No read depends on a branch either: parts and lanes that do not exist read the last part and the first lane.
 template <bool kWide, int kParts, class In, int kAccesses, int kValues>
 __device__ __forceinline__ void add_parts(const Call& c, const float* lse, const In* o, int first, int begin, int run_stride,
                                           Sums<kAccesses, kValues>& sums) {
   float l[kParts], x[kParts][kAccesses][kValues];
 #pragma unroll
   for (int k = 0; k < kParts; ++k) {
-    const bool there = first + k < c.parts;
-    l[k] = there ? lse[(first + k) * c.lse_stride[0]] : INFINITY;
+    const int part = min(first + k, c.parts - 1);
+    l[k] = lse[part * c.lse_stride[0]];
 #pragma unroll
     for (int r = 0; r < kAccesses; ++r) {
-      if (there && begin + r * run_stride < c.dim) load_values<kWide>(o + (first + k) * c.o_stride[0] + begin + r * run_stride, x[k][r]);
+      const int column = begin + r * run_stride;
+      load_values<kWide>(o + part * c.o_stride[0] + (column < c.dim ? column : 0), x[k][r]);
     }
+    if (first + k >= c.parts) l[k] = INFINITY;
   }
   float largest = sums.largest;
   bool some = false;
@@ -93,7 +95,7 @@ __device__ __forceinline__ void add_parts(const Call& c, const float* lse, const
   }
   if (!some) return;
   sums.empty = false;
-  const float before = sums.largest == largest ? 1.0f : expf(sums.largest - largest);
+  const float before = sums.largest == largest ? 1.0f : __expf(sums.largest - largest);
   sums.largest = largest;
   sums.weights *= before;
 #pragma unroll
@@ -104,14 +106,12 @@ __device__ __forceinline__ void add_parts(const Call& c, const float* lse, const
 #pragma unroll
   for (int k = 0; k < kParts; ++k) {
     if (isinf(l[k])) continue;  // its values may be anything
-    const float weight = expf(l[k] - largest);
+    const float weight = __expf(l[k] - largest);
     sums.weights += weight;
 #pragma unroll
     for (int r = 0; r < kAccesses; ++r) {
-      if (begin + r * run_stride < c.dim) {
 #pragma unroll
-        for (int i = 0; i < kValues; ++i) sums.values[r][i] += weight * x[k][r][i];
-      }
+      for (int i = 0; i < kValues; ++i) sums.values[r][i] += weight * x[k][r][i];
     }
   }
 }
