@@ -1,5 +1,9 @@
 #include "model_runner.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 
 #include "core/check.h"
@@ -16,6 +20,14 @@ int64_t pages_of(const CacheGroupSpec& spec, const RunnerOptions& options) {
   const int64_t kept = spec.retained > 0 ? std::min(options.total_positions, limits.max_num_seqs * spec.retained + limits.max_num_batched_tokens)
                                          : options.total_positions;
   return kept / span + 2 * limits.max_num_seqs;
+}
+
+// Matrices in the file's order are freed once they are packed. Their memory goes back before the next layer, the caches and the workspace are allocated, so
+// that the peak is what the runner states.
+void return_free_memory() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace
@@ -38,6 +50,7 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
                                      .rope_tables = rope_tables_,
                                      .communicator = options_.communicator,
                                      .lanes = lanes_}));
+    return_free_memory();
     groups.push_back(layers_.back()->cache_groups());
     workspace = std::max(workspace, layers_.back()->workspace_bytes());
     topk = std::max(topk, layers_.back()->index_topk());

@@ -41,6 +41,7 @@ struct Outcome {
   int64_t graph_steps = 0, graph_tokens = 0;                 // decode steps that were launches of a graph of all layers
   double graph_seconds = 0;
   size_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0, io_bytes = 0;
+  size_t process_bytes = 0;  // of the program and its libraries, before anything is loaded
   std::string device;
 };
 
@@ -79,7 +80,7 @@ class RequestRunner {
     outcome_.weight_bytes = runner_.weight_bytes();
     outcome_.cache_bytes = runner_.cache_bytes();
     outcome_.workspace_bytes = runner_.workspace_bytes();
-    outcome_.io_bytes = hidden_.allocated_bytes() + out_.allocated_bytes() + (graphs_ ? graphs_->allocated_bytes() : 0);
+    outcome_.io_bytes = hidden_.allocated_bytes() + out_.allocated_bytes() + (graphs_ ? graphs_->allocated_bytes() : 0) + request_bytes();
   }
 
   Outcome run(bool quiet) {
@@ -103,6 +104,17 @@ class RequestRunner {
   }
 
  private:
+  // Hidden states that the requests hold on the host.
+  size_t request_bytes() const {
+    size_t values = 0;
+    for (const Request& r : requests_) {
+      for (const auto* lists : {&r.x, &r.out}) {
+        for (const std::vector<uint16_t>& list : *lists) values += list.size();
+      }
+    }
+    return values * sizeof(uint16_t);
+  }
+
   static BatchLimits limits_for(const Options& o, const std::vector<Request>& requests) {
     BatchLimits limits;
     limits.max_num_batched_tokens = std::max<int64_t>(o.max_batched_tokens, std::ssize(requests));
@@ -231,7 +243,7 @@ int report(const Options& o, const Outcome& outcome, const std::map<std::string,
   }
   const size_t stated = outcome.weight_bytes + outcome.cache_bytes + outcome.workspace_bytes + outcome.io_bytes;
   json["memory"] = {{"weights", outcome.weight_bytes}, {"caches", outcome.cache_bytes}, {"workspace", outcome.workspace_bytes},
-                    {"hidden_states", outcome.io_bytes}, {"stated", stated}, {"peak_resident", peak}};
+                    {"hidden_states", outcome.io_bytes}, {"stated", stated}, {"process", outcome.process_bytes}, {"peak_resident", peak}};
   json["passed"] = passed;
   if (o.common.json) {
     print_json(json);
@@ -247,20 +259,22 @@ int report(const Options& o, const Outcome& outcome, const std::map<std::string,
                static_cast<double>(outcome.graph_tokens) / outcome.graph_seconds);
   }
   const auto mb = [](size_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  fmt::print("memory: weights {} + caches {} + workspace {} + hidden states {} = {}; peak resident {}\n", mb(outcome.weight_bytes),
-             mb(outcome.cache_bytes), mb(outcome.workspace_bytes), mb(outcome.io_bytes), mb(stated), mb(peak));
+  fmt::print("memory: weights {} + caches {} + workspace {} + hidden states {} = {}; the program alone {}; peak resident {}\n", mb(outcome.weight_bytes),
+             mb(outcome.cache_bytes), mb(outcome.workspace_bytes), mb(outcome.io_bytes), mb(stated), mb(outcome.process_bytes), mb(peak));
   if (!errors.empty()) fmt::print("against the reference backend, ||out - expected|| / ||expected||, tolerance {}: {}\n", o.tolerance, passed ? "ok" : "FAILED");
   return passed ? kSuccess : kFailed;
 }
 
 int run(const Options& o) {
+  const size_t process_bytes = cases::peak_resident_bytes();
   const Checkpoint checkpoint(o.model);
   const std::vector<int64_t> layers = checkpoint.attention_layers();
   if (layers.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no attention layer in it", o.model));
   const int64_t hidden = checkpoint.config().hidden_size;
   std::vector<Request> requests = o.input.empty() ? random_requests(o.random, hidden) : read_requests(o.input, layers, hidden);
   const bool keep = o.check_reference || !o.output.empty();
-  const Outcome outcome = RequestRunner(o, checkpoint, make_config(o.common), requests, keep).run(o.common.json);
+  Outcome outcome = RequestRunner(o, checkpoint, make_config(o.common), requests, keep).run(o.common.json);
+  outcome.process_bytes = process_bytes;
   const size_t peak = cases::peak_resident_bytes();
   if (!o.output.empty()) write_outputs(o.output, requests, layers, hidden);
   std::map<std::string, double> errors;

@@ -42,7 +42,7 @@ class Engine {
     size_t workspace_bytes = 1;
     int64_t topk = 1;
     for (int64_t layer : checkpoint.attention_layers()) {
-      layers_.push_back(default_layers().make({checkpoint, layer, device_, ops, options, tables, nullptr}));
+      layers_.push_back(default_layers().make({checkpoint, layer, device_, ops, options, tables, nullptr, nullptr}));
       groups.push_back(layers_.back()->cache_groups());
       workspace_bytes = std::max(workspace_bytes, layers_.back()->workspace_bytes());
       topk = std::max(topk, layers_.back()->index_topk());

@@ -82,7 +82,7 @@ std::vector<float> prefill(const Checkpoint& checkpoint, const LayerRegistry& re
   const auto device = open_device({});
   LayerOptions options;
   options.limits = {.max_num_batched_tokens = tokens, .max_num_seqs = 1, .max_model_len = tokens};
-  const auto layer = registry.make({checkpoint, 0, device, ops, options, std::make_shared<RopeTables>(device, tokens), nullptr});
+  const auto layer = registry.make({checkpoint, 0, device, ops, options, std::make_shared<RopeTables>(device, tokens), nullptr, nullptr});
   std::printf("layer 0 is %s\n", layer->kind().c_str());
   std::map<CacheGroup, int64_t> pages;
   std::vector<int64_t> counts;

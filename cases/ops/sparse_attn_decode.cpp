@@ -198,6 +198,7 @@ void add_sparse_attn_decode(CaseList& list) {
   for (const DecodeShape& s :
        {DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
         DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 128}, .extra = {.topk = 1024}},
+        DecodeShape{.batch = 1, .heads = 16, .main = {.topk = 128}, .extra = {.topk = 8192}},
         DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 2048, .format = kMla}, .dim = 576, .value_dim = 512}}) {
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });
   }

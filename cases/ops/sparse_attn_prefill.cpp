@@ -110,7 +110,9 @@ void add_sparse_attn_prefill(CaseList& list) {
   test({.q_size = 1.0, .key_size = 1.0});
   test({.q_size = 0.0});
   for (const PrefillShape& s : {PrefillShape{.tokens = 17, .heads = 64, .rows = 1024, .topk = 640},
-                                PrefillShape{.tokens = 64, .heads = 16, .rows = 700, .topk = 640}}) {
+                                PrefillShape{.tokens = 64, .heads = 16, .rows = 700, .topk = 640},
+                                PrefillShape{.tokens = 3, .heads = 64, .rows = 1500, .topk = 1152},
+                                PrefillShape{.tokens = 2, .heads = 16, .rows = 9000, .topk = 8320}}) {
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });
   }
   add_prefill_bench(cases);

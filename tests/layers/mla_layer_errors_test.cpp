@@ -245,7 +245,7 @@ TEST(MlaConstruction, RefusesMoreHeadsThanTheKernelsTakeAndTablesThatAreTooShort
   options.limits = {.max_num_batched_tokens = 8, .max_num_seqs = 1, .max_model_len = 64};
   const auto make = [&](int64_t table_rows) {
     return default_layers().make({.checkpoint = checkpoint, .layer = 0, .device = device, .ops = ops, .options = options,
-                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows), .communicator = nullptr});
+                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows), .communicator = nullptr, .lanes = nullptr});
   };
   expect_error(kInvalid, {"1 to 128 heads, has 256"}, [&] { make(64); });
   options.tp_size = 2;

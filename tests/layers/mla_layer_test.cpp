@@ -230,7 +230,7 @@ TEST(MlaSkipTopk, TheConfigSaysWhichLayersSkip) {
     std::string kinds;
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       const auto made = default_layers().make(
-          {.checkpoint = checkpoint, .layer = layer, .device = device, .ops = ops, .options = options, .rope_tables = tables, .communicator = nullptr});
+          {.checkpoint = checkpoint, .layer = layer, .device = device, .ops = ops, .options = options, .rope_tables = tables, .communicator = nullptr, .lanes = nullptr});
       EXPECT_EQ(made->kind(), "mla_sparse");
       EXPECT_EQ(made->index_topk(), 32);
       const auto groups = made->cache_groups();

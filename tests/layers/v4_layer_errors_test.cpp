@@ -154,7 +154,7 @@ TEST(V4Construction, RefusesMoreHeadsThanTheKernelsTake) {
   options.limits = {.max_num_batched_tokens = 8, .max_num_seqs = 1, .max_model_len = 64};
   const auto make = [&](int64_t table_rows) {
     return default_layers().make({.checkpoint = checkpoint, .layer = 0, .device = device, .ops = ops, .options = options,
-                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows), .communicator = nullptr});
+                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows), .communicator = nullptr, .lanes = nullptr});
   };
   try {
     make(64);
