@@ -8,6 +8,7 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/smxx/attention/dense_prefill.h"
 #include "backends/cuda/smxx/attention/rows.cuh"
@@ -186,10 +187,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 }  // namespace
 
 void dense_prefill_run(const DensePrefill& a, const ExecutionContext& context) {
-  const int64_t blocks_per_head = (a.max_query_len + kQueries - 1) / kQueries, blocks = blocks_per_head * a.num_heads * a.num_requests;
+  const int64_t blocks_per_head = ceil_div(a.max_query_len, kQueries), blocks = blocks_per_head * a.num_heads * a.num_requests;
   if (blocks == 0) return;
   check(cudaFuncSetAttribute(dense_prefill_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)), "cudaFuncSetAttribute");
-  dense_prefill_kernel<<<static_cast<unsigned>(blocks), kThreads, sizeof(Shared), native(context.stream)>>>(
+  dense_prefill_kernel<<<blocks_for(blocks, 1), kThreads, sizeof(Shared), native(context.stream)>>>(
       a, Divisor(static_cast<int32_t>(blocks_per_head)), Divisor(a.num_heads));
   check_launch("dense_prefill_kernel");
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/smxx/attention/dense_prefill.h"
 #include "backends/cuda/smxx/attention/generic_attention.h"
@@ -157,19 +158,18 @@ __global__ void __launch_bounds__(32 * kWarpsPerBlock) generic_prefill_kernel(co
   if (threadIdx.x % 32 == 0 && a.lse != nullptr) a.lse[token * a.lse_stride.token + head * a.lse_stride.head] = softmax.lse(-INFINITY);
 }
 
-unsigned blocks_of(int64_t warps) { return static_cast<unsigned>((warps + kWarpsPerBlock - 1) / kWarpsPerBlock); }
-
 }  // namespace
 
 void generic_row_attention_run(const RowAttention& a, const ExecutionContext& context) {
   if (a.num_tokens == 0) return;
-  generic_row_kernel<<<blocks_of(a.num_tokens * a.num_heads), 32 * kWarpsPerBlock, 0, native(context.stream)>>>(a);
+  generic_row_kernel<<<blocks_for(a.num_tokens * a.num_heads, kWarpsPerBlock), 32 * kWarpsPerBlock, 0, native(context.stream)>>>(a);
   check_launch("generic_row_kernel");
 }
 
 void generic_dense_prefill_run(const DensePrefill& a, const ExecutionContext& context) {
   if (a.num_queries == 0) return;
-  generic_prefill_kernel<<<blocks_of(int64_t{a.num_queries} * a.num_heads), 32 * kWarpsPerBlock, 0, native(context.stream)>>>(a);
+  generic_prefill_kernel<<<blocks_for(int64_t{a.num_queries} * a.num_heads, kWarpsPerBlock), 32 * kWarpsPerBlock, 0,
+                           native(context.stream)>>>(a);
   check_launch("generic_prefill_kernel");
 }
 

@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/smxx/attention/row_attention_plan.h"
 #include "backends/cuda/smxx/attention/rows.cuh"
@@ -39,7 +40,7 @@ struct RowAttentionConfig {
   static_assert(kDim % (16 * kWarpsK) == 0 && kTilesN % 2 == 0 && kOutN % 2 == 0 && kRows % 32 == 0 && kLogits % 4 == 0);
   static_assert(kThreads >= kRows && kThreadsPerHead <= 32);
   static_assert(!kQueryInRegisters || kHeads == 16);
-  static_assert(8 % (2 * kWarpsK) == 0 && kColumns % 64 == 0);  // what advance_chunks asks for
+  static_assert(8 % (2 * kWarpsK) == 0 && kColumns % 32 == 0);  // what advance_chunks asks for
 };
 
 template <class C>
@@ -72,6 +73,11 @@ struct BlockWork {
 __device__ __forceinline__ HeadRow head_row(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w, int pair) {
   const int32_t index = w.first_pair + pair, query = plan.head_rows.divide(index), head = index - query * plan.head_rows.value();
   return {query, head, query < w.num_queries && head < a.num_heads};
+}
+
+// Of this split's results.
+__device__ __forceinline__ int64_t partial_row(const RowAttention& a, int32_t token, int32_t head) {
+  return (blockIdx.y * a.num_tokens + token) * a.num_heads + head;
 }
 
 template <class C>
@@ -337,31 +343,40 @@ __device__ __forceinline__ void multiply_values(const RowAttentionShared<C>& sha
   }
 }
 
-// What this warp has of O, normalised: the call's result, or one split's part of it.
+// O, normalised: the call's result, or one split's part of it. Sixteen heads at a time go through shared memory, where the rows were: the
+// code that writes them is a loop, and what it writes is contiguous.
 template <class C>
 __device__ __forceinline__ void store_values(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w,
-                                             const RowAttentionShared<C>& shared, const float (&o)[C::kOutM][C::kOutN][4]) {
-  const int lane = threadIdx.x % 32, first_column = threadIdx.x / 32 * C::kColumns + lane % 4 * 2;
+                                             RowAttentionShared<C>& shared, const float (&o)[C::kOutM][C::kOutN][4]) {
+  constexpr int kPitch = kRowValueDim + 8;  // no bank conflicts
+  static_assert(sizeof(shared.tile) >= 16 * kPitch * sizeof(float));
+  auto* staged = reinterpret_cast<float*>(shared.tile);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
   for (int m = 0; m < C::kOutM; ++m) {
+    __syncthreads();  // what was there has been read
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int pair = m * 16 + half * 8 + lane / 4;
-      const HeadRow r = head_row(a, plan, w, pair);
+      float* row = staged + (half * 8 + lane / 4) * kPitch + warp * C::kColumns + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < C::kOutN; ++n) *reinterpret_cast<float2*>(row + n * 8) = make_float2(o[m][n][2 * half], o[m][n][2 * half + 1]);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int row = warp; row < 16; row += C::kWarps) {
+      const HeadRow r = head_row(a, plan, w, m * 16 + row);
       if (!r.exists) continue;
       const int32_t token = w.first_token + r.query;
-      const float factor = shared.factor[pair];
-      if (plan.num_splits > 1) {
-        const int64_t row = blockIdx.y * a.num_tokens * a.num_heads + int64_t{token} * a.num_heads + r.head;
-        float* out = plan.partial_out + row * kRowValueDim + first_column;
-#pragma unroll
-        for (int n = 0; n < C::kOutN; ++n)
-          *reinterpret_cast<float2*>(out + n * 8) = make_float2(o[m][n][2 * half] * factor, o[m][n][2 * half + 1] * factor);
-      } else {
-        Bf16* out = a.out + token_offset(a, a.out_stride, token, r.head);
-#pragma unroll
-        for (int n = 0; n < C::kOutN; ++n) {
-          store_out_pair(out, first_column + n * 8, a.value_dim, o[m][n][2 * half] * factor, o[m][n][2 * half + 1] * factor);
+      const float factor = shared.factor[m * 16 + row];
+      float* part = plan.partial_out + partial_row(a, token, r.head) * kRowValueDim;
+      Bf16* out = a.out + token_offset(a, a.out_stride, token, r.head);
+#pragma unroll 4
+      for (int column = 2 * lane; column < kRowValueDim; column += 64) {
+        const float2 v = *reinterpret_cast<const float2*>(staged + row * kPitch + column);
+        if (plan.num_splits > 1) {
+          *reinterpret_cast<float2*>(part + column) = make_float2(v.x * factor, v.y * factor);
+        } else {
+          store_out_pair(out, column, a.value_dim, v.x * factor, v.y * factor);
         }
       }
     }
@@ -378,7 +393,7 @@ __device__ __forceinline__ float finish_head(const RowAttention& a, const RowAtt
   const bool writes = r.exists && threadIdx.x % C::kThreadsPerHead == 0;
   const int32_t token = w.first_token + r.query;
   if (plan.num_splits > 1) {
-    const int64_t row = blockIdx.y * a.num_tokens * a.num_heads + int64_t{token} * a.num_heads + r.head;
+    const int64_t row = partial_row(a, token, r.head);
     if (writes) plan.partial_lse[row] = empty ? -INFINITY : state.base + log2f(sum);
     if (writes && a.max_logits != nullptr) plan.partial_max[row] = state.max;
     return empty ? 0.0f : 1.0f / sum;
@@ -454,7 +469,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   const float factor = finish_head<C>(a, plan, w, state);
   __syncthreads();  // the last rescaling has been read
   if (threadIdx.x % C::kThreadsPerHead == 0) shared.factor[threadIdx.x / C::kThreadsPerHead] = factor;
-  __syncthreads();
   // Nothing reads a partial result whose lse says that it is empty.
   if (plan.num_splits == 1 || begin < end) store_values<C>(a, plan, w, shared, o);
 }
@@ -463,7 +477,7 @@ template <class C>
 void launch_row_attention(const RowAttention& a, const RowAttentionPlan& plan, cudaStream_t stream) {
   check(cudaFuncSetAttribute(row_attention_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.tile.shared_bytes),
         "cudaFuncSetAttribute");
-  const dim3 grid(static_cast<unsigned>(plan.num_blocks), static_cast<unsigned>(plan.num_splits));
+  const dim3 grid(blocks_for(plan.num_blocks, 1), static_cast<unsigned>(plan.num_splits));
   row_attention_kernel<C><<<grid, C::kThreads, static_cast<size_t>(plan.tile.shared_bytes), stream>>>(a, plan);
   check_launch("row_attention_kernel");
 }

@@ -110,19 +110,21 @@ __device__ __forceinline__ void start_rows(const RowScope& s, const RowAddresses
   }
 }
 
-// A scale byte whose product with 2^120 is no bf16.
-__device__ __forceinline__ bool is_large(uint32_t ue8m0) { return ue8m0 > 134; }
-
-// A factor of e4m3 codes that were shifted into bf16 (see widen): 2^120 times the scale.
+// What e4m3 codes that were shifted into bf16 are multiplied with (see widen): 2^120 times the scale, in one factor where that is a number
+// of its type, else in two.
 struct CodeFactor {
   uint32_t first = 0x7B807B80u;   // pairs of bf16; 2^120
-  uint32_t second = 0x3F803F80u;  // 1. Where 2^120 times the scale is no bf16, the scale itself
+  uint32_t second = 0x3F803F80u;  // 1
   float scale = 1.0f;             // fp8_ds_mla: any fp32 number, so the product is rounded
 };
 
+// 2^(ue8m0 - 7) is a bf16.
+inline constexpr uint32_t kLargestOneFactor = 134;
+
+template <bool kTwoFactors>
 __device__ __forceinline__ CodeFactor power_factor(uint32_t ue8m0) {
   CodeFactor f;
-  if (!is_large(ue8m0)) {
+  if (!kTwoFactors || ue8m0 <= kLargestOneFactor) {
     f.first = ((ue8m0 + 120) << 7) * 0x00010001u;
   } else {
     f.second = (ue8m0 == 255 ? 0x7FC0u : ue8m0 << 7) * 0x00010001u;
@@ -132,28 +134,26 @@ __device__ __forceinline__ CodeFactor power_factor(uint32_t ue8m0) {
 
 // Two codes in the upper bytes of 16-bit halves to bf16: exponent and mantissa move to where bf16 has them, which divides by 2^120, and the
 // product with the factor is exact in bf16, subnormal codes included.
-template <KvFormat kFormat>
+template <KvFormat kFormat, bool kTwoFactors>
 __device__ __forceinline__ uint32_t widen(uint32_t codes, const CodeFactor& f) {
   const uint32_t small = (codes & 0x80008000u) | ((codes >> 4) & 0x07F007F0u);
   if constexpr (kFormat == KvFormat::fp8_ds_mla) {
-    return ptx::cvt_bf16x2(bf16_low(small) * 0x1p120f * f.scale, bf16_high(small) * 0x1p120f * f.scale);
+    const float first = kTwoFactors ? 0x1p120f : f.scale, second = kTwoFactors ? f.scale : 1.0f;
+    return ptx::cvt_bf16x2(bf16_low(small) * first * second, bf16_high(small) * first * second);
   } else {
-    return ptx::mul_bf16x2(small, f.first);
+    const uint32_t product = ptx::mul_bf16x2(small, f.first);
+    return kTwoFactors ? ptx::mul_bf16x2(product, f.second) : product;
   }
 }
 
-// Sixteen codes. kTwice: both factors.
-template <KvFormat kFormat, bool kTwice>
+// Sixteen codes.
+template <KvFormat kFormat, bool kTwoFactors>
 __device__ __forceinline__ void widen_chunk(const uint4& codes, const CodeFactor& f, uint32_t (&words)[8]) {
   const uint32_t in[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    words[2 * i] = widen<kFormat>(__byte_perm(in[i], 0, 0x1404), f);
-    words[2 * i + 1] = widen<kFormat>(__byte_perm(in[i], 0, 0x3424), f);
-  }
-  if constexpr (kTwice) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) words[i] = ptx::mul_bf16x2(words[i], f.second);
+    words[2 * i] = widen<kFormat, kTwoFactors>(__byte_perm(in[i], 0, 0x1404), f);
+    words[2 * i + 1] = widen<kFormat, kTwoFactors>(__byte_perm(in[i], 0, 0x3424), f);
   }
 }
 
@@ -166,7 +166,7 @@ __device__ __forceinline__ uint32_t nan_codes(const uint4& v) {
 
 // A tile as start_rows left it becomes bf16. A thread converts every (kThreads / kRows)-th chunk of one row.
 // A NaN code makes its row NaN, as it makes every logit of the row NaN.
-template <KvFormat kFormat, int kDim, int kRows, int kThreads, bool kTwice = false>
+template <KvFormat kFormat, int kDim, int kRows, int kThreads, bool kTwoFactors>
 __device__ __forceinline__ void convert_coded_rows(const uint8_t* from, const uint8_t* scales, uint8_t* to) {
   using Row = CodedRow<kFormat, kDim>;
   constexpr int kStep = kThreads / kRows;
@@ -174,6 +174,8 @@ __device__ __forceinline__ void convert_coded_rows(const uint8_t* from, const ui
   const int row = threadIdx.x % kRows, first = threadIdx.x / kRows;
   const uint8_t* coded = from + (row * Row::kPitch + first) * 16;
   const uint32_t low = swizzled<kDim>(row, 2 * first), high = low ^ 16;
+  uint64_t bytes = 0;  // fp8_ds_mla_v4: scale bytes from that of the first chunk on
+  if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) bytes = *reinterpret_cast<const uint64_t*>(scales + row * 16) >> (first / 4 * 8);
   uint32_t nan = 0;
 #pragma unroll
   for (int i = 0; i < (Row::kChunks + kStep - 1) / kStep; ++i) {
@@ -185,10 +187,12 @@ __device__ __forceinline__ void convert_coded_rows(const uint8_t* from, const ui
       continue;
     }
     CodeFactor f;
-    if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) f = power_factor(scales[row * 16 + c / 4]);
-    if constexpr (kFormat == KvFormat::fp8_ds_mla) f.scale = reinterpret_cast<const float*>(scales)[row * 4 + c / 8];
+    if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) f = power_factor<kTwoFactors>(static_cast<uint8_t>(bytes >> (i * kStep / 4 * 8)));
+    if constexpr (kFormat == KvFormat::fp8_ds_mla) {
+      f.scale = reinterpret_cast<const float*>(scales)[row * 4 + c / 8] * (kTwoFactors ? 1.0f : 0x1p120f);
+    }
     uint32_t words[8];
-    widen_chunk<kFormat, kTwice>(chunk, f, words);
+    widen_chunk<kFormat, kTwoFactors>(chunk, f, words);
     *reinterpret_cast<uint4*>(to + low + i * kStep * 32) = make_uint4(words[0], words[1], words[2], words[3]);
     *reinterpret_cast<uint4*>(to + high + i * kStep * 32) = make_uint4(words[4], words[5], words[6], words[7]);
     nan |= nan_codes(chunk);
@@ -197,22 +201,30 @@ __device__ __forceinline__ void convert_coded_rows(const uint8_t* from, const ui
   if (nan != 0) *reinterpret_cast<uint32_t*>(to + low) = 0x7FC07FC0u;
 }
 
+// Scales that take two factors are in no model (keys of 57344 and more): the usual loop has no branches for them.
+template <KvFormat kFormat>
+__device__ __forceinline__ bool needs_two_factors(const uint8_t* scales) {
+  if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
+    const uint2 bytes = *reinterpret_cast<const uint2*>(scales);
+    return (__vcmpgtu4(bytes.x, kLargestOneFactor * 0x01010101u) | __vcmpgtu4(bytes.y, kLargestOneFactor * 0x01010101u)) != 0;
+  } else if constexpr (kFormat == KvFormat::fp8_ds_mla) {
+    const float4 s = *reinterpret_cast<const float4*>(scales);
+    return !(fmaxf(fmaxf(fabsf(s.x), fabsf(s.y)), fmaxf(fabsf(s.z), fabsf(s.w))) < 0x1p7f);
+  } else {
+    return false;
+  }
+}
+
 template <int kDim, int kRows, int kThreads>
 __device__ __forceinline__ void convert_rows(KvFormat format, const uint8_t* from, const uint8_t* scales, uint8_t* to) {
-  if constexpr (kDim == 512) {
-    if (format == KvFormat::fp8_ds_mla_v4) {
-      constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
-      bool any_large = false;
-#pragma unroll
-      for (int i = 0; i < kV4NumBlocks; ++i) any_large |= is_large(scales[threadIdx.x % kRows * 16 + i]);
-      // Not seen in a model: keys of 57344 and more. The usual loop has no branches for it.
-      return any_large ? convert_coded_rows<kV4, kDim, kRows, kThreads, true>(from, scales, to)
-                       : convert_coded_rows<kV4, kDim, kRows, kThreads>(from, scales, to);
-    }
+  constexpr KvFormat kRecord = kDim == 512 ? KvFormat::fp8_ds_mla_v4 : KvFormat::fp8_ds_mla;  // the one of this dimension
+  if (format != kRecord) {
+    convert_coded_rows<KvFormat::fp8_tensor, kDim, kRows, kThreads, false>(from, scales, to);
+  } else if (needs_two_factors<kRecord>(scales + threadIdx.x % kRows * 16)) {
+    convert_coded_rows<kRecord, kDim, kRows, kThreads, true>(from, scales, to);
   } else {
-    if (format == KvFormat::fp8_ds_mla) return convert_coded_rows<KvFormat::fp8_ds_mla, kDim, kRows, kThreads>(from, scales, to);
+    convert_coded_rows<kRecord, kDim, kRows, kThreads, false>(from, scales, to);
   }
-  convert_coded_rows<KvFormat::fp8_tensor, kDim, kRows, kThreads>(from, scales, to);
 }
 
 }  // namespace strata::cuda
