@@ -31,8 +31,9 @@ std::vector<Probe> probe_ops(const OpSet& ops, const Device& device) {
   const PagedCache window = s.cache(KvFormat::fp8_ds_mla_v4, kHeadDim, 64), indexer = s.cache(KvFormat::indexer_fp8, 128, 64);
   const PagedCache state = s.cache(KvFormat::state_f32, 4 * kHeadDim, 4);
 
-  LinearWeight wq_a{.n = kQueryRank, .k = kHidden, .weight = s.of(DType::bf16, {kQueryRank, kHidden})};
-  probe(ops.linear, LinearParams{.x = x, .weight = &wq_a, .y = s.of(DType::bf16, {kTokens, kQueryRank})});
+  LinearWeight wq_a{.n = kQueryRank, .k = kHidden, .weight = s.of(DType::e4m3, {kQueryRank, kHidden}),
+                    .scale = s.of(DType::f32, {kQueryRank / 128, kHidden / 128})};
+  probe(ops.linear, LinearParams{.x = x, .weight = &wq_a, .y = s.of(DType::bf16, {kTokens, kQueryRank}), .activation = ActivationFormat::fp8_ue8m0});
   LinearWeight wo_a{.n = 1024, .k = 4096, .groups = 8, .weight = s.of(DType::bf16, {8 * 1024, 4096})};
   probe(ops.grouped_linear, GroupedLinearParams{.x = s.of(DType::bf16, {kTokens, 8, 4096}), .weight = &wo_a, .y = s.of(DType::bf16, {kTokens, 8, 1024})});
   const TensorView qa = s.of(DType::bf16, {kTokens, kQueryRank}), kv = s.of(DType::bf16, {kTokens, kHeadDim});

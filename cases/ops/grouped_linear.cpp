@@ -90,7 +90,7 @@ void add_grouped_linear(CaseList& list) {
   add.test({17, {.n = 128, .k = 384, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}},
            "-strided");
   // On a GPU: tiles of 64 features, tokens in eights up to 64 and in fours beyond.
-  for (const int64_t tokens : {1, 7, 32, 33, 65}) {
+  for (const int64_t tokens : {1, 7, 32, 33, 65, 257}) {
     add.test({tokens, {.n = 192, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-edge");
     add.test({tokens, {.n = 256, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 256}, {.inner = 8}}, "-edge");
     add.test({tokens, {.n = 72, .k = 264, .groups = 3}}, "-edge");

@@ -9,10 +9,10 @@ inline constexpr int kLinearMaxTokens = 64;
 inline constexpr int kLinearTileRows = 64;    // output features at a time
 inline constexpr int kLinearBlock = 128;      // channels at a time: those of one scale
 inline constexpr int kLinearStageBytes = kLinearTileRows * kLinearBlock;
-inline constexpr int kLinearWarpgroups = 2;   // that multiply; one more warp asks for weights
+inline constexpr int kLinearWarpgroups = 2;   // that multiply; one more warp asks for weights, one tells the cluster of partial sums
 inline constexpr int kLinearConsumers = 128 * kLinearWarpgroups;
-inline constexpr int kLinearThreads = kLinearConsumers + 32;
-inline constexpr int kLinearMaxStages = 12;   // more would only make every other load wait behind 26 MB of requests
+inline constexpr int kLinearThreads = kLinearConsumers + 64;
+inline constexpr int kLinearMaxStages = 16;   // more only make every other load wait behind more requests
 inline constexpr int kLinearPartialStride = kLinearTileRows + 4;  // floats of a token's partial sums; 4 against bank conflicts
 
 // One call. A weight is groups * n rows; group g multiplies x[:, g] to y[:, g].
@@ -35,17 +35,17 @@ struct LinearArgs {
   int stages, max_chunk;      // of the ring, even; blocks of k of one CTA at most
 };
 
-// Dynamic shared memory: the ring, the tokens' rows of this CTA's part of k, the partial sums of its warpgroups, scales of x and of
-// the stages, barriers (full and empty of every stage, partial sums ready, partial sums read).
+// Dynamic shared memory: the ring, the tokens' rows of this CTA's part of k, two buffers of partial sums, scales of x and of
+// the stages, barriers (full and empty of every stage; partial sums ready and read, in the CTA and in the cluster).
 struct LinearShared {
   int tokens, partial, x_scale, w_scale, barriers, bytes;  // offsets
   constexpr LinearShared(int token_rows, int max_chunk, int stages)
       : tokens(stages * kLinearStageBytes),
         partial(tokens + max_chunk * token_rows * kLinearBlock),
-        x_scale(partial + kLinearWarpgroups * token_rows * kLinearPartialStride * 4),
+        x_scale(partial + 2 * token_rows * kLinearPartialStride * 4),
         w_scale(x_scale + max_chunk * token_rows * 4),
         barriers(w_scale + (stages + 1) / 2 * 8),
-        bytes(barriers + stages * 16 + 16) {}
+        bytes(barriers + stages * 16 + 32) {}
 };
 
 // The kernel for this many token rows: 8, 16, 32 or 64.

@@ -1,14 +1,16 @@
 // y = x W^T for 1 to 64 tokens: the weight streams through shared memory once, everything else is small.
 //
-// Floor: weight bytes / memory bandwidth; 65536 x 1536 e4m3 at 4.3 TB/s is 23.4 us, 7168 x 16384 is 27.3 us. The tensor cores need
-// 64 x 32 x 32 multiplications a clock and SM for e4m3: at 64 tokens a third of that time.
+// Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 7168 x 16384 is 27.3 us. Reached on an H200, with the quantiser in
+// front: see docs/kernels/20261121-few-token-linear.md. The tensor cores need 64 x 64 x 128 / 4096 = 128 clocks a block at 64 tokens, a quarter
+// of its memory time.
 //
 // Design: a tile is 64 output features (the M of wgmma, so that tokens are its N of 8 to 64 and nothing is padded to 128). A CTA walks tiles,
-// and in each tile blocks of 128 channels. One warp fills a ring of 12 stages of 8 KB by TMA, a weight scale beside each: 96 KB in flight
-// per SM where 4.3 TB/s at 1 us of latency needs 33. Two warpgroups take blocks in turns, two each at a time: one block is 450 clocks of
-// memory time, and waiting, multiplying and scaling it one after the other takes longer than that. The tokens' rows are loaded once and stay.
-// When the tiles do not fill the SMs a cluster shares a tile, each CTA a part of k; partial sums meet in distributed shared memory and are
-// added in rank order, so the result does not depend on timing. Weights do not depend on the kernel in front (the activation's quantiser), so
+// and in each tile blocks of 128 channels. One warp fills a ring of up to 16 stages of 8 KB by TMA, a weight scale beside each: 128 KB in
+// flight per SM where 4.3 TB/s at 1 us of latency needs 33. Two warpgroups take blocks in turns, two each at a time: one block is 450 clocks of
+// memory time, and waiting, multiplying and scaling it one after the other takes longer than that. The tokens' rows are loaded once, in four
+// parts so that the first is not waited for with the last, and stay.
+// When the tiles do not fill the SMs a cluster shares a tile, each CTA a part of k; partial sums meet in distributed shared memory while the
+// next tile is multiplied, and are added in rank order, so the result does not depend on timing. Weights do not depend on the kernel in front (the activation's quantiser), so
 // the ring fills while that runs.
 //
 // e4m3: the tensor core sums 128 products, scaled and added in fp32 (V4 5.2).
@@ -79,13 +81,14 @@ __device__ __forceinline__ int swizzled(int block, int token, int part) {
   return (block * kTokens + token) * kLinearBlock + (part ^ (token & 7)) * 16;
 }
 
-// The blocks of the part of the tokens' rows; those of tokens that do not exist are zero. Rows are a multiple of 16 bytes.
+// Asks for blocks [first, last) of the part of the tokens' rows and for their scales; those of tokens that do not exist are zero. Rows are a
+// multiple of 16 channels.
 template <int kTokens>
-__device__ void load_tokens(const LinearArgs& a, const Part& part, int group, uint8_t* shared) {
+__device__ void load_tokens(const LinearArgs& a, const Part& part, int group, int first, int last, uint8_t* shared, float* scales) {
   const uint8_t* const x = a.x + group * a.x_group;
 #pragma unroll 4
-  for (int i = threadIdx.x; i < part.chunk * kTokens * 8; i += kLinearConsumers) {
-    const int sixteen = i % 8, token = i / 8 % kTokens, block = i / (8 * kTokens);
+  for (int i = threadIdx.x; i < (last - first) * kTokens * 8; i += kLinearConsumers) {
+    const int sixteen = i % 8, token = i / 8 % kTokens, block = first + i / (8 * kTokens);
     const int channel = (part.first_block + block) * kLinearBlock + sixteen * 16;
     const bool valid = token < a.num_tokens && channel < a.k;
     uint8_t* const to = shared + swizzled<kTokens>(block, token, sixteen);
@@ -98,14 +101,25 @@ __device__ void load_tokens(const LinearArgs& a, const Part& part, int group, ui
       store_words(to, words);
     }
   }
+  for (int i = threadIdx.x; i < (last - first) * kTokens; i += kLinearConsumers) {
+    const int token = i / (last - first), block = first + i - token * (last - first);
+    float* const to = scales + block * kTokens + token;
+    if (token < a.num_tokens) {
+      ptx::cp_async_4(ptx::shared_address(to), a.x_scale + token * a.x_scale_stride + group * a.x_scale_group + part.first_block + block);
+    } else {
+      *to = 0;
+    }
+  }
 }
 
-template <int kTokens>
-__device__ void load_scales(const LinearArgs& a, const Part& part, int group, float* scales) {
-  for (int i = threadIdx.x; i < part.chunk * kTokens; i += kLinearConsumers) {
-    const int token = i / part.chunk, block = i - token * part.chunk;
-    const float* const from = a.x_scale + token * a.x_scale_stride + group * a.x_scale_group + part.first_block + block;
-    scales[block * kTokens + token] = token < a.num_tokens ? *from : 0.0f;
+// Waits for all but the last `pending` < kTokenPhases groups of this thread's copies.
+inline constexpr int kTokenPhases = 4;
+__device__ __forceinline__ void wait_for_tokens(int pending) {
+  switch (pending) {
+    case 3: return ptx::cp_async_wait<3>();
+    case 2: return ptx::cp_async_wait<2>();
+    case 1: return ptx::cp_async_wait<1>();
+    default: return ptx::cp_async_wait<0>();
   }
 }
 
@@ -130,6 +144,22 @@ __device__ inline void store_features(const LinearArgs& a, int group, int token,
   }
 }
 
+// One warp: passes on to all ranks that this CTA's partial sums are ready, and that it has read those of the others. A release to the cluster
+// waits for every access in flight, a microsecond beside a stream of weights; here nobody waits with it.
+__device__ inline void tell_cluster(const LinearArgs& a, const Part& part, uint32_t own_ready, uint32_t own_read, uint32_t ready, uint32_t read) {
+  const int lane = threadIdx.x % 32, num_tiles = part.last_tile - part.first_tile;
+  for (int i = 0; i <= num_tiles; ++i) {
+    if (i > 0) {
+      ptx::mbarrier_wait(own_read, (i - 1) % 2);
+      if (lane < a.split) ptx::mbarrier_arrive_cluster(read, lane);
+    }
+    if (i < num_tiles) {
+      ptx::mbarrier_wait(own_ready, i % 2);
+      if (lane < a.split) ptx::mbarrier_arrive_cluster(ready, lane);
+    }
+  }
+}
+
 __device__ __forceinline__ void consumer_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kLinearConsumers) : "memory"); }
 
 template <int kTokens>
@@ -142,7 +172,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   const uint32_t ring = ptx::shared_address(shared), tokens = ptx::shared_address(shared + at.tokens);
   const uint32_t w_scale_address = ptx::shared_address(w_scales);
   const uint32_t full = ptx::shared_address(shared + at.barriers), empty = full + a.stages * 8;
-  const uint32_t ready = empty + a.stages * 8, read = ready + 8;
+  const uint32_t ready = empty + a.stages * 8, read = ready + 8, own_ready = read + 8, own_read = own_ready + 8;
 
   const Part part(a);
   const int num_units = (part.last_tile - part.first_tile) * part.chunk, prologue = min(num_units, a.stages);
@@ -155,6 +185,8 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     }
     ptx::mbarrier_init(ready, a.split);
     ptx::mbarrier_init(read, a.split);
+    ptx::mbarrier_init(own_ready, 1);
+    ptx::mbarrier_init(own_read, 1);
     ptx::fence_mbarrier_init();
     stream_weights(weights, a, part, ring, w_scale_address, full, empty, 0, prologue);
   }
@@ -166,18 +198,20 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     ptx::cluster_wait();
   }
   if (thread >= kLinearConsumers) {
-    if (thread == kLinearConsumers) stream_weights(weights, a, part, ring, w_scale_address, full, empty, prologue, num_units);
+    if (thread == kLinearConsumers) {
+      stream_weights(weights, a, part, ring, w_scale_address, full, empty, prologue, num_units);
+    } else if (a.split > 1 && thread / 32 == kLinearConsumers / 32 + 1) {
+      tell_cluster(a, part, own_ready, own_read, ready, read);
+    }
     return;
   }
-
   ptx::wait_for_previous_kernel();
 
   // This warpgroup takes every second unit, so every second stage.
   const int warpgroup = thread / 128, warp = thread / 32 % 4;
-  float* const partial = reinterpret_cast<float*>(shared + at.partial) + warpgroup * kTokens * kLinearPartialStride;
-  const uint32_t partial_address = ptx::shared_address(shared + at.partial);
-  int stage = warpgroup, loaded_group = -1;
-  uint32_t parity = 0, tile_parity = 0;
+  int stage = warpgroup;
+  uint32_t parity = 0;
+  float sums[kTokens / 2];
   struct Used {
     int stage;
     float w_scale;
@@ -185,47 +219,33 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   const auto release = [&](const Used& used) {
     if (lane == 0) ptx::mbarrier_arrive(empty + used.stage * 8);
   };
-  for (int tile = part.first_tile; tile < part.last_tile; ++tile, tile_parity ^= 1) {
-    const int group = tile / a.tiles_per_group;
-    if (group != loaded_group) {
-      load_tokens<kTokens>(a, part, group, shared + at.tokens);
-      load_scales<kTokens>(a, part, group, x_scales);
-      ptx::cp_async_commit();
-      ptx::cp_async_wait<0>();
-      ptx::fence_proxy_async();
-      consumer_barrier();
-      loaded_group = group;
+  const auto multiply = [&](float(&d)[kTokens / 2], int block) {
+    ptx::mbarrier_wait(full + stage * 8, parity);
+    const uint64_t w_rows = ptx::wgmma_descriptor(ring + stage * kLinearStageBytes);
+    const uint64_t x_rows = ptx::wgmma_descriptor(tokens + block * kTokens * kLinearBlock);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ptx::wgmma_e4m3(d, w_rows + 2 * i, x_rows + 2 * i, i > 0);  // 32 channels each
+    ptx::wgmma_commit();
+    const Used used{stage, w_scales[stage]};
+    stage += kLinearWarpgroups;
+    if (stage >= a.stages) {
+      stage -= a.stages;
+      parity ^= 1;
     }
-
-    float sums[kTokens / 2] = {};
-    const auto multiply = [&](float(&d)[kTokens / 2], int block) {
-      ptx::mbarrier_wait(full + stage * 8, parity);
-      const uint64_t w_rows = ptx::wgmma_descriptor(ring + stage * kLinearStageBytes);
-      const uint64_t x_rows = ptx::wgmma_descriptor(tokens + block * kTokens * kLinearBlock);
-      ptx::wgmma_fence();
+    return used;
+  };
+  const auto add_scaled = [&](const float(&d)[kTokens / 2], int block, float w_scale) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) ptx::wgmma_e4m3(d, w_rows + 2 * i, x_rows + 2 * i, i > 0);  // 32 channels each
-      ptx::wgmma_commit();
-      const Used used{stage, w_scales[stage]};
-      stage += kLinearWarpgroups;
-      if (stage >= a.stages) {
-        stage -= a.stages;
-        parity ^= 1;
-      }
-      return used;
-    };
-    const auto add_scaled = [&](const float(&d)[kTokens / 2], int block, float w_scale) {
+    for (int j = 0; j < kTokens / 8; ++j) {
+      const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + block * kTokens + 8 * j + 2 * (lane % 4));
+      const float scale[2] = {w_scale * x_scale.x, w_scale * x_scale.y};
 #pragma unroll
-      for (int j = 0; j < kTokens / 8; ++j) {
-        const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + block * kTokens + 8 * j + 2 * (lane % 4));
-        const float scale[2] = {w_scale * x_scale.x, w_scale * x_scale.y};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[4 * j + i] += scale[i % 2] * d[4 * j + i];
-      }
-    };
-    const int first_unit = (tile - part.first_tile) * part.chunk;
-    int block = (warpgroup ^ first_unit) & 1;
-    for (; block + 2 < part.chunk; block += 4) {
+      for (int i = 0; i < 4; ++i) sums[4 * j + i] += scale[i % 2] * d[4 * j + i];
+    }
+  };
+  const auto multiply_blocks = [&](int block, int last) {
+    for (; block + 2 < last; block += 4) {
       float first[kTokens / 2], second[kTokens / 2];
       const Used one = multiply(first, block), two = multiply(second, block + 2);
       ptx::wgmma_wait<1>();
@@ -235,59 +255,109 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
       release(two);
       add_scaled(second, block + 2, two.w_scale);
     }
-    if (block < part.chunk) {
-      float last[kTokens / 2];
-      const Used one = multiply(last, block);
+    if (block < last) {
+      float products[kTokens / 2];
+      const Used one = multiply(products, block);
       ptx::wgmma_wait<0>();
       release(one);
-      add_scaled(last, block, one.w_scale);
+      add_scaled(products, block, one.w_scale);
     }
+  };
 
-    // The partial sums of the tile before have been read.
-    if (a.split > 1 && tile != part.first_tile) ptx::mbarrier_wait_cluster(read, tile_parity ^ 1);
+  // The partial sums of the CTA: two buffers, so that a cluster adds those of one tile while it multiplies the next.
+  float* const partial = reinterpret_cast<float*>(shared + at.partial);
+  constexpr int kPartial = kTokens * kLinearPartialStride;
+  const auto write_partial = [&](int buffer) {
 #pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
+    for (int group_to_write = kLinearWarpgroups - 1; group_to_write >= 0; --group_to_write) {
+      if (warpgroup == group_to_write) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int token = 8 * j + 2 * (lane % 4) + i % 2, row = 16 * warp + lane / 4 + i / 2 * 8;
-        partial[token * kLinearPartialStride + row] = sums[4 * j + i];
-      }
-    }
-    consumer_barrier();
-    if (a.split > 1) {
-      if (thread < a.split) ptx::mbarrier_arrive_cluster(ready, thread);
-      ptx::mbarrier_wait_cluster(ready, tile_parity);
-    }
-    // Ranks take turns with the tokens. Nothing is stored before the others know that their sums were read: the arrival would wait for it.
-    constexpr int kTurns = (kTokens + kLinearConsumers / 16 - 1) / (kLinearConsumers / 16);
-    float4 results[kTurns];
-#pragma unroll
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int token = part.rank + (turn * (kLinearConsumers / 16) + thread / 16) * a.split;
-      results[turn] = make_float4(0, 0, 0, 0);
-      if (token >= a.num_tokens) continue;
-      const uint32_t address = partial_address + (token * kLinearPartialStride + thread % 16 * 4) * 4;
-      for (int r = 0; r < a.split; ++r) {
-        const uint32_t mapped = ptx::map_shared(address, r);
-#pragma unroll
-        for (int w = 0; w < kLinearWarpgroups; ++w) {
-          const float4 v = ptx::load_cluster_f32x4(mapped + w * kTokens * kLinearPartialStride * 4);
-          results[turn] = make_float4(results[turn].x + v.x, results[turn].y + v.y, results[turn].z + v.z, results[turn].w + v.w);
+        for (int i = 0; i < kTokens / 2; ++i) {
+          const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2, row = 16 * warp + lane / 4 + i / 2 % 2 * 8;
+          float& sum = partial[buffer * kPartial + token * kLinearPartialStride + row];
+          sum = group_to_write == kLinearWarpgroups - 1 ? sums[i] : sum + sums[i];
         }
       }
+      consumer_barrier();
     }
-    consumer_barrier();
-    if (a.split > 1 && thread < a.split) ptx::mbarrier_arrive_cluster(read, thread);
+  };
+  // Four features of each of this thread's tokens, added over the cluster in rank order; ranks take turns with the tokens.
+  constexpr int kTurns = (kTokens + kLinearConsumers / 16 - 1) / (kLinearConsumers / 16);
+  float4 results[kTurns];
+  const auto token_of = [&](int turn) { return part.rank + (turn * (kLinearConsumers / 16) + thread / 16) * a.split; };
+  const auto reduce = [&](int buffer) {
+    const uint32_t address = ptx::shared_address(partial + buffer * kPartial) + thread % 16 * 16;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      results[turn] = make_float4(0, 0, 0, 0);
+      if (token_of(turn) >= a.num_tokens) continue;
+      for (int r = 0; r < a.split; ++r) {
+        const float4 v = ptx::load_cluster_f32x4(ptx::map_shared(address + token_of(turn) * kLinearPartialStride * 4, r));
+        results[turn] = make_float4(results[turn].x + v.x, results[turn].y + v.y, results[turn].z + v.z, results[turn].w + v.w);
+      }
+    }
+  };
+  const auto store = [&](int tile) {
+    const int group = tile / a.tiles_per_group;
     const int feature = (tile - group * a.tiles_per_group) * kLinearTileRows + thread % 16 * 4;
     const int count = min(a.n - feature, 4);
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      const int token = part.rank + (turn * (kLinearConsumers / 16) + thread / 16) * a.split;
-      if (token < a.num_tokens && count > 0) store_features(a, group, token, feature, results[turn], count);
+      if (token_of(turn) < a.num_tokens && count > 0) store_features(a, group, token_of(turn), feature, results[turn], count);
+    }
+  };
+  // The i-th tile of a cluster. Waits in the order of the phases: a barrier knows only whether its latest phase is complete.
+  const auto reduce_cluster = [&](int i) {
+    if (i > 0) ptx::mbarrier_wait_cluster(read, (i - 1) % 2);
+    ptx::mbarrier_wait_cluster(ready, i % 2);
+    reduce(i % 2);
+    consumer_barrier();
+    if (thread == 0) ptx::mbarrier_arrive(own_read);
+  };
+
+  const int num_tiles = part.last_tile - part.first_tile;
+  // Of the blocks whose tokens arrive together: a multiple of four, so that a turn of both warpgroups is of one phase.
+  const int phase_blocks = (part.chunk + 4 * kTokenPhases - 1) / (4 * kTokenPhases) * 4;
+  int loaded_group = -1;
+  for (int i = 0; i < num_tiles; ++i) {
+    const int tile = part.first_tile + i, group = tile / a.tiles_per_group;
+    const bool load = group != loaded_group;
+    loaded_group = group;
+    if (load) {
+      for (int phase = 0; phase < kTokenPhases; ++phase) {
+        const int first = min(phase * phase_blocks, part.chunk), last = min(first + phase_blocks, part.chunk);
+        load_tokens<kTokens>(a, part, group, first, last, shared + at.tokens, x_scales);
+        ptx::cp_async_commit();
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kTokens / 2; ++j) sums[j] = 0;
+    for (int phase = 0; phase < kTokenPhases; ++phase) {
+      if (load) {
+        wait_for_tokens(kTokenPhases - 1 - phase);
+        ptx::fence_proxy_async();
+        consumer_barrier();
+      }
+      multiply_blocks(phase * phase_blocks + ((warpgroup ^ (i * part.chunk)) & 1), min((phase + 1) * phase_blocks, part.chunk));
+    }
+    if (a.split == 1) {
+      write_partial(i % 2);
+      reduce(i % 2);
+      store(tile);
+    } else {
+      if (i > 0) {
+        reduce_cluster(i - 1);
+        store(tile - 1);
+      }
+      write_partial(i % 2);
+      if (thread == 0) ptx::mbarrier_arrive(own_ready);
     }
   }
-  // No block leaves while another reads its partial sums.
-  if (a.split > 1 && part.last_tile > part.first_tile) ptx::mbarrier_wait_cluster(read, tile_parity ^ 1);
+  if (a.split > 1 && num_tiles > 0) {
+    reduce_cluster(num_tiles - 1);
+    store(part.last_tile - 1);
+    ptx::mbarrier_wait_cluster(read, (num_tiles - 1) % 2);  // no block leaves while another reads its partial sums
+  }
 }
 
 }  // namespace strata::cuda::sm90

@@ -21,7 +21,7 @@ struct LinearCall {
   bool overlap;  // begin while the kernel in front, the quantiser of x, still runs
 };
 
-// The reason why the kernel cannot take a row-major e4m3 weight; empty when it can. Looks at shapes only.
+// The reason why the kernel cannot take a row-major e4m3 weight and so many tokens, kLinearMaxTokens at most; empty when it can.
 std::string refusal(const LinearWeight& weight, int64_t tokens, const Capabilities& device);
 
 class LinearLauncher {
