@@ -160,6 +160,12 @@ struct Scorer {
     }
   }
 
+  // What load_queries will want of `first`, into L2.
+  __device__ void prefetch_queries(int64_t first) const {
+    const int64_t line = (first * a.heads * kIndexerDim) / 128 + threadIdx.x % 128;
+    if (line < a.num_tokens * a.heads) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.q + line * 128));
+  }
+
   // Starts sums = rows x queries. Thread c of a quad has 16 bytes of row[i] at 16 c and at 64 + 16 c. The words that wgmma wants side by
   // side come from different loads, so each is moved once more: not before `nothing` is known, a zero that is none to the compiler, or a
   // load would be waited for as soon as it is issued.

@@ -124,6 +124,7 @@ __global__ void __launch_bounds__(128 * kPrefillWarpgroups, 1) indexer_logits_pr
       if (loaded) return;
       warpgroup_sync(warpgroup);  // the queries before have been used
       scorer.load_queries(token);
+      scorer.prefetch_queries(token + kGroup);
       ptx::fence_proxy_async();
       warpgroup_sync(warpgroup);
       loaded = true;

@@ -68,20 +68,31 @@ __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectA
   const bool all = bound <= order_key(-INFINITY);
   const float least = __uint_as_float((bound & 0x80000000u) != 0 ? bound ^ 0x80000000u : ~bound);
   for (int64_t first = begin; first < end; first += 4 * kThreads * kQuads) {
+    const bool whole = a.aligned && first + 4 * kThreads * kQuads <= end;
     float4 quads[kQuads];
+    if (whole) {
 #pragma unroll
-    for (int q = 0; q < kQuads; ++q) {
-      quads[q] = load_quad(a, row, first + 4 * (kThreads * q + static_cast<int>(threadIdx.x)), end);
+      for (int q = 0; q < kQuads; ++q)
+        quads[q] = *reinterpret_cast<const float4*>(row + first + 4 * (kThreads * q + static_cast<int>(threadIdx.x)));
+    } else {
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) quads[q] = load_quad(a, row, first + 4 * (kThreads * q + static_cast<int>(threadIdx.x)), end);
     }
-    uint32_t reach = 0;
+    uint32_t reach = 0;  // NaN does not
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
-      const int64_t i = first + 4 * (kThreads * q + static_cast<int>(threadIdx.x));
-      uint32_t bits = (quads[q].x >= least ? 1u : 0u) | (quads[q].y >= least ? 2u : 0u) | (quads[q].z >= least ? 4u : 0u) |
-                      (quads[q].w >= least ? 8u : 0u);  // NaN does not
-      if (all) bits = 15;
-      if (i + 4 > end) bits &= i < end ? (1u << (end - i)) - 1 : 0u;
-      reach |= bits << 4 * q;
+      if (quads[q].x >= least) reach |= 1u << 4 * q;
+      if (quads[q].y >= least) reach |= 2u << 4 * q;
+      if (quads[q].z >= least) reach |= 4u << 4 * q;
+      if (quads[q].w >= least) reach |= 8u << 4 * q;
+    }
+    if (all) reach = 0xFFFFFFFFu;
+    if (!whole) {
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        const int64_t rest = end - first - 4 * (kThreads * q + static_cast<int>(threadIdx.x));
+        if (rest < 4) reach &= ~((rest <= 0 ? 15u : 15u << rest & 15u) << 4 * q);
+      }
     }
     // One addition to the list's count a warp.
     const int lane = threadIdx.x % 32;
@@ -144,9 +155,13 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
     if (shift == 0) return false;
   }
   take_last(s, need, s.count, uint64_t{low} << 32, [&](auto&& add) {
+    uint32_t within = 0;
+#pragma unroll
+    for (int e = 0; e < kSelectOwn; ++e) within |= (keys[e] >= low && keys[e] - low <= width ? 1u : 0u) << e;
+    if (within == 0) return;  // most threads
 #pragma unroll
     for (int e = 0; e < kSelectOwn; ++e) {
-      if (keys[e] >= low && keys[e] - low <= width) add(uint64_t{keys[e]} << 32 | ~static_cast<uint32_t>(entry(e)));
+      if ((within >> e & 1) != 0) add(uint64_t{keys[e]} << 32 | ~static_cast<uint32_t>(entry(e)));
     }
   });
   int32_t chosen[kSelectOwn];  // -1: not chosen
@@ -169,8 +184,8 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
     __syncthreads();
 #pragma unroll
     for (int e = 0; e < kSelectOwn; ++e) {
-      const int64_t at = chosen[e] - first;
-      if (chosen[e] >= 0 && at >= 0 && at < Shared::kSegment) atomicOr(&s.words[padded(static_cast<int>(at) / 32)], 1u << at % 32);
+      const uint32_t at = static_cast<uint32_t>(chosen[e]) - static_cast<uint32_t>(first);  // not chosen: beyond any segment
+      if (at < static_cast<uint32_t>(Shared::kSegment)) atomicOr(&s.words[padded(static_cast<int>(at / 32))], 1u << at % 32);
     }
     __syncthreads();
     const int begin = static_cast<int>(threadIdx.x) * own_words;
