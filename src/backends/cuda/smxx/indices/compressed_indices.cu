@@ -16,12 +16,11 @@ __global__ void compressed_indices_kernel(int64_t num_tokens, const int64_t* __r
   const int64_t t = row_of_thread();
   if (t >= num_tokens) return;
   int32_t len = 0;
-  const int32_t* pages = nullptr;
+  const int32_t* const pages = tokens.pages(t);  // of a token without entries they may not exist
+  const int64_t position = positions[t];
   if (tokens.valid(t)) {
-    const int64_t entries = (positions[t] + 1) / ratio;
+    const int64_t entries = (position + 1) / ratio;
     len = entries < width ? static_cast<int32_t>(entries) : width;
-    // A token without entries may be of a request without a row in the table.
-    if (tokens.block_table != nullptr && len > 0) pages = tokens.pages(t);
   }
   int32_t* row = indices + t * row_stride;
   for_each_column(width, [&](int32_t column) {

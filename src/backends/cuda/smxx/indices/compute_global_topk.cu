@@ -30,29 +30,27 @@ __global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* to
         const int32_t column = begin + i * step;
         entry[i] = column < k ? local[column] : -1;
       }
-      // Behind the loads, which do not wait for the request to be known.
-      const bool valid = tokens.valid(t), has_pages = valid && max_blocks > 0;
-      const int32_t* pages = has_pages ? tokens.pages(t) : nullptr;
-      int32_t slot[kColumnsPerThread];
-#pragma unroll
-      for (int i = 0; i < kColumnsPerThread; ++i) slot[i] = -1;
-      if (has_pages) {
-        // Every column reads a page, what is no entry the last one: loads without conditions are all under way at once.
-        int32_t page[kColumnsPerThread];
+      // Behind the loads, which do not wait for the request to be known. Every column of a valid token reads a page, what is no entry the
+      // first or the last: loads without conditions are all under way at once.
+      const int32_t* pages = tokens.pages(t);
+      const bool valid = tokens.valid(t);
+      if (!valid) pages = tokens.block_table;
+      int32_t page[kColumnsPerThread] = {};
+      if (max_blocks > 0) {
 #pragma unroll
         for (int i = 0; i < kColumnsPerThread; ++i) page[i] = __ldg(pages + min(page_size.divide(max(entry[i], 0)), max_blocks - 1));
-#pragma unroll
-        for (int i = 0; i < kColumnsPerThread; ++i) {
-          const int32_t block = page_size.divide(max(entry[i], 0));
-          if (entry[i] >= 0 && block < max_blocks) slot[i] = slot_on_page(page[i] - block, page_size.value(), entry[i]);
-        }
       }
 #pragma unroll
-      for (int i = 0; i < kColumnsPerThread; ++i) count += valid && entry[i] >= 0 ? 1 : 0;
+      for (int i = 0; i < kColumnsPerThread; ++i) {
+        const bool selected = valid && entry[i] >= 0;
+        const int32_t block = page_size.divide(max(entry[i], 0));
+        count += selected ? 1 : 0;
+        entry[i] = selected && block < max_blocks ? slot_on_page(page[i] - block, page_size.value(), entry[i]) : -1;
+      }
 #pragma unroll
       for (int i = 0; i < kColumnsPerThread; ++i) {
         const int32_t column = begin + i * step;
-        if (column < k) global[column] = slot[i];
+        if (column < k) global[column] = entry[i];
       }
     }
   }
@@ -71,10 +69,12 @@ void run(const ComputeGlobalTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.topk_indices.shape[0];
   if (num_tokens == 0) return;
   const RowLaunch launch = row_launch(num_tokens, p.topk_indices.shape[1]);
+  // A table without rows, where no token is valid, has no block either.
+  const int64_t max_blocks =
+      p.block_table.shape[0] > 0 ? std::min<int64_t>(p.block_table.shape[1], std::numeric_limits<int32_t>::max()) : 0;
   compute_global_topk_kernel<<<launch.grid, launch.block, 0, native(context.stream)>>>(
       num_tokens, p.topk_indices.ptr<int32_t>(), p.topk_indices.stride[0], static_cast<int32_t>(p.topk_indices.shape[1]),
-      TokenPages(p.token_to_req, p.is_valid_token, p.block_table),
-      static_cast<int32_t>(std::min<int64_t>(p.block_table.shape[1], std::numeric_limits<int32_t>::max())), Divisor(p.page_size),
+      TokenPages(p.token_to_req, p.is_valid_token, p.block_table), static_cast<int32_t>(max_blocks), Divisor(p.page_size),
       p.global_indices.ptr<int32_t>(), p.global_indices.stride[0], p.lens.ptr<int32_t>());
   check_launch("compute_global_topk");
 }

@@ -49,7 +49,10 @@ struct TokenPages {
         table_stride(table.stride[0]) {}
 
   __device__ bool valid(int64_t t) const { return is_valid_token == nullptr || is_valid_token[t] != 0; }
-  __device__ const int32_t* pages(int64_t t) const { return block_table + token_to_req[t] * table_stride; }
+  // To be called before valid(t) is looked at, so that the two loads are under way together, and followed only after.
+  __device__ const int32_t* pages(int64_t t) const {
+    return block_table == nullptr ? nullptr : block_table + token_to_req[t] * table_stride;
+  }
 };
 
 // Slots are i32: the arithmetic may wrap on the way, its low 32 bits are the slot.

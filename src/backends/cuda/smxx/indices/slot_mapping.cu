@@ -14,12 +14,14 @@ __global__ void slot_mapping_kernel(int64_t num_tokens, const int64_t* __restric
                                     int32_t ratio, int64_t* __restrict__ slot_mapping) {
   const int64_t t = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (t >= num_tokens) return;
+  const int32_t* const pages = tokens.pages(t);
+  const int64_t position = positions[t];
   int64_t slot = -1;
   if (tokens.valid(t)) {
-    const int64_t position = positions[t], entry = position / ratio;
+    const int64_t entry = position / ratio;
     if (position - entry * ratio == ratio - 1) {
       const int64_t block = entry / page_size;
-      slot = int64_t{tokens.pages(t)[block]} * page_size + (entry - block * page_size);
+      slot = int64_t{pages[block]} * page_size + (entry - block * page_size);
     }
   }
   slot_mapping[t] = slot;

@@ -12,12 +12,12 @@ __global__ void swa_indices_kernel(int64_t num_tokens, const int64_t* __restrict
   const int64_t t = row_of_thread();
   if (t >= num_tokens) return;
   int32_t len = 0, first_row = 0;
-  const int32_t* pages = nullptr;  // from the block of the oldest position on
+  const int32_t* pages = tokens.pages(t);
+  const int64_t position = positions[t];
   if (tokens.valid(t)) {
-    const int64_t position = positions[t];
     const int64_t start = position < window ? 0 : position - window + 1;
     const int64_t first_block = start / page_size.value();
-    pages = tokens.pages(t) + first_block;
+    pages += first_block;  // from the block of the oldest position on
     first_row = static_cast<int32_t>(start - first_block * page_size.value());
     len = static_cast<int32_t>(position + 1 - start);
   }
