@@ -1,5 +1,6 @@
 // Compressed entries from the state rows of their windows: V4 9.1 and 9.2 "compress". Floor: the state rows, 8 * d bytes each: 32 KB an
-// entry for ratio 4 and d = 512, 512 KB for ratio 128; the entry itself is some 600 bytes.
+// entry for ratio 4 and d = 512, 512 KB for ratio 128; the entry itself is some 600 bytes. A prompt of 4096 tokens on an H200: 13.7 us of
+// 7.8 for ratio 4, 12.3 of 3.9 for ratio 128, the launch (1.7 us) and a chain of three dependent reads (token, page, row) included.
 //
 // Ratio 4: a block per entry, four channels per thread.
 // Ratio 128: half a megabyte is too much for one SM, so a cluster works on an entry, 64 channels per block, the rows split over 8 warps;
@@ -148,7 +149,8 @@ template <int kDim, bool kAligned>
 void launch_128(const CompressArgs& a, const ExecutionContext& context) {
   const Capabilities& c = capabilities(context.device);
   const int cluster_size = c.major >= 9 ? kDim / kSlice : 1;
-  const int64_t clusters = groups(a.num_tokens, int64_t{kBlocksPerSm} * c.num_sms / cluster_size);
+  // Fewer than their blocks would fit: a cluster needs free places within one group of SMs, and must not wait for another to end.
+  const int64_t clusters = groups(a.num_tokens, int64_t{kBlocksPerSm - 1} * c.num_sms / cluster_size);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<uint32_t>(cluster_size), 1, 1};

@@ -1,5 +1,5 @@
 // What the compressor keeps of every token: V4 9.2 "save". Floor: 8 * width bytes per token, read and written once; the few rows of ape
-// come from L1.
+// come from L1. 4096 tokens of width 2048 on an H200: 19.9 us of 15.6.
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/store_row.cuh"

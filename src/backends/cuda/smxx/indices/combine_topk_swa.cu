@@ -1,4 +1,5 @@
-// Rows of the gathered workspace for one prefill chunk: V4 13. Floor: 4 * (top_k + width) bytes per token.
+// Rows of the gathered workspace for one prefill chunk: V4 13. Floor: 4 * (top_k + width) bytes per token. 4096 tokens with top_k 2048 on
+// an H200: 20.7 us of 16.1.
 #include <limits>
 
 #include "backends/cuda/common/check.h"
