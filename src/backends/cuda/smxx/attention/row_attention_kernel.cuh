@@ -343,8 +343,31 @@ __device__ __forceinline__ void multiply_values(const RowAttentionShared<C>& sha
   }
 }
 
-// O, normalised: the call's result, or one split's part of it. Sixteen heads at a time go through shared memory, where the rows were: the
-// code that writes them is a loop, and what it writes is contiguous.
+// This split's part of O, normalised: four lanes write 32 bytes in a row.
+template <class C>
+__device__ __forceinline__ void store_partial_values(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w,
+                                                     const RowAttentionShared<C>& shared, const float (&o)[C::kOutM][C::kOutN][4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int m = 0; m < C::kOutM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int pair = m * 16 + half * 8 + lane / 4;
+      const HeadRow r = head_row(a, plan, w, pair);
+      if (!r.exists) continue;
+      const float factor = shared.factor[pair];
+      float* part =
+          plan.partial_out + partial_row(a, w.first_token + r.query, r.head) * kRowValueDim + threadIdx.x / 32 * C::kColumns + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < C::kOutN; ++n) {
+        *reinterpret_cast<float2*>(part + n * 8) = make_float2(o[m][n][2 * half] * factor, o[m][n][2 * half + 1] * factor);
+      }
+    }
+  }
+}
+
+// The call's result. Sixteen heads at a time go through shared memory, where the rows were: the code that writes them is a loop, and what
+// it writes is contiguous.
 template <class C>
 __device__ __forceinline__ void store_values(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w,
                                              RowAttentionShared<C>& shared, const float (&o)[C::kOutM][C::kOutN][4]) {
@@ -366,18 +389,12 @@ __device__ __forceinline__ void store_values(const RowAttention& a, const RowAtt
     for (int row = warp; row < 16; row += C::kWarps) {
       const HeadRow r = head_row(a, plan, w, m * 16 + row);
       if (!r.exists) continue;
-      const int32_t token = w.first_token + r.query;
       const float factor = shared.factor[m * 16 + row];
-      float* part = plan.partial_out + partial_row(a, token, r.head) * kRowValueDim;
-      Bf16* out = a.out + token_offset(a, a.out_stride, token, r.head);
+      Bf16* out = a.out + token_offset(a, a.out_stride, w.first_token + r.query, r.head);
 #pragma unroll 4
       for (int column = 2 * lane; column < kRowValueDim; column += 64) {
         const float2 v = *reinterpret_cast<const float2*>(staged + row * kPitch + column);
-        if (plan.num_splits > 1) {
-          *reinterpret_cast<float2*>(part + column) = make_float2(v.x * factor, v.y * factor);
-        } else {
-          store_out_pair(out, column, a.value_dim, v.x * factor, v.y * factor);
-        }
+        store_out_pair(out, column, a.value_dim, v.x * factor, v.y * factor);
       }
     }
   }
@@ -469,8 +486,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   const float factor = finish_head<C>(a, plan, w, state);
   __syncthreads();  // the last rescaling has been read
   if (threadIdx.x % C::kThreadsPerHead == 0) shared.factor[threadIdx.x / C::kThreadsPerHead] = factor;
-  // Nothing reads a partial result whose lse says that it is empty.
-  if (plan.num_splits == 1 || begin < end) store_values<C>(a, plan, w, shared, o);
+  __syncthreads();
+  if (plan.num_splits == 1) {
+    store_values<C>(a, plan, w, shared, o);
+  } else if (begin < end) {  // nothing reads a partial result whose lse says that it is empty
+    store_partial_values<C>(a, plan, w, shared, o);
+  }
 }
 
 template <class C>
