@@ -59,6 +59,7 @@ std::vector<Probe> probe_ops(const OpSet& ops, const Device& device) {
   probe(ops.topk_select, TopkSelectParams{.logits = logits, .lengths = lens, .topk_indices = topk});
   probe(ops.indexer_topk, IndexerTopkParams{.q = codes, .weights = iw, .cache = indexer, .block_table = table, .token_to_req = token_to_req,
                                             .lengths = lens, .max_length = 8192, .topk_indices = topk});
+  probe(ops.scatter_block_tables, ScatterBlockTablesParams{.entries = s.of(DType::i32, {8192}), .segments = s.of(DType::i32, {448, 4}), .block_table = table});
   probe(ops.slot_mapping, SlotMappingParams{.positions = positions, .token_to_req = token_to_req, .block_table = table, .page_size = 64,
                                             .slot_mapping = slots});
   const TensorView swa = s.of(DType::i32, {kTokens, kWindow});

@@ -16,6 +16,7 @@ CaseList all_cases() {
   add_indexer_logits(list);
   add_topk_select(list);
   add_indexer_topk(list);
+  add_scatter_block_tables(list);
   add_slot_mapping(list);
   add_swa_indices(list);
   add_compressed_indices(list);
@@ -30,6 +31,7 @@ CaseList all_cases() {
   add_indexer_key_insert(list);
   add_dense_attn_decode(list);
   add_dense_attn_prefill(list);
+  add_batch(list);
   add_layers(list);
   return list;
 }

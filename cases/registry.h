@@ -21,6 +21,7 @@ void add_indexer_query(CaseList& list);
 void add_indexer_logits(CaseList& list);
 void add_topk_select(CaseList& list);
 void add_indexer_topk(CaseList& list);
+void add_scatter_block_tables(CaseList& list);
 void add_slot_mapping(CaseList& list);
 void add_swa_indices(CaseList& list);
 void add_compressed_indices(CaseList& list);
@@ -37,6 +38,7 @@ void add_dense_attn_decode(CaseList& list);
 void add_dense_attn_prefill(CaseList& list);
 
 // Whole layers, benchmarks only.
+void add_batch(CaseList& list);
 void add_layers(CaseList& list);
 
 }  // namespace strata::cases

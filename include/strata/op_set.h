@@ -29,6 +29,7 @@ struct OpSet {
   Op<IndexerLogitsParams> indexer_logits;
   Op<TopkSelectParams> topk_select;
   Op<IndexerTopkParams> indexer_topk;
+  Op<ScatterBlockTablesParams> scatter_block_tables;
   Op<SlotMappingParams> slot_mapping;
   Op<SwaIndicesParams> swa_indices;
   Op<CompressedIndicesParams> compressed_indices;
@@ -63,6 +64,7 @@ void for_each_op(Set& ops, F&& f) {
   f(ops.indexer_logits);
   f(ops.topk_select);
   f(ops.indexer_topk);
+  f(ops.scatter_block_tables);
   f(ops.slot_mapping);
   f(ops.swa_indices);
   f(ops.compressed_indices);

@@ -11,6 +11,15 @@ int64_t max_blocks(const CacheGroupSpec& spec, const BatchLimits& limits) {
   return ceil_div(limits.max_model_len, spec.positions_per_page());
 }
 
+// Of one step, all requests together: a sliding group needs `retained` positions of a request and the new tokens, and blocks that begin or
+// end elsewhere.
+int64_t max_entries(const CacheGroupSpec& spec, const BatchLimits& limits) {
+  const int64_t all = limits.max_num_seqs * max_blocks(spec, limits);
+  if (spec.retained == 0) return all;
+  const int64_t span = spec.positions_per_page();
+  return std::min(all, limits.max_num_seqs * (ceil_div(spec.retained, span) + 2) + ceil_div(limits.max_num_batched_tokens, span));
+}
+
 }  // namespace
 
 int64_t c128_width(int64_t max_model_len) { return ceil_div(ceil_div(max_model_len, 128), 128) * 128; }
@@ -37,21 +46,27 @@ UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<co
   if (has_group(groups, CacheGroup::c128_compressed)) v.c128_seq_lens = arena.tensor(DType::i32, {requests});
   if (has_group(groups, CacheGroup::mla_indexer)) v.mla_lens = arena.tensor(DType::i32, {tokens});
 
-  int64_t width = 0;
-  for (const CacheGroupSpec& spec : groups) width += max_blocks(spec, limits);
-  v.tables_offset = arena.used();
-  v.tables = arena.tensor(DType::i32, {requests, width});
-  int64_t begin = 0;
-  for (const CacheGroupSpec& spec : groups) {
-    v.block_tables[static_cast<size_t>(spec.group)] = v.tables.columns(begin, max_blocks(spec, limits));
-    begin += max_blocks(spec, limits);
-  }
+  int64_t entries = 0;
+  for (const CacheGroupSpec& spec : groups) entries += max_entries(spec, limits);
+  v.table_segments = arena.tensor(DType::i32, {requests * std::ssize(groups), 4});
+  v.table_entries_offset = arena.used();
+  v.table_entries = arena.tensor(DType::i32, {entries});
   return v;
 }
 
 DerivedViews lay_out_derived(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups, int64_t window) {
   const int64_t tokens = limits.max_num_batched_tokens;
   DerivedViews v;
+  int64_t columns = 0;
+  for (const CacheGroupSpec& spec : groups) columns += max_blocks(spec, limits);
+  v.tables = arena.tensor(DType::i32, {limits.max_num_seqs, columns});
+  int64_t begin = 0;
+  for (const CacheGroupSpec& spec : groups) {
+    const auto g = static_cast<size_t>(spec.group);
+    v.first_columns[g] = begin;
+    v.block_tables[g] = v.tables.columns(begin, max_blocks(spec, limits));
+    begin += max_blocks(spec, limits);
+  }
   for (const CacheGroupSpec& spec : groups) v.slot_mappings[static_cast<size_t>(spec.group)] = arena.tensor(DType::i64, {tokens});
   if (has_group(groups, CacheGroup::window)) {
     v.swa_indices = arena.tensor(DType::i32, {tokens, window});

@@ -22,14 +22,19 @@ struct UploadViews {
   TensorView gather_lens;
   TensorView c4_seq_lens;
   TensorView c128_seq_lens;
-  std::array<TensorView, kNumCacheGroups> block_tables;
-  // One row per request, the block tables of all groups side by side, behind everything else: a step copies its own requests' rows only.
-  TensorView tables;
-  size_t tables_offset = 0;
+  // What the step needs of its requests' block tables (ScatterBlockTablesParams), one segment for each request and group. The entries lie
+  // behind everything else, so that the copy ends with the last one.
+  TensorView table_segments;
+  TensorView table_entries;
+  size_t table_entries_offset = 0;
 };
 
 // What the device ops compute.
 struct DerivedViews {
+  // One row per request, the block tables of all groups side by side.
+  TensorView tables;
+  std::array<TensorView, kNumCacheGroups> block_tables;
+  std::array<int64_t, kNumCacheGroups> first_columns{};  // of each group in `tables`
   std::array<TensorView, kNumCacheGroups> slot_mappings;
   TensorView swa_indices;
   TensorView swa_lens;

@@ -41,6 +41,7 @@ void check_groups(std::span<const CacheGroupSpec> groups, std::span<const int64_
 
 struct BatchBuilder::Impl {
   std::shared_ptr<Device> device;
+  Op<ScatterBlockTablesParams> scatter_block_tables;
   Op<SlotMappingParams> slot_mapping;
   Op<SwaIndicesParams> swa_indices;
   Op<CompressedIndicesParams> compressed_indices;
@@ -55,11 +56,14 @@ struct BatchBuilder::Impl {
   DerivedViews derived;  // in memory
   Workspace workspace;   // in memory
   std::unique_ptr<StagedUpload> staging;
+  int64_t num_segments = 0;  // of this step
+  int64_t num_entries = 0;
   Batch batch;
 
   Impl(std::shared_ptr<Device> d, const OpSet& ops, const BatchLimits& l, std::vector<CacheGroupSpec> g, std::vector<int64_t> pages,
        int64_t w)
       : device(std::move(d)),
+        scatter_block_tables(ops.scatter_block_tables),
         slot_mapping(ops.slot_mapping),
         swa_indices(ops.swa_indices),
         compressed_indices(ops.compressed_indices),
@@ -86,6 +90,8 @@ struct BatchBuilder::Impl {
     const size_t upload_bytes = measure.used();
     derived = lay_out_derived(measure, limits, groups, window);
     set_views(limits.max_num_batched_tokens, limits.max_num_seqs);
+    num_segments = uploaded.table_segments.shape[0];
+    num_entries = uploaded.table_entries.shape[0];
     const size_t op_bytes = ops_workspace_bytes();
     memory = Tensor(device, DType::u8, {static_cast<int64_t>(measure.used() + op_bytes)});
 
@@ -93,6 +99,9 @@ struct BatchBuilder::Impl {
     uploaded = lay_out_upload(arena, limits, groups);
     derived = lay_out_derived(arena, limits, groups, window);
     workspace = arena.rest(op_bytes);
+    // Entries that no step has needed yet name a page all the same.
+    device->fill(derived.tables.data, 0, derived.tables.bytes(), {});
+    device->synchronize({});
     staging = std::make_unique<StagedUpload>(device, upload_bytes);
     Arena host_arena(DeviceId{}, staging->memory());
     host = lay_out_upload(host_arena, limits, groups);
@@ -117,7 +126,7 @@ struct BatchBuilder::Impl {
     batch.c128_lens = first_rows(derived.c128_lens, t);
     for (const CacheGroupSpec& spec : groups) {
       const auto g = static_cast<size_t>(spec.group);
-      batch.groups[g].block_table = first_rows(uploaded.block_tables[g], r);
+      batch.groups[g].block_table = first_rows(derived.block_tables[g], r);
       batch.groups[g].slot_mapping = first_rows(derived.slot_mappings[g], t);
     }
   }
@@ -126,6 +135,9 @@ struct BatchBuilder::Impl {
   template <class F>
   void for_each_call(F&& f) const {
     const Batch& b = batch;
+    f(scatter_block_tables, ScatterBlockTablesParams{.entries = first_rows(uploaded.table_entries, num_entries),
+                                                     .segments = first_rows(uploaded.table_segments, num_segments),
+                                                     .block_table = derived.tables});
     for (const CacheGroupSpec& spec : groups) {
       const GroupMetadata& group = b[spec.group];
       f(slot_mapping, SlotMappingParams{.positions = b.positions,
@@ -181,8 +193,14 @@ struct BatchBuilder::Impl {
       const BlockRange blocks = addressed_blocks(spec, r.query_len, r.seq_len);
       if (blocks.size() == 0) continue;
       const auto g = static_cast<size_t>(spec.group);
+      int32_t* segment = host.table_segments.row<int32_t>(num_segments++);
+      segment[0] = static_cast<int32_t>(i);
+      segment[1] = static_cast<int32_t>(derived.first_columns[g] + blocks.begin);
+      segment[2] = static_cast<int32_t>(num_entries);
+      segment[3] = static_cast<int32_t>(blocks.size());
       std::copy(r.block_tables[g].begin() + blocks.begin, r.block_tables[g].begin() + blocks.end,
-                host.block_tables[g].row<int32_t>(i) + blocks.begin);
+                host.table_entries.ptr<int32_t>() + num_entries);
+      num_entries += blocks.size();
     }
     for (int64_t k = 0; k < r.query_len; ++k) write_token(first_token + k, r.seq_len - r.query_len + k, static_cast<int32_t>(i), true);
   }
@@ -198,6 +216,7 @@ struct BatchBuilder::Impl {
   void write_requests(std::span<const BatchRequest> requests, const StepSizes& sizes) {
     batch.query_start_loc_host.resize(static_cast<size_t>(sizes.num_requests) + 1);
     batch.seq_lens_host.resize(static_cast<size_t>(sizes.num_requests));
+    num_segments = num_entries = 0;
     int64_t token = 0;
     for (int64_t i = 0; i < sizes.num_requests; ++i) {
       if (i < std::ssize(requests)) {
@@ -241,8 +260,7 @@ struct BatchBuilder::Impl {
     write_requests(requests, sizes);
     split(requests, sizes);
     set_views(sizes.num_tokens, sizes.num_requests);
-    const size_t table_bytes = static_cast<size_t>(sizes.num_requests * host.tables.stride[0]) * sizeof(int32_t);
-    staging->send(memory.view().data, host.tables_offset + table_bytes, stream);
+    staging->send(memory.view().data, host.table_entries_offset + static_cast<size_t>(num_entries) * sizeof(int32_t), stream);
     const ExecutionContext context{*device, stream, workspace};
     for_each_call([&](const auto& op, const auto& params) { op(params, context); });
     return batch;

@@ -25,7 +25,13 @@ void check_table(size_t i, const BatchRequest& r, const CacheGroupSpec& spec, in
   if (blocks.size() == 0) return;
   require(std::ssize(table) >= blocks.end, "batch: request {}: block_tables[{}] must have at least {} entries for seq_len {}, has {}", i,
           to_string(spec.group), blocks.end, r.seq_len, table.size());
+  // Long contexts have thousands of entries: one pass without branches says whether any is wrong, and only then which.
+  bool all = true;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t page = table[static_cast<size_t>(b)];
+    all = all & (page >= 0) & (page < num_pages);
+  }
+  for (int64_t b = blocks.begin; !all && b < blocks.end; ++b) {
     const int32_t page = table[static_cast<size_t>(b)];
     require(page >= 0 && page < num_pages, "batch: request {}: block_tables[{}][{}] must be in [0, {}), is {}", i, to_string(spec.group), b,
             num_pages, page);

@@ -17,6 +17,7 @@ OpSet default_ops() {
       .indexer_logits = ops::make_indexer_logits(),
       .topk_select = ops::make_topk_select(),
       .indexer_topk = ops::make_indexer_topk(),
+      .scatter_block_tables = ops::make_scatter_block_tables(),
       .slot_mapping = ops::make_slot_mapping(),
       .swa_indices = ops::make_swa_indices(),
       .compressed_indices = ops::make_compressed_indices(),

@@ -21,6 +21,7 @@ Op<IndexerQueryParams> make_indexer_query();
 Op<IndexerLogitsParams> make_indexer_logits();
 Op<TopkSelectParams> make_topk_select();
 Op<IndexerTopkParams> make_indexer_topk();
+Op<ScatterBlockTablesParams> make_scatter_block_tables();
 Op<SlotMappingParams> make_slot_mapping();
 Op<SwaIndicesParams> make_swa_indices();
 Op<CompressedIndicesParams> make_compressed_indices();

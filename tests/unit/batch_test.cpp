@@ -322,7 +322,26 @@ TEST(Batch, OneCopyAndFixedAddresses) {
   EXPECT_THAT(later, testing::ElementsAreArray(addresses));
   EXPECT_EQ(b[CacheGroup::window].block_table.stride[0], stride);
   EXPECT_EQ(device->allocations, allocations);
-  EXPECT_LT(small_copy, device->copied_bytes);  // only the step's own table rows travel
+  EXPECT_LT(small_copy, device->copied_bytes);  // only the step's own table entries travel
+}
+
+TEST(Batch, WhatIsCopiedFollowsThePagesInUseNotTheLongestContext) {
+  const auto copied = [](int64_t max_model_len, int64_t seq_len) {
+    BatchLimits limits = kLimits;
+    limits.max_model_len = max_model_len;
+    const Model m = oracle::v4_model(limits);
+    const auto device = std::make_shared<CountingDevice>();
+    BatchBuilder builder = builder_of(m, device);
+    std::mt19937 random(16);
+    Step step;
+    step.add(m, seq_len, 1, random);
+    step.add(m, 300, 1, random);
+    builder.build(step.requests);
+    return device->copied_bytes;
+  };
+  EXPECT_EQ(copied(1 << 20, 1000), copied(1024, 1000));
+  // Entries of the groups that keep everything: two of 256 positions a page, and one.
+  EXPECT_EQ(copied(1 << 20, 102400) - copied(1 << 20, 51200), (2 + 1) * 51200 / 256 * sizeof(int32_t));
 }
 
 TEST(Batch, RandomSteps) {

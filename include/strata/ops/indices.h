@@ -5,6 +5,15 @@
 
 namespace strata {
 
+// Block tables from the parts of their rows that a step needs, packed one behind the other: block_table[row, column + i] = entries[first + i]
+// for i < count. Everything else of the table keeps its value. Segments do not overlap in the table.
+// Errors: invalid_argument for shapes, dtypes, devices; on host-visible memory also for segments outside the table or the entries.
+struct ScatterBlockTablesParams {
+  TensorView entries{};      // i32 [N]
+  TensorView segments{};     // i32 [S, 4], contiguous: row, column, first, count
+  TensorView block_table{};  // i32 [R, width], rows contiguous
+};
+
 // Slot of every token in one cache group. ratio 1: table[req][p / B] * B + p % B. ratio r > 1 (compressed groups): the slot of entry
 // p / r for boundary tokens ((p + 1) % r == 0), -1 for others. -1 where is_valid_token is 0.
 struct SlotMappingParams {

@@ -23,6 +23,7 @@ std::vector<Implementation<IndexerQueryParams>> indexer_query() { return {}; }
 std::vector<Implementation<IndexerLogitsParams>> indexer_logits() { return {}; }
 std::vector<Implementation<TopkSelectParams>> topk_select() { return {}; }
 std::vector<Implementation<IndexerTopkParams>> indexer_topk() { return {}; }
+std::vector<Implementation<ScatterBlockTablesParams>> scatter_block_tables() { return {}; }
 std::vector<Implementation<SlotMappingParams>> slot_mapping() { return {}; }
 std::vector<Implementation<SwaIndicesParams>> swa_indices() { return {}; }
 std::vector<Implementation<CompressedIndicesParams>> compressed_indices() { return {}; }

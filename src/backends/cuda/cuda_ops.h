@@ -28,6 +28,7 @@ std::vector<Implementation<IndexerQueryParams>> indexer_query();
 std::vector<Implementation<IndexerLogitsParams>> indexer_logits();
 std::vector<Implementation<TopkSelectParams>> topk_select();
 std::vector<Implementation<IndexerTopkParams>> indexer_topk();
+std::vector<Implementation<ScatterBlockTablesParams>> scatter_block_tables();
 std::vector<Implementation<SlotMappingParams>> slot_mapping();
 std::vector<Implementation<SwaIndicesParams>> swa_indices();
 std::vector<Implementation<CompressedIndicesParams>> compressed_indices();
