@@ -183,6 +183,13 @@ void add_lengths(const Test& test) {
   test({.q_size = 1e4, .key_size = 1e-5});
   test({.q_size = 20.0});
   test({.extra = {.topk = 40}, .q_size = 4.0, .key_size = 1.0});
+  // Keys past what half precision holds; many tiles; cuts of a batch-invariant call.
+  for (const int64_t heads : {5, 64, 100}) {
+    test({.heads = heads, .main = {.topk = 150}, .extra = {.topk = 90}, .key_size = 400.0});
+    test({.heads = heads, .main = {.topk = 150, .format = kMla}, .dim = 576, .value_dim = 512, .q_size = 1e-3, .key_size = 1e4});
+  }
+  test({.batch = 1, .heads = 40, .main = {.topk = 130}, .extra = {.topk = 700, .page_size = 2}});
+  for (const int64_t heads : {8, 128}) test({.batch = 2, .heads = heads, .main = {.topk = 2200}, .batch_invariant = true});
   test({.q_size = 0.0});
   test({.key_size = 0.0});
 }

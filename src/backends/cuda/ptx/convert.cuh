@@ -26,4 +26,11 @@ __device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint16_t codes) {
   return packed;
 }
 
+// fp16 pair, round to nearest even; past 65504 infinity. sm_80.
+__device__ __forceinline__ uint32_t cvt_f16x2(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
 }  // namespace strata::cuda::ptx

@@ -1,5 +1,6 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/sm90/sparse_decode/sparse_decode.h"
 #include "backends/cuda/smxx/attention/generic_attention.h"
 #include "backends/cuda/smxx/attention/row_attention.h"
 
@@ -56,7 +57,7 @@ constexpr Traits<SparseAttnDecodeParams> kGeneric{
 }  // namespace
 
 std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
-  return {implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
+  return {sparse_attn_decode_sm90(), implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
           implementation<SparseAttnDecodeParams>("cuda/generic", kGeneric)};
 }
 

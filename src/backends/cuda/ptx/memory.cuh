@@ -1,0 +1,50 @@
+// Loads and stores wider or more particular than C++ has them.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::cuda::ptx {
+
+// Read-only data that this block reads once, aligned to 16 bytes: not kept in L1. Zero when not wanted; the load is one predicated
+// instruction, where a branch around it would make the compiler wait for the data to merge both ways. sm_80.
+__device__ __forceinline__ uint4 ld_once_if(bool wanted, const void* p) {
+  uint4 v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+      : "l"(p), "r"(static_cast<int>(wanted)));
+  return v;
+}
+// The same for four bytes, `otherwise` when not wanted.
+__device__ __forceinline__ uint32_t ld_if(bool wanted, const void* p, uint32_t otherwise) {
+  uint32_t v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "mov.b32 %0, %3;\n"
+      "@p ld.global.nc.u32 %0, [%1];\n}"
+      : "=&r"(v)
+      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise));
+  return v;
+}
+
+__device__ __forceinline__ void st_shared(uint32_t address, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ __forceinline__ uint4 ld_shared(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+  return v;
+}
+
+// Four 8x8 tiles of 16-bit elements in mma's accumulator layout: lanes 8i .. 8i + 7 give the addresses of the eight 16-byte rows of
+// tile i. sm_90.
+__device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+}  // namespace strata::cuda::ptx

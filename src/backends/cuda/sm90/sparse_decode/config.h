@@ -1,0 +1,92 @@
+// Shapes, shared memory and parameters of the Hopper kernels of sparse_attn_decode.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backends/cuda/common/divisor.h"
+#include "formats/kv_rows.h"
+
+namespace strata::cuda::sparse_decode {
+
+inline constexpr int kHeadTile = 64;    // M of wgmma: the heads of one block
+inline constexpr int kRowTile = 64;     // rows of one step
+inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row of fp16
+inline constexpr int kValueDim = 512;
+inline constexpr int kStages = 2;
+inline constexpr int kHalves = 2;  // a tile's value lanes 0..255, and the others: what one consumer adds up
+
+inline constexpr int kWarpgroup = 128;
+inline constexpr int kConsumerThreads = 2 * kWarpgroup;
+inline constexpr int kProducerThreads = kWarpgroup;
+inline constexpr int kThreads = kConsumerThreads + kProducerThreads;
+// 168 registers x 3 x 128 threads at the start: both consumers have 128 sums of values a thread, the one with the softmax 32 logits too;
+// the producer holds two rows' pieces of the next tile.
+inline constexpr int kStartRegisters = 168, kSoftmaxRegisters = 208, kProducerRegisters = 128;
+static_assert(kSoftmaxRegisters + kStartRegisters + kProducerRegisters <= 3 * kStartRegisters);
+
+template <KvFormat kFormat>
+inline constexpr int kRowLanes = fixed_row_dim(kFormat);
+template <KvFormat kFormat>
+inline constexpr int kChunks = kRowLanes<kFormat> / kChunkLanes;
+inline constexpr int kLeftChunks = 4;
+
+inline constexpr int kChunkBytes = kRowTile * kChunkLanes * 2;
+
+template <KvFormat kFormat>
+struct alignas(1024) SharedMemory {
+  uint8_t q[kChunks<kFormat>][kChunkBytes];           // fp16, rows are heads
+  uint8_t k[kStages][kChunks<kFormat>][kChunkBytes];  // fp16, rows are cache rows
+  uint8_t p[kChunkBytes];                             // fp16 weights, [head][cache row]
+  float alpha[kHeadTile];    // what the sums of values are multiplied by before this tile; at the end, what they become the output by
+  float q_scale[kHeadTile];  // a head's query is q_scale times its fp16 values
+  uint32_t attended[kStages][kRowTile / 8];  // bit 4 i + j of word w: row 8 w + i is attended
+  uint64_t full[kStages][kHalves];
+  uint64_t empty[kStages][kHalves];
+  uint32_t overflow;  // a value did not fit fp16 at the present key shift
+  int32_t key_shift;
+};
+static_assert(sizeof(SharedMemory<KvFormat::fp8_ds_mla>) <= 232448, "227 KB a block");
+
+// Keys are held in fp16 as value * 2^key_shift. With 8, codes times scales of 2^-23 .. 2^-1 are exact: all that the cache's quantiser
+// chooses for keys up to 224.
+inline constexpr int kUsualKeyShift = 8;
+
+inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
+
+// One of the two caches with the indices into it.
+struct Scope {
+  const uint8_t* data;
+  int64_t page_stride;
+  Divisor page_size{1};
+  uint32_t num_slots;  // 0: the scope is absent
+  const int32_t* indices;
+  int64_t indices_batch_stride, indices_query_stride;
+  const int32_t* lengths;  // null: width
+  int32_t width;
+};
+
+struct DecodeArgs {
+  Scope scope[2];
+  const uint16_t* q;  // bf16
+  int64_t q_batch_stride, q_query_stride, q_head_stride;
+  int32_t num_heads;
+  int32_t num_queries;  // query tokens of a batch entry
+  const float* sink;    // null: none
+  float scale_log2;     // softmax_scale * log2(e)
+  // Rows of a token are cut into splits of tiles_per_split tiles; 0: into num_splits equal parts.
+  int32_t num_splits, tiles_per_split;
+  uint16_t* out;  // bf16
+  int64_t out_batch_stride, out_query_stride, out_head_stride;
+  float* lse;  // null: not wanted
+  int64_t lse_batch_stride, lse_head_stride, lse_query_stride;
+  float* max_logits;
+  int64_t max_batch_stride, max_head_stride, max_query_stride;
+  // With several splits: [token, split, head] results of a split, normalised without the sink, and their lse and maximum in base 2.
+  float* part_out;
+  float* part_lse;
+  float* part_max;
+};
+
+}  // namespace strata::cuda::sparse_decode

@@ -1,0 +1,139 @@
+// sparse_attn_decode on Hopper: what it takes, how rows are split, the launches.
+#include <algorithm>
+#include <string>
+
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/sm90/sparse_decode/launch.h"
+#include "backends/cuda/sm90/sparse_decode/split.h"
+#include "backends/cuda/sm90/sparse_decode/sparse_decode.h"
+
+namespace strata::cuda {
+namespace {
+
+using namespace sparse_decode;
+
+int64_t num_tokens(const SparseAttnDecodeParams& p) { return p.q.shape[0] * p.q.shape[1]; }
+int64_t cluster_size(const SparseAttnDecodeParams& p) { return p.q.shape[2] > kHeadTile ? 2 : 1; }
+int64_t most_tiles(const SparseAttnDecodeParams& p) {
+  const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
+  return (rows + kRowTile - 1) / kRowTile;
+}
+
+Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  if (Support sm90 = needs_sm90(c); !sm90) return sm90;
+  const KvFormat format = p.cache.format;
+  if (format != KvFormat::fp8_ds_mla_v4 && format != KvFormat::fp8_ds_mla) {
+    return Support::no("needs caches of fp8_ds_mla_v4 or fp8_ds_mla, has " + std::string(to_string(format)));
+  }
+  if (p.extra_cache.present() && p.extra_cache.format != format) {
+    return Support::no("needs two caches of one format, has " + std::string(to_string(format)) + " and " +
+                       std::string(to_string(p.extra_cache.format)));
+  }
+  if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
+  return Support::yes();
+}
+
+// Space for the parts: outputs, lse and maxima.
+int64_t part_count(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  const int64_t tokens = num_tokens(p), tiles = most_tiles(p);
+  if (p.batch_invariant) return tiles > kInvariantTiles ? tokens * ((tiles + kInvariantTiles - 1) / kInvariantTiles) : 0;
+  return tiles > 1 ? most_parts(tokens, tiles, c.num_sms / cluster_size(p)) : 0;
+}
+size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  return static_cast<size_t>(part_count(p, c) * p.q.shape[2] * (kValueDim + 2)) * sizeof(float);
+}
+
+bool aligned_16(const void* data, std::initializer_list<int64_t> strides_in_bytes) {
+  const auto multiple = [](int64_t v) { return v % 16 == 0; };
+  return multiple(static_cast<int64_t>(reinterpret_cast<uintptr_t>(data))) &&
+         std::all_of(strides_in_bytes.begin(), strides_in_bytes.end(), multiple);
+}
+
+Scope scope_of(const PagedCache& cache, const TensorView& indices, const TensorView& lengths) {
+  if (!cache.present()) return {};
+  return {.data = static_cast<const uint8_t*>(cache.data),
+          .page_stride = cache.page_stride,
+          .page_size = Divisor(cache.page_size),
+          .num_slots = static_cast<uint32_t>(std::min<int64_t>(cache.num_slots(), int64_t{1} << 31)),
+          .indices = indices.ptr<int32_t>(),
+          .indices_batch_stride = indices.stride[0],
+          .indices_query_stride = indices.stride[1],
+          .lengths = lengths.present() ? lengths.ptr<int32_t>() : nullptr,
+          .width = static_cast<int32_t>(indices.shape[2])};
+}
+
+DecodeArgs args_of(const SparseAttnDecodeParams& p) {
+  DecodeArgs a{};
+  a.scope[0] = scope_of(p.cache, p.indices, p.topk_length);
+  a.scope[1] = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length);
+  a.q = p.q.ptr<uint16_t>();
+  a.q_batch_stride = p.q.stride[0], a.q_query_stride = p.q.stride[1], a.q_head_stride = p.q.stride[2];
+  a.num_heads = static_cast<int32_t>(p.q.shape[2]);
+  a.num_queries = static_cast<int32_t>(p.q.shape[1]);
+  a.sink = p.attn_sink.present() ? p.attn_sink.ptr<float>() : nullptr;
+  a.scale_log2 = p.softmax_scale * kLog2e;
+  a.out = p.out.ptr<uint16_t>();
+  a.out_batch_stride = p.out.stride[0], a.out_query_stride = p.out.stride[1], a.out_head_stride = p.out.stride[2];
+  if (p.lse.present()) {
+    a.lse = p.lse.ptr<float>();
+    a.lse_batch_stride = p.lse.stride[0], a.lse_head_stride = p.lse.stride[1], a.lse_query_stride = p.lse.stride[2];
+  }
+  if (p.max_logits.present()) {
+    a.max_logits = p.max_logits.ptr<float>();
+    a.max_batch_stride = p.max_logits.stride[0], a.max_head_stride = p.max_logits.stride[1], a.max_query_stride = p.max_logits.stride[2];
+  }
+  return a;
+}
+
+bool aligned(const SparseAttnDecodeParams& p) {
+  const auto view = [](const TensorView& v) { return aligned_16(v.data, {2 * v.stride[0], 2 * v.stride[1], 2 * v.stride[2]}); };
+  return view(p.q) && view(p.out) && aligned_16(p.cache.data, {p.cache.page_stride}) &&
+         (!p.extra_cache.present() || aligned_16(p.extra_cache.data, {p.extra_cache.page_stride}));
+}
+
+template <KvFormat kFormat, bool kAligned>
+void launch(const DecodeArgs& a, int64_t tokens, cudaStream_t stream) {
+  if (a.num_heads > kHeadTile) {
+    launch_decode<kFormat, 2, kAligned>(a, tokens, stream);
+  } else {
+    launch_decode<kFormat, 1, kAligned>(a, tokens, stream);
+  }
+}
+template <KvFormat kFormat>
+void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, cudaStream_t stream) {
+  rows_aligned ? launch<kFormat, true>(a, tokens, stream) : launch<kFormat, false>(a, tokens, stream);
+}
+
+void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+  const int64_t tokens = num_tokens(p), tiles = most_tiles(p);
+  if (tokens == 0) return;
+  const Capabilities& c = capabilities(context.device);
+  DecodeArgs a = args_of(p);
+  a.num_splits = 1;
+  if (p.batch_invariant) {
+    a.tiles_per_split = static_cast<int32_t>(kInvariantTiles);
+    a.num_splits = static_cast<int32_t>(std::max<int64_t>(1, (tiles + kInvariantTiles - 1) / kInvariantTiles));
+  } else if (tiles > 1) {
+    a.num_splits = static_cast<int32_t>(choose_splits(tokens, tiles, c.num_sms / cluster_size(p)));
+  }
+  const int64_t parts = part_count(p, c) * a.num_heads;
+  a.part_out = static_cast<float*>(context.workspace.data);
+  a.part_lse = a.part_out + parts * kValueDim;
+  a.part_max = a.part_lse + parts;
+  const cudaStream_t stream = native(context.stream);
+  if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
+    launch<KvFormat::fp8_ds_mla_v4>(a, tokens, aligned(p), stream);
+  } else {
+    launch<KvFormat::fp8_ds_mla>(a, tokens, aligned(p), stream);
+  }
+  if (a.num_splits > 1) launch_combine(a, tokens, stream);
+}
+
+}  // namespace
+
+Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90() {
+  return implementation<SparseAttnDecodeParams>("cuda/sm90", {.supports = supports, .workspace_bytes = workspace_bytes, .run = run});
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,68 @@
+// A token's rows as the device sees them: lengths, splits, the list of both scopes.
+#pragma once
+
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/sm90/sparse_decode/config.h"
+
+namespace strata::cuda::sparse_decode {
+
+// How a token's rows are cut: known to the device only, as the lengths are.
+struct TokenRows {
+  int32_t main, total;  // entries of the first scope that are looked at, of both
+  int32_t tiles, tiles_per_split;
+  int32_t splits;  // at least one: an empty token has results too
+
+  __device__ TokenRows(const DecodeArgs& a, int32_t batch) {
+    main = length(a.scope[0], batch);
+    total = main + length(a.scope[1], batch);
+    tiles = (total + kRowTile - 1) / kRowTile;
+    if (a.num_splits == 1) {
+      tiles_per_split = tiles, splits = 1;
+    } else {
+      tiles_per_split = a.tiles_per_split > 0 ? a.tiles_per_split : max(1, (tiles + a.num_splits - 1) / a.num_splits);
+      splits = max(1, (tiles + tiles_per_split - 1) / tiles_per_split);
+    }
+  }
+
+ private:
+  static __device__ int32_t length(const Scope& s, int32_t batch) { return s.lengths == nullptr ? s.width : s.lengths[batch]; }
+};
+
+// The entry at position `at` of a token's list, both scopes one behind the other; -1 behind the end.
+struct RowList {
+  const int32_t* indices[2];
+  int32_t main, total;
+
+  __device__ RowList(const DecodeArgs& a, int32_t batch, int32_t query, const TokenRows& rows) : main(rows.main), total(rows.total) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      indices[i] = a.scope[i].indices + batch * a.scope[i].indices_batch_stride + query * a.scope[i].indices_query_stride;
+    }
+  }
+  __device__ __forceinline__ int32_t slot(int32_t at) const {
+    const int32_t* entry = at < main ? indices[0] + at : indices[1] + (at - main);
+    return static_cast<int32_t>(ptx::ld_if(at < total, entry, 0xFFFFFFFFu));
+  }
+};
+
+// Where a row's bytes are. Null: the entry is not attended. Selecting field by field keeps the arguments in constant memory.
+template <KvFormat kFormat>
+struct RowAddress {
+  static constexpr int kRowBytes = static_cast<int>(row_data_bytes(kFormat, 0));
+  const uint8_t* data = nullptr;
+  const uint8_t* scales = nullptr;  // V4: in the end of the page
+
+  __device__ __forceinline__ RowAddress() {}
+  __device__ __forceinline__ RowAddress(const DecodeArgs& a, bool in_main, int32_t slot) {
+    const Scope &m = a.scope[0], &e = a.scope[1];
+    if (static_cast<uint32_t>(slot) >= (in_main ? m.num_slots : e.num_slots)) return;
+    const int32_t page = in_main ? m.page_size.divide(slot) : e.page_size.divide(slot);
+    const int32_t page_size = in_main ? m.page_size.value() : e.page_size.value();
+    const int32_t in_page = slot - page * page_size;
+    const uint8_t* page_data = (in_main ? m.data : e.data) + page * (in_main ? m.page_stride : e.page_stride);
+    data = page_data + static_cast<int64_t>(in_page) * kRowBytes;
+    if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) scales = page_data + (static_cast<int64_t>(page_size) * kRowBytes + in_page * 8);
+  }
+};
+
+}  // namespace strata::cuda::sparse_decode
