@@ -16,6 +16,7 @@ struct LayerBench {
   int64_t requests;
   int64_t new_tokens;  // of each request
   int64_t context;     // positions before them
+  bool gpu = false;    // takes minutes on a CPU
 };
 
 // A directory that goes away with its owner.
@@ -97,6 +98,7 @@ struct State {
 };
 
 Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
+  if (bench.gpu && device->id().kind == DeviceKind::cpu) return {.refusal = "a case for GPUs: it takes minutes on a CPU"};
   const ModelConfig config = one_layer_config(bench);
   auto state = std::make_shared<State>();
   synthesize_checkpoint(config, {.fp8 = true, .seed = options.seed}, state->directory.path());
@@ -140,6 +142,9 @@ constexpr LayerBench kBenches[] = {
     {"v4-flash", 4, 1, 1, 8192},     {"v4-flash", 4, 16, 1, 8192},    {"v4-flash", 128, 16, 1, 8192},
     {"v2-lite", 0, 1, 1024, 0},      {"v2-lite", 0, 16, 1, 4096},     {"v3", 0, 1, 1024, 0},
     {"v3", 0, 4, 1, 4096},           {"v3.2", 0, 1, 512, 4096},       {"v3.2", 0, 4, 1, 8192},
+    {"v4-flash", 4, 1, 1, 32768, true},  {"v4-flash", 4, 32, 1, 32768, true}, {"v4-flash", 4, 1, 8192, 0, true},
+    {"v4-pro", 4, 1, 1, 32768, true},    {"v4-pro", 4, 32, 1, 32768, true},   {"v4-pro", 4, 1, 8192, 0, true},
+    {"v4-pro", 128, 1, 1, 32768, true},  {"v4-pro", 128, 32, 1, 32768, true}, {"v4-pro", 128, 1, 8192, 0, true},
 };
 
 std::string name_of(const LayerBench& bench) {
