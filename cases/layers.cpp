@@ -98,7 +98,11 @@ struct State {
 };
 
 Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
-  if (bench.gpu && device->id().kind == DeviceKind::cpu) return {.refusal = "a case for GPUs: it takes minutes on a CPU"};
+  Work work;
+  if (bench.gpu && device->id().kind == DeviceKind::cpu) {
+    work.refusal = "a case for GPUs: it takes minutes on a CPU";
+    return work;
+  }
   const ModelConfig config = one_layer_config(bench);
   auto state = std::make_shared<State>();
   synthesize_checkpoint(config, {.fp8 = true, .seed = options.seed}, state->directory.path());
@@ -124,7 +128,6 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   device->copy(state->hidden.view().data, random.data, random.bytes(), {});
   device->synchronize({});
 
-  Work work;
   const double weights = linear_weights(config, bench.ratio);
   work.flops = 2.0 * weights * static_cast<double>(state->tokens);
   for (int64_t p = bench.context; p < bench.context + bench.new_tokens; ++p) {
