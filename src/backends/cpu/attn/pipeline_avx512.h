@@ -9,10 +9,9 @@
 //      made from K.
 // Between blocks, accumulators are merged (merge_partials).
 //
-// Why like this (time in units of 1/16 tile product): a line stored to the L1 costs 0.85, to the L2 2.1, a line loaded
-// from the L2 0.75, a C tile stored 13 in which the tile unit stands still. So a row's decoded values are stored once in
-// what becomes L2 memory (V, if it was written along with K, would be a second copy there), C tiles move as rarely as the
-// L1 allows, and vector work goes between single tile products: in larger lumps the two do not overlap.
+// Why like this: a row's decoded values are stored once, in what becomes L2 memory (V, if it was written along with K, would be
+// a second copy there); C tiles move as rarely as the L1 allows; vector work goes between single tile products, so that the
+// two can overlap. How far they do has not been measured.
 #pragma once
 
 namespace strata::cpu {

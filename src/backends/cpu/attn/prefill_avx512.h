@@ -4,8 +4,8 @@
 // A block of kKeyBlock keys is packed once for all queries of the task. 32 queries at a time then go through it: S^T[key x query] = K Q^T with
 // queries as vector lanes, softmax, O += P V. A pair of query tiles does no product with a sub-block of 32 keys that none of its queries sees.
 //
-// Floor, 192/128: 10 tile products (16x16x32, 16 cycles each) for 16 queries x 16 keys. The softmax of these takes about 136 cycles of the vector ports
-// (see softmax_avx512.h), packing a block 1/4 of its products with 64 queries, 1/32 with 512.
+// Floor, 192/128: 10 tile products (16x16x32, 16 cycles each) for 16 queries x 16 keys. The softmax of these is 16 rows of
+// what softmax_avx512.h counts, on the vector ports; packing a block is shared by all queries of the task.
 #pragma once
 
 namespace strata::cpu {

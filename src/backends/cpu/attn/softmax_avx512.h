@@ -3,8 +3,8 @@
 // horizontally: a head tile is 16 heads, its logits are [row][16] fp32.
 //
 // Per row and head tile: multiply, max (fused with the products that made the logits), then load, fma, reduce, 5 fma,
-// scalef, add, and half of (cvtne2ps2bf16, vpermw) + 2 shuffles of the transposition: about 17 vector operations,
-// 34 cycles a row for 64 heads. That part is not hidden behind tile products.
+// scalef, add, and half of (cvtne2ps2bf16, vpermw) + 2 shuffles of the transposition: about 17 vector operations by this
+// count. Nothing puts tile products beside them.
 #pragma once
 
 namespace strata::cpu {
