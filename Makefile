@@ -60,9 +60,9 @@ fuzz: setup
 # clang-format over the tree; clang-tidy over the files that differ from BASE.
 BASE ?= HEAD~1
 format:
-	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
 lint: build
-	@git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run -Werror
+	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
 	@tools/tidy $(BUILD) $(BASE)
 
 clean:

@@ -128,6 +128,14 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
     const Timing timing = measure(work, device, {.min_time = n > 256 ? kMinTime : 0.0, .min_samples = 3});
     ceilings.flops = work.flops / timing.minimum;
     ceilings.flops_source = fmt::format("{} bf16 {}^3", work.implementation, n);
+    // oneDNN's product is what others report against: where it is faster than ours, it is the roof.
+    if (!cpu || n == 256 || work.implementation == "cpu/onednn") continue;
+    const Work other = product->prepare(ops, device, "cpu/onednn", {});
+    if (!other.refusal.empty()) continue;
+    Ceilings onednn;
+    onednn.flops = other.flops / measure(other, device, {.min_time = kMinTime, .min_samples = 3}).minimum;
+    onednn.flops_source = fmt::format("{} bf16 {}^3", other.implementation, n);
+    ceilings.improve(onednn);
   }
   // A GPU keeps its pace only over many times what its cache holds.
   const size_t bytes = std::max(rotate_bytes(*device), cpu ? 256 * kMiB : 1024 * kMiB);

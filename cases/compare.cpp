@@ -136,29 +136,18 @@ int64_t HostArray::numel() const {
 
 double HostArray::at(int64_t i) const {
   switch (dtype) {
-    case DType::f64:
-      return ptr<double>()[i];
-    case DType::f32:
-      return ptr<float>()[i];
-    case DType::bf16:
-      return to_float(ptr<Bf16>()[i]);
-    case DType::f16:
-      return to_float(ptr<Fp16>()[i]);
-    case DType::e4m3:
-      return to_float(ptr<E4m3>()[i]);
-    case DType::e8m0:
-      return to_float(ptr<E8m0>()[i]);
-    case DType::i64:
-      return static_cast<double>(ptr<int64_t>()[i]);
-    case DType::i32:
-      return ptr<int32_t>()[i];
-    case DType::i16:
-      return ptr<int16_t>()[i];
-    case DType::i8:
-      return ptr<int8_t>()[i];
+    case DType::f64: return ptr<double>()[i];
+    case DType::f32: return ptr<float>()[i];
+    case DType::bf16: return to_float(ptr<Bf16>()[i]);
+    case DType::f16: return to_float(ptr<Fp16>()[i]);
+    case DType::e4m3: return to_float(ptr<E4m3>()[i]);
+    case DType::e8m0: return to_float(ptr<E8m0>()[i]);
+    case DType::i64: return static_cast<double>(ptr<int64_t>()[i]);
+    case DType::i32: return ptr<int32_t>()[i];
+    case DType::i16: return ptr<int16_t>()[i];
+    case DType::i8: return ptr<int8_t>()[i];
     case DType::u8:
-    case DType::boolean:
-      return ptr<uint8_t>()[i];
+    case DType::boolean: return ptr<uint8_t>()[i];
   }
   return 0;
 }
@@ -166,12 +155,9 @@ double HostArray::at(int64_t i) const {
 std::string compare(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance) {
   if (got.dtype != want.dtype || got.shape != want.shape) return name + ": the two runs do not have the same shape";
   switch (tolerance.kind) {
-    case Tolerance::Kind::exact:
-      return compare_exact(name, got, want);
-    case Tolerance::Kind::close:
-      return compare_close(name, got, want, tolerance);
-    case Tolerance::Kind::code_step:
-      return compare_codes(name, got, want, tolerance);
+    case Tolerance::Kind::exact: return compare_exact(name, got, want);
+    case Tolerance::Kind::close: return compare_close(name, got, want, tolerance);
+    case Tolerance::Kind::code_step: return compare_codes(name, got, want, tolerance);
   }
   return name + ": unknown tolerance";
 }

@@ -16,34 +16,26 @@ double step(const PagedCache& cache, int64_t i, double magnitude, double block_a
   constexpr double kBf16 = 1.0 / 128, kE4m3 = 1.0 / 8;
   constexpr double kE4m3Subnormal = 0x1p-9;
   switch (cache.format) {
-    case KvFormat::bf16:
-      return kBf16 * magnitude;
-    case KvFormat::fp8_tensor:
-      return std::max(kE4m3 * magnitude, kE4m3Subnormal * cache.scale);
+    case KvFormat::bf16: return kBf16 * magnitude;
+    case KvFormat::fp8_tensor: return std::max(kE4m3 * magnitude, kE4m3Subnormal * cache.scale);
     case KvFormat::fp8_ds_mla_v4:
       if (i >= kV4NopeDim) return kBf16 * magnitude;
       break;
     case KvFormat::fp8_ds_mla:
       if (i >= kMlaLatentDim) return kBf16 * magnitude;
       break;
-    case KvFormat::indexer_mxfp4:
-      return std::max(magnitude / 2, block_amax / 6);  // scale <= absmax / 3; steps 0.5, 1 (from 2), 2 (from 4)
-    case KvFormat::state_f32:
-      return 1e-6 * magnitude;
-    case KvFormat::indexer_fp8:
-      break;
+    case KvFormat::indexer_mxfp4: return std::max(magnitude / 2, block_amax / 6);  // scale <= absmax / 3; steps 0.5, 1 (from 2), 2 (from 4)
+    case KvFormat::state_f32: return 1e-6 * magnitude;
+    case KvFormat::indexer_fp8: break;
   }
   return std::max(kE4m3 * magnitude, kE4m3Subnormal * 2 * block_amax / kE4m3Max);  // scale <= 2 absmax / 448
 }
 
 int64_t block_of(KvFormat format) {
   switch (format) {
-    case KvFormat::fp8_ds_mla_v4:
-      return kKvBlock;
-    case KvFormat::indexer_mxfp4:
-      return kMxfp4Block;
-    default:
-      return kMlaTile;
+    case KvFormat::fp8_ds_mla_v4: return kKvBlock;
+    case KvFormat::indexer_mxfp4: return kMxfp4Block;
+    default: return kMlaTile;
   }
 }
 

@@ -1,5 +1,5 @@
-// Decode steps of a ModelRunner as graphs: all layers captured once for a padded number of requests, then launched with whatever lengths, pages and
-// requests a step has.
+// Decode steps of a ModelRunner as graphs: all layers captured once for a padded number of requests, then launched with whatever lengths,
+// pages and requests a step has.
 #pragma once
 
 #include <map>

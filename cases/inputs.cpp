@@ -33,10 +33,8 @@ uint8_t poison_byte(DType dtype) {
     case DType::i32:
     case DType::i16:
     case DType::i8:
-    case DType::boolean:
-      return 0x5A;
-    default:
-      return 0xFF;
+    case DType::boolean: return 0x5A;
+    default: return 0xFF;
   }
 }
 

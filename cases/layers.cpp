@@ -12,7 +12,7 @@ namespace {
 
 struct LayerBench {
   const char* preset;
-  int32_t ratio;       // V4: as in config.json
+  int32_t ratio;  // V4: as in config.json
   int64_t requests;
   int64_t new_tokens;  // of each request
   int64_t context;     // positions before them
@@ -45,7 +45,8 @@ ModelConfig one_layer_config(const LayerBench& bench) {
 
 double d(int64_t v) { return static_cast<double>(v); }
 
-// Weights of an MLA layer as values. kv_b_proj counts once: it makes keys and values of a token's latent, or, absorbed, takes part in its query and output.
+// Weights of an MLA layer as values. kv_b_proj counts once: it makes keys and values of a token's latent, or, absorbed, takes part in its
+// query and output.
 double mla_linear_weights(const ModelConfig& c) {
   const double hidden = d(c.hidden_size), heads = d(c.num_attention_heads), rank = d(c.q_lora_rank);
   double n = hidden * (rank + d(c.kv_lora_rank + c.qk_rope_head_dim));
@@ -109,7 +110,8 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
   state->tokens = bench.requests * bench.new_tokens;
   RunnerOptions runner;
-  runner.layer.limits = {.max_num_batched_tokens = state->tokens, .max_num_seqs = bench.requests, .max_model_len = bench.context + bench.new_tokens};
+  runner.layer.limits = {
+      .max_num_batched_tokens = state->tokens, .max_num_seqs = bench.requests, .max_model_len = bench.context + bench.new_tokens};
   runner.total_positions = bench.requests * runner.layer.limits.max_model_len;
   runner.fill = 0;
   state->runner = std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, ops, default_layers(), runner);
@@ -132,7 +134,8 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   work.flops = 2.0 * weights * static_cast<double>(state->tokens);
   for (int64_t p = bench.context; p < bench.context + bench.new_tokens; ++p) {
     const bool mla = config.family == ModelFamily::deepseek_mla;
-    work.flops += d(bench.requests) * (mla ? mla_attention_flops(config, bench.new_tokens > 1, p) : attention_flops(config, bench.ratio, p));
+    work.flops +=
+        d(bench.requests) * (mla ? mla_attention_flops(config, bench.new_tokens > 1, p) : attention_flops(config, bench.ratio, p));
   }
   // The least that must be read: the weights as this device holds them.
   work.bytes = static_cast<double>(state->runner->layer(0).weight_bytes());
@@ -141,20 +144,35 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
 }
 
 constexpr LayerBench kBenches[] = {
-    {"v4-flash", 4, 1, 512, 0},      {"v4-flash", 128, 1, 512, 0},    {"v4-flash", 0, 1, 512, 0},
-    {"v4-flash", 4, 1, 1, 8192},     {"v4-flash", 4, 16, 1, 8192},    {"v4-flash", 128, 16, 1, 8192},
-    {"v2-lite", 0, 1, 1024, 0},      {"v2-lite", 0, 16, 1, 4096},     {"v3", 0, 1, 1024, 0},
-    {"v3", 0, 4, 1, 4096},           {"v3.2", 0, 1, 512, 4096},       {"v3.2", 0, 4, 1, 8192},
-    {"v4-flash", 4, 1, 1, 32768, true},  {"v4-flash", 4, 32, 1, 32768, true}, {"v4-flash", 4, 1, 8192, 0, true},
-    {"v4-pro", 4, 1, 1, 32768, true},    {"v4-pro", 4, 32, 1, 32768, true},   {"v4-pro", 4, 1, 8192, 0, true},
-    {"v4-pro", 128, 1, 1, 32768, true},  {"v4-pro", 128, 32, 1, 32768, true}, {"v4-pro", 128, 1, 8192, 0, true},
+    {"v4-flash", 4, 1, 512, 0},
+    {"v4-flash", 128, 1, 512, 0},
+    {"v4-flash", 0, 1, 512, 0},
+    {"v4-flash", 4, 1, 1, 8192},
+    {"v4-flash", 4, 16, 1, 8192},
+    {"v4-flash", 128, 16, 1, 8192},
+    {"v2-lite", 0, 1, 1024, 0},
+    {"v2-lite", 0, 16, 1, 4096},
+    {"v3", 0, 1, 1024, 0},
+    {"v3", 0, 4, 1, 4096},
+    {"v3.2", 0, 1, 512, 4096},
+    {"v3.2", 0, 4, 1, 8192},
+    {"v4-flash", 4, 1, 1, 32768, true},
+    {"v4-flash", 4, 32, 1, 32768, true},
+    {"v4-flash", 4, 1, 8192, 0, true},
+    {"v4-pro", 4, 1, 1, 32768, true},
+    {"v4-pro", 4, 32, 1, 32768, true},
+    {"v4-pro", 4, 1, 8192, 0, true},
+    {"v4-pro", 128, 1, 1, 32768, true},
+    {"v4-pro", 128, 32, 1, 32768, true},
+    {"v4-pro", 128, 1, 8192, 0, true},
 };
 
 std::string name_of(const LayerBench& bench) {
   const bool v4 = std::string_view(bench.preset).starts_with("v4");
   const std::string kind = !v4 ? "" : bench.ratio == 0 ? "-window" : "-c" + std::to_string(bench.ratio);
   const std::string context = bench.context > 0 ? "-context" + std::to_string(bench.context) : "";
-  const std::string step = bench.new_tokens > 1 ? "-prefill-" + std::to_string(bench.new_tokens) : "-decode-b" + std::to_string(bench.requests);
+  const std::string step =
+      bench.new_tokens > 1 ? "-prefill-" + std::to_string(bench.new_tokens) : "-decode-b" + std::to_string(bench.requests);
   return bench.preset + kind + step + context;
 }
 
@@ -163,8 +181,9 @@ std::string name_of(const LayerBench& bench) {
 void add_layers(CaseList& list) {
   for (const LayerBench& bench : kBenches) {
     list.push_back(std::make_unique<LambdaCase>(
-        "layer", name_of(bench),
-        [bench](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) { return prepare(bench, ops, device, options); }));
+        "layer", name_of(bench), [bench](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
+          return prepare(bench, ops, device, options);
+        }));
   }
 }
 

@@ -17,13 +17,14 @@ constexpr int64_t kFillerRequest = int64_t{1} << 60;
 int64_t pages_of(const CacheGroupSpec& spec, const RunnerOptions& options) {
   const int64_t span = spec.positions_per_page();
   const BatchLimits& limits = options.layer.limits;
-  const int64_t kept = spec.retained > 0 ? std::min(options.total_positions, limits.max_num_seqs * spec.retained + limits.max_num_batched_tokens)
-                                         : options.total_positions;
+  const int64_t kept = spec.retained > 0
+                           ? std::min(options.total_positions, limits.max_num_seqs * spec.retained + limits.max_num_batched_tokens)
+                           : options.total_positions;
   return kept / span + 2 * limits.max_num_seqs;
 }
 
-// Matrices in the file's order are freed once they are packed. Their memory goes back before the next layer, the caches and the workspace are allocated, so
-// that the peak is what the runner states.
+// Matrices in the file's order are freed once they are packed. Their memory goes back before the next layer, the caches and the workspace
+// are allocated, so that the peak is what the runner states.
 void return_free_memory() {
 #if defined(__GLIBC__)
   malloc_trim(0);
@@ -32,8 +33,8 @@ void return_free_memory() {
 
 }  // namespace
 
-ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t>& layers, std::shared_ptr<Device> device,
-                         const OpSet& ops, const LayerRegistry& registry, RunnerOptions options)
+ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t>& layers, std::shared_ptr<Device> device, const OpSet& ops,
+                         const LayerRegistry& registry, RunnerOptions options)
     : device_(std::move(device)), options_(std::move(options)), stream_(device_) {
   const BatchLimits& limits = options_.layer.limits;
   rope_tables_ = std::make_shared<RopeTables>(device_, limits.max_model_len);
@@ -79,8 +80,8 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
   device_->synchronize({});
 }
 
-// With a fill byte the pool overwrites the pages it takes back, on the default stream: not while a step reads them, and not while the next one
-// writes them.
+// With a fill byte the pool overwrites the pages it takes back, on the default stream: not while a step reads them, and not while the next
+// one writes them.
 void ModelRunner::wait_for_steps() {
   if (options_.fill) device_->synchronize(stream());
 }
@@ -146,8 +147,6 @@ size_t ModelRunner::weight_bytes() const {
   return bytes;
 }
 
-size_t ModelRunner::workspace_bytes() const {
-  return workspace_.allocated_bytes() + topk_.allocated_bytes() + builder_->allocated_bytes();
-}
+size_t ModelRunner::workspace_bytes() const { return workspace_.allocated_bytes() + topk_.allocated_bytes() + builder_->allocated_bytes(); }
 
 }  // namespace strata::cases

@@ -15,12 +15,12 @@ namespace strata::cases {
 
 struct RunnerOptions {
   LayerOptions layer;
-  int64_t total_positions = 0;         // positions of all requests together that the caches must hold at once
-  bool shuffle_pages = false;          // hand out page numbers in a random order
-  std::optional<uint8_t> fill{};       // byte that caches and workspace start with; 0xFF: NaN patterns
+  int64_t total_positions = 0;    // positions of all requests together that the caches must hold at once
+  bool shuffle_pages = false;     // hand out page numbers in a random order
+  std::optional<uint8_t> fill{};  // byte that caches and workspace start with; 0xFF: NaN patterns
   uint64_t seed = 1;
   std::shared_ptr<Communicator> communicator;
-  bool overlap = true;                 // independent work of a layer on auxiliary streams, where the device has them
+  bool overlap = true;  // independent work of a layer on auxiliary streams, where the device has them
 };
 
 // What is new in a step for one request.
@@ -58,7 +58,7 @@ class ModelRunner {
   // What the runner's steps and their copies are put on.
   Stream stream() const { return stream_.get(); }
 
-  size_t weight_bytes() const;     // layers and rotary tables
+  size_t weight_bytes() const;  // layers and rotary tables
   size_t cache_bytes() const { return pool_->allocated_bytes(); }
   size_t workspace_bytes() const;  // workspace, batch metadata and top-k buffer
 

@@ -257,8 +257,8 @@ class LayerReplay {
 
   void collect(std::vector<Bf16>& to, const Tensor& from, int64_t row, const Sequence& s, int64_t count) {
     const int64_t width = from.view().stride[0];
-    runner_.device()->copy_to_host(to.data() + s.done * width, from.view().row<Bf16>(row), static_cast<size_t>(count * width) * sizeof(Bf16),
-                                   runner_.stream());
+    runner_.device()->copy_to_host(to.data() + s.done * width, from.view().row<Bf16>(row),
+                                   static_cast<size_t>(count * width) * sizeof(Bf16), runner_.stream());
   }
 
   ModelRunner& runner_;
@@ -302,7 +302,8 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
     runner_options.shuffle_pages = options.shuffle_pages;
     if (options.poison) runner_options.fill = 0xFF;
     const int64_t leader = options.topk == TopkSource::recorded ? number : leader_of(checkpoint.config(), number);
-    ModelRunner runner(checkpoint, leader == number ? std::vector{number} : std::vector{leader, number}, device, ops, registry, runner_options);
+    ModelRunner runner(checkpoint, leader == number ? std::vector{number} : std::vector{leader, number}, device, ops, registry,
+                       runner_options);
     AttentionLayer& layer = runner.layer(runner.num_layers() - 1);
     const HeadDims dims(checkpoint.config());
     std::vector<Sequence> sequences = sequences_of(cases, number, leader, layer, dims, options.exact_index);

@@ -89,7 +89,9 @@ class Bencher {
   }
 
   double roof_share(const Row& r) const { return ceilings_.floor_seconds(r.bytes, r.flops) / r.timing.median; }
-  const char* bound(const Row& r) const { return ceilings_.floor_seconds(0, r.flops) > ceilings_.floor_seconds(r.bytes, 0) ? "compute" : "memory"; }
+  const char* bound(const Row& r) const {
+    return ceilings_.floor_seconds(0, r.flops) > ceilings_.floor_seconds(r.bytes, 0) ? "compute" : "memory";
+  }
 
   void print_table() const {
     Table table({"op", "case", "implementation", "median", "min", "GB/s", "TFLOP/s", "% of roof", "bound", "reference", "speed-up"});

@@ -86,9 +86,7 @@ class Checker {
       const cases::CheckResult result = run->run(device_, name);
       Tally& tally = tally_of(c.op(), name);
       switch (result.outcome) {
-        case cases::Outcome::passed:
-          ++tally.passed;
-          break;
+        case cases::Outcome::passed: ++tally.passed; break;
         case cases::Outcome::failed:
           ++tally.failed;
           failures_.push_back({c.op(), c.name(), name, result.message});

@@ -19,7 +19,8 @@ int run(const CommonOptions& o) {
     for (const Candidate& c : probe.candidates) {
       const bool ok = static_cast<bool>(c.support);
       table.add({probe.op, c.name, !ok ? "refused" : chosen ? "chosen" : "available", c.support.reason});
-      json["ops"][probe.op].push_back({{"implementation", c.name}, {"supported", ok}, {"chosen", ok && chosen}, {"reason", c.support.reason}});
+      json["ops"][probe.op].push_back(
+          {{"implementation", c.name}, {"supported", ok}, {"chosen", ok && chosen}, {"reason", c.support.reason}});
       if (ok) chosen = false;
     }
   }

@@ -45,10 +45,9 @@ LayerOptions layer_options(const LayerFlags& flags) {
                                                       {"fp8_ds_mla_v4", KvFormat::fp8_ds_mla_v4},
                                                       {"fp8_ds_mla", KvFormat::fp8_ds_mla}});
   options.prefill_mode = parse<PrefillMode>(
-      "--prefill", flags.prefill,
-      {{"auto", PrefillMode::automatic}, {"gathered", PrefillMode::gathered}, {"paged", PrefillMode::paged}});
-  options.mla_mode = parse<MlaMode>("--mla-mode", flags.mla_mode,
-                                    {{"auto", MlaMode::automatic}, {"mha", MlaMode::mha}, {"mqa", MlaMode::mqa}});
+      "--prefill", flags.prefill, {{"auto", PrefillMode::automatic}, {"gathered", PrefillMode::gathered}, {"paged", PrefillMode::paged}});
+  options.mla_mode =
+      parse<MlaMode>("--mla-mode", flags.mla_mode, {{"auto", MlaMode::automatic}, {"mha", MlaMode::mha}, {"mqa", MlaMode::mqa}});
   options.kv_scale_ue8m0 = flags.kv_scale_ue8m0;
   options.hadamard = flags.hadamard;
   options.fp8_output = flags.fp8_output;

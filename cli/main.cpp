@@ -9,8 +9,9 @@ int main(int argc, char** argv) {
   using namespace strata::cli;
   CLI::App app{"strata: DeepSeek attention layers (V4; MLA of V2, V3, V3.2) on CPUs and accelerators"};
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 success; 1 the command ran and a check failed; 2 bad input, one line on stderr.\n"
-             "Example: strata synthesize --preset v4-tiny --out model && strata run --model model");
+  app.footer(
+      "Exit codes: 0 success; 1 the command ran and a check failed; 2 bad input, one line on stderr.\n"
+      "Example: strata synthesize --preset v4-tiny --out model && strata run --model model");
   int code = kSuccess;
   try {
     add_info(app, code);

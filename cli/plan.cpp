@@ -35,7 +35,8 @@ int64_t pages(const CacheGroupSpec& spec, const Options& o, int64_t context) {
 double total_bytes(const std::map<CacheGroup, Group>& groups, const Options& o, int64_t context) {
   double bytes = 0;
   for (const auto& [id, group] : groups) {
-    bytes += static_cast<double>(group.layers) * static_cast<double>(pages(group.spec, o, context)) * static_cast<double>(group.spec.page_bytes);
+    bytes +=
+        static_cast<double>(group.layers) * static_cast<double>(pages(group.spec, o, context)) * static_cast<double>(group.spec.page_bytes);
   }
   return bytes;
 }
@@ -61,14 +62,22 @@ int run(const Options& o) {
   for (const auto& [id, group] : groups) {
     const CacheGroupSpec& spec = group.spec;
     const int64_t count = pages(spec, o, o.context);
-    const double per_position = static_cast<double>(group.layers) * static_cast<double>(spec.page_bytes) / static_cast<double>(spec.positions_per_page());
+    const double per_position =
+        static_cast<double>(group.layers) * static_cast<double>(spec.page_bytes) / static_cast<double>(spec.positions_per_page());
     const double bytes = static_cast<double>(group.layers) * static_cast<double>(count) * static_cast<double>(spec.page_bytes);
     table.add({std::string(to_string(id)), std::to_string(group.layers), std::string(to_string(spec.format)), std::to_string(spec.row_dim),
                std::to_string(spec.page_size), std::to_string(spec.page_bytes), std::to_string(count),
                spec.retained > 0 ? fmt::format("last {} only", spec.retained) : fmt::format("{:.1f}", per_position), format_bytes(bytes)});
-    json["groups"].push_back({{"group", to_string(id)}, {"layers", group.layers}, {"format", to_string(spec.format)}, {"row_dim", spec.row_dim},
-                              {"page_size", spec.page_size}, {"ratio", spec.ratio}, {"page_bytes", spec.page_bytes}, {"pages_per_layer", count},
-                              {"retained_positions", spec.retained}, {"bytes", bytes}});
+    json["groups"].push_back({{"group", to_string(id)},
+                              {"layers", group.layers},
+                              {"format", to_string(spec.format)},
+                              {"row_dim", spec.row_dim},
+                              {"page_size", spec.page_size},
+                              {"ratio", spec.ratio},
+                              {"page_bytes", spec.page_bytes},
+                              {"pages_per_layer", count},
+                              {"retained_positions", spec.retained},
+                              {"bytes", bytes}});
   }
   const double total = total_bytes(groups, o, o.context);
   json["total_bytes"] = total;
@@ -77,7 +86,8 @@ int run(const Options& o) {
     Series bf16{.name = "bf16, all positions", .points = {}};
     for (int64_t context = 1024; context <= std::max<int64_t>(o.context, 2048); context *= 2) {
       series.points.emplace_back(static_cast<double>(context), total_bytes(groups, o, context) / 1e9);
-      const double row = static_cast<double>(config.kv_lora_rank > 0 ? config.kv_lora_rank + config.qk_rope_head_dim : config.head_dim) * 2.0;
+      const double row =
+          static_cast<double>(config.kv_lora_rank > 0 ? config.kv_lora_rank + config.qk_rope_head_dim : config.head_dim) * 2.0;
       bf16.points.emplace_back(static_cast<double>(context),
                                row * static_cast<double>(context * o.requests * config.num_hidden_layers) / 1e9);
     }
@@ -101,7 +111,9 @@ void add_plan(CLI::App& app, int& code) {
   sub->footer("Exit codes: 0 success; 2 bad input.\nExample: strata plan --preset v4-pro --context 1048576 --requests 4 --plot plan.svg");
   sub->add_option("--model", o->model, "checkpoint directory or config.json");
   sub->add_option("--preset", o->preset_name, "shapes of a preset instead");
-  sub->add_option("--context", o->context, "positions of a request")->check(CLI::Range(int64_t{1}, int64_t{1} << 30))->capture_default_str();
+  sub->add_option("--context", o->context, "positions of a request")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str();
   sub->add_option("--requests", o->requests, "requests at once")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   sub->add_option("--max-batched-tokens", o->max_batched_tokens, "tokens of a step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   sub->add_option("--plot", o->plot, "write bytes by context length as SVG");

@@ -22,7 +22,8 @@ struct Options {
 std::string number(double value) { return value < 0 ? "" : fmt::format("{:.5f}", value); }
 
 int run(const Options& o) {
-  if (o.batch != "all" && o.batch != "one") throw Error(ErrorCode::invalid_argument, fmt::format("--batch must be all or one, is '{}'", o.batch));
+  if (o.batch != "all" && o.batch != "one")
+    throw Error(ErrorCode::invalid_argument, fmt::format("--batch must be all or one, is '{}'", o.batch));
   if (o.topk != "own" && o.topk != "recorded") {
     throw Error(ErrorCode::invalid_argument, fmt::format("--topk must be own or recorded, is '{}'", o.topk));
   }
@@ -38,8 +39,8 @@ int run(const Options& o) {
   options.shuffle_pages = o.shuffle_pages;
   options.only_layer = o.only_layer;
   Progress progress("replay", 1.0, o.common.json);
-  const auto results = cases::replay(checkpoint, file, device, default_ops(), default_layers(), options,
-                                     [&](double share) { progress.update(share); });
+  const auto results =
+      cases::replay(checkpoint, file, device, default_ops(), default_layers(), options, [&](double share) { progress.update(share); });
   if (results.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no case layerL.seqS.x for a layer of {}", o.cases, o.model));
   bool passed = true;
   Table table({"layer", "kind", "seq", "tokens", "expected", "out", "q", "attn_out", "topk equal", ""});
@@ -49,8 +50,8 @@ int run(const Options& o) {
     passed = passed && ok;
     table.add({std::to_string(r.layer), r.kind, std::to_string(r.sequence), std::to_string(r.num_tokens), r.expected, number(r.out_error),
                number(r.q_error), number(r.attn_out_error), number(r.topk_agreement), ok ? "ok" : "beyond tolerance"});
-    Json entry = {{"layer", r.layer}, {"kind", r.kind}, {"sequence", r.sequence}, {"num_tokens", r.num_tokens}, {"expected", r.expected},
-                  {"out_error", r.out_error}};
+    Json entry = {{"layer", r.layer},           {"kind", r.kind},         {"sequence", r.sequence},
+                  {"num_tokens", r.num_tokens}, {"expected", r.expected}, {"out_error", r.out_error}};
     if (r.q_error >= 0) entry["q_error"] = r.q_error;
     if (r.attn_out_error >= 0) entry["attn_out_error"] = r.attn_out_error;
     if (r.topk_agreement >= 0) entry["topk_agreement"] = r.topk_agreement;
@@ -71,12 +72,15 @@ int run(const Options& o) {
 void add_replay(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("replay", "Replay recorded cases and print the relative error of every sequence");
-  sub->footer("Exit codes: 0 all within tolerance; 1 a sequence beyond it; 2 bad input.\n"
-              "Example: strata replay --model tests/golden/v4_fp8 --cases tests/golden/v4_fp8/cases.safetensors --chunk 64");
+  sub->footer(
+      "Exit codes: 0 all within tolerance; 1 a sequence beyond it; 2 bad input.\n"
+      "Example: strata replay --model tests/golden/v4_fp8 --cases tests/golden/v4_fp8/cases.safetensors --chunk 64");
   sub->add_option("--model", o->model, "checkpoint directory")->required();
   sub->add_option("--cases", o->cases, "recorded cases (safetensors)")->required();
   sub->add_option("--batch", o->batch, "all: every sequence in one ragged batch; one: one after the other")->capture_default_str();
-  sub->add_option("--chunk", o->chunk, "prefill tokens of a request per step; 0: as recorded")->check(CLI::NonNegativeNumber)->capture_default_str();
+  sub->add_option("--chunk", o->chunk, "prefill tokens of a request per step; 0: as recorded")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   sub->add_option("--topk", o->topk, "own: the indexer's choice; recorded: the recorded one")->capture_default_str();
   sub->add_flag("--exact-index", o->exact_index, "compare with the recordings of the unquantised indexer (implied by --indexer none)");
   sub->add_option("--layer", o->only_layer, "only this layer");

@@ -90,8 +90,9 @@ class RequestRunner {
     for (std::vector<Share> step = next_step(); !step.empty(); step = next_step()) {
       int64_t tokens = 0;
       for (const Share& s : step) tokens += s.count;
-      const bool decode = std::all_of(step.begin(), step.end(), [&](const Share& s) { return done_[s.request] >= requests_[s.request].num_prefill; });
-      decode && graphs_ ? run_decode(step, tokens) : run_layers(step, tokens, decode);
+      const bool decode =
+          std::all_of(step.begin(), step.end(), [&](const Share& s) { return done_[s.request] >= requests_[s.request].num_prefill; });
+      decode&& graphs_ ? run_decode(step, tokens) : run_layers(step, tokens, decode);
       runner_.end_step();
       for (const Share& s : step) {
         done_[s.request] += s.count;
@@ -219,11 +220,15 @@ class RequestRunner {
 int report(const Options& o, const Outcome& outcome, const std::map<std::string, double>& errors, size_t peak) {
   bool passed = true;
   Table table({"layer kind", "layers", "weights", "prefill", "decode", "prefill tok/s", "decode tok/s", errors.empty() ? "" : "error"});
-  Json json = {{"model", o.model}, {"device", outcome.device}, {"steps", outcome.steps}, {"prefill_tokens", outcome.prefill_tokens},
+  Json json = {{"model", o.model},
+               {"device", outcome.device},
+               {"steps", outcome.steps},
+               {"prefill_tokens", outcome.prefill_tokens},
                {"decode_tokens", outcome.decode_tokens}};
   for (const auto& [name, kind] : outcome.kinds) {
     // Time of one layer of the kind; steps that mix decode with prefill count as prefill.
-    const double prefill = kind.prefill_seconds / static_cast<double>(kind.layers), decode = kind.decode_seconds / static_cast<double>(kind.layers);
+    const double prefill = kind.prefill_seconds / static_cast<double>(kind.layers),
+                 decode = kind.decode_seconds / static_cast<double>(kind.layers);
     const double prefill_rate = prefill > 0 ? static_cast<double>(outcome.prefill_tokens) / prefill : 0;
     const double decode_rate = decode > 0 ? static_cast<double>(outcome.decode_tokens) / decode : 0;
     const auto error = errors.find(name);
@@ -231,10 +236,16 @@ int report(const Options& o, const Outcome& outcome, const std::map<std::string,
     passed = passed && ok;
     const bool by_layer = decode > 0;  // not within graphs of all layers
     table.add({name, std::to_string(kind.layers), format_bytes(static_cast<double>(kind.weight_bytes)), format_seconds(prefill),
-               by_layer ? format_seconds(decode) : "", fmt::format("{:.0f}", prefill_rate), by_layer ? fmt::format("{:.0f}", decode_rate) : "",
+               by_layer ? format_seconds(decode) : "", fmt::format("{:.0f}", prefill_rate),
+               by_layer ? fmt::format("{:.0f}", decode_rate) : "",
                error == errors.end() ? "" : fmt::format("{:.5f}{}", error->second, ok ? "" : " beyond tolerance")});
-    Json entry = {{"kind", name}, {"layers", kind.layers}, {"weight_bytes", kind.weight_bytes}, {"prefill_seconds_per_layer", prefill},
-                  {"decode_seconds_per_layer", decode}, {"prefill_tokens_per_second", prefill_rate}, {"decode_tokens_per_second", decode_rate}};
+    Json entry = {{"kind", name},
+                  {"layers", kind.layers},
+                  {"weight_bytes", kind.weight_bytes},
+                  {"prefill_seconds_per_layer", prefill},
+                  {"decode_seconds_per_layer", decode},
+                  {"prefill_tokens_per_second", prefill_rate},
+                  {"decode_tokens_per_second", decode_rate}};
     if (error != errors.end()) entry["error"] = error->second;
     json["kinds"].push_back(entry);
   }
@@ -242,15 +253,20 @@ int report(const Options& o, const Outcome& outcome, const std::map<std::string,
     json["decode_graph"] = {{"steps", outcome.graph_steps}, {"tokens", outcome.graph_tokens}, {"seconds", outcome.graph_seconds}};
   }
   const size_t stated = outcome.weight_bytes + outcome.cache_bytes + outcome.workspace_bytes + outcome.io_bytes;
-  json["memory"] = {{"weights", outcome.weight_bytes}, {"caches", outcome.cache_bytes}, {"workspace", outcome.workspace_bytes},
-                    {"hidden_states", outcome.io_bytes}, {"stated", stated}, {"process", outcome.process_bytes}, {"peak_resident", peak}};
+  json["memory"] = {{"weights", outcome.weight_bytes},
+                    {"caches", outcome.cache_bytes},
+                    {"workspace", outcome.workspace_bytes},
+                    {"hidden_states", outcome.io_bytes},
+                    {"stated", stated},
+                    {"process", outcome.process_bytes},
+                    {"peak_resident", peak}};
   json["passed"] = passed;
   if (o.common.json) {
     print_json(json);
     return passed ? kSuccess : kFailed;
   }
-  fmt::print("{}\n{} steps, {} tokens in steps with prefill, {} in pure decode steps; times and rates are of one layer\n", outcome.device, outcome.steps,
-             outcome.prefill_tokens, outcome.decode_tokens + outcome.graph_tokens);
+  fmt::print("{}\n{} steps, {} tokens in steps with prefill, {} in pure decode steps; times and rates are of one layer\n", outcome.device,
+             outcome.steps, outcome.prefill_tokens, outcome.decode_tokens + outcome.graph_tokens);
   table.print();
   if (outcome.graph_steps > 0) {
     const double steps = static_cast<double>(outcome.graph_steps);
@@ -259,9 +275,12 @@ int report(const Options& o, const Outcome& outcome, const std::map<std::string,
                static_cast<double>(outcome.graph_tokens) / outcome.graph_seconds);
   }
   const auto mb = [](size_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  fmt::print("memory: weights {} + caches {} + workspace {} + hidden states {} = {}; the program alone {}; peak resident {}\n", mb(outcome.weight_bytes),
-             mb(outcome.cache_bytes), mb(outcome.workspace_bytes), mb(outcome.io_bytes), mb(stated), mb(outcome.process_bytes), mb(peak));
-  if (!errors.empty()) fmt::print("against the reference backend, ||out - expected|| / ||expected||, tolerance {}: {}\n", o.tolerance, passed ? "ok" : "FAILED");
+  fmt::print("memory: weights {} + caches {} + workspace {} + hidden states {} = {}; the program alone {}; peak resident {}\n",
+             mb(outcome.weight_bytes), mb(outcome.cache_bytes), mb(outcome.workspace_bytes), mb(outcome.io_bytes), mb(stated),
+             mb(outcome.process_bytes), mb(peak));
+  if (!errors.empty())
+    fmt::print("against the reference backend, ||out - expected|| / ||expected||, tolerance {}: {}\n", o.tolerance,
+               passed ? "ok" : "FAILED");
   return passed ? kSuccess : kFailed;
 }
 
@@ -295,21 +314,26 @@ int run(const Options& o) {
 void add_run(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("run", "Chunked prefill and decode of several requests through every attention layer of a checkpoint");
-  sub->footer("Exit codes: 0 success; 1 --check-reference found a difference; 2 bad input.\n"
-              "Example: strata run --model model --requests 8 --prompt-tokens 1000 --decode-tokens 32 --out cases.safetensors");
+  sub->footer(
+      "Exit codes: 0 success; 1 --check-reference found a difference; 2 bad input.\n"
+      "Example: strata run --model model --requests 8 --prompt-tokens 1000 --decode-tokens 32 --out cases.safetensors");
   sub->add_option("--model", o->model, "checkpoint directory")->required();
   sub->add_option("--requests", o->random.requests, "number of random requests")->check(CLI::Range(1, 4096))->capture_default_str();
   sub->add_option("--prompt-tokens", o->random.prompt_tokens, "longest prompt")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  sub->add_option("--decode-tokens", o->random.decode_tokens, "tokens decoded one at a time")->check(CLI::Range(0, 1 << 20))->capture_default_str();
+  sub->add_option("--decode-tokens", o->random.decode_tokens, "tokens decoded one at a time")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   sub->add_option("--max-batched-tokens", o->max_batched_tokens, "tokens of a step; longer prompts are prefilled in chunks")
-      ->check(CLI::Range(1, 1 << 20))->capture_default_str();
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   sub->add_option("--input", o->input, "hidden states from this file (seqS.x or layerL.seqS.x) instead of random ones");
   sub->add_option("--out", o->output, "write inputs and outputs as cases that `strata replay` reads");
   sub->add_option("--seed", o->random.seed, "of the random hidden states")->capture_default_str();
   sub->add_flag("--check-reference", o->check_reference, "run the same on the reference backend and compare");
   sub->add_option("--tolerance", o->tolerance, "of --check-reference")->capture_default_str();
   sub->add_flag("--graph,!--no-graph", o->graph, "decode steps as captured graphs, on devices that have them (the default)");
-  sub->add_flag("--overlap,!--no-overlap", o->overlap, "independent work of a layer on auxiliary streams, on devices that have them (the default)");
+  sub->add_flag("--overlap,!--no-overlap", o->overlap,
+                "independent work of a layer on auxiliary streams, on devices that have them (the default)");
   add_layer_flags(*sub, o->layer);
   add_common(*sub, o->common);
   sub->callback([o, &code] { code = run(*o); });

@@ -54,7 +54,8 @@ std::vector<Request> read_requests(const std::string& path, const std::vector<in
         r.x.push_back(values_of(*of_layer, hidden));
       }
       if (r.x.size() != layers.size() && !r.x.empty()) {
-        throw Error(ErrorCode::invalid_file, fmt::format("input: seq{}.x must be there for {} layers, is for {}", s, layers.size(), r.x.size()));
+        throw Error(ErrorCode::invalid_file,
+                    fmt::format("input: seq{}.x must be there for {} layers, is for {}", s, layers.size(), r.x.size()));
       }
     }
     if (r.x.empty()) break;
@@ -91,7 +92,8 @@ std::vector<Request> random_requests(const RandomRequests& o, int64_t hidden) {
   return requests;
 }
 
-std::map<std::string, double> compare_outputs(const std::vector<Request>& a, const std::vector<Request>& b, const std::vector<std::string>& kinds) {
+std::map<std::string, double> compare_outputs(const std::vector<Request>& a, const std::vector<Request>& b,
+                                              const std::vector<std::string>& kinds) {
   std::map<std::string, double> worst;
   for (size_t i = 0; i < a.size(); ++i) {
     for (size_t l = 0; l < kinds.size(); ++l) {

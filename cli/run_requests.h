@@ -30,6 +30,7 @@ std::vector<Request> read_requests(const std::string& path, const std::vector<in
 void write_outputs(const std::string& path, const std::vector<Request>& requests, const std::vector<int64_t>& layers, int64_t hidden);
 
 // Largest relative error of a request's outputs, by layer kind.
-std::map<std::string, double> compare_outputs(const std::vector<Request>& a, const std::vector<Request>& b, const std::vector<std::string>& kinds);
+std::map<std::string, double> compare_outputs(const std::vector<Request>& a, const std::vector<Request>& b,
+                                              const std::vector<std::string>& kinds);
 
 }  // namespace strata::cli

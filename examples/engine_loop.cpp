@@ -73,7 +73,8 @@ class Engine {
     for (const Request& r : running) {
       if (r.scheduled == 0) continue;
       BatchRequest request{.seq_len = r.computed + r.scheduled, .query_len = r.scheduled};
-      for (const CacheGroupSpec& g : pool_->groups()) request.block_tables[static_cast<size_t>(g.group)] = pool_->block_table(r.id, g.group);
+      for (const CacheGroupSpec& g : pool_->groups())
+        request.block_tables[static_cast<size_t>(g.group)] = pool_->block_table(r.id, g.group);
       requests.push_back(request);
     }
     for (int64_t i : decode_first_order(requests, limits_.num_speculative_tokens)) ordered.push_back(requests[static_cast<size_t>(i)]);
@@ -111,7 +112,8 @@ void serve(const Checkpoint& checkpoint) {
   int64_t reserved = 0;  // positions that the running requests will need, in whole pages: 64 rows of the 4:1 group are 256 positions
   const auto need = [](const Request& r) { return (r.total + 255) / 256 * 256; };
   for (int step = 0; !waiting.empty() || !running.empty(); ++step) {
-    while (!waiting.empty() && static_cast<int64_t>(running.size()) < limits.max_num_seqs && reserved + need(waiting.front()) <= cached_tokens) {
+    while (!waiting.empty() && static_cast<int64_t>(running.size()) < limits.max_num_seqs &&
+           reserved + need(waiting.front()) <= cached_tokens) {
       reserved += need(waiting.front());
       engine.pool().add_request(waiting.front().id);
       running.push_back(waiting.front());

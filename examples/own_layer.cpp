@@ -1,8 +1,8 @@
-// Extending Strata from outside: an attention layer of one's own, registered for an architecture of one's own, and an implementation of an op of
-// one's own, put before the built-in ones. Nothing of the library changes: a LayerRegistry and an OpSet are values.
+// Extending Strata from outside: an attention layer of one's own, registered for an architecture of one's own, and an implementation of an
+// op of one's own, put before the built-in ones. Nothing of the library changes: a LayerRegistry and an OpSet are values.
 //
-// The layer is Multi-head Latent Attention whose output is halved (a residual multiplier); the op is RMSNorm in plain loops. The program runs one
-// prefill with both and compares with the library's own layer.
+// The layer is Multi-head Latent Attention whose output is halved (a residual multiplier); the op is RMSNorm in plain loops. The program
+// runs one prefill with both and compares with the library's own layer.
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -28,7 +28,8 @@ uint16_t to_bf16(float value) {
 // What the library asks of a layer. This one is another layer and a step after it.
 class HalvedAttention final : public AttentionLayer {
  public:
-  HalvedAttention(std::unique_ptr<AttentionLayer> inner, std::shared_ptr<Device> device) : inner_(std::move(inner)), device_(std::move(device)) {
+  HalvedAttention(std::unique_ptr<AttentionLayer> inner, std::shared_ptr<Device> device)
+      : inner_(std::move(inner)), device_(std::move(device)) {
     if (device_->id().kind != DeviceKind::cpu) throw Error(ErrorCode::unsupported, "HalvedAttention runs on a CPU");
   }
   int64_t layer_index() const override { return inner_->layer_index(); }
@@ -64,17 +65,17 @@ void norm_rows(const TensorView& x, const TensorView& weight, float eps, const T
 
 // `supports` refuses in words what it does not take; the next implementation of the list is asked then.
 Implementation<RmsNormPairParams> own_norm(int& calls) {
-  return {.name = "example/loops",
-          .supports = [](const RmsNormPairParams&, const Device& device) {
-            return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on a CPU");
-          },
-          .workspace_bytes = [](const RmsNormPairParams&, const Device&) -> size_t { return 0; },
-          .run =
-              [&calls](const RmsNormPairParams& p, const ExecutionContext&) {
-                ++calls;
-                if (p.q.present()) norm_rows(p.q, p.q_weight, p.eps, p.q_out);
-                norm_rows(p.kv, p.kv_weight, p.eps, p.kv_out);
-              }};
+  return {
+      .name = "example/loops",
+      .supports = [](const RmsNormPairParams&,
+                     const Device& device) { return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on a CPU"); },
+      .workspace_bytes = [](const RmsNormPairParams&, const Device&) -> size_t { return 0; },
+      .run =
+          [&calls](const RmsNormPairParams& p, const ExecutionContext&) {
+            ++calls;
+            if (p.q.present()) norm_rows(p.q, p.q_weight, p.eps, p.q_out);
+            norm_rows(p.kv, p.kv_weight, p.eps, p.kv_out);
+          }};
 }
 
 // One prefill of `tokens` random hidden states through layer 0.
@@ -125,7 +126,8 @@ int run(const std::filesystem::path& directory) {
   int calls = 0;
   ops.rms_norm_pair.prepend(own_norm(calls));
 
-  const std::vector<float> own = prefill(checkpoint, registry, ops, 40), built_in = prefill(checkpoint, default_layers(), default_ops(), 40);
+  const std::vector<float> own = prefill(checkpoint, registry, ops, 40),
+                           built_in = prefill(checkpoint, default_layers(), default_ops(), 40);
   double difference = 0, norm = 0;
   for (size_t i = 0; i < own.size(); ++i) {
     difference += std::pow(own[i] - 0.5 * built_in[i], 2);

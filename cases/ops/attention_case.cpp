@@ -7,16 +7,11 @@ namespace strata::cases {
 
 const char* name_of(Sinks sinks) {
   switch (sinks) {
-    case Sinks::none:
-      return "none";
-    case Sinks::finite:
-      return "finite";
-    case Sinks::plus_infinity:
-      return "+inf";
-    case Sinks::minus_infinity:
-      return "-inf";
-    case Sinks::mixed:
-      return "mixed";
+    case Sinks::none: return "none";
+    case Sinks::finite: return "finite";
+    case Sinks::plus_infinity: return "+inf";
+    case Sinks::minus_infinity: return "-inf";
+    case Sinks::mixed: return "mixed";
   }
   return "";
 }

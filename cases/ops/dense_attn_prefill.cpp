@@ -22,7 +22,7 @@ struct PrefillShape {
   int64_t value = 128;
   DType out = DType::bf16;
   bool lse = true;
-  int32_t first = 0;       // start locations begin with it
+  int32_t first = 0;  // start locations begin with it
   Padding padding{};
   double q_size = 1.0;
   double key_size = 1.0;
@@ -38,7 +38,8 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
     keys.push_back(keys.back() + static_cast<int32_t>(r.keys));
     p.max_query_len = std::max(p.max_query_len, r.queries);
     p.max_key_len = std::max(p.max_key_len, r.keys);
-    for (int64_t i = 0; i < r.queries; ++i) visible += static_cast<double>(s.causal ? std::max<int64_t>(r.keys - r.queries + i + 1, 0) : r.keys);
+    for (int64_t i = 0; i < r.queries; ++i)
+      visible += static_cast<double>(s.causal ? std::max<int64_t>(r.keys - r.queries + i + 1, 0) : r.keys);
   }
   const int64_t tq = queries.back() - queries.front(), tk = keys.back() - keys.front();
   p.q = in.bf16({tq, s.heads, s.nope + s.rotary}, s.q_size, s.padding);
@@ -54,7 +55,8 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
   p.causal = s.causal;
   p.softmax_scale = 0.13523377f;
   p.out = in.output(s.out, {tq, s.heads, s.value}, s.padding);
-  // Values are ten times those that the specification's tolerance is for, outliers too: more often two of them cancel and leave their rounding.
+  // Values are ten times those that the specification's tolerance is for, outliers too: more often two of them cancel and leave their
+  // rounding.
   Tolerance close_to = attention_out(8e-4, 2.01 / 128, 5e-6, s.key_size, p.out.numel());
   close_to.beyond = 5e-5;
   std::vector<Output> outputs{view_output("out", p.out, close_to)};
@@ -63,7 +65,8 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
     outputs.push_back(view_output("lse", p.lse, close(1e-6 * std::max(1.0, 10 * s.q_size * s.key_size), 8.01 / 65536, 1e-7)));
   }
   const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.nope + s.rotary + s.value);
-  const double rows = static_cast<double>(tq) * static_cast<double>(s.nope + s.rotary + s.value) + static_cast<double>(tk) * static_cast<double>(s.nope + s.value);
+  const double rows = static_cast<double>(tq) * static_cast<double>(s.nope + s.rotary + s.value) +
+                      static_cast<double>(tk) * static_cast<double>(s.nope + s.value);
   return {.params = p,
           .outputs = std::move(outputs),
           .bytes = 2 * h * rows + 2 * static_cast<double>(tk * s.rotary),
@@ -72,7 +75,8 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
 
 std::string name_of(const PrefillShape& s) {
   std::string name = fmt::format("b{}", s.requests.size());
-  for (size_t i = 0; i < std::min<size_t>(s.requests.size(), 6); ++i) name += fmt::format("-{}x{}", s.requests[i].queries, s.requests[i].keys);
+  for (size_t i = 0; i < std::min<size_t>(s.requests.size(), 6); ++i)
+    name += fmt::format("-{}x{}", s.requests[i].queries, s.requests[i].keys);
   name += fmt::format("-H{}{}", s.heads, s.causal ? "-causal" : "");
   if (s.nope != 128 || s.rotary != 64 || s.value != 128) name += fmt::format("-P{}-R{}-V{}", s.nope, s.rotary, s.value);
   if (!s.start_locs) name += "-whole";
@@ -98,7 +102,14 @@ void add_shapes(const Test& test) {
     for (const int64_t n : {1, 2, 15, 16, 17, 31, 63, 65, 128, 200}) test({.requests = {{n, n}}, .heads = 2, .causal = causal});
     test({.requests = {{129, 129}, {127, 300}, {300, 130}}, .heads = 2, .causal = causal});
     test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 40, .rotary = 24, .value = 72});
-    test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 40, .rotary = 24, .value = 72, .out = DType::f32, .padding = {.inner = 3, .outer = 1}});
+    test({.requests = kRagged,
+          .heads = 2,
+          .causal = causal,
+          .nope = 40,
+          .rotary = 24,
+          .value = 72,
+          .out = DType::f32,
+          .padding = {.inner = 3, .outer = 1}});
     // More queries than keys: with causal the first see nothing; without keys nobody does.
     test({.requests = {{9, 4}, {3, 0}, {6, 6}}, .causal = causal});
     test({.requests = {{5, 0}}, .causal = causal, .start_locs = false});

@@ -41,8 +41,9 @@ Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
   const double x_bytes = s.x == GroupedShape::X::bf16 ? 2 * k : k * (1.0 + 4.0 / 128);
   const bool codes = s.x != GroupedShape::X::bf16 && w.format != WeightFormat::bf16;
   return {.params = p,
-          .outputs = {view_output("y", p.y, codes ? fp8_product_tolerance(exact_operands, DType::bf16, *in.device())
-                                                  : product_tolerance(exact_operands, DType::bf16))},
+          .outputs = {view_output(
+              "y", p.y,
+              codes ? fp8_product_tolerance(exact_operands, DType::bf16, *in.device()) : product_tolerance(exact_operands, DType::bf16))},
           .bytes = weight_bytes(w) + t * g * (x_bytes + 2 * n),
           .flops = 2 * t * g * n * k};
 }
@@ -92,10 +93,16 @@ void add_grouped_linear(CaseList& list) {
   // On a GPU: tiles of 64 features, tokens in eights up to 64 and in fours beyond.
   for (const int64_t tokens : {1, 7, 32, 33, 65, 257}) {
     add.test({tokens, {.n = 192, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-edge");
-    add.test({tokens, {.n = 256, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 256}, {.inner = 8}}, "-edge");
+    add.test({tokens, {.n = 256, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 256}, {.inner = 8}},
+             "-edge");
     add.test({tokens, {.n = 72, .k = 264, .groups = 3}}, "-edge");
   }
-  add.test({7, {.n = 256, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.inner = 5, .outer = 3}, {.inner = 1, .outer = 9}}, "-strided");
+  add.test({7,
+            {.n = 256, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0},
+            X::e4m3_ue8m0,
+            {.inner = 5, .outer = 3},
+            {.inner = 1, .outer = 9}},
+           "-strided");
   add.test({1026, {.n = 128, .k = 512, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
 

@@ -53,8 +53,12 @@ Built<IndexerKeyInsertParams> build(Inputs& in, const KeyShape& s) {
     }
   }
   p.slot_mapping = in.i64(slots);
-  p.cache = in.cache({.format = s.format, .row_dim = static_cast<int32_t>(s.dim), .page_size = s.page_size, .num_pages = num_pages,
-                      .extra_stride = s.extra_stride}, {});
+  p.cache = in.cache({.format = s.format,
+                      .row_dim = static_cast<int32_t>(s.dim),
+                      .page_size = s.page_size,
+                      .num_pages = num_pages,
+                      .extra_stride = s.extra_stride},
+                     {});
   // Every lane comes through the norm: any of them may round the other way before it is quantised; with Hadamard one that does moves all
   // 128 by a little.
   Tolerance rows = code_step(s.hadamard ? 0.2 : 0.02);

@@ -39,7 +39,8 @@ Built<InverseRopeQuantParams> build(Inputs& in, const InverseQuantShape& s) {
 
 std::string name_of(const InverseQuantShape& s) {
   return fmt::format("T{}-H{}-G{}-D{}-R{}{}{}", s.tokens, s.heads, s.groups, s.dim, s.rotary,
-                     s.padding.inner + s.padding.outer > 0 ? fmt::format("-strided{}", s.padding.inner) : "", s.scale == 1.0 ? "" : fmt::format("-scale{:g}", s.scale));
+                     s.padding.inner + s.padding.outer > 0 ? fmt::format("-strided{}", s.padding.inner) : "",
+                     s.scale == 1.0 ? "" : fmt::format("-scale{:g}", s.scale));
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   const double t = static_cast<double>(tokens), n = static_cast<double>(s.weight.n), k = static_cast<double>(s.weight.k);
   const bool codes = s.activation != ActivationFormat::bf16 && s.weight.format != WeightFormat::bf16;
   return {.params = p,
-          .outputs = {view_output("y", p.y, codes ? fp8_product_tolerance(exact_operands, s.out, *in.device())
-                                                  : product_tolerance(exact_operands, s.out))},
+          .outputs = {view_output(
+              "y", p.y, codes ? fp8_product_tolerance(exact_operands, s.out, *in.device()) : product_tolerance(exact_operands, s.out))},
           .bytes = weight_bytes(s.weight) + t * (2 * k + static_cast<double>(size_of(s.out)) * n),
           .flops = 2 * t * n * k};
 }
@@ -99,7 +99,8 @@ void add_bench(Adder& add) {
       {"pro.wo_b", {.n = 7168, .k = 16384}, kPlain, DType::bf16},
   };
   for (const NamedWeight& layer : table) {
-    for (const int64_t tokens : {1, 32, 64, 4096}) add.bench({tokens, layer.weight, layer.activation, layer.out}, "table." + std::string(layer.label));
+    for (const int64_t tokens : {1, 32, 64, 4096})
+      add.bench({tokens, layer.weight, layer.activation, layer.out}, "table." + std::string(layer.label));
   }
 }
 

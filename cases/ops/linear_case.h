@@ -28,8 +28,8 @@ double weight_bytes(const WeightShape& shape);
 // Sums of products of operands that are exact in bf16: only the order of an fp32 accumulation and one rounding are free. Operands whose
 // scales are no powers of two may be rounded to bf16 after dequantisation (V4 5.2, MLA 3.1).
 Tolerance product_tolerance(bool exact_operands, DType out);
-// Of products of e4m3 codes by codes on `device`: as above, but the FP8 tensor cores of a GPU align the products of a sum to its largest and
-// keep 13 bits below it (V4 5.2: "inner sums in fp32 (tensor core) or exact").
+// Of products of e4m3 codes by codes on `device`: as above, but the FP8 tensor cores of a GPU align the products of a sum to its largest
+// and keep 13 bits below it (V4 5.2: "inner sums in fp32 (tensor core) or exact").
 Tolerance fp8_product_tolerance(bool exact_operands, DType out, const Device& device);
 
 // Whether a case gives implementations their own layout of the weight.

@@ -40,7 +40,9 @@ Built<ScatterBlockTablesParams> build(Inputs& in, const TableShape& s) {
 
 void add_scatter_block_tables(CaseList& list) {
   CaseAdder<ScatterBlockTablesParams> cases(list, "scatter_block_tables", &OpSet::scatter_block_tables);
-  const auto name_of = [](const TableShape& s) { return fmt::format("R{}-width{}-S{}-longest{}", s.rows, s.width, s.segments_per_row, s.longest); };
+  const auto name_of = [](const TableShape& s) {
+    return fmt::format("R{}-width{}-S{}-longest{}", s.rows, s.width, s.segments_per_row, s.longest);
+  };
   for (const TableShape& s : {TableShape{1, 1, 1, 1}, TableShape{3, 40, 0, 0}, TableShape{5, 33, 1, 33}, TableShape{7, 200, 3, 50, 5},
                               TableShape{64, 900, 7, 128}, TableShape{2, 20000, 2, 9000, 3}, TableShape{300, 12, 4, 0}}) {
     cases.test(name_of(s), [s](Inputs& in) { return build(in, s); });

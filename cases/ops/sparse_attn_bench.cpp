@@ -140,7 +140,8 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
   bench("prefill512-H64-rows128+512", {512, 64, 512, true});
   for (const int64_t heads : {16, 128}) {
     for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
-      cases.bench(fmt::format("b4-H{}-D576-rows2048-{}", heads, to_string(format)), [=](Inputs& in) { return build_mla(in, 4, heads, format); });
+      cases.bench(fmt::format("b4-H{}-D576-rows2048-{}", heads, to_string(format)),
+                  [=](Inputs& in) { return build_mla(in, 4, heads, format); });
     }
   }
 }

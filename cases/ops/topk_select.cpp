@@ -34,26 +34,18 @@ struct SelectShape {
 float value(Rng& rng, Values kind, int64_t i) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   switch (kind) {
-    case Values::normal:
-      return rng.normal();
-    case Values::few:
-      return static_cast<float>(rng.in(-2, 3));
-    case Values::equal:
-      return -0.75f;
+    case Values::normal: return rng.normal();
+    case Values::few: return static_cast<float>(rng.in(-2, 3));
+    case Values::equal: return -0.75f;
     case Values::specials: {
       const float specials[] = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f, 1e-42f, -1e-42f, rng.normal()};
       return specials[rng.next() % 8];
     }
-    case Values::ascending:
-      return static_cast<float>(i);
-    case Values::descending:
-      return static_cast<float>(-i);
-    case Values::offset:
-      return 1000.0f + 0.001f * rng.normal();
-    case Values::clustered:
-      return i < 600 ? 1000.0f + rng.normal() : -1.0f;
-    case Values::periodic:
-      return rng.normal() + (i % 256 < 8 ? 100.0f : 0.0f);
+    case Values::ascending: return static_cast<float>(i);
+    case Values::descending: return static_cast<float>(-i);
+    case Values::offset: return 1000.0f + 0.001f * rng.normal();
+    case Values::clustered: return i < 600 ? 1000.0f + rng.normal() : -1.0f;
+    case Values::periodic: return rng.normal() + (i % 256 < 8 ? 100.0f : 0.0f);
   }
   return 0;
 }

@@ -35,35 +35,38 @@ enum class MlaMode : uint8_t {
 
 struct LayerOptions {
   BatchLimits limits;
-  // Of the attention's keys. Absent: the family's own, V4 fp8_ds_mla_v4, MLA bf16. V4 takes bf16 and fp8_tensor too, MLA fp8_tensor and fp8_ds_mla.
+  // Of the attention's keys. Absent: the family's own, V4 fp8_ds_mla_v4, MLA bf16. V4 takes bf16 and fp8_tensor too, MLA fp8_tensor and
+  // fp8_ds_mla.
   std::optional<KvFormat> kv_format{};
   IndexerFormat indexer_format = IndexerFormat::fp8;
-  bool hadamard = false;       // rotate indexer queries and keys (V4 10.5)
-  bool fp8_output = false;     // quantise the attention output to FP8 before wo_a (V4 15), for FP8 checkpoints
+  bool hadamard = false;             // rotate indexer queries and keys (V4 10.5)
+  bool fp8_output = false;           // quantise the attention output to FP8 before wo_a (V4 15), for FP8 checkpoints
   bool quantize_activations = true;  // FP8 weights take FP8 activations (V4 5.2); false: bf16 activations
   PrefillMode prefill_mode = PrefillMode::automatic;
   MlaMode mla_mode = MlaMode::automatic;
-  int64_t context_chunk_rows = 0;   // MLA mha: rows of earlier context that are expanded at once; 0: 4096. Bounds the workspace, changes no result (MLA 7.1)
-  bool kv_scale_ue8m0 = false;      // fp8_ds_mla: write power-of-two scales (MLA 9.1)
-  bool rotary_embedding = true;     // MLA: false for models without one
+  int64_t context_chunk_rows =
+      0;  // MLA mha: rows of earlier context that are expanded at once; 0: 4096. Bounds the workspace, changes no result (MLA 7.1)
+  bool kv_scale_ue8m0 = false;   // fp8_ds_mla: write power-of-two scales (MLA 9.1)
+  bool rotary_embedding = true;  // MLA: false for models without one
   bool batch_invariant = false;
   int tp_rank = 0;
   int tp_size = 1;
 };
 
-// The cache groups of layer `layer`, without loading it: what an engine plans its memory with. Throws unsupported for families without layers here.
+// The cache groups of layer `layer`, without loading it: what an engine plans its memory with. Throws unsupported for families without
+// layers here.
 std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
 
 struct ForwardArgs {
   const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
   LayerCaches caches{};
-  TensorView hidden{};             // bf16 [T, hidden_size], already normalised by the block's norm
-  TensorView out{};                // bf16 [T, hidden_size]
+  TensorView hidden{};  // bf16 [T, hidden_size], already normalised by the block's norm
+  TensorView out{};     // bf16 [T, hidden_size]
   // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with index_topk() > 0. With skip_topk, and in V3.2
   // layers that have no indexer of their own, the layer reads the rows that are there instead of selecting. Keys are written all the same.
   TensorView topk_indices{};
   bool skip_topk = false;
-  TensorView llama_4_scaling{};    // f32 [T], MLA only: multiplies each token's query after the rotation; absent: none (MLA 6.4)
+  TensorView llama_4_scaling{};  // f32 [T], MLA only: multiplies each token's query after the rotation; absent: none (MLA 6.4)
   // Where to leave the rotated queries and the attention output (V4: before the inverse rotation); absent: in the workspace.
   TensorView q_tap{};         // bf16 [T, H, D]: V4 512, MLA P + R = 192
   TensorView attn_out_tap{};  // bf16 [T, H, D]: V4 512, MLA V = 128
@@ -75,13 +78,13 @@ class AttentionLayer {
  public:
   virtual ~AttentionLayer() = default;
   virtual int64_t layer_index() const = 0;
-  virtual int32_t compress_ratio() const = 0;   // 1, 4, 128; MLA: 1
-  virtual std::string kind() const = 0;         // "window", "c4", "c128", "mla", "mla_sparse"
+  virtual int32_t compress_ratio() const = 0;  // 1, 4, 128; MLA: 1
+  virtual std::string kind() const = 0;        // "window", "c4", "c128", "mla", "mla_sparse"
   virtual int64_t hidden_size() const = 0;
-  virtual int64_t num_heads() const = 0;        // of this rank
-  virtual int64_t index_topk() const = 0;       // 0: attends to everything, needs no topk_indices
+  virtual int64_t num_heads() const = 0;   // of this rank
+  virtual int64_t index_topk() const = 0;  // 0: attends to everything, needs no topk_indices
   virtual std::vector<CacheGroupSpec> cache_groups() const = 0;
-  virtual size_t weight_bytes() const = 0;      // device memory held, tables included
+  virtual size_t weight_bytes() const = 0;  // device memory held, tables included
   // Bytes that every forward within the limits can run with.
   virtual size_t workspace_bytes() const = 0;
   // Throws invalid_argument (views, caches, batch that do not fit the layer) or workspace_too_small before anything is written.
@@ -104,8 +107,8 @@ class RopeTables {
   Tensor numbers_;
 };
 
-// Auxiliary streams for work of a layer that does not wait for each other, V4 16. One set serves all layers of a model: they run one after the
-// other. On devices whose streams are null there are none, and everything runs in order.
+// Auxiliary streams for work of a layer that does not wait for each other, V4 16. One set serves all layers of a model: they run one after
+// the other. On devices whose streams are null there are none, and everything runs in order.
 class Lanes {
  public:
   explicit Lanes(std::shared_ptr<Device> device);

@@ -56,17 +56,17 @@ struct GroupMetadata {
 struct PrefillChunk {
   int64_t first_request = 0;  // of the batch
   int64_t num_requests = 0;
-  int64_t first_token = 0;    // of the batch
+  int64_t first_token = 0;  // of the batch
   int64_t num_tokens = 0;
   int64_t max_compressed = 0;  // N: rows of the compressed part
   int64_t max_rows = 0;        // M: N + the longest gather_len
 };
 
 struct Batch {
-  int64_t num_tokens = 0;          // T, padding included
-  int64_t num_actual_tokens = 0;   // decode tokens, then prefill tokens; rows behind are padding
-  int64_t num_requests = 0;        // R, padding included
-  int64_t num_decodes = 0;         // requests [0, num_decodes) are decode
+  int64_t num_tokens = 0;         // T, padding included
+  int64_t num_actual_tokens = 0;  // decode tokens, then prefill tokens; rows behind are padding
+  int64_t num_requests = 0;       // R, padding included
+  int64_t num_decodes = 0;        // requests [0, num_decodes) are decode
   int64_t num_prefills = 0;
   int64_t num_decode_tokens = 0;   // rows [0, num_decode_tokens); of a uniform step the padding tokens too
   int64_t num_prefill_tokens = 0;  // rows behind them, up to num_actual_tokens
@@ -86,16 +86,16 @@ struct Batch {
   const GroupMetadata& operator[](CacheGroup g) const { return groups[static_cast<size_t>(g)]; }
 
   // All tokens. Absent when the builder has no such group.
-  TensorView swa_indices{};   // i32 [T, W] window slots
-  TensorView swa_lens{};      // i32 [T]
-  TensorView c4_lens{};       // i32 [T]: (p + 1) / 4, 0 for padding
-  TensorView c128_slots{};    // i32 [T, width] slots of complete 128:1 entries
-  TensorView c128_local{};    // i32 [T, width] entry numbers
-  TensorView c128_lens{};     // i32 [T]
-  TensorView mla_lens{};      // i32 [T]: V3.2, keys that the token's indexer sees: p + 1, 0 for padding
-  TensorView gather_lens{};   // i32 [R]: query_len + min(seq_len - query_len, W - 1)
-  TensorView c4_seq_lens{};   // i32 [R]: seq_len / 4
-  TensorView c128_seq_lens{}; // i32 [R]: seq_len / 128
+  TensorView swa_indices{};    // i32 [T, W] window slots
+  TensorView swa_lens{};       // i32 [T]
+  TensorView c4_lens{};        // i32 [T]: (p + 1) / 4, 0 for padding
+  TensorView c128_slots{};     // i32 [T, width] slots of complete 128:1 entries
+  TensorView c128_local{};     // i32 [T, width] entry numbers
+  TensorView c128_lens{};      // i32 [T]
+  TensorView mla_lens{};       // i32 [T]: V3.2, keys that the token's indexer sees: p + 1, 0 for padding
+  TensorView gather_lens{};    // i32 [R]: query_len + min(seq_len - query_len, W - 1)
+  TensorView c4_seq_lens{};    // i32 [R]: seq_len / 4
+  TensorView c128_seq_lens{};  // i32 [R]: seq_len / 128
 
   // Host memory, for planning.
   std::vector<int32_t> query_start_loc_host;
@@ -105,8 +105,8 @@ struct Batch {
   std::array<std::vector<PrefillChunk>, 3> chunks;
 };
 
-// Rows of the gathered-prefill workspace for a layer of this ratio: 4 * (ceil(max_model_len / ratio) + W + max_num_batched_tokens), without the compressed
-// term for ratio 1. Every chunk of every plan fits (V4 13, adaptive plan).
+// Rows of the gathered-prefill workspace for a layer of this ratio: 4 * (ceil(max_model_len / ratio) + W + max_num_batched_tokens), without
+// the compressed term for ratio 1. Every chunk of every plan fits (V4 13, adaptive plan).
 int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window);
 
 // Columns of the 128:1 index rows: ceil(max_model_len / 128) rounded up to 128 (V4 12.4).
@@ -121,8 +121,8 @@ class BatchBuilder {
   BatchBuilder(BatchBuilder&&) noexcept;
 
   // Fills the device buffers (fixed addresses, one host-to-device copy) and returns the step's metadata, valid until the next build.
-  // Throws invalid_argument before touching anything: seq_len < query_len, seq_len > max_model_len, more tokens or requests than the limits,
-  // block tables that are too short or name pages outside [0, num_pages), padding smaller than the batch.
+  // Throws invalid_argument before touching anything: seq_len < query_len, seq_len > max_model_len, more tokens or requests than the
+  // limits, block tables that are too short or name pages outside [0, num_pages), padding smaller than the batch.
   const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding = {}, Stream stream = {});
 
   size_t allocated_bytes() const;

@@ -17,15 +17,15 @@ namespace strata {
 
 // A cache group: layers whose pages follow the same block table. Each layer has page storage of its own; page numbers are shared.
 enum class CacheGroup : uint8_t {
-  window,               // sliding-window keys of every V4 layer
-  c4_compressed,        // 4:1 compressed keys
-  c4_indexer,           // indexer keys of 4:1 layers
-  c4_state,             // compressor state of 4:1 layers
-  c4_indexer_state,     // indexer compressor state of 4:1 layers
-  c128_compressed,      // 128:1 compressed keys
-  c128_state,           // compressor state of 128:1 layers
-  mla_latent,           // latent rows of MLA layers
-  mla_indexer,          // indexer keys of V3.2 layers
+  window,            // sliding-window keys of every V4 layer
+  c4_compressed,     // 4:1 compressed keys
+  c4_indexer,        // indexer keys of 4:1 layers
+  c4_state,          // compressor state of 4:1 layers
+  c4_indexer_state,  // indexer compressor state of 4:1 layers
+  c128_compressed,   // 128:1 compressed keys
+  c128_state,        // compressor state of 128:1 layers
+  mla_latent,        // latent rows of MLA layers
+  mla_indexer,       // indexer keys of V3.2 layers
 };
 inline constexpr size_t kNumCacheGroups = 9;
 std::string_view to_string(CacheGroup group);
@@ -34,10 +34,10 @@ struct CacheGroupSpec {
   CacheGroup group = CacheGroup::window;
   KvFormat format = KvFormat::bf16;
   int32_t row_dim = 0;
-  int32_t page_size = 0;        // rows of a page
-  int32_t ratio = 1;            // positions per row: 1, 4 or 128
-  int64_t page_bytes = 0;       // padded page of one layer: the smallest page_stride
-  int64_t retained = 0;         // positions that must stay readable behind the newest token; 0: all
+  int32_t page_size = 0;   // rows of a page
+  int32_t ratio = 1;       // positions per row: 1, 4 or 128
+  int64_t page_bytes = 0;  // padded page of one layer: the smallest page_stride
+  int64_t retained = 0;    // positions that must stay readable behind the newest token; 0: all
   // Positions that one block-table entry covers: page_size * ratio.
   int64_t positions_per_page() const { return int64_t{page_size} * ratio; }
   // Pages that a request of this many positions needs at once (with `retained`, at most ceil((retained + new tokens) / span) + 1 live).
@@ -64,7 +64,7 @@ class PagePool {
 
  private:
   int64_t num_pages_;
-  std::vector<int32_t> free_;       // a heap, smallest on top
+  std::vector<int32_t> free_;  // a heap, smallest on top
   std::vector<bool> allocated_;
 };
 

@@ -34,8 +34,8 @@ class SafetensorsFile {
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
 
-  const std::vector<StoredTensor>& tensors() const;         // by name, ascending
-  const StoredTensor* find(std::string_view name) const;    // null: not there
+  const std::vector<StoredTensor>& tensors() const;       // by name, ascending
+  const StoredTensor* find(std::string_view name) const;  // null: not there
   // Tells the kernel that the pages of a tensor are not needed again, so that loading does not double the resident memory.
   void release(const StoredTensor& tensor) const;
 

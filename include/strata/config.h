@@ -14,8 +14,8 @@ const char* to_string(CpuIsa isa);
 CpuIsa parse_cpu_isa(const std::string& name);
 
 struct Config {
-  int cpu_threads = 0;             // 0: one per core the process may run on
-  CpuIsa cpu_isa = CpuIsa::best;   // caps the CPU backend, so that every path can be tested on one machine
+  int cpu_threads = 0;            // 0: one per core the process may run on
+  CpuIsa cpu_isa = CpuIsa::best;  // caps the CPU backend, so that every path can be tested on one machine
   // op name -> implementation name ("reference", "cpu/amx", ...). "*" stands for every op that has such an implementation.
   std::map<std::string, std::string> force;
 

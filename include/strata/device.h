@@ -93,8 +93,8 @@ class Device {
 
   // Records what work() puts on `stream`, a created one, instead of running it; also what goes to other streams that wait for an event of
   // it and that it waits for in the end. Addresses, shapes and everything else the host decides are fixed then; what memory holds is
-  // read at each launch. work() must not allocate, synchronise or copy to or from ordinary host memory: device_failure then, and what work() throws
-  // passes through; nothing is left capturing. By default unsupported.
+  // read at each launch. work() must not allocate, synchronise or copy to or from ordinary host memory: device_failure then, and what
+  // work() throws passes through; nothing is left capturing. By default unsupported.
   virtual Graph capture(Stream stream, const std::function<void()>& work);
   virtual void launch(Graph graph, Stream stream);
   // Not before its launches are done.

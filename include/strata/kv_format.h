@@ -56,9 +56,7 @@ constexpr int64_t row_scale_bytes(KvFormat f) {
 constexpr int64_t row_bytes(KvFormat f, int64_t row_dim) { return row_data_bytes(f, row_dim) + row_scale_bytes(f); }
 
 // Bytes that a page of page_size rows needs, and the same rounded up to `alignment` (576 beside fp8_ds_mla_v4 caches).
-constexpr int64_t page_payload_bytes(KvFormat f, int64_t row_dim, int64_t page_size) {
-  return row_bytes(f, row_dim) * page_size;
-}
+constexpr int64_t page_payload_bytes(KvFormat f, int64_t row_dim, int64_t page_size) { return row_bytes(f, row_dim) * page_size; }
 constexpr int64_t page_padded_bytes(KvFormat f, int64_t row_dim, int64_t page_size, int64_t alignment) {
   return (page_payload_bytes(f, row_dim, page_size) + alignment - 1) / alignment * alignment;
 }
@@ -69,8 +67,8 @@ struct PagedCache {
   void* data = nullptr;
   DeviceId device{};
   KvFormat format = KvFormat::bf16;
-  int32_t row_dim = 0;      // values of a row: 512 (V4), 576 (MLA), 128 (indexer), 2*coff*d floats (state)
-  int32_t page_size = 0;    // rows of a page: any positive number
+  int32_t row_dim = 0;    // values of a row: 512 (V4), 576 (MLA), 128 (indexer), 2*coff*d floats (state)
+  int32_t page_size = 0;  // rows of a page: any positive number
   int64_t num_pages = 0;
   int64_t page_stride = 0;  // bytes between pages; at least the payload, independent of it otherwise
   float scale = 1.0f;       // fp8_tensor only: value = code * scale
@@ -81,8 +79,7 @@ struct PagedCache {
     return slot / page_size * page_stride + slot % page_size * row_data_bytes(format, row_dim);
   }
   constexpr int64_t scale_offset(int64_t slot) const {
-    return slot / page_size * page_stride + page_size * row_data_bytes(format, row_dim) +
-           slot % page_size * row_scale_bytes(format);
+    return slot / page_size * page_stride + page_size * row_data_bytes(format, row_dim) + slot % page_size * row_scale_bytes(format);
   }
 };
 

@@ -23,7 +23,7 @@ struct ModelConfig {
   int64_t num_hidden_layers = 0;
   int64_t num_nextn_predict_layers = 0;  // MTP layers behind the main ones
   int64_t num_attention_heads = 0;
-  int64_t q_lora_rank = 0;               // 0: none (MLA without a query latent)
+  int64_t q_lora_rank = 0;  // 0: none (MLA without a query latent)
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
@@ -32,9 +32,9 @@ struct ModelConfig {
   int64_t rope_original_max_position = 0;
   double rope_beta_fast = 32.0;
   double rope_beta_slow = 1.0;
-  double rope_mscale = 1.0;              // MLA; 1 when the file does not say
-  double rope_mscale_all_dim = 0.0;      // MLA; 0 when the file does not say: no change of the softmax scale
-  double rope_attn_factor = 1.0;         // MLA; multiplies cos and sin
+  double rope_mscale = 1.0;          // MLA; 1 when the file does not say
+  double rope_mscale_all_dim = 0.0;  // MLA; 0 when the file does not say: no change of the softmax scale
+  double rope_attn_factor = 1.0;     // MLA; multiplies cos and sin
 
   // V4
   int64_t head_dim = 512;
@@ -50,8 +50,8 @@ struct ModelConfig {
   int64_t index_head_dim = 0;
   int64_t index_topk = 0;
   // V3.2: which layers reuse the selection of an earlier one (MLA 12).
-  std::string index_topk_pattern;      // a character per layer, 'S': reuses; empty: index_topk_freq decides
-  int64_t index_topk_freq = 1;         // 1: every layer selects
+  std::string index_topk_pattern;  // a character per layer, 'S': reuses; empty: index_topk_freq decides
+  int64_t index_topk_freq = 1;     // 1: every layer selects
   int64_t index_skip_topk_offset = 2;
   bool indexer_rope_interleave = false;  // V3.2: pairs of the indexer's rotation (MLA 6.2)
 
@@ -62,7 +62,7 @@ struct ModelConfig {
 
   // quantization_config
   bool fp8_weights = false;
-  bool scale_ue8m0 = false;  // scale_fmt "ue8m0": power-of-two activation scales
+  bool scale_ue8m0 = false;                            // scale_fmt "ue8m0": power-of-two activation scales
   std::array<int64_t, 2> weight_block_size{128, 128};  // rows and columns of W that share a scale
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
@@ -88,8 +88,8 @@ struct ModelConfig {
   std::string to_json() const;
 };
 
-// "v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2", "v2-lite-tiny", "v3-tiny", "v3.2-tiny": official shapes (tiny: the same structure,
-// small). Throws invalid_argument listing the names.
+// "v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2", "v2-lite-tiny", "v3-tiny", "v3.2-tiny": official shapes (tiny: the same
+// structure, small). Throws invalid_argument listing the names.
 ModelConfig preset(const std::string& name);
 std::vector<std::string> preset_names();
 

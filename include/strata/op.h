@@ -54,7 +54,8 @@ struct Candidate {
 namespace detail {
 // Throws unsupported: op, device, and every candidate with its reason.
 [[noreturn]] void throw_no_implementation(std::string_view op, const Device& device, const std::vector<Candidate>& refused);
-[[noreturn]] void throw_workspace_too_small(std::string_view op, std::string_view implementation, size_t needed, size_t given);
+// Throws workspace_too_small, or invalid_argument where the memory is not aligned to 256 bytes; 0 bytes may be anywhere.
+void check_workspace(std::string_view op, std::string_view implementation, size_t needed, const Workspace& given);
 // The name that the device's Config forces for this op; empty: none.
 std::string forced_implementation(std::string_view op, const Device& device);
 }  // namespace detail
@@ -71,9 +72,7 @@ class Op {
   const std::vector<Implementation<Params>>& implementations() const { return implementations_; }
 
   // A caller's own implementation goes before the built-in ones.
-  void prepend(Implementation<Params> implementation) {
-    implementations_.insert(implementations_.begin(), std::move(implementation));
-  }
+  void prepend(Implementation<Params> implementation) { implementations_.insert(implementations_.begin(), std::move(implementation)); }
 
   // Every implementation in order, with why it is refused.
   std::vector<Candidate> candidates(const Params& params, const Device& device) const {
@@ -104,10 +103,7 @@ class Op {
   void operator()(const Params& params, const ExecutionContext& context) const {
     check_(params, context.device.id());
     const auto& impl = select(params, context.device);
-    const size_t needed = impl.workspace_bytes(params, context.device);
-    if (needed > context.workspace.bytes) {
-      detail::throw_workspace_too_small(name_, impl.name, needed, context.workspace.bytes);
-    }
+    detail::check_workspace(name_, impl.name, impl.workspace_bytes(params, context.device), context.workspace);
     impl.run(params, context);
   }
 

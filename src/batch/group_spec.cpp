@@ -8,27 +8,20 @@ namespace {
 int32_t ratio_of(CacheGroup group) {
   switch (group) {
     case CacheGroup::c4_compressed:
-    case CacheGroup::c4_indexer:
-      return 4;
-    case CacheGroup::c128_compressed:
-      return 128;
-    default:
-      return 1;  // state rows, too, are one per position
+    case CacheGroup::c4_indexer: return 4;
+    case CacheGroup::c128_compressed: return 128;
+    default: return 1;  // state rows, too, are one per position
   }
 }
 
 // Positions that the newest token reads back, itself included; 0: all of them.
 int64_t reach_of(CacheGroup group, int64_t window) {
   switch (group) {
-    case CacheGroup::window:
-      return window;
+    case CacheGroup::window: return window;
     case CacheGroup::c4_state:
-    case CacheGroup::c4_indexer_state:
-      return 8;  // two overlapping windows of 4
-    case CacheGroup::c128_state:
-      return 128;
-    default:
-      return 0;
+    case CacheGroup::c4_indexer_state: return 8;  // two overlapping windows of 4
+    case CacheGroup::c128_state: return 128;
+    default: return 0;
   }
 }
 

@@ -12,7 +12,7 @@ namespace strata {
 struct StepSizes {
   int64_t num_tokens = 0;  // padding included
   int64_t num_actual_tokens = 0;
-  int64_t num_requests = 0;  // padding included
+  int64_t num_requests = 0;       // padding included
   int64_t uniform_query_len = 0;  // tokens of every request of a uniform step; 0: another step
   int64_t max_seq_len = 0;
 };

@@ -151,8 +151,8 @@ struct Preset {
   ModelConfig (*make)();
 };
 constexpr Preset kPresets[] = {
-    {"v4-tiny", v4_tiny},           {"v4-flash", v4_flash}, {"v4-pro", v4_pro}, {"v2-lite", v2_lite},     {"v3", v3}, {"v3.2", v3_2},
-    {"v2-lite-tiny", v2_lite_tiny}, {"v3-tiny", v3_tiny},   {"v3.2-tiny", v3_2_tiny},
+    {"v4-tiny", v4_tiny}, {"v4-flash", v4_flash},         {"v4-pro", v4_pro},   {"v2-lite", v2_lite},     {"v3", v3},
+    {"v3.2", v3_2},       {"v2-lite-tiny", v2_lite_tiny}, {"v3-tiny", v3_tiny}, {"v3.2-tiny", v3_2_tiny},
 };
 
 }  // namespace

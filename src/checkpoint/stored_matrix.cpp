@@ -58,12 +58,9 @@ Shard resolve(const Shard& shard, int64_t extent, std::string_view what) {
 
 float stored_value(const StoredTensor& tensor, int64_t i) {
   switch (tensor.dtype) {
-    case DType::bf16:
-      return to_float(load_unaligned<Bf16>(tensor.data, i));
-    case DType::f16:
-      return to_float(load_unaligned<Fp16>(tensor.data, i));
-    default:
-      return load_unaligned<float>(tensor.data, i);
+    case DType::bf16: return to_float(load_unaligned<Bf16>(tensor.data, i));
+    case DType::f16: return to_float(load_unaligned<Fp16>(tensor.data, i));
+    default: return load_unaligned<float>(tensor.data, i);
   }
 }
 

@@ -51,8 +51,8 @@ Config Config::from_environment() {
       const std::string item = rest.substr(0, comma);
       rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
       const size_t equals = item.find('=');
-      require(equals != std::string::npos && equals > 0 && equals + 1 < item.size(),
-              "STRATA_FORCE must be op=implementation,..., has '{}'", item);
+      require(equals != std::string::npos && equals > 0 && equals + 1 < item.size(), "STRATA_FORCE must be op=implementation,..., has '{}'",
+              item);
       config.force[item.substr(0, equals)] = item.substr(equals + 1);
     }
   }

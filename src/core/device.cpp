@@ -45,7 +45,8 @@ DeviceId parse_device_id(std::string_view text) {
 void* Device::allocate_host(size_t bytes) {
   constexpr size_t kAlignment = 256;
   void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (data == nullptr && bytes > 0) fail(ErrorCode::out_of_memory, "{}: allocation of {} bytes of host memory failed", to_string(id_), bytes);
+  if (data == nullptr && bytes > 0)
+    fail(ErrorCode::out_of_memory, "{}: allocation of {} bytes of host memory failed", to_string(id_), bytes);
   return data;
 }
 
@@ -59,7 +60,9 @@ double Device::elapsed_seconds(Stream stream, const std::function<void()>& work)
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-Graph Device::capture(Stream, const std::function<void()>&) { fail(ErrorCode::unsupported, "device {} captures no graphs", to_string(id_)); }
+Graph Device::capture(Stream, const std::function<void()>&) {
+  fail(ErrorCode::unsupported, "device {} captures no graphs", to_string(id_));
+}
 void Device::launch(Graph, Stream) { fail(ErrorCode::unsupported, "device {} has no graphs", to_string(id_)); }
 void Device::destroy_graph(Graph) noexcept {}
 

@@ -1,5 +1,7 @@
 #include "strata/op.h"
 
+#include <cstdint>
+
 #include "core/check.h"
 
 namespace strata::detail {
@@ -14,8 +16,16 @@ void throw_no_implementation(std::string_view op, const Device& device, const st
   throw Error(ErrorCode::unsupported, text);
 }
 
-void throw_workspace_too_small(std::string_view op, std::string_view implementation, size_t needed, size_t given) {
-  fail(ErrorCode::workspace_too_small, "{}: {} needs a workspace of {} bytes, got {}", op, implementation, needed, given);
+void check_workspace(std::string_view op, std::string_view implementation, size_t needed, const Workspace& given) {
+  constexpr uintptr_t kAlignment = 256;
+  if (needed == 0) return;
+  if (needed > given.bytes || given.data == nullptr) {
+    fail(ErrorCode::workspace_too_small, "{}: {} needs a workspace of {} bytes, got {}", op, implementation, needed,
+         given.data == nullptr ? 0 : given.bytes);
+  }
+  if (reinterpret_cast<uintptr_t>(given.data) % kAlignment != 0) {
+    fail(ErrorCode::invalid_argument, "{}: workspace must be aligned to {} bytes, is at {}", op, kAlignment, given.data);
+  }
 }
 
 std::string forced_implementation(std::string_view op, const Device& device) {

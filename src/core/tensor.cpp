@@ -92,8 +92,7 @@ Tensor::Tensor(std::shared_ptr<Device> device, DType dtype, std::initializer_lis
   if (view_.numel() > 0) view_.data = device_->allocate(view_.bytes());
 }
 
-Tensor::Tensor(Tensor&& other) noexcept
-    : device_(std::move(other.device_)), view_(std::exchange(other.view_, {})) {}
+Tensor::Tensor(Tensor&& other) noexcept : device_(std::move(other.device_)), view_(std::exchange(other.view_, {})) {}
 
 Tensor& Tensor::operator=(Tensor&& other) noexcept {
   std::swap(device_, other.device_);

@@ -15,15 +15,11 @@ inline constexpr int32_t kMaxRowDim = 2048;
 // Records whose contents fix the number of values; 0: the format takes any.
 STRATA_HOST_DEVICE constexpr int32_t fixed_row_dim(KvFormat format) {
   switch (format) {
-    case KvFormat::fp8_ds_mla_v4:
-      return 512;
-    case KvFormat::fp8_ds_mla:
-      return 576;
+    case KvFormat::fp8_ds_mla_v4: return 512;
+    case KvFormat::fp8_ds_mla: return 576;
     case KvFormat::indexer_fp8:
-    case KvFormat::indexer_mxfp4:
-      return 128;
-    default:
-      return 0;
+    case KvFormat::indexer_mxfp4: return 128;
+    default: return 0;
   }
 }
 
@@ -62,12 +58,8 @@ STRATA_HOST_DEVICE inline void load_codes(const uint8_t* codes, int64_t n, float
 STRATA_HOST_DEVICE inline void load_row(const PagedCache& cache, int64_t slot, float* out) {
   const uint8_t* data = row_data(cache, slot);
   switch (cache.format) {
-    case KvFormat::bf16:
-      load_bf16_values(data, cache.row_dim, out);
-      return;
-    case KvFormat::fp8_tensor:
-      load_codes(data, cache.row_dim, cache.scale, out);
-      return;
+    case KvFormat::bf16: load_bf16_values(data, cache.row_dim, out); return;
+    case KvFormat::fp8_tensor: load_codes(data, cache.row_dim, cache.scale, out); return;
     case KvFormat::fp8_ds_mla_v4: {
       const uint8_t* scales = row_scale(cache, slot);
       for (int b = 0; b < kV4NumBlocks; ++b) {
@@ -83,9 +75,7 @@ STRATA_HOST_DEVICE inline void load_row(const PagedCache& cache, int64_t slot, f
       }
       load_bf16_values(data + kMlaRopeOffset, kMlaRopeDim, out + kMlaLatentDim);
       return;
-    case KvFormat::indexer_fp8:
-      load_codes(data, kIndexerDim, load_f32(row_scale(cache, slot)), out);
-      return;
+    case KvFormat::indexer_fp8: load_codes(data, kIndexerDim, load_f32(row_scale(cache, slot)), out); return;
     case KvFormat::indexer_mxfp4: {
       const uint8_t* scales = row_scale(cache, slot);
       for (int i = 0; i < kIndexerDim; ++i) out[i] = e2m1_element(data, i) * to_float(E8m0{scales[i / kMxfp4Block]});
@@ -115,9 +105,7 @@ STRATA_HOST_DEVICE inline void store_row(const PagedCache& cache, int64_t slot, 
   float rounded[kMlaTile];
   E4m3 codes[kMlaTile];
   switch (cache.format) {
-    case KvFormat::bf16:
-      store_bf16_values(x, cache.row_dim, data);
-      return;
+    case KvFormat::bf16: store_bf16_values(x, cache.row_dim, data); return;
     case KvFormat::fp8_tensor: {
       const float inverse = 1.0f / cache.scale;
       for (int64_t i = 0; i < cache.row_dim; ++i) data[i] = to_e4m3(options.divide ? x[i] / cache.scale : x[i] * inverse).bits;

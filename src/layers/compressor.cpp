@@ -43,8 +43,6 @@ void Compressor::forward(OpRunner& run, const Batch& batch, const LayerCaches& c
                                                                     .hadamard = hadamard_});
 }
 
-size_t Compressor::weight_bytes() const {
-  return ape_.allocated_bytes() + norm_.allocated_bytes();
-}
+size_t Compressor::weight_bytes() const { return ape_.allocated_bytes() + norm_.allocated_bytes(); }
 
 }  // namespace strata

@@ -56,7 +56,8 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
     for (const FusedPart& part : projections) score_width_ += part.n;
     if (ratio_ == 4) {
       indexer_.emplace(loader, options_);
-      for (FusedPart& part : Compressor::projection("indexer.compressor", config_.index_head_dim, ratio_)) projections.push_back(std::move(part));
+      for (FusedPart& part : Compressor::projection("indexer.compressor", config_.index_head_dim, ratio_))
+        projections.push_back(std::move(part));
     }
     // The products stay fp32: they are summed over up to 128 positions before they are rounded (V4 5.1).
     kv_score_ = loader.load_fused_linear(projections, {.k = config_.hidden_size, .output = DType::f32});
@@ -134,13 +135,14 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
 
   // (a) query latent and key, (b) their norms
   run(run.ops.linear, LinearParams{.x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_});
-  run(run.ops.rms_norm_pair, RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv,
-                                               .eps = eps_});
+  run(run.ops.rms_norm_pair,
+      RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv, .eps = eps_});
   if (select) run.aside(1, [&](OpRunner& aside) { indexer_->make_query(aside, batch, x, qr, cos_sin_, query); });
 
   // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
-  run(run.ops.linear, LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),
-                                   .activation = qr_activation_});
+  run(run.ops.linear,
+      LinearParams{
+          .x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}), .activation = qr_activation_});
   run(run.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = q,
                                                             .kv = kv,
                                                             .positions = batch.positions,

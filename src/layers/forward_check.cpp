@@ -1,5 +1,7 @@
 #include "layers/forward_check.h"
 
+#include <cstdint>
+
 #include "core/check.h"
 
 namespace strata {
@@ -11,8 +13,7 @@ void check_cache(const CacheGroupSpec& spec, const Batch& batch, const LayerCach
   const std::string_view name = to_string(spec.group);
   require(group.present, "forward: the batch must have cache group {}, has not", name);
   require(cache.present() && cache.data != nullptr, "forward: cache {} is required, is absent", name);
-  require(cache.device == device, "forward: cache {} must be on {}, is on {}", name, to_string(device),
-          to_string(cache.device));
+  require(cache.device == device, "forward: cache {} must be on {}, is on {}", name, to_string(device), to_string(cache.device));
   require(cache.format == spec.format && cache.row_dim == spec.row_dim, "forward: cache {} must hold {} rows of {}, holds {} rows of {}",
           name, to_string(spec.format), spec.row_dim, to_string(cache.format), cache.row_dim);
   require(cache.page_size == group.spec.page_size, "forward: cache {} must have the batch's page_size {}, has {}", name,
@@ -64,6 +65,10 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
   if (args.workspace.bytes < needed || (args.workspace.data == nullptr && needed > 0)) {
     fail(ErrorCode::workspace_too_small, "forward: layer {} needs a workspace of {} bytes, got {}", layer.layer_index(), needed,
          args.workspace.data == nullptr ? 0 : args.workspace.bytes);
+  }
+  if (needed > 0 && reinterpret_cast<uintptr_t>(args.workspace.data) % 256 != 0) {
+    fail(ErrorCode::invalid_argument, "forward: layer {}: workspace must be aligned to 256 bytes, is at {}", layer.layer_index(),
+         args.workspace.data);
   }
 }
 

@@ -20,8 +20,9 @@ Indexer::Indexer(const WeightLoader& loader, const LayerOptions& options)
       head_dim_(loader.checkpoint.config().index_head_dim),
       format_(options.indexer_format),
       hadamard_(options.hadamard),
-      compressor_(loader, "indexer.compressor", loader.checkpoint.config().index_head_dim, 4, {CacheGroup::c4_indexer_state, CacheGroup::c4_indexer},
-                  static_cast<float>(loader.checkpoint.config().rms_norm_eps), options.hadamard) {
+      compressor_(loader, "indexer.compressor", loader.checkpoint.config().index_head_dim, 4,
+                  {CacheGroup::c4_indexer_state, CacheGroup::c4_indexer}, static_cast<float>(loader.checkpoint.config().rms_norm_eps),
+                  options.hadamard) {
   // Replicated on every rank: all ranks must choose the same entries (V4 4.3).
   const ModelConfig& config = loader.checkpoint.config();
   activation_ = linear_activation(loader, "indexer.wq_b", options);
@@ -50,10 +51,8 @@ void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& x,
   const TensorView weights = run.arena.tensor(DType::bf16, {num_tokens, num_heads_});
   run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = weights});
   const TensorView q = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
-  run(run.ops.linear, LinearParams{.x = qr,
-                                   .weight = &wq_b_->weight,
-                                   .y = q.reshape({num_tokens, num_heads_ * head_dim_}),
-                                   .activation = activation_});
+  run(run.ops.linear,
+      LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * head_dim_}), .activation = activation_});
   run(run.ops.indexer_query, IndexerQueryParams{.q = q,
                                                 .weights = weights,
                                                 .positions = batch.positions,
@@ -66,7 +65,8 @@ void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& x,
                                                 .weights_out = query.weights});
 }
 
-void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const {
+void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
+                     const TensorView& topk_indices) const {
   run(run.ops.indexer_topk, IndexerTopkParams{.q = query.q,
                                               .q_scale = query.scale,
                                               .weights = query.weights,
@@ -78,8 +78,6 @@ void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& cache
                                               .topk_indices = topk_indices});
 }
 
-size_t Indexer::weight_bytes() const {
-  return wq_b_->allocated_bytes() + weights_proj_->allocated_bytes() + compressor_.weight_bytes();
-}
+size_t Indexer::weight_bytes() const { return wq_b_->allocated_bytes() + weights_proj_->allocated_bytes() + compressor_.weight_bytes(); }
 
 }  // namespace strata

@@ -21,7 +21,8 @@ class Indexer {
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
 
   // The indexer keys of the step: needed by later steps whoever selects. kv_score: the projection of x for the indexer's compressor.
-  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score, const TensorView& cos_sin) const {
+  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score,
+                  const TensorView& cos_sin) const {
     compressor_.forward(run, batch, caches, kv_score, cos_sin);
   }
   // `qr`: the query latent after its norm.

@@ -17,16 +17,18 @@ MlaAbsorbedAttention::MlaAbsorbedAttention(const WeightLoader& loader, const Mla
 }
 
 template <class Attend>
-void MlaAbsorbedAttention::forward(OpRunner& run, const TensorView& q, const TensorView& q_absorbed, const TensorView& o, Attend&& attend) const {
-  run(run.ops.grouped_linear, GroupedLinearParams{.x = q.columns(0, shape_.nope), .weight = &w_uk_->weight, .y = q_absorbed.columns(0, shape_.latent)});
+void MlaAbsorbedAttention::forward(OpRunner& run, const TensorView& q, const TensorView& q_absorbed, const TensorView& o,
+                                   Attend&& attend) const {
+  run(run.ops.grouped_linear,
+      GroupedLinearParams{.x = q.columns(0, shape_.nope), .weight = &w_uk_->weight, .y = q_absorbed.columns(0, shape_.latent)});
   ArenaScope scope(run.arena);
   const TensorView z = run.arena.tensor(DType::bf16, {q.shape[0], shape_.heads, shape_.latent});
   attend(z);
   run(run.ops.grouped_linear, GroupedLinearParams{.x = z, .weight = &w_uv_->weight, .y = o});
 }
 
-void MlaAbsorbedAttention::forward_dense(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests, const TensorView& q,
-                                         const TensorView& q_absorbed, const TensorView& o) const {
+void MlaAbsorbedAttention::forward_dense(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests,
+                                         const TensorView& q, const TensorView& q_absorbed, const TensorView& o) const {
   if (q.shape[0] == 0) return;
   forward(run, q, q_absorbed, o, [&](const TensorView& z) {
     run(run.ops.dense_attn_decode, DenseAttnDecodeParams{.q = q_absorbed,

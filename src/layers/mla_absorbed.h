@@ -12,8 +12,8 @@ class MlaAbsorbedAttention {
  public:
   MlaAbsorbedAttention(const WeightLoader& loader, const MlaShape& shape, bool batch_invariant);
 
-  // q: bf16 [N, H, P + R], rotated, of the first N tokens of the batch; q_absorbed: bf16 [N, H, L + R] with the rotary lanes in it; o: bf16 [N, H, V].
-  // Over everything earlier of requests [0, num_requests), whose tokens these are:
+  // q: bf16 [N, H, P + R], rotated, of the first N tokens of the batch; q_absorbed: bf16 [N, H, L + R] with the rotary lanes in it; o: bf16
+  // [N, H, V]. Over everything earlier of requests [0, num_requests), whose tokens these are:
   void forward_dense(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests, const TensorView& q,
                      const TensorView& q_absorbed, const TensorView& o) const;
   // Over the positions that each token's row of topk_indices [N, K] names:

@@ -46,7 +46,8 @@ MlaExpandedAttention::MlaExpandedAttention(const WeightLoader& loader, const Mla
 
 MlaExpandedAttention::Expanded MlaExpandedAttention::expand(OpRunner& run, const TensorView& c) const {
   const TensorView kv = run.arena.tensor(DType::bf16, {c.shape[0], shape_.heads, shape_.kv_b_head()});
-  run(run.ops.linear, LinearParams{.x = c, .weight = &kv_b_->weight, .y = kv.reshape({c.shape[0], kv_b_->weight.n}), .activation = activation_});
+  run(run.ops.linear,
+      LinearParams{.x = c, .weight = &kv_b_->weight, .y = kv.reshape({c.shape[0], kv_b_->weight.n}), .activation = activation_});
   return {kv.columns(0, shape_.nope), kv.columns(shape_.nope, shape_.value)};
 }
 

@@ -28,7 +28,8 @@ class MlaExpandedAttention {
   };
   Expanded expand(OpRunner& run, const TensorView& c) const;
   // Everything of attention but the request boundaries.
-  DenseAttnPrefillParams attention(const TensorView& q, const Expanded& kv, const TensorView& k_pe, bool causal, const TensorView& out) const;
+  DenseAttnPrefillParams attention(const TensorView& q, const Expanded& kv, const TensorView& k_pe, bool causal,
+                                   const TensorView& out) const;
 
   struct Step;
   void attend_new(OpRunner& run, const Step& step, int64_t first_request, int64_t num_requests) const;

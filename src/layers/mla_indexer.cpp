@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-constexpr float kNormEps = 1e-6f;         // whatever rms_norm_eps is (MLA 11.1)
+constexpr float kNormEps = 1e-6f;          // whatever rms_norm_eps is (MLA 11.1)
 constexpr float kQueryAmaxFloor = 1e-10f;  // MLA 11.4; keys have 1e-4
 
 }  // namespace
@@ -58,8 +58,7 @@ void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& ca
   const TensorView weights = run.arena.tensor(DType::f32, {tokens, num_heads_});
   run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = weights});
   const TensorView folded = run.arena.tensor(DType::f32, {tokens, num_heads_});
-  const TensorView codes =
-      run.arena.tensor(format_ == IndexerFormat::fp8 ? DType::e4m3 : DType::bf16, {tokens, num_heads_, head_dim_});
+  const TensorView codes = run.arena.tensor(format_ == IndexerFormat::fp8 ? DType::e4m3 : DType::bf16, {tokens, num_heads_, head_dim_});
   run(run.ops.indexer_query, IndexerQueryParams{.q = q,
                                                 .weights = weights,
                                                 .positions = batch.positions,

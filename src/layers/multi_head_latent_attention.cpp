@@ -22,7 +22,8 @@ void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const
   const Latents x = project(args, run);
 
   // (b) attention: the first requests in the absorbed form, the others in the expanded one; rows of no request are zero
-  const TensorView o = args.attn_out_tap.present() ? args.attn_out_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.value});
+  const TensorView o =
+      args.attn_out_tap.present() ? args.attn_out_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.value});
   const int64_t absorbed = absorbed_requests(batch);
   const int64_t absorbed_tokens = absorbed == batch.num_requests ? batch.num_request_tokens() : absorbed == 0 ? 0 : batch.num_decode_tokens;
   attend_absorbed(args, run, x, o, absorbed, absorbed_tokens);

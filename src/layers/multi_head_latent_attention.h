@@ -32,10 +32,10 @@ class MultiHeadLatentAttention final : public AttentionLayer {
  private:
   // What attention starts from.
   struct Latents {
-    TensorView q;    // bf16 [T, H, P + R]
-    TensorView q_c;  // bf16 [T, q_lora_rank], normalised; absent without a query latent
-    TensorView c;    // bf16 [T, L], normalised
-    TensorView k_pe; // bf16 [T, R], not normalised
+    TensorView q;     // bf16 [T, H, P + R]
+    TensorView q_c;   // bf16 [T, q_lora_rank], normalised; absent without a query latent
+    TensorView c;     // bf16 [T, L], normalised
+    TensorView k_pe;  // bf16 [T, R], not normalised
   };
 
   bool sparse() const { return config_.index_topk > 0; }

@@ -9,8 +9,8 @@ namespace strata {
 
 void MultiHeadLatentAttention::check_options() const {
   constexpr int64_t kMaxHeads = 128;
-  require(config_.num_attention_heads % options_.tp_size == 0, "num_attention_heads must be a multiple of tp_size {}, is {}", options_.tp_size,
-          config_.num_attention_heads);
+  require(config_.num_attention_heads % options_.tp_size == 0, "num_attention_heads must be a multiple of tp_size {}, is {}",
+          options_.tp_size, config_.num_attention_heads);
   require(shape_.heads >= 1 && shape_.heads <= kMaxHeads, "a rank must have 1 to {} heads, has {}", kMaxHeads, shape_.heads);
   const BatchLimits& limits = options_.limits;
   require(limits.max_num_batched_tokens > 0 && limits.max_num_seqs > 0 && limits.max_model_len > 0,
@@ -20,11 +20,12 @@ void MultiHeadLatentAttention::check_options() const {
   const int64_t positions = rope_tables_->numbers().shape[0] - 1;
   require(positions >= limits.max_model_len, "rope_tables must have max_model_len {} positions, have {}", limits.max_model_len, positions);
   if (sparse() && options_.mla_mode == MlaMode::mha) {
-    fail(ErrorCode::unsupported, "mla_mode must be automatic or mqa for layers with an indexer (index_topk {}), is mha", config_.index_topk);
+    fail(ErrorCode::unsupported, "mla_mode must be automatic or mqa for layers with an indexer (index_topk {}), is mha",
+         config_.index_topk);
   }
   const std::vector<CacheGroupSpec> groups = cache_groups();  // throws for formats that MLA caches do not have
-  require(!options_.kv_scale_ue8m0 || groups.front().format == KvFormat::fp8_ds_mla, "kv_scale_ue8m0 must be false beside kv_format {}, is true",
-          to_string(groups.front().format));
+  require(!options_.kv_scale_ue8m0 || groups.front().format == KvFormat::fp8_ds_mla,
+          "kv_scale_ue8m0 must be false beside kv_format {}, is true", to_string(groups.front().format));
 }
 
 size_t MultiHeadLatentAttention::measure_workspace() const {

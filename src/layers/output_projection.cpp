@@ -43,10 +43,9 @@ void OutputProjection::forward(OpRunner& run, const TensorView& positions, const
     product.x = rotated.reshape({num_tokens, num_groups_, group_width});
   }
   run(run.ops.grouped_linear, product);
-  run(run.ops.linear, LinearParams{.x = z.reshape({num_tokens, num_groups_ * o_lora_rank_}),
-                                   .weight = &wo_b_->weight,
-                                   .y = out,
-                                   .activation = wo_b_activation_});
+  run(run.ops.linear,
+      LinearParams{
+          .x = z.reshape({num_tokens, num_groups_ * o_lora_rank_}), .weight = &wo_b_->weight, .y = out, .activation = wo_b_activation_});
 }
 
 }  // namespace strata

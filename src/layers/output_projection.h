@@ -21,7 +21,7 @@ class OutputProjection {
   int64_t num_groups_;       // G, of this rank
   int64_t heads_per_group_;  // hpg
   int64_t o_lora_rank_;
-  bool fp8_;                 // quantise o before wo_a
+  bool fp8_;  // quantise o before wo_a
   ActivationFormat wo_b_activation_;
   std::unique_ptr<LoadedLinear> wo_a_;
   std::unique_ptr<LoadedLinear> wo_b_;

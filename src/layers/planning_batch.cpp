@@ -30,7 +30,8 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
   for (TensorView* lens : {&batch.seq_lens, &batch.gather_lens, &batch.c4_seq_lens, &batch.c128_seq_lens}) {
     *lens = shape_only(DType::i32, {num_requests});
   }
-  for (TensorView* lens : {&batch.swa_lens, &batch.c4_lens, &batch.c128_lens, &batch.mla_lens}) *lens = shape_only(DType::i32, {num_tokens});
+  for (TensorView* lens : {&batch.swa_lens, &batch.c4_lens, &batch.c128_lens, &batch.mla_lens})
+    *lens = shape_only(DType::i32, {num_tokens});
   batch.swa_indices = shape_only(DType::i32, {num_tokens, window});
   for (const CacheGroupSpec& spec : groups) {
     GroupMetadata& group = batch.groups[static_cast<size_t>(spec.group)];
@@ -80,7 +81,9 @@ size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Devi
                          int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run) {
   const DeviceId id = device->id();
   const std::vector<CacheGroupSpec> groups = layer.cache_groups();
-  const auto shape_only = [&](DType dtype, std::initializer_list<int64_t> shape) { return TensorView::contiguous(nullptr, dtype, id, shape); };
+  const auto shape_only = [&](DType dtype, std::initializer_list<int64_t> shape) {
+    return TensorView::contiguous(nullptr, dtype, id, shape);
+  };
   size_t peak = 0;
   const auto measure = [&](int64_t tokens, int64_t decode_tokens) {
     const Batch batch = planning_batch(id, limits, groups, window, tokens, decode_tokens);

@@ -5,8 +5,7 @@
 
 namespace strata {
 
-RopeTables::RopeTables(std::shared_ptr<Device> device, int64_t max_positions)
-    : device_(std::move(device)), max_positions_(max_positions) {}
+RopeTables::RopeTables(std::shared_ptr<Device> device, int64_t max_positions) : device_(std::move(device)), max_positions_(max_positions) {}
 
 const TensorView& RopeTables::get(const RopeConfig& config) {
   for (const auto& [known, table] : tables_) {

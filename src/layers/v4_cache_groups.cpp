@@ -15,7 +15,8 @@ std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const Lay
   // Beside fp8_ds_mla_v4 caches every page is a multiple of 576 bytes, the alignment FlashMLA asks for; otherwise of 512.
   const KvFormat keys = options.kv_format.value_or(KvFormat::fp8_ds_mla_v4);
   const int64_t alignment = keys == KvFormat::fp8_ds_mla_v4 ? 576 : 512;
-  const auto spec = [&](CacheGroup group, KvFormat format, int64_t row_dim, int32_t page_size, int32_t positions_per_row, int64_t retained) {
+  const auto spec = [&](CacheGroup group, KvFormat format, int64_t row_dim, int32_t page_size, int32_t positions_per_row,
+                        int64_t retained) {
     return CacheGroupSpec{.group = group,
                           .format = format,
                           .row_dim = static_cast<int32_t>(row_dim),

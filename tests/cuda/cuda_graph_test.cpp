@@ -1,4 +1,5 @@
-// Decode steps as graphs: the same bits as layer by layer, whatever lengths, pages and requests a launch has; nothing but launches in a forward.
+// Decode steps as graphs: the same bits as layer by layer, whatever lengths, pages and requests a launch has; nothing but launches in a
+// forward.
 #include <algorithm>
 #include <random>
 
@@ -22,7 +23,8 @@ class Session {
     options.total_positions = kRequests * kMaxLen;
     options.shuffle_pages = true;
     options.overlap = overlap;
-    runner_ = std::make_unique<cases::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), device, default_ops(), default_layers(), options);
+    runner_ =
+        std::make_unique<cases::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), device, default_ops(), default_layers(), options);
     graphs_ = std::make_unique<cases::DecodeGraphs>(*runner_, kRequests, kMaxLen);
     prefill_in_ = Tensor(device, DType::bf16, {512, hidden_size_});
     prefill_out_ = Tensor(device, DType::bf16, {512, hidden_size_});
@@ -137,7 +139,8 @@ TEST_P(CudaGraph, AForwardOnlyLaunches) {
   for (const int64_t tokens : {200, 1, 1}) {  // prefill, decode layer by layer
     const cases::StepRequest step[] = {{1, tokens}};
     run.runner().begin_step(step);
-    const Tensor in(device_, DType::bf16, {tokens, run.runner().layer(0).hidden_size()}), out(device_, DType::bf16, {tokens, in.view().shape[1]});
+    const Tensor in(device_, DType::bf16, {tokens, run.runner().layer(0).hidden_size()}),
+        out(device_, DType::bf16, {tokens, in.view().shape[1]});
     run.load(in, tokens);
     for (size_t l = 0; l < run.runner().num_layers(); ++l) {
       EXPECT_EQ(forbidden_in([&] { run.runner().run_layer(l, in, out); }), 0) << "layer " << l << ", " << tokens << " tokens";
@@ -153,7 +156,8 @@ TEST_P(CudaGraph, AForwardOnlyLaunches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaGraph, testing::Values("v4_bf16", "v4_fp8", "mla_v3", "mla_v32"), [](const auto& p) { return p.param; });
+INSTANTIATE_TEST_SUITE_P(Models, CudaGraph, testing::Values("v4_bf16", "v4_fp8", "mla_v3", "mla_v32"),
+                         [](const auto& p) { return p.param; });
 
 }  // namespace
 }  // namespace strata

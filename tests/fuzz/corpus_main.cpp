@@ -26,18 +26,10 @@ std::string mutate(std::string input, std::minstd_rand& random) {
   for (auto edits = 1 + random() % 4; edits > 0 && !input.empty(); --edits) {
     const size_t at = random() % input.size();
     switch (random() % 8) {
-      case 0:
-        input.erase(at, 1);
-        break;
-      case 1:
-        input.insert(at, 1, input[at]);
-        break;
-      case 2:
-        input.resize(at);
-        break;
-      default:
-        input[at] = static_cast<char>(random() % 256);
-        break;
+      case 0: input.erase(at, 1); break;
+      case 1: input.insert(at, 1, input[at]); break;
+      case 2: input.resize(at); break;
+      default: input[at] = static_cast<char>(random() % 256); break;
     }
   }
   return input;

@@ -39,7 +39,8 @@ void expect_all_agree(const std::vector<ReplayResult>& results, double bound) {
   }
 }
 
-// What the reference code did to the recorded V3.2 run: Hadamard rotation in the indexer, keys through FP8 with power-of-two scales (MLA 9.1, 9.3).
+// What the reference code did to the recorded V3.2 run: Hadamard rotation in the indexer, keys through FP8 with power-of-two scales
+// (MLA 9.1, 9.3).
 ReplayOptions as_recorded(const std::string& model) {
   ReplayOptions options;
   if (model == "mla_v32") {

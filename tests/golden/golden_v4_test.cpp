@@ -1,6 +1,6 @@
 // Recorded runs of DeepSeek's reference code: our paged, batched, chunked run of the same sequences must agree. A float64
-// implementation of the specification is this far from them (they were made in bf16): out 0.0051 (v4_fp8: 0.0164), q 0.0046, attn_out 0.0056;
-// layer 1 with its own selection: 0.019 (0.023) unquantised, 0.035 (0.042) in MXFP4.
+// implementation of the specification is this far from them (they were made in bf16): out 0.0051 (v4_fp8: 0.0164), q 0.0046, attn_out
+// 0.0056; layer 1 with its own selection: 0.019 (0.023) unquantised, 0.035 (0.042) in MXFP4.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -23,7 +23,8 @@ struct Schedule {
 
 std::string golden(const std::string& model) { return std::string(STRATA_TEST_DATA) + "/golden/" + model; }
 
-std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule, const std::string& implementation, ReplayOptions options) {
+std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule, const std::string& implementation,
+                              ReplayOptions options) {
   Config config;
   if (!implementation.empty()) config.force["*"] = implementation;
   options.together = schedule.together;

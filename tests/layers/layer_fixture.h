@@ -47,7 +47,9 @@ struct LayerFixture {
       : checkpoint(directory), device(open_device({})) {
     cases::RunnerOptions options;
     options.layer = layer_options;
-    options.layer.limits = {.max_num_batched_tokens = 320, .max_num_seqs = 4, .max_model_len = 640,
+    options.layer.limits = {.max_num_batched_tokens = 320,
+                            .max_num_seqs = 4,
+                            .max_model_len = 640,
                             .num_speculative_tokens = layer_options.limits.num_speculative_tokens};
     options.total_positions = 1280;
     options.fill = 0xFF;  // what nobody has written yet is NaN, and the same in every fixture
@@ -66,7 +68,8 @@ struct LayerFixture {
     return step({{id, tokens}});
   }
   // One step of these requests, whose tokens are the rows of `hidden` from `first_row` on, through layer `layer`.
-  std::vector<float> step(const std::vector<cases::StepRequest>& requests, int64_t first_row = 0, const ForwardArgs& extras = {}, size_t layer = 0) {
+  std::vector<float> step(const std::vector<cases::StepRequest>& requests, int64_t first_row = 0, const ForwardArgs& extras = {},
+                          size_t layer = 0) {
     int64_t tokens = 0;
     for (const cases::StepRequest& r : requests) tokens += r.num_tokens;
     runner->begin_step(requests);

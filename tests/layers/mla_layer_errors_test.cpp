@@ -20,7 +20,8 @@ void expect_error(ErrorCode code, const std::vector<std::string>& parts, Call&& 
     FAIL() << "the call must be refused: " << (parts.empty() ? "" : parts.front());
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
-    for (const std::string& part : parts) EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
+    for (const std::string& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
   }
 }
 
@@ -41,19 +42,44 @@ const BadCall kBadCalls[] = {
     {"hidden_dtype", kInvalid, {"hidden", "bf16", "f32"}, [](ForwardArgs& a, Batch&) { a.hidden.dtype = DType::f32; }},
     {"hidden_width", kInvalid, {"hidden", "256", "255"}, [](ForwardArgs& a, Batch&) { a.hidden.shape[1] = 255; }},
     {"hidden_strided", kInvalid, {"hidden", "stride 1", "2"}, [](ForwardArgs& a, Batch&) { a.hidden.stride[1] = 2; }},
-    {"hidden_device", kInvalid, {"cuda:0", "cpu"}, [](ForwardArgs& a, Batch&) { a.hidden.device = {DeviceKind::cuda, 0}; }},
+    {"hidden_device",
+     kInvalid,
+     {"cuda:0", "cpu"},
+     [](ForwardArgs& a, Batch&) {
+       a.hidden.device = {DeviceKind::cuda, 0};
+     }},
     {"out_rows", kInvalid, {"out", "40", "39"}, [](ForwardArgs& a, Batch&) { a.out.shape[0] = 39; }},
     {"out_dtype", kInvalid, {"out", "bf16", "f16"}, [](ForwardArgs& a, Batch&) { a.out.dtype = DType::f16; }},
     {"rows_of_batch", kInvalid, {"hidden", "41", "40"}, [](ForwardArgs&, Batch& b) { b.num_tokens = 41; }},
-    {"workspace_small", ErrorCode::workspace_too_small, {"workspace", "bytes", "1000"}, [](ForwardArgs& a, Batch&) { a.workspace.bytes = 1000; }},
+    {"workspace_small",
+     ErrorCode::workspace_too_small,
+     {"workspace", "bytes", "1000"},
+     [](ForwardArgs& a, Batch&) { a.workspace.bytes = 1000; }},
     {"workspace_one_short", ErrorCode::workspace_too_small, {"workspace"}, [](ForwardArgs& a, Batch&) { a.workspace.bytes -= 1; }},
     {"workspace_null", ErrorCode::workspace_too_small, {"workspace", "got 0"}, [](ForwardArgs& a, Batch&) { a.workspace.data = nullptr; }},
+    {"workspace_unaligned",
+     ErrorCode::invalid_argument,
+     {"workspace must be aligned to 256 bytes"},
+     [](ForwardArgs& a, Batch&) {
+       a.workspace = {static_cast<char*>(a.workspace.data) + 64, a.workspace.bytes};
+     }},
     {"latent_absent", kInvalid, {"mla_latent", "absent"}, [](ForwardArgs& a, Batch&) { a.caches[kLatent] = {}; }},
     {"indexer_absent", kInvalid, {"mla_indexer", "absent"}, [](ForwardArgs& a, Batch&) { a.caches[kIndexer] = {}; }},
-    {"latent_format", kInvalid, {"mla_latent", "bf16", "fp8_tensor"}, [](ForwardArgs& a, Batch&) { a.caches[kLatent].format = KvFormat::fp8_tensor; }},
+    {"latent_format",
+     kInvalid,
+     {"mla_latent", "bf16", "fp8_tensor"},
+     [](ForwardArgs& a, Batch&) { a.caches[kLatent].format = KvFormat::fp8_tensor; }},
     {"latent_rows", kInvalid, {"mla_latent", "576", "512"}, [](ForwardArgs& a, Batch&) { a.caches[kLatent].row_dim = 512; }},
-    {"latent_stride", kInvalid, {"mla_latent", "page_stride", "73728", "100"}, [](ForwardArgs& a, Batch&) { a.caches[kLatent].page_stride = 100; }},
-    {"indexer_device", kInvalid, {"mla_indexer", "cpu", "cuda:1"}, [](ForwardArgs& a, Batch&) { a.caches[kIndexer].device = {DeviceKind::cuda, 1}; }},
+    {"latent_stride",
+     kInvalid,
+     {"mla_latent", "page_stride", "73728", "100"},
+     [](ForwardArgs& a, Batch&) { a.caches[kLatent].page_stride = 100; }},
+    {"indexer_device",
+     kInvalid,
+     {"mla_indexer", "cpu", "cuda:1"},
+     [](ForwardArgs& a, Batch&) {
+       a.caches[kIndexer].device = {DeviceKind::cuda, 1};
+     }},
     {"latent_page_size", kInvalid, {"mla_latent", "page_size 64", "32"}, [](ForwardArgs& a, Batch&) { a.caches[kLatent].page_size = 32; }},
     {"topk_absent", kInvalid, {"topk_indices", "absent"}, [](ForwardArgs& a, Batch&) { a.topk_indices = {}; }},
     {"topk_width", kInvalid, {"topk_indices", "32", "31"}, [](ForwardArgs& a, Batch&) { a.topk_indices.shape[1] = 31; }},
@@ -63,19 +89,35 @@ const BadCall kBadCalls[] = {
     {"batch_limits", kInvalid, {"max_model_len 640", "100000"}, [](ForwardArgs&, Batch& b) { b.limits.max_model_len = 100000; }},
     {"batch_host_lengths", kInvalid, {"host lengths", "1 requests"}, [](ForwardArgs&, Batch& b) { b.seq_lens_host.clear(); }},
     {"batch_without_lens", kInvalid, {"mla_lens", "absent"}, [](ForwardArgs&, Batch& b) { b.mla_lens = {}; }},
-    {"llama_4_scaling_dtype", kInvalid, {"llama_4_scaling", "f32", "bf16"},
+    {"llama_4_scaling_dtype",
+     kInvalid,
+     {"llama_4_scaling", "f32", "bf16"},
      [](ForwardArgs& a, Batch&) { a.llama_4_scaling = TensorView::contiguous(a.out.data, DType::bf16, {}, {40}); }},
-    {"llama_4_scaling_rows", kInvalid, {"llama_4_scaling", "[40]", "f32[39]"},
+    {"llama_4_scaling_rows",
+     kInvalid,
+     {"llama_4_scaling", "[40]", "f32[39]"},
      [](ForwardArgs& a, Batch&) { a.llama_4_scaling = TensorView::contiguous(a.out.data, DType::f32, {}, {39}); }},
-    {"q_tap_shape", kInvalid, {"q_tap", "[40, 4, 192]"},
-     [](ForwardArgs& a, Batch&) { a.q_tap = TensorView::contiguous(a.out.data, DType::bf16, {}, {40, 4, 191}); }},
-    {"attn_out_tap_shape", kInvalid, {"attn_out_tap", "[40, 4, 128]"},
-     [](ForwardArgs& a, Batch&) { a.attn_out_tap = TensorView::contiguous(a.out.data, DType::bf16, {}, {40, 4, 192}); }},
+    {"q_tap_shape",
+     kInvalid,
+     {"q_tap", "[40, 4, 192]"},
+     [](ForwardArgs& a, Batch&) {
+       a.q_tap = TensorView::contiguous(a.out.data, DType::bf16, {}, {40, 4, 191});
+     }},
+    {"attn_out_tap_shape",
+     kInvalid,
+     {"attn_out_tap", "[40, 4, 128]"},
+     [](ForwardArgs& a, Batch&) {
+       a.attn_out_tap = TensorView::contiguous(a.out.data, DType::bf16, {}, {40, 4, 192});
+     }},
     // A batch whose contents contradict the caches: the op that would write looks at every slot first.
-    {"slot_past_the_cache", kInvalid, {"slot_mapping[7]", "1000000"},
+    {"slot_past_the_cache",
+     kInvalid,
+     {"slot_mapping[7]", "1000000"},
      [](ForwardArgs&, Batch& b) { group(b, kLatent).slot_mapping.ptr<int64_t>()[7] = 1000000; }},
     {"position_past_the_table", kInvalid, {"positions[39]", "640"}, [](ForwardArgs&, Batch& b) { b.positions.ptr<int64_t>()[39] = 640; }},
-    {"slot_mapping_dtype", kInvalid, {"slot_mapping", "i64", "i32"},
+    {"slot_mapping_dtype",
+     kInvalid,
+     {"slot_mapping", "i64", "i32"},
      [](ForwardArgs&, Batch& b) { group(b, kLatent).slot_mapping.dtype = DType::i32; }},
 };
 
@@ -111,7 +153,8 @@ TEST(MlaBatchErrors, BlockTablesAndLengths) {
   const std::vector<CacheGroupSpec> groups = cache_groups_of_layer(small_mla("mla_v32"), {}, 0);
   ASSERT_EQ(groups.size(), 2u);
   BatchBuilder builder(device, default_ops(), {.max_num_batched_tokens = 300, .max_num_seqs = 2, .max_model_len = 256}, groups, {8, 4}, 0);
-  const auto refused = [&](const std::vector<std::string>& parts, int64_t seq_len, int64_t query_len, std::vector<int32_t> latent, std::vector<int32_t> keys) {
+  const auto refused = [&](const std::vector<std::string>& parts, int64_t seq_len, int64_t query_len, std::vector<int32_t> latent,
+                           std::vector<int32_t> keys) {
     BatchRequest request{.seq_len = seq_len, .query_len = query_len};
     request.block_tables[static_cast<size_t>(kLatent)] = latent;
     request.block_tables[static_cast<size_t>(kIndexer)] = keys;
@@ -150,7 +193,8 @@ TEST(MlaDummyRun, ZerosOutReservesTheWorkspaceAndTouchesNothing) {
 }
 
 // A checkpoint with one tensor changed: `change` edits it, or returns false to drop it.
-std::unique_ptr<ModelDirectory> spoilt(const std::string& from, const std::string& name, const std::function<bool(StoredTensor&, std::vector<std::byte>&)>& change) {
+std::unique_ptr<ModelDirectory> spoilt(const std::string& from, const std::string& name,
+                                       const std::function<bool(StoredTensor&, std::vector<std::byte>&)>& change) {
   auto directory = std::make_unique<ModelDirectory>();
   const SafetensorsFile file(std::filesystem::path(from) / "model.safetensors");
   std::vector<StoredTensor> tensors;
@@ -180,12 +224,13 @@ TEST(MlaLoadErrors, MissingAndMisshapenTensors) {
   const std::pair<const char*, std::vector<const char*>> models[] = {
       {"mla_v2_lite", {"q_proj.weight", "kv_a_proj_with_mqa.weight", "kv_a_layernorm.weight", "kv_b_proj.weight", "o_proj.weight"}},
       {"mla_v3", {"q_a_proj.weight", "q_a_layernorm.weight", "q_b_proj.weight"}},
-      {"mla_v32", {"indexer.wq_b.weight", "indexer.wk.weight", "indexer.k_norm.weight", "indexer.k_norm.bias", "indexer.weights_proj.weight"}}};
+      {"mla_v32",
+       {"indexer.wq_b.weight", "indexer.wk.weight", "indexer.k_norm.weight", "indexer.k_norm.bias", "indexer.weights_proj.weight"}}};
   for (const auto& [model, names] : models) {
     for (const std::string name : names) {
       SCOPED_TRACE(std::string(model) + " " + name);
-      expect_load_error(ErrorCode::invalid_file, spoilt(golden_model(model), name, [](StoredTensor&, std::vector<std::byte>&) { return false; })->string(),
-                        {name});
+      expect_load_error(ErrorCode::invalid_file,
+                        spoilt(golden_model(model), name, [](StoredTensor&, std::vector<std::byte>&) { return false; })->string(), {name});
       // One row less than there should be.
       const auto shorter = spoilt(golden_model(model), name, [](StoredTensor& t, std::vector<std::byte>& data) {
         data.resize(data.size() - data.size() / static_cast<size_t>(t.shape[0]));
@@ -224,13 +269,16 @@ TEST(MlaLoadErrors, ScalesThatAreNotNumbers) {
 }
 
 TEST(MlaConstruction, OptionsThatCannotBe) {
-  const auto refused = [](ErrorCode code, const std::string& model, const std::function<void(LayerOptions&)>& change, const std::vector<std::string>& parts) {
+  const auto refused = [](ErrorCode code, const std::string& model, const std::function<void(LayerOptions&)>& change,
+                          const std::vector<std::string>& parts) {
     LayerOptions options;
     change(options);
     expect_error(code, parts, [&] { LayerFixture fixture(0, options, nullptr, model); });
   };
-  refused(ErrorCode::unsupported, "mla_v3", [](LayerOptions& o) { o.kv_format = KvFormat::fp8_ds_mla_v4; }, {"kv_format", "bf16, fp8_tensor or fp8_ds_mla", "fp8_ds_mla_v4"});
-  refused(ErrorCode::unsupported, "mla_v32", [](LayerOptions& o) { o.indexer_format = IndexerFormat::mxfp4; }, {"indexer_format", "fp8 or none", "mxfp4"});
+  refused(ErrorCode::unsupported, "mla_v3", [](LayerOptions& o) { o.kv_format = KvFormat::fp8_ds_mla_v4; },
+          {"kv_format", "bf16, fp8_tensor or fp8_ds_mla", "fp8_ds_mla_v4"});
+  refused(ErrorCode::unsupported, "mla_v32", [](LayerOptions& o) { o.indexer_format = IndexerFormat::mxfp4; },
+          {"indexer_format", "fp8 or none", "mxfp4"});
   refused(ErrorCode::unsupported, "mla_v32", [](LayerOptions& o) { o.mla_mode = MlaMode::mha; }, {"mla_mode", "automatic or mqa", "mha"});
   refused(kInvalid, "mla_v3", [](LayerOptions& o) { o.kv_scale_ue8m0 = true; }, {"kv_scale_ue8m0", "bf16", "true"});
   refused(kInvalid, "mla_v3", [](LayerOptions& o) { o.context_chunk_rows = -1; }, {"context_chunk_rows", "-1"});
@@ -244,8 +292,14 @@ TEST(MlaConstruction, RefusesMoreHeadsThanTheKernelsTakeAndTablesThatAreTooShort
   LayerOptions options;
   options.limits = {.max_num_batched_tokens = 8, .max_num_seqs = 1, .max_model_len = 64};
   const auto make = [&](int64_t table_rows) {
-    return default_layers().make({.checkpoint = checkpoint, .layer = 0, .device = device, .ops = ops, .options = options,
-                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows), .communicator = nullptr, .lanes = nullptr});
+    return default_layers().make({.checkpoint = checkpoint,
+                                  .layer = 0,
+                                  .device = device,
+                                  .ops = ops,
+                                  .options = options,
+                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows),
+                                  .communicator = nullptr,
+                                  .lanes = nullptr});
   };
   expect_error(kInvalid, {"1 to 128 heads, has 256"}, [&] { make(64); });
   options.tp_size = 2;

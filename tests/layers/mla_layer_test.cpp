@@ -1,5 +1,5 @@
-// What an MLA layer does beside the recorded runs: without a rotary embedding, with llama_4_scaling, requests without tokens, several tokens per
-// decode request, short sequences of sparse layers, layers without an indexer.
+// What an MLA layer does beside the recorded runs: without a rotary embedding, with llama_4_scaling, requests without tokens, several
+// tokens per decode request, short sequences of sparse layers, layers without an indexer.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -71,7 +71,8 @@ TEST(MlaLlama4Scaling, MultipliesTheRotatedQueryAndNothingElse) {
   for (const std::string& model : kModels) {
     SCOPED_TRACE(model);
     LayerFixture plain(0, {}, nullptr, model), ones(0, {}, nullptr, model), scaled(0, {}, nullptr, model);
-    const Tensor factors(plain.device, DType::f32, {60}), q(plain.device, DType::bf16, {60, 4, 192}), q_scaled(plain.device, DType::bf16, {60, 4, 192});
+    const Tensor factors(plain.device, DType::f32, {60}), q(plain.device, DType::bf16, {60, 4, 192}),
+        q_scaled(plain.device, DType::bf16, {60, 4, 192});
     const auto run = [&](LayerFixture& fixture, bool scale, float size, const Tensor& tap) {
       for (int64_t t = 0; t < 60; ++t) factors.view().ptr<float>()[t] = 1.0f + size * static_cast<float>(t);
       ForwardArgs extras;
@@ -229,12 +230,19 @@ TEST(MlaSkipTopk, TheConfigSaysWhichLayersSkip) {
     const auto tables = std::make_shared<RopeTables>(device, 64);
     std::string kinds;
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      const auto made = default_layers().make(
-          {.checkpoint = checkpoint, .layer = layer, .device = device, .ops = ops, .options = options, .rope_tables = tables, .communicator = nullptr, .lanes = nullptr});
+      const auto made = default_layers().make({.checkpoint = checkpoint,
+                                               .layer = layer,
+                                               .device = device,
+                                               .ops = ops,
+                                               .options = options,
+                                               .rope_tables = tables,
+                                               .communicator = nullptr,
+                                               .lanes = nullptr});
       EXPECT_EQ(made->kind(), "mla_sparse");
       EXPECT_EQ(made->index_topk(), 32);
       const auto groups = made->cache_groups();
-      const bool keys = std::any_of(groups.begin(), groups.end(), [](const CacheGroupSpec& g) { return g.group == CacheGroup::mla_indexer; });
+      const bool keys =
+          std::any_of(groups.begin(), groups.end(), [](const CacheGroupSpec& g) { return g.group == CacheGroup::mla_indexer; });
       EXPECT_EQ(checkpoint.find("model.layers." + std::to_string(layer) + ".self_attn.indexer.wk.weight") != nullptr, keys);
       kinds += keys ? 'F' : 'S';
     }

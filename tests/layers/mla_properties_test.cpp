@@ -1,5 +1,5 @@
-// Properties of MLA layers that hold whatever the weights: how tokens are cut into steps, batched, paged and padded, and in which form they attend,
-// must not change what comes out.
+// Properties of MLA layers that hold whatever the weights: how tokens are cut into steps, batched, paged and padded, and in which form they
+// attend, must not change what comes out.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,16 +47,20 @@ void expect_equal(const std::vector<ReplayResult>& a, const std::vector<ReplayRe
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].out, b[i].out) << "sequence " << a[i].sequence;
 }
 
-// A model in the forms that it can attend in. One rounding of the attention's output is 2^-9; between the forms lie the specification's 2e-2 (MLA 17).
+// A model in the forms that it can attend in. One rounding of the attention's output is 2^-9; between the forms lie the specification's
+// 2e-2 (MLA 17).
 struct Form {
   const char* name;
   const char* model;
   MlaMode mode;
   double bound;  // between ways of cutting the same tokens
 };
-constexpr Form kForms[] = {{"v2_lite_mha", "mla_v2_lite", MlaMode::mha, 5e-3}, {"v2_lite_mqa", "mla_v2_lite", MlaMode::mqa, 5e-3},
-                           {"v2_lite", "mla_v2_lite", MlaMode::automatic, 2e-2}, {"v3_mha", "mla_v3", MlaMode::mha, 5e-3},
-                           {"v3_mqa", "mla_v3", MlaMode::mqa, 5e-3},           {"v3", "mla_v3", MlaMode::automatic, 2e-2},
+constexpr Form kForms[] = {{"v2_lite_mha", "mla_v2_lite", MlaMode::mha, 5e-3},
+                           {"v2_lite_mqa", "mla_v2_lite", MlaMode::mqa, 5e-3},
+                           {"v2_lite", "mla_v2_lite", MlaMode::automatic, 2e-2},
+                           {"v3_mha", "mla_v3", MlaMode::mha, 5e-3},
+                           {"v3_mqa", "mla_v3", MlaMode::mqa, 5e-3},
+                           {"v3", "mla_v3", MlaMode::automatic, 2e-2},
                            {"v32", "mla_v32", MlaMode::automatic, 2e-2}};
 
 class MlaProperties : public testing::TestWithParam<Form> {

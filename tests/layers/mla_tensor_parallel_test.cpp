@@ -1,4 +1,5 @@
-// Tensor parallelism: each rank loads its heads only; the sum of the ranks' outputs is the single-rank output, and all ranks select the same keys.
+// Tensor parallelism: each rank loads its heads only; the sum of the ranks' outputs is the single-rank output, and all ranks select the
+// same keys.
 #include <cstring>
 
 #include "mla_model.h"
@@ -18,11 +19,15 @@ struct Shards {
   MlaMode mode;
 };
 constexpr Shards kShards[] = {
-    {"v2_lite_mha", "mla_v2_lite", false, MlaMode::mha}, {"v2_lite_mqa", "mla_v2_lite", false, MlaMode::mqa},
-    {"v3", "mla_v3", false, MlaMode::automatic},         {"v32", "mla_v32", false, MlaMode::automatic},
+    {"v2_lite_mha", "mla_v2_lite", false, MlaMode::mha},
+    {"v2_lite_mqa", "mla_v2_lite", false, MlaMode::mqa},
+    {"v3", "mla_v3", false, MlaMode::automatic},
+    {"v32", "mla_v32", false, MlaMode::automatic},
     // A head of q_b_proj has 192 rows: with FP8 the shards of odd heads begin in the middle of a block of scales.
-    {"v2_lite_fp8", "mla_v2_lite", true, MlaMode::mha},  {"v3_fp8_mha", "mla_v3", true, MlaMode::mha},
-    {"v3_fp8_mqa", "mla_v3", true, MlaMode::mqa},        {"v32_fp8", "mla_v32", true, MlaMode::automatic},
+    {"v2_lite_fp8", "mla_v2_lite", true, MlaMode::mha},
+    {"v3_fp8_mha", "mla_v3", true, MlaMode::mha},
+    {"v3_fp8_mqa", "mla_v3", true, MlaMode::mqa},
+    {"v32_fp8", "mla_v32", true, MlaMode::automatic},
 };
 
 class MlaTensorParallel : public testing::TestWithParam<Shards> {};

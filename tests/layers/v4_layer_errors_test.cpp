@@ -22,32 +22,64 @@ const BadCall kBadCalls[] = {
     {"hidden_dtype", ErrorCode::invalid_argument, {"hidden", "bf16", "f32"}, [](ForwardArgs& a, Batch&) { a.hidden.dtype = DType::f32; }},
     {"hidden_width", ErrorCode::invalid_argument, {"hidden", "256", "255"}, [](ForwardArgs& a, Batch&) { a.hidden.shape[1] = 255; }},
     {"hidden_strided", ErrorCode::invalid_argument, {"hidden", "stride 1", "2"}, [](ForwardArgs& a, Batch&) { a.hidden.stride[1] = 2; }},
-    {"hidden_device", ErrorCode::invalid_argument, {"cuda:0", "cpu"},
-     [](ForwardArgs& a, Batch&) { a.hidden.device = {DeviceKind::cuda, 0}; }},
+    {"hidden_device",
+     ErrorCode::invalid_argument,
+     {"cuda:0", "cpu"},
+     [](ForwardArgs& a, Batch&) {
+       a.hidden.device = {DeviceKind::cuda, 0};
+     }},
     {"out_rows", ErrorCode::invalid_argument, {"out", "40", "39"}, [](ForwardArgs& a, Batch&) { a.out.shape[0] = 39; }},
     {"rows_of_batch", ErrorCode::invalid_argument, {"hidden", "41", "40"}, [](ForwardArgs&, Batch& b) { b.num_tokens = 41; }},
-    {"workspace_small", ErrorCode::workspace_too_small, {"workspace", "bytes", "1000"},
+    {"workspace_small",
+     ErrorCode::workspace_too_small,
+     {"workspace", "bytes", "1000"},
      [](ForwardArgs& a, Batch&) { a.workspace.bytes = 1000; }},
     {"workspace_null", ErrorCode::workspace_too_small, {"workspace", "got 0"}, [](ForwardArgs& a, Batch&) { a.workspace.data = nullptr; }},
-    {"cache_absent", ErrorCode::invalid_argument, {"c4_state", "absent"},
+    {"workspace_unaligned",
+     ErrorCode::invalid_argument,
+     {"workspace must be aligned to 256 bytes"},
+     [](ForwardArgs& a, Batch&) {
+       a.workspace = {static_cast<char*>(a.workspace.data) + 64, a.workspace.bytes};
+     }},
+    {"cache_absent",
+     ErrorCode::invalid_argument,
+     {"c4_state", "absent"},
      [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::c4_state] = {}; }},
-    {"cache_format", ErrorCode::invalid_argument, {"window", "fp8_ds_mla_v4", "bf16"},
+    {"cache_format",
+     ErrorCode::invalid_argument,
+     {"window", "fp8_ds_mla_v4", "bf16"},
      [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::window].format = KvFormat::bf16; }},
-    {"cache_stride", ErrorCode::invalid_argument, {"c4_compressed", "page_stride", "37376", "100"},
+    {"cache_stride",
+     ErrorCode::invalid_argument,
+     {"c4_compressed", "page_stride", "37376", "100"},
      [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::c4_compressed].page_stride = 100; }},
-    {"cache_device", ErrorCode::invalid_argument, {"c4_indexer", "cpu", "cuda:1"},
-     [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::c4_indexer].device = {DeviceKind::cuda, 1}; }},
-    {"cache_page_size", ErrorCode::invalid_argument, {"window", "page_size 64", "32"},
+    {"cache_device",
+     ErrorCode::invalid_argument,
+     {"c4_indexer", "cpu", "cuda:1"},
+     [](ForwardArgs& a, Batch&) {
+       a.caches[CacheGroup::c4_indexer].device = {DeviceKind::cuda, 1};
+     }},
+    {"cache_page_size",
+     ErrorCode::invalid_argument,
+     {"window", "page_size 64", "32"},
      [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::window].page_size = 32; }},
     {"topk_absent", ErrorCode::invalid_argument, {"topk_indices", "absent"}, [](ForwardArgs& a, Batch&) { a.topk_indices = {}; }},
     {"topk_width", ErrorCode::invalid_argument, {"topk_indices", "32", "31"}, [](ForwardArgs& a, Batch&) { a.topk_indices.shape[1] = 31; }},
     {"topk_rows", ErrorCode::invalid_argument, {"topk_indices", "40", "39"}, [](ForwardArgs& a, Batch&) { a.topk_indices.shape[0] = 39; }},
-    {"batch_without_group", ErrorCode::invalid_argument, {"c4_indexer_state", "has not"},
+    {"batch_without_group",
+     ErrorCode::invalid_argument,
+     {"c4_indexer_state", "has not"},
      [](ForwardArgs&, Batch& b) { b.groups[static_cast<size_t>(CacheGroup::c4_indexer_state)].present = false; }},
-    {"batch_limits", ErrorCode::invalid_argument, {"max_model_len 640", "100000"},
+    {"batch_limits",
+     ErrorCode::invalid_argument,
+     {"max_model_len 640", "100000"},
      [](ForwardArgs&, Batch& b) { b.limits.max_model_len = 100000; }},
-    {"tap_shape", ErrorCode::invalid_argument, {"q_tap"},
-     [](ForwardArgs& a, Batch&) { a.q_tap = TensorView::contiguous(a.out.data, DType::bf16, {}, {40, 3, 512}); }},
+    {"tap_shape",
+     ErrorCode::invalid_argument,
+     {"q_tap"},
+     [](ForwardArgs& a, Batch&) {
+       a.q_tap = TensorView::contiguous(a.out.data, DType::bf16, {}, {40, 3, 512});
+     }},
 };
 
 class V4LayerErrors : public testing::TestWithParam<size_t> {};
@@ -137,7 +169,9 @@ TEST(V4SkipTopk, StillWritesIndexerKeys) {
   const PagedCache& a = chosen.runner->pool().layer(0)[CacheGroup::c4_indexer];
   const PagedCache& b = given.runner->pool().layer(0)[CacheGroup::c4_indexer];
   for (int64_t slot = 0; slot < 300 / 4; ++slot) {
-    ASSERT_EQ(std::memcmp(static_cast<const std::byte*>(a.data) + a.data_offset(slot), static_cast<const std::byte*>(b.data) + b.data_offset(slot), 128), 0)
+    ASSERT_EQ(std::memcmp(static_cast<const std::byte*>(a.data) + a.data_offset(slot),
+                          static_cast<const std::byte*>(b.data) + b.data_offset(slot), 128),
+              0)
         << "entry " << slot;
   }
 }
@@ -153,8 +187,14 @@ TEST(V4Construction, RefusesMoreHeadsThanTheKernelsTake) {
   LayerOptions options;
   options.limits = {.max_num_batched_tokens = 8, .max_num_seqs = 1, .max_model_len = 64};
   const auto make = [&](int64_t table_rows) {
-    return default_layers().make({.checkpoint = checkpoint, .layer = 0, .device = device, .ops = ops, .options = options,
-                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows), .communicator = nullptr, .lanes = nullptr});
+    return default_layers().make({.checkpoint = checkpoint,
+                                  .layer = 0,
+                                  .device = device,
+                                  .ops = ops,
+                                  .options = options,
+                                  .rope_tables = std::make_shared<RopeTables>(device, table_rows),
+                                  .communicator = nullptr,
+                                  .lanes = nullptr});
   };
   try {
     make(64);

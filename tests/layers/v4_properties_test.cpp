@@ -28,8 +28,8 @@ double difference(const ReplayResult& a, const ReplayResult& b) {
   return std::sqrt(sum / norm);
 }
 
-// Rounding may differ (another order of fp32 sums flips single codes of later quantisers); a wrong row may not. The recorded selection keeps
-// near-ties of the indexer out of the comparison.
+// Rounding may differ (another order of fp32 sums flips single codes of later quantisers); a wrong row may not. The recorded selection
+// keeps near-ties of the indexer out of the comparison.
 void expect_same(const std::vector<ReplayResult>& a, const std::vector<ReplayResult>& b, double bound) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
@@ -110,7 +110,8 @@ TEST(V4Properties, BatchInvariantModeDoesNotDependOnTheBatch) {
   alone.together = false;
   ReplayOptions together = alone;
   together.together = true;
-  // The attention is bit-equal by construction; the matrix products around it are so only where their own order does not depend on the batch.
+  // The attention is bit-equal by construction; the matrix products around it are so only where their own order does not depend on the
+  // batch.
   expect_same(run(together), run(alone), 4e-3);
 }
 

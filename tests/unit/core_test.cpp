@@ -16,9 +16,10 @@ struct Params {
 
 Implementation<Params> implementation(const std::string& name, int64_t largest, std::string* ran) {
   return {.name = name,
-          .supports = [largest](const Params& p, const Device&) {
-            return p.n <= largest ? Support::yes() : Support::no(fmt::format("needs n <= {}, is {}", largest, p.n));
-          },
+          .supports =
+              [largest](const Params& p, const Device&) {
+                return p.n <= largest ? Support::yes() : Support::no(fmt::format("needs n <= {}, is {}", largest, p.n));
+              },
           .workspace_bytes = [](const Params& p, const Device&) { return static_cast<size_t>(p.n) * 8; },
           .run = [name, ran](const Params&, const ExecutionContext&) { *ran = name; }};
 }
@@ -44,7 +45,7 @@ TEST(OpSelection, TheFirstThatSupportsRuns) {
   std::string ran;
   const Op<Params> op = make_op(&ran);
   const auto device = open_device({});
-  char memory[1024];
+  alignas(256) char memory[1024];
   op({5}, {*device, {}, {memory, sizeof memory}});
   EXPECT_EQ(ran, "fast");
   op({11}, {*device, {}, {memory, sizeof memory}});
@@ -63,7 +64,7 @@ TEST(OpSelection, RefusalsAreListed) {
 TEST(OpSelection, ForceNarrowsToOneName) {
   std::string ran;
   const Op<Params> op = make_op(&ran);
-  char memory[1024];
+  alignas(256) char memory[1024];
   Config config;
   config.force["probe"] = "reference";
   const auto device = open_device({}, config);
@@ -84,14 +85,16 @@ TEST(OpSelection, ChecksComeFirstAndWorkspaceIsCompared) {
   std::string ran;
   Op<Params> op = make_op(&ran);
   const auto device = open_device({});
+  alignas(256) char memory[256];
   message([&] { op({-1}, {*device}); }, ErrorCode::invalid_argument);
-  const std::string text = message([&] { op({5}, {*device, {}, {nullptr, 39}}); }, ErrorCode::workspace_too_small);
+  const std::string text = message([&] { op({5}, {*device, {}, {memory, 39}}); }, ErrorCode::workspace_too_small);
   EXPECT_NE(text.find("40 bytes, got 39"), std::string::npos) << text;
   EXPECT_EQ(ran, "");
   op.prepend(implementation("own", 3, &ran));
-  char memory[64];
   op({3}, {*device, {}, {memory, sizeof memory}});
   EXPECT_EQ(ran, "own");
+  const std::string unaligned = message([&] { op({3}, {*device, {}, {memory + 64, 64}}); }, ErrorCode::invalid_argument);
+  EXPECT_NE(unaligned.find("workspace must be aligned to 256 bytes"), std::string::npos) << unaligned;
 }
 
 TEST(ArenaTest, MeasuringEqualsRunning) {
@@ -133,8 +136,9 @@ TEST_F(Environment, IsReadIntoAConfig) {
 }
 
 TEST_F(Environment, WrongValuesAreNamed) {
-  for (const auto& [name, value] : {std::pair{"STRATA_CPU_THREADS", "0"}, std::pair{"STRATA_CPU_THREADS", "two"},
-                                    std::pair{"STRATA_CPU_ISA", "sse9"}, std::pair{"STRATA_FORCE", "linear"}, std::pair{"STRATA_FORCE", "=x"}}) {
+  for (const auto& [name, value] :
+       {std::pair{"STRATA_CPU_THREADS", "0"}, std::pair{"STRATA_CPU_THREADS", "two"}, std::pair{"STRATA_CPU_ISA", "sse9"},
+        std::pair{"STRATA_FORCE", "linear"}, std::pair{"STRATA_FORCE", "=x"}}) {
     setenv(name, value, 1);
     const std::string text = message([] { Config::from_environment(); }, ErrorCode::invalid_argument);
     EXPECT_NE(text.find(value), std::string::npos) << text;
@@ -154,10 +158,12 @@ TEST(ParamChecks, NameExpectedAndActual) {
   char memory[64];
   const TensorView view = TensorView::contiguous(memory, DType::f32, {}, {2, 3});
   const auto check = [&](auto&& f, std::initializer_list<const char*> parts) {
-    const std::string text = message([&] {
-      ParamCheck c("op", DeviceId{});
-      f(c);
-    }, ErrorCode::invalid_argument);
+    const std::string text = message(
+        [&] {
+          ParamCheck c("op", DeviceId{});
+          f(c);
+        },
+        ErrorCode::invalid_argument);
     for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
   };
   check([&](ParamCheck& c) { c.view("x", view, DType::bf16, {2, 3}); }, {"op: x", "bf16", "f32[2, 3]"});

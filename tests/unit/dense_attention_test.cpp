@@ -21,8 +21,16 @@ struct DecodeCase {
     const std::vector<Bf16> rows = random_bf16(7 * 64, 1.0f, 5);
     int64_t next = 0;
     for (const int64_t slot : {10, 11, 2, 3, 6, 8, 9}) write(slot, rows.data() + 64 * next++);
-    params = {.q = q, .cache = pages.cache, .block_table = table, .query_start_loc = start, .seq_lens = lens, .max_query_len = 3,
-              .max_seq_len = 5, .softmax_scale = 0.1f, .out = out, .lse = lse};
+    params = {.q = q,
+              .cache = pages.cache,
+              .block_table = table,
+              .query_start_loc = start,
+              .seq_lens = lens,
+              .max_query_len = 3,
+              .max_seq_len = 5,
+              .softmax_scale = 0.1f,
+              .out = out,
+              .lse = lse};
   }
   void write(int64_t slot, const Bf16* row) {
     std::memcpy(static_cast<std::byte*>(pages.cache.data) + pages.cache.data_offset(slot), row, 64 * sizeof(Bf16));
@@ -71,7 +79,8 @@ TEST(DenseAttnDecode, ARowThatOnlyLaterQueriesSeeDoesNotReachEarlierOnes) {
         if (i / 128 == 2) continue;
         ASSERT_NEAR(to_float(spoilt.out[i]), to_float(clean.out[i]), 0.02f) << i;
       }
-      EXPECT_TRUE(std::isnan(spoilt.lse[4]) || std::isinf(spoilt.lse[4]) || std::isnan(to_float(spoilt.out[2 * 128]))) << "the third query must see it";
+      EXPECT_TRUE(std::isnan(spoilt.lse[4]) || std::isinf(spoilt.lse[4]) || std::isnan(to_float(spoilt.out[2 * 128])))
+          << "the third query must see it";
     });
   }
 }
@@ -82,7 +91,8 @@ TEST(DenseAttnDecode, ResultsDoNotDependOnThreadsOrOnTheBatch) {
   with_every_implementation(ops::make_dense_attn_decode(), c.params, 1, [&] { whole.push_back(c.out.values()); });
   for (const int threads : {2, 3, 8}) {
     size_t i = 0;
-    with_every_implementation(ops::make_dense_attn_decode(), c.params, threads, [&] { EXPECT_EQ(std::memcmp(whole[i++].data(), c.out.values().data(), 5 * 2 * 64 * 2), 0); });
+    with_every_implementation(ops::make_dense_attn_decode(), c.params, threads,
+                              [&] { EXPECT_EQ(std::memcmp(whole[i++].data(), c.out.values().data(), 5 * 2 * 64 * 2), 0); });
   }
   // Request 1 alone: tokens 3 and 4, start locations that do not begin at 0.
   DecodeCase alone;
@@ -136,12 +146,21 @@ struct PrefillCase {
   static constexpr int64_t kTokens = 40, kHeads = 2;
   PrefillCase() {
     const TensorView kv_view = kv.view();
-    params = {.q = q, .k_nope = kv_view.columns(0, 64), .k_pe = k_pe, .v = kv_view.columns(64, 64), .query_start_loc = start,
-              .key_start_loc = start, .max_query_len = kTokens, .max_key_len = kTokens, .softmax_scale = 0.1f, .out = out, .lse = lse};
+    params = {.q = q,
+              .k_nope = kv_view.columns(0, 64),
+              .k_pe = k_pe,
+              .v = kv_view.columns(64, 64),
+              .query_start_loc = start,
+              .key_start_loc = start,
+              .max_query_len = kTokens,
+              .max_key_len = kTokens,
+              .softmax_scale = 0.1f,
+              .out = out,
+              .lse = lse};
   }
   Bf16* value(int64_t key, int64_t head) { return &kv[(key * kHeads + head) * 128 + 64]; }
-  Array<Bf16> q{{kTokens, kHeads, 96}, random_bf16(kTokens * kHeads * 96, 1.0f, 1)};
-  Array<Bf16> kv{{kTokens, kHeads, 128}, random_bf16(kTokens * kHeads * 128, 1.0f, 2)};
+  Array<Bf16> q{{kTokens, kHeads, 96}, random_bf16(kTokens* kHeads * 96, 1.0f, 1)};
+  Array<Bf16> kv{{kTokens, kHeads, 128}, random_bf16(kTokens* kHeads * 128, 1.0f, 2)};
   Array<Bf16> k_pe{{kTokens, 32}, random_bf16(kTokens * 32, 1.0f, 3)};
   Array<int32_t> start{{2}, {0, kTokens}};
   Array<Bf16> out{{kTokens, kHeads, 64}};
@@ -168,7 +187,8 @@ TEST(DenseAttnPrefill, AValueThatIsNotFiniteReachesTheQueriesThatSeeItOnly) {
               ASSERT_EQ(to_float(spoilt.out[e]), bad);
             }
           } else {
-            ASSERT_EQ(spoilt.out[e].bits, expected[static_cast<size_t>(e)].bits) << "token " << token << " head " << head << " lane " << lane;
+            ASSERT_EQ(spoilt.out[e].bits, expected[static_cast<size_t>(e)].bits)
+                << "token " << token << " head " << head << " lane " << lane;
           }
         }
       });
@@ -195,14 +215,23 @@ TEST(DenseAttnPrefill, ResultsDoNotDependOnThreadsOrOnTheBatch) {
   Array<Bf16> q({kTokens, 1, 96}, random_bf16(kTokens * 96, 1.0f, 1)), kv({kTokens, 1, 128}, random_bf16(kTokens * 128, 1.0f, 2));
   Array<Bf16> k_pe({kTokens, 32}, random_bf16(kTokens * 32, 1.0f, 3)), out({kTokens, 1, 64});
   Array<int32_t> start({4}, {7, 17, 647, 707});
-  DenseAttnPrefillParams params{.q = q, .k_nope = kv.view().columns(0, 64), .k_pe = k_pe, .v = kv.view().columns(64, 64), .query_start_loc = start,
-                                .key_start_loc = start, .max_query_len = 630, .max_key_len = 630, .softmax_scale = 0.1f, .out = out};
+  DenseAttnPrefillParams params{.q = q,
+                                .k_nope = kv.view().columns(0, 64),
+                                .k_pe = k_pe,
+                                .v = kv.view().columns(64, 64),
+                                .query_start_loc = start,
+                                .key_start_loc = start,
+                                .max_query_len = 630,
+                                .max_key_len = 630,
+                                .softmax_scale = 0.1f,
+                                .out = out};
   std::vector<std::vector<Bf16>> want;
   const auto op = ops::make_dense_attn_prefill();
   with_every_implementation(op, params, 1, [&] { want.push_back(out.values()); });
   for (const int threads : {2, 7}) {
     size_t i = 0;
-    with_every_implementation(op, params, threads, [&] { EXPECT_EQ(std::memcmp(want[i++].data(), out.values().data(), kTokens * 64 * 2), 0); });
+    with_every_implementation(op, params, threads,
+                              [&] { EXPECT_EQ(std::memcmp(want[i++].data(), out.values().data(), kTokens * 64 * 2), 0); });
   }
   DenseAttnPrefillParams alone = params;  // request 1
   alone.q = params.q.slice(10, 630);
@@ -212,7 +241,8 @@ TEST(DenseAttnPrefill, ResultsDoNotDependOnThreadsOrOnTheBatch) {
   alone.out = params.out.slice(10, 630);
   alone.query_start_loc = alone.key_start_loc = {};
   size_t i = 0;
-  with_every_implementation(op, alone, 2, [&] { EXPECT_EQ(std::memcmp(want[i++].data() + 10 * 64, out.values().data() + 10 * 64, 630 * 64 * 2), 0); });
+  with_every_implementation(op, alone, 2,
+                            [&] { EXPECT_EQ(std::memcmp(want[i++].data() + 10 * 64, out.values().data() + 10 * 64, 630 * 64 * 2), 0); });
 }
 
 TEST(DenseAttnPrefill, RefusesWhatContradictsTheContract) {

@@ -34,20 +34,13 @@ double tolerance(KvFormat format, int64_t lane, double v, double a) {
   const double bf16 = std::fabs(v) / 256;
   const double e4m3 = std::fmax(std::fabs(v) / 16, std::fmax(a, 1e-4) / 448 * 0x1p-9) + bf16;  // half a step, of codes or of subnormals
   switch (format) {
-    case KvFormat::state_f32:
-      return 0.0;
-    case KvFormat::bf16:
-      return bf16;
-    case KvFormat::fp8_tensor:
-      return std::fmax(std::fabs(v) / 16, 0x1p-10);
-    case KvFormat::fp8_ds_mla_v4:
-      return lane >= 448 ? bf16 : e4m3;
-    case KvFormat::fp8_ds_mla:
-      return lane >= 512 ? bf16 : e4m3;
-    case KvFormat::indexer_fp8:
-      return e4m3;
-    case KvFormat::indexer_mxfp4:
-      return a / 3 * 1.02;  // half of the widest step, 4 to 6, under a scale below a / 3
+    case KvFormat::state_f32: return 0.0;
+    case KvFormat::bf16: return bf16;
+    case KvFormat::fp8_tensor: return std::fmax(std::fabs(v) / 16, 0x1p-10);
+    case KvFormat::fp8_ds_mla_v4: return lane >= 448 ? bf16 : e4m3;
+    case KvFormat::fp8_ds_mla: return lane >= 512 ? bf16 : e4m3;
+    case KvFormat::indexer_fp8: return e4m3;
+    case KvFormat::indexer_mxfp4: return a / 3 * 1.02;  // half of the widest step, 4 to 6, under a scale below a / 3
   }
   return 0.0;
 }
@@ -84,19 +77,13 @@ std::set<int64_t> bytes_of_row(KvFormat format, int32_t row_dim, int64_t slot, i
   };
   const int64_t page = slot / page_size * stride, row = slot % page_size;
   switch (format) {
-    case KvFormat::bf16:
-      add(page + row * row_dim * 2, row_dim * 2);
-      break;
-    case KvFormat::fp8_tensor:
-      add(page + row * row_dim, row_dim);
-      break;
+    case KvFormat::bf16: add(page + row * row_dim * 2, row_dim * 2); break;
+    case KvFormat::fp8_tensor: add(page + row * row_dim, row_dim); break;
     case KvFormat::fp8_ds_mla_v4:
       add(page + row * 576, 576);
       add(page + page_size * 576 + row * 8, 8);
       break;
-    case KvFormat::fp8_ds_mla:
-      add(page + row * 656, 656);
-      break;
+    case KvFormat::fp8_ds_mla: add(page + row * 656, 656); break;
     case KvFormat::indexer_fp8:
       add(page + row * 128, 128);
       add(page + page_size * 128 + row * 4, 4);
@@ -105,9 +92,7 @@ std::set<int64_t> bytes_of_row(KvFormat format, int32_t row_dim, int64_t slot, i
       add(page + row * 64, 64);
       add(page + page_size * 64 + row * 4, 4);
       break;
-    case KvFormat::state_f32:
-      add(page + row * row_dim * 4, row_dim * 4);
-      break;
+    case KvFormat::state_f32: add(page + row * row_dim * 4, row_dim * 4); break;
   }
   return result;
 }

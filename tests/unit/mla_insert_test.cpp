@@ -17,9 +17,16 @@ constexpr int64_t kTokens = 5, kHeads = 3;
 
 struct InsertCase {
   explicit InsertCase(KvFormat format = KvFormat::bf16) : pages(format, 576, 3, 3, 8) {
-    params = {.q = q, .c = c, .k_pe = k_pe, .positions = positions, .cos_sin = table, .q_pe_out = q_pe_out, .slot_mapping = slots, .cache = pages.cache};
+    params = {.q = q,
+              .c = c,
+              .k_pe = k_pe,
+              .positions = positions,
+              .cos_sin = table,
+              .q_pe_out = q_pe_out,
+              .slot_mapping = slots,
+              .cache = pages.cache};
   }
-  Array<Bf16> q{{kTokens, kHeads, 192}, random_bf16(kTokens * kHeads * 192, 1.0f, 1)};
+  Array<Bf16> q{{kTokens, kHeads, 192}, random_bf16(kTokens* kHeads * 192, 1.0f, 1)};
   Array<Bf16> c{{kTokens, 512}, random_bf16(kTokens * 512, 1.0f, 2)};
   Array<Bf16> k_pe{{kTokens, 64}, random_bf16(kTokens * 64, 1.0f, 3)};
   Array<int64_t> positions{{kTokens}, {0, 31, 7, 2, 30}};
@@ -90,7 +97,8 @@ TEST(MlaRopeKvInsert, RefusesWhatContradictsTheContract) {
 
 struct KeyCase {
   KeyCase() : pages(KvFormat::indexer_fp8, 128, 3, 3, 8) {
-    params = {.k = k, .weight = weight, .bias = bias, .positions = positions, .cos_sin = table, .slot_mapping = slots, .cache = pages.cache};
+    params = {
+        .k = k, .weight = weight, .bias = bias, .positions = positions, .cos_sin = table, .slot_mapping = slots, .cache = pages.cache};
   }
   Array<Bf16> k{{kTokens, 128}, random_bf16(kTokens * 128, 1.0f, 1)};
   Array<float> weight{{128}, std::vector<float>(128, 1.0f)};

@@ -30,11 +30,12 @@ void expect_rows(const LayerOptions& options, int64_t layer, const std::vector<R
 TEST(V4CacheGroups, Fp8Pages) {
   const Row window{CacheGroup::window, 64, 64, 37376, 37440, 128};
   expect_rows({}, 0, {window});
-  expect_rows({}, 2, {window,
-                      {CacheGroup::c4_compressed, 64, 256, 37376, 37440, 0},
-                      {CacheGroup::c4_state, 4, 4, 32768, 32832, 8},
-                      {CacheGroup::c4_indexer, 64, 256, 8448, 8640, 0},
-                      {CacheGroup::c4_indexer_state, 4, 4, 8192, 8640, 8}});
+  expect_rows({}, 2,
+              {window,
+               {CacheGroup::c4_compressed, 64, 256, 37376, 37440, 0},
+               {CacheGroup::c4_state, 4, 4, 32768, 32832, 8},
+               {CacheGroup::c4_indexer, 64, 256, 8448, 8640, 0},
+               {CacheGroup::c4_indexer_state, 4, 4, 8192, 8640, 8}});
   expect_rows({}, 3, {window, {CacheGroup::c128_compressed, 2, 256, 1168, 1728, 0}, {CacheGroup::c128_state, 8, 8, 32768, 32832, 128}});
   LayerOptions mxfp4;
   mxfp4.indexer_format = IndexerFormat::mxfp4;

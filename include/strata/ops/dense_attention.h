@@ -9,10 +9,10 @@ namespace strata {
 // Multi-query attention over the paged latent cache: every head reads the same rows; values are their first Dv lanes.
 // Request b has the queries [query_start_loc[b], query_start_loc[b + 1]), rebased by the first entry. Query i of its n sees rows
 // 0 .. seq_lens[b] - n + i (bottom-right causal); fewer than one row: out = 0, lse = +inf. Requests may differ in n, and have none.
-// Row j of request b is slot block_table[b][j / page_size] * page_size + j % page_size. Table entries behind ceil(seq_lens[b] / page_size) and
-// rows behind seq_lens[b] are never read; nor is anything of a request without queries.
-// Errors: invalid_argument for shapes, dtypes, formats, devices; on host-visible memory also for query_start_loc that does not rise from
-// its first entry to T more, lengths below 0 or past the bounds, and table entries, among those read, that are no page.
+// Row j of request b is slot block_table[b][j / page_size] * page_size + j % page_size. Table entries behind ceil(seq_lens[b] / page_size)
+// and rows behind seq_lens[b] are never read; nor is anything of a request without queries. Errors: invalid_argument for shapes, dtypes,
+// formats, devices; on host-visible memory also for query_start_loc that does not rise from its first entry to T more, lengths below 0 or
+// past the bounds, and table entries, among those read, that are no page.
 struct DenseAttnDecodeParams {
   TensorView q{};                // bf16 [T, H, D], D <= 576 (latent and rotary lanes), H = 1..128
   PagedCache cache{};            // bf16, fp8_tensor, fp8_ds_mla; row_dim D
@@ -44,8 +44,8 @@ struct DenseAttnPrefillParams {
   int64_t max_key_len = 0;
   bool causal = true;
   float softmax_scale = 0;
-  TensorView out{};              // bf16 or f32 [Tq, H, V]
-  TensorView lse{};              // f32 [Tq, H], natural logarithm; absent: not wanted
+  TensorView out{};  // bf16 or f32 [Tq, H, V]
+  TensorView lse{};  // f32 [Tq, H], natural logarithm; absent: not wanted
 };
 
 }  // namespace strata

@@ -5,9 +5,9 @@
 
 namespace strata {
 
-// Block tables from the parts of their rows that a step needs, packed one behind the other: block_table[row, column + i] = entries[first + i]
-// for i < count. Everything else of the table keeps its value. Segments do not overlap in the table.
-// Errors: invalid_argument for shapes, dtypes, devices; on host-visible memory also for segments outside the table or the entries.
+// Block tables from the parts of their rows that a step needs, packed one behind the other: block_table[row, column + i] = entries[first +
+// i] for i < count. Everything else of the table keeps its value. Segments do not overlap in the table. Errors: invalid_argument for
+// shapes, dtypes, devices; on host-visible memory also for segments outside the table or the entries.
 struct ScatterBlockTablesParams {
   TensorView entries{};      // i32 [N]
   TensorView segments{};     // i32 [S, 4], contiguous: row, column, first, count
@@ -21,9 +21,9 @@ struct SlotMappingParams {
   TensorView token_to_req{};    // i32 [T]
   TensorView is_valid_token{};  // u8 [T]; absent: all valid
   TensorView block_table{};     // i32 [R, max_blocks]
-  int32_t page_size = 0;      // B, rows of a page
+  int32_t page_size = 0;        // B, rows of a page
   int32_t ratio = 1;
-  TensorView slot_mapping{};    // i64 [T]
+  TensorView slot_mapping{};  // i64 [T]
 };
 
 // Sliding-window slots of every token, oldest first: V4 12.2 (swa_indices). Invalid tokens: length 0, row all -1.
@@ -33,9 +33,9 @@ struct SwaIndicesParams {
   TensorView is_valid_token{};  // u8 [T]; absent: all valid
   TensorView block_table{};     // i32 [R, max_blocks] of the window group
   int32_t page_size = 0;
-  int32_t window = 128;       // W, the query token included
-  TensorView indices{};         // i32 [T, W]
-  TensorView lens{};            // i32 [T]
+  int32_t window = 128;  // W, the query token included
+  TensorView indices{};  // i32 [T, W]
+  TensorView lens{};     // i32 [T]
 };
 
 // Every complete compressed entry of each token, min((p + 1) / ratio, width) of them: V4 12.4 with a block table (slots), 12.5 without
@@ -47,12 +47,12 @@ struct CompressedIndicesParams {
   TensorView block_table{};  // i32 [R, max_blocks] of the compressed group; absent: local entry numbers
   int32_t page_size = 0;
   int32_t ratio = 128;
-  TensorView indices{};      // i32 [T, width]
-  TensorView lens{};         // i32 [T]
+  TensorView indices{};  // i32 [T, width]
+  TensorView lens{};     // i32 [T]
 };
 
-// Local entry numbers to slots: V4 12.3 (compute_global_topk_indices_and_lens). out[t, i] = local >= 0 ? slot : -1, columns keep their place;
-// lens[t] = count(local >= 0). Entries whose block is past the table become -1 (MLA 13). Invalid tokens: length 0, row all -1.
+// Local entry numbers to slots: V4 12.3 (compute_global_topk_indices_and_lens). out[t, i] = local >= 0 ? slot : -1, columns keep their
+// place; lens[t] = count(local >= 0). Entries whose block is past the table become -1 (MLA 13). Invalid tokens: length 0, row all -1.
 struct ComputeGlobalTopkParams {
   TensorView topk_indices{};    // i32 [T, k]
   TensorView token_to_req{};    // i32 [T]
@@ -75,10 +75,10 @@ struct CombineTopkSwaParams {
   int32_t window = 128;
   int32_t ratio = 1;
   int32_t top_k = 0;
-  int64_t m = 0;               // workspace rows of one request
-  int64_t n = 0;               // first window row of a request
-  TensorView combined_indices{}; // i32 [T, width], width >= top_k + window
-  TensorView combined_lens{};    // i32 [T]
+  int64_t m = 0;                  // workspace rows of one request
+  int64_t n = 0;                  // first window row of a request
+  TensorView combined_indices{};  // i32 [T, width], width >= top_k + window
+  TensorView combined_lens{};     // i32 [T]
 };
 
 }  // namespace strata

@@ -29,7 +29,7 @@ struct QuantizeAndInsertKParams {
   TensorView k{};             // bf16 [N, D]
   TensorView slot_mapping{};  // i64 [N_ins], N_ins <= N; negative: skip
   PagedCache cache{};         // fp8_ds_mla_v4, bf16, fp8_tensor (D = row_dim), indexer_fp8, indexer_mxfp4 (D = 128), fp8_ds_mla (D = 576)
-  bool ue8m0 = false;       // fp8_ds_mla only: power-of-two scales instead of amax/448 (MLA 9.1)
+  bool ue8m0 = false;         // fp8_ds_mla only: power-of-two scales instead of amax/448 (MLA 9.1)
 };
 
 // Rows of the paged cache as bf16, for the workspace of gathered prefill: V4 13 (dequantize_and_gather_k_cache).
@@ -41,7 +41,7 @@ struct DequantizeAndGatherKParams {
   TensorView seq_lens{};     // i32 [R], in rows of this cache
   TensorView gather_lens{};  // i32 [R]; absent: seq_lens
   TensorView block_table{};  // i32 [R, max_blocks]
-  int64_t offset = 0;      // first row of out that is written
+  int64_t offset = 0;        // first row of out that is written
   TensorView out{};          // bf16 [R, M, row_dim]
 };
 

@@ -17,11 +17,11 @@ enum class ActivationFormat : uint8_t {
 
 // A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present.
 struct LinearWeight {
-  int64_t n = 0;       // output features of one group
-  int64_t k = 0;       // input features of one group
-  int64_t groups = 1;  // grouped linear: rows [g*n, (g+1)*n) of `weight` belong to group g
-  TensorView weight{};   // bf16 or e4m3 [groups*n, k], row-major contiguous; absent when packed
-  TensorView scale{};    // e4m3 only: f32 [ceil(groups*n / block_n), ceil(k / block_k)], multiplies
+  int64_t n = 0;        // output features of one group
+  int64_t k = 0;        // input features of one group
+  int64_t groups = 1;   // grouped linear: rows [g*n, (g+1)*n) of `weight` belong to group g
+  TensorView weight{};  // bf16 or e4m3 [groups*n, k], row-major contiguous; absent when packed
+  TensorView scale{};   // e4m3 only: f32 [ceil(groups*n / block_n), ceil(k / block_k)], multiplies
   int64_t block_n = 128;
   int64_t block_k = 128;
   TensorView packed{};    // u8 [bytes], in the private layout of the implementation `packing`; absent when not packed
@@ -40,10 +40,10 @@ struct LinearParams {
 
 // y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i]: the einsum "bhr,hdr->bhd" of the output path (V4 15, step 3).
 struct GroupedLinearParams {
-  TensorView x{};        // bf16 [T, G, K]; or e4m3 [T, G, K] codes with x_scale; last dimension contiguous
-  TensorView x_scale{};  // e4m3 x only: f32 [T, G, K/128]; absent for bf16 x
+  TensorView x{};                        // bf16 [T, G, K]; or e4m3 [T, G, K] codes with x_scale; last dimension contiguous
+  TensorView x_scale{};                  // e4m3 x only: f32 [T, G, K/128]; absent for bf16 x
   const LinearWeight* weight = nullptr;  // groups == G
-  TensorView y{};        // bf16 [T, G, N], last dimension contiguous
+  TensorView y{};                        // bf16 [T, G, N], last dimension contiguous
 };
 
 // Load-time conversion of a row-major weight into an implementation's own layout.

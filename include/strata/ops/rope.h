@@ -22,7 +22,8 @@ struct RopeConfig {
 // fp32 frequencies f[0..dim/2) after the YaRN blend.
 void rope_frequencies(const RopeConfig& config, float* frequencies);
 
-// f32 [max_positions, dim]: row p = cos(p*f[0..dim/2)) then sin(p*f[0..dim/2)). The angle is the fp32 product, its cosine is taken in double.
+// f32 [max_positions, dim]: row p = cos(p*f[0..dim/2)) then sin(p*f[0..dim/2)). The angle is the fp32 product, its cosine is taken in
+// double.
 Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const std::shared_ptr<Device>& device);
 
 // Which elements of the rotary slice form pair i.

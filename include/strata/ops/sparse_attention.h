@@ -15,22 +15,23 @@ namespace strata {
 // Entry i is in S iff i < topk_length[b] (no length: all) and indices[b, s, i] != -1. What lies behind the length is not looked at.
 // Other negative or out-of-range entries inside the length are caller errors (invalid_argument on host-visible memory).
 struct SparseAttnDecodeParams {
-  TensorView q{};             // bf16 [B, S, H, D], D = 512 or 576; H = 1..128
-  PagedCache cache{};         // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D
-  TensorView indices{};       // i32 [B, S, topk], slots
-  TensorView topk_length{};   // i32 [B]; absent: topk
-  PagedCache extra_cache{};   // second scope, own page size and stride; not present(): none
-  TensorView extra_indices{}; // i32 [B, S, topk2]
+  TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128
+  PagedCache cache{};              // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D
+  TensorView indices{};            // i32 [B, S, topk], slots
+  TensorView topk_length{};        // i32 [B]; absent: topk
+  PagedCache extra_cache{};        // second scope, own page size and stride; not present(): none
+  TensorView extra_indices{};      // i32 [B, S, topk2]
   TensorView extra_topk_length{};  // i32 [B]
-  TensorView attn_sink{};     // f32 [H], raw logits, -inf: no effect; absent: none
+  TensorView attn_sink{};          // f32 [H], raw logits, -inf: no effect; absent: none
   float softmax_scale = 0;
   bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
-  TensorView out{};           // bf16 [B, S, H, Dv], Dv <= D
-  TensorView lse{};           // f32 [B, H, S]; absent: not wanted
-  TensorView max_logits{};    // f32 [B, H, S]; absent: not wanted
+  TensorView out{};              // bf16 [B, S, H, Dv], Dv <= D
+  TensorView lse{};              // f32 [B, H, S]; absent: not wanted
+  TensorView max_logits{};       // f32 [B, H, S]; absent: not wanted
 };
 
-// From bf16 rows gathered before: V4 14.3. Entry i is in S iff i < topk_length[t] and 0 <= indices[t, i] < s_kv; anything else is skipped silently.
+// From bf16 rows gathered before: V4 14.3. Entry i is in S iff i < topk_length[t] and 0 <= indices[t, i] < s_kv; anything else is skipped
+// silently.
 struct SparseAttnPrefillParams {
   TensorView q{};            // bf16 [T, H, D]
   TensorView kv{};           // bf16 [s_kv, D], rows contiguous
@@ -38,20 +39,21 @@ struct SparseAttnPrefillParams {
   TensorView topk_length{};  // i32 [T]; absent: topk
   TensorView attn_sink{};    // f32 [H]; absent: none
   float softmax_scale = 0;
-  TensorView out{};          // bf16 [T, H, Dv]
-  TensorView lse{};          // f32 [T, H]; absent: not wanted
-  TensorView max_logits{};   // f32 [T, H]; absent: not wanted
+  TensorView out{};         // bf16 [T, H, Dv]
+  TensorView lse{};         // f32 [T, H]; absent: not wanted
+  TensorView max_logits{};  // f32 [T, H]; absent: not wanted
 };
 
 // One softmax from n partial results over disjoint rows: V4 14.4, MLA 7.2.
 //   m = max lse_k;  out = sum_k exp(lse_k - m) o_k / (sum_k exp(lse_k - m) + exp(sink - m));  lse = m + ln sum exp(lse_k - m)
 // out and lse_out may be one of the parts of o and lse: the result of the parts so far.
-// Each o_k is normalised by its own sum, without the sink. lse_k of +inf or -inf marks an empty part. All empty: out = 0 and lse = empty_lse.
+// Each o_k is normalised by its own sum, without the sink. lse_k of +inf or -inf marks an empty part. All empty: out = 0 and lse =
+// empty_lse.
 struct MergeAttnStatesParams {
   TensorView o{};          // f32 or bf16 [n, T, H, Dv]
   TensorView lse{};        // f32 [n, T, H], natural logarithm
   TensorView attn_sink{};  // f32 [H]; absent: none
-  float empty_lse = 0;   // what lse_out gets for an empty row: +inf (V4 14.1) or -inf (MLA 7.2)
+  float empty_lse = 0;     // what lse_out gets for an empty row: +inf (V4 14.1) or -inf (MLA 7.2)
   TensorView out{};        // bf16 or f32 [T, H, Dv]
   TensorView lse_out{};    // f32 [T, H]; absent: not wanted
 };

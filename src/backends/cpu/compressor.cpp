@@ -1,6 +1,7 @@
 // The KV compressor on the CPU. Floors, d = 512: save, 2 * row bytes per token (C4A 16 KB); compress, the pooled rows once for their
 // maximum and once for the sum (C4A 32 KB per entry, C128A 512 KB per 128 tokens), and one exponential per pooled value.
-// An entry is pooled row by row, all channels at a time: rows lie at power-of-two distances, channel by channel they would share cache sets.
+// An entry is pooled row by row, all channels at a time: rows lie at power-of-two distances, channel by channel they would share cache
+// sets.
 #include <cmath>
 #include <cstring>
 

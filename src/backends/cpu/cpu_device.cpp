@@ -19,9 +19,7 @@ class CpuDevice final : public Device {
         isa_(std::min(config.cpu_isa, machine_isa())),
         threads_(config.cpu_threads > 0 ? config.cpu_threads : omp_get_num_procs()) {}
 
-  std::string description() const override {
-    return fmt::format("cpu: {} threads, {}", threads_, to_string(isa_));
-  }
+  std::string description() const override { return fmt::format("cpu: {} threads, {}", threads_, to_string(isa_)); }
 
   DeviceProperties properties() const override {
     DeviceProperties p;

@@ -1,7 +1,7 @@
 // Dense decode over the multi-query kernel of attn/: a query's key list is the first rows of its request, through the block table.
 //
-// Floor, D = 576 and Dv = 512: 2 * (D + Dv) flops a row and head; a cache row is read once per query token for all heads. Context 4096, 128 heads,
-// batch 4: 4.6 GFLOP against 19 MB.
+// Floor, D = 576 and Dv = 512: 2 * (D + Dv) flops a row and head; a cache row is read once per query token for all heads. Context 4096, 128
+// heads, batch 4: 4.6 GFLOP against 19 MB.
 #include <algorithm>
 
 #include "backends/cpu/attn/attention_paths.h"
@@ -31,11 +31,10 @@ AttendQuery query(const DenseAttnDecodeParams& p, int64_t t) {
   // The last request that starts at t or before; those behind it without queries start later or, all of them, at t too.
   const int64_t b = std::upper_bound(start, start + requests, start[0] + t) - start - 1;
   const int64_t visible = int64_t{p.seq_lens.ptr<int32_t>()[b]} - (int64_t{start[b + 1]} - start[0] - t) + 1;
-  AttendQuery query{.q = p.q.row<uint16_t>(t),
-                    .q_head_stride = p.q.stride[1],
-                    .out = p.out.row<uint16_t>(t),
-                    .out_head_stride = p.out.stride[1]};
-  query.keys[0] = {.count = std::max<int64_t>(visible, 0), .block_table = p.block_table.row<int32_t>(b), .block_table_len = p.block_table.shape[1]};
+  AttendQuery query{
+      .q = p.q.row<uint16_t>(t), .q_head_stride = p.q.stride[1], .out = p.out.row<uint16_t>(t), .out_head_stride = p.out.stride[1]};
+  query.keys[0] = {
+      .count = std::max<int64_t>(visible, 0), .block_table = p.block_table.row<int32_t>(b), .block_table_len = p.block_table.shape[1]};
   if (p.lse.present()) query.lse = p.lse.row<float>(t);
   return query;
 }
@@ -48,7 +47,8 @@ std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode() {
       [](const Params& p, AttendPath) { return dims_fit(shape_of(p)); },
       [](const Params& p, const Device& device, AttendPath path) { return attend_batch_workspace_bytes(batch_of(p, device, path)); },
       [](const Params& p, const Device& device, AttendPath path, std::byte* workspace) {
-        attend_batch(batch_of(p, device, path), [&p](int64_t t) { return query(p, t); }, workspace);
+        attend_batch(
+            batch_of(p, device, path), [&p](int64_t t) { return query(p, t); }, workspace);
       });
 }
 

@@ -1,7 +1,7 @@
 // Dense prefill over the kernels of attn/prefill.h: a task is a head and up to kMaxQueries queries of a request.
 //
-// Floor, 192/128: 640 flops for a query, a visible key and a head; keys and values are read once per task. 1024 causal tokens, 16 heads: 5.4 GFLOP
-// against 21 MB.
+// Floor, 192/128: 640 flops for a query, a visible key and a head; keys and values are read once per task. 1024 causal tokens, 16
+// heads: 5.4 GFLOP against 21 MB.
 #include <omp.h>
 
 #include <algorithm>
@@ -112,7 +112,8 @@ Support supports(const DenseAttnPrefillParams& p, AttendPath path) {
   const PrefillShape shape = shape_of(p);
   const bool tiles = path == AttendPath::amx || path == AttendPath::avx512_bf16;
   if (tiles && (shape.nope % 32 != 0 || shape.rotary % 32 != 0 || shape.value % 32 != 0)) {
-    return Support::no(fmt::format("needs key, rotary and value dims that are multiples of 32, are {}, {} and {}", shape.nope, shape.rotary, shape.value));
+    return Support::no(
+        fmt::format("needs key, rotary and value dims that are multiples of 32, are {}, {} and {}", shape.nope, shape.rotary, shape.value));
   }
   return Support::yes();
 }

@@ -83,9 +83,7 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
   uint8_t* const data = static_cast<uint8_t*>(cache.data) + cache.data_offset(slot);
   uint8_t* const scales = static_cast<uint8_t*>(cache.data) + cache.scale_offset(slot);
   switch (cache.format) {
-    case KvFormat::bf16:
-      narrow(x, cache.row_dim, data);
-      return;
+    case KvFormat::bf16: narrow(x, cache.row_dim, data); return;
     case KvFormat::fp8_tensor:
       store_scaled_e4m3(x, cache.row_dim, options.divide ? cache.scale : 1.0f / cache.scale, options.divide, data);
       return;
@@ -106,17 +104,13 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
       }
       narrow(x + kMlaLatentDim, kMlaRopeDim, data + kMlaRopeOffset);
       return;
-    case KvFormat::indexer_fp8:
-      store_f32(scales, to_float(to_e8m0(store_e4m3_pow2(x, kIndexerDim, kKvAmaxFloor, data))));
-      return;
+    case KvFormat::indexer_fp8: store_f32(scales, to_float(to_e8m0(store_e4m3_pow2(x, kIndexerDim, kKvAmaxFloor, data)))); return;
     case KvFormat::indexer_mxfp4:
       for (int b = 0; b < kIndexerDim / kMxfp4Block; ++b) {
         scales[b] = store_mxfp4(x + b * kMxfp4Block, data + b * (kMxfp4Block / 2));
       }
       return;
-    case KvFormat::state_f32:
-      std::memcpy(data, x, static_cast<size_t>(cache.row_dim) * sizeof(float));
-      return;
+    case KvFormat::state_f32: std::memcpy(data, x, static_cast<size_t>(cache.row_dim) * sizeof(float)); return;
   }
 }
 
@@ -131,12 +125,8 @@ HWY_INLINE void codes_to_bf16(const uint8_t* HWY_RESTRICT codes, int64_t n, floa
 HWY_INLINE void load_cache_row(const PagedCache& cache, int64_t slot, Bf16* HWY_RESTRICT out) {
   const uint8_t* const data = row_data(cache, slot);
   switch (cache.format) {
-    case KvFormat::bf16:
-      std::memcpy(out, data, static_cast<size_t>(cache.row_dim) * sizeof(Bf16));
-      return;
-    case KvFormat::fp8_tensor:
-      codes_to_bf16(data, cache.row_dim, cache.scale, out);
-      return;
+    case KvFormat::bf16: std::memcpy(out, data, static_cast<size_t>(cache.row_dim) * sizeof(Bf16)); return;
+    case KvFormat::fp8_tensor: codes_to_bf16(data, cache.row_dim, cache.scale, out); return;
     case KvFormat::fp8_ds_mla_v4: {
       const uint8_t* const scales = row_scale(cache, slot);
       for (int b = 0; b < kV4NumBlocks; ++b) codes_to_bf16(data + b * kKvBlock, kKvBlock, to_float(E8m0{scales[b]}), out + b * kKvBlock);
@@ -149,16 +139,13 @@ HWY_INLINE void load_cache_row(const PagedCache& cache, int64_t slot, Bf16* HWY_
       }
       std::memcpy(out + kMlaLatentDim, data + kMlaRopeOffset, kMlaRopeDim * sizeof(Bf16));
       return;
-    case KvFormat::indexer_fp8:
-      codes_to_bf16(data, kIndexerDim, load_f32(row_scale(cache, slot)), out);
-      return;
+    case KvFormat::indexer_fp8: codes_to_bf16(data, kIndexerDim, load_f32(row_scale(cache, slot)), out); return;
     case KvFormat::indexer_mxfp4: {
       const uint8_t* const scales = row_scale(cache, slot);
       for (int i = 0; i < kIndexerDim; ++i) out[i] = to_bf16(e2m1_element(data, i) * to_float(E8m0{scales[i / kMxfp4Block]}));
       return;
     }
-    case KvFormat::state_f32:
-      return;  // the op's check refuses it
+    case KvFormat::state_f32: return;  // the op's check refuses it
   }
 }
 

@@ -54,18 +54,10 @@ void AddProducts(const float* x, int64_t x_stride, int64_t rows, const float* w,
       const float* b = w + c * w_stride;
       float* s = sums + t * columns + c;
       switch (rows - t < kMost ? rows - t : kMost) {
-        case 1:
-          tile<1>(a, x_stride, b, w_stride, depth, s, columns);
-          break;
-        case 2:
-          tile<2>(a, x_stride, b, w_stride, depth, s, columns);
-          break;
-        case 3:
-          tile<3>(a, x_stride, b, w_stride, depth, s, columns);
-          break;
-        default:
-          tile<4>(a, x_stride, b, w_stride, depth, s, columns);
-          break;
+        case 1: tile<1>(a, x_stride, b, w_stride, depth, s, columns); break;
+        case 2: tile<2>(a, x_stride, b, w_stride, depth, s, columns); break;
+        case 3: tile<3>(a, x_stride, b, w_stride, depth, s, columns); break;
+        default: tile<4>(a, x_stride, b, w_stride, depth, s, columns); break;
       }
     }
   }

@@ -62,8 +62,8 @@ void merge_one(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
 
 void run(const MergeAttnStatesParams& p, const ExecutionContext& context) {
   const bool in_f32 = p.o.dtype == DType::f32, out_f32 = p.out.dtype == DType::f32;
-  const auto merge = in_f32 ? (out_f32 ? merge_one<float, float> : merge_one<float, Bf16>)
-                            : (out_f32 ? merge_one<Bf16, float> : merge_one<Bf16, Bf16>);
+  const auto merge =
+      in_f32 ? (out_f32 ? merge_one<float, float> : merge_one<float, Bf16>) : (out_f32 ? merge_one<Bf16, float> : merge_one<Bf16, Bf16>);
   const int64_t heads = p.o.shape[2];
   parallel_for(context.device, p.o.shape[1] * heads, 16, [&](int64_t i) { merge(p, i / heads, i % heads); });
 }
@@ -71,12 +71,12 @@ void run(const MergeAttnStatesParams& p, const ExecutionContext& context) {
 }  // namespace
 
 std::vector<Implementation<MergeAttnStatesParams>> merge_attn_states() {
-  return {{.name = "cpu/simd",
-           .supports = [](const MergeAttnStatesParams&, const Device& device) {
-             return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on a CPU");
-           },
-           .workspace_bytes = [](const MergeAttnStatesParams&, const Device&) -> size_t { return 0; },
-           .run = run}};
+  return {
+      {.name = "cpu/simd",
+       .supports = [](const MergeAttnStatesParams&,
+                      const Device& device) { return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on a CPU"); },
+       .workspace_bytes = [](const MergeAttnStatesParams&, const Device&) -> size_t { return 0; },
+       .run = run}};
 }
 
 }  // namespace strata::cpu

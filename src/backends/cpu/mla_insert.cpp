@@ -1,5 +1,5 @@
-// Rotation of MLA queries and keys and the cache write in one pass. Floor: 4 * 64 bytes a head and token rotated in place (T = 4096, H = 128: 134 MB),
-// 4 * 192 with llama_4_scaling, 2 * 64 more where the rotary lanes are copied; the keys are 1/H of that.
+// Rotation of MLA queries and keys and the cache write in one pass. Floor: 4 * 64 bytes a head and token rotated in place (T = 4096, H =
+// 128: 134 MB), 4 * 192 with llama_4_scaling, 2 * 64 more where the rotary lanes are copied; the keys are 1/H of that.
 #include <cstring>
 
 #include "backends/cpu/cpu_ops.h"

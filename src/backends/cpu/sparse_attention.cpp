@@ -93,7 +93,8 @@ void run_with(const SparseAttnPrefillParams& p, const Device& device, AttendPath
 // The kernel takes one stride for both statistics and an undivided list of sinks.
 Support strides_fit(const SparseAttnDecodeParams& p) {
   if (p.lse.present() && p.max_logits.present() && p.lse.stride[1] != p.max_logits.stride[1]) {
-    return Support::no(fmt::format("needs lse and max_logits of equal head stride, are {} and {}", p.lse.stride[1], p.max_logits.stride[1]));
+    return Support::no(
+        fmt::format("needs lse and max_logits of equal head stride, are {} and {}", p.lse.stride[1], p.max_logits.stride[1]));
   }
   return Support::yes();
 }

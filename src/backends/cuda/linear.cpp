@@ -1,6 +1,6 @@
-// Linear layers on CUDA. FP8 for few tokens: the weight must be read once and nothing else matters, our kernel. More tokens: cuBLASLt, in FP8
-// where it has the block scales (Hopper), in bf16 elsewhere. bf16 products of few tokens are cuBLASLt's too: it reads the weights of the
-// large layers at 90 to 95% of the memory ceiling.
+// Linear layers on CUDA. FP8 for few tokens: the weight must be read once and nothing else matters, our kernel. More tokens: cuBLASLt, in
+// FP8 where it has the block scales (Hopper), in bf16 elsewhere. bf16 products of few tokens are cuBLASLt's too: it reads the weights of
+// the large layers at 90 to 95% of the memory ceiling.
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear_impls.h"
 #include "ops/factories.h"

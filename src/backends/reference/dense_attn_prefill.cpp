@@ -47,7 +47,8 @@ void run(const DenseAttnPrefillParams& p) {
   const int32_t* queries = p.query_start_loc.ptr<int32_t>();
   const int32_t* keys = p.key_start_loc.ptr<int32_t>();
   for (int64_t b = 0; b + 1 < p.query_start_loc.shape[0]; ++b) {
-    request(p, int64_t{queries[b]} - queries[0], int64_t{queries[b + 1]} - queries[b], int64_t{keys[b]} - keys[0], int64_t{keys[b + 1]} - keys[b]);
+    request(p, int64_t{queries[b]} - queries[0], int64_t{queries[b + 1]} - queries[b], int64_t{keys[b]} - keys[0],
+            int64_t{keys[b + 1]} - keys[b]);
   }
 }
 

@@ -14,14 +14,9 @@ namespace strata::reference {
 inline void load_query(const TensorView& q, const TensorView& q_scale, int64_t head, int64_t dim, float* out) {
   for (int64_t d = 0; d < dim; ++d) {
     switch (q.dtype) {
-      case DType::e4m3:
-        out[d] = to_float(q.ptr<E4m3>()[head * dim + d]);
-        break;
-      case DType::bf16:
-        out[d] = to_float(q.ptr<Bf16>()[head * dim + d]);
-        break;
-      default:
-        out[d] = e2m1_element(q.ptr<uint8_t>() + head * dim / 2, d) * to_float(q_scale.ptr<E8m0>()[(head * dim + d) / kMxfp4Block]);
+      case DType::e4m3: out[d] = to_float(q.ptr<E4m3>()[head * dim + d]); break;
+      case DType::bf16: out[d] = to_float(q.ptr<Bf16>()[head * dim + d]); break;
+      default: out[d] = e2m1_element(q.ptr<uint8_t>() + head * dim / 2, d) * to_float(q_scale.ptr<E8m0>()[(head * dim + d) / kMxfp4Block]);
     }
   }
 }

@@ -60,7 +60,8 @@ void check(const CompressNormRopeStoreParams& p, DeviceId device) {
 }  // namespace
 
 Op<CompressNormRopeStoreParams> make_compress_norm_rope_store() {
-  return {"compress_norm_rope_store", check, join(cuda::compress_norm_rope_store(), cpu::compress_norm_rope_store(), reference::compress_norm_rope_store())};
+  return {"compress_norm_rope_store", check,
+          join(cuda::compress_norm_rope_store(), cpu::compress_norm_rope_store(), reference::compress_norm_rope_store())};
 }
 
 }  // namespace strata::ops

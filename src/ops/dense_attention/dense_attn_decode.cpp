@@ -18,8 +18,8 @@ void check_values(ParamCheck& c, const DenseAttnDecodeParams& p) {
     c.require(seq_len >= 0 && seq_len <= p.max_seq_len, "seq_lens[{}] must be in [0, max_seq_len = {}], is {}", b, p.max_seq_len, seq_len);
     if (start[b + 1] == start[b]) continue;
     const int64_t blocks = (seq_len + p.cache.page_size - 1) / p.cache.page_size;
-    c.require(blocks <= p.block_table.shape[1], "block_table must have at least {} blocks for the {} rows of request {}, has {}", blocks, seq_len,
-              b, p.block_table.shape[1]);
+    c.require(blocks <= p.block_table.shape[1], "block_table must have at least {} blocks for the {} rows of request {}, has {}", blocks,
+              seq_len, b, p.block_table.shape[1]);
     for (int64_t i = 0; i < blocks; ++i) {
       const int64_t page = p.block_table.row<int32_t>(b)[i];
       c.require(page >= 0 && page < p.cache.num_pages, "block_table[{}, {}] must be in [0, {}), is {}", b, i, p.cache.num_pages, page);

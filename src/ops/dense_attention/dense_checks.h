@@ -8,7 +8,8 @@ namespace strata::ops {
 inline constexpr int64_t kMaxDenseHeadDim = 576;
 
 // start[0] <= start[1] <= ... with `rows` in all and at most `longest` in one request. Values are looked at on host-visible memory only.
-inline void check_start_loc(ParamCheck& c, std::string_view name, const TensorView& start, int64_t rows, std::string_view bound, int64_t longest) {
+inline void check_start_loc(ParamCheck& c, std::string_view name, const TensorView& start, int64_t rows, std::string_view bound,
+                            int64_t longest) {
   if (!host_visible(start)) return;
   const int32_t* values = start.ptr<int32_t>();
   const int64_t last = start.shape[0] - 1;

@@ -39,6 +39,8 @@ void check(const IndexerQueryParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<IndexerQueryParams> make_indexer_query() { return {"indexer_query", check, join(cuda::indexer_query(), cpu::indexer_query(), reference::indexer_query())}; }
+Op<IndexerQueryParams> make_indexer_query() {
+  return {"indexer_query", check, join(cuda::indexer_query(), cpu::indexer_query(), reference::indexer_query())};
+}
 
 }  // namespace strata::ops

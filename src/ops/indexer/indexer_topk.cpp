@@ -24,6 +24,8 @@ void check(const IndexerTopkParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<IndexerTopkParams> make_indexer_topk() { return {"indexer_topk", check, join(cuda::indexer_topk(), cpu::indexer_topk(), reference::indexer_topk())}; }
+Op<IndexerTopkParams> make_indexer_topk() {
+  return {"indexer_topk", check, join(cuda::indexer_topk(), cpu::indexer_topk(), reference::indexer_topk())};
+}
 
 }  // namespace strata::ops

@@ -20,6 +20,8 @@ void check(const TopkSelectParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<TopkSelectParams> make_topk_select() { return {"topk_select", check, join(cuda::topk_select(), cpu::topk_select(), reference::topk_select())}; }
+Op<TopkSelectParams> make_topk_select() {
+  return {"topk_select", check, join(cuda::topk_select(), cpu::topk_select(), reference::topk_select())};
+}
 
 }  // namespace strata::ops

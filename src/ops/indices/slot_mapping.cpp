@@ -25,6 +25,8 @@ void check(const SlotMappingParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<SlotMappingParams> make_slot_mapping() { return {"slot_mapping", check, join(cuda::slot_mapping(), cpu::slot_mapping(), reference::slot_mapping())}; }
+Op<SlotMappingParams> make_slot_mapping() {
+  return {"slot_mapping", check, join(cuda::slot_mapping(), cpu::slot_mapping(), reference::slot_mapping())};
+}
 
 }  // namespace strata::ops

@@ -28,6 +28,8 @@ void check(const SwaIndicesParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<SwaIndicesParams> make_swa_indices() { return {"swa_indices", check, join(cuda::swa_indices(), cpu::swa_indices(), reference::swa_indices())}; }
+Op<SwaIndicesParams> make_swa_indices() {
+  return {"swa_indices", check, join(cuda::swa_indices(), cpu::swa_indices(), reference::swa_indices())};
+}
 
 }  // namespace strata::ops

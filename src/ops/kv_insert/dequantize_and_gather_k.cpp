@@ -48,7 +48,8 @@ void check(const DequantizeAndGatherKParams& p, DeviceId device) {
 }  // namespace
 
 Op<DequantizeAndGatherKParams> make_dequantize_and_gather_k() {
-  return {"dequantize_and_gather_k", check, join(cuda::dequantize_and_gather_k(), cpu::dequantize_and_gather_k(), reference::dequantize_and_gather_k())};
+  return {"dequantize_and_gather_k", check,
+          join(cuda::dequantize_and_gather_k(), cpu::dequantize_and_gather_k(), reference::dequantize_and_gather_k())};
 }
 
 }  // namespace strata::ops

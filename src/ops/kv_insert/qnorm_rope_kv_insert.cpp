@@ -39,7 +39,8 @@ void check(const QNormRopeKvInsertParams& p, DeviceId device) {
 }  // namespace
 
 Op<QNormRopeKvInsertParams> make_qnorm_rope_kv_insert() {
-  return {"qnorm_rope_kv_insert", check, join(cuda::qnorm_rope_kv_insert(), cpu::qnorm_rope_kv_insert(), reference::qnorm_rope_kv_insert())};
+  return {"qnorm_rope_kv_insert", check,
+          join(cuda::qnorm_rope_kv_insert(), cpu::qnorm_rope_kv_insert(), reference::qnorm_rope_kv_insert())};
 }
 
 }  // namespace strata::ops

@@ -25,7 +25,8 @@ void check(const QuantizeAndInsertKParams& p, DeviceId device) {
 }  // namespace
 
 Op<QuantizeAndInsertKParams> make_quantize_and_insert_k() {
-  return {"quantize_and_insert_k", check, join(cuda::quantize_and_insert_k(), cpu::quantize_and_insert_k(), reference::quantize_and_insert_k())};
+  return {"quantize_and_insert_k", check,
+          join(cuda::quantize_and_insert_k(), cpu::quantize_and_insert_k(), reference::quantize_and_insert_k())};
 }
 
 }  // namespace strata::ops

@@ -21,9 +21,11 @@ void check(const IndexerKeyInsertParams& p, DeviceId device) {
   check_rotation(c, p.positions, p.cos_sin, tokens);
   if (p.cos_sin.present()) {
     const int64_t rotary = p.cos_sin.shape[1];
-    c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= dim, "cos_sin must have an even number of columns in [2, {}], has {}", dim, rotary);
+    c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= dim, "cos_sin must have an even number of columns in [2, {}], has {}", dim,
+              rotary);
   }
-  c.require(!p.hadamard || std::has_single_bit(static_cast<uint64_t>(dim)), "k must have a power of two of lanes for hadamard, has {}", dim);
+  c.require(!p.hadamard || std::has_single_bit(static_cast<uint64_t>(dim)), "k must have a power of two of lanes for hadamard, has {}",
+            dim);
   check_rows(c, "cache", p.cache, {KvFormat::indexer_fp8, KvFormat::bf16}, dim);
   check_slots(c, p.slot_mapping, tokens, p.cache);
 }

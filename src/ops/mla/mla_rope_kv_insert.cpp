@@ -20,7 +20,8 @@ void check(const MlaRopeKvInsertParams& p, DeviceId device) {
   check_output(c, "q", p.q);
   check_output(c, "k_pe", p.k_pe);
   check_rotation(c, p.positions, p.cos_sin, tokens);
-  if (p.cos_sin.present()) c.require(p.cos_sin.shape[1] == rotary, "cos_sin must have the {} columns of k_pe, has {}", rotary, p.cos_sin.shape[1]);
+  if (p.cos_sin.present())
+    c.require(p.cos_sin.shape[1] == rotary, "cos_sin must have the {} columns of k_pe, has {}", rotary, p.cos_sin.shape[1]);
   c.optional("llama_4_scaling", p.llama_4_scaling, DType::f32, {tokens});
   if (p.q_pe_out.present()) {
     c.view("q_pe_out", p.q_pe_out, DType::bf16, {kAny, heads, rotary});
@@ -29,8 +30,8 @@ void check(const MlaRopeKvInsertParams& p, DeviceId device) {
   }
   if (p.slot_mapping.present()) {
     check_rows(c, "cache", p.cache, {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}, p.c.shape[1] + rotary);
-    c.require(p.cache.format != KvFormat::fp8_ds_mla || rotary == kMlaRopeDim, "k_pe must have {} lanes beside a cache of format {}, has {}",
-              int{kMlaRopeDim}, to_string(p.cache.format), rotary);
+    c.require(p.cache.format != KvFormat::fp8_ds_mla || rotary == kMlaRopeDim,
+              "k_pe must have {} lanes beside a cache of format {}, has {}", int{kMlaRopeDim}, to_string(p.cache.format), rotary);
     check_slots(c, p.slot_mapping, tokens, p.cache);
   }
   c.require(!p.ue8m0 || p.cache.format == KvFormat::fp8_ds_mla, "ue8m0 must be false beside a cache of format {}, is true",

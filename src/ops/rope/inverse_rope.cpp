@@ -19,6 +19,8 @@ void check(const InverseRopeParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<InverseRopeParams> make_inverse_rope() { return {"inverse_rope", check, join(cuda::inverse_rope(), cpu::inverse_rope(), reference::inverse_rope())}; }
+Op<InverseRopeParams> make_inverse_rope() {
+  return {"inverse_rope", check, join(cuda::inverse_rope(), cpu::inverse_rope(), reference::inverse_rope())};
+}
 
 }  // namespace strata::ops

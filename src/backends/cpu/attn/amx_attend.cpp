@@ -45,8 +45,8 @@ class AmxEngine {
   // Adds `chunks` x 32 dims to S^T of 32 rows x (16 * kHeadTiles) heads. k: tiles [chunk of 32 dims][row tile].
   // q_step: bytes, out_step: floats from a head tile to the next.
   template <int kHeadTiles, class Meanwhile>
-  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out, std::size_t out_step,
-                     bool first, Meanwhile& meanwhile) {
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out, std::size_t out_step, bool first,
+                     Meanwhile& meanwhile) {
     float* right = out + out_step;  // of the second head tile
     if (first) {
       _tile_zero(0);
@@ -89,8 +89,8 @@ class AmxEngine {
 
   // Adds `subs` sub-blocks to (or starts) O of (16 * kHeadTiles) heads x 32 dims: C tiles [lo, hi] of each head tile.
   template <int kHeadTiles, class Meanwhile>
-  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, int subs, float* acc, std::size_t acc_step,
-                     bool first, Meanwhile& meanwhile) {
+  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, int subs, float* acc, std::size_t acc_step, bool first,
+                     Meanwhile& meanwhile) {
     float* below = acc + acc_step;  // of the second head tile
     if (first) {
       _tile_zero(0);

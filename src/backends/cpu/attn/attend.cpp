@@ -43,18 +43,16 @@ std::size_t attend_scratch_bytes(AttendPath path, const AttendShape& shape, int 
   return functions(path).scratch_bytes(shape, num_heads) + attend_partial_bytes(num_heads, shape.value_dim);
 }
 
-void attend_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads,
-                    std::int64_t block_begin, std::int64_t block_end, std::byte* scratch, float* partial) {
+void attend_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin,
+                    std::int64_t block_end, std::byte* scratch, float* partial) {
   functions(path).accumulate(shape, query, heads, block_begin, block_end, scratch, partial_view(partial, heads.count));
 }
 
 void merge_partial(AttendPath path, int num_heads, int value_dim, float* into, const float* from) {
-  functions(path).merge(num_heads, value_dim, partial_view(into, num_heads),
-                        partial_view(const_cast<float*>(from), num_heads));
+  functions(path).merge(num_heads, value_dim, partial_view(into, num_heads), partial_view(const_cast<float*>(from), num_heads));
 }
 
-void finish_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads,
-                    const float* partial) {
+void finish_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, const float* partial) {
   functions(path).finish(shape, query, heads, partial_view(const_cast<float*>(partial), heads.count));
 }
 

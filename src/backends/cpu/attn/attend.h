@@ -24,11 +24,11 @@ enum class AttendPath { amx, avx512_bf16, avx512, avx2, portable };
 struct RowSource {
   const std::byte* base = nullptr;
   KvFormat format = KvFormat::bf16;  // one of bf16, fp8_tensor, fp8_ds_mla_v4, fp8_ds_mla
-  std::int64_t page_size = 0;    // rows a page; 0: one flat array
-  std::int64_t page_stride = 0;  // bytes between pages
-  std::int64_t row_stride = 0;   // bytes between rows of a page (ignored by fp8_ds_mla_v4, whose page layout fixes it)
-  std::int64_t num_rows = -1;    // rows of the whole source: an index >= num_rows is skipped; -1: not known
-  float scale = 1.0f;            // fp8_tensor only
+  std::int64_t page_size = 0;        // rows a page; 0: one flat array
+  std::int64_t page_stride = 0;      // bytes between pages
+  std::int64_t row_stride = 0;       // bytes between rows of a page (ignored by fp8_ds_mla_v4, whose page layout fixes it)
+  std::int64_t num_rows = -1;        // rows of the whole source: an index >= num_rows is skipped; -1: not known
+  float scale = 1.0f;                // fp8_tensor only
 };
 
 // Which rows of one source a query attends to. Entry e names row indices[e], or e itself without an index list; with a
@@ -87,13 +87,12 @@ struct HeadRange {
 void attend(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::byte* scratch);
 
 // The same over blocks [block_begin, block_end) only, leaving an unnormalised partial result ...
-void attend_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads,
-                    std::int64_t block_begin, std::int64_t block_end, std::byte* scratch, float* partial);
+void attend_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin,
+                    std::int64_t block_end, std::byte* scratch, float* partial);
 // ... which is merged into the partial result of the blocks before it ...
 void merge_partial(AttendPath path, int num_heads, int value_dim, float* into, const float* from);
 // ... and finished: sink, normalisation, rounding, lse. `partial` belongs to heads `heads`.
-void finish_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads,
-                    const float* partial);
+void finish_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, const float* partial);
 
 // A non-owning reference to a callable giving query i; it must be safe to call from several threads.
 class QueryAt {

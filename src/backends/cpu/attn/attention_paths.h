@@ -40,7 +40,8 @@ inline RowSource source_of(const PagedCache& cache) {
 // What attend() takes.
 inline Support dims_fit(const AttendShape& shape) {
   if (shape.head_dim % 64 != 0 || shape.value_dim % 64 != 0 || shape.head_dim > 640) {
-    return Support::no(fmt::format("needs head and value dims that are multiples of 64 up to 640, are {} and {}", shape.head_dim, shape.value_dim));
+    return Support::no(
+        fmt::format("needs head and value dims that are multiples of 64 up to 640, are {} and {}", shape.head_dim, shape.value_dim));
   }
   return Support::yes();
 }

@@ -27,15 +27,13 @@ STRATA_AVX512_BEGIN
 namespace strata::cpu {
 namespace {
 
-inline __m512 dot(__m512 acc, std::int32_t a, __m512i b) {
-  return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b);
-}
+inline __m512 dot(__m512 acc, std::int32_t a, __m512i b) { return _mm512_dpbf16_ps(acc, (__m512bh)_mm512_set1_epi32(a), (__m512bh)b); }
 
 // c[row][16] of 8 rows of an A tile and kColumns B tiles, over `steps` pairs of tiles, from zero or from what c holds.
 // a_step, b_step: bytes between successive tiles; b_column, c_column: between the tiles of neighbouring columns.
 template <int kColumns>
-inline void products8(const std::byte* a, std::size_t a_step, const std::byte* b, std::size_t b_step,
-                      std::size_t b_column, int steps, std::byte* c, std::size_t c_column, bool from_zero) {
+inline void products8(const std::byte* a, std::size_t a_step, const std::byte* b, std::size_t b_step, std::size_t b_column, int steps,
+                      std::byte* c, std::size_t c_column, bool from_zero) {
   __m512 acc[8][kColumns];
 #pragma GCC unroll 8
   for (int r = 0; r < 8; ++r)
@@ -62,16 +60,16 @@ inline void products8(const std::byte* a, std::size_t a_step, const std::byte* b
 
 struct DotEngine {
   template <int kHeadTiles, class Meanwhile>
-  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out, std::size_t out_step,
-                     bool first, Meanwhile& meanwhile) {
+  static void logits(const std::byte* k, const std::byte* q, std::size_t q_step, int chunks, float* out, std::size_t out_step, bool first,
+                     Meanwhile& meanwhile) {
     auto* c = reinterpret_cast<std::byte*>(out);
     for (int half = 0; half < 4; ++half)
       products8<kHeadTiles>(k + half * 512, 2048, q, 1024, q_step, chunks, c + half * 512, out_step * 4, first);
     for (int i = 0; i < 2 * kHeadTiles * chunks; ++i) meanwhile();
   }
   template <int kHeadTiles, class Meanwhile>
-  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, int subs, float* acc, std::size_t acc_step,
-                     bool first, Meanwhile& meanwhile) {
+  static void values(const std::byte* p, std::size_t p_step, const std::byte* v, int subs, float* acc, std::size_t acc_step, bool first,
+                     Meanwhile& meanwhile) {
     for (int ht = 0; ht < kHeadTiles; ++ht, p += p_step, acc += acc_step)
       for (int half = 0; half < 2; ++half)
         products8<2>(p + half * 512, 1024, v, 2048, 1024, subs, reinterpret_cast<std::byte*>(acc + half * 128), 1024, first);
@@ -81,8 +79,7 @@ struct DotEngine {
 
 }  // namespace
 
-const PathFunctions kAvx512Bf16Path = {pipeline_scratch_bytes, accumulate_blocks<DotEngine>, merge_partials,
-                                       finish_partials};
+const PathFunctions kAvx512Bf16Path = {pipeline_scratch_bytes, accumulate_blocks<DotEngine>, merge_partials, finish_partials};
 const PrefillFunctions kAvx512Bf16Prefill = {prefill_scratch_bytes, prefill_task<DotEngine>};
 
 }  // namespace strata::cpu

@@ -99,10 +99,8 @@ inline bool any_nan(__m512i twice_codes) {  // 2 * code: the sign is gone, and 0
 
 // 64 codes times 2^119.
 inline Dims64 look_up(__m512i codes) {
-  const __m512i lo = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.lo), codes,
-                                              _mm512_load_si512(kE4m3Table.lo + 64));
-  __m512i hi = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.hi), codes,
-                                        _mm512_load_si512(kE4m3Table.hi + 64));
+  const __m512i lo = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.lo), codes, _mm512_load_si512(kE4m3Table.lo + 64));
+  __m512i hi = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.hi), codes, _mm512_load_si512(kE4m3Table.hi + 64));
   hi = _mm512_ternarylogic_epi32(hi, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xF8);  // hi | (codes & 0x80)
   return {_mm512_unpacklo_epi8(lo, hi), _mm512_unpackhi_epi8(lo, hi)};
 }
@@ -117,8 +115,8 @@ inline __m512i scale_bf16(__m512i w, __m512 scale) {
   const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
   const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
   const auto packed = (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(odd, scale), _mm512_mul_ps(even, scale));
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,
-                                         20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3,
+                                         18, 2, 17, 1, 16, 0);
   return _mm512_permutexvar_epi16(order, packed);
 }
 

@@ -56,8 +56,7 @@ void attend_divided(const AttendBatch& b, const Plan& plan, const AttendQuery& q
       for (std::int64_t task = 0; task < count * plan.groups; ++task) {
         const std::int64_t group = task / count, i = task % count;
         float* out = first == 0 && i == 0 ? partial_at(group) : partial_at(plan.groups + group * wave + i);
-        attend_partial(b.path, b.shape, query, plan.heads(b.shape, static_cast<int>(group)), first + i, first + i + 1,
-                       scratch, out);
+        attend_partial(b.path, b.shape, query, plan.heads(b.shape, static_cast<int>(group)), first + i, first + i + 1, scratch, out);
       }
 #pragma omp for schedule(static, 1)
       for (int group = 0; group < plan.groups; ++group) {
@@ -89,8 +88,7 @@ void attend_batch(const AttendBatch& b, const QueryAt& query_at, std::byte* work
   {
     std::byte* scratch = workspace + static_cast<std::size_t>(omp_get_thread_num()) * plan.scratch;
 #pragma omp for schedule(dynamic, 1)
-    for (std::int64_t i = 0; i < b.num_queries; ++i)
-      attend(b.path, b.shape, query_at(i), {0, b.shape.num_heads}, scratch);
+    for (std::int64_t i = 0; i < b.num_queries; ++i) attend(b.path, b.shape, query_at(i), {0, b.shape.num_heads}, scratch);
   }
 }
 

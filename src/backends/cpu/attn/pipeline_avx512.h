@@ -18,12 +18,12 @@ namespace strata::cpu {
 namespace {
 
 inline constexpr int kSubBlocks = kBlockRows / kSubRows;
-inline constexpr int kUnitGroups = 2;   // a unit of phase 1: 32 rows x (kUnitGroups * 64) dims
-inline constexpr int kSliceSubs = 7;     // a slice of phase 3, in sub-blocks
+inline constexpr int kUnitGroups = 2;  // a unit of phase 1: 32 rows x (kUnitGroups * 64) dims
+inline constexpr int kSliceSubs = 7;   // a slice of phase 3, in sub-blocks
 
 struct Sizes {
   int head_tiles, groups, v_groups;  // 16 heads; 64 dims of K and of V
-  std::size_t q, k, logits, p;     // bytes
+  std::size_t q, k, logits, p;       // bytes
   Sizes(const AttendShape& shape, int num_heads)
       : head_tiles(padded_heads(num_heads) / 16),
         groups(shape.head_dim / 64),
@@ -38,7 +38,7 @@ struct Sizes {
 };
 
 struct Scratch {
-  std::byte *q, *k, *p, *v[2];  // k: [sub-block][group]; v: V of a chunk of a slice
+  std::byte *q, *k, *p, *v[2];   // k: [sub-block][group]; v: V of a chunk of a slice
   float *logits, *max2, *block;  // block: the partial result of a block that is not the first
   BlockRows* rows[2];
   SubRows* sub[2];
@@ -73,8 +73,7 @@ inline std::size_t pipeline_scratch_bytes(const AttendShape& shape, int num_head
 class Ahead {
  public:
   explicit Ahead(const AttendShape& shape) {
-    for (int s = 0; s < kMaxKeyScopes; ++s)
-      bytes_[s] = static_cast<int>(row_data_bytes(shape.source[s].format, shape.head_dim));
+    for (int s = 0; s < kMaxKeyScopes; ++s) bytes_[s] = static_cast<int>(row_data_bytes(shape.source[s].format, shape.head_dim));
   }
   // Asks for the ends of the rows right away: the steps of UnitDecoder cover their 64 or 128 bytes a group only.
   void aim(const BlockRows& block, const BlockRows& after, int first) {
@@ -105,9 +104,8 @@ inline void pack_queries(const AttendQuery& query, HeadRange heads, const Sizes&
     for (int c = 0; c < 2 * z.groups; ++c) {
       __m512i t[16];
       for (int h = 0; h < 16; ++h)
-        t[h] = ht * 16 + h < heads.count
-                   ? _mm512_loadu_si512(query.q + (heads.begin + ht * 16 + h) * query.q_head_stride + c * 32)
-                   : _mm512_setzero_si512();
+        t[h] = ht * 16 + h < heads.count ? _mm512_loadu_si512(query.q + (heads.begin + ht * 16 + h) * query.q_head_stride + c * 32)
+                                         : _mm512_setzero_si512();
       store_transposed(t, out + static_cast<std::size_t>(ht) * z.q_tile_step() + static_cast<std::size_t>(c) * 1024);
     }
 }
@@ -181,8 +179,8 @@ __attribute__((noinline)) void logit_products(const Sizes& z, const Scratch& s, 
 
 // Phase 1 of a block: logits, V tiles, maxima.
 template <class Engine>
-void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after,
-                  float scale2, Ahead& ahead) {
+void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after, float scale2,
+                  Ahead& ahead) {
   for (int i = 0; i < z.head_tiles * 16; ++i) s.max2[i] = -INFINITY;
   prepare_sub_rows(shape, rows, 0, *s.sub[0]);
   ahead.aim(rows, after, kSubRows);
@@ -212,8 +210,8 @@ void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, co
     if (next.group == 0) {  // the logits of a sub-block are complete
       const int here = std::min(kSubRows, rows.count - at.sub * kSubRows);
       for (int ht = 0; ht < z.head_tiles; ++ht)
-        update_max(s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(at.sub) * kSubRows) * 16,
-                   here, scale2, s.max2 + ht * 16);
+        update_max(s.logits + (static_cast<std::size_t>(ht) * kBlockRows + static_cast<std::size_t>(at.sub) * kSubRows) * 16, here, scale2,
+                   s.max2 + ht * 16);
     }
     at = next;
   }
@@ -221,14 +219,14 @@ void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, co
 
 // The three phases: the partial result of one block.
 template <class Engine>
-void block_result(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after,
-                  Ahead& ahead, const PartialView& part) {
+void block_result(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after, Ahead& ahead,
+                  const PartialView& part) {
   const float scale2 = shape.softmax_scale * kLog2e;
   block_logits<Engine>(shape, z, s, rows, after, scale2, ahead);
   std::memcpy(part.max2, s.max2, static_cast<std::size_t>(z.head_tiles) * 64);
   for (int ht = 0; ht < z.head_tiles; ++ht)
-    probabilities(s.logits + static_cast<std::size_t>(ht) * kBlockRows * 16, rows.count, scale2, s.max2 + ht * 16,
-                  part.sum + ht * 16, s.p + static_cast<std::size_t>(ht) * kSubBlocks * 1024);
+    probabilities(s.logits + static_cast<std::size_t>(ht) * kBlockRows * 16, rows.count, scale2, s.max2 + ht * 16, part.sum + ht * 16,
+                  s.p + static_cast<std::size_t>(ht) * kSubBlocks * 1024);
   value_products<Engine>(z, s, (rows.count + kSubRows - 1) / kSubRows, part.acc);
 }
 
@@ -302,8 +300,7 @@ inline void finish_partials(const AttendShape& shape, const AttendQuery& query, 
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int c = 0; c < chunks; ++c, acc += 512) {
       __m512i v = _mm512_setzero_si512();
-      if (!o.empty)
-        v = (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_load_ps(acc + 256), f), _mm512_mul_ps(_mm512_load_ps(acc), f));
+      if (!o.empty) v = (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(_mm512_load_ps(acc + 256), f), _mm512_mul_ps(_mm512_load_ps(acc), f));
       _mm512_storeu_si512(out + c * 32, _mm512_permutexvar_epi64(order, v));
     }
   }

@@ -2,8 +2,8 @@
 //
 //   l[i, j] = softmax_scale * <q[i], concat(k_nope[j], k_pe[j])>,  j < visible(i)      out[i] = sum_j softmax(l[i])_j v[j]
 //
-// Numerics: as attend.h has it. Keys are cut into blocks from the request's first key on, so a query's result depends neither on the task that it
-// is in nor on the number of threads.
+// Numerics: as attend.h has it. Keys are cut into blocks from the request's first key on, so a query's result depends neither on the task
+// that it is in nor on the number of threads.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,9 @@
-// The task of prefill.h on tiles: the products of an Engine (AMX or AVX512_BF16), everything else in AVX-512. Included inside a target region, like
-// dequant_avx512.h.
+// The task of prefill.h on tiles: the products of an Engine (AMX or AVX512_BF16), everything else in AVX-512. Included inside a target
+// region, like dequant_avx512.h.
 //
-// A block of kKeyBlock keys is packed once for all queries of the task. 32 queries at a time then go through it: S^T[key x query] = K Q^T with
-// queries as vector lanes, softmax, O += P V. A pair of query tiles does no product with a sub-block of 32 keys that none of its queries sees.
+// A block of kKeyBlock keys is packed once for all queries of the task. 32 queries at a time then go through it: S^T[key x query] = K Q^T
+// with queries as vector lanes, softmax, O += P V. A pair of query tiles does no product with a sub-block of 32 keys that none of its
+// queries sees.
 //
 // Floor, 192/128: 10 tile products (16x16x32, 16 cycles each) for 16 queries x 16 keys. The softmax of these is 16 rows of
 // what softmax_avx512.h counts, on the vector ports; packing a block is shared by all queries of the task.
@@ -25,7 +26,8 @@ struct PrefillSizes {
 inline constexpr std::size_t kValueChunkBytes = kKeySubs * 2048;
 
 struct PrefillScratch {
-  std::byte *q, *k, *v, *p;  // q: B tiles [tile][chunk]; k: A tiles [sub-block][chunk][row tile]; v: B tiles [chunk][sub-block][lo, hi]; p: A tiles
+  std::byte *q, *k, *v,
+      *p;  // q: B tiles [tile][chunk]; k: A tiles [sub-block][chunk][row tile]; v: B tiles [chunk][sub-block][lo, hi]; p: A tiles
   float *logits, *acc, *max2, *sum, *block_acc;  // of the pair at work: logits, block_acc; of all queries: acc, max2, sum
   std::uint32_t* nonfinite;                      // by sub-block: rows of V with values that are not finite
   std::size_t bytes;
@@ -79,7 +81,8 @@ inline void pack_task_queries(const PrefillTask& task, const PrefillSizes& z, st
 }
 
 // Keys [first, first + count) as A tiles; rows up to the end of the last sub-block are zero.
-inline void pack_keys(const PrefillShape& shape, const PrefillTask& task, const PrefillSizes& z, std::int64_t first, int count, std::byte* out) {
+inline void pack_keys(const PrefillShape& shape, const PrefillTask& task, const PrefillSizes& z, std::int64_t first, int count,
+                      std::byte* out) {
   const int nope_chunks = shape.nope / 32;
   for (int r = 0; r < count; ++r) {
     std::byte* to = out + static_cast<std::size_t>(r / kSubRows) * z.k_sub_bytes() + static_cast<std::size_t>(r % kSubRows) * 64;
@@ -94,8 +97,9 @@ inline void pack_keys(const PrefillShape& shape, const PrefillTask& task, const 
   }
   for (int r = count; r % kSubRows != 0; ++r)
     for (int c = 0; c < z.k_chunks; ++c)
-      _mm512_store_si512(out + static_cast<std::size_t>(r / kSubRows) * z.k_sub_bytes() + static_cast<std::size_t>(r % kSubRows) * 64 + c * 2048,
-                         _mm512_setzero_si512());
+      _mm512_store_si512(
+          out + static_cast<std::size_t>(r / kSubRows) * z.k_sub_bytes() + static_cast<std::size_t>(r % kSubRows) * 64 + c * 2048,
+          _mm512_setzero_si512());
 }
 
 inline __mmask32 nonfinite_lanes(__m512i v) {
@@ -103,9 +107,11 @@ inline __mmask32 nonfinite_lanes(__m512i v) {
   return _mm512_cmpeq_epi16_mask(_mm512_and_si512(v, exponent), exponent);
 }
 
-// Values of the same keys as B tiles (see ValueBuilder for their order of dims). What is not finite becomes zero and its row is marked: a query that
-// does not see the row has the weight 0 for it, and 0 times such a value would not be 0. add_nonfinite() brings it back for the others.
-inline void pack_values(const PrefillTask& task, const PrefillSizes& z, std::int64_t first, int count, std::byte* out, std::uint32_t* marks) {
+// Values of the same keys as B tiles (see ValueBuilder for their order of dims). What is not finite becomes zero and its row is marked: a
+// query that does not see the row has the weight 0 for it, and 0 times such a value would not be 0. add_nonfinite() brings it back for the
+// others.
+inline void pack_values(const PrefillTask& task, const PrefillSizes& z, std::int64_t first, int count, std::byte* out,
+                        std::uint32_t* marks) {
   const int subs = (count + kSubRows - 1) / kSubRows;
   for (int s = 0; s < subs; ++s) {
     marks[s] = 0;
@@ -157,15 +163,16 @@ inline void mask_unseen(const PrefillShape& shape, const PrefillTask& task, cons
     const std::int64_t first_seen = task.first_visible + query - pair.first_key;
     for (std::int64_t r = std::max<std::int64_t>(seen, 0); r < pair.rows; ++r) {
       // lane i sees row r when first_seen + i > r
-      const __mmask16 unseen = _mm512_cmple_epi32_mask(lane, _mm512_set1_epi32(static_cast<int>(std::min<std::int64_t>(r - first_seen, 16))));
+      const __mmask16 unseen =
+          _mm512_cmple_epi32_mask(lane, _mm512_set1_epi32(static_cast<int>(std::min<std::int64_t>(r - first_seen, 16))));
       _mm512_mask_store_ps(logits + r * 16, unseen, _mm512_set1_ps(-INFINITY));
     }
   }
 }
 
 template <class Engine>
-void pair_products(const PrefillShape& shape, const PrefillTask& task, const PrefillSizes& z, const PrefillScratch& s, const PrefillPair& pair,
-                   bool first_block) {
+void pair_products(const PrefillShape& shape, const PrefillTask& task, const PrefillSizes& z, const PrefillScratch& s,
+                   const PrefillPair& pair, bool first_block) {
   constexpr std::size_t kLogitStep = kKeyBlock * 16, kWeightStep = kKeySubs * 1024;
   auto nothing = [] {};
   const std::byte* q = s.q + static_cast<std::size_t>(pair.first_tile) * z.q_tile_bytes();
@@ -203,7 +210,8 @@ void pair_products(const PrefillShape& shape, const PrefillTask& task, const Pre
       const int r = sub * kSubRows + __builtin_ctz(marks);
       for (int i = 0; i < 16 * pair.tiles; ++i) {
         if (task.visible(shape, pair.first_tile * 16 + i) - pair.first_key <= r) continue;
-        const auto* weights = reinterpret_cast<const std::uint16_t*>(s.p + static_cast<std::size_t>(i / 16) * kWeightStep + static_cast<std::size_t>(sub) * 1024);
+        const auto* weights = reinterpret_cast<const std::uint16_t*>(s.p + static_cast<std::size_t>(i / 16) * kWeightStep +
+                                                                     static_cast<std::size_t>(sub) * 1024);
         add_nonfinite(task.v.row(pair.first_key + r), shape.value, to_float(Bf16{weights[i % 16 * 32 + r % kSubRows]}), i % 16,
                       acc + static_cast<std::size_t>(i / 16) * z.acc_tile());
       }
@@ -245,7 +253,8 @@ inline void finish_task(const PrefillTask& task, const PrefillSizes& z, const Pr
         _mm512_storeu_si512(out, _mm512_permutex2var_epi64(a, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), b));
         _mm512_storeu_si512(out + 16, _mm512_permutex2var_epi64(a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), b));
       } else {
-        _mm512_storeu_si512(static_cast<std::uint16_t*>(task.out) + at, _mm512_permutexvar_epi64(order, (__m512i)_mm512_cvtne2ps_pbh(hi, lo)));
+        _mm512_storeu_si512(static_cast<std::uint16_t*>(task.out) + at,
+                            _mm512_permutexvar_epi64(order, (__m512i)_mm512_cvtne2ps_pbh(hi, lo)));
       }
     }
   }

@@ -31,8 +31,7 @@ inline std::int64_t total_entries(const AttendShape& shape, const AttendQuery& q
 }
 
 // Appends the valid rows among entries [begin, end) of one scope.
-inline void append_rows(const RowSource& src, const KeyList& keys, std::int64_t begin, std::int64_t end,
-                        BlockRows& block) {
+inline void append_rows(const RowSource& src, const KeyList& keys, std::int64_t begin, std::int64_t end, BlockRows& block) {
   const bool paged = src.page_size > 0;
   const bool v4 = src.format == KvFormat::fp8_ds_mla_v4;
   const std::int64_t row_stride = v4 ? 576 : src.row_stride;
@@ -67,8 +66,7 @@ inline void append_rows(const RowSource& src, const KeyList& keys, std::int64_t 
 }
 
 // The rows of entries [begin, end) of the concatenated lists, at most kBlockRows of them.
-inline void collect_block(const AttendShape& shape, const AttendQuery& query, std::int64_t begin, std::int64_t end,
-                          BlockRows& block) {
+inline void collect_block(const AttendShape& shape, const AttendQuery& query, std::int64_t begin, std::int64_t end, BlockRows& block) {
   block.count = block.scope0_count = 0;
   std::int64_t offset = 0;  // first entry of the scope in the concatenation
   for (int s = 0; s < shape.num_scopes; ++s) {

@@ -18,8 +18,7 @@ inline void decode_dims_scalar(const RowSource& src, const std::byte* data, cons
                                std::uint16_t* out) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(data);
   auto codes = [&](auto scale_of) {
-    for (int i = 0; i < count; ++i)
-      out[i] = to_bf16(to_float(E4m3{bytes[begin + i]}) * scale_of(begin + i)).bits;
+    for (int i = 0; i < count; ++i) out[i] = to_bf16(to_float(E4m3{bytes[begin + i]}) * scale_of(begin + i)).bits;
   };
   auto copy = [&](std::size_t offset) { std::memcpy(out, data + offset, static_cast<std::size_t>(count) * 2); };
   const auto first = static_cast<std::size_t>(begin);

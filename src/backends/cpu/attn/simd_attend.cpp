@@ -1,9 +1,9 @@
 // The path of machines without bf16 products: fp32 vectors of whatever width there is (AVX-512, AVX2, or the compiler's portable
 // code), chosen by the caller's cap.
 //
-// A block of rows is decoded to fp32 once for all heads. Floor: 2 * heads * rows * (D + Dv) flops at two fused multiply-adds a cycle: 16 dims of one
-// head and row take a cycle with 8 lanes. Registers hold 2 heads x 4 rows of logits, then 2 heads x 4 vectors of outputs, so that every load
-// serves two products or more.
+// A block of rows is decoded to fp32 once for all heads. Floor: 2 * heads * rows * (D + Dv) flops at two fused multiply-adds a cycle: 16
+// dims of one head and row take a cycle with 8 lanes. Registers hold 2 heads x 4 rows of logits, then 2 heads x 4 vectors of outputs, so
+// that every load serves two products or more.
 #include "backends/cpu/simd_dispatch.h"
 #include "outcome.h"
 #include "paths.h"
@@ -180,8 +180,8 @@ void finish(const AttendShape& shape, const AttendQuery& query, HeadRange heads,
 }
 
 template <CpuIsa kIsa>
-void accumulate_capped(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin, std::int64_t block_end,
-                       std::byte* scratch, PartialView partial) {
+void accumulate_capped(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin,
+                       std::int64_t block_end, std::byte* scratch, PartialView partial) {
   HWY_DISPATCH_TABLE(accumulate)[simd_index(kIsa)](shape, query, heads, block_begin, block_end, scratch, partial);
 }
 

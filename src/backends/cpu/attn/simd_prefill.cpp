@@ -1,4 +1,5 @@
-// The task of prefill.h in fp32 vectors, any dims. Keys and values of a tile are widened once for kQueries queries; floor as in simd_attend.cpp.
+// The task of prefill.h in fp32 vectors, any dims. Keys and values of a tile are widened once for kQueries queries; floor as in
+// simd_attend.cpp.
 #include "backends/cpu/simd_dispatch.h"
 #include "outcome.h"
 #include "prefill.h"

@@ -49,8 +49,8 @@ HWY_INLINE void dots(const float* HWY_RESTRICT q, const float* HWY_RESTRICT rows
 
 // acc[h][0..value_dim) = acc * rescale[h] + sum_r p[h][r] rows[r]
 template <int kHeads>
-HWY_INLINE void add_values(const float* HWY_RESTRICT p, const float* HWY_RESTRICT rescale, const float* HWY_RESTRICT rows, int count, int dim,
-                           int value_dim, float* HWY_RESTRICT acc) {
+HWY_INLINE void add_values(const float* HWY_RESTRICT p, const float* HWY_RESTRICT rescale, const float* HWY_RESTRICT rows, int count,
+                           int dim, int value_dim, float* HWY_RESTRICT acc) {
   const D d;
   const int lanes = static_cast<int>(hn::Lanes(d));
   const int step = value_dim % (4 * lanes) == 0 ? 4 : value_dim % (2 * lanes) == 0 ? 2 : 1;
@@ -84,7 +84,8 @@ HWY_INLINE void add_values(const float* HWY_RESTRICT p, const float* HWY_RESTRIC
   }
 }
 
-// Online softmax of one head over the `count` logits of a tile, turned into probabilities in place; what the accumulators must be scaled by.
+// Online softmax of one head over the `count` logits of a tile, turned into probabilities in place; what the accumulators must be scaled
+// by.
 HWY_INLINE float softmax_tile(float* p, int count, float scale2, float& max2, float& sum) {
   float largest = max2;
   for (int r = 0; r < count; ++r) {

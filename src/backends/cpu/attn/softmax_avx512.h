@@ -75,8 +75,8 @@ inline void store_transposed(__m512i t[16], std::byte* tile) {
 // exp of one head tile's logits: sums to sum[16], bf16 A tiles of 32 rows (zero beyond `rows`) to `tiles`.
 inline void probabilities(const float* logits, int rows, float scale2, const float* max2, float* sum, std::byte* tiles) {
   const __m512 s = _mm512_set1_ps(scale2), m = finite_or_zero(_mm512_load_ps(max2));
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,
-                                         20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3,
+                                         18, 2, 17, 1, 16, 0);
   __m512 z0 = _mm512_setzero_ps(), z1 = z0;
   for (int r0 = 0; r0 < rows; r0 += 32) {
     __m512i t[16];
@@ -108,13 +108,10 @@ inline void probabilities(const float* logits, int rows, float scale2, const flo
 
 // Merging a block (or a partial result) into what came before it: x = x * old + y * fresh. The same operations in the
 // same order whether a block is merged from registers or from another thread's memory, so the result is the same.
-inline __m512 merged(__m512 into, __m512 old, __m512 from, __m512 fresh) {
-  return _mm512_fmadd_ps(from, fresh, _mm512_mul_ps(into, old));
-}
+inline __m512 merged(__m512 into, __m512 old, __m512 from, __m512 fresh) { return _mm512_fmadd_ps(from, fresh, _mm512_mul_ps(into, old)); }
 
 // Updates max2 and sum of 16 heads; returns the factors for the accumulators.
-inline void merge_statistics(float* max2, float* sum, const float* from_max2, const float* from_sum, float* old,
-                             float* fresh) {
+inline void merge_statistics(float* max2, float* sum, const float* from_max2, const float* from_sum, float* old, float* fresh) {
   const __m512 a = _mm512_load_ps(max2), b = _mm512_load_ps(from_max2);
   const __m512 m = _mm512_max_ps(a, b), base = finite_or_zero(m);
   const __m512 fa = exp2_ps(_mm512_sub_ps(a, base)), fb = exp2_ps(_mm512_sub_ps(b, base));

@@ -155,12 +155,9 @@ inline void pack_query_as(const Queries& queries, int64_t token, std::byte* pack
 
 inline void pack_query(const Queries& queries, int64_t token, std::byte* packed) {
   switch (queries.cache.format) {
-    case KvFormat::indexer_fp8:
-      return pack_query_as<KvFormat::indexer_fp8>(queries, token, packed);
-    case KvFormat::indexer_mxfp4:
-      return pack_query_as<KvFormat::indexer_mxfp4>(queries, token, packed);
-    default:
-      return pack_query_as<KvFormat::bf16>(queries, token, packed);
+    case KvFormat::indexer_fp8: return pack_query_as<KvFormat::indexer_fp8>(queries, token, packed);
+    case KvFormat::indexer_mxfp4: return pack_query_as<KvFormat::indexer_mxfp4>(queries, token, packed);
+    default: return pack_query_as<KvFormat::bf16>(queries, token, packed);
   }
 }
 

@@ -1,7 +1,7 @@
 // The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantise, insert: MLA 11.1-11.4 and 11.9.
 //
-// Floor: 256 bytes read and 132 written per token. The norm is float64 as in the reference: a mean that is off by its last fp32 bit shows in a row of
-// nearly equal lanes. 128 lanes take about 200 cycles of it with AVX-512.
+// Floor: 256 bytes read and 132 written per token. The norm is float64 as in the reference: a mean that is off by its last fp32 bit shows
+// in a row of nearly equal lanes. 128 lanes take about 200 cycles of it with AVX-512.
 #include <cmath>
 
 #include "backends/cpu/cpu_ops.h"
@@ -57,7 +57,8 @@ void InsertKey(const IndexerKeyInsertParams& p, int64_t t, int64_t slot) {
   layer_norm(x, p.weight.ptr<float>(), p.bias.ptr<float>(), p.eps, dim);
   if (p.cos_sin.present()) {
     const int64_t rotary = p.cos_sin.shape[1];
-    rotate_slice(x + (p.lanes == RopeLanes::last ? dim - rotary : 0), p.cos_sin.row<float>(p.positions.ptr<int64_t>()[t]), rotary, p.pairing);
+    rotate_slice(x + (p.lanes == RopeLanes::last ? dim - rotary : 0), p.cos_sin.row<float>(p.positions.ptr<int64_t>()[t]), rotary,
+                 p.pairing);
   }
   if (p.hadamard) rotate_hadamard(x, dim);  // rounds what it gets
   store_cache_row(p.cache, slot, x);        // rounds to bf16 before anything else

@@ -165,12 +165,9 @@ void score_tiles(KvFormat format, bool decode, const std::byte* query, const flo
   const auto run = [&](auto function) { function(query, head_weights, keys, groups, pass, decoded, c, out); };
   if (!decode) return run(score_pass<kTiles, KvFormat::bf16, false>);
   switch (format) {
-    case KvFormat::indexer_fp8:
-      return run(score_pass<kTiles, KvFormat::indexer_fp8, true>);
-    case KvFormat::indexer_mxfp4:
-      return run(score_pass<kTiles, KvFormat::indexer_mxfp4, true>);
-    default:
-      return run(score_pass<kTiles, KvFormat::bf16, true>);
+    case KvFormat::indexer_fp8: return run(score_pass<kTiles, KvFormat::indexer_fp8, true>);
+    case KvFormat::indexer_mxfp4: return run(score_pass<kTiles, KvFormat::indexer_mxfp4, true>);
+    default: return run(score_pass<kTiles, KvFormat::bf16, true>);
   }
 }
 

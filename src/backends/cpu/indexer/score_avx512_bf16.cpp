@@ -28,12 +28,9 @@ void decode_block(const KeyBlock& keys, int rows, std::byte* decoded) {
 }
 void decode_block(KvFormat format, const KeyBlock& keys, int rows, std::byte* decoded) {
   switch (format) {
-    case KvFormat::indexer_fp8:
-      return decode_block<KvFormat::indexer_fp8>(keys, rows, decoded);
-    case KvFormat::indexer_mxfp4:
-      return decode_block<KvFormat::indexer_mxfp4>(keys, rows, decoded);
-    default:
-      return decode_block<KvFormat::bf16>(keys, rows, decoded);
+    case KvFormat::indexer_fp8: return decode_block<KvFormat::indexer_fp8>(keys, rows, decoded);
+    case KvFormat::indexer_mxfp4: return decode_block<KvFormat::indexer_mxfp4>(keys, rows, decoded);
+    default: return decode_block<KvFormat::bf16>(keys, rows, decoded);
   }
 }
 

@@ -12,7 +12,7 @@ namespace strata::cuda {
 
 template <class Params>
 struct Traits {
-  Support (*supports)(const Params&, const Capabilities&) = nullptr;  // null: every call that the op's check lets through
+  Support (*supports)(const Params&, const Capabilities&) = nullptr;        // null: every call that the op's check lets through
   size_t (*workspace_bytes)(const Params&, const Capabilities&) = nullptr;  // null: none
   void (*run)(const Params&, const ExecutionContext&) = nullptr;
 };
@@ -42,8 +42,6 @@ std::vector<Implementation<Params>> smxx_implementation(Traits<Params> traits) {
 }
 
 // For kernels with Hopper's own instructions: as `traits`, on sm_90 only.
-inline Support needs_sm90(const Capabilities& c) {
-  return c.sm90() ? Support::yes() : Support::no("needs compute capability 9.0");
-}
+inline Support needs_sm90(const Capabilities& c) { return c.sm90() ? Support::yes() : Support::no("needs compute capability 9.0"); }
 
 }  // namespace strata::cuda

@@ -9,20 +9,16 @@ namespace strata::cuda {
 // Any value of any row but state_f32.
 __device__ __forceinline__ Bf16 load_element(const PagedCache& cache, const uint8_t* data, const uint8_t* scales, int i) {
   switch (cache.format) {
-    case KvFormat::fp8_tensor:
-      return to_bf16(to_float(E4m3{data[i]}) * cache.scale);
+    case KvFormat::fp8_tensor: return to_bf16(to_float(E4m3{data[i]}) * cache.scale);
     case KvFormat::fp8_ds_mla_v4:
       if (i >= kV4NopeDim) return {load_u16(data + kV4NopeDim + 2 * (i - kV4NopeDim))};
       return to_bf16(to_float(E4m3{data[i]}) * to_float(E8m0{scales[i / kKvBlock]}));
     case KvFormat::fp8_ds_mla:
       if (i >= kMlaLatentDim) return {load_u16(data + kMlaRopeOffset + 2 * (i - kMlaLatentDim))};
       return to_bf16(to_float(E4m3{data[i]}) * load_f32(data + kMlaScaleOffset + 4 * (i / kMlaTile)));
-    case KvFormat::indexer_fp8:
-      return to_bf16(to_float(E4m3{data[i]}) * load_f32(scales));
-    case KvFormat::indexer_mxfp4:
-      return to_bf16(e2m1_element(data, i) * to_float(E8m0{scales[i / kMxfp4Block]}));
-    default:
-      return {load_u16(data + 2 * i)};
+    case KvFormat::indexer_fp8: return to_bf16(to_float(E4m3{data[i]}) * load_f32(scales));
+    case KvFormat::indexer_mxfp4: return to_bf16(e2m1_element(data, i) * to_float(E8m0{scales[i / kMxfp4Block]}));
+    default: return {load_u16(data + 2 * i)};
   }
 }
 

@@ -1,5 +1,5 @@
-// Device memory that is kept when it is given back, because cudaMalloc and cudaFree wait for the whole device. Outside the forward path: layers
-// live in their caller's workspace.
+// Device memory that is kept when it is given back, because cudaMalloc and cudaFree wait for the whole device. Outside the forward path:
+// layers live in their caller's workspace.
 #pragma once
 
 #include <cstddef>

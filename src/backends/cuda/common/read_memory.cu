@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* data, size_
 void read_memory(Device& device, const void* data, size_t bytes, void* sink, Stream stream) {
   DeviceScope scope(device.id().index);
   const int blocks = capabilities(device).num_sms * kBlocksPerSm;
-  read_kernel<<<blocks, kThreads, 0, native(stream)>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4), static_cast<uint32_t*>(sink));
+  read_kernel<<<blocks, kThreads, 0, native(stream)>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4),
+                                                       static_cast<uint32_t*>(sink));
   check_launch("read_memory");
 }
 

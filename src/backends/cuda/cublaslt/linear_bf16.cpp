@@ -1,5 +1,5 @@
-// "cuda/cublaslt": products in bf16 by cuBLASLt. Floor: 2 * T * N * K flops at the machine's bf16 rate, or 2 * N * K bytes of weights for few
-// tokens. e4m3 weights are dequantised when packed; FP8 activations are quantised and dequantised in front of the product, which is
+// "cuda/cublaslt": products in bf16 by cuBLASLt. Floor: 2 * T * N * K flops at the machine's bf16 rate, or 2 * N * K bytes of weights for
+// few tokens. e4m3 weights are dequantised when packed; FP8 activations are quantised and dequantised in front of the product, which is
 // exact when scales are powers of two and costs one rounding of relative size 2^-9 an operand otherwise.
 #include "backends/cuda/common/cuda_device.h"
 #include "backends/cuda/cublaslt/matmul.h"
@@ -74,8 +74,8 @@ size_t workspace_bytes(const TensorView& x, bool convert) {
 
 // convert(out): writes the bf16 form of x.
 template <class Convert>
-void multiply(CublasLt& lt, const TensorView& x, bool converted, const LinearWeight& w, const TensorView& y, const ExecutionContext& context,
-              const Convert& convert) {
+void multiply(CublasLt& lt, const TensorView& x, bool converted, const LinearWeight& w, const TensorView& y,
+              const ExecutionContext& context, const Convert& convert) {
   if (y.numel() == 0) return;
   DeviceScope scope(context.device.id().index);
   Arena arena(x.device, context.workspace);

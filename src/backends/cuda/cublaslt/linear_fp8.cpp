@@ -23,8 +23,10 @@ Support support(const LinearWeight* w, int64_t tokens, const TensorView& y, cons
   if (const Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
-  if (w->block_n != 128 || w->block_k != 128) return Support::no(fmt::format("needs 128 x 128 weight scales, has {} x {}", w->block_n, w->block_k));
-  if (w->k % 512 != 0) return Support::no(fmt::format("cuBLASLt reads weight scales four at a time: k must be a multiple of 512, is {}", w->k));
+  if (w->block_n != 128 || w->block_k != 128)
+    return Support::no(fmt::format("needs 128 x 128 weight scales, has {} x {}", w->block_n, w->block_k));
+  if (w->k % 512 != 0)
+    return Support::no(fmt::format("cuBLASLt reads weight scales four at a time: k must be a multiple of 512, is {}", w->k));
   if (!w->scale.is_contiguous()) return Support::no("weight scales must have no gaps");
   if (w->groups > 1 && w->n % 128 != 0) return Support::no(fmt::format("groups must be a multiple of 128 rows, have {}", w->n));
   const int64_t element = static_cast<int64_t>(size_of(y.dtype));
@@ -90,9 +92,14 @@ class Linear {
     Arena arena(p.x.device, context.workspace);
     const Layout l = layout(arena, tokens, k, few_.workspace_bytes(rest(p, kStep - 1), context.device));
     quantize_rows(p.x.slice(0, bulk), p.activation,
-                  {.codes = l.codes.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk}, native(context.stream));
+                  {.codes = l.codes.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk},
+                  native(context.stream));
     lt_->run(product(*p.weight, tokens, k, p.y),
-             {.x = l.codes.data, .x_scale = l.scales.ptr<float>(), .w = p.weight->weight.data, .w_scale = p.weight->scale.ptr<float>(), .y = p.y.data},
+             {.x = l.codes.data,
+              .x_scale = l.scales.ptr<float>(),
+              .w = p.weight->weight.data,
+              .w_scale = p.weight->scale.ptr<float>(),
+              .y = p.y.data},
              l.scratch.data, context.stream);
     if (bulk < tokens) {
       LinearParams tail = p;

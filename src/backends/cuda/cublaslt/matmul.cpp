@@ -52,7 +52,8 @@ struct Description {
     check(cublasLtMatrixLayoutInit(&out, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), columns == 1 ? rows : stride),
           "cublasLtMatrixLayoutInit");
     if (batch == 1) return;
-    check(cublasLtMatrixLayoutSetAttribute(&out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch), "cublasLtMatrixLayoutSetAttribute");
+    check(cublasLtMatrixLayoutSetAttribute(&out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
+          "cublasLtMatrixLayoutSetAttribute");
     check(cublasLtMatrixLayoutSetAttribute(&out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride, sizeof batch_stride),
           "cublasLtMatrixLayoutSetAttribute");
   }
@@ -96,9 +97,8 @@ std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Product& p) {
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(p.y_alignment));
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle(p.device), &description.operation, &description.w, &description.x, &description.y, &description.y,
-                                     &preference, 1, &result, &found);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(p.device), &description.operation, &description.w, &description.x,
+                                                               &description.y, &description.y, &preference, 1, &result, &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0 || result.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
   return result.algo;
 }

@@ -65,7 +65,7 @@ class CublasLt {
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;
   std::map<Product, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // tokens: an upper end of a range, or exact
-  std::map<Product, int64_t> planned_;                                  // tokens 0; to how many tokens
+  std::map<Product, int64_t> planned_;                                 // tokens 0; to how many tokens
 };
 
 }  // namespace strata::cuda

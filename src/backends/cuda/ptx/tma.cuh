@@ -16,7 +16,8 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
 }
 
 // The box of a 2-D tensor map at (column, row); arrives with its bytes on the barrier.
-__device__ __forceinline__ void tma_load_2d(uint32_t shared, const void* tensor_map, int column, int row, uint32_t barrier, uint64_t policy) {
+__device__ __forceinline__ void tma_load_2d(uint32_t shared, const void* tensor_map, int column, int row, uint32_t barrier,
+                                            uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
           shared),

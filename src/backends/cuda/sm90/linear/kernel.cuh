@@ -1,17 +1,17 @@
 // y = x W^T for 1 to 64 tokens: the weight streams through shared memory once, everything else is small.
 //
-// Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 7168 x 16384 is 27.3 us. Reached on an H200, with the quantiser in
-// front: see docs/kernels/20261121-few-token-linear.md. The tensor cores need 64 x 64 x 128 / 4096 = 128 clocks a block at 64 tokens, a quarter
-// of its memory time.
+// Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 7168 x 16384 is 27.3 us. Reached on an H200, with the
+// quantiser in front: see docs/kernels/20261121-few-token-linear.md. The tensor cores need 64 x 64 x 128 / 4096 = 128 clocks a block at 64
+// tokens, a quarter of its memory time.
 //
-// Design: a tile is 64 output features (the M of wgmma, so that tokens are its N of 8 to 64 and nothing is padded to 128). A CTA walks tiles,
-// and in each tile blocks of 128 channels. One warp fills a ring of up to 16 stages of 8 KB by TMA, a weight scale beside each: 128 KB in
-// flight per SM where 4.3 TB/s at 1 us of latency needs 33. Two warpgroups take blocks in turns, two each at a time: one block is 450 clocks of
-// memory time, and waiting, multiplying and scaling it one after the other takes longer than that. The tokens' rows are loaded once, in four
-// parts so that the first is not waited for with the last, and stay.
-// When the tiles do not fill the SMs a cluster shares a tile, each CTA a part of k; partial sums meet in distributed shared memory while the
-// next tile is multiplied, and are added in rank order, so the result does not depend on timing. Weights do not depend on the kernel in front (the activation's quantiser), so
-// the ring fills while that runs.
+// Design: a tile is 64 output features (the M of wgmma, so that tokens are its N of 8 to 64 and nothing is padded to 128). A CTA walks
+// tiles, and in each tile blocks of 128 channels. One warp fills a ring of up to 16 stages of 8 KB by TMA, a weight scale beside each: 128
+// KB in flight per SM where 4.3 TB/s at 1 us of latency needs 33. Two warpgroups take blocks in turns, two each at a time: one block is 450
+// clocks of memory time, and waiting, multiplying and scaling it one after the other takes longer than that. The tokens' rows are loaded
+// once, in four parts so that the first is not waited for with the last, and stay. When the tiles do not fill the SMs a cluster shares a
+// tile, each CTA a part of k; partial sums meet in distributed shared memory while the next tile is multiplied, and are added in rank
+// order, so the result does not depend on timing. Weights do not depend on the kernel in front (the activation's quantiser), so the ring
+// fills while that runs.
 //
 // e4m3: the tensor core sums 128 products, scaled and added in fp32 (V4 5.2).
 #pragma once
@@ -44,7 +44,7 @@ struct Part {
 
 // One thread: asks for the weight blocks of the part, in order, as stages of the ring become free.
 __device__ inline void stream_weights(const CUtensorMap& map, const LinearArgs& a, const Part& part, uint32_t ring, uint32_t w_scales,
-                               uint32_t full, uint32_t empty, int first_unit, int last_unit) {
+                                      uint32_t full, uint32_t empty, int first_unit, int last_unit) {
   const uint64_t policy = ptx::evict_first_policy();
   int tile = part.first_tile + first_unit / part.chunk, block = first_unit % part.chunk;
   int group = tile / a.tiles_per_group, tile_in_group = tile - group * a.tiles_per_group;
@@ -81,8 +81,8 @@ __device__ __forceinline__ int swizzled(int block, int token, int part) {
   return (block * kTokens + token) * kLinearBlock + (part ^ (token & 7)) * 16;
 }
 
-// Asks for blocks [first, last) of the part of the tokens' rows and for their scales; those of tokens that do not exist are zero. Rows are a
-// multiple of 16 channels.
+// Asks for blocks [first, last) of the part of the tokens' rows and for their scales; those of tokens that do not exist are zero. Rows are
+// a multiple of 16 channels.
 template <int kTokens>
 __device__ void load_tokens(const LinearArgs& a, const Part& part, int group, int first, int last, uint8_t* shared, float* scales) {
   const uint8_t* const x = a.x + group * a.x_group;
@@ -144,9 +144,10 @@ __device__ inline void store_features(const LinearArgs& a, int group, int token,
   }
 }
 
-// One warp: passes on to all ranks that this CTA's partial sums are ready, and that it has read those of the others. A release to the cluster
-// waits for every access in flight, a microsecond beside a stream of weights; here nobody waits with it.
-__device__ inline void tell_cluster(const LinearArgs& a, const Part& part, uint32_t own_ready, uint32_t own_read, uint32_t ready, uint32_t read) {
+// One warp: passes on to all ranks that this CTA's partial sums are ready, and that it has read those of the others. A release to the
+// cluster waits for every access in flight, a microsecond beside a stream of weights; here nobody waits with it.
+__device__ inline void tell_cluster(const LinearArgs& a, const Part& part, uint32_t own_ready, uint32_t own_read, uint32_t ready,
+                                    uint32_t read) {
   const int lane = threadIdx.x % 32, num_tiles = part.last_tile - part.first_tile;
   for (int i = 0; i <= num_tiles; ++i) {
     if (i > 0) {
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   if (thread == kLinearConsumers) {
     ptx::prefetch_tensor_map(&weights);
     for (int i = 0; i < a.stages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 2);  // the copy, and that of the scale
+      ptx::mbarrier_init(full + i * 8, 2);   // the copy, and that of the scale
       ptx::mbarrier_init(empty + i * 8, 4);  // the warps of one warpgroup
     }
     ptx::mbarrier_init(ready, a.split);

@@ -44,18 +44,19 @@ CUtensorMap map_weight(const void* weight, int64_t rows, int64_t k) {
   const cuuint64_t extent[] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)}, stride[] = {static_cast<cuuint64_t>(k)};
   const cuuint32_t box[] = {kLinearBlock, kLinearTileRows}, step[] = {1, 1};
   CUtensorMap map;
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(weight), extent, stride, box, step,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(weight), extent, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    fail(ErrorCode::invalid_argument, "linear: weight must be aligned to 16 bytes, is {} [{}, {}] (cuTensorMapEncodeTiled: error {})", weight,
-         rows, k, static_cast<int>(result));
+    fail(ErrorCode::invalid_argument, "linear: weight must be aligned to 16 bytes, is {} [{}, {}] (cuTensorMapEncodeTiled: error {})",
+         weight, rows, k, static_cast<int>(result));
   }
   return map;
 }
 
-// A cluster's time in units of one block of k (0.26 us on an H200 at full bandwidth): its tiles times its part of k and what it costs to add the
-// partial sums of a tile, and what larger clusters take to start. Fitted to measurements (docs/kernels/20261121-few-token-linear.md).
+// A cluster's time in units of one block of k (0.26 us on an H200 at full bandwidth): its tiles times its part of k and what it costs to
+// add the partial sums of a tile, and what larger clusters take to start. Fitted to measurements
+// (docs/kernels/20261121-few-token-linear.md).
 int64_t cost(int split, int blocks, int tiles, int clusters) {
   const int64_t epilogue = split == 1 ? 1 : 3 + split / 2;
   return ceil_div(tiles, clusters) * (ceil_div(blocks, split) + epilogue) + 2 * split;
@@ -82,7 +83,8 @@ cudaLaunchConfig_t launch_config(int split, int clusters, int shared_bytes, cuda
 std::string refusal(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
   if (w.k % 16 != 0) return fmt::format("needs a multiple of 16 input features, got {}", w.k);
   if (w.block_k != kLinearBlock || w.block_n % kLinearTileRows != 0) {
-    return fmt::format("needs weight scales of (a multiple of {}) x {} blocks, has {} x {}", kLinearTileRows, kLinearBlock, w.block_n, w.block_k);
+    return fmt::format("needs weight scales of (a multiple of {}) x {} blocks, has {} x {}", kLinearTileRows, kLinearBlock, w.block_n,
+                       w.block_k);
   }
   if (w.groups > 1 && w.n % kLinearTileRows != 0) {
     return fmt::format("groups must be a multiple of {} rows, have {}", kLinearTileRows, w.n);

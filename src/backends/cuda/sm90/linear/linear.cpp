@@ -14,8 +14,8 @@ namespace strata::cuda {
 namespace {
 
 constexpr const char* kName = "cuda/sm90";
-// grouped_linear goes on in passes: cuBLASLt takes the groups one after the other, and each has too few tiles to fill the SMs. For the 16 groups
-// of V4-Pro it needs 235 us from 4 to 256 tokens, a pass of 64 tokens 36 us.
+// grouped_linear goes on in passes: cuBLASLt takes the groups one after the other, and each has too few tiles to fill the SMs. For the 16
+// groups of V4-Pro it needs 235 us from 4 to 256 tokens, a pass of 64 tokens 36 us.
 constexpr int64_t kGroupedMaxTokens = 256;
 
 Support support(const LinearWeight* w, bool codes, int64_t tokens, int64_t max_tokens, const Device& device) {
@@ -45,7 +45,8 @@ void run_linear(sm90::LinearLauncher& launcher, const LinearParams& p, const Exe
   quantize_rows(p.x, p.activation,
                 {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = q.scales.stride[0], .scale_block = 1},
                 native(context.stream));
-  launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), /*overlap=*/true}, context.device, native(context.stream));
+  launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), /*overlap=*/true}, context.device,
+               native(context.stream));
 }
 
 void run_grouped(sm90::LinearLauncher& launcher, const GroupedLinearParams& p, const ExecutionContext& context) {

@@ -66,10 +66,8 @@ __device__ float row_value(const RowScope& s, const uint8_t* data, const uint8_t
     case KvFormat::fp8_ds_mla:
       if (d >= kMlaLatentDim) return bf16_at(data + kMlaRopeOffset + 2 * (d - kMlaLatentDim));
       return round_to_bf16(to_float(E4m3{data[d]}) * load_f32(data + kMlaScaleOffset + 4 * (d / kMlaTile)));
-    case KvFormat::fp8_tensor:
-      return to_float(E4m3{data[d]}) * s.scale;
-    default:
-      return bf16_at(data + 2 * d);
+    case KvFormat::fp8_tensor: return to_float(E4m3{data[d]}) * s.scale;
+    default: return bf16_at(data + 2 * d);
   }
 }
 

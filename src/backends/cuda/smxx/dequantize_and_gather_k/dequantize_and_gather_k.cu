@@ -110,18 +110,12 @@ using Kernel = void (*)(const Call);
 
 Kernel wide_kernel(KvFormat format) {
   switch (format) {
-    case KvFormat::fp8_tensor:
-      return dequantize_and_gather_k_kernel<KvFormat::fp8_tensor, true>;
-    case KvFormat::fp8_ds_mla_v4:
-      return dequantize_and_gather_k_kernel<KvFormat::fp8_ds_mla_v4, true>;
-    case KvFormat::fp8_ds_mla:
-      return dequantize_and_gather_k_kernel<KvFormat::fp8_ds_mla, true>;
-    case KvFormat::indexer_fp8:
-      return dequantize_and_gather_k_kernel<KvFormat::indexer_fp8, true>;
-    case KvFormat::indexer_mxfp4:
-      return dequantize_and_gather_k_kernel<KvFormat::indexer_mxfp4, true>;
-    default:
-      return dequantize_and_gather_k_kernel<KvFormat::bf16, true>;
+    case KvFormat::fp8_tensor: return dequantize_and_gather_k_kernel<KvFormat::fp8_tensor, true>;
+    case KvFormat::fp8_ds_mla_v4: return dequantize_and_gather_k_kernel<KvFormat::fp8_ds_mla_v4, true>;
+    case KvFormat::fp8_ds_mla: return dequantize_and_gather_k_kernel<KvFormat::fp8_ds_mla, true>;
+    case KvFormat::indexer_fp8: return dequantize_and_gather_k_kernel<KvFormat::indexer_fp8, true>;
+    case KvFormat::indexer_mxfp4: return dequantize_and_gather_k_kernel<KvFormat::indexer_mxfp4, true>;
+    default: return dequantize_and_gather_k_kernel<KvFormat::bf16, true>;
   }
 }
 

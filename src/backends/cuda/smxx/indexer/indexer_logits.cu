@@ -176,12 +176,9 @@ void smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                   static_cast<int>(blocks_per_token)};
   const int64_t blocks = num_tokens * blocks_per_token;
   switch (p.cache.format) {
-    case KvFormat::indexer_fp8:
-      return launch<KvFormat::indexer_fp8>(args, blocks, native(context.stream));
-    case KvFormat::indexer_mxfp4:
-      return launch<KvFormat::indexer_mxfp4>(args, blocks, native(context.stream));
-    default:
-      return launch<KvFormat::bf16>(args, blocks, native(context.stream));
+    case KvFormat::indexer_fp8: return launch<KvFormat::indexer_fp8>(args, blocks, native(context.stream));
+    case KvFormat::indexer_mxfp4: return launch<KvFormat::indexer_mxfp4>(args, blocks, native(context.stream));
+    default: return launch<KvFormat::bf16>(args, blocks, native(context.stream));
   }
 }
 

@@ -242,12 +242,9 @@ void launch(const IndexerQueryArgs& a, int64_t num_tokens, int num_sms, cudaStre
 
 void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, int num_sms, cudaStream_t stream) {
   switch (codes) {
-    case QueryCodes::e4m3:
-      return launch<QueryCodes::e4m3>(args, num_tokens, num_sms, stream);
-    case QueryCodes::mxfp4:
-      return launch<QueryCodes::mxfp4>(args, num_tokens, num_sms, stream);
-    case QueryCodes::bf16:
-      return launch<QueryCodes::bf16>(args, num_tokens, num_sms, stream);
+    case QueryCodes::e4m3: return launch<QueryCodes::e4m3>(args, num_tokens, num_sms, stream);
+    case QueryCodes::mxfp4: return launch<QueryCodes::mxfp4>(args, num_tokens, num_sms, stream);
+    case QueryCodes::bf16: return launch<QueryCodes::bf16>(args, num_tokens, num_sms, stream);
   }
 }
 

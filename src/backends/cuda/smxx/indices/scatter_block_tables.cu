@@ -1,4 +1,5 @@
-// A step's block tables from their packed parts, a block for each segment. Floor: 8 bytes an entry; steps are small, so the launch is what it costs.
+// A step's block tables from their packed parts, a block for each segment. Floor: 8 bytes an entry; steps are small, so the launch is what
+// it costs.
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"

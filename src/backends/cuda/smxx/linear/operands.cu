@@ -12,8 +12,8 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChannels = 8;                            // of a thread
-constexpr int kLanes = kActivationBlock / kChannels;    // of a scale
+constexpr int kChannels = 8;                          // of a thread
+constexpr int kLanes = kActivationBlock / kChannels;  // of a scale
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -101,9 +101,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // k is a multiple of 128.
-__global__ void __launch_bounds__(kThreads) dequantize_grouped_kernel(const E4m3* __restrict__ x, int64_t x_stride, int64_t x_group,
-                                                                      const float* __restrict__ scales, int64_t scale_stride,
-                                                                      int64_t scale_group, int groups, int k, Bf16* __restrict__ out) {
+__global__ void __launch_bounds__(kThreads)
+    dequantize_grouped_kernel(const E4m3* __restrict__ x, int64_t x_stride, int64_t x_group, const float* __restrict__ scales,
+                              int64_t scale_stride, int64_t scale_group, int groups, int k, Bf16* __restrict__ out) {
   const int64_t row = blockIdx.x, token = row / groups, group = row - token * groups;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels;
   if (column >= k) return;
@@ -116,17 +116,18 @@ __global__ void __launch_bounds__(kThreads) dequantize_grouped_kernel(const E4m3
   store_channels(out + row * k + column, kChannels, values);
 }
 
-__global__ void __launch_bounds__(kThreads) transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group,
-                                                                    int64_t tokens, int blocks, float* __restrict__ out) {
+__global__ void __launch_bounds__(kThreads)
+    transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group, int64_t tokens, int blocks,
+                            float* __restrict__ out) {
   const int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int group = blockIdx.y / blocks, block = blockIdx.y - group * blocks;
   if (token < tokens) out[int64_t{blockIdx.y} * tokens + token] = scales[token * scale_stride + group * scale_group + block];
 }
 
 // At load only: scale blocks of any size, one channel after the other.
-__global__ void __launch_bounds__(kThreads) dequantize_weight_kernel(const E4m3* __restrict__ weight, const float* __restrict__ scales,
-                                                                     int64_t scale_stride, int64_t block_n, int64_t block_k, int64_t k,
-                                                                     Bf16* __restrict__ out) {
+__global__ void __launch_bounds__(kThreads)
+    dequantize_weight_kernel(const E4m3* __restrict__ weight, const float* __restrict__ scales, int64_t scale_stride, int64_t block_n,
+                             int64_t block_k, int64_t k, Bf16* __restrict__ out) {
   const int64_t row = blockIdx.x, first = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kChannels;
   const float* const scale = scales + row / block_n * scale_stride;
   for (int64_t column = first; column < min(first + kChannels, k); ++column) {
@@ -171,8 +172,8 @@ void transpose_scales(const TensorView& x_scale, int64_t tokens, float* out, cud
 }
 
 void dequantize_weight(const LinearWeight& w, Bf16* out, cudaStream_t stream) {
-  dequantize_weight_kernel<<<grid_of(w.groups * w.n, w.k), kThreads, 0, stream>>>(
-      w.weight.ptr<E4m3>(), w.scale.ptr<float>(), w.scale.stride[0], w.block_n, w.block_k, w.k, out);
+  dequantize_weight_kernel<<<grid_of(w.groups * w.n, w.k), kThreads, 0, stream>>>(w.weight.ptr<E4m3>(), w.scale.ptr<float>(),
+                                                                                  w.scale.stride[0], w.block_n, w.block_k, w.k, out);
   check_launch("dequantize_weight_kernel");
 }
 

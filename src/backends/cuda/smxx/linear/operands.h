@@ -14,8 +14,8 @@ struct QuantizedRows {
   float* scales = nullptr;
   int64_t scale_token = 0, scale_block = 0;  // elements between the scales of two tokens, of two blocks of a token
 };
-// x: bf16 [T, K], any row stride. Byte-equal to strata::quantize_activation. A kernel launched behind it with programmatic serialization may
-// begin at once.
+// x: bf16 [T, K], any row stride. Byte-equal to strata::quantize_activation. A kernel launched behind it with programmatic serialization
+// may begin at once.
 void quantize_rows(const TensorView& x, ActivationFormat format, const QuantizedRows& out, cudaStream_t stream);
 
 // out[t, 0..K) = x quantised and dequantised, rounded to bf16 (exact when scales are powers of two); rows without gaps.

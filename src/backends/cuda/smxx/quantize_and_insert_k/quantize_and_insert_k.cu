@@ -43,12 +43,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kerne
   const int64_t slot = __ldg(c.slots + n);
   const auto* const k = reinterpret_cast<const uint8_t*>(c.k.row(n));
   switch (c.cache.row_dim) {
-    case 512:
-      return insert_row<512 / kWarpSize>(c, k, slot, lane);
-    case kIndexerDim:
-      return insert_row<kIndexerDim / kWarpSize>(c, k, slot, lane);
-    case kMlaLatentDim + kMlaRopeDim:
-      return insert_mla_row(c, k, slot, lane);
+    case 512: return insert_row<512 / kWarpSize>(c, k, slot, lane);
+    case kIndexerDim: return insert_row<kIndexerDim / kWarpSize>(c, k, slot, lane);
+    case kMlaLatentDim + kMlaRopeDim: return insert_mla_row(c, k, slot, lane);
     default: {
       if (slot < 0) return;
       const RowAddress to = row_address(c.cache, slot);
