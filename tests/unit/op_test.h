@@ -102,8 +102,9 @@ void run(const Op<Params>& op, const Params& params) {
   Config config;
   config.force[op.name()] = "reference";
   const auto device = open_device({}, config);
-  std::vector<std::byte> workspace(op.workspace_bytes(params, *device));
-  op(params, {*device, {}, {workspace.data(), workspace.size()}});
+  const size_t bytes = op.workspace_bytes(params, *device);
+  const Tensor workspace(device, DType::u8, {static_cast<int64_t>(bytes)});
+  op(params, {*device, {}, {workspace.view().data, bytes}});
 }
 
 // invalid_argument with a message that has every word, and no output byte changed.
