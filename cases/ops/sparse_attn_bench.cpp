@@ -123,6 +123,30 @@ Built<SparseAttnPrefillParams> build_gathered(Inputs& in, const BenchShape& s) {
           .flops = attention_flops(tokens, s)};
 }
 
+// Each token attends to `attended` different rows all over `rows`, as a selection among a long context does.
+Built<SparseAttnPrefillParams> build_selected(Inputs& in, int64_t all_tokens, int64_t heads, int64_t attended, int64_t rows, int64_t dim) {
+  const int64_t tokens = in.share(all_tokens);
+  std::vector<int32_t> indices(static_cast<size_t>(tokens * attended));
+  for (int64_t t = 0; t < tokens; ++t) {
+    // rows is a power of two: an odd step meets every row.
+    const int64_t first = in.rng().in(0, rows), step = 2 * in.rng().in(0, rows / 2) + 1;
+    for (int64_t i = 0; i < attended; ++i) indices[static_cast<size_t>(t * attended + i)] = static_cast<int32_t>((first + i * step) % rows);
+  }
+  SparseAttnPrefillParams p;
+  p.q = in.bf16({tokens, heads, dim});
+  p.kv = in.bf16({rows, dim});
+  p.indices = in.values(DType::i32, {tokens, attended}, indices);
+  p.attn_sink = make_sinks(in, Sinks::finite, heads);
+  p.softmax_scale = 0.04419417382415922f;
+  p.out = in.output(DType::bf16, {tokens, heads, kDim});
+  p.lse = in.output(DType::f32, {tokens, heads});
+  const double t = static_cast<double>(tokens), h = static_cast<double>(heads), lanes = static_cast<double>(dim + kDim);
+  return {.params = p,
+          .outputs = {},
+          .bytes = 2.0 * static_cast<double>(rows * dim) + t * (4.0 * static_cast<double>(attended) + 2.0 * h * lanes),
+          .flops = 2.0 * t * h * static_cast<double>(attended) * lanes};
+}
+
 }  // namespace
 
 void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
@@ -151,6 +175,14 @@ void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {
     const BenchShape s{512, heads, 512, true};
     cases.bench(fmt::format("T512-H{}-rows640", heads), [s](Inputs& in) { return build_gathered(in, s); });
   }
+  constexpr int64_t kTokens = 4096, kRows = 16384;
+  for (const int64_t heads : {64, 128}) {
+    for (const int64_t attended : {128, 640, 1152, 2048}) {
+      cases.bench(fmt::format("T{}-H{}-rows{}of{}", kTokens, heads, attended, kRows),
+                  [=](Inputs& in) { return build_selected(in, kTokens, heads, attended, kRows, kDim); });
+    }
+  }
+  cases.bench("T4096-H128-D576-rows2048of32768", [](Inputs& in) { return build_selected(in, 4096, 128, 2048, 32768, 576); });
 }
 
 }  // namespace strata::cases

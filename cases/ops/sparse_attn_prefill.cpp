@@ -100,6 +100,14 @@ void add_sparse_attn_prefill(CaseList& list) {
     test({.tokens = 140, .heads = 20, .topk = 37, .dim = dim});
     test({.tokens = 140, .heads = 33, .topk = 20, .dim = dim});
   }
+  // More items than a large GPU has SMs, so that blocks go on from one token to the next: every number of tiles of a token, whole and
+  // partial ones, none too.
+  for (const int32_t dim : {512, 576}) {
+    for (const int64_t topk : {48, 64, 65, 200, 300}) test({.tokens = 400, .heads = 1, .rows = 700, .topk = topk, .dim = dim});
+    test({.tokens = 300, .heads = 2, .rows = 700, .topk = 192, .dim = dim, .lengths = Lengths::full, .skipped = 0.0});
+    test({.tokens = 300, .heads = 2, .rows = 700, .topk = 200, .dim = dim, .q_size = 3.0});
+    test({.tokens = 140, .heads = 66, .rows = 100, .topk = 10, .dim = dim, .padding = {.inner = 3, .outer = 7}});
+  }
   test({.rows = 1, .topk = 3});
   test({.rows = 0, .topk = 3});
   test({.topk = 0});
@@ -112,6 +120,8 @@ void add_sparse_attn_prefill(CaseList& list) {
   for (const PrefillShape& s : {PrefillShape{.tokens = 17, .heads = 64, .rows = 1024, .topk = 640},
                                 PrefillShape{.tokens = 64, .heads = 16, .rows = 700, .topk = 640},
                                 PrefillShape{.tokens = 3, .heads = 64, .rows = 1500, .topk = 1152},
+                                PrefillShape{.tokens = 140, .heads = 65, .rows = 1000, .topk = 256},
+                                PrefillShape{.tokens = 140, .heads = 65, .rows = 1000, .topk = 256, .dim = 576},
                                 PrefillShape{.tokens = 2, .heads = 16, .rows = 9000, .topk = 8320}}) {
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });
   }

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/sm90/sparse_prefill/sparse_prefill.h"
 #include "backends/cuda/smxx/attention/generic_attention.h"
 #include "backends/cuda/smxx/attention/row_attention.h"
 
@@ -55,7 +56,7 @@ constexpr Traits<SparseAttnPrefillParams> kGeneric{
 }  // namespace
 
 std::vector<Implementation<SparseAttnPrefillParams>> sparse_attn_prefill() {
-  return {implementation<SparseAttnPrefillParams>("cuda/smxx", kTensorCores),
+  return {sparse_attn_prefill_sm90(), implementation<SparseAttnPrefillParams>("cuda/smxx", kTensorCores),
           implementation<SparseAttnPrefillParams>("cuda/generic", kGeneric)};
 }
 

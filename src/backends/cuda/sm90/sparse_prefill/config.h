@@ -1,0 +1,74 @@
+// Shapes, shared memory and parameters of the Hopper kernel of sparse_attn_prefill.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace strata::cuda::sparse_prefill {
+
+inline constexpr int kHeadTile = 64;    // M of wgmma: the heads of one block
+inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row
+inline constexpr int kValueDim = 512;
+inline constexpr int kStages = 3;
+inline constexpr int kWeightTiles = 2;  // tiles of weights in shared memory
+inline constexpr int kHeadChunkBytes = kHeadTile * kChunkLanes * 2;
+
+inline constexpr int kWarpgroup = 128;
+inline constexpr int kThreads = 4 * kWarpgroup;  // logits and softmax; left values; right values; producer
+inline constexpr int kLogitsRegisters = 160, kValuesRegisters = 160, kProducerRegisters = 32;
+static_assert(kLogitsRegisters + 2 * kValuesRegisters + kProducerRegisters <= 65536 / kWarpgroup);
+
+// Rows are 512 or 576 lanes. The 576 take tiles of 48 rows, so that three of them fit.
+template <int kDim>
+struct Shape {
+  static constexpr int kRows = kDim == 512 ? 64 : 48;
+  static constexpr int kChunks = kDim / kChunkLanes;
+  static constexpr int kChunkBytes = kRows * kChunkLanes * 2;
+  static constexpr int kRegisterChunks = 6;  // of the queries, the others are in shared memory
+  static constexpr int kSharedChunks = kChunks - kRegisterChunks;
+  static constexpr int kQueryTiles = (kHeadTile + kRows - 1) / kRows;  // stages that the queries of 64 heads take on their way
+  static constexpr int kRowsPerWarp = kRows / 4;                       // of a producer warp
+};
+
+template <int kDim>
+struct alignas(1024) SharedMemory {
+  using S = Shape<kDim>;
+  uint8_t k[kStages][S::kChunks][S::kChunkBytes];  // bf16, rows are gathered rows, or heads of q on their way
+  uint8_t q[S::kSharedChunks][kHeadChunkBytes];    // bf16, rows are heads
+  uint8_t weights[kWeightTiles][kHeadChunkBytes];  // bf16, [head][gathered row]
+  float rescale[kWeightTiles][kHeadTile];          // what the sums of values are multiplied by before this tile
+  float normalizer[kWeightTiles][kHeadTile];       // with an item's last tile: what the sums become the output by
+  uint16_t attended[kStages][kWarpgroup / 32];     // bit i of word w: row kRowsPerWarp * w + i is attended
+  uint64_t full[kStages], empty[kStages];
+  uint64_t weights_full[kWeightTiles], weights_empty[kWeightTiles];
+};
+static_assert(sizeof(SharedMemory<512>) <= 232448 && sizeof(SharedMemory<576>) <= 232448, "227 KB a block");
+
+inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
+
+// An item is 64 heads of one token; blocks take every gridDim.x-th.
+struct PrefillArgs {
+  int32_t num_items, items_per_token_log2;
+  int32_t num_heads;
+  const uint16_t* q;  // bf16
+  int64_t q_token_stride, q_head_stride;
+  const uint16_t* kv;  // bf16
+  int64_t kv_stride;
+  uint32_t num_rows;
+  const int32_t* indices;
+  int64_t indices_stride;
+  const int32_t* lengths;  // null: width
+  int32_t width;
+  const float* sink;  // null: none
+  float scale_log2;   // softmax_scale * log2(e)
+  uint16_t* out;      // bf16
+  int64_t out_token_stride, out_head_stride;
+  float* lse;  // null: not wanted
+  int64_t lse_token_stride, lse_head_stride;
+  float* max_logits;
+  int64_t max_token_stride, max_head_stride;
+  bool rows_aligned, out_aligned;  // rows of q and kv, of out, start at multiples of 16 bytes
+};
+
+}  // namespace strata::cuda::sparse_prefill

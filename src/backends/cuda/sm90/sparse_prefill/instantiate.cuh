@@ -1,0 +1,19 @@
+// The definition behind launch.h.
+#pragma once
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
+#include "backends/cuda/sm90/sparse_prefill/launch.h"
+
+namespace strata::cuda::sparse_prefill {
+
+template <int kDim>
+void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream) {
+  constexpr auto kernel = sparse_prefill_kernel<kDim>;
+  constexpr int kSharedBytes = sizeof(SharedMemory<kDim>);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
+  kernel<<<blocks, kThreads, kSharedBytes, stream>>>(args);
+  check_launch("sparse_prefill_kernel");
+}
+
+}  // namespace strata::cuda::sparse_prefill

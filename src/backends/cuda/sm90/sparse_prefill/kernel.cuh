@@ -1,0 +1,56 @@
+// Sparse prefill attention on Hopper, from gathered bf16 rows. A block takes items of 64 heads of one token, one after the other.
+//
+// Arithmetic of a tile of 64 rows and 64 heads, cycles of one SM (D = 512):
+//   tensor cores   logits 64 x 64 x 512 and values the same, at 2048 bf16 FMA a cycle                             1024 + 1024 = 2048
+//   shared memory  128 B a cycle: rows written 512; logits read rows 512 and a quarter of the queries 128;
+//                  values read rows 512 and weights 256; weights written 64                                                  1984
+//   L2             64 KB: 32 B a cycle and SM, 7.4 TB/s at 1.75 GHz
+//   issue slots    softmax: 4096 ex2 at 16 a cycle, products, maxima, sums, conversions                                about 600
+// So the tensor cores can be busy all the time if softmax runs beside them and shared memory is spared: three quarters of the queries stay
+// in registers, where they cost no reads (with all of them in shared memory it would be asked for 2368 cycles).
+//
+// Roles: warpgroup 0 logits and softmax; 1 left value lanes; 2 right value lanes; 3 producer. The values of tile t - 1 are added while the
+// softmax of tile t runs, the logits of tile t before and after that: neither waits for the other's data. The queries of the next item come
+// through the ring of stages like a tile, so that it starts while the values of the last one are still added and stored.
+#pragma once
+
+#include "backends/cuda/sm90/sparse_prefill/logits.cuh"
+#include "backends/cuda/sm90/sparse_prefill/producer.cuh"
+#include "backends/cuda/sm90/sparse_prefill/values.cuh"
+
+namespace strata::cuda::sparse_prefill {
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 1) sparse_prefill_kernel(const __grid_constant__ PrefillArgs a) {
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  auto& shared = *reinterpret_cast<SharedMemory<kDim>*>(shared_bytes);
+  if (threadIdx.x == 0) {
+    constexpr int kWarps = kWarpgroup / 32;
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.full[i]), kWarpgroup + kWarps);
+      ptx::mbarrier_init(ptx::shared_address(&shared.empty[i]), 2 * kWarps);
+    }
+    for (int i = 0; i < kWeightTiles; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.weights_full[i]), kWarps);
+      ptx::mbarrier_init(ptx::shared_address(&shared.weights_empty[i]), 2 * kWarps);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
+  if (role == 0) {
+    ptx::registers_grow<kLogitsRegisters>();
+    Logits<kDim>(a, shared).run();
+  } else if (role == 1) {
+    ptx::registers_grow<kValuesRegisters>();
+    Values<kDim, 0>(a, shared).run();
+  } else if (role == 2) {
+    ptx::registers_grow<kValuesRegisters>();
+    Values<kDim, 1>(a, shared).run();
+  } else {
+    ptx::registers_shrink<kProducerRegisters>();
+    Producer<kDim>(a, shared).run();
+  }
+}
+
+}  // namespace strata::cuda::sparse_prefill

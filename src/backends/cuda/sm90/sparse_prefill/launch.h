@@ -1,0 +1,16 @@
+// Launches of the Hopper prefill kernel; each row width is instantiated in a file of its own.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/sm90/sparse_prefill/config.h"
+
+namespace strata::cuda::sparse_prefill {
+
+template <int kDim>
+void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream);
+
+extern template void launch_prefill<512>(const PrefillArgs&, int, cudaStream_t);
+extern template void launch_prefill<576>(const PrefillArgs&, int, cudaStream_t);
+
+}  // namespace strata::cuda::sparse_prefill

@@ -1,0 +1,227 @@
+// The logits role of the prefill kernel: one warpgroup multiplies queries and keys, and turns logits into weights.
+#pragma once
+
+#include "backends/cuda/ptx/arithmetic.cuh"
+#include "backends/cuda/ptx/convert.cuh"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/wgmma_bf16.cuh"
+#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+
+namespace strata::cuda::sparse_prefill {
+
+// Named barrier; 0 is __syncthreads.
+inline constexpr uint32_t kLogitsGroup = 1;
+
+// The subtracted maximum may lag behind the true one: weights are then at most 2^8, and most tiles leave the sums as they are.
+inline constexpr float kMaxLag = 8.0f;
+
+template <int kDim>
+class Logits {
+  using S = Shape<kDim>;
+  static constexpr int kSums = S::kRows / 2;  // logits of a thread: two heads, kRows / 4 rows each
+
+ public:
+  __device__ __forceinline__ Logits(const PrefillArgs& args, SharedMemory<kDim>& memory) : a(args), shared(memory) {}
+
+  __device__ __forceinline__ void run() {
+    for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
+      const Item item(a, i);
+      const int32_t tiles = tiles_of<kDim>(length_of(a, item.token));
+      load_queries();
+      clear_state();
+      float s[kSums];
+      start_logits(s);
+      finish_logits(s);
+      for (int32_t t = 1; t < tiles; ++t) {
+        softmax(s);
+        store_weights(s);
+        start_logits(s);
+        // The values of the tile before begin when these logits are nearly done, and run while they become weights.
+        ptx::wgmma_wait<1>();
+        hand_over();
+        finish_logits(s);
+      }
+      softmax(s);
+      store_weights(s);
+      finish(item);
+      hand_over();
+    }
+  }
+
+ private:
+  // From the ring: the first chunks to registers, as fragments; the others to shared.q.
+  __device__ __forceinline__ void load_queries() {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with shared.q
+#pragma unroll 1
+    for (int t = 0; t < S::kQueryTiles; ++t) {
+      wait(shared.full[stage.at], stage.parity);
+      const int first_row = 16 * warp - t * S::kRows;
+      if (first_row >= 0 && first_row < S::kRows) {
+        const uint8_t* from = &shared.k[stage.at][0][first_row * 128];
+        const uint8_t* fragment = from + lane / 4 * 128 + lane % 4 * 4;
+#pragma unroll
+        for (int i = 0; i < S::kRegisterChunks * 4; ++i) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {  // (row, k), (row + 8, k), (row, k + 8), (row + 8, k + 8)
+            const int unit = (2 * (i % 4) + j / 2) ^ (lane / 4);
+            q[i][j] = *reinterpret_cast<const uint32_t*>(fragment + i / 4 * S::kChunkBytes + j % 2 * 1024 + 16 * unit);
+          }
+        }
+#pragma unroll
+        for (int c = 0; c < S::kSharedChunks; ++c) {
+          const uint32_t source = ptx::shared_address(from) + (S::kRegisterChunks + c) * S::kChunkBytes + lane * 16;
+          const uint32_t target = ptx::shared_address(shared.q[c]) + warp * 16 * 128 + lane * 16;
+#pragma unroll
+          for (int j = 0; j < 4; ++j) ptx::st_shared(target + 512 * j, ptx::ld_shared(source + 512 * j));
+        }
+      }
+      // In the name of both value warpgroups, which do not look at queries.
+      arrive_warp(shared.empty[stage.at]);
+      arrive_warp(shared.empty[stage.at]);
+      stage.advance();
+    }
+    ptx::fence_proxy_async();
+    ptx::barrier_sync(kLogitsGroup, kWarpgroup);
+  }
+
+  __device__ __forceinline__ void clear_state() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) subtracted[r] = maximum[r] = -INFINITY, sum[r] = 0.0f;
+  }
+
+  // Logits of the next tile, the last chunk of lanes in a group of its own. Not waited for.
+  __device__ __forceinline__ void start_logits(float (&s)[kSums]) {
+    wait(shared.full[stage.at], stage.parity);
+    ptx::fence_proxy_async();  // cp.async wrote what wgmma reads
+    ptx::wgmma_hold(s);
+    ptx::wgmma_fence();
+    const uint64_t keys = ptx::wgmma_descriptor(ptx::shared_address(shared.k[stage.at]));
+    const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q));
+#pragma unroll
+    for (int c = 0; c < S::kSharedChunks; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {  // 32 bytes on
+        ptx::wgmma_bf16(s, queries + (c * kHeadChunkBytes + 32 * i) / 16, keys + ((S::kRegisterChunks + c) * S::kChunkBytes + 32 * i) / 16,
+                        c > 0 || i > 0);
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < S::kRegisterChunks; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ptx::wgmma_bf16(s, q[4 * c + i], keys + (c * S::kChunkBytes + 32 * i) / 16, true);
+      if (c >= S::kRegisterChunks - 2) ptx::wgmma_commit();
+    }
+  }
+  __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_hold(s);
+  }
+
+  // Logits of the tile in the present stage to weights in place. Then the stage is the next.
+  __device__ __forceinline__ void softmax(float (&s)[kSums]) {
+    mask_missing(s);
+    stage.advance();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float largest = fmaxf(s[2 * r], s[2 * r + 1]);
+#pragma unroll
+      for (int j = 1; j < kSums / 4; ++j) largest = fmaxf(largest, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
+      largest *= a.scale_log2;
+      maximum[r] = fmaxf(maximum[r], largest);
+      rescale[r] = 1.0f;
+      if (largest > subtracted[r] + kMaxLag) {
+        rescale[r] = ptx::ex2(subtracted[r] - largest);
+        subtracted[r] = largest;
+      }
+      const float offset = subtracted[r] == -INFINITY ? 0.0f : -subtracted[r];
+      float added = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kSums / 4; ++j) {
+        float& first = s[4 * j + 2 * r];
+        float& second = s[4 * j + 2 * r + 1];
+        first = ptx::ex2(fmaf(first, a.scale_log2, offset));
+        second = ptx::ex2(fmaf(second, a.scale_log2, offset));
+        added += first + second;
+      }
+      sum[r] = sum[r] * rescale[r] + added;
+    }
+  }
+
+  __device__ __forceinline__ void mask_missing(float (&s)[kSums]) const {
+    constexpr uint64_t kAll = ~uint64_t{0} >> (64 - S::kRows);
+    uint64_t attended = 0;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) attended |= uint64_t{shared.attended[stage.at][w]} << (S::kRowsPerWarp * w);
+    if (attended == kAll) return;
+    attended >>= 2 * (threadIdx.x % 4);
+    const uint32_t half[2] = {static_cast<uint32_t>(attended), static_cast<uint32_t>(attended >> 32)};
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      const uint32_t bits = half[j / 4] >> (8 * (j % 4));
+      if ((bits & 1u) == 0) s[4 * j] = s[4 * j + 2] = -INFINITY;
+      if ((bits & 2u) == 0) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
+    }
+  }
+
+  // Weights as bf16 [head][row], swizzled, and what the sums so far are multiplied by.
+  __device__ __forceinline__ void store_weights(const float (&s)[kSums]) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
+    wait(shared.weights_empty[weights.at], weights.parity ^ 1u);
+    const uint32_t target = ptx::shared_address(shared.weights[weights.at]);
+#pragma unroll
+    for (int i = 0; i < kSums / 8; ++i) {
+      ptx::stmatrix_x4(target + unit_offset(row, 2 * i + lane / 16), ptx::cvt_bf16x2(s[8 * i], s[8 * i + 1]),
+                       ptx::cvt_bf16x2(s[8 * i + 2], s[8 * i + 3]), ptx::cvt_bf16x2(s[8 * i + 4], s[8 * i + 5]),
+                       ptx::cvt_bf16x2(s[8 * i + 6], s[8 * i + 7]));
+    }
+    if (lane % 4 == 0) {
+      shared.rescale[weights.at][accumulator_row()] = rescale[0];
+      shared.rescale[weights.at][accumulator_row() + 8] = rescale[1];
+    }
+  }
+
+  // The stored weights to the value warpgroups.
+  __device__ __forceinline__ void hand_over() {
+    ptx::fence_proxy_async();
+    arrive_warp(shared.weights_full[weights.at]);
+    weights.advance();
+  }
+
+  // lse, maximum and, beside the last tile's weights, normalizer of the item's heads.
+  __device__ __forceinline__ void finish(const Item& item) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float total = sum[r];
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
+      const int row = accumulator_row() + 8 * r, head = item.first_head + row;
+      if (threadIdx.x % 4 != 0) continue;
+      const bool empty = total == 0.0f, exists = head < a.num_heads;
+      const float sink = a.sink != nullptr && exists ? ptx::ex2(__ldg(a.sink + head) * kLog2e - subtracted[r]) : 0.0f;
+      shared.normalizer[weights.at][row] = empty ? 0.0f : 1.0f / (total + sink);
+      if (!exists) continue;
+      if (a.lse != nullptr) {
+        a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (subtracted[r] + __log2f(total)) * kLn2;
+      }
+      if (a.max_logits != nullptr) {
+        a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = maximum[r] * kLn2;
+      }
+    }
+  }
+
+  const PrefillArgs& a;
+  SharedMemory<kDim>& shared;
+  RingPosition<kStages> stage;
+  RingPosition<kWeightTiles> weights;
+  uint32_t q[S::kRegisterChunks * 4][4];
+  // Of this thread's two heads, in base 2 with the scale.
+  float subtracted[2];  // what weights are relative to
+  float maximum[2];
+  float sum[2];  // of this thread's rows
+  float rescale[2];
+};
+
+}  // namespace strata::cuda::sparse_prefill

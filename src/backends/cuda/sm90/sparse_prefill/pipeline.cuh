@@ -1,0 +1,48 @@
+// What the roles of the prefill kernel have in common: the ring of stages, the items, where bytes are.
+#pragma once
+
+#include "backends/cuda/ptx/mbarrier.cuh"
+#include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/sm90/sparse_prefill/config.h"
+
+namespace strata::cuda::sparse_prefill {
+
+// A place in a ring of kCount and the parity of the round.
+template <int kCount>
+struct RingPosition {
+  uint32_t at = 0, parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++at == kCount) at = 0, parity ^= 1u;
+  }
+};
+
+struct Item {
+  int32_t token, first_head;
+  __device__ __forceinline__ Item(const PrefillArgs& a, int32_t item)
+      : token(item >> a.items_per_token_log2), first_head((item - (token << a.items_per_token_log2)) * kHeadTile) {}
+};
+__device__ __forceinline__ int32_t length_of(const PrefillArgs& a, int32_t token) {
+  return a.lengths == nullptr ? a.width : min(max(a.lengths[token], 0), a.width);
+}
+// At least one, whose rows may all be missing: an empty token has results too.
+template <int kDim>
+__device__ __forceinline__ int32_t tiles_of(int32_t length) {
+  return max(1, (length + Shape<kDim>::kRows - 1) / Shape<kDim>::kRows);
+}
+
+// Byte offset of a 16-byte unit in a chunk [rows][8 units].
+__device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
+
+// One arrival a warp, behind what all its lanes did.
+__device__ __forceinline__ void arrive_warp(const uint64_t& barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+}
+__device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
+  ptx::mbarrier_wait(ptx::shared_address(&barrier), parity);
+}
+
+// Of a thread of a warpgroup: its accumulators belong to heads row and row + 8 of the item's 64.
+__device__ __forceinline__ int accumulator_row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4; }
+
+}  // namespace strata::cuda::sparse_prefill

@@ -1,0 +1,118 @@
+// The producer of the prefill kernel: a warpgroup that copies rows of q and gathered rows into the ring, as they are, by 16-byte cp.async.
+// Eight lanes copy 128 consecutive bytes into one swizzled row of a chunk, which hits every bank once.
+#pragma once
+
+#include "backends/cuda/ptx/cp_async.cuh"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+
+namespace strata::cuda::sparse_prefill {
+
+// 16 bytes of any alignment of 2; zeros when not wanted.
+__device__ __forceinline__ void copy_narrow(uint32_t shared, const uint16_t* global, bool wanted) {
+  uint32_t w[4] = {};
+  if (wanted) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w[i] = uint32_t{global[2 * i]} | uint32_t{global[2 * i + 1]} << 16;
+  }
+  ptx::st_shared(shared, {w[0], w[1], w[2], w[3]});
+}
+
+// This lane's eighth of every chunk of a row to its place in a stage; zeros when not wanted, and nothing is read then.
+template <int kDim>
+__device__ __forceinline__ void copy_row(uint32_t shared, const uint16_t* row, bool wanted, bool aligned) {
+  using S = Shape<kDim>;
+  if (aligned) {
+#pragma unroll
+    for (int c = 0; c < S::kChunks; ++c) {
+      ptx::cp_async_16_or_zero(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted ? 16 : 0);
+    }
+  } else {
+#pragma unroll 1
+    for (int c = 0; c < S::kChunks; ++c) copy_narrow(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted);
+  }
+}
+
+template <int kDim>
+class Producer {
+  using S = Shape<kDim>;
+
+ public:
+  __device__ __forceinline__ Producer(const PrefillArgs& args, SharedMemory<kDim>& memory)
+      : a(args), shared(memory), warp(threadIdx.x % kWarpgroup / 32), lane(threadIdx.x % 32) {}
+
+  __device__ __forceinline__ void run() {
+    for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
+      const Item item(a, i);
+      const int32_t length = length_of(a, item.token), tiles = tiles_of<kDim>(length);
+      const int32_t* indices = a.indices + item.token * a.indices_stride;
+      // A tile ahead of its use. Lane l has the index of the warp's row l.
+      int32_t index = look_up(indices, length, 0);
+#pragma unroll 1
+      for (int t = 0; t < S::kQueryTiles; ++t) produce_queries(item, t);
+#pragma unroll 1
+      for (int32_t t = 0; t < tiles; ++t) {
+        const int32_t present = index;
+        index = look_up(indices, length, t + 1);
+        produce_rows(present);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int32_t look_up(const int32_t* indices, int32_t length, int32_t tile) const {
+    const int32_t at = tile * S::kRows + warp * S::kRowsPerWarp + lane;
+    return static_cast<int32_t>(ptx::ld_if(lane < S::kRowsPerWarp && at < length, indices + at, 0xFFFFFFFFu));
+  }
+
+  // Where this lane's unit of the warp's row 4 j + lane / 8 goes in the first chunk of the stage.
+  __device__ __forceinline__ uint32_t target(int j) const {
+    const int row = warp * S::kRowsPerWarp + 4 * j + lane / 8;
+    return ptx::shared_address(shared.k[stage.at]) + unit_offset(row, lane % 8);
+  }
+
+  __device__ __forceinline__ void finish_stage() {
+    const uint32_t full = ptx::shared_address(&shared.full[stage.at]);
+    if (a.rows_aligned) {
+      ptx::cp_async_arrive(full);
+    } else {
+      ptx::mbarrier_arrive(full);
+    }
+    arrive_warp(shared.full[stage.at]);  // for what is not cp.async: attended
+    stage.advance();
+  }
+
+  __device__ __forceinline__ void produce_queries(const Item& item, int tile) {
+    wait(shared.empty[stage.at], stage.parity ^ 1u);
+    const uint16_t* q = a.q + item.token * a.q_token_stride + 8 * (lane % 8);
+#pragma unroll 1
+    for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
+      const int row = tile * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
+      const bool wanted = row < kHeadTile && head < a.num_heads;
+      copy_row<kDim>(target(j), q + (wanted ? head : 0) * a.q_head_stride, wanted, a.rows_aligned);
+    }
+    finish_stage();
+  }
+
+  __device__ __forceinline__ void produce_rows(int32_t index) {
+    const bool attended = static_cast<uint32_t>(index) < a.num_rows;
+    const uint32_t mask = __ballot_sync(~0u, attended);
+    wait(shared.empty[stage.at], stage.parity ^ 1u);
+    if (lane == 0) shared.attended[stage.at][warp] = static_cast<uint16_t>(mask);
+    const uint16_t* kv = a.kv + 8 * (lane % 8);
+#pragma unroll
+    for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
+      const int32_t row = __shfl_sync(~0u, index, 4 * j + lane / 8);
+      const bool wanted = (mask >> (4 * j + lane / 8) & 1u) != 0;
+      copy_row<kDim>(target(j), kv + (wanted ? row : 0) * a.kv_stride, wanted, a.rows_aligned);
+    }
+    finish_stage();
+  }
+
+  const PrefillArgs& a;
+  SharedMemory<kDim>& shared;
+  const int warp, lane;
+  RingPosition<kStages> stage;
+};
+
+}  // namespace strata::cuda::sparse_prefill

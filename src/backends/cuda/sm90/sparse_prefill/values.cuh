@@ -1,0 +1,121 @@
+// The value roles of the prefill kernel: two warpgroups add up weighted values, 256 lanes each, and write the output.
+#pragma once
+
+#include "backends/cuda/ptx/convert.cuh"
+#include "backends/cuda/ptx/wgmma_bf16.cuh"
+#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+
+namespace strata::cuda::sparse_prefill {
+
+template <int kDim, int kHalf>
+class Values {
+  using S = Shape<kDim>;
+  using Sums = float[2][64];  // of 128 lanes each: an instruction with more does not fit the registers of a block of 512 threads
+
+ public:
+  __device__ __forceinline__ Values(const PrefillArgs& args, SharedMemory<kDim>& memory) : a(args), shared(memory) {}
+
+  __device__ __forceinline__ void run() {
+    for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
+      const Item item(a, i);
+      const int32_t tiles = tiles_of<kDim>(length_of(a, item.token));
+      for (int t = 0; t < S::kQueryTiles; ++t) stage.advance();
+      Sums sums;
+      add_tile(sums, false);
+      for (int32_t t = 1; t < tiles; ++t) {
+        arrive_warp(shared.weights_empty[weights.at]);
+        weights.advance();
+        add_tile(sums, true);
+      }
+      const float first = shared.normalizer[weights.at][accumulator_row()], second = shared.normalizer[weights.at][accumulator_row() + 8];
+      arrive_warp(shared.weights_empty[weights.at]);
+      weights.advance();
+      store(item, sums, first, second);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void scale_rows(Sums& sums, float first, float second) {
+#pragma unroll
+    for (int j = 0; j < 32; ++j) {
+      float* s = &sums[j / 16][4 * (j % 16)];
+      s[0] *= first, s[1] *= first, s[2] *= second, s[3] *= second;
+    }
+  }
+
+  // sums = (more ? rescaled sums : 0) + weights * values of this half
+  __device__ __forceinline__ void add_tile(Sums& sums, bool more) {
+    wait(shared.weights_full[weights.at], weights.parity);
+    if (more) {
+      const float first = shared.rescale[weights.at][accumulator_row()], second = shared.rescale[weights.at][accumulator_row() + 8];
+      if (__any_sync(~0u, first != 1.0f || second != 1.0f)) scale_rows(sums, first, second);
+    }
+    ptx::fence_proxy_async();  // cp.async wrote what wgmma reads
+    ptx::wgmma_hold(sums[0]);
+    ptx::wgmma_hold(sums[1]);
+    ptx::wgmma_fence();
+    const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.weights[weights.at]));
+    const uint64_t v = ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k[stage.at][4 * kHalf]), S::kChunkBytes);
+#pragma unroll
+    for (int i = 0; i < S::kRows / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) ptx::wgmma_bf16_mn(sums[j], p + 2 * i, v + (2 * j * S::kChunkBytes + 2048 * i) / 16, more || i > 0);
+    }
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_hold(sums[0]);
+    ptx::wgmma_hold(sums[1]);
+    arrive_warp(shared.empty[stage.at]);
+    stage.advance();
+  }
+
+  // Of four lanes, lane p has words w[0 .. 3] of its own and gets word p of each.
+  static __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
+    const bool odd = (threadIdx.x & 1u) != 0, high = (threadIdx.x & 2u) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const uint32_t other = __shfl_xor_sync(~0u, odd ? w[i] : w[i + 1], 1);
+      w[i] = odd ? other : w[i], w[i + 1] = odd ? w[i + 1] : other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t other = __shfl_xor_sync(~0u, high ? w[i] : w[i + 2], 2);
+      w[i] = high ? other : w[i], w[i + 2] = high ? w[i + 2] : other;
+    }
+  }
+
+  // Straight from the accumulators: each lane turns pairs of lanes of a head into eight consecutive ones, 64 bytes a quad.
+  __device__ __forceinline__ void store(const Item& item, Sums& sums, float first, float second) const {
+    uint16_t* out = a.out + item.token * a.out_token_stride + kHalf * (kValueDim / 2) + 8 * (threadIdx.x % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = item.first_head + accumulator_row() + 8 * r;
+      const float factor = r == 0 ? first : second;
+      uint16_t* target = out + head * a.out_head_stride;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        uint32_t w[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float* s = &sums[i / 4][16 * (i % 4) + 4 * j + 2 * r];
+          w[j] = ptx::cvt_bf16x2(s[0] * factor, s[1] * factor);
+        }
+        transpose_quad(w);
+        if (head >= a.num_heads) continue;
+        if (a.out_aligned) {
+          *reinterpret_cast<uint4*>(target + 32 * i) = {w[0], w[1], w[2], w[3]};
+        } else {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) target[32 * i + j] = static_cast<uint16_t>(w[j / 2] >> (16 * (j % 2)));
+        }
+      }
+    }
+  }
+
+  const PrefillArgs& a;
+  SharedMemory<kDim>& shared;
+  RingPosition<kStages> stage;
+  RingPosition<kWeightTiles> weights;
+};
+
+}  // namespace strata::cuda::sparse_prefill
