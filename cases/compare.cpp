@@ -57,7 +57,8 @@ std::string compare_exact(const std::string& name, const HostArray& got, const H
   return wrong.count == 0 ? "" : describe(name, got, want, wrong, "differ");
 }
 
-std::string compare_close(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance) {
+std::string compare_close(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance,
+                          const HostArray* room) {
   double sum_want = 0, sum_got = 0, product = 0;
   int64_t finite = 0;
   for (int64_t i = 0; i < want.numel(); ++i) {
@@ -73,11 +74,13 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
   Differences wrong, inexact;
   for (int64_t i = 0; i < want.numel(); ++i) {
     if (same_bits(got, want, i)) continue;
+    if (tolerance.any_nan && std::isnan(want.at(i)) && std::isnan(got.at(i))) continue;
     inexact.add(i);
     const double w = want.at(i), g = got.at(i);
     const double difference = std::abs(g - w);
     // Infinities and NaN (also the poison of what must not be written) have to be the same bits.
-    const bool ok = std::isfinite(w) && std::isfinite(g) && (difference <= abs || difference <= tolerance.rel * (std::abs(w) + 1e-6));
+    const double largest = room == nullptr ? abs : std::max(abs, room->at(i));
+    const bool ok = std::isfinite(w) && std::isfinite(g) && (difference <= largest || difference <= tolerance.rel * (std::abs(w) + 1e-6));
     if (!ok) wrong.add(i);
   }
   if (static_cast<double>(wrong.count) > tolerance.beyond * static_cast<double>(want.numel())) {
@@ -152,11 +155,12 @@ double HostArray::at(int64_t i) const {
   return 0;
 }
 
-std::string compare(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance) {
+std::string compare(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance,
+                    const HostArray* room) {
   if (got.dtype != want.dtype || got.shape != want.shape) return name + ": the two runs do not have the same shape";
   switch (tolerance.kind) {
     case Tolerance::Kind::exact: return compare_exact(name, got, want);
-    case Tolerance::Kind::close: return compare_close(name, got, want, tolerance);
+    case Tolerance::Kind::close: return compare_close(name, got, want, tolerance, room);
     case Tolerance::Kind::code_step: return compare_codes(name, got, want, tolerance);
   }
   return name + ": unknown tolerance";

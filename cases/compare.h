@@ -25,6 +25,7 @@ struct Tolerance {
   double cos = 0;        // 0: not looked at
   double inexact = 1.0;  // share of the elements that may differ at all: rounding differs in isolated elements only
   double beyond = 0;     // share that may be further away: an absmax next to a power of two moves a whole block and its scale
+  bool any_nan = false;  // close: where NaN is wanted, every NaN is; else it is the poison, which must stay as it is
 };
 
 inline Tolerance exact() { return {}; }
@@ -54,15 +55,17 @@ struct HostArray {
   }
 };
 
-// Each returns nothing, or one line: where, what, what it should be, how many. `name` begins it.
-std::string compare(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance);
+// Each returns nothing, or one line: where, what, what it should be, how many. `name` begins it. room: Kind::close, an element's own
+// allowance beside the tolerance's, an array like `want`; null: none.
+std::string compare(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance,
+                    const HostArray* room = nullptr);
 
 // Whole caches on host memory: the rows `computed` within the tolerance by value, all other bytes (unused rows, padding) equal.
 std::string compare_caches(const std::string& name, const PagedCache& got, const PagedCache& want, std::span<const int64_t> computed,
                            const Tolerance& tolerance);
 
 // A top-k selection per row of i32 [T, k]: ascending entries below lengths[t], left-packed, -1 behind, min(k, length) of them; and
-// every entry that is not in `want` has a logit within 1e-5 of the smallest chosen one, or within slack_of_max times the row's largest.
+// entries that only one of them has have logits within 1e-5 of the smallest one in `want`, or within slack_of_max times the row's largest.
 // logits: f32 [T, C].
 std::string compare_selection(const std::string& name, const HostArray& got, const HostArray& want, const HostArray& logits,
                               std::span<const int32_t> lengths, double slack_of_max);

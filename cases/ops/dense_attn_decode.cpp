@@ -24,8 +24,17 @@ struct DecodeShape {
   Padding padding{};
   double q_size = 1.0;
   double key_size = 0.1;
+  int64_t poisoned = 0;  // so many last rows of every request are NaN, and so is whoever sees them
   std::string suffix{};
 };
+
+std::vector<int64_t> slots_before(const Paging& paging, int64_t poisoned) {
+  std::vector<int64_t> slots;
+  for (size_t b = 0; b < paging.rows.size(); ++b) {
+    for (int64_t j = 0; j < paging.rows[b] - poisoned; ++j) slots.push_back(paging.slot(static_cast<int64_t>(b), j));
+  }
+  return slots;
+}
 
 Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::vector<RequestShape>& requests) {
   std::vector<int32_t> start{s.first_token}, lens;
@@ -49,7 +58,7 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
                       .num_pages = paging.num_pages,
                       .extra_stride = s.extra_stride,
                       .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)},
-                     paging.all_slots(), s.key_size);
+                     slots_before(paging, s.poisoned), s.key_size);
   p.block_table = paging.table(in, {.inner = s.padding.inner});
   p.query_start_loc = in.i32(start);
   p.seq_lens = in.i32(lens);
@@ -61,6 +70,7 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
     p.lse = in.output(DType::f32, {tokens, s.heads}, {.inner = s.padding.inner});
     outputs.push_back(view_output("lse", p.lse, close(1e-6 * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7)));
   }
+  for (Output& output : outputs) output.tolerance.any_nan = s.poisoned > 0;
   const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.dim + s.value_dim);
   const double key_rows = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
   return {.params = p,
@@ -81,6 +91,7 @@ std::string name_of(const DecodeShape& s) {
   if (s.first_token > 0) name += fmt::format("-from{}", s.first_token);
   if (s.padding.inner + s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
   if (s.q_size != 1.0 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
+  if (s.poisoned > 0) name += fmt::format("-poisoned{}", s.poisoned);
   return name + s.suffix;
 }
 
@@ -103,6 +114,14 @@ void add_shapes(const Test& test) {
   for (const int64_t queries : {1, 2, 3, 4, 5, 8, 33}) test({.requests = {{140, queries}, {50, queries}}, .heads = 8});
   // More queries than rows: the first ones see nothing.
   test({.requests = {{3, 5}, {0, 2}, {40, 2}, {0, 1}}, .heads = 4});
+  // What a query does not see must not reach it through those that do, which share its tile.
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}) {
+    for (const int64_t heads : {1, 5, 16, 64})
+      test({.requests = {{70, 4}, {300, 5}, {66, 3}, {3, 5}, {20, 1}}, .heads = heads, .format = format, .poisoned = 2});
+    test({.requests = {{140, 40}, {2500, 3}}, .heads = 3, .format = format, .poisoned = 30});
+  }
+  test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .batch_invariant = true, .poisoned = 2});
+  test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .dim = 96, .value_dim = 64, .poisoned = 2});
   test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .suffix = "-nothing"});
   test({.requests = {}, .heads = 4, .suffix = "-no_requests"});
   test({.requests = kRagged, .heads = 4, .lse = false});

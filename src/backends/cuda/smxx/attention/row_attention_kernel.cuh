@@ -68,6 +68,7 @@ struct BlockWork {
   int32_t first_pair = 0;                    // among the unit's (token, head) pairs
   int32_t seq_len = 0;                       // dense
   int32_t rows = 0, extra_rows = 0;          // of each scope, that the block's pairs see
+  int32_t common_rows = INT32_MAX;           // dense: those that all of its pairs see
 };
 
 __device__ __forceinline__ HeadRow head_row(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w, int pair) {
@@ -92,6 +93,7 @@ __device__ __forceinline__ BlockWork block_work(const RowAttention& a, const Row
     w.seq_len = a.seq_lens[unit];
     const int32_t last = min(plan.head_rows.divide(w.first_pair + C::kHeads - 1), w.num_queries - 1);
     w.rows = max(w.seq_len - w.num_queries + last + 1, 0);
+    w.common_rows = max(w.rows - last + plan.head_rows.divide(w.first_pair), 0);
     return w;
   }
   w.first_token = unit;
@@ -295,6 +297,27 @@ __device__ __forceinline__ float softmax_tile(RowAttentionShared<C>& shared, con
   return rescale;
 }
 
+// A weight of 0 does not stop a NaN or an infinity, which must not reach the queries that do not see its row. From row `first` of the tile
+// on, rows with such values become zeros: the logits of those who see them are no numbers either, or -inf, which weighs nothing.
+template <class C>
+__device__ __forceinline__ void clear_infinite_rows(uint8_t* tile, int32_t first) {
+  constexpr uint32_t kExponents = 0x7F807F80u;
+  const int lane = threadIdx.x % 32;
+  for (int32_t row = first + static_cast<int32_t>(threadIdx.x / 32); row < C::kRows; row += C::kWarps) {
+    auto* values = reinterpret_cast<uint4*>(tile + row * C::kDim * 2);  // the order of the chunks does not matter
+    uint32_t infinite = 0;
+#pragma unroll
+    for (int c = 0; c < kRowValueDim / 8; c += 32) {
+      const uint4 v = values[c + lane];
+      infinite |= __vcmpeq2(v.x & kExponents, kExponents) | __vcmpeq2(v.y & kExponents, kExponents) |
+                  __vcmpeq2(v.z & kExponents, kExponents) | __vcmpeq2(v.w & kExponents, kExponents);
+    }
+    if (!__any_sync(kAllLanes, infinite != 0)) continue;
+#pragma unroll
+    for (int c = 0; c < kRowValueDim / 8; c += 32) values[c + lane] = make_uint4(0, 0, 0, 0);
+  }
+}
+
 template <class C>
 __device__ __forceinline__ void rescale_values(const RowAttentionShared<C>& shared, float (&o)[C::kOutM][C::kOutN][4]) {
 #pragma unroll
@@ -468,7 +491,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
       buffer ^= 1;
       __syncthreads();
     }
-    const uint8_t* tile = shared.tile[buffer];
+    uint8_t* tile = shared.tile[buffer];
     start(t + 1, buffer ^ 1);
     next = entry_of(t + 2);
     {
@@ -477,6 +500,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
       share_logits<C>(shared, s, warp_m, warp_n, warp_k);
     }
     __syncthreads();
+    if (w.common_rows - start_of(t) < C::kRows) clear_infinite_rows<C>(tile, max(w.common_rows - start_of(t), 0));
     const float rescale =
         softmax_tile<C>(shared, shared.rows[(t - begin) % 2], state, scale * scope.scale, scope.scale, visible - start_of(t));
     if (__syncthreads_or(rescale != 1.0f)) rescale_values<C>(shared, o);
