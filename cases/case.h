@@ -20,9 +20,9 @@ struct Output {
   PagedCache cache;
   std::vector<int64_t> computed;  // cache: rows whose values may differ within the tolerance; every other byte is exact
   Tolerance tolerance;
-  // Instead of the tolerance, where correctness is not element by element. Called with host copies; what it captures belongs to the
-  // reference's run, whose inputs are on the host.
-  std::function<std::string(const HostArray& got, const HostArray& want)> compare;
+  // Instead of the tolerance, where correctness is not element by element. Called with host copies and the device under test; what it
+  // captures belongs to the reference's run, whose inputs are on the host.
+  std::function<std::string(const HostArray& got, const HostArray& want, DeviceId device)> compare;
 };
 
 inline Output view_output(std::string name, const TensorView& view, const Tolerance& tolerance) {

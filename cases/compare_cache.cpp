@@ -131,6 +131,10 @@ std::string compare_selection(const std::string& name, const HostArray& got, con
     // fp32 noise of a logit is relative to its terms, which may cancel: measured by the size of the row's logits.
     const double noise = length > 0 ? 1e-5 * (std::abs(threshold) + std::sqrt(square / static_cast<double>(length))) : 0.0;
     const double slack = std::max(noise, slack_of_max * largest);
+    for (int64_t i = 0; i < count; ++i) {
+      if (row[w[i]] <= threshold + slack || std::find(g, g + count, w[i]) != g + count) continue;
+      return fmt::format("{}[{}] lacks {}: its logit {:.9g} is above the smallest chosen one {:.9g}", name, t, w[i], row[w[i]], threshold);
+    }
     for (int64_t i = 0; i < k; ++i) {
       const auto wrong = [&](const std::string& why) { return fmt::format("{}[{}, {}] is {}: {}", name, t, i, g[i], why); };
       if (i >= count) {

@@ -153,15 +153,15 @@ std::string compare_runs(const Inputs& got_inputs, const std::vector<Output>& go
   const auto add = [&](const std::string& line) {
     if (!line.empty()) text += (text.empty() ? "" : "\n") + line;
   };
+  // A tolerance may depend on the device under test, such as a GPU whose FP8 tensor cores round within a sum.
   for (size_t i = 0; i < want.size(); ++i) {
     const Output& w = want[i];
     if (w.cache.present()) {
-      add(compare_caches(w.name, got_memory.cache(got[i].cache), want_memory.cache(w.cache), w.computed, w.tolerance));
+      add(compare_caches(w.name, got_memory.cache(got[i].cache), want_memory.cache(w.cache), w.computed, got[i].tolerance));
       continue;
     }
     const HostArray got_array = got_memory.array(got[i].view), want_array = want_memory.array(w.view);
-    // A tolerance may depend on the device under test: FP8 tensor cores round within a sum.
-    add(w.compare ? w.compare(got_array, want_array) : compare(w.name, got_array, want_array, got[i].tolerance));
+    add(w.compare ? w.compare(got_array, want_array, got_inputs.device()->id()) : compare(w.name, got_array, want_array, got[i].tolerance));
   }
   add(got_memory.stray_writes(got));
   return text;

@@ -57,6 +57,10 @@ std::string name_of(const ScoringShape& s) {
   return name + s.suffix;
 }
 
+double indexer_slack(DeviceId device, KvFormat format) {
+  return device.kind == DeviceKind::cuda && format == KvFormat::indexer_fp8 ? 4e-4 : 0.0;
+}
+
 std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio) {
   return std::vector<RequestShape>(static_cast<size_t>(batch), RequestShape{rows * ratio, 1});
 }

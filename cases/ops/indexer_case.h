@@ -33,6 +33,11 @@ struct Scoring {
 Scoring make_scoring(Inputs& in, const ScoringShape& shape);
 std::string name_of(const ScoringShape& shape);
 
+// How far below the last selected logit another one may be selected instead of it, of the row's largest. The FP8 tensor cores of a GPU
+// align the products of a sum to its largest and keep 13 bits below that: single logits are off by up to 2e-4, and two of them decide
+// an exchange (MLA 17 has 1e-4 for one). Every other product of codes is exact in fp32: nothing but the noise of a sum.
+double indexer_slack(DeviceId device, KvFormat format);
+
 // The requests of a benchmark: `batch` decode tokens, or one prompt chunk of `prefill` tokens, over `rows` compressed rows each.
 std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio);
 std::vector<RequestShape> prefill_request(int64_t tokens, int64_t rows, int64_t ratio);

@@ -46,12 +46,10 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
   if (!s.zero_q && p.max_length > k) {
     // The reference's logits are the same for every implementation that is compared.
     auto logits = std::make_shared<HostArray>();
-    // Hopper's fp8 tensor cores align the products of a sum to the largest and keep 13 bits behind its first: single logits are off by up
-    // to 2e-4 of a row's largest, and two of them decide an exchange (MLA 17 has 1e-4 for one). The 16-bit products are exact.
-    const double slack = s.format == KvFormat::indexer_fp8 ? 4e-4 : 0.0;
-    output.compare = [p, logits, slack, lengths = scoring.host_lengths](const HostArray& got, const HostArray& want) {
+    output.compare = [p, logits, format = s.format, lengths = scoring.host_lengths](const HostArray& got, const HostArray& want,
+                                                                                    DeviceId device) {
       if (logits->shape.empty()) *logits = reference_logits(p);
-      return compare_selection("topk_indices", got, want, *logits, lengths, slack);
+      return compare_selection("topk_indices", got, want, *logits, lengths, indexer_slack(device, format));
     };
   }
   return {
