@@ -17,7 +17,8 @@ __device__ float store_e4m3(const IndexerQueryArgs& a, int64_t head, const float
   for (int32_t i = lane; i < a.dim; i += kWarpSize) most = fmaxf(most, fabsf(x[i]));
   const int exponent = e4m3_exponent(fmaxf(lanes_max(most), a.amax_floor));
   for (int32_t i = lane; i < a.dim; i += kWarpSize) a.q_out[head * a.dim + i] = to_e4m3(x[i] * pow2(-exponent)).bits;
-  return to_float(to_e8m0(exponent));
+  // Not through a byte: see BlockScale. amax_floor may be so small that the scale is subnormal.
+  return exponent < -126 ? 0x1p-127f : BlockScale{exponent}.value();
 }
 
 __device__ void store_mxfp4(const IndexerQueryArgs& a, int64_t head, const float* x, int lane) {

@@ -54,20 +54,17 @@ __device__ float quantize(const float (&values)[kChannels], bool ue8m0, uint32_t
 #pragma unroll
   for (int i = 0; i < kChannels; ++i) largest = fmaxf(largest, absolute(values[i]));
   largest = fmaxf(lanes_max<kLanes>(largest), kActivationAmaxFloor);
-  float scaled[kChannels], scale;
+  const auto pack = [&](auto&& scaled) {
+    codes[0] = pack_e4m3(values, scaled);
+    codes[1] = pack_e4m3(values + 4, scaled);
+  };
   if (ue8m0) {
-    const int exponent = e4m3_exponent(largest);
-    const float inverse = pow2(-exponent);
-#pragma unroll
-    for (int i = 0; i < kChannels; ++i) scaled[i] = __fmul_rn(values[i], inverse);
-    scale = to_float(to_e8m0(exponent));
-  } else {
-    scale = __fdiv_rn(largest, kE4m3Max);
-#pragma unroll
-    for (int i = 0; i < kChannels; ++i) scaled[i] = __fdiv_rn(values[i], scale);
+    const BlockScale scale = BlockScale::of_e4m3(largest);
+    pack([inverse = scale.inverse()](float v) { return __fmul_rn(v, inverse); });
+    return scale.value();
   }
-  codes[0] = pack_e4m3(scaled[0], scaled[1], scaled[2], scaled[3]);
-  codes[1] = pack_e4m3(scaled[4], scaled[5], scaled[6], scaled[7]);
+  const float scale = __fdiv_rn(largest, kE4m3Max);
+  pack([scale](float v) { return __fdiv_rn(v, scale); });
   return scale;
 }
 
