@@ -218,6 +218,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     float w_scale;
   };
   const auto release = [&](const Used& used) {
+    __syncwarp();  // every lane has read its scale
     if (lane == 0) ptx::mbarrier_arrive(empty + used.stage * 8);
   };
   const auto multiply = [&](float(&d)[kTokens / 2], int block) {
