@@ -80,7 +80,9 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
     const double difference = std::abs(g - w);
     // Infinities and NaN (also the poison of what must not be written) have to be the same bits.
     const double largest = room == nullptr ? abs : std::max(abs, room->at(i));
-    const bool ok = std::isfinite(w) && std::isfinite(g) && (difference <= largest || difference <= tolerance.rel * (std::abs(w) + 1e-6));
+    const double relative = tolerance.rel * (std::abs(w) + 1e-6);
+    const double allowed = tolerance.sum ? largest + relative : std::max(largest, relative);
+    const bool ok = std::isfinite(w) && std::isfinite(g) && difference <= allowed;
     if (!ok) wrong.add(i);
   }
   if (static_cast<double>(wrong.count) > tolerance.beyond * static_cast<double>(want.numel())) {

@@ -47,6 +47,7 @@ Tolerance fp8_product_tolerance(bool exact_operands, DType out, const Device& de
   Tolerance t = product_tolerance(exact_operands, out);
   if (device.id().kind != DeviceKind::cuda) return t;
   t.abs_rms = std::max(t.abs_rms, 5e-3);
+  t.sum = exact_operands && out == DType::bf16;
   t.cos = 1e-5;
   t.inexact = 1.0;
   return t;
