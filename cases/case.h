@@ -9,6 +9,7 @@
 
 #include "compare.h"
 #include "inputs.h"
+#include "recorded_calls.h"
 #include "strata/op_set.h"
 
 namespace strata::cases {
@@ -74,6 +75,7 @@ struct Work {
   std::string implementation;
   size_t copies = 1;
   std::function<void(size_t copy, Stream stream)> call;
+  std::function<std::vector<RecordedCall>()> record;  // the op calls that a call consists of; absent: it is one
   double bytes = 0;
   double flops = 0;
 };

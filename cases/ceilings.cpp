@@ -88,6 +88,12 @@ double cuda_read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) 
   return static_cast<double>(bytes) / measure(work, device, {.min_time = kMinTime}).minimum;
 }
 
+double cuda_empty_launch(const std::shared_ptr<Device>& device) {
+  Work work;
+  work.call = [&](size_t, Stream stream) { cuda::launch_nothing(*device, stream); };
+  return measure(work, device, {.min_time = kMinTime / 10}).minimum;
+}
+
 double copy_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
   const Tensor from(device, DType::u8, {static_cast<int64_t>(bytes)}), to(device, DType::u8, {static_cast<int64_t>(bytes)});
   device->fill(from.view().data, 1, bytes, {});
@@ -108,6 +114,7 @@ void Ceilings::improve(const Ceilings& other) {
     bandwidth = other.bandwidth;
     bandwidth_source = other.bandwidth_source;
   }
+  if (other.empty_launch > 0 && (empty_launch <= 0 || other.empty_launch < empty_launch)) empty_launch = other.empty_launch;
 }
 
 double Ceilings::floor_seconds(double bytes, double work_flops) const {
@@ -147,7 +154,10 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
   };
   switch (device->id().kind) {
     case DeviceKind::cpu: found(read_bandwidth(device, bytes), "reading"); break;
-    case DeviceKind::cuda: found(cuda_read_bandwidth(device, bytes), "reading"); [[fallthrough]];
+    case DeviceKind::cuda:
+      found(cuda_read_bandwidth(device, bytes), "reading");
+      ceilings.empty_launch = cuda_empty_launch(device);
+      [[fallthrough]];
     case DeviceKind::opencl: found(copy_bandwidth(device, bytes), "copying"); break;
   }
   return ceilings;

@@ -13,6 +13,7 @@ struct Ceilings {
   std::string flops_source;  // what was measured
   double bandwidth = 0;      // bytes per second
   std::string bandwidth_source;
+  double empty_launch = 0;  // seconds of a kernel that does nothing, one of many in a row; 0: the device launches none, or it is not known
   // Takes over what the other measurement found faster.
   void improve(const Ceilings& other);
   // The least time that so much work can take.

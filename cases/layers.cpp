@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <random>
 
+#include "fill_caches.h"
 #include "lambda_case.h"
 #include "model_runner.h"
 #include "registry.h"
@@ -93,6 +94,7 @@ double attention_flops(const ModelConfig& c, int32_t ratio, int64_t p) {
 struct State {
   ScratchDirectory directory;
   std::unique_ptr<Checkpoint> checkpoint;
+  std::unique_ptr<CallRecorder> recorder;
   std::unique_ptr<ModelRunner> runner;
   Tensor hidden, out;
   int64_t tokens = 0;
@@ -113,14 +115,18 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   runner.layer.limits = {
       .max_num_batched_tokens = state->tokens, .max_num_seqs = bench.requests, .max_model_len = bench.context + bench.new_tokens};
   runner.total_positions = bench.requests * runner.layer.limits.max_model_len;
-  runner.fill = 0;
-  state->runner = std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, ops, default_layers(), runner);
+  state->recorder = std::make_unique<CallRecorder>(ops);
+  state->runner =
+      std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, state->recorder->ops(), default_layers(), runner);
   std::vector<StepRequest> step;
   for (int64_t r = 0; r < bench.requests; ++r) {
     state->runner->add_request(r);
     state->runner->pretend_position(r, bench.context);
     step.push_back({r, bench.new_tokens});
   }
+  // Of equal keys, of zeros say, all are chosen alike, which takes the selection several times as long as different ones.
+  Rng rng(options.seed);
+  fill_caches(state->runner->pool().layer(0), *device, rng);
   state->runner->begin_step(step);
   device->synchronize(state->runner->stream());
   Inputs inputs(device, InputOptions{.seed = options.seed, .share = 1.0, .keep_images = false});
@@ -140,6 +146,9 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   // The least that must be read: the weights as this device holds them.
   work.bytes = static_cast<double>(state->runner->layer(0).weight_bytes());
   work.call = [state](size_t, Stream stream) { state->runner->run_layer(0, state->hidden, state->out, {.stream = stream}); };
+  work.record = [state] {
+    return state->recorder->record(state->runner->stream(), [&] { state->runner->run_layer(0, state->hidden, state->out); });
+  };
   return work;
 }
 

@@ -40,7 +40,7 @@ class ModelRunner {
 
   void add_request(int64_t id);
   void remove_request(int64_t id);
-  // As if the positions before it had been computed: for benchmarks, whose caches hold the fill byte there.
+  // As if the positions before it had been computed: for benchmarks, whose caches hold anything there.
   void pretend_position(int64_t id, int64_t position) { positions_.at(id) = position; }
   int64_t position(int64_t id) const { return positions_.at(id); }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "bench_breakdown.h"
 #include "case_filter.h"
 #include "ceilings.h"
 #include "common.h"
@@ -20,6 +21,7 @@ struct Options {
   bool csv = false;
   bool list = false;
   bool no_reference = false;
+  bool breakdown = false;
   std::string plot;
   double min_time = 0.3;
   uint64_t seed = 1;
@@ -30,6 +32,7 @@ struct Row {
   double bytes = 0, flops = 0;
   cases::Timing timing;
   cases::ReferenceTiming reference;
+  Breakdown breakdown;  // empty unless asked for, and for single ops
 };
 
 bool is_bench(const cases::Tags& tags) { return tags.bench; }
@@ -85,6 +88,7 @@ class Bencher {
     } else {
       row.timing = cases::measure(work, device_, {.min_time = options_.min_time});
     }
+    if (options_.breakdown && work.record) row.breakdown = break_down(work, device_, {.min_time = options_.min_time});
     rows_.push_back(std::move(row));
   }
 
@@ -101,9 +105,13 @@ class Bencher {
                  fmt::format("{:.1f}", 100 * roof_share(r)), bound(r), reference_text(r), speed_up_text(r)});
     }
     table.print();
+    for (const Row& r : rows_) {
+      if (!r.breakdown.empty()) print_breakdown(r.name, r.timing.median, r.breakdown);
+    }
     for (const std::string& refusal : refusals_) fmt::print("not run: {}\n", refusal);
     fmt::print("\n{}\nroof: {:.3f} TFLOP/s ({}), {:.1f} GB/s ({})\n", device_->description(), ceilings_.flops / 1e12,
                ceilings_.flops_source, ceilings_.bandwidth / 1e9, ceilings_.bandwidth_source);
+    if (ceilings_.empty_launch > 0) fmt::print("empty launch: {}\n", format_seconds(ceilings_.empty_launch));
     if (busy()) fmt::print("load average {:.1f} at the start: other work was running, medians are not this machine's\n", load_);
     if (!options_.no_reference) fmt::print("reference: one run; (1/n): of that share of the tokens, scaled by the work\n");
   }
@@ -156,6 +164,7 @@ class Bencher {
         row["reference"] = {
             {"seconds", r.reference.seconds}, {"share", r.reference.share}, {"speed_up", r.reference.seconds / r.timing.median}};
       }
+      if (!r.breakdown.empty()) row["breakdown"] = breakdown_json(r.breakdown);
       rows.push_back(std::move(row));
     }
     return {{"device", device_->description()},
@@ -164,7 +173,8 @@ class Bencher {
              {{"flops_per_s", ceilings_.flops},
               {"flops_source", ceilings_.flops_source},
               {"bytes_per_s", ceilings_.bandwidth},
-              {"bytes_source", ceilings_.bandwidth_source}}},
+              {"bytes_source", ceilings_.bandwidth_source},
+              {"empty_launch_s", ceilings_.empty_launch}}},
             {"results", rows},
             {"not_run", refusals_}};
   }
@@ -216,8 +226,11 @@ void add_bench(CLI::App& app, int& code) {
       "Example: strata bench --op sparse_attn_decode --case 'b16-*' --plot decode.svg");
   add_common(*command, options->common);
   add_filter(*command, options->filter);
+  auto* breakdown =
+      command->add_flag("--breakdown", options->breakdown, "of whole layers: the time of each op's call, one after the other");
   auto* csv = command->add_flag("--csv", options->csv, "comma-separated values instead of a table");
   csv->excludes("--json");
+  csv->excludes(breakdown);
   command->add_option("--plot", options->plot, "write a bar plot of the shares of the roof to this SVG file");
   command->add_option("--min-time", options->min_time, "seconds of measuring per case")
       ->check(CLI::Range(0.0, 600.0))

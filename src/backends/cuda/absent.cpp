@@ -10,6 +10,9 @@ std::shared_ptr<Device> make_device(DeviceId id, const Config&) {
 void read_memory(Device& device, const void*, size_t, void*, Stream) {
   fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(device.id()));
 }
+void launch_nothing(Device& device, Stream) {
+  fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(device.id()));
+}
 
 std::vector<Implementation<LinearParams>> linear() { return {}; }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() { return {}; }

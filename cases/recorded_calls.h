@@ -1,0 +1,43 @@
+// The op calls that something composed of ops makes, kept so that each can be made again by itself.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strata/op_set.h"
+
+namespace strata::cases {
+
+struct RecordedCall {
+  std::string op;
+  std::string implementation;
+  std::string shape;                // of the weight or the entries where an op is called with several; empty: none
+  int lane = 0;                     // 0: the stream of the whole; others in the order of their first call
+  std::function<void(Stream)> run;  // with the arguments and the workspace that it had
+};
+
+// Its ops run as they are, and note their calls while record() runs. Layers keep copies of the ops that they are made with.
+class CallRecorder {
+ public:
+  explicit CallRecorder(const OpSet& ops);
+  const OpSet& ops() const { return ops_; }
+
+  // The calls that work() makes for `stream`, in order. What they use must outlive them.
+  std::vector<RecordedCall> record(Stream stream, const std::function<void()>& work);
+
+ private:
+  struct Log {
+    bool on = false;
+    std::vector<RecordedCall> calls;
+    std::vector<void*> streams;
+  };
+  template <class Params>
+  void note_calls(Op<Params>& op);
+
+  std::shared_ptr<Log> log_ = std::make_shared<Log>();
+  OpSet ops_;
+};
+
+}  // namespace strata::cases

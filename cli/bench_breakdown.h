@@ -1,0 +1,25 @@
+// Where the time of a layer goes: one line an op call.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "breakdown.h"
+#include "case.h"
+#include "common.h"
+
+namespace strata::cli {
+
+struct CallTime {
+  cases::RecordedCall call;
+  double seconds = 0;
+};
+using Breakdown = std::vector<CallTime>;
+
+Breakdown break_down(const cases::Work& work, const std::shared_ptr<Device>& device, const cases::TimingOptions& options);
+// `seconds`: what the whole takes, its lanes beside each other.
+void print_breakdown(const std::string& name, double seconds, const Breakdown& breakdown);
+Json breakdown_json(const Breakdown& breakdown);
+
+}  // namespace strata::cli

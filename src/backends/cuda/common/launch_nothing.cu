@@ -1,0 +1,19 @@
+// A kernel without work: what a launch costs, and so what no op can be faster than.
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/cuda_ops.h"
+
+namespace strata::cuda {
+namespace {
+
+__global__ void empty_kernel() {}
+
+}  // namespace
+
+void launch_nothing(Device& device, Stream stream) {
+  DeviceScope scope(device.id().index);
+  empty_kernel<<<1, 32, 0, native(stream)>>>();
+  check_launch("empty_kernel");
+}
+
+}  // namespace strata::cuda
