@@ -93,7 +93,7 @@ class Linear {
     const Layout l = layout(arena, tokens, k, few_.workspace_bytes(rest(p, kStep - 1), context.device));
     quantize_rows(p.x.slice(0, bulk), p.activation,
                   {.codes = l.codes.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk},
-                  native(context.stream));
+                  /*overlap=*/true, native(context.stream));
     lt_->run(product(*p.weight, tokens, k, p.y),
              {.x = l.codes.data,
               .x_scale = l.scales.ptr<float>(),

@@ -207,6 +207,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     return;
   }
   ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();  // the quantiser of the next layer's activations, and its weights as this one's blocks end
 
   // This warpgroup takes every second unit, so every second stage.
   const int warpgroup = thread / 128, warp = thread / 32 % 4;

@@ -44,7 +44,7 @@ void run_linear(sm90::LinearLauncher& launcher, const LinearParams& p, const Exe
   const Quantized q = quantized(arena, p.x);
   quantize_rows(p.x, p.activation,
                 {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = q.scales.stride[0], .scale_block = 1},
-                native(context.stream));
+                /*overlap=*/true, native(context.stream));
   launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), /*overlap=*/true}, context.device,
                native(context.stream));
 }

@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(kThreads)
     quantize_kernel(const Bf16* __restrict__ x, int64_t x_stride, int k, bool ue8m0, QuantizedRows out, Bf16* __restrict__ dequantized) {
 #if __CUDA_ARCH__ >= 900
   ptx::launch_dependents();
+  ptx::wait_for_previous_kernel();
 #endif
   const int64_t token = blockIdx.x;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(max(k - column, 0), kChannels);
@@ -132,22 +133,32 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-void launch_quantize(const TensorView& x, ActivationFormat format, const QuantizedRows& out, Bf16* dequantized, cudaStream_t stream) {
+void launch_quantize(const TensorView& x, ActivationFormat format, const QuantizedRows& out, Bf16* dequantized, bool overlap,
+                     cudaStream_t stream) {
   const int64_t tokens = x.shape[0], k = x.shape[1];
   if (tokens == 0) return;
-  quantize_kernel<<<grid_of(tokens, k), kThreads, 0, stream>>>(x.ptr<Bf16>(), x.stride[0], static_cast<int>(k),
-                                                               format == ActivationFormat::fp8_ue8m0, out, dequantized);
-  check_launch("quantize_kernel");
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid_of(tokens, k);
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = overlap ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, quantize_kernel, const_cast<const Bf16*>(x.ptr<Bf16>()), x.stride[0], static_cast<int>(k),
+                           format == ActivationFormat::fp8_ue8m0, out, dequantized),
+        "quantize_kernel");
 }
 
 }  // namespace
 
-void quantize_rows(const TensorView& x, ActivationFormat format, const QuantizedRows& out, cudaStream_t stream) {
-  launch_quantize(x, format, out, nullptr, stream);
+void quantize_rows(const TensorView& x, ActivationFormat format, const QuantizedRows& out, bool overlap, cudaStream_t stream) {
+  launch_quantize(x, format, out, nullptr, overlap, stream);
 }
 
 void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out, cudaStream_t stream) {
-  launch_quantize(x, format, {}, out, stream);
+  launch_quantize(x, format, {}, out, /*overlap=*/false, stream);
 }
 
 void dequantize_grouped(const TensorView& x, const TensorView& x_scale, Bf16* out, cudaStream_t stream) {

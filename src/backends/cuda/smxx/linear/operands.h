@@ -15,8 +15,8 @@ struct QuantizedRows {
   int64_t scale_token = 0, scale_block = 0;  // elements between the scales of two tokens, of two blocks of a token
 };
 // x: bf16 [T, K], any row stride. Byte-equal to strata::quantize_activation. A kernel launched behind it with programmatic serialization
-// may begin at once.
-void quantize_rows(const TensorView& x, ActivationFormat format, const QuantizedRows& out, cudaStream_t stream);
+// may begin at once. overlap (sm_90 only): this one may begin before the kernel in front has ended.
+void quantize_rows(const TensorView& x, ActivationFormat format, const QuantizedRows& out, bool overlap, cudaStream_t stream);
 
 // out[t, 0..K) = x quantised and dequantised, rounded to bf16 (exact when scales are powers of two); rows without gaps.
 void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out, cudaStream_t stream);
