@@ -6,7 +6,7 @@
 // Ratio 128: half a megabyte is too much for one SM, so a cluster works on an entry, 64 channels per block, the rows split over 8 warps;
 // the blocks put their pooled channels into the shared memory of the first, which finishes the entry. Before sm_90 one block does the
 // slices one after the other.
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/ptx/cluster.cuh"
@@ -41,6 +41,7 @@ template <int kDim, bool kAligned>
 __global__ void __launch_bounds__(kDim / 4, 640 * 4 / kDim) compress_4_kernel(const __grid_constant__ CompressArgs a) {
   constexpr int32_t kRatio = 4, kRows = 2 * kRatio;
   __shared__ typename Finisher<kDim>::Shared shared;
+  start_early();
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   Finisher<kDim> finisher(a);
   for_each_entry<kRatio>(a, blockIdx.x, gridDim.x, [&](int64_t position, int32_t request, int64_t out_slot) {
@@ -70,6 +71,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm)
   static_assert(kSlice == kHalfWarp * 4 && kWarpRows <= kWarpSize && kDim / 4 <= kWarps * kWarpSize);
   __shared__ float peaks[kWarps][kSlice], sums[kWarps][kSlice], weighted[kWarps][kSlice];
   __shared__ typename Finisher<kDim>::Shared shared;
+  start_early();
   const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = static_cast<int>(threadIdx.x / kWarpSize);
   const int rank = static_cast<int>(blockIdx.x) % cluster_size, channel = lane % kHalfWarp * 4;
   Finisher<kDim> finisher(a);
@@ -142,7 +144,7 @@ CompressArgs make_args(const CompressNormRopeStoreParams& p) {
 template <int kDim, bool kAligned>
 void launch_4(const CompressArgs& a, const ExecutionContext& context) {
   const int64_t blocks = groups(a.num_tokens, int64_t{kDim == 512 ? 4 : 8} * capabilities(context.device).num_sms);
-  compress_4_kernel<kDim, kAligned><<<static_cast<uint32_t>(blocks), kDim / 4, 0, native(context.stream)>>>(a);
+  launch_early("compress_norm_rope_store", compress_4_kernel<kDim, kAligned>, {static_cast<uint32_t>(blocks), kDim / 4}, context, a);
 }
 
 template <int kDim, bool kAligned>
@@ -151,16 +153,9 @@ void launch_128(const CompressArgs& a, const ExecutionContext& context) {
   const int cluster_size = c.major >= 9 ? kDim / kSlice : 1;
   // Fewer than their blocks would fit: a cluster needs free places within one group of SMs, and must not wait for another to end.
   const int64_t clusters = groups(a.num_tokens, int64_t{kBlocksPerSm - 1} * c.num_sms / cluster_size);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<uint32_t>(cluster_size), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<uint32_t>(clusters * cluster_size));
-  config.blockDim = dim3(kWarps * kWarpSize);
-  config.stream = native(context.stream);
-  config.attrs = &attribute;
-  config.numAttrs = cluster_size > 1 ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, compress_128_kernel<kDim, kAligned>, a, cluster_size), "compress_norm_rope_store");
+  const LaunchShape shape{
+      .grid = static_cast<uint32_t>(clusters * cluster_size), .block = kWarps * kWarpSize, .cluster = static_cast<uint32_t>(cluster_size)};
+  launch_early("compress_norm_rope_store", compress_128_kernel<kDim, kAligned>, shape, context, a, cluster_size);
 }
 
 template <int kDim, bool kAligned>
@@ -176,7 +171,6 @@ void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) 
   } else {
     aligned ? launch<128, true>(p, context) : launch<128, false>(p, context);
   }
-  check_launch("compress_norm_rope_store");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What the compressor keeps of every token: V4 9.2 "save". Floor: 8 * width bytes per token, read and written once; the few rows of ape
 // come from L1. 4096 tokens of width 2048 on an H200: 19.9 us of 15.6.
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/store_row.cuh"
 #include "backends/cuda/cuda_ops.h"
@@ -13,6 +13,7 @@ template <int kWords>
 __global__ void save_partial_states_kernel(const float* __restrict__ kv_score, int64_t kv_score_stride, const float* __restrict__ ape,
                                            int64_t ape_stride, int32_t ratio, int32_t half, const int64_t* __restrict__ positions,
                                            const int64_t* __restrict__ state_slots, PagedCache state) {
+  start_early();
   const int64_t t = blockIdx.x;
   const int32_t column = static_cast<int32_t>(threadIdx.x) * kWords;
   if (column >= half) return;
@@ -32,23 +33,22 @@ __global__ void save_partial_states_kernel(const float* __restrict__ kv_score, i
 }
 
 template <int kWords>
-void launch(const SavePartialStatesParams& p, cudaStream_t stream) {
+void launch(const SavePartialStatesParams& p, const ExecutionContext& context) {
   const int64_t half = p.ape.shape[1];
   static_assert(kMaxRowDim / 2 <= 1024, "a thread for every column");
-  save_partial_states_kernel<kWords>
-      <<<static_cast<uint32_t>(p.kv_score.shape[0]), static_cast<uint32_t>((half / kWords + 31) / 32 * 32), 0, stream>>>(
-          p.kv_score.ptr<float>(), p.kv_score.stride[0], p.ape.ptr<float>(), p.ape.stride[0], static_cast<int32_t>(p.ape.shape[0]),
-          static_cast<int32_t>(half), p.positions.ptr<int64_t>(), p.state_slots.ptr<int64_t>(), p.state);
+  const LaunchShape shape{static_cast<uint32_t>(p.kv_score.shape[0]), static_cast<uint32_t>((half / kWords + 31) / 32 * 32)};
+  launch_early("save_partial_states", save_partial_states_kernel<kWords>, shape, context, p.kv_score.ptr<float>(), p.kv_score.stride[0],
+               p.ape.ptr<float>(), p.ape.stride[0], static_cast<int32_t>(p.ape.shape[0]), static_cast<int32_t>(half),
+               p.positions.ptr<int64_t>(), p.state_slots.ptr<int64_t>(), p.state);
 }
 
 void run(const SavePartialStatesParams& p, const ExecutionContext& context) {
   if (p.kv_score.shape[0] == 0) return;
   if (p.ape.shape[1] % 4 == 0) {
-    launch<4>(p, native(context.stream));
+    launch<4>(p, context);
   } else {
-    launch<1>(p, native(context.stream));
+    launch<1>(p, context);
   }
-  check_launch("save_partial_states");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insert: MLA 11.1-11.4 and 11.9. A warp per token. Floor: 256 bytes
 // read and 132 written a token, which is nothing beside the launch up to thousands of tokens.
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/store_row.cuh"
 #include "backends/cuda/cuda_ops.h"
@@ -47,6 +47,7 @@ __device__ void layer_norm(const KeyArgs& a, const Bf16* k, float* x, int lane) 
 
 __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
   extern __shared__ float vectors[];
+  start_early();
   const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = static_cast<int>(threadIdx.x / kWarpSize);
   const int64_t t = int64_t{blockIdx.x} * kWarps + warp;
   if (t >= a.num_slots) return;
@@ -88,9 +89,8 @@ void run(const IndexerKeyInsertParams& p, const ExecutionContext& context) {
                      .num_slots = num_slots,
                      .cache = p.cache};
   const size_t shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(dim);
-  indexer_key_insert_kernel<<<static_cast<uint32_t>((num_slots + kWarps - 1) / kWarps), kWarps * kWarpSize, shared_bytes,
-                              native(context.stream)>>>(args);
-  check_launch("indexer_key_insert");
+  const LaunchShape shape{static_cast<uint32_t>((num_slots + kWarps - 1) / kWarps), kWarps * kWarpSize, shared_bytes};
+  launch_early("indexer_key_insert", indexer_key_insert_kernel, shape, context, args);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ void run(const IndexerQueryParams& p, const ExecutionContext& context) {
   const QueryCodes codes = p.q_out.dtype == DType::e4m3 ? QueryCodes::e4m3
                            : p.q_out.dtype == DType::u8 ? QueryCodes::mxfp4
                                                         : QueryCodes::bf16;
-  if (suits_128(p)) return launch_indexer_query_128(args, codes, num_tokens, capabilities(context.device).num_sms, native(context.stream));
+  if (suits_128(p)) return launch_indexer_query_128(args, codes, num_tokens, context);
   const dim3 grid(static_cast<uint32_t>(num_tokens), static_cast<uint32_t>((args.heads + kWarps - 1) / kWarps));
   const size_t shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(args.dim);
   indexer_query_kernel<<<grid, kWarps * kWarpSize, shared_bytes, native(context.stream)>>>(args, codes);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/common/pack.cuh"
+#include "strata/op.h"
 #include "strata/ops/indexer.h"
 
 namespace strata::cuda {
@@ -38,6 +39,6 @@ enum class QueryCodes { e4m3, mxfp4, bf16 };
 
 // Heads of 128 values whose rotary lanes are whole groups of 8, everything at multiples of 16 bytes, an amax_floor of at least 2^-100:
 // those of the models.
-void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, int num_sms, cudaStream_t stream);
+void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, const ExecutionContext& context);
 
 }  // namespace strata::cuda

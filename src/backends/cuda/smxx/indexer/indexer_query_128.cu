@@ -6,8 +6,8 @@
 // a time.
 #include <algorithm>
 
-#include "backends/cuda/common/check.h"
 #include "backends/cuda/common/e2m1.cuh"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/hadamard.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
@@ -207,6 +207,7 @@ __device__ __forceinline__ void process(const IndexerQueryArgs& a, int64_t t, in
 template <QueryCodes kCodes, bool kHadamard>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 8)
     indexer_query_128_kernel(const __grid_constant__ IndexerQueryArgs a, int64_t num_tokens, int32_t parts, int32_t chunks) {
+  start_early();
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int64_t t = item / parts;
@@ -226,25 +227,25 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 8)
 }
 
 template <QueryCodes kCodes>
-void launch(const IndexerQueryArgs& a, int64_t num_tokens, int num_sms, cudaStream_t stream) {
+void launch(const IndexerQueryArgs& a, int64_t num_tokens, const ExecutionContext& context) {
   // As many warps as the device holds, as long as there is a chunk for each.
   constexpr int64_t kWarpsPerSm = 32;
   const int64_t token_chunks = ceil_div(a.heads, kChunkHeads);
-  const int64_t chunks = std::clamp<int64_t>(ceil_div(num_tokens * token_chunks, kWarpsPerSm * num_sms), 1, token_chunks);
+  const int64_t chunks =
+      std::clamp<int64_t>(ceil_div(num_tokens * token_chunks, kWarpsPerSm * capabilities(context.device).num_sms), 1, token_chunks);
   const int64_t parts = ceil_div(token_chunks, chunks);
   const auto kernel = a.hadamard ? indexer_query_128_kernel<kCodes, true> : indexer_query_128_kernel<kCodes, false>;
-  kernel<<<blocks_for(num_tokens * parts, kWarps), kWarps * kWarpSize, 0, stream>>>(a, num_tokens, static_cast<int32_t>(parts),
-                                                                                    static_cast<int32_t>(chunks));
-  check_launch("indexer_query");
+  launch_early("indexer_query", kernel, {blocks_for(num_tokens * parts, kWarps), kWarps * kWarpSize}, context, a, num_tokens,
+               static_cast<int32_t>(parts), static_cast<int32_t>(chunks));
 }
 
 }  // namespace
 
-void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, int num_sms, cudaStream_t stream) {
+void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, const ExecutionContext& context) {
   switch (codes) {
-    case QueryCodes::e4m3: return launch<QueryCodes::e4m3>(args, num_tokens, num_sms, stream);
-    case QueryCodes::mxfp4: return launch<QueryCodes::mxfp4>(args, num_tokens, num_sms, stream);
-    case QueryCodes::bf16: return launch<QueryCodes::bf16>(args, num_tokens, num_sms, stream);
+    case QueryCodes::e4m3: return launch<QueryCodes::e4m3>(args, num_tokens, context);
+    case QueryCodes::mxfp4: return launch<QueryCodes::mxfp4>(args, num_tokens, context);
+    case QueryCodes::bf16: return launch<QueryCodes::bf16>(args, num_tokens, context);
   }
 }
 

@@ -1,7 +1,7 @@
 // Entry numbers of a selection to slots: V4 12.3. Floor: 8 * k bytes per token, read and written once.
 #include <limits>
 
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/smxx/indices/index_rows.cuh"
@@ -17,6 +17,7 @@ __global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* to
                                            TokenPages tokens, int32_t max_blocks, Divisor page_size, int32_t* global_indices,
                                            int64_t global_stride, int32_t* __restrict__ lens) {
   __shared__ int32_t warp_counts[kMaxWarps];
+  start_early();
   const int64_t t = row_of_thread();
   int32_t count = 0;
   if (t < num_tokens) {
@@ -72,11 +73,10 @@ void run(const ComputeGlobalTopkParams& p, const ExecutionContext& context) {
   // A table without rows, where no token is valid, has no block either.
   const int64_t max_blocks =
       p.block_table.shape[0] > 0 ? std::min<int64_t>(p.block_table.shape[1], std::numeric_limits<int32_t>::max()) : 0;
-  compute_global_topk_kernel<<<launch.grid, launch.block, 0, native(context.stream)>>>(
-      num_tokens, p.topk_indices.ptr<int32_t>(), p.topk_indices.stride[0], static_cast<int32_t>(p.topk_indices.shape[1]),
-      TokenPages(p.token_to_req, p.is_valid_token, p.block_table), static_cast<int32_t>(max_blocks), Divisor(p.page_size),
-      p.global_indices.ptr<int32_t>(), p.global_indices.stride[0], p.lens.ptr<int32_t>());
-  check_launch("compute_global_topk");
+  launch_early("compute_global_topk", compute_global_topk_kernel, {launch.grid, launch.block}, context, num_tokens,
+               p.topk_indices.ptr<int32_t>(), p.topk_indices.stride[0], static_cast<int32_t>(p.topk_indices.shape[1]),
+               TokenPages(p.token_to_req, p.is_valid_token, p.block_table), static_cast<int32_t>(max_blocks), Divisor(p.page_size),
+               p.global_indices.ptr<int32_t>(), p.global_indices.stride[0], p.lens.ptr<int32_t>());
 }
 
 Support supports(const ComputeGlobalTopkParams& p, const Capabilities&) {

@@ -1,7 +1,7 @@
 // Inverse rotation and FP8 quantisation of attention outputs: 16 lanes per block of 128 channels, 8 channels each; the fp32 values
 // never leave the registers. Floor: 3.03 bytes per value; V4-Pro, 4096 tokens: 814 MB, 189 us at 4.3 TB/s. Reached on an H200: 207 us
 // (92%).
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
@@ -55,6 +55,7 @@ __device__ __forceinline__ void rotate_run(const Call& c, int32_t token, int beg
 // kRuns: of a thread.
 template <bool kWide, int kRuns>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) inverse_rope_quant_kernel(const __grid_constant__ Call c) {
+  start_early();
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kRuns) + threadIdx.x;
   float values[kRuns][kRun];
   int32_t token[kRuns];
@@ -97,8 +98,7 @@ void run(const InverseRopeQuantParams& p, const ExecutionContext& context) {
   const auto kernel = many   ? inverse_rope_quant_kernel<true, kMany>
                       : wide ? inverse_rope_quant_kernel<true, 1>
                              : inverse_rope_quant_kernel<false, 1>;
-  kernel<<<blocks_for(total, kThreads * (many ? kMany : 1)), kThreads, 0, native(context.stream)>>>(c);
-  check_launch("inverse_rope_quant_kernel");
+  launch_early("inverse_rope_quant_kernel", kernel, {blocks_for(total, kThreads * (many ? kMany : 1)), kThreads}, context, c);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Rotation of queries and keys and the cache write in one launch: warps of the first blocks take a key row each, threads of the others
 // a few runs of query lanes. Floor: 4 bytes per rotary query lane (all lanes with llama_4_scaling), 2 more into q_pe_out, and about
 // 2.4 KB per key; V3, 128 heads, 4096 tokens: 144 MB, 33 us at 4.3 TB/s. Reached on an H200: 44 us (76%).
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/run.cuh"
 #include "backends/cuda/common/store_row.cuh"
@@ -77,6 +77,7 @@ __device__ void key(const Call& c, int64_t t, int lane) {
 
 template <bool kWide>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mla_rope_kv_insert_kernel(const __grid_constant__ Call c) {
+  start_early();
   if (blockIdx.x < c.key_blocks) {
     const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
     if (t < c.keys) key(c, t, threadIdx.x % kWarpSize);
@@ -140,8 +141,7 @@ void launch(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
   };
   const unsigned blocks = c.key_blocks + blocks_for(c.plan.total, kThreads * kRunsPerThread);
   if (blocks == 0) return;
-  mla_rope_kv_insert_kernel<kWide><<<blocks, kThreads, 0, native(context.stream)>>>(c);
-  check_launch("mla_rope_kv_insert_kernel");
+  launch_early("mla_rope_kv_insert_kernel", mla_rope_kv_insert_kernel<kWide>, {blocks, kThreads}, context, c);
 }
 
 void run(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {

@@ -1,7 +1,7 @@
 // Query norm + RoPE and key RoPE + quantise + insert in one launch: a warp per query head, and one more per token for the key row.
 // Floor: 4 bytes per query value (3 with e4m3 queries) and about 1.7 KB per key; V4-Pro, 4096 tokens: 1.08 GB, 252 us at 4.3 TB/s.
 // The row stays in registers between its one read and its one write. Reached on an H200: 264 us (95%; e4m3 queries 83%), 2.4 us at 1 token.
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
@@ -126,6 +126,7 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
 
 template <class Out, bool kWide>
 __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm) qnorm_rope_kv_insert_kernel(const __grid_constant__ Call c) {
+  start_early();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   if (row >= c.rows) return;
@@ -175,8 +176,7 @@ void run(const QNormRopeKvInsertParams& p, const ExecutionContext& context) {
   const auto kernel = p.q_out.dtype == DType::e4m3
                           ? (wide ? qnorm_rope_kv_insert_kernel<E4m3, true> : qnorm_rope_kv_insert_kernel<E4m3, false>)
                           : (wide ? qnorm_rope_kv_insert_kernel<Bf16, true> : qnorm_rope_kv_insert_kernel<Bf16, false>);
-  kernel<<<blocks, kWarps * kWarpSize, 0, native(context.stream)>>>(c);
-  check_launch("qnorm_rope_kv_insert_kernel");
+  launch_early("qnorm_rope_kv_insert_kernel", kernel, {blocks, kWarps * kWarpSize}, context, c);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // on an H200: 10.3 us (76%), 1.5 us at 1 token.
 #include <algorithm>
 
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/values.cuh"
@@ -81,6 +81,7 @@ template <int kWidth>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     rms_norm_pair_kernel(const __grid_constant__ Latent first, const __grid_constant__ Latent second, int32_t tokens, int32_t rows,
                          float eps) {
+  start_early();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   if (row >= rows) return;
@@ -112,9 +113,8 @@ void run(const RmsNormPairParams& p, const ExecutionContext& context) {
   const bool is_wide = wide(p.kv, p.kv_weight, p.kv_out) && (!p.q.present() || wide(p.q, p.q_weight, p.q_out));
   const int32_t widest = std::max(first.dim, kv.dim);
   const auto kernel = !is_wide ? rms_norm_pair_kernel<0> : widest <= 1536 ? rms_norm_pair_kernel<1536> : rms_norm_pair_kernel<kMaxWide>;
-  kernel<<<blocks_for(rows, kWarps), kWarps * kWarpSize, 0, native(context.stream)>>>(first, kv, static_cast<int32_t>(tokens),
-                                                                                      static_cast<int32_t>(rows), p.eps);
-  check_launch("rms_norm_pair_kernel");
+  launch_early("rms_norm_pair_kernel", kernel, {blocks_for(rows, kWarps), kWarps * kWarpSize}, context, first, kv,
+               static_cast<int32_t>(tokens), static_cast<int32_t>(rows), p.eps);
 }
 
 }  // namespace

@@ -1,0 +1,54 @@
+// Kernels that start while the one in front of them in the stream still runs, and so hide what starting costs: for small kernels in a row,
+// on compute capability 9.0 and later. Such a kernel calls start_early() before anything else, and is launched by launch_early().
+#pragma once
+
+#include <utility>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "strata/op.h"
+
+namespace strata::cuda {
+
+// Whether the code that runs on this device waits for the kernel in front by itself: it was compiled for 9.0 or later.
+bool launches_early(const Device& device);
+
+// Lets the next kernel start, and waits until everything in front of this one is done and visible. In every thread that is not known to do
+// nothing: the next kernel takes this one's end as the end of all before it.
+__device__ __forceinline__ void start_early() {
+#if __CUDA_ARCH__ >= 900
+  ptx::launch_dependents();
+  ptx::wait_for_previous_kernel();
+#endif
+}
+
+struct LaunchShape {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  unsigned cluster = 1;  // blocks
+};
+
+template <class... Params, class... Args>
+void launch_early(const char* name, void (*kernel)(Params...), const LaunchShape& shape, const ExecutionContext& context, Args&&... args) {
+  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = native(context.stream);
+  config.attrs = attributes;
+  if (launches_early(context.device)) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {shape.cluster, 1, 1};
+  }
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
+}
+
+}  // namespace strata::cuda
