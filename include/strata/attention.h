@@ -122,6 +122,8 @@ class Lanes {
   Stream fork(size_t i, Stream stream);
   // What `stream` is given next waits for what lane i has now.
   void join(size_t i, Stream stream);
+  // What lane `i` is given next waits for what lane `other` has now.
+  void order(size_t other, size_t i) { join(other, lanes_[i].stream); }
 
  private:
   struct Lane {

@@ -95,14 +95,16 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
     return tap.present() ? tap : run.arena.tensor(DType::bf16, {num_tokens, num_heads_, config_.head_dim});
   };
 
+  const bool paged_prefill = options_.prefill_mode == PrefillMode::paged;
   const TensorView q = heads(args.q_tap);
-  project(args, run, q);
+  const ChosenSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill ? batch.num_prefill_tokens : 0));
+  project(args, run, q, slots);
 
   // (g) attention; rows of no request are zero
   const TensorView o = heads(args.attn_out_tap);
-  attend_paged(args, run, q, o, 0, batch.num_decode_tokens);
-  if (options_.prefill_mode == PrefillMode::paged) {
-    attend_paged(args, run, q, o, batch.num_decode_tokens, batch.num_prefill_tokens);
+  attend_paged(args, run, q, o, slots, 0, batch.num_decode_tokens);
+  if (paged_prefill) {
+    attend_paged(args, run, q, o, slots, batch.num_decode_tokens, batch.num_prefill_tokens);
   } else {
     attend_gathered(args, run, q, o);
   }
@@ -112,7 +114,14 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
   output_projection_->forward(run, batch.positions, cos_sin_, o, /*o_is_scratch=*/!args.attn_out_tap.present(), args.out);
 }
 
-void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q) const {
+DeepseekV4Attention::ChosenSlots DeepseekV4Attention::allocate_slots(OpRunner& run, int64_t count) const {
+  if (ratio_ != 4) return {};
+  return {run.arena.tensor(DType::i32, {count, config_.index_topk}), run.arena.tensor(DType::i32, {count})};
+}
+
+// What attention waits for is a chain of small ops and of products that read weights; whatever else a token needs is made beside it. On
+// lane 0 the compressed keys, which need x alone, those of the indexer first; on lane 1 the choice among them.
+void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q, const ChosenSlots& slots) const {
   const Batch& batch = *args.batch;
   const TensorView& x = args.hidden;
   const int64_t num_tokens = batch.num_tokens;
@@ -123,21 +132,31 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   const TensorView kv = qa_kv.columns(config_.q_lora_rank, config_.head_dim);
   const Indexer::Query query = select ? indexer_->allocate_query(run.arena, num_tokens) : Indexer::Query{};
 
-  // (e) compressed keys, those of the indexer too: of x alone, so beside everything up to the choice
+  // (e) compressed keys
+  TensorView scores;
   if (compressor_) {
+    scores = run.arena.tensor(DType::f32, {num_tokens, kv_score_->weight.n});
     run.aside(0, [&](OpRunner& aside) {
-      const TensorView scores = aside.arena.tensor(DType::f32, {num_tokens, kv_score_->weight.n});
       aside(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = scores});
-      compressor_->forward(aside, batch, args.caches, scores.columns(0, score_width_), cos_sin_);
       if (indexer_) indexer_->write_keys(aside, batch, args.caches, scores.columns(score_width_, scores.shape[1] - score_width_), cos_sin_);
     });
   }
+  if (select) run.aside(1, [&](OpRunner& aside) { indexer_->project_weights(aside, x, query); });
 
   // (a) query latent and key, (b) their norms
   run(run.ops.linear, LinearParams{.x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_});
   run(run.ops.rms_norm_pair,
       RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv, .eps = eps_});
-  if (select) run.aside(1, [&](OpRunner& aside) { indexer_->make_query(aside, batch, x, qr, cos_sin_, query); });
+
+  // (f) the choice among the compressed keys
+  if (select) {
+    run.aside(1, [&](OpRunner& aside) { indexer_->make_query(aside, batch, qr, cos_sin_, query); });
+    run.order(0, 1);
+  }
+  if (indexer_) run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
+  if (compressor_) {
+    run.aside(0, [&](OpRunner& aside) { compressor_->forward(aside, batch, args.caches, scores.columns(0, score_width_), cos_sin_); });
+  }
 
   // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
   run(run.ops.linear,
@@ -151,19 +170,30 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
                                                             .cache = args.caches[CacheGroup::window],
                                                             .q_out = q,
                                                             .eps = eps_});
-
-  // (f) the choice among the compressed keys
   run.join();
-  if (select) indexer_->select(run, batch, args.caches, query, args.topk_indices.slice(0, num_tokens));
 }
 
-void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, int64_t first,
-                                       int64_t count) const {
+void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const ChosenSlots& slots) const {
+  const Batch& batch = *args.batch;
+  if (query.q.present()) indexer_->select(run, batch, args.caches, query, args.topk_indices.slice(0, batch.num_tokens));
+  const int64_t count = slots.lens.shape[0];
+  if (count == 0) return;
+  const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
+  run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(0, count),
+                                                           .token_to_req = batch.token_to_req.slice(0, count),
+                                                           .is_valid_token = batch.is_valid_token.slice(0, count),
+                                                           .block_table = compressed.block_table,
+                                                           .page_size = compressed.spec.page_size,
+                                                           .global_indices = slots.indices,
+                                                           .lens = slots.lens});
+}
+
+void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o,
+                                       const ChosenSlots& slots, int64_t first, int64_t count) const {
   if (count == 0) return;
   const Batch& batch = *args.batch;
   const auto one_query_each = [&](const TensorView& v) { return v.slice(first, count).reshape({count, 1, v.shape[1], v.shape[2]}); };
   const auto rows = [&](const TensorView& v) { return v.slice(first, count).reshape({count, 1, v.shape[1]}); };
-  ArenaScope scope(run.arena);
   SparseAttnDecodeParams attention{.q = one_query_each(q),
                                    .cache = args.caches[CacheGroup::window],
                                    .indices = rows(batch.swa_indices),
@@ -173,19 +203,9 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, c
                                    .batch_invariant = options_.batch_invariant,
                                    .out = one_query_each(o)};
   if (ratio_ == 4) {
-    const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
-    const TensorView slots = run.arena.tensor(DType::i32, {count, config_.index_topk});
-    const TensorView lens = run.arena.tensor(DType::i32, {count});
-    run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(first, count),
-                                                             .token_to_req = batch.token_to_req.slice(first, count),
-                                                             .is_valid_token = batch.is_valid_token.slice(first, count),
-                                                             .block_table = compressed.block_table,
-                                                             .page_size = compressed.spec.page_size,
-                                                             .global_indices = slots,
-                                                             .lens = lens});
     attention.extra_cache = args.caches[CacheGroup::c4_compressed];
-    attention.extra_indices = slots.reshape({count, 1, config_.index_topk});
-    attention.extra_topk_length = lens;
+    attention.extra_indices = rows(slots.indices);
+    attention.extra_topk_length = slots.lens.slice(first, count);
   } else if (ratio_ == 128) {
     attention.extra_cache = args.caches[CacheGroup::c128_compressed];
     attention.extra_indices = rows(batch.c128_slots);

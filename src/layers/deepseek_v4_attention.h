@@ -30,9 +30,17 @@ class DeepseekV4Attention final : public AttentionLayer {
  private:
   void check(const ForwardArgs& args) const;
   void run(const ForwardArgs& args, OpRunner& run) const;
-  // Queries, the keys of the step in every cache, and the choice among the compressed ones.
-  void project(const ForwardArgs& args, OpRunner& run, const TensorView& q) const;
-  void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, int64_t first, int64_t count) const;
+  // The compressed keys that the first tokens of a step chose, as rows of their cache: what attention to the paged caches reads.
+  struct ChosenSlots {
+    TensorView indices;  // i32 [count, index_topk]
+    TensorView lens;     // i32 [count]
+  };
+  ChosenSlots allocate_slots(OpRunner& run, int64_t count) const;
+  // Queries, the keys of the step in every cache, and the choice among the compressed ones, for the first tokens as slots.
+  void project(const ForwardArgs& args, OpRunner& run, const TensorView& q, const ChosenSlots& slots) const;
+  void choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const ChosenSlots& slots) const;
+  void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, const ChosenSlots& slots,
+                    int64_t first, int64_t count) const;
   void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o) const;
   size_t measure_workspace() const;
 

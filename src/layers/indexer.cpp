@@ -40,21 +40,23 @@ Indexer::Query Indexer::allocate_query(Arena& arena, int64_t num_tokens) const {
       break;
     case IndexerFormat::none: query.q = arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_}); break;
   }
+  query.raw_weights = arena.tensor(DType::bf16, {num_tokens, num_heads_});
   query.weights = arena.tensor(DType::f32, {num_tokens, num_heads_});
   return query;
 }
 
-void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& x, const TensorView& qr, const TensorView& cos_sin,
-                         const Query& query) const {
-  const int64_t num_tokens = x.shape[0];
+void Indexer::project_weights(OpRunner& run, const TensorView& x, const Query& query) const {
+  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights});
+}
+
+void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& qr, const TensorView& cos_sin, const Query& query) const {
+  const int64_t num_tokens = qr.shape[0];
   ArenaScope scope(run.arena);
-  const TensorView weights = run.arena.tensor(DType::bf16, {num_tokens, num_heads_});
-  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = weights});
   const TensorView q = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
   run(run.ops.linear,
       LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * head_dim_}), .activation = activation_});
   run(run.ops.indexer_query, IndexerQueryParams{.q = q,
-                                                .weights = weights,
+                                                .weights = query.raw_weights,
                                                 .positions = batch.positions,
                                                 .cos_sin = cos_sin,
                                                 .hadamard = hadamard_,

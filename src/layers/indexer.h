@@ -14,9 +14,10 @@ class Indexer {
 
   // What the keys are scored with: quantised queries, and head weights with the scales folded in.
   struct Query {
-    TensorView q;        // [T, Hi, Di], or packed
-    TensorView scale;    // MXFP4 only
-    TensorView weights;  // f32 [T, Hi]
+    TensorView q;            // [T, Hi, Di], or packed
+    TensorView scale;        // MXFP4 only
+    TensorView raw_weights;  // bf16 [T, Hi], as projected
+    TensorView weights;      // f32 [T, Hi]
   };
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
 
@@ -25,9 +26,10 @@ class Indexer {
                   const TensorView& cos_sin) const {
     compressor_.forward(run, batch, caches, kv_score, cos_sin);
   }
-  // `qr`: the query latent after its norm.
-  void make_query(OpRunner& run, const Batch& batch, const TensorView& x, const TensorView& qr, const TensorView& cos_sin,
-                  const Query& query) const;
+  // The head weights as projected: of x alone.
+  void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;
+  // The rest of the query. `qr`: the query latent after its norm.
+  void make_query(OpRunner& run, const Batch& batch, const TensorView& qr, const TensorView& cos_sin, const Query& query) const;
   // The chosen entries of every token to topk_indices [T, K], among the keys written so far.
   void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const;
 

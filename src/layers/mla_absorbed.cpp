@@ -44,25 +44,16 @@ void MlaAbsorbedAttention::forward_dense(OpRunner& run, const Batch& batch, cons
   });
 }
 
-void MlaAbsorbedAttention::forward_sparse(OpRunner& run, const Batch& batch, const PagedCache& cache, const TensorView& topk_indices,
-                                          const TensorView& q, const TensorView& q_absorbed, const TensorView& o) const {
-  const int64_t tokens = q.shape[0], topk = topk_indices.shape[1];
-  if (tokens == 0) return;
+void MlaAbsorbedAttention::forward_sparse(OpRunner& run, const PagedCache& cache, const ChosenRows& rows, const TensorView& q,
+                                          const TensorView& q_absorbed, const TensorView& o) const {
+  const int64_t tokens = q.shape[0], topk = rows.slots.shape[1];
+  if (tokens == 0) return run.join();
   forward(run, q, q_absorbed, o, [&](const TensorView& z) {
-    const TensorView slots = run.arena.tensor(DType::i32, {tokens, topk});
-    const TensorView lens = run.arena.tensor(DType::i32, {tokens});
-    const GroupMetadata& latent = batch[CacheGroup::mla_latent];
-    run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = topk_indices,
-                                                             .token_to_req = batch.token_to_req.slice(0, tokens),
-                                                             .is_valid_token = batch.is_valid_token.slice(0, tokens),
-                                                             .block_table = latent.block_table,
-                                                             .page_size = latent.spec.page_size,
-                                                             .global_indices = slots,
-                                                             .lens = lens});
+    run.join();
     run(run.ops.sparse_attn_decode, SparseAttnDecodeParams{.q = q_absorbed.reshape({tokens, 1, shape_.heads, shape_.row()}),
                                                            .cache = cache,
-                                                           .indices = slots.reshape({tokens, 1, topk}),
-                                                           .topk_length = lens,
+                                                           .indices = rows.slots.reshape({tokens, 1, topk}),
+                                                           .topk_length = rows.lens,
                                                            .softmax_scale = shape_.softmax_scale,
                                                            .batch_invariant = batch_invariant_,
                                                            .out = z.reshape({tokens, 1, shape_.heads, shape_.latent})});

@@ -8,6 +8,12 @@
 
 namespace strata {
 
+// What a sparse layer attends to: rows of the latent cache, by slot.
+struct ChosenRows {
+  TensorView slots;  // i32 [N, K]
+  TensorView lens;   // i32 [N]
+};
+
 class MlaAbsorbedAttention {
  public:
   MlaAbsorbedAttention(const WeightLoader& loader, const MlaShape& shape, bool batch_invariant);
@@ -16,9 +22,9 @@ class MlaAbsorbedAttention {
   // [N, H, V]. Over everything earlier of requests [0, num_requests), whose tokens these are:
   void forward_dense(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests, const TensorView& q,
                      const TensorView& q_absorbed, const TensorView& o) const;
-  // Over the positions that each token's row of topk_indices [N, K] names:
-  void forward_sparse(OpRunner& run, const Batch& batch, const PagedCache& cache, const TensorView& topk_indices, const TensorView& q,
-                      const TensorView& q_absorbed, const TensorView& o) const;
+  // Over the rows chosen for each token, which what run.join() waits for may still be choosing:
+  void forward_sparse(OpRunner& run, const PagedCache& cache, const ChosenRows& rows, const TensorView& q, const TensorView& q_absorbed,
+                      const TensorView& o) const;
 
   size_t weight_bytes() const { return w_uk_->allocated_bytes() + w_uv_->allocated_bytes(); }
 

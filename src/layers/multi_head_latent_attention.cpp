@@ -8,7 +8,7 @@ void MultiHeadLatentAttention::forward(const ForwardArgs& args) {
     device_->fill(args.out.data, 0, args.out.bytes(), args.stream);
   } else {
     Arena arena(device_->id(), args.workspace);
-    OpRunner runner(*device_, args.stream, ops_, arena);
+    OpRunner runner(*device_, args.stream, ops_, arena, lanes_.get());
     run(args, runner);
   }
   if (communicator_) communicator_->all_reduce_sum(args.out, *device_, args.stream);
@@ -17,16 +17,22 @@ void MultiHeadLatentAttention::forward(const ForwardArgs& args) {
 void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const {
   const Batch& batch = *args.batch;
   const int64_t num_tokens = batch.num_tokens;
+  const int64_t absorbed = absorbed_requests(batch);
+  const int64_t absorbed_tokens = absorbed == batch.num_requests ? batch.num_request_tokens() : absorbed == 0 ? 0 : batch.num_decode_tokens;
 
-  // (a) query, latent and rotary key
-  const Latents x = project(args, run);
+  // (a) query, latent and rotary key; sparse layers: which rows are attended to
+  ChosenRows rows;
+  if (sparse()) {
+    rows.slots = run.arena.tensor(DType::i32, {absorbed_tokens, config_.index_topk});
+    rows.lens = run.arena.tensor(DType::i32, {absorbed_tokens});
+    write_indexer_keys(args, run);
+  }
+  const Latents x = project(args, run, rows);
 
   // (b) attention: the first requests in the absorbed form, the others in the expanded one; rows of no request are zero
   const TensorView o =
       args.attn_out_tap.present() ? args.attn_out_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.value});
-  const int64_t absorbed = absorbed_requests(batch);
-  const int64_t absorbed_tokens = absorbed == batch.num_requests ? batch.num_request_tokens() : absorbed == 0 ? 0 : batch.num_decode_tokens;
-  attend_absorbed(args, run, x, o, absorbed, absorbed_tokens);
+  attend_absorbed(args, run, x, rows, o, absorbed, absorbed_tokens);
   if (expanded_) expanded_->forward(run, batch, args.caches[CacheGroup::mla_latent], absorbed, x.q, x.c, x.k_pe, o);
   run.zero(o.slice(batch.num_request_tokens(), num_tokens - batch.num_request_tokens()));
 
@@ -37,7 +43,33 @@ void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const
                                    .activation = o_activation_});
 }
 
-MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const ForwardArgs& args, OpRunner& run) const {
+// Even where the selection comes from elsewhere: a later step may select among them.
+void MultiHeadLatentAttention::write_indexer_keys(const ForwardArgs& args, OpRunner& run) const {
+  if (!indexer_) return;
+  run.aside(0, [&](OpRunner& aside) { indexer_->write_keys(aside, *args.batch, args.caches, args.hidden); });
+}
+
+void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, const TensorView& q_c, const ChosenRows& rows) const {
+  const Batch& batch = *args.batch;
+  const int64_t tokens = rows.lens.shape[0];
+  if (indexer_) run.order(0, 1);
+  run.aside(1, [&](OpRunner& aside) {
+    if (indexer_ && !args.skip_topk) {
+      indexer_->select(aside, batch, args.caches, args.hidden, q_c, args.topk_indices.slice(0, batch.num_tokens));
+    }
+    if (tokens == 0) return;
+    const GroupMetadata& latent = batch[CacheGroup::mla_latent];
+    aside(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(0, tokens),
+                                                               .token_to_req = batch.token_to_req.slice(0, tokens),
+                                                               .is_valid_token = batch.is_valid_token.slice(0, tokens),
+                                                               .block_table = latent.block_table,
+                                                               .page_size = latent.spec.page_size,
+                                                               .global_indices = rows.slots,
+                                                               .lens = rows.lens});
+  });
+}
+
+MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const ForwardArgs& args, OpRunner& run, const ChosenRows& rows) const {
   const int64_t num_tokens = args.batch->num_tokens, rank = config_.q_lora_rank;
   const TensorView latents = run.arena.tensor(DType::bf16, {num_tokens, rank + shape_.row()});
   run(run.ops.linear, LinearParams{.x = args.hidden, .weight = &x_proj_->weight, .y = latents, .activation = x_activation_});
@@ -51,6 +83,7 @@ MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const Forwar
     norm.q_weight = q_norm_;
   }
   run(run.ops.rms_norm_pair, norm);
+  if (sparse()) choose(args, run, x.q_c, rows);
   x.q = args.q_tap.present() ? args.q_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.head()});
   run(run.ops.linear, LinearParams{.x = rank > 0 ? x.q_c : args.hidden,
                                    .weight = &q_proj_->weight,
@@ -69,8 +102,8 @@ int64_t MultiHeadLatentAttention::absorbed_requests(const Batch& batch) const {
 }
 
 // Ends the queries and keys of all tokens too: they are rotated and scaled, and the keys are in the caches, before anyone attends.
-void MultiHeadLatentAttention::attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const TensorView& o,
-                                               int64_t num_requests, int64_t num_tokens) const {
+void MultiHeadLatentAttention::attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const ChosenRows& rows,
+                                               const TensorView& o, int64_t num_requests, int64_t num_tokens) const {
   const Batch& batch = *args.batch;
   const PagedCache& cache = args.caches[CacheGroup::mla_latent];
   ArenaScope scope(run.arena);
@@ -90,12 +123,7 @@ void MultiHeadLatentAttention::attend_absorbed(const ForwardArgs& args, OpRunner
     if (absorbed_) absorbed_->forward_dense(run, batch, cache, num_requests, q, q_absorbed, out);
     return;
   }
-  // The keys are written even where the selection comes from elsewhere: a later step may select among them.
-  if (indexer_) indexer_->write_keys(run, batch, args.caches, args.hidden);
-  if (indexer_ && !args.skip_topk) {
-    indexer_->select(run, batch, args.caches, args.hidden, x.q_c, args.topk_indices.slice(0, batch.num_tokens));
-  }
-  absorbed_->forward_sparse(run, batch, cache, args.topk_indices.slice(0, num_tokens), q, q_absorbed, out);
+  absorbed_->forward_sparse(run, cache, rows, q, q_absorbed, out);
 }
 
 }  // namespace strata

@@ -47,9 +47,12 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   void check(const ForwardArgs& args) const;
   size_t measure_workspace() const;
   void run(const ForwardArgs& args, OpRunner& run) const;
-  Latents project(const ForwardArgs& args, OpRunner& run) const;
-  void attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const TensorView& o, int64_t num_requests,
-                       int64_t num_tokens) const;
+  // Sparse layers: the indexer keys of the step on lane 0, and the choice among all keys on lane 1, beside the queries.
+  void write_indexer_keys(const ForwardArgs& args, OpRunner& run) const;
+  void choose(const ForwardArgs& args, OpRunner& run, const TensorView& q_c, const ChosenRows& rows) const;
+  Latents project(const ForwardArgs& args, OpRunner& run, const ChosenRows& rows) const;
+  void attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const ChosenRows& rows, const TensorView& o,
+                       int64_t num_requests, int64_t num_tokens) const;
 
   int64_t layer_;
   ModelConfig config_;
@@ -60,6 +63,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   OpSet ops_;
   std::shared_ptr<RopeTables> rope_tables_;
   std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<Lanes> lanes_;
   TensorView cos_sin_;  // absent: no rotary embedding
 
   std::unique_ptr<LoadedLinear> x_proj_;  // [q_a_proj ; kv_a_proj_with_mqa]: both read x; without a query latent the second alone

@@ -25,7 +25,8 @@ MultiHeadLatentAttention::MultiHeadLatentAttention(const LayerContext& context)
       device_(context.device),
       ops_(context.ops),
       rope_tables_(context.rope_tables),
-      communicator_(context.communicator) {
+      communicator_(context.communicator),
+      lanes_(context.lanes) {
   check_options();
   load(context);
   workspace_bytes_ = measure_workspace();

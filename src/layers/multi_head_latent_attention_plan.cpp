@@ -29,7 +29,7 @@ void MultiHeadLatentAttention::check_options() const {
 }
 
 size_t MultiHeadLatentAttention::measure_workspace() const {
-  return strata::measure_workspace(*this, device_, ops_, options_.limits, /*window=*/0, /*lanes=*/nullptr,
+  return strata::measure_workspace(*this, device_, ops_, options_.limits, /*window=*/0, lanes_.get(),
                                    [this](const ForwardArgs& args, OpRunner& runner) { run(args, runner); });
 }
 

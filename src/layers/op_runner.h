@@ -53,6 +53,10 @@ class OpRunner {
     arena.keep_all([&] { f(runner); });
     forked_.set(lane);
   }
+  // What lane `lane` is given next waits for what lane `other` has, both given work by aside().
+  void order(size_t other, size_t lane) {
+    if (lanes_ != nullptr && !arena.measuring()) lanes_->order(other, lane);
+  }
   void join() {
     for (size_t lane = 0; lane < Lanes::kCount; ++lane) {
       if (forked_[lane] && !arena.measuring()) lanes_->join(lane, stream_);
