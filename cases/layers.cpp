@@ -18,6 +18,7 @@ struct LayerBench {
   int64_t new_tokens;  // of each request
   int64_t context;     // positions before them
   bool gpu = false;    // takes minutes on a CPU
+  bool fp8_output = false;
 };
 
 // A directory that goes away with its owner.
@@ -114,6 +115,7 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   RunnerOptions runner;
   runner.layer.limits = {
       .max_num_batched_tokens = state->tokens, .max_num_seqs = bench.requests, .max_model_len = bench.context + bench.new_tokens};
+  runner.layer.fp8_output = bench.fp8_output;
   runner.total_positions = bench.requests * runner.layer.limits.max_model_len;
   state->recorder = std::make_unique<CallRecorder>(ops);
   state->runner =
@@ -170,6 +172,10 @@ constexpr LayerBench kBenches[] = {
     {"v4-flash", 4, 1, 8192, 0, true},
     {"v4-pro", 4, 1, 1, 32768, true},
     {"v4-pro", 4, 32, 1, 32768, true},
+    {"v4-flash", 4, 1, 1, 32768, true, true},
+    {"v4-flash", 4, 32, 1, 32768, true, true},
+    {"v4-pro", 4, 1, 1, 32768, true, true},
+    {"v4-pro", 4, 32, 1, 32768, true, true},
     {"v4-pro", 4, 1, 8192, 0, true},
     {"v4-pro", 128, 1, 1, 32768, true},
     {"v4-pro", 128, 32, 1, 32768, true},
@@ -182,7 +188,7 @@ std::string name_of(const LayerBench& bench) {
   const std::string context = bench.context > 0 ? "-context" + std::to_string(bench.context) : "";
   const std::string step =
       bench.new_tokens > 1 ? "-prefill-" + std::to_string(bench.new_tokens) : "-decode-b" + std::to_string(bench.requests);
-  return bench.preset + kind + step + context;
+  return bench.preset + kind + step + context + (bench.fp8_output ? "-fp8-output" : "");
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class Bencher {
       refusals_.push_back(fmt::format("{} {}: {}", c.op(), c.name(), work.refusal));
       return;
     }
-    Row row{c.op(), c.name(), work.implementation, work.bytes, work.flops, {}, {}};
+    Row row{c.op(), c.name(), work.implementation, work.bytes, work.flops, {}, {}, {}};
     // Scalar code over the whole of a large case takes minutes: its share, scaled, is its time.
     const bool scalar = work.implementation == "reference";
     if (scalar || !options_.no_reference) {
