@@ -7,7 +7,8 @@
 namespace strata {
 namespace {
 
-void check_cache(const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches, DeviceId device) {
+// The slots too, where the host can read them: ops that write to different caches look each at its own, and some of them would have run.
+void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches, DeviceId device) {
   const PagedCache& cache = caches[spec.group];
   const GroupMetadata& group = batch[spec.group];
   const std::string_view name = to_string(spec.group);
@@ -21,6 +22,9 @@ void check_cache(const CacheGroupSpec& spec, const Batch& batch, const LayerCach
   const int64_t payload = page_payload_bytes(cache.format, cache.row_dim, cache.page_size);
   require(cache.page_stride >= payload, "forward: cache {} must have a page_stride of at least {}, has {}", name, payload,
           cache.page_stride);
+  const std::string slots = fmt::format("{} slot_mapping", name);
+  c.view(slots, group.slot_mapping, DType::i64, {batch.num_tokens});
+  c.values_in(slots, group.slot_mapping, 0, cache.num_slots(), true);
 }
 
 }  // namespace
@@ -48,7 +52,7 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
             "the batch must have at most max_num_seqs {} times 1 + num_speculative_tokens {} decode tokens, has {}", limits.max_num_seqs,
             limits.num_speculative_tokens, batch.num_decode_tokens);
   c.view("positions of the batch", batch.positions, DType::i64, {num_tokens});
-  for (const CacheGroupSpec& spec : layer.cache_groups()) check_cache(spec, batch, args.caches, device);
+  for (const CacheGroupSpec& spec : layer.cache_groups()) check_cache(c, spec, batch, args.caches, device);
   if (const int64_t topk = layer.index_topk(); topk > 0) {
     c.view("topk_indices", args.topk_indices, DType::i32, {kAny, topk});
     c.contiguous("topk_indices", args.topk_indices);
