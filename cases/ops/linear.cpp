@@ -121,7 +121,11 @@ void add_gpu_edges(Adder& add) {
   add.test({66, {.n = 256, .k = 512, .format = kFp8}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 8}, {.inner = 8}}, "-strided");
   add.test({2, {.n = 1024, .k = 16384, .format = kFp8}, kQuantised}, "", true);
   add.test({4096, {.n = 192, .k = 512, .format = kFp8}, kQuantised}, "", true);
-  add.test({4096, {.n = 192, .k = 320}, ActivationFormat::bf16, DType::f32}, "", true);
+  // Many tokens: tiles of 256 by 128 in pairs, partly filled; more of them than fit at once; scale blocks of several tiles.
+  add.test({515, {.n = 5640, .k = 272, .format = kFp8}, kQuantised}, "-edge", true);
+  add.test({513, {.n = 5640, .k = 128, .format = kFp8, .block_n = 256}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 5}, {.inner = 8}},
+           "-strided", true);
+  add.test({770, {.n = 9000, .k = 656, .format = WeightFormat::e4m3_f32}, kQuantised}, "-edge", true);
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ TensorView as_grouped(const TensorView& v) {
 }
 
 // cublaslt_fp8 leaves to our kernel what that does faster.
-std::vector<Implementation<LinearParams>> linear() { return ops::join(cublaslt_fp8_linear(), few_tokens_linear(), cublaslt_bf16_linear()); }
+std::vector<Implementation<LinearParams>> linear() {
+  return ops::join(many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), cublaslt_bf16_linear());
+}
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
   return ops::join(few_tokens_grouped_linear(), cublaslt_fp8_grouped_linear(), cublaslt_bf16_grouped_linear());
 }

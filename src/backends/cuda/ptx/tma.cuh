@@ -3,10 +3,9 @@
 
 #include <cstdint>
 
-namespace strata::cuda::ptx {
+#include "backends/cuda/ptx/warpgroup.cuh"
 
-// Orders this thread's ordinary writes to shared memory before reads of wgmma and of the copy engine that a barrier puts after it.
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+namespace strata::cuda::ptx {
 
 // For data that is read once: the first to leave L2.
 __device__ __forceinline__ uint64_t evict_first_policy() {
@@ -24,6 +23,32 @@ __device__ __forceinline__ void tma_load_2d(uint32_t shared, const void* tensor_
       "l"(tensor_map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
       : "memory");
 }
+
+__device__ __forceinline__ void tma_load_2d(uint32_t shared, const void* tensor_map, int column, int row, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared),
+               "l"(tensor_map), "r"(column), "r"(row), "r"(barrier)
+               : "memory");
+}
+// To the same place in the blocks of a cluster that `blocks` has a bit for, and on their barriers.
+__device__ __forceinline__ void tma_load_2d_multicast(uint32_t shared, const void* tensor_map, int column, int row, uint32_t barrier,
+                                                      uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::
+          "r"(shared),
+      "l"(tensor_map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+
+// Back to global memory; what lies outside of the tensor is left out. Done when bulk_store_wait says so, of what this thread committed.
+__device__ __forceinline__ void tma_store_2d(const void* tensor_map, uint32_t shared, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(tensor_map), "r"(column), "r"(row),
+               "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void bulk_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Only until shared memory has been read.
+__device__ __forceinline__ void bulk_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 
 __device__ __forceinline__ void prefetch_tensor_map(const void* tensor_map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(tensor_map) : "memory");

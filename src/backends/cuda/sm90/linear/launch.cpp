@@ -1,11 +1,11 @@
 #include "backends/cuda/sm90/linear/launch.h"
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/sm90/linear/tensor_map.h"
 #include "core/check.h"
 
 namespace strata::cuda::sm90 {
@@ -26,32 +26,6 @@ int stages_for(int split, int blocks, int rows, const Capabilities& device) {
   if (split > blocks) return 0;
   const int left = device.max_shared_bytes - LinearShared(rows, chunk, 0).bytes;
   return std::clamp(left / (kLinearStageBytes + 20), 0, kLinearMaxStages) / 2 * 2;
-}
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-EncodeTiled encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result),
-        "cudaGetDriverEntryPointByVersion");
-  if (result != cudaDriverEntryPointSuccess) fail(ErrorCode::unsupported, "the CUDA driver has no cuTensorMapEncodeTiled");
-  return reinterpret_cast<EncodeTiled>(function);
-}
-
-CUtensorMap map_weight(const void* weight, int64_t rows, int64_t k) {
-  static const EncodeTiled encode = encode_tiled();
-  const cuuint64_t extent[] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)}, stride[] = {static_cast<cuuint64_t>(k)};
-  const cuuint32_t box[] = {kLinearBlock, kLinearTileRows}, step[] = {1, 1};
-  CUtensorMap map;
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(weight), extent, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    fail(ErrorCode::invalid_argument, "linear: weight must be aligned to 16 bytes, is {} [{}, {}] (cuTensorMapEncodeTiled: error {})",
-         weight, rows, k, static_cast<int>(result));
-  }
-  return map;
 }
 
 // A cluster's time in units of one block of k (0.26 us on an H200 at full bandwidth): its tiles times its part of k and what it costs to
@@ -148,7 +122,7 @@ void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStrea
     a.stages = stages;
   }
 
-  const CUtensorMap weights = map_weight(call.weight.weight.data, groups * n, k);
+  const CUtensorMap weights = tensor_map("weight", call.weight.weight.data, DType::e4m3, groups * n, k, k, kLinearTileRows);
   const void* kernel = linear_kernel(rows);
   const int shared_bytes = LinearShared(rows, a.max_chunk, a.stages).bytes;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute");

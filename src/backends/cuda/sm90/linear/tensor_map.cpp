@@ -1,0 +1,41 @@
+#include "backends/cuda/sm90/linear/tensor_map.h"
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/common/check.h"
+#include "core/check.h"
+
+namespace strata::cuda::sm90 {
+namespace {
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+EncodeTiled encode_tiled() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result),
+        "cudaGetDriverEntryPointByVersion");
+  if (result != cudaDriverEntryPointSuccess) fail(ErrorCode::unsupported, "the CUDA driver has no cuTensorMapEncodeTiled");
+  return reinterpret_cast<EncodeTiled>(function);
+}
+
+}  // namespace
+
+CUtensorMap tensor_map(const char* name, const void* data, DType dtype, int64_t rows, int64_t columns, int64_t stride, int box_rows) {
+  static const EncodeTiled encode = encode_tiled();
+  const auto element = static_cast<int64_t>(size_of(dtype));
+  const cuuint64_t extent[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t row_bytes[] = {static_cast<cuuint64_t>(stride * element)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / element), static_cast<cuuint32_t>(box_rows)}, step[] = {1, 1};
+  const auto type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  CUtensorMap map;
+  const CUresult result = encode(&map, type, 2, const_cast<void*>(data), extent, row_bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    fail(ErrorCode::invalid_argument, "linear: {} and its rows must be aligned to 16 bytes, is {} [{}, {}], {} elements a row "
+         "(cuTensorMapEncodeTiled: error {})", name, data, rows, columns, stride, static_cast<int>(result));
+  }
+  return map;
+}
+
+}  // namespace strata::cuda::sm90

@@ -1,0 +1,14 @@
+// Tensor maps of matrices: what the copy engine reads boxes of.
+#pragma once
+
+#include <cuda.h>
+
+#include "strata/tensor.h"
+
+namespace strata::cuda::sm90 {
+
+// Of rows x columns elements, `stride` elements between rows; boxes of box_rows rows by 128 bytes, swizzled by 128 bytes. Outside of the
+// matrix there are zeros. e4m3 or bf16. `name` is for errors.
+CUtensorMap tensor_map(const char* name, const void* data, DType dtype, int64_t rows, int64_t columns, int64_t stride, int box_rows);
+
+}  // namespace strata::cuda::sm90
