@@ -95,6 +95,7 @@ void add_indexer_topk(CaseList& list) {
   };
   prefill(512, 32768, 4);
   for (const int64_t rows : {4096, 16384}) prefill(4096, rows, 1);
+  prefill(8192, 65536, 1);
 }
 
 }  // namespace strata::cases

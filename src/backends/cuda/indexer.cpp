@@ -27,7 +27,7 @@ size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities&) {
 template <LogitsLauncher kLogits, SelectLauncher kSelect>
 void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
-  if (all_selected(p)) return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, context);
+  if (all_selected(p)) return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, /*behind_logits=*/false, context);
   const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
   const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
   for (int64_t first = 0; first < num_tokens; first += chunk) {
@@ -44,8 +44,13 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
              .lengths = lengths,
              .logits = logits},
             k, context);
-    kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)}, context);
+    kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)}, /*behind_logits=*/true, context);
   }
+}
+
+template <SelectLauncher kSelect>
+void run_select(const TopkSelectParams& p, const ExecutionContext& context) {
+  kSelect(p, /*behind_logits=*/false, context);
 }
 
 template <LogitsLauncher kLogits>
@@ -76,8 +81,8 @@ std::vector<Implementation<IndexerLogitsParams>> indexer_logits() {
 }
 
 std::vector<Implementation<TopkSelectParams>> topk_select() {
-  return {implementation<TopkSelectParams>("cuda/sm90", {.supports = sm90_supports_select, .run = sm90::launch_topk_select}),
-          implementation<TopkSelectParams>("cuda/smxx", {.supports = supports_select, .run = smxx::launch_topk_select})};
+  return {implementation<TopkSelectParams>("cuda/sm90", {.supports = sm90_supports_select, .run = run_select<sm90::launch_topk_select>}),
+          implementation<TopkSelectParams>("cuda/smxx", {.supports = supports_select, .run = run_select<smxx::launch_topk_select>})};
 }
 
 std::vector<Implementation<IndexerTopkParams>> indexer_topk() {

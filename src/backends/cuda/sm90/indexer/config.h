@@ -11,7 +11,7 @@ inline constexpr int kTileRows = 64;  // of the cache: a page is a whole number 
 inline constexpr int kIndexerDim = 128;
 inline constexpr int kPrefillWarpgroups = 3;
 inline constexpr int kDecodeWarpgroups = 3;
-inline constexpr int kDecodeSlots = 8;  // tiles of a warpgroup in flight: what shared memory holds
+inline constexpr int kDecodeSlots = 6;  // tiles of a warpgroup in flight: what shared memory holds
 
 struct LogitsArgs {
   const uint8_t* q;      // [num_tokens, heads, 128]
@@ -21,7 +21,7 @@ struct LogitsArgs {
   int32_t scales_offset;  // within a page
   Divisor page_tiles;     // tiles of a page
   const int32_t* block_table;
-  int64_t table_stride;
+  int64_t table_stride, table_entries;  // elements between requests, and up to the end of the last one
   const int32_t* token_to_req;
   const int32_t* lengths;
   int32_t skip;

@@ -8,7 +8,6 @@
 // issue slots. In flight: 3 x 8 x 8448 = 200 KB an SM.
 #pragma once
 
-#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/indexer/logits_common.cuh"
 
@@ -53,8 +52,12 @@ class TileLoader {
     const uint8_t* const page = a_.cache + int64_t{page_} * a_.page_stride;
     const int row = (cursor_.tile() - block_ * a_.page_tiles.value()) * kTileRows;
     ptx::mbarrier_arrive_expect_tx(barrier, kSlotBytes);
-    ptx::bulk_load(slot, page + row * kIndexerDim, kSlotRowBytes, barrier);
-    ptx::bulk_load(slot + kSlotRowBytes, page + a_.scales_offset + row * 4, kTileRows * 4, barrier);
+    if (a_.scales_offset == kSlotRowBytes) {  // a page of one tile: its scales are behind its rows
+      ptx::bulk_load(slot, page, kSlotBytes, barrier, policy_);
+    } else {
+      ptx::bulk_load(slot, page + row * kIndexerDim, kSlotRowBytes, barrier, policy_);
+      ptx::bulk_load(slot + kSlotRowBytes, page + a_.scales_offset + row * 4, kTileRows * 4, barrier, policy_);
+    }
     skip(1);
   }
 
@@ -70,17 +73,30 @@ class TileLoader {
   }
   const LogitsArgs& a_;
   TileCursor cursor_;
+  const uint64_t policy_ = ptx::evict_first_policy();
   int64_t token_ = -1;
   const int32_t* table_ = nullptr;
   int block_ = 0, page_ = 0;
 };
+
+// Into L2, while the kernel in front may still run: what the addresses of the first tiles depend on, one after the other. A hint; what is
+// written until the kernels in front have ended is seen all the same.
+__device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
+  constexpr int kLine = 32;  // numbers
+  const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLine;
+  if (first < a.num_tokens) {
+    ptx::prefetch_l2(a.lengths + first);
+    ptx::prefetch_l2(a.token_to_req + first);
+  }
+  if (first < a.table_entries) ptx::prefetch_l2(a.block_table + first);
+}
 
 __global__ void __launch_bounds__(128 * kDecodeWarpgroups, 1) indexer_logits_decode_kernel(const __grid_constant__ LogitsArgs a) {
   using Score = Scorer<64, 1>;
   extern __shared__ uint8_t dynamic[];
   __shared__ WorkSearch searches[kDecodeWarpgroups];
   __shared__ alignas(8) uint64_t barriers[kDecodeWarpgroups][kDecodeSlots];
-  ptx::wait_for_previous_kernel();
+  prefetch_addresses(a);
 
   const int warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a warp, for the compiler too
   uint8_t* const shared = dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024;
@@ -93,6 +109,8 @@ __global__ void __launch_bounds__(128 * kDecodeWarpgroups, 1) indexer_logits_dec
     for (int i = 0; i < kDecodeSlots; ++i) ptx::mbarrier_init(barrier_address + 8 * i, 1);
     ptx::fence_mbarrier_init();
   }
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
   const WorkRange range = find_work<1>(a, searches[warpgroup], warpgroup, int64_t{blockIdx.x} * kDecodeWarpgroups + warpgroup,
                                        int64_t{gridDim.x} * kDecodeWarpgroups);
   if (range.left == 0) return;

@@ -13,6 +13,9 @@ namespace {
 void launch(void (*kernel)(sm90::LogitsArgs), int threads, int shared_bytes, const sm90::LogitsArgs& args,
             const ExecutionContext& context) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute of indexer_logits");
+  // Room for a block of the selection beside this kernel's.
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "cudaFuncSetAttribute of indexer_logits");
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -63,6 +66,7 @@ void sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         Divisor(p.cache.page_size / kTileRows),
                         p.block_table.ptr<int32_t>(),
                         p.block_table.stride[0],
+                        num_requests > 0 ? (num_requests - 1) * p.block_table.stride[0] + p.block_table.shape[1] : 0,
                         p.token_to_req.ptr<int32_t>(),
                         p.lengths.ptr<int32_t>(),
                         skip,

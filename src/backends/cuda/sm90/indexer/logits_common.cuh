@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/relu.cuh"
 #include "backends/cuda/ptx/tma.cuh"
@@ -163,7 +164,7 @@ struct Scorer {
   // What load_queries will want of `first`, into L2.
   __device__ void prefetch_queries(int64_t first) const {
     const int64_t line = (first * a.heads * kIndexerDim) / 128 + threadIdx.x % 128;
-    if (line < a.num_tokens * a.heads) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.q + line * 128));
+    if (line < a.num_tokens * a.heads) ptx::prefetch_l2(a.q + line * 128);
   }
 
   // Starts sums = rows x queries. Thread c of a quad has 16 bytes of row[i] at 16 c and at 64 + 16 c. The words that wgmma wants side by

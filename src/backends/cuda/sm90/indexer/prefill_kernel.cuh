@@ -98,6 +98,7 @@ __global__ void __launch_bounds__(128 * kPrefillWarpgroups, 1) indexer_logits_pr
   extern __shared__ uint8_t dynamic[];
   __shared__ WorkSearch searches[kPrefillWarpgroups];
   ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
 
   const int warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a warp, for the compiler too
   uint8_t* const shared = dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024;

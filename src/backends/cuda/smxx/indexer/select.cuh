@@ -1,4 +1,4 @@
-// The k largest of a row of logits, exactly and in one order: V4 10.4. One block takes a row, or a cluster of blocks takes a segment each.
+// The k largest of a row of logits, exactly and in one order: V4 10.4. A block takes a row.
 //
 // A sample of the row tells a logit that somewhat more than k entries reach. These are collected in one pass; if they are at least k, the
 // k-th largest of the row is theirs, and if they fit in shared memory it is found there: a histogram between their least and largest logit,
@@ -60,14 +60,13 @@ __device__ __forceinline__ uint32_t sampled_bound(SelectShared<kThreads>& s, con
   }
 }
 
-// Collects the entries of [begin, end) that reach the bound; s.list_count counts them all, also those that the list has no room for.
+// Collects the entries of a row that reach the bound; s.list_count counts them all, also those that the list has no room for.
 template <int kThreads>
-__device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int begin, int end,
-                                        uint32_t bound) {
+__device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int end, uint32_t bound) {
   constexpr int kQuads = 8;  // float4 loads in flight
   const bool all = bound <= order_key(-INFINITY);
-  const float least = __uint_as_float((bound & 0x80000000u) != 0 ? bound ^ 0x80000000u : ~bound);
-  for (int64_t first = begin; first < end; first += 4 * kThreads * kQuads) {
+  const float least = logit_of(bound);
+  for (int64_t first = 0; first < end; first += 4 * kThreads * kQuads) {
     const bool whole = a.aligned && first + 4 * kThreads * kQuads <= end;
     float4 quads[kQuads];
     if (whole) {
@@ -202,28 +201,23 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
   return true;
 }
 
-// One row by one group.
-template <class Group, int kThreads>
-__device__ __forceinline__ void select_row(Group group, SelectShared<kThreads>& s, const SelectArgs& a, int64_t token) {
+// One row.
+template <int kThreads>
+__device__ __forceinline__ void select_row(SelectShared<kThreads>& s, const SelectArgs& a, int64_t token) {
   constexpr int kList = SelectShared<kThreads>::kList;
   const int n = a.lengths[token];
   int32_t* const out = a.topk + token * a.topk_stride;
   if (n <= a.k) {
-    for (int i = group.rank() * kThreads + threadIdx.x; i < a.k; i += group.size() * kThreads) out[i] = i < n ? i : -1;
+    for (int i = threadIdx.x; i < a.k; i += kThreads) out[i] = i < n ? i : -1;
     return;
   }
   const float* const row = a.logits + token * a.logits_stride;
-  // Whole words of the bitmap, and of a float4.
-  const int64_t segment = (int64_t{n} + 32 * group.size() - 1) / (32 * group.size()) * 32;
-  const auto bound_of = [&](int r) { return static_cast<int>(segment * r < n ? segment * r : n); };
-  const int begin = bound_of(group.rank()), end = bound_of(group.rank() + 1);
   if (threadIdx.x == 0) {
     s.list_count = s.last_count = s.high = 0;
     s.low = 0xFFFFFFFFu;
   }
   uint32_t keys[kSelectOwn];
-  if (n <= kThreads * kSelectOwn) {  // the threads of one block hold the row
-    if (group.rank() != 0) return;
+  if (n <= kThreads * kSelectOwn) {  // the threads hold the row
 #pragma unroll
     for (int q = 0; q < kSelectOwn / 4; ++q) {
       const int i = 4 * (kThreads * q + static_cast<int>(threadIdx.x));
@@ -235,52 +229,23 @@ __device__ __forceinline__ void select_row(Group group, SelectShared<kThreads>& 
     }
     __syncthreads();
     const auto entry = [](int e) { return 4 * (kThreads * (e / 4) + static_cast<int>(threadIdx.x)) + e % 4; };
-    if (!select_from_keys(s, keys, entry, n, a.k, out)) select_exhaustively(SingleBlock{}, s, a, row, 0, n, out);
+    if (!select_from_keys(s, keys, entry, n, a.k, out)) select_exhaustively(s, a, row, n, out);
     return;
   }
   __syncthreads();
   SamplePlan plan;
-  if (!plan_sample(n, a.k, kList, plan)) return select_exhaustively(group, s, a, row, begin, end, out);
-  collect(s, a, row, begin, end, sampled_bound(s, row, n, plan));
+  if (!plan_sample(n, a.k, kList, plan)) return select_exhaustively(s, a, row, n, out);
+  collect(s, a, row, n, sampled_bound(s, row, n, plan));
   __syncthreads();
-  const uint32_t mine = s.list_count;
-  uint32_t count = mine;
-  if constexpr (!Group::kOne) {
-    group.sync();
-    // Every lane looks at one block's count; then each block hands over what it has found.
-    const int lane = threadIdx.x % 32;
-    const uint32_t of_block = lane < group.size() ? *group.at(&s.list_count, lane) : 0;
-    count = __reduce_add_sync(kAllLanes, of_block);
-    const uint32_t before = __reduce_add_sync(kAllLanes, lane < group.rank() ? of_block : 0);
-    if (count <= kList) {
-      auto* const found = group.at(&s.found, 0);
-      for (uint32_t i = threadIdx.x; i < mine; i += kThreads) {
-        const int32_t entry = s.found.entries[i];
-        if (group.rank() != 0) found->entries[before + i] = entry;
-        found->keys[before + i] = order_key(row[entry]);
-      }
-    }
-    group.sync();
-  }
-  if (count < static_cast<uint32_t>(a.k) || count > kList) return select_exhaustively(group, s, a, row, begin, end, out);
-  bool done = true;
-  if (group.rank() == 0) {
+  const uint32_t count = s.list_count;
+  if (count < static_cast<uint32_t>(a.k) || count > kList) return select_exhaustively(s, a, row, n, out);
 #pragma unroll
-    for (int e = 0; e < kSelectOwn; ++e) {
-      const uint32_t i = threadIdx.x + kThreads * e;
-      keys[e] = 0;
-      if (i < count) keys[e] = Group::kOne ? order_key(row[s.found.entries[i]]) : s.found.keys[i];
-    }
-    done = select_from_keys(
-        s, keys, [&](int e) { return s.found.entries[threadIdx.x + kThreads * e]; }, n, a.k, out);
+  for (int e = 0; e < kSelectOwn; ++e) {
+    const uint32_t i = threadIdx.x + kThreads * e;
+    keys[e] = i < count ? order_key(row[s.found.entries[i]]) : 0;
   }
-  if constexpr (!Group::kOne) {
-    if (threadIdx.x == 0) s.list_count = done ? 1 : 0;
-    group.sync();
-    done = *group.at(&s.list_count, 0) != 0;
-    group.sync();  // the first block's shared memory has been read
-  }
-  if (!done) select_exhaustively(group, s, a, row, begin, end, out);
+  const auto entry = [&](int e) { return s.found.entries[threadIdx.x + kThreads * e]; };
+  if (!select_from_keys(s, keys, entry, n, a.k, out)) select_exhaustively(s, a, row, n, out);
 }
 
 }  // namespace strata::cuda

@@ -15,6 +15,7 @@ struct SelectArgs {
   int32_t* topk;
   int64_t topk_stride;
   int32_t k;
+  bool behind_logits;  // the kernel in front computes the logits, and began when the lengths were there
 };
 
 inline SelectArgs select_args(const TopkSelectParams& p) {
@@ -25,7 +26,8 @@ inline SelectArgs select_args(const TopkSelectParams& p) {
           p.lengths.ptr<int32_t>(),
           p.topk_indices.ptr<int32_t>(),
           p.topk_indices.stride[0],
-          static_cast<int32_t>(p.topk_indices.shape[1])};
+          static_cast<int32_t>(p.topk_indices.shape[1]),
+          false};
 }
 
 // Threads for a row: many where few rows must be quick, few where many rows are on an SM at a time. The shortest list is for what

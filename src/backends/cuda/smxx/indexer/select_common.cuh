@@ -26,9 +26,10 @@ __device__ __forceinline__ int padded(int word) { return word + word / 32; }
 template <int kThreadCount>
 struct SelectShared {
   static constexpr int kThreads = kThreadCount;
+  __device__ static void sync() { __syncthreads(); }
   // Entries that the end of a search looks at: 48 KB of shared memory hold no more.
   static constexpr int kList = kThreads * kSelectOwn < 4096 ? kThreads * kSelectOwn : 4096;
-  // Of the bitmap from which entries are written in order; and the entries that it has, the longest segment of a block of a cluster.
+  // Of the bitmap from which entries are written in order; and the entries that it has.
   static constexpr int kWords = 2 * kList;
   static constexpr int kSegment = 32 * kWords;
 
@@ -48,19 +49,6 @@ struct SelectShared {
   // The bin that the k-th rank falls in, how many ranks lie in bins above it, and in it.
   uint32_t bin, above, count;
   uint64_t threshold;
-  uint32_t selected;  // of this block's segment
-};
-
-// One block for a row. For several see sm90/indexer/topk_select.cu. Each has a segment of the row; the first has the last word.
-struct SingleBlock {
-  static constexpr bool kOne = true;
-  __device__ int rank() const { return 0; }
-  __device__ int size() const { return 1; }
-  __device__ void sync() const { __syncthreads(); }
-  template <class T>
-  __device__ T* at(T* shared, int) const {
-    return shared;
-  }
 };
 
 // Digits of a rank from the top: the last bit of each.
@@ -88,6 +76,7 @@ __device__ __forceinline__ uint32_t order_key(float logit) {
   if (logit == 0.0f) bits = 0;
   return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
 }
+__device__ __forceinline__ float logit_of(uint32_t key) { return __uint_as_float((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key); }
 __device__ __forceinline__ uint64_t rank_of(float logit, int entry) {
   return uint64_t{order_key(logit)} << 32 | ~static_cast<uint32_t>(entry);
 }
@@ -99,7 +88,8 @@ __device__ __forceinline__ float4 load_quad(const SelectArgs& a, const float* ro
 }
 __device__ __forceinline__ int entry_of(uint64_t rank) { return static_cast<int>(~static_cast<uint32_t>(rank)); }
 
-// The sum of `v` over the threads in front of this one; `total` over all. One barrier inside, and another is needed before the next call.
+// The sum of `v` over the threads in front of this one, of the kThreads that Shared::sync() brings together; `total` over all. One
+// barrier inside, and another is needed before the next call.
 template <class Shared>
 __device__ __forceinline__ uint32_t exclusive_sum(Shared& s, uint32_t v, uint32_t& total) {
   constexpr int kWarps = Shared::kThreads / 32;
@@ -113,7 +103,7 @@ __device__ __forceinline__ uint32_t exclusive_sum(Shared& s, uint32_t v, uint32_
   };
   const uint32_t sum = scan(v, 32);
   if (lane == 31) s.warp_sums[warp] = sum;
-  __syncthreads();
+  Shared::sync();
   const uint32_t sums = scan(lane < kWarps ? s.warp_sums[lane] : 0, kWarps);
   total = __shfl_sync(kAllLanes, sums, kWarps - 1);
   const uint32_t before = __shfl_sync(kAllLanes, sums, warp == 0 ? 0 : warp - 1);
@@ -128,13 +118,11 @@ __device__ __forceinline__ void find_bin(Shared& s, const uint32_t* bins, uint32
   const int first = kSelectBins - kOwn * (static_cast<int>(threadIdx.x) + 1);
   uint32_t counts[kOwn], sum = 0, total;
 #pragma unroll
-  for (int i = 0; i < kOwn; i += 4) {
-    const uint4 v = *reinterpret_cast<const uint4*>(bins + first + i);
+  for (int i = 0; i < kOwn; i += 2) {
+    const uint2 v = *reinterpret_cast<const uint2*>(bins + first + i);
     counts[i] = v.x;
     counts[i + 1] = v.y;
-    counts[i + 2] = v.z;
-    counts[i + 3] = v.w;
-    sum += v.x + v.y + v.z + v.w;
+    sum += v.x + v.y;
   }
   uint32_t above = exclusive_sum(s, sum, total);
   if (above < need && need <= above + sum) {
@@ -148,14 +136,13 @@ __device__ __forceinline__ void find_bin(Shared& s, const uint32_t* bins, uint32
       above += counts[i];
     }
   }
-  __syncthreads();
+  Shared::sync();
 }
 
 template <class Shared>
 __device__ __forceinline__ void clear_bins(Shared& s) {
-#pragma unroll
-  for (int i = 0; i < kSelectBins; i += 4 * Shared::kThreads)
-    *reinterpret_cast<uint4*>(s.bins + i + 4 * threadIdx.x) = make_uint4(0, 0, 0, 0);
+  for (int i = 4 * static_cast<int>(threadIdx.x); i < kSelectBins; i += 4 * Shared::kThreads)
+    *reinterpret_cast<uint4*>(s.bins + i) = make_uint4(0, 0, 0, 0);
 }
 
 // s.threshold becomes the `need`-th largest of `count` ranks: with all of them needed `least`, which none is below; otherwise count is at

@@ -1,8 +1,8 @@
 // The k largest of a row whatever the values and k: the way for what the sampled search (select.cuh) gives up on.
 //
 // The k-th largest rank is found digit by digit from a histogram of the whole row; once the entries that share the digits so far are few,
-// they are collected and the first block of the group finds the rest. A last pass marks what reaches the threshold in a bitmap, from
-// which the entries are written in ascending order.
+// they are collected and the rest is found among them. A last pass marks what reaches the threshold in a bitmap, from which the entries
+// are written in ascending order.
 #pragma once
 
 #include "backends/cuda/smxx/indexer/select_common.cuh"
@@ -33,20 +33,18 @@ __device__ __forceinline__ void for_each_quad(const SelectArgs& a, const float* 
   }
 }
 
-// s.threshold of the group's first block becomes the k-th largest rank of the row; n > k.
-template <class Group, int kThreads>
-__device__ __forceinline__ void find_threshold(Group group, SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int begin,
-                                               int end) {
+// s.threshold becomes the k-th largest rank of the row; n > k.
+template <int kThreads>
+__device__ __forceinline__ void find_threshold(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int n) {
   uint64_t prefix = 0;
   auto need = static_cast<uint32_t>(a.k);
-  uint32_t* const total = group.at(s.bins, 0);
   for (int digit = 0;; ++digit) {
-    group.sync();  // the bins have been read
+    __syncthreads();  // the bins have been read
     clear_bins(s);
     if (threadIdx.x == 0) s.list_count = s.last_count = 0;
-    group.sync();
+    __syncthreads();
     const auto count_digits = [&](auto constant) {
-      for_each_quad<kThreads>(a, row, begin, end, [&](const uint64_t(&ranks)[4], int) {
+      for_each_quad<kThreads>(a, row, 0, n, [&](const uint64_t(&ranks)[4], int) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           if (ranks[e] != 0 && shares_digits(ranks[e], constant, prefix)) atomicAdd(&s.bins[digit_of(ranks[e], constant)], 1u);
@@ -54,16 +52,8 @@ __device__ __forceinline__ void find_threshold(Group group, SelectShared<kThread
       });
     };
     digit == 0 ? count_digits(FirstDigit{}) : count_digits(digit);
-    if constexpr (!Group::kOne) {
-      __syncthreads();
-      if (group.rank() != 0) {
-        for (int i = threadIdx.x; i < kSelectBins; i += kThreads) {
-          if (s.bins[i] != 0) atomicAdd(total + i, s.bins[i]);
-        }
-      }
-    }
-    group.sync();
-    find_bin(s, total, need);
+    __syncthreads();
+    find_bin(s, s.bins, need);
     prefix = digit == 2 || digit == 5 ? prefix << 10 | s.bin : prefix << 11 | s.bin;
     need -= s.above;
     const uint32_t count = s.count;
@@ -72,30 +62,28 @@ __device__ __forceinline__ void find_threshold(Group group, SelectShared<kThread
       break;
     }
     if (count <= SelectShared<kThreads>::kList) {
-      uint64_t* const list = group.at(s.list, 0);
-      uint32_t* const list_count = group.at(&s.list_count, 0);
       const auto collect = [&](auto constant) {
-        for_each_quad<kThreads>(a, row, begin, end, [&](const uint64_t(&ranks)[4], int) {
+        for_each_quad<kThreads>(a, row, 0, n, [&](const uint64_t(&ranks)[4], int) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            if (ranks[e] != 0 && ranks[e] >> digit_shift(constant) == prefix) list[atomicAdd(list_count, 1u)] = ranks[e];
+            if (ranks[e] != 0 && ranks[e] >> digit_shift(constant) == prefix) s.list[atomicAdd(&s.list_count, 1u)] = ranks[e];
           }
         });
       };
       digit == 0 ? collect(FirstDigit{}) : collect(digit);
-      group.sync();
-      if (group.rank() == 0) resolve_list(s, digit + 1, prefix, need, count);
+      __syncthreads();
+      resolve_list(s, digit + 1, prefix, need, count);
       break;
     }
   }
-  group.sync();
+  __syncthreads();
 }
 
-// Entries of [begin, end) that reach the threshold, ascending, to out[position ...]; returns how many. At most
-// SelectShared<kThreads>::kSegment entries.
-template <class Group, int kThreads>
-__device__ __forceinline__ uint32_t write_selected(Group group, SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int begin,
-                                                   int end, uint64_t threshold, int32_t* out) {
+// Entries of [begin, end) that reach the threshold, ascending, to out[0 ...]; returns how many. At most SelectShared<kThreads>::kSegment
+// entries.
+template <int kThreads>
+__device__ __forceinline__ uint32_t write_selected(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int begin, int end,
+                                                   uint64_t threshold, int32_t* out) {
   for_each_quad<kThreads>(a, row, begin, end, [&](const uint64_t(&ranks)[4], int i) {
     uint32_t word = 0;
 #pragma unroll
@@ -108,15 +96,6 @@ __device__ __forceinline__ uint32_t write_selected(Group group, SelectShared<kTh
   __syncthreads();
   const int words = (end - begin + 31) / 32;
   uint32_t position = 0;
-  if constexpr (!Group::kOne) {  // behind what the blocks in front select
-    uint32_t mine = 0, total;
-    for (int w = threadIdx.x; w < words; w += kThreads) mine += __popc(s.words[padded(w)]);
-    exclusive_sum(s, mine, total);
-    if (threadIdx.x == 0) s.selected = total;
-    group.sync();
-    for (int r = 0; r < group.rank(); ++r) position += *group.at(&s.selected, r);
-  }
-  const uint32_t from = position;
   for (int first = 0; first < words; first += kThreads) {
     __syncthreads();  // the sums before have been read
     const int w = first + static_cast<int>(threadIdx.x);
@@ -125,24 +104,19 @@ __device__ __forceinline__ uint32_t write_selected(Group group, SelectShared<kTh
     for (; word != 0; word &= word - 1) out[at++] = begin + 32 * w + __ffs(static_cast<int>(word)) - 1;
     position += total;
   }
-  return position - from;
+  return position;
 }
 
-// All of the row, of which this block has [begin, end). Not inlined: it would double the code that rows usually run through.
-template <class Group, int kThreads>
-__device__ __noinline__ void select_exhaustively(Group group, SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int begin,
-                                                 int end, int32_t* out) {
-  find_threshold(group, s, a, row, begin, end);
-  const uint64_t threshold = group.at(&s, 0)->threshold;
-  if constexpr (Group::kOne) {
-    for (int64_t first = begin; first < end; first += SelectShared<kThreads>::kSegment) {
-      const auto last = static_cast<int>(first + SelectShared<kThreads>::kSegment < end ? first + SelectShared<kThreads>::kSegment : end);
-      out += write_selected(group, s, a, row, static_cast<int>(first), last, threshold, out);
-      __syncthreads();  // the bitmap has been read
-    }
-  } else {
-    write_selected(group, s, a, row, begin, end, threshold, out);
-    group.sync();  // others may still read this block's shared memory
+// Not inlined: it would double the code that rows usually run through.
+template <int kThreads>
+__device__ __noinline__ void select_exhaustively(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int n, int32_t* out) {
+  constexpr int kSegment = SelectShared<kThreads>::kSegment;
+  find_threshold(s, a, row, n);
+  const uint64_t threshold = s.threshold;
+  for (int64_t first = 0; first < n; first += kSegment) {
+    const auto last = static_cast<int>(first + kSegment < n ? first + kSegment : n);
+    out += write_selected(s, a, row, static_cast<int>(first), last, threshold, out);
+    __syncthreads();  // the bitmap has been read
   }
 }
 
