@@ -125,7 +125,7 @@ void add_gpu_edges(Adder& add) {
   add.test({515, {.n = 5640, .k = 272, .format = kFp8}, kQuantised}, "-edge", true);
   add.test({513, {.n = 5640, .k = 128, .format = kFp8, .block_n = 256}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 5}, {.inner = 8}},
            "-strided", true);
-  add.test({770, {.n = 9000, .k = 656, .format = WeightFormat::e4m3_f32}, kQuantised}, "-edge", true);
+  add.test({770, {.n = 4400, .k = 144, .format = WeightFormat::e4m3_f32}, kQuantised}, "-edge", true);
 }
 
 }  // namespace

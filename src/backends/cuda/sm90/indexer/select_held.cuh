@@ -24,9 +24,9 @@ inline constexpr int kHeldMaxCluster = 8;  // the largest that every device with
 
 template <int kThreads>
 struct HeldShape {
-  static constexpr int kEntries = 4 * kHeldQuads * kThreads;  // of a block
+  static constexpr int kEntries = 4 * kHeldQuads * kThreads;                     // of a block
   static constexpr int kParts = kThreads == 1024 ? 2 : kThreads == 512 ? 4 : 8;  // of a thread's quads
-  static constexpr int kMaxK = 16 * kParts * kThreads / 32;  // half of all parts: more make long lists
+  static constexpr int kMaxK = 16 * kParts * kThreads / 32;                      // half of all parts: more make long lists
   static constexpr int kList = kThreads == 1024 ? 8192 : kThreads == 128 ? 2048 : 4096;
   static constexpr int kMaxCluster = kThreads == 256 || kThreads == 1024 ? kHeldMaxCluster : 1;
   static constexpr int kBlocks = 1024 / kThreads;  // on an SM: registers
@@ -44,7 +44,7 @@ struct HeldTail {
 template <int kThreads>
 struct HeldShared {
   using Shape = HeldShape<kThreads>;
-  using Tail = HeldTail<kThreads < 256 ? kThreads : 256>;
+  using Tail = HeldTail < kThreads<256 ? kThreads : 256>;
   union {
     struct {
       uint64_t list[Shape::kList];  // ranks
@@ -55,7 +55,7 @@ struct HeldShared {
     SelectShared<kThreads> exhaustive;
   };
   uint32_t list_count, last_count;
-  uint32_t bounds[kThreads / 32], largest[kThreads / 32];                        // order keys, of each warp
+  uint32_t bounds[kThreads / 32], largest[kThreads / 32];                      // order keys, of each warp
   uint32_t cluster_bounds[kHeldMaxCluster], cluster_largest[kHeldMaxCluster];  // of each block
   bool failed;
   Tail tail;
@@ -147,7 +147,7 @@ __device__ __forceinline__ void find_bound(HeldShared<kThreads>& s, const HeldRo
   const auto need = static_cast<int>((of_warp * static_cast<uint32_t>(k) + static_cast<uint32_t>(n) - 1) / static_cast<uint32_t>(n));
   const int whole = min(own / (4 * kThreads), kParts);  // parts that every thread has
   uint32_t warp_least = 0xFFFFFFFFu;                    // a warp without entries promises none
-  if (need > 32 * whole) {  // too few parts: the entries themselves
+  if (need > 32 * whole) {                              // too few parts: the entries themselves
     float values[4 * kHeldQuads];
 #pragma unroll
     for (int q = 0; q < kHeldQuads; ++q) {
@@ -182,8 +182,8 @@ struct HeldBins {
 // Adds the thread's entries that reach the bound to list and histogram of `first`, the block that ends the search. `row`: where the block's
 // n entries are, from entry `begin` on. The list's count counts also those that it has no room for.
 template <int kThreads>
-__device__ __forceinline__ void collect_entries(HeldShared<kThreads>& first, const HeldRow<kThreads>& own, const float* row, int begin, int n, uint32_t bound,
-                                                const HeldBins& bins) {
+__device__ __forceinline__ void collect_entries(HeldShared<kThreads>& first, const HeldRow<kThreads>& own, const float* row, int begin,
+                                                int n, uint32_t bound, const HeldBins& bins) {
   const float least = logit_of(bound);
   const bool all = least == -INFINITY;  // NaN too
   uint32_t reach = 0;

@@ -32,8 +32,10 @@ CUtensorMap tensor_map(const char* name, const void* data, DType dtype, int64_t 
   const CUresult result = encode(&map, type, 2, const_cast<void*>(data), extent, row_bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    fail(ErrorCode::invalid_argument, "linear: {} and its rows must be aligned to 16 bytes, is {} [{}, {}], {} elements a row "
-         "(cuTensorMapEncodeTiled: error {})", name, data, rows, columns, stride, static_cast<int>(result));
+    fail(ErrorCode::invalid_argument,
+         "linear: {} and its rows must be aligned to 16 bytes, is {} [{}, {}], {} elements a row "
+         "(cuTensorMapEncodeTiled: error {})",
+         name, data, rows, columns, stride, static_cast<int>(result));
   }
   return map;
 }

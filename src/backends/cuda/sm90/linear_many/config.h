@@ -5,7 +5,7 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kManyTokens = 256;   // of a tile: 128 of each of two warpgroups
+inline constexpr int kManyTokens = 256;    // of a tile: 128 of each of two warpgroups
 inline constexpr int kManyFeatures = 128;  // of a tile
 inline constexpr int kManyBlock = 128;     // channels at a time: those of one scale
 inline constexpr int kManyCluster = 2;     // blocks with the same tokens
@@ -18,7 +18,7 @@ struct ManyArgs {
   const float* w_scale;  // one a weight_block_rows x 128 block
   int64_t w_scale_stride;
   int weight_block_rows;
-  int num_features, num_blocks;             // of k
+  int num_features, num_blocks;    // of k
   int token_tiles, feature_pairs;  // of tiles of a cluster's blocks
 };
 
@@ -27,7 +27,7 @@ struct ManyShared {
   static constexpr int kTokenBytes = kManyTokens * kManyBlock, kFeatureBytes = kManyFeatures * kManyBlock;
   static constexpr int kScaleBytes = kManyTokens * 4;
   static constexpr int kStageBytes = kTokenBytes + kFeatureBytes;
-  static constexpr int kOut = kManyStages * kStageBytes;            // bf16 [2 warpgroups][2 halves of the features][128 tokens][64]
+  static constexpr int kOut = kManyStages * kStageBytes;  // bf16 [2 warpgroups][2 halves of the features][128 tokens][64]
   static constexpr int kScales = kOut + kManyTokens * kManyFeatures * 2;
   static constexpr int kBarriers = kScales + kManyStages * kScaleBytes;  // full and empty of each stage, then the weight's scale of each
   static constexpr int kBytes = kBarriers + 1024;

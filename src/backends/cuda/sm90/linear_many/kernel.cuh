@@ -28,7 +28,9 @@ namespace strata::cuda::sm90 {
 // The tiles of this block, in order.
 struct ManyTiles {
   int rank, tile, token, feature;  // token, feature: of the first
-  __device__ explicit ManyTiles(const ManyArgs& a) : rank(static_cast<int>(ptx::cluster_rank())), tile(blockIdx.x / kManyCluster) { place(a); }
+  __device__ explicit ManyTiles(const ManyArgs& a) : rank(static_cast<int>(ptx::cluster_rank())), tile(blockIdx.x / kManyCluster) {
+    place(a);
+  }
   __device__ bool done(const ManyArgs& a) const { return tile >= a.token_tiles * a.feature_pairs; }
   __device__ void next(const ManyArgs& a) {
     tile += gridDim.x / kManyCluster;
@@ -65,10 +67,11 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
       ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
       const uint32_t barrier = full + stage.index * 8, to = shared + stage.index * ManyShared::kStageBytes;
       ptx::mbarrier_arrive_expect_tx(barrier, ManyShared::kStageBytes + ManyShared::kScaleBytes);
-      ptx::tma_load_2d_multicast(to + tiles.rank * kHalf * kManyBlock, &x, block * kManyBlock, tiles.token + tiles.rank * kHalf, barrier, kBoth);
+      ptx::tma_load_2d_multicast(to + tiles.rank * kHalf * kManyBlock, &x, block * kManyBlock, tiles.token + tiles.rank * kHalf, barrier,
+                                 kBoth);
       ptx::tma_load_2d(to + ManyShared::kTokenBytes, &w, block * kManyBlock, tiles.feature, barrier);
-      ptx::bulk_load(shared + ManyShared::kScales + stage.index * ManyShared::kScaleBytes, a.x_scale + block * a.x_scale_stride + tiles.token,
-                     ManyShared::kScaleBytes, barrier);
+      ptx::bulk_load(shared + ManyShared::kScales + stage.index * ManyShared::kScaleBytes,
+                     a.x_scale + block * a.x_scale_stride + tiles.token, ManyShared::kScaleBytes, barrier);
       ptx::cp_async_4(w_scales + stage.index * 4, w_scale + block);
       ptx::cp_async_arrive(barrier);
     }
@@ -116,7 +119,8 @@ __device__ __forceinline__ void multiply_tiles(const CUtensorMap& y, const ManyA
       const float w_scale = w_scales[stage.index];
       float scales[2][2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) scales[i / 2][i % 2] = x_scales[128 * warpgroup + 64 * (i / 2) + 16 * warp + lane / 4 + 8 * (i % 2)] * w_scale;
+      for (int i = 0; i < 4; ++i)
+        scales[i / 2][i % 2] = x_scales[128 * warpgroup + 64 * (i / 2) + 16 * warp + lane / 4 + 8 * (i % 2)] * w_scale;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const uint64_t tokens = ptx::wgmma_descriptor(operands + (128 * warpgroup + 64 * half) * kManyBlock);
