@@ -26,6 +26,7 @@ struct PrefillShape {
   Padding padding{};
   double q_size = 1.0;
   double key_size = 1.0;
+  int64_t poisoned = 0;  // so many last values of every request are NaN
   std::string suffix{};
 };
 
@@ -67,7 +68,16 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
   const int64_t tq = queries.back() - queries.front(), tk = keys.back() - keys.front();
   p.q = in.bf16({tq, s.heads, s.nope + s.rotary}, s.q_size, s.padding);
   // As kv_b_proj leaves them: a head's key lanes, then its value lanes.
-  const TensorView kv = in.bf16({tk, s.heads, s.nope + s.value}, s.key_size, s.padding);
+  const int64_t lanes_of_head = s.nope + s.value;
+  std::vector<float> kv_values(static_cast<size_t>(tk * s.heads * lanes_of_head));
+  in.rng().normal(kv_values.data(), std::ssize(kv_values), static_cast<float>(s.key_size));
+  for (size_t b = 1; s.poisoned > 0 && b < keys.size(); ++b) {
+    for (int64_t key = std::max(keys[b] - s.poisoned, int64_t{keys[b - 1]}); key < keys[b]; ++key) {
+      for (int64_t h = 0; h < s.heads; ++h)
+        std::fill_n(kv_values.begin() + ((key - keys[0]) * s.heads + h) * lanes_of_head + s.nope, s.value, std::nanf(""));
+    }
+  }
+  const TensorView kv = in.bf16_values({tk, s.heads, lanes_of_head}, kv_values, s.padding);
   p.k_nope = kv.columns(0, s.nope);
   p.v = kv.columns(s.nope, s.value);
   p.k_pe = in.bf16({tk, s.rotary}, s.key_size, {.inner = s.padding.inner});
@@ -82,6 +92,7 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
   close_to.beyond = 0;
   std::vector<Output> outputs{view_output("out", p.out, close_to)};
   auto room = std::make_shared<HostArray>();  // the same for every implementation that is compared
+  close_to.any_nan = s.poisoned > 0;
   outputs[0].compare = [p, close_to, room](const HostArray& got, const HostArray& want, DeviceId) {
     if (room->shape.empty()) *room = rounding_room(p);
     return compare("out", got, want, close_to, room.get());
@@ -111,6 +122,7 @@ std::string name_of(const PrefillShape& s) {
   if (s.first > 0) name += fmt::format("-from{}", s.first);
   if (s.padding.inner + s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
   if (s.q_size != 1.0 || s.key_size != 1.0) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
+  if (s.poisoned > 0) name += fmt::format("-poisoned{}", s.poisoned);
   return name + s.suffix;
 }
 
@@ -146,6 +158,8 @@ void add_shapes(const Test& test) {
     test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 64, .rotary = 32, .value = 64});
     test({.requests = kRagged, .heads = 2, .causal = causal, .nope = 21, .rotary = 6, .value = 35});
     test({.requests = {{20, 20}}, .heads = 2, .causal = causal, .nope = 512, .rotary = 64, .value = 576});
+    if (causal) test({.requests = {{20, 20}, {150, 150}, {3, 40}, {1, 9}, {9, 4}}, .heads = 2, .poisoned = 2});
+    if (causal) test({.requests = {{150, 150}, {70, 300}}, .heads = 2, .poisoned = 64});
     test({.requests = {{50, 50}}, .causal = causal, .q_size = 20.0});
     test({.requests = {{50, 50}}, .causal = causal, .q_size = 0.0});
     test({.requests = {{50, 50}}, .causal = causal, .key_size = 0.1});

@@ -13,6 +13,7 @@
 #include "backends/cuda/smxx/attention/dense_prefill.h"
 #include "backends/cuda/smxx/attention/rows.cuh"
 #include "backends/cuda/smxx/attention/token_address.cuh"
+#include "backends/cuda/smxx/attention/warp_attention.cuh"
 
 namespace strata::cuda {
 namespace {
@@ -61,6 +62,10 @@ __device__ __forceinline__ void store_pair(const DensePrefill& a, int64_t offset
   if (column >= a.value_dim) return;
   a.out_f32[offset + column] = x;
   a.out_f32[offset + column + 1] = y;  // value_dim is even
+}
+
+__device__ __noinline__ void prefill_query_again(const DensePrefill& a, const RequestRange& r, int64_t token, int64_t head) {
+  prefill_query(a, r, token, head);
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
@@ -168,10 +173,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
 
+  uint32_t nan_lanes[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float total = lanes_sum<4>(sum[half]);
     const int32_t query = row + 8 * half;
+    bool nan = false;
+#pragma unroll
+    for (int n = 0; n < kTilesO; ++n) nan |= o[n][2 * half] != o[n][2 * half] || o[n][2 * half + 1] != o[n][2 * half + 1];
+    nan_lanes[half] = __ballot_sync(kAllLanes, nan && query < r.num_queries);
     if (query >= r.num_queries) continue;
     const int64_t token = int64_t{r.first_query} + query;
     const float factor = total == 0.0f ? 0.0f : 1.0f / total;  // else the largest logit has added 1, or a NaN itself
@@ -181,6 +191,15 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (a.lse != nullptr && lane % 4 == 0) {
       a.lse[token * a.lse_stride.token + head * a.lse_stride.head] = total == 0.0f ? -INFINITY : (max[half] + log2f(total)) * kLn2;
     }
+  }
+
+  // A weight of 0 does not stop a NaN of a value that only later queries see, which share the tile: what is NaN is computed once more,
+  // from what its query sees.
+  if (!a.causal) return;
+  __syncwarp();
+  for (int i = 0; i < 16; ++i) {
+    if ((nan_lanes[i / 8] >> (i % 8 * 4) & 0xFu) != 0)
+      prefill_query_again(a, r, int64_t{r.first_query} + first_query + warp * 16 + i, head);
   }
 }
 
