@@ -37,12 +37,11 @@ cuda: setup
 	@cmake --preset cuda
 	@cmake --build --preset cuda -j $(JOBS)
 
-# compute-sanitizer over every op case on the GPU; CUDA_OPS="--op linear ..." for a part of them.
+# compute-sanitizer over the cases of every op on the GPU; CUDA_OPS="linear ..." for a part of them. Prints what it leaves out and why.
 CUDA_DEVICE ?= cuda:0
 CUDA_OPS    ?=
 cuda-sanitize: cuda
-	@compute-sanitizer --tool memcheck --error-exitcode 1 build-cuda/bin/strata check --device $(CUDA_DEVICE) $(CUDA_OPS)
-	@compute-sanitizer --tool racecheck --error-exitcode 1 build-cuda/bin/strata check --device $(CUDA_DEVICE) $(CUDA_OPS)
+	@tools/cuda-sanitize build-cuda/bin/strata $(CUDA_DEVICE) $(CUDA_OPS)
 
 # ASan + UBSan, TSan, and a coverage report: each in a build folder of its own.
 sanitize tsan coverage: setup
