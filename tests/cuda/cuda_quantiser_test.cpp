@@ -50,7 +50,7 @@ class CudaQuantiser : public test::CudaTest, public testing::WithParamInterface<
     device_->copy_from_host(data, rows.x.data(), rows.x.size() * sizeof(Bf16), {});
     TensorView view = TensorView::contiguous(data, DType::bf16, device_->id(), {rows.tokens, rows.k});
     view.stride[0] = rows.stride;
-    cuda::quantize_rows(view, format(), {codes.view().ptr<E4m3>(), scales.view().ptr<float>(), blocks, 1}, cuda::native(Stream{}));
+    cuda::quantize_rows(view, format(), {codes.view().ptr<E4m3>(), scales.view().ptr<float>(), blocks, 1}, false, cuda::native(Stream{}));
     Quantised q{bytes_at(codes.view().data, codes.allocated_bytes()), std::vector<float>(static_cast<size_t>(rows.tokens * blocks))};
     device_->copy_to_host(q.scales.data(), scales.view().data, scales.allocated_bytes(), {});
     device_->synchronize({});
