@@ -1,6 +1,6 @@
-// Linear layers on CUDA. FP8 for few tokens: the weight must be read once and nothing else matters, our kernel. More tokens: cuBLASLt, in
-// FP8 where it has the block scales (Hopper), in bf16 elsewhere. bf16 products of few tokens are cuBLASLt's too: it reads the weights of
-// the large layers at 90 to 95% of the memory ceiling.
+// Linear layers on CUDA. FP8 on Hopper: few tokens, where the weight must be read once and nothing else matters, and many are our kernels',
+// what is between cuBLASLt's, which has the block scales. Elsewhere cuBLASLt in bf16. bf16 products of few tokens are cuBLASLt's too: it
+// reads the weights of the large layers at 90 to 95% of the memory ceiling.
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear_impls.h"
 #include "ops/factories.h"
@@ -15,7 +15,7 @@ TensorView as_grouped(const TensorView& v) {
   return result;
 }
 
-// cublaslt_fp8 leaves to our kernel what that does faster.
+// cublaslt_fp8 leaves to our kernel for few tokens what that does faster.
 std::vector<Implementation<LinearParams>> linear() {
   return ops::join(many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), cublaslt_bf16_linear());
 }

@@ -11,7 +11,7 @@ inline constexpr int kTileRows = 64;  // of the cache: a page is a whole number 
 inline constexpr int kIndexerDim = 128;
 inline constexpr int kPrefillWarpgroups = 3;
 inline constexpr int kDecodeWarpgroups = 3;
-inline constexpr int kDecodeSlots = 6;  // tiles of a warpgroup in flight: what shared memory holds
+inline constexpr int kDecodeSlots = 6;  // tiles of a warpgroup in flight: beside them there is room for a block of the selection
 
 struct LogitsArgs {
   const uint8_t* q;      // [num_tokens, heads, 128]
