@@ -161,7 +161,10 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
     bench(fmt::format("b{}-H64-rows128", batch), {batch, 64, 0});
     bench(fmt::format("b{}-H16-rows128+1024", batch), {batch, 16, 1024});  // a rank of eight
   }
-  bench("prefill512-H64-rows128+512", {512, 64, 512, true});
+  for (const int64_t tokens : {128, 512, 2048, 4096}) {
+    bench(fmt::format("prefill{}-H64-rows128+512", tokens), {tokens, 64, 512, true});
+    bench(fmt::format("prefill{}-H128-rows128+1024", tokens), {tokens, 128, 1024, true});
+  }
   for (const int64_t heads : {16, 128}) {
     for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
       cases.bench(fmt::format("b4-H{}-D576-rows2048-{}", heads, to_string(format)),
@@ -171,9 +174,11 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
 }
 
 void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {
-  for (const int64_t heads : {64, 128}) {
-    const BenchShape s{512, heads, 512, true};
-    cases.bench(fmt::format("T512-H{}-rows640", heads), [s](Inputs& in) { return build_gathered(in, s); });
+  for (const int64_t tokens : {128, 512, 2048, 4096}) {
+    for (const auto& [heads, topk] : {std::pair<int64_t, int64_t>{64, 512}, {128, 1024}}) {
+      const BenchShape s{tokens, heads, topk, true};
+      cases.bench(fmt::format("T{}-H{}-rows128+{}", tokens, heads, topk), [s](Inputs& in) { return build_gathered(in, s); });
+    }
   }
   constexpr int64_t kTokens = 4096, kRows = 16384;
   for (const int64_t heads : {64, 128}) {
@@ -181,6 +186,10 @@ void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {
       cases.bench(fmt::format("T{}-H{}-rows{}of{}", kTokens, heads, attended, kRows),
                   [=](Inputs& in) { return build_selected(in, kTokens, heads, attended, kRows, kDim); });
     }
+  }
+  for (const int64_t heads : {8, 16, 32}) {  // ranks of two, four and eight
+    cases.bench(fmt::format("T{}-H{}-rows640of{}", kTokens, heads, kRows),
+                [=](Inputs& in) { return build_selected(in, kTokens, heads, 640, kRows, kDim); });
   }
   cases.bench("T4096-H128-D576-rows2048of32768", [](Inputs& in) { return build_selected(in, 4096, 128, 2048, 32768, 576); });
 }

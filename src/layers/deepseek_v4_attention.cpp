@@ -5,6 +5,7 @@
 
 #include "layers/linear_activation.h"
 #include "layers/v4_cache_groups.h"
+#include "ops/sparse_attention/prefill_choice.h"
 
 namespace strata {
 
@@ -95,19 +96,18 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
     return tap.present() ? tap : run.arena.tensor(DType::bf16, {num_tokens, num_heads_, config_.head_dim});
   };
 
-  const bool paged_prefill = options_.prefill_mode == PrefillMode::paged;
+  const bool paged_prefill = prefill_reads_pages(args);
+  // A plan with a choice in it has room for both ways.
+  const bool plan_both = run.arena.measuring() && options_.prefill_mode == PrefillMode::automatic && !options_.batch_invariant;
   const TensorView q = heads(args.q_tap);
-  const ChosenSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill ? batch.num_prefill_tokens : 0));
+  const ChosenSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill || plan_both ? batch.num_prefill_tokens : 0));
   project(args, run, q, slots);
 
   // (g) attention; rows of no request are zero
   const TensorView o = heads(args.attn_out_tap);
   attend_paged(args, run, q, o, slots, 0, batch.num_decode_tokens);
-  if (paged_prefill) {
-    attend_paged(args, run, q, o, slots, batch.num_decode_tokens, batch.num_prefill_tokens);
-  } else {
-    attend_gathered(args, run, q, o);
-  }
+  if (paged_prefill || plan_both) attend_paged(args, run, q, o, slots, batch.num_decode_tokens, batch.num_prefill_tokens);
+  if (!paged_prefill || plan_both) attend_gathered(args, run, q, o);
   run.zero(o.slice(batch.num_request_tokens(), num_tokens - batch.num_request_tokens()));
 
   // (h) output projection
@@ -171,6 +171,25 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
                                                             .q_out = q,
                                                             .eps = eps_});
   run.join();
+}
+
+bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {
+  if (options_.prefill_mode != PrefillMode::automatic) return options_.prefill_mode == PrefillMode::paged;
+  if (options_.batch_invariant) return false;  // the two ways round differently, and the rule looks at the whole step
+  const Batch& batch = *args.batch;
+  PrefillWork work{.format = args.caches[CacheGroup::window].format,
+                   .num_tokens = batch.num_prefill_tokens,
+                   .num_heads = num_heads_,
+                   .rows_per_token = config_.sliding_window};
+  if (ratio_ > 1) {
+    const int64_t compressed = batch.max_seq_len / ratio_;
+    work.rows_per_token += ratio_ == 4 ? std::min(compressed, int64_t{config_.index_topk}) : compressed;
+  }
+  for (const PrefillChunk& chunk : batch.prefill_chunks(ratio_)) {
+    work.num_chunks += 1;
+    work.gathered_rows += chunk.num_requests * chunk.max_rows;
+  }
+  return ops::paged_prefill_is_faster(work, *device_);
 }
 
 void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const ChosenSlots& slots) const {

@@ -92,6 +92,14 @@ TEST(V4Properties, PagedPrefillEqualsGathered) {
   expect_same(run(paged), run(base()), 4e-3);
 }
 
+TEST(V4Properties, AutomaticPrefillIsGatheredWhereNoRuleWasMeasured) {
+  ReplayOptions automatic = base();
+  automatic.layer.prefill_mode = PrefillMode::automatic;
+  const auto a = run(automatic), b = run(base());
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].out, b[i].out) << "layer " << a[i].layer;
+}
+
 TEST(V4Properties, Bf16ActivationsDifferByTheQuantisationOnly) {
   ReplayOptions bf16 = base();
   bf16.layer.quantize_activations = false;

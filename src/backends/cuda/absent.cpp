@@ -43,4 +43,6 @@ std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode() { return 
 std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill() { return {}; }
 std::vector<WeightPacking> weight_packings() { return {}; }
 
+bool paged_prefill_is_faster(const PrefillWork&, const Device&) { return false; }
+
 }  // namespace strata::cuda

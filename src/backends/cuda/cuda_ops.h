@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/sparse_attention/prefill_choice.h"
 #include "strata/op_set.h"
 
 namespace strata::cuda {
@@ -46,5 +47,8 @@ std::vector<Implementation<IndexerKeyInsertParams>> indexer_key_insert();
 std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode();
 std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill();
 std::vector<WeightPacking> weight_packings();
+
+// ops/sparse_attention/prefill_choice.h; false on other devices.
+bool paged_prefill_is_faster(const PrefillWork& work, const Device& device);
 
 }  // namespace strata::cuda
