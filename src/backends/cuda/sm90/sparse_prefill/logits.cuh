@@ -90,7 +90,7 @@ class Logits {
     for (int r = 0; r < 2; ++r) subtracted[r] = maximum[r] = -INFINITY, sum[r] = 0.0f;
   }
 
-  // Logits of the next tile, the last chunk of lanes in a group of its own. Not waited for.
+  // Logits of the next tile, the last two chunks of lanes in a group of their own. Not waited for.
   __device__ __forceinline__ void start_logits(float (&s)[kSums]) {
     wait(shared.full[stage.at], stage.parity);
     ptx::fence_proxy_async();  // cp.async wrote what wgmma reads
@@ -110,32 +110,41 @@ class Logits {
     for (int c = 0; c < S::kRegisterChunks; ++c) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) ptx::wgmma_bf16(s, q[4 * c + i], keys + (c * S::kChunkBytes + 32 * i) / 16, true);
-      if (c >= S::kRegisterChunks - 2) ptx::wgmma_commit();
+      if (c == S::kRegisterChunks - 3 || c == S::kRegisterChunks - 1) ptx::wgmma_commit();
     }
+    attended = attended_rows();
+    stage.advance();
   }
   __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
   }
 
-  // Logits of the tile in the present stage to weights in place. Then the stage is the next.
+  // Logits to weights in place.
   __device__ __forceinline__ void softmax(float (&s)[kSums]) {
     mask_missing(s);
-    stage.advance();
+    float largest[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float largest = fmaxf(s[2 * r], s[2 * r + 1]);
+      largest[r] = fmaxf(s[2 * r], s[2 * r + 1]);
 #pragma unroll
-      for (int j = 1; j < kSums / 4; ++j) largest = fmaxf(largest, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-      largest *= a.scale_log2;
-      maximum[r] = fmaxf(maximum[r], largest);
-      rescale[r] = 1.0f;
-      if (largest > subtracted[r] + kMaxLag) {
-        rescale[r] = ptx::ex2(subtracted[r] - largest);
-        subtracted[r] = largest;
+      for (int j = 1; j < kSums / 4; ++j) largest[r] = fmaxf(largest[r], fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+      maximum[r] = fmaxf(maximum[r], largest[r]);
+    }
+    rescale[0] = rescale[1] = 1.0f;
+    // One vote where the maximum of a head would be four shuffles, each waiting for the one before: this is the critical path.
+    if (__any_sync(~0u, largest[0] * a.scale_log2 > subtracted[0] + kMaxLag || largest[1] * a.scale_log2 > subtracted[1] + kMaxLag)) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float of_head = quad_max(largest[r]) * a.scale_log2;
+        if (of_head > subtracted[r] + kMaxLag) {
+          rescale[r] = ptx::ex2(subtracted[r] - of_head);
+          subtracted[r] = of_head;
+        }
       }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
       const float offset = subtracted[r] == -INFINITY ? 0.0f : -subtracted[r];
       float added = 0.0f;
 #pragma unroll
@@ -149,15 +158,22 @@ class Logits {
       sum[r] = sum[r] * rescale[r] + added;
     }
   }
+  static __device__ __forceinline__ float quad_max(float v) {
+    v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
+    return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
+  }
 
-  __device__ __forceinline__ void mask_missing(float (&s)[kSums]) const {
-    constexpr uint64_t kAll = ~uint64_t{0} >> (64 - S::kRows);
-    uint64_t attended = 0;
+  // Which rows of the tile in the present stage are attended: bit i is row i.
+  __device__ __forceinline__ uint64_t attended_rows() const {
+    uint64_t rows = 0;
 #pragma unroll
-    for (int w = 0; w < 4; ++w) attended |= uint64_t{shared.attended[stage.at][w]} << (S::kRowsPerWarp * w);
-    if (attended == kAll) return;
-    attended >>= 2 * (threadIdx.x % 4);
-    const uint32_t half[2] = {static_cast<uint32_t>(attended), static_cast<uint32_t>(attended >> 32)};
+    for (int w = 0; w < 4; ++w) rows |= uint64_t{shared.attended[stage.at][w]} << (S::kRowsPerWarp * w);
+    return rows;
+  }
+  __device__ __forceinline__ void mask_missing(float (&s)[kSums]) const {
+    if (attended == ~uint64_t{0} >> (64 - S::kRows)) return;
+    const uint64_t own = attended >> (2 * (threadIdx.x % 4));
+    const uint32_t half[2] = {static_cast<uint32_t>(own), static_cast<uint32_t>(own >> 32)};
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) {
       const uint32_t bits = half[j / 4] >> (8 * (j % 4));
@@ -197,6 +213,7 @@ class Logits {
       float total = sum[r];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
+      const float largest = quad_max(maximum[r]);
       const int row = accumulator_row() + 8 * r, head = item.first_head + row;
       if (threadIdx.x % 4 != 0) continue;
       const bool empty = total == 0.0f, exists = head < a.num_heads;
@@ -207,7 +224,7 @@ class Logits {
         a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (subtracted[r] + __log2f(total)) * kLn2;
       }
       if (a.max_logits != nullptr) {
-        a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = maximum[r] * kLn2;
+        a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = largest * a.scale_log2 * kLn2;
       }
     }
   }
@@ -217,10 +234,11 @@ class Logits {
   RingPosition<kStages> stage;
   RingPosition<kWeightTiles> weights;
   uint32_t q[S::kRegisterChunks * 4][4];
-  // Of this thread's two heads, in base 2 with the scale.
-  float subtracted[2];  // what weights are relative to
-  float maximum[2];
-  float sum[2];  // of this thread's rows
+  uint64_t attended;  // of the tile whose logits were started last
+  // Of this thread's two heads.
+  float subtracted[2];  // what weights are relative to, in base 2 with the scale
+  float maximum[2];     // of this thread's rows, without the scale
+  float sum[2];         // of this thread's rows
   float rescale[2];
 };
 

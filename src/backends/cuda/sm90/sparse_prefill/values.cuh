@@ -43,6 +43,7 @@ class Values {
     }
   }
 
+  // What wgmma reads here cp.async and stores have written: the logits role has seen both and fenced before it handed the weights over.
   // sums = (more ? rescaled sums : 0) + weights * values of this half
   __device__ __forceinline__ void add_tile(Sums& sums, bool more) {
     wait(shared.weights_full[weights.at], weights.parity);
@@ -50,7 +51,6 @@ class Values {
       const float first = shared.rescale[weights.at][accumulator_row()], second = shared.rescale[weights.at][accumulator_row() + 8];
       if (__any_sync(~0u, first != 1.0f || second != 1.0f)) scale_rows(sums, first, second);
     }
-    ptx::fence_proxy_async();  // cp.async wrote what wgmma reads
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
     ptx::wgmma_fence();
