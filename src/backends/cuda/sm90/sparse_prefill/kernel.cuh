@@ -6,12 +6,13 @@
 //                  values read rows 512 and weights 256; weights written 64                                                  1984
 //   L2             64 KB: 32 B a cycle and SM, 7.4 TB/s at 1.75 GHz
 //   issue slots    softmax: 4096 ex2 at 16 a cycle, products, maxima, sums, conversions                                about 600
-// So the tensor cores can be busy all the time if softmax runs beside them and shared memory is spared: three quarters of the queries stay
-// in registers, where they cost no reads (with all of them in shared memory it would be asked for 2368 cycles).
+// Three quarters of the queries stay in registers: there is no room for them in shared memory, and they would be asked of it at every tile.
+// Reached: 2600 to 3000 cycles a tile (docs/kernels/20261121-sparse-prefill.md); the logits role, which does not multiply during its
+// softmax, is what a tile waits for.
 //
 // Roles: warpgroup 0 logits and softmax; 1 left value lanes; 2 right value lanes; 3 producer. The values of tile t - 1 are added while the
-// softmax of tile t runs, the logits of tile t before and after that: neither waits for the other's data. The queries of the next item come
-// through the ring of stages like a tile, so that it starts while the values of the last one are still added and stored.
+// softmax of tile t runs. The queries of the next item come through the ring of stages like a tile, so that it starts while the values of
+// the last one are still added and stored.
 #pragma once
 
 #include "backends/cuda/sm90/sparse_prefill/logits.cuh"
