@@ -55,8 +55,8 @@ struct HeldShared {
     SelectShared<kThreads> exhaustive;
   };
   uint32_t list_count, last_count;
-  uint32_t bounds[kThreads / 32], largest[kThreads / 32];                      // order keys, of each warp
-  uint32_t cluster_bounds[kHeldMaxCluster], cluster_largest[kHeldMaxCluster];  // of each block
+  uint32_t bounds[kThreads / 32], largest[kThreads / 32];                                                       // order keys, of each warp
+  uint32_t cluster_bounds[kHeldMaxCluster], cluster_largest[kHeldMaxCluster], cluster_counts[kHeldMaxCluster];  // of each block
   bool failed;
   Tail tail;
 };
@@ -179,11 +179,10 @@ struct HeldBins {
   __device__ uint32_t of(uint32_t key) const { return (key - low) >> shift; }
 };
 
-// Adds the thread's entries that reach the bound to list and histogram of `first`, the block that ends the search. `row`: where the block's
-// n entries are, from entry `begin` on. The list's count counts also those that it has no room for.
+// Lists the block's entries that reach the bound, by number within the block: all of them are counted, also those that the list has no
+// room for. Values are not looked up here: that would be one access to L2 after the other.
 template <int kThreads>
-__device__ __forceinline__ void collect_entries(HeldShared<kThreads>& first, const HeldRow<kThreads>& own, const float* row, int begin,
-                                                int n, uint32_t bound, const HeldBins& bins) {
+__device__ __forceinline__ void list_entries(HeldShared<kThreads>& s, const HeldRow<kThreads>& own, int n, uint32_t bound) {
   const float least = logit_of(bound);
   const bool all = least == -INFINITY;  // NaN too
   uint32_t reach = 0;
@@ -206,23 +205,34 @@ __device__ __forceinline__ void collect_entries(HeldShared<kThreads>& first, con
     if (lane >= step) sum += other;
   }
   uint32_t at = 0;
-  if (lane == 31 && sum > 0) at = atomicAdd(&first.list_count, sum);
+  if (lane == 31 && sum > 0) at = atomicAdd(&s.list_count, sum);
   at = __shfl_sync(kAllLanes, at, 31) + sum - mine;
   for (; reach != 0 && at < static_cast<uint32_t>(HeldShape<kThreads>::kList); reach &= reach - 1, ++at) {
-    const int bit = __ffs(static_cast<int>(reach)) - 1, i = own.first(bit / 4) + bit % 4;
-    const uint64_t rank = rank_of(row[i], begin + i);
-    first.list[at] = rank;
+    const int bit = __ffs(static_cast<int>(reach)) - 1;
+    s.list[at] = static_cast<uint64_t>(own.first(bit / 4) + bit % 4);
+  }
+}
+
+// The listed entries' ranks, into the list of `first` from `to` on, and into its histogram; first is the block that ends the search.
+// `row`: where this block's entries are, from entry `begin` on.
+template <int kThreads>
+__device__ __forceinline__ void rank_entries(const HeldShared<kThreads>& s, HeldShared<kThreads>& first, uint32_t to, const float* row,
+                                             int begin, const HeldBins& bins) {
+  const uint32_t count = s.list_count;
+  for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
+    const int entry = static_cast<int>(s.list[i]);
+    const uint64_t rank = rank_of(row[entry], begin + entry);
+    first.list[to + i] = rank;
     atomicAdd(&first.bins[bins.of(static_cast<uint32_t>(rank >> 32))], 1u);
   }
 }
 
 // Writes the k largest of the list, of a row of n entries; false where it cannot. By the threads of the tail.
 template <int kBlockThreads>
-__device__ __forceinline__ bool select_from_list(HeldShared<kBlockThreads>& s, const HeldBins& bins, int n, int k, int32_t* out) {
+__device__ __forceinline__ bool select_from_list(HeldShared<kBlockThreads>& s, uint32_t count, const HeldBins& bins, int n, int k,
+                                                 int32_t* out) {
   using Tail = typename HeldShared<kBlockThreads>::Tail;
   constexpr int kThreads = Tail::kThreads;
-  const uint32_t count = s.list_count;
-  if (count > static_cast<uint32_t>(HeldShape<kBlockThreads>::kList)) return false;
   find_bin(s.tail, s.bins, static_cast<uint32_t>(k));
   const uint32_t bin = s.tail.bin, need = static_cast<uint32_t>(k) - s.tail.above, in_bin = s.tail.count;
   if (in_bin != need && in_bin > static_cast<uint32_t>(kThreads)) return false;
@@ -309,14 +319,28 @@ __global__ void __launch_bounds__(kThreads, HeldShape<kThreads>::kBlocks) topk_s
     }
   }
   const HeldBins bins{bound, max(0, 21 - __clz(static_cast<int>(largest - bound)))};
-  collect_entries(*first, own, row + begin, begin, own_entries, bound, bins);
+  list_entries(s, own, own_entries, bound);
+  __syncthreads();
+  uint32_t count = s.list_count, before = 0;
+  if constexpr (kCluster) {
+    const auto cluster = cooperative_groups::this_cluster();
+    if (threadIdx.x < size) cluster.map_shared_rank(&s, threadIdx.x)->cluster_counts[rank] = count;
+    cluster.sync();
+    count = 0;
+    for (int r = 0; r < size; ++r) {
+      if (r < rank) before += s.cluster_counts[r];
+      count += s.cluster_counts[r];
+    }
+  }
+  const bool listed = count <= static_cast<uint32_t>(HeldShape<kThreads>::kList);
+  if (listed) rank_entries(s, *first, before, row + begin, begin, bins);
   if constexpr (kCluster) {
     cooperative_groups::this_cluster().sync();
     if (rank != 0) return;
   } else {
     __syncthreads();
   }
-  if (threadIdx.x < s.tail.kThreads && !select_from_list(s, bins, n, a.k, out)) s.failed = true;
+  if (threadIdx.x < s.tail.kThreads && !(listed && select_from_list(s, count, bins, n, a.k, out))) s.failed = true;
   __syncthreads();
   if (s.failed) {
     __syncthreads();  // all have seen it: its memory is used for something else

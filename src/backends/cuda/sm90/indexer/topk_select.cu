@@ -38,7 +38,7 @@ Plan held(int cluster = 1) {
 }
 
 // Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit beside those of the logits kernel for few tokens, so that
-// they have begun when it ends. Many rows: the fewest threads that hold one.
+// they have begun when it ends. More rows: the fewest threads that hold one, and for very many long rows many small blocks that hold none.
 Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
   const int64_t num_tokens = p.lengths.shape[0], columns = p.logits.present() ? p.logits.shape[1] : 0;
   const int small = cluster_for<256>(a, columns), large = cluster_for<1024>(a, columns);
@@ -46,7 +46,7 @@ Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
   if (cluster_for<128>(a, columns) == 1) return held<128, false>();
   if (small == 1) return held<256, false>();
   if (cluster_for<512>(a, columns) == 1) return held<512, false>();
-  if (large > 0 && num_tokens * large <= 2 * num_sms) return large == 1 ? held<1024, false>() : held<1024, true>(large);
+  if (large > 0 && num_tokens <= 8 * num_sms) return large == 1 ? held<1024, false>() : held<1024, true>(large);
   const int threads = select_threads(p, num_sms);
   return {threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>, threads};
 }
