@@ -185,7 +185,7 @@ void add_lengths(const Test& test) {
   test({.q_size = 20.0});
   test({.extra = {.topk = 40}, .q_size = 4.0, .key_size = 1.0});
   // Keys past what half precision holds; many tiles; cuts of a batch-invariant call.
-  for (const int64_t heads : {5, 64, 100}) {
+  for (const int64_t heads : {5, 20, 64, 100}) {
     test({.heads = heads, .main = {.topk = 150}, .extra = {.topk = 90}, .key_size = 400.0});
     test({.heads = heads, .main = {.topk = 150, .format = kMla}, .dim = 576, .value_dim = 512, .q_size = 1e-3, .key_size = 1e4});
   }

@@ -53,18 +53,4 @@ __device__ __forceinline__ void mbarrier_arrive_mapped(uint32_t mapped) {
   asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" ::"r"(mapped) : "memory");
 }
 
-__device__ __forceinline__ void store_cluster_u32(uint32_t mapped, uint32_t v) {
-  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(mapped), "r"(v) : "memory");
-}
-// Stores that count their bytes on a barrier of the same block when they have arrived.
-__device__ __forceinline__ void store_async(uint32_t mapped, uint4 v, uint32_t mapped_barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(mapped), "r"(v.x),
-               "r"(v.y), "r"(v.z), "r"(v.w), "r"(mapped_barrier)
-               : "memory");
-}
-__device__ __forceinline__ void store_async(uint32_t mapped, uint32_t v, uint32_t mapped_barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(mapped), "r"(v), "r"(mapped_barrier)
-               : "memory");
-}
-
 }  // namespace strata::cuda::ptx

@@ -19,12 +19,12 @@ inline constexpr int kHalves = 2;  // a tile's value lanes 0..255, and the other
 
 inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
-inline constexpr int kProducerThreads = kWarpgroup;
+inline constexpr int kProducerThreads = 2 * kWarpgroup;
 inline constexpr int kThreads = kConsumerThreads + kProducerThreads;
-// 168 registers x 3 x 128 threads at the start: both consumers have 128 sums of values a thread, the one with the softmax 32 logits too;
-// the producer holds two rows' pieces of the next tile.
-inline constexpr int kStartRegisters = 168, kSoftmaxRegisters = 208, kProducerRegisters = 128;
-static_assert(kSoftmaxRegisters + kStartRegisters + kProducerRegisters <= 3 * kStartRegisters);
+// 128 registers x 512 threads at the start: both consumers have 128 sums of values a thread, the one with the softmax 32 logits too; a
+// producer holds its pieces of a row of the next tile.
+inline constexpr int kSoftmaxRegisters = 208, kValuesRegisters = 160, kProducerRegisters = 72;
+static_assert(kSoftmaxRegisters + kValuesRegisters + 2 * kProducerRegisters <= 512);
 
 template <KvFormat kFormat>
 inline constexpr int kRowLanes = fixed_row_dim(kFormat);
@@ -33,21 +33,6 @@ inline constexpr int kChunks = kRowLanes<kFormat> / kChunkLanes;
 inline constexpr int kLeftChunks = 4;
 
 inline constexpr int kChunkBytes = kRowTile * kChunkLanes * 2;
-
-template <KvFormat kFormat>
-struct alignas(1024) SharedMemory {
-  uint8_t q[kChunks<kFormat>][kChunkBytes];           // fp16, rows are heads
-  uint8_t k[kStages][kChunks<kFormat>][kChunkBytes];  // fp16, rows are cache rows
-  uint8_t p[kChunkBytes];                             // fp16 weights, [head][cache row]
-  float alpha[kHeadTile];    // what the sums of values are multiplied by before this tile; at the end, what they become the output by
-  float q_scale[kHeadTile];  // a head's query is q_scale times its fp16 values
-  uint32_t attended[kStages][kRowTile / 8];  // bit 4 i + j of word w: row 8 w + i is attended
-  uint64_t full[kStages][kHalves];
-  uint64_t empty[kStages][kHalves];
-  uint32_t overflow;  // a value did not fit fp16 at the present key shift
-  int32_t key_shift;
-};
-static_assert(sizeof(SharedMemory<KvFormat::fp8_ds_mla>) <= 232448, "227 KB a block");
 
 // Keys are held in fp16 as value * 2^key_shift. With 8, codes times scales of 2^-23 .. 2^-1 are exact: all that the cache's quantiser
 // chooses for keys up to 224.
@@ -83,10 +68,12 @@ struct DecodeArgs {
   int64_t lse_batch_stride, lse_head_stride, lse_query_stride;
   float* max_logits;
   int64_t max_batch_stride, max_head_stride, max_query_stride;
-  // With several splits: [token, split, head] results of a split, normalised without the sink, and their lse and maximum in base 2.
-  float* part_out;
+  // With several splits, [token, split, head]: results of a split, normalised without the sink, as fp16 multiples of part_unshift; their
+  // lse and maximum in base 2.
+  uint16_t* part_out;
   float* part_lse;
   float* part_max;
+  float* part_unshift;
 };
 
 }  // namespace strata::cuda::sparse_decode

@@ -16,13 +16,12 @@ inline constexpr float kMaxLag = 8.0f;
 
 // Queries of this block's heads as fp16 of which the largest of a head is in [2^14, 2^15): nothing overflows, whatever q is. Heads that
 // do not exist are zero. All consumer threads.
-template <bool kAligned, KvFormat kFormat>
-__device__ __forceinline__ void load_queries(const DecodeArgs& a, SharedMemory<kFormat>& shared, int32_t batch, int32_t query,
-                                             int32_t first_head) {
-  constexpr int kUnits = kRowLanes<kFormat> / 8, kLoads = (kUnits + 31) / 32, kTogether = kHeadTile / (kConsumerThreads / 32);
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void load_queries(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t first_head) {
+  constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32, kTogether = Shared::kHeads / (kConsumerThreads / 32);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
-  const int heads = min(kHeadTile, a.num_heads - first_head);
+  const int heads = min(Shared::kHeads, a.num_heads - first_head);
   const int first_row = warp * kTogether;
   uint4 v[kTogether][kLoads];
 #pragma unroll
@@ -34,7 +33,7 @@ __device__ __forceinline__ void load_queries(const DecodeArgs& a, SharedMemory<k
     }
   }
   const uint32_t base = ptx::shared_address(shared.q);
-  const auto place = [&](int row, int unit) { return base + unit / 8 * kChunkBytes + unit_offset(row, unit % 8); };
+  const auto place = [&](int row, int unit) { return base + unit / 8 * Shared::kHeadBytes + unit_offset(row, unit % 8); };
   // By way of shared memory, so that the conversion is a loop: code that runs once costs more to fetch than to execute.
 #pragma unroll
   for (int r = 0; r < kTogether; ++r) {
@@ -68,34 +67,55 @@ __device__ __forceinline__ void load_queries(const DecodeArgs& a, SharedMemory<k
 // Where a consumer thread's accumulators belong: heads row and row + 8 of the block's 64.
 __device__ __forceinline__ int accumulator_row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4; }
 
-__device__ __forceinline__ void scale_rows(float (&sums)[128], float first, float second) {
+// A consumer's sums: two blocks of 128 value lanes, as one product of 256 lanes wants more registers than a thread of 512 starts with.
+using Sums = float[2][64];
+
+__device__ __forceinline__ void scale_rows(Sums& sums, float first, float second) {
 #pragma unroll
-  for (int j = 0; j < 32; ++j) {
-    sums[4 * j] *= first, sums[4 * j + 1] *= first;
-    sums[4 * j + 2] *= second, sums[4 * j + 3] *= second;
-  }
+  for (int i = 0; i < 128; ++i) sums[i / 64][i % 64] *= i % 4 < 2 ? first : second;
 }
 
-// This consumer is done with its half of a stage: the producers of every block of the cluster may fill it.
-template <KvFormat kFormat, int kClusterSize>
-__device__ __forceinline__ void release(SharedMemory<kFormat>& shared, uint32_t stage, int half, uint32_t rank) {
-  if (threadIdx.x % kWarpgroup < kClusterSize) {
-    const uint32_t empty = ptx::shared_address(&shared.empty[stage][half]);
-    if constexpr (kClusterSize == 1) {
-      ptx::mbarrier_arrive(empty);
-    } else {
-      ptx::mbarrier_arrive_mapped(ptx::map_shared(empty, rank ^ (threadIdx.x % kWarpgroup)));
-    }
-  }
+__device__ __forceinline__ void hold(Sums& sums) {
+  ptx::wgmma_hold(sums[0]);
+  ptx::wgmma_hold(sums[1]);
 }
 
-// sums += weights * the half's 256 value lanes. Committed, not waited for.
-template <KvFormat kFormat>
-__device__ __forceinline__ void add_values(SharedMemory<kFormat>& shared, uint32_t stage, int half, float (&sums)[128]) {
-  const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p));
-  const uint64_t v = ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k[stage][half * kLeftChunks]), kChunkBytes);
+// This consumer is done with its half of a stage: the producers may fill it.
+template <class Shared>
+__device__ __forceinline__ void release(Shared& shared, uint32_t stage, int half) {
+  if (threadIdx.x % kWarpgroup == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage][half]));
+}
+
+template <class Shared>
+__device__ __forceinline__ uint64_t values_of(Shared& shared, uint32_t stage, int half) {
+  return ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k[stage][half * kLeftChunks]), kChunkBytes);
+}
+constexpr int kNextValues = 128;                 // 16 rows on in a descriptor of values: 2048 bytes
+constexpr int kNextPart = 2 * kChunkBytes / 16;  // and 128 lanes on
+
+// A tile's weights of a thread of the softmax as fp16 operands.
+using Weights = uint32_t[kRowTile / 4];
+
+// sums += weights * the left value lanes. Committed, not waited for.
+template <class Shared>
+__device__ __forceinline__ void add_left_values(Shared& shared, uint32_t stage, const Weights& weights, Sums& sums) {
+  const uint64_t v = values_of(shared, stage, 0);
 #pragma unroll
-  for (int i = 0; i < kRowTile / 16; ++i) ptx::wgmma_m64n256k16_mn(sums, p + 2 * i, v + 128 * i);  // 32 and 2048 bytes on
+  for (int i = 0; i < kRowTile / 16; ++i) {
+    ptx::wgmma_m64n128k16_rs_mn(sums[0], weights + 4 * i, v + kNextValues * i);
+    ptx::wgmma_m64n128k16_rs_mn(sums[1], weights + 4 * i, v + kNextValues * i + kNextPart);
+  }
+  ptx::wgmma_commit();
+}
+// The same of the right, with the weights in shared memory.
+template <class Shared>
+__device__ __forceinline__ void add_right_values(Shared& shared, uint32_t stage, Sums& sums) {
+  const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p[0])), v = values_of(shared, stage, 1);
+#pragma unroll
+  for (int i = 0; i < kRowTile / 16; ++i) {  // 32 bytes on
+    ptx::wgmma_m64n128k16_mn(sums[0], p + 2 * i, v + kNextValues * i);
+    ptx::wgmma_m64n128k16_mn(sums[1], p + 2 * i, v + kNextValues * i + kNextPart);
+  }
   ptx::wgmma_commit();
 }
 
@@ -106,8 +126,9 @@ struct SoftmaxState {
   float sum[2] = {0, 0};  // of this thread's columns
 };
 
-// Logits of a tile to weights in place; returns what earlier sums are to be multiplied by.
-__device__ __forceinline__ float2 softmax_tile(float (&s)[32], float2 factors, const uint32_t* attended, SoftmaxState& state) {
+// Logits of rows that are not attended become -inf; the heads' maxima, and what is subtracted. Returns what earlier sums are to be
+// multiplied by.
+__device__ __forceinline__ float2 raise_maximum(float (&s)[32], float2 factors, const uint32_t* attended, SoftmaxState& state) {
   const int pair = threadIdx.x % 4;
   const uint4 low = *reinterpret_cast<const uint4*>(attended), high = *reinterpret_cast<const uint4*>(attended + 4);
   const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -135,116 +156,127 @@ __device__ __forceinline__ float2 softmax_tile(float (&s)[32], float2 factors, c
       alpha[r] = ptx::ex2(state.subtracted[r] - largest);
       state.subtracted[r] = largest;
     }
+  }
+  return {alpha[0], alpha[1]};
+}
+// Logits to weights.
+__device__ __forceinline__ void weigh(float (&s)[32], float2 factors, float2 alphas, SoftmaxState& state, Weights& weights) {
+  const float factor[2] = {factors.x, factors.y}, alpha[2] = {alphas.x, alphas.y};
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
     const float offset = state.subtracted[r] == -INFINITY ? 0.0f : -state.subtracted[r];
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      s[4 * j + 2 * r] = ptx::ex2(fmaf(s[4 * j + 2 * r], factor[r], offset));
-      s[4 * j + 2 * r + 1] = ptx::ex2(fmaf(s[4 * j + 2 * r + 1], factor[r], offset));
-      sum += s[4 * j + 2 * r] + s[4 * j + 2 * r + 1];
+      const float first = ptx::ex2(fmaf(s[4 * j + 2 * r], factor[r], offset)),
+                  second = ptx::ex2(fmaf(s[4 * j + 2 * r + 1], factor[r], offset));
+      sum += first + second;
+      weights[2 * j + r] = ptx::cvt_f16x2(first, second);
     }
     state.sum[r] = state.sum[r] * alpha[r] + sum;
   }
-  return {alpha[0], alpha[1]};
 }
 
-// Logits of the tile in `stage`: queries times keys, the right chunks first, as they are filled first. Committed, not waited for.
-template <KvFormat kFormat>
-__device__ __forceinline__ void start_logits(SharedMemory<kFormat>& shared, uint32_t step, float (&s)[32]) {
+// Half of the logits of a tile: queries times keys. The right half is first, as it is filled first.
+template <int kHalf, class Shared>
+__device__ __forceinline__ void start_logits(Shared& shared, uint32_t step, float (&s)[32]) {
   const uint32_t stage = step % kStages, parity = step / kStages & 1u;
+  ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][kHalf]), parity);
   ptx::wgmma_hold(s);
+  ptx::wgmma_fence();
+  constexpr int kBegin = kHalf == 1 ? kLeftChunks : 0, kEnd = kHalf == 1 ? kChunks<Shared::kFormat> : kLeftChunks;
 #pragma unroll
-  for (int half = 1; half >= 0; --half) {
-    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][half]), parity);
-    ptx::wgmma_fence();
-    const int begin = half == 1 ? kLeftChunks : 0, end = half == 1 ? kChunks<kFormat> : kLeftChunks;
+  for (int chunk = kBegin; chunk < kEnd; ++chunk) {
+    const uint64_t q = ptx::wgmma_descriptor(ptx::shared_address(shared.q[chunk]));
+    const uint64_t k = ptx::wgmma_descriptor(ptx::shared_address(shared.k[stage][chunk]));
 #pragma unroll
-    for (int chunk = begin; chunk < end; ++chunk) {
-      const uint64_t q = ptx::wgmma_descriptor(ptx::shared_address(shared.q[chunk]));
-      const uint64_t k = ptx::wgmma_descriptor(ptx::shared_address(shared.k[stage][chunk]));
-#pragma unroll
-      for (int i = 0; i < kChunkLanes / 16; ++i) {
-        ptx::wgmma_m64n64k16(s, q + 2 * i, k + 2 * i, chunk != kLeftChunks || i > 0);  // 32 bytes on
-      }
+    for (int i = 0; i < kChunkLanes / 16; ++i) {
+      ptx::wgmma_m64n64k16(s, q + 2 * i, k + 2 * i, chunk != kLeftChunks || i > 0);  // 32 bytes on
     }
   }
-  ptx::wgmma_commit();
 }
 
-// Weights as fp16 [head][cache row], swizzled, for both consumers.
-__device__ __forceinline__ void store_weights(uint32_t p, const float (&s)[32]) {
+// Weights [head][cache row], swizzled, and what earlier sums are multiplied by, for the other consumer; and this one's sums multiplied.
+template <class Shared>
+__device__ __forceinline__ void store_weights(Shared& shared, const Weights& weights, float2 alpha, Sums& sums) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane % 16;
+  const uint32_t p = ptx::shared_address(shared.p[0]);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    ptx::stmatrix_x4(p + unit_offset(row, 2 * i + lane / 16), ptx::cvt_f16x2(s[8 * i], s[8 * i + 1]),
-                     ptx::cvt_f16x2(s[8 * i + 2], s[8 * i + 3]), ptx::cvt_f16x2(s[8 * i + 4], s[8 * i + 5]),
-                     ptx::cvt_f16x2(s[8 * i + 6], s[8 * i + 7]));
+    ptx::stmatrix_x4(p + unit_offset(row, 2 * i + lane / 16), weights[4 * i], weights[4 * i + 1], weights[4 * i + 2], weights[4 * i + 3]);
   }
-}
-
-// Weights and what earlier sums are multiplied by, for both consumers; and this one's sums multiplied.
-template <KvFormat kFormat>
-__device__ __forceinline__ void hand_over_weights(SharedMemory<kFormat>& shared, const float (&s)[32], float2 alpha, float (&sums)[128]) {
-  store_weights(ptx::shared_address(shared.p), s);
   if (threadIdx.x % 4 == 0) {
     shared.alpha[accumulator_row()] = alpha.x;
     shared.alpha[accumulator_row() + 8] = alpha.y;
   }
-  ptx::fence_proxy_async();
-  ptx::barrier_arrive(kWeightsReady, kConsumerThreads);
-  ptx::barrier_sync(kSoftmaxGroup, kWarpgroup);
   if (__any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
 }
 
-// While the values of tile t are added on the tensor cores the weights of tile t + 1 are computed, whose logits went before.
-template <KvFormat kFormat, int kClusterSize>
-__device__ __forceinline__ void consume_left(SharedMemory<kFormat>& shared, int32_t tiles, uint32_t& step, uint32_t rank, float2 factor,
-                                             SoftmaxState& state, float (&sums)[128]) {
+// Logits, softmax and left values. The logits of tile t + 1 are on the tensor cores before the left values of tile t, which its softmax
+// then overlaps. The fence that shows the weights to the other consumer's products takes hundreds of cycles while shared memory is
+// busy, so it stands behind the start of the logits.
+template <class Shared>
+__device__ __forceinline__ void consume_left(Shared& shared, int32_t tiles, uint32_t& step, float2 factor, SoftmaxState& state,
+                                             Sums& sums) {
   if (tiles == 0) return;
   float s[32];
-  start_logits(shared, step, s);
+  Weights weights;
+  start_logits<1>(shared, step, s);
+  start_logits<0>(shared, step, s);
+  ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
   ptx::wgmma_hold(s);
-  float2 alpha = softmax_tile(s, factor, shared.attended[step % kStages], state);
+  float2 alpha = raise_maximum(s, factor, shared.attended[step % kStages], state);
+  weigh(s, factor, alpha, state, weights);
   for (int32_t t = 1; t < tiles; ++t, ++step) {
-    hand_over_weights(shared, s, alpha, sums);
-    start_logits(shared, step + 1, s);
-    ptx::wgmma_hold(sums);
+    if (t > 1) ptx::barrier_sync(kWeightsFree, kConsumerThreads);
+    store_weights(shared, weights, alpha, sums);
+    start_logits<1>(shared, step + 1, s);
+    ptx::fence_proxy_async();
+    ptx::barrier_arrive(kWeightsReady, kConsumerThreads);
+    start_logits<0>(shared, step + 1, s);
+    ptx::wgmma_commit();
+    hold(sums);
+    ptx::wgmma_hold(weights);
     ptx::wgmma_fence();
-    add_values(shared, step % kStages, 0, sums);
+    add_left_values(shared, step % kStages, weights, sums);
     ptx::wgmma_wait<1>();
     ptx::wgmma_hold(s);
-    alpha = softmax_tile(s, factor, shared.attended[(step + 1) % kStages], state);
+    alpha = raise_maximum(s, factor, shared.attended[(step + 1) % kStages], state);
     ptx::wgmma_wait<0>();
-    ptx::wgmma_hold(sums);
-    release<kFormat, kClusterSize>(shared, step % kStages, 0, rank);
-    ptx::barrier_sync(kWeightsFree, kConsumerThreads);
+    hold(sums);
+    ptx::wgmma_hold(weights);
+    release(shared, step % kStages, 0);
+    weigh(s, factor, alpha, state, weights);
   }
-  hand_over_weights(shared, s, alpha, sums);
-  ptx::wgmma_hold(sums);
+  if (tiles > 1) ptx::barrier_sync(kWeightsFree, kConsumerThreads);
+  store_weights(shared, weights, alpha, sums);
+  ptx::fence_proxy_async();
+  ptx::barrier_arrive(kWeightsReady, kConsumerThreads);
+  hold(sums);
+  ptx::wgmma_hold(weights);
   ptx::wgmma_fence();
-  add_values(shared, step % kStages, 0, sums);
+  add_left_values(shared, step % kStages, weights, sums);
   ptx::wgmma_wait<0>();
-  ptx::wgmma_hold(sums);
-  release<kFormat, kClusterSize>(shared, step % kStages, 0, rank);
+  hold(sums);
+  release(shared, step % kStages, 0);
   ++step;
 }
 
-template <KvFormat kFormat, int kClusterSize>
-__device__ __forceinline__ void consume_right(SharedMemory<kFormat>& shared, int32_t tiles, uint32_t& step, uint32_t rank,
-                                              float (&sums)[128]) {
+template <class Shared>
+__device__ __forceinline__ void consume_right(Shared& shared, int32_t tiles, uint32_t& step, Sums& sums) {
   for (int32_t t = 0; t < tiles; ++t, ++step) {
     const uint32_t stage = step % kStages, parity = step / kStages & 1u;
     ptx::barrier_sync(kWeightsReady, kConsumerThreads);
     const float first = shared.alpha[accumulator_row()], second = shared.alpha[accumulator_row() + 8];
     if (__any_sync(~0u, first != 1.0f || second != 1.0f)) scale_rows(sums, first, second);
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][1]), parity);
-    ptx::wgmma_hold(sums);
+    hold(sums);
     ptx::wgmma_fence();
-    add_values(shared, stage, 1, sums);
+    add_right_values(shared, stage, sums);
     ptx::wgmma_wait<0>();
-    ptx::wgmma_hold(sums);
-    release<kFormat, kClusterSize>(shared, stage, 1, rank);
+    hold(sums);
+    release(shared, stage, 1);
     if (t + 1 < tiles) ptx::barrier_arrive(kWeightsFree, kConsumerThreads);
   }
 }

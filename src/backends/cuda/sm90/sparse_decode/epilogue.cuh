@@ -5,9 +5,9 @@
 
 namespace strata::cuda::sparse_decode {
 
-__device__ __forceinline__ void clear(float (&sums)[128]) {
+__device__ __forceinline__ void clear(Sums& sums) {
 #pragma unroll
-  for (int i = 0; i < 128; ++i) sums[i] = 0.0f;
+  for (int i = 0; i < 128; ++i) sums[i / 64][i % 64] = 0.0f;
 }
 
 // Results of one head of one token, base 2 with the scale.
@@ -27,11 +27,18 @@ __device__ __forceinline__ int64_t part_index(const DecodeArgs& a, int32_t token
   return (static_cast<int64_t>(token) * a.num_splits + split) * a.num_heads + head;
 }
 
+// What the merge needs of a head of a split besides its part.
+__device__ __forceinline__ void store_part_head(const DecodeArgs& a, int64_t part, float lse_log2, float maximum_log2, float unshift) {
+  a.part_lse[part] = lse_log2;
+  a.part_max[part] = maximum_log2;
+  a.part_unshift[part] = unshift;
+}
+
 // lse and maximum of the block's heads, and shared.alpha = what their sums of values become the output (or the split's part) by.
 // The softmax warpgroup; the other consumer waits at kWeightsReady.
-template <KvFormat kFormat>
-__device__ __forceinline__ void finish_softmax(const DecodeArgs& a, SharedMemory<kFormat>& shared, SoftmaxState& state, float unshift,
-                                               int32_t token, int32_t split, int32_t splits, int32_t first_head) {
+template <class Shared>
+__device__ __forceinline__ void finish_softmax(const DecodeArgs& a, Shared& shared, SoftmaxState& state, float unshift, int32_t token,
+                                               int32_t split, int32_t splits, int32_t first_head) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float sum = state.sum[r];
@@ -46,59 +53,58 @@ __device__ __forceinline__ void finish_softmax(const DecodeArgs& a, SharedMemory
         shared.alpha[row] = empty ? 0.0f : unshift / (sum + sink);
         if (exists) store_head(a, token, head, empty, lse, state.maximum[r]);
       } else {
-        shared.alpha[row] = empty ? 0.0f : unshift / sum;
-        if (exists) {
-          const int64_t part = part_index(a, token, split, head);
-          a.part_lse[part] = lse;
-          a.part_max[part] = state.maximum[r];
-        }
+        shared.alpha[row] = empty ? 0.0f : 1.0f / sum;
+        if (exists) store_part_head(a, part_index(a, token, split, head), lse, state.maximum[r], unshift);
       }
     }
   }
   ptx::barrier_sync(kWeightsReady, kConsumerThreads);
 }
 
-// The block's heads and 256 value lanes. Splits store fp32 parts straight from the accumulators (four lanes fill a 32-byte sector); results
-// are turned in shared memory, where no tile is needed any more, so that a warp writes 512 consecutive bytes.
-template <bool kAligned, KvFormat kFormat>
-__device__ __forceinline__ void store_sums(const DecodeArgs& a, SharedMemory<kFormat>& shared, float (&sums)[128], int half, int32_t token,
-                                           int32_t split, int32_t splits, int32_t first_head) {
-  const int row = accumulator_row(), lane = threadIdx.x % 32, first_lane = half * (kValueDim / 2);
-  scale_rows(sums, shared.alpha[row], shared.alpha[row + 8]);
-  if (splits > 1) {
+// Eight bf16.
+template <bool kAligned>
+__device__ __forceinline__ void store_16(uint16_t* target, uint4 v) {
+  if constexpr (kAligned) {
+    ptx::st_global(target, v);
+  } else {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int head = first_head + row + 8 * r;
-      if (head >= a.num_heads) continue;
-      float* part = a.part_out + part_index(a, token, split, head) * kValueDim + first_lane + 2 * (lane % 4);
-#pragma unroll
-      for (int j = 0; j < 32; ++j) *reinterpret_cast<float2*>(part + 8 * j) = {sums[4 * j + 2 * r], sums[4 * j + 2 * r + 1]};
-    }
-    return;
+    for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
   }
-  const uint32_t tile = ptx::shared_address(shared.k[0][half * kLeftChunks]);
+}
+
+// The block's heads and 256 value lanes: bf16 results, or a split's part as fp16 multiples of its unshift (no larger than its keys, which
+// fit). They are turned in shared memory, where no tile is needed any more, so that a warp writes 512 consecutive bytes.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void store_sums(const DecodeArgs& a, Shared& shared, Sums& sums, int half, int32_t token, int32_t split,
+                                           int32_t splits, int32_t first_head) {
+  const int row = accumulator_row(), lane = threadIdx.x % 32, first_lane = half * (kValueDim / 2) + 8 * lane;
   const int warp_row = threadIdx.x % kWarpgroup / 32 * 16;
+  const bool is_part = splits > 1;
+  scale_rows(sums, shared.alpha[row], shared.alpha[row + 8]);
+  const uint32_t tile = ptx::shared_address(shared.k[0][half * kLeftChunks]);
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    ptx::stmatrix_x4(tile + i / 4 * kChunkBytes + unit_offset(warp_row + lane % 16, i % 4 * 2 + lane / 16),
-                     ptx::cvt_bf16x2(sums[8 * i], sums[8 * i + 1]), ptx::cvt_bf16x2(sums[8 * i + 2], sums[8 * i + 3]),
-                     ptx::cvt_bf16x2(sums[8 * i + 4], sums[8 * i + 5]), ptx::cvt_bf16x2(sums[8 * i + 6], sums[8 * i + 7]));
+    const auto pair = [&](int at) {
+      const float low = sums[i / 8][i % 8 * 8 + at], high = sums[i / 8][i % 8 * 8 + at + 1];
+      return is_part ? ptx::cvt_f16x2(low, high) : ptx::cvt_bf16x2(low, high);
+    };
+    ptx::stmatrix_x4(tile + i / 4 * kChunkBytes + unit_offset(warp_row + lane % 16, i % 4 * 2 + lane / 16), pair(0), pair(2), pair(4),
+                     pair(6));
   }
   __syncwarp();
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
-  uint16_t* out = a.out + batch * a.out_batch_stride + query * a.out_query_stride;
+  uint16_t* out = a.out + batch * a.out_batch_stride + query * a.out_query_stride + first_lane;
+  uint16_t* part = a.part_out + part_index(a, token, split, 0) * kValueDim + first_lane;
 #pragma unroll 2
   for (int r = 0; r < 16; ++r) {
     const int head = first_head + warp_row + r;
     if (head >= a.num_heads) break;
     const uint4 v = ptx::ld_shared(tile + lane / 8 * kChunkBytes + unit_offset(warp_row + r, lane % 8));
-    uint16_t* target = out + head * a.out_head_stride + first_lane + 8 * lane;
-    if constexpr (kAligned) {
-      *reinterpret_cast<uint4*>(target) = v;
+    if (is_part) {
+      ptx::st_global(part + head * kValueDim, v);
     } else {
-      const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
+      store_16<kAligned>(out + head * a.out_head_stride, v);
     }
   }
 }

@@ -1,22 +1,22 @@
-// Sparse decode attention on Hopper: 64 heads of one query token and a part of its rows in each block; two blocks share the rows of a token
-// with more than 64 heads.
+// Sparse decode attention on Hopper: 64 heads of one query token and a part of its rows in each block. Blocks of the same rows run side by
+// side, so that the rows come from memory once and from L2 for each.
 //
 // Arithmetic of a tile of 64 rows and 64 heads, cycles of one SM (D = 512):
 //   tensor cores   logits 64 x 64 x 512 and values the same, at 2048 fp16 FMA a cycle                             1024 + 1024 = 2048
-//   shared memory  128 B a cycle: keys written 512; logits read keys 512 and queries 512; values read keys 512              2048
-//   memory         64 x 584 B at a 132nd of 4.3 TB/s, 1.75 GHz (a pair of blocks loads half of it each)                      2010
-//   issue slots    dequantisation: 14336 conversions and as many packed products over 128 lanes                            224 + 112
-//                  softmax: 4096 ex2 at 16 a cycle, products, maxima and sums                                               256 + 160
-// Every resource is asked for nearly 2048 cycles, so all of it has to overlap. A producer warpgroup converts rows while two consumer
+//   shared memory  128 B a cycle: keys written 512; logits read keys 512 and queries 512; values read keys 512, weights 128  2176
+//   memory         64 x 584 B at a 132nd of 4.3 TB/s, 1.75 GHz                                                              2010
+//   issue slots    dequantisation: 14336 conversions and as many packed products over 128 lanes                          224 + 112
+//                  softmax: 4096 ex2 at 16 a cycle, products, maxima and sums                                             256 + 160
+// Every resource is asked for nearly 2048 cycles, so all of it has to overlap. Two producer warpgroups convert rows while two consumer
 // warpgroups multiply; the logits of the next tile run while the values of this one are added; and a stage is given back by halves (value
 // lanes 0..255 and the rest), because shared memory holds the queries and two tiles only: the right half comes free first (the right
 // consumer adds while the other's logits run), is filled first, and the next logits begin with it.
 //
 // Keys are fp16 values times 2^8 (config.h), exact for every scale from 2^-23, below what the cache's writer chooses. A row with a scale
-// above 2^-1, a rotated lane of 256 and more or a NaN scale is noticed while it is converted; the block then finds the shift that fits
+// above 2^-1, a rotated lane of 224 and more or a NaN scale is noticed while it is converted; the block then finds the shift that fits
 // all its rows and starts over. Lanes 2^29 below the block's largest lose bits then; a scale below 2^-23 rounds to steps of 2^-32.
 //
-// Roles: warpgroup 0 logits, softmax and left values; 1 right values; 2 producer.
+// Roles: warpgroup 0 logits, softmax and left values; 1 right values; 2 and 3 producers.
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/consumer.cuh"
@@ -24,87 +24,62 @@
 
 namespace strata::cuda::sparse_decode {
 
-template <int kClusterSize>
-__device__ __forceinline__ void sync_blocks() {
-  if constexpr (kClusterSize == 1) {
-    __syncthreads();
-  } else {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  }
-}
-
 // kAligned: rows of the caches, of q and of out start at multiples of 16 bytes.
-template <KvFormat kFormat, int kClusterSize, bool kAligned>
+template <KvFormat kFormat, bool kAligned>
 __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid_constant__ DecodeArgs a) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
-  auto& shared = *reinterpret_cast<SharedMemory<kFormat>*>(shared_bytes);
-  const uint32_t rank = kClusterSize == 1 ? 0 : blockIdx.x % kClusterSize;
-  const int32_t token = static_cast<int32_t>(blockIdx.x / kClusterSize), split = static_cast<int32_t>(blockIdx.y);
+  using Shared = SharedMemory<kFormat, kHeadTile>;
+  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
+  const int32_t head_tiles = (a.num_heads + kHeadTile - 1) / kHeadTile;
+  const int32_t token = static_cast<int32_t>(blockIdx.x) / head_tiles, split = static_cast<int32_t>(blockIdx.y);
+  const int32_t first_head = (static_cast<int32_t>(blockIdx.x) - token * head_tiles) * kHeadTile;
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
-  const int32_t first_head = static_cast<int32_t>(rank) * kHeadTile;
 
   ptx::launch_dependents();
   const TokenRows rows(a, batch);
-  if (split >= rows.splits) return;
   const int32_t first = split * rows.tiles_per_split, end = min(rows.tiles, first + rows.tiles_per_split);
-  const RowList list(a, batch, query, rows);
-
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      for (int half = 0; half < kHalves; ++half) {
-        ptx::mbarrier_init(ptx::shared_address(&shared.full[stage][half]), kWarpgroup / 32);
-        ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), kClusterSize);
-      }
-    }
-    shared.overflow = 0;
-    shared.key_shift = kUsualKeyShift;
-    ptx::fence_mbarrier_init();
-  }
-  sync_blocks<kClusterSize>();
+  prepare(shared);
+  if (threadIdx.x == kConsumerThreads) shared.list = RowList(a, batch, query, rows, end);
+  __syncthreads();
+  if (split >= rows.splits) return;
 
   // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit.
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   uint32_t step = 0;
   if (role == 0) {
-    ptx::registers_grow<kSoftmaxRegisters>();
     load_queries<kAligned>(a, shared, batch, query, first_head);
+    ptx::registers_grow<kSoftmaxRegisters>();
     const float2 scale = {a.scale_log2 * shared.q_scale[accumulator_row()], a.scale_log2 * shared.q_scale[accumulator_row() + 8]};
-    float sums[128];
+    Sums sums;
     for (bool again = false;; again = true) {
       const float unshift = pow2(-shared.key_shift);
       SoftmaxState state;
       clear(sums);
-      consume_left<kFormat, kClusterSize>(shared, end - first, step, rank, {scale.x * unshift, scale.y * unshift}, state, sums);
-      sync_blocks<kClusterSize>();
+      consume_left(shared, end - first, step, {scale.x * unshift, scale.y * unshift}, state, sums);
+      __syncthreads();
       if (again || shared.overflow == 0) {
         finish_softmax(a, shared, state, unshift, token, split, rows.splits, first_head);
         break;
       }
-      sync_blocks<kClusterSize>();
+      __syncthreads();
     }
     store_sums<kAligned>(a, shared, sums, 0, token, split, rows.splits, first_head);
   } else if (role == 1) {
     load_queries<kAligned>(a, shared, batch, query, first_head);
-    float sums[128];
+    ptx::registers_grow<kValuesRegisters>();
+    Sums sums;
     for (bool again = false;; again = true) {
       clear(sums);
-      consume_right<kFormat, kClusterSize>(shared, end - first, step, rank, sums);
-      sync_blocks<kClusterSize>();
+      consume_right(shared, end - first, step, sums);
+      __syncthreads();
       if (again || shared.overflow == 0) break;
-      sync_blocks<kClusterSize>();
+      __syncthreads();
     }
     ptx::barrier_sync(kWeightsReady, kConsumerThreads);
     store_sums<kAligned>(a, shared, sums, 1, token, split, rows.splits, first_head);
   } else {
     ptx::registers_shrink<kProducerRegisters>();
-    for (bool again = false;; again = true) {
-      produce<kFormat, kClusterSize, kAligned>(a, shared, list, first, end, step, rank, pow2(shared.key_shift));
-      sync_blocks<kClusterSize>();
-      if (again || shared.overflow == 0) break;
-      atomicMin(&shared.key_shift, fitting_key_shift<kFormat>(a, list, first, end));
-      sync_blocks<kClusterSize>();
-    }
+    produce_all<kAligned>(a, shared, first, end);
   }
 }
 

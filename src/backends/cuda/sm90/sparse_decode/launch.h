@@ -7,20 +7,25 @@
 
 namespace strata::cuda::sparse_decode {
 
-// kClusterSize = 1: up to 64 heads; 2: up to 128. kAligned: rows of the caches, of q and of out start at multiples of 16 bytes.
-template <KvFormat kFormat, int kClusterSize, bool kAligned>
+// kHeads: those of a block, 64 for any number, 16 or 32 for up to so many. kAligned: rows of the caches, of q and of out start at multiples
+// of 16 bytes.
+template <KvFormat kFormat, int kHeads, bool kAligned>
 void launch_decode(const DecodeArgs& args, int64_t num_tokens, cudaStream_t stream);
 
 // Merges the parts. Starts while the attention kernel in front of it runs; its blocks wait for the parts.
 void launch_combine(const DecodeArgs& args, int64_t num_tokens, cudaStream_t stream);
 
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 1, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 1, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 2, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 2, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 1, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 1, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 2, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 2, false>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, true>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, false>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, true>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, false>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, true>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, false>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 16, true>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 16, false>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 32, true>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, cudaStream_t);
 
 }  // namespace strata::cuda::sparse_decode

@@ -1,19 +1,18 @@
-// The producer of the Hopper decode kernel: a warpgroup that loads cache rows, turns them into fp16 and puts them into shared memory.
+// The producers of the Hopper decode kernel: two warpgroups that load cache rows, turn them into fp16 and put them into shared memory.
 //
-// A row comes in 16-byte pieces by plain loads, four lanes to the 64 codes of one scale, all of a thread's pieces of the next tile in
-// flight (36 KB an SM). e4m3 -> fp16 is one exact instruction a pair, the scale one packed product. Eight lanes (two neighbouring rows,
-// four even or odd 16-byte units) hit all banks of the swizzled tile: 512 cycles of stores for 64 rows, the floor.
+// A row comes in 16-byte pieces by plain loads, four lanes to the 64 codes of one scale, a tile behind the prefetch that brought it to L2.
+// e4m3 -> fp16 is one exact instruction a pair, the scale one packed product. Eight lanes (two neighbouring rows, four even or odd
+// 16-byte units) hit all banks of the swizzled tile: 512 cycles of stores for 64 rows, the floor.
 #pragma once
 
 #include <cuda_fp16.h>
 
-#include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
-#include "backends/cuda/sm90/sparse_decode/token_rows.cuh"
+#include "backends/cuda/sm90/sparse_decode/shared_memory.cuh"
 
 namespace strata::cuda::sparse_decode {
 
@@ -65,6 +64,22 @@ struct HalfRow {
   static constexpr int kChunksOfHalf = kBlocks + (kRope ? 1 : 0);
 };
 
+// A producer thread's place in a tile: a row, and 16 of the 64 bytes of each block of codes. All of it follows from `codes`, so that
+// nothing more is kept in registers.
+struct Place {
+  uint32_t codes;    // byte offset of its first unit of values in a chunk; the second is at codes ^ 16
+  uint32_t rotated;  // and of its first unit of rotated lanes; the second is at rotated ^ 64
+
+  // Odd rows take the two units of rotated lanes in the other order: see the header.
+  __device__ __forceinline__ Place(int row, int quarter)
+      : codes(unit_offset(row, 2 * quarter)), rotated(unit_offset(row, quarter + 4 * (row & 1))) {}
+  __device__ __forceinline__ int row() const { return static_cast<int>(codes / 128); }
+  __device__ __forceinline__ int quarter() const { return static_cast<int>((codes / 16 ^ codes / 128) % 8 / 2); }
+  // What follows from it is computed again instead of being kept through a loop.
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(codes), "+r"(rotated)); }
+  __device__ __forceinline__ bool first_of_warp() const { return codes % 1024 == 0; }
+};
+
 // A thread's pieces of one row, as they are in memory.
 template <KvFormat kFormat, int kHalf>
 struct RawRow {
@@ -73,21 +88,18 @@ struct RawRow {
   uint32_t scale[2];  // V4: four ue8m0 bytes in scale[0]; V3.2: two fp32
   bool attended;
 
-  // `quarter`: which 16 of a block's 64 bytes. Odd rows take the two parts of the rotated lanes in the other order: see the header.
   template <bool kAligned>
-  __device__ __forceinline__ void load(const RowAddress<kFormat>& at, int row, int quarter) {
+  __device__ __forceinline__ void load(const RowAddress<kFormat>& at, const Place& place) {
     attended = at.data != nullptr;
 #pragma unroll
-    for (int i = 0; i < Half::kBlocks; ++i) {
-      piece[i] = load_16<kAligned>(attended, at.data + (Half::kFirstChunk + i) * kChunkLanes + quarter * 16);
-    }
+    for (int i = 0; i < Half::kBlocks; ++i) piece[i] = load_16<kAligned>(attended, at.data + (Half::kFirstChunk + i) * kChunkLanes);
     if constexpr (Half::kRope) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        piece[Half::kBlocks + i] = load_16<kAligned>(attended, at.data + Half::kRopeOffset + 16 * rope_unit(i, row, quarter));
+        piece[Half::kBlocks + i] = load_16<kAligned>(attended, at.data + Half::kRopeOffset + 64 * (i ^ (place.row() & 1)));
       }
     }
-    const uint8_t* scales = Half::kV4 ? at.scales + 4 * kHalf : at.data + kMlaScaleOffset + 8 * kHalf;
+    const uint8_t* scales = Half::kV4 ? at.scales + 4 * kHalf : at.scales + 8 * kHalf;
 #pragma unroll
     for (int i = 0; i < (Half::kV4 ? 1 : 2); ++i) {
       if constexpr (kAligned) {
@@ -99,19 +111,6 @@ struct RawRow {
   }
   // V4: four bytes of 2^-15; V3.2: about 2^-15 too. Anything finite does, as the codes are zero.
   static constexpr uint32_t kNeutralScales = Half::kV4 ? 0x70707070u : 0x38000000u;
-
-  static __device__ __forceinline__ int rope_unit(int i, int row, int quarter) { return quarter + 4 * (i ^ (row & 1)); }
-};
-
-// Where converted values go: this block's tile and, in a cluster, the same place of the other block's.
-template <bool kCluster>
-struct TileWriter {
-  uint32_t local, remote, remote_barrier;
-
-  __device__ __forceinline__ void store(uint32_t offset, uint4 v) const {
-    ptx::st_shared(local + offset, v);
-    if constexpr (kCluster) ptx::store_async(remote + offset, v, remote_barrier);
-  }
 };
 
 // The first or second pair of four e4m3 codes as fp16.
@@ -148,15 +147,17 @@ static_assert(kUsualKeyShift == 8);
 
 __device__ __forceinline__ __half2 as_half2(uint32_t pair) { return *reinterpret_cast<const __half2*>(&pair); }
 
+// As large as codes become, and small enough that a mean of keys with rounded weights is finite too.
+constexpr float kLargestKey = 448.0f * 128.0f;
+
 // Converts a thread's pieces and stores them. Returns false when a value may not fit fp16: key_factor = 2^key_shift is too large.
-template <KvFormat kFormat, int kHalf, bool kCluster>
-__device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, int row, int quarter, float key_factor,
-                                          const TileWriter<kCluster>& tile) {
+template <KvFormat kFormat, int kHalf>
+__device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile) {
   using Half = HalfRow<kFormat, kHalf>;
   bool fits = true;
   const auto store_codes = [&](int i, uint4 first, uint4 second) {
-    tile.store(i * kChunkBytes + unit_offset(row, 2 * quarter), first);
-    tile.store(i * kChunkBytes + unit_offset(row, 2 * quarter + 1), second);
+    ptx::st_shared(half_tile + i * kChunkBytes + place.codes, first);
+    ptx::st_shared(half_tile + i * kChunkBytes + (place.codes ^ 16), second);
   };
   if constexpr (Half::kV4) {
     const uint32_t bytes = Half::kBlocks == 4 ? raw.scale[0] : raw.scale[0] & 0x00FFFFFFu | 0x70000000u;
@@ -197,130 +198,163 @@ __device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, int
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const uint4 v = raw.piece[Half::kBlocks + i];
-      fits &= __uint_as_float(max_bf16_bits(v) << 16) * key_factor < 65504.0f;
-      tile.store(Half::kBlocks * kChunkBytes + unit_offset(row, raw.rope_unit(i, row, quarter)), bf16_to_f16(v, key_factor));
+      fits &= __uint_as_float(max_bf16_bits(v) << 16) * key_factor <= kLargestKey;
+      ptx::st_shared(half_tile + Half::kBlocks * kChunkBytes + (place.rotated ^ 64 * i), bf16_to_f16(v, key_factor));
     }
   }
   return fits;
 }
 
-// A producer thread's rows of one half: the pieces of the tile that is stored next.
-template <KvFormat kFormat, int kHalf, int kClusterSize, bool kAligned>
-struct HalfProducer {
-  using Half = HalfRow<kFormat, kHalf>;
-  static constexpr bool kCluster = kClusterSize > 1;
-  // In a cluster each block converts its part of a tile's rows, for both.
-  static constexpr int kRows = kRowTile / kClusterSize, kRowsPerThread = kRows / 32;
-  RawRow<kFormat, kHalf> raw[kRowsPerThread];
+// Barriers and what the producers tell; one thread, before anything else.
+template <class Shared>
+__device__ __forceinline__ void prepare(Shared& shared) {
+  if (threadIdx.x > 0) return;
+  for (int stage = 0; stage < kStages; ++stage) {
+    for (int half = 0; half < kHalves; ++half) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.full[stage][half]), kProducerThreads / 32 / Shared::kTeams);
+      ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), 1);
+    }
+  }
+  shared.overflow = 0;
+  shared.key_shift = kUsualKeyShift;
+  ptx::fence_mbarrier_init();
+}
 
-  // Stores the tile of `step` and loads `next`, the rows of the one behind it. Returns false when a value may not fit.
-  __device__ __forceinline__ bool advance(SharedMemory<kFormat>& shared, uint32_t step, uint32_t rank, float key_factor,
-                                          const int (&row)[kRowsPerThread], const RowAddress<kFormat> (&next)[kRowsPerThread]) {
-    const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32, quarter = lane % 4;
-    const uint32_t peer = rank ^ 1u, stage = step % kStages, parity = step / kStages & 1u;
-    const uint32_t full = ptx::shared_address(&shared.full[stage][kHalf]), target = ptx::shared_address(shared.k[stage][Half::kFirstChunk]);
-    TileWriter<kCluster> writer{.local = target, .remote = 0, .remote_barrier = 0};
-    if constexpr (kCluster) {
-      writer.remote = ptx::map_shared(target, peer);
-      writer.remote_barrier = ptx::map_shared(full, peer);
+// Where a producer thread's rows of its team's next tile are. The slots of its warp's rows of several tiles are in one register a lane, and
+// are asked for again before they are needed.
+template <class Shared>
+struct Addresses {
+  static constexpr int kRows = Shared::kTeams, kWarpRows = 8 * kRows;  // of a thread, of a warp
+  static constexpr int kTiles = 32 / kWarpRows, kStride = Shared::kTeams * kRowTile;
+  const DecodeArgs& a;
+  const Shared& shared;
+  const int32_t main;
+  int32_t now, ahead;
+  int32_t at;      // this lane's position in the list, of the slots behind `ahead`
+  int32_t row_at;  // this thread's first row's, of the next tile
+  int32_t tile = 0;
+
+  // `first`: the position of the team's first tile.
+  __device__ __forceinline__ Addresses(const DecodeArgs& a, const Shared& shared, int32_t first, const Place& place)
+      : a(a), shared(shared), main(shared.list.main), row_at(first + place.row()) {
+    const int lane = threadIdx.x % 32;
+    at = first + place.row() / kWarpRows * kWarpRows + lane / kWarpRows * kStride + lane % kWarpRows;
+    now = shared.list.slot(at);
+    ahead = shared.list.slot(at + kTiles * kStride);
+    at += 2 * kTiles * kStride;
+  }
+  __device__ __forceinline__ void next(const Place& place, RowAddress<Shared::kFormat> (&rows)[kRows]) {
+    if (tile % kTiles == 0 && tile > 0) {
+      now = ahead;
+      ahead = shared.list.slot(at);
+      at += kTiles * kStride;
     }
-    bool fits = true;
-    ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
 #pragma unroll
-    for (int i = 0; i < kRowsPerThread; ++i) {
-      fits &= store_row(raw[i], row[i], quarter, key_factor, writer);
-      if constexpr (kHalf == 1) {
-        const uint32_t word = __ballot_sync(~0u, raw[i].attended);
-        uint32_t* attended = &shared.attended[stage][row[i] / 8];
-        if (lane == 0) {
-          *attended = word;
-          if constexpr (kCluster) ptx::store_async(ptx::map_shared(ptx::shared_address(attended), peer), word, writer.remote_barrier);
-        }
-      }
-      raw[i].template load<kAligned>(next[i], row[i], quarter);
+    for (int i = 0; i < kRows; ++i) {
+      const int32_t slot = __shfl_sync(~0u, now, tile % kTiles * kWarpRows + 8 * i + threadIdx.x % 32 / 4);
+      rows[i] = RowAddress<Shared::kFormat>(a, row_at + 8 * i < main, slot, place.quarter());
     }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (lane == 0) {
-      if (kCluster && warp == 0) {
-        constexpr uint32_t kRemoteBytes = kRows * Half::kChunksOfHalf * 128 + (kHalf == 1 ? kRows / 8 * 4 : 0);
-        ptx::mbarrier_arrive_expect_tx(full, kRemoteBytes);
-      } else {
-        ptx::mbarrier_arrive(full);
-      }
-    }
-    return fits;
+    row_at += kStride;
+    ++tile;
   }
 };
 
-// The tiles [first, end), the right half of each before the left; `step` counts the tiles this block has ever filled.
-template <KvFormat kFormat, int kClusterSize, bool kAligned>
-__device__ __forceinline__ void produce(const DecodeArgs& a, SharedMemory<kFormat>& shared, const RowList& list, int32_t first, int32_t end,
-                                        uint32_t& step, uint32_t rank, float key_factor) {
-  using Left = HalfProducer<kFormat, 0, kClusterSize, kAligned>;
-  using Right = HalfProducer<kFormat, 1, kClusterSize, kAligned>;
-  constexpr int kRowsPerThread = Left::kRowsPerThread;
-  const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
-  int row[kRowsPerThread];
-  int32_t slot[kRowsPerThread] = {};
-  RowAddress<kFormat> next[kRowsPerThread];
-  Left left;
-  Right right;
+// Converts this thread's part of a half of a tile. Returns false when a value may not fit.
+template <KvFormat kFormat, int kHalf, class Shared>
+__device__ __forceinline__ bool fill(Shared& shared, const RawRow<kFormat, kHalf> (&raw)[Shared::kTeams], uint32_t stage, uint32_t parity,
+                                     const Place& place, float key_factor) {
+  bool fits = true;
+  ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
 #pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) row[i] = static_cast<int>(rank) * Left::kRows + (warp * kRowsPerThread + i) * 8 + lane / 4;
-  const auto look_up = [&](int32_t tile, int i) { return tile < end ? list.slot(tile * kRowTile + row[i]) : -1; };
-  const auto address = [&](int32_t tile, int i) { return RowAddress<kFormat>(a, tile * kRowTile + row[i] < list.main, slot[i]); };
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) slot[i] = look_up(first, i);
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    next[i] = address(first, i);
-    slot[i] = look_up(first + 1, i);
-    right.raw[i].template load<kAligned>(next[i], row[i], lane % 4);
-    left.raw[i].template load<kAligned>(next[i], row[i], lane % 4);
+  for (int i = 0; i < Shared::kTeams; ++i) {
+    constexpr int kFirstChunk = HalfRow<kFormat, kHalf>::kFirstChunk, kEightRows = 1024;
+    fits &= store_row(raw[i], place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]) + i * kEightRows);
+    if constexpr (kHalf == 1) {
+      const uint32_t word = __ballot_sync(~0u, raw[i].attended);
+      if (place.first_of_warp()) shared.attended[stage][place.row() / 8 + i] = word;
+    }
   }
+  return fits;
+}
+
+// The tiles [first, end), the right half of each before the left; `step` counts the tiles this block has ever filled. The fence waits for
+// every load of its thread that is in flight, so a tile's are asked for behind the fences of the one before: from L2, where they have been
+// brought a tile earlier.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor) {
+  constexpr KvFormat kFormat = Shared::kFormat;
+  constexpr int kTeams = Shared::kTeams, kRows = kTeams;
+  const int thread = static_cast<int>(threadIdx.x - kConsumerThreads), team = kTeams == 1 ? 0 : thread / kWarpgroup;
+  const int warp = thread / 32 - team * (kWarpgroup / 32), tiles = end - first;
+  Place place(warp * 8 * kRows + thread % 32 / 4, thread % 4);
+  Addresses<Shared> addresses(a, shared, (first + team) * kRowTile, place);
+  RawRow<kFormat, 0> left[kRows];
+  RawRow<kFormat, 1> right[kRows];
+  RowAddress<kFormat> next[kRows];
+  addresses.next(place, next);
+  const auto tell = [&](uint32_t stage, int half) {
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][half]));
+  };
   bool fits = true;
 #pragma unroll 1
-  for (int32_t tile = first; tile < end; ++tile, ++step) {
-    // Slots are looked at a whole tile after they were asked for, and before more loads are: a wait for them is then not one for rows.
+  for (int32_t tile = team; tile < tiles; tile += kTeams) {
+    const uint32_t stage = (step + tile) % kStages, parity = (step + tile) / kStages & 1u;
+    place.forget();
 #pragma unroll
-    for (int i = 0; i < kRowsPerThread; ++i) {
-      next[i] = address(tile + 1, i);
-      slot[i] = look_up(tile + 2, i);
+    for (int i = 0; i < kRows; ++i) {
+      right[i].template load<kAligned>(next[i], place);
+      left[i].template load<kAligned>(next[i], place);
     }
-    fits &= right.advance(shared, step, rank, key_factor, row, next);
-    fits &= left.advance(shared, step, rank, key_factor, row, next);
+    addresses.next(place, next);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) next[i].prefetch(place.quarter());
+    fits &= fill<kFormat, 1>(shared, right, stage, parity, place, key_factor);
+    tell(stage, 1);
+    fits &= fill<kFormat, 0>(shared, left, stage, parity, place, key_factor);
+    tell(stage, 0);
   }
-  if (!fits) {
-    shared.overflow = 1;
-    if constexpr (kClusterSize > 1) ptx::store_cluster_u32(ptx::map_shared(ptx::shared_address(&shared.overflow), rank ^ 1u), 1);
-  }
+  if (!fits) shared.overflow = 1;
 }
 
 // The largest key shift at which every value of the rows fits: the exact way after an overflow. All producer threads; the result is the
 // minimum of what they return.
 template <KvFormat kFormat>
-__device__ __noinline__ int32_t fitting_key_shift(const DecodeArgs& a, const RowList& list, int32_t first, int32_t end) {
+__device__ __noinline__ int32_t fitting_key_shift(const DecodeArgs& a, const RowList& list, int32_t first) {
   int32_t shift = kUsualKeyShift;
   // value < 2^(exponent + 1) must stay below 2^(15 - slack) with the shift.
   const auto hold = [&](uint32_t fp32_bits, int32_t slack) {
     const int32_t exponent = static_cast<int32_t>(fp32_bits >> 23 & 0xFFu) - 127;
     if (exponent < 128) shift = min(shift, 14 - slack - exponent);  // infinities and NaN do not become anything else
   };
-  const int32_t last = min(end * kRowTile, list.total);
-  for (int32_t at = first * kRowTile + static_cast<int32_t>(threadIdx.x % kProducerThreads); at < last; at += kProducerThreads) {
+  for (int32_t at = first * kRowTile + static_cast<int32_t>(threadIdx.x % kProducerThreads); at < list.end; at += kProducerThreads) {
     const RowAddress<kFormat> row(a, at < list.main, list.slot(at));
     if (row.data == nullptr) continue;
     // codes are at most 448 < 2^9: 2^e * code < 2^(e + 9), so e + 9 + shift <= 16 as 448 * 2^7 = 57344 fits.
     if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
       for (int i = 0; i < kV4NumBlocks; ++i) hold(uint32_t{row.scales[i]} << 23, 7);
     } else {
-      for (int i = 0; i < 4; ++i) hold(float_bits(load_f32(row.data + kMlaScaleOffset + 4 * i)) + 0x7FFFFFu, 7);
+      for (int i = 0; i < 4; ++i) hold(float_bits(load_f32(row.scales + 4 * i)) + 0x7FFFFFu, 7);
     }
     constexpr int kRopeOffset = kFormat == KvFormat::fp8_ds_mla_v4 ? kV4NopeDim : kMlaRopeOffset;
     for (int i = 0; i < 64; ++i) hold(uint32_t{load_u16(row.data + kRopeOffset + 2 * i)} << 16, 0);
   }
   return shift;
+}
+
+// The producers' part of a block: the tiles, and once more with another key shift if a value did not fit.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end) {
+  uint32_t step = 0;
+  for (bool again = false;; again = true) {
+    produce<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
+    step += end - first;
+    __syncthreads();
+    if (again || shared.overflow == 0) break;
+    atomicMin(&shared.key_shift, fitting_key_shift<Shared::kFormat>(a, shared.list, first));
+    __syncthreads();
+  }
 }
 
 }  // namespace strata::cuda::sparse_decode

@@ -14,7 +14,7 @@ namespace {
 using namespace sparse_decode;
 
 int64_t num_tokens(const SparseAttnDecodeParams& p) { return p.q.shape[0] * p.q.shape[1]; }
-int64_t cluster_size(const SparseAttnDecodeParams& p) { return p.q.shape[2] > kHeadTile ? 2 : 1; }
+int64_t head_tiles(const SparseAttnDecodeParams& p) { return (p.q.shape[2] + kHeadTile - 1) / kHeadTile; }
 int64_t most_tiles(const SparseAttnDecodeParams& p) {
   const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
   return (rows + kRowTile - 1) / kRowTile;
@@ -38,10 +38,10 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
 int64_t part_count(const SparseAttnDecodeParams& p, const Capabilities& c) {
   const int64_t tokens = num_tokens(p), tiles = most_tiles(p);
   if (p.batch_invariant) return tiles > kInvariantTiles ? tokens * ((tiles + kInvariantTiles - 1) / kInvariantTiles) : 0;
-  return tiles > 1 ? most_parts(tokens, tiles, c.num_sms / cluster_size(p)) : 0;
+  return tiles > 1 ? most_parts(tokens, tiles, c.num_sms / head_tiles(p)) : 0;
 }
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  return static_cast<size_t>(part_count(p, c) * p.q.shape[2] * (kValueDim + 2)) * sizeof(float);
+  return static_cast<size_t>(part_count(p, c) * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
 }
 
 bool aligned_16(const void* data, std::initializer_list<int64_t> strides_in_bytes) {
@@ -92,17 +92,19 @@ bool aligned(const SparseAttnDecodeParams& p) {
          (!p.extra_cache.present() || aligned_16(p.extra_cache.data, {p.extra_cache.page_stride}));
 }
 
-template <KvFormat kFormat, bool kAligned>
-void launch(const DecodeArgs& a, int64_t tokens, cudaStream_t stream) {
-  if (a.num_heads > kHeadTile) {
-    launch_decode<kFormat, 2, kAligned>(a, tokens, stream);
-  } else {
-    launch_decode<kFormat, 1, kAligned>(a, tokens, stream);
-  }
+template <KvFormat kFormat, int kHeads>
+void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, cudaStream_t stream) {
+  rows_aligned ? launch_decode<kFormat, kHeads, true>(a, tokens, stream) : launch_decode<kFormat, kHeads, false>(a, tokens, stream);
 }
 template <KvFormat kFormat>
 void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, cudaStream_t stream) {
-  rows_aligned ? launch<kFormat, true>(a, tokens, stream) : launch<kFormat, false>(a, tokens, stream);
+  if (a.num_heads <= 16) {
+    launch<kFormat, 16>(a, tokens, rows_aligned, stream);
+  } else if (a.num_heads <= 32) {
+    launch<kFormat, 32>(a, tokens, rows_aligned, stream);
+  } else {
+    launch<kFormat, kHeadTile>(a, tokens, rows_aligned, stream);
+  }
 }
 
 void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
@@ -115,12 +117,13 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
     a.tiles_per_split = static_cast<int32_t>(kInvariantTiles);
     a.num_splits = static_cast<int32_t>(std::max<int64_t>(1, (tiles + kInvariantTiles - 1) / kInvariantTiles));
   } else if (tiles > 1) {
-    a.num_splits = static_cast<int32_t>(choose_splits(tokens, tiles, c.num_sms / cluster_size(p)));
+    a.num_splits = static_cast<int32_t>(choose_splits(tokens, tiles, c.num_sms / head_tiles(p)));
   }
   const int64_t parts = part_count(p, c) * a.num_heads;
-  a.part_out = static_cast<float*>(context.workspace.data);
-  a.part_lse = a.part_out + parts * kValueDim;
+  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
   a.part_max = a.part_lse + parts;
+  a.part_unshift = a.part_max + parts;
   const cudaStream_t stream = native(context.stream);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
     launch<KvFormat::fp8_ds_mla_v4>(a, tokens, aligned(p), stream);

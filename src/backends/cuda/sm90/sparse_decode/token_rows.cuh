@@ -1,6 +1,7 @@
 // A token's rows as the device sees them: lengths, splits, the list of both scopes.
 #pragma once
 
+#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/sm90/sparse_decode/config.h"
 
@@ -28,12 +29,13 @@ struct TokenRows {
   static __device__ int32_t length(const Scope& s, int32_t batch) { return s.lengths == nullptr ? s.width : s.lengths[batch]; }
 };
 
-// The entry at position `at` of a token's list, both scopes one behind the other; -1 behind the end.
+// The entry at position `at` of a token's list, both scopes one behind the other; -1 behind those of this split.
 struct RowList {
   const int32_t* indices[2];
-  int32_t main, total;
+  int32_t main, end;
 
-  __device__ RowList(const DecodeArgs& a, int32_t batch, int32_t query, const TokenRows& rows) : main(rows.main), total(rows.total) {
+  __device__ RowList(const DecodeArgs& a, int32_t batch, int32_t query, const TokenRows& rows, int32_t end_tile)
+      : main(rows.main), end(min(rows.total, end_tile * kRowTile)) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       indices[i] = a.scope[i].indices + batch * a.scope[i].indices_batch_stride + query * a.scope[i].indices_query_stride;
@@ -41,27 +43,40 @@ struct RowList {
   }
   __device__ __forceinline__ int32_t slot(int32_t at) const {
     const int32_t* entry = at < main ? indices[0] + at : indices[1] + (at - main);
-    return static_cast<int32_t>(ptx::ld_if(at < total, entry, 0xFFFFFFFFu));
+    return static_cast<int32_t>(ptx::ld_if(at < end, entry, 0xFFFFFFFFu));
   }
 };
 
-// Where a row's bytes are. Null: the entry is not attended. Selecting field by field keeps the arguments in constant memory.
+// Where a row's bytes are, from the 16 of `quarter` on. Null: the entry is not attended. Selecting field by field keeps the arguments in
+// constant memory.
 template <KvFormat kFormat>
 struct RowAddress {
   static constexpr int kRowBytes = static_cast<int>(row_data_bytes(kFormat, 0));
   const uint8_t* data = nullptr;
-  const uint8_t* scales = nullptr;  // V4: in the end of the page
+  const uint8_t* scales = nullptr;  // V4: in the end of the page; V3.2: in the row
 
   __device__ __forceinline__ RowAddress() {}
-  __device__ __forceinline__ RowAddress(const DecodeArgs& a, bool in_main, int32_t slot) {
+  __device__ __forceinline__ RowAddress(const DecodeArgs& a, bool in_main, int32_t slot, int quarter = 0) {
     const Scope &m = a.scope[0], &e = a.scope[1];
     if (static_cast<uint32_t>(slot) >= (in_main ? m.num_slots : e.num_slots)) return;
     const int32_t page = in_main ? m.page_size.divide(slot) : e.page_size.divide(slot);
     const int32_t page_size = in_main ? m.page_size.value() : e.page_size.value();
     const int32_t in_page = slot - page * page_size;
     const uint8_t* page_data = (in_main ? m.data : e.data) + page * (in_main ? m.page_stride : e.page_stride);
-    data = page_data + static_cast<int64_t>(in_page) * kRowBytes;
-    if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) scales = page_data + (static_cast<int64_t>(page_size) * kRowBytes + in_page * 8);
+    data = page_data + (static_cast<int64_t>(in_page) * kRowBytes + 16 * quarter);
+    scales = kFormat == KvFormat::fp8_ds_mla_v4 ? page_data + (static_cast<int64_t>(page_size) * kRowBytes + in_page * 8)
+                                                : page_data + (static_cast<int64_t>(in_page) * kRowBytes + kMlaScaleOffset);
+  }
+
+  // Brings the row to L2, by the four threads of its quarters.
+  __device__ __forceinline__ void prefetch(int quarter) const {
+    constexpr int kStep = 64;
+    if (data == nullptr) return;
+#pragma unroll
+    for (int at = 0; at < kRowBytes; at += 4 * kStep) {
+      if (at + quarter * kStep < kRowBytes) ptx::prefetch_l2(data + at + quarter * (kStep - 16));
+    }
+    if (kFormat == KvFormat::fp8_ds_mla_v4 && quarter == 3) ptx::prefetch_l2(scales);
   }
 };
 
