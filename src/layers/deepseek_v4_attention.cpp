@@ -159,9 +159,11 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   }
 
   // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
-  run(run.ops.linear,
-      LinearParams{
-          .x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}), .activation = qr_activation_});
+  run(run.ops.linear, LinearParams{.x = qr,
+                                   .weight = &wq_b_->weight,
+                                   .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),
+                                   .activation = qr_activation_,
+                                   .shares_device = select && run.concurrent()});
   run(run.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = q,
                                                             .kv = kv,
                                                             .positions = batch.positions,

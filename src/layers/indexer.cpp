@@ -53,8 +53,11 @@ void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& qr
   const int64_t num_tokens = qr.shape[0];
   ArenaScope scope(run.arena);
   const TensorView q = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
-  run(run.ops.linear,
-      LinearParams{.x = qr, .weight = &wq_b_->weight, .y = q.reshape({num_tokens, num_heads_ * head_dim_}), .activation = activation_});
+  run(run.ops.linear, LinearParams{.x = qr,
+                                   .weight = &wq_b_->weight,
+                                   .y = q.reshape({num_tokens, num_heads_ * head_dim_}),
+                                   .activation = activation_,
+                                   .shares_device = run.concurrent()});
   run(run.ops.indexer_query, IndexerQueryParams{.q = q,
                                                 .weights = query.raw_weights,
                                                 .positions = batch.positions,

@@ -53,8 +53,11 @@ void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& ca
   const int64_t tokens = x.shape[0];
   ArenaScope scope(run.arena);
   const TensorView q = run.arena.tensor(DType::bf16, {tokens, num_heads_, head_dim_});
-  run(run.ops.linear,
-      LinearParams{.x = q_c, .weight = &wq_b_->weight, .y = q.reshape({tokens, num_heads_ * head_dim_}), .activation = q_activation_});
+  run(run.ops.linear, LinearParams{.x = q_c,
+                                   .weight = &wq_b_->weight,
+                                   .y = q.reshape({tokens, num_heads_ * head_dim_}),
+                                   .activation = q_activation_,
+                                   .shares_device = run.concurrent()});
   const TensorView weights = run.arena.tensor(DType::f32, {tokens, num_heads_});
   run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = weights});
   const TensorView folded = run.arena.tensor(DType::f32, {tokens, num_heads_});

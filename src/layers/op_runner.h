@@ -40,6 +40,8 @@ class OpRunner {
     if (!arena.measuring() && view.numel() > 0) device_.fill(view.data, 0, view.bytes(), stream_);
   }
 
+  // Whether there are lanes: what is run between aside() and join() shares the device.
+  bool concurrent() const { return lanes_ != nullptr || on_lane_; }
   // f(runner): work that needs what was run before, and that nothing run from here on needs until join(). It runs beside the rest on lane
   // `lane`, after what the lane has, and what it takes of the arena stays taken; without lanes it runs here and now.
   template <class F>
@@ -50,6 +52,7 @@ class OpRunner {
       return;
     }
     OpRunner runner(device_, arena.measuring() ? stream_ : lanes_->fork(lane, stream_), ops, arena);
+    runner.on_lane_ = true;
     arena.keep_all([&] { f(runner); });
     forked_.set(lane);
   }
@@ -71,6 +74,7 @@ class OpRunner {
   Device& device_;
   Stream stream_;
   Lanes* lanes_;
+  bool on_lane_ = false;
   std::bitset<Lanes::kCount> forked_;
 };
 

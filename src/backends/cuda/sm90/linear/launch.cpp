@@ -20,12 +20,12 @@ int token_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : to
 
 int num_blocks(int64_t k) { return static_cast<int>(ceil_div(k, kLinearBlock)); }
 
-// Stages that fit beside everything else when k is cut in `split` parts; below kMinStages the cut is not possible.
-int stages_for(int split, int blocks, int rows, const Capabilities& device) {
+// Stages, `most` at most, that fit beside everything else when k is cut in `split` parts; below kMinStages the cut is not possible.
+int stages_for(int split, int blocks, int rows, int most, const Capabilities& device) {
   const auto chunk = static_cast<int>(ceil_div(blocks, split));
   if (split > blocks) return 0;
   const int left = device.max_shared_bytes - LinearShared(rows, chunk, 0).bytes;
-  return std::clamp(left / (kLinearStageBytes + 20), 0, kLinearMaxStages) / 2 * 2;
+  return std::clamp(left / (kLinearStageBytes + 20), 0, most) / 2 * 2;
 }
 
 // A cluster's time in units of one block of k (0.26 us on an H200 at full bandwidth): its tiles times its part of k and what it costs to
@@ -64,7 +64,8 @@ std::string refusal(const LinearWeight& w, int64_t tokens, const Capabilities& d
     return fmt::format("groups must be a multiple of {} rows, have {}", kLinearTileRows, w.n);
   }
   const int rows = token_rows(tokens), blocks = num_blocks(w.k);
-  const bool fits = std::ranges::any_of(kSplits, [&](int split) { return stages_for(split, blocks, rows, device) >= kMinStages; });
+  const bool fits =
+      std::ranges::any_of(kSplits, [&](int split) { return stages_for(split, blocks, rows, kMinStages, device) >= kMinStages; });
   return fits ? "" : fmt::format("{} tokens of {} input features do not fit in shared memory", tokens, w.k);
 }
 
@@ -107,10 +108,11 @@ void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStrea
   a.num_tiles = static_cast<int>(a.tiles_per_group * groups);
   a.num_blocks = blocks;
 
+  const int most_stages = call.shares_device ? kLinearSharedStages : kLinearMaxStages;
   int clusters = 0;
   int64_t best = 0;
   for (const int split : kSplits) {
-    const int stages = stages_for(split, blocks, rows, capabilities(device));
+    const int stages = stages_for(split, blocks, rows, most_stages, capabilities(device));
     if (stages < kMinStages) continue;
     const int count = std::min(max_clusters(split, device), a.num_tiles);
     const int64_t this_cost = cost(split, blocks, a.num_tiles, count);

@@ -17,8 +17,9 @@ struct LinearCall {
   TensorView x;        // e4m3 [T, G, K], any strides between tokens and groups
   TensorView x_scale;  // f32 [T, G, ceil(K / 128)], the last dimension contiguous
   const LinearWeight& weight;
-  TensorView y;  // [T, G, n], bf16 or f32
-  bool overlap;  // begin while the kernel in front, the quantiser of x, still runs
+  TensorView y;        // [T, G, n], bf16 or f32
+  bool shares_device;  // leave other kernels room on the SMs
+  bool overlap;        // begin while the kernel in front, the quantiser of x, still runs
 };
 
 // The reason why the kernel cannot take a row-major e4m3 weight and so many tokens, kLinearMaxTokens at most; empty when it can.
