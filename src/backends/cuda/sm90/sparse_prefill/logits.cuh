@@ -12,9 +12,6 @@ namespace strata::cuda::sparse_prefill {
 // Named barrier; 0 is __syncthreads.
 inline constexpr uint32_t kLogitsGroup = 1;
 
-// The subtracted maximum may lag behind the true one: weights are then at most 2^8, and most tiles leave the sums as they are.
-inline constexpr float kMaxLag = 8.0f;
-
 template <int kDim>
 class Logits {
   using S = Shape<kDim>;
@@ -120,7 +117,8 @@ class Logits {
     ptx::wgmma_hold(s);
   }
 
-  // Logits to weights in place.
+  // Logits to weights in place, relative to the running maximum itself: the weight of a row that dominates is then exactly 1. A maximum
+  // that may lag behind saves rescaling, but that weight is rounded to bf16.
   __device__ __forceinline__ void softmax(float (&s)[kSums]) {
     mask_missing(s);
     float largest[2];
@@ -133,11 +131,11 @@ class Logits {
     }
     rescale[0] = rescale[1] = 1.0f;
     // One vote where the maximum of a head would be four shuffles, each waiting for the one before: this is the critical path.
-    if (__any_sync(~0u, largest[0] * a.scale_log2 > subtracted[0] + kMaxLag || largest[1] * a.scale_log2 > subtracted[1] + kMaxLag)) {
+    if (__any_sync(~0u, largest[0] * a.scale_log2 > subtracted[0] || largest[1] * a.scale_log2 > subtracted[1])) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float of_head = quad_max(largest[r]) * a.scale_log2;
-        if (of_head > subtracted[r] + kMaxLag) {
+        if (of_head > subtracted[r]) {
           rescale[r] = ptx::ex2(subtracted[r] - of_head);
           subtracted[r] = of_head;
         }
