@@ -1,6 +1,7 @@
 // The CUDA device: memory, streams, errors, graphs.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 #include <thread>
 
@@ -186,8 +187,10 @@ TEST_F(CudaDevice, ElapsedTimeIsTheDevices) {
       for (int i = 0; i < count; ++i) device_->fill(data, 1, 512 * kMiB, stream.get());
     });
   };
+  // The least of several, as others may use the device too.
+  const auto least = [&](int count) { return std::min({fills(count), fills(count), fills(count), fills(count)}); };
   fills(5);
-  const double few = fills(5), many = fills(50);
+  const double few = least(5), many = least(50);
   EXPECT_GT(few, 5 * 512e6 / 10e12);
   EXPECT_GT(many, 5 * few);
   EXPECT_LT(many, 20 * few);

@@ -2,6 +2,7 @@
 // rounds its attention scores to bf16; a float64 implementation of the specification is 0.0097, 0.0096 and 0.0076 away from it.
 #include <gtest/gtest.h>
 
+#include "backends/cpu/cpu_features.h"
 #include "replay.h"
 
 namespace strata {
@@ -59,7 +60,11 @@ TEST_P(GoldenMla, Agrees) {
   ReplayOptions options = as_recorded(model);
   options.layer.mla_mode = mode;
   options.layer.context_chunk_rows = 100;  // more than one chunk of context, and a last one that is not full
-  expect_all_agree(run(model, schedule, options), kBound);
+  // V3.2's own selection: AVX-512 rounds a product otherwise than the recording, and exchanges two candidates of token 114 whose logits
+  // differ by 2.5e-5 of the row's largest (golden_sparse_test says what holds on every machine). AVX2 does not.
+  Config config;
+  if (model == "mla_v32" && cpu::machine_isa() != CpuIsa::amx) config.cpu_isa = CpuIsa::avx2;
+  expect_all_agree(run(model, schedule, options, config), kBound);
 }
 
 constexpr Schedule kSchedules[] = {{"whole_together", true, 0}, {"chunk64_together", true, 64}, {"chunk1_together", true, 1},

@@ -181,9 +181,9 @@ TEST(CacheBytes, PaddingOfAPage) {
 
 constexpr const char* kTopk = "k16-H16-D128-indexer_fp8-B64-3of200-1of67";
 
-TEST(Selection, SmallestInsteadOfAChosenOne) {
-  // The lowest entry number that was not chosen takes the place of the first one that was.
-  const Fault<IndexerTopkParams> fault = [](const IndexerTopkParams& p, const ExecutionContext&) {
+// The candidate of the smallest logit takes the place of the chosen one of rank `rank`, 0 being the largest logit.
+Fault<IndexerTopkParams> smallest_instead_of(int64_t rank) {
+  return [rank](const IndexerTopkParams& p, const ExecutionContext&) {
     const int64_t k = p.topk_indices.shape[1];
     IndexerLogitsParams l{.q = p.q,
                           .q_scale = p.q_scale,
@@ -205,10 +205,15 @@ TEST(Selection, SmallestInsteadOfAChosenOne) {
               [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] < logits[static_cast<size_t>(b)]; });
     // The length is above k, so the smallest of all is not among the chosen.
     int32_t* row = p.topk_indices.ptr<int32_t>();
-    row[k - 1] = order.front();
+    *std::find(row, row + k, order[static_cast<size_t>(length - 1 - rank)]) = order.front();
     std::sort(row, row + k);
   };
-  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "is below the smallest chosen one", fault);
+}
+
+TEST(Selection, SmallestInsteadOfAChosenOne) {
+  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "lacks", smallest_instead_of(0));
+  // The last one chosen may be left out for one that is as good; the smallest is not.
+  expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "is below the smallest chosen one", smallest_instead_of(15));
 }
 
 TEST(Selection, OrderAndPadding) {

@@ -1,4 +1,4 @@
-// DeepSeek's recorded V3.2 run on the GPU.
+// DeepSeek's recorded V3.2 run on every instruction set of this machine's CPU, and on a GPU where there is one.
 //
 // The run has no selection recorded, and its indexer leaves many tokens with candidates that are as good as the last ones chosen: token 114
 // of the first sequence has two whose logits differ by 2.5e-5 of the row's largest. A bf16 rounding in front of the indexer's FP8 codes
@@ -6,11 +6,12 @@
 // GPU; and in a model of random weights another row is another output of that token. So three things are held: the attention, given the
 // selection of the scalar reference, to the recording within the CPU's bound; the logits to the reference's; and every selection to what
 // its own codes say. Where two selections differ, their logits differ by as much: they are ties.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "cuda/cuda_fixture.h"
 #include "ops/indexer_case.h"
 #include "replay.h"
 #include "typed_case.h"
@@ -115,14 +116,32 @@ OpSet noting_selections(std::vector<Selection>& noted, const std::vector<Selecti
   return ops;
 }
 
-class CudaSparseReplay : public test::CudaTest, public testing::WithParamInterface<int64_t> {
+struct Target {
+  const char* name;
+  DeviceId device;
+  CpuIsa isa;
+};
+
+class GoldenSparse : public testing::TestWithParam<std::tuple<Target, int64_t>> {
  protected:
+  void SetUp() override {
+    const Target& target = std::get<0>(GetParam());
+    Config config;
+    config.cpu_isa = target.isa;
+    try {
+      device_ = open_device(target.device, config);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+      GTEST_SKIP() << error.what();
+    }
+  }
+
   std::vector<ReplayResult> run(const std::shared_ptr<Device>& device, const OpSet& ops) {
     ReplayOptions options;
     options.layer.hadamard = true;  // as it was recorded
     options.layer.kv_format = KvFormat::fp8_ds_mla;
     options.layer.kv_scale_ue8m0 = true;
-    options.chunk = GetParam();
+    options.chunk = std::get<1>(GetParam());
     options.pad_tokens = options.chunk > 0 ? 5 : 0;
     options.shuffle_pages = true;
     options.poison = true;
@@ -131,6 +150,8 @@ class CudaSparseReplay : public test::CudaTest, public testing::WithParamInterfa
     const SafetensorsFile file(golden + "/cases.safetensors");
     return cases::replay(checkpoint, file, device, ops, default_layers(), options);
   }
+
+  std::shared_ptr<Device> device_;
 };
 
 // What the rows of a call say, over all calls.
@@ -139,8 +160,8 @@ struct Tally {
   double logit_difference = 0;  // largest, of a row's largest logit
 };
 
-void compare(const Selection& want, const Selection& got, Tally& tally) {
-  const double slack = cases::indexer_slack({DeviceKind::cuda, 0}, KvFormat::indexer_fp8);
+void compare(const Selection& want, const Selection& got, DeviceId device, Tally& tally) {
+  const double slack = cases::indexer_slack(device, KvFormat::indexer_fp8);
   for (size_t t = 0; t < want.lengths.size(); ++t) {
     if (!want.is_choice(t)) continue;
     SCOPED_TRACE("row " + std::to_string(t));
@@ -165,7 +186,7 @@ void compare(const Selection& want, const Selection& got, Tally& tally) {
   }
 }
 
-TEST_P(CudaSparseReplay, AgreesWithTheRecording) {
+TEST_P(GoldenSparse, AgreesWithTheRecording) {
   Config reference;
   reference.force["*"] = "reference";
   std::vector<Selection> want, got;
@@ -181,15 +202,20 @@ TEST_P(CudaSparseReplay, AgreesWithTheRecording) {
   for (size_t call = 0; call < want.size(); ++call) {
     SCOPED_TRACE("call " + std::to_string(call));
     ASSERT_EQ(want[call].lengths, got[call].lengths);
-    compare(want[call], got[call], tally);
+    compare(want[call], got[call], device_->id(), tally);
   }
   EXPECT_EQ(tally.rows, 521);
   EXPECT_LE(tally.logit_difference, 2e-2);      // 0.7e-2 between AVX-512 and the reference, 1.2e-2 on an H200
   EXPECT_LE(tally.different, tally.rows / 50);  // 2 and 6
 }
 
-INSTANTIATE_TEST_SUITE_P(Chunks, CudaSparseReplay, testing::Values(0, 64),
-                         [](const auto& p) { return p.param == 0 ? "whole" : "chunk64"; });
+constexpr Target kTargets[] = {{"cpu_portable", {}, CpuIsa::portable}, {"cpu_avx2", {}, CpuIsa::avx2},
+                               {"cpu_avx512", {}, CpuIsa::avx512},     {"cpu_avx512_bf16", {}, CpuIsa::avx512_bf16},
+                               {"cpu_amx", {}, CpuIsa::amx},           {"cuda", {DeviceKind::cuda, 0}, CpuIsa::best}};
+INSTANTIATE_TEST_SUITE_P(Recorded, GoldenSparse, testing::Combine(testing::ValuesIn(kTargets), testing::Values(0, 64)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + std::string(std::get<1>(test.param) == 0 ? "_whole" : "_chunk64");
+                         });
 
 }  // namespace
 }  // namespace strata
