@@ -52,6 +52,7 @@ read_all(const Vector* data, size_t n) {
 template <class F>
 void on_threads(int threads, F&& f) {
   std::vector<std::thread> team;
+  team.reserve(static_cast<size_t>(threads));
   for (int t = 0; t < threads; ++t) team.emplace_back([&f, t] { f(t); });
   for (std::thread& thread : team) thread.join();
 }

@@ -109,9 +109,9 @@ class Op {
 
  private:
   std::string forced_name(const Device& device) const {
-    const std::string exact = detail::forced_implementation(name_, device);
+    std::string exact = detail::forced_implementation(name_, device);
     if (!exact.empty()) return exact;
-    const std::string any = detail::forced_implementation("*", device);
+    std::string any = detail::forced_implementation("*", device);
     for (const auto& impl : implementations_) {
       if (impl.name == any) return any;
     }
