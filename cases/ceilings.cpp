@@ -133,17 +133,17 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
     const std::unique_ptr<AnyCase> product = linear_ceiling_case(n);
     const Work work = product->prepare(ops, device, "", {});
     if (!work.refusal.empty() || (n > 256 && work.implementation == "reference")) break;
-    const Timing timing = measure(work, device, {.min_time = n > 256 ? kMinTime : 0.0, .min_samples = 3});
-    ceilings.flops = work.flops / timing.minimum;
-    ceilings.flops_source = fmt::format("{} bf16 {}^3", work.implementation, n);
+    const auto rate_of = [&](const Work& w) {
+      Ceilings rate;
+      rate.flops = w.flops / measure(w, device, {.min_time = n > 256 ? kMinTime : 0.0, .min_samples = 3}).minimum;
+      rate.flops_source = fmt::format("{} bf16 {}^3", w.implementation, n);
+      return rate;
+    };
+    ceilings = rate_of(work);
     // oneDNN's product is what others report against: where it is faster than ours, it is the roof.
     if (!cpu || n == 256 || work.implementation == "cpu/onednn") continue;
     const Work other = product->prepare(ops, device, "cpu/onednn", {});
-    if (!other.refusal.empty()) continue;
-    Ceilings onednn;
-    onednn.flops = other.flops / measure(other, device, {.min_time = kMinTime, .min_samples = 3}).minimum;
-    onednn.flops_source = fmt::format("{} bf16 {}^3", other.implementation, n);
-    ceilings.improve(onednn);
+    if (other.refusal.empty()) ceilings.improve(rate_of(other));
   }
   // A GPU keeps its pace only over many times what its cache holds.
   const size_t bytes = std::max(rotate_bytes(*device), cpu ? 256 * kMiB : 1024 * kMiB);

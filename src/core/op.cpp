@@ -24,7 +24,8 @@ void check_workspace(std::string_view op, std::string_view implementation, size_
          given.data == nullptr ? 0 : given.bytes);
   }
   if (reinterpret_cast<uintptr_t>(given.data) % kAlignment != 0) {
-    fail(ErrorCode::invalid_argument, "{}: workspace must be aligned to {} bytes, is at {}", op, kAlignment, given.data);
+    fail(ErrorCode::invalid_argument, "{}: {}: workspace must be aligned to {} bytes, is at {}", op, implementation, kAlignment,
+         given.data);
   }
 }
 

@@ -1,8 +1,7 @@
 #include "layers/forward_check.h"
 
-#include <cstdint>
-
 #include "core/check.h"
+#include "strata/op.h"
 
 namespace strata {
 namespace {
@@ -65,15 +64,7 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
   };
   check_tap("q_tap", args.q_tap, q_dim);
   check_tap("attn_out_tap", args.attn_out_tap, attn_out_dim);
-  const size_t needed = layer.workspace_bytes();
-  if (args.workspace.bytes < needed || (args.workspace.data == nullptr && needed > 0)) {
-    fail(ErrorCode::workspace_too_small, "forward: layer {} needs a workspace of {} bytes, got {}", layer.layer_index(), needed,
-         args.workspace.data == nullptr ? 0 : args.workspace.bytes);
-  }
-  if (needed > 0 && reinterpret_cast<uintptr_t>(args.workspace.data) % 256 != 0) {
-    fail(ErrorCode::invalid_argument, "forward: layer {}: workspace must be aligned to 256 bytes, is at {}", layer.layer_index(),
-         args.workspace.data);
-  }
+  detail::check_workspace("forward", fmt::format("layer {}", layer.layer_index()), layer.workspace_bytes(), args.workspace);
 }
 
 }  // namespace strata
