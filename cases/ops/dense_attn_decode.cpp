@@ -111,6 +111,11 @@ void add_shapes(const Test& test) {
       test({.requests = {{300, 1}, {129, 3}}, .heads = heads, .format = format, .batch_invariant = true});
     test({.requests = {{2500, 1}, {70, 3}, {1, 1}}, .heads = 5, .format = format});
   }
+  // Rows in several parts, of which short requests fill only the first ones; pages that tiles do not end with.
+  for (const int32_t page_size : {16, 48, 100}) {
+    test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}}, .heads = 70, .page_size = page_size});
+    test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}}, .heads = 70, .page_size = page_size, .batch_invariant = true});
+  }
   for (const int64_t queries : {1, 2, 3, 4, 5, 8, 33}) test({.requests = {{140, queries}, {50, queries}}, .heads = 8});
   // More queries than rows: the first ones see nothing.
   test({.requests = {{3, 5}, {0, 2}, {40, 2}, {0, 1}}, .heads = 4});
@@ -151,7 +156,10 @@ void add_dense_attn_decode(CaseList& list) {
     cases.bench(name_of(s), [s, batch](Inputs& in) { return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)}); });
   };
   for (const int64_t batch : {1, 4, 32}) bench({.heads = 128}, batch, 4096, 1);
+  for (const int64_t batch : {1, 16}) bench({.heads = 128}, batch, 8192, 1);
+  for (const int64_t heads : {16, 32, 64}) bench({.heads = heads}, 32, 4096, 1);
   bench({.heads = 16}, 4, 4096, 1);
+  bench({.heads = 16}, 32, 4096, 2);
   bench({.heads = 128}, 4, 4096, 2);
   bench({.heads = 128, .format = KvFormat::fp8_tensor}, 4, 4096, 1);
   bench({.heads = 128, .format = KvFormat::fp8_ds_mla}, 4, 4096, 1);

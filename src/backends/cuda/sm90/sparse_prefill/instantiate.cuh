@@ -4,16 +4,17 @@
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
 #include "backends/cuda/sm90/sparse_prefill/launch.h"
+#include "backends/cuda/sm90/sparse_prefill/problem.cuh"
 
 namespace strata::cuda::sparse_prefill {
 
 template <int kDim>
 void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream) {
-  constexpr auto kernel = sparse_prefill_kernel<kDim>;
+  constexpr auto kernel = row_tiles_kernel<PrefillProblem<kDim>>;
   constexpr int kSharedBytes = sizeof(SharedMemory<kDim>);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
   kernel<<<blocks, kThreads, kSharedBytes, stream>>>(args);
-  check_launch("sparse_prefill_kernel");
+  check_launch("row_tiles_kernel");
 }
 
 }  // namespace strata::cuda::sparse_prefill

@@ -1,4 +1,5 @@
-// Sparse prefill attention on Hopper, from gathered bf16 rows. A block takes items of 64 heads of one token, one after the other.
+// Attention to bf16 rows that are key and value at once, on Hopper: sparse prefill from gathered rows, and dense decode from the pages. A
+// block takes items of 64 heads of one token, one after the other. A Problem says what the items, their rows and their results are.
 //
 // Arithmetic of a tile of 64 rows and 64 heads, cycles of one SM (D = 512):
 //   tensor cores   logits 64 x 64 x 512 and values the same, at 2048 bf16 FMA a cycle                             1024 + 1024 = 2048
@@ -21,10 +22,10 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <int kDim>
-__global__ void __launch_bounds__(kThreads, 1) sparse_prefill_kernel(const __grid_constant__ PrefillArgs a) {
+template <class Problem>
+__global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_constant__ typename Problem::Args a) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
-  auto& shared = *reinterpret_cast<SharedMemory<kDim>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<SharedMemory<Problem::kDim>*>(shared_bytes);
   if (threadIdx.x == 0) {
     constexpr int kWarps = kWarpgroup / 32;
     for (int i = 0; i < kStages; ++i) {
@@ -41,16 +42,16 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_prefill_kernel(const __gri
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   if (role == 0) {
     ptx::registers_grow<kLogitsRegisters>();
-    Logits<kDim>(a, shared).run();
+    Logits<Problem>(a, shared).run();
   } else if (role == 1) {
     ptx::registers_grow<kValuesRegisters>();
-    Values<kDim, 0>(a, shared).run();
+    Values<Problem, 0>(a, shared).run();
   } else if (role == 2) {
     ptx::registers_grow<kValuesRegisters>();
-    Values<kDim, 1>(a, shared).run();
+    Values<Problem, 1>(a, shared).run();
   } else {
     ptx::registers_shrink<kProducerRegisters>();
-    Producer<kDim>(a, shared).run();
+    Producer<Problem>(a, shared).run();
   }
 }
 

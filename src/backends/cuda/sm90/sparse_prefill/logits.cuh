@@ -1,4 +1,4 @@
-// The logits role of the prefill kernel: one warpgroup multiplies queries and keys, and turns logits into weights.
+// The logits role: one warpgroup multiplies queries and keys, and turns logits into weights.
 #pragma once
 
 #include "backends/cuda/ptx/arithmetic.cuh"
@@ -12,24 +12,32 @@ namespace strata::cuda::sparse_prefill {
 // Named barrier; 0 is __syncthreads.
 inline constexpr uint32_t kLogitsGroup = 1;
 
-template <int kDim>
+template <class Problem>
 class Logits {
-  using S = Shape<kDim>;
+  using S = Shape<Problem::kDim>;
+  using Args = typename Problem::Args;
+  using Item = typename Problem::Item;
+  using Shared = SharedMemory<Problem::kDim>;
   static constexpr int kSums = S::kRows / 2;  // logits of a thread: two heads, kRows / 4 rows each
 
  public:
-  __device__ __forceinline__ Logits(const PrefillArgs& args, SharedMemory<kDim>& memory) : a(args), shared(memory) {}
+  __device__ __forceinline__ Logits(const Args& args, Shared& memory) : a(args), shared(memory) {}
 
   __device__ __forceinline__ void run() {
     for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
       const Item item(a, i);
-      const int32_t tiles = tiles_of<kDim>(length_of(a, item.token));
+      if constexpr (Problem::kSplit) {
+        if (item.tiles == 0) {
+          Problem::mark_empty(a, item);
+          continue;
+        }
+      }
       load_queries();
       clear_state();
       float s[kSums];
       start_logits(s);
       finish_logits(s);
-      for (int32_t t = 1; t < tiles; ++t) {
+      for (int32_t t = 1; t < item.tiles; ++t) {
         softmax(s);
         store_weights(s);
         start_logits(s);
@@ -214,21 +222,12 @@ class Logits {
       const float largest = quad_max(maximum[r]);
       const int row = accumulator_row() + 8 * r, head = item.first_head + row;
       if (threadIdx.x % 4 != 0) continue;
-      const bool empty = total == 0.0f, exists = head < a.num_heads;
-      const float sink = a.sink != nullptr && exists ? ptx::ex2(__ldg(a.sink + head) * kLog2e - subtracted[r]) : 0.0f;
-      shared.normalizer[weights.at][row] = empty ? 0.0f : 1.0f / (total + sink);
-      if (!exists) continue;
-      if (a.lse != nullptr) {
-        a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (subtracted[r] + __log2f(total)) * kLn2;
-      }
-      if (a.max_logits != nullptr) {
-        a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = largest * a.scale_log2 * kLn2;
-      }
+      shared.normalizer[weights.at][row] = head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total, largest) : 0.0f;
     }
   }
 
-  const PrefillArgs& a;
-  SharedMemory<kDim>& shared;
+  const Args& a;
+  Shared& shared;
   RingPosition<kStages> stage;
   RingPosition<kWeightTiles> weights;
   uint32_t q[S::kRegisterChunks * 4][4];

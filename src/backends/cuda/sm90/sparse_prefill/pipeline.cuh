@@ -1,4 +1,4 @@
-// What the roles of the prefill kernel have in common: the ring of stages, the items, where bytes are.
+// What the roles of the kernel have in common: the ring of stages, where bytes are.
 #pragma once
 
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -15,20 +15,6 @@ struct RingPosition {
     if (++at == kCount) at = 0, parity ^= 1u;
   }
 };
-
-struct Item {
-  int32_t token, first_head;
-  __device__ __forceinline__ Item(const PrefillArgs& a, int32_t item)
-      : token(item >> a.items_per_token_log2), first_head((item - (token << a.items_per_token_log2)) * kHeadTile) {}
-};
-__device__ __forceinline__ int32_t length_of(const PrefillArgs& a, int32_t token) {
-  return a.lengths == nullptr ? a.width : min(max(a.lengths[token], 0), a.width);
-}
-// At least one, whose rows may all be missing: an empty token has results too.
-template <int kDim>
-__device__ __forceinline__ int32_t tiles_of(int32_t length) {
-  return max(1, (length + Shape<kDim>::kRows - 1) / Shape<kDim>::kRows);
-}
 
 // Byte offset of a 16-byte unit in a chunk [rows][8 units].
 __device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }

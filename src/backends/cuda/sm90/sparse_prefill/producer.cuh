@@ -1,4 +1,4 @@
-// The producer of the prefill kernel: a warpgroup that copies rows of q and gathered rows into the ring, as they are, by 16-byte cp.async.
+// The producer: a warpgroup that copies rows of q and attended rows into the ring, as they are, by 16-byte cp.async.
 // Eight lanes copy 128 consecutive bytes into one swizzled row of a chunk, which hits every bank once.
 #pragma once
 
@@ -33,36 +33,41 @@ __device__ __forceinline__ void copy_row(uint32_t shared, const uint16_t* row, b
   }
 }
 
-template <int kDim>
+template <class Problem>
 class Producer {
+  static constexpr int kDim = Problem::kDim;
   using S = Shape<kDim>;
+  using Args = typename Problem::Args;
+  using Item = typename Problem::Item;
+  using Rows = typename Problem::Rows;
 
  public:
-  __device__ __forceinline__ Producer(const PrefillArgs& args, SharedMemory<kDim>& memory)
+  __device__ __forceinline__ Producer(const Args& args, SharedMemory<kDim>& memory)
       : a(args), shared(memory), warp(threadIdx.x % kWarpgroup / 32), lane(threadIdx.x % 32) {}
 
   __device__ __forceinline__ void run() {
     for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
       const Item item(a, i);
-      const int32_t length = length_of(a, item.token), tiles = tiles_of<kDim>(length);
-      const int32_t* indices = a.indices + item.token * a.indices_stride;
-      // A tile ahead of its use. Lane l has the index of the warp's row l.
-      int32_t index = look_up(indices, length, 0);
+      if constexpr (Problem::kSplit) {
+        if (item.tiles == 0) continue;
+      }
+      const Rows rows(a, item);
+      // A tile ahead of its use. Lane l has the entry of the warp's row l.
+      int32_t entry = look_up(rows, 0);
 #pragma unroll 1
       for (int t = 0; t < S::kQueryTiles; ++t) produce_queries(item, t);
 #pragma unroll 1
-      for (int32_t t = 0; t < tiles; ++t) {
-        const int32_t present = index;
-        index = look_up(indices, length, t + 1);
-        produce_rows(present);
+      for (int32_t t = 0; t < item.tiles; ++t) {
+        const int32_t present = entry;
+        entry = look_up(rows, t + 1);
+        produce_rows(rows, present, t);
       }
     }
   }
 
  private:
-  __device__ __forceinline__ int32_t look_up(const int32_t* indices, int32_t length, int32_t tile) const {
-    const int32_t at = tile * S::kRows + warp * S::kRowsPerWarp + lane;
-    return static_cast<int32_t>(ptx::ld_if(lane < S::kRowsPerWarp && at < length, indices + at, 0xFFFFFFFFu));
+  __device__ __forceinline__ int32_t look_up(const Rows& rows, int32_t tile) const {
+    return rows.look_up(lane < S::kRowsPerWarp, tile * S::kRows + warp * S::kRowsPerWarp + lane);
   }
 
   // Where this lane's unit of the warp's row 4 j + lane / 8 goes in the first chunk of the stage.
@@ -94,22 +99,23 @@ class Producer {
     finish_stage();
   }
 
-  __device__ __forceinline__ void produce_rows(int32_t index) {
-    const bool attended = static_cast<uint32_t>(index) < a.num_rows;
+  __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t tile) {
+    const bool attended = rows.attended(entry);
     const uint32_t mask = __ballot_sync(~0u, attended);
     wait(shared.empty[stage.at], stage.parity ^ 1u);
     if (lane == 0) shared.attended[stage.at][warp] = static_cast<uint16_t>(mask);
-    const uint16_t* kv = a.kv + 8 * (lane % 8);
+    const uint32_t place = attended ? rows.locate(entry, tile * S::kRows + warp * S::kRowsPerWarp + lane) : 0;
 #pragma unroll
     for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
-      const int32_t row = __shfl_sync(~0u, index, 4 * j + lane / 8);
-      const bool wanted = (mask >> (4 * j + lane / 8) & 1u) != 0;
-      copy_row<kDim>(target(j), kv + (wanted ? row : 0) * a.kv_stride, wanted, a.rows_aligned);
+      const int row = 4 * j + lane / 8;
+      const uint32_t place_of_row = __shfl_sync(~0u, place, row);
+      const bool wanted = (mask >> row & 1u) != 0;
+      copy_row<kDim>(target(j), rows.address(place_of_row) + 8 * (lane % 8), wanted, a.rows_aligned);
     }
     finish_stage();
   }
 
-  const PrefillArgs& a;
+  const Args& a;
   SharedMemory<kDim>& shared;
   const int warp, lane;
   RingPosition<kStages> stage;

@@ -1,4 +1,4 @@
-// The value roles of the prefill kernel: two warpgroups add up weighted values, 256 lanes each, and write the output.
+// The value roles: two warpgroups add up weighted values, 256 lanes each, and write the output.
 #pragma once
 
 #include "backends/cuda/ptx/convert.cuh"
@@ -7,22 +7,27 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <int kDim, int kHalf>
+template <class Problem, int kHalf>
 class Values {
-  using S = Shape<kDim>;
+  using S = Shape<Problem::kDim>;
+  using Args = typename Problem::Args;
+  using Item = typename Problem::Item;
+  using Shared = SharedMemory<Problem::kDim>;
   using Sums = float[2][64];  // of 128 lanes each: an instruction with more does not fit the registers of a block of 512 threads
 
  public:
-  __device__ __forceinline__ Values(const PrefillArgs& args, SharedMemory<kDim>& memory) : a(args), shared(memory) {}
+  __device__ __forceinline__ Values(const Args& args, Shared& memory) : a(args), shared(memory) {}
 
   __device__ __forceinline__ void run() {
     for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
       const Item item(a, i);
-      const int32_t tiles = tiles_of<kDim>(length_of(a, item.token));
+      if constexpr (Problem::kSplit) {
+        if (item.tiles == 0) continue;
+      }
       for (int t = 0; t < S::kQueryTiles; ++t) stage.advance();
       Sums sums;
       add_tile(sums, false);
-      for (int32_t t = 1; t < tiles; ++t) {
+      for (int32_t t = 1; t < item.tiles; ++t) {
         arrive_warp(shared.weights_empty[weights.at]);
         weights.advance();
         add_tile(sums, true);
@@ -30,6 +35,12 @@ class Values {
       const float first = shared.normalizer[weights.at][accumulator_row()], second = shared.normalizer[weights.at][accumulator_row() + 8];
       arrive_warp(shared.weights_empty[weights.at]);
       weights.advance();
+      if constexpr (Problem::kSplit) {
+        if (a.num_splits > 1) {
+          store_part(item, sums, first, second);
+          continue;
+        }
+      }
       store(item, sums, first, second);
     }
   }
@@ -86,12 +97,11 @@ class Values {
 
   // Straight from the accumulators: each lane turns pairs of lanes of a head into eight consecutive ones, 64 bytes a quad.
   __device__ __forceinline__ void store(const Item& item, Sums& sums, float first, float second) const {
-    uint16_t* out = a.out + item.token * a.out_token_stride + kHalf * (kValueDim / 2) + 8 * (threadIdx.x % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = item.first_head + accumulator_row() + 8 * r;
       const float factor = r == 0 ? first : second;
-      uint16_t* target = out + head * a.out_head_stride;
+      uint16_t* target = Problem::out(a, item, head) + kHalf * (kValueDim / 2) + 8 * (threadIdx.x % 4);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         uint32_t w[4];
@@ -112,8 +122,24 @@ class Values {
     }
   }
 
-  const PrefillArgs& a;
-  SharedMemory<kDim>& shared;
+  // In fp32, to be merged with the other parts of the token: 32 bytes a quad.
+  __device__ __forceinline__ void store_part(const Item& item, const Sums& sums, float first, float second) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = item.first_head + accumulator_row() + 8 * r;
+      if (head >= a.num_heads) continue;
+      const float factor = r == 0 ? first : second;
+      float* target = Problem::part(a, item, head) + kHalf * (kValueDim / 2) + 2 * (threadIdx.x % 4);
+#pragma unroll
+      for (int j = 0; j < 32; ++j) {
+        const float* s = &sums[j / 16][4 * (j % 16) + 2 * r];
+        *reinterpret_cast<float2*>(target + 8 * j) = make_float2(s[0] * factor, s[1] * factor);
+      }
+    }
+  }
+
+  const Args& a;
+  Shared& shared;
   RingPosition<kStages> stage;
   RingPosition<kWeightTiles> weights;
 };

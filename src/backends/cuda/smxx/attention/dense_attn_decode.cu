@@ -1,14 +1,15 @@
+#include "backends/cuda/smxx/attention/dense_attn_decode.h"
+
 #include <algorithm>
 
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/sm90/dense_decode/dense_decode.h"
 #include "backends/cuda/smxx/attention/generic_attention.h"
-#include "backends/cuda/smxx/attention/row_attention.h"
 
 namespace strata::cuda {
-namespace {
 
-RowAttention row_attention(const DenseAttnDecodeParams& p) {
+RowAttention dense_row_attention(const DenseAttnDecodeParams& p) {
   RowAttention a;
   a.q = p.q.ptr<Bf16>();
   a.out = p.out.ptr<Bf16>();
@@ -34,21 +35,24 @@ RowAttention row_attention(const DenseAttnDecodeParams& p) {
   return a;
 }
 
+namespace {
+
 constexpr Traits<DenseAttnDecodeParams> kTensorCores{
     .supports = [](const DenseAttnDecodeParams& p, const Capabilities&) { return row_attention_supports(p.q.shape[2], p.out.shape[2]); },
     .workspace_bytes = [](const DenseAttnDecodeParams& p,
-                          const Capabilities& c) { return row_attention_workspace_bytes(row_attention(p), c); },
-    .run = [](const DenseAttnDecodeParams& p, const ExecutionContext& context) { row_attention_run(row_attention(p), context); },
+                          const Capabilities& c) { return row_attention_workspace_bytes(dense_row_attention(p), c); },
+    .run = [](const DenseAttnDecodeParams& p, const ExecutionContext& context) { row_attention_run(dense_row_attention(p), context); },
 };
 
 constexpr Traits<DenseAttnDecodeParams> kGeneric{
-    .run = [](const DenseAttnDecodeParams& p, const ExecutionContext& context) { generic_row_attention_run(row_attention(p), context); },
+    .run = [](const DenseAttnDecodeParams& p,
+              const ExecutionContext& context) { generic_row_attention_run(dense_row_attention(p), context); },
 };
 
 }  // namespace
 
 std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode() {
-  return {implementation<DenseAttnDecodeParams>("cuda/smxx", kTensorCores),
+  return {dense_attn_decode_sm90(), implementation<DenseAttnDecodeParams>("cuda/smxx", kTensorCores),
           implementation<DenseAttnDecodeParams>("cuda/generic", kGeneric)};
 }
 

@@ -1,0 +1,126 @@
+// dense_attn_decode on Hopper: what it takes, the cut into parts, the launches. Rows are 576 lanes of bf16.
+//
+// Floor: a row is read once for 64 heads or more (1152 bytes), and costs 2 (576 + 512) flops a head. The kernel is that of
+// sm90/sparse_prefill with rows from pages; the merge is that of the portable kernel.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/rows.cuh"
+#include "backends/cuda/sm90/dense_decode/dense_decode.h"
+#include "backends/cuda/sm90/dense_decode/problem.cuh"
+#include "backends/cuda/sm90/sparse_decode/split.h"
+#include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
+#include "backends/cuda/smxx/attention/dense_attn_decode.h"
+#include "backends/cuda/smxx/attention/row_attention_plan.h"
+
+namespace strata::cuda {
+namespace {
+
+using namespace dense_decode;
+using sparse_prefill::kHeadTile, sparse_prefill::kValueDim;
+
+// Upper bounds from shapes: query tokens, tiles of rows of one, tiles of heads.
+struct Extent {
+  int64_t requests, queries, head_tiles, row_tiles;
+  explicit Extent(const DenseAttnDecodeParams& p)
+      : requests(p.seq_lens.shape[0]),
+        queries(std::min(p.max_query_len, p.q.shape[0])),
+        head_tiles(ceil_div(p.q.shape[1], kHeadTile)),
+        row_tiles(ceil_div(p.max_seq_len, DenseProblem::kRows)) {}
+  int64_t slots(const Capabilities& c) const { return std::max<int64_t>(1, c.num_sms / head_tiles); }
+};
+
+int64_t splits_of(const DenseAttnDecodeParams& p, const Capabilities& c) {
+  const Extent e(p);
+  if (p.batch_invariant) return std::clamp<int64_t>(ceil_div(e.row_tiles, kInvariantTiles), 1, kInvariantSplits);
+  return e.row_tiles > 1 ? sparse_decode::choose_splits(e.requests * e.queries, e.row_tiles, e.slots(c)) : 1;
+}
+
+Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
+  if (Support sm90 = needs_sm90(c); !sm90) return sm90;
+  if (p.cache.format != KvFormat::bf16) return Support::no("needs a cache of bf16, has " + std::string(to_string(p.cache.format)));
+  if (p.q.shape[2] != kRowDim || p.out.shape[2] != kValueDim) {
+    return Support::no("needs rows of 576 lanes and 512 value lanes, has " + std::to_string(p.q.shape[2]) + " and " +
+                       std::to_string(p.out.shape[2]));
+  }
+  if (reinterpret_cast<uintptr_t>(p.cache.data) % 16 != 0 || p.cache.page_stride % 16 != 0) {
+    return Support::no("needs pages at multiples of 16 bytes");
+  }
+  if (p.cache.num_pages * (p.cache.page_stride / 16) > std::numeric_limits<uint32_t>::max())
+    return Support::no("needs a cache below 64 GiB");
+  const Extent e(p);
+  if (e.requests * e.queries * e.head_tiles * splits_of(p, c) > std::numeric_limits<int32_t>::max()) return Support::no("too many queries");
+  return Support::yes();
+}
+
+// Parts of tokens: does not shrink when the call grows, although it is cut less.
+int64_t most_parts(const DenseAttnDecodeParams& p, const Capabilities& c) {
+  const Extent e(p);
+  if (p.batch_invariant) return splits_of(p, c) > 1 ? p.q.shape[0] * splits_of(p, c) : 0;
+  return e.row_tiles > 1 ? sparse_decode::most_parts(e.requests * e.queries, e.row_tiles, e.slots(c)) : 0;
+}
+size_t workspace_bytes(const DenseAttnDecodeParams& p, const Capabilities& c) {
+  return static_cast<size_t>(most_parts(p, c) * p.q.shape[1]) * (kValueDim + 1) * sizeof(float);
+}
+
+DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
+  const Capabilities& c = capabilities(context.device);
+  const Extent e(p);
+  DenseArgs a{};
+  const int64_t splits = splits_of(p, c);
+  a.head_tiles = static_cast<int32_t>(e.head_tiles);
+  a.max_queries = static_cast<int32_t>(e.queries);
+  a.num_splits = static_cast<int32_t>(splits);
+  a.tiles_per_split = p.batch_invariant ? 0 : static_cast<int32_t>(std::max<int64_t>(1, ceil_div(e.row_tiles, splits)));
+  a.num_items = static_cast<int32_t>(e.requests * e.queries * e.head_tiles * splits);
+  a.num_heads = static_cast<int32_t>(p.q.shape[1]);
+  a.num_tokens = static_cast<int32_t>(p.q.shape[0]);
+  a.q = p.q.ptr<uint16_t>();
+  a.q_token_stride = p.q.stride[0], a.q_head_stride = p.q.stride[1];
+  a.cache = static_cast<const uint16_t*>(p.cache.data);
+  a.page_units = static_cast<uint32_t>(p.cache.page_stride / 16);
+  a.page_size = Divisor(p.cache.page_size);
+  a.num_pages = static_cast<uint32_t>(std::min<int64_t>(p.cache.num_pages, std::numeric_limits<int32_t>::max()));
+  a.block_table = p.block_table.ptr<int32_t>();
+  a.table_stride = p.block_table.stride[0];
+  a.query_start_loc = p.query_start_loc.ptr<int32_t>();
+  a.seq_lens = p.seq_lens.ptr<int32_t>();
+  a.scale_log2 = p.softmax_scale * sparse_prefill::kLog2e;
+  a.out = p.out.ptr<uint16_t>();
+  a.out_token_stride = p.out.stride[0], a.out_head_stride = p.out.stride[1];
+  a.lse = p.lse.ptr<float>();
+  a.lse_token_stride = p.lse.stride[0], a.lse_head_stride = p.lse.stride[1];
+  a.part_out = static_cast<float*>(context.workspace.data);
+  a.part_lse = a.part_out + splits * a.num_tokens * a.num_heads * kValueDim;
+  a.rows_aligned = rows_aligned(p.q);
+  a.out_aligned = rows_aligned(p.out);
+  return a;
+}
+
+void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
+  if (p.q.shape[0] == 0 || p.seq_lens.shape[0] == 0) return;
+  const DenseArgs a = args_of(p, context);
+  const int blocks = std::min(a.num_items, capabilities(context.device).num_sms);
+  const cudaStream_t stream = native(context.stream);
+  constexpr auto kernel = sparse_prefill::row_tiles_kernel<DenseProblem>;
+  constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<kRowDim>);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
+  kernel<<<blocks, sparse_prefill::kThreads, kSharedBytes, stream>>>(a);
+  check_launch("row_tiles_kernel");
+  if (a.num_splits == 1) return;
+  RowAttentionPlan plan;
+  plan.num_splits = a.num_splits;
+  plan.partial_out = a.part_out;
+  plan.partial_lse = a.part_lse;
+  combine_row_attention(dense_row_attention(p), plan, stream);
+}
+
+}  // namespace
+
+Implementation<DenseAttnDecodeParams> dense_attn_decode_sm90() {
+  return implementation<DenseAttnDecodeParams>("cuda/sm90", {.supports = supports, .workspace_bytes = workspace_bytes, .run = run});
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,129 @@
+// Dense decode attention as a problem of the roles in sm90/sparse_prefill: items are parts of the rows of 64 heads of one query token,
+// found through the block table. A block never mixes query tokens, so that no row is read that its heads do not see.
+#pragma once
+
+#include "backends/cuda/common/divisor.h"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+
+namespace strata::cuda::dense_decode {
+
+inline constexpr int kRowDim = 576;
+
+// batch_invariant: a token's rows are cut into at most so many parts, of at least so many tiles, whatever else is in the batch.
+inline constexpr int kInvariantSplits = 16, kInvariantTiles = 6;
+
+struct DenseArgs {
+  // Item: the tile of heads fastest, then the request's query, the split, the request.
+  int32_t num_items, head_tiles, max_queries, num_splits;
+  int32_t tiles_per_split;  // 0: cut for batch_invariant
+  int32_t num_heads, num_tokens;
+  const uint16_t* q;  // bf16
+  int64_t q_token_stride, q_head_stride;
+  const uint16_t* cache;  // bf16 rows, aligned to 16 bytes
+  uint32_t page_units;    // 16 bytes each, between pages
+  Divisor page_size{1};
+  uint32_t num_pages;
+  const int32_t* block_table;
+  int64_t table_stride;
+  const int32_t* query_start_loc;
+  const int32_t* seq_lens;
+  float scale_log2;  // softmax_scale * log2(e)
+  uint16_t* out;     // bf16
+  int64_t out_token_stride, out_head_stride;
+  float* lse;  // null: not wanted
+  int64_t lse_token_stride, lse_head_stride;
+  // With several splits, [split, token, head]: results of a part by its own sum, and its lse in base 2, -inf for a part without rows.
+  float* part_out;
+  float* part_lse;
+  bool rows_aligned, out_aligned;  // rows of q, of out, start at multiples of 16 bytes
+};
+
+struct DenseProblem {
+  static constexpr int kDim = kRowDim;
+  using Args = DenseArgs;
+  static constexpr bool kSplit = true;
+  static constexpr int kRows = sparse_prefill::Shape<kDim>::kRows;
+
+  struct Item {
+    int32_t request, split, first_head;
+    int32_t token;      // -1: the request has no such query
+    int32_t visible;    // rows of the token
+    int32_t first_row;  // of the part
+    int32_t tiles;      // 0: nothing to do
+    __device__ __forceinline__ Item(const DenseArgs& a, int32_t item) {
+      const auto take = [&](int32_t count) {
+        const int32_t rest = item / count, taken = item - rest * count;
+        item = rest;
+        return taken;
+      };
+      first_head = take(a.head_tiles) * sparse_prefill::kHeadTile;
+      const int32_t query = take(a.max_queries);
+      split = take(a.num_splits);
+      request = item;
+      const int32_t start = a.query_start_loc[request], queries = a.query_start_loc[request + 1] - start;
+      token = query < queries ? start - a.query_start_loc[0] + query : -1;
+      visible = max(a.seq_lens[request] - queries + query + 1, 0);
+      const int32_t all = (visible + kRows - 1) / kRows;
+      const int32_t part =
+          a.tiles_per_split > 0 ? a.tiles_per_split : max(kInvariantTiles, (all + kInvariantSplits - 1) / kInvariantSplits);
+      first_row = split * part * kRows;
+      tiles = min(all - split * part, part);
+      // Without splits a token without rows has results too: those of a tile of no rows.
+      tiles = token < 0 ? 0 : max(tiles, a.num_splits == 1 ? 1 : 0);
+    }
+  };
+
+  static __device__ __forceinline__ int64_t part_index(const DenseArgs& a, const Item& item, int head) {
+    return (int64_t{item.split} * a.num_tokens + item.token) * a.num_heads + head;
+  }
+
+  // An item without tiles, by the logits role.
+  static __device__ __forceinline__ void mark_empty(const DenseArgs& a, const Item& item) {
+    const int head = item.first_head + threadIdx.x % sparse_prefill::kWarpgroup;
+    if (item.token >= 0 && head < min(item.first_head + sparse_prefill::kHeadTile, a.num_heads))
+      a.part_lse[part_index(a, item, head)] = -INFINITY;
+  }
+
+  static __device__ __forceinline__ float finish_head(const DenseArgs& a, const Item& item, int head, float subtracted, float total,
+                                                      float) {
+    const bool empty = total == 0.0f;
+    const float lse = subtracted + __log2f(total);
+    if (a.num_splits > 1) {
+      a.part_lse[part_index(a, item, head)] = empty ? -INFINITY : lse;
+    } else if (a.lse != nullptr) {
+      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : lse * sparse_prefill::kLn2;
+    }
+    return empty ? 0.0f : 1.0f / total;
+  }
+
+  static __device__ __forceinline__ uint16_t* out(const DenseArgs& a, const Item& item, int head) {
+    return a.out + item.token * a.out_token_stride + head * a.out_head_stride;
+  }
+  static __device__ __forceinline__ float* part(const DenseArgs& a, const Item& item, int head) {
+    return a.part_out + part_index(a, item, head) * sparse_prefill::kValueDim;
+  }
+
+  class Rows {
+   public:
+    __device__ __forceinline__ Rows(const DenseArgs& args, const Item& item)
+        : a(args), table(args.block_table + item.request * args.table_stride), first_row(item.first_row), visible(item.visible) {}
+    __device__ __forceinline__ int32_t look_up(bool wanted, int32_t position) const {
+      const int32_t row = first_row + position;
+      return static_cast<int32_t>(ptx::ld_if(wanted && row < visible, table + a.page_size.divide(row), 0xFFFFFFFFu));
+    }
+    __device__ __forceinline__ bool attended(int32_t entry) const { return static_cast<uint32_t>(entry) < a.num_pages; }
+    __device__ __forceinline__ uint32_t locate(int32_t entry, int32_t position) const {
+      const int32_t row = first_row + position, in_page = row - a.page_size.divide(row) * a.page_size.value();
+      return static_cast<uint32_t>(entry) * a.page_units + in_page * (kDim / 8);
+    }
+    __device__ __forceinline__ const uint16_t* address(uint32_t place) const { return a.cache + int64_t{place} * 8; }
+
+   private:
+    const DenseArgs& a;
+    const int32_t* table;
+    int32_t first_row, visible;
+  };
+};
+
+}  // namespace strata::cuda::dense_decode

@@ -1,0 +1,68 @@
+// What is particular to sparse prefill in the roles: its items and where their results go. Dense decode has its own
+// (backends/cuda/sm90/dense_decode/problem.cuh).
+#pragma once
+
+#include "backends/cuda/ptx/arithmetic.cuh"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+
+namespace strata::cuda::sparse_prefill {
+
+template <int kRowDim>
+struct PrefillProblem {
+  static constexpr int kDim = kRowDim;
+  using Args = PrefillArgs;
+  static constexpr bool kSplit = false;  // an item is all rows of its token
+
+  // 64 heads of one token.
+  struct Item {
+    int32_t token, first_head, length;
+    int32_t tiles;  // at least one, whose rows may all be missing: an empty token has results too
+    __device__ __forceinline__ Item(const PrefillArgs& a, int32_t item)
+        : token(item >> a.items_per_token_log2), first_head((item - (token << a.items_per_token_log2)) * kHeadTile) {
+      length = a.lengths == nullptr ? a.width : min(max(a.lengths[token], 0), a.width);
+      tiles = max(1, (length + Shape<kDim>::kRows - 1) / Shape<kDim>::kRows);
+    }
+  };
+
+  // lse and maximum of a head whose weights, relative to 2^subtracted, add up to `total`; returns what its sums of values become the
+  // output by.
+  static __device__ __forceinline__ float finish_head(const PrefillArgs& a, const Item& item, int head, float subtracted, float total,
+                                                      float largest) {
+    const bool empty = total == 0.0f;
+    if (a.lse != nullptr) {
+      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (subtracted + __log2f(total)) * kLn2;
+    }
+    if (a.max_logits != nullptr) {
+      a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = largest * a.scale_log2 * kLn2;
+    }
+    const float sink = a.sink != nullptr ? ptx::ex2(__ldg(a.sink + head) * kLog2e - subtracted) : 0.0f;
+    return empty ? 0.0f : 1.0f / (total + sink);
+  }
+
+  static __device__ __forceinline__ uint16_t* out(const PrefillArgs& a, const Item& item, int head) {
+    return a.out + item.token * a.out_token_stride + head * a.out_head_stride;
+  }
+
+  // The rows of an item, by their position.
+  class Rows {
+   public:
+    __device__ __forceinline__ Rows(const PrefillArgs& args, const Item& item)
+        : a(args), indices(args.indices + item.token * args.indices_stride), length(item.length) {}
+    // What says where a row is: asked for a tile ahead, and without a branch, so that nothing waits for it.
+    __device__ __forceinline__ int32_t look_up(bool wanted, int32_t position) const {
+      return static_cast<int32_t>(ptx::ld_if(wanted && position < length, indices + position, 0xFFFFFFFFu));
+    }
+    __device__ __forceinline__ bool attended(int32_t entry) const { return static_cast<uint32_t>(entry) < a.num_rows; }
+    // Of an attended row; what one lane says to others, and where that is.
+    __device__ __forceinline__ uint32_t locate(int32_t entry, int32_t) const { return static_cast<uint32_t>(entry); }
+    __device__ __forceinline__ const uint16_t* address(uint32_t place) const { return a.kv + static_cast<int64_t>(place) * a.kv_stride; }
+
+   private:
+    const PrefillArgs& a;
+    const int32_t* indices;
+    int32_t length;
+  };
+};
+
+}  // namespace strata::cuda::sparse_prefill
