@@ -45,6 +45,11 @@ __device__ __forceinline__ void tma_store_2d(const void* tensor_map, uint32_t sh
                "r"(shared)
                : "memory");
 }
+__device__ __forceinline__ void tma_store_3d(const void* tensor_map, uint32_t shared, int column, int row, int plane) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(tensor_map), "r"(column), "r"(row),
+               "r"(plane), "r"(shared)
+               : "memory");
+}
 __device__ __forceinline__ void bulk_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void bulk_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Only until shared memory has been read.

@@ -43,6 +43,7 @@ struct DenseProblem {
   static constexpr int kDim = kRowDim;
   using Args = DenseArgs;
   static constexpr bool kSplit = true;
+  static constexpr bool kMappedOut = false;
   static constexpr int kRows = sparse_prefill::Shape<kDim>::kRows;
 
   struct Item {
@@ -85,10 +86,9 @@ struct DenseProblem {
       a.part_lse[part_index(a, item, head)] = -INFINITY;
   }
 
-  static __device__ __forceinline__ float finish_head(const DenseArgs& a, const Item& item, int head, float subtracted, float total,
-                                                      float) {
+  static __device__ __forceinline__ float finish_head(const DenseArgs& a, const Item& item, int head, float maximum, float total) {
     const bool empty = total == 0.0f;
-    const float lse = subtracted + __log2f(total);
+    const float lse = maximum + __log2f(total);
     if (a.num_splits > 1) {
       a.part_lse[part_index(a, item, head)] = empty ? -INFINITY : lse;
     } else if (a.lse != nullptr) {

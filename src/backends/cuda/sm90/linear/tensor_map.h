@@ -1,4 +1,4 @@
-// Tensor maps of matrices: what the copy engine reads boxes of.
+// Tensor maps: what the copy engine reads or writes boxes of.
 #pragma once
 
 #include <cuda.h>
@@ -10,5 +10,10 @@ namespace strata::cuda::sm90 {
 // Of rows x columns elements, `stride` elements between rows; boxes of box_rows rows by 128 bytes, swizzled by 128 bytes. Outside of the
 // matrix there are zeros. e4m3 or bf16. `name` is for errors.
 CUtensorMap tensor_map(const char* name, const void* data, DType dtype, int64_t rows, int64_t columns, int64_t stride, int box_rows);
+
+// Of planes x rows x columns of bf16, elements between planes and between rows; boxes of box_rows rows of one plane by 128 bytes, swizzled
+// by 128 bytes.
+CUtensorMap tensor_map(const char* name, const void* data, int64_t planes, int64_t rows, int64_t columns, int64_t plane_stride,
+                       int64_t row_stride, int box_rows);
 
 }  // namespace strata::cuda::sm90

@@ -1,6 +1,7 @@
 // Shapes, shared memory and parameters of the Hopper kernel of sparse_attn_prefill.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -10,6 +11,7 @@ namespace strata::cuda::sparse_prefill {
 inline constexpr int kHeadTile = 64;    // M of wgmma: the heads of one block
 inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row
 inline constexpr int kValueDim = 512;
+inline constexpr int kStoredHeads = 16;  // heads of a warp's sums: of a box of the output
 inline constexpr int kStages = 3;
 inline constexpr int kWeightTiles = 2;  // tiles of weights in shared memory
 inline constexpr int kHeadChunkBytes = kHeadTile * kChunkLanes * 2;
@@ -38,10 +40,11 @@ struct alignas(1024) SharedMemory {
   uint8_t q[S::kSharedChunks][kHeadChunkBytes];    // bf16, rows are heads
   uint8_t weights[kWeightTiles][kHeadChunkBytes];  // bf16, [head][gathered row]
   float rescale[kWeightTiles][kHeadTile];          // what the sums of values are multiplied by before this tile
-  float normalizer[kWeightTiles][kHeadTile];       // with an item's last tile: what the sums become the output by
+  float normalizer[2][kHeadTile];                  // of items in turns: what the sums become the output by
   uint16_t attended[kStages][kWarpgroup / 32];     // bit i of word w: row kRowsPerWarp * w + i is attended
   uint64_t full[kStages], empty[kStages];
-  uint64_t weights_full[kWeightTiles], weights_empty[kWeightTiles];
+  uint64_t normalizer_full[2];
+  uint64_t rescale_full[kWeightTiles], weights_full[kWeightTiles], weights_empty[kWeightTiles];
 };
 static_assert(sizeof(SharedMemory<512>) <= 232448 && sizeof(SharedMemory<576>) <= 232448, "227 KB a block");
 
@@ -68,7 +71,9 @@ struct PrefillArgs {
   int64_t lse_token_stride, lse_head_stride;
   float* max_logits;
   int64_t max_token_stride, max_head_stride;
-  bool rows_aligned, out_aligned;  // rows of q and kv, of out, start at multiples of 16 bytes
+  bool rows_aligned;  // rows of q and kv start at multiples of 16 bytes
+  bool out_aligned;   // those of out: out_map is of out, in boxes of kStoredHeads heads and 64 lanes
+  CUtensorMap out_map;
 };
 
 }  // namespace strata::cuda::sparse_prefill

@@ -33,9 +33,11 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
       ptx::mbarrier_init(ptx::shared_address(&shared.empty[i]), 2 * kWarps);
     }
     for (int i = 0; i < kWeightTiles; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(&shared.rescale_full[i]), kWarps);
       ptx::mbarrier_init(ptx::shared_address(&shared.weights_full[i]), kWarps);
       ptx::mbarrier_init(ptx::shared_address(&shared.weights_empty[i]), 2 * kWarps);
     }
+    for (int i = 0; i < 2; ++i) ptx::mbarrier_init(ptx::shared_address(&shared.normalizer_full[i]), kWarps);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();

@@ -48,8 +48,8 @@ class Logits {
       }
       softmax(s);
       store_weights(s);
-      finish(item);
       hand_over();
+      finish(item);
     }
   }
 
@@ -92,7 +92,7 @@ class Logits {
 
   __device__ __forceinline__ void clear_state() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) subtracted[r] = maximum[r] = -INFINITY, sum[r] = 0.0f;
+    for (int r = 0; r < 2; ++r) subtracted[r] = -INFINITY, sum[r] = 0.0f;
   }
 
   // Logits of the next tile, the last two chunks of lanes in a group of their own. Not waited for.
@@ -135,7 +135,6 @@ class Logits {
       largest[r] = fmaxf(s[2 * r], s[2 * r + 1]);
 #pragma unroll
       for (int j = 1; j < kSums / 4; ++j) largest[r] = fmaxf(largest[r], fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
-      maximum[r] = fmaxf(maximum[r], largest[r]);
     }
     rescale[0] = rescale[1] = 1.0f;
     // One vote where the maximum of a head would be four shuffles, each waiting for the one before: this is the critical path.
@@ -188,7 +187,7 @@ class Logits {
     }
   }
 
-  // Weights as bf16 [head][row], swizzled, and what the sums so far are multiplied by.
+  // Weights as bf16 [head][row], swizzled, and what the sums so far are multiplied by: that is done while the next logits run.
   __device__ __forceinline__ void store_weights(const float (&s)[kSums]) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
     wait(shared.weights_empty[weights.at], weights.parity ^ 1u);
@@ -203,6 +202,7 @@ class Logits {
       shared.rescale[weights.at][accumulator_row()] = rescale[0];
       shared.rescale[weights.at][accumulator_row() + 8] = rescale[1];
     }
+    arrive_warp(shared.rescale_full[weights.at]);
   }
 
   // The stored weights to the value warpgroups.
@@ -212,29 +212,30 @@ class Logits {
     weights.advance();
   }
 
-  // lse, maximum and, beside the last tile's weights, normalizer of the item's heads.
+  // lse, maximum and normalizer of the item's heads. After the last weights, which wait for none of that.
   __device__ __forceinline__ void finish(const Item& item) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float total = sum[r];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
-      const float largest = quad_max(maximum[r]);
       const int row = accumulator_row() + 8 * r, head = item.first_head + row;
       if (threadIdx.x % 4 != 0) continue;
-      shared.normalizer[weights.at][row] = head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total, largest) : 0.0f;
+      shared.normalizer[items.at][row] = head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total) : 0.0f;
     }
+    arrive_warp(shared.normalizer_full[items.at]);
+    items.advance();
   }
 
   const Args& a;
   Shared& shared;
   RingPosition<kStages> stage;
   RingPosition<kWeightTiles> weights;
+  RingPosition<2> items;
   uint32_t q[S::kRegisterChunks * 4][4];
   uint64_t attended;  // of the tile whose logits were started last
   // Of this thread's two heads.
-  float subtracted[2];  // what weights are relative to, in base 2 with the scale
-  float maximum[2];     // of this thread's rows, without the scale
+  float subtracted[2];  // the running maximum, in base 2 with the scale: what weights are relative to
   float sum[2];         // of this thread's rows
   float rescale[2];
 };

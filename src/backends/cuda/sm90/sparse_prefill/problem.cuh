@@ -12,7 +12,8 @@ template <int kRowDim>
 struct PrefillProblem {
   static constexpr int kDim = kRowDim;
   using Args = PrefillArgs;
-  static constexpr bool kSplit = false;  // an item is all rows of its token
+  static constexpr bool kSplit = false;     // an item is all rows of its token
+  static constexpr bool kMappedOut = true;  // Args have a tensor map of the output
 
   // 64 heads of one token.
   struct Item {
@@ -25,18 +26,17 @@ struct PrefillProblem {
     }
   };
 
-  // lse and maximum of a head whose weights, relative to 2^subtracted, add up to `total`; returns what its sums of values become the
+  // lse and maximum (base 2) of a head whose weights, relative to 2^maximum, add up to `total`; returns what its sums of values become the
   // output by.
-  static __device__ __forceinline__ float finish_head(const PrefillArgs& a, const Item& item, int head, float subtracted, float total,
-                                                      float largest) {
+  static __device__ __forceinline__ float finish_head(const PrefillArgs& a, const Item& item, int head, float maximum, float total) {
     const bool empty = total == 0.0f;
     if (a.lse != nullptr) {
-      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (subtracted + __log2f(total)) * kLn2;
+      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (maximum + __log2f(total)) * kLn2;
     }
     if (a.max_logits != nullptr) {
-      a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = largest * a.scale_log2 * kLn2;
+      a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = maximum * kLn2;
     }
-    const float sink = a.sink != nullptr ? ptx::ex2(__ldg(a.sink + head) * kLog2e - subtracted) : 0.0f;
+    const float sink = a.sink != nullptr ? ptx::ex2(__ldg(a.sink + head) * kLog2e - maximum) : 0.0f;
     return empty ? 0.0f : 1.0f / (total + sink);
   }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/sparse_prefill/launch.h"
 #include "backends/cuda/sm90/sparse_prefill/sparse_prefill.h"
 
@@ -46,13 +47,17 @@ PrefillArgs args_of(const SparseAttnPrefillParams& p) {
   a.max_logits = p.max_logits.ptr<float>();
   a.max_token_stride = p.max_logits.stride[0], a.max_head_stride = p.max_logits.stride[1];
   a.rows_aligned = aligned(p.q, {a.q_token_stride, a.q_head_stride}) && aligned(p.kv, {a.kv_stride});
-  a.out_aligned = aligned(p.out, {a.out_token_stride, a.out_head_stride});
+  a.out_aligned = aligned(p.out, {a.out_token_stride, a.out_head_stride}) && a.out_token_stride > 0 && a.out_head_stride > 0;
   return a;
 }
 
 void run(const SparseAttnPrefillParams& p, const ExecutionContext& context) {
-  const PrefillArgs a = args_of(p);
+  PrefillArgs a = args_of(p);
   if (a.num_items == 0) return;
+  if (a.out_aligned) {
+    a.out_map = sm90::tensor_map("sparse_attn_prefill: out", p.out.data, p.out.shape[0], p.out.shape[1], kValueDim, a.out_token_stride,
+                                 a.out_head_stride, kStoredHeads);
+  }
   const int blocks = std::min(a.num_items, capabilities(context.device).num_sms);
   const cudaStream_t stream = native(context.stream);
   p.q.shape[2] == 512 ? launch_prefill<512>(a, blocks, stream) : launch_prefill<576>(a, blocks, stream);

@@ -2,10 +2,15 @@
 #pragma once
 
 #include "backends/cuda/ptx/convert.cuh"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
 
 namespace strata::cuda::sparse_prefill {
+
+// Named barriers of the two warpgroups.
+inline constexpr uint32_t kValuesGroups = 2;
 
 template <class Problem, int kHalf>
 class Values {
@@ -28,13 +33,20 @@ class Values {
       Sums sums;
       add_tile(sums, false);
       for (int32_t t = 1; t < item.tiles; ++t) {
-        arrive_warp(shared.weights_empty[weights.at]);
-        weights.advance();
+        release_stage();
         add_tile(sums, true);
       }
-      const float first = shared.normalizer[weights.at][accumulator_row()], second = shared.normalizer[weights.at][accumulator_row() + 8];
-      arrive_warp(shared.weights_empty[weights.at]);
-      weights.advance();
+      wait(shared.normalizer_full[items.at], items.parity);
+      const float first = shared.normalizer[items.at][accumulator_row()], second = shared.normalizer[items.at][accumulator_row() + 8];
+      items.advance();
+      if constexpr (Problem::kMappedOut) {
+        if (a.out_aligned) {
+          store_staged(item, sums, first, second);
+          release_stage();
+          continue;
+        }
+      }
+      release_stage();
       if constexpr (Problem::kSplit) {
         if (a.num_splits > 1) {
           store_part(item, sums, first, second);
@@ -57,11 +69,12 @@ class Values {
   // What wgmma reads here cp.async and stores have written: the logits role has seen both and fenced before it handed the weights over.
   // sums = (more ? rescaled sums : 0) + weights * values of this half
   __device__ __forceinline__ void add_tile(Sums& sums, bool more) {
-    wait(shared.weights_full[weights.at], weights.parity);
+    wait(shared.rescale_full[weights.at], weights.parity);
     if (more) {
       const float first = shared.rescale[weights.at][accumulator_row()], second = shared.rescale[weights.at][accumulator_row() + 8];
       if (__any_sync(~0u, first != 1.0f || second != 1.0f)) scale_rows(sums, first, second);
     }
+    wait(shared.weights_full[weights.at], weights.parity);
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
     ptx::wgmma_fence();
@@ -76,8 +89,49 @@ class Values {
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
+    arrive_warp(shared.weights_empty[weights.at]);
+    weights.advance();
+  }
+  __device__ __forceinline__ void release_stage() {
     arrive_warp(shared.empty[stage.at]);
     stage.advance();
+  }
+
+  // Through the stage of the item's last tile, whose values have been added: each warp puts its 16 heads there in boxes of 64 lanes,
+  // swizzled, which the copy engine writes out while the next item is under way.
+  __device__ __forceinline__ void store_staged(const Item& item, const Sums& sums, float first, float second) const {
+    constexpr int kBoxBytes = kStoredHeads * 128, kBoxes = S::kChunkBytes / kBoxBytes;  // as many as there is room for
+    ptx::barrier_sync(kValuesGroups + kHalf, kWarpgroup);                               // the products of all four warps are done
+    const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
+    const uint32_t boxes = ptx::shared_address(shared.k[stage.at][4 * kHalf]) + warp * kBoxes * kBoxBytes;
+#pragma unroll
+    for (int batch = 0; batch < 4; batch += kBoxes) {
+      if (batch > 0) {
+        if (lane == 0) ptx::bulk_store_wait_read();
+        __syncwarp();
+      }
+#pragma unroll
+      for (int c = batch; c < min(batch + kBoxes, 4); ++c) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* s = &sums[c / 2][32 * (c % 2) + 8 * i];
+          ptx::stmatrix_x4(boxes + (c - batch) * kBoxBytes + unit_offset(lane % 16, 2 * i + lane / 16),
+                           ptx::cvt_bf16x2(s[0] * first, s[1] * first), ptx::cvt_bf16x2(s[2] * second, s[3] * second),
+                           ptx::cvt_bf16x2(s[4] * first, s[5] * first), ptx::cvt_bf16x2(s[6] * second, s[7] * second));
+        }
+      }
+      ptx::fence_proxy_async();
+      __syncwarp();
+      if (lane == 0) {
+#pragma unroll
+        for (int c = batch; c < min(batch + kBoxes, 4); ++c) {
+          ptx::tma_store_3d(&a.out_map, boxes + (c - batch) * kBoxBytes, (4 * kHalf + c) * kChunkLanes,
+                            item.first_head + kStoredHeads * warp, item.token);
+        }
+        ptx::bulk_store_commit();
+      }
+    }
+    if (lane == 0) ptx::bulk_store_wait_read();
   }
 
   // Of four lanes, lane p has words w[0 .. 3] of its own and gets word p of each.
@@ -142,6 +196,7 @@ class Values {
   Shared& shared;
   RingPosition<kStages> stage;
   RingPosition<kWeightTiles> weights;
+  RingPosition<2> items;
 };
 
 }  // namespace strata::cuda::sparse_prefill
