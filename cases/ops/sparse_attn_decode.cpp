@@ -191,6 +191,11 @@ void add_lengths(const Test& test) {
   }
   test({.batch = 1, .heads = 40, .main = {.topk = 130}, .extra = {.topk = 700, .page_size = 2}});
   for (const int64_t heads : {8, 128}) test({.batch = 2, .heads = heads, .main = {.topk = 2200}, .batch_invariant = true});
+  // Blocks with many tiles, of even and odd numbers: a fixed cut has up to 2048 rows, and tokens enough for every SM are not cut.
+  for (const int64_t rows : {1152, 1990, 2048}) {
+    test({.batch = 1, .heads = 64, .main = {.topk = rows, .lengths = Lengths::full}, .sinks = Sinks::finite, .batch_invariant = true});
+  }
+  test({.batch = 1, .heads = 100, .main = {.topk = 1900, .format = kMla}, .dim = 576, .value_dim = 512, .batch_invariant = true});
   test({.q_size = 0.0});
   test({.key_size = 0.0});
 }
@@ -207,6 +212,8 @@ void add_sparse_attn_decode(CaseList& list) {
        {DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
         DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 128}, .extra = {.topk = 1024}},
         DecodeShape{.batch = 1, .heads = 16, .main = {.topk = 128}, .extra = {.topk = 8192}},
+        DecodeShape{.batch = 128, .heads = 16, .main = {.topk = 128}, .extra = {.topk = 1024, .page_size = 2}},
+        DecodeShape{.batch = 134, .heads = 34, .main = {.topk = 128}, .extra = {.topk = 320, .page_size = 2}},
         DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 2048, .format = kMla}, .dim = 576, .value_dim = 512}}) {
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });
   }

@@ -26,6 +26,14 @@ __device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint16_t codes) {
   return packed;
 }
 
+// Four e4m3 codes to two fp16 pairs, exact. The upper half of a register is an operand as it is. sm_89.
+__device__ __forceinline__ void cvt_f16x4_e4m3x4(uint32_t codes, uint32_t& first, uint32_t& second) {
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(first), "=r"(second)
+      : "r"(codes));
+}
+
 // fp16 pair, round to nearest even; past 65504 infinity. sm_80.
 __device__ __forceinline__ uint32_t cvt_f16x2(float low, float high) {
   uint32_t packed;

@@ -21,10 +21,10 @@ inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
 inline constexpr int kProducerThreads = 2 * kWarpgroup;
 inline constexpr int kThreads = kConsumerThreads + kProducerThreads;
-// 128 registers x 512 threads at the start: both consumers have 128 sums of values a thread, the one with the softmax 32 logits too; a
-// producer holds its pieces of a row of the next tile.
-inline constexpr int kSoftmaxRegisters = 208, kValuesRegisters = 160, kProducerRegisters = 72;
-static_assert(kSoftmaxRegisters + kValuesRegisters + 2 * kProducerRegisters <= 512);
+// 128 registers x 512 threads at the start: a consumer has 128 sums of values and 32 logits a thread, a producer its pieces of a row of two
+// halves of a tile.
+inline constexpr int kConsumerRegisters = 192, kProducerRegisters = 64;
+static_assert(2 * kConsumerRegisters + 2 * kProducerRegisters <= 512);
 
 template <KvFormat kFormat>
 inline constexpr int kRowLanes = fixed_row_dim(kFormat);

@@ -1,5 +1,5 @@
-// The consumers of the Hopper decode kernel: one warpgroup computes logits and weights and the left 256 value lanes, the other the right
-// 256 lanes with the same weights.
+// The consumers of the Hopper decode kernel: two warpgroups that compute logits and weights of alternate tiles; one adds up the left 256
+// value lanes of all tiles, the other the right 256.
 #pragma once
 
 #include "backends/cuda/ptx/arithmetic.cuh"
@@ -9,7 +9,7 @@
 namespace strata::cuda::sparse_decode {
 
 // Named barriers; 0 is __syncthreads.
-enum Barrier : uint32_t { kQueryReady = 1, kWeightsReady, kWeightsFree, kSoftmaxGroup };
+enum Barrier : uint32_t { kQueryReady = 1, kWeightsReady, kOddWeightsReady, kSoftmaxGroup };
 
 // The subtracted maximum may lag behind the true one: weights are then at most 2^8, and most tiles leave the sums as they are.
 inline constexpr float kMaxLag = 8.0f;
@@ -96,10 +96,12 @@ constexpr int kNextPart = 2 * kChunkBytes / 16;  // and 128 lanes on
 // A tile's weights of a thread of the softmax as fp16 operands.
 using Weights = uint32_t[kRowTile / 4];
 
-// sums += weights * the left value lanes. Committed, not waited for.
+// sums += weights * this consumer's value lanes, of a tile whose weights are its own. Committed, not waited for.
 template <class Shared>
-__device__ __forceinline__ void add_left_values(Shared& shared, uint32_t stage, const Weights& weights, Sums& sums) {
-  const uint64_t v = values_of(shared, stage, 0);
+__device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int half, const Weights& weights, Sums& sums) {
+  hold(sums);
+  ptx::wgmma_fence();
+  const uint64_t v = values_of(shared, stage, half);
 #pragma unroll
   for (int i = 0; i < kRowTile / 16; ++i) {
     ptx::wgmma_m64n128k16_rs_mn(sums[0], weights + 4 * i, v + kNextValues * i);
@@ -107,10 +109,12 @@ __device__ __forceinline__ void add_left_values(Shared& shared, uint32_t stage, 
   }
   ptx::wgmma_commit();
 }
-// The same of the right, with the weights in shared memory.
+// The same of a tile whose weights are the other's, in shared memory.
 template <class Shared>
-__device__ __forceinline__ void add_right_values(Shared& shared, uint32_t stage, Sums& sums) {
-  const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p[0])), v = values_of(shared, stage, 1);
+__device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int half, Sums& sums) {
+  hold(sums);
+  ptx::wgmma_fence();
+  const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p[0])), v = values_of(shared, stage, half);
 #pragma unroll
   for (int i = 0; i < kRowTile / 16; ++i) {  // 32 bytes on
     ptx::wgmma_m64n128k16_mn(sums[0], p + 2 * i, v + kNextValues * i);
@@ -121,9 +125,9 @@ __device__ __forceinline__ void add_right_values(Shared& shared, uint32_t stage,
 
 // What a softmax thread knows of its two heads, in base 2 with the scale.
 struct SoftmaxState {
-  float subtracted[2] = {-INFINITY, -INFINITY};  // what weights are relative to
-  float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // of this thread's columns
+  float subtracted[2] = {-INFINITY, -INFINITY};  // what weights are relative to, in both consumers
+  float maximum[2] = {-INFINITY, -INFINITY};     // of this consumer's tiles
+  float sum[2] = {0, 0};                         // and of this thread's columns of them
 };
 
 // Logits of rows that are not attended become -inf; the heads' maxima, and what is subtracted. Returns what earlier sums are to be
@@ -177,28 +181,35 @@ __device__ __forceinline__ void weigh(float (&s)[32], float2 factors, float2 alp
   }
 }
 
-// Half of the logits of a tile: queries times keys. The right half is first, as it is filled first.
-template <int kHalf, class Shared>
-__device__ __forceinline__ void start_logits(Shared& shared, uint32_t step, float (&s)[32]) {
+// Logits of a tile: queries times keys, from the half on that is filled first. The producers' stores become visible to the products by the
+// fences here, which have no loads to wait for. Committed, not waited for.
+template <class Shared>
+__device__ __forceinline__ void start_logits(Shared& shared, uint32_t step, int first_half, float (&s)[32]) {
   const uint32_t stage = step % kStages, parity = step / kStages & 1u;
-  ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][kHalf]), parity);
-  ptx::wgmma_hold(s);
-  ptx::wgmma_fence();
-  constexpr int kBegin = kHalf == 1 ? kLeftChunks : 0, kEnd = kHalf == 1 ? kChunks<Shared::kFormat> : kLeftChunks;
-#pragma unroll
-  for (int chunk = kBegin; chunk < kEnd; ++chunk) {
+  const auto multiply = [&](int chunk, bool accumulate) {
     const uint64_t q = ptx::wgmma_descriptor(ptx::shared_address(shared.q[chunk]));
     const uint64_t k = ptx::wgmma_descriptor(ptx::shared_address(shared.k[stage][chunk]));
 #pragma unroll
-    for (int i = 0; i < kChunkLanes / 16; ++i) {
-      ptx::wgmma_m64n64k16(s, q + 2 * i, k + 2 * i, chunk != kLeftChunks || i > 0);  // 32 bytes on
-    }
+    for (int i = 0; i < kChunkLanes / 16; ++i) ptx::wgmma_m64n64k16(s, q + 2 * i, k + 2 * i, accumulate || i > 0);  // 32 bytes on
+  };
+  ptx::wgmma_hold(s);
+#pragma unroll
+  for (int i = 0; i < kHalves; ++i) {
+    const int half = first_half ^ i;
+    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][half]), parity);
+    ptx::fence_proxy_async();
+    if (i == 0) ptx::wgmma_fence();
+#pragma unroll
+    for (int chunk = 0; chunk < kLeftChunks; ++chunk) multiply(half * kLeftChunks + chunk, i > 0 || chunk > 0);
   }
+#pragma unroll
+  for (int chunk = kHalves * kLeftChunks; chunk < kChunks<Shared::kFormat>; ++chunk) multiply(chunk, true);
+  ptx::wgmma_commit();
 }
 
-// Weights [head][cache row], swizzled, and what earlier sums are multiplied by, for the other consumer; and this one's sums multiplied.
+// Weights [head][cache row], swizzled, with what earlier sums are multiplied by and what they are relative to, for the other consumer.
 template <class Shared>
-__device__ __forceinline__ void store_weights(Shared& shared, const Weights& weights, float2 alpha, Sums& sums) {
+__device__ __forceinline__ void give_weights(Shared& shared, int group, const Weights& weights, float2 alpha, const SoftmaxState& state) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane % 16;
   const uint32_t p = ptx::shared_address(shared.p[0]);
 #pragma unroll
@@ -206,79 +217,86 @@ __device__ __forceinline__ void store_weights(Shared& shared, const Weights& wei
     ptx::stmatrix_x4(p + unit_offset(row, 2 * i + lane / 16), weights[4 * i], weights[4 * i + 1], weights[4 * i + 2], weights[4 * i + 3]);
   }
   if (threadIdx.x % 4 == 0) {
-    shared.alpha[accumulator_row()] = alpha.x;
-    shared.alpha[accumulator_row() + 8] = alpha.y;
+    shared.reference[accumulator_row()] = {alpha.x, state.subtracted[0]};
+    shared.reference[accumulator_row() + 8] = {alpha.y, state.subtracted[1]};
   }
-  if (__any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
+  ptx::fence_proxy_async();
+  ptx::barrier_arrive(kWeightsReady + group, kConsumerThreads);
+}
+// Waits for the other consumer's weights and brings this one's sums to what they are relative to.
+template <class Shared>
+__device__ __forceinline__ void take_weights(Shared& shared, int group, SoftmaxState& state, Sums& sums) {
+  ptx::barrier_sync(kWeightsReady + (group ^ 1), kConsumerThreads);
+  const float2 first = shared.reference[accumulator_row()], second = shared.reference[accumulator_row() + 8];
+  state.subtracted[0] = first.y, state.subtracted[1] = second.y;
+  state.sum[0] *= first.x, state.sum[1] *= second.x;
+  if (__any_sync(~0u, first.x != 1.0f || second.x != 1.0f)) scale_rows(sums, first.x, second.x);
 }
 
-// Logits, softmax and left values. The logits of tile t + 1 are on the tensor cores before the left values of tile t, which its softmax
-// then overlaps. The fence that shows the weights to the other consumer's products takes hundreds of cycles while shared memory is
-// busy, so it stands behind the start of the logits.
+// Consumer `group`: weights of every second tile from tile `group` on, and its half of the value lanes of all tiles. While one consumer is
+// in its softmax the other's products are on the tensor cores: for tile t a consumer has its logits multiplied, then the values of tile
+// t - 1, which run through its softmax, then the values of t. So the half of a stage that is given back first, and filled and multiplied
+// first again, is that of the tile's consumer. There is one buffer of weights, as who writes those of t has read those of t - 1. The first
+// tile of a block, and the last if it is the other's, are those without the other part.
 template <class Shared>
-__device__ __forceinline__ void consume_left(Shared& shared, int32_t tiles, uint32_t& step, float2 factor, SoftmaxState& state,
-                                             Sums& sums) {
-  if (tiles == 0) return;
-  float s[32];
-  Weights weights;
-  start_logits<1>(shared, step, s);
-  start_logits<0>(shared, step, s);
-  ptx::wgmma_commit();
-  ptx::wgmma_wait<0>();
-  ptx::wgmma_hold(s);
-  float2 alpha = raise_maximum(s, factor, shared.attended[step % kStages], state);
-  weigh(s, factor, alpha, state, weights);
-  for (int32_t t = 1; t < tiles; ++t, ++step) {
-    if (t > 1) ptx::barrier_sync(kWeightsFree, kConsumerThreads);
-    store_weights(shared, weights, alpha, sums);
-    start_logits<1>(shared, step + 1, s);
-    ptx::fence_proxy_async();
-    ptx::barrier_arrive(kWeightsReady, kConsumerThreads);
-    start_logits<0>(shared, step + 1, s);
-    ptx::wgmma_commit();
+__device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles, uint32_t step, float2 factor, SoftmaxState& state,
+                                        Sums& sums) {
+  const auto stage_of = [&](int32_t tile) { return (step + tile) % kStages; };
+  const auto own_values = [&](int32_t tile, const Weights& weights, float2 alpha) {
+    if (__any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
+    add_values(shared, stage_of(tile), group, weights, sums);
+    ptx::wgmma_wait<0>();
     hold(sums);
-    ptx::wgmma_hold(weights);
-    ptx::wgmma_fence();
-    add_left_values(shared, step % kStages, weights, sums);
+    release(shared, stage_of(tile), group);
+  };
+  int32_t tile = group;
+  if (group == 0 && tiles > 0) {
+    float s[32];
+    Weights weights;
+    start_logits(shared, step, group, s);
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_hold(s);
+    const float2 alpha = raise_maximum(s, factor, shared.attended[stage_of(0)], state);
+    weigh(s, factor, alpha, state, weights);
+    give_weights(shared, group, weights, alpha, state);
+    own_values(0, weights, alpha);
+    tile = 2;
+  }
+#pragma unroll 1
+  for (; tile < tiles; tile += 2) {
+    float s[32];
+    Weights weights;
+    start_logits(shared, step + tile, group, s);
+    take_weights(shared, group, state, sums);
+    add_values(shared, stage_of(tile - 1), group, sums);
     ptx::wgmma_wait<1>();
     ptx::wgmma_hold(s);
-    alpha = raise_maximum(s, factor, shared.attended[(step + 1) % kStages], state);
+    const float2 alpha = raise_maximum(s, factor, shared.attended[stage_of(tile)], state);
+    weigh(s, factor, alpha, state, weights);
     ptx::wgmma_wait<0>();
     hold(sums);
-    ptx::wgmma_hold(weights);
-    release(shared, step % kStages, 0);
-    weigh(s, factor, alpha, state, weights);
+    release(shared, stage_of(tile - 1), group);
+    give_weights(shared, group, weights, alpha, state);
+    own_values(tile, weights, alpha);
   }
-  if (tiles > 1) ptx::barrier_sync(kWeightsFree, kConsumerThreads);
-  store_weights(shared, weights, alpha, sums);
-  ptx::fence_proxy_async();
-  ptx::barrier_arrive(kWeightsReady, kConsumerThreads);
-  hold(sums);
-  ptx::wgmma_hold(weights);
-  ptx::wgmma_fence();
-  add_left_values(shared, step % kStages, weights, sums);
-  ptx::wgmma_wait<0>();
-  hold(sums);
-  release(shared, step % kStages, 0);
-  ++step;
+  if (tile == tiles && tiles > 0) {
+    take_weights(shared, group, state, sums);
+    add_values(shared, stage_of(tile - 1), group, sums);
+    ptx::wgmma_wait<0>();
+    hold(sums);
+    release(shared, stage_of(tile - 1), group);
+  }
 }
 
+// Brings the second consumer's softmax to the first; the weights' place is free. All consumer threads.
 template <class Shared>
-__device__ __forceinline__ void consume_right(Shared& shared, int32_t tiles, uint32_t& step, Sums& sums) {
-  for (int32_t t = 0; t < tiles; ++t, ++step) {
-    const uint32_t stage = step % kStages, parity = step / kStages & 1u;
-    ptx::barrier_sync(kWeightsReady, kConsumerThreads);
-    const float first = shared.alpha[accumulator_row()], second = shared.alpha[accumulator_row() + 8];
-    if (__any_sync(~0u, first != 1.0f || second != 1.0f)) scale_rows(sums, first, second);
-    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][1]), parity);
-    hold(sums);
-    ptx::wgmma_fence();
-    add_right_values(shared, stage, sums);
-    ptx::wgmma_wait<0>();
-    hold(sums);
-    release(shared, stage, 1);
-    if (t + 1 < tiles) ptx::barrier_arrive(kWeightsFree, kConsumerThreads);
-  }
+__device__ __forceinline__ void merge_softmax(Shared& shared, int group, SoftmaxState& state) {
+  float4& other = reinterpret_cast<float4*>(shared.p)[threadIdx.x % kWarpgroup];
+  if (group == 1) other = {state.sum[0], state.sum[1], state.maximum[0], state.maximum[1]};
+  ptx::barrier_sync(kQueryReady, kConsumerThreads);
+  if (group == 1) return;
+  state.sum[0] += other.x, state.sum[1] += other.y;
+  state.maximum[0] = fmaxf(state.maximum[0], other.z), state.maximum[1] = fmaxf(state.maximum[1], other.w);
 }
 
 }  // namespace strata::cuda::sparse_decode

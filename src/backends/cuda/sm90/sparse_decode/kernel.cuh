@@ -46,37 +46,30 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit.
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   uint32_t step = 0;
-  if (role == 0) {
+  if (role < 2) {
     load_queries<kAligned>(a, shared, batch, query, first_head);
-    ptx::registers_grow<kSoftmaxRegisters>();
+    ptx::registers_grow<kConsumerRegisters>();
     const float2 scale = {a.scale_log2 * shared.q_scale[accumulator_row()], a.scale_log2 * shared.q_scale[accumulator_row() + 8]};
     Sums sums;
     for (bool again = false;; again = true) {
       const float unshift = pow2(-shared.key_shift);
       SoftmaxState state;
       clear(sums);
-      consume_left(shared, end - first, step, {scale.x * unshift, scale.y * unshift}, state, sums);
+      consume(shared, role, end - first, step, {scale.x * unshift, scale.y * unshift}, state, sums);
+      step += end - first;
       __syncthreads();
       if (again || shared.overflow == 0) {
-        finish_softmax(a, shared, state, unshift, token, split, rows.splits, first_head);
+        merge_softmax(shared, role, state);
+        if (role == 0) {
+          finish_softmax(a, shared, state, unshift, token, split, rows.splits, first_head);
+        } else {
+          ptx::barrier_sync(kWeightsReady, kConsumerThreads);
+        }
         break;
       }
       __syncthreads();
     }
-    store_sums<kAligned>(a, shared, sums, 0, token, split, rows.splits, first_head);
-  } else if (role == 1) {
-    load_queries<kAligned>(a, shared, batch, query, first_head);
-    ptx::registers_grow<kValuesRegisters>();
-    Sums sums;
-    for (bool again = false;; again = true) {
-      clear(sums);
-      consume_right(shared, end - first, step, sums);
-      __syncthreads();
-      if (again || shared.overflow == 0) break;
-      __syncthreads();
-    }
-    ptx::barrier_sync(kWeightsReady, kConsumerThreads);
-    store_sums<kAligned>(a, shared, sums, 1, token, split, rows.splits, first_head);
+    store_sums<kAligned>(a, shared, sums, role, token, split, rows.splits, first_head);
   } else {
     ptx::registers_shrink<kProducerRegisters>();
     produce_all<kAligned>(a, shared, first, end);

@@ -90,15 +90,21 @@ struct RawRow {
 
   template <bool kAligned>
   __device__ __forceinline__ void load(const RowAddress<kFormat>& at, const Place& place) {
+#pragma unroll
+    for (int i = 0; i < Half::kPieces; ++i) load<kAligned>(i, at, place);
+  }
+  // One piece; with the first the scales.
+  template <bool kAligned>
+  __device__ __forceinline__ void load(int i, const RowAddress<kFormat>& at, const Place& place) {
+    if (i == 0) load_scales<kAligned>(at);
+    piece[i] = load_16<kAligned>(attended, at.data + offset(i, place));
+  }
+  static __device__ __forceinline__ int offset(int i, const Place& place) {
+    return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkLanes : Half::kRopeOffset + 64 * ((i - Half::kBlocks) ^ (place.row() & 1));
+  }
+  template <bool kAligned>
+  __device__ __forceinline__ void load_scales(const RowAddress<kFormat>& at) {
     attended = at.data != nullptr;
-#pragma unroll
-    for (int i = 0; i < Half::kBlocks; ++i) piece[i] = load_16<kAligned>(attended, at.data + (Half::kFirstChunk + i) * kChunkLanes);
-    if constexpr (Half::kRope) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        piece[Half::kBlocks + i] = load_16<kAligned>(attended, at.data + Half::kRopeOffset + 64 * (i ^ (place.row() & 1)));
-      }
-    }
     const uint8_t* scales = Half::kV4 ? at.scales + 4 * kHalf : at.scales + 8 * kHalf;
 #pragma unroll
     for (int i = 0; i < (Half::kV4 ? 1 : 2); ++i) {
@@ -113,15 +119,17 @@ struct RawRow {
   static constexpr uint32_t kNeutralScales = Half::kV4 ? 0x70707070u : 0x38000000u;
 };
 
-// The first or second pair of four e4m3 codes as fp16.
-template <int kPair>
-__device__ __forceinline__ uint32_t code_pair(uint32_t codes) {
-  return ptx::cvt_f16x2_e4m3x2(static_cast<uint16_t>(codes >> (16 * kPair)));
+// Eight e4m3 codes as fp16.
+__device__ __forceinline__ uint4 codes_f16(uint32_t w0, uint32_t w1) {
+  uint4 v;
+  ptx::cvt_f16x4_e4m3x4(w0, v.x, v.y);
+  ptx::cvt_f16x4_e4m3x4(w1, v.z, v.w);
+  return v;
 }
-// e4m3 codes times a scale that fp16 holds exactly.
+// And times a scale that fp16 holds exactly.
 __device__ __forceinline__ uint4 scaled_codes(uint32_t w0, uint32_t w1, __half2 scale) {
-  return {mul_f16x2(code_pair<0>(w0), scale), mul_f16x2(code_pair<1>(w0), scale), mul_f16x2(code_pair<0>(w1), scale),
-          mul_f16x2(code_pair<1>(w1), scale)};
+  const uint4 v = codes_f16(w0, w1);
+  return {mul_f16x2(v.x, scale), mul_f16x2(v.y, scale), mul_f16x2(v.z, scale), mul_f16x2(v.w, scale)};
 }
 // The same with any scale: the product is rounded to bf16, as MLA 9.1 has it, which fp16 holds exactly.
 __device__ __forceinline__ uint32_t rounded_pair(uint32_t codes_f16x2, float scale, float factor) {
@@ -129,8 +137,9 @@ __device__ __forceinline__ uint32_t rounded_pair(uint32_t codes_f16x2, float sca
   return bf16x2_to_f16x2(ptx::cvt_bf16x2(codes.x * scale, codes.y * scale), factor);
 }
 __device__ __forceinline__ uint4 rounded_codes(uint32_t w0, uint32_t w1, float scale, float factor) {
-  return {rounded_pair(code_pair<0>(w0), scale, factor), rounded_pair(code_pair<1>(w0), scale, factor),
-          rounded_pair(code_pair<0>(w1), scale, factor), rounded_pair(code_pair<1>(w1), scale, factor)};
+  const uint4 v = codes_f16(w0, w1);
+  return {rounded_pair(v.x, scale, factor), rounded_pair(v.y, scale, factor), rounded_pair(v.z, scale, factor),
+          rounded_pair(v.w, scale, factor)};
 }
 
 // V4: true when every scale byte is in 105 .. 126: at the usual shift its power of two is a normal fp16 and products stay below 2^16.
@@ -150,9 +159,11 @@ __device__ __forceinline__ __half2 as_half2(uint32_t pair) { return *reinterpret
 // As large as codes become, and small enough that a mean of keys with rounded weights is finite too.
 constexpr float kLargestKey = 448.0f * 128.0f;
 
-// Converts a thread's pieces and stores them. Returns false when a value may not fit fp16: key_factor = 2^key_shift is too large.
-template <KvFormat kFormat, int kHalf>
-__device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile) {
+// Converts a thread's pieces and stores them; `after(i)` follows piece i. Returns false when a value may not fit fp16: key_factor =
+// 2^key_shift is too large.
+template <KvFormat kFormat, int kHalf, class After>
+__device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile,
+                                          const After& after) {
   using Half = HalfRow<kFormat, kHalf>;
   bool fits = true;
   const auto store_codes = [&](int i, uint4 first, uint4 second) {
@@ -179,6 +190,7 @@ __device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, con
     for (int i = 0; i < Half::kBlocks; ++i) {
       const uint4 v = raw.piece[i];
       store_codes(i, scaled_codes(v.x, v.y, as_half2(scales[i])), scaled_codes(v.z, v.w, as_half2(scales[i])));
+      after(i);
     }
   } else {
 #pragma unroll
@@ -192,6 +204,7 @@ __device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, con
       } else {
         store_codes(i, rounded_codes(v.x, v.y, scale, key_factor), rounded_codes(v.z, v.w, scale, key_factor));
       }
+      after(i);
     }
   }
   if constexpr (Half::kRope) {
@@ -200,6 +213,7 @@ __device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, con
       const uint4 v = raw.piece[Half::kBlocks + i];
       fits &= __uint_as_float(max_bf16_bits(v) << 16) * key_factor <= kLargestKey;
       ptx::st_shared(half_tile + Half::kBlocks * kChunkBytes + (place.rotated ^ 64 * i), bf16_to_f16(v, key_factor));
+      after(Half::kBlocks + i);
     }
   }
   return fits;
@@ -260,15 +274,15 @@ struct Addresses {
 };
 
 // Converts this thread's part of a half of a tile. Returns false when a value may not fit.
-template <KvFormat kFormat, int kHalf, class Shared>
+template <KvFormat kFormat, int kHalf, class Shared, class After>
 __device__ __forceinline__ bool fill(Shared& shared, const RawRow<kFormat, kHalf> (&raw)[Shared::kTeams], uint32_t stage, uint32_t parity,
-                                     const Place& place, float key_factor) {
+                                     const Place& place, float key_factor, const After& after) {
   bool fits = true;
   ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
 #pragma unroll
   for (int i = 0; i < Shared::kTeams; ++i) {
     constexpr int kFirstChunk = HalfRow<kFormat, kHalf>::kFirstChunk, kEightRows = 1024;
-    fits &= store_row(raw[i], place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]) + i * kEightRows);
+    fits &= store_row(raw[i], place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]) + i * kEightRows, after);
     if constexpr (kHalf == 1) {
       const uint32_t word = __ballot_sync(~0u, raw[i].attended);
       if (place.first_of_warp()) shared.attended[stage][place.row() / 8 + i] = word;
@@ -310,10 +324,104 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
     addresses.next(place, next);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) next[i].prefetch(place.quarter());
-    fits &= fill<kFormat, 1>(shared, right, stage, parity, place, key_factor);
+    fits &= fill<kFormat, 1>(shared, right, stage, parity, place, key_factor, [](int) {});
     tell(stage, 1);
-    fits &= fill<kFormat, 0>(shared, left, stage, parity, place, key_factor);
+    fits &= fill<kFormat, 0>(shared, left, stage, parity, place, key_factor, [](int) {});
     tell(stage, 0);
+  }
+  if (!fits) shared.overflow = 1;
+}
+
+// The slots of a producer thread's rows, those of its warp's rows of four tiles in one register a lane. They are asked for again before
+// they are needed.
+struct Slots {
+  static constexpr int kTiles = 4;
+  int32_t now, ahead;
+
+  __device__ __forceinline__ Slots(const RowList& list, int32_t first) : now(load(list, first)), ahead(load(list, first + kTiles)) {}
+  static __device__ __forceinline__ int32_t load(const RowList& list, int32_t tile) {
+    const int lane = threadIdx.x % 32, warp = (threadIdx.x - kConsumerThreads) / 32;
+    return list.slot((tile + lane / 8) * kRowTile + warp * 8 + lane % 8);
+  }
+  // To the tile `index` behind `first`; in order, from 0.
+  __device__ __forceinline__ void advance(const RowList& list, int32_t first, int32_t index) {
+    if (index % kTiles != 0 || index == 0) return;
+    now = ahead;
+    ahead = load(list, first + index + kTiles);
+  }
+  // Of the tile `more` < kTiles behind that of `index`.
+  __device__ __forceinline__ int32_t get(int32_t index, int more) const {
+    return __shfl_sync(~0u, index % kTiles + more < kTiles ? now : ahead, (index + more) % kTiles * 8 + threadIdx.x % 32 / 4);
+  }
+};
+
+// A row's pieces in two tiles that follow each other, in the order in which they are converted: the left half of an even tile before its
+// right, the right half of an odd one before its left (consumer.cuh).
+template <KvFormat kFormat>
+struct Order {
+  static constexpr int kLeft = HalfRow<kFormat, 0>::kPieces, kRight = HalfRow<kFormat, 1>::kPieces, kTile = kLeft + kRight;
+  static constexpr int kCount = 2 * kTile;
+  static constexpr int kOddRight = kTile, kOddLeft = kTile + kRight;  // the first pieces of an odd tile's halves
+  // A thread has asked for so many pieces more than it has converted, and for the rows of so many tiles more to come to L2: measured. More
+  // pieces are spilled, and are no further ahead: the compiler waits for all loads that cross a branch at once.
+  static constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
+  static constexpr int kAhead = kV4 ? 6 : 4, kTilesAhead = kV4 ? 1 : 2;
+};
+
+// The same for consumers that have the fence (64 heads): loads stay in flight over the producers' barriers. Each piece that has been
+// converted is followed by the load of one further on.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void produce_ahead(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step,
+                                              float key_factor) {
+  constexpr KvFormat kFormat = Shared::kFormat;
+  using Order = sparse_decode::Order<kFormat>;
+  const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
+  const int32_t tiles = end - first;
+  Place place(thread / 4, thread % 4);
+  Slots slots(shared.list, first);
+  RowAddress<kFormat> row;
+  RawRow<kFormat, 0> left[2][1];  // of even and odd tiles
+  RawRow<kFormat, 1> right[2][1];
+  int32_t pair = 0;
+  const auto load = [&](int at) {  // `at`: in the order, from the even tile `pair` on
+    if (at % Order::kTile == 0) {
+      const int32_t index = pair + at / Order::kTile;
+      slots.advance(shared.list, first, index);
+      const auto address = [&](int more, int quarter) {
+        const int32_t row_at = (first + index + more) * kRowTile + place.row();
+        return RowAddress<kFormat>(a, row_at < shared.list.main, slots.get(index, more), quarter);
+      };
+      row = address(0, place.quarter());
+      address(Order::kTilesAhead, 0).prefetch(place.quarter());
+    }
+    at %= Order::kCount;
+    if (at < Order::kLeft) {
+      left[0][0].template load<kAligned>(at, row, place);
+    } else if (at < Order::kOddRight) {
+      right[0][0].template load<kAligned>(at - Order::kLeft, row, place);
+    } else if (at < Order::kOddLeft) {
+      right[1][0].template load<kAligned>(at - Order::kOddRight, row, place);
+    } else {
+      left[1][0].template load<kAligned>(at - Order::kOddLeft, row, place);
+    }
+  };
+  bool fits = true;
+  const auto put = [&]<int kHalf>(const RawRow<kFormat, kHalf>(&raw)[1], int at) {
+    const uint32_t fill_step = step + pair + at / Order::kTile, stage = fill_step % kStages, parity = fill_step / kStages & 1u;
+    place.forget();
+    fits &= fill<kFormat, kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) { load(at + i + Order::kAhead); });
+    __syncwarp();
+    if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf]));
+  };
+#pragma unroll
+  for (int i = 0; i < Order::kAhead; ++i) load(i);
+#pragma unroll 1
+  for (; pair < tiles; pair += 2) {
+    put(left[0], 0);
+    put(right[0], Order::kLeft);
+    if (pair + 1 == tiles) break;
+    put(right[1], Order::kOddRight);
+    put(left[1], Order::kOddLeft);
   }
   if (!fits) shared.overflow = 1;
 }
@@ -348,7 +456,11 @@ template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end) {
   uint32_t step = 0;
   for (bool again = false;; again = true) {
-    produce<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
+    if constexpr (Shared::kFewHeads) {
+      produce<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
+    } else {
+      produce_ahead<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
+    }
     step += end - first;
     __syncthreads();
     if (again || shared.overflow == 0) break;

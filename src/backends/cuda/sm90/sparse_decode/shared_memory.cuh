@@ -20,8 +20,9 @@ struct alignas(1024) SharedMemory {
   uint8_t q[kChunks<kFormat>][kHeadBytes];            // fp16, rows are heads
   uint8_t k[kStages][kChunks<kFormat>][kChunkBytes];  // fp16, rows are cache rows
   uint8_t p[kGroups][kHeadBytes];                     // fp16 weights, [head][cache row]
-  float alpha[kHeads];    // what the sums of values are multiplied by before this tile; at the end, what they become the output by
-  float q_scale[kHeads];  // a head's query is q_scale times its fp16 values
+  float alpha[kHeads];       // few heads: a head's factor to base 2; at the end, what its sums become the output by
+  float2 reference[kHeads];  // 64 heads: what the sums are multiplied by before the present weights, and what those are relative to
+  float q_scale[kHeads];     // a head's query is q_scale times its fp16 values
   // Few heads: what each warp of a group knows of a head; at the end, what a group's weights are relative to, and its largest logit.
   float columns[kFewHeads ? kGroups : 1][4][kFewHeads ? kHeads : 1];
   float2 ends[kFewHeads ? kGroups : 1][kFewHeads ? kHeads : 1];
