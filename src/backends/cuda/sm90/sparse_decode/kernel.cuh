@@ -8,15 +8,22 @@
 //   issue slots    dequantisation: 14336 conversions and as many packed products over 128 lanes                          224 + 112
 //                  softmax: 4096 ex2 at 16 a cycle, products, maxima and sums                                             256 + 160
 // Every resource is asked for nearly 2048 cycles, so all of it has to overlap. Two producer warpgroups convert rows while two consumer
-// warpgroups multiply; the logits of the next tile run while the values of this one are added; and a stage is given back by halves (value
-// lanes 0..255 and the rest), because shared memory holds the queries and two tiles only: the right half comes free first (the right
-// consumer adds while the other's logits run), is filled first, and the next logits begin with it.
+// warpgroups multiply, and one consumer is in the softmax of a tile while the other multiplies. A stage is given back by halves (value
+// lanes 0..255 and the rest), because shared memory holds the queries and two tiles only: a tile's own consumer is the first to be done
+// with its half, which is then filled first and begins the logits of the tile after next.
+//
+// Stores of keys are ordinary, wgmma reads by the asynchronous proxy, and a proxy fence has to lie between them. It is the consumers': a
+// producer arrives (release) behind its stores, a consumer waits (acquire) and has its fence before the product. That is a path of base
+// causality order with a proxy fence along it, as PTX asks; who executes the fence is free. For the values of a tile, and for the other
+// consumer, the path goes on through kWeightsReady, behind the same fence. A fence of the producers' waits for their loads in flight.
 //
 // Keys are fp16 values times 2^8 (config.h), exact for every scale from 2^-23, below what the cache's writer chooses. A row with a scale
 // above 2^-1, a rotated lane of 224 and more or a NaN scale is noticed while it is converted; the block then finds the shift that fits
 // all its rows and starts over. Lanes 2^29 below the block's largest lose bits then; a scale below 2^-23 rounds to steps of 2^-32.
 //
-// Roles: warpgroup 0 logits, softmax and left values; 1 right values; 2 and 3 producers.
+// Reached on an H200 (2026-11-21): about 3800 cycles a tile; 3200 without the loads of rows, 2450 without the producers' work.
+//
+// Roles: warpgroups 0 and 1 logits and softmax of even and odd tiles, left and right values of all; 2 and 3 producers.
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/consumer.cuh"
