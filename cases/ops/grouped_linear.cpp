@@ -103,6 +103,8 @@ void add_grouped_linear(CaseList& list) {
             {.inner = 5, .outer = 3},
             {.inner = 1, .outer = 9}},
            "-strided");
+  // bf16, few tokens: blocks whose tiles are of two groups.
+  add.test({2, {.n = 1004, .k = 1032, .groups = 3}}, "-edge", true);
   add.test({1026, {.n = 128, .k = 512, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
 

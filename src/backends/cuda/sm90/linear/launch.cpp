@@ -36,8 +36,7 @@ int64_t cost(int split, int blocks, int tiles, int clusters) {
   return ceil_div(tiles, clusters) * (ceil_div(blocks, split) + epilogue) + 2 * split;
 }
 
-cudaLaunchConfig_t launch_config(int split, int clusters, int shared_bytes, cudaStream_t stream, bool overlap,
-                                 cudaLaunchAttribute (&attributes)[2]) {
+cudaLaunchConfig_t launch_config(int split, int clusters, int shared_bytes, cudaStream_t stream, cudaLaunchAttribute (&attributes)[2]) {
   attributes[0].id = cudaLaunchAttributeClusterDimension;
   attributes[0].val.clusterDim = {static_cast<unsigned>(split), 1, 1};
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -48,7 +47,7 @@ cudaLaunchConfig_t launch_config(int split, int clusters, int shared_bytes, cuda
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = overlap ? 2 : 1;
+  config.numAttrs = 2;
   return config;
 }
 
@@ -77,7 +76,7 @@ int LinearLauncher::max_clusters(int split, const Device& device) {
   const void* kernel = linear_kernel(8);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, c.max_shared_bytes), "cudaFuncSetAttribute");
   cudaLaunchAttribute attributes[2]{};
-  const cudaLaunchConfig_t config = launch_config(split, c.num_sms, c.max_shared_bytes, nullptr, false, attributes);
+  const cudaLaunchConfig_t config = launch_config(split, c.num_sms, c.max_shared_bytes, nullptr, attributes);
   check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "cudaOccupancyMaxActiveClusters");
   return clusters = std::max(clusters, 1);
 }
@@ -129,7 +128,7 @@ void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStrea
   const int shared_bytes = LinearShared(rows, a.max_chunk, a.stages).bytes;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute");
   cudaLaunchAttribute attributes[2]{};
-  const cudaLaunchConfig_t config = launch_config(a.split, clusters, shared_bytes, stream, call.overlap, attributes);
+  const cudaLaunchConfig_t config = launch_config(a.split, clusters, shared_bytes, stream, attributes);
   void* arguments[] = {const_cast<CUtensorMap*>(&weights), &a};
   check(cudaLaunchKernelExC(&config, kernel, arguments), "few_tokens_kernel");
 }

@@ -19,7 +19,6 @@ struct LinearCall {
   const LinearWeight& weight;
   TensorView y;        // [T, G, n], bf16 or f32
   bool shares_device;  // leave other kernels room on the SMs
-  bool overlap;        // begin while the kernel in front, the quantiser of x, still runs
 };
 
 // The reason why the kernel cannot take a row-major e4m3 weight and so many tokens, kLinearMaxTokens at most; empty when it can.

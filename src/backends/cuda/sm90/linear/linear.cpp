@@ -45,7 +45,7 @@ void run_linear(sm90::LinearLauncher& launcher, const LinearParams& p, const Exe
   quantize_rows(p.x, p.activation,
                 {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = q.scales.stride[0], .scale_block = 1},
                 /*overlap=*/true, native(context.stream));
-  launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), p.shares_device, /*overlap=*/true}, context.device,
+  launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), p.shares_device}, context.device,
                native(context.stream));
 }
 
@@ -55,8 +55,7 @@ void run_grouped(sm90::LinearLauncher& launcher, const GroupedLinearParams& p, c
   const int64_t tokens = p.x.shape[0];
   for (int64_t first = 0; first < tokens; first += sm90::kLinearMaxTokens) {
     const int64_t count = std::min<int64_t>(tokens - first, sm90::kLinearMaxTokens);
-    launcher.run({p.x.slice(first, count), p.x_scale.slice(first, count), *p.weight, p.y.slice(first, count), /*shares_device=*/false,
-                  /*overlap=*/false},
+    launcher.run({p.x.slice(first, count), p.x_scale.slice(first, count), *p.weight, p.y.slice(first, count), /*shares_device=*/false},
                  context.device, native(context.stream));
   }
 }
