@@ -41,6 +41,7 @@ template <int kDim, bool kAligned>
 __global__ void __launch_bounds__(kDim / 4, 640 * 4 / kDim) compress_4_kernel(const __grid_constant__ CompressArgs a) {
   constexpr int32_t kRatio = 4, kRows = 2 * kRatio;
   __shared__ typename Finisher<kDim>::Shared shared;
+  touch_first(a, blockIdx.x, gridDim.x);
   start_early();
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   Finisher<kDim> finisher(a);
@@ -60,17 +61,18 @@ __global__ void __launch_bounds__(kDim / 4, 640 * 4 / kDim) compress_4_kernel(co
 }
 
 constexpr int kSlice = 64;  // channels that a block works on at a time, by either half of each warp
-constexpr int kWarps = 8, kHalfWarp = kWarpSize / 2;
-constexpr int kBlocksPerSm = 3;
+constexpr int kHalfWarp = kWarpSize / 2;
+constexpr int kWarpsPerSm = 24;
 
-template <int kDim, bool kAligned>
-__global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm)
+template <int kDim, bool kAligned, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarpSize, kWarpsPerSm / kWarps)
     compress_128_kernel(const __grid_constant__ CompressArgs a, int cluster_size) {
   constexpr int32_t kRatio = 128;
   constexpr int kWarpRows = kRatio / kWarps, kRows = kWarpRows / 2;  // of a warp, of a half
   static_assert(kSlice == kHalfWarp * 4 && kWarpRows <= kWarpSize && kDim / 4 <= kWarps * kWarpSize);
   __shared__ float peaks[kWarps][kSlice], sums[kWarps][kSlice], weighted[kWarps][kSlice];
   __shared__ typename Finisher<kDim>::Shared shared;
+  touch_first(a, blockIdx.x / cluster_size, gridDim.x / cluster_size);
   start_early();
   const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = static_cast<int>(threadIdx.x / kWarpSize);
   const int rank = static_cast<int>(blockIdx.x) % cluster_size, channel = lane % kHalfWarp * 4;
@@ -124,21 +126,23 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm)
 int64_t groups(int64_t num_tokens, int64_t most) { return num_tokens <= most ? num_tokens : (most - 1) | 1; }
 
 CompressArgs make_args(const CompressNormRopeStoreParams& p) {
-  return {.state = p.state,
-          .cache = p.cache,
-          .block_table = p.block_table.ptr<int32_t>(),
-          .table_stride = p.block_table.stride[0],
-          .token_to_req = p.token_to_req.ptr<int32_t>(),
-          .positions = p.positions.ptr<int64_t>(),
-          .state_slots = p.state_slots.ptr<int64_t>(),
-          .out_slots = p.out_slots.ptr<int64_t>(),
-          .num_tokens = p.positions.shape[0],
-          .norm_weight = p.norm_weight.ptr<float>(),
-          .eps = p.eps,
-          .cos_sin = p.cos_sin.ptr<float>(),
-          .cos_sin_stride = p.cos_sin.stride[0],
-          .rotary = static_cast<int32_t>(p.cos_sin.shape[1]),
-          .hadamard = p.hadamard};
+  return {
+      .state = p.state,
+      .cache = p.cache,
+      .block_table = p.block_table.ptr<int32_t>(),
+      .table_stride = p.block_table.stride[0],
+      .token_to_req = p.token_to_req.ptr<int32_t>(),
+      .positions = p.positions.ptr<int64_t>(),
+      .state_slots = p.state_slots.ptr<int64_t>(),
+      .out_slots = p.out_slots.ptr<int64_t>(),
+      .num_tokens = p.positions.shape[0],
+      .norm_weight = p.norm_weight.ptr<float>(),
+      .eps = p.eps,
+      .cos_sin = p.cos_sin.ptr<float>(),
+      .cos_sin_stride = p.cos_sin.stride[0],
+      .rotary = static_cast<int32_t>(p.cos_sin.shape[1]),
+      .hadamard = p.hadamard,
+      .table_entries = p.block_table.shape[0] > 0 ? (p.block_table.shape[0] - 1) * p.block_table.stride[0] + p.block_table.shape[1] : 0};
 }
 
 template <int kDim, bool kAligned>
@@ -147,15 +151,27 @@ void launch_4(const CompressArgs& a, const ExecutionContext& context) {
   launch_early("compress_norm_rope_store", compress_4_kernel<kDim, kAligned>, {static_cast<uint32_t>(blocks), kDim / 4}, context, a);
 }
 
-template <int kDim, bool kAligned>
-void launch_128(const CompressArgs& a, const ExecutionContext& context) {
+template <int kDim, bool kAligned, int kWarps>
+void launch_128(const CompressArgs& a, const ExecutionContext& context, int64_t most_blocks) {
   const Capabilities& c = capabilities(context.device);
   const int cluster_size = c.major >= 9 ? kDim / kSlice : 1;
-  // Fewer than their blocks would fit: a cluster needs free places within one group of SMs, and must not wait for another to end.
-  const int64_t clusters = groups(a.num_tokens, int64_t{kBlocksPerSm - 1} * c.num_sms / cluster_size);
+  const int64_t clusters = groups(a.num_tokens, most_blocks / cluster_size);
   const LaunchShape shape{
       .grid = static_cast<uint32_t>(clusters * cluster_size), .block = kWarps * kWarpSize, .cluster = static_cast<uint32_t>(cluster_size)};
-  launch_early("compress_norm_rope_store", compress_128_kernel<kDim, kAligned>, shape, context, a, cluster_size);
+  launch_early("compress_norm_rope_store", compress_128_kernel<kDim, kAligned, kWarps>, shape, context, a, cluster_size);
+}
+
+template <int kDim, bool kAligned>
+void launch_128(const CompressArgs& a, const ExecutionContext& context) {
+  // Few entries at once: a row in a block as soon as can be. Many: smaller blocks, so that more entries are on the device. Always fewer
+  // blocks than would fit: a cluster needs free places within one group of SMs, and must not wait for another to end.
+  const int num_sms = capabilities(context.device).num_sms;
+  const int64_t few = 2 * num_sms / (kDim / kSlice);
+  if (a.num_tokens <= few) {
+    launch_128<kDim, kAligned, 8>(a, context, 2 * num_sms);
+  } else {
+    launch_128<kDim, kAligned, 4>(a, context, 4 * num_sms);
+  }
 }
 
 template <int kDim, bool kAligned>

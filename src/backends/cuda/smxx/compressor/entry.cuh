@@ -2,6 +2,7 @@
 // becomes of the pooled vector.
 #pragma once
 
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/hadamard.cuh"
 #include "backends/cuda/common/store_row.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
@@ -26,7 +27,25 @@ struct CompressArgs {
   int64_t cos_sin_stride;
   int32_t rotary;
   bool hadamard;
+  int64_t table_entries;  // elements up to the end of the last request's
 };
+
+// Into L2, and their pages into the SM's tables, while the kernel in front may still run: what this block's first tokens are and where
+// their rows may lie. The values are not used, so that it does not matter if they are still written.
+__device__ __forceinline__ void touch_first(const CompressArgs& a, int64_t group, int64_t num_groups) {
+  constexpr int kLine = 32;  // numbers
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kWarpSize) {
+    const int64_t t = group + thread * num_groups;
+    if (t < a.num_tokens) {
+      touch(a.state_slots + t);
+      touch(a.out_slots + t);
+      touch(a.positions + t);
+      touch(a.token_to_req + t);
+    }
+  }
+  if (int64_t{thread} * kLine < a.table_entries) touch(a.block_table + thread * kLine);
+}
 
 // Group g of G looks at the tokens g, g + G, g + 2G, ... and calls body(position, request, out_slot) for those that complete an entry.
 // With an odd G the boundary tokens of a prompt, `ratio` apart, fall to different groups, and so do the neighbouring tokens of a decode

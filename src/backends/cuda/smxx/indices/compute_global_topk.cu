@@ -10,12 +10,15 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kMaxWarps = 8;
+// Of a thread in flight: each depends on the one in front of it, and threads hide that better than columns.
+constexpr int kColumns = 4;
 
 // The rows may be converted in place, so a thread reads all the columns it has in flight before it writes the first of them; no load goes
 // through the read-only path.
-__global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* topk_indices, int64_t topk_stride, int32_t k,
-                                           TokenPages tokens, int32_t max_blocks, Divisor page_size, int32_t* global_indices,
-                                           int64_t global_stride, int32_t* __restrict__ lens) {
+__global__ void __launch_bounds__(256, 8)
+    compute_global_topk_kernel(int64_t num_tokens, const int32_t* topk_indices, int64_t topk_stride, int32_t k, TokenPages tokens,
+                               int32_t max_blocks, Divisor page_size, int32_t* global_indices, int64_t global_stride,
+                               int32_t* __restrict__ lens) {
   __shared__ int32_t warp_counts[kMaxWarps];
   start_early();
   const int64_t t = row_of_thread();
@@ -24,10 +27,10 @@ __global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* to
     const int32_t* local = topk_indices + t * topk_stride;
     int32_t* global = global_indices + t * global_stride;
     const int32_t step = static_cast<int32_t>(blockDim.x);
-    for (int32_t begin = static_cast<int32_t>(threadIdx.x); begin < k; begin += kColumnsPerThread * step) {
-      int32_t entry[kColumnsPerThread];
+    for (int32_t begin = static_cast<int32_t>(threadIdx.x); begin < k; begin += kColumns * step) {
+      int32_t entry[kColumns];
 #pragma unroll
-      for (int i = 0; i < kColumnsPerThread; ++i) {
+      for (int i = 0; i < kColumns; ++i) {
         const int32_t column = begin + i * step;
         entry[i] = column < k ? local[column] : -1;
       }
@@ -36,20 +39,20 @@ __global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* to
       const int32_t* pages = tokens.pages(t);
       const bool valid = tokens.valid(t);
       if (!valid) pages = tokens.block_table;
-      int32_t page[kColumnsPerThread] = {};
+      int32_t page[kColumns] = {};
       if (max_blocks > 0) {
 #pragma unroll
-        for (int i = 0; i < kColumnsPerThread; ++i) page[i] = __ldg(pages + min(page_size.divide(max(entry[i], 0)), max_blocks - 1));
+        for (int i = 0; i < kColumns; ++i) page[i] = __ldg(pages + min(page_size.divide(max(entry[i], 0)), max_blocks - 1));
       }
 #pragma unroll
-      for (int i = 0; i < kColumnsPerThread; ++i) {
+      for (int i = 0; i < kColumns; ++i) {
         const bool selected = valid && entry[i] >= 0;
         const int32_t block = page_size.divide(max(entry[i], 0));
         count += selected ? 1 : 0;
         entry[i] = selected && block < max_blocks ? slot_on_page(page[i] - block, page_size.value(), entry[i]) : -1;
       }
 #pragma unroll
-      for (int i = 0; i < kColumnsPerThread; ++i) {
+      for (int i = 0; i < kColumns; ++i) {
         const int32_t column = begin + i * step;
         if (column < k) global[column] = entry[i];
       }
@@ -69,7 +72,7 @@ __global__ void compute_global_topk_kernel(int64_t num_tokens, const int32_t* to
 void run(const ComputeGlobalTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.topk_indices.shape[0];
   if (num_tokens == 0) return;
-  const RowLaunch launch = row_launch(num_tokens, p.topk_indices.shape[1]);
+  const RowLaunch launch = row_launch(num_tokens, p.topk_indices.shape[1], kColumns);
   // A table without rows, where no token is valid, has no block either.
   const int64_t max_blocks =
       p.block_table.shape[0] > 0 ? std::min<int64_t>(p.block_table.shape[1], std::numeric_limits<int32_t>::max()) : 0;

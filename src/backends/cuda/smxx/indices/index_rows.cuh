@@ -17,9 +17,9 @@ struct RowLaunch {
   dim3 grid, block;  // block.x threads work on one row, block.y rows are in a block
 };
 
-inline RowLaunch row_launch(int64_t num_rows, int64_t width) {
+inline RowLaunch row_launch(int64_t num_rows, int64_t width, int columns = kColumnsPerThread) {
   constexpr int64_t kMaxRowThreads = 256, kBlockThreads = 128;
-  const int64_t wanted = (width + kColumnsPerThread - 1) / kColumnsPerThread;
+  const int64_t wanted = (width + columns - 1) / columns;
   const int64_t row_threads = std::clamp<int64_t>((wanted + 31) / 32 * 32, 32, kMaxRowThreads);
   const int64_t rows = std::max<int64_t>(kBlockThreads / row_threads, 1);
   return {.grid = dim3(static_cast<uint32_t>((num_rows + rows - 1) / rows)),
