@@ -196,6 +196,14 @@ void add_lengths(const Test& test) {
     test({.batch = 1, .heads = 64, .main = {.topk = rows, .lengths = Lengths::full}, .sinks = Sinks::finite, .batch_invariant = true});
   }
   test({.batch = 1, .heads = 100, .main = {.topk = 1900, .format = kMla}, .dim = 576, .value_dim = 512, .batch_invariant = true});
+  // Splits of which some have no rows, a few query tokens, sinks that take everything.
+  for (const int64_t heads : {20, 64, 128})
+    test({.batch = 6, .heads = heads, .main = {.topk = 900}, .extra = {.topk = 300, .page_size = 2}});
+  for (const int64_t queries : {1, 2, 5, 8}) test({.batch = 2, .queries = queries, .heads = 64, .main = {.topk = 130, .page_size = 53}});
+  for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
+    test({.batch = 1, .queries = 3, .heads = 64, .main = {.topk = 700}, .sinks = sinks});
+  }
+  test({.batch = 1, .heads = 64, .main = {.topk = 640, .lengths = Lengths::zero}, .extra = {.topk = 64, .page_size = 1}});
   test({.q_size = 0.0});
   test({.key_size = 0.0});
 }

@@ -19,6 +19,13 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
+// 1 / x within 1 ulp; 0 for +inf. sm_80.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Sums of bf16 pairs, rounded once. sm_80 (a fused product with 1: exact).
 __device__ __forceinline__ uint32_t add_bf16x2(uint32_t a, uint32_t b) {
   uint32_t sum;

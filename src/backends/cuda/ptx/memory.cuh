@@ -31,6 +31,19 @@ __device__ __forceinline__ uint32_t ld_if(bool wanted, const void* p, uint32_t o
   return v;
 }
 
+// Four bytes as they are in L2 by now, whatever L1 has; `otherwise` when not wanted.
+__device__ __forceinline__ uint32_t ld_current_if(bool wanted, const void* p, uint32_t otherwise) {
+  uint32_t v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %2, 0;\n"
+      "mov.b32 %0, %3;\n"
+      "@p ld.relaxed.gpu.global.u32 %0, [%1];\n}"
+      : "=&r"(v)
+      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise));
+  return v;
+}
+
 // To global memory, aligned to 16 bytes.
 __device__ __forceinline__ void st_global(void* p, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");

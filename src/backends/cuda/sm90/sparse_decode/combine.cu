@@ -1,7 +1,7 @@
 // Merges the splits of a token (V4 14.4): a group of warps for each head, whose warps share the parts between them, sixteen value lanes a
 // thread. Floor: the parts are read once, 1 KB each; in truth the time is that of a few dependent loads, so all of a warp's parts are
 // asked for together.
-#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
@@ -9,7 +9,7 @@
 namespace strata::cuda::sparse_decode {
 namespace {
 
-constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = kValueDim / 256;
+constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = kValueDim / 256, kPartsOfAWarp = 8;
 
 // Eight value lanes.
 struct Unit {
@@ -24,89 +24,137 @@ __device__ __forceinline__ void add_weighted(Unit& sum, float weight, uint4 part
   }
 }
 
-// kGroup warps a head.
+// Eight lanes of a result: 16 bytes, number `at` of the head's.
+__device__ __forceinline__ void store_unit(const DecodeArgs& a, int32_t token, int32_t head, int at, const Unit& sum, float factor) {
+  const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
+  uint16_t* target = a.out + batch * a.out_batch_stride + query * a.out_query_stride + head * a.out_head_stride + 8 * at;
+  const auto pair = [&](int i) { return ptx::cvt_bf16x2(sum.v[i] * factor, sum.v[i + 1] * factor); };
+  const uint4 v = {pair(0), pair(2), pair(4), pair(6)};
+  reinterpret_cast<uintptr_t>(target) % 16 == 0 ? store_16<true>(target, v) : store_16<false>(target, v);
+}
+
+// What a warp knows of its parts of a head.
+struct Ends {
+  float subtracted, sum, max_logit;  // base 2; nothing yet: -inf, 0, -inf
+};
+
+// kGroup warps a head, each with every kGroup-th part, a lane for each of them. Parts are asked for before it is known which of them exist:
+// all have space.
 template <int kGroup>
 __global__ void __launch_bounds__(kCombineThreads) sparse_decode_combine_kernel(const __grid_constant__ DecodeArgs a) {
-  __shared__ Unit shared_out[kGroup > 1 ? kCombineWarps : 1][kUnits][32];
-  __shared__ float shared_sum[kCombineWarps];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, in_group = warp % kGroup;
+  constexpr int kLanes = 32, kStride = kGroup * kLanes;
+  __shared__ Unit shared_out[kGroup > 1 ? kCombineWarps : 1][kUnits][kLanes];
+  __shared__ Ends shared_ends[kCombineWarps];
+  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, in_group = warp % kGroup;
   const int32_t token = static_cast<int32_t>(blockIdx.x), batch = token / a.num_queries;
   const int32_t head = static_cast<int32_t>(blockIdx.y) * (kCombineWarps / kGroup) + warp / kGroup;
-  const int32_t splits = TokenRows(a, batch).splits;
-  ptx::wait_for_previous_kernel();
-  if (splits == 1) return;  // the attention kernel has written the result
   const bool exists = head < a.num_heads;
   const int64_t first_part = part_index(a, token, 0, exists ? head : 0);
-  const float* lse = a.part_lse + first_part;
-  float largest = -INFINITY, max_logit = -INFINITY;
-  for (int32_t i = lane; i < splits; i += 32) {
-    largest = fmaxf(largest, lse[static_cast<int64_t>(i) * a.num_heads]);
-    max_logit = fmaxf(max_logit, a.part_max[first_part + static_cast<int64_t>(i) * a.num_heads]);
-  }
+  const auto of_split = [&](const float* values, int32_t split) {
+    return __uint_as_float(ptx::ld_current_if(split < a.num_splits, values + first_part + static_cast<int64_t>(split) * a.num_heads, 0));
+  };
   const uint4* part = reinterpret_cast<const uint4*>(a.part_out + first_part * kValueDim) + lane;
-  const int64_t part_stride = static_cast<int64_t>(a.num_heads) * (kValueDim / 8);
+  uint4 ahead[kPartsOfAWarp][kUnits];
+  const auto ask = [&](int32_t first) {
+#pragma unroll
+    for (int k = 0; k < kPartsOfAWarp; ++k) {
+      const int32_t split = first + k * kGroup;
+#pragma unroll
+      for (int j = 0; j < kUnits; ++j) {
+        ahead[k][j] =
+            ptx::ld_once_if(split < a.num_splits, part + static_cast<int64_t>(split) * a.num_heads * (kValueDim / 8) + kLanes * j);
+      }
+    }
+  };
+  ptx::launch_dependents();
+  ptx::wait_for_previous_kernel();
+  const Lengths lengths(a, batch);
+  int32_t of_lane = in_group + kGroup * lane;
+  float lse = of_split(a.part_lse, of_lane), unshift = of_split(a.part_unshift, of_lane), max_logit = of_split(a.part_max, of_lane);
+  const float sink = __uint_as_float(ptx::ld_current_if(a.sink != nullptr && exists, a.sink + head, 0xFF800000u));
+  ask(in_group);
+  const TokenRows rows(a, lengths);
+  if (!rows.is_cut()) return;  // the attention kernel has written the result
+  if (!rows.has(of_lane)) lse = max_logit = -INFINITY;
+  float largest = lse;
+  for (int32_t split = of_lane + kStride; rows.has(split); split += kStride) {
+    largest = fmaxf(largest, of_split(a.part_lse, split));
+    max_logit = fmaxf(max_logit, of_split(a.part_max, split));
+  }
   largest = lanes_max(largest);
-  const bool empty = largest == -INFINITY;
-  const float subtracted = empty ? 0.0f : largest;
+  const float subtracted = largest == -INFINITY ? 0.0f : largest;
   float sum = 0.0f;
   Unit out[kUnits] = {};
-#pragma unroll 4
-  for (int32_t i = in_group; i < splits; i += kGroup) {
-    const int64_t head_at = static_cast<int64_t>(i) * a.num_heads;
-    const float weight = ptx::ex2(lse[head_at] - subtracted), of_part = weight * a.part_unshift[first_part + head_at];
+  for (int32_t base = in_group; rows.has(base); base += kStride, of_lane += kStride) {
+    if (base > in_group) {
+      ask(base);
+      lse = of_split(a.part_lse, of_lane), unshift = of_split(a.part_unshift, of_lane);
+      if (!rows.has(of_lane)) lse = -INFINITY;
+    }
+    const float weight = ptx::ex2(lse - subtracted), of_part = weight * unshift;
     sum += weight;
+    for (int first = 0; first < kLanes && rows.has(base + first * kGroup); first += kPartsOfAWarp) {
+      if (first > 0) ask(base + first * kGroup);
 #pragma unroll
-    for (int j = 0; j < kUnits; ++j) add_weighted(out[j], of_part, part[i * part_stride + 32 * j]);
+      for (int k = 0; k < kPartsOfAWarp; ++k) {
+        if (!rows.has(base + (first + k) * kGroup)) break;
+        const float factor = __shfl_sync(~0u, of_part, first + k);
+#pragma unroll
+        for (int j = 0; j < kUnits; ++j) add_weighted(out[j], factor, ahead[k][j]);
+      }
+    }
   }
+  Ends ends{largest, lanes_sum(sum), lanes_max(max_logit)};
   if constexpr (kGroup > 1) {
     if (in_group > 0) {
 #pragma unroll
       for (int j = 0; j < kUnits; ++j) shared_out[warp][j][lane] = out[j];
-      if (lane == 0) shared_sum[warp] = sum;
     }
+    if (lane == 0) shared_ends[warp] = ends;
     __syncthreads();
     if (in_group > 0) return;
+#pragma unroll
+    for (int other = 1; other < kGroup; ++other) {
+      largest = fmaxf(largest, shared_ends[warp + other].subtracted);
+      ends.max_logit = fmaxf(ends.max_logit, shared_ends[warp + other].max_logit);
+    }
+    const float common = largest == -INFINITY ? 0.0f : largest, own = ptx::ex2(ends.subtracted - common);
+    ends.subtracted = largest, ends.sum *= own;
+#pragma unroll
+    for (int j = 0; j < kUnits; ++j) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out[j].v[i] *= own;
+    }
     for (int other = warp + 1; other < warp + kGroup; ++other) {
+      const float factor = ptx::ex2(shared_ends[other].subtracted - common);
+      ends.sum += factor * shared_ends[other].sum;
 #pragma unroll
       for (int j = 0; j < kUnits; ++j) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) out[j].v[i] += shared_out[other][j][lane].v[i];
+        for (int i = 0; i < 8; ++i) out[j].v[i] += factor * shared_out[other][j][lane].v[i];
       }
-      sum += shared_sum[other];
     }
   }
   if (!exists) return;
-  const float sink = a.sink == nullptr ? 0.0f : ptx::ex2(a.sink[head] * kLog2e - subtracted);
-  const float inverse = empty ? 0.0f : 1.0f / (sum + sink);
-  const int32_t query = token - batch * a.num_queries;
-  uint16_t* target = a.out + batch * a.out_batch_stride + query * a.out_query_stride + head * a.out_head_stride + 8 * lane;
-  const bool aligned = reinterpret_cast<uintptr_t>(target) % 16 == 0;
+  const bool empty = ends.subtracted == -INFINITY;
+  if (empty) ends.subtracted = 0.0f;
+  const float inverse = empty ? 0.0f : 1.0f / (ends.sum + ptx::ex2(sink * kLog2e - ends.subtracted));
 #pragma unroll
-  for (int j = 0; j < kUnits; ++j) {
-    const auto pair = [&](int i) { return ptx::cvt_bf16x2(out[j].v[i] * inverse, out[j].v[i + 1] * inverse); };
-    const uint4 v = {pair(0), pair(2), pair(4), pair(6)};
-    aligned ? store_16<true>(target + 256 * j, v) : store_16<false>(target + 256 * j, v);
-  }
-  max_logit = lanes_max(max_logit);
-  if (lane == 0) store_head(a, token, head, empty, subtracted + __log2f(sum), max_logit);
+  for (int j = 0; j < kUnits; ++j) store_unit(a, token, head, lane + kLanes * j, out[j], inverse);
+  if (lane == 0) store_head(a, token, head, empty, ends.subtracted + __log2f(ends.sum), ends.max_logit);
 }
 
 }  // namespace
 
-void launch_combine(const DecodeArgs& args, int64_t num_tokens, cudaStream_t stream) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  constexpr int kManyParts = 8;
-  const int heads_per_block = args.num_splits > kManyParts ? 1 : kCombineWarps;
-  config.gridDim = dim3(static_cast<unsigned>(num_tokens), static_cast<unsigned>((args.num_heads + heads_per_block - 1) / heads_per_block));
-  config.blockDim = dim3(kCombineThreads);
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  const auto kernel = heads_per_block == 1 ? sparse_decode_combine_kernel<kCombineWarps> : sparse_decode_combine_kernel<1>;
-  check(cudaLaunchKernelEx(&config, kernel, args), "sparse_decode_combine_kernel");
+void launch_combine(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context) {
+  // Few warps a head where a few parts are all, so that few blocks wait for the attention kernel to leave its SMs.
+  const int group = args.num_splits <= 4 ? 1 : args.num_splits <= 16 ? 2 : kCombineWarps;
+  const auto kernel = group == 1   ? sparse_decode_combine_kernel<1>
+                      : group == 2 ? sparse_decode_combine_kernel<2>
+                                   : sparse_decode_combine_kernel<kCombineWarps>;
+  const int heads_per_block = kCombineWarps / group;
+  const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>((args.num_heads + heads_per_block - 1) / heads_per_block));
+  launch_early("sparse_decode_combine_kernel", kernel, {.grid = grid, .block = dim3(kCombineThreads)}, context, args);
 }
 
 }  // namespace strata::cuda::sparse_decode

@@ -62,7 +62,8 @@ struct DecodeArgs {
   float scale_log2;     // softmax_scale * log2(e)
   // Rows of a token are cut into splits of tiles_per_split tiles; 0: into num_splits equal parts.
   int32_t num_splits, tiles_per_split;
-  uint16_t* out;  // bf16
+  Divisor split_divisor{1};  // num_splits
+  uint16_t* out;             // bf16
   int64_t out_batch_stride, out_query_stride, out_head_stride;
   float* lse;  // null: not wanted
   int64_t lse_batch_stride, lse_head_stride, lse_query_stride;

@@ -4,7 +4,7 @@
 
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/wgmma_f16.cuh"
-#include "backends/cuda/sm90/sparse_decode/producer.cuh"
+#include "backends/cuda/sm90/sparse_decode/queries.cuh"
 
 namespace strata::cuda::sparse_decode {
 
@@ -14,52 +14,11 @@ enum Barrier : uint32_t { kQueryReady = 1, kWeightsReady, kOddWeightsReady, kSof
 // The subtracted maximum may lag behind the true one: weights are then at most 2^8, and most tiles leave the sums as they are.
 inline constexpr float kMaxLag = 8.0f;
 
-// Queries of this block's heads as fp16 of which the largest of a head is in [2^14, 2^15): nothing overflows, whatever q is. Heads that
-// do not exist are zero. All consumer threads.
+// The queries in shared memory, by the consumers.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void load_queries(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t first_head) {
-  constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32, kTogether = Shared::kHeads / (kConsumerThreads / 32);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
-  const int heads = min(Shared::kHeads, a.num_heads - first_head);
-  const int first_row = warp * kTogether;
-  uint4 v[kTogether][kLoads];
-#pragma unroll
-  for (int r = 0; r < kTogether; ++r) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int unit = lane + 32 * i;
-      v[r][i] = load_16<kAligned>(first_row + r < heads && unit < kUnits, q + (first_row + r) * a.q_head_stride + 8 * unit);
-    }
-  }
-  const uint32_t base = ptx::shared_address(shared.q);
-  const auto place = [&](int row, int unit) { return base + unit / 8 * Shared::kHeadBytes + unit_offset(row, unit % 8); };
-  // By way of shared memory, so that the conversion is a loop: code that runs once costs more to fetch than to execute.
-#pragma unroll
-  for (int r = 0; r < kTogether; ++r) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      if (lane + 32 * i < kUnits) ptx::st_shared(place(first_row + r, lane + 32 * i), v[r][i]);
-    }
-  }
-#pragma unroll 1
-  for (int row = first_row; row < first_row + kTogether; ++row) {
-    uint4 raw[kLoads];
-    uint32_t largest = 0;
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      raw[i] = lane + 32 * i < kUnits ? ptx::ld_shared(place(row, lane + 32 * i)) : uint4{};
-      largest = max(largest, max_bf16_bits(raw[i]));
-    }
-    largest = __reduce_max_sync(~0u, largest);
-    const int exponent = max(static_cast<int>(largest >> 7) - 127 - 14, -100);
-    const float factor = pow2(-exponent);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      if (lane + 32 * i < kUnits) ptx::st_shared(place(row, lane + 32 * i), bf16_to_f16(raw[i], factor));
-    }
-    if (lane == 0) shared.q_scale[row] = pow2(exponent);
-  }
+  Queries<kAligned, Shared>(a, batch, query, first_head).store(shared);
+  convert_queries(shared);
   ptx::fence_proxy_async();
   ptx::barrier_sync(kQueryReady, kConsumerThreads);
 }

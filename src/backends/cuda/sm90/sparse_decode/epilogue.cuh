@@ -1,4 +1,4 @@
-// From sums of weighted values to the op's outputs, or to a split's part of them; and the kernel that merges the splits.
+// From sums of weighted values to the op's outputs, or to a split's part of them.
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/consumer.cuh"
@@ -34,31 +34,40 @@ __device__ __forceinline__ void store_part_head(const DecodeArgs& a, int64_t par
   a.part_unshift[part] = unshift;
 }
 
+// The first two lanes of four finish a head each: accumulator_row(), and the one eight further on.
+__device__ __forceinline__ int finished_row() { return accumulator_row() + 8 * (threadIdx.x % 2); }
+
+// The sink of the head that a thread finishes: asked for before the block meets.
+__device__ __forceinline__ float load_sink(const DecodeArgs& a, int32_t first_head) {
+  const int head = first_head + finished_row();
+  return __uint_as_float(ptx::ld_if(a.sink != nullptr && head < a.num_heads, a.sink + head, 0xFF800000u));
+}
+
 // lse and maximum of the block's heads, and shared.alpha = what their sums of values become the output (or the split's part) by.
-// The softmax warpgroup; the other consumer waits at kWeightsReady.
+// The softmax warpgroup; the other consumer waits at kWeightsReady, in turn_sums.
 template <class Shared>
-__device__ __forceinline__ void finish_softmax(const DecodeArgs& a, Shared& shared, SoftmaxState& state, float unshift, int32_t token,
-                                               int32_t split, int32_t splits, int32_t first_head) {
+__device__ __forceinline__ void finish_softmax(const DecodeArgs& a, Shared& shared, const SoftmaxState& state, float sink, float unshift,
+                                               int32_t token, int32_t split, bool is_part, int32_t first_head) {
+  float sums[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sum = state.sum[r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    const int row = accumulator_row() + 8 * r, head = first_head + row;
-    if (threadIdx.x % 4 == 0) {
-      const bool empty = sum == 0.0f, exists = head < a.num_heads;
-      const float lse = empty ? -INFINITY : state.subtracted[r] + __log2f(sum);
-      if (splits == 1) {
-        const float sink = a.sink != nullptr && exists ? ptx::ex2(a.sink[head] * kLog2e - state.subtracted[r]) : 0.0f;
-        shared.alpha[row] = empty ? 0.0f : unshift / (sum + sink);
-        if (exists) store_head(a, token, head, empty, lse, state.maximum[r]);
-      } else {
-        shared.alpha[row] = empty ? 0.0f : 1.0f / sum;
-        if (exists) store_part_head(a, part_index(a, token, split, head), lse, state.maximum[r], unshift);
-      }
-    }
+    sums[r] = state.sum[r] + __shfl_xor_sync(~0u, state.sum[r], 1);
+    sums[r] += __shfl_xor_sync(~0u, sums[r], 2);
   }
-  ptx::barrier_sync(kWeightsReady, kConsumerThreads);
+  if (threadIdx.x % 4 > 1) return;
+  const bool second = threadIdx.x % 2 == 1;
+  const float sum = second ? sums[1] : sums[0], subtracted = second ? state.subtracted[1] : state.subtracted[0],
+              maximum = second ? state.maximum[1] : state.maximum[0];
+  const int row = finished_row(), head = first_head + row;
+  const bool empty = sum == 0.0f;
+  const float lse = empty ? -INFINITY : subtracted + __log2f(sum), whole = is_part ? sum : sum + ptx::ex2(sink * kLog2e - subtracted);
+  shared.alpha[row] = empty ? 0.0f : (is_part ? 1.0f : unshift) * ptx::rcp(whole);
+  if (head >= a.num_heads) return;
+  if (is_part) {
+    store_part_head(a, part_index(a, token, split, head), lse, maximum, unshift);
+  } else {
+    store_head(a, token, head, empty, lse, maximum);
+  }
 }
 
 // Eight bf16.
@@ -75,36 +84,49 @@ __device__ __forceinline__ void store_16(uint16_t* target, uint4 v) {
 
 // The block's heads and 256 value lanes: bf16 results, or a split's part as fp16 multiples of its unshift (no larger than its keys, which
 // fit). They are turned in shared memory, where no tile is needed any more, so that a warp writes 512 consecutive bytes.
-template <bool kAligned, class Shared>
-__device__ __forceinline__ void store_sums(const DecodeArgs& a, Shared& shared, Sums& sums, int half, int32_t token, int32_t split,
-                                           int32_t splits, int32_t first_head) {
-  const int row = accumulator_row(), lane = threadIdx.x % 32, first_lane = half * (kValueDim / 2) + 8 * lane;
-  const int warp_row = threadIdx.x % kWarpgroup / 32 * 16;
-  const bool is_part = splits > 1;
+template <class Shared>
+__device__ __forceinline__ uint32_t turned(Shared& shared, int half) {
+  return ptx::shared_address(shared.k[0][half * kLeftChunks]);
+}
+template <class Shared>
+__device__ __forceinline__ void turn_sums(Shared& shared, Sums& sums, int half, bool is_part) {
+  const int row = accumulator_row(), lane = threadIdx.x % 32, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
+  ptx::barrier_sync(kWeightsReady, kConsumerThreads);
   scale_rows(sums, shared.alpha[row], shared.alpha[row + 8]);
-  const uint32_t tile = ptx::shared_address(shared.k[0][half * kLeftChunks]);
+  const auto turn = [&](auto&& convert) {
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const auto pair = [&](int at) {
-      const float low = sums[i / 8][i % 8 * 8 + at], high = sums[i / 8][i % 8 * 8 + at + 1];
-      return is_part ? ptx::cvt_f16x2(low, high) : ptx::cvt_bf16x2(low, high);
-    };
-    ptx::stmatrix_x4(tile + i / 4 * kChunkBytes + unit_offset(warp_row + lane % 16, i % 4 * 2 + lane / 16), pair(0), pair(2), pair(4),
-                     pair(6));
+    for (int i = 0; i < 16; ++i) {
+      const auto pair = [&](int at) { return convert(sums[i / 8][i % 8 * 8 + at], sums[i / 8][i % 8 * 8 + at + 1]); };
+      ptx::stmatrix_x4(turned(shared, half) + i / 4 * kChunkBytes + unit_offset(warp_row + lane % 16, i % 4 * 2 + lane / 16), pair(0),
+                       pair(2), pair(4), pair(6));
+    }
+  };
+  if (is_part) {
+    turn([](float low, float high) { return ptx::cvt_f16x2(low, high); });
+  } else {
+    turn([](float low, float high) { return ptx::cvt_bf16x2(low, high); });
   }
   __syncwarp();
+}
+// A loop: code that runs once costs more to fetch than to execute.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void store_turned(const DecodeArgs& a, Shared& shared, int half, int32_t token, int32_t split, bool is_part,
+                                             int32_t first_head) {
+  const int lane = threadIdx.x % 32, first_lane = half * (kValueDim / 2) + 8 * lane, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
+  const uint32_t source = turned(shared, half) + lane / 8 * kChunkBytes;
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
-  uint16_t* out = a.out + batch * a.out_batch_stride + query * a.out_query_stride + first_lane;
-  uint16_t* part = a.part_out + part_index(a, token, split, 0) * kValueDim + first_lane;
-#pragma unroll 2
-  for (int r = 0; r < 16; ++r) {
-    const int head = first_head + warp_row + r;
-    if (head >= a.num_heads) break;
-    const uint4 v = ptx::ld_shared(tile + lane / 8 * kChunkBytes + unit_offset(warp_row + r, lane % 8));
-    if (is_part) {
-      ptx::st_global(part + head * kValueDim, v);
+  const int first = first_head + warp_row, rows = min(16, a.num_heads - first);
+  const int64_t stride = is_part ? kValueDim : a.out_head_stride;
+  uint16_t* target = (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
+                              : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
+                     first * stride + first_lane;
+#pragma unroll 4
+  for (int r = 0; r < rows; ++r, target += stride) {
+    const uint4 v = ptx::ld_shared(source + unit_offset(warp_row + r, lane % 8));
+    if (kAligned || is_part) {
+      ptx::st_global(target, v);
     } else {
-      store_16<kAligned>(out + head * a.out_head_stride, v);
+      store_16<false>(target, v);
     }
   }
 }

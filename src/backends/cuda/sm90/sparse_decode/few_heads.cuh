@@ -9,6 +9,7 @@
 // Roles: warpgroups 0 and 1 consume tiles in turn, each with its own softmax and sums (few_heads_consumer.cuh), 2 and 3 produce.
 #pragma once
 
+#include "backends/cuda/sm90/sparse_decode/early_start.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_consumer.cuh"
 
 namespace strata::cuda::sparse_decode {
@@ -22,12 +23,13 @@ __global__ void __launch_bounds__(kThreads, 1) few_heads_kernel(const __grid_con
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
 
   ptx::launch_dependents();
-  const TokenRows rows(a, batch);
-  const int32_t first = split * rows.tiles_per_split, end = min(rows.tiles, first + rows.tiles_per_split);
   prepare(shared);
-  if (threadIdx.x == kConsumerThreads) shared.list = RowList(a, batch, query, rows, end);
   __syncthreads();
-  if (split >= rows.splits) return;
+  bring_near<Shared>(a, batch, query, 0, split);
+  ptx::wait_for_previous_kernel();
+  const TokenRows rows(a, Lengths(a, batch));
+  const auto [first, end] = BlockTiles(rows, split);
+  if (!rows.has(split)) return;
 
   // 32 heads: a consumer has 128 sums of values a thread.
   constexpr int kManyRegisters = 184;
@@ -56,14 +58,15 @@ __global__ void __launch_bounds__(kThreads, 1) few_heads_kernel(const __grid_con
       step += end - first;
       __syncthreads();
       if (again || shared.overflow == 0) {
-        few_heads::finish(a, shared, group, state, unshift, token, split, rows.splits, sums);
+        few_heads::finish(a, shared, group, state, unshift, token, split, rows.is_cut(), sums);
         break;
       }
       __syncthreads();
     }
-    few_heads::store<kAligned>(a, shared, group, token, split, rows.splits, sums);
+    few_heads::store<kAligned>(a, shared, group, token, split, rows.is_cut(), sums);
   } else {
     if constexpr (kHeads > 16) ptx::registers_shrink<256 - kManyRegisters>();
+    share_list(a, shared, batch, query, rows, end);
     produce_all<kAligned>(a, shared, first, end);
   }
 }

@@ -165,7 +165,7 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
 // Merges the groups' softmax and turns this group's sums into its part of the output. All consumers.
 template <class Shared>
 __device__ __forceinline__ void finish(const DecodeArgs& a, Shared& shared, int group, const State<Shared>& state, float unshift,
-                                       int32_t token, int32_t split, int32_t splits, Sums<Shared>& sums) {
+                                       int32_t token, int32_t split, bool is_part, Sums<Shared>& sums) {
   const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
 #pragma unroll
   for (int c = 0; c < kColumns<Shared>; ++c) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void finish(const DecodeArgs& a, Shared& shared, int 
     }
     const bool empty = sum == 0.0f, store = group == 0 && warp == 0 && lane < 4 && exists;
     const float lse = empty ? -INFINITY : subtracted + __log2f(sum);
-    if (splits == 1) {
+    if (!is_part) {
       const float sink = a.sink != nullptr && exists ? ptx::ex2(a.sink[head] * kLog2e - subtracted) : 0.0f;
       own[c] = empty ? 0.0f : weight * unshift / (sum + sink);
       if (store) store_head(a, token, head, empty, lse, maximum);
@@ -210,7 +210,7 @@ __device__ __forceinline__ void finish(const DecodeArgs& a, Shared& shared, int 
 // Adds the groups' outputs and stores them: each group the half of the value lanes that has its number. By way of shared memory, where no
 // tile is needed any more, as fp32 [head][lane], padded so that a warp's stores meet every bank once.
 template <bool kAligned, class Shared>
-__device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int group, int32_t token, int32_t split, int32_t splits,
+__device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int group, int32_t token, int32_t split, bool is_part,
                                       Sums<Shared>& sums) {
   constexpr int kPitch = kValueDim + 4, kHalfChunks = kLeftChunks, kHalfLanes = kValueDim / 2;
   static_assert(sizeof(shared.k) >= sizeof(float) * Shared::kHeads * kPitch);
@@ -239,7 +239,7 @@ __device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int g
   for (int head = warp; head < min(Shared::kHeads, a.num_heads); head += 4) {
     const float4 low = *reinterpret_cast<const float4*>(&out[head * kPitch + first_lane]),
                  high = *reinterpret_cast<const float4*>(&out[head * kPitch + first_lane + 4]);
-    if (splits > 1) {
+    if (is_part) {
       ptx::st_global(
           a.part_out + part_index(a, token, split, head) * kValueDim + first_lane,
           {ptx::cvt_f16x2(low.x, low.y), ptx::cvt_f16x2(low.z, low.w), ptx::cvt_f16x2(high.x, high.y), ptx::cvt_f16x2(high.z, high.w)});

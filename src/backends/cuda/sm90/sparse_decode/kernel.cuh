@@ -27,6 +27,7 @@
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/consumer.cuh"
+#include "backends/cuda/sm90/sparse_decode/early_start.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 
 namespace strata::cuda::sparse_decode {
@@ -43,18 +44,21 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
 
   ptx::launch_dependents();
-  const TokenRows rows(a, batch);
-  const int32_t first = split * rows.tiles_per_split, end = min(rows.tiles, first + rows.tiles_per_split);
   prepare(shared);
-  if (threadIdx.x == kConsumerThreads) shared.list = RowList(a, batch, query, rows, end);
   __syncthreads();
-  if (split >= rows.splits) return;
+  bring_near<Shared>(a, batch, query, first_head, split);
 
-  // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit.
+  // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit. A split without
+  // rows has nothing to do.
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   uint32_t step = 0;
   if (role < 2) {
+    ptx::wait_for_previous_kernel();
+    const Lengths lengths(a, batch);
     load_queries<kAligned>(a, shared, batch, query, first_head);
+    const TokenRows rows(a, lengths);
+    const BlockTiles tiles(rows, split);
+    if (!rows.has(split)) return;
     ptx::registers_grow<kConsumerRegisters>();
     const float2 scale = {a.scale_log2 * shared.q_scale[accumulator_row()], a.scale_log2 * shared.q_scale[accumulator_row() + 8]};
     Sums sums;
@@ -62,24 +66,27 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       const float unshift = pow2(-shared.key_shift);
       SoftmaxState state;
       clear(sums);
-      consume(shared, role, end - first, step, {scale.x * unshift, scale.y * unshift}, state, sums);
-      step += end - first;
+      consume(shared, role, tiles.end - tiles.first, step, {scale.x * unshift, scale.y * unshift}, state, sums);
+      step += tiles.end - tiles.first;
+      const float sink = load_sink(a, first_head);
       __syncthreads();
       if (again || shared.overflow == 0) {
         merge_softmax(shared, role, state);
-        if (role == 0) {
-          finish_softmax(a, shared, state, unshift, token, split, rows.splits, first_head);
-        } else {
-          ptx::barrier_sync(kWeightsReady, kConsumerThreads);
-        }
+        if (role == 0) finish_softmax(a, shared, state, sink, unshift, token, split, rows.is_cut(), first_head);
         break;
       }
       __syncthreads();
     }
-    store_sums<kAligned>(a, shared, sums, role, token, split, rows.splits, first_head);
+    turn_sums(shared, sums, role, rows.is_cut());
+    store_turned<kAligned>(a, shared, role, token, split, rows.is_cut(), first_head);
   } else {
     ptx::registers_shrink<kProducerRegisters>();
-    produce_all<kAligned>(a, shared, first, end);
+    ptx::wait_for_previous_kernel();
+    const TokenRows rows(a, Lengths(a, batch));
+    const BlockTiles tiles(rows, split);
+    if (!rows.has(split)) return;
+    share_list(a, shared, batch, query, rows, tiles.end);
+    produce_all<kAligned>(a, shared, tiles.first, tiles.end);
   }
 }
 

@@ -1,31 +1,31 @@
-// Launches of the Hopper decode kernels; each pair of template arguments is instantiated in a file of its own.
+// Launches of the Hopper decode kernels, each of which starts while the kernel in front of it runs and waits for it by itself; each pair of
+// template arguments is instantiated in a file of its own.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include "backends/cuda/sm90/sparse_decode/config.h"
+#include "strata/op.h"
 
 namespace strata::cuda::sparse_decode {
 
 // kHeads: those of a block, 64 for any number, 16 or 32 for up to so many. kAligned: rows of the caches, of q and of out start at multiples
 // of 16 bytes.
 template <KvFormat kFormat, int kHeads, bool kAligned>
-void launch_decode(const DecodeArgs& args, int64_t num_tokens, cudaStream_t stream);
+void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// Merges the parts. Starts while the attention kernel in front of it runs; its blocks wait for the parts.
-void launch_combine(const DecodeArgs& args, int64_t num_tokens, cudaStream_t stream);
+// Merges the parts.
+void launch_combine(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 16, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 16, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 32, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, cudaStream_t);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, cudaStream_t);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 16, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 16, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 32, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
 }  // namespace strata::cuda::sparse_decode

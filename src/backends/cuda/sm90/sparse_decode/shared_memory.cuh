@@ -9,7 +9,7 @@ namespace strata::cuda::sparse_decode {
 template <KvFormat kFormat_, int kHeads_>
 struct alignas(1024) SharedMemory {
   static constexpr KvFormat kFormat = kFormat_;
-  static constexpr int kHeads = kHeads_, kHeadBytes = kHeads * 128;
+  static constexpr int kHeads = kHeads_, kHeadBytes = kHeads * 128, kQueryThreads = kConsumerThreads;
   static constexpr bool kFewHeads = kHeads < kHeadTile;
   static constexpr int kGroups = kFewHeads ? 2 : 1;  // consumers with weights of their own
   // With two teams, each producer warpgroup fills the tiles of one stage, which are one consumer's: it waits for rows and for its stores

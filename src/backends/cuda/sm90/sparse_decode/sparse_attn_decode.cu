@@ -93,17 +93,17 @@ bool aligned(const SparseAttnDecodeParams& p) {
 }
 
 template <KvFormat kFormat, int kHeads>
-void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, cudaStream_t stream) {
-  rows_aligned ? launch_decode<kFormat, kHeads, true>(a, tokens, stream) : launch_decode<kFormat, kHeads, false>(a, tokens, stream);
+void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
+  rows_aligned ? launch_decode<kFormat, kHeads, true>(a, tokens, context) : launch_decode<kFormat, kHeads, false>(a, tokens, context);
 }
 template <KvFormat kFormat>
-void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, cudaStream_t stream) {
+void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
   if (a.num_heads <= 16) {
-    launch<kFormat, 16>(a, tokens, rows_aligned, stream);
+    launch<kFormat, 16>(a, tokens, rows_aligned, context);
   } else if (a.num_heads <= 32) {
-    launch<kFormat, 32>(a, tokens, rows_aligned, stream);
+    launch<kFormat, 32>(a, tokens, rows_aligned, context);
   } else {
-    launch<kFormat, kHeadTile>(a, tokens, rows_aligned, stream);
+    launch<kFormat, kHeadTile>(a, tokens, rows_aligned, context);
   }
 }
 
@@ -119,18 +119,18 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
   } else if (tiles > 1) {
     a.num_splits = static_cast<int32_t>(choose_splits(tokens, tiles, c.num_sms / head_tiles(p)));
   }
+  a.split_divisor = Divisor(a.num_splits);
   const int64_t parts = part_count(p, c) * a.num_heads;
   a.part_out = static_cast<uint16_t*>(context.workspace.data);
   a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
   a.part_max = a.part_lse + parts;
   a.part_unshift = a.part_max + parts;
-  const cudaStream_t stream = native(context.stream);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
-    launch<KvFormat::fp8_ds_mla_v4>(a, tokens, aligned(p), stream);
+    launch<KvFormat::fp8_ds_mla_v4>(a, tokens, aligned(p), context);
   } else {
-    launch<KvFormat::fp8_ds_mla>(a, tokens, aligned(p), stream);
+    launch<KvFormat::fp8_ds_mla>(a, tokens, aligned(p), context);
   }
-  if (a.num_splits > 1) launch_combine(a, tokens, stream);
+  if (a.num_splits > 1) launch_combine(a, tokens, context);
 }
 
 }  // namespace

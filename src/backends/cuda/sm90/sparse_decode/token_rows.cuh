@@ -7,26 +7,33 @@
 
 namespace strata::cuda::sparse_decode {
 
+// How many entries of each scope are looked at. Loads that nothing waits for until they are used; read past L1 (early_start.cuh).
+struct Lengths {
+  int32_t main, extra;
+
+  __device__ __forceinline__ Lengths(const DecodeArgs& a, int32_t batch)
+      : main(length(a.scope[0], batch)), extra(length(a.scope[1], batch)) {}
+
+ private:
+  static __device__ __forceinline__ int32_t length(const Scope& s, int32_t batch) {
+    return static_cast<int32_t>(ptx::ld_current_if(s.lengths != nullptr, s.lengths + batch, static_cast<uint32_t>(s.width)));
+  }
+};
+
 // How a token's rows are cut: known to the device only, as the lengths are.
 struct TokenRows {
   int32_t main, total;  // entries of the first scope that are looked at, of both
   int32_t tiles, tiles_per_split;
-  int32_t splits;  // at least one: an empty token has results too
 
-  __device__ TokenRows(const DecodeArgs& a, int32_t batch) {
-    main = length(a.scope[0], batch);
-    total = main + length(a.scope[1], batch);
+  __device__ __forceinline__ TokenRows(const DecodeArgs& a, const Lengths& lengths) {
+    main = min(max(lengths.main, 0), a.scope[0].width);
+    total = main + min(max(lengths.extra, 0), a.scope[1].width);
     tiles = (total + kRowTile - 1) / kRowTile;
-    if (a.num_splits == 1) {
-      tiles_per_split = tiles, splits = 1;
-    } else {
-      tiles_per_split = a.tiles_per_split > 0 ? a.tiles_per_split : max(1, (tiles + a.num_splits - 1) / a.num_splits);
-      splits = max(1, (tiles + tiles_per_split - 1) / tiles_per_split);
-    }
+    tiles_per_split = a.tiles_per_split > 0 ? a.tiles_per_split : max(1, a.split_divisor.divide(tiles + a.num_splits - 1));
   }
-
- private:
-  static __device__ int32_t length(const Scope& s, int32_t batch) { return s.lengths == nullptr ? s.width : s.lengths[batch]; }
+  // Whether a split has rows; the first is there for an empty token too, which has results.
+  __device__ __forceinline__ bool has(int32_t split) const { return split == 0 || split * tiles_per_split < tiles; }
+  __device__ __forceinline__ bool is_cut() const { return tiles > tiles_per_split; }
 };
 
 // The entry at position `at` of a token's list, both scopes one behind the other; -1 behind those of this split.
@@ -43,7 +50,7 @@ struct RowList {
   }
   __device__ __forceinline__ int32_t slot(int32_t at) const {
     const int32_t* entry = at < main ? indices[0] + at : indices[1] + (at - main);
-    return static_cast<int32_t>(ptx::ld_if(at < end, entry, 0xFFFFFFFFu));
+    return static_cast<int32_t>(ptx::ld_current_if(at < end, entry, 0xFFFFFFFFu));
   }
 };
 

@@ -1,0 +1,52 @@
+// A block's start: what it can do before the kernel in front of its own has ended, and what follows the wait for that.
+#pragma once
+
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/sm90/sparse_decode/shared_memory.cuh"
+
+namespace strata::cuda::sparse_decode {
+
+// The tiles of a block.
+struct BlockTiles {
+  int32_t first, end;
+
+  __device__ __forceinline__ BlockTiles(const TokenRows& rows, int32_t split)
+      : first(split * rows.tiles_per_split), end(min(rows.tiles, first + rows.tiles_per_split)) {}
+};
+
+// Brings what the block reads first to L2: its queries and its first tiles' rows, a chain of three misses of L2 and TLB otherwise. Before
+// the wait for the kernel in front lengths and indices may still change, so nothing but these hints follows from what they hold by now.
+template <class Shared>
+__device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head, int32_t split) {
+  constexpr KvFormat kFormat = Shared::kFormat;
+  constexpr int kLine = 64, kLines = kRowLanes<kFormat> / kLine;  // bf16 of 128 bytes
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kConsumerThreads) {
+    const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
+    const int heads = min(Shared::kHeads, a.num_heads - first_head);
+    if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + first_head + thread);
+    for (int i = thread; i < heads * kLines; i += kConsumerThreads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
+    return;
+  }
+  const TokenRows rows(a, Lengths(a, batch));
+  const BlockTiles tiles(rows, split);
+  const RowList list(a, batch, query, rows, tiles.end);
+  const int32_t producer = thread - kConsumerThreads, quarter = producer % 4;
+#pragma unroll
+  for (int tile = 0; tile < kStages; ++tile) {
+    const int32_t at = (tiles.first + tile) * kRowTile + producer / 4;
+    RowAddress<kFormat>(a, at < list.main, list.slot(at), quarter).prefetch(quarter);
+  }
+}
+
+// The producers' list of rows.
+template <class Shared>
+__device__ __forceinline__ void share_list(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, const TokenRows& rows,
+                                           int32_t end) {
+  constexpr uint32_t kListReady = 15;
+  if (threadIdx.x == kConsumerThreads) shared.list = RowList(a, batch, query, rows, end);
+  ptx::barrier_sync(kListReady, kProducerThreads);
+}
+
+}  // namespace strata::cuda::sparse_decode

@@ -1,0 +1,86 @@
+// Queries of a block's heads as fp16 of which the largest of a head is in [2^14, 2^15): nothing overflows, whatever q is. Heads that do not
+// exist are zero. Through shared memory as they are, so that the conversion is a loop: code that runs once costs more to fetch than to
+// execute.
+#pragma once
+
+#include "backends/cuda/sm90/sparse_decode/producer.cuh"
+
+namespace strata::cuda::sparse_decode {
+
+// A warp has some whole heads.
+template <class Shared>
+struct QueryPlace {
+  static constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
+  static constexpr int kWarpHeads = Shared::kHeads / (Shared::kQueryThreads / 32);
+
+  static __device__ __forceinline__ int first_head() { return threadIdx.x / 32 * kWarpHeads; }
+  static __device__ __forceinline__ uint32_t address(Shared& shared, int head, int unit) {
+    return ptx::shared_address(shared.q) + unit / 8 * Shared::kHeadBytes + unit_offset(head, unit % 8);
+  }
+};
+
+// A thread's queries on their way from memory.
+template <bool kAligned, class Shared>
+struct Queries {
+  using Place = QueryPlace<Shared>;
+  uint4 v[Place::kWarpHeads][Place::kLoads];
+
+  __device__ __forceinline__ Queries(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) {
+    const int lane = threadIdx.x % 32, first = Place::first_head();
+    const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + (first_head + first) * a.q_head_stride;
+    const int heads = a.num_heads - first_head - first;
+#pragma unroll
+    for (int h = 0; h < Place::kWarpHeads; ++h) {
+#pragma unroll
+      for (int i = 0; i < Place::kLoads; ++i) {
+        const int unit = lane + 32 * i;
+        v[h][i] = load_16<kAligned>(h < heads && unit < Place::kUnits, q + h * a.q_head_stride + 8 * unit);
+      }
+    }
+  }
+  __device__ __forceinline__ void store(Shared& shared) const {
+    const int lane = threadIdx.x % 32, first = Place::first_head();
+#pragma unroll
+    for (int h = 0; h < Place::kWarpHeads; ++h) {
+#pragma unroll
+      for (int i = 0; i < Place::kLoads; ++i) {
+        if (lane + 32 * i < Place::kUnits) ptx::st_shared(Place::address(shared, first + h, lane + 32 * i), v[h][i]);
+      }
+    }
+  }
+};
+
+// A warp's heads, where they are.
+template <class Shared>
+__device__ __forceinline__ void convert_queries(Shared& shared) {
+  using Place = QueryPlace<Shared>;
+  constexpr int kTogether = 2;  // heads at a time, so that one's latencies are the other's work
+  const int lane = threadIdx.x % 32, first = Place::first_head();
+#pragma unroll 1
+  for (int head = first; head < first + Place::kWarpHeads; head += kTogether) {
+    uint4 raw[kTogether][Place::kLoads];
+    uint32_t largest[kTogether] = {};
+#pragma unroll
+    for (int h = 0; h < kTogether; ++h) {
+#pragma unroll
+      for (int i = 0; i < Place::kLoads; ++i) {
+        raw[h][i] = lane + 32 * i < Place::kUnits ? ptx::ld_shared(Place::address(shared, head + h, lane + 32 * i)) : uint4{};
+        largest[h] = max(largest[h], max_bf16_bits(raw[h][i]));
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kTogether; ++h) largest[h] = __reduce_max_sync(~0u, largest[h]);
+#pragma unroll
+    for (int h = 0; h < kTogether; ++h) {
+      const int exponent = max(static_cast<int>(largest[h] >> 7) - 127 - 14, -100);
+      const float factor = pow2(-exponent);
+#pragma unroll
+      for (int i = 0; i < Place::kLoads; ++i) {
+        if (lane + 32 * i < Place::kUnits) ptx::st_shared(Place::address(shared, head + h, lane + 32 * i), bf16_to_f16(raw[h][i], factor));
+      }
+      if (lane == 0) shared.q_scale[head + h] = pow2(exponent);
+    }
+  }
+}
+
+}  // namespace strata::cuda::sparse_decode
