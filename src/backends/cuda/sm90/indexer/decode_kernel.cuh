@@ -111,6 +111,8 @@ __global__ void __launch_bounds__(128 * kDecodeWarpgroups, 1) indexer_logits_dec
   }
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
+  // Addresses begin with a request: of few tokens all lie in one line, which comes beside the lengths.
+  load_line(a.token_to_req);
   const WorkRange range = find_work<1>(a, searches[warpgroup], warpgroup, int64_t{blockIdx.x} * kDecodeWarpgroups + warpgroup,
                                        int64_t{gridDim.x} * kDecodeWarpgroups);
   if (range.left == 0) return;

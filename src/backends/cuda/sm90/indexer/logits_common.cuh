@@ -26,6 +26,11 @@ __device__ __forceinline__ int scored_rows(const LogitsArgs& a, int64_t token) {
   return length > a.skip ? length : 0;
 }
 
+// Starts to load a line into L1.
+__device__ __forceinline__ void load_line(const void* global) {
+  asm volatile("{\n.reg .b32 unused;\nld.global.ca.b32 unused, [%0];\n}\n" ::"l"(global) : "memory");
+}
+
 // Work of a group of kGroup consecutive tokens that are worked on side by side: its tiles, and what it takes to begin with a group
 // (lengths, page numbers, queries) in tiles. A part that is made of short groups would take several times as long as the others without it.
 inline constexpr int kGroupStart = 6;
@@ -57,6 +62,10 @@ struct WorkSearch {
 // By a warpgroup.
 template <int kGroup>
 __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, WorkSearch& s, int warpgroup, int64_t part, int64_t parts) {
+  if (a.num_tokens <= kGroup) {  // nothing to look for, and no barrier
+    const int64_t total = work_of<kGroup>(a, 0), begin = total * part / parts;
+    return {0, begin, total * (part + 1) / parts - begin};
+  }
   const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
   const int64_t num_groups = (a.num_tokens + kGroup - 1) / kGroup;
   const int64_t per_thread = (num_groups + 127) / 128;

@@ -1,9 +1,9 @@
 // Compressed entries from the state rows of their windows: V4 9.1 and 9.2 "compress". Floor: the state rows, 8 * d bytes each: 32 KB an
 // entry for ratio 4 and d = 512, 512 KB for ratio 128; the entry itself is some 600 bytes. A prompt of 4096 tokens on an H200: 13.7 us of
-// 7.8 for ratio 4, 12.3 of 3.9 for ratio 128, the launch (1.7 us) and a chain of three dependent reads (token, page, row) included.
+// 7.8 for ratio 4, 12.0 of 3.9 for ratio 128, the launch and a chain of three dependent reads (token, page, row) included.
 //
 // Ratio 4: a block per entry, four channels per thread.
-// Ratio 128: half a megabyte is too much for one SM, so a cluster works on an entry, 64 channels per block, the rows split over 8 warps;
+// Ratio 128: half a megabyte is too much for one SM, so a cluster works on an entry, 64 channels per block, the rows split over its warps;
 // the blocks put their pooled channels into the shared memory of the first, which finishes the entry. Before sm_90 one block does the
 // slices one after the other.
 #include "backends/cuda/common/early_launch.cuh"
