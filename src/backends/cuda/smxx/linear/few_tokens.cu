@@ -177,6 +177,17 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) few_tokens_kernel(cons
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Warps of a block that share the channels, and the blocks of a call.
+int k_warps_of(int64_t k) {
+  int warps = kWarps;
+  while (warps > 1 && ceil_div(k, kTurn) < warps * kDepth) warps /= 2;
+  return warps;
+}
+int64_t blocks_of(const LinearWeight& w, const Capabilities& device) {
+  const int64_t tiles = w.groups * ceil_div(w.n, kStrip * kWarps / k_warps_of(w.k));
+  return ceil_div(tiles, ceil_div(tiles, int64_t{device.num_sms} * kBlocksPerSm));
+}
+
 bool rows_aligned(const TensorView& v, bool groups) {
   const auto element = static_cast<int64_t>(size_of(v.dtype));
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.stride[0] * element % 16 == 0 && (!groups || v.stride[1] * element % 16 == 0);
@@ -192,6 +203,8 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
   if (w->k % 8 != 0 || reinterpret_cast<uintptr_t>(w->weight.data) % 16 != 0 || !rows_aligned(x, w->groups > 1)) {
     return Support::no("needs rows aligned to 16 bytes");
   }
+  // x is read by every block: a quarter of the weight's bytes at most. Beyond that nothing was measured.
+  if (4 * tokens * blocks_of(*w, device) > w->groups * w->n) return Support::no("too many tokens for so few features");
   // Alone on an SM a block has too little in flight.
   if (2 * (shared_bytes(static_cast<int>(tokens), static_cast<int>(ceil_div(w->k, kTurn))) + 1024) > device.max_shared_bytes) {
     return Support::no(std::to_string(tokens) + " tokens do not fit in half the shared memory");
@@ -214,19 +227,18 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   a.n = static_cast<int>(w.n);
   a.k = static_cast<int>(w.k);
   a.num_blocks = static_cast<int>(ceil_div(a.k, kTurn));
-  a.k_warps = kWarps;
-  while (a.k_warps > 1 && a.num_blocks < a.k_warps * kDepth) a.k_warps /= 2;
+  a.k_warps = k_warps_of(a.k);
   a.tile_rows = kStrip * kWarps / a.k_warps;
   a.tiles_per_group = static_cast<int>(ceil_div(a.n, a.tile_rows));
   a.num_tiles = a.tiles_per_group * static_cast<int>(w.groups);
 
-  const int64_t most = int64_t{capabilities(context.device).num_sms} * kBlocksPerSm;
-  const int64_t blocks = ceil_div(a.num_tiles, ceil_div(a.num_tiles, most));
   const int bytes = shared_bytes(a.num_tokens, a.num_blocks);
   check(cudaFuncSetAttribute(few_tokens_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
   launch_early("few_tokens_kernel", few_tokens_kernel,
-               {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = static_cast<size_t>(bytes)}, context,
-               a);
+               {.grid = dim3(static_cast<unsigned>(blocks_of(w, capabilities(context.device)))),
+                .block = dim3(kThreads),
+                .shared_bytes = static_cast<size_t>(bytes)},
+               context, a);
 }
 
 Support linear_support(const LinearParams& p, const Capabilities& device) {
