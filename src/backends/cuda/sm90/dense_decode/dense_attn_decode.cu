@@ -35,7 +35,7 @@ struct Extent {
 int64_t splits_of(const DenseAttnDecodeParams& p, const Capabilities& c) {
   const Extent e(p);
   if (p.batch_invariant) return std::clamp<int64_t>(ceil_div(e.row_tiles, kInvariantTiles), 1, kInvariantSplits);
-  return e.row_tiles > 1 ? sparse_decode::choose_splits(e.requests * e.queries, e.row_tiles, e.slots(c)) : 1;
+  return e.row_tiles > 1 ? sparse_decode::choose_splits(e.requests * e.queries, e.row_tiles, e.slots(c), {.fixed = 128, .of_split = 0}) : 1;
 }
 
 Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {

@@ -117,7 +117,9 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
     a.tiles_per_split = static_cast<int32_t>(kInvariantTiles);
     a.num_splits = static_cast<int32_t>(std::max<int64_t>(1, (tiles + kInvariantTiles - 1) / kInvariantTiles));
   } else if (tiles > 1) {
-    a.num_splits = static_cast<int32_t>(choose_splits(tokens, tiles, c.num_sms / head_tiles(p)));
+    // A part makes the merge longer for its own token and for the memory of all (docs/kernels/20261121-sparse-decode.md).
+    const MergeCost merge{.fixed = 56, .of_split = 1 + tokens * head_tiles(p)};
+    a.num_splits = static_cast<int32_t>(choose_splits(tokens, tiles, c.num_sms / head_tiles(p), merge));
   }
   a.split_divisor = Divisor(a.num_splits);
   const int64_t parts = part_count(p, c) * a.num_heads;

@@ -12,14 +12,21 @@ inline constexpr int64_t kInvariantTiles = 32;
 // Several parts only while they are no more than two rounds of blocks: this bounds the workspace.
 constexpr int64_t most_parts(int64_t tokens, int64_t tiles, int64_t slots) { return std::min(tokens * tiles, 2 * slots); }
 
-// `slots`: blocks (or pairs of them) that run at a time. Times in tiles: a block's start and end cost about two, parts two more to merge.
-constexpr int64_t choose_splits(int64_t tokens, int64_t tiles, int64_t slots) {
-  constexpr int64_t kBlockCost = 2, kMergeCost = 2;
-  const auto rounds = [&](int64_t splits) { return (tokens * splits + slots - 1) / slots; };
-  int64_t best = 1, best_cost = rounds(1) * (tiles + kBlockCost);
+// What merging parts costs, in 64ths of a tile's time.
+struct MergeCost {
+  int64_t fixed, of_split;
+};
+
+// `slots`: blocks that run at a time. A block's start and end cost about two tiles.
+constexpr int64_t choose_splits(int64_t tokens, int64_t tiles, int64_t slots, MergeCost merge) {
+  constexpr int64_t kTile = 64, kBlockCost = 2 * kTile;
+  const auto cost = [&](int64_t splits) {
+    const int64_t rounds = (tokens * splits + slots - 1) / slots, block = (tiles + splits - 1) / splits * kTile + kBlockCost;
+    return rounds * block + (splits == 1 ? 0 : merge.fixed + splits * merge.of_split);
+  };
+  int64_t best = 1;
   for (int64_t splits = 2; splits <= tiles && tokens * splits <= most_parts(tokens, tiles, slots); ++splits) {
-    const int64_t cost = rounds(splits) * ((tiles + splits - 1) / splits + kBlockCost) + kMergeCost;
-    if (cost < best_cost) best = splits, best_cost = cost;
+    if (cost(splits) < cost(best)) best = splits;
   }
   return best;
 }
