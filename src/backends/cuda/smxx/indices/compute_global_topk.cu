@@ -15,7 +15,7 @@ constexpr int kColumns = 4;
 
 // The rows may be converted in place, so a thread reads all the columns it has in flight before it writes the first of them; no load goes
 // through the read-only path.
-__global__ void __launch_bounds__(256, 8)
+__global__ void __launch_bounds__(256, 6)
     compute_global_topk_kernel(int64_t num_tokens, const int32_t* topk_indices, int64_t topk_stride, int32_t k, TokenPages tokens,
                                int32_t max_blocks, Divisor page_size, int32_t* global_indices, int64_t global_stride,
                                int32_t* __restrict__ lens) {
