@@ -208,6 +208,24 @@ void add_lengths(const Test& test) {
   test({.key_size = 0.0});
 }
 
+// Few heads with many more tiles than a block holds at a time.
+template <class Test>
+void add_many_tiles(const Test& test) {
+  for (const int64_t heads : {8, 16, 24, 32}) {
+    test({.batch = 3, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 1900, .page_size = 2}, .batch_invariant = true});
+    test({.batch = 2, .heads = heads, .main = {.topk = 2048, .format = kMla}, .dim = 576, .value_dim = 512, .batch_invariant = true});
+  }
+  // Rows of any alignment; large keys.
+  test({.batch = 2, .heads = 8, .main = {.topk = 900, .page_size = 53, .extra_stride = 1}, .batch_invariant = true});
+  test({.batch = 2,
+        .heads = 32,
+        .main = {.topk = 900, .format = kMla, .page_size = 53, .extra_stride = 1},
+        .dim = 576,
+        .value_dim = 512,
+        .batch_invariant = true});
+  test({.batch = 2, .heads = 16, .main = {.topk = 1200}, .extra = {.topk = 600}, .key_size = 400.0, .batch_invariant = true});
+}
+
 }  // namespace
 
 void add_sparse_attn_decode(CaseList& list) {
@@ -216,8 +234,10 @@ void add_sparse_attn_decode(CaseList& list) {
   add_shapes(test);
   add_formats(test);
   add_lengths(test);
+  add_many_tiles(test);
   for (const DecodeShape& s :
-       {DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
+       {DecodeShape{.batch = 128, .heads = 16, .main = {.topk = 128, .lengths = Lengths::full}, .extra = {.topk = 1024, .page_size = 2}},
+        DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
         DecodeShape{.batch = 2, .heads = 128, .main = {.topk = 128}, .extra = {.topk = 1024}},
         DecodeShape{.batch = 1, .heads = 16, .main = {.topk = 128}, .extra = {.topk = 8192}},
         DecodeShape{.batch = 128, .heads = 16, .main = {.topk = 128}, .extra = {.topk = 1024, .page_size = 2}},

@@ -9,9 +9,11 @@
 namespace strata::cuda::sparse_decode {
 
 template <class... Params>
-void launch_decode(void (*kernel)(Params...), size_t shared_bytes, const DecodeArgs& args, dim3 grid, const ExecutionContext& context) {
+void launch_decode(void (*kernel)(Params...), int threads, size_t shared_bytes, const DecodeArgs& args, dim3 grid,
+                   const ExecutionContext& context) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)), "cudaFuncSetAttribute");
-  launch_early("sparse_decode_kernel", kernel, {.grid = grid, .block = dim3(kThreads), .shared_bytes = shared_bytes}, context, args);
+  launch_early("sparse_decode_kernel", kernel, {.grid = grid, .block = dim3(static_cast<unsigned>(threads)), .shared_bytes = shared_bytes},
+               context, args);
 }
 
 template <KvFormat kFormat, int kHeads, bool kAligned>
@@ -19,9 +21,10 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
   const int64_t head_tiles = (args.num_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(num_tokens * head_tiles), static_cast<unsigned>(args.num_splits));
   if constexpr (kHeads == kHeadTile) {
-    launch_decode(sparse_decode_kernel<kFormat, kAligned>, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
+    launch_decode(sparse_decode_kernel<kFormat, kAligned>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
   } else {
-    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
+    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads>), args,
+                  grid, context);
   }
 }
 

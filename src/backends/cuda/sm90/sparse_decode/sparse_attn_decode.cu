@@ -98,7 +98,9 @@ void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const Execut
 }
 template <KvFormat kFormat>
 void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
-  if (a.num_heads <= 16) {
+  if (a.num_heads <= 8) {
+    launch<kFormat, 8>(a, tokens, rows_aligned, context);
+  } else if (a.num_heads <= 16) {
     launch<kFormat, 16>(a, tokens, rows_aligned, context);
   } else if (a.num_heads <= 32) {
     launch<kFormat, 32>(a, tokens, rows_aligned, context);
