@@ -73,7 +73,7 @@ template <class Shared>
 __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int half, Sums& sums) {
   hold(sums);
   ptx::wgmma_fence();
-  const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p[0])), v = values_of(shared, stage, half);
+  const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p)), v = values_of(shared, stage, half);
 #pragma unroll
   for (int i = 0; i < kRowTile / 16; ++i) {  // 32 bytes on
     ptx::wgmma_m64n128k16_mn(sums[0], p + 2 * i, v + kNextValues * i);
@@ -170,7 +170,7 @@ __device__ __forceinline__ void start_logits(Shared& shared, uint32_t step, int 
 template <class Shared>
 __device__ __forceinline__ void give_weights(Shared& shared, int group, const Weights& weights, float2 alpha, const SoftmaxState& state) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane % 16;
-  const uint32_t p = ptx::shared_address(shared.p[0]);
+  const uint32_t p = ptx::shared_address(shared.p);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     ptx::stmatrix_x4(p + unit_offset(row, 2 * i + lane / 16), weights[4 * i], weights[4 * i + 1], weights[4 * i + 2], weights[4 * i + 3]);

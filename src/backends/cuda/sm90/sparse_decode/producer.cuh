@@ -225,7 +225,7 @@ __device__ __forceinline__ void prepare(Shared& shared) {
   if (threadIdx.x > 0) return;
   for (int stage = 0; stage < kStages; ++stage) {
     for (int half = 0; half < kHalves; ++half) {
-      ptx::mbarrier_init(ptx::shared_address(&shared.full[stage][half]), kProducerThreads / 32 / Shared::kTeams);
+      ptx::mbarrier_init(ptx::shared_address(&shared.full[stage][half]), kProducerThreads / 32);
       ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), 1);
     }
   }
@@ -234,102 +234,18 @@ __device__ __forceinline__ void prepare(Shared& shared) {
   ptx::fence_mbarrier_init();
 }
 
-// Where a producer thread's rows of its team's next tile are. The slots of its warp's rows of several tiles are in one register a lane, and
-// are asked for again before they are needed.
-template <class Shared>
-struct Addresses {
-  static constexpr int kRows = Shared::kTeams, kWarpRows = 8 * kRows;  // of a thread, of a warp
-  static constexpr int kTiles = 32 / kWarpRows, kStride = Shared::kTeams * kRowTile;
-  const DecodeArgs& a;
-  const Shared& shared;
-  const int32_t main;
-  int32_t now, ahead;
-  int32_t at;      // this lane's position in the list, of the slots behind `ahead`
-  int32_t row_at;  // this thread's first row's, of the next tile
-  int32_t tile = 0;
-
-  // `first`: the position of the team's first tile.
-  __device__ __forceinline__ Addresses(const DecodeArgs& a, const Shared& shared, int32_t first, const Place& place)
-      : a(a), shared(shared), main(shared.list.main), row_at(first + place.row()) {
-    const int lane = threadIdx.x % 32;
-    at = first + place.row() / kWarpRows * kWarpRows + lane / kWarpRows * kStride + lane % kWarpRows;
-    now = shared.list.slot(at);
-    ahead = shared.list.slot(at + kTiles * kStride);
-    at += 2 * kTiles * kStride;
-  }
-  __device__ __forceinline__ void next(const Place& place, RowAddress<Shared::kFormat> (&rows)[kRows]) {
-    if (tile % kTiles == 0 && tile > 0) {
-      now = ahead;
-      ahead = shared.list.slot(at);
-      at += kTiles * kStride;
-    }
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int32_t slot = __shfl_sync(~0u, now, tile % kTiles * kWarpRows + 8 * i + threadIdx.x % 32 / 4);
-      rows[i] = RowAddress<Shared::kFormat>(a, row_at + 8 * i < main, slot, place.quarter());
-    }
-    row_at += kStride;
-    ++tile;
-  }
-};
-
 // Converts this thread's part of a half of a tile. Returns false when a value may not fit.
 template <KvFormat kFormat, int kHalf, class Shared, class After>
-__device__ __forceinline__ bool fill(Shared& shared, const RawRow<kFormat, kHalf> (&raw)[Shared::kTeams], uint32_t stage, uint32_t parity,
-                                     const Place& place, float key_factor, const After& after) {
-  bool fits = true;
+__device__ __forceinline__ bool fill(Shared& shared, const RawRow<kFormat, kHalf>& raw, uint32_t stage, uint32_t parity, const Place& place,
+                                     float key_factor, const After& after) {
   ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
-#pragma unroll
-  for (int i = 0; i < Shared::kTeams; ++i) {
-    constexpr int kFirstChunk = HalfRow<kFormat, kHalf>::kFirstChunk, kEightRows = 1024;
-    fits &= store_row(raw[i], place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]) + i * kEightRows, after);
-    if constexpr (kHalf == 1) {
-      const uint32_t word = __ballot_sync(~0u, raw[i].attended);
-      if (place.first_of_warp()) shared.attended[stage][place.row() / 8 + i] = word;
-    }
+  constexpr int kFirstChunk = HalfRow<kFormat, kHalf>::kFirstChunk;
+  const bool fits = store_row(raw, place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]), after);
+  if constexpr (kHalf == 1) {
+    const uint32_t word = __ballot_sync(~0u, raw.attended);
+    if (place.first_of_warp()) shared.attended[stage][place.row() / 8] = word;
   }
   return fits;
-}
-
-// The tiles [first, end), the right half of each before the left; `step` counts the tiles this block has ever filled. The fence waits for
-// every load of its thread that is in flight, so a tile's are asked for behind the fences of the one before: from L2, where they have been
-// brought a tile earlier.
-template <bool kAligned, class Shared>
-__device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor) {
-  constexpr KvFormat kFormat = Shared::kFormat;
-  constexpr int kTeams = Shared::kTeams, kRows = kTeams;
-  const int thread = static_cast<int>(threadIdx.x - kConsumerThreads), team = kTeams == 1 ? 0 : thread / kWarpgroup;
-  const int warp = thread / 32 - team * (kWarpgroup / 32), tiles = end - first;
-  Place place(warp * 8 * kRows + thread % 32 / 4, thread % 4);
-  Addresses<Shared> addresses(a, shared, (first + team) * kRowTile, place);
-  RawRow<kFormat, 0> left[kRows];
-  RawRow<kFormat, 1> right[kRows];
-  RowAddress<kFormat> next[kRows];
-  addresses.next(place, next);
-  const auto tell = [&](uint32_t stage, int half) {
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][half]));
-  };
-  bool fits = true;
-#pragma unroll 1
-  for (int32_t tile = team; tile < tiles; tile += kTeams) {
-    const uint32_t stage = (step + tile) % kStages, parity = (step + tile) / kStages & 1u;
-    place.forget();
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      right[i].template load<kAligned>(next[i], place);
-      left[i].template load<kAligned>(next[i], place);
-    }
-    addresses.next(place, next);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) next[i].prefetch(place.quarter());
-    fits &= fill<kFormat, 1>(shared, right, stage, parity, place, key_factor, [](int) {});
-    tell(stage, 1);
-    fits &= fill<kFormat, 0>(shared, left, stage, parity, place, key_factor, [](int) {});
-    tell(stage, 0);
-  }
-  if (!fits) shared.overflow = 1;
 }
 
 // The slots of a producer thread's rows, those of its warp's rows of four tiles in one register a lane. They are asked for again before
@@ -368,11 +284,11 @@ struct Order {
   static constexpr int kAhead = kV4 ? 6 : 4, kTilesAhead = kV4 ? 1 : 2;
 };
 
-// The same for consumers that have the fence (64 heads): loads stay in flight over the producers' barriers. Each piece that has been
-// converted is followed by the load of one further on.
+// The tiles [first, end); `step` counts the tiles this block has ever filled. The consumers have the fence, as it waits for every load of
+// its thread that is in flight: so loads cross the producers' barriers, and each piece that has been converted is followed by the load of
+// one further on.
 template <bool kAligned, class Shared>
-__device__ __forceinline__ void produce_ahead(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step,
-                                              float key_factor) {
+__device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor) {
   constexpr KvFormat kFormat = Shared::kFormat;
   using Order = sparse_decode::Order<kFormat>;
   const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
@@ -380,8 +296,8 @@ __device__ __forceinline__ void produce_ahead(const DecodeArgs& a, Shared& share
   Place place(thread / 4, thread % 4);
   Slots slots(shared.list, first);
   RowAddress<kFormat> row;
-  RawRow<kFormat, 0> left[2][1];  // of even and odd tiles
-  RawRow<kFormat, 1> right[2][1];
+  RawRow<kFormat, 0> left[2];  // of even and odd tiles
+  RawRow<kFormat, 1> right[2];
   int32_t pair = 0;
   const auto load = [&](int at) {  // `at`: in the order, from the even tile `pair` on
     if (at % Order::kTile == 0) {
@@ -396,17 +312,17 @@ __device__ __forceinline__ void produce_ahead(const DecodeArgs& a, Shared& share
     }
     at %= Order::kCount;
     if (at < Order::kLeft) {
-      left[0][0].template load<kAligned>(at, row, place);
+      left[0].template load<kAligned>(at, row, place);
     } else if (at < Order::kOddRight) {
-      right[0][0].template load<kAligned>(at - Order::kLeft, row, place);
+      right[0].template load<kAligned>(at - Order::kLeft, row, place);
     } else if (at < Order::kOddLeft) {
-      right[1][0].template load<kAligned>(at - Order::kOddRight, row, place);
+      right[1].template load<kAligned>(at - Order::kOddRight, row, place);
     } else {
-      left[1][0].template load<kAligned>(at - Order::kOddLeft, row, place);
+      left[1].template load<kAligned>(at - Order::kOddLeft, row, place);
     }
   };
   bool fits = true;
-  const auto put = [&]<int kHalf>(const RawRow<kFormat, kHalf>(&raw)[1], int at) {
+  const auto put = [&]<int kHalf>(const RawRow<kFormat, kHalf>& raw, int at) {
     const uint32_t fill_step = step + pair + at / Order::kTile, stage = fill_step % kStages, parity = fill_step / kStages & 1u;
     place.forget();
     fits &= fill<kFormat, kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) { load(at + i + Order::kAhead); });
@@ -456,11 +372,7 @@ template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end) {
   uint32_t step = 0;
   for (bool again = false;; again = true) {
-    if constexpr (Shared::kFewHeads) {
-      produce<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
-    } else {
-      produce_ahead<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
-    }
+    produce<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
     step += end - first;
     __syncthreads();
     if (again || shared.overflow == 0) break;
