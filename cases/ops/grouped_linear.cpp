@@ -108,6 +108,13 @@ void add_grouped_linear(CaseList& list) {
   add.test({1026, {.n = 128, .k = 512, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
 
+  // Many tokens: tiles of 256 by 256, partly filled, groups that begin inside of one; more of them than fit at once; scale blocks of
+  // several tiles.
+  add.test({530, {.n = 384, .k = 256, .groups = 16, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}},
+           "-many", true);
+  add.test({770, {.n = 256, .k = 384, .groups = 20, .format = WeightFormat::e4m3_f32, .block_n = 256}, X::e4m3_f32}, "-many", true);
+  add.test({515, {.n = 5640, .k = 384, .groups = 1, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-many", true);
+
   const std::pair<const char*, WeightShape> layers[] = {
       {"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
       {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
@@ -117,6 +124,11 @@ void add_grouped_linear(CaseList& list) {
       add.bench({tokens, weight, X::e4m3_ue8m0}, label);
     }
   }
+  // The products of docs/performance.md alone: x is given in codes.
+  const std::pair<const char*, WeightShape> table[] = {{"table.pro.wq_b", {.n = 65536, .k = 1536, .format = WeightFormat::e4m3_ue8m0}},
+                                                       {"table.pro.wqkv_a", {.n = 2048, .k = 7168, .format = WeightFormat::e4m3_ue8m0}},
+                                                       {"table.pro.wo_b", {.n = 7168, .k = 16384, .format = WeightFormat::e4m3_ue8m0}}};
+  for (const auto& [label, weight] : table) add.bench({4096, weight, X::e4m3_ue8m0}, label);
 }
 
 }  // namespace strata::cases

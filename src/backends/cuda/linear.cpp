@@ -20,8 +20,8 @@ std::vector<Implementation<LinearParams>> linear() {
   return ops::join(many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), few_tokens_bf16_linear(), cublaslt_bf16_linear());
 }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::join(few_tokens_grouped_linear(), cublaslt_fp8_grouped_linear(), few_tokens_bf16_grouped_linear(),
-                   cublaslt_bf16_grouped_linear());
+  return ops::join(many_tokens_grouped_linear(), few_tokens_grouped_linear(), cublaslt_fp8_grouped_linear(),
+                   few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear());
 }
 std::vector<WeightPacking> weight_packings() { return cublaslt_weight_packings(); }
 

@@ -153,7 +153,7 @@ class GroupedLinear {
     const LinearWeight& w = *p.weight;
     Arena arena(p.x.device, context.workspace);
     const auto [scales, scratch] = layout_of(arena, p);
-    transpose_scales(p.x_scale, bulk, scales.ptr<float>(), native(context.stream));
+    transpose_scales(p.x_scale, bulk, bulk, scales.ptr<float>(), native(context.stream));
     for (int64_t g = 0; g < w.groups; ++g) {
       lt_->run(product(w, tokens, p.x.stride[0], p.y),
                {.x = p.x.row<E4m3>(0, g),

@@ -57,6 +57,11 @@ __device__ __forceinline__ uint4 ld_shared(uint32_t address) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
   return v;
 }
+__device__ __forceinline__ float ld_shared_f32(uint32_t address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+  return v;
+}
 
 // Four 8x8 tiles of 16-bit elements in mma's accumulator layout: lanes 8i .. 8i + 7 give the addresses of the eight 16-byte rows of
 // tile i. sm_90.

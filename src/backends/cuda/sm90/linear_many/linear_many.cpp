@@ -1,4 +1,4 @@
-// "cuda/sm90_many": FP8 linear layers for many tokens: the quantiser of x, and the product of kernel.cuh.
+// "cuda/sm90_many": FP8 linear layers for many tokens: the quantiser of x, or its scales transposed, and the product of kernel.cuh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,25 +20,41 @@ namespace {
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Tiles of a cluster.
-int64_t token_tiles(int64_t tokens) { return ceil_div(tokens, sm90::kManyTokens); }
-int64_t feature_pairs(int64_t n) { return ceil_div(n, sm90::kManyCluster * sm90::kManyFeatures); }
+constexpr int64_t kTokens = sm90::kManyCluster * sm90::kManyTokens, kFeatures = sm90::kManyFeatures;
+int64_t token_pairs(int64_t tokens) { return ceil_div(tokens, kTokens); }
+int64_t feature_tiles(int64_t n) { return ceil_div(n, kFeatures); }
 
-Support supports(const LinearParams& p, const Capabilities& device) {
+// What both ops ask. y: rows of a group.
+Support weight_supports(const LinearWeight* w, int64_t tokens, const Capabilities& device) {
   if (const Support on_device = needs_sm90(device); !on_device) return on_device;
-  const LinearWeight* const w = p.weight;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
-  if (p.activation == ActivationFormat::bf16) return Support::no("needs fp8 activations");
-  if (w->block_n % sm90::kManyFeatures != 0 || w->block_k != sm90::kManyBlock) {
+  if (w->block_n % sm90::kManyBlock != 0 || w->block_k != sm90::kManyBlock) {
     return Support::no(fmt::format("needs weight scales of (a multiple of) 128 x 128 blocks, has {} x {}", w->block_n, w->block_k));
   }
   if (w->k % 16 != 0) return Support::no(fmt::format("needs a multiple of 16 input features, got {}", w->k));
-  if (p.y.dtype != DType::bf16 || p.y.stride[0] % 8 != 0) return Support::no("needs bf16 rows of y at multiples of 16 bytes");
   // At 512 tokens cuBLASLt's smaller tiles are faster, or as fast.
-  const int64_t tokens = p.x.shape[0], clusters = device.num_sms / sm90::kManyCluster;
-  if (tokens <= 512 || token_tiles(tokens) * feature_pairs(w->n) < clusters) {
-    return Support::no(fmt::format("{} tokens of {} features are too few for tiles of {} by {}", tokens, w->n, sm90::kManyTokens,
-                                   sm90::kManyCluster * sm90::kManyFeatures));
+  const int64_t clusters = device.num_sms / sm90::kManyCluster;
+  if (tokens <= 512 || token_pairs(tokens) * feature_tiles(w->n) * w->groups < clusters) {
+    return Support::no(
+        fmt::format("{} tokens of {} features are too few for tiles of {} by {}", tokens, w->n * w->groups, kTokens, kFeatures));
+  }
+  return Support::yes();
+}
+
+Support supports(const LinearParams& p, const Capabilities& device) {
+  if (const Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
+  if (p.activation == ActivationFormat::bf16) return Support::no("needs fp8 activations");
+  if (p.y.dtype != DType::bf16 || p.y.stride[0] % 8 != 0) return Support::no("needs bf16 rows of y at multiples of 16 bytes");
+  return Support::yes();
+}
+
+Support supports(const GroupedLinearParams& p, const Capabilities& device) {
+  if (const Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
+  if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
+  if (p.weight->groups > 1 && p.weight->n % sm90::kManyBlock != 0) return Support::no("groups of features must be multiples of 128");
+  if (p.x.stride[0] % 16 != 0 || p.x.stride[1] % 16 != 0 || p.y.stride[0] % 8 != 0 || p.y.stride[1] % 8 != 0) {
+    return Support::no("rows of x and y must begin at multiples of 16 bytes");
   }
   return Support::yes();
 }
@@ -47,9 +63,12 @@ struct Quantized {
   TensorView codes;   // e4m3 [T, K]
   TensorView scales;  // f32 [blocks of 128 channels, T to a whole number of tiles]
 };
+TensorView scales_of(Arena& arena, int64_t tokens, int64_t blocks) {
+  return arena.tensor(DType::f32, {blocks, token_pairs(tokens) * kTokens});
+}
 Quantized quantized(Arena& arena, const TensorView& x) {
-  const int64_t tokens = x.shape[0], k = x.shape[1], whole = token_tiles(tokens) * sm90::kManyTokens;
-  return {arena.tensor(DType::e4m3, {tokens, k}), arena.tensor(DType::f32, {ceil_div(k, kActivationBlock), whole})};
+  const int64_t tokens = x.shape[0], k = x.shape[1];
+  return {arena.tensor(DType::e4m3, {tokens, k}), scales_of(arena, tokens, ceil_div(k, kActivationBlock))};
 }
 
 size_t workspace_bytes(const LinearParams& p, const Capabilities&) {
@@ -62,30 +81,35 @@ size_t workspace_bytes(const LinearParams& p, const Capabilities&) {
   quantized(arena, few);
   return arena.peak();
 }
+size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
+  Arena arena(p.x.device);
+  scales_of(arena, p.x.shape[0], p.x.shape[1] * (p.x.shape[2] / kActivationBlock));
+  arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)});  // as above
+  return arena.peak();
+}
 
-void run(const LinearParams& p, const ExecutionContext& context) {
-  if (p.y.numel() == 0) return;
-  const int64_t tokens = p.x.shape[0], k = p.x.shape[1], n = p.weight->n;
-  Arena arena(p.x.device, context.workspace);
-  const Quantized q = quantized(arena, p.x);
-  cudaStream_t stream = native(context.stream);
-  quantize_rows(p.x, p.activation,
-                {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = 1, .scale_block = q.scales.stride[0]},
-                /*overlap=*/true, stream);
-
+// y [T, G, N] = x [T, G, K] times the weight's groups, with x as codes and scales [G * blocks, whole tiles of tokens].
+void multiply(const TensorView& x, const TensorView& scales, const LinearWeight& weight, const TensorView& y,
+              const ExecutionContext& context) {
+  const int64_t tokens = x.shape[0], k = weight.k, n = weight.n, groups = weight.groups;
   sm90::ManyArgs a{};
-  a.x_scale = q.scales.ptr<float>();
-  a.x_scale_stride = q.scales.stride[0];
-  a.w_scale = p.weight->scale.ptr<float>();
-  a.w_scale_stride = p.weight->scale.stride[0];
-  a.weight_block_rows = static_cast<int>(p.weight->block_n);
+  a.x_scale = scales.ptr<float>();
+  a.x_scale_stride = scales.stride[0];
+  a.w_scale = weight.scale.ptr<float>();
+  a.w_scale_stride = weight.scale.stride[0];
+  a.weight_block_rows = static_cast<int>(weight.block_n);
   a.num_features = static_cast<int>(n);
   a.num_blocks = static_cast<int>(ceil_div(k, sm90::kManyBlock));
-  a.token_tiles = static_cast<int>(token_tiles(tokens));
-  a.feature_pairs = static_cast<int>(feature_pairs(n));
-  const CUtensorMap x = sm90::tensor_map("x", q.codes.data, DType::e4m3, tokens, k, k, sm90::kManyTokens / sm90::kManyCluster);
-  const CUtensorMap w = sm90::tensor_map("weight", p.weight->weight.data, DType::e4m3, n, k, k, sm90::kManyFeatures);
-  const CUtensorMap y = sm90::tensor_map("y", p.y.data, DType::bf16, tokens, n, p.y.stride[0], 128);
+  a.x_group_stride = static_cast<int>(x.stride[1]);
+  a.y_group_stride = static_cast<int>(y.stride[1]);
+  a.token_pairs = static_cast<int>(token_pairs(tokens));
+  a.group_tiles = static_cast<int>(feature_tiles(n));
+  a.feature_tiles = static_cast<int>(groups) * a.group_tiles;
+  const CUtensorMap x_map =
+      sm90::tensor_map("x", x.data, DType::e4m3, tokens, (groups - 1) * x.stride[1] + k, x.stride[0], sm90::kManyTokens);
+  const CUtensorMap w_map =
+      sm90::tensor_map("weight", weight.weight.data, DType::e4m3, groups * n, k, k, sm90::kManyFeatures / sm90::kManyCluster);
+  const CUtensorMap y_map = sm90::tensor_map("y", y.data, DType::bf16, tokens, (groups - 1) * y.stride[1] + n, y.stride[0], 16);
 
   const void* const kernel = sm90::linear_many_kernel();
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sm90::ManyShared::kBytes), "cudaFuncSetAttribute");
@@ -94,21 +118,45 @@ void run(const LinearParams& p, const ExecutionContext& context) {
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   const int64_t clusters =
-      std::min<int64_t>(capabilities(context.device).num_sms / sm90::kManyCluster, int64_t{a.token_tiles} * a.feature_pairs);
+      std::min<int64_t>(capabilities(context.device).num_sms / sm90::kManyCluster, int64_t{a.token_pairs} * a.feature_tiles);
   config.gridDim = dim3(static_cast<unsigned>(clusters * sm90::kManyCluster));
   config.blockDim = dim3(sm90::kManyThreads);
   config.dynamicSmemBytes = sm90::ManyShared::kBytes;
-  config.stream = stream;
+  config.stream = native(context.stream);
   config.attrs = &attribute;
   config.numAttrs = 1;
-  void* arguments[] = {const_cast<CUtensorMap*>(&x), const_cast<CUtensorMap*>(&w), const_cast<CUtensorMap*>(&y), &a};
+  void* arguments[] = {const_cast<CUtensorMap*>(&x_map), const_cast<CUtensorMap*>(&w_map), const_cast<CUtensorMap*>(&y_map), &a};
   check(cudaLaunchKernelExC(&config, kernel, arguments), "many_tokens_kernel");
+}
+
+void run(const LinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  Arena arena(p.x.device, context.workspace);
+  const Quantized q = quantized(arena, p.x);
+  quantize_rows(p.x, p.activation,
+                {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = 1, .scale_block = q.scales.stride[0]},
+                /*overlap=*/true, native(context.stream));
+  multiply(as_grouped(q.codes), q.scales, *p.weight, as_grouped(p.y), context);
+}
+
+void run(const GroupedLinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  Arena arena(p.x.device, context.workspace);
+  const TensorView scales = scales_of(arena, p.x.shape[0], p.x.shape[1] * (p.x.shape[2] / kActivationBlock));
+  transpose_scales(p.x_scale, p.x.shape[0], scales.stride[0], scales.ptr<float>(), native(context.stream));
+  multiply(p.x, scales, *p.weight, p.y, context);
+}
+
+constexpr const char* kName = "cuda/sm90_many";
+
+template <class Params>
+std::vector<Implementation<Params>> implementation_of() {
+  return {implementation<Params>(kName, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run})};
 }
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> many_tokens_linear() {
-  return {implementation<LinearParams>("cuda/sm90_many", {.supports = supports, .workspace_bytes = workspace_bytes, .run = run})};
-}
+std::vector<Implementation<LinearParams>> many_tokens_linear() { return implementation_of<LinearParams>(); }
+std::vector<Implementation<GroupedLinearParams>> many_tokens_grouped_linear() { return implementation_of<GroupedLinearParams>(); }
 
 }  // namespace strata::cuda

@@ -115,11 +115,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group, int64_t tokens, int blocks,
-                            float* __restrict__ out) {
+    transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group, int64_t tokens, int64_t pitch,
+                            int blocks, float* __restrict__ out) {
   const int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int group = blockIdx.y / blocks, block = blockIdx.y - group * blocks;
-  if (token < tokens) out[int64_t{blockIdx.y} * tokens + token] = scales[token * scale_stride + group * scale_group + block];
+  if (token < tokens) out[int64_t{blockIdx.y} * pitch + token] = scales[token * scale_stride + group * scale_group + block];
 }
 
 // At load only: scale blocks of any size, one channel after the other.
@@ -170,11 +170,11 @@ void dequantize_grouped(const TensorView& x, const TensorView& x_scale, Bf16* ou
   check_launch("dequantize_grouped_kernel");
 }
 
-void transpose_scales(const TensorView& x_scale, int64_t tokens, float* out, cudaStream_t stream) {
+void transpose_scales(const TensorView& x_scale, int64_t tokens, int64_t pitch, float* out, cudaStream_t stream) {
   if (tokens == 0) return;
   const int64_t groups = x_scale.shape[1], blocks = x_scale.shape[2];
   const dim3 grid(static_cast<unsigned>(ceil_div(tokens, kThreads)), static_cast<unsigned>(groups * blocks));
-  transpose_scales_kernel<<<grid, kThreads, 0, stream>>>(x_scale.ptr<float>(), x_scale.stride[0], x_scale.stride[1], tokens,
+  transpose_scales_kernel<<<grid, kThreads, 0, stream>>>(x_scale.ptr<float>(), x_scale.stride[0], x_scale.stride[1], tokens, pitch,
                                                          static_cast<int>(blocks), out);
   check_launch("transpose_scales_kernel");
 }

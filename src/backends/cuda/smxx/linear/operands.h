@@ -24,8 +24,8 @@ void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out,
 // out [T, G, K] without gaps = codes times scales. x, x_scale: as in GroupedLinearParams.
 void dequantize_grouped(const TensorView& x, const TensorView& x_scale, Bf16* out, cudaStream_t stream);
 
-// out[g][block][t] = x_scale[t, g, block], for t < tokens and an even multiple of it between blocks: what cuBLASLt reads.
-void transpose_scales(const TensorView& x_scale, int64_t tokens, float* out, cudaStream_t stream);
+// out[g][block][t] = x_scale[t, g, block], for t < tokens, `pitch` elements between blocks: what products of many tokens read.
+void transpose_scales(const TensorView& x_scale, int64_t tokens, int64_t pitch, float* out, cudaStream_t stream);
 
 // The e4m3 weight as bf16 rows without gaps.
 void dequantize_weight(const LinearWeight& weight, Bf16* out, cudaStream_t stream);
