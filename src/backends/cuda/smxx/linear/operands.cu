@@ -4,7 +4,9 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "formats/quantize.h"
 
@@ -14,8 +16,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChannels = 8;                          // of a thread
 constexpr int kLanes = kActivationBlock / kChannels;  // of a scale
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Rows in x, because there may be more than 65535 of them; pieces of a row in y.
 dim3 grid_of(int64_t rows, int64_t columns) {
@@ -70,16 +70,9 @@ __device__ float quantize(const float (&values)[kChannels], bool ue8m0, uint32_t
 
 __device__ float decode(const uint32_t (&codes)[2], int i) { return to_float(E4m3{static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4))}); }
 
-__global__ void __launch_bounds__(kThreads)
-    quantize_kernel(const Bf16* __restrict__ x, int64_t x_stride, int k, bool ue8m0, QuantizedRows out, Bf16* __restrict__ dequantized) {
-#if __CUDA_ARCH__ >= 900
-  ptx::launch_dependents();
-  ptx::wait_for_previous_kernel();
-#endif
-  const int64_t token = blockIdx.x;
-  const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(max(k - column, 0), kChannels);
-  float values[kChannels];
-  load_channels(x + token * x_stride + column, count, values);
+// The channels of one thread of a token, from registers to memory.
+__device__ __forceinline__ void quantize_channels(float (&values)[kChannels], int64_t token, int k, int column, int count, bool ue8m0,
+                                                  const QuantizedRows& out, Bf16* __restrict__ dequantized) {
   uint32_t codes[2];
   const float scale = quantize(values, ue8m0, codes);
   if (count == 0) return;
@@ -96,6 +89,33 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4));
   }
   if (column % kActivationBlock == 0) out.scales[token * out.scale_token + column / kActivationBlock * out.scale_block] = scale;
+}
+
+// A block takes kTokens tokens and a piece of their channels. Several tokens, for rows at multiples of 16 bytes: their loads are on their
+// way together.
+template <int kTokens>
+__global__ void __launch_bounds__(kThreads) quantize_kernel(const Bf16* __restrict__ x, int64_t x_stride, int64_t tokens, int k, bool ue8m0,
+                                                            QuantizedRows out, Bf16* __restrict__ dequantized) {
+#if __CUDA_ARCH__ >= 900
+  ptx::launch_dependents();
+  ptx::wait_for_previous_kernel();
+#endif
+  const int64_t first = int64_t{blockIdx.x} * kTokens;
+  const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(max(k - column, 0), kChannels);
+  float values[kTokens][kChannels];
+  if constexpr (kTokens == 1) {
+    load_channels(x + first * x_stride + column, count, values[0]);
+  } else {
+    uint4 words[kTokens];
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) words[i] = ptx::ld_once_if(count > 0 && first + i < tokens, x + (first + i) * x_stride + column);
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) unpack_bf16(words[i], values[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    if (first + i < tokens) quantize_channels(values[i], first + i, k, column, count, ue8m0, out, dequantized);
+  }
 }
 
 // k is a multiple of 128.
@@ -141,12 +161,15 @@ void launch_quantize(const TensorView& x, ActivationFormat format, const Quantiz
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = grid_of(tokens, k);
+  constexpr int64_t kManyTokens = 512, kTogether = 4;
+  const int64_t together = tokens > kManyTokens && k % kChannels == 0 && rows_aligned(x) ? kTogether : 1;
+  config.gridDim = grid_of(ceil_div(tokens, together), k);
   config.blockDim = dim3(kThreads);
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = overlap ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, quantize_kernel, const_cast<const Bf16*>(x.ptr<Bf16>()), x.stride[0], static_cast<int>(k),
+  const auto kernel = together == 1 ? quantize_kernel<1> : quantize_kernel<kTogether>;
+  check(cudaLaunchKernelEx(&config, kernel, const_cast<const Bf16*>(x.ptr<Bf16>()), x.stride[0], tokens, static_cast<int>(k),
                            format == ActivationFormat::fp8_ue8m0, out, dequantized),
         "quantize_kernel");
 }
