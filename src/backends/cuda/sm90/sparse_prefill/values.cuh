@@ -33,12 +33,14 @@ class Values {
       Sums sums;
       add_tile(sums, false);
       for (int32_t t = 1; t < item.tiles; ++t) {
+        release_weights();
         release_stage();
         add_tile(sums, true);
       }
       wait(shared.normalizer_full[items.at], items.parity);
       const float first = shared.normalizer[items.at][accumulator_row()], second = shared.normalizer[items.at][accumulator_row() + 8];
       items.advance();
+      release_weights();  // Not before: the logits role writes normalizers here again two tiles on at the earliest.
       if constexpr (Problem::kMappedOut) {
         if (a.out_aligned) {
           store_staged(item, sums, first, second);
@@ -89,6 +91,8 @@ class Values {
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
+  }
+  __device__ __forceinline__ void release_weights() {
     arrive_warp(shared.weights_empty[weights.at]);
     weights.advance();
   }
