@@ -1,15 +1,10 @@
 // PrefillMode::automatic on CUDA: the times of both ways as functions of shapes, fitted to measurements
 // (docs/kernels/20261121-sparse-prefill.md).
 #include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/cuda_ops.h"
 
 namespace strata::cuda {
-namespace {
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device) {
   if (!is_cuda(device)) return false;
   const Capabilities c = capabilities(device);

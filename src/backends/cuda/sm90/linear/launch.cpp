@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "core/check.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr int kMinStages = 6;  // 48 KB in flight per SM
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int token_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
 

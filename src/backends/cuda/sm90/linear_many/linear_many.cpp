@@ -5,6 +5,7 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cublaslt/matmul.h"
 #include "backends/cuda/linear_impls.h"
@@ -16,8 +17,6 @@
 
 namespace strata::cuda {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Tiles of a cluster.
 constexpr int64_t kTokens = sm90::kManyCluster * sm90::kManyTokens, kFeatures = sm90::kManyFeatures;

@@ -7,7 +7,7 @@
 //   values  lanes 8 g .. 8 g + 7 of a block; rows 16 q .. 16 q + 15, of which i and i + 8 are a pair of one register
 #pragma once
 
-#include "backends/cuda/ptx/convert_e4m3.cuh"
+#include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mma_f16.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_shared.cuh"
@@ -139,8 +139,8 @@ __device__ __forceinline__ void add_codes(const Shared& shared, const uint8_t* q
       uint4 eight[2], of_heads[Shared::kHeadTiles];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const uint2 first = ptx::cvt_f16x2_e4m3x4(i == 0 ? codes[r].x : codes[r].z),
-                    second = ptx::cvt_f16x2_e4m3x4(i == 0 ? codes[r].y : codes[r].w);
+        const uint2 first = ptx::cvt_f16x4_e4m3x4(i == 0 ? codes[r].x : codes[r].z),
+                    second = ptx::cvt_f16x4_e4m3x4(i == 0 ? codes[r].y : codes[r].w);
         eight[r] = {first.x, first.y, second.x, second.y};
         if constexpr (kOdd) {
           const float odd = odd_factor(scales.tile(r, block));
@@ -337,8 +337,8 @@ struct ValuePairs {
       const uint32_t first[2] = {a.x, a.y}, second[2] = {b.x, b.y};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const uint2 low = ptx::cvt_f16x2_e4m3x4(__byte_perm(first[i], second[i], 0x5140)),
-                    high = ptx::cvt_f16x2_e4m3x4(__byte_perm(first[i], second[i], 0x7362));
+        const uint2 low = ptx::cvt_f16x4_e4m3x4(__byte_perm(first[i], second[i], 0x5140)),
+                    high = ptx::cvt_f16x4_e4m3x4(__byte_perm(first[i], second[i], 0x7362));
         of_lane[4 * i] = low.x, of_lane[4 * i + 1] = low.y, of_lane[4 * i + 2] = high.x, of_lane[4 * i + 3] = high.y;
       }
     }

@@ -38,7 +38,7 @@ struct Queries {
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) largest = max(largest, max_bf16_bits(v[i][j]));
       largest = __reduce_max_sync(~0u, largest);
-      const int exponent = max(static_cast<int>(largest >> 7) - 127 - 14, -100);
+      const int exponent = query_exponent(largest);
       const float factor = pow2(-exponent);
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {

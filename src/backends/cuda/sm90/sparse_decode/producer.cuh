@@ -48,6 +48,8 @@ __device__ __forceinline__ uint32_t max_bf16_bits(uint4 v) {
   const uint32_t m = __vmaxu2(__vmaxu2(v.x & kMagnitude, v.y & kMagnitude), __vmaxu2(v.z & kMagnitude, v.w & kMagnitude));
   return max(m & 0xFFFFu, m >> 16);
 }
+// Queries times 2^-exponent have their largest, of these bits, in [2^14, 2^15): nothing overflows fp16.
+__device__ __forceinline__ int query_exponent(uint32_t largest_bits) { return max(static_cast<int>(largest_bits >> 7) - 127 - 14, -100); }
 
 // Byte offset of a 16-byte unit in a [64 rows][8 units] chunk.
 __device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
@@ -61,7 +63,6 @@ struct HalfRow {
   static constexpr bool kRope = kHalf == 1;
   static constexpr int kRopeOffset = kV4 ? kV4NopeDim : kMlaRopeOffset;
   static constexpr int kPieces = kBlocks + (kRope ? 2 : 0);
-  static constexpr int kChunksOfHalf = kBlocks + (kRope ? 1 : 0);
 };
 
 // A producer thread's place in a tile: a row, and 16 of the 64 bytes of each block of codes. All of it follows from `codes`, so that
@@ -121,10 +122,8 @@ struct RawRow {
 
 // Eight e4m3 codes as fp16.
 __device__ __forceinline__ uint4 codes_f16(uint32_t w0, uint32_t w1) {
-  uint4 v;
-  ptx::cvt_f16x4_e4m3x4(w0, v.x, v.y);
-  ptx::cvt_f16x4_e4m3x4(w1, v.z, v.w);
-  return v;
+  const uint2 first = ptx::cvt_f16x4_e4m3x4(w0), second = ptx::cvt_f16x4_e4m3x4(w1);
+  return {first.x, first.y, second.x, second.y};
 }
 // And times a scale that fp16 holds exactly.
 __device__ __forceinline__ uint4 scaled_codes(uint32_t w0, uint32_t w1, __half2 scale) {

@@ -72,7 +72,7 @@ __device__ __forceinline__ void convert_queries(Shared& shared) {
     for (int h = 0; h < kTogether; ++h) largest[h] = __reduce_max_sync(~0u, largest[h]);
 #pragma unroll
     for (int h = 0; h < kTogether; ++h) {
-      const int exponent = max(static_cast<int>(largest[h] >> 7) - 127 - 14, -100);
+      const int exponent = query_exponent(largest[h]);
       const float factor = pow2(-exponent);
 #pragma unroll
       for (int i = 0; i < Place::kLoads; ++i) {

@@ -13,7 +13,9 @@
 #include <string>
 
 #include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
@@ -175,8 +177,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) few_tokens_kernel(cons
   }
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Warps of a block that share the channels, and the blocks of a call.
 int k_warps_of(int64_t k) {
   int warps = kWarps;
@@ -188,11 +188,6 @@ int64_t blocks_of(const LinearWeight& w, const Capabilities& device) {
   return ceil_div(tiles, ceil_div(tiles, int64_t{device.num_sms} * kBlocksPerSm));
 }
 
-bool rows_aligned(const TensorView& v, bool groups) {
-  const auto element = static_cast<int64_t>(size_of(v.dtype));
-  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.stride[0] * element % 16 == 0 && (!groups || v.stride[1] * element % 16 == 0);
-}
-
 // x: [T, G, K].
 Support support(const TensorView& x, const LinearWeight* w, const Capabilities& device) {
   if (w == nullptr) return Support::no("no weight");
@@ -200,7 +195,7 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   const int64_t tokens = x.shape[0];
   if (tokens < 1 || tokens > kMaxTokens) return Support::no("takes 1 to 8 tokens, got " + std::to_string(tokens));
-  if (w->k % 8 != 0 || reinterpret_cast<uintptr_t>(w->weight.data) % 16 != 0 || !rows_aligned(x, w->groups > 1)) {
+  if (w->k % 8 != 0 || reinterpret_cast<uintptr_t>(w->weight.data) % 16 != 0 || !rows_aligned(x)) {
     return Support::no("needs rows aligned to 16 bytes");
   }
   // x is read by every block: a quarter of the weight's bytes at most. Beyond that nothing was measured.
