@@ -8,6 +8,7 @@
 #include "case_filter.h"
 #include "ceilings.h"
 #include "common.h"
+#include "interrupt.h"
 #include "registry.h"
 #include "svg.h"
 #include "timing.h"
@@ -46,18 +47,20 @@ class Bencher {
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
     Progress progress("bench", static_cast<double>(selected.size()), options_.common.json || options_.csv);
-    double done = 0;
+    const InterruptRequest interrupt;
+    num_selected_ = selected.size();
     for (const cases::AnyCase* c : selected) {
+      if (interrupt.received()) return;
       const std::vector<std::string> all =
           options_.filter.implementation == "*" ? c->implementations(ops_) : std::vector<std::string>{options_.filter.implementation};
       for (const std::string& implementation : all) time_case(*c, implementation);
-      progress.update(++done);
+      progress.update(static_cast<double>(++num_done_));
     }
   }
 
   int report() {
     // What else ran on the machine lowers a ceiling: the better of two measurements, before and after, counts.
-    ceilings_.improve(cases::measure_ceilings(ops_, device_));
+    if (!interrupted()) ceilings_.improve(cases::measure_ceilings(ops_, device_));
     if (options_.common.json) {
       print_json(as_json());
     } else if (options_.csv) {
@@ -66,10 +69,14 @@ class Bencher {
       print_table();
     }
     if (!options_.plot.empty()) plot();
-    return kSuccess;
+    if (!interrupted()) return kSuccess;
+    fmt::print(stderr, "strata bench: interrupted after {} of {} cases\n", num_done_, num_selected_);
+    return kFailed;
   }
 
  private:
+  bool interrupted() const { return num_done_ < num_selected_; }
+
   void time_case(const cases::AnyCase& c, const std::string& implementation) {
     cases::Work work = c.prepare(ops_, device_, implementation, {.seed = options_.seed, .rotate_bytes = cases::rotate_bytes(*device_)});
     if (!work.refusal.empty()) {
@@ -200,6 +207,7 @@ class Bencher {
   cases::Ceilings ceilings_;
   std::vector<Row> rows_;
   std::vector<std::string> refusals_;
+  size_t num_selected_ = 0, num_done_ = 0;
 };
 
 int run_bench(const Options& options) {
@@ -222,7 +230,8 @@ void add_bench(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("bench", "Time every op against the machine's roof, measured in the same run");
   command->footer(
-      "Exit codes: 0 success; 2 bad input. --impl '*' times every implementation.\n"
+      "Exit codes: 0 success; 1 interrupted (Ctrl-C or SIGTERM: reports the cases timed so far); 2 bad input.\n"
+      "--impl '*' times every implementation.\n"
       "Example: strata bench --op sparse_attn_decode --case 'b16-*' --plot decode.svg");
   add_common(*command, options->common);
   add_filter(*command, options->filter);

@@ -55,7 +55,7 @@ __device__ __forceinline__ void rotate_run(const Call& c, int32_t token, int beg
 // kRuns: of a thread.
 template <bool kWide, int kRuns>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) inverse_rope_quant_kernel(const __grid_constant__ Call c) {
-  start_early();
+  start_early_in_turn();  // the output projection comes next
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kRuns) + threadIdx.x;
   float values[kRuns][kRun];
   int32_t token[kRuns];
