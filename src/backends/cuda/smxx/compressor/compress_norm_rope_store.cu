@@ -153,8 +153,8 @@ void launch_4(const CompressArgs& a, const ExecutionContext& context) {
 
 template <int kDim, bool kAligned, int kWarps>
 void launch_128(const CompressArgs& a, const ExecutionContext& context, int64_t most_blocks) {
-  const Capabilities& c = capabilities(context.device);
-  const int cluster_size = c.major >= 9 ? kDim / kSlice : 1;
+  // Not by the device alone: on a later one, code for 8.0 may run, translated, which knows no clusters.
+  const int cluster_size = launches_early(context.device) ? kDim / kSlice : 1;
   const int64_t clusters = groups(a.num_tokens, most_blocks / cluster_size);
   const LaunchShape shape{
       .grid = static_cast<uint32_t>(clusters * cluster_size), .block = kWarps * kWarpSize, .cluster = static_cast<uint32_t>(cluster_size)};
