@@ -31,6 +31,7 @@ CaseList all_cases() {
   add_indexer_key_insert(list);
   add_dense_attn_decode(list);
   add_dense_attn_prefill(list);
+  add_prefill_attention(list);
   add_batch(list);
   add_layers(list);
   return list;

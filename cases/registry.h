@@ -37,7 +37,8 @@ void add_indexer_key_insert(CaseList& list);
 void add_dense_attn_decode(CaseList& list);
 void add_dense_attn_prefill(CaseList& list);
 
-// Whole layers, benchmarks only.
+// Whole layers and parts of them, benchmarks only.
+void add_prefill_attention(CaseList& list);
 void add_batch(CaseList& list);
 void add_layers(CaseList& list);
 
