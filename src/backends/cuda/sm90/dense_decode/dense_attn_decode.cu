@@ -1,19 +1,19 @@
 // dense_attn_decode on Hopper: what it takes, the cut into parts, the launches. Rows are 576 lanes of bf16.
 //
 // Floor: a row is read once for 64 heads or more (1152 bytes), and costs 2 (576 + 512) flops a head. The kernel is that of
-// sm90/sparse_prefill with rows from pages; the merge is that of the portable kernel.
+// sm90/sparse_prefill with rows from pages.
 #include <algorithm>
 #include <limits>
 #include <string>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/dense_decode/dense_decode.h"
+#include "backends/cuda/sm90/dense_decode/merge.h"
 #include "backends/cuda/sm90/dense_decode/problem.cuh"
 #include "backends/cuda/sm90/sparse_decode/split.h"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
-#include "backends/cuda/smxx/attention/dense_attn_decode.h"
-#include "backends/cuda/smxx/attention/row_attention_plan.h"
 
 namespace strata::cuda {
 namespace {
@@ -62,7 +62,7 @@ int64_t most_parts(const DenseAttnDecodeParams& p, const Capabilities& c) {
   return e.row_tiles > 1 ? sparse_decode::most_parts(e.requests * e.queries, e.row_tiles, e.slots(c)) : 0;
 }
 size_t workspace_bytes(const DenseAttnDecodeParams& p, const Capabilities& c) {
-  return static_cast<size_t>(most_parts(p, c) * p.q.shape[1]) * (kValueDim + 1) * sizeof(float);
+  return static_cast<size_t>(most_parts(p, c) * p.q.shape[1]) * (kValueDim * sizeof(uint16_t) + sizeof(float2) + sizeof(float));
 }
 
 DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
@@ -77,6 +77,7 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.num_items = static_cast<int32_t>(e.requests * e.queries * e.head_tiles * splits);
   a.num_heads = static_cast<int32_t>(p.q.shape[1]);
   a.num_tokens = static_cast<int32_t>(p.q.shape[0]);
+  a.max_rows = static_cast<int32_t>(p.max_seq_len);
   a.q = p.q.ptr<uint16_t>();
   a.q_token_stride = p.q.stride[0], a.q_head_stride = p.q.stride[1];
   a.cache = static_cast<const uint16_t*>(p.cache.data);
@@ -92,8 +93,10 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.out_token_stride = p.out.stride[0], a.out_head_stride = p.out.stride[1];
   a.lse = p.lse.ptr<float>();
   a.lse_token_stride = p.lse.stride[0], a.lse_head_stride = p.lse.stride[1];
-  a.part_out = static_cast<float*>(context.workspace.data);
-  a.part_lse = a.part_out + splits * a.num_tokens * a.num_heads * kValueDim;
+  const int64_t parts = splits * a.num_tokens * a.num_heads;
+  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_factors = reinterpret_cast<float2*>(a.part_out + parts * kValueDim);
+  a.part_lse = reinterpret_cast<float*>(a.part_factors + parts);
   a.rows_aligned = rows_aligned(p.q);
   a.out_aligned = rows_aligned(p.out);
   return a;
@@ -103,18 +106,13 @@ void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
   if (p.q.shape[0] == 0 || p.seq_lens.shape[0] == 0) return;
   const DenseArgs a = args_of(p, context);
   const int blocks = std::min(a.num_items, capabilities(context.device).num_sms);
-  const cudaStream_t stream = native(context.stream);
   constexpr auto kernel = sparse_prefill::row_tiles_kernel<DenseProblem>;
   constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<kRowDim>);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
-  kernel<<<blocks, sparse_prefill::kThreads, kSharedBytes, stream>>>(a);
-  check_launch("row_tiles_kernel");
-  if (a.num_splits == 1) return;
-  RowAttentionPlan plan;
-  plan.num_splits = a.num_splits;
-  plan.partial_out = a.part_out;
-  plan.partial_lse = a.part_lse;
-  combine_row_attention(dense_row_attention(p), plan, stream);
+  launch_early("row_tiles_kernel", kernel,
+               {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(sparse_prefill::kThreads), .shared_bytes = kSharedBytes},
+               context, a);
+  if (a.num_splits > 1) launch_merge(a, p.batch_invariant, context);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
 
@@ -18,6 +19,7 @@ struct DenseArgs {
   int32_t num_items, head_tiles, max_queries, num_splits;
   int32_t tiles_per_split;  // 0: cut for batch_invariant
   int32_t num_heads, num_tokens;
+  int32_t max_rows;   // of a request
   const uint16_t* q;  // bf16
   int64_t q_token_stride, q_head_stride;
   const uint16_t* cache;  // bf16 rows, aligned to 16 bytes
@@ -33,8 +35,10 @@ struct DenseArgs {
   int64_t out_token_stride, out_head_stride;
   float* lse;  // null: not wanted
   int64_t lse_token_stride, lse_head_stride;
-  // With several splits, [split, token, head]: results of a part by its own sum, and its lse in base 2, -inf for a part without rows.
-  float* part_out;
+  // With several splits, [split, token, head]: what a part adds up to as fp16, what each half of the lanes is to be multiplied by to be its
+  // result, and its lse in base 2. Only the latter is there for a part without rows: -inf.
+  uint16_t* part_out;
+  float2* part_factors;
   float* part_lse;
   bool rows_aligned, out_aligned;  // rows of q, of out, start at multiples of 16 bytes
 };
@@ -44,6 +48,7 @@ struct DenseProblem {
   using Args = DenseArgs;
   static constexpr bool kSplit = true;
   static constexpr bool kMappedOut = false;
+  static constexpr bool kStartsEarly = true;
   static constexpr int kRows = sparse_prefill::Shape<kDim>::kRows;
 
   struct Item {
@@ -62,9 +67,10 @@ struct DenseProblem {
       const int32_t query = take(a.max_queries);
       split = take(a.num_splits);
       request = item;
-      const int32_t start = a.query_start_loc[request], queries = a.query_start_loc[request + 1] - start;
-      token = query < queries ? start - a.query_start_loc[0] + query : -1;
-      visible = max(a.seq_lens[request] - queries + query + 1, 0);
+      const int32_t begin = current(a.query_start_loc), start = current(a.query_start_loc + request),
+                    queries = current(a.query_start_loc + request + 1) - start, rows = current(a.seq_lens + request);
+      token = query < queries ? start - begin + query : -1;
+      visible = min(max(rows - queries + query + 1, 0), a.max_rows);
       const int32_t all = (visible + kRows - 1) / kRows;
       const int32_t part =
           a.tiles_per_split > 0 ? a.tiles_per_split : max(kInvariantTiles, (all + kInvariantSplits - 1) / kInvariantSplits);
@@ -73,6 +79,10 @@ struct DenseProblem {
       // Without splits a token without rows has results too: those of a tile of no rows.
       tiles = token < 0 ? 0 : max(tiles, a.num_splits == 1 ? 1 : 0);
     }
+
+   private:
+    // Past L1, which may have what was there before the kernel in front.
+    static __device__ __forceinline__ int32_t current(const int32_t* p) { return static_cast<int32_t>(ptx::ld_current_if(true, p, 0)); }
   };
 
   static __device__ __forceinline__ int64_t part_index(const DenseArgs& a, const Item& item, int head) {
@@ -100,8 +110,11 @@ struct DenseProblem {
   static __device__ __forceinline__ uint16_t* out(const DenseArgs& a, const Item& item, int head) {
     return a.out + item.token * a.out_token_stride + head * a.out_head_stride;
   }
-  static __device__ __forceinline__ float* part(const DenseArgs& a, const Item& item, int head) {
+  static __device__ __forceinline__ uint16_t* part(const DenseArgs& a, const Item& item, int head) {
     return a.part_out + part_index(a, item, head) * sparse_prefill::kValueDim;
+  }
+  static __device__ __forceinline__ float& part_factor(const DenseArgs& a, const Item& item, int head, int half) {
+    return reinterpret_cast<float*>(a.part_factors + part_index(a, item, head))[half];
   }
 
   class Rows {
@@ -110,7 +123,7 @@ struct DenseProblem {
         : a(args), table(args.block_table + item.request * args.table_stride), first_row(item.first_row), visible(item.visible) {}
     __device__ __forceinline__ int32_t look_up(bool wanted, int32_t position) const {
       const int32_t row = first_row + position;
-      return static_cast<int32_t>(ptx::ld_if(wanted && row < visible, table + a.page_size.divide(row), 0xFFFFFFFFu));
+      return static_cast<int32_t>(ptx::ld_current_if(wanted && row < visible, table + a.page_size.divide(row), 0xFFFFFFFFu));
     }
     __device__ __forceinline__ bool attended(int32_t entry) const { return static_cast<uint32_t>(entry) < a.num_pages; }
     __device__ __forceinline__ uint32_t locate(int32_t entry, int32_t position) const {
@@ -124,6 +137,24 @@ struct DenseProblem {
     const int32_t* table;
     int32_t first_row, visible;
   };
+
+  // What the block reads first to L2, a chain of three misses of L2 and TLB otherwise. Before the wait for the kernel in front lengths and
+  // tables may still change, so nothing but these hints follows from what they hold by now.
+  static __device__ __forceinline__ void bring_near(const DenseArgs& a) {
+    constexpr int kLine = 64, kLines = kDim / kLine, kEarlyTiles = 2;  // bf16 of 128 bytes
+    const Item item(a, blockIdx.x);
+    if (item.tiles == 0 || static_cast<uint32_t>(item.token) >= static_cast<uint32_t>(a.num_tokens)) return;
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    const uint16_t* q = a.q + item.token * a.q_token_stride + item.first_head * a.q_head_stride;
+    const int heads = min(sparse_prefill::kHeadTile, a.num_heads - item.first_head);
+    for (int i = thread; i < heads * kLines; i += threads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
+    const Rows rows(a, item);
+    for (int i = thread; i < kEarlyTiles * kRows * kLines; i += threads) {
+      const int position = i / kLines;
+      const int32_t entry = rows.look_up(true, position);
+      if (rows.attended(entry)) ptx::prefetch_l2(rows.address(rows.locate(entry, position)) + i % kLines * kLine);
+    }
+  }
 };
 
 }  // namespace strata::cuda::dense_decode

@@ -41,6 +41,10 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
+  if constexpr (Problem::kStartsEarly) {
+    Problem::bring_near(a);
+    ptx::wait_for_previous_kernel();
+  }
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   if (role == 0) {
     ptx::registers_grow<kLogitsRegisters>();

@@ -12,8 +12,9 @@ template <int kRowDim>
 struct PrefillProblem {
   static constexpr int kDim = kRowDim;
   using Args = PrefillArgs;
-  static constexpr bool kSplit = false;     // an item is all rows of its token
-  static constexpr bool kMappedOut = true;  // Args have a tensor map of the output
+  static constexpr bool kSplit = false;        // an item is all rows of its token
+  static constexpr bool kMappedOut = true;     // Args have a tensor map of the output
+  static constexpr bool kStartsEarly = false;  // waits for the kernel in front by itself
 
   // 64 heads of one token.
   struct Item {

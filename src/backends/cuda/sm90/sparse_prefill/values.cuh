@@ -1,11 +1,14 @@
 // The value roles: two warpgroups add up weighted values, 256 lanes each, and write the output.
 #pragma once
 
+#include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+#include "formats/ue8m0.h"
 
 namespace strata::cuda::sparse_prefill {
 
@@ -51,6 +54,7 @@ class Values {
       release_stage();
       if constexpr (Problem::kSplit) {
         if (a.num_splits > 1) {
+          if (i + static_cast<int32_t>(gridDim.x) >= a.num_items) ptx::launch_dependents();  // the merge
           store_part(item, sums, first, second);
           continue;
         }
@@ -153,45 +157,66 @@ class Values {
     }
   }
 
-  // Straight from the accumulators: each lane turns pairs of lanes of a head into eight consecutive ones, 64 bytes a quad.
-  __device__ __forceinline__ void store(const Item& item, Sums& sums, float first, float second) const {
+  // Straight from the accumulators, of heads row (r = 0) or row + 8 as pairs: each lane turns pairs of lanes of a head into eight
+  // consecutive ones, 64 bytes a quad. put(i, v): the lane's i-th eight, 32 lanes on from the last.
+  template <class Pair, class Put>
+  static __device__ __forceinline__ void store_head(const Sums& sums, int r, const Pair& pair, const Put& put) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      uint32_t w[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float* s = &sums[i / 4][16 * (i % 4) + 4 * j + 2 * r];
+        w[j] = pair(s[0], s[1]);
+      }
+      transpose_quad(w);
+      put(i, w);
+    }
+  }
+  static constexpr int kFirstLane = kHalf * (kValueDim / 2);
+
+  __device__ __forceinline__ void store(const Item& item, const Sums& sums, float first, float second) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = item.first_head + accumulator_row() + 8 * r;
       const float factor = r == 0 ? first : second;
-      uint16_t* target = Problem::out(a, item, head) + kHalf * (kValueDim / 2) + 8 * (threadIdx.x % 4);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        uint32_t w[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float* s = &sums[i / 4][16 * (i % 4) + 4 * j + 2 * r];
-          w[j] = ptx::cvt_bf16x2(s[0] * factor, s[1] * factor);
-        }
-        transpose_quad(w);
-        if (head >= a.num_heads) continue;
+      uint16_t* target = Problem::out(a, item, head) + kFirstLane + 8 * (threadIdx.x % 4);
+      const auto pair = [factor](float x, float y) { return ptx::cvt_bf16x2(x * factor, y * factor); };
+      store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
+        if (head >= a.num_heads) return;
         if (a.out_aligned) {
           *reinterpret_cast<uint4*>(target + 32 * i) = {w[0], w[1], w[2], w[3]};
         } else {
 #pragma unroll
           for (int j = 0; j < 8; ++j) target[32 * i + j] = static_cast<uint16_t>(w[j / 2] >> (16 * (j % 2)));
         }
-      }
+      });
     }
   }
 
-  // In fp32, to be merged with the other parts of the token: 32 bytes a quad.
+  // To be merged with the other parts of the token: fp16, with a power of two of its own for each head's half.
   __device__ __forceinline__ void store_part(const Item& item, const Sums& sums, float first, float second) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = item.first_head + accumulator_row() + 8 * r;
-      if (head >= a.num_heads) continue;
-      const float factor = r == 0 ? first : second;
-      float* target = Problem::part(a, item, head) + kHalf * (kValueDim / 2) + 2 * (threadIdx.x % 4);
+      float largest = 0.0f;
 #pragma unroll
       for (int j = 0; j < 32; ++j) {
         const float* s = &sums[j / 16][4 * (j % 16) + 2 * r];
-        *reinterpret_cast<float2*>(target + 8 * j) = make_float2(s[0] * factor, s[1] * factor);
+        largest = fmaxf(largest, fmaxf(fabsf(s[0]), fabsf(s[1])));
+      }
+      largest = lanes_max<4>(largest);
+      // The largest becomes at least 2^14, and less than 2^15.
+      const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23) - 127, -100);
+      const float shrink = pow2(14 - exponent);
+      const auto pair = [shrink](float x, float y) { return ptx::cvt_f16x2(x * shrink, y * shrink); };
+      const bool exists = head < a.num_heads;
+      uint4* target = reinterpret_cast<uint4*>(Problem::part(a, item, head) + kFirstLane) + threadIdx.x % 4;
+      store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
+        if (exists) target[4 * i] = {w[0], w[1], w[2], w[3]};
+      });
+      if (exists && threadIdx.x % 4 == 0) {
+        Problem::part_factor(a, item, head, kHalf) = pow2(exponent - 14) * (r == 0 ? first : second);
       }
     }
   }

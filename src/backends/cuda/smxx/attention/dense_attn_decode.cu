@@ -1,13 +1,13 @@
-#include "backends/cuda/smxx/attention/dense_attn_decode.h"
-
 #include <algorithm>
 
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/sm90/dense_decode/dense_decode.h"
 #include "backends/cuda/smxx/attention/generic_attention.h"
+#include "backends/cuda/smxx/attention/row_attention.h"
 
 namespace strata::cuda {
+namespace {
 
 RowAttention dense_row_attention(const DenseAttnDecodeParams& p) {
   RowAttention a;
@@ -34,8 +34,6 @@ RowAttention dense_row_attention(const DenseAttnDecodeParams& p) {
   a.seq_lens = p.seq_lens.ptr<int32_t>();
   return a;
 }
-
-namespace {
 
 constexpr Traits<DenseAttnDecodeParams> kTensorCores{
     .supports = [](const DenseAttnDecodeParams& p, const Capabilities&) { return row_attention_supports(p.q.shape[2], p.out.shape[2]); },

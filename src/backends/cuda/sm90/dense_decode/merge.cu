@@ -1,0 +1,121 @@
+// One softmax from the parts of each token's rows: a group of warps a head, whose warps share the parts between them, sixteen lanes of the
+// head a thread. Floor: the parts are read once, 1 KB each; in truth the time is that of a few dependent loads, so all of a warp's parts
+// are asked for together.
+#include <cuda_fp16.h>
+
+#include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/ptx/arithmetic.cuh"
+#include "backends/cuda/ptx/convert.cuh"
+#include "backends/cuda/sm90/dense_decode/merge.h"
+
+namespace strata::cuda::dense_decode {
+namespace {
+
+using sparse_prefill::kLn2, sparse_prefill::kValueDim;
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarpSize, kPartsAtOnce = 4;
+
+// Eight lanes of the left half of a head, and eight of the right.
+struct Lanes {
+  float v[2][8];
+};
+
+__device__ __forceinline__ void add(float (&sum)[8], float weight, uint4 part) {
+  const uint32_t pairs[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 v = __half22float2(*reinterpret_cast<const __half2*>(&pairs[i]));
+    sum[2 * i] = fmaf(weight, v.x, sum[2 * i]), sum[2 * i + 1] = fmaf(weight, v.y, sum[2 * i + 1]);
+  }
+}
+
+// kGroup warps a head.
+template <int kGroup>
+__global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ DenseArgs a) {
+  __shared__ Lanes shared[kGroup > 1 ? kWarps : 1][kWarpSize];
+  const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize, in_group = warp % kGroup;
+  const int64_t rows = int64_t{a.num_tokens} * a.num_heads, row = int64_t{blockIdx.x} * (kWarps / kGroup) + warp / kGroup;
+  const bool exists = row < rows;
+  const int64_t first = exists ? row : 0;
+  start_early();
+  const auto lse_of = [&](int32_t split) {
+    return __uint_as_float(ptx::ld_if(split < a.num_splits, a.part_lse + first + split * rows, 0xFF800000u));
+  };
+  float largest = -INFINITY;
+  for (int32_t split = lane; split < a.num_splits; split += kWarpSize) largest = fmaxf(largest, lse_of(split));
+  // Parts are asked for before it is known which of them exist: all have space.
+  Lanes out = {};
+  float base = 0.0f, total = 0.0f;
+  for (int32_t split = in_group; split < a.num_splits; split += kPartsAtOnce * kGroup) {
+    uint4 part[kPartsAtOnce][2];
+    float2 factors[kPartsAtOnce];
+    float lse[kPartsAtOnce];
+#pragma unroll
+    for (int k = 0; k < kPartsAtOnce; ++k) {
+      const int32_t at = split + k * kGroup;
+      const bool wanted = at < a.num_splits;
+      const int64_t index = first + at * rows;
+      const uint4* of_part = reinterpret_cast<const uint4*>(a.part_out + index * kValueDim) + lane;
+      lse[k] = lse_of(at);
+      factors[k].x = __uint_as_float(ptx::ld_if(wanted, &a.part_factors[index].x, 0));
+      factors[k].y = __uint_as_float(ptx::ld_if(wanted, &a.part_factors[index].y, 0));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) part[k][half] = ptx::ld_once_if(wanted, of_part + half * kWarpSize);
+    }
+    if (split == in_group) {
+      largest = lanes_max(largest);
+      base = largest == -INFINITY ? 0.0f : largest;
+    }
+#pragma unroll
+    for (int k = 0; k < kPartsAtOnce; ++k) {
+      if (lse[k] == -INFINITY) continue;  // nothing was written
+      const float weight = ptx::ex2(lse[k] - base);
+      add(out.v[0], weight * factors[k].x, part[k][0]);
+      add(out.v[1], weight * factors[k].y, part[k][1]);
+    }
+  }
+  for (int32_t split = lane; split < a.num_splits; split += kWarpSize) total += ptx::ex2(lse_of(split) - base);
+  total = lanes_sum(total);
+  if constexpr (kGroup > 1) {
+    if (in_group > 0) shared[warp][lane] = out;
+    __syncthreads();
+    if (in_group > 0) return;
+#pragma unroll
+    for (int other = 1; other < kGroup; ++other) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) out.v[i / 8][i % 8] += shared[warp + other][lane].v[i / 8][i % 8];
+    }
+  }
+  if (!exists) return;
+  const bool empty = total == 0.0f;
+  const float inverse = empty ? 0.0f : 1.0f / total;
+  const int64_t token = row / a.num_heads, head = row - token * a.num_heads;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint16_t* target = a.out + token * a.out_token_stride + head * a.out_head_stride + half * (kValueDim / 2) + 8 * lane;
+    const auto pair = [&](int i) { return ptx::cvt_bf16x2(out.v[half][i] * inverse, out.v[half][i + 1] * inverse); };
+    const uint32_t w[4] = {pair(0), pair(2), pair(4), pair(6)};
+    if (a.out_aligned) {
+      *reinterpret_cast<uint4*>(target) = {w[0], w[1], w[2], w[3]};
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(w[i / 2] >> (16 * (i % 2)));
+    }
+  }
+  if (lane == 0 && a.lse != nullptr) {
+    a.lse[token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (base + __log2f(total)) * kLn2;
+  }
+}
+
+}  // namespace
+
+void launch_merge(const DenseArgs& args, bool batch_invariant, const ExecutionContext& context) {
+  const bool together = batch_invariant || args.num_splits <= 2 * kPartsAtOnce;
+  const auto kernel = together ? merge_kernel<1> : merge_kernel<kWarps>;
+  const unsigned blocks = blocks_for(int64_t{args.num_tokens} * args.num_heads, together ? kWarps : 1);
+  launch_early("merge_kernel", kernel, {.grid = dim3(blocks), .block = dim3(kThreads)}, context, args);
+}
+
+}  // namespace strata::cuda::dense_decode
