@@ -99,8 +99,7 @@ class Calls {
   void make_paged() {
     std::vector<int32_t> slots;
     for (int64_t t = 0; t < s_.tokens; ++t) {
-      for (int64_t i = 0; i < kWindow; ++i)
-        slots.push_back(static_cast<int32_t>(window_paging_.slot(0, s_.context + t - kWindow + 1 + i)));
+      for (int64_t i = 0; i < kWindow; ++i) slots.push_back(static_cast<int32_t>(window_paging_.slot(0, s_.context + t - kWindow + 1 + i)));
     }
     decode_.q = q_.reshape({s_.tokens, 1, s_.heads, kDim});
     decode_.cache = window_;
@@ -223,7 +222,8 @@ class PrefillAttention final : public AnyCase {
 void add_prefill_attention(CaseList& list) {
   const auto add = [&](const Chunk& s) { list.push_back(std::make_unique<PrefillAttention>(s)); };
   for (const int64_t heads : {8, 16, 32, 64, 128}) {
-    for (const int64_t tokens : {16, 64, 128, 256, 512, 1024, 2048}) {
+    // On both sides of where 132 multiprocessors have had one block each.
+    for (const int64_t tokens : {16, 32, 64, 72, 128, 144, 256, 512, 1024, 2048}) {
       for (const int64_t top_k : {0, 512, 1024}) add({tokens, heads, top_k, 8 * top_k + kWindow});
     }
   }
