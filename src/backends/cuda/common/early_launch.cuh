@@ -23,19 +23,34 @@ __device__ __forceinline__ void start_early() {
 #endif
 }
 
-// The same for a kernel in front of one that fills SMs (a product over many weights): the next kernel starts only when everything in front
-// of this one is done. Started before, its blocks would crowd on the SMs that are free by then, and the others would have none of them.
+// The same; meanwhile() brings near what the kernel is going to read (touch.cuh).
+template <class Meanwhile>
+__device__ __forceinline__ void start_early(const Meanwhile& meanwhile) {
+#if __CUDA_ARCH__ >= 900
+  ptx::launch_dependents();
+  meanwhile();
+  ptx::wait_for_previous_kernel();
+#else
+  (void)meanwhile;
+#endif
+}
+
+// For a kernel in front of one that fills SMs (a product over many weights): the next kernel starts only when everything in front of this
+// one is done. Started before, its blocks would crowd on the SMs that are free by then, and the others would have none of them.
 __device__ __forceinline__ void start_early_in_turn() {
 #if __CUDA_ARCH__ >= 900
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
 #endif
 }
-
-// Brings the line of an address into L2 and its page into the SM's address tables, which a prefetch does not wait for. Not into L1: what is
-// still written by kernels in front is seen all the same.
-__device__ __forceinline__ void touch(const void* global) {
-  asm volatile("{\n.reg .b32 unused;\nld.global.cg.b32 unused, [%0];\n}\n" ::"l"(global) : "memory");
+template <class Meanwhile>
+__device__ __forceinline__ void start_early_in_turn(const Meanwhile& meanwhile) {
+#if __CUDA_ARCH__ >= 900
+  meanwhile();
+#else
+  (void)meanwhile;
+#endif
+  start_early_in_turn();
 }
 
 struct LaunchShape {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "formats/kv_rows.h"
 
@@ -14,21 +15,34 @@ struct RowAddress {
   uint8_t* scales;
 };
 
-// slot >= 0.
-__device__ __forceinline__ RowAddress row_address(const PagedCache& cache, int64_t slot) {
-  const auto page_size = static_cast<uint32_t>(cache.page_size);
+struct PagePlace {
   int64_t page;
   uint32_t row;
-  if (slot <= 0xFFFFFFFF) {  // a 64-bit division costs as much as the rest of the row
-    page = static_cast<uint32_t>(slot) / page_size;
-    row = static_cast<uint32_t>(slot) % page_size;
-  } else {
-    page = slot / page_size;
-    row = static_cast<uint32_t>(slot - page * page_size);
+};
+
+// Of row n of pages of page_size rows; n >= 0.
+__device__ __forceinline__ PagePlace place_on_page(int64_t n, int32_t page_size) {
+  const auto size = static_cast<uint32_t>(page_size);
+  if (n <= 0xFFFFFFFF) {  // a 64-bit division costs as much as the rest of a row
+    const auto low = static_cast<uint32_t>(n);
+    return {low / size, low % size};
   }
+  const int64_t page = n / size;
+  return {page, static_cast<uint32_t>(n - page * size)};
+}
+
+// slot >= 0.
+__device__ __forceinline__ RowAddress row_address(const PagedCache& cache, int64_t slot) {
+  const auto [page, row] = place_on_page(slot, cache.page_size);
   const int64_t data_bytes = row_data_bytes(cache.format, cache.row_dim);
   uint8_t* const begin = static_cast<uint8_t*>(cache.data) + page * cache.page_stride;
-  return {begin + row * data_bytes, begin + page_size * data_bytes + row * row_scale_bytes(cache.format)};
+  return {begin + row * data_bytes, begin + cache.page_size * data_bytes + row * row_scale_bytes(cache.format)};
+}
+
+// A row that is going to be written, if there is such a slot: the write then finds its page in the address tables.
+__device__ __forceinline__ void touch_row(const PagedCache& cache, int64_t slot) {
+  if (slot < 0 || slot >= cache.num_pages * cache.page_size) return;
+  touch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(row_address(cache, slot).data) & ~uintptr_t{3}));
 }
 
 // fp8_tensor: how values become codes.
@@ -139,11 +153,10 @@ __device__ __forceinline__ void store_indexer_mxfp4(RowAddress to, const float (
 
 }  // namespace detail
 
-// 32 * kValues values. Every lane of the warp calls it, with one slot >= 0. fp8_ds_mla rows: store_mla_row.
+// 32 * kValues values. Every lane of the warp calls it, with one row. fp8_ds_mla rows: store_mla_row.
 template <int kValues>
-__device__ __forceinline__ void store_row(const PagedCache& cache, int64_t slot, const float (&x)[kValues], int lane,
+__device__ __forceinline__ void store_row(const PagedCache& cache, const RowAddress& to, const float (&x)[kValues], int lane,
                                           StoreOptions options = {}) {
-  const RowAddress to = row_address(cache, slot);
   if (cache.format == KvFormat::bf16) {
     store_bf16(to.data + 2 * kValues * lane, x);
   } else if (cache.format == KvFormat::fp8_tensor) {
@@ -157,6 +170,13 @@ __device__ __forceinline__ void store_row(const PagedCache& cache, int64_t slot,
       detail::store_indexer_mxfp4(to, x, lane);
     }
   }
+}
+
+// slot >= 0.
+template <int kValues>
+__device__ __forceinline__ void store_row(const PagedCache& cache, int64_t slot, const float (&x)[kValues], int lane,
+                                          StoreOptions options = {}) {
+  store_row(cache, row_address(cache, slot), x, lane, options);
 }
 
 // The 512 + 64 values of an MLA row (fp8_ds_mla, bf16, fp8_tensor): lane l holds [16 l, 16 l + 16) of the latent vector and
