@@ -91,7 +91,9 @@ void add_combine_topk_swa(CaseList& list) {
   for (int64_t r = 0; r < 100; ++r) many.push_back({200 + r, r % 7 < 4 ? r % 7 : 0});
   test({many, 4, 64});
   test({many, 1, 0});
-  test({.requests = {{9000, 40}}, .top_k = 2048});  // rows wider than a block has threads
+  test({.requests = {{9000, 40}}, .top_k = 2048});   // rows wider than a block has threads
+  test({.requests = {{9000, 300}}, .top_k = 2048});  // several runs of columns a thread on a GPU
+  test({.requests = {{9000, 300}}, .top_k = 64, .padding = 7});
   for (const int64_t tokens : {1, 64, 4096}) {
     for (const int32_t top_k : {512, 2048}) {
       cases.bench(fmt::format("T{}-k{}", tokens, top_k), [tokens, top_k](Inputs& in) {

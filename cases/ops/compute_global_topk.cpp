@@ -69,6 +69,13 @@ void add_compute_global_topk(CaseList& list) {
   test({.step = partly_invalid, .beyond = 0.3, .in_place = true});
   test({.step = partly_invalid, .k = 33, .padding = 3});
   test({.step = mixed, .k = 33, .in_place = true, .padding = 5});
+  // Several runs of columns a thread on a GPU.
+  for (const bool in_place : {false, true}) {
+    for (const int64_t k : {36, 2500, 2501}) {
+      cases.test(fmt::format("T300-k{}{}", k, in_place ? "-in_place" : ""),
+                 [in_place, k](Inputs& in) { return build(in, {.step = step_bench(in, 300), .k = k, .in_place = in_place}); });
+    }
+  }
   for (const int64_t tokens : {1, 64, 4096}) {
     for (const int64_t k : {512, 2048}) {
       cases.bench(fmt::format("T{}-k{}", tokens, k),

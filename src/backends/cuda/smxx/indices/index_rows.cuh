@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backends/cuda/common/cuda_device.h"
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/common/rows.cuh"
+#include "strata/op.h"
 #include "strata/tensor.h"
 
 namespace strata::cuda {
@@ -17,16 +20,49 @@ struct RowLaunch {
   dim3 grid, block;  // block.x threads work on one row, block.y rows are in a block
 };
 
-inline RowLaunch row_launch(int64_t num_rows, int64_t width, int columns = kColumnsPerThread) {
-  constexpr int64_t kMaxRowThreads = 256, kBlockThreads = 128;
+inline RowLaunch row_launch(int64_t num_rows, int64_t width, int columns = kColumnsPerThread, int64_t max_row_threads = 256) {
+  constexpr int64_t kBlockThreads = 128;
   const int64_t wanted = (width + columns - 1) / columns;
-  const int64_t row_threads = std::clamp<int64_t>((wanted + 31) / 32 * 32, 32, kMaxRowThreads);
+  const int64_t row_threads = std::clamp<int64_t>((wanted + 31) / 32 * 32, 32, max_row_threads);
   const int64_t rows = std::max<int64_t>(kBlockThreads / row_threads, 1);
   return {.grid = dim3(static_cast<uint32_t>((num_rows + rows - 1) / rows)),
           .block = dim3(static_cast<uint32_t>(row_threads), static_cast<uint32_t>(rows))};
 }
 
 __device__ inline int64_t row_of_thread() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
+
+// With few rows there is a run for each thread, with many two: each column waits for a read or two, which other rows hide.
+inline bool few_rows(int64_t num_rows, const ExecutionContext& context) {
+  return num_rows <= int64_t{2} * capabilities(context.device).num_sms;
+}
+
+constexpr int kRun = 4;  // neighbouring columns that a thread moves together
+
+// Rows whose first `width` columns are whole runs at multiples of 16 bytes.
+inline bool whole_runs(const TensorView& rows, int64_t width) { return width % kRun == 0 && rows_aligned(rows); }
+
+// kWide: whole runs. Of columns from `width` on -1 is loaded, and none is stored.
+template <bool kWide>
+__device__ __forceinline__ void load_run(const int32_t* row, int32_t column, int32_t width, int32_t (&entry)[kRun]) {
+  if constexpr (kWide) {
+    const int4 v = column < width ? *reinterpret_cast<const int4*>(row + column) : make_int4(-1, -1, -1, -1);
+    entry[0] = v.x, entry[1] = v.y, entry[2] = v.z, entry[3] = v.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) entry[i] = column + i < width ? row[column + i] : -1;
+  }
+}
+template <bool kWide>
+__device__ __forceinline__ void store_run(int32_t* row, int32_t column, int32_t width, const int32_t (&entry)[kRun]) {
+  if constexpr (kWide) {
+    if (column < width) *reinterpret_cast<int4*>(row + column) = make_int4(entry[0], entry[1], entry[2], entry[3]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      if (column + i < width) row[column + i] = entry[i];
+    }
+  }
+}
 
 // Calls body(column) for the columns of this thread's row.
 template <class Body>
