@@ -13,9 +13,10 @@ __host__ __device__ constexpr float hadamard_scale(int n) {
   return n == 2 ? scale * static_cast<float>(0.70710678118654752440) : scale;
 }
 
-// kLanes lanes, from one whose number is a multiple of kLanes on, hold kValues consecutive values each. The whole warp takes part.
+// H_n x, not scaled. kLanes lanes, from one whose number is a multiple of kLanes on, hold kValues consecutive values each. The whole warp
+// takes part.
 template <int kLanes, int kValues>
-__device__ __forceinline__ void hadamard_lanes(float (&x)[kValues], int lane) {
+__device__ __forceinline__ void butterfly_lanes(float (&x)[kValues], int lane) {
 #pragma unroll
   for (int half = 1; half < kValues; half *= 2) {
 #pragma unroll
@@ -35,6 +36,11 @@ __device__ __forceinline__ void hadamard_lanes(float (&x)[kValues], int lane) {
       x[i] = second ? other - x[i] : x[i] + other;
     }
   }
+}
+
+template <int kLanes, int kValues>
+__device__ __forceinline__ void hadamard_lanes(float (&x)[kValues], int lane) {
+  butterfly_lanes<kLanes>(x, lane);
   constexpr float kScale = hadamard_scale(kLanes * kValues);
 #pragma unroll
   for (int i = 0; i < kValues; ++i) x[i] *= kScale;

@@ -26,10 +26,10 @@ __device__ __forceinline__ float rcp(float x) {
   return y;
 }
 
-// Sums of bf16 pairs, rounded once. sm_80 (a fused product with 1: exact).
-__device__ __forceinline__ uint32_t add_bf16x2(uint32_t a, uint32_t b) {
+// a * b + c of bf16 pairs, rounded once. sm_80.
+__device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t sum;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3F803F80u), "r"(b));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
 
@@ -37,6 +37,12 @@ __device__ __forceinline__ uint32_t add_bf16x2(uint32_t a, uint32_t b) {
 __device__ __forceinline__ uint32_t max_bf16x2(uint32_t a, uint32_t b) {
   uint32_t result;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+// The larger of each half, NaN if either is. sm_80.
+__device__ __forceinline__ uint32_t max_nan_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
 __device__ __forceinline__ uint32_t min_bf16x2(uint32_t a, uint32_t b) {

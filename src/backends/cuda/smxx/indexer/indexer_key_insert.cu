@@ -1,8 +1,13 @@
-// The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insert: MLA 11.1-11.4 and 11.9. A warp per token. Floor: 256 bytes
-// read and 132 written a token, which is nothing beside the launch up to thousands of tokens.
+// The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insert: MLA 11.1-11.4 and 11.9. A warp per token, which has keys
+// of 128 values in registers and others in shared memory. Floor: 256 bytes read and 132 written a token, which is nothing beside the launch
+// up to thousands of tokens.
 #include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/hadamard.cuh"
 #include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/store_row.cuh"
+#include "backends/cuda/common/values.cuh"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/smxx/indexer/indexer_vector.cuh"
 
@@ -21,7 +26,7 @@ struct KeyArgs {
   float eps;
   const int64_t* positions;
   const float* cos_sin;  // null: no rotation
-  int64_t cos_sin_stride;
+  int64_t cos_sin_stride, table_rows;
   int32_t rotary, first_rotary;
   RopePairing pairing;
   bool hadamard;
@@ -43,6 +48,88 @@ __device__ void layer_norm(const KeyArgs& a, const Bf16* k, float* x, int lane) 
   const float deviation = sqrtf(lanes_sum(squares) / static_cast<float>(a.dim) + a.eps);
   for (int32_t i = lane; i < a.dim; i += kWarpSize) x[i] = round_to_bf16((x[i] - mean) / deviation * a.weight[i] + a.bias[i]);
   __syncwarp();
+}
+
+// Lane l has the values from 4 l on. Rotary values are whole lanes, and so are their halves; tables and weights are aligned to 16 bytes.
+__device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, int64_t t, int lane, float (&x)[kLaneValues]) {
+  constexpr float kDim = kLaneValues * kWarpSize;
+  float weight[kLaneValues], bias[kLaneValues];
+  load_bf16(reinterpret_cast<const uint8_t*>(a.k + t * a.k_stride + lane * kLaneValues), x);
+  load_constants<true>(a.weight + lane * kLaneValues, weight);
+  load_constants<true>(a.bias + lane * kLaneValues, bias);
+  const float mean = lanes_sum(x[0] + x[1] + x[2] + x[3]) / kDim;
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLaneValues; ++i) squares = fmaf(x[i] - mean, x[i] - mean, squares);
+  const float factor = 1.0f / sqrtf(lanes_sum(squares) / kDim + a.eps);
+#pragma unroll
+  for (int i = 0; i < kLaneValues; ++i) x[i] = round_to_bf16((x[i] - mean) * factor * weight[i] + bias[i]);
+}
+
+// What turns a lane's values: value * cosine + partner * sine, the sign in the sine.
+template <RopePairing kPairing>
+struct KeyRotation {
+  bool rotary;  // the lane has rotary values
+  int partner;  // half-split: the lane whose values are the partners
+  float cosine[kLaneValues] = {}, sine[kLaneValues] = {};
+
+  __device__ __forceinline__ KeyRotation(const KeyArgs& a, int64_t t, int lane) {
+    const int column = lane * kLaneValues - a.first_rotary, half = a.rotary / 2;
+    const bool second = column >= half;
+    rotary = a.cos_sin != nullptr && column >= 0 && column < a.rotary;
+    partner = second ? lane - half / kLaneValues : lane + half / kLaneValues;
+    if (!rotary) return;
+    const float* const row = a.cos_sin + a.positions[t] * a.cos_sin_stride;
+    if constexpr (kPairing == RopePairing::interleaved) {
+      const float2 c = __ldg(reinterpret_cast<const float2*>(row + column / 2)),
+                   s = __ldg(reinterpret_cast<const float2*>(row + half + column / 2));
+      cosine[0] = cosine[1] = c.x, cosine[2] = cosine[3] = c.y;
+      sine[0] = -s.x, sine[1] = s.x, sine[2] = -s.y, sine[3] = s.y;
+    } else {
+      const float* const pairs = row + (second ? column - half : column);
+      load_constants<true>(pairs, cosine);
+      load_constants<true>(pairs + half, sine);
+#pragma unroll
+      for (int i = 0; i < kLaneValues; ++i) sine[i] = second ? sine[i] : -sine[i];
+    }
+  }
+
+  __device__ __forceinline__ void turn(float (&x)[kLaneValues]) const {
+    float other[kLaneValues];
+#pragma unroll
+    for (int i = 0; i < kLaneValues; ++i) {
+      other[i] = kPairing == RopePairing::interleaved ? x[i ^ 1] : __shfl_sync(kAllLanes, x[i], partner);
+    }
+    if (!rotary) return;
+#pragma unroll
+    for (int i = 0; i < kLaneValues; ++i) x[i] = round_to_bf16(x[i] * cosine[i] + other[i] * sine[i]);
+  }
+};
+
+__device__ __forceinline__ void touch_key(const KeyArgs& a, int64_t t, int lane) {
+  const int64_t slot = guess(a.slot_mapping + t), position = a.cos_sin == nullptr ? -1 : guess(a.positions + t);
+  touch_angles(a.cos_sin, a.cos_sin_stride, a.table_rows, a.rotary, position, lane);
+  touch(a.weight + lane * kLaneValues);
+  touch(a.bias + lane * kLaneValues);
+  if (lane == 0) touch_row(a.cache, slot);
+}
+
+template <RopePairing kPairing>
+__global__ void __launch_bounds__(kWarps* kWarpSize) indexer_key_insert_128_kernel(const __grid_constant__ KeyArgs a, bool touches) {
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
+  start_early([&] {
+    if (touches && t < a.num_slots) touch_key(a, t, lane);
+  });
+  if (t >= a.num_slots) return;
+  const int64_t slot = a.slot_mapping[t];
+  const KeyRotation<kPairing> rotation(a, t, lane);
+  float x[kLaneValues];
+  layer_norm_lanes(a, t, lane, x);  // does not wait for the slot: few tokens have none
+  if (slot < 0) return;
+  rotation.turn(x);
+  if (a.hadamard) hadamard_lanes<kWarpSize>(x, lane);  // storing rounds its result to bf16
+  store_row(a.cache, slot, x, lane);
 }
 
 __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
@@ -81,6 +168,7 @@ void run(const IndexerKeyInsertParams& p, const ExecutionContext& context) {
                      .positions = p.positions.ptr<int64_t>(),
                      .cos_sin = p.cos_sin.ptr<float>(),
                      .cos_sin_stride = p.cos_sin.stride[0],
+                     .table_rows = p.cos_sin.present() ? p.cos_sin.shape[0] : 0,
                      .rotary = static_cast<int32_t>(rotary),
                      .first_rotary = static_cast<int32_t>(p.lanes == RopeLanes::last ? dim - rotary : 0),
                      .pairing = p.pairing,
@@ -88,8 +176,16 @@ void run(const IndexerKeyInsertParams& p, const ExecutionContext& context) {
                      .slot_mapping = p.slot_mapping.ptr<int64_t>(),
                      .num_slots = num_slots,
                      .cache = p.cache};
-  const size_t shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(dim);
-  const LaunchShape shape{static_cast<uint32_t>((num_slots + kWarps - 1) / kWarps), kWarps * kWarpSize, shared_bytes};
+  LaunchShape shape{blocks_for(num_slots, kWarps), kWarps * kWarpSize};
+  const bool aligned = rows_aligned(p.weight) && rows_aligned(p.bias) && (rotary == 0 || rows_aligned(p.cos_sin));
+  if (dim == kLaneValues * kWarpSize && rotary % (2 * kLaneValues) == 0 && aligned) {
+    const auto kernel = p.pairing == RopePairing::interleaved ? indexer_key_insert_128_kernel<RopePairing::interleaved>
+                                                              : indexer_key_insert_128_kernel<RopePairing::half_split>;
+    // Many hide what one waits for.
+    const bool touches = num_slots <= int64_t{kWarps} * capabilities(context.device).num_sms;
+    return launch_early("indexer_key_insert", kernel, shape, context, args, touches);
+  }
+  shape.shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(dim);
   launch_early("indexer_key_insert", indexer_key_insert_kernel, shape, context, args);
 }
 

@@ -53,7 +53,7 @@ __global__ void indexer_query_kernel(const __grid_constant__ IndexerQueryArgs a,
   } else {
     for (int32_t i = lane; i < a.dim; i += kWarpSize) reinterpret_cast<Bf16*>(a.q_out)[head * a.dim + i] = to_bf16(x[i]);
   }
-  if (lane == 0) a.store_weight(t, h, a.weight(t, h), q_scale);
+  if (lane == 0) a.weights_out[head] = a.scaled_weight(a.weight(t, h), q_scale);
 }
 
 IndexerQueryArgs make_args(const IndexerQueryParams& p) {
@@ -71,6 +71,7 @@ IndexerQueryArgs make_args(const IndexerQueryParams& p) {
           .positions = p.positions.ptr<int64_t>(),
           .cos_sin = p.cos_sin.ptr<float>(),
           .cos_sin_stride = p.cos_sin.stride[0],
+          .table_rows = rotates ? p.cos_sin.shape[0] : 0,
           .rotary = static_cast<int32_t>(rotary),
           .first_rotary = static_cast<int32_t>(p.lanes == RopeLanes::last ? dim - rotary : 0),
           .pairing = p.pairing,
@@ -88,8 +89,7 @@ bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 bool suits_128(const IndexerQueryParams& p) {
   if (p.q.shape[2] != 128 || !aligned(p.q.data) || p.q.stride[0] % 8 != 0 || p.q.stride[1] % 8 != 0 || !aligned(p.q_out.data)) return false;
   if (p.amax_floor < 0x1p-100f) return false;
-  // Half of a half-split pair must be whole lanes of 8 values too.
-  return !p.cos_sin.present() || (p.cos_sin.shape[1] % 16 == 0 && aligned(p.cos_sin.data) && p.cos_sin.stride[0] % 4 == 0);
+  return !p.cos_sin.present() || (p.cos_sin.shape[1] == 64 && aligned(p.cos_sin.data) && p.cos_sin.stride[0] % 4 == 0);
 }
 
 void run(const IndexerQueryParams& p, const ExecutionContext& context) {

@@ -16,7 +16,7 @@ struct IndexerQueryArgs {
   bool bf16_weights;
   const int64_t* positions;
   const float* cos_sin;  // null: no rotation
-  int64_t cos_sin_stride;
+  int64_t cos_sin_stride, table_rows;
   int32_t rotary, first_rotary;
   RopePairing pairing;
   bool hadamard;
@@ -30,14 +30,14 @@ struct IndexerQueryArgs {
     return bf16_weights ? to_float(reinterpret_cast<const Bf16*>(row)[head]) : reinterpret_cast<const float*>(row)[head];
   }
   // The factors are not powers of two: in the order of the specification, every product rounded.
-  __device__ void store_weight(int64_t t, int32_t head, float weight, float q_scale) const {
-    weights_out[t * heads + head] = __fmul_rn(__fmul_rn(__fmul_rn(weight, q_scale), softmax_scale), head_scale);
+  __device__ float scaled_weight(float weight, float q_scale) const {
+    return __fmul_rn(__fmul_rn(__fmul_rn(weight, q_scale), softmax_scale), head_scale);
   }
 };
 
 enum class QueryCodes { e4m3, mxfp4, bf16 };
 
-// Heads of 128 values whose rotary lanes are whole groups of 8, everything at multiples of 16 bytes, an amax_floor of at least 2^-100:
+// Heads of 128 values of which one half, or nothing, is rotated, everything at multiples of 16 bytes, an amax_floor of at least 2^-100:
 // those of the models.
 void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, const ExecutionContext& context);
 

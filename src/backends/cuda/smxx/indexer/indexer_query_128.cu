@@ -1,15 +1,16 @@
 // The indexer's queries: rotation, Hadamard, quantisation, weights: V4 10.1, MLA 11.2-11.5. Floor: per token and head 256 bytes read and
-// 128 (e4m3), 68 (MXFP4) or 256 (bf16) written: 24 us (e4m3) and 20 us (MXFP4) for 4096 tokens of 64 heads on an H200, which takes 32.8 and
-// 38.1. The arithmetic is the other limit: some 60 to 80 instructions of a warp per head.
+// 128 (e4m3), 68 (MXFP4) or 256 (bf16) written: 24 us (e4m3) and 20 us (MXFP4) for 4096 tokens of 64 heads on an H200, which takes 28.9
+// and 26.6. The arithmetic is the other limit, so lanes share it evenly.
 //
-// A half-warp holds a head, 8 neighbouring values per lane as bf16 pairs; a warp does heads of one token, which share the angles, four at
-// a time.
+// Eight lanes hold a head, each 8 values of its lower half and 8 of its upper half as bf16 pairs that are unpacked only to be rotated: the
+// rotary half is in every lane. A warp does four heads of one token at a time, the next four under way, so that angles are loaded once.
 #include <algorithm>
 
 #include "backends/cuda/common/e2m1.cuh"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/hadamard.cuh"
+#include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/smxx/indexer/indexer_query.cuh"
 #include "formats/quantize.h"
@@ -17,45 +18,10 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kDim = 128, kHeadLanes = 16, kValues = 8, kWords = kValues / 2;
-constexpr int kChunkHeads = 4, kSteps = kChunkHeads * kHeadLanes / kWarpSize, kWarps = 4;
-
-// What turns a lane's 8 values: out[i] = x[i] * cosine[i] + partner[i] * sine[i], the sign in the sine.
-struct LaneRotation {
-  bool rotary = false;  // the lane has rotary values
-  int partner = 0;      // half_split: lane whose values are the partners
-  float cosine[kValues], sine[kValues];
-
-  __device__ __forceinline__ LaneRotation(const IndexerQueryArgs& a, int64_t t, int lane) {
-    const int column = lane % kHeadLanes * kValues - a.first_rotary;
-    partner = lane;
-    if (column < 0 || column >= a.rotary) return;
-    rotary = true;
-    const float* const row = a.cos_sin + a.positions[t] * a.cos_sin_stride;
-    const int half = a.rotary / 2;
-    if (a.pairing == RopePairing::interleaved) {
-      const float4 c = *reinterpret_cast<const float4*>(row + column / 2);
-      const float4 s = *reinterpret_cast<const float4*>(row + half + column / 2);
-      cosine[0] = cosine[1] = c.x, cosine[2] = cosine[3] = c.y, cosine[4] = cosine[5] = c.z, cosine[6] = cosine[7] = c.w;
-      sine[1] = s.x, sine[3] = s.y, sine[5] = s.z, sine[7] = s.w;
-#pragma unroll
-      for (int i = 0; i < kValues; i += 2) sine[i] = -sine[i + 1];
-      return;
-    }
-    const bool second = column >= half;
-    partner = second ? lane - half / kValues : lane + half / kValues;
-    const float* const pairs = row + (second ? column - half : column);
-#pragma unroll
-    for (int i = 0; i < kValues; i += 4) {
-      const float4 c = *reinterpret_cast<const float4*>(pairs + i), s = *reinterpret_cast<const float4*>(pairs + half + i);
-      cosine[i] = c.x, cosine[i + 1] = c.y, cosine[i + 2] = c.z, cosine[i + 3] = c.w;
-      sine[i] = s.x, sine[i + 1] = s.y, sine[i + 2] = s.z, sine[i + 3] = s.w;
-    }
-    if (second) return;
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) sine[i] = -sine[i];
-  }
-};
+constexpr int kDim = 128, kHalf = kDim / 2, kHalves = 2;
+constexpr int kHeadLanes = 8, kValues = kHalf / kHeadLanes, kWords = kValues / 2;
+constexpr int kHeads = kWarpSize / kHeadLanes;  // of a warp at a time
+constexpr int kWarps = 4;
 
 __device__ __forceinline__ void unpack(const uint32_t (&words)[kWords], float (&x)[kValues]) {
 #pragma unroll
@@ -70,33 +36,89 @@ __device__ __forceinline__ void pack(const float (&x)[kValues], uint32_t (&words
   for (int i = 0; i < kWords; ++i) words[i] = ptx::cvt_bf16x2(x[2 * i], x[2 * i + 1]);
 }
 
-__device__ __forceinline__ void rotate(const LaneRotation& r, RopePairing pairing, uint32_t (&words)[kWords]) {
-  float x[kValues], turned[kValues];
-  if (pairing == RopePairing::interleaved) {
-    if (!r.rotary) return;
-    unpack(words, x);
+// What turns a lane's 8 rotary values. Interleaved: four pairs of its own. Half-split: the partners are those of the lane four further or
+// before.
+template <RopePairing kPairing>
+struct LaneRotation {
+  static constexpr bool kInterleaved = kPairing == RopePairing::interleaved;
+  static constexpr int kPairs = kInterleaved ? kValues / 2 : kValues;
+  float cosine[kPairs], sine[kPairs];  // half-split: the sine of the lane's own sign
+
+  __device__ __forceinline__ void load(const IndexerQueryArgs& a, int64_t t, int lane) {
+    const int column = lane % kHeadLanes * kValues;
+    const float* const row = a.cos_sin + a.positions[t] * a.cos_sin_stride + (kInterleaved ? column / 2 : column % (kHalf / 2));
 #pragma unroll
-    for (int i = 0; i < kValues; ++i) turned[i] = fmaf(x[i], r.cosine[i], x[i ^ 1] * r.sine[i]);
-  } else {
-    uint32_t partner_words[kWords];
+    for (int i = 0; i < kPairs; i += 4) {
+      const float4 c = *reinterpret_cast<const float4*>(row + i), s = *reinterpret_cast<const float4*>(row + kHalf / 2 + i);
+      cosine[i] = c.x, cosine[i + 1] = c.y, cosine[i + 2] = c.z, cosine[i + 3] = c.w;
+      sine[i] = s.x, sine[i + 1] = s.y, sine[i + 2] = s.z, sine[i + 3] = s.w;
+    }
+    if constexpr (!kInterleaved) {
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) partner_words[i] = __shfl_sync(kAllLanes, words[i], r.partner);
-    if (!r.rotary) return;
-    float partner[kValues];
-    unpack(words, x);
-    unpack(partner_words, partner);
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) turned[i] = fmaf(x[i], r.cosine[i], partner[i] * r.sine[i]);
+      for (int i = 0; i < kPairs; ++i) sine[i] = column < kHalf / 2 ? -sine[i] : sine[i];
+    }
   }
-  pack(turned, words);
+
+  __device__ __forceinline__ void turn(uint32_t (&words)[kWords]) const {
+    float x[kValues], turned[kValues];
+    unpack(words, x);
+    if constexpr (kInterleaved) {
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        turned[2 * i] = fmaf(x[2 * i], cosine[i], -(x[2 * i + 1] * sine[i]));
+        turned[2 * i + 1] = fmaf(x[2 * i + 1], cosine[i], x[2 * i] * sine[i]);
+      }
+    } else {
+      uint32_t partner_words[kWords];
+      float partner[kValues];
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) partner_words[i] = __shfl_xor_sync(kAllLanes, words[i], kHeadLanes / 2);
+      unpack(partner_words, partner);
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) turned[i] = fmaf(x[i], cosine[i], partner[i] * sine[i]);
+    }
+    pack(turned, words);
+  }
+};
+
+// Of the heads of the warp's lanes.
+__device__ __forceinline__ void hadamard(uint32_t (&words)[kHalves][kWords], int lane) {
+  float x[kHalves][kValues];
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    unpack(words[half], x[half]);
+    butterfly_lanes<kHeadLanes>(x[half], lane);
+  }
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    const float low = x[0][i], high = x[1][i];
+    x[0][i] = (low + high) * hadamard_scale(kDim);
+    x[1][i] = (low - high) * hadamard_scale(kDim);
+  }
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) pack(x[half], words[half]);
 }
 
-// Largest magnitude over kLanes lanes; NaN does not count.
-template <int kLanes>
-__device__ __forceinline__ float amax(const uint32_t (&words)[kWords]) {
-  uint32_t most = words[0] & 0x7FFF7FFFu;
+struct Magnitudes {
+  uint32_t words[kWords];
+
+  __device__ __forceinline__ explicit Magnitudes(const uint32_t (&signed_words)[kWords]) {
 #pragma unroll
-  for (int i = 1; i < kWords; ++i) most = ptx::max_bf16x2(most, words[i] & 0x7FFF7FFFu);
+    for (int i = 0; i < kWords; ++i) words[i] = signed_words[i] & 0x7FFF7FFFu;
+  }
+  // The largest of either half of a word; NaN does not count.
+  __device__ __forceinline__ uint32_t most() const {
+    return ptx::max_bf16x2(ptx::max_bf16x2(words[0], words[1]), ptx::max_bf16x2(words[2], words[3]));
+  }
+  // The same, or NaN if there is one.
+  __device__ __forceinline__ uint32_t most_or_nan() const {
+    return ptx::max_nan_bf16x2(ptx::max_nan_bf16x2(words[0], words[1]), ptx::max_nan_bf16x2(words[2], words[3]));
+  }
+};
+
+// Of kLanes lanes, and of both halves of their words.
+template <int kLanes>
+__device__ __forceinline__ float lanes_amax(uint32_t most) {
 #pragma unroll
   for (int step = kLanes / 2; step > 0; step /= 2) most = ptx::max_bf16x2(most, __shfl_xor_sync(kAllLanes, most, step));
   return fmaxf(bf16_low(most), bf16_high(most));
@@ -109,6 +131,17 @@ __device__ __forceinline__ int exponent_e4m3(float a) {
 }
 __device__ __forceinline__ int exponent_mxfp4(float a) {
   return a == INFINITY ? 127 : static_cast<int>((float_bits(a) + 0x3FFFFFu) >> 23) - (127 + 2);
+}
+
+constexpr int kBlockLanes = kMxfp4Block / kValues;
+constexpr uint32_t kMxfp4Floor = 0x01C0;  // 6 * 2^-126 in bf16
+
+// The largest magnitude of a block of finite values and the floor, as bits; otherwise something from 0x7F80 on.
+__device__ __forceinline__ uint32_t block_amax_bits(const Magnitudes& magnitudes) {
+  uint32_t most = magnitudes.most_or_nan();
+#pragma unroll
+  for (int step = kBlockLanes / 2; step > 0; step /= 2) most = ptx::max_nan_bf16x2(most, __shfl_xor_sync(kAllLanes, most, step));
+  return max(max(most & 0xFFFFu, most >> 16), kMxfp4Floor);
 }
 
 // words * 2^-exponent, of which nothing is lost but what is below the smallest codes.
@@ -130,113 +163,180 @@ __device__ __forceinline__ uint32_t e4m3_word(const uint32_t (&scaled)[2], const
 #endif
 }
 
-// Writes the lane's codes of vector number `head` and returns the exponent of the scale for its weight. All lanes call it; those that are
-// not `active` write nothing.
-template <QueryCodes kCodes>
-__device__ __forceinline__ int store_codes(const IndexerQueryArgs& a, int64_t head, bool active, int lane, uint32_t (&words)[kWords]) {
-  const int column = lane % kHeadLanes * kValues;
-  if constexpr (kCodes == QueryCodes::bf16) {
-    if (active) *reinterpret_cast<uint4*>(a.q_out + (head * kDim + column) * 2) = make_uint4(words[0], words[1], words[2], words[3]);
-    return 0;
-  } else if constexpr (kCodes == QueryCodes::e4m3) {
-    const int exponent = exponent_e4m3(fmaxf(amax<kHeadLanes>(words), a.amax_floor));
-    const uint32_t low[2] = {words[0], words[1]}, high[2] = {words[2], words[3]};
-    scale(exponent, words);
-    const uint2 codes = make_uint2(e4m3_word({words[0], words[1]}, low), e4m3_word({words[2], words[3]}, high));
-    if (active) *reinterpret_cast<uint2*>(a.q_out + head * kDim + column) = codes;
-    return exponent;
-  } else {
-    constexpr int kBlockLanes = kMxfp4Block / kValues;
-    const int exponent = exponent_mxfp4(fmaxf(amax<kBlockLanes>(words), 6 * 0x1p-126f));
-    scale(exponent, words);
-    const uint32_t codes = pack_e2m1(words);
-    if (!active) return 0;
-    *reinterpret_cast<uint32_t*>(a.q_out + (head * kDim + column) / 2) = codes;
-    if (lane % kBlockLanes == 0) a.q_scale_out[head * (kDim / kMxfp4Block) + column / kMxfp4Block] = to_e8m0(exponent).bits;
-    return 0;
+__device__ __forceinline__ void encode_mxfp4(const uint32_t (&words)[kHalves][kWords], uint32_t (&packed)[kHalves],
+                                             int (&exponent)[kHalves]) {
+  Magnitudes magnitudes[kHalves] = {Magnitudes(words[0]), Magnitudes(words[1])};
+  const uint32_t amax[kHalves] = {block_amax_bits(magnitudes[0]), block_amax_bits(magnitudes[1])};
+  const bool finite = max(amax[0], amax[1]) < 0x7F80u;
+  if (__all_sync(kAllLanes, finite)) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      // exponent_mxfp4 of bf16 bits, and the bits of a pair of 2^-exponent.
+      exponent[half] = static_cast<int>((amax[half] + 0x3Fu) >> 7) - (127 + 2);
+      const uint32_t factor = static_cast<uint32_t>(127 - exponent[half]) * 0x00800080u;
+#pragma unroll
+      for (uint32_t& pair : magnitudes[half].words) pair = ptx::mul_bf16x2(pair, factor);
+      packed[half] = pack_e2m1(magnitudes[half].words, words[half], [](uint32_t pair) { return e2m1_magnitudes(pair); });
+    }
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    exponent[half] = exponent_mxfp4(fmaxf(lanes_amax<kBlockLanes>(magnitudes[half].most()), 6 * 0x1p-126f));
+    scale(exponent[half], magnitudes[half].words);
+    packed[half] = pack_e2m1(magnitudes[half].words, words[half], [](uint32_t pair) { return e2m1_magnitudes_at_most_6(pair); });
   }
 }
 
-// Four heads of one token, as they come from memory.
-struct Chunk {
-  uint32_t words[kSteps][kWords];
-  float weight;  // of the chunk's head `lane`, for the first lanes
+// What a lane reads of one head after the other, kHeads apart. Past the end: zeros.
+struct Source {
+  const uint8_t* q;
+  const uint8_t* weight;
+  int64_t step;
+  int32_t weight_step;
 
-  __device__ __forceinline__ Chunk(const IndexerQueryArgs& a, int64_t t, int32_t first_head, int lane) {
-    const int32_t head = first_head + lane / kHeadLanes;
-    const uint8_t* const q = a.q + t * a.token_stride + head * a.head_stride + lane % kHeadLanes * kValues * 2;
+  __device__ __forceinline__ Source(const IndexerQueryArgs& a, int64_t t, int32_t head, int lane)
+      : q(a.q + t * a.token_stride + head * a.head_stride + lane % kHeadLanes * kValues * 2),
+        weight(a.weights + t * a.weights_stride + head * (a.bf16_weights ? 2 : 4)),
+        step(kHeads * a.head_stride),
+        weight_step(kHeads * (a.bf16_weights ? 2 : 4)) {}
+};
+
+struct Head {
+  uint32_t words[kHalves][kWords];
+  uint32_t weight;  // as it is in memory, in the head's first lane
+
+  __device__ __forceinline__ Head(const IndexerQueryArgs& a, Source& from, bool exists, int lane) {
+    uint4 v[kHalves] = {};
+    weight = 0;
+    if (exists) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      uint4 v = make_uint4(0, 0, 0, 0);
-      if (head + 2 * step < a.heads) v = *reinterpret_cast<const uint4*>(q + 2 * step * a.head_stride);
-      words[step][0] = v.x, words[step][1] = v.y, words[step][2] = v.z, words[step][3] = v.w;
+      for (int half = 0; half < kHalves; ++half) v[half] = *reinterpret_cast<const uint4*>(from.q + half * kHalf * 2);
+      if (lane % kHeadLanes == 0) {
+        weight = a.bf16_weights ? *reinterpret_cast<const uint16_t*>(from.weight) : *reinterpret_cast<const uint32_t*>(from.weight);
+      }
     }
-    weight = lane < kChunkHeads && first_head + lane < a.heads ? a.weight(t, first_head + lane) : 0.0f;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      words[half][0] = v[half].x, words[half][1] = v[half].y, words[half][2] = v[half].z, words[half][3] = v[half].w;
+    }
+    from.q += from.step;
+    from.weight += from.weight_step;
   }
 };
 
-template <QueryCodes kCodes, bool kHadamard>
-__device__ __forceinline__ void process(const IndexerQueryArgs& a, int64_t t, int32_t first_head, int lane, const LaneRotation& rotation,
-                                        Chunk& chunk) {
-  const int32_t lane_head = first_head + lane / kHeadLanes;  // of the first step
-  int weight_exponent = 0;
+// Where a lane writes.
+template <QueryCodes kCodes>
+struct Target {
+  static constexpr int kRowBytes = kCodes == QueryCodes::e4m3 ? kDim : kCodes == QueryCodes::mxfp4 ? kDim / 2 : 2 * kDim;
+  static constexpr int kHalfBytes = kRowBytes / kHalves, kLaneBytes = kHalfBytes / kHeadLanes;
+  static constexpr int kScales = kDim / kMxfp4Block;
+  uint8_t* codes;
+  uint8_t* scales;  // MXFP4 alone
+  float* weight;
+
+  __device__ __forceinline__ Target(const IndexerQueryArgs& a, int64_t t, int32_t head, int lane) {
+    const int64_t row = t * a.heads + head;
+    codes = a.q_out + row * kRowBytes + lane % kHeadLanes * kLaneBytes;
+    scales = a.q_scale_out + row * kScales + lane % kHeadLanes / kBlockLanes;
+    weight = a.weights_out + row;
+  }
+  __device__ __forceinline__ void advance() {
+    codes += kHeads * kRowBytes;
+    scales += kHeads * kScales;
+    weight += kHeads;
+  }
+
+  // Writes the codes of a head and returns the scale for its weight. All lanes call it; of heads that do not exist nothing is written.
+  __device__ __forceinline__ float store(const IndexerQueryArgs& a, uint32_t (&words)[kHalves][kWords], bool exists, int lane) const {
+    if constexpr (kCodes == QueryCodes::bf16) {
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    uint32_t(&words)[kWords] = chunk.words[step];
-    rotate(rotation, a.pairing, words);
-    if constexpr (kHadamard) {
-      float x[kValues];
-      unpack(words, x);
-      hadamard_lanes<kHeadLanes>(x, lane);
-      pack(x, words);
-    }
-    const int32_t head = lane_head + 2 * step;
-    const int exponent = store_codes<kCodes>(a, t * a.heads + head, head < a.heads, lane, words);
-    if constexpr (kCodes == QueryCodes::e4m3) {
-      // Lane i has the weight of the chunk's head i: step i / 2, half i % 2 of the warp.
-      const int head_exponent = __shfl_sync(kAllLanes, exponent, lane % 2 * kHeadLanes);
-      if (lane / 2 == step) weight_exponent = head_exponent;
+      for (int half = 0; half < kHalves; ++half) {
+        const uint32_t(&w)[kWords] = words[half];
+        if (exists) *reinterpret_cast<uint4*>(codes + half * kHalfBytes) = make_uint4(w[0], w[1], w[2], w[3]);
+      }
+      return 1.0f;
+    } else if constexpr (kCodes == QueryCodes::e4m3) {
+      const uint32_t most = ptx::max_bf16x2(Magnitudes(words[0]).most(), Magnitudes(words[1]).most());
+      const int exponent = exponent_e4m3(fmaxf(lanes_amax<kHeadLanes>(most), a.amax_floor));
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const uint32_t(&w)[kWords] = words[half];
+        uint32_t scaled[kWords] = {w[0], w[1], w[2], w[3]};
+        scale(exponent, scaled);
+        const uint2 pair = make_uint2(e4m3_word({scaled[0], scaled[1]}, {w[0], w[1]}), e4m3_word({scaled[2], scaled[3]}, {w[2], w[3]}));
+        if (exists) *reinterpret_cast<uint2*>(codes + half * kHalfBytes) = pair;
+      }
+      return exponent < 128 ? pow2(exponent) : NAN;  // 128 stands for an infinite amax
+    } else {
+      uint32_t packed[kHalves];
+      int exponent[kHalves];
+      encode_mxfp4(words, packed, exponent);
+      if (exists) {
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          *reinterpret_cast<uint32_t*>(codes + half * kHalfBytes) = packed[half];
+          if (lane % kBlockLanes == 0) scales[half * (kScales / kHalves)] = static_cast<uint8_t>(exponent[half] + 127);
+        }
+      }
+      return 1.0f;
     }
   }
-  if (lane >= kChunkHeads || first_head + lane >= a.heads) return;
-  // 128 stands for an infinite amax.
-  a.store_weight(t, first_head + lane, chunk.weight, weight_exponent < 128 ? pow2(weight_exponent) : NAN);
-}
+};
 
-// A warp does `chunks` chunks of one token, the next one under way while it works on one; `parts` warps share a token.
-template <QueryCodes kCodes, bool kHadamard>
+// A warp does `steps` times kHeads heads of one token; `parts` warps share a token.
+template <QueryCodes kCodes, bool kHadamard, RopePairing kPairing>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 8)
-    indexer_query_128_kernel(const __grid_constant__ IndexerQueryArgs a, int64_t num_tokens, int32_t parts, int32_t chunks) {
-  start_early();
+    indexer_query_128_kernel(const __grid_constant__ IndexerQueryArgs a, int64_t num_tokens, int32_t parts, int32_t steps) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int64_t t = item / parts;
+  start_early([&] {
+    if (t < num_tokens && a.cos_sin != nullptr)
+      touch_angles(a.cos_sin, a.cos_sin_stride, a.table_rows, a.rotary, guess(a.positions + t), lane);
+  });
   if (t >= num_tokens) return;
-  int32_t first_head = static_cast<int32_t>(item - t * parts) * chunks * kChunkHeads;
-  const int32_t end = min(first_head + chunks * kChunkHeads, a.heads);
-  if (first_head >= end) return;
-  Chunk chunk(a, t, first_head, lane);
-  const LaneRotation rotation(a, t, lane);
+  const int32_t begin = static_cast<int32_t>(item - t * parts) * steps * kHeads, end = min(begin + steps * kHeads, a.heads);
+  if (begin >= end) return;
+  int32_t head = begin + lane / kHeadLanes;
+  Source source(a, t, head, lane);
+  Target<kCodes> target(a, t, head, lane);
+  Head now(a, source, head < end, lane);
+  const bool rotates = a.cos_sin != nullptr, rotates_upper = a.first_rotary != 0;
+  LaneRotation<kPairing> rotation{};
+  if (rotates) rotation.load(a, t, lane);
 #pragma unroll 1
-  for (; first_head + kChunkHeads < end; first_head += kChunkHeads) {
-    const Chunk next(a, t, first_head + kChunkHeads, lane);
-    process<kCodes, kHadamard>(a, t, first_head, lane, rotation, chunk);
-    chunk = next;
+  for (int32_t first = begin; first < end; first += kHeads, head += kHeads) {
+    const Head next(a, source, head + kHeads < end, lane);
+    if (rotates) rotates_upper ? rotation.turn(now.words[1]) : rotation.turn(now.words[0]);
+    if constexpr (kHadamard) hadamard(now.words, lane);
+    const float scale = target.store(a, now.words, head < end, lane);
+    if (lane % kHeadLanes == 0 && head < end) {
+      const float weight = __uint_as_float(a.bf16_weights ? now.weight << 16 : now.weight);
+      *target.weight = a.scaled_weight(weight, scale);
+    }
+    target.advance();
+    now = next;
   }
-  process<kCodes, kHadamard>(a, t, first_head, lane, rotation, chunk);
+}
+
+template <QueryCodes kCodes, bool kHadamard>
+void launch(const IndexerQueryArgs& a, int64_t num_tokens, const ExecutionContext& context) {
+  // As many warps as the device holds, as long as there is a step for each.
+  constexpr int64_t kWarpsPerSm = 32;
+  const int64_t token_steps = ceil_div(a.heads, kHeads);
+  const int64_t steps =
+      std::clamp<int64_t>(ceil_div(num_tokens * token_steps, kWarpsPerSm * capabilities(context.device).num_sms), 1, token_steps);
+  const int64_t parts = ceil_div(token_steps, steps);
+  const auto kernel = a.pairing == RopePairing::interleaved ? indexer_query_128_kernel<kCodes, kHadamard, RopePairing::interleaved>
+                                                            : indexer_query_128_kernel<kCodes, kHadamard, RopePairing::half_split>;
+  launch_early("indexer_query", kernel, {blocks_for(num_tokens * parts, kWarps), kWarps * kWarpSize}, context, a, num_tokens,
+               static_cast<int32_t>(parts), static_cast<int32_t>(steps));
 }
 
 template <QueryCodes kCodes>
 void launch(const IndexerQueryArgs& a, int64_t num_tokens, const ExecutionContext& context) {
-  // As many warps as the device holds, as long as there is a chunk for each.
-  constexpr int64_t kWarpsPerSm = 32;
-  const int64_t token_chunks = ceil_div(a.heads, kChunkHeads);
-  const int64_t chunks =
-      std::clamp<int64_t>(ceil_div(num_tokens * token_chunks, kWarpsPerSm * capabilities(context.device).num_sms), 1, token_chunks);
-  const int64_t parts = ceil_div(token_chunks, chunks);
-  const auto kernel = a.hadamard ? indexer_query_128_kernel<kCodes, true> : indexer_query_128_kernel<kCodes, false>;
-  launch_early("indexer_query", kernel, {blocks_for(num_tokens * parts, kWarps), kWarps * kWarpSize}, context, a, num_tokens,
-               static_cast<int32_t>(parts), static_cast<int32_t>(chunks));
+  a.hadamard ? launch<kCodes, true>(a, num_tokens, context) : launch<kCodes, false>(a, num_tokens, context);
 }
 
 }  // namespace
