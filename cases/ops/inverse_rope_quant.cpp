@@ -61,6 +61,7 @@ void add_inverse_rope_quant(CaseList& list) {
   test({1, 1, 1, 128, 64});
   test({3, 3, 1, 384, 34});
   test({17, 8, 2, 512, 64, {.inner = 8, .outer = 16}});
+  for (const int64_t tokens : {64, 96}) test({tokens, 64, 8});  // two and four runs a thread on a GPU
   cases.heavy(name_of({1031, 16, 2}), [](Inputs& in) { return build(in, {1031, 16, 2}); });
   for (const int64_t tokens : {1, 64, 4096}) {
     for (const auto& [heads, groups] : {std::pair{8, 1}, std::pair{64, 8}, std::pair{128, 16}}) {

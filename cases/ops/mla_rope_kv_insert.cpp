@@ -142,6 +142,7 @@ void add_mla_rope_kv_insert(CaseList& list) {
   test({.tokens = 9, .heads = 3, .format = KvFormat::fp8_tensor, .latent = 7, .nope = 1, .rotary = 2, .absorbed = 9});
   test({.tokens = 33, .heads = 5, .format = KvFormat::fp8_ds_mla, .absorbed = 20, .llama = true, .padding = {.inner = 8, .outer = 16}});
   test({.tokens = 9, .heads = 3, .nope = 5, .rotary = 64, .absorbed = 9, .llama = true});
+  test({.tokens = 150, .heads = 128, .absorbed = 70});  // several runs a thread on a GPU
   cases.heavy(name_of({.tokens = 1031, .heads = 16, .absorbed = 500}),
               [](Inputs& in) { return build(in, {.tokens = 1031, .heads = 16, .absorbed = 500}); });
   for (const int64_t tokens : {1, 64, 4096}) {

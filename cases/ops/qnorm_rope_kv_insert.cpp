@@ -106,6 +106,8 @@ void add_qnorm_rope_kv_insert(CaseList& list) {
   test({.tokens = 33, .heads = 8, .format = KvFormat::fp8_tensor, .e4m3_q = true});
   test({.tokens = 9, .heads = 16, .padded_heads = 64});
   test({.tokens = 9, .heads = 126, .padded_heads = 128});
+  test({.tokens = 300, .heads = 15, .padded_heads = 16});
+  test({.tokens = 300, .heads = 16, .format = KvFormat::fp8_tensor, .e4m3_q = true});
   test({.tokens = 17, .heads = 8, .unmapped = 5});
   test({.tokens = 17, .heads = 8, .unmapped = 17});
   test({.tokens = 17, .heads = 8, .cache = false});

@@ -5,6 +5,7 @@
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
+#include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/cuda_ops.h"
@@ -27,13 +28,14 @@ struct Call {
   int32_t nope, rotary;
   Divisor of_head, of_token;  // runs
   int64_t total;
+  int64_t num_angles;
+  bool touches;  // all blocks are on the device at once: none waits behind what another brings near
 };
 
-// The run that begins at lane `begin` of a head.
+// The run that begins at lane `begin` of a head. `row`: its angles, null where none of its lanes is rotary.
 template <bool kWide>
-__device__ __forceinline__ void rotate_run(const Call& c, int32_t token, int begin, float (&values)[kRun]) {
-  if (begin + kRun <= c.nope) return;
-  const float* const row = c.cos_sin.row(__ldg(c.positions + token));
+__device__ __forceinline__ void rotate_run(const Call& c, const float* row, int begin, float (&values)[kRun]) {
+  if (row == nullptr) return;
   if constexpr (kWide) {  // rotary lanes begin with a run
     float angles[kRun];
     load_angles<true>(row, c.rotary, begin - c.nope, angles);
@@ -55,23 +57,28 @@ __device__ __forceinline__ void rotate_run(const Call& c, int32_t token, int beg
 // kRuns: of a thread.
 template <bool kWide, int kRuns>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) inverse_rope_quant_kernel(const __grid_constant__ Call c) {
-  start_early_in_turn();  // the output projection comes next
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kRuns) + threadIdx.x;
+  start_early_in_turn([&] {  // the output projection comes next
+    if (!c.touches || first >= c.total) return;
+    const int32_t token = c.of_token.divide(static_cast<int32_t>(first));
+    touch_angles(c.cos_sin.data, c.cos_sin.stride0, c.num_angles, c.rotary, guess(c.positions + token), threadIdx.x % kWarpSize);
+  });
   float values[kRuns][kRun];
-  int32_t token[kRuns];
+  const float* row[kRuns];
   int32_t begin[kRuns];
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
     // Lanes past the end take part in the reductions of their warp, as the last run.
     const auto i = static_cast<int32_t>(min(first + k * kThreads, c.total - 1));
-    token[k] = c.of_token.divide(i);
-    const int32_t in_token = i - token[k] * c.of_token.value(), head = c.of_head.divide(in_token);
+    const int32_t token = c.of_token.divide(i);
+    const int32_t in_token = i - token * c.of_token.value(), head = c.of_head.divide(in_token);
     begin[k] = (in_token - head * c.of_head.value()) * kRun;
-    load_values<kWide>(c.o.row(token[k], head) + begin[k], values[k]);
+    load_values<kWide>(c.o.row(token, head) + begin[k], values[k]);
+    row[k] = begin[k] + kRun > c.nope ? c.cos_sin.row(__ldg(c.positions + token)) : nullptr;
   }
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
-    rotate_run<kWide>(c, token[k], begin[k], values[k]);
+    rotate_run<kWide>(c, row[k], begin[k], values[k]);
     float amax = kActivationAmaxFloor;
 #pragma unroll
     for (int j = 0; j < kRun; ++j) amax = fmaxf(amax, fabsf(values[k][j]));
@@ -88,17 +95,27 @@ void run(const InverseRopeQuantParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.o.shape[0], heads = p.o.shape[1], dim = p.o.shape[2], rotary = p.cos_sin.shape[1];
   const int64_t of_head = dim / kRun, total = tokens * heads * of_head;
   if (total == 0) return;
-  const Call c{Rows<const Bf16>(p.o),    p.positions.ptr<int64_t>(),         Rows<const float>(p.cos_sin), p.out.ptr<E4m3>(),
-               p.scale.ptr<float>(),     static_cast<int32_t>(dim - rotary), static_cast<int32_t>(rotary), Divisor(of_head),
-               Divisor(heads * of_head), static_cast<uint32_t>(total)};
   const bool wide = rotary % kRun == 0 && rows_aligned(p.o) && rows_aligned(p.cos_sin) && rows_aligned(p.out);
-  // Several runs a thread where there is enough work for all SMs: more loads in flight, and fewer threads to set up.
-  constexpr int kMany = 4;
-  const bool many = wide && total >= int64_t{kThreads} * kMany * 8 * capabilities(context.device).num_sms;
-  const auto kernel = many   ? inverse_rope_quant_kernel<true, kMany>
-                      : wide ? inverse_rope_quant_kernel<true, 1>
-                             : inverse_rope_quant_kernel<false, 1>;
-  launch_early("inverse_rope_quant_kernel", kernel, {blocks_for(total, kThreads * (many ? kMany : 1)), kThreads}, context, c);
+  // Several runs a thread where there are more than the device works on at once: more loads in flight, and fewer threads to set up.
+  const int64_t at_once = int64_t{kThreads} * kBlocksPerSm * capabilities(context.device).num_sms;
+  const int runs = !wide || total <= at_once ? 1 : total <= 4 * at_once ? 2 : 4;
+  const Call c{.o = Rows<const Bf16>(p.o),
+               .positions = p.positions.ptr<int64_t>(),
+               .cos_sin = Rows<const float>(p.cos_sin),
+               .out = p.out.ptr<E4m3>(),
+               .scale = p.scale.ptr<float>(),
+               .nope = static_cast<int32_t>(dim - rotary),
+               .rotary = static_cast<int32_t>(rotary),
+               .of_head = Divisor(static_cast<int32_t>(of_head)),
+               .of_token = Divisor(static_cast<int32_t>(heads * of_head)),
+               .total = total,
+               .num_angles = p.cos_sin.shape[0],
+               .touches = total <= runs * at_once};
+  const auto kernel = !wide       ? inverse_rope_quant_kernel<false, 1>
+                      : runs == 1 ? inverse_rope_quant_kernel<true, 1>
+                      : runs == 2 ? inverse_rope_quant_kernel<true, 2>
+                                  : inverse_rope_quant_kernel<true, 4>;
+  launch_early("inverse_rope_quant_kernel", kernel, {blocks_for(total, int64_t{kThreads} * runs), kThreads}, context, c);
 }
 
 }  // namespace

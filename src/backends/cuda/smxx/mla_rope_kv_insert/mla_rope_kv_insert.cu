@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kRunsPerThread = 2;
-constexpr int kBlocksPerSm = 12;
+constexpr int kManyRuns = 2;  // of a thread, where one each would not fit on the device at once
+constexpr int blocks_per_sm(int runs) { return runs == 1 ? 8 : 12; }
 
 struct Call {
   Rows<Bf16> q;
@@ -21,6 +21,7 @@ struct Call {
   Rows<Bf16> k_pe;
   const int64_t* positions;
   Rows<const float> cos_sin;  // data null: nothing is rotated
+  int64_t num_angles;
   const float* llama_4_scaling;
   Rows<Bf16> q_pe_out;
   int64_t absorbed;  // rows of q_pe_out
@@ -31,6 +32,7 @@ struct Call {
   int32_t latent_dim, rotary;
   int64_t keys;
   unsigned key_blocks;  // 0: there is nothing to do for keys
+  bool touches;         // all blocks are on the device at once: none waits behind what another brings near
   RunPlan plan;
 };
 
@@ -75,33 +77,50 @@ __device__ void key(const Call& c, int64_t t, int lane) {
   for (int i = lane; i < c.latent_dim; i += kWarpSize) store_element(c.cache, to.data, i, to_float(latent[i]), scale);
 }
 
-template <bool kWide>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm) mla_rope_kv_insert_kernel(const __grid_constant__ Call c) {
-  start_early();
+template <bool kWide, int kRuns>
+__device__ __forceinline__ void touch_first(const Call& c) {
+  const int lane = threadIdx.x % kWarpSize;
+  const bool key = blockIdx.x < c.key_blocks;
+  const int64_t first = int64_t{blockIdx.x - c.key_blocks} * (kThreads * kRuns) + threadIdx.x;
+  const int64_t t = key                    ? int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize
+                    : first < c.plan.total ? place_run<kWide>(c.plan, static_cast<int32_t>(first)).token
+                                           : c.keys;
+  if (t >= c.keys) return;
+  const int64_t slot = key && t < c.num_slots ? guess(c.slots + t) : -1;
+  if (c.cos_sin.data != nullptr) touch_angles(c.cos_sin.data, c.cos_sin.stride0, c.num_angles, c.rotary, guess(c.positions + t), lane);
+  if (lane == 0) touch_row(c.cache, slot);
+}
+
+template <bool kWide, int kRuns>
+__global__ void __launch_bounds__(kThreads, blocks_per_sm(kRuns)) mla_rope_kv_insert_kernel(const __grid_constant__ Call c) {
+  start_early([&] {
+    if (c.touches) touch_first<kWide, kRuns>(c);
+  });
   if (blockIdx.x < c.key_blocks) {
     const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
     if (t < c.keys) key(c, t, threadIdx.x % kWarpSize);
     return;
   }
-  const int64_t first = int64_t{blockIdx.x - c.key_blocks} * (kThreads * kRunsPerThread) + threadIdx.x;
-  Run<kWide> runs[kRunsPerThread];
-  RunPlace places[kRunsPerThread];
+  const int64_t first = int64_t{blockIdx.x - c.key_blocks} * (kThreads * kRuns) + threadIdx.x;
+  Run<kWide> runs[kRuns];
+  RunPlace places[kRuns];
+  const float* angles_rows[kRuns];
 #pragma unroll
-  for (int k = 0; k < kRunsPerThread; ++k) {
+  for (int k = 0; k < kRuns; ++k) {
     const int64_t i = first + k * kThreads;
     if (i >= c.plan.total) continue;
     const RunPlace at = places[k] = place_run<kWide>(c.plan, static_cast<int32_t>(i));
     runs[k].load(c.q.row(at.token, at.head) + at.lane, at.count);
+    angles_rows[k] = at.lane >= c.plan.nope ? angles_of(c, at.token) : nullptr;
   }
 #pragma unroll
-  for (int k = 0; k < kRunsPerThread; ++k) {
+  for (int k = 0; k < kRuns; ++k) {
     if (first + k * kThreads >= c.plan.total) continue;
     const RunPlace at = places[k];
     const int rope_lane = at.lane - c.plan.nope;
-    const float* const angles_row = rope_lane >= 0 ? angles_of(c, at.token) : nullptr;
-    if (angles_row != nullptr) {
+    if (angles_rows[k] != nullptr) {
       float angles[Run<kWide>::kLanes];
-      load_angles<kWide>(angles_row, c.rotary, rope_lane, angles);
+      load_angles<kWide>(angles_rows[k], c.rotary, rope_lane, angles);
       runs[k].transform([&](float(&values)[Run<kWide>::kLanes]) { rotate_values(values, angles); });
     }
     if (c.llama_4_scaling != nullptr) {
@@ -110,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) mla_rope_kv_insert_ker
         for (float& v : values) v *= scaling;
       });
     }
-    if (angles_row != nullptr || c.llama_4_scaling != nullptr) runs[k].store(c.q.row(at.token, at.head) + at.lane, at.count);
+    if (angles_rows[k] != nullptr || c.llama_4_scaling != nullptr) runs[k].store(c.q.row(at.token, at.head) + at.lane, at.count);
     if (rope_lane >= 0 && at.token < c.absorbed) runs[k].store(c.q_pe_out.row(at.token, at.head) + rope_lane, at.count);
   }
 }
@@ -120,12 +139,13 @@ void launch(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.q.shape[0], rotary = p.k_pe.shape[1];
   const bool llama = p.llama_4_scaling.present(), rotate = p.cos_sin.present();
   const int64_t absorbed = p.q_pe_out.present() ? p.q_pe_out.shape[0] : 0, inserts = p.slot_mapping.present() ? p.slot_mapping.shape[0] : 0;
-  const Call c{
+  Call c{
       .q = Rows<Bf16>(p.q),
       .latent = Rows<const Bf16>(p.c),
       .k_pe = Rows<Bf16>(p.k_pe),
       .positions = p.positions.ptr<int64_t>(),
       .cos_sin = Rows<const float>(p.cos_sin),
+      .num_angles = p.cos_sin.present() ? p.cos_sin.shape[0] : 0,
       .llama_4_scaling = p.llama_4_scaling.ptr<float>(),
       .q_pe_out = Rows<Bf16>(p.q_pe_out),
       .absorbed = absorbed,
@@ -137,11 +157,17 @@ void launch(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
       .rotary = static_cast<int32_t>(rotary),
       .keys = tokens,
       .key_blocks = blocks_for(rotate || inserts > 0 ? tokens : 0, kWarps),
+      .touches = false,
       .plan = RunPlan(tokens, p.q.shape[1], p.q.shape[2] - rotary, rotary, Run<kWide>::kLanes, llama, rotate || llama || absorbed > 0),
   };
-  const unsigned blocks = c.key_blocks + blocks_for(c.plan.total, kThreads * kRunsPerThread);
+  const auto blocks_of = [&](int runs) { return c.key_blocks + blocks_for(c.plan.total, int64_t{kThreads} * runs); };
+  const unsigned at_once = static_cast<unsigned>(blocks_per_sm(1) * capabilities(context.device).num_sms);
+  const bool many = blocks_of(1) > at_once;
+  const unsigned blocks = blocks_of(many ? kManyRuns : 1);
   if (blocks == 0) return;
-  launch_early("mla_rope_kv_insert_kernel", mla_rope_kv_insert_kernel<kWide>, {blocks, kThreads}, context, c);
+  c.touches = blocks <= at_once;
+  const auto kernel = many ? mla_rope_kv_insert_kernel<kWide, kManyRuns> : mla_rope_kv_insert_kernel<kWide, 1>;
+  launch_early("mla_rope_kv_insert_kernel", kernel, {blocks, kThreads}, context, c);
 }
 
 void run(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
