@@ -16,6 +16,7 @@ inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row of f
 inline constexpr int kValueDim = 512;
 inline constexpr int kStages = 2;
 inline constexpr int kHalves = 2;  // a tile's value lanes 0..255, and the others: what one consumer adds up
+inline constexpr int kParts = 2;   // of a half: the producers tell of each as soon as it is filled, so that logits start early
 
 inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;

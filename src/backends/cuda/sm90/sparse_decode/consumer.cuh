@@ -39,10 +39,11 @@ __device__ __forceinline__ void hold(Sums& sums) {
   ptx::wgmma_hold(sums[1]);
 }
 
-// This consumer is done with its half of a stage: the producers may fill it.
+// This warp is done with its consumer's half of a stage, which the producers may fill when all four are.
 template <class Shared>
 __device__ __forceinline__ void release(Shared& shared, uint32_t stage, int half) {
-  if (threadIdx.x % kWarpgroup == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage][half]));
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage][half]));
 }
 
 template <class Shared>
@@ -155,11 +156,17 @@ __device__ __forceinline__ void start_logits(Shared& shared, uint32_t step, int 
 #pragma unroll
   for (int i = 0; i < kHalves; ++i) {
     const int half = first_half ^ i;
-    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][half]), parity);
-    ptx::fence_proxy_async();
-    if (i == 0) ptx::wgmma_fence();
 #pragma unroll
-    for (int chunk = 0; chunk < kLeftChunks; ++chunk) multiply(half * kLeftChunks + chunk, i > 0 || chunk > 0);
+    for (int part = 0; part < kParts; ++part) {
+      ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][half][part]), parity);
+      ptx::fence_proxy_async();
+      if (i == 0 && part == 0) ptx::wgmma_fence();
+      constexpr int kPartChunks = kLeftChunks / kParts;
+#pragma unroll
+      for (int chunk = part * kPartChunks; chunk < (part + 1) * kPartChunks; ++chunk) {
+        multiply(half * kLeftChunks + chunk, i > 0 || chunk > 0);
+      }
+    }
   }
 #pragma unroll
   for (int chunk = kHalves * kLeftChunks; chunk < kChunks<Shared::kFormat>; ++chunk) multiply(chunk, true);

@@ -10,7 +10,7 @@
 // Every resource is asked for nearly 2048 cycles, so all of it has to overlap. Two producer warpgroups convert rows while two consumer
 // warpgroups multiply, and one consumer is in the softmax of a tile while the other multiplies. A stage is given back by halves (value
 // lanes 0..255 and the rest), because shared memory holds the queries and two tiles only: a tile's own consumer is the first to be done
-// with its half, which is then filled first and begins the logits of the tile after next.
+// with its half, which is then filled first and begins the logits of the tile after next. Producers tell of each quarter that is filled.
 //
 // Stores of keys are ordinary, wgmma reads by the asynchronous proxy, and a proxy fence has to lie between them. It is the consumers': a
 // producer arrives (release) behind its stores, a consumer waits (acquire) and has its fence before the product. That is a path of base
@@ -21,7 +21,7 @@
 // above 2^-1, a rotated lane of 224 and more or a NaN scale is noticed while it is converted; the block then finds the shift that fits
 // all its rows and starts over. Lanes 2^29 below the block's largest lose bits then; a scale below 2^-23 rounds to steps of 2^-32.
 //
-// Reached on an H200 (2026-11-21): about 3800 cycles a tile; 3200 without the loads of rows, 2450 without the producers' work.
+// Reached on an H200 (2026-11-21): about 3600 cycles a tile; 2450 without the producers' work.
 //
 // Roles: warpgroups 0 and 1 logits and softmax of even and odd tiles, left and right values of all; 2 and 3 producers.
 #pragma once

@@ -85,19 +85,18 @@ struct Place {
 template <KvFormat kFormat, int kHalf>
 struct RawRow {
   using Half = HalfRow<kFormat, kHalf>;
+  // Scales of both halves are asked for when the row's address is known, so that the address of scales is not kept: where they are one
+  // register a half.
+  static constexpr bool kScalesFirst = Half::kV4;
   uint4 piece[Half::kPieces];
   uint32_t scale[2];  // V4: four ue8m0 bytes in scale[0]; V3.2: two fp32
   bool attended;
 
-  template <bool kAligned>
-  __device__ __forceinline__ void load(const RowAddress<kFormat>& at, const Place& place) {
-#pragma unroll
-    for (int i = 0; i < Half::kPieces; ++i) load<kAligned>(i, at, place);
-  }
-  // One piece; with the first the scales.
+  // One piece; with the first the scales, if they are not asked for by themselves.
   template <bool kAligned>
   __device__ __forceinline__ void load(int i, const RowAddress<kFormat>& at, const Place& place) {
-    if (i == 0) load_scales<kAligned>(at);
+    if (i == 0) attended = at.data != nullptr;
+    if (i == 0 && !kScalesFirst) load_scales<kAligned>(at);
     piece[i] = load_16<kAligned>(attended, at.data + offset(i, place));
   }
   static __device__ __forceinline__ int offset(int i, const Place& place) {
@@ -105,7 +104,7 @@ struct RawRow {
   }
   template <bool kAligned>
   __device__ __forceinline__ void load_scales(const RowAddress<kFormat>& at) {
-    attended = at.data != nullptr;
+    const bool attended = at.data != nullptr;
     const uint8_t* scales = Half::kV4 ? at.scales + 4 * kHalf : at.scales + 8 * kHalf;
 #pragma unroll
     for (int i = 0; i < (Half::kV4 ? 1 : 2); ++i) {
@@ -224,8 +223,8 @@ __device__ __forceinline__ void prepare(Shared& shared) {
   if (threadIdx.x > 0) return;
   for (int stage = 0; stage < kStages; ++stage) {
     for (int half = 0; half < kHalves; ++half) {
-      ptx::mbarrier_init(ptx::shared_address(&shared.full[stage][half]), kProducerThreads / 32);
-      ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), 1);
+      for (uint64_t& part : shared.full[stage][half]) ptx::mbarrier_init(ptx::shared_address(&part), kProducerThreads / 32);
+      ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), kWarpgroup / 32);
     }
   }
   shared.overflow = 0;
@@ -259,10 +258,12 @@ struct Slots {
     return list.slot((tile + lane / 8) * kRowTile + warp * 8 + lane % 8);
   }
   // To the tile `index` behind `first`; in order, from 0.
-  __device__ __forceinline__ void advance(const RowList& list, int32_t first, int32_t index) {
-    if (index % kTiles != 0 || index == 0) return;
-    now = ahead;
-    ahead = load(list, first + index + kTiles);
+  __device__ __forceinline__ void advance(int32_t index) {
+    if (index % kTiles == 0 && index > 0) now = ahead;
+  }
+  // Behind the last get() of that tile, which would wait for what is asked for here.
+  __device__ __forceinline__ void ask(const RowList& list, int32_t first, int32_t index) {
+    if (index % kTiles == 0 && index > 0) ahead = load(list, first + index + kTiles);
   }
   // Of the tile `more` < kTiles behind that of `index`.
   __device__ __forceinline__ int32_t get(int32_t index, int more) const {
@@ -301,13 +302,18 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
   const auto load = [&](int at) {  // `at`: in the order, from the even tile `pair` on
     if (at % Order::kTile == 0) {
       const int32_t index = pair + at / Order::kTile;
-      slots.advance(shared.list, first, index);
+      slots.advance(index);
       const auto address = [&](int more, int quarter) {
         const int32_t row_at = (first + index + more) * kRowTile + place.row();
         return RowAddress<kFormat>(a, row_at < shared.list.main, slots.get(index, more), quarter);
       };
       row = address(0, place.quarter());
+      if constexpr (RawRow<kFormat, 0>::kScalesFirst) {
+        const int tile = at / Order::kTile % 2;
+        left[tile].template load_scales<kAligned>(row), right[tile].template load_scales<kAligned>(row);
+      }
       address(Order::kTilesAhead, 0).prefetch(place.quarter());
+      slots.ask(shared.list, first, index);
     }
     at %= Order::kCount;
     if (at < Order::kLeft) {
@@ -324,9 +330,16 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
   const auto put = [&]<int kHalf>(const RawRow<kFormat, kHalf>& raw, int at) {
     const uint32_t fill_step = step + pair + at / Order::kTile, stage = fill_step % kStages, parity = fill_step / kStages & 1u;
     place.forget();
-    fits &= fill<kFormat, kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) { load(at + i + Order::kAhead); });
-    __syncwarp();
-    if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf]));
+    const auto tell = [&](int part) {
+      __syncwarp();
+      if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][part]));
+    };
+    constexpr int kPartChunks = kLeftChunks / kParts;
+    fits &= fill<kFormat, kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) {
+      if ((i + 1) % kPartChunks == 0 && i + 1 < kLeftChunks) tell(i / kPartChunks);
+      load(at + i + Order::kAhead);
+    });
+    tell(kParts - 1);
   };
 #pragma unroll
   for (int i = 0; i < Order::kAhead; ++i) load(i);

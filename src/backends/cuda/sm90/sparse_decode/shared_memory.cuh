@@ -18,7 +18,7 @@ struct alignas(1024) SharedMemory {
   float2 reference[kHeads];  // what the sums are multiplied by before the present weights, and what those are relative to
   float q_scale[kHeads];     // a head's query is q_scale times its fp16 values
   alignas(16) uint32_t attended[kStages][kRowTile / 8];  // bit 4 i + j of word w: row 8 w + i is attended
-  uint64_t full[kStages][kHalves];
+  uint64_t full[kStages][kHalves][kParts];
   uint64_t empty[kStages][kHalves];
   RowList list;
   uint32_t overflow;  // a value did not fit fp16 at the present key shift
