@@ -73,6 +73,13 @@ void add_indexer_topk(CaseList& list) {
   cases.test("k512-short-nothing_but_lengths", [small](Inputs& in) { return build(in, small, 512, 0, true); });
   const ScoringShape long_row{.requests = {{40000, 2}}, .heads = 4};
   cases.test("k512-" + name_of(long_row), [long_row](Inputs& in) { return build(in, long_row, 512, 0); });
+  // One token a request, and rows so long that a selection may begin with the largest of each few logits; beside them short ones.
+  for (const bool ties : {false, true}) {
+    const ScoringShape decode{.requests = {{160000, 1}, {20003, 1}, {700, 1}, {40, 1}, {3, 1}}, .heads = 4, .zero_q = ties};
+    cases.test("k16-" + name_of(decode), [decode](Inputs& in) { return build(in, decode, 16, 0); });
+  }
+  const ScoringShape longest{.requests = {{1048571, 1}, {600000, 1}}, .heads = 2};
+  cases.heavy("k512-" + name_of(longest), [longest](Inputs& in) { return build(in, longest, 512, 0); });
   // Every position of a million, two heads: in one piece, and as ties.
   for (const bool ties : {false, true}) {
     const ScoringShape million{.requests = {{1048571, 2}}, .ratio = 1, .heads = 2, .zero_q = ties};

@@ -109,6 +109,9 @@ void add_topk_select(CaseList& list) {
   }
   test({2, 32768, 2048, Values::periodic, true});
   test({150, 4200, 512, Values::normal, true, 3});
+  // Many rows that are long.
+  for (const auto values : {Values::normal, Values::few, Values::clustered, Values::periodic}) test({270, 9000, 512, values, true});
+  test({270, 40000, 512, Values::normal, true});
   test({2, 70000, 512, Values::normal, true, 1});
   test({2, 70000, 5000, Values::normal, true});
   cases.heavy("T1-C1048579-k512-full", [](Inputs& in) { return build(in, {1, 1048579, 512, Values::normal, true}); });

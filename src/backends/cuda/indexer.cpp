@@ -18,16 +18,25 @@ bool all_selected(const IndexerTopkParams& p) { return p.max_length <= p.topk_in
 // Rows of logits begin at multiples of 16 bytes.
 int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 * 4; }
 
+// Of tokens that are fewer than SMs, with rows that are long beside k, the logits' kernel may leave the largest of each few logits as well:
+// the selection then reads these, and of the logits those that may reach a bound.
+constexpr int64_t kFewTokens = 132;
+int64_t maxima_floats(const IndexerTopkParams& p) {
+  const int64_t maxima = (p.max_length + kMaximaRows - 1) / kMaximaRows;
+  return maxima >= 16 * p.topk_indices.shape[1] ? (maxima + 3) / 4 * 4 : 0;
+}
+
 size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities&) {
   if (all_selected(p)) return 0;
   const int64_t row = row_floats(p);
-  return static_cast<size_t>(std::min(p.lengths.shape[0] * row, std::max(kChunkFloats, row))) * sizeof(float);
+  const int64_t logits = std::min(p.lengths.shape[0] * row, std::max(kChunkFloats, row));
+  return static_cast<size_t>(logits + std::min(p.lengths.shape[0], kFewTokens) * maxima_floats(p)) * sizeof(float);
 }
 
 template <LogitsLauncher kLogits, SelectLauncher kSelect>
 void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
-  if (all_selected(p)) return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, /*behind_logits=*/false, context);
+  if (all_selected(p)) return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, {}, context);
   const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
   const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
   for (int64_t first = 0; first < num_tokens; first += chunk) {
@@ -35,27 +44,32 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
     TensorView logits = TensorView::contiguous(context.workspace.data, DType::f32, p.lengths.device, {count, row});
     logits.shape[1] = p.max_length;
     const TensorView lengths = p.lengths.slice(first, count);
-    kLogits({.q = p.q.slice(first, count),
-             .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
-             .weights = p.weights.slice(first, count),
-             .cache = p.cache,
-             .block_table = p.block_table,
-             .token_to_req = p.token_to_req.slice(first, count),
-             .lengths = lengths,
-             .logits = logits},
-            k, context);
-    kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)}, /*behind_logits=*/true, context);
+    TensorView maxima;
+    if (count <= kFewTokens && maxima_floats(p) > 0) {
+      maxima = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, maxima_floats(p)});
+    }
+    const bool has_maxima = kLogits({.q = p.q.slice(first, count),
+                                     .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
+                                     .weights = p.weights.slice(first, count),
+                                     .cache = p.cache,
+                                     .block_table = p.block_table,
+                                     .token_to_req = p.token_to_req.slice(first, count),
+                                     .lengths = lengths,
+                                     .logits = logits},
+                                    k, maxima, context);
+    kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
+            {.behind_logits = true, .maxima = has_maxima ? maxima : TensorView{}}, context);
   }
 }
 
 template <SelectLauncher kSelect>
 void run_select(const TopkSelectParams& p, const ExecutionContext& context) {
-  kSelect(p, /*behind_logits=*/false, context);
+  kSelect(p, {}, context);
 }
 
 template <LogitsLauncher kLogits>
 void run_logits(const IndexerLogitsParams& p, const ExecutionContext& context) {
-  kLogits(p, 0, context);
+  kLogits(p, 0, {}, context);
 }
 
 Support columns_fit(int64_t k) { return k < (int64_t{1} << 31) ? Support::yes() : Support::no("needs k below 2^31"); }

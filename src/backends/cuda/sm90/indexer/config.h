@@ -27,6 +27,8 @@ struct LogitsArgs {
   int32_t skip;
   float* logits;
   int64_t logits_stride;
+  float* maxima;  // nullptr: nobody wants them
+  int64_t maxima_stride;
   int64_t num_tokens;
   int heads;
 };

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/indexer/logits_common.cuh"
+#include "backends/cuda/smxx/indexer/order_key.cuh"
 
 namespace strata::cuda::sm90 {
 
@@ -91,6 +92,8 @@ __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
   if (first < a.table_entries) ptx::prefetch_l2(a.block_table + first);
 }
 
+// kMaxima: a.maxima gets the largest of each kMaximaRows logits, which are a warp's of a tile.
+template <bool kMaxima>
 __global__ void __launch_bounds__(128 * kDecodeWarpgroups, 1) indexer_logits_decode_kernel(const __grid_constant__ LogitsArgs a) {
   using Score = Scorer<64, 1>;
   extern __shared__ uint8_t dynamic[];
@@ -131,30 +134,31 @@ __global__ void __launch_bounds__(128 * kDecodeWarpgroups, 1) indexer_logits_dec
   const int own_row = scorer.own_row();
   int64_t token = -1;
   float* out = nullptr;
-  int rows_to_write = 0;
+  int rows = 0, rows_to_write = 0;
   int slot = 0;
   uint32_t parity = 0;
   for (TileCursor cursor(a, range); !cursor.done(); cursor.next()) {
     if (cursor.token() != token) {
       token = cursor.token();
       out = a.logits + token * a.logits_stride;
-      rows_to_write = scorer.writes() ? scored_rows(a, token) : 0;
+      rows = scored_rows(a, token);
+      rows_to_write = scorer.writes() ? rows : 0;
       warpgroup_sync(warpgroup);  // the queries before have been used
       scorer.load_queries(token);
       ptx::fence_proxy_async();
       warpgroup_sync(warpgroup);
     }
     ptx::mbarrier_wait(barrier_address + 8 * slot, parity);
-    const uint8_t* const rows = slots + slot * kSlotBytes;
+    const uint8_t* const tile = slots + slot * kSlotBytes;
     uint4 keys[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const uint4 first = *reinterpret_cast<const uint4*>(rows + upper + r * 8 * kIndexerDim + 64 * odd);
-      const uint4 second = *reinterpret_cast<const uint4*>(rows + upper + r * 8 * kIndexerDim + 64 * (1 - odd));
+      const uint4 first = *reinterpret_cast<const uint4*>(tile + upper + r * 8 * kIndexerDim + 64 * odd);
+      const uint4 second = *reinterpret_cast<const uint4*>(tile + upper + r * 8 * kIndexerDim + 64 * (1 - odd));
       keys[r][0] = odd != 0 ? second : first;
       keys[r][1] = odd != 0 ? first : second;
     }
-    const float scale = *reinterpret_cast<const float*>(rows + kSlotRowBytes + own_row * 4);
+    const float scale = *reinterpret_cast<const float*>(tile + kSlotRowBytes + own_row * 4);
     float sums[Score::kSums];
     scorer.multiply(sums, keys, 0);
     warpgroup_sync(warpgroup);  // the slot has been read
@@ -163,6 +167,10 @@ __global__ void __launch_bounds__(128 * kDecodeWarpgroups, 1) indexer_logits_dec
     const float logit = scorer.weighted_sum(sums) * scale;
     const int row = cursor.tile() * kTileRows + own_row;
     if (row < rows_to_write) out[row] = logit;
+    if constexpr (kMaxima) {
+      const uint32_t largest = __reduce_max_sync(0xFFFFFFFFu, row < rows ? order_key(logit) : 0);
+      if (scorer.lane == 0 && row < rows) a.maxima[token * a.maxima_stride + row / kMaximaRows] = logit_of(largest);
+    }
     if (++slot == kDecodeSlots) {
       slot = 0;
       parity ^= 1;

@@ -37,7 +37,8 @@ void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& contex
 
 void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context) {
   constexpr int kSharedBytes = sm90::kDecodeWarpgroups * (sm90::Scorer<64, 1>::kQueryBytes + sm90::kDecodeSlots * sm90::kSlotBytes) + 1024;
-  launch(sm90::indexer_logits_decode_kernel, 128 * sm90::kDecodeWarpgroups, kSharedBytes, args, context);
+  launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<true> : sm90::indexer_logits_decode_kernel<false>,
+         128 * sm90::kDecodeWarpgroups, kSharedBytes, args, context);
 }
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -54,10 +55,12 @@ Support sm90::supports_scoring(const TensorView& q, const PagedCache& cache, con
   return Support::yes();
 }
 
-void sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const ExecutionContext& context) {
+bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& maxima, const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0], num_requests = p.block_table.shape[0];
-  if (num_tokens == 0 || p.logits.shape[1] == 0) return;
-  if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, context);
+  if (num_tokens == 0 || p.logits.shape[1] == 0) return false;
+  if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {}, context);
+  const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
+  const bool writes_maxima = decode && maxima.present();
   const LogitsArgs args{p.q.ptr<uint8_t>(),
                         p.weights.ptr<float>(),
                         static_cast<const uint8_t*>(p.cache.data),
@@ -72,15 +75,18 @@ void sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         skip,
                         p.logits.ptr<float>(),
                         p.logits.stride[0],
+                        writes_maxima ? maxima.ptr<float>() : nullptr,
+                        writes_maxima ? maxima.stride[0] : 0,
                         num_tokens,
                         static_cast<int>(p.q.shape[1])};
-  if (p.q.shape[1] > 64) {
-    launch_prefill<128, 1>(args, context);
-  } else if (num_tokens >= 2 * num_requests) {
-    launch_prefill<64, 2>(args, context);
-  } else {
+  if (decode) {
     launch_decode(args, context);
+  } else if (p.q.shape[1] > 64) {
+    launch_prefill<128, 1>(args, context);
+  } else {
+    launch_prefill<64, 2>(args, context);
   }
+  return writes_maxima;
 }
 
 }  // namespace strata::cuda

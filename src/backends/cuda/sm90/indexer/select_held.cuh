@@ -14,6 +14,7 @@
 #include <cooperative_groups.h>
 
 #include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/ptx/load_quad.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/smxx/indexer/select_exhaustive.cuh"
 
@@ -42,6 +43,11 @@ struct HeldTail {
 };
 
 template <int kThreads>
+struct BoundShared {
+  uint32_t bounds[kThreads / 32], largest[kThreads / 32];  // order keys, of each warp
+};
+
+template <int kThreads>
 struct HeldShared {
   using Shape = HeldShape<kThreads>;
   using Tail = HeldTail < kThreads<256 ? kThreads : 256>;
@@ -55,32 +61,36 @@ struct HeldShared {
     SelectShared<kThreads> exhaustive;
   };
   uint32_t list_count, last_count;
-  uint32_t bounds[kThreads / 32], largest[kThreads / 32];                                                       // order keys, of each warp
+  BoundShared<kThreads> bound;
   uint32_t cluster_bounds[kHeldMaxCluster], cluster_largest[kHeldMaxCluster], cluster_counts[kHeldMaxCluster];  // of each block
   bool failed;
   Tail tail;
 };
 
-// A block's n entries: those of this thread, four at a time; NaN behind the end.
+// The entries of a row of n that this thread holds, four at a time; NaN behind the end. Blocks of a cluster have pieces of the row in turn:
+// the largest often lie side by side.
 template <int kThreads>
 struct HeldRow {
+  static constexpr int kPiece = 4 * kThreads;
+  const int n, rank, size;
   float4 quads[kHeldQuads];
+  __device__ int piece(int quad) const { return kPiece * (quad * size + rank); }
   // Of a row with a period each thread has different entries: warps move on from quad to quad.
-  __device__ static int first(int quad) { return 4 * (kThreads * quad + (static_cast<int>(threadIdx.x) + 96 * quad) % kThreads); }
+  __device__ int first(int quad) const { return piece(quad) + 4 * ((static_cast<int>(threadIdx.x) + 96 * quad) % kThreads); }
+  // Quads that all threads have.
+  __device__ int whole_quads() const { return min(max(n / kPiece - rank + size - 1, 0) / size, kHeldQuads); }
 
-  __device__ HeldRow(const float* row, int n) {
+  __device__ HeldRow(const float* row, int n, int rank, int size) : n(n), rank(rank), size(size) {
+#pragma unroll
+    for (int q = 0; q < kHeldQuads; ++q) quads[q] = ptx::load_quad_if(first(q) + 4 <= n, row + first(q), NAN);
+    if (n % 4 == 0) return;
 #pragma unroll
     for (int q = 0; q < kHeldQuads; ++q) {
-      quads[q] = make_float4(NAN, NAN, NAN, NAN);
-      if (4 * kThreads * q >= n) continue;  // the same for all
       const int i = first(q);
-      if (i + 4 <= n) {
-        quads[q] = *reinterpret_cast<const float4*>(row + i);
-      } else if (i < n) {
-        quads[q].x = row[i];
-        if (i + 1 < n) quads[q].y = row[i + 1];
-        if (i + 2 < n) quads[q].z = row[i + 2];
-      }
+      if (i != n / 4 * 4) continue;  // all but one thread
+      quads[q].x = row[i];
+      if (i + 1 < n) quads[q].y = row[i + 1];
+      if (i + 2 < n) quads[q].z = row[i + 2];
     }
   }
   // NaN does not count; -inf without any.
@@ -88,7 +98,26 @@ struct HeldRow {
     const float4& v = quads[quad];
     return fmaxf(fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)), -INFINITY);
   }
-  __device__ uint32_t least_key(int n) const {
+  // A bit for each entry that reaches `least`, of -inf for NaN too.
+  __device__ uint32_t reach(float least) const {
+    uint32_t reach = 0;
+#pragma unroll
+    for (int q = 0; q < kHeldQuads; ++q) {
+      const float4& v = quads[q];
+      if (v.x >= least) reach |= 1u << 4 * q;
+      if (v.y >= least) reach |= 2u << 4 * q;
+      if (v.z >= least) reach |= 4u << 4 * q;
+      if (v.w >= least) reach |= 8u << 4 * q;
+    }
+    if (least > -INFINITY) return reach;
+#pragma unroll
+    for (int q = 0; q < kHeldQuads; ++q) {
+      const int rest = n - first(q);
+      if (rest > 0) reach |= (rest < 4 ? (1u << rest) - 1 : 15u) << 4 * q;
+    }
+    return reach;
+  }
+  __device__ uint32_t least_key() const {
     uint32_t least = 0xFFFFFFFFu;
 #pragma unroll
     for (int q = 0; q < kHeldQuads; ++q) {
@@ -123,10 +152,10 @@ __device__ __forceinline__ uint32_t warp_bound(const float (&values)[kValues], u
   return low;
 }
 
-// Finds a logit that at least k of a row reach, if all blocks that share it take the least of theirs, and the largest of this block's `own`
-// entries of the row's n. Both as order keys. One barrier.
+// Finds a logit that at least k of a row reach, if all blocks that share it take the least of theirs, and the largest of this block's
+// entries. Both as order keys. One barrier.
 template <int kThreads>
-__device__ __forceinline__ void find_bound(HeldShared<kThreads>& s, const HeldRow<kThreads>& row, int own, int n, int k, uint32_t& bound,
+__device__ __forceinline__ void find_bound(BoundShared<kThreads>& s, const HeldRow<kThreads>& row, int k, uint32_t& bound,
                                            uint32_t& largest) {
   constexpr int kParts = HeldShape<kThreads>::kParts, kWarps = kThreads / 32;
   float parts[kParts], most = -INFINITY;
@@ -137,17 +166,18 @@ __device__ __forceinline__ void find_bound(HeldShared<kThreads>& s, const HeldRo
 #pragma unroll
     for (int q = p; q < kHeldQuads; q += kParts) {
       parts[p] = fmaxf(parts[p], row.largest_of(q));
-      entries += min(max(own - row.first(q), 0), 4);
+      entries += min(max(row.n - row.first(q), 0), 4);
     }
     most = fmaxf(most, parts[p]);
   }
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t warp_largest = __reduce_max_sync(kAllLanes, order_key(most));
   const auto of_warp = static_cast<uint32_t>(__reduce_add_sync(kAllLanes, entries));
-  const auto need = static_cast<int>((of_warp * static_cast<uint32_t>(k) + static_cast<uint32_t>(n) - 1) / static_cast<uint32_t>(n));
-  const int whole = min(own / (4 * kThreads), kParts);  // parts that every thread has
-  uint32_t warp_least = 0xFFFFFFFFu;                    // a warp without entries promises none
-  if (need > 32 * whole) {                              // too few parts: the entries themselves
+  const auto n = static_cast<uint32_t>(row.n);
+  const auto need = static_cast<int>((of_warp * static_cast<uint32_t>(k) + n - 1) / n);
+  const int whole = min(row.whole_quads(), kParts);  // parts that every thread has
+  uint32_t warp_least = 0xFFFFFFFFu;                 // a warp without entries promises none
+  if (3 * need > 64 * whole) {                       // too few parts: the entries themselves
     float values[4 * kHeldQuads];
 #pragma unroll
     for (int q = 0; q < kHeldQuads; ++q) {
@@ -156,7 +186,7 @@ __device__ __forceinline__ void find_bound(HeldShared<kThreads>& s, const HeldRo
       values[4 * q + 2] = row.quads[q].z;
       values[4 * q + 3] = row.quads[q].w;
     }
-    warp_least = warp_bound(values, __reduce_min_sync(kAllLanes, row.least_key(own)), warp_largest, need);
+    warp_least = warp_bound(values, __reduce_min_sync(kAllLanes, row.least_key()), warp_largest, need);
   } else if (of_warp > 0) {
     uint32_t least = 0xFFFFFFFFu;
 #pragma unroll
@@ -179,34 +209,12 @@ struct HeldBins {
   __device__ uint32_t of(uint32_t key) const { return (key - low) >> shift; }
 };
 
-// Lists the block's entries that reach the bound, by number within the block: all of them are counted, also those that the list has no
+// Lists the block's entries that reach the bound, by number: all of them are counted, also those that the list has no
 // room for. Values are not looked up here: that would be one access to L2 after the other.
 template <int kThreads>
-__device__ __forceinline__ void list_entries(HeldShared<kThreads>& s, const HeldRow<kThreads>& own, int n, uint32_t bound) {
-  const float least = logit_of(bound);
-  const bool all = least == -INFINITY;  // NaN too
-  uint32_t reach = 0;
-#pragma unroll
-  for (int q = 0; q < kHeldQuads; ++q) {
-    const float4& v = own.quads[q];
-    if (v.x >= least) reach |= 1u << 4 * q;
-    if (v.y >= least) reach |= 2u << 4 * q;
-    if (v.z >= least) reach |= 4u << 4 * q;
-    if (v.w >= least) reach |= 8u << 4 * q;
-    const int rest = n - own.first(q);
-    if (all && rest > 0) reach |= (rest < 4 ? (1u << rest) - 1 : 15u) << 4 * q;
-  }
-  const int lane = threadIdx.x % 32;
-  const uint32_t mine = __popc(reach);
-  uint32_t sum = mine;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const uint32_t other = __shfl_up_sync(kAllLanes, sum, step);
-    if (lane >= step) sum += other;
-  }
-  uint32_t at = 0;
-  if (lane == 31 && sum > 0) at = atomicAdd(&s.list_count, sum);
-  at = __shfl_sync(kAllLanes, at, 31) + sum - mine;
+__device__ __forceinline__ void list_entries(HeldShared<kThreads>& s, const HeldRow<kThreads>& own, uint32_t bound) {
+  uint32_t reach = own.reach(logit_of(bound));
+  uint32_t at = reserve(s.list_count, __popc(reach));
   for (; reach != 0 && at < static_cast<uint32_t>(HeldShape<kThreads>::kList); reach &= reach - 1, ++at) {
     const int bit = __ffs(static_cast<int>(reach)) - 1;
     s.list[at] = static_cast<uint64_t>(own.first(bit / 4) + bit % 4);
@@ -214,14 +222,13 @@ __device__ __forceinline__ void list_entries(HeldShared<kThreads>& s, const Held
 }
 
 // The listed entries' ranks, into the list of `first` from `to` on, and into its histogram; first is the block that ends the search.
-// `row`: where this block's entries are, from entry `begin` on.
 template <int kThreads>
 __device__ __forceinline__ void rank_entries(const HeldShared<kThreads>& s, HeldShared<kThreads>& first, uint32_t to, const float* row,
-                                             int begin, const HeldBins& bins) {
+                                             const HeldBins& bins) {
   const uint32_t count = s.list_count;
   for (uint32_t i = threadIdx.x; i < count; i += kThreads) {
     const int entry = static_cast<int>(s.list[i]);
-    const uint64_t rank = rank_of(row[entry], begin + entry);
+    const uint64_t rank = rank_of(row[entry], entry);
     first.list[to + i] = rank;
     atomicAdd(&first.bins[bins.of(static_cast<uint32_t>(rank >> 32))], 1u);
   }
@@ -287,9 +294,9 @@ __global__ void __launch_bounds__(kThreads, HeldShape<kThreads>::kBlocks) topk_s
   if constexpr (kCluster) ptx::cluster_arrive();  // list and histogram of the first block are there
   if (!a.behind_logits) ptx::wait_for_previous_kernel();
   const int n = a.lengths[token];
+  int32_t* const out = a.topk + token * a.topk_stride;
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
-  int32_t* const out = a.topk + token * a.topk_stride;
   if (n <= a.k) {
     for (int i = rank * kThreads + threadIdx.x; i < a.k; i += size * kThreads) out[i] = i < n ? i : -1;
     if constexpr (kCluster) ptx::cluster_wait();
@@ -297,11 +304,9 @@ __global__ void __launch_bounds__(kThreads, HeldShape<kThreads>::kBlocks) topk_s
   }
 
   const float* const row = a.logits + token * a.logits_stride;
-  const int segment = (n + 32 * size - 1) / (32 * size) * 32;
-  const int begin = min(segment * rank, n), own_entries = min(segment, n - begin);
-  const HeldRow<kThreads> own(row + begin, own_entries);
+  const HeldRow<kThreads> own(row, n, rank, size);
   uint32_t bound, largest;
-  find_bound(s, own, own_entries, n, a.k, bound, largest);
+  find_bound(s.bound, own, a.k, bound, largest);
   HeldShared<kThreads>* first = &s;
   if constexpr (kCluster) {
     const auto cluster = cooperative_groups::this_cluster();
@@ -319,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, HeldShape<kThreads>::kBlocks) topk_s
     }
   }
   const HeldBins bins{bound, max(0, 21 - __clz(static_cast<int>(largest - bound)))};
-  list_entries(s, own, own_entries, bound);
+  list_entries(s, own, bound);
   __syncthreads();
   uint32_t count = s.list_count, before = 0;
   if constexpr (kCluster) {
@@ -333,7 +338,7 @@ __global__ void __launch_bounds__(kThreads, HeldShape<kThreads>::kBlocks) topk_s
     }
   }
   const bool listed = count <= static_cast<uint32_t>(HeldShape<kThreads>::kList);
-  if (listed) rank_entries(s, *first, before, row + begin, begin, bins);
+  if (listed) rank_entries(s, *first, before, row, bins);
   if constexpr (kCluster) {
     cooperative_groups::this_cluster().sync();
     if (rank != 0) return;

@@ -1,18 +1,19 @@
-// Launch of the top-k kernels: rows that registers hold by select_held.cuh, longer ones by select.cuh.
+// Launch of the top-k kernels: few rows with maxima by select_groups.cuh, rows that registers hold by select_held.cuh, longer ones by
+// select.cuh.
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
-#include "backends/cuda/sm90/indexer/select_held.cuh"
-#include "backends/cuda/smxx/indexer/select.cuh"
+#include "backends/cuda/sm90/indexer/select_groups.cuh"
 
 namespace strata::cuda {
 namespace {
 
 template <int kThreads>
-__global__ void __launch_bounds__(kThreads, kSelectBlocks<kThreads>) topk_select_kernel(const SelectArgs a) {
+__global__ void __launch_bounds__(kThreads, kSelectBlocks<kThreads>) topk_select_kernel(const __grid_constant__ SelectArgs a) {
   __shared__ SelectShared<kThreads> shared;
   ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
   select_row(shared, a, blockIdx.x);
 }
 
@@ -37,27 +38,48 @@ Plan held(int cluster = 1) {
   return {sm90::topk_select_held_kernel<kThreads, kCluster>, kThreads, static_cast<int>(sizeof(sm90::HeldShared<kThreads>)), cluster};
 }
 
+Plan in_passes(int threads) {
+  return {threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>, threads};
+}
+
+// Blocks of a row whose maxima are there: two quads of them a thread, or more where a cluster is not enough. 0: registers do not hold them.
+int cluster_for_maxima(int64_t columns) {
+  const int64_t maxima = (columns + kMaximaRows - 1) / kMaximaRows;
+  int size = 1;
+  while (size < sm90::kHeldMaxCluster && maxima > size * 8 * sm90::kGroupsThreads) size *= 2;
+  return maxima <= size * sm90::HeldShape<sm90::kGroupsThreads>::kEntries ? size : 0;
+}
+Plan by_maxima(int cluster) {
+  return {cluster == 1 ? sm90::topk_select_groups_kernel<false> : sm90::topk_select_groups_kernel<true>, sm90::kGroupsThreads, 0, cluster};
+}
+
 // Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit beside those of the logits kernel for few tokens, so that
-// they have begun when it ends. More rows: the fewest threads that hold one, and for very many long rows many small blocks that hold none.
+// they have begun when it ends. More rows: the fewest threads that hold one, and for many long rows small blocks that hold none.
 Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
   const int64_t num_tokens = p.lengths.shape[0], columns = p.logits.present() ? p.logits.shape[1] : 0;
+  const int groups = a.maxima != nullptr ? cluster_for_maxima(columns) : 0;
+  if (groups > 0 && num_tokens * groups <= num_sms) return by_maxima(groups);
   const int small = cluster_for<256>(a, columns), large = cluster_for<1024>(a, columns);
   if (small > 0 && num_tokens * small <= num_sms) return small == 1 ? held<256, false>() : held<256, true>(small);
   if (cluster_for<128>(a, columns) == 1) return held<128, false>();
   if (small == 1) return held<256, false>();
   if (cluster_for<512>(a, columns) == 1) return held<512, false>();
-  if (large > 0 && num_tokens <= 8 * num_sms) return large == 1 ? held<1024, false>() : held<1024, true>(large);
-  const int threads = select_threads(p, num_sms);
-  return {threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>, threads};
+  if (large == 1 && num_tokens <= 8 * num_sms) return held<1024, false>();
+  if (large > 1 && num_tokens <= 2 * num_sms) return held<1024, true>(large);
+  return in_passes(select_threads(p, num_sms));
 }
 
 }  // namespace
 
-void sm90::launch_topk_select(const TopkSelectParams& p, bool behind_logits, const ExecutionContext& context) {
+void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
   if (num_tokens == 0) return;
   SelectArgs args = select_args(p);
-  args.behind_logits = behind_logits;
+  args.behind_logits = hints.behind_logits;
+  if (hints.maxima.present()) {
+    args.maxima = hints.maxima.ptr<float>();
+    args.maxima_stride = hints.maxima.stride[0];
+  }
   const Plan chosen = plan(args, p, capabilities(context.device).num_sms);
   // The kernel in front (the logits, usually) may still run while the blocks of this one start.
   cudaLaunchAttribute attributes[2] = {};

@@ -9,14 +9,21 @@
 namespace strata::cuda {
 
 // Writes the logits of tokens with more than `skip` candidates. Where nobody looks at the others (a selection of `skip` entries takes
-// all of theirs) they need not be computed; IndexerLogits has 0.
-using LogitsLauncher = void (*)(const IndexerLogitsParams& p, int32_t skip, const ExecutionContext& context);
-// p.logits may be absent where no length exceeds k. behind_logits: a LogitsLauncher of the same backend was enqueued just before.
-using SelectLauncher = void (*)(const TopkSelectParams& p, bool behind_logits, const ExecutionContext& context);
+// all of theirs) they need not be computed; IndexerLogits has 0. maxima (f32 [T, C / kMaximaRows, rounded up], or absent) gets the largest
+// of each kMaximaRows logits of a row, where it returns true.
+inline constexpr int kMaximaRows = 16;
+using LogitsLauncher = bool (*)(const IndexerLogitsParams& p, int32_t skip, const TensorView& maxima, const ExecutionContext& context);
+
+struct SelectHints {
+  bool behind_logits = false;  // a LogitsLauncher of the same backend was enqueued just before
+  TensorView maxima{};         // absent, or what it wrote
+};
+// p.logits may be absent where no length exceeds k.
+using SelectLauncher = void (*)(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context);
 
 namespace smxx {
-void launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const ExecutionContext& context);
-void launch_topk_select(const TopkSelectParams& p, bool behind_logits, const ExecutionContext& context);
+bool launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& maxima, const ExecutionContext& context);
+void launch_topk_select(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context);
 }  // namespace smxx
 
 }  // namespace strata::cuda

@@ -148,9 +148,10 @@ void launch(const Args& args, int64_t blocks, cudaStream_t stream) {
 
 }  // namespace
 
-void smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const ExecutionContext& context) {
+bool smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& /*maxima*/,
+                                 const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0], columns = p.logits.shape[1];
-  if (num_tokens == 0 || columns == 0) return;
+  if (num_tokens == 0 || columns == 0) return false;
   const int padded_dim = (p.cache.row_dim + 15) / 16 * 16;
   // What 99 KB of shared memory hold beside a tile of keys.
   const int chunk = std::min(padded_dim <= 256 ? 64 : 32, static_cast<int>((p.q.shape[1] + kHeadGroup - 1) / kHeadGroup * kHeadGroup));
@@ -176,10 +177,11 @@ void smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                   static_cast<int>(blocks_per_token)};
   const int64_t blocks = num_tokens * blocks_per_token;
   switch (p.cache.format) {
-    case KvFormat::indexer_fp8: return launch<KvFormat::indexer_fp8>(args, blocks, native(context.stream));
-    case KvFormat::indexer_mxfp4: return launch<KvFormat::indexer_mxfp4>(args, blocks, native(context.stream));
-    default: return launch<KvFormat::bf16>(args, blocks, native(context.stream));
+    case KvFormat::indexer_fp8: launch<KvFormat::indexer_fp8>(args, blocks, native(context.stream)); break;
+    case KvFormat::indexer_mxfp4: launch<KvFormat::indexer_mxfp4>(args, blocks, native(context.stream)); break;
+    default: launch<KvFormat::bf16>(args, blocks, native(context.stream)); break;
   }
+  return false;
 }
 
 }  // namespace strata::cuda

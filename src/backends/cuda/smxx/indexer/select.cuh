@@ -3,8 +3,8 @@
 // A sample of the row tells a logit that somewhat more than k entries reach. These are collected in one pass; if they are at least k, the
 // k-th largest of the row is theirs, and if they fit in shared memory it is found there: a histogram between their least and largest logit,
 // and a look at the few entries of one bin. Which ones are taken depends on the ranks alone, not on the sample: it decides only how much
-// work there is. Where it misleads (or k is large), select_exhaustive.cuh does the row. A bitmap of the chosen entries
-// gives their ascending order.
+// work there is. Where it misleads a second bound is tried; then, and where k is large, select_exhaustive.cuh does the row. A bitmap of
+// the chosen entries gives their ascending order.
 //
 // Floor: the row once from memory, 4 bytes an entry; about three instructions an entry.
 #pragma once
@@ -21,7 +21,7 @@ struct SamplePlan {
 
 // False: the row is none for a list of this length.
 __device__ __forceinline__ bool plan_sample(int n, int k, int list, SamplePlan& plan) {
-  plan.samples = n < 65536 ? 1024 : 4096;
+  plan.samples = n < 32768 ? 1024 : 4096;
   // Half as many again as k would have on average, and 8: of the k largest a sample has more than that once in a thousand rows.
   const int64_t target = int64_t{3} * k * plan.samples / (2 * int64_t{n}) + 8;
   plan.target = static_cast<int>(target);
@@ -36,9 +36,12 @@ __device__ __forceinline__ uint32_t sampled_bound(SelectShared<kThreads>& s, con
   const int pairs = plan.samples / (2 * kThreads), sectors = plan.samples / 8;
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
-    if (j < pairs) {  // four threads take one 32-byte sector, sectors are evenly spread
+    if (j < pairs) {  // four threads take one 32-byte sector, each part of the row has one
       const int64_t sector = kThreads / 4 * j + static_cast<int>(threadIdx.x) / 4;
-      const int at = static_cast<int>(sector * (n / 8) / sectors) * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+      // Anywhere in its part of the row: of a row with a period equal distances would show the same entries again and again.
+      const auto part = static_cast<int>(sector * (n / 8) / sectors), next = static_cast<int>((sector + 1) * (n / 8) / sectors);
+      const uint32_t within = __umulhi(static_cast<uint32_t>(sector + 1) * 0x9E3779B9u, static_cast<uint32_t>(next - part));
+      const int at = (part + static_cast<int>(within)) * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
       keys[2 * j] = order_key(row[at]);
       keys[2 * j + 1] = order_key(row[at + 1]);
     }
@@ -93,37 +96,82 @@ __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectA
         if (rest < 4) reach &= ~((rest <= 0 ? 15u : 15u << rest & 15u) << 4 * q);
       }
     }
-    // One addition to the list's count a warp.
-    const int lane = threadIdx.x % 32;
     const uint32_t mine = __popc(reach);
-    uint32_t sum = mine;
+    uint32_t at = reserve(s.list_count, mine);
+    if (at + mine > SelectShared<kThreads>::kList) continue;
+      // Without a loop over the bits: a value that is looked up later is waited for.
 #pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const uint32_t other = __shfl_up_sync(kAllLanes, sum, step);
-      if (lane >= step) sum += other;
-    }
-    uint32_t at = 0;
-    if (lane == 31 && sum > 0) at = atomicAdd(&s.list_count, sum);
-    at = __shfl_sync(kAllLanes, at, 31) + sum - mine;
-    for (; reach != 0; reach &= reach - 1, ++at) {
-      const int bit = __ffs(static_cast<int>(reach)) - 1;
-      if (at < SelectShared<kThreads>::kList) {
-        s.found.entries[at] = static_cast<int32_t>(first) + 4 * (kThreads * (bit / 4) + static_cast<int>(threadIdx.x)) + bit % 4;
+    for (int q = 0; q < kQuads; ++q) {
+      const float v[4] = {quads[q].x, quads[q].y, quads[q].z, quads[q].w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if ((reach >> (4 * q + e) & 1) != 0) {
+          s.found.logits[at] = v[e];
+          s.found.entries[at++] = static_cast<int32_t>(first) + 4 * (kThreads * q + static_cast<int>(threadIdx.x)) + e;
+        }
       }
     }
   }
 }
 
-// The k largest of the logits that the threads of a block hold as order keys (0: none), of a row of n entries. entry(e) is the number of
-// the e-th of this thread; every thread calls it before any other memory of `s.found` is written over. s.low, s.high and s.last_count are
-// set. False where many equal logits stand at the threshold.
+// Returns how many there are. Not inlined: what both halves hold in registers need not be held at once.
+template <int kThreads>
+__device__ __noinline__ uint32_t collect_by_sample(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int n,
+                                                   SamplePlan plan) {
+  collect(s, a, row, n, sampled_bound(s, row, n, plan));
+  __syncthreads();
+  return s.list_count;
+}
+
+// A bitmap's entries are counted in lines.
+inline constexpr int kLineWords = 8, kLineEntries = 32 * kLineWords;
+
+// s.bins becomes, from how many entries the lines have, the number of those in front of a line, and `position`; returns how many there are.
+template <int kThreads>
+__device__ __forceinline__ uint32_t sum_lines(SelectShared<kThreads>& s, int lines, uint32_t position) {
+  constexpr int kOwn = SelectShared<kThreads>::kWords / kLineWords / kThreads;
+  const int first = kOwn * static_cast<int>(threadIdx.x);
+  uint32_t mine = 0, total;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) mine += first + i < lines ? s.bins[first + i] : 0;
+  uint32_t before = position + exclusive_sum(s, mine, total);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (first + i >= lines) break;
+    const uint32_t own = s.bins[first + i];
+    s.bins[first + i] = before;
+    before += own;
+  }
+  __syncthreads();
+  return total;
+}
+
+// Of the line of entry `at`, how many in front of it are set.
+__device__ __forceinline__ uint32_t chosen_before(const uint32_t* words, uint32_t at) {
+  const auto* line = reinterpret_cast<const uint4*>(words + at / kLineEntries * kLineWords);
+  const uint4 low = line[0], high = line[1];
+  const uint32_t all[kLineWords] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  const uint32_t own = at % kLineEntries / 32;
+  uint32_t count = 0;
+#pragma unroll
+  for (uint32_t w = 0; w < kLineWords; ++w) {
+    const uint32_t mask = w < own ? 0xFFFFFFFFu : w == own ? (1u << at % 32) - 1 : 0;
+    count += __popc(all[w] & mask);
+  }
+  return count;
+}
+
+// The k largest of the logits that the threads of a block hold as order keys (0: none), `held` at most each, of a row of n entries.
+// entry(e) is the number of the e-th of this thread; every thread calls it before any other memory of `s.found` is written over. s.low,
+// s.high and s.last_count are set. False where many equal logits stand at the threshold.
 template <int kThreads, class Entry>
-__device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, const uint32_t (&keys)[kSelectOwn], Entry&& entry, int n, int k,
-                                                 int32_t* out) {
+__device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, const uint32_t (&keys)[kSelectOwn], int held, Entry&& entry,
+                                                 int n, int k, int32_t* out) {
   using Shared = SelectShared<kThreads>;
   uint32_t low = 0xFFFFFFFFu, high = 0;
 #pragma unroll
   for (int e = 0; e < kSelectOwn; ++e) {
+    if (e >= held) break;
     high = max(high, keys[e]);
     low = min(low, keys[e] - 1);  // none is the largest number
   }
@@ -143,6 +191,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
     __syncthreads();
 #pragma unroll
     for (int e = 0; e < kSelectOwn; ++e) {
+      if (e >= held) break;
       if (keys[e] >= low && keys[e] - low <= width) atomicAdd(&s.bins[(keys[e] - low) >> shift], 1u);
     }
     __syncthreads();
@@ -151,12 +200,18 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
     width = (1u << shift) - 1;
     need -= s.above;
     if (s.count == need || s.count <= 32) break;
-    if (shift == 0) return false;
+    if (shift == 0) {  // all equal
+      if (s.count > Shared::kLast) return false;
+      break;
+    }
   }
   take_last(s, need, s.count, uint64_t{low} << 32, [&](auto&& add) {
     uint32_t within = 0;
 #pragma unroll
-    for (int e = 0; e < kSelectOwn; ++e) within |= (keys[e] >= low && keys[e] - low <= width ? 1u : 0u) << e;
+    for (int e = 0; e < kSelectOwn; ++e) {
+      if (e >= held) break;
+      within |= (keys[e] >= low && keys[e] - low <= width ? 1u : 0u) << e;
+    }
     if (within == 0) return;  // most threads
 #pragma unroll
     for (int e = 0; e < kSelectOwn; ++e) {
@@ -169,6 +224,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
 #pragma unroll
   for (int e = 0; e < kSelectOwn; ++e) {
     chosen[e] = -1;
+    if (e >= held) continue;
     if (keys[e] >= least && keys[e] != 0) {
       const int32_t at = entry(e);
       if (keys[e] > least || ~static_cast<uint32_t>(at) >= least_rest) chosen[e] = at;
@@ -176,27 +232,30 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
   }
   uint32_t position = 0;
   for (int64_t first = 0; first < n; first += Shared::kSegment) {  // nearly always once
-    const auto words = static_cast<int>(((n - first < Shared::kSegment ? n - first : Shared::kSegment) + 31) / 32);
-    const int own_words = (words + kThreads - 1) / kThreads;
+    const auto entries = static_cast<int>(n - first < Shared::kSegment ? n - first : Shared::kSegment);
+    const int lines = (entries + kLineEntries - 1) / kLineEntries;
     __syncthreads();  // list or bitmap have been read
-    for (int w = threadIdx.x; w < own_words * kThreads; w += kThreads) s.words[padded(w)] = 0;
+    for (int w = 4 * static_cast<int>(threadIdx.x); w < lines * kLineWords; w += 4 * kThreads)
+      *reinterpret_cast<uint4*>(s.words + w) = make_uint4(0, 0, 0, 0);
+    clear_bins(s);
     __syncthreads();
 #pragma unroll
     for (int e = 0; e < kSelectOwn; ++e) {
+      if (e >= held) break;
       const uint32_t at = static_cast<uint32_t>(chosen[e]) - static_cast<uint32_t>(first);  // not chosen: beyond any segment
-      if (at < static_cast<uint32_t>(Shared::kSegment)) atomicOr(&s.words[padded(static_cast<int>(at / 32))], 1u << at % 32);
-    }
-    __syncthreads();
-    const int begin = static_cast<int>(threadIdx.x) * own_words;
-    uint32_t mine = 0, total;
-    for (int w = begin; w < begin + own_words; ++w) mine += __popc(s.words[padded(w)]);
-    uint32_t at = position + exclusive_sum(s, mine, total);
-    for (int w = begin; w < begin + own_words; ++w) {
-      for (uint32_t word = s.words[padded(w)]; word != 0; word &= word - 1) {
-        out[at++] = static_cast<int32_t>(first) + 32 * w + __ffs(static_cast<int>(word)) - 1;
+      if (at < static_cast<uint32_t>(Shared::kSegment)) {
+        atomicOr(&s.words[at / 32], 1u << at % 32);
+        atomicAdd(&s.bins[at / kLineEntries], 1u);
       }
     }
-    position += total;
+    __syncthreads();
+    position += sum_lines(s, lines, position);
+#pragma unroll
+    for (int e = 0; e < kSelectOwn; ++e) {
+      if (e >= held) break;
+      const uint32_t at = static_cast<uint32_t>(chosen[e]) - static_cast<uint32_t>(first);
+      if (at < static_cast<uint32_t>(Shared::kSegment)) out[s.bins[at / kLineEntries] + chosen_before(s.words, at)] = chosen[e];
+    }
   }
   return true;
 }
@@ -229,23 +288,31 @@ __device__ __forceinline__ void select_row(SelectShared<kThreads>& s, const Sele
     }
     __syncthreads();
     const auto entry = [](int e) { return 4 * (kThreads * (e / 4) + static_cast<int>(threadIdx.x)) + e % 4; };
-    if (!select_from_keys(s, keys, entry, n, a.k, out)) select_exhaustively(s, a, row, n, out);
+    if (!select_from_keys(s, keys, kSelectOwn, entry, n, a.k, out)) select_exhaustively(s, a, row, n, out);
     return;
   }
   __syncthreads();
   SamplePlan plan;
   if (!plan_sample(n, a.k, kList, plan)) return select_exhaustively(s, a, row, n, out);
-  collect(s, a, row, n, sampled_bound(s, row, n, plan));
-  __syncthreads();
-  const uint32_t count = s.list_count;
-  if (count < static_cast<uint32_t>(a.k) || count > kList) return select_exhaustively(s, a, row, n, out);
+  uint32_t count = collect_by_sample(s, a, row, n, plan);
+  const auto misled = [&] { return count < static_cast<uint32_t>(a.k) || count > kList; };
+  if (misled()) {
+    // Once more, by how many there were: one row in a thousand, but the others would have to wait for an exhaustive one.
+    const int64_t wanted = int64_t{5} * a.k / 4 * plan.target / max(count, 1u);
+    plan.target = static_cast<int>(min(max(wanted, int64_t{1}), int64_t{2} * plan.target));
+    __syncthreads();  // all have seen the count
+    if (threadIdx.x == 0) s.list_count = 0;
+    count = collect_by_sample(s, a, row, n, plan);
+    if (misled()) return select_exhaustively(s, a, row, n, out);
+  }
+  const int held = (static_cast<int>(count) + kThreads - 1) / kThreads;
 #pragma unroll
   for (int e = 0; e < kSelectOwn; ++e) {
     const uint32_t i = threadIdx.x + kThreads * e;
-    keys[e] = i < count ? order_key(row[s.found.entries[i]]) : 0;
+    keys[e] = i < count ? order_key(s.found.logits[i]) : 0;
   }
   const auto entry = [&](int e) { return s.found.entries[threadIdx.x + kThreads * e]; };
-  if (!select_from_keys(s, keys, entry, n, a.k, out)) select_exhaustively(s, a, row, n, out);
+  if (!select_from_keys(s, keys, held, entry, n, a.k, out)) select_exhaustively(s, a, row, n, out);
 }
 
 }  // namespace strata::cuda

@@ -15,7 +15,9 @@ struct SelectArgs {
   int32_t* topk;
   int64_t topk_stride;
   int32_t k;
-  bool behind_logits;  // the kernel in front computes the logits, and began when the lengths were there
+  bool behind_logits;   // the kernel in front computes the logits, and began when the lengths were there
+  const float* maxima;  // the largest of each kMaximaRows logits, where the selection was given them
+  int64_t maxima_stride;
 };
 
 inline SelectArgs select_args(const TopkSelectParams& p) {
@@ -27,7 +29,9 @@ inline SelectArgs select_args(const TopkSelectParams& p) {
           p.topk_indices.ptr<int32_t>(),
           p.topk_indices.stride[0],
           static_cast<int32_t>(p.topk_indices.shape[1]),
-          false};
+          false,
+          nullptr,
+          0};
 }
 
 // Threads for a row: many where few rows must be quick, few where many rows are on an SM at a time. The shortest list is for what

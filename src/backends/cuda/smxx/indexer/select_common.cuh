@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/smxx/indexer/order_key.cuh"
 #include "backends/cuda/smxx/indexer/select_args.h"
 
 namespace strata::cuda {
@@ -33,10 +34,10 @@ struct SelectShared {
   static constexpr int kWords = 2 * kList;
   static constexpr int kSegment = 32 * kWords;
 
-  union {
+  union alignas(16) {
     uint64_t list[kList];
     struct {
-      uint32_t keys[kList];
+      float logits[kList];
       int32_t entries[kList];
     } found;
     uint32_t words[kWords + kWords / 32];
@@ -44,7 +45,8 @@ struct SelectShared {
   alignas(16) uint32_t bins[kSelectBins];
   uint32_t warp_sums[kThreads / 32];
   uint32_t list_count, last_count;
-  uint64_t last[32];
+  static constexpr int kLast = kThreads < 256 ? kThreads : 256;
+  uint64_t last[kLast];
   uint32_t low, high;  // the least and the largest logit of the list
   // The bin that the k-th rank falls in, how many ranks lie in bins above it, and in it.
   uint32_t bin, above, count;
@@ -70,13 +72,6 @@ __device__ __forceinline__ uint32_t digit_of(uint64_t rank, int digit) {
   return static_cast<uint32_t>(rank >> digit_shift(digit)) & (bins - 1);
 }
 
-// A logit as an ordered number. Both zeros are one value, and NaN is -inf: like reference/topk_row.h. Above 0.
-__device__ __forceinline__ uint32_t order_key(float logit) {
-  uint32_t bits = logit != logit ? 0xFF800000u : __float_as_uint(logit);
-  if (logit == 0.0f) bits = 0;
-  return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
-}
-__device__ __forceinline__ float logit_of(uint32_t key) { return __uint_as_float((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key); }
 __device__ __forceinline__ uint64_t rank_of(float logit, int entry) {
   return uint64_t{order_key(logit)} << 32 | ~static_cast<uint32_t>(entry);
 }
@@ -87,6 +82,20 @@ __device__ __forceinline__ float4 load_quad(const SelectArgs& a, const float* ro
                      i + 3 < end ? row[i + 3] : 0.0f);
 }
 __device__ __forceinline__ int entry_of(uint64_t rank) { return static_cast<int>(~static_cast<uint32_t>(rank)); }
+
+// Room for `mine` more of what `count` counts: where a thread's begin. One addition a warp, by all its lanes.
+__device__ __forceinline__ uint32_t reserve(uint32_t& count, uint32_t mine) {
+  const int lane = threadIdx.x % 32;
+  uint32_t sum = mine;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t other = __shfl_up_sync(kAllLanes, sum, step);
+    if (lane >= step) sum += other;
+  }
+  uint32_t at = 0;
+  if (lane == 31 && sum > 0) at = atomicAdd(&count, sum);
+  return __shfl_sync(kAllLanes, at, 31) + sum - mine;
+}
 
 // The sum of `v` over the threads in front of this one, of the kThreads that Shared::sync() brings together; `total` over all. One
 // barrier inside, and another is needed before the next call.
@@ -146,7 +155,7 @@ __device__ __forceinline__ void clear_bins(Shared& s) {
 }
 
 // s.threshold becomes the `need`-th largest of `count` ranks: with all of them needed `least`, which none is below; otherwise count is at
-// most 32, and for_each(add) hands them over.
+// most Shared::kLast, and for_each(add) hands them over.
 template <class Shared, class ForEach>
 __device__ __forceinline__ void take_last(Shared& s, uint32_t need, uint32_t count, uint64_t least, ForEach&& for_each) {
   if (count == need) {
@@ -155,11 +164,11 @@ __device__ __forceinline__ void take_last(Shared& s, uint32_t need, uint32_t cou
   }
   for_each([&](uint64_t rank) { s.last[atomicAdd(&s.last_count, 1u)] = rank; });
   __syncthreads();
-  if (threadIdx.x < 32) {
-    const uint64_t mine = threadIdx.x < count ? s.last[threadIdx.x] : 0;
+  if (threadIdx.x < count) {
+    const uint64_t mine = s.last[threadIdx.x];
     uint32_t larger = 0;
     for (uint32_t i = 0; i < count; ++i) larger += s.last[i] > mine;
-    if (threadIdx.x < count && larger == need - 1) s.threshold = mine;
+    if (larger == need - 1) s.threshold = mine;
   }
 }
 

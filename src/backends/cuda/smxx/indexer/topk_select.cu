@@ -8,14 +8,14 @@ namespace strata::cuda {
 namespace {
 
 template <int kThreads>
-__global__ void __launch_bounds__(kThreads, kSelectBlocks<kThreads>) topk_select_kernel(const SelectArgs a) {
+__global__ void __launch_bounds__(kThreads, kSelectBlocks<kThreads>) topk_select_kernel(const __grid_constant__ SelectArgs a) {
   __shared__ SelectShared<kThreads> shared;
   select_row(shared, a, blockIdx.x);
 }
 
 }  // namespace
 
-void smxx::launch_topk_select(const TopkSelectParams& p, bool /*behind_logits*/, const ExecutionContext& context) {
+void smxx::launch_topk_select(const TopkSelectParams& p, const SelectHints& /*hints*/, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
   if (num_tokens == 0) return;
   const int threads = select_threads(p, capabilities(context.device).num_sms);
