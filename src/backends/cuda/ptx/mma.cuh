@@ -1,7 +1,9 @@
-// Tensor-core products and the loads of their operands from shared memory. sm_80.
+// Tensor-core products. sm_80.
 #pragma once
 
 #include <cstdint>
+
+#include "backends/cuda/ptx/ldmatrix.cuh"
 
 namespace strata::cuda::ptx {
 
@@ -14,21 +16,5 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t 
 }
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
-
-// Four 8x8 tiles of 16-bit elements: lanes 8i .. 8i + 7 give the addresses of the eight 16-byte rows of tile i.
-__device__ __forceinline__ void ldmatrix_x4(uint32_t (&d)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(address)
-               : "memory");
-}
-
-// The same tiles transposed.
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-               : "r"(address)
-               : "memory");
-}
 
 }  // namespace strata::cuda::ptx

@@ -17,8 +17,7 @@ struct BlockTiles {
 
 // Brings what the block reads first to L2: its queries and its first tiles' rows, a chain of three misses of L2 and TLB otherwise. Before
 // the wait for the kernel in front lengths and indices may still change, so nothing but these hints follows from what they hold by now.
-// kProducers: threads behind the consumers.
-template <class Shared, int kProducers = kProducerThreads>
+template <class Shared>
 __device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head, int32_t split) {
   constexpr KvFormat kFormat = Shared::kFormat;
   constexpr int kLine = 64, kLines = kRowLanes<kFormat> / kLine;  // bf16 of 128 bytes
@@ -35,7 +34,7 @@ __device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, i
   const RowList list(a, batch, query, rows, tiles.end);
   const int32_t producer = thread - kConsumerThreads, quarter = producer % 4;
 #pragma unroll
-  for (int row = 0; row < kStages * kRowTile; row += kProducers / 4) {
+  for (int row = 0; row < kStages * kRowTile; row += kProducerThreads / 4) {
     const int32_t at = tiles.first * kRowTile + row + producer / 4;
     RowAddress<kFormat>(a, at < list.main, list.slot(at), quarter).prefetch(quarter);
   }

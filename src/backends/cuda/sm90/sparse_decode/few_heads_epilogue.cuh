@@ -6,102 +6,120 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// A group's sums of weights, of each warp's rows, and what its values are relative to, for the others.
+// A group's sums of weights, of each warp's rows, and what they and its values are relative to, for the others.
 template <class Shared>
-__device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, uint32_t turns, int32_t top_scale) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int h = 0; h < Shared::kHeadTiles; ++h) {
-    float2 sum = shared.sums[group][h][32 * warp + lane];
-#pragma unroll
-    for (int lanes = 4; lanes < 32; lanes *= 2) {
-      sum = {sum.x + __shfl_xor_sync(~0u, sum.x, lanes), sum.y + __shfl_xor_sync(~0u, sum.y, lanes)};
-    }
-    if (lane < 4) *reinterpret_cast<float2*>(&shared.columns[group][warp][head_of(2 * h)]) = sum;
-  }
-  if (warp == 0 && lane == 0) shared.end[group] = {top_scale, turns % 2};
+__device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, Softmax<Shared>& state) {
+  const Lane at;
+  const int head = state.own_head(at);
+  const float sum = combine_lanes(state.sums, at.g, [](float a, float b) { return a + b; });
+  if (at.g < kColumns<Shared>) shared.columns[group][warp][head] = sum;
+  if (warp != 0) return;
+  shared.subtracted[group][head] = state.subtracted, shared.maximum[group][head] = state.maximum;
+  shared.top_scale[group] = state.top_scale;
 }
 
-// Lane h of one warp: the results of head h, and what the groups' sums of its values become the output by.
+// Of head lane % kHeads of a warp: what the groups' sums of its values become the output by. One warp stores the head's results.
 template <class Shared>
-__device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared, int32_t token, int32_t split, bool is_part) {
-  const int head = threadIdx.x % 32;
-  if (head >= a.num_heads) return;
-  constexpr int kSmallestTop = kScaleRoom + 1;  // of a power of two that is no subnormal
+__device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared, int32_t token, int32_t split, bool is_part,
+                                            float (&own)[Shared::kGroups]) {
+  const int thread = static_cast<int>(threadIdx.x), head = thread % Shared::kHeads;
   int32_t top = kSmallestTop;
-  float relative[kGroups], subtracted = -INFINITY, maximum = -INFINITY;
+  float subtracted = -INFINITY, maximum = -INFINITY;
 #pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
-    relative[i] = shared.subtracted[i][shared.end[i].turn][head];
-    subtracted = fmaxf(subtracted, relative[i]), maximum = fmaxf(maximum, shared.maximum[i][head]);
-    top = max(top, shared.end[i].top_scale);
+  for (int i = 0; i < Shared::kGroups; ++i) {
+    own[i] = shared.subtracted[i][head];
+    subtracted = fmaxf(subtracted, own[i]), maximum = fmaxf(maximum, shared.maximum[i][head]);
+    top = max(top, shared.top_scale[i]);
   }
-  float sum = 0.0f, weight[kGroups];
+  float sum = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
-    weight[i] = relative[i] == -INFINITY ? 0.0f : ptx::ex2(relative[i] - subtracted);
+  for (int i = 0; i < Shared::kGroups; ++i) {
+    own[i] = own[i] == -INFINITY ? 0.0f : ptx::ex2(own[i] - subtracted);
 #pragma unroll
-    for (int w = 0; w < 4; ++w) sum += weight[i] * shared.columns[i][w][head];
+    for (int w = 0; w < 4; ++w) sum += own[i] * shared.columns[i][w][head];
   }
   const bool empty = sum == 0.0f;
-  const float lse = empty ? -INFINITY : subtracted + __log2f(sum), unshift = pow2(top - kExponentBias);
-  float own;
-  if (!is_part) {
-    own = unshift / (sum + ptx::ex2(shared.sink[head] - subtracted));
-    store_head(a, token, head, empty, lse, maximum);
-  } else {
-    own = 1.0f / sum;
-    store_part_head(a, part_index(a, token, split, head), lse, maximum, unshift);
-  }
+  const float unshift = pow2(top - kExponentBias),
+              factor = is_part ? 1.0f / sum : unshift / (sum + ptx::ex2(shared.sink[head] - subtracted));
 #pragma unroll
-  for (int i = 0; i < kGroups; ++i) {
-    shared.own[i][head] = empty ? 0.0f : own * weight[i] * ptx::ex2(static_cast<float>(shared.end[i].top_scale - top));
+  for (int i = 0; i < Shared::kGroups; ++i) {
+    own[i] = empty ? 0.0f : factor * own[i] * ptx::ex2(static_cast<float>(shared.top_scale[i] - top));
+  }
+  if (thread >= Shared::kHeads || head >= a.num_heads) return;
+  const float lse = empty ? -INFINITY : subtracted + __log2f(sum);
+  if (is_part) {
+    store_part_head(a, part_index(a, token, split, head), lse, maximum, unshift);
+  } else {
+    store_head(a, token, head, empty, lse, maximum);
   }
 }
 
-// Each group stores the blocks of values that are its first, to which it adds the other's second. The same thread of both has the same
-// values, so they meet in shared memory, where no tile is needed any more, at a place of that thread. A thread has eight lanes of a head
-// side by side.
-template <bool kAligned, class Shared>
-__device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int group, int warp, uint32_t turns, int32_t top_scale,
-                                      int32_t token, int32_t split, bool is_part, const Sums<Shared>& sums) {
-  constexpr int kUnits = 4 * Shared::kHeadTiles;
-  static_assert(sizeof(shared.rows) >= sizeof(float4) * kGroups * kUnits * kWarpgroup);
-  float4* const units = reinterpret_cast<float4*>(shared.rows) + threadIdx.x % kWarpgroup;
-  tell_sums(shared, group, warp, turns, top_scale);
-  ptx::barrier_sync(kAllConsumers, kConsumerThreads);
-  if (group == 0 && warp == 0) finish_head(a, shared, token, split, is_part);
+// A group's sums of values in shared memory, where no tile is needed any more.
+template <class Shared>
+struct SumsInShared {
+  static constexpr int kPitch = kValueDim + 4;  // no bank twice
+  float sums[Shared::kGroups][Shared::kHeads][kPitch];
+
+  __device__ __forceinline__ void put(int group, int warp, const Sums<Shared>& v) {
+    const Lane at;
 #pragma unroll
-  for (int i = 0; i < kUnits; ++i) {
-    const float(&v)[4] = sums[1][i % 4][i / 4];
-    units[(group * kUnits + i) * kWarpgroup] = {v[0], v[1], v[2], v[3]};
+    for (int b = 0; b < kValueDim / kChunkLanes; ++b) {
+      const int lane = value_lane<Shared>(b, warp, at.g, 0);
+#pragma unroll
+      for (int c = 0; c < kColumns<Shared>; ++c) {
+        float* const two = &sums[group][head_of(c, at.q)][lane];
+        const float first = v[b][c / 2 * 4 + c % 2], second = v[b][c / 2 * 4 + c % 2 + 2];
+        if (is_rotated<Shared>(b)) {
+          two[0] = first, two[8] = second;
+        } else {
+          *reinterpret_cast<float2*>(two) = {first, second};
+        }
+      }
+    }
   }
-  ptx::barrier_sync(kAllConsumers, kConsumerThreads);
+  // Eight lanes of a head, of all groups.
+  __device__ __forceinline__ void get(int head, int unit, const float (&own)[Shared::kGroups], float (&v)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = 0.0f;
+#pragma unroll
+    for (int group = 0; group < Shared::kGroups; ++group) {
+      const float4* const from = reinterpret_cast<const float4*>(&sums[group][head][8 * unit]);
+      const float4 low = from[0], high = from[1];
+      const float eight[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v[i] = fmaf(eight[i], own[group], v[i]);
+    }
+  }
+};
+
+// When no group needs a tile any more, all put their sums there; then a thread adds up and stores eight lanes of a head at a time, a loop
+// of few instructions.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int group, int warp, Softmax<Shared>& state, int32_t token,
+                                      int32_t split, bool is_part, const Sums<Shared>& sums) {
+  static_assert(sizeof(SumsInShared<Shared>) <= sizeof(shared.rows));
+  auto& all = *reinterpret_cast<SumsInShared<Shared>*>(shared.rows);
+  tell_sums(shared, group, warp, state);
+  ptx::barrier_sync(kAllConsumers, Shared::kConsumers);
+  all.put(group, warp, sums);
+  ptx::barrier_sync(kAllConsumers, Shared::kConsumers);
+  float own[Shared::kGroups];
+  finish_head(a, shared, token, split, is_part, own);
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
-  const int q = threadIdx.x % 4, first_lane = kChunkLanes * (2 * warp + group) + threadIdx.x % 32 / 4 * 8;
   uint16_t* const target =
       is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim : a.out + batch * a.out_batch_stride + query * a.out_query_stride;
   const int64_t head_stride = is_part ? kValueDim : a.out_head_stride;
+  constexpr int kUnits = kValueDim / 8;
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x); i < Shared::kHeads * kUnits; i += Shared::kConsumers) {
+    const int head = i / kUnits, unit = i % kUnits;
+    float of_head[Shared::kGroups], v[8];
 #pragma unroll
-  for (int h = 0; h < Shared::kHeadTiles; ++h) {
-    const float2 own = *reinterpret_cast<const float2*>(&shared.own[group][8 * h + 2 * q]),
-                 others = *reinterpret_cast<const float2*>(&shared.own[1 - group][8 * h + 2 * q]);
-    float2 first[4], second[4];  // of the two heads, pairs of lanes
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float(&v)[4] = sums[0][j][h];
-      const float4 other = units[((1 - group) * kUnits + 4 * h + j) * kWarpgroup];
-      first[j] = {fmaf(v[0], own.x, other.x * others.x), fmaf(v[2], own.x, other.z * others.x)};
-      second[j] = {fmaf(v[1], own.y, other.y * others.y), fmaf(v[3], own.y, other.w * others.y)};
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int head = 8 * h + 2 * q + i;
-      if (head >= a.num_heads) continue;
-      const float2(&v)[4] = i == 0 ? first : second;
-      const auto word = [&](int j) { return is_part ? ptx::cvt_f16x2(v[j].x, v[j].y) : ptx::cvt_bf16x2(v[j].x, v[j].y); };
-      store_16<kAligned>(target + head * head_stride + first_lane, {word(0), word(1), word(2), word(3)});
-    }
+    for (int j = 0; j < Shared::kGroups; ++j) of_head[j] = __shfl_sync(~0u, own[j], head);
+    if (head >= a.num_heads) break;
+    all.get(head, unit, of_head, v);
+    const auto word = [&](int j) { return is_part ? ptx::cvt_f16x2(v[2 * j], v[2 * j + 1]) : ptx::cvt_bf16x2(v[2 * j], v[2 * j + 1]); };
+    store_16<kAligned>(target + head * head_stride + 8 * unit, {word(0), word(1), word(2), word(3)});
   }
 }
 

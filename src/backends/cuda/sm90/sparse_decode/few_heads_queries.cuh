@@ -1,4 +1,5 @@
-// The queries of the decode kernel for few heads, in the order in which the tensor cores take them.
+// The queries of the decode kernel for few heads, in the order in which the tensor cores take them: of 64 lanes, step s of 16 has at
+// 2 q + 8 i + (0, 1) what thread q of four has of a row as its lanes 4 s + 2 i + (0, 1) (few_heads_consumer.cuh).
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/few_heads_shared.cuh"
@@ -6,12 +7,20 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
+// bf16 values times a power of two.
+__device__ __forceinline__ uint4 scaled_bf16(uint4 v, float factor) {
+  const auto two = [factor](uint32_t pair) {
+    return ptx::cvt_bf16x2(__uint_as_float(pair << 16) * factor, __uint_as_float(pair & 0xFFFF0000u) * factor);
+  };
+  return {two(v.x), two(v.y), two(v.z), two(v.w)};
+}
+
 // A consumer warp's heads, each in 16-byte units, one or more a lane: asked for first, converted when they are there, to fp16 of
-// which the largest of a head is in [2^14, 2^15). Heads that do not exist are zero.
+// which the largest of a head is in [2^14, 2^15); rotated lanes stay bf16, as rows have them. Heads that do not exist are zero.
 template <class Shared>
 struct Queries {
   static constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
-  static constexpr int kWarps = kConsumerThreads / 32, kTogether = Shared::kHeads / kWarps;
+  static constexpr int kWarps = Shared::kConsumers / 32, kTogether = (Shared::kHeads + kWarps - 1) / kWarps;
   uint4 v[kTogether][kLoads];
 
   static __device__ __forceinline__ int head(int i) { return static_cast<int>(threadIdx.x / 32) + i * kWarps; }
@@ -34,6 +43,7 @@ struct Queries {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
+      if (head(i) >= Shared::kHeads) break;
       uint32_t largest = 0;
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) largest = max(largest, max_bf16_bits(v[i][j]));
@@ -42,12 +52,17 @@ struct Queries {
       const float factor = pow2(-exponent);
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
-        const int unit = lane + 32 * j, code_units = 8 * Shared::kCodeBlocks, rotated = unit - code_units;
+        const int unit = lane + 32 * j, in_chunk = unit % 8;
         if (unit >= kUnits) break;
-        // Two units are what a thread of the logits reads of a block of codes; of the rotated lanes it reads one in each four.
-        const int pair = rotated < 0 ? unit / 8 * 2 + unit % 2 : code_units / 4 + rotated / 4;
-        const int q = rotated < 0 ? unit % 8 / 2 : rotated % 4;
-        ptx::st_shared(ptx::shared_address(&shared.q[pair][head(i) / 8][head(i) % 8 * 4 + q]), bf16_to_f16(v[i][j], factor));
+        // A thread of the logits reads two units side by side of a block of codes, and of the rotated lanes one in each four.
+        const bool rotated = unit >= 8 * Shared::kCodeBlocks;
+        const int q = rotated ? in_chunk % 4 : in_chunk / 2, first_step = rotated ? in_chunk / 4 * 2 : in_chunk % 2 * 2;
+        const uint4 lanes = rotated ? scaled_bf16(v[i][j], factor) : bf16_to_f16(v[i][j], factor);
+        uint8_t* const chunk = shared.q[unit / 8];
+        const auto word = [&](int step, int half) -> uint32_t& {
+          return *reinterpret_cast<uint32_t*>(chunk + unit_offset(head(i), 2 * (first_step + step) + half) + 4 * q);
+        };
+        word(0, 0) = lanes.x, word(0, 1) = lanes.y, word(1, 0) = lanes.z, word(1, 1) = lanes.w;
       }
       if (lane == 0) shared.factor[head(i)] = scale_log2 * pow2(exponent);
     }

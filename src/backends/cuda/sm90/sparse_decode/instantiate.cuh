@@ -23,8 +23,8 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
   if constexpr (kHeads == kHeadTile) {
     launch_decode(sparse_decode_kernel<kFormat, kAligned>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
   } else {
-    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads>), args,
-                  grid, context);
+    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, few_heads::Shared<kFormat, kHeads>::kBlockThreads,
+                  sizeof(few_heads::Shared<kFormat, kHeads>), args, grid, context);
   }
 }
 

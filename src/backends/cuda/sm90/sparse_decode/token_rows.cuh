@@ -13,6 +13,8 @@ struct Lengths {
 
   __device__ __forceinline__ Lengths(const DecodeArgs& a, int32_t batch)
       : main(length(a.scope[0], batch)), extra(length(a.scope[1], batch)) {}
+  // Every entry.
+  __device__ __forceinline__ explicit Lengths(const DecodeArgs& a) : main(a.scope[0].width), extra(a.scope[1].width) {}
 
  private:
   static __device__ __forceinline__ int32_t length(const Scope& s, int32_t batch) {
@@ -41,6 +43,7 @@ struct RowList {
   const int32_t* indices[2];
   int32_t main, end;
 
+  RowList() = default;
   __device__ RowList(const DecodeArgs& a, int32_t batch, int32_t query, const TokenRows& rows, int32_t end_tile)
       : main(rows.main), end(min(rows.total, end_tile * kRowTile)) {
 #pragma unroll

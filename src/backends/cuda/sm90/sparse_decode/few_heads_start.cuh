@@ -1,0 +1,43 @@
+// The start of the decode kernel for few heads.
+#pragma once
+
+#include "backends/cuda/common/touch.cuh"
+#include "backends/cuda/sm90/sparse_decode/early_start.cuh"
+#include "backends/cuda/sm90/sparse_decode/few_heads_loader.cuh"
+
+namespace strata::cuda::sparse_decode::few_heads {
+
+// Brings the block's queries and sinks to L2, by all consumers.
+template <class Shared>
+__device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t batch, int32_t query) {
+  constexpr int kLine = 64, kLines = kRowLanes<Shared::kFormat> / kLine;  // bf16 of 128 bytes
+  const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride;
+  const int thread = static_cast<int>(threadIdx.x), heads = min(Shared::kHeads, a.num_heads);
+  if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + thread);
+  for (int i = thread; i < heads * kLines; i += Shared::kConsumers) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
+}
+
+// A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for together with
+// lengths, as if every entry were looked at, and once more only if that is not so: before the kernel in front has ended, when lengths and
+// indices may still change and do no more than bring rows to L2, and again as soon as it has.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t split, int warp,
+                                           int lane) {
+  const auto list = [&](const TokenRows& rows) { return RowList(a, batch, query, rows, BlockTiles(rows, split).end); };
+  for (const Scope& scope : a.scope) {
+    if (scope.lengths != nullptr) touch(scope.lengths + batch);
+  }
+  const TokenRows widest(a, Lengths(a));
+  Rows<Shared::kFormat> loaded(a, warp, lane);
+  loaded.start(list(widest), BlockTiles(widest, split).first);
+  loaded.bring_near(lane);
+  ptx::wait_for_previous_kernel();
+  const Lengths lengths(a, batch);
+  loaded.start(list(widest), BlockTiles(widest, split).first);
+  const TokenRows rows(a, lengths);
+  const BlockTiles tiles(rows, split);
+  if (rows.main != widest.main || rows.total != widest.total) loaded.start(list(rows), tiles.first);
+  if (rows.has(split)) load_rows<kAligned>(shared, loaded, tiles.end - tiles.first, warp, lane);
+}
+
+}  // namespace strata::cuda::sparse_decode::few_heads
