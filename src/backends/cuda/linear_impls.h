@@ -19,6 +19,9 @@ std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_grouped_linear();
 // "cuda/smxx": our bf16 kernel for few tokens.
 std::vector<Implementation<LinearParams>> few_tokens_bf16_linear();
 std::vector<Implementation<GroupedLinearParams>> few_tokens_bf16_grouped_linear();
+// "cuda/sm90_bf16": our bf16 kernel for few tokens on Hopper.
+std::vector<Implementation<LinearParams>> hopper_bf16_linear();
+std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear();
 // "cuda/cublaslt": bf16 products by cuBLASLt; e4m3 weights dequantised when packed.
 std::vector<Implementation<LinearParams>> cublaslt_bf16_linear();
 std::vector<Implementation<GroupedLinearParams>> cublaslt_bf16_grouped_linear();

@@ -36,7 +36,7 @@ __device__ __forceinline__ void start_early(const Meanwhile& meanwhile) {
 }
 
 // For a kernel in front of one that fills SMs (a product over many weights): the next kernel starts only when everything in front of this
-// one is done. Started before, its blocks would crowd on the SMs that are free by then, and the others would have none of them.
+// one is done. Started before, it may have SMs still set up for much shared memory, with little L1 for the loads it has in flight.
 __device__ __forceinline__ void start_early_in_turn() {
 #if __CUDA_ARCH__ >= 900
   ptx::wait_for_previous_kernel();

@@ -1,0 +1,95 @@
+// "cuda/sm90_bf16" of the linear ops: bf16 weights and few tokens on Hopper.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/implementation.h"
+#include "backends/cuda/linear_impls.h"
+#include "backends/cuda/sm90/linear/tensor_map.h"
+#include "backends/cuda/sm90/linear_bf16/config.h"
+
+namespace strata::cuda {
+namespace {
+
+using namespace sm90;
+
+bool aligned(int64_t stride) { return stride * 2 % 16 == 0; }
+
+int64_t num_tiles(const LinearWeight& w) { return w.groups * ceil_div(w.n, int64_t{kBf16Tile}); }
+
+// x: [T, G, K].
+Support support(const TensorView& x, const LinearWeight* w, const Capabilities& device) {
+  if (const Support on_device = needs_sm90(device); !on_device) return on_device;
+  if (w == nullptr) return Support::no("no weight");
+  if (!w->weight.present() || w->weight.dtype != DType::bf16) return Support::no("needs a row-major bf16 weight");
+  if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
+  if (x.shape[0] > kBf16MaxTokens) return Support::no(fmt::format("takes at most {} tokens, got {}", kBf16MaxTokens, x.shape[0]));
+  // A tile is one SM's: with few of them the memory idles. With more than there are SMs cuBLASLt was as fast.
+  const int64_t tiles = num_tiles(*w);
+  if (4 * tiles < device.num_sms || tiles > device.num_sms) {
+    return Support::no(
+        fmt::format("takes {} to {} tiles of {} features, got {}", (device.num_sms + 3) / 4, device.num_sms, kBf16Tile, tiles));
+  }
+  const auto at_16 = [](const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0; };
+  if (!at_16(w->weight) || !aligned(w->k) || !at_16(x) || !aligned(x.stride[0]) || !aligned(x.stride[1])) {
+    return Support::no("needs rows aligned to 16 bytes");
+  }
+  return Support::yes();
+}
+
+// x: [T, G, K]; y: [T, G, n].
+void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, const ExecutionContext& context) {
+  if (y.numel() == 0) return;
+  const Capabilities& device = capabilities(context.device);
+  const int rows = x.shape[0] <= 16 ? 16 : 32;
+  Bf16LinearArgs a{};
+  a.y = y.data;
+  a.y_stride = y.stride[0];
+  a.y_group = y.stride[1];
+  a.y_f32 = y.dtype == DType::f32;
+  a.num_tokens = static_cast<int>(x.shape[0]);
+  a.n = static_cast<int>(w.n);
+  a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{kBf16Tile}));
+  a.num_blocks = static_cast<int>(ceil_div(w.k, kBf16Block));
+  const auto bytes_of = [&](int stages) { return Bf16LinearShared(rows, stages).bytes; };
+  a.stages = std::clamp((device.max_shared_bytes - bytes_of(0)) / (bytes_of(1) - bytes_of(0)), 1, kBf16MaxStages);
+
+  const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, kBf16Tile);
+  const CUtensorMap tokens = tensor_map("x", x.data, x.shape[1], x.shape[0], w.k, x.stride[1], x.stride[0], rows);
+  const void* kernel = bf16_linear_kernel(rows);
+  const int bytes = bytes_of(a.stages);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(num_tiles(w)));
+  config.blockDim = dim3(kBf16Threads);
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = native(context.stream);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  void* arguments[] = {const_cast<CUtensorMap*>(&weights), const_cast<CUtensorMap*>(&tokens), &a};
+  check(cudaLaunchKernelExC(&config, kernel, arguments), "few_tokens_bf16_kernel");
+}
+
+Support linear_support(const LinearParams& p, const Capabilities& device) {
+  if (p.activation != ActivationFormat::bf16) return Support::no("needs bf16 activations");
+  return support(as_grouped(p.x), p.weight, device);
+}
+void run_linear(const LinearParams& p, const ExecutionContext& context) { multiply(as_grouped(p.x), *p.weight, as_grouped(p.y), context); }
+Support grouped_support(const GroupedLinearParams& p, const Capabilities& device) { return support(p.x, p.weight, device); }
+void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) { multiply(p.x, *p.weight, p.y, context); }
+
+}  // namespace
+
+std::vector<Implementation<LinearParams>> hopper_bf16_linear() {
+  return {implementation<LinearParams>("cuda/sm90_bf16", {.supports = linear_support, .run = run_linear})};
+}
+std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear() {
+  return {implementation<GroupedLinearParams>("cuda/sm90_bf16", {.supports = grouped_support, .run = run_grouped})};
+}
+
+}  // namespace strata::cuda
