@@ -60,7 +60,7 @@ class Logits {
     ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with shared.q
 #pragma unroll 1
     for (int t = 0; t < S::kQueryTiles; ++t) {
-      wait(shared.full[stage.at], stage.parity);
+      wait(shared.full[stage.at], stage.parity());
       const int first_row = 16 * warp - t * S::kRows;
       if (first_row >= 0 && first_row < S::kRows) {
         const uint8_t* from = &shared.k[stage.at][0][first_row * 128];
@@ -84,7 +84,7 @@ class Logits {
       // In the name of both value warpgroups, which do not look at queries.
       arrive_warp(shared.empty[stage.at]);
       arrive_warp(shared.empty[stage.at]);
-      stage.advance();
+      stage.template advance_queries<S::kQueryTiles>();
     }
     ptx::fence_proxy_async();
     ptx::barrier_sync(kLogitsGroup, kWarpgroup);
@@ -97,7 +97,7 @@ class Logits {
 
   // Logits of the next tile, the last two chunks of lanes in a group of their own. Not waited for.
   __device__ __forceinline__ void start_logits(float (&s)[kSums]) {
-    wait(shared.full[stage.at], stage.parity);
+    wait(shared.full[stage.at], stage.parity());
     ptx::fence_proxy_async();  // cp.async wrote what wgmma reads
     ptx::wgmma_hold(s);
     ptx::wgmma_fence();
@@ -229,7 +229,7 @@ class Logits {
 
   const Args& a;
   Shared& shared;
-  RingPosition<kStages> stage;
+  StagePosition stage;
   RingPosition<kWeightTiles> weights;
   RingPosition<2> items;
   uint32_t q[S::kRegisterChunks * 4][4];

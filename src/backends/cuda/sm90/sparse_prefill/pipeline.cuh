@@ -16,6 +16,29 @@ struct RingPosition {
   }
 };
 
+// The stage of a tile and the parity of its round. Stages are taken in a circle whose sense changes with every item, behind its queries,
+// where those are one tile: the stage of an item's last tile, from which the output leaves, is then the last to be filled again. No two
+// tiles in a row have the same stage, as the values of one wait for the logits of the next.
+class StagePosition {
+ public:
+  uint32_t at = 0;
+  __device__ __forceinline__ uint32_t parity() const { return parities >> at & 1u; }
+  __device__ __forceinline__ void advance() {
+    parities ^= 1u << at;
+    at += step;
+    if (at >= kStages) at -= kStages;
+  }
+  // From a tile of an item's queries.
+  template <int kQueryTiles>
+  __device__ __forceinline__ void advance_queries() {
+    advance();
+    if (kQueryTiles == 1) step = kStages - step;
+  }
+
+ private:
+  uint32_t parities = 0, step = 1;
+};
+
 // Byte offset of a 16-byte unit in a chunk [rows][8 units].
 __device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
 

@@ -84,11 +84,10 @@ class Producer {
       ptx::mbarrier_arrive(full);
     }
     arrive_warp(shared.full[stage.at]);  // for what is not cp.async: attended
-    stage.advance();
   }
 
   __device__ __forceinline__ void produce_queries(const Item& item, int tile) {
-    wait(shared.empty[stage.at], stage.parity ^ 1u);
+    wait(shared.empty[stage.at], stage.parity() ^ 1u);
     const uint16_t* q = a.q + item.token * a.q_token_stride + 8 * (lane % 8);
 #pragma unroll 1
     for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
@@ -97,12 +96,13 @@ class Producer {
       copy_row<kDim>(target(j), q + (wanted ? head : 0) * a.q_head_stride, wanted, a.rows_aligned);
     }
     finish_stage();
+    stage.template advance_queries<S::kQueryTiles>();
   }
 
   __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t tile) {
     const bool attended = rows.attended(entry);
     const uint32_t mask = __ballot_sync(~0u, attended);
-    wait(shared.empty[stage.at], stage.parity ^ 1u);
+    wait(shared.empty[stage.at], stage.parity() ^ 1u);
     if (lane == 0) shared.attended[stage.at][warp] = static_cast<uint16_t>(mask);
     const uint32_t place = attended ? rows.locate(entry, tile * S::kRows + warp * S::kRowsPerWarp + lane) : 0;
 #pragma unroll
@@ -113,12 +113,13 @@ class Producer {
       copy_row<kDim>(target(j), rows.address(place_of_row) + 8 * (lane % 8), wanted, a.rows_aligned);
     }
     finish_stage();
+    stage.advance();
   }
 
   const Args& a;
   SharedMemory<kDim>& shared;
   const int warp, lane;
-  RingPosition<kStages> stage;
+  StagePosition stage;
 };
 
 }  // namespace strata::cuda::sparse_prefill

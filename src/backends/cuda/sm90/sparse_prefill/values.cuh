@@ -32,7 +32,7 @@ class Values {
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) continue;
       }
-      for (int t = 0; t < S::kQueryTiles; ++t) stage.advance();
+      for (int t = 0; t < S::kQueryTiles; ++t) stage.template advance_queries<S::kQueryTiles>();
       Sums sums;
       add_tile(sums, false);
       for (int32_t t = 1; t < item.tiles; ++t) {
@@ -223,7 +223,7 @@ class Values {
 
   const Args& a;
   Shared& shared;
-  RingPosition<kStages> stage;
+  StagePosition stage;
   RingPosition<kWeightTiles> weights;
   RingPosition<2> items;
 };
