@@ -6,6 +6,7 @@
 
 #include "case_filter.h"
 #include "common.h"
+#include "interrupt.h"
 #include "registry.h"
 
 namespace strata::cli {
@@ -62,10 +63,12 @@ class Checker {
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
     Progress progress("check", static_cast<double>(selected.size()), options_.common.json);
-    double done = 0;
+    const InterruptRequest interrupt;
+    num_selected_ = selected.size();
     for (const cases::AnyCase* c : selected) {
+      if (interrupt.received()) return;
       check(*c);
-      progress.update(++done);
+      progress.update(static_cast<double>(++num_done_));
     }
     if (!options_.filter.implementation.empty() && tallies_.empty()) {
       throw Error(ErrorCode::invalid_argument,
@@ -75,6 +78,10 @@ class Checker {
 
   int report() const {
     options_.common.json ? print_json(as_json()) : print_table();
+    if (num_done_ < num_selected_) {
+      fmt::print(stderr, "strata check: interrupted after {} of {} cases\n", num_done_, num_selected_);
+      return kFailed;
+    }
     return failures_.empty() ? kSuccess : kFailed;
   }
 
@@ -139,6 +146,7 @@ class Checker {
   OpSet ops_ = default_ops();
   std::vector<std::pair<std::pair<std::string, std::string>, Tally>> tallies_;
   std::vector<Failure> failures_;
+  size_t num_selected_ = 0, num_done_ = 0;
 };
 
 int run_check(const Options& options) {
@@ -156,7 +164,8 @@ void add_check(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("check", "Run every op's cases with every implementation against the reference");
   command->footer(
-      "Exit codes: 0 every case passed; 1 a case failed (its message has the command that reruns it); 2 bad input.\n"
+      "Exit codes: 0 every case passed; 1 a case failed (its message has the command that reruns it), or interrupted (Ctrl-C or SIGTERM:\n"
+      "reports the cases run so far); 2 bad input.\n"
       "Example: strata check --op sparse_attn_decode --impl reference");
   add_common(*command, options->common);
   add_filter(*command, options->filter);

@@ -11,12 +11,13 @@ void note(int signal) { signal_received = signal; }
 
 InterruptRequest::InterruptRequest() {
   signal_received = 0;
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = note;
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &interrupt_);
   sigaction(SIGTERM, &action, &terminate_);
+  action.sa_flags |= static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, &interrupt_);
 }
 
 InterruptRequest::~InterruptRequest() {

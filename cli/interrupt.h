@@ -1,11 +1,12 @@
-// Ctrl-C and SIGTERM as a request: a command that measures case by case ends with what it has.
+// Ctrl-C and SIGTERM as a request: a command that goes through many cases ends with what it has.
 #pragma once
 
 #include <csignal>
 
 namespace strata::cli {
 
-// While one lives, the first SIGINT or SIGTERM is noted instead of ending the process; the second one ends it.
+// While one lives, SIGTERM and the first SIGINT are noted instead of ending the process; a second SIGINT ends it. SIGTERM may come twice:
+// `timeout` sends it to the process and to its group.
 class InterruptRequest {
  public:
   InterruptRequest();
@@ -16,7 +17,8 @@ class InterruptRequest {
   bool received() const;
 
  private:
-  struct sigaction interrupt_{}, terminate_{};  // as they were
+  struct sigaction interrupt_ {
+  }, terminate_{};  // as they were
 };
 
 }  // namespace strata::cli

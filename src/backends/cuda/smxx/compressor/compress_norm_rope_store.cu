@@ -151,10 +151,7 @@ __global__ void __launch_bounds__((kFew ? 8 : 4) * kWarpSize, kFew ? 2 : 6) comp
     // Those who wait below know that the first block runs and has done with the entry before.
     cluster_arrive();
     const int64_t row = state_row(a, boundary.request, boundary.position - back);
-    if (!kFew) {  // so that all rows are on their way, and not the first four alone
-      touch_slice(row, rank);
-      if (rank == 0) Finish::touch_all(a, boundary, kRatio);
-    }
+    if (!kFew && rank == 0) Finish::touch_all(a, boundary, kRatio);
     for (int slice = rank; slice < kDim / kSlice; slice += kCluster<kDim>) {
       if (!kFew || __any_sync(kAllLanes, row != asked)) load(row, slice, 0);
       asked = -1;

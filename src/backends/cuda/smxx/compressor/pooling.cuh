@@ -44,8 +44,8 @@ template <int kRows, int kChannels, bool kAligned>
 struct RowPieces {
   uint32_t value[kRows][kChannels], score[kRows][kChannels];
 
-  // Row i begins at byte `row` of lane first_lane + i of `state`; the values are from float column(i) of the row on, their scores half a row
-  // of `row_floats` further. kAligned: both at multiples of 16 bytes.
+  // Row i begins at byte `row` of lane first_lane + i of `state`; the values are from float column(i) of the row on, their scores half a
+  // row of `row_floats` further. kAligned: both at multiples of 16 bytes.
   template <class Column>
   __device__ __forceinline__ void load(const uint8_t* state, int64_t row, int first_lane, int32_t row_floats, const Column& column) {
     const int64_t to_scores = int64_t{row_floats} * 2;
