@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
+#include "backends/cuda/bf16_product.h"
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/grid.h"
-#include "backends/cuda/common/implementation.h"
-#include "backends/cuda/linear_impls.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/linear_bf16/config.h"
 
@@ -75,21 +74,15 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   check(cudaLaunchKernelExC(&config, kernel, arguments), "few_tokens_bf16_kernel");
 }
 
-Support linear_support(const LinearParams& p, const Capabilities& device) {
-  if (p.activation != ActivationFormat::bf16) return Support::no("needs bf16 activations");
-  return support(as_grouped(p.x), p.weight, device);
-}
-void run_linear(const LinearParams& p, const ExecutionContext& context) { multiply(as_grouped(p.x), *p.weight, as_grouped(p.y), context); }
-Support grouped_support(const GroupedLinearParams& p, const Capabilities& device) { return support(p.x, p.weight, device); }
-void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) { multiply(p.x, *p.weight, p.y, context); }
+using Product = Bf16Product<support, multiply>;
 
 }  // namespace
 
 std::vector<Implementation<LinearParams>> hopper_bf16_linear() {
-  return {implementation<LinearParams>("cuda/sm90_bf16", {.supports = linear_support, .run = run_linear})};
+  return {implementation<LinearParams>("cuda/sm90_bf16", Product::linear())};
 }
 std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear() {
-  return {implementation<GroupedLinearParams>("cuda/sm90_bf16", {.supports = grouped_support, .run = run_grouped})};
+  return {implementation<GroupedLinearParams>("cuda/sm90_bf16", Product::grouped())};
 }
 
 }  // namespace strata::cuda

@@ -12,11 +12,10 @@
 #include <algorithm>
 #include <string>
 
+#include "backends/cuda/bf16_product.h"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
-#include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
-#include "backends/cuda/linear_impls.h"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mma.cuh"
@@ -236,21 +235,13 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
                context, a);
 }
 
-Support linear_support(const LinearParams& p, const Capabilities& device) {
-  if (p.activation != ActivationFormat::bf16) return Support::no("needs bf16 activations");
-  return support(as_grouped(p.x), p.weight, device);
-}
-void run_linear(const LinearParams& p, const ExecutionContext& context) { multiply(as_grouped(p.x), *p.weight, as_grouped(p.y), context); }
-Support grouped_support(const GroupedLinearParams& p, const Capabilities& device) { return support(p.x, p.weight, device); }
-void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) { multiply(p.x, *p.weight, p.y, context); }
+using Product = Bf16Product<support, multiply>;
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> few_tokens_bf16_linear() {
-  return smxx_implementation<LinearParams>({.supports = linear_support, .run = run_linear});
-}
+std::vector<Implementation<LinearParams>> few_tokens_bf16_linear() { return smxx_implementation<LinearParams>(Product::linear()); }
 std::vector<Implementation<GroupedLinearParams>> few_tokens_bf16_grouped_linear() {
-  return smxx_implementation<GroupedLinearParams>({.supports = grouped_support, .run = run_grouped});
+  return smxx_implementation<GroupedLinearParams>(Product::grouped());
 }
 
 }  // namespace strata::cuda
