@@ -14,7 +14,6 @@ struct Capabilities {
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
   bool sm90() const { return major == 9 && minor == 0; }  // wgmma, TMA: kernels in sm90/
-  bool fp8_tensor_cores() const { return major * 10 + minor >= 89; }
 };
 
 bool is_cuda(const Device& device);
