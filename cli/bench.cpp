@@ -6,9 +6,9 @@
 
 #include "bench_breakdown.h"
 #include "case_filter.h"
+#include "case_run.h"
 #include "ceilings.h"
 #include "common.h"
-#include "interrupt.h"
 #include "registry.h"
 #include "svg.h"
 #include "timing.h"
@@ -46,21 +46,16 @@ class Bencher {
         ceilings_(cases::measure_ceilings(ops_, device_)) {}
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
-    Progress progress("bench", static_cast<double>(selected.size()), options_.common.json || options_.csv);
-    const InterruptRequest interrupt;
-    num_selected_ = selected.size();
-    for (const cases::AnyCase* c : selected) {
-      if (interrupt.received()) return;
+    run_.for_each(selected, options_.common.json || options_.csv, [&](const cases::AnyCase& c) {
       const std::vector<std::string> all =
-          options_.filter.implementation == "*" ? c->implementations(ops_) : std::vector<std::string>{options_.filter.implementation};
-      for (const std::string& implementation : all) time_case(*c, implementation);
-      progress.update(static_cast<double>(++num_done_));
-    }
+          options_.filter.implementation == "*" ? c.implementations(ops_) : std::vector<std::string>{options_.filter.implementation};
+      for (const std::string& implementation : all) time_case(c, implementation);
+    });
   }
 
   int report() {
     // What else ran on the machine lowers a ceiling: the better of two measurements, before and after, counts.
-    if (!interrupted()) ceilings_.improve(cases::measure_ceilings(ops_, device_));
+    if (!run_.interrupted()) ceilings_.improve(cases::measure_ceilings(ops_, device_));
     if (options_.common.json) {
       print_json(as_json());
     } else if (options_.csv) {
@@ -69,14 +64,10 @@ class Bencher {
       print_table();
     }
     if (!options_.plot.empty()) plot();
-    if (!interrupted()) return kSuccess;
-    fmt::print(stderr, "strata bench: interrupted after {} of {} cases\n", num_done_, num_selected_);
-    return kFailed;
+    return run_.finish(kSuccess);
   }
 
  private:
-  bool interrupted() const { return num_done_ < num_selected_; }
-
   void time_case(const cases::AnyCase& c, const std::string& implementation) {
     cases::Work work = c.prepare(ops_, device_, implementation, {.seed = options_.seed, .rotate_bytes = cases::rotate_bytes(*device_)});
     if (!work.refusal.empty()) {
@@ -207,7 +198,7 @@ class Bencher {
   cases::Ceilings ceilings_;
   std::vector<Row> rows_;
   std::vector<std::string> refusals_;
-  size_t num_selected_ = 0, num_done_ = 0;
+  CaseRun run_{"bench"};
 };
 
 int run_bench(const Options& options) {

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "case_filter.h"
+#include "case_run.h"
 #include "common.h"
-#include "interrupt.h"
 #include "registry.h"
 
 namespace strata::cli {
@@ -62,14 +62,8 @@ class Checker {
       : options_(options), device_(open_device(parse_device_id(options.common.device), make_config(options.common))) {}
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
-    Progress progress("check", static_cast<double>(selected.size()), options_.common.json);
-    const InterruptRequest interrupt;
-    num_selected_ = selected.size();
-    for (const cases::AnyCase* c : selected) {
-      if (interrupt.received()) return;
-      check(*c);
-      progress.update(static_cast<double>(++num_done_));
-    }
+    run_.for_each(selected, options_.common.json, [&](const cases::AnyCase& c) { check(c); });
+    if (run_.interrupted()) return;
     if (!options_.filter.implementation.empty() && tallies_.empty()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("--impl must be an implementation of the chosen ops, is '{}'", options_.filter.implementation));
@@ -78,11 +72,7 @@ class Checker {
 
   int report() const {
     options_.common.json ? print_json(as_json()) : print_table();
-    if (num_done_ < num_selected_) {
-      fmt::print(stderr, "strata check: interrupted after {} of {} cases\n", num_done_, num_selected_);
-      return kFailed;
-    }
-    return failures_.empty() ? kSuccess : kFailed;
+    return run_.finish(failures_.empty() ? kSuccess : kFailed);
   }
 
  private:
@@ -146,7 +136,7 @@ class Checker {
   OpSet ops_ = default_ops();
   std::vector<std::pair<std::pair<std::string, std::string>, Tally>> tallies_;
   std::vector<Failure> failures_;
-  size_t num_selected_ = 0, num_done_ = 0;
+  CaseRun run_{"check"};
 };
 
 int run_check(const Options& options) {

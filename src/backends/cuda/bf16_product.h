@@ -14,14 +14,11 @@ struct Bf16Product {
               if (p.activation != ActivationFormat::bf16) return Support::no("needs bf16 activations");
               return kSupport(as_grouped(p.x), p.weight, device);
             },
-            .run = [](const LinearParams& p, const ExecutionContext& context) {
-              kMultiply(as_grouped(p.x), *p.weight, as_grouped(p.y), context);
-            }};
+            .run = [](const LinearParams& p,
+                      const ExecutionContext& context) { kMultiply(as_grouped(p.x), *p.weight, as_grouped(p.y), context); }};
   }
   static Traits<GroupedLinearParams> grouped() {
-    return {.supports = [](const GroupedLinearParams& p, const Capabilities& device) -> Support {
-              return kSupport(p.x, p.weight, device);
-            },
+    return {.supports = [](const GroupedLinearParams& p, const Capabilities& device) -> Support { return kSupport(p.x, p.weight, device); },
             .run = [](const GroupedLinearParams& p, const ExecutionContext& context) { kMultiply(p.x, *p.weight, p.y, context); }};
   }
 };

@@ -6,6 +6,7 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "strata/op.h"
 
@@ -53,32 +54,10 @@ __device__ __forceinline__ void start_early_in_turn(const Meanwhile& meanwhile) 
   start_early_in_turn();
 }
 
-struct LaunchShape {
-  dim3 grid, block;
-  size_t shared_bytes = 0;
-  unsigned cluster = 1;  // blocks
-};
-
 template <class... Params, class... Args>
 void launch_early(const char* name, void (*kernel)(Params...), const LaunchShape& shape, const ExecutionContext& context, Args&&... args) {
-  cudaLaunchAttribute attributes[2]{};
-  cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
-  config.blockDim = shape.block;
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = native(context.stream);
-  config.attrs = attributes;
-  if (launches_early(context.device)) {
-    cudaLaunchAttribute& early = attributes[config.numAttrs++];
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (shape.cluster > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {shape.cluster, 1, 1};
-  }
-  check(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
+  const LaunchConfig config(shape, native(context.stream), launches_early(context.device));
+  check(cudaLaunchKernelEx(config.get(), kernel, std::forward<Args>(args)...), name);
 }
 
 }  // namespace strata::cuda

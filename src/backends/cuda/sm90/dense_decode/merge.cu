@@ -1,8 +1,7 @@
 // One softmax from the parts of each token's rows: a group of warps a head, whose warps share the parts between them, sixteen lanes of the
 // head a thread. Floor: the parts are read once, 1 KB each; in truth the time is that of a few dependent loads, so all of a warp's parts
 // are asked for together.
-#include <cuda_fp16.h>
-
+#include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
@@ -21,15 +20,6 @@ constexpr int kWarps = 8, kThreads = kWarps * kWarpSize, kPartsAtOnce = 4;
 struct Lanes {
   float v[2][8];
 };
-
-__device__ __forceinline__ void add(float (&sum)[8], float weight, uint4 part) {
-  const uint32_t pairs[4] = {part.x, part.y, part.z, part.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 v = __half22float2(*reinterpret_cast<const __half2*>(&pairs[i]));
-    sum[2 * i] = fmaf(weight, v.x, sum[2 * i]), sum[2 * i + 1] = fmaf(weight, v.y, sum[2 * i + 1]);
-  }
-}
 
 // kGroup warps a head.
 template <int kGroup>
@@ -72,8 +62,8 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
     for (int k = 0; k < kPartsAtOnce; ++k) {
       if (lse[k] == -INFINITY) continue;  // nothing was written
       const float weight = ptx::ex2(lse[k] - base);
-      add(out.v[0], weight * factors[k].x, part[k][0]);
-      add(out.v[1], weight * factors[k].y, part[k][1]);
+      add_weighted(out.v[0], weight * factors[k].x, part[k][0]);
+      add_weighted(out.v[1], weight * factors[k].y, part[k][1]);
     }
   }
   for (int32_t split = lane; split < a.num_splits; split += kWarpSize) total += ptx::ex2(lse_of(split) - base);

@@ -50,19 +50,9 @@ __device__ __forceinline__ void list_logits(GroupsShared& s, SelectShared<kGroup
       for (int e = 0; e < 4; ++e) reach |= (v[e] >= least && entries[b] + e < n ? 1u : 0u) << (4 * b + e);
     }
     const uint32_t mine = __popc(reach);
-    uint32_t at = reserve(first.list_count, mine);
+    const uint32_t at = reserve(first.list_count, mine);
     if (at + mine > SelectShared<kGroupsThreads>::kList) continue;
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const float v[4] = {values[b].x, values[b].y, values[b].z, values[b].w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if ((reach >> (4 * b + e) & 1) != 0) {
-          first.found.logits[at] = v[e];
-          first.found.entries[at++] = entries[b] + e;
-        }
-      }
-    }
+    append(first.found, at, reach, values, [&](int b) { return entries[b]; });
   }
 }
 

@@ -14,7 +14,7 @@
 #include <cooperative_groups.h>
 
 #include "backends/cuda/ptx/cluster.cuh"
-#include "backends/cuda/ptx/load_quad.cuh"
+#include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/smxx/indexer/select_exhaustive.cuh"
 

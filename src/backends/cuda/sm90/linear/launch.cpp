@@ -6,6 +6,7 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "core/check.h"
 
@@ -95,10 +96,7 @@ void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStrea
   a.w_scale = call.weight.scale.ptr<float>();
   a.w_scale_stride = call.weight.scale.stride[0];
   a.weight_block_rows = static_cast<int>(call.weight.block_n);
-  a.y = call.y.data;
-  a.y_stride = call.y.stride[0];
-  a.y_group = call.y.stride[1];
-  a.y_f32 = call.y.dtype == DType::f32;
+  set_output(a, call.y);
   a.num_tokens = static_cast<int>(tokens);
   a.n = static_cast<int>(n);
   a.k = static_cast<int>(k);

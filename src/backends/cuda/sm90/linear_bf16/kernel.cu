@@ -9,13 +9,12 @@
 // soon as its product is done, which is worth more than products in a row.
 #include <cuda.h>
 
+#include "backends/cuda/common/product_output.h"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
-#include "backends/cuda/ptx/tma_3d.cuh"
 #include "backends/cuda/ptx/wgmma_bf16_narrow.cuh"
 #include "backends/cuda/sm90/linear_bf16/config.h"
-#include "formats/bf16.h"
 
 namespace strata::cuda::sm90 {
 namespace {
@@ -34,17 +33,6 @@ struct Stage {
     }
   }
 };
-
-__device__ __forceinline__ void consumer_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory"); }
-
-__device__ __forceinline__ void store(const Bf16LinearArgs& a, int group, int token, int feature, float sum) {
-  const int64_t at = token * a.y_stride + group * a.y_group + feature;
-  if (a.y_f32) {
-    static_cast<float*>(a.y)[at] = sum;
-  } else {
-    static_cast<Bf16*>(a.y)[at] = to_bf16(sum);
-  }
-}
 
 template <int kTokens>
 __global__ void __launch_bounds__(kBf16Threads)
@@ -116,11 +104,11 @@ __global__ void __launch_bounds__(kBf16Threads)
     const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2, row = thread / 32 * 16 + lane / 4 + i / 2 % 2 * 8;
     turned[token * kStride + row] = sums[i];
   }
-  consumer_barrier();
+  ptx::barrier_sync(1, kConsumers);
   const int features = min(a.n - first_feature, kBf16Tile);
   for (int i = thread; i < a.num_tokens * kBf16Tile; i += kConsumers) {
     const int token = i / kBf16Tile, row = i % kBf16Tile;
-    if (row < features) store(a, group, token, first_feature + row, turned[token * kStride + row]);
+    if (row < features) store_output(a, group, token, first_feature + row, turned[token * kStride + row]);
   }
 }
 

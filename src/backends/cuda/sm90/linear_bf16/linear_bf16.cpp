@@ -6,6 +6,8 @@
 #include "backends/cuda/bf16_product.h"
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/launch_config.h"
+#include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/linear_bf16/config.h"
 
@@ -44,10 +46,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   const Capabilities& device = capabilities(context.device);
   const int rows = x.shape[0] <= 16 ? 16 : 32;
   Bf16LinearArgs a{};
-  a.y = y.data;
-  a.y_stride = y.stride[0];
-  a.y_group = y.stride[1];
-  a.y_f32 = y.dtype == DType::f32;
+  set_output(a, y);
   a.num_tokens = static_cast<int>(x.shape[0]);
   a.n = static_cast<int>(w.n);
   a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{kBf16Tile}));
@@ -60,18 +59,11 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   const void* kernel = bf16_linear_kernel(rows);
   const int bytes = bytes_of(a.stages);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(num_tiles(w)));
-  config.blockDim = dim3(kBf16Threads);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = native(context.stream);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  const LaunchConfig config(
+      {.grid = dim3(static_cast<unsigned>(num_tiles(w))), .block = dim3(kBf16Threads), .shared_bytes = static_cast<size_t>(bytes)},
+      native(context.stream), /*early=*/true);
   void* arguments[] = {const_cast<CUtensorMap*>(&weights), const_cast<CUtensorMap*>(&tokens), &a};
-  check(cudaLaunchKernelExC(&config, kernel, arguments), "few_tokens_bf16_kernel");
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), "few_tokens_bf16_kernel");
 }
 
 using Product = Bf16Product<support, multiply>;

@@ -7,6 +7,7 @@
 #include "backends/cuda/common/cuda_device.h"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/cublaslt/matmul.h"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
@@ -112,20 +113,14 @@ void multiply(const TensorView& x, const TensorView& scales, const LinearWeight&
 
   const void* const kernel = sm90::linear_many_kernel();
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sm90::ManyShared::kBytes), "cudaFuncSetAttribute");
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
   const int64_t clusters =
       std::min<int64_t>(capabilities(context.device).num_sms / sm90::kManyCluster, int64_t{a.token_pairs} * a.feature_tiles);
-  config.gridDim = dim3(static_cast<unsigned>(clusters * sm90::kManyCluster));
-  config.blockDim = dim3(sm90::kManyThreads);
-  config.dynamicSmemBytes = sm90::ManyShared::kBytes;
-  config.stream = native(context.stream);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(clusters * sm90::kManyCluster)),
+                             .block = dim3(sm90::kManyThreads),
+                             .shared_bytes = sm90::ManyShared::kBytes},
+                            native(context.stream), /*early=*/true);
   void* arguments[] = {const_cast<CUtensorMap*>(&x_map), const_cast<CUtensorMap*>(&w_map), const_cast<CUtensorMap*>(&y_map), &a};
-  check(cudaLaunchKernelExC(&config, kernel, arguments), "many_tokens_kernel");
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), "many_tokens_kernel");
 }
 
 void run(const LinearParams& p, const ExecutionContext& context) {

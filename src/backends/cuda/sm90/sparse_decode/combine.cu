@@ -1,6 +1,7 @@
 // Merges the splits of a token (V4 14.4): a group of warps for each head, whose warps share the parts between them, sixteen value lanes a
 // thread. Floor: the parts are read once, 1 KB each; in truth the time is that of a few dependent loads, so all of a warp's parts are
 // asked for together.
+#include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
@@ -15,14 +16,6 @@ constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = 
 struct Unit {
   float v[8];
 };
-__device__ __forceinline__ void add_weighted(Unit& sum, float weight, uint4 part) {
-  const uint32_t pairs[4] = {part.x, part.y, part.z, part.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 v = __half22float2(as_half2(pairs[i]));
-    sum.v[2 * i] += weight * v.x, sum.v[2 * i + 1] += weight * v.y;
-  }
-}
 
 // Eight lanes of a result: 16 bytes, number `at` of the head's.
 __device__ __forceinline__ void store_unit(const DecodeArgs& a, int32_t token, int32_t head, int at, const Unit& sum, float factor) {
@@ -100,7 +93,7 @@ __global__ void __launch_bounds__(kCombineThreads) sparse_decode_combine_kernel(
         if (!rows.has(base + (first + k) * kGroup)) break;
         const float factor = __shfl_sync(~0u, of_part, first + k);
 #pragma unroll
-        for (int j = 0; j < kUnits; ++j) add_weighted(out[j], factor, ahead[k][j]);
+        for (int j = 0; j < kUnits; ++j) add_weighted(out[j].v, factor, ahead[k][j]);
       }
     }
   }

@@ -63,6 +63,24 @@ __device__ __forceinline__ uint32_t sampled_bound(SelectShared<kThreads>& s, con
   }
 }
 
+// Puts the values of quads that `reach` has a bit for (4 q + e: element e of quad q) in the list from `at` on; first_entry(q): that of a
+// quad. Without a loop over the bits: a value that is looked up later is waited for.
+template <class Found, int kQuads, class FirstEntry>
+__device__ __forceinline__ void append(Found& found, uint32_t at, uint32_t reach, const float4 (&quads)[kQuads],
+                                       const FirstEntry& first_entry) {
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) {
+    const float v[4] = {quads[q].x, quads[q].y, quads[q].z, quads[q].w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if ((reach >> (4 * q + e) & 1) != 0) {
+        found.logits[at] = v[e];
+        found.entries[at++] = first_entry(q) + e;
+      }
+    }
+  }
+}
+
 // Collects the entries of a row that reach the bound; s.list_count counts them all, also those that the list has no room for.
 template <int kThreads>
 __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int end, uint32_t bound) {
@@ -97,20 +115,10 @@ __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectA
       }
     }
     const uint32_t mine = __popc(reach);
-    uint32_t at = reserve(s.list_count, mine);
+    const uint32_t at = reserve(s.list_count, mine);
     if (at + mine > SelectShared<kThreads>::kList) continue;
-      // Without a loop over the bits: a value that is looked up later is waited for.
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) {
-      const float v[4] = {quads[q].x, quads[q].y, quads[q].z, quads[q].w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if ((reach >> (4 * q + e) & 1) != 0) {
-          s.found.logits[at] = v[e];
-          s.found.entries[at++] = static_cast<int32_t>(first) + 4 * (kThreads * q + static_cast<int>(threadIdx.x)) + e;
-        }
-      }
-    }
+    append(s.found, at, reach, quads,
+           [&](int q) { return static_cast<int32_t>(first) + 4 * (kThreads * q + static_cast<int>(threadIdx.x)); });
   }
 }
 

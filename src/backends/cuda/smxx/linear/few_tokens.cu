@@ -15,6 +15,7 @@
 #include "backends/cuda/bf16_product.h"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/product_output.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
@@ -61,15 +62,6 @@ struct Place {
     left = exists ? a.k - channel : 0;
   }
 };
-
-__device__ __forceinline__ void store(const Args& a, int group, int token, int feature, float sum) {
-  const int64_t at = token * a.y_stride + group * a.y_group + feature;
-  if (a.y_f32) {
-    static_cast<float*>(a.y)[at] = sum;
-  } else {
-    static_cast<Bf16*>(a.y)[at] = to_bf16(sum);
-  }
-}
 
 // Bytes of a token in shared memory: whole turns, and 64 more so that two tokens lie in different banks.
 __host__ __device__ constexpr int x_row_bytes(int num_blocks) { return num_blocks * kTurn * 2 + 64; }
@@ -171,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) few_tokens_kernel(cons
       if (to_token >= a.num_tokens || feature >= a.n) continue;
       float sum = 0;
       for (int k = 0; k < a.k_warps; ++k) sum += sums_of_tile[(strip * a.k_warps + k) * kPartial + i % kPartial];
-      store(a, group, to_token, feature, sum);
+      store_output(a, group, to_token, feature, sum);
     }
   }
 }
@@ -213,10 +205,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   a.x_stride = x.stride[0];
   a.x_group = x.stride[1];
   a.w = w.weight.ptr<Bf16>();
-  a.y = y.data;
-  a.y_stride = y.stride[0];
-  a.y_group = y.stride[1];
-  a.y_f32 = y.dtype == DType::f32;
+  set_output(a, y);
   a.num_tokens = static_cast<int>(x.shape[0]);
   a.n = static_cast<int>(w.n);
   a.k = static_cast<int>(w.k);
