@@ -35,7 +35,7 @@ TEST_F(PrefillRule, FewTokensReadThePages) {
 
 TEST_F(PrefillRule, LargeChunksAreGathered) {
   for (const int64_t tokens : {2048, 3000, 8192}) {
-    for (const int64_t heads : {16, 64, 100, 128}) {
+    for (const int64_t heads : {32, 64, 100, 128}) {
       for (const int64_t rows : {128, 300, 640, 1152, 2048}) {
         EXPECT_FALSE(reads_pages(tokens, heads, rows)) << tokens << " tokens, " << heads << " heads, " << rows << " rows";
       }
