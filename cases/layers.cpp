@@ -92,6 +92,28 @@ double attention_flops(const ModelConfig& c, int32_t ratio, int64_t p) {
   return flops;
 }
 
+// Bytes of cache rows that the query at position p reads: those it attends to, and where it has a choice the indexer's keys. Compressor
+// states are not counted: hardly any step reads them.
+double cache_bytes(const ModelConfig& c, const std::vector<CacheGroupSpec>& groups, int64_t p) {
+  double bytes = 0;
+  for (const CacheGroupSpec& spec : groups) {
+    int64_t rows = (p + 1) / spec.ratio;
+    switch (spec.group) {
+      case CacheGroup::window: rows = std::min(rows, c.sliding_window); break;
+      case CacheGroup::c4_compressed: rows = std::min(rows, c.index_topk); break;
+      case CacheGroup::c128_compressed: break;
+      case CacheGroup::mla_latent: rows = c.index_topk > 0 ? std::min(rows, c.index_topk) : rows; break;
+      case CacheGroup::c4_indexer:
+      case CacheGroup::mla_indexer: rows = rows > c.index_topk ? rows : 0; break;
+      case CacheGroup::c4_state:
+      case CacheGroup::c4_indexer_state:
+      case CacheGroup::c128_state: rows = 0; break;
+    }
+    bytes += d(rows * row_bytes(spec.format, spec.row_dim));
+  }
+  return bytes;
+}
+
 struct State {
   ScratchDirectory directory;
   std::unique_ptr<Checkpoint> checkpoint;
@@ -145,8 +167,10 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
     work.flops +=
         d(bench.requests) * (mla ? mla_attention_flops(config, bench.new_tokens > 1, p) : attention_flops(config, bench.ratio, p));
   }
-  // The least that must be read: the weights as this device holds them.
-  work.bytes = static_cast<double>(state->runner->layer(0).weight_bytes());
+  // The least that must be read: the weights as this device holds them, and what the last query of each request reads of its caches.
+  const AttentionLayer& layer = state->runner->layer(0);
+  work.bytes = static_cast<double>(layer.weight_bytes()) +
+               d(bench.requests) * cache_bytes(config, layer.cache_groups(), bench.context + bench.new_tokens - 1);
   work.call = [state](size_t, Stream stream) { state->runner->run_layer(0, state->hidden, state->out, {.stream = stream}); };
   work.record = [state] {
     return state->recorder->record(state->runner->stream(), [&] { state->runner->run_layer(0, state->hidden, state->out); });
