@@ -111,6 +111,14 @@ void add_shapes(const Test& test) {
   for (const int64_t heads : {1, 3, 8, 16, 24, 32, 63, 64, 96, 126, 128}) {
     test({.batch = 3, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70, .page_size = 2}});
   }
+  // A small call may spread its heads over blocks of fewer than one with a fixed cut, or a large one, has; one with many tokens and few
+  // rows may have blocks of more.
+  for (const int64_t heads : {63, 64, 96, 126, 128}) {
+    test({.batch = 3, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70, .page_size = 2}, .batch_invariant = true});
+  }
+  test({.batch = 90, .heads = 100, .main = {.topk = 90}, .extra = {.topk = 30, .page_size = 2}});
+  test({.batch = 35, .queries = 2, .heads = 65, .main = {.topk = 64}});
+  test({.batch = 70, .heads = 128, .main = {.topk = 100}, .key_size = 400.0});
   for (const int64_t batch : {0, 1, 3, 17, 64}) test({.batch = batch, .heads = 8, .main = {.topk = 48}, .extra = {.topk = 24}});
   test({.batch = 300, .heads = 3, .main = {.topk = 12}, .extra = {.topk = 5}});
   for (const int64_t queries : {2, 3, 4, 5, 8})
@@ -189,6 +197,16 @@ void add_lengths(const Test& test) {
     test({.heads = heads, .main = {.topk = 150}, .extra = {.topk = 90}, .key_size = 400.0});
     test({.heads = heads, .main = {.topk = 150, .format = kMla}, .dim = 576, .value_dim = 512, .q_size = 1e-3, .key_size = 1e4});
   }
+  for (const int64_t heads : {64, 100}) {
+    test({.heads = heads, .main = {.topk = 150}, .extra = {.topk = 90}, .key_size = 400.0, .batch_invariant = true});
+    test({.heads = heads,
+          .main = {.topk = 150, .format = kMla},
+          .dim = 576,
+          .value_dim = 512,
+          .q_size = 1e-3,
+          .key_size = 1e4,
+          .batch_invariant = true});
+  }
   test({.batch = 1, .heads = 40, .main = {.topk = 130}, .extra = {.topk = 700, .page_size = 2}});
   for (const int64_t heads : {8, 128}) test({.batch = 2, .heads = heads, .main = {.topk = 2200}, .batch_invariant = true});
   // Blocks with many tiles, of even and odd numbers: a fixed cut has up to 2048 rows, and tokens enough for every SM are not cut.
@@ -201,7 +219,9 @@ void add_lengths(const Test& test) {
     test({.batch = 6, .heads = heads, .main = {.topk = 900}, .extra = {.topk = 300, .page_size = 2}});
   for (const int64_t queries : {1, 2, 5, 8}) test({.batch = 2, .queries = queries, .heads = 64, .main = {.topk = 130, .page_size = 53}});
   for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
-    test({.batch = 1, .queries = 3, .heads = 64, .main = {.topk = 700}, .sinks = sinks});
+    for (const bool fixed : {false, true}) {
+      test({.batch = 1, .queries = 3, .heads = 64, .main = {.topk = 700}, .sinks = sinks, .batch_invariant = fixed});
+    }
   }
   test({.batch = 1, .heads = 64, .main = {.topk = 640, .lengths = Lengths::zero}, .extra = {.topk = 64, .page_size = 1}});
   test({.q_size = 0.0});

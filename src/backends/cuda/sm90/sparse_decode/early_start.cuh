@@ -15,18 +15,24 @@ struct BlockTiles {
       : first(split * rows.tiles_per_split), end(min(rows.tiles, first + rows.tiles_per_split)) {}
 };
 
+// Brings the queries and sinks of a block of heads to L2, by the consumers.
+template <class Shared>
+__device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) {
+  constexpr int kLine = 64, kLines = kRowLanes<Shared::kFormat> / kLine;  // bf16 of 128 bytes
+  const int thread = static_cast<int>(threadIdx.x), heads = min(Shared::kHeads, a.num_heads - first_head);
+  const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
+  if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + first_head + thread);
+  for (int i = thread; i < heads * kLines; i += kConsumerThreads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
+}
+
 // Brings what the block reads first to L2: its queries and its first tiles' rows, a chain of three misses of L2 and TLB otherwise. Before
 // the wait for the kernel in front lengths and indices may still change, so nothing but these hints follows from what they hold by now.
 template <class Shared>
 __device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head, int32_t split) {
   constexpr KvFormat kFormat = Shared::kFormat;
-  constexpr int kLine = 64, kLines = kRowLanes<kFormat> / kLine;  // bf16 of 128 bytes
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kConsumerThreads) {
-    const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
-    const int heads = min(Shared::kHeads, a.num_heads - first_head);
-    if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + first_head + thread);
-    for (int i = thread; i < heads * kLines; i += kConsumerThreads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
+    bring_queries_near<Shared>(a, batch, query, first_head);
     return;
   }
   const TokenRows rows(a, Lengths(a, batch));
@@ -44,9 +50,8 @@ __device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, i
 template <class Shared>
 __device__ __forceinline__ void share_list(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, const TokenRows& rows,
                                            int32_t end) {
-  constexpr uint32_t kListReady = 15;
   if (threadIdx.x == kConsumerThreads) shared.list = RowList(a, batch, query, rows, end);
-  ptx::barrier_sync(kListReady, kProducerThreads);
+  ptx::barrier_sync(kProducersMeet, kProducerThreads);
 }
 
 }  // namespace strata::cuda::sparse_decode

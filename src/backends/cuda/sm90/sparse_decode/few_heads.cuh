@@ -1,4 +1,5 @@
-// Sparse decode attention on Hopper for up to 32 heads: all heads of one query token and a part of its rows in each block.
+// Sparse decode attention on Hopper for few heads a block: 8, 16 or 32 of one query token, and a part of its rows. All heads of a call with
+// no more, or of a small call (plan.h).
 //
 // The floor is 584 (V3.2: 656) bytes a row over 4.3 TB/s. Rows stay in shared memory as they are in memory and are made operands in
 // registers, once for the logits and once for the values. Of a tile of 64 rows and 16 heads, cycles of one SM:
@@ -29,7 +30,9 @@ __global__ void __launch_bounds__((few_heads::Shared<kFormat, kHeads>::kBlockThr
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   using Shared = few_heads::Shared<kFormat, kHeads>;
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  const int32_t token = static_cast<int32_t>(blockIdx.x), split = static_cast<int32_t>(blockIdx.y);
+  const int32_t head_tiles = (a.num_heads + kHeads - 1) / kHeads;
+  const int32_t token = static_cast<int32_t>(blockIdx.x) / head_tiles, split = static_cast<int32_t>(blockIdx.y);
+  const int32_t first_head = (static_cast<int32_t>(blockIdx.x) - token * head_tiles) * kHeads;
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
   const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
   const int lane = threadIdx.x % 32;
@@ -45,16 +48,17 @@ __global__ void __launch_bounds__((few_heads::Shared<kFormat, kHeads>::kBlockThr
     ptx::registers_shrink<kLoaderRegisters>();
     few_heads::load_block<kAligned>(a, shared, batch, query, split, warp, lane);
   } else {
-    few_heads::bring_queries_near<Shared>(a, batch, query);
+    few_heads::bring_queries_near<Shared>(a, batch, query, first_head);
     ptx::registers_grow<kManyRegisters>();
     ptx::wait_for_previous_kernel();
     few_heads::Queries<Shared> queries;
-    queries.template load<kAligned>(a, batch, query);
+    queries.template load<kAligned>(a, batch, query, first_head);
     const TokenRows rows(a, Lengths(a, batch));
     const auto [first, end] = BlockTiles(rows, split);
     if (!rows.has(split)) return;
     if (threadIdx.x < kHeads) {
-      shared.sink[threadIdx.x] = a.sink != nullptr && threadIdx.x < a.num_heads ? a.sink[threadIdx.x] * kLog2e : -INFINITY;
+      const int32_t head = first_head + static_cast<int32_t>(threadIdx.x);
+      shared.sink[threadIdx.x] = a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;
     }
     few_heads::Sums<Shared> sums;
 #pragma unroll
@@ -64,7 +68,7 @@ __global__ void __launch_bounds__((few_heads::Shared<kFormat, kHeads>::kBlockThr
     ptx::barrier_sync(few_heads::kAllConsumers, Shared::kConsumers);
     few_heads::Softmax<Shared> state;
     few_heads::consume(shared, group, warp, end - first, state, sums);
-    few_heads::store<kAligned>(a, shared, group, warp, state, token, split, rows.is_cut(), sums);
+    few_heads::store<kAligned>(a, shared, group, warp, state, token, split, rows.is_cut(), first_head, sums);
   }
 }
 

@@ -21,7 +21,7 @@ __device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, S
 // Of head lane % kHeads of a warp: what the groups' sums of its values become the output by. One warp stores the head's results.
 template <class Shared>
 __device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared, int32_t token, int32_t split, bool is_part,
-                                            float (&own)[Shared::kGroups]) {
+                                            int32_t first_head, float (&own)[Shared::kGroups]) {
   const int thread = static_cast<int>(threadIdx.x), head = thread % Shared::kHeads;
   int32_t top = kSmallestTop;
   float subtracted = -INFINITY, maximum = -INFINITY;
@@ -45,12 +45,12 @@ __device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared,
   for (int i = 0; i < Shared::kGroups; ++i) {
     own[i] = empty ? 0.0f : factor * own[i] * ptx::ex2(static_cast<float>(shared.top_scale[i] - top));
   }
-  if (thread >= Shared::kHeads || head >= a.num_heads) return;
+  if (thread >= Shared::kHeads || first_head + head >= a.num_heads) return;
   const float lse = empty ? -INFINITY : subtracted + __log2f(sum);
   if (is_part) {
-    store_part_head(a, part_index(a, token, split, head), lse, maximum, unshift);
+    store_part_head(a, part_index(a, token, split, first_head + head), lse, maximum, unshift);
   } else {
-    store_head(a, token, head, empty, lse, maximum);
+    store_head(a, token, first_head + head, empty, lse, maximum);
   }
 }
 
@@ -96,7 +96,7 @@ struct SumsInShared {
 // of few instructions.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int group, int warp, Softmax<Shared>& state, int32_t token,
-                                      int32_t split, bool is_part, const Sums<Shared>& sums) {
+                                      int32_t split, bool is_part, int32_t first_head, const Sums<Shared>& sums) {
   static_assert(sizeof(SumsInShared<Shared>) <= sizeof(shared.rows));
   auto& all = *reinterpret_cast<SumsInShared<Shared>*>(shared.rows);
   tell_sums(shared, group, warp, state);
@@ -104,11 +104,12 @@ __device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int g
   all.put(group, warp, sums);
   ptx::barrier_sync(kAllConsumers, Shared::kConsumers);
   float own[Shared::kGroups];
-  finish_head(a, shared, token, split, is_part, own);
+  finish_head(a, shared, token, split, is_part, first_head, own);
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
-  uint16_t* const target =
-      is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim : a.out + batch * a.out_batch_stride + query * a.out_query_stride;
   const int64_t head_stride = is_part ? kValueDim : a.out_head_stride;
+  uint16_t* const target = (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
+                                    : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
+                           first_head * head_stride;
   constexpr int kUnits = kValueDim / 8;
 #pragma unroll 2
   for (int i = static_cast<int>(threadIdx.x); i < Shared::kHeads * kUnits; i += Shared::kConsumers) {
@@ -116,7 +117,7 @@ __device__ __forceinline__ void store(const DecodeArgs& a, Shared& shared, int g
     float of_head[Shared::kGroups], v[8];
 #pragma unroll
     for (int j = 0; j < Shared::kGroups; ++j) of_head[j] = __shfl_sync(~0u, own[j], head);
-    if (head >= a.num_heads) break;
+    if (first_head + head >= a.num_heads) break;
     all.get(head, unit, of_head, v);
     const auto word = [&](int j) { return is_part ? ptx::cvt_f16x2(v[2 * j], v[2 * j + 1]) : ptx::cvt_bf16x2(v[2 * j], v[2 * j + 1]); };
     store_16<kAligned>(target + head * head_stride + 8 * unit, {word(0), word(1), word(2), word(3)});

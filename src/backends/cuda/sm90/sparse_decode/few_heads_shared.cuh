@@ -14,8 +14,8 @@ struct alignas(1024) Shared {
   static constexpr KvFormat kFormat = kFormat_;
   static constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
   static constexpr int kHeads = kHeads_;
-  // Warpgroups that take tiles in turn, as many as registers allow; one more loads.
-  static constexpr int kGroups = kHeads <= 16 ? 3 : 2, kConsumers = kGroups * kWarpgroup, kBlockThreads = kConsumers + kWarpgroup;
+  // One warpgroup more loads.
+  static constexpr int kGroups = few_heads_groups(kHeads), kConsumers = kGroups * kWarpgroup, kBlockThreads = kConsumers + kWarpgroup;
   static constexpr int kHeadTiles = kHeads / 8;  // of eight heads
   static constexpr int kRowBytes = static_cast<int>(row_data_bytes(kFormat, 0));
   static constexpr int kPitch = kV4 ? 576 : 704;

@@ -3,7 +3,7 @@
 
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads.cuh"
-#include "backends/cuda/sm90/sparse_decode/kernel.cuh"
+#include "backends/cuda/sm90/sparse_decode/head_turns.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
 
 namespace strata::cuda::sparse_decode {
@@ -22,6 +22,9 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
   const dim3 grid(static_cast<unsigned>(num_tokens * head_tiles), static_cast<unsigned>(args.num_splits));
   if constexpr (kHeads == kHeadTile) {
     launch_decode(sparse_decode_kernel<kFormat, kAligned>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
+  } else if constexpr (kHeads == 2 * kHeadTile) {
+    static_assert(kAligned);
+    launch_decode(sparse_decode_head_turns_kernel<kFormat>, kThreads, sizeof(HeadTurnsShared<kFormat>), args, grid, context);
   } else {
     launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, few_heads::Shared<kFormat, kHeads>::kBlockThreads,
                   sizeof(few_heads::Shared<kFormat, kHeads>), args, grid, context);

@@ -7,7 +7,7 @@
 
 namespace strata::cuda::sparse_decode {
 
-// kHeads: those of a block, 64 for any number, 8, 16 or 32 for up to so many. kAligned: rows of the caches, of q and of out start at
+// kHeads: those of a block; 128: in two turns of 64 over at most two tiles. kAligned: rows of the caches, of q and of out start at
 // multiples of 16 bytes.
 template <KvFormat kFormat, int kHeads, bool kAligned>
 void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
@@ -23,6 +23,7 @@ extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, true>(const Deco
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 128, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 8, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 8, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 16, true>(const DecodeArgs&, int64_t, const ExecutionContext&);

@@ -13,24 +13,26 @@ struct QueryPlace {
   static constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
   static constexpr int kWarpHeads = Shared::kHeads / (Shared::kQueryThreads / 32);
 
-  static __device__ __forceinline__ int first_head() { return threadIdx.x / 32 * kWarpHeads; }
+  static __device__ __forceinline__ int first_head() { return threadIdx.x % Shared::kQueryThreads / 32 * kWarpHeads; }
   static __device__ __forceinline__ uint32_t address(Shared& shared, int head, int unit) {
     return ptx::shared_address(shared.q) + unit / 8 * Shared::kHeadBytes + unit_offset(head, unit % 8);
   }
 };
 
-// A thread's queries on their way from memory.
-template <bool kAligned, class Shared>
+// A thread's queries on their way from memory: of kHeads of its warp's heads, from `skip` on.
+template <bool kAligned, class Shared, int kHeads = QueryPlace<Shared>::kWarpHeads>
 struct Queries {
   using Place = QueryPlace<Shared>;
-  uint4 v[Place::kWarpHeads][Place::kLoads];
+  const int first;
+  uint4 v[kHeads][Place::kLoads];
 
-  __device__ __forceinline__ Queries(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) {
-    const int lane = threadIdx.x % 32, first = Place::first_head();
+  __device__ __forceinline__ Queries(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head, int skip = 0)
+      : first(Place::first_head() + skip) {
+    const int lane = threadIdx.x % 32;
     const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + (first_head + first) * a.q_head_stride;
     const int heads = a.num_heads - first_head - first;
 #pragma unroll
-    for (int h = 0; h < Place::kWarpHeads; ++h) {
+    for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
       for (int i = 0; i < Place::kLoads; ++i) {
         const int unit = lane + 32 * i;
@@ -39,9 +41,9 @@ struct Queries {
     }
   }
   __device__ __forceinline__ void store(Shared& shared) const {
-    const int lane = threadIdx.x % 32, first = Place::first_head();
+    const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int h = 0; h < Place::kWarpHeads; ++h) {
+    for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
       for (int i = 0; i < Place::kLoads; ++i) {
         if (lane + 32 * i < Place::kUnits) ptx::st_shared(Place::address(shared, first + h, lane + 32 * i), v[h][i]);
@@ -49,6 +51,27 @@ struct Queries {
     }
   }
 };
+
+// A warp's raw queries of some heads become fp16 where they are; what their values are to be multiplied by, a power of two.
+template <class Shared, int kHeads>
+__device__ __forceinline__ void convert_heads(uint4 (&v)[kHeads][QueryPlace<Shared>::kLoads], int (&exponent)[kHeads]) {
+  constexpr int kLoads = QueryPlace<Shared>::kLoads;
+  uint32_t largest[kHeads] = {};
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) largest[h] = max(largest[h], max_bf16_bits(v[h][i]));
+  }
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) largest[h] = __reduce_max_sync(~0u, largest[h]);
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    exponent[h] = query_exponent(largest[h]);
+    const float factor = pow2(-exponent[h]);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) v[h][i] = bf16_to_f16(v[h][i], factor);
+  }
+}
 
 // A warp's heads, where they are.
 template <class Shared>
@@ -58,27 +81,23 @@ __device__ __forceinline__ void convert_queries(Shared& shared) {
   const int lane = threadIdx.x % 32, first = Place::first_head();
 #pragma unroll 1
   for (int head = first; head < first + Place::kWarpHeads; head += kTogether) {
-    uint4 raw[kTogether][Place::kLoads];
-    uint32_t largest[kTogether] = {};
+    uint4 v[kTogether][Place::kLoads];
+    int exponent[kTogether];
 #pragma unroll
     for (int h = 0; h < kTogether; ++h) {
 #pragma unroll
       for (int i = 0; i < Place::kLoads; ++i) {
-        raw[h][i] = lane + 32 * i < Place::kUnits ? ptx::ld_shared(Place::address(shared, head + h, lane + 32 * i)) : uint4{};
-        largest[h] = max(largest[h], max_bf16_bits(raw[h][i]));
+        v[h][i] = lane + 32 * i < Place::kUnits ? ptx::ld_shared(Place::address(shared, head + h, lane + 32 * i)) : uint4{};
       }
     }
-#pragma unroll
-    for (int h = 0; h < kTogether; ++h) largest[h] = __reduce_max_sync(~0u, largest[h]);
+    convert_heads<Shared>(v, exponent);
 #pragma unroll
     for (int h = 0; h < kTogether; ++h) {
-      const int exponent = query_exponent(largest[h]);
-      const float factor = pow2(-exponent);
 #pragma unroll
       for (int i = 0; i < Place::kLoads; ++i) {
-        if (lane + 32 * i < Place::kUnits) ptx::st_shared(Place::address(shared, head + h, lane + 32 * i), bf16_to_f16(raw[h][i], factor));
+        if (lane + 32 * i < Place::kUnits) ptx::st_shared(Place::address(shared, head + h, lane + 32 * i), v[h][i]);
       }
-      if (lane == 0) shared.q_scale[head + h] = pow2(exponent);
+      if (lane == 0) shared.q_scale[head + h] = pow2(exponent[h]);
     }
   }
 }

@@ -5,20 +5,13 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
-#include "backends/cuda/sm90/sparse_decode/split.h"
+#include "backends/cuda/sm90/sparse_decode/plan.h"
 #include "backends/cuda/sm90/sparse_decode/sparse_decode.h"
 
 namespace strata::cuda {
 namespace {
 
 using namespace sparse_decode;
-
-int64_t num_tokens(const SparseAttnDecodeParams& p) { return p.q.shape[0] * p.q.shape[1]; }
-int64_t head_tiles(const SparseAttnDecodeParams& p) { return (p.q.shape[2] + kHeadTile - 1) / kHeadTile; }
-int64_t most_tiles(const SparseAttnDecodeParams& p) {
-  const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
-  return (rows + kRowTile - 1) / kRowTile;
-}
 
 Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
@@ -32,16 +25,6 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   }
   if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
   return Support::yes();
-}
-
-// Space for the parts: outputs, lse and maxima.
-int64_t part_count(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  const int64_t tokens = num_tokens(p), tiles = most_tiles(p);
-  if (p.batch_invariant) return tiles > kInvariantTiles ? tokens * ((tiles + kInvariantTiles - 1) / kInvariantTiles) : 0;
-  return tiles > 1 ? most_parts(tokens, tiles, c.num_sms / head_tiles(p)) : 0;
-}
-size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  return static_cast<size_t>(part_count(p, c) * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
 }
 
 bool aligned_16(const void* data, std::initializer_list<int64_t> strides_in_bytes) {
@@ -92,47 +75,56 @@ bool aligned(const SparseAttnDecodeParams& p) {
          (!p.extra_cache.present() || aligned_16(p.extra_cache.data, {p.extra_cache.page_stride}));
 }
 
+Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
+  return plan({.tokens = p.q.shape[0] * p.q.shape[1],
+               .heads = p.q.shape[2],
+               .tiles = ceil_div(rows, kRowTile),
+               .num_sms = c.num_sms,
+               .batch_invariant = p.batch_invariant,
+               .can_take_turns = p.cache.format == KvFormat::fp8_ds_mla_v4 && aligned(p)});
+}
+
+// Space for the parts: outputs, lse, maxima and factors.
+size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  return static_cast<size_t>(plan_of(p, c).most_parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
+}
+
 template <KvFormat kFormat, int kHeads>
 void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
   rows_aligned ? launch_decode<kFormat, kHeads, true>(a, tokens, context) : launch_decode<kFormat, kHeads, false>(a, tokens, context);
 }
 template <KvFormat kFormat>
-void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
-  if (a.num_heads <= 8) {
+void launch(const DecodeArgs& a, int64_t block_heads, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
+  if (block_heads == 8) {
     launch<kFormat, 8>(a, tokens, rows_aligned, context);
-  } else if (a.num_heads <= 16) {
+  } else if (block_heads == 16) {
     launch<kFormat, 16>(a, tokens, rows_aligned, context);
-  } else if (a.num_heads <= 32) {
+  } else if (block_heads == 32) {
     launch<kFormat, 32>(a, tokens, rows_aligned, context);
-  } else {
+  } else if (block_heads == kHeadTile) {
     launch<kFormat, kHeadTile>(a, tokens, rows_aligned, context);
+  } else if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
+    launch_decode<kFormat, 2 * kHeadTile, true>(a, tokens, context);
   }
 }
 
 void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
-  const int64_t tokens = num_tokens(p), tiles = most_tiles(p);
+  const int64_t tokens = p.q.shape[0] * p.q.shape[1];
   if (tokens == 0) return;
-  const Capabilities& c = capabilities(context.device);
+  const Plan plan = plan_of(p, capabilities(context.device));
   DecodeArgs a = args_of(p);
-  a.num_splits = 1;
-  if (p.batch_invariant) {
-    a.tiles_per_split = static_cast<int32_t>(kInvariantTiles);
-    a.num_splits = static_cast<int32_t>(std::max<int64_t>(1, (tiles + kInvariantTiles - 1) / kInvariantTiles));
-  } else if (tiles > 1) {
-    // A part makes the merge longer for its own token and for the memory of all (docs/kernels/20261121-sparse-decode.md).
-    const MergeCost merge{.fixed = 56, .of_split = 1 + tokens * head_tiles(p)};
-    a.num_splits = static_cast<int32_t>(choose_splits(tokens, tiles, c.num_sms / head_tiles(p), merge));
-  }
+  a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
-  const int64_t parts = part_count(p, c) * a.num_heads;
+  const int64_t parts = plan.most_parts * a.num_heads;
   a.part_out = static_cast<uint16_t*>(context.workspace.data);
   a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
   a.part_max = a.part_lse + parts;
   a.part_unshift = a.part_max + parts;
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
-    launch<KvFormat::fp8_ds_mla_v4>(a, tokens, aligned(p), context);
+    launch<KvFormat::fp8_ds_mla_v4>(a, plan.block_heads, tokens, aligned(p), context);
   } else {
-    launch<KvFormat::fp8_ds_mla>(a, tokens, aligned(p), context);
+    launch<KvFormat::fp8_ds_mla>(a, plan.block_heads, tokens, aligned(p), context);
   }
   if (a.num_splits > 1) launch_combine(a, tokens, context);
 }

@@ -12,16 +12,19 @@ inline constexpr int64_t kInvariantTiles = 32;
 // Several parts only while they are no more than two rounds of blocks: this bounds the workspace.
 constexpr int64_t most_parts(int64_t tokens, int64_t tiles, int64_t slots) { return std::min(tokens * tiles, 2 * slots); }
 
-// What merging parts costs, in 64ths of a tile's time.
+// Costs are in 64ths of a tile's time.
+inline constexpr int64_t kUsualTile = 64;
+
+// What merging parts costs.
 struct MergeCost {
   int64_t fixed, of_split;
 };
 
-// `slots`: blocks that run at a time. A block's start and end cost about two tiles.
-constexpr int64_t choose_splits(int64_t tokens, int64_t tiles, int64_t slots, MergeCost merge) {
-  constexpr int64_t kTile = 64, kBlockCost = 2 * kTile;
+// `slots`: blocks that run at a time. A block's start and end cost about two usual tiles.
+constexpr int64_t choose_splits(int64_t tokens, int64_t tiles, int64_t slots, MergeCost merge, int64_t tile = kUsualTile) {
+  constexpr int64_t kBlockCost = 2 * kUsualTile;
   const auto cost = [&](int64_t splits) {
-    const int64_t rounds = (tokens * splits + slots - 1) / slots, block = (tiles + splits - 1) / splits * kTile + kBlockCost;
+    const int64_t rounds = (tokens * splits + slots - 1) / slots, block = (tiles + splits - 1) / splits * tile + kBlockCost;
     return rounds * block + (splits == 1 ? 0 : merge.fixed + splits * merge.of_split);
   };
   int64_t best = 1;
