@@ -1,23 +1,24 @@
 // The k largest of long rows of logits whose kernel also wrote the largest of each kMaximaRows (16) of them, for few rows: V4 10.4.
 //
-// A bound that k of these maxima reach is found as in select_held.cuh, in a block or a cluster; at least k logits reach it then, and hardly
+// A bound that k of these maxima reach is found by select_search.cuh, in a block or a cluster; at least k logits reach it then, and hardly
 // more: where the row has 32 groups for each of the k, a group seldom has two. Only the logits of the groups that reach it are
 // read. Those that reach it go to a list of the first block, which ends the search as select.cuh does.
 //
 // Floor: a sixteenth of the row and 64 bytes for each of the k, from L2: the latency of the steps, that is.
 #pragma once
 
-#include "backends/cuda/sm90/indexer/select_held.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/sm90/indexer/select_search.cuh"
 #include "backends/cuda/smxx/indexer/select.cuh"
 
 namespace strata::cuda::sm90 {
 
 inline constexpr int kGroupsThreads = 256;  // such a block fits beside one of the logits kernel for few tokens
 
+template <bool kCluster>
 struct GroupsShared {
   SelectShared<kGroupsThreads> select;  // the first block's is the list of all
-  BoundShared<kGroupsThreads> bound;
-  uint32_t cluster_bounds[kHeldMaxCluster];
+  SearchShared<kGroupsThreads, kCluster> search;
   uint32_t num_groups;
   __device__ uint32_t* groups() { return select.bins; }  // of this block: the histogram comes later
 };
@@ -28,8 +29,9 @@ __device__ __noinline__ void select_without_maxima(SelectShared<kGroupsThreads>&
 }
 
 // Lists the logits of this block's groups that reach the bound.
-__device__ __forceinline__ void list_logits(GroupsShared& s, SelectShared<kGroupsThreads>& first, const SelectArgs& a, const float* row,
-                                            int n, float least) {
+template <bool kCluster>
+__device__ __forceinline__ void list_logits(GroupsShared<kCluster>& s, SelectShared<kGroupsThreads>& first, const SelectArgs& a,
+                                            const float* row, int n, float least) {
   constexpr int kQuads = kMaximaRows / 4, kBatch = 4;  // quads of a group, and of a thread at a time
   const int quads = kQuads * static_cast<int>(s.num_groups);
   for (int begin = static_cast<int>(threadIdx.x); begin - static_cast<int>(threadIdx.x % 32) < quads; begin += kBatch * kGroupsThreads) {
@@ -59,14 +61,16 @@ __device__ __forceinline__ void list_logits(GroupsShared& s, SelectShared<kGroup
 template <bool kCluster>
 __global__ void __launch_bounds__(kGroupsThreads, 3) topk_select_groups_kernel(const __grid_constant__ SelectArgs a) {
   constexpr int kList = SelectShared<kGroupsThreads>::kList;
-  __shared__ GroupsShared s;
-  const int rank = kCluster ? static_cast<int>(ptx::cluster_rank()) : 0;
-  const int size = kCluster ? static_cast<int>(cooperative_groups::this_cluster().num_blocks()) : 1;
-  const int64_t token = blockIdx.x / size;
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  auto& s = *reinterpret_cast<GroupsShared<kCluster>*>(dynamic);
+  const ClusterPlace place = cluster_place<kCluster>();
+  const int64_t token = blockIdx.x / place.size;
   if (threadIdx.x == 0) {
     s.select.list_count = s.select.last_count = s.select.high = s.num_groups = 0;
     s.select.low = 0xFFFFFFFFu;
   }
+  step_counts<kGroupsThreads, kCluster>(s.select.bins, place.size).clear();
+  if constexpr (kCluster) ptx::cluster_arrive();  // the first block's list is there
   const int n = a.lengths[token];
   int32_t* const out = a.topk + token * a.topk_stride;
   const float* const row = a.logits + token * a.logits_stride;
@@ -74,41 +78,40 @@ __global__ void __launch_bounds__(kGroupsThreads, 3) topk_select_groups_kernel(c
   ptx::launch_dependents();
   const int maxima = (n + kMaximaRows - 1) / kMaximaRows;
   if (maxima < 2 * a.k) {
-    if (rank == 0) select_without_maxima(s.select, a, token);
+    if constexpr (kCluster) ptx::cluster_wait();
+    if (place.rank == 0) select_without_maxima(s.select, a, token);
     return;
   }
-  if constexpr (kCluster) ptx::cluster_arrive();  // the first block's list is there
-  const HeldRow<kGroupsThreads> own(a.maxima + token * a.maxima_stride, maxima, rank, size);
-  uint32_t bound, largest;
-  find_bound(s.bound, own, a.k, bound, largest);
-  GroupsShared* first = &s;
+  const HeldRow<kGroupsThreads> own(a.maxima + token * a.maxima_stride, static_cast<uint32_t>(maxima), place);
+  GroupsShared<kCluster>* first = &s;
   if constexpr (kCluster) {
-    const auto cluster = cooperative_groups::this_cluster();
-    first = cluster.map_shared_rank(&s, 0);
+    first = cooperative_groups::this_cluster().map_shared_rank(&s, 0);
     ptx::cluster_wait();
-    if (threadIdx.x < size) cluster.map_shared_rank(&s, threadIdx.x)->cluster_bounds[rank] = bound;
-    cluster.sync();
-    for (int r = 0; r < size; ++r) bound = min(bound, s.cluster_bounds[r]);
   }
-  const float least = logit_of(bound);
-  uint32_t reach = own.reach(least);
-  uint32_t at = reserve(s.num_groups, __popc(reach));
-  for (; reach != 0 && at < kSelectBins; reach &= reach - 1, ++at) {
-    const int bit = __ffs(static_cast<int>(reach)) - 1;
-    s.groups()[at] = static_cast<uint32_t>(own.first(bit / 4) + bit % 4);
+  float least, upper;
+  const auto k = static_cast<uint32_t>(a.k);
+  if (!find_between(s.search, s.select.bins, own, k, k / 2, least, upper)) {
+    if (place.rank == 0) select_without_maxima(s.select, a, token);
+    return;
   }
+  __syncthreads();  // the histogram has been read: its memory is used for something else
+  own.for_each_quad([&](uint32_t q) {
+    const float v[4] = {own.quads[q].x, own.quads[q].y, own.quads[q].z, own.quads[q].w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (!(v[e] > least)) continue;
+      const uint32_t at = atomicAdd(&s.num_groups, 1u);
+      if (at < kSelectBins) s.groups()[at] = own.first(q) + e;
+    }
+  });
   __syncthreads();
   if (s.num_groups <= kSelectBins) {
     list_logits(s, first->select, a, row, n, least);
   } else if (threadIdx.x == 0) {
     atomicAdd(&first->select.list_count, kList + 1u);  // more than there is room for
   }
-  if constexpr (kCluster) {
-    cooperative_groups::this_cluster().sync();
-    if (rank != 0) return;
-  } else {
-    __syncthreads();
-  }
+  sync_all<kCluster>();
+  if (place.rank != 0) return;
   const uint32_t count = s.select.list_count;
   if (count < static_cast<uint32_t>(a.k) || count > kList) {
     __syncthreads();  // all have seen it

@@ -5,6 +5,7 @@
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/select_groups.cuh"
+#include "backends/cuda/sm90/indexer/select_held.cuh"
 
 namespace strata::cuda {
 namespace {
@@ -27,17 +28,22 @@ struct Plan {
 // Blocks of a row: a power of two, or 0 where the largest cluster does not hold it.
 template <int kThreads>
 int cluster_for(const SelectArgs& a, int64_t columns) {
-  using Shape = sm90::HeldShape<kThreads>;
   int size = 1;
-  while (size < Shape::kMaxCluster && (columns > int64_t{size} * Shape::kEntries || a.k > size * Shape::kMaxK)) size *= 2;
-  const bool held = columns <= int64_t{size} * Shape::kEntries && a.k <= std::min(size * Shape::kMaxK, Shape::kList / 2);
-  return a.aligned && held ? size : 0;
+  while (size < sm90::kHeldMaxCluster && columns > int64_t{size} * sm90::kHeldEntries<kThreads>) size *= 2;
+  return a.aligned && columns <= int64_t{size} * sm90::kHeldEntries<kThreads> ? size : 0;
 }
 template <int kThreads, bool kCluster>
 Plan held(int cluster = 1) {
-  return {sm90::topk_select_held_kernel<kThreads, kCluster>, kThreads, static_cast<int>(sizeof(sm90::HeldShared<kThreads>)), cluster};
+  return {sm90::topk_select_held_kernel<kThreads, kCluster>, kThreads, static_cast<int>(sizeof(sm90::HeldShared<kThreads, kCluster>)),
+          cluster};
 }
 
+// Where not all rows run at once more threads may leave less of the last rows' time.
+int pass_threads(const TopkSelectParams& p, int num_sms) {
+  const int threads = select_threads(p, num_sms);
+  const auto waves = [&](int blocks) { return (p.lengths.shape[0] + blocks * num_sms - 1) / (blocks * num_sms); };
+  return threads == 128 && waves(kSelectBlocks<256>) < 2 * waves(kSelectBlocks<128>) && waves(kSelectBlocks<128>) > 1 ? 256 : threads;
+}
 Plan in_passes(int threads) {
   return {threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>, threads};
 }
@@ -47,10 +53,11 @@ int cluster_for_maxima(int64_t columns) {
   const int64_t maxima = (columns + kMaximaRows - 1) / kMaximaRows;
   int size = 1;
   while (size < sm90::kHeldMaxCluster && maxima > size * 8 * sm90::kGroupsThreads) size *= 2;
-  return maxima <= size * sm90::HeldShape<sm90::kGroupsThreads>::kEntries ? size : 0;
+  return maxima <= size * sm90::kHeldEntries<sm90::kGroupsThreads> ? size : 0;
 }
-Plan by_maxima(int cluster) {
-  return {cluster == 1 ? sm90::topk_select_groups_kernel<false> : sm90::topk_select_groups_kernel<true>, sm90::kGroupsThreads, 0, cluster};
+template <bool kCluster>
+Plan by_maxima(int cluster = 1) {
+  return {sm90::topk_select_groups_kernel<kCluster>, sm90::kGroupsThreads, static_cast<int>(sizeof(sm90::GroupsShared<kCluster>)), cluster};
 }
 
 // Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit beside those of the logits kernel for few tokens, so that
@@ -58,7 +65,7 @@ Plan by_maxima(int cluster) {
 Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
   const int64_t num_tokens = p.lengths.shape[0], columns = p.logits.present() ? p.logits.shape[1] : 0;
   const int groups = a.maxima != nullptr ? cluster_for_maxima(columns) : 0;
-  if (groups > 0 && num_tokens * groups <= num_sms) return by_maxima(groups);
+  if (groups > 0 && num_tokens * groups <= num_sms) return groups == 1 ? by_maxima<false>() : by_maxima<true>(groups);
   const int small = cluster_for<256>(a, columns), large = cluster_for<1024>(a, columns);
   if (small > 0 && num_tokens * small <= num_sms) return small == 1 ? held<256, false>() : held<256, true>(small);
   if (cluster_for<128>(a, columns) == 1) return held<128, false>();
@@ -66,7 +73,7 @@ Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
   if (cluster_for<512>(a, columns) == 1) return held<512, false>();
   if (large == 1 && num_tokens <= 8 * num_sms) return held<1024, false>();
   if (large > 1 && num_tokens <= 2 * num_sms) return held<1024, true>(large);
-  return in_passes(select_threads(p, num_sms));
+  return in_passes(pass_threads(p, num_sms));
 }
 
 }  // namespace

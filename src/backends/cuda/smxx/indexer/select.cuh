@@ -10,57 +10,64 @@
 #pragma once
 
 #include "backends/cuda/smxx/indexer/select_exhaustive.cuh"
+#include "backends/cuda/smxx/indexer/select_steps.cuh"
 
 namespace strata::cuda {
 
 // Logits that the sampled search looks at first, and how it goes on from there.
+inline constexpr int kFewSamples = 1024, kManySamples = 4096;
 struct SamplePlan {
-  int samples;
-  int target;  // the sample's target-th largest is the bound
+  int samples;  // one of these
+  int target;   // the sample's target-th largest is the bound
 };
 
 // False: the row is none for a list of this length.
 __device__ __forceinline__ bool plan_sample(int n, int k, int list, SamplePlan& plan) {
-  plan.samples = n < 32768 ? 1024 : 4096;
+  plan.samples = n < 32768 ? kFewSamples : kManySamples;
   // Half as many again as k would have on average, and 8: of the k largest a sample has more than that once in a thousand rows.
   const int64_t target = int64_t{3} * k * plan.samples / (2 * int64_t{n}) + 8;
   plan.target = static_cast<int>(target);
   return target * n / plan.samples <= list * 7 / 8;
 }
 
-// An order key that about target / samples of the entries reach.
-template <int kThreads>
-__device__ __forceinline__ uint32_t sampled_bound(SelectShared<kThreads>& s, const float* row, int n, SamplePlan plan) {
-  constexpr int kPairs = 4096 / (2 * kThreads);
-  uint32_t keys[2 * kPairs];
-  const int pairs = plan.samples / (2 * kThreads), sectors = plan.samples / 8;
+// A value that about target / kSamples of the entries exceed; -inf where it finds none.
+template <int kSamples, int kThreads>
+__device__ __forceinline__ float sampled_bound(SelectShared<kThreads>& s, const float* row, int n, int target) {
+  constexpr int kPairs = kSamples / (2 * kThreads), kSectors = kSamples / 8;
+  float values[2 * kPairs];
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
-    if (j < pairs) {  // four threads take one 32-byte sector, each part of the row has one
-      const int64_t sector = kThreads / 4 * j + static_cast<int>(threadIdx.x) / 4;
-      // Anywhere in its part of the row: of a row with a period equal distances would show the same entries again and again.
-      const auto part = static_cast<int>(sector * (n / 8) / sectors), next = static_cast<int>((sector + 1) * (n / 8) / sectors);
-      const uint32_t within = __umulhi(static_cast<uint32_t>(sector + 1) * 0x9E3779B9u, static_cast<uint32_t>(next - part));
-      const int at = (part + static_cast<int>(within)) * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
-      keys[2 * j] = order_key(row[at]);
-      keys[2 * j + 1] = order_key(row[at + 1]);
-    }
+  for (int j = 0; j < kPairs; ++j) {  // four threads take one 32-byte sector, each part of the row has one
+    const int64_t sector = kThreads / 4 * j + static_cast<int>(threadIdx.x) / 4;
+    // Anywhere in its part of the row: of a row with a period equal distances would show the same entries again and again.
+    const auto part = static_cast<int>(sector * (n / 8) / kSectors), next = static_cast<int>((sector + 1) * (n / 8) / kSectors);
+    const uint32_t within = __umulhi(static_cast<uint32_t>(sector + 1) * 0x9E3779B9u, static_cast<uint32_t>(next - part));
+    const int at = (part + static_cast<int>(within)) * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+    values[2 * j] = row[at];
+    values[2 * j + 1] = row[at + 1];
   }
-  uint32_t prefix = 0, need = static_cast<uint32_t>(plan.target);
-  for (int digit = 0;; ++digit) {  // 11 bits, and 11 more where they leave too many
-    clear_bins(s);
-    __syncthreads();
+  float largest = -INFINITY, least = INFINITY;
 #pragma unroll
-    for (int j = 0; j < 2 * kPairs; ++j) {
-      if (j < 2 * pairs && (digit == 0 || keys[j] >> 21 == prefix)) atomicAdd(&s.bins[keys[j] >> (digit == 0 ? 21 : 10) & 2047], 1u);
-    }
-    __syncthreads();
-    find_bin(s, s.bins, need);
-    prefix = prefix << 11 | s.bin;
-    need -= s.above;
-    if (digit == 1) return prefix << 10;
-    if (s.count <= need + static_cast<uint32_t>(plan.target) / 4) return prefix << 21;
+  for (const float v : values) {
+    largest = fmaxf(largest, v);
+    least = fminf(least, v);
   }
+  if (target <= kThreads) least = largest;  // so many samples, one of each thread, reach the least of these
+  const StepCounts<kThreads> counts{s.bins};
+  counts.clear();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t least_key = __reduce_min_sync(kAllLanes, order_key(least)), largest_key = __reduce_max_sync(kAllLanes, order_key(largest));
+  if (lane == 0) s.last[warp] = uint64_t{least_key} << 32 | largest_key;
+  __syncthreads();
+  const uint64_t own = s.last[lane % (kThreads / 32)];
+  least = logit_of(__reduce_min_sync(kAllLanes, static_cast<uint32_t>(own >> 32)));
+  largest = logit_of(__reduce_max_sync(kAllLanes, static_cast<uint32_t>(own)));
+  float upper;
+  const bool found =
+      find_step(counts, static_cast<uint32_t>(target), static_cast<uint32_t>(target) / 4, least, largest, upper, [&](auto&& count) {
+#pragma unroll
+        for (const float v : values) count(v);
+      });
+  return found ? least : -INFINITY;
 }
 
 // Puts the values of quads that `reach` has a bit for (4 q + e: element e of quad q) in the list from `at` on; first_entry(q): that of a
@@ -83,10 +90,9 @@ __device__ __forceinline__ void append(Found& found, uint32_t at, uint32_t reach
 
 // Collects the entries of a row that reach the bound; s.list_count counts them all, also those that the list has no room for.
 template <int kThreads>
-__device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int end, uint32_t bound) {
+__device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int end, float least) {
   constexpr int kQuads = 8;  // float4 loads in flight
-  const bool all = bound <= order_key(-INFINITY);
-  const float least = logit_of(bound);
+  const bool all = least == -INFINITY;
   for (int64_t first = 0; first < end; first += 4 * kThreads * kQuads) {
     const bool whole = a.aligned && first + 4 * kThreads * kQuads <= end;
     float4 quads[kQuads];
@@ -126,7 +132,9 @@ __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectA
 template <int kThreads>
 __device__ __noinline__ uint32_t collect_by_sample(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int n,
                                                    SamplePlan plan) {
-  collect(s, a, row, n, sampled_bound(s, row, n, plan));
+  const float bound = plan.samples == kManySamples ? sampled_bound<kManySamples>(s, row, n, plan.target)
+                                                   : sampled_bound<kFewSamples>(s, row, n, plan.target);
+  collect(s, a, row, n, bound);
   __syncthreads();
   return s.list_count;
 }
