@@ -25,7 +25,6 @@ inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
 inline constexpr int kProducerThreads = 2 * kWarpgroup;
 inline constexpr int kThreads = kConsumerThreads + kProducerThreads;
-inline constexpr uint32_t kProducersMeet = 15;  // a named barrier; the consumers have others
 // 128 registers x 512 threads at the start: a consumer has 128 sums of values and 32 logits a thread, a producer its pieces of a row of two
 // halves of a tile.
 inline constexpr int kConsumerRegisters = 192, kProducerRegisters = 64;

@@ -199,21 +199,15 @@ __device__ __forceinline__ void take_weights(Shared& shared, int group, SoftmaxS
   if (__any_sync(~0u, first.x != 1.0f || second.x != 1.0f)) scale_rows(sums, first.x, second.x);
 }
 
-struct NothingElse {
-  static constexpr bool kOneTile = false;
-  __device__ __forceinline__ void logits_started() const {}
-  __device__ __forceinline__ void logits_done() const {}
-};
-
 // Consumer `group`: weights of every second tile from tile `group` on, and its half of the value lanes of all tiles. While one consumer is
 // in its softmax the other's products are on the tensor cores: for tile t a consumer has its logits multiplied, then the values of tile
 // t - 1, which run through its softmax, then the values of t. So the half of a stage that is given back first, and filled and multiplied
 // first again, is that of the tile's consumer. There is one buffer of weights, as who writes those of t has read those of t - 1. The first
-// tile of a block, and the last if it is the other's, are those without the other part. `around`: what else happens when the products of a
-// tile's logits have been started, and when they are there.
-template <class Shared, class Around>
+// tile of a block, and the last if it is the other's, are those without the other part. `logits_done()`
+// follows those of each tile of this consumer.
+template <class Shared, class LogitsDone>
 __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles, uint32_t step, float2 factor, SoftmaxState& state,
-                                        Sums& sums, const Around& around) {
+                                        Sums& sums, const LogitsDone& logits_done) {
   const auto stage_of = [&](int32_t tile) { return (step + tile) % kStages; };
   const auto own_values = [&](int32_t tile, const Weights& weights, float2 alpha) {
     if (__any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
@@ -226,11 +220,10 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
   if (group == 0 && tiles > 0) {
     float s[32];
     Weights weights;
-    around.logits_started();
     start_logits(shared, step, group, s);
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
-    around.logits_done();
+    logits_done();
     const float2 alpha = raise_maximum(s, factor, shared.attended[stage_of(0)], state);
     weigh(s, factor, alpha, state, weights);
     give_weights(shared, group, weights, alpha, state);
@@ -238,16 +231,15 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
     tile = 2;
   }
 #pragma unroll 1
-  while (tile < tiles) {
+  for (; tile < tiles; tile += 2) {
     float s[32];
     Weights weights;
     start_logits(shared, step + tile, group, s);
-    around.logits_started();
     take_weights(shared, group, state, sums);
     add_values(shared, stage_of(tile - 1), group, sums);
     ptx::wgmma_wait<1>();
     ptx::wgmma_hold(s);
-    around.logits_done();
+    logits_done();
     const float2 alpha = raise_maximum(s, factor, shared.attended[stage_of(tile)], state);
     weigh(s, factor, alpha, state, weights);
     ptx::wgmma_wait<0>();
@@ -255,8 +247,6 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
     release(shared, stage_of(tile - 1), group);
     give_weights(shared, group, weights, alpha, state);
     own_values(tile, weights, alpha);
-    tile += 2;
-    if constexpr (Around::kOneTile) break;
   }
   if (tile == tiles && tiles > 0) {
     take_weights(shared, group, state, sums);

@@ -50,8 +50,9 @@ __device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, i
 template <class Shared>
 __device__ __forceinline__ void share_list(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, const TokenRows& rows,
                                            int32_t end) {
+  constexpr uint32_t kListReady = 15;
   if (threadIdx.x == kConsumerThreads) shared.list = RowList(a, batch, query, rows, end);
-  ptx::barrier_sync(kProducersMeet, kProducerThreads);
+  ptx::barrier_sync(kListReady, kProducerThreads);
 }
 
 }  // namespace strata::cuda::sparse_decode

@@ -3,7 +3,7 @@
 // queries as soon as the first turn's logits are done with theirs.
 //
 // Floor of 128 tokens: queries, rows and results, 43 MB, 10 us of memory; a block has four tiles of 2048 cycles on the tensor cores, 4.7
-// us. Reached on an H200 (2026-11-21): 22.6 us, where blocks of 64 heads take 26.1.
+// us. Reached on an H200 (2026-11-21): 22.3 us, where blocks of 64 heads take 26.1.
 #pragma once
 
 #include "backends/cuda/ptx/cp_async.cuh"
@@ -13,15 +13,22 @@ namespace strata::cuda::sparse_decode {
 
 template <KvFormat kFormat>
 struct HeadTurnsShared : SharedMemory<kFormat, kHeadTile> {
-  // A warp's own: of a producer, some of the second turn's queries until the first turn's are done with; then of a consumer, results on
-  // their way to memory.
+  // Of each producing warp: some of the second turn's queries until the first turn's are done with.
   static constexpr int kHeadsAside = 3;
-  uint8_t aside[kConsumerThreads / 32][kHeadsAside * 2 * kRowLanes<kFormat>];
-  uint64_t queries_free;  // the first turn's logits are done
+  uint8_t aside[kProducerThreads / 32][kHeadsAside * 2 * kRowLanes<kFormat>];
+  uint64_t queries_free;   // the first turn's logits are done
+  uint64_t queries_ready;  // the second turn's
+  uint64_t produced;       // all tiles, and it is known whether a value did not fit
 };
 
+// A warp's arrival.
+__device__ __forceinline__ void arrive(uint64_t& barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+}
+
 // The second turn's queries, by the producers: made ready while the first turn's logits need the place of theirs, as many as registers hold
-// and the others aside. If the first turn has to start over its queries stay.
+// and the others aside. `again`: the first turn has started over.
 template <class Shared>
 __device__ __forceinline__ void second_queries(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, bool again) {
   using Place = QueryPlace<Shared>;
@@ -57,8 +64,6 @@ __device__ __forceinline__ void second_queries(const DecodeArgs& a, Shared& shar
   for (int head = 0; head < kHeld; ++head) {
     if (lane == kAside + head) exponent_of_lane = exponent[head];
   }
-  ptx::barrier_sync(kProducersMeet, kProducerThreads);
-  if (!again && shared.overflow != 0) return;
   ptx::mbarrier_wait(ptx::shared_address(&shared.queries_free), again);
   held.store(shared);
 #pragma unroll
@@ -68,44 +73,41 @@ __device__ __forceinline__ void second_queries(const DecodeArgs& a, Shared& shar
   }
   if (lane < Place::kWarpHeads) shared.q_scale[first + lane] = pow2(exponent_of_lane);
   ptx::fence_proxy_async();
+  arrive(shared.queries_ready);
 }
 
-// A consumer's sums of its block of heads to `out`, 64 lanes at a time through shared memory, so that a head's 128 bytes are written
-// together: the stages hold keys that the next turn needs.
+// A consumer's sums of its block of heads to `out`, 32 lanes at a time through the weights' place, which no product needs: the stages hold
+// keys that the next turn needs.
 template <class Shared>
 __device__ __forceinline__ void store_sums(const DecodeArgs& a, Shared& shared, Sums& sums, int half, int32_t batch, int32_t query,
                                            int32_t first_head) {
+  constexpr int kLanes = 32, kUnits = kLanes / 8;
   const int row = accumulator_row(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   scale_rows(sums, shared.alpha[row], shared.alpha[row + 8]);
-  const uint32_t buffer = ptx::shared_address(shared.aside[warp]);
-  const int32_t first = first_head + warp % 4 * 16 + lane / 8;
-  uint16_t* target =
-      a.out + batch * a.out_batch_stride + query * a.out_query_stride + first * a.out_head_stride + half * (kValueDim / 2) + lane % 8 * 8;
+  const uint32_t buffer = ptx::shared_address(shared.p) + warp * 16 * kLanes * 2;
+  // No bank twice.
+  const auto place = [&](int of_row, int unit) { return buffer + of_row * kLanes * 2 + ((unit ^ of_row / 2 % kUnits) << 4); };
+  const int32_t first = first_head + warp % 4 * 16 + lane / kUnits;
+  uint16_t* const target = a.out + batch * a.out_batch_stride + query * a.out_query_stride + first * a.out_head_stride +
+                           half * (kValueDim / 2) + lane % kUnits * 8;
 #pragma unroll
-  for (int chunk = 0; chunk < kLeftChunks; ++chunk) {
+  for (int i = 0; i < kValueDim / 2 / kLanes; ++i) {
+    const float* const v = &sums[i / 4][i % 4 * 16];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* const eight = &sums[chunk / 2][chunk % 2 * 32 + i * 8];
-      ptx::stmatrix_x4(buffer + unit_offset(lane % 16, 2 * i + lane / 16), ptx::cvt_bf16x2(eight[0], eight[1]),
-                       ptx::cvt_bf16x2(eight[2], eight[3]), ptx::cvt_bf16x2(eight[4], eight[5]), ptx::cvt_bf16x2(eight[6], eight[7]));
+    for (int j = 0; j < 2; ++j) {
+      ptx::stmatrix_x4(place(lane % 16, 2 * j + lane / 16), ptx::cvt_bf16x2(v[8 * j], v[8 * j + 1]),
+                       ptx::cvt_bf16x2(v[8 * j + 2], v[8 * j + 3]), ptx::cvt_bf16x2(v[8 * j + 4], v[8 * j + 5]),
+                       ptx::cvt_bf16x2(v[8 * j + 6], v[8 * j + 7]));
     }
     __syncwarp();
 #pragma unroll
-    for (int r = 0; r < 16; r += 4) {
-      const uint4 v = ptx::ld_shared(buffer + unit_offset(r + lane / 8, lane % 8));
-      if (first + r < a.num_heads) ptx::st_global(target + r * a.out_head_stride + chunk * kChunkLanes, v);
+    for (int r = 0; r < 16; r += 8) {
+      const uint4 eight = ptx::ld_shared(place(r + lane / kUnits, lane % kUnits));
+      if (first + r < a.num_heads) ptx::st_global(target + r * a.out_head_stride + i * kLanes, eight);
     }
     __syncwarp();
   }
 }
-
-// What a consumer does around the logits of its tile: tells that they are done with the queries, and stores the results of the turn before.
-template <class Started, class Done>
-struct AroundLogits {
-  static constexpr bool kOneTile = true;  // each consumer has
-  const Started& logits_started;
-  const Done& logits_done;
-};
 
 // Rows of the caches, of q and of out start at multiples of 16 bytes.
 template <KvFormat kFormat>
@@ -116,7 +118,13 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
   const int32_t token = static_cast<int32_t>(blockIdx.x), batch = token / a.num_queries, query = token - batch * a.num_queries;
 
   ptx::launch_dependents();
-  if (threadIdx.x == 0) ptx::mbarrier_init(ptx::shared_address(&shared.queries_free), kConsumerThreads / 32);
+  if (threadIdx.x == 0) {
+    constexpr int kWarps = kConsumerThreads / 32;  // of either role
+    static_assert(kConsumerThreads == kProducerThreads);
+    for (const uint64_t* barrier : {&shared.queries_free, &shared.queries_ready, &shared.produced}) {
+      ptx::mbarrier_init(ptx::shared_address(barrier), kWarps);
+    }
+  }
   prepare(shared);
   __syncthreads();
   bring_near<Shared>(a, batch, query, 0, 0);
@@ -124,6 +132,10 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   uint32_t step = 0;
   bool again = false;
+  const auto must_start_over = [&] {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.produced), again);
+    return !again && shared.overflow != 0;
+  };
   if (role < 2) {
     ptx::wait_for_previous_kernel();
     const Lengths lengths(a, batch);
@@ -131,51 +143,50 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
     bring_queries_near<Shared>(a, batch, query, kHeadTile);
     const int32_t tiles = TokenRows(a, lengths).tiles;
     ptx::registers_grow<kConsumerRegisters>();
+    const auto logits_done = [&] { arrive(shared.queries_free); };
     Sums sums;
-    int32_t first_head = 0;
-    const auto logits_done = [&] {
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.queries_free));
-    };
-    const auto logits_started = [&] {
-      if (first_head > 0) store_sums(a, shared, sums, role, batch, query, 0);
-      clear(sums);
-    };
 #pragma unroll 1
-    for (;;) {
+    for (int32_t first_head = 0; first_head <= kHeadTile;) {
+      if (first_head > 0) {
+        ptx::barrier_sync(kQueryReady, kConsumerThreads);  // the weights' place is free
+        ptx::mbarrier_wait(ptx::shared_address(&shared.queries_ready), 0);
+      }
       const float unshift = pow2(-shared.key_shift), scale = a.scale_log2 * unshift;
       const float2 factor = {scale * shared.q_scale[accumulator_row()], scale * shared.q_scale[accumulator_row() + 8]};
       SoftmaxState state;
-      if (role >= tiles) {
-        logits_started();
-        logits_done();
-      }
-      consume(shared, role, tiles, step, factor, state, sums, AroundLogits{logits_started, logits_done});
+      clear(sums);
+      if (role >= tiles) logits_done();
+      consume(shared, role, tiles, step, factor, state, sums, logits_done);
       const float sink = load_sink(a, first_head);
-      if (first_head > 0) {
-        ptx::barrier_sync(kQueryReady, kConsumerThreads);
-      } else {
-        __syncthreads();  // with the second turn's queries, or an overflow
-        if (!again && shared.overflow != 0) {
-          again = true;
-          step += tiles;
-          __syncthreads();
-          continue;
-        }
+      if (must_start_over()) {
+        __syncthreads();  // the producers find the shift between the two
+        again = true;
+        step += tiles;
+        __syncthreads();
+        continue;
       }
+      ptx::barrier_sync(kQueryReady, kConsumerThreads);  // no weights are needed any more
       merge_softmax(shared, role, state);
       if (role == 0) finish_softmax(a, shared, state, sink, unshift, token, 0, false, first_head);
       ptx::barrier_sync(kWeightsReady, kConsumerThreads);
-      if (first_head > 0) break;
-      first_head = kHeadTile;
+      store_sums(a, shared, sums, role, batch, query, first_head);
+      first_head += kHeadTile;
     }
-    store_sums(a, shared, sums, role, batch, query, kHeadTile);
   } else {
     ptx::registers_shrink<kProducerRegisters>();
     ptx::wait_for_previous_kernel();
     const TokenRows rows(a, Lengths(a, batch));
     share_list(a, shared, batch, query, rows, rows.tiles);
-    produce_all<true>(a, shared, 0, rows.tiles, [&](bool again) { second_queries(a, shared, batch, query, again); });
+    for (;; again = true) {
+      produce<true>(a, shared, 0, rows.tiles, step, pow2(shared.key_shift));
+      step += rows.tiles;
+      arrive(shared.produced);
+      if (!must_start_over()) break;
+      __syncthreads();
+      atomicMin(&shared.key_shift, fitting_key_shift<kFormat>(a, shared.list, 0));
+      __syncthreads();
+    }
+    second_queries(a, shared, batch, query, again);
   }
 }
 

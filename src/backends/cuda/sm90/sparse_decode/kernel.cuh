@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       const float unshift = pow2(-shared.key_shift);
       SoftmaxState state;
       clear(sums);
-      consume(shared, role, tiles.end - tiles.first, step, {scale.x * unshift, scale.y * unshift}, state, sums, NothingElse{});
+      consume(shared, role, tiles.end - tiles.first, step, {scale.x * unshift, scale.y * unshift}, state, sums, [] {});
       step += tiles.end - tiles.first;
       const float sink = load_sink(a, first_head);
       __syncthreads();
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
     const BlockTiles tiles(rows, split);
     if (!rows.has(split)) return;
     share_list(a, shared, batch, query, rows, tiles.end);
-    produce_all<kAligned>(a, shared, tiles.first, tiles.end, [](bool) {});
+    produce_all<kAligned>(a, shared, tiles.first, tiles.end);
   }
 }
 

@@ -379,15 +379,13 @@ __device__ __noinline__ int32_t fitting_key_shift(const DecodeArgs& a, const Row
   return shift;
 }
 
-// The producers' part of a block: the tiles, and once more with another key shift if a value did not fit. `then(again)` follows
-// them each time.
-template <bool kAligned, class Shared, class Then>
-__device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, const Then& then) {
+// The producers' part of a block: the tiles, and once more with another key shift if a value did not fit.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end) {
   uint32_t step = 0;
   for (bool again = false;; again = true) {
     produce<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
     step += end - first;
-    then(again);
     __syncthreads();
     if (again || shared.overflow == 0) break;
     atomicMin(&shared.key_shift, fitting_key_shift<Shared::kFormat>(a, shared.list, first));
