@@ -109,6 +109,8 @@ void add_sparse_attn_prefill(CaseList& list) {
     test({.tokens = 300, .heads = 2, .rows = 700, .topk = 192, .dim = dim, .lengths = Lengths::full, .skipped = 0.0});
     test({.tokens = 300, .heads = 2, .rows = 700, .topk = 200, .dim = dim, .q_size = 3.0});
     test({.tokens = 140, .heads = 66, .rows = 100, .topk = 10, .dim = dim, .padding = {.inner = 3, .outer = 7}});
+    // Both tiles of a token's heads by one block.
+    test({.tokens = 140, .heads = 66, .rows = 300, .topk = 65, .dim = dim});
   }
   test({.rows = 1, .topk = 3});
   test({.rows = 0, .topk = 3});
@@ -123,6 +125,7 @@ void add_sparse_attn_prefill(CaseList& list) {
                                 PrefillShape{.tokens = 64, .heads = 16, .rows = 700, .topk = 640},
                                 PrefillShape{.tokens = 3, .heads = 64, .rows = 1500, .topk = 1152},
                                 PrefillShape{.tokens = 140, .heads = 65, .rows = 1000, .topk = 256},
+                                PrefillShape{.tokens = 140, .heads = 65, .rows = 1000, .topk = 128, .lengths = Lengths::full},
                                 PrefillShape{.tokens = 140, .heads = 65, .rows = 1000, .topk = 256, .dim = 576},
                                 PrefillShape{.tokens = 2, .heads = 16, .rows = 9000, .topk = 8320}}) {
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s); });

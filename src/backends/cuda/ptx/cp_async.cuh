@@ -12,6 +12,11 @@ __device__ __forceinline__ void cp_async_16(uint32_t shared, const void* global)
 __device__ __forceinline__ void cp_async_16_or_zero(uint32_t shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
+// ptxas 13.0 makes an illegal instruction of a policy and a shared address that it splits into one part for all lanes and one for each.
+__device__ __forceinline__ void cp_async_16_or_zero(uint32_t shared, const void* global, int bytes, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global), "r"(bytes), "l"(policy)
+               : "memory");
+}
 __device__ __forceinline__ void cp_async_8_or_zero(uint32_t shared, const void* global, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }

@@ -46,6 +46,7 @@ struct DenseArgs {
 struct DenseProblem {
   static constexpr int kDim = kRowDim;
   using Args = DenseArgs;
+  static constexpr bool kSharesRows = false;
   static constexpr bool kSplit = true;
   static constexpr bool kMappedOut = false;
   static constexpr bool kStartsEarly = true;
@@ -96,7 +97,8 @@ struct DenseProblem {
       a.part_lse[part_index(a, item, head)] = -INFINITY;
   }
 
-  static __device__ __forceinline__ float finish_head(const DenseArgs& a, const Item& item, int head, float maximum, float total) {
+  static __device__ __forceinline__ float sink(const DenseArgs&, int) { return -INFINITY; }
+  static __device__ __forceinline__ float finish_head(const DenseArgs& a, const Item& item, int head, float maximum, float total, float) {
     const bool empty = total == 0.0f;
     const float lse = maximum + __log2f(total);
     if (a.num_splits > 1) {

@@ -13,7 +13,8 @@ inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row
 inline constexpr int kValueDim = 512;
 inline constexpr int kStoredHeads = 16;  // heads of a warp's sums: of a box of the output
 inline constexpr int kStages = 3;
-inline constexpr int kWeightTiles = 2;  // tiles of weights in shared memory
+inline constexpr int kSharedTiles = kStages - 1;  // of rows that stay for a second item, beside its queries
+inline constexpr int kWeightTiles = 2;            // tiles of weights in shared memory
 inline constexpr int kHeadChunkBytes = kHeadTile * kChunkLanes * 2;
 
 inline constexpr int kWarpgroup = 128;
@@ -41,6 +42,7 @@ struct alignas(1024) SharedMemory {
   uint8_t weights[kWeightTiles][kHeadChunkBytes];  // bf16, [head][gathered row]
   float rescale[kWeightTiles][kHeadTile];          // what the sums of values are multiplied by before this tile
   float normalizer[2][kHeadTile];                  // of items in turns: what the sums become the output by
+  float sink[2 * kHeadTile];                       // of a token's heads, in base 2
   uint16_t attended[kStages][kWarpgroup / 32];     // bit i of word w: row kRowsPerWarp * w + i is attended
   uint64_t full[kStages], empty[kStages];
   uint64_t normalizer_full[2];
@@ -50,7 +52,7 @@ static_assert(sizeof(SharedMemory<512>) <= 232448 && sizeof(SharedMemory<576>) <
 
 inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
 
-// An item is 64 heads of one token; blocks take every gridDim.x-th.
+// An item is 64 heads of one token.
 struct PrefillArgs {
   int32_t num_items, items_per_token_log2;
   int32_t num_heads;

@@ -8,9 +8,9 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <int kDim>
+template <int kDim, bool kTogether>
 void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream) {
-  constexpr auto kernel = row_tiles_kernel<PrefillProblem<kDim>>;
+  constexpr auto kernel = row_tiles_kernel<PrefillProblem<kDim, kTogether>>;
   constexpr int kSharedBytes = sizeof(SharedMemory<kDim>);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
   kernel<<<blocks, kThreads, kSharedBytes, stream>>>(args);

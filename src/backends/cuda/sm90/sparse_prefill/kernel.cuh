@@ -13,7 +13,8 @@
 //
 // Roles: warpgroup 0 logits and softmax; 1 left value lanes; 2 right value lanes; 3 producer. The values of tile t - 1 are added while the
 // softmax of tile t runs. The queries of the next item come through the ring of stages like a tile, so that it starts while the values of
-// the last one are still added and stored.
+// the last one are still added and stored. Where the rows of a token fit into two stages, one block takes both items of its 65 to 128
+// heads in turn from the same rows.
 #pragma once
 
 #include "backends/cuda/sm90/sparse_prefill/logits.cuh"
@@ -26,6 +27,7 @@ template <class Problem>
 __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_constant__ typename Problem::Args a) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<SharedMemory<Problem::kDim>*>(shared_bytes);
+  if (threadIdx.x < 2 * kHeadTile) shared.sink[threadIdx.x] = Problem::sink(a, static_cast<int>(threadIdx.x));
   if (threadIdx.x == 0) {
     constexpr int kWarps = kWarpgroup / 32;
     for (int i = 0; i < kStages; ++i) {

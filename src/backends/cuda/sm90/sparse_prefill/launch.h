@@ -7,10 +7,11 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <int kDim>
+template <int kDim, bool kTogether>
 void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream);
 
-extern template void launch_prefill<512>(const PrefillArgs&, int, cudaStream_t);
-extern template void launch_prefill<576>(const PrefillArgs&, int, cudaStream_t);
+extern template void launch_prefill<512, false>(const PrefillArgs&, int, cudaStream_t);
+extern template void launch_prefill<512, true>(const PrefillArgs&, int, cudaStream_t);
+extern template void launch_prefill<576, false>(const PrefillArgs&, int, cudaStream_t);
 
 }  // namespace strata::cuda::sparse_prefill

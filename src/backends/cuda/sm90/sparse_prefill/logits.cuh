@@ -24,7 +24,7 @@ class Logits {
   __device__ __forceinline__ Logits(const Args& args, Shared& memory) : a(args), shared(memory) {}
 
   __device__ __forceinline__ void run() {
-    for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
+    for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) {
@@ -32,6 +32,8 @@ class Logits {
           continue;
         }
       }
+      stage.start_item();
+      if constexpr (Problem::kSharesRows) rows_stay = !item.last_of_rows();
       load_queries();
       clear_state();
       float s[kSums];
@@ -84,7 +86,7 @@ class Logits {
       // In the name of both value warpgroups, which do not look at queries.
       arrive_warp(shared.empty[stage.at]);
       arrive_warp(shared.empty[stage.at]);
-      stage.template advance_queries<S::kQueryTiles>();
+      stage.advance_queries();
     }
     ptx::fence_proxy_async();
     ptx::barrier_sync(kLogitsGroup, kWarpgroup);
@@ -118,7 +120,7 @@ class Logits {
       if (c == S::kRegisterChunks - 3 || c == S::kRegisterChunks - 1) ptx::wgmma_commit();
     }
     attended = attended_rows();
-    stage.advance();
+    stage.advance(rows_stay);
   }
   __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {
     ptx::wgmma_wait<0>();
@@ -221,7 +223,8 @@ class Logits {
       total += __shfl_xor_sync(~0u, total, 2);
       const int row = accumulator_row() + 8 * r, head = item.first_head + row;
       if (threadIdx.x % 4 != 0) continue;
-      shared.normalizer[items.at][row] = head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total) : 0.0f;
+      shared.normalizer[items.at][row] =
+          head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total, shared.sink[head]) : 0.0f;
     }
     arrive_warp(shared.normalizer_full[items.at]);
     items.advance();
@@ -229,11 +232,12 @@ class Logits {
 
   const Args& a;
   Shared& shared;
-  StagePosition stage;
+  StagePosition<Problem> stage;
   RingPosition<kWeightTiles> weights;
   RingPosition<2> items;
   uint32_t q[S::kRegisterChunks * 4][4];
-  uint64_t attended;  // of the tile whose logits were started last
+  bool rows_stay = false;  // for the next item
+  uint64_t attended;       // of the tile whose logits were started last
   // Of this thread's two heads.
   float subtracted[2];  // the running maximum, in base 2 with the scale: what weights are relative to
   float sum[2];         // of this thread's rows

@@ -16,23 +16,44 @@ struct RingPosition {
   }
 };
 
-// The stage of a tile and the parity of its round. Stages are taken in a circle whose sense changes with every item, behind its queries,
-// where those are one tile: the stage of an item's last tile, from which the output leaves, is then the last to be filled again. No two
-// tiles in a row have the same stage, as the values of one wait for the logits of the next.
+// The items of a block, in order.
+template <class Problem>
+__device__ __forceinline__ int32_t first_item() {
+  return static_cast<int32_t>(Problem::kSharesRows ? 2 * blockIdx.x : blockIdx.x);
+}
+template <class Problem>
+__device__ __forceinline__ int32_t next_item(int32_t item) {
+  const auto blocks = static_cast<int32_t>(gridDim.x);
+  if (!Problem::kSharesRows) return item + blocks;
+  return item % 2 == 0 ? item + 1 : item - 1 + 2 * blocks;
+}
+
+// The stage of a tile and the parity of its round.
+//
+// Stages are taken in a circle whose sense changes with every item, behind its queries, where those are one tile: the stage of an item's
+// last tile, from which the output leaves, is then the last to be filled again. No two tiles in a row have the same stage, as the values of
+// one wait for the logits of the next. Where two items share their rows, the first stage is that of queries, and the others are those of
+// rows, which stay for the second item.
+template <class Problem>
 class StagePosition {
+  static constexpr bool kCircle = !Problem::kSharesRows;
+
  public:
   uint32_t at = 0;
   __device__ __forceinline__ uint32_t parity() const { return parities >> at & 1u; }
-  __device__ __forceinline__ void advance() {
-    parities ^= 1u << at;
+  __device__ __forceinline__ void start_item() {
+    if (!kCircle) at = 0;
+  }
+  // From a tile. stays: the next item finds it there.
+  __device__ __forceinline__ void advance(bool stays = false) {
+    if (!stays) parities ^= 1u << at;
     at += step;
-    if (at >= kStages) at -= kStages;
+    if (kCircle && at >= kStages) at -= kStages;
   }
   // From a tile of an item's queries.
-  template <int kQueryTiles>
   __device__ __forceinline__ void advance_queries() {
     advance();
-    if (kQueryTiles == 1) step = kStages - step;
+    if (kCircle && Shape<Problem::kDim>::kQueryTiles == 1) step = kStages - step;
   }
 
  private:

@@ -8,9 +8,11 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <int kRowDim>
+// kTogether: more than 64 heads, and no token has more than kSharedTiles tiles of rows.
+template <int kRowDim, bool kTogether>
 struct PrefillProblem {
   static constexpr int kDim = kRowDim;
+  static constexpr bool kSharesRows = kTogether;  // both items of a token are the same block's, and the rows are loaded once
   using Args = PrefillArgs;
   static constexpr bool kSplit = false;        // an item is all rows of its token
   static constexpr bool kMappedOut = true;     // Args have a tensor map of the output
@@ -25,11 +27,18 @@ struct PrefillProblem {
       length = a.lengths == nullptr ? a.width : min(max(a.lengths[token], 0), a.width);
       tiles = max(1, (length + Shape<kDim>::kRows - 1) / Shape<kDim>::kRows);
     }
+    __device__ __forceinline__ bool last_of_rows() const { return first_head > 0; }
   };
+
+  // Of a head, in base 2. Loaded ahead of its use: at an item's end nothing hides a load.
+  static __device__ __forceinline__ float sink(const PrefillArgs& a, int head) {
+    return a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;
+  }
 
   // lse and maximum (base 2) of a head whose weights, relative to 2^maximum, add up to `total`; returns what its sums of values become the
   // output by.
-  static __device__ __forceinline__ float finish_head(const PrefillArgs& a, const Item& item, int head, float maximum, float total) {
+  static __device__ __forceinline__ float finish_head(const PrefillArgs& a, const Item& item, int head, float maximum, float total,
+                                                      float sink) {
     const bool empty = total == 0.0f;
     if (a.lse != nullptr) {
       a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (maximum + __log2f(total)) * kLn2;
@@ -37,8 +46,7 @@ struct PrefillProblem {
     if (a.max_logits != nullptr) {
       a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = maximum * kLn2;
     }
-    const float sink = a.sink != nullptr ? ptx::ex2(__ldg(a.sink + head) * kLog2e - maximum) : 0.0f;
-    return empty ? 0.0f : 1.0f / (total + sink);
+    return empty ? 0.0f : 1.0f / (total + ptx::ex2(sink - maximum));
   }
 
   static __device__ __forceinline__ uint16_t* out(const PrefillArgs& a, const Item& item, int head) {

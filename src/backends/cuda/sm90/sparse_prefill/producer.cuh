@@ -4,6 +4,7 @@
 
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
 
 namespace strata::cuda::sparse_prefill {
@@ -19,13 +20,18 @@ __device__ __forceinline__ void copy_narrow(uint32_t shared, const uint16_t* glo
 }
 
 // This lane's eighth of every chunk of a row to its place in a stage; zeros when not wanted, and nothing is read then.
-template <int kDim>
+// kOnce: nobody else reads the row, so that it is the first to leave L2.
+template <int kDim, bool kOnce>
 __device__ __forceinline__ void copy_row(uint32_t shared, const uint16_t* row, bool wanted, bool aligned) {
   using S = Shape<kDim>;
   if (aligned) {
 #pragma unroll
     for (int c = 0; c < S::kChunks; ++c) {
-      ptx::cp_async_16_or_zero(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted ? 16 : 0);
+      if constexpr (kOnce) {
+        ptx::cp_async_16_or_zero(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted ? 16 : 0, ptx::evict_first_policy());
+      } else {
+        ptx::cp_async_16_or_zero(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted ? 16 : 0);
+      }
     }
   } else {
 #pragma unroll 1
@@ -46,10 +52,17 @@ class Producer {
       : a(args), shared(memory), warp(threadIdx.x % kWarpgroup / 32), lane(threadIdx.x % 32) {}
 
   __device__ __forceinline__ void run() {
-    for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
+    for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) continue;
+      }
+      stage.start_item();
+      if constexpr (Problem::kSharesRows) {
+        if (item.last_of_rows()) {  // the first item's are there
+          produce_queries(item, 0);
+          continue;
+        }
       }
       const Rows rows(a, item);
       // A tile ahead of its use. Lane l has the entry of the warp's row l.
@@ -93,10 +106,10 @@ class Producer {
     for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
       const int row = tile * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
       const bool wanted = row < kHeadTile && head < a.num_heads;
-      copy_row<kDim>(target(j), q + (wanted ? head : 0) * a.q_head_stride, wanted, a.rows_aligned);
+      copy_row<kDim, true>(target(j), q + (wanted ? head : 0) * a.q_head_stride, wanted, a.rows_aligned);
     }
     finish_stage();
-    stage.template advance_queries<S::kQueryTiles>();
+    stage.advance_queries();
   }
 
   __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t tile) {
@@ -110,7 +123,7 @@ class Producer {
       const int row = 4 * j + lane / 8;
       const uint32_t place_of_row = __shfl_sync(~0u, place, row);
       const bool wanted = (mask >> row & 1u) != 0;
-      copy_row<kDim>(target(j), rows.address(place_of_row) + 8 * (lane % 8), wanted, a.rows_aligned);
+      copy_row<kDim, false>(target(j), rows.address(place_of_row) + 8 * (lane % 8), wanted, a.rows_aligned);
     }
     finish_stage();
     stage.advance();
@@ -119,7 +132,7 @@ class Producer {
   const Args& a;
   SharedMemory<kDim>& shared;
   const int warp, lane;
-  StagePosition stage;
+  StagePosition<Problem> stage;
 };
 
 }  // namespace strata::cuda::sparse_prefill

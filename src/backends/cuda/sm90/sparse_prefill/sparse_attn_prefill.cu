@@ -58,9 +58,12 @@ void run(const SparseAttnPrefillParams& p, const ExecutionContext& context) {
     a.out_map = sm90::tensor_map("sparse_attn_prefill: out", p.out.data, p.out.shape[0], p.out.shape[1], kValueDim, a.out_token_stride,
                                  a.out_head_stride, kStoredHeads);
   }
-  const int blocks = std::min(a.num_items, capabilities(context.device).num_sms);
-  const cudaStream_t stream = native(context.stream);
-  p.q.shape[2] == 512 ? launch_prefill<512>(a, blocks, stream) : launch_prefill<576>(a, blocks, stream);
+  const bool d512 = p.q.shape[2] == 512;
+  // Both items of a token by one block.
+  const bool together = d512 && a.items_per_token_log2 == 1 && a.width <= kSharedTiles * Shape<512>::kRows;
+  const int blocks = std::min(together ? a.num_items / 2 : a.num_items, capabilities(context.device).num_sms);
+  const auto launch = together ? launch_prefill<512, true> : d512 ? launch_prefill<512, false> : launch_prefill<576, false>;
+  launch(a, blocks, native(context.stream));
 }
 
 }  // namespace

@@ -27,12 +27,14 @@ class Values {
   __device__ __forceinline__ Values(const Args& args, Shared& memory) : a(args), shared(memory) {}
 
   __device__ __forceinline__ void run() {
-    for (int32_t i = blockIdx.x; i < a.num_items; i += gridDim.x) {
+    for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) continue;
       }
-      for (int t = 0; t < S::kQueryTiles; ++t) stage.template advance_queries<S::kQueryTiles>();
+      stage.start_item();
+      if constexpr (Problem::kSharesRows) rows_stay = !item.last_of_rows();
+      for (int t = 0; t < S::kQueryTiles; ++t) stage.advance_queries();
       Sums sums;
       add_tile(sums, false);
       for (int32_t t = 1; t < item.tiles; ++t) {
@@ -45,7 +47,7 @@ class Values {
       items.advance();
       release_weights();  // Not before: the logits role writes normalizers here again two tiles on at the earliest.
       if constexpr (Problem::kMappedOut) {
-        if (a.out_aligned) {
+        if (a.out_aligned && !rows_stay) {
           store_staged(item, sums, first, second);
           release_stage();
           continue;
@@ -101,8 +103,8 @@ class Values {
     weights.advance();
   }
   __device__ __forceinline__ void release_stage() {
-    arrive_warp(shared.empty[stage.at]);
-    stage.advance();
+    if (!rows_stay) arrive_warp(shared.empty[stage.at]);
+    stage.advance(rows_stay);
   }
 
   // Through the stage of the item's last tile, whose values have been added: each warp puts its 16 heads there in boxes of 64 lanes,
@@ -134,7 +136,7 @@ class Values {
 #pragma unroll
         for (int c = batch; c < min(batch + kBoxes, 4); ++c) {
           ptx::tma_store_3d(&a.out_map, boxes + (c - batch) * kBoxBytes, (4 * kHalf + c) * kChunkLanes,
-                            item.first_head + kStoredHeads * warp, item.token);
+                            item.first_head + kStoredHeads * warp, item.token, ptx::evict_first_policy());
         }
         ptx::bulk_store_commit();
       }
@@ -223,7 +225,8 @@ class Values {
 
   const Args& a;
   Shared& shared;
-  StagePosition stage;
+  StagePosition<Problem> stage;
+  bool rows_stay = false;  // for the next item
   RingPosition<kWeightTiles> weights;
   RingPosition<2> items;
 };
