@@ -19,6 +19,7 @@ struct ScopeShape {
   int64_t extra_stride = 0;
   Lengths lengths = Lengths::random;
   double skipped = 0.1;
+  double ue8m0_rows = 0.0;
 };
 
 struct DecodeShape {
@@ -50,7 +51,8 @@ void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedC
                     .page_size = scope.page_size,
                     .num_pages = num_pages,
                     .extra_stride = scope.extra_stride,
-                    .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)},
+                    .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1),
+                    .ue8m0_rows = scope.ue8m0_rows},
                    valid, s.key_size);
   constexpr int32_t kHoles[] = {-1};
   const MadeIndices made = make_indices(
@@ -85,9 +87,10 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
 
 std::string name_of(const ScopeShape& s) {
   const char* lengths[] = {"", "", "-full", "-empty"};
-  return fmt::format("{}{}-{}-B{}{}{}{}", s.topk, s.lengths == Lengths::none ? "-no_length" : lengths[static_cast<int>(s.lengths)],
+  return fmt::format("{}{}-{}-B{}{}{}{}{}", s.topk, s.lengths == Lengths::none ? "-no_length" : lengths[static_cast<int>(s.lengths)],
                      to_string(s.format), s.page_size, s.extra_stride > 0 ? fmt::format("+{}", s.extra_stride) : "",
-                     s.skipped == 1.0 ? "-all_skipped" : "", s.skipped == 0.0 ? "-no_holes" : "");
+                     s.skipped == 1.0 ? "-all_skipped" : "", s.skipped == 0.0 ? "-no_holes" : "",
+                     s.ue8m0_rows > 0 ? fmt::format("-ue8m0_{:g}", s.ue8m0_rows) : "");
 }
 
 std::string name_of(const DecodeShape& s) {
@@ -228,6 +231,23 @@ void add_lengths(const Test& test) {
   test({.key_size = 0.0});
 }
 
+// Scales of V3.2's rows that are powers of two: all of them, and nearly all.
+template <class Test>
+void add_powers_of_two(const Test& test) {
+  const auto mla = [&](int64_t heads, ScopeShape main, DecodeShape s = {}) {
+    main.format = kMla;
+    s.heads = heads, s.main = main, s.dim = 576, s.value_dim = 512;
+    test(s);
+  };
+  for (const double share : {1.0, 0.97}) {
+    mla(16, {.topk = 300, .ue8m0_rows = share});
+    mla(64, {.topk = 130, .ue8m0_rows = share}, {.batch = 3, .extra = {.topk = 330, .format = kMla, .page_size = 7, .ue8m0_rows = share}});
+    mla(40, {.topk = 700, .page_size = 53, .extra_stride = 1, .ue8m0_rows = share}, {.batch_invariant = true});
+    mla(128, {.topk = 2000, .lengths = Lengths::full, .ue8m0_rows = share}, {.batch_invariant = true});
+    mla(100, {.topk = 500, .ue8m0_rows = share}, {.q_size = 1e-3, .key_size = 1e4, .batch_invariant = true});
+  }
+}
+
 // Few heads with many more tiles than a block holds at a time.
 template <class Test>
 void add_many_tiles(const Test& test) {
@@ -254,6 +274,7 @@ void add_sparse_attn_decode(CaseList& list) {
   add_shapes(test);
   add_formats(test);
   add_lengths(test);
+  add_powers_of_two(test);
   add_many_tiles(test);
   for (const DecodeShape& s :
        {DecodeShape{.batch = 128, .heads = 16, .main = {.topk = 128, .lengths = Lengths::full}, .extra = {.topk = 1024, .page_size = 2}},

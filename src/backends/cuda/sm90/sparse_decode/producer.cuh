@@ -1,4 +1,5 @@
-// The producers of the Hopper decode kernel: two warpgroups that load cache rows, turn them into fp16 and put them into shared memory.
+// The producers of the Hopper decode kernel: two warpgroups that load cache rows, turn them into fp16 and put them into shared memory. Here
+// is the loop for rows of fp8_ds_mla_v4; mla_producer.cuh has that for fp8_ds_mla.
 //
 // A row comes in 16-byte pieces by plain loads, four lanes to the 64 codes of one scale, a tile behind the prefetch that brought it to L2.
 // e4m3 -> fp16 is one exact instruction a pair, the scale one packed product. Eight lanes (two neighbouring rows, four even or odd
@@ -12,135 +13,50 @@
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
-#include "backends/cuda/sm90/sparse_decode/shared_memory.cuh"
+#include "backends/cuda/sm90/sparse_decode/mla_producer.cuh"
 
 namespace strata::cuda::sparse_decode {
 
-// Any alignment.
-__device__ __forceinline__ uint4 load_bytes(const uint8_t* p) {
-  uint32_t w[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) w[i] = uint32_t{load_u16(p + 4 * i)} | uint32_t{load_u16(p + 4 * i + 2)} << 16;
-  return {w[0], w[1], w[2], w[3]};
-}
-// Zero when not wanted.
-template <bool kAligned>
-__device__ __forceinline__ uint4 load_16(bool wanted, const void* p) {
-  if constexpr (kAligned) return ptx::ld_once_if(wanted, p);
-  return wanted ? load_bytes(static_cast<const uint8_t*>(p)) : uint4{};
-}
-
-__device__ __forceinline__ uint32_t mul_f16x2(uint32_t a, __half2 b) {
-  const __half2 product = __hmul2(*reinterpret_cast<const __half2*>(&a), b);
-  return *reinterpret_cast<const uint32_t*>(&product);
-}
-
-// A bf16 pair times `factor`, a power of two, as fp16.
-__device__ __forceinline__ uint32_t bf16x2_to_f16x2(uint32_t pair, float factor) {
-  return ptx::cvt_f16x2(__uint_as_float(pair << 16) * factor, __uint_as_float(pair & 0xFFFF0000u) * factor);
-}
-__device__ __forceinline__ uint4 bf16_to_f16(uint4 v, float factor) {
-  return {bf16x2_to_f16x2(v.x, factor), bf16x2_to_f16x2(v.y, factor), bf16x2_to_f16x2(v.z, factor), bf16x2_to_f16x2(v.w, factor)};
-}
-// The largest |bits| of bf16 values: monotonous in their magnitude.
-__device__ __forceinline__ uint32_t max_bf16_bits(uint4 v) {
-  constexpr uint32_t kMagnitude = 0x7FFF7FFFu;
-  const uint32_t m = __vmaxu2(__vmaxu2(v.x & kMagnitude, v.y & kMagnitude), __vmaxu2(v.z & kMagnitude, v.w & kMagnitude));
-  return max(m & 0xFFFFu, m >> 16);
-}
-// Queries times 2^-exponent have their largest, of these bits, in [2^14, 2^15): nothing overflows fp16.
-__device__ __forceinline__ int query_exponent(uint32_t largest_bits) { return max(static_cast<int>(largest_bits >> 7) - 127 - 14, -100); }
-
-// Byte offset of a 16-byte unit in a [64 rows][8 units] chunk.
-__device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
-
-// What one half of a tile is made of: blocks of 64 codes, then perhaps the 64 bf16 lanes of the rotated part.
-template <KvFormat kFormat, int kHalf>
+// What one half of a row of fp8_ds_mla_v4 is made of: blocks of 64 codes, then perhaps the 64 bf16 lanes of the rotated part.
+template <int kHalf>
 struct HalfRow {
-  static constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
   static constexpr int kFirstChunk = kHalf * kLeftChunks;
-  static constexpr int kBlocks = kV4 && kHalf == 1 ? 3 : 4;
   static constexpr bool kRope = kHalf == 1;
-  static constexpr int kRopeOffset = kV4 ? kV4NopeDim : kMlaRopeOffset;
+  static constexpr int kBlocks = kRope ? 3 : 4;
   static constexpr int kPieces = kBlocks + (kRope ? 2 : 0);
 };
 
-// A producer thread's place in a tile: a row, and 16 of the 64 bytes of each block of codes. All of it follows from `codes`, so that
-// nothing more is kept in registers.
-struct Place {
-  uint32_t codes;    // byte offset of its first unit of values in a chunk; the second is at codes ^ 16
-  uint32_t rotated;  // and of its first unit of rotated lanes; the second is at rotated ^ 64
-
-  // Odd rows take the two units of rotated lanes in the other order: see the header.
-  __device__ __forceinline__ Place(int row, int quarter)
-      : codes(unit_offset(row, 2 * quarter)), rotated(unit_offset(row, quarter + 4 * (row & 1))) {}
-  __device__ __forceinline__ int row() const { return static_cast<int>(codes / 128); }
-  __device__ __forceinline__ int quarter() const { return static_cast<int>((codes / 16 ^ codes / 128) % 8 / 2); }
-  // What follows from it is computed again instead of being kept through a loop.
-  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(codes), "+r"(rotated)); }
-  __device__ __forceinline__ bool first_of_warp() const { return codes % 1024 == 0; }
-};
-
 // A thread's pieces of one row, as they are in memory.
-template <KvFormat kFormat, int kHalf>
+template <int kHalf>
 struct RawRow {
-  using Half = HalfRow<kFormat, kHalf>;
-  // Scales of both halves are asked for when the row's address is known, so that the address of scales is not kept: where they are one
-  // register a half.
-  static constexpr bool kScalesFirst = Half::kV4;
+  using Half = HalfRow<kHalf>;
+  using Address = RowAddress<KvFormat::fp8_ds_mla_v4>;
   uint4 piece[Half::kPieces];
-  uint32_t scale[2];  // V4: four ue8m0 bytes in scale[0]; V3.2: two fp32
+  uint32_t scales;  // four ue8m0 bytes
   bool attended;
 
-  // One piece; with the first the scales, if they are not asked for by themselves.
   template <bool kAligned>
-  __device__ __forceinline__ void load(int i, const RowAddress<kFormat>& at, const Place& place) {
+  __device__ __forceinline__ void load(int i, const Address& at, const Place& place) {
     if (i == 0) attended = at.data != nullptr;
-    if (i == 0 && !kScalesFirst) load_scales<kAligned>(at);
     piece[i] = load_16<kAligned>(attended, at.data + offset(i, place));
   }
   static __device__ __forceinline__ int offset(int i, const Place& place) {
-    return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkLanes : Half::kRopeOffset + 64 * ((i - Half::kBlocks) ^ (place.row() & 1));
+    return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkLanes : kV4NopeDim + 64 * ((i - Half::kBlocks) ^ (place.row() & 1));
   }
+  // Asked for when the row's address is known, so that the address of scales is not kept.
   template <bool kAligned>
-  __device__ __forceinline__ void load_scales(const RowAddress<kFormat>& at) {
-    const bool attended = at.data != nullptr;
-    const uint8_t* scales = Half::kV4 ? at.scales + 4 * kHalf : at.scales + 8 * kHalf;
-#pragma unroll
-    for (int i = 0; i < (Half::kV4 ? 1 : 2); ++i) {
-      if constexpr (kAligned) {
-        scale[i] = ptx::ld_if(attended, scales + 4 * i, kNeutralScales);
-      } else {
-        scale[i] = attended ? float_bits(load_f32(scales + 4 * i)) : kNeutralScales;
-      }
+  __device__ __forceinline__ void load_scales(const Address& at) {
+    const uint8_t* p = at.scales + 4 * kHalf;
+    if constexpr (kAligned) {
+      scales = ptx::ld_if(at.data != nullptr, p, kNeutralScales);
+    } else {
+      scales = at.data != nullptr ? float_bits(load_f32(p)) : kNeutralScales;
     }
   }
-  // V4: four bytes of 2^-15; V3.2: about 2^-15 too. Anything finite does, as the codes are zero.
-  static constexpr uint32_t kNeutralScales = Half::kV4 ? 0x70707070u : 0x38000000u;
+  static constexpr uint32_t kNeutralScales = 0x70707070u;  // 2^-15 each; anything finite does, as the codes are zero
 };
 
-// Eight e4m3 codes as fp16.
-__device__ __forceinline__ uint4 codes_f16(uint32_t w0, uint32_t w1) {
-  const uint2 first = ptx::cvt_f16x4_e4m3x4(w0), second = ptx::cvt_f16x4_e4m3x4(w1);
-  return {first.x, first.y, second.x, second.y};
-}
-// And times a scale that fp16 holds exactly.
-__device__ __forceinline__ uint4 scaled_codes(uint32_t w0, uint32_t w1, __half2 scale) {
-  const uint4 v = codes_f16(w0, w1);
-  return {mul_f16x2(v.x, scale), mul_f16x2(v.y, scale), mul_f16x2(v.z, scale), mul_f16x2(v.w, scale)};
-}
-// The same with any scale: the product is rounded to bf16, as MLA 9.1 has it, which fp16 holds exactly.
-__device__ __forceinline__ uint32_t rounded_pair(uint32_t codes_f16x2, float scale, float factor) {
-  const float2 codes = __half22float2(*reinterpret_cast<const __half2*>(&codes_f16x2));
-  return bf16x2_to_f16x2(ptx::cvt_bf16x2(codes.x * scale, codes.y * scale), factor);
-}
-__device__ __forceinline__ uint4 rounded_codes(uint32_t w0, uint32_t w1, float scale, float factor) {
-  const uint4 v = codes_f16(w0, w1);
-  return {rounded_pair(v.x, scale, factor), rounded_pair(v.y, scale, factor), rounded_pair(v.z, scale, factor),
-          rounded_pair(v.w, scale, factor)};
-}
-
-// V4: true when every scale byte is in 105 .. 126: at the usual shift its power of two is a normal fp16 and products stay below 2^16.
+// True when every scale byte is in 105 .. 126: at the usual shift its power of two is a normal fp16 and products stay below 2^16.
 __device__ __forceinline__ bool usual_scales(uint32_t bytes) {
   constexpr uint32_t kTops = 0x80808080u;
   return (((bytes + 0x01010101u) | bytes) & kTops) == 0 && (((bytes | kTops) - 0x69696969u) & kTops) == kTops;
@@ -152,58 +68,37 @@ __device__ __forceinline__ uint32_t usual_scale(uint32_t bytes, int i) {
 }
 static_assert(kUsualKeyShift == 8);
 
-__device__ __forceinline__ __half2 as_half2(uint32_t pair) { return *reinterpret_cast<const __half2*>(&pair); }
-
-// As large as codes become, and small enough that a mean of keys with rounded weights is finite too.
-constexpr float kLargestKey = 448.0f * 128.0f;
-
 // Converts a thread's pieces and stores them; `after(i)` follows piece i. Returns false when a value may not fit fp16: key_factor =
 // 2^key_shift is too large.
-template <KvFormat kFormat, int kHalf, class After>
-__device__ __forceinline__ bool store_row(const RawRow<kFormat, kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile,
+template <int kHalf, class After>
+__device__ __forceinline__ bool store_row(const RawRow<kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile,
                                           const After& after) {
-  using Half = HalfRow<kFormat, kHalf>;
+  using Half = HalfRow<kHalf>;
   bool fits = true;
   const auto store_codes = [&](int i, uint4 first, uint4 second) {
     ptx::st_shared(half_tile + i * kChunkBytes + place.codes, first);
     ptx::st_shared(half_tile + i * kChunkBytes + (place.codes ^ 16), second);
   };
-  if constexpr (Half::kV4) {
-    const uint32_t bytes = Half::kBlocks == 4 ? raw.scale[0] : raw.scale[0] & 0x00FFFFFFu | 0x70000000u;
-    const bool usual = usual_scales(bytes) && key_factor == pow2(kUsualKeyShift);
-    uint32_t scales[Half::kBlocks];
+  const uint32_t bytes = Half::kBlocks == 4 ? raw.scales : raw.scales & 0x00FFFFFFu | 0x70000000u;
+  const bool usual = usual_scales(bytes) && key_factor == pow2(kUsualKeyShift);
+  uint32_t scales[Half::kBlocks];
 #pragma unroll
-    for (int i = 0; i < Half::kBlocks; ++i) scales[i] = usual_scale(bytes, i);
-    if (!usual) {
-#pragma unroll
-      for (int i = 0; i < Half::kBlocks; ++i) {
-        // 2^(byte - 127); the byte of NaN makes an infinity here, and then NaN by the second product.
-        const float power = __uint_as_float((bytes >> (8 * i) & 0xFFu) << 23);
-        const float scale = fmaf(power, key_factor, __fmul_rn(power, 0.0f));
-        fits &= scale <= 128.0f;
-        scales[i] = ptx::cvt_f16x2(scale, scale);
-      }
-    }
+  for (int i = 0; i < Half::kBlocks; ++i) scales[i] = usual_scale(bytes, i);
+  if (!usual) {
 #pragma unroll
     for (int i = 0; i < Half::kBlocks; ++i) {
-      const uint4 v = raw.piece[i];
-      store_codes(i, scaled_codes(v.x, v.y, as_half2(scales[i])), scaled_codes(v.z, v.w, as_half2(scales[i])));
-      after(i);
+      // 2^(byte - 127); the byte of NaN makes an infinity here, and then NaN by the second product.
+      const float power = __uint_as_float((bytes >> (8 * i) & 0xFFu) << 23);
+      const float scale = fmaf(power, key_factor, __fmul_rn(power, 0.0f));
+      fits &= scale <= 128.0f;
+      scales[i] = ptx::cvt_f16x2(scale, scale);
     }
-  } else {
+  }
 #pragma unroll
-    for (int i = 0; i < Half::kBlocks; ++i) {
-      const uint4 v = raw.piece[i];
-      const float scale = __uint_as_float(raw.scale[i / 2]), shifted = scale * key_factor;
-      fits &= shifted <= 128.0f;
-      if ((raw.scale[i / 2] & 0x7FFFFFu) == 0) {
-        const __half2 scales = __float2half2_rn(shifted);
-        store_codes(i, scaled_codes(v.x, v.y, scales), scaled_codes(v.z, v.w, scales));
-      } else {
-        store_codes(i, rounded_codes(v.x, v.y, scale, key_factor), rounded_codes(v.z, v.w, scale, key_factor));
-      }
-      after(i);
-    }
+  for (int i = 0; i < Half::kBlocks; ++i) {
+    const uint4 v = raw.piece[i];
+    store_codes(i, scaled_codes(v.x, v.y, as_half2(scales[i])), scaled_codes(v.z, v.w, as_half2(scales[i])));
+    after(i);
   }
   if constexpr (Half::kRope) {
 #pragma unroll
@@ -233,11 +128,11 @@ __device__ __forceinline__ void prepare(Shared& shared) {
 }
 
 // Converts this thread's part of a half of a tile. Returns false when a value may not fit.
-template <KvFormat kFormat, int kHalf, class Shared, class After>
-__device__ __forceinline__ bool fill(Shared& shared, const RawRow<kFormat, kHalf>& raw, uint32_t stage, uint32_t parity, const Place& place,
+template <int kHalf, class Shared, class After>
+__device__ __forceinline__ bool fill(Shared& shared, const RawRow<kHalf>& raw, uint32_t stage, uint32_t parity, const Place& place,
                                      float key_factor, const After& after) {
   ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
-  constexpr int kFirstChunk = HalfRow<kFormat, kHalf>::kFirstChunk;
+  constexpr int kFirstChunk = HalfRow<kHalf>::kFirstChunk;
   const bool fits = store_row(raw, place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]), after);
   if constexpr (kHalf == 1) {
     const uint32_t word = __ballot_sync(~0u, raw.attended);
@@ -273,15 +168,13 @@ struct Slots {
 
 // A row's pieces in two tiles that follow each other, in the order in which they are converted: the left half of an even tile before its
 // right, the right half of an odd one before its left (consumer.cuh).
-template <KvFormat kFormat>
 struct Order {
-  static constexpr int kLeft = HalfRow<kFormat, 0>::kPieces, kRight = HalfRow<kFormat, 1>::kPieces, kTile = kLeft + kRight;
+  static constexpr int kLeft = HalfRow<0>::kPieces, kRight = HalfRow<1>::kPieces, kTile = kLeft + kRight;
   static constexpr int kCount = 2 * kTile;
   static constexpr int kOddRight = kTile, kOddLeft = kTile + kRight;  // the first pieces of an odd tile's halves
   // A thread has asked for so many pieces more than it has converted, and for the rows of so many tiles more to come to L2: measured. More
   // pieces are spilled, and are no further ahead: the compiler waits for all loads that cross a branch at once.
-  static constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
-  static constexpr int kAhead = kV4 ? 6 : 4, kTilesAhead = kV4 ? 1 : 2;
+  static constexpr int kAhead = 6, kTilesAhead = 1;
 };
 
 // The tiles [first, end); `step` counts the tiles this block has ever filled. The consumers have the fence, as it waits for every load of
@@ -290,14 +183,13 @@ struct Order {
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor) {
   constexpr KvFormat kFormat = Shared::kFormat;
-  using Order = sparse_decode::Order<kFormat>;
   const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
   const int32_t tiles = end - first;
   Place place(thread / 4, thread % 4);
   Slots slots(shared.list, first);
   RowAddress<kFormat> row;
-  RawRow<kFormat, 0> left[2];  // of even and odd tiles
-  RawRow<kFormat, 1> right[2];
+  RawRow<0> left[2];  // of even and odd tiles
+  RawRow<1> right[2];
   int32_t pair = 0;
   const auto load = [&](int at) {  // `at`: in the order, from the even tile `pair` on
     if (at % Order::kTile == 0) {
@@ -308,10 +200,8 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
         return RowAddress<kFormat>(a, row_at < shared.list.main, slots.get(index, more), quarter);
       };
       row = address(0, place.quarter());
-      if constexpr (RawRow<kFormat, 0>::kScalesFirst) {
-        const int tile = at / Order::kTile % 2;
-        left[tile].template load_scales<kAligned>(row), right[tile].template load_scales<kAligned>(row);
-      }
+      const int tile = at / Order::kTile % 2;
+      left[tile].template load_scales<kAligned>(row), right[tile].template load_scales<kAligned>(row);
       address(Order::kTilesAhead, 0).prefetch(place.quarter());
       slots.ask(shared.list, first, index);
     }
@@ -327,7 +217,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
     }
   };
   bool fits = true;
-  const auto put = [&]<int kHalf>(const RawRow<kFormat, kHalf>& raw, int at) {
+  const auto put = [&]<int kHalf>(const RawRow<kHalf>& raw, int at) {
     const uint32_t fill_step = step + pair + at / Order::kTile, stage = fill_step % kStages, parity = fill_step / kStages & 1u;
     place.forget();
     const auto tell = [&](int part) {
@@ -335,7 +225,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
       if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][part]));
     };
     constexpr int kPartChunks = kLeftChunks / kParts;
-    fits &= fill<kFormat, kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) {
+    fits &= fill<kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) {
       if ((i + 1) % kPartChunks == 0 && i + 1 < kLeftChunks) tell(i / kPartChunks);
       load(at + i + Order::kAhead);
     });
@@ -384,7 +274,12 @@ template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end) {
   uint32_t step = 0;
   for (bool again = false;; again = true) {
-    produce<kAligned>(a, shared, first, end, step, pow2(shared.key_shift));
+    const float key_factor = pow2(shared.key_shift);
+    if constexpr (Shared::kFormat == KvFormat::fp8_ds_mla) {
+      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, step, key_factor).produce(again)) shared.overflow = 1;
+    } else {
+      produce<kAligned>(a, shared, first, end, step, key_factor);
+    }
     step += end - first;
     __syncthreads();
     if (again || shared.overflow == 0) break;
