@@ -18,9 +18,6 @@ inline constexpr int kStages = 2;
 inline constexpr int kHalves = 2;  // a tile's value lanes 0..255, and the others: what one consumer adds up
 inline constexpr int kParts = 2;   // of a half: the producers tell of each as soon as it is filled, so that logits start early
 
-// Warpgroups of a block of few heads that take tiles in turn, as many as registers allow.
-constexpr int few_heads_groups(int64_t heads) { return heads <= 16 ? 3 : 2; }
-
 inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
 inline constexpr int kProducerThreads = 2 * kWarpgroup;

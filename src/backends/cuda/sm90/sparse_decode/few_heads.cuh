@@ -1,5 +1,4 @@
-// Sparse decode attention on Hopper for few heads a block: 8, 16 or 32 of one query token, and a part of its rows. All heads of a call with
-// no more, or of a small call (plan.h).
+// Sparse decode attention on Hopper for up to 32 heads: all heads of one query token and a part of its rows in each block.
 //
 // The floor is 584 (V3.2: 656) bytes a row over 4.3 TB/s. Rows stay in shared memory as they are in memory and are made operands in
 // registers, once for the logits and once for the values. Of a tile of 64 rows and 16 heads, cycles of one SM:
@@ -18,18 +17,27 @@
 // Roles: warpgroups take tiles in turn, each with softmax and sums of its own (few_heads_consumer.cuh); the last one loads.
 #pragma once
 
-#include "backends/cuda/sm90/sparse_decode/few_heads_epilogue.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_queries.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_start.cuh"
+#include "backends/cuda/sm90/sparse_decode/few_heads_values.cuh"
 
 namespace strata::cuda::sparse_decode {
 
+// Of a thread of each role; all start with the same number.
+template <int kHeads>
+struct Registers {
+  static constexpr bool kMany = kHeads > 16;
+  static constexpr int kAtStart = 65536 / few_heads::kBlockThreads / 8 * 8;
+  static constexpr int kLoader = kMany ? 32 : 48, kLogits = kMany ? 96 : 112, kValues = kMany ? 128 : 104;
+  static_assert(kLoader + few_heads::kLogitGroups * kLogits + few_heads::kValueGroups * kValues <= (few_heads::kGroups + 1) * kAtStart);
+};
+
 template <KvFormat kFormat, int kHeads, bool kAligned>
-__global__ void __launch_bounds__((few_heads::Shared<kFormat, kHeads>::kBlockThreads), 1)
-    few_heads_kernel(const __grid_constant__ DecodeArgs a) {
+__global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(const __grid_constant__ DecodeArgs a) {
+  using namespace few_heads;
+  using Block = Shared<kFormat, kHeads>;
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
-  using Shared = few_heads::Shared<kFormat, kHeads>;
-  auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
+  auto& shared = *reinterpret_cast<Block*>(shared_bytes);
   const int32_t head_tiles = (a.num_heads + kHeads - 1) / kHeads;
   const int32_t token = static_cast<int32_t>(blockIdx.x) / head_tiles, split = static_cast<int32_t>(blockIdx.y);
   const int32_t first_head = (static_cast<int32_t>(blockIdx.x) - token * head_tiles) * kHeads;
@@ -38,37 +46,43 @@ __global__ void __launch_bounds__((few_heads::Shared<kFormat, kHeads>::kBlockThr
   const int lane = threadIdx.x % 32;
 
   ptx::launch_dependents();
-  if (threadIdx.x == Shared::kConsumers) few_heads::prepare(shared);
+  if (threadIdx.x == kConsumers) few_heads::prepare(shared);
   __syncthreads();
-  // The loading warps give registers back first, as the others wait for them.
-  constexpr int kGroups = Shared::kGroups, kAtStart = 65536 / Shared::kBlockThreads / 8 * 8, kLoaderLeast = 40;
-  constexpr int kManyRegisters = (kAtStart * (kGroups + 1) - kLoaderLeast) / kGroups / 8 * 8;
-  constexpr int kLoaderRegisters = kAtStart * (kGroups + 1) - kManyRegisters * kGroups;
+  // Those that give registers back stand first, as the others wait for them.
   if (group == kGroups) {
-    ptx::registers_shrink<kLoaderRegisters>();
-    few_heads::load_block<kAligned>(a, shared, batch, query, split, warp, lane);
-  } else {
-    few_heads::bring_queries_near<Shared>(a, batch, query, first_head);
-    ptx::registers_grow<kManyRegisters>();
-    ptx::wait_for_previous_kernel();
-    few_heads::Queries<Shared> queries;
+    ptx::registers_shrink<Registers<kHeads>::kLoader>();
+    load_block<kAligned>(a, shared, batch, query, split, warp, lane);
+    return;
+  }
+  few_heads::bring_queries_near<Block>(a, batch, query, first_head);
+  ptx::wait_for_previous_kernel();
+  int32_t tiles;
+  bool is_part;
+  {
+    few_heads::Queries<Block> queries;
     queries.template load<kAligned>(a, batch, query, first_head);
     const TokenRows rows(a, Lengths(a, batch));
-    const auto [first, end] = BlockTiles(rows, split);
+    const BlockTiles of_block(rows, split);
     if (!rows.has(split)) return;
+    tiles = of_block.end - of_block.first, is_part = rows.is_cut();
     if (threadIdx.x < kHeads) {
       const int32_t head = first_head + static_cast<int32_t>(threadIdx.x);
       shared.sink[threadIdx.x] = a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;
     }
-    few_heads::Sums<Shared> sums;
-#pragma unroll
-    for (int i = 0; i < 32 * Shared::kHeadTiles; ++i) sums[i % 8][i / 8] = 0.0f;
+    prepare_softmax(shared);
     queries.store(shared, a.scale_log2);
-    ptx::fence_proxy_async();
-    ptx::barrier_sync(few_heads::kAllConsumers, Shared::kConsumers);
-    few_heads::Softmax<Shared> state;
-    few_heads::consume(shared, group, warp, end - first, state, sums);
-    few_heads::store<kAligned>(a, shared, group, warp, state, token, split, rows.is_cut(), first_head, sums);
+  }
+  ptx::fence_proxy_async();
+  ptx::barrier_sync(kAllConsumers, kConsumers);
+  if (group < kLogitGroups) {
+    ptx::registers_grow<Registers<kHeads>::kLogits>();
+    weigh_tiles(a, shared, group, warp, tiles, token, split, first_head, is_part);
+  } else if (group == kLogitGroups) {
+    ptx::registers_grow<Registers<kHeads>::kValues>();
+    add_tiles<kAligned, 0>(a, shared, warp, tiles, token, split, first_head, is_part);
+  } else {
+    ptx::registers_grow<Registers<kHeads>::kValues>();
+    add_tiles<kAligned, kOwnBlocks>(a, shared, warp, tiles, token, split, first_head, is_part);
   }
 }
 

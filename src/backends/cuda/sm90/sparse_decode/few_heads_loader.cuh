@@ -33,73 +33,94 @@ __device__ __forceinline__ const uint8_t* of_lane(const uint8_t* p, int lane) {
   return reinterpret_cast<const uint8_t*>(__shfl_sync(~0u, reinterpret_cast<uint64_t>(p), lane));
 }
 
-// Where a warp's 16 rows of the next two tiles are: of tile lane / 16, row lane % 16. Their slots are asked for two tiles before.
+// Where a warp's 16 rows of the next two tiles are: of tile lane / 16, row lane % 16. Their slots are asked for four tiles before, into two
+// registers in turn: what is loaded behind a branch, or goes to another register, is waited for at once.
 template <KvFormat kFormat>
 struct Rows {
   static constexpr int kWarpRows = 16, kTiles = 2, kStep = kTiles * kRowTile;
   const DecodeArgs& a;
   RowList list;
   const int32_t place;  // in the first two tiles
-  int32_t at;           // of `next` in the list
-  int32_t next, behind;
+  int32_t at;           // of the next two tiles in the list
+  int32_t even, odd;    // slots of the next pairs of tiles with an even and an odd number
   RowAddress<kFormat> address;
 
   __device__ __forceinline__ Rows(const DecodeArgs& a, int warp, int lane)
       : a(a), place(warp * kWarpRows + lane / kWarpRows * kRowTile + lane % kWarpRows) {}
+  // The list is not empty.
   __device__ __forceinline__ void start(const RowList& of_block, int32_t first_tile) {
     list = of_block;
     at = first_tile * kRowTile + place;
-    next = list.slot(at);
-    behind = list.slot(at + kStep);
+    even = ask(at);
+    odd = ask(at + kStep);
   }
-  __device__ __forceinline__ RowAddress<kFormat> next_address() const { return RowAddress<kFormat>(a, at < list.main, next); }
-  // Brings the next two tiles' rows to L2, four lanes a row.
+  // Of the last entry, behind the end.
+  __device__ __forceinline__ int32_t ask(int32_t position) const {
+    const int32_t entry = min(position, list.end - 1);
+    const int32_t* const slot = entry < list.main ? list.indices[0] + entry : list.indices[1] + (entry - list.main);
+    return static_cast<int32_t>(ptx::ld_current_if(true, slot, 0));
+  }
+  __device__ __forceinline__ RowAddress<kFormat> address_of(int32_t slot) const {
+    return RowAddress<kFormat>(a, at < list.main, at < list.end ? slot : -1);
+  }
+  // Brings the first tile's rows to L2.
+  template <bool kAligned>
   __device__ __forceinline__ void bring_near(int lane) const {
-    const RowAddress<kFormat> rows = next_address();
-#pragma unroll 1
-    for (int row = lane / 4; row < 32; row += 8) {
-      RowAddress<kFormat> near;
-      near.data = of_lane(rows.data, row), near.scales = of_lane(rows.scales, row);
-      if (near.data != nullptr) near.data += 16 * (lane % 4);
-      near.prefetch(lane % 4);
-    }
+    const RowAddress<kFormat> row = address_of(even);
+    if (!kAligned || lane >= kWarpRows || row.data == nullptr) return;
+    ptx::bulk_prefetch_l2(row.data, RowAddress<kFormat>::kRowBytes);
+    if (kFormat == KvFormat::fp8_ds_mla_v4) ptx::prefetch_l2(row.scales);
   }
-  __device__ __forceinline__ void advance() {
-    address = next_address();
-    next = behind;
-    behind = list.slot(at + 2 * kStep);
-    at += kStep;
+  __device__ __forceinline__ void advance(int32_t pair) {
+    const auto take = [&](int32_t& slot) {
+      address = address_of(slot);
+      slot = ask(at + 2 * kStep);
+      at += kStep;
+    };
+    pair % 2 == 0 ? take(even) : take(odd);
   }
 };
 
-// A warp's rows of a tile. 32 lanes take 512 consecutive bytes of a row; what is behind those is taken of several rows together.
+// A warp's rows of a tile. Eight lanes take one of four whole lines of 128 bytes of each of four rows, so that a lane needs few rows'
+// addresses; what is left of a row, in front of those and behind, is taken of several rows together.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Shared::kFormat>& address, int32_t tile, int warp, int lane) {
-  constexpr int kWarpRows = 16, kUnits = Shared::kRowBytes / 16, kTogether = kAligned ? kWarpRows : 2;
+  constexpr int kWarpRows = 16, kLanes = 8, kLines = 4, kWhole = kLanes * kLines, kLeft = Shared::kRowBytes / 16 - kWhole;
+  constexpr int kLast = kLeft % kLanes, kUnroll = kAligned ? kWarpRows / 4 : 1;
+  static_assert(kLeft < 2 * kLanes && 32 % kLast == 0);
   const int first_row = warp * kWarpRows, first_lane = tile % 2 * kWarpRows;
   const uint32_t stage = tile % Shared::kRing, to = ptx::shared_address(shared.rows[stage][first_row]);
-#pragma unroll kTogether
-  for (int r = 0; r < kWarpRows; ++r) {
-    const uint8_t* const row = of_lane(address.data, first_lane + r);
-    copy_16<kAligned>(to + r * Shared::kPitch + ((lane ^ bank_swap(r)) << 4), row + 16 * lane, row != nullptr);
+  // V4's rows are multiples of 64 bytes.
+  const auto first_whole = [](const uint8_t* row) {
+    return static_cast<int>((0 - (reinterpret_cast<uint64_t>(row) >> 4)) & (Shared::kV4 ? kLanes / 2 : kLanes - 1));
+  };
+  const auto left_unit = [&](const uint8_t* row, int i) { return i < first_whole(row) ? i : i + kWhole; };
+#pragma unroll kUnroll
+  for (int r = 0; r < kWarpRows; r += 32 / kLanes) {
+    const int in_warp = r + lane / kLanes;
+    const uint8_t* const row = of_lane(address.data, first_lane + in_warp);
+    const uint32_t to_row = to + in_warp * Shared::kPitch;
+    const int unit = first_whole(row) + lane % kLanes;
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+      copy_16<kAligned>(to_row + ((unit ^ bank_swap(in_warp)) << 4) + 128 * i, row + 16 * unit + 128 * i, row != nullptr);
+    }
+    if constexpr (kLeft > kLanes) {
+      const int left = left_unit(row, lane % kLanes);
+      copy_16<kAligned>(to_row + ((left ^ bank_swap(in_warp)) << 4), row + 16 * left, row != nullptr);
+    }
   }
 #pragma unroll
-  for (int r = 0; r < kWarpRows; r += 8) {
-    const uint8_t* const row = of_lane(address.data, first_lane + r + lane / 4);
-    const uint32_t to_row = to + (r + lane / 4) * Shared::kPitch;
-    const int swap = bank_swap(r + lane / 4);
-#pragma unroll
-    for (int unit = 32; unit + 4 <= kUnits; unit += 4) {
-      copy_16<kAligned>(to_row + ((unit + lane % 4) ^ swap) * 16, row + 16 * (unit + lane % 4), row != nullptr);
-    }
+  for (int r = 0; r < kWarpRows; r += 32 / kLast) {
+    const int in_warp = r + lane / kLast;
+    const uint8_t* const row = of_lane(address.data, first_lane + in_warp % kWarpRows);
+    const int unit = left_unit(row, kLeft - kLast + lane % kLast);
+    if (in_warp < kWarpRows)
+      copy_16<kAligned>(to + in_warp * Shared::kPitch + ((unit ^ bank_swap(in_warp)) << 4), row + 16 * unit, row != nullptr);
   }
   if constexpr (Shared::kV4) {
     const uint8_t* const scales = of_lane(address.scales, first_lane + lane % kWarpRows);
     if (lane < kWarpRows) copy_8<kAligned>(shared.scales[stage][first_row + lane], scales, scales != nullptr);
-  } else {
-    const uint8_t* const row = of_lane(address.data, first_lane + lane % kWarpRows);
-    constexpr int kLast = kUnits - 1;
-    if (lane < kWarpRows) copy_16<kAligned>(to + lane * Shared::kPitch + (kLast ^ bank_swap(lane)) * 16, row + 16 * kLast, row != nullptr);
   }
 }
 
@@ -109,7 +130,7 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
 #pragma unroll 1
   for (int32_t tile = 0; tile < tiles; ++tile) {
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u, full = ptx::shared_address(&shared.full[stage]);
-    if (tile % 2 == 0) rows.advance();
+    if (tile % 2 == 0) rows.advance(tile / 2);
     const uint32_t attended = __ballot_sync(~0u, rows.address.data != nullptr) >> (tile % 2 * 16);
     ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
     copy_rows<kAligned>(shared, rows.address, tile, warp, lane);

@@ -20,7 +20,7 @@ __device__ __forceinline__ uint4 scaled_bf16(uint4 v, float factor) {
 template <class Shared>
 struct Queries {
   static constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
-  static constexpr int kWarps = Shared::kConsumers / 32, kTogether = (Shared::kHeads + kWarps - 1) / kWarps;
+  static constexpr int kWarps = kConsumers / 32, kTogether = (Shared::kHeads + kWarps - 1) / kWarps;
   uint4 v[kTogether][kLoads];
 
   static __device__ __forceinline__ int head(int i) { return static_cast<int>(threadIdx.x / 32) + i * kWarps; }

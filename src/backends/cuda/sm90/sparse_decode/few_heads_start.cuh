@@ -14,7 +14,7 @@ __device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t 
   const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
   const int thread = static_cast<int>(threadIdx.x), heads = min(Shared::kHeads, a.num_heads - first_head);
   if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + first_head + thread);
-  for (int i = thread; i < heads * kLines; i += Shared::kConsumers) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
+  for (int i = thread; i < heads * kLines; i += kConsumers) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
 }
 
 // A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for together with
@@ -23,21 +23,27 @@ __device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t 
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t split, int warp,
                                            int lane) {
-  const auto list = [&](const TokenRows& rows) { return RowList(a, batch, query, rows, BlockTiles(rows, split).end); };
+  const auto start = [&](Rows<Shared::kFormat>& loaded, const TokenRows& rows, const BlockTiles& tiles) {
+    loaded.start(RowList(a, batch, query, rows, tiles.end), tiles.first);
+  };
   for (const Scope& scope : a.scope) {
     if (scope.lengths != nullptr) touch(scope.lengths + batch);
   }
-  const TokenRows widest(a, Lengths(a));
+  TokenRows rows(a, Lengths(a));
+  if (rows.total == 0) return;
+  BlockTiles tiles(rows, split);
   Rows<Shared::kFormat> loaded(a, warp, lane);
-  loaded.start(list(widest), BlockTiles(widest, split).first);
-  loaded.bring_near(lane);
+  start(loaded, rows, tiles);
+  loaded.template bring_near<kAligned>(lane);
   ptx::wait_for_previous_kernel();
   const Lengths lengths(a, batch);
-  loaded.start(list(widest), BlockTiles(widest, split).first);
-  const TokenRows rows(a, lengths);
-  const BlockTiles tiles(rows, split);
-  if (rows.main != widest.main || rows.total != widest.total) loaded.start(list(rows), tiles.first);
-  if (rows.has(split)) load_rows<kAligned>(shared, loaded, tiles.end - tiles.first, warp, lane);
+  start(loaded, rows, tiles);
+  if (!rows.are_of(a, lengths)) {
+    rows = TokenRows(a, lengths), tiles = BlockTiles(rows, split);
+    if (rows.total == 0 || !rows.has(split)) return;
+    start(loaded, rows, tiles);
+  }
+  load_rows<kAligned>(shared, loaded, tiles.end - tiles.first, warp, lane);
 }
 
 }  // namespace strata::cuda::sparse_decode::few_heads

@@ -26,8 +26,8 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
     static_assert(kAligned);
     launch_decode(sparse_decode_head_turns_kernel<kFormat>, kThreads, sizeof(HeadTurnsShared<kFormat>), args, grid, context);
   } else {
-    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, few_heads::Shared<kFormat, kHeads>::kBlockThreads,
-                  sizeof(few_heads::Shared<kFormat, kHeads>), args, grid, context);
+    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads>), args,
+                  grid, context);
   }
 }
 

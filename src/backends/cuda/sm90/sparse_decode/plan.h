@@ -23,11 +23,11 @@ struct Plan {
 };
 
 // Blocks of 64 heads convert a row once for all of them; those of fewer heads have less to do before and after their rows. So heads are
-// spread over blocks of few if all blocks run at a time, with no more than a tile for each of their groups (measured:
+// spread over blocks of few if all blocks run at a time, with no more than two or three tiles each (measured:
 // docs/kernels/20261121-sparse-decode.md).
 inline int64_t block_heads(const Problem& p) {
   for (const int64_t heads : {8, 16, 32}) {
-    const int64_t groups = few_heads_groups(heads), blocks = ceil_div(p.heads, heads) * ceil_div(p.tiles, groups);
+    const int64_t most_tiles = heads <= 16 ? 3 : 2, blocks = ceil_div(p.heads, heads) * ceil_div(p.tiles, most_tiles);
     if (p.heads <= heads || (!p.batch_invariant && p.tokens * blocks <= p.num_sms)) return heads;
   }
   // Both turns in one block take 5/3 of the time of one (measured).

@@ -33,6 +33,9 @@ struct TokenRows {
     tiles = (total + kRowTile - 1) / kRowTile;
     tiles_per_split = a.tiles_per_split > 0 ? a.tiles_per_split : max(1, a.split_divisor.divide(tiles + a.num_splits - 1));
   }
+  __device__ __forceinline__ bool are_of(const DecodeArgs& a, const Lengths& lengths) const {
+    return main == min(max(lengths.main, 0), a.scope[0].width) && total == main + min(max(lengths.extra, 0), a.scope[1].width);
+  }
   // Whether a split has rows; the first is there for an empty token too, which has results.
   __device__ __forceinline__ bool has(int32_t split) const { return split == 0 || split * tiles_per_split < tiles; }
   __device__ __forceinline__ bool is_cut() const { return tiles > tiles_per_split; }

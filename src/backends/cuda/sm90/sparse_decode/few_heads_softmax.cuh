@@ -1,0 +1,189 @@
+// Softmax of the decode kernel for few heads: a tile's logits become weights for the values, and scales of values.
+#pragma once
+
+#include "backends/cuda/sm90/sparse_decode/few_heads_logits.cuh"
+
+namespace strata::cuda::sparse_decode::few_heads {
+
+// Over the eight lanes with the same heads: of column g % kCount in the lanes of g.
+template <int kCount, class Combine>
+__device__ __forceinline__ float combine_lanes(float (&v)[kCount], int g, Combine&& combine) {
+#pragma unroll
+  for (int half = kCount / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const bool upper = (g & half) != 0;
+      const float other = __shfl_xor_sync(~0u, upper ? v[i] : v[i + half], 4 * half);
+      v[i] = combine(upper ? v[i + half] : v[i], other);
+    }
+  }
+#pragma unroll
+  for (int lanes = kCount; lanes < 8; lanes *= 2) v[0] = combine(v[0], __shfl_xor_sync(~0u, v[0], 4 * lanes));
+  return v[0];
+}
+
+// What a group of logits knows of a head, in the lanes of all its warps that have it; the sums of weights are of the thread's rows and
+// columns.
+template <class Shared>
+struct Softmax {
+  float subtracted = -INFINITY;  // base 2
+  float sums[kColumns<Shared>] = {};
+
+  static __device__ __forceinline__ int own_head(Lane at) { return head_of(at.g % kColumns<Shared>, at.q); }
+};
+__device__ __forceinline__ float of_column(float own, int column, int q) { return __shfl_sync(~0u, own, 4 * column + q); }
+
+// As if there had been a tile before the first.
+template <class Shared>
+__device__ __forceinline__ void prepare_softmax(Shared& shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < kLogitGroups * Shared::kHeads) {
+    const int group = thread / Shared::kHeads, head = thread % Shared::kHeads;
+    shared.subtracted[group][head] = shared.maximum[group][head] = -INFINITY;
+  }
+  if (thread < kLogitGroups) shared.top_scale[thread] = kSmallestTop;
+}
+
+// Logits to weights and scales of values, for the groups of values. What weights are relative to goes from tile to tile, from one group
+// to the other.
+template <class Shared>
+__device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group, int warp, Lane at, bool is_last,
+                                      const RowScales<Shared>& scales, Logits<Shared>& s, Softmax<Shared>& state) {
+  const int g = at.g, q = at.q, lane = 4 * g + q, own_head = state.own_head(at);
+  const uint32_t attended = shared.attended[stage][warp] >> g;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if ((attended >> (8 * r) & 1u) == 0) {
+#pragma unroll
+      for (int h = 0; h < Shared::kHeadTiles; ++h) s[4 * h + 2 * r] = s[4 * h + 2 * r + 1] = -INFINITY;
+    }
+  }
+  float largest_of[kColumns<Shared>];
+#pragma unroll
+  for (int c = 0; c < kColumns<Shared>; ++c) largest_of[c] = fmaxf(s[c / 2 * 4 + c % 2], s[c / 2 * 4 + c % 2 + 2]);
+  const float of_warp = combine_lanes(largest_of, g, [](float a, float b) { return fmaxf(a, b); });
+  if (g < kColumns<Shared>) shared.columns[group][warp][own_head] = of_warp;
+  const uint2 first = scales.own_bytes(0, q), second = scales.own_bytes(1, q);
+  const uint32_t own_top = __reduce_max_sync(~0u, max(max(first.x, first.y), max(second.x, second.y)));
+  if (lane == 0) shared.tops[group][warp] = own_top;
+  ptx::barrier_sync(kTurn + group, kTurnThreads);
+
+  int32_t top_scale = shared.top_scale[group ^ 1];
+  float subtracted = shared.subtracted[group ^ 1][own_head];
+  uint32_t tops = 0;
+  float largest = -INFINITY;
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    tops = max(tops, shared.tops[group][w]);
+    largest = fmaxf(largest, shared.columns[group][w][own_head]);
+  }
+  float lift = 1.0f;
+  constexpr int kHeadroom = 2;  // so that it rises seldom
+  if (static_cast<int32_t>(tops) > top_scale) {
+    const int32_t raised = static_cast<int32_t>(tops) + kHeadroom;
+    lift = ptx::ex2(static_cast<float>(top_scale - raised));
+    top_scale = raised;
+  }
+  largest *= shared.factor[own_head];
+  if (largest > subtracted + kMaxLag) {
+    lift *= ptx::ex2(subtracted - largest);
+    subtracted = largest;
+  }
+  if (warp == 0) {
+    const bool lifted = __any_sync(~0u, lift != 1.0f);
+    if (g < kColumns<Shared>) {
+      shared.subtracted[group][own_head] = subtracted, shared.lift[group][own_head] = lift;
+      shared.maximum[group][own_head] = fmaxf(shared.maximum[group][own_head], largest);
+    }
+    if (lane == 0) shared.top_scale[group] = top_scale, shared.lifted[group] = lifted, shared.odd[group] = scales.odd;
+  }
+  if (!is_last) ptx::barrier_arrive(kTurn + (group ^ 1), kTurnThreads);
+
+  const auto value_scale = [&](uint32_t byte) {
+    return __uint_as_float(static_cast<uint32_t>(max(static_cast<int32_t>(byte) - top_scale + kExponentBias, 0)) << 23);
+  };
+  uint32_t* const pair_scales = &shared.value_scales[group][2 * q][pair_of(warp, g)];
+  pair_scales[0] = ptx::cvt_f16x2(value_scale(first.x), value_scale(second.x));
+  pair_scales[Shared::kPairPitch] = ptx::cvt_f16x2(value_scale(first.y), value_scale(second.y));
+
+  if (__any_sync(~0u, subtracted != state.subtracted)) {
+    const float own_alpha = subtracted != state.subtracted ? ptx::ex2(state.subtracted - subtracted) : 1.0f;
+#pragma unroll
+    for (int c = 0; c < kColumns<Shared>; ++c) state.sums[c] *= of_column(own_alpha, c, q);
+    state.subtracted = subtracted;
+  }
+  const float own_offset = subtracted == -INFINITY ? 0.0f : -subtracted;
+#pragma unroll
+  for (int c = 0; c < kColumns<Shared>; ++c) {
+    const int head = head_of(c, q);
+    const float offset = of_column(own_offset, c, q), factor = shared.factor[head];
+    const float upper = ptx::ex2(fmaf(s[c / 2 * 4 + c % 2], factor, offset)),
+                lower = ptx::ex2(fmaf(s[c / 2 * 4 + c % 2 + 2], factor, offset));
+    auto* const pair = reinterpret_cast<uint32_t*>(shared.p[group] + unit_offset(head, 2 * warp + g / kSecondPair));
+    pair[g % kSecondPair] = ptx::cvt_f16x2(upper, lower);
+    state.sums[c] += upper + lower;
+  }
+  ptx::fence_proxy_async();
+  ptx::barrier_arrive(kWeightsReady + group, kWeightsThreads);
+}
+
+// A group's sums of weights, of each warp's rows.
+template <class Shared>
+__device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, Softmax<Shared>& state) {
+  const Lane at;
+  const int head = state.own_head(at);
+  const float sum = combine_lanes(state.sums, at.g, [](float a, float b) { return a + b; });
+  if (at.g < kColumns<Shared>) shared.sums[group][warp][head] = sum;
+}
+
+// Of head threadIdx.x: what sums of values become the output by, for the groups of values, and its results. The first warp, behind both
+// groups of logits.
+template <class Shared>
+__device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared, int last_group, int32_t token, int32_t split,
+                                            int32_t first_head, bool is_part) {
+  const int head = static_cast<int>(threadIdx.x) % Shared::kHeads;
+  const float subtracted = shared.subtracted[last_group][head], unshift = pow2(shared.top_scale[last_group] - kExponentBias);
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLogitGroups; ++i) {
+    const float of_group = shared.subtracted[i][head], weight = of_group == -INFINITY ? 0.0f : ptx::ex2(of_group - subtracted);
+#pragma unroll
+    for (int w = 0; w < 4; ++w) sum += weight * shared.sums[i][w][head];
+  }
+  const bool empty = sum == 0.0f;
+  shared.normaliser[head] = empty ? 0.0f : is_part ? ptx::rcp(sum) : unshift * ptx::rcp(sum + ptx::ex2(shared.sink[head] - subtracted));
+  ptx::barrier_arrive(kNormaliserReady, kNormaliserThreads);
+  if (threadIdx.x >= Shared::kHeads || first_head + head >= a.num_heads) return;
+  const float lse = empty ? -INFINITY : subtracted + __log2f(sum), maximum = fmaxf(shared.maximum[0][head], shared.maximum[1][head]);
+  if (is_part) {
+    store_part_head(a, part_index(a, token, split, first_head + head), lse, maximum, unshift);
+  } else {
+    store_head(a, token, first_head + head, empty, lse, maximum);
+  }
+}
+
+// A group of logits: every second of the block's tiles, from tile `group` on.
+template <class Shared>
+__device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared, int group, int warp, int32_t tiles, int32_t token,
+                                            int32_t split, int32_t first_head, bool is_part) {
+  Lane lane;
+  Softmax<Shared> state;
+  if (group == 1 && tiles > 0) ptx::barrier_arrive(kTurn, kTurnThreads);
+#pragma unroll 1
+  for (int32_t tile = group; tile < tiles; tile += kLogitGroups) {
+    const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
+    lane.forget();
+    Logits<Shared> s;
+    RowScales<Shared> scales;
+    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
+    logits(shared, stage, group, warp, lane, scales, s);
+    if (tile >= kLogitGroups) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
+    weigh(shared, stage, group, warp, lane, tile + 1 == tiles, scales, s, state);
+  }
+  tell_sums(shared, group, warp, state);
+  ptx::barrier_sync(kLogitsDone, kTurnThreads);
+  const int last_group = (tiles + kLogitGroups - 1) % kLogitGroups;
+  if (threadIdx.x < 32) finish_head(a, shared, last_group, token, split, first_head, is_part);
+}
+
+}  // namespace strata::cuda::sparse_decode::few_heads

@@ -1,0 +1,207 @@
+// Values of the decode kernel for few heads: a warpgroup has half of the value lanes of all tiles, each warp 16 lanes of each block of 64,
+// and stores them.
+#pragma once
+
+#include "backends/cuda/ptx/ldmatrix.cuh"
+#include "backends/cuda/sm90/sparse_decode/few_heads_softmax.cuh"
+
+namespace strata::cuda::sparse_decode::few_heads {
+
+// Blocks of 64 value lanes of a group.
+constexpr int kOwnBlocks = kValueDim / kChunkLanes / kValueGroups;
+
+// sums[b][4 h + 2 r + i]: of head_of(2 h + i), lane 2 g + r of the warp's 16 of the block (of rotated lanes: g + 8 r).
+template <class Shared>
+using Sums = float[kOwnBlocks][4 * Shared::kHeadTiles];
+template <class Shared>
+__device__ __forceinline__ constexpr bool is_rotated(int block) {
+  return Shared::kV4 && block == Shared::kCodeBlocks;
+}
+
+// 16 of the warp's lanes of a block of codes, all rows, as ldmatrix brings them: pairs of lanes of pairs of rows.
+struct ValueCodes {
+  uint32_t of_steps[2][4];
+
+  template <class Shared>
+  __device__ __forceinline__ void load(uint32_t first, int block) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) ptx::ldmatrix_x4_trans(of_steps[i], first + kChunkLanes * block + 32 * i * Shared::kPitch);
+  }
+  template <bool kOdd, class Shared>
+  __device__ __forceinline__ void convert(const uint8_t* tile, int block, int q, Steps& a) const {
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        constexpr uint32_t kPairsOfRows = 0x3120;
+        const uint2 lanes = ptx::cvt_f16x4_e4m3x4(__byte_perm(of_steps[step / 2][step % 2 * 2 + i], 0, kPairsOfRows));
+        a[step][2 * i] = lanes.x, a[step][2 * i + 1] = lanes.y;
+        if constexpr (kOdd) {
+          const auto factor = [&](int in_pair) {
+            const int row = 16 * step + q + kSecondPair * i + in_pair;
+            const uint8_t* const scales = tile + row * Shared::kPitch + ((kMlaScaleOffset / 16 ^ bank_swap(row)) << 4);
+            return odd_factor(*reinterpret_cast<const uint32_t*>(scales + 4 * (block / 2)));
+          };
+          const float of_first = factor(0), of_eighth = factor(8);
+          a[step][2 * i] = rounded(lanes.x, of_first, of_eighth), a[step][2 * i + 1] = rounded(lanes.y, of_first, of_eighth);
+        }
+      }
+    }
+  }
+};
+
+// Earlier sums become relative to what the tile's weights are.
+template <class Shared>
+__device__ __forceinline__ void lift_sums(const Shared& shared, int group, Sums<Shared>& sums) {
+  if (!shared.lifted[group]) return;
+#pragma unroll
+  for (int c = 0; c < kColumns<Shared>; ++c) {
+    const float lift = shared.lift[group][head_of(c)];
+#pragma unroll
+    for (int b = 0; b < kOwnBlocks; ++b) sums[b][c / 2 * 4 + c % 2] *= lift, sums[b][c / 2 * 4 + c % 2 + 2] *= lift;
+  }
+}
+
+// What a group reads of a tile first, before its weights are there: codes of block kFirst, and rotated lanes, which come before codes.
+template <int kFirst, class Shared>
+struct ValueTile {
+  static constexpr bool kHasRotated = is_rotated<Shared>(kFirst + kOwnBlocks - 1);
+  uint32_t first;  // this thread's row of codes for ldmatrix
+  ValueCodes codes;
+  Steps a[2];
+
+  __device__ __forceinline__ ValueTile(const Shared& shared, uint32_t stage, int warp, Lane lane) {
+    // Eight threads' rows are those of a step's first pairs, or of its second: q and q + 8 for each q.
+    const int thread = 4 * lane.g + lane.q, in_eight = thread % 8, pair = in_eight / 2 + 8 * (in_eight % 2), eight = thread / 8;
+    const uint32_t tile = ptx::shared_address(shared.rows[stage][0]);
+    const int row = 16 * (eight / 2) + kSecondPair * (eight % 2) + pair;
+    first = tile + row * Shared::kPitch + ((warp ^ bank_swap(row)) << 4);
+    if constexpr (kHasRotated) {
+      const int rotated_row = kSecondPair * (eight / 2) + pair;
+      const uint32_t rotated =
+          tile + rotated_row * Shared::kPitch + kChunkLanes * Shared::kCodeBlocks + ((2 * warp + eight % 2 ^ bank_swap(rotated_row)) << 4);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) ptx::ldmatrix_x4_trans(a[0][step], rotated + 16 * step * Shared::kPitch);
+    }
+    codes.load<Shared>(first, kFirst);
+  }
+};
+
+// sums += weights * values, for blocks from kFirst on; the tile's place is given back. kOdd: a row has a scale that is no power of two.
+template <bool kOdd, int kFirst, class Shared>
+__device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int group, Lane lane, ValueTile<kFirst, Shared>& tile,
+                                           Sums<Shared>& sums) {
+  const uint64_t weights = ptx::wgmma_descriptor(ptx::shared_address(shared.p[group]));
+  const uint4* const scales = reinterpret_cast<const uint4*>(&shared.value_scales[group][0][pair_of(0, lane.q)]);
+#pragma unroll
+  for (int i = 0; i < kOwnBlocks; ++i) {
+    const int own = tile.kHasRotated ? (i + kOwnBlocks - 1) % kOwnBlocks : i, block = kFirst + own;
+    Steps& values = tile.a[i % 2];
+    if (i > 1) {
+      ptx::wgmma_wait<1>();
+      hold(values);
+    }
+    if (is_rotated<Shared>(block)) {
+      const float scale = pow2(kExponentBias - shared.top_scale[group]);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[step][j] = bf16x2_to_f16x2(values[step][j], scale);
+      }
+    } else {
+      const uint4 two_steps[2] = {scales[block * (Shared::kPairPitch / 4)], scales[block * (Shared::kPairPitch / 4) + 1]};
+      tile.codes.template convert<kOdd, Shared>(shared.rows[stage][0], block, lane.q, values);
+      if (i + 1 < kOwnBlocks) tile.codes.template load<Shared>(tile.first, block + 1);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        const uint4& two = two_steps[step / 2];
+        const __half2 of_first = as_half2(step % 2 == 0 ? two.x : two.z), of_second = as_half2(step % 2 == 0 ? two.y : two.w);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[step][j] = mul_f16x2(values[step][j], j < 2 ? of_first : of_second);
+      }
+    }
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) ptx::wgmma_f16_rs(sums[own], values[step], weights + 2 * step, true);
+    ptx::wgmma_commit();
+  }
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage]));
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int b = 0; b < kOwnBlocks; ++b) ptx::wgmma_hold(sums[b]);
+  hold(tile.a[0]);
+  hold(tile.a[1]);
+}
+
+// Four bytes: two value lanes.
+template <bool kAligned>
+__device__ __forceinline__ void store_pair(uint16_t* target, uint32_t pair) {
+  if constexpr (kAligned) {
+    *reinterpret_cast<uint32_t*>(target) = pair;
+  } else {
+    target[0] = static_cast<uint16_t>(pair), target[1] = static_cast<uint16_t>(pair >> 16);
+  }
+}
+
+// A group's value lanes, 32 bytes of a head by eight threads.
+template <bool kAligned, int kFirst, class Shared>
+__device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int warp, int32_t token, int32_t split, int32_t first_head,
+                                      bool is_part, const Sums<Shared>& sums) {
+  const Lane at;
+  const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
+  const int64_t head_stride = is_part ? kValueDim : a.out_head_stride;
+  uint16_t* const target = (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
+                                    : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
+                           first_head * head_stride + kChunkLanes * kFirst + 16 * warp + 2 * at.g;
+#pragma unroll
+  for (int c = 0; c < kColumns<Shared>; ++c) {
+    const int head = head_of(c, at.q);
+    const float factor = shared.normaliser[head];
+    uint16_t* const of_head = target + head * head_stride;
+#pragma unroll
+    for (int b = 0; b < kOwnBlocks; ++b) {
+      float two[2] = {sums[b][c / 2 * 4 + c % 2] * factor, sums[b][c / 2 * 4 + c % 2 + 2] * factor};
+      if (is_rotated<Shared>(kFirst + b)) {
+        // Lanes g and g + 8 become 2 g and 2 g + 1.
+        const int from = 4 * (2 * at.g % 8) + at.q;
+        const float low[2] = {__shfl_sync(~0u, two[0], from), __shfl_sync(~0u, two[0], from + 4)};
+        const float high[2] = {__shfl_sync(~0u, two[1], from), __shfl_sync(~0u, two[1], from + 4)};
+        two[0] = at.g < 4 ? low[0] : high[0], two[1] = at.g < 4 ? low[1] : high[1];
+      }
+      if (first_head + head >= a.num_heads) continue;
+      const uint32_t pair = is_part ? ptx::cvt_f16x2(two[0], two[1]) : ptx::cvt_bf16x2(two[0], two[1]);
+      store_pair<kAligned>(of_head + kChunkLanes * b, pair);
+    }
+  }
+}
+
+// A group of values: its blocks, from kFirst on, of all of the block's tiles.
+template <bool kAligned, int kFirst, class Shared>
+__device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, int warp, int32_t tiles, int32_t token, int32_t split,
+                                          int32_t first_head, bool is_part) {
+  Lane lane;
+  Sums<Shared> sums;
+#pragma unroll
+  for (int i = 0; i < kOwnBlocks * 4 * Shared::kHeadTiles; ++i) sums[i % kOwnBlocks][i / kOwnBlocks] = 0.0f;
+#pragma unroll 1
+  for (int32_t tile = 0; tile < tiles; ++tile) {
+    const int group = tile % kLogitGroups;
+    const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
+    lane.forget();
+    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
+    ValueTile<kFirst, Shared> values(shared, stage, warp, lane);
+    ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
+    lift_sums(shared, group, sums);
+    if (!Shared::kV4 && shared.odd[group]) {
+      add_values<true>(shared, stage, group, lane, values, sums);
+    } else {
+      add_values<false>(shared, stage, group, lane, values, sums);
+    }
+    if (tile + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
+  }
+  ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
+  store<kAligned, kFirst>(a, shared, warp, token, split, first_head, is_part, sums);
+}
+
+}  // namespace strata::cuda::sparse_decode::few_heads
