@@ -1,20 +1,22 @@
-// Sparse decode attention on Hopper for up to 32 heads: all heads of one query token and a part of its rows in each block.
+// Sparse decode attention on Hopper for few heads a block: 8, 16 or 32 of one query token, and a part of its rows. All heads of a call with
+// no more, or of a small call (plan.h).
 //
 // The floor is 584 (V3.2: 656) bytes a row over 4.3 TB/s. Rows stay in shared memory as they are in memory and are made operands in
 // registers, once for the logits and once for the values. Of a tile of 64 rows and 16 heads, cycles of one SM:
 //   memory         64 x 584 B at a 132nd of 4.3 TB/s, 1.75 GHz                                                                 2010
 //   shared memory  128 B a cycle: rows written, read for logits and read for values, 292 each; queries and weights 256         1130
-//                  (counted, with scales, the softmax's exchange and the two ends of a block: 1760)
+//                  (counted, with scales, the softmax's exchange and the two ends of a block: 1450 with 8 heads, 1860 with 32)
 //   tensor cores   64 wgmma of 64x16x16                                                                                         512
-//   issue slots    about 1150 instructions of a consumer and 230 of a loading warp, one of each a scheduler                   1380
+//   issue slots    of a scheduler, all roles (counted, 32 heads)                                                              1660
 // With 4.3 TB/s and 1 us from request to data 33 KB an SM have to be on their way at all times; the ring has four tiles of 37 KB, and the
-// loading warps wait for nothing but its places. Reached at 128 tokens of 1152 rows: a tile in 1.14 us with 8 heads, 1.25 with 16 and 1.7
-// with 32 (the first line is 1.15), and 8 to 12 us of every call beside tiles.
+// loading warps wait for nothing but its places. Reached at 128 tokens: docs/kernels/20261121-sparse-decode-few-heads.md.
 //
 // Codes are exact in fp16; a block's scale is multiplied to its fp32 logits, and to the values relative to the largest scale so far. So any
 // scale fits.
 //
-// Roles: warpgroups take tiles in turn, each with softmax and sums of its own (few_heads_consumer.cuh); the last one loads.
+// Roles: two warpgroups take tiles in turn for logits and softmax (few_heads_softmax.cuh), two have half of the value lanes each of all
+// tiles (few_heads_values.cuh), so that there are no sums to merge at the end and a block's last tile is on its way through the shortest
+// time; the last one loads.
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/few_heads_queries.cuh"
