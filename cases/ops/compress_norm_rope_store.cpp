@@ -189,6 +189,15 @@ void add_compress_norm_rope_store(CaseList& list) {
   test({.requests = {{1300, 1300}, {1299, 1298}}});
   test({.requests = {{2600, 1300}}, .dim = 128, .format = KvFormat::indexer_fp8});
   test({.requests = {{1300, 1290}, {640, 640}}, .ratio = 128, .state_page = 8, .page_size = 2});
+  // Aligned pages of another size than a window's part, with space between them.
+  test({.requests = {{1300, 1300}, {5, 1}}, .state_page = 3, .page_size = 5, .extra_stride = 64});
+  test({.requests = {{1300, 1300}, {640, 130}},
+        .ratio = 128,
+        .format = KvFormat::bf16,
+        .state_page = 3,
+        .page_size = 5,
+        .extra_stride = 64});
+  test({.requests = std::vector<RequestShape>(16, {384, 1}), .ratio = 128, .state_page = 8, .page_size = 2});
   test({.requests = std::vector<RequestShape>(70, {256, 1}), .ratio = 128, .state_page = 8, .page_size = 2, .padding_tokens = 2});
   test({.requests = {{128, 1}, {300, 300}}, .ratio = 128, .dim = 128, .format = KvFormat::indexer_fp8, .state_page = 8, .page_size = 2});
   test({.requests = {{128, 1}, {300, 300}},

@@ -1,6 +1,6 @@
-// One row of a paged cache, written by a warp: the bytes that strata::store_row (formats/kv_rows.h) writes for the same fp32 values.
-// Lane l holds the consecutive values [l * kValues, (l + 1) * kValues) of a row of 32 * kValues. Rows of any other width exist in the
-// formats without blocks (bf16, fp8_tensor): store_element.
+// One row of a paged cache, written by a warp or a part of it: the bytes that strata::store_row (formats/kv_rows.h) writes for the same
+// fp32 values. A lane holds consecutive values, neighbouring lanes neighbouring ones. Rows of other widths than those of the models exist
+// in the formats without blocks (bf16, fp8_tensor): store_element.
 #pragma once
 
 #include "backends/cuda/common/pack.cuh"
@@ -75,18 +75,30 @@ struct Quotient {
   }
 };
 
-// Values rounded to bf16, as words and as numbers.
 template <int kValues>
-struct Rounded {
+__device__ __forceinline__ void store_bf16(uint8_t* p, const float (&x)[kValues]) {
   uint32_t words[kValues / 2];
+  pack_bf16(x, words);
+  store_words(p, words);
+}
+
+// Values rounded to bf16. kExact: they are such values already.
+template <int kValues, bool kExact = false>
+struct Rounded {
   float values[kValues];
+  uint32_t words[kExact ? 1 : kValues / 2];
 
   __device__ __forceinline__ explicit Rounded(const float (&x)[kValues]) {
-    pack_bf16(x, words);
+    if constexpr (kExact) {
 #pragma unroll
-    for (int i = 0; i < kValues / 2; ++i) {
-      values[2 * i] = bf16_low(words[i]);
-      values[2 * i + 1] = bf16_high(words[i]);
+      for (int i = 0; i < kValues; ++i) values[i] = x[i];
+    } else {
+      pack_bf16(x, words);
+#pragma unroll
+      for (int i = 0; i < kValues / 2; ++i) {
+        values[2 * i] = bf16_low(words[i]);
+        values[2 * i + 1] = bf16_high(words[i]);
+      }
     }
   }
   __device__ __forceinline__ float amax() const {
@@ -94,6 +106,14 @@ struct Rounded {
 #pragma unroll
     for (int i = 0; i < kValues; ++i) result = fmaxf(result, fabsf(values[i]));
     return result;
+  }
+  // As bf16, at p.
+  __device__ __forceinline__ void store(uint8_t* p) const {
+    if constexpr (kExact) {
+      store_bf16(p, values);
+    } else {
+      store_words(p, words);
+    }
   }
 };
 
@@ -106,81 +126,91 @@ __device__ __forceinline__ void store_codes(uint8_t* p, const float (&x)[kValues
   store_words(p, words);
 }
 
-template <int kValues>
-__device__ __forceinline__ void store_bf16(uint8_t* p, const float (&x)[kValues]) {
-  uint32_t words[kValues / 2];
-  pack_bf16(x, words);
-  store_words(p, words);
-}
-
 namespace detail {
 
+template <bool kExact>
 __device__ __forceinline__ void store_v4(RowAddress to, const float (&x)[16], int lane) {
   constexpr int kLanes = kKvBlock / 16;
-  const Rounded<16> rounded(x);
+  const Rounded<16, kExact> rounded(x);
   const auto scale = BlockScale::of_e4m3(fmaxf(lanes_max<kLanes>(rounded.amax()), kKvAmaxFloor));
   const bool rope = lane >= kV4NumBlocks * kLanes;
   if (rope) {
-    store_words(to.data + kV4NopeDim + 2 * (16 * lane - kV4NopeDim), rounded.words);
+    rounded.store(to.data + kV4NopeDim + 2 * (16 * lane - kV4NopeDim));
   } else {
     store_codes(to.data + 16 * lane, rounded.values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
   }
   if (lane % kLanes == 0) to.scales[lane / kLanes] = rope ? 0 : scale.byte();
 }
 
-__device__ __forceinline__ void store_indexer_fp8(RowAddress to, const float (&x)[4], int lane) {
-  const Rounded<4> rounded(x);
-  const auto scale = BlockScale::of_e4m3(fmaxf(lanes_max(rounded.amax()), kKvAmaxFloor));
-  store_codes(to.data + 4 * lane, rounded.values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
+template <bool kExact, int kValues>
+__device__ __forceinline__ void store_indexer_fp8(RowAddress to, const float (&x)[kValues], int lane, bool wanted) {
+  const Rounded<kValues, kExact> rounded(x);
+  const auto scale = BlockScale::of_e4m3(fmaxf(lanes_max<kIndexerDim / kValues>(rounded.amax()), kKvAmaxFloor));
+  if (!wanted) return;
+  store_codes(to.data + kValues * lane, rounded.values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
   if (lane == 0) store_words<1>(to.scales, {float_bits(scale.value())});
 }
 
-__device__ __forceinline__ void store_indexer_mxfp4(RowAddress to, const float (&x)[4], int lane) {
-  constexpr int kLanes = kMxfp4Block / 4;
-  const Rounded<4> rounded(x);
+template <bool kExact, int kValues>
+__device__ __forceinline__ void store_indexer_mxfp4(RowAddress to, const float (&x)[kValues], int lane, bool wanted) {
+  constexpr int kLanes = kMxfp4Block / kValues;
+  const Rounded<kValues, kExact> rounded(x);
   const BlockScale scale{min(ceil_log2(fmaxf(lanes_max<kLanes>(rounded.amax()), 6 * 0x1p-126f) / 6.0f), 127)};
-  uint8_t codes[4];
+  uint8_t codes[kValues];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kValues; ++i) {
     const float v = rounded.values[i];
     codes[i] = to_e2m1(v != v ? v : __fmul_rn(v, scale.inverse()));
   }
-  const uint32_t mine = pack_e2m1(codes[0], codes[1]) | uint32_t{pack_e2m1(codes[2], codes[3])} << 8;
-  const uint32_t next = __shfl_down_sync(kAllLanes, mine, 1);
-  if (lane % 2 == 0) store_words<1>(to.data + 2 * lane, {mine | next << 16});
-  if (lane % kLanes == 0) to.scales[lane / kLanes] = scale.byte();
+  if constexpr (kValues == 4) {
+    const uint32_t mine = pack_e2m1(codes[0], codes[1]) | uint32_t{pack_e2m1(codes[2], codes[3])} << 8;
+    const uint32_t next = __shfl_down_sync(kAllLanes, mine, 1);
+    if (wanted && lane % 2 == 0) store_words<1>(to.data + 2 * lane, {mine | next << 16});
+  } else {
+    uint32_t words[kValues / 8] = {};
+#pragma unroll
+    for (int i = 0; i < kValues; i += 2) words[i / 8] |= uint32_t{pack_e2m1(codes[i], codes[i + 1])} << 4 * (i % 8);
+    if (wanted) store_words(to.data + kValues / 2 * lane, words);
+  }
+  if (wanted && lane % kLanes == 0) to.scales[lane / kLanes] = scale.byte();
 }
 
 }  // namespace detail
 
-// 32 * kValues values. Every lane of the warp calls it, with one row. fp8_ds_mla rows: store_mla_row.
-template <int kValues>
-__device__ __forceinline__ void store_row(const PagedCache& cache, const RowAddress& to, const float (&x)[kValues], int lane,
-                                          StoreOptions options = {}) {
-  if (cache.format == KvFormat::bf16) {
+// A row of 128 values, by 128 / kValues lanes that are neighbours: `lane` is of the row. Every lane of the warp calls it, also for rows
+// that are not wanted. kExact: x are bf16 values.
+template <bool kExact = false, int kValues>
+__device__ __forceinline__ void store_row_128(const PagedCache& cache, const RowAddress& to, const float (&x)[kValues], int lane,
+                                              bool wanted = true, StoreOptions options = {}) {
+  if (cache.format == KvFormat::indexer_fp8) {
+    detail::store_indexer_fp8<kExact>(to, x, lane, wanted);
+  } else if (cache.format == KvFormat::indexer_mxfp4) {
+    detail::store_indexer_mxfp4<kExact>(to, x, lane, wanted);
+  } else if (!wanted) {
+    return;
+  } else if (cache.format == KvFormat::bf16) {
     store_bf16(to.data + 2 * kValues * lane, x);
-  } else if (cache.format == KvFormat::fp8_tensor) {
+  } else {
     store_codes(to.data + kValues * lane, x, TensorScale(cache.scale, options.divide));
-  } else if constexpr (kValues == 16) {
-    detail::store_v4(to, x, lane);
-  } else if constexpr (kValues == 4) {
-    if (cache.format == KvFormat::indexer_fp8) {
-      detail::store_indexer_fp8(to, x, lane);
-    } else {
-      detail::store_indexer_mxfp4(to, x, lane);
-    }
   }
 }
 
-// slot >= 0.
-template <int kValues>
-__device__ __forceinline__ void store_row(const PagedCache& cache, int64_t slot, const float (&x)[kValues], int lane,
-                                          StoreOptions options = {}) {
-  store_row(cache, row_address(cache, slot), x, lane, options);
+// A row of 512 values: lane l has the 16 from 16 l on. Every lane of the warp calls it, with one row.
+template <bool kExact = false>
+__device__ __forceinline__ void store_row_512(const PagedCache& cache, const RowAddress& to, const float (&x)[16], int lane,
+                                              StoreOptions options = {}) {
+  if (cache.format == KvFormat::bf16) {
+    store_bf16(to.data + 32 * lane, x);
+  } else if (cache.format == KvFormat::fp8_tensor) {
+    store_codes(to.data + 16 * lane, x, TensorScale(cache.scale, options.divide));
+  } else {
+    detail::store_v4<kExact>(to, x, lane);
+  }
 }
 
 // The 512 + 64 values of an MLA row (fp8_ds_mla, bf16, fp8_tensor): lane l holds [16 l, 16 l + 16) of the latent vector and
 // [2 l, 2 l + 2) of the rotary lanes.
+template <bool kExact = false>
 __device__ __forceinline__ void store_mla_row(const PagedCache& cache, int64_t slot, const float (&latent)[16], const float (&rope)[2],
                                               int lane, StoreOptions options = {}) {
   const RowAddress to = row_address(cache, slot);
@@ -200,7 +230,7 @@ __device__ __forceinline__ void store_mla_row(const PagedCache& cache, int64_t s
     return;
   }
   constexpr int kLanes = kMlaTile / 16;
-  const Rounded<16> rounded(latent);
+  const Rounded<16, kExact> rounded(latent);
   const float amax = lanes_max<kLanes>(rounded.amax());
   float scale;
   if (options.ue8m0) {

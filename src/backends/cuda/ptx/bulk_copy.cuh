@@ -12,6 +12,11 @@ __device__ __forceinline__ void bulk_prefetch_l2(const void* global, uint32_t by
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
+// The same for `bytes` bytes, both multiples of 16.
+__device__ __forceinline__ void bulk_prefetch_l2(const void* global, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
+
 // `bytes` from global to shared memory, all three multiples of 16; arrives with its bytes on the barrier.
 __device__ __forceinline__ void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global),

@@ -5,6 +5,7 @@
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/hadamard.cuh"
 #include "backends/cuda/common/store_row.cuh"
+#include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/smxx/compressor/store_part.cuh"
 #include "formats/rope.h"
 #include "ops/compressor/compressor_window.h"
@@ -29,6 +30,35 @@ struct CompressArgs {
   bool hadamard;
 };
 
+inline CompressArgs compress_args(const CompressNormRopeStoreParams& p) {
+  return {.state = p.state,
+          .cache = p.cache,
+          .block_table = p.block_table.ptr<int32_t>(),
+          .table_stride = p.block_table.stride[0],
+          .table_rows = p.block_table.shape[0],
+          .table_columns = p.block_table.shape[1],
+          .token_to_req = p.token_to_req.ptr<int32_t>(),
+          .positions = p.positions.ptr<int64_t>(),
+          .state_slots = p.state_slots.ptr<int64_t>(),
+          .out_slots = p.out_slots.ptr<int64_t>(),
+          .num_tokens = p.positions.shape[0],
+          .norm_weight = p.norm_weight.ptr<float>(),
+          .eps = p.eps,
+          .cos_sin = p.cos_sin.ptr<float>(),
+          .cos_sin_stride = p.cos_sin.stride[0],
+          .num_angles = p.cos_sin.shape[0],
+          .rotary = static_cast<int32_t>(p.cos_sin.shape[1]),
+          .hadamard = p.hadamard};
+}
+
+// The copy engine, and wide loads, take rows at multiples of 16 bytes.
+inline bool state_rows_aligned(const PagedCache& state) {
+  return reinterpret_cast<uintptr_t>(state.data) % 16 == 0 && state.page_stride % 16 == 0;
+}
+
+// At most `most` groups, and an odd number of them where they are fewer than the tokens (for_each_entry).
+inline int64_t entry_groups(int64_t num_tokens, int64_t most) { return num_tokens <= most ? num_tokens : (most - 1) | 1; }
+
 // A token that completes an entry.
 struct Boundary {
   int64_t position;
@@ -52,11 +82,10 @@ struct ReadGuess {
 
 // Group g of G looks at the tokens g, g + G, g + 2G, ... and calls body(boundary) for those that complete an entry, until it returns false.
 // With an odd G the boundary tokens of a prompt, `ratio` apart, fall to different groups, and so do the neighbouring tokens of a decode
-// step. Called by whole warps, all of a block alike.
-template <int kRatio, class Read, class Body>
+// step. Called by whole warps, all of a block alike. kTokens: that a lane looks at together.
+template <int kRatio, int kTokens = 1, class Read, class Body>
 __device__ __forceinline__ void for_each_entry(const CompressArgs& a, int64_t group, int64_t num_groups, const Read& read,
                                                const Body& body) {
-  constexpr int kTokens = kRatio == 4 ? 1 : 4;  // that a lane looks at together
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   for (int64_t first = group; first < a.num_tokens; first += kTokens * kWarpSize * num_groups) {
     int64_t t[kTokens], state_slot[kTokens], out_slot[kTokens], position[kTokens];
@@ -109,6 +138,21 @@ __device__ __forceinline__ int64_t guess_state_row(const CompressArgs& a, int64_
   return page < a.state.num_pages ? row_of_page(a, page, at.row) : 0;
 }
 
+// Where the state rows of a group's first entry begin, from what tokens and the block table say while it may still be written
+// (start_early): they are asked for before it is known that they are the entry's. 0, where a row is, if there is no entry. `back`: how far
+// before the boundary the lane's row is.
+template <int kRatio, int kTokens = 1, class Meanwhile>
+__device__ __forceinline__ int64_t guess_first_row(const CompressArgs& a, int64_t group, int64_t num_groups, int64_t back,
+                                                   const Meanwhile& meanwhile) {
+  int64_t row = 0;
+  for_each_entry<kRatio, kTokens>(a, group, num_groups, ReadGuess{}, [&](const Boundary& boundary) {
+    row = guess_state_row(a, boundary.request, boundary.position - back);
+    meanwhile(boundary, row);
+    return false;
+  });
+  return row;
+}
+
 // Brings `bytes` bytes of a row's values from `begin` on near, and of its scores, if it is the turn of thread `first` of `threads`.
 __device__ __forceinline__ void touch_row_part(const CompressArgs& a, int64_t begin, int32_t bytes, int first, int threads) {
   constexpr int32_t kLine = 128;
@@ -120,45 +164,67 @@ __device__ __forceinline__ void touch_row_part(const CompressArgs& a, int64_t be
   }
 }
 
+// Norm and rotation of kChannels channels of a pooled vector from `column` on: whole pairs of rotary lanes.
+template <int kDim, int kChannels>
+struct ChannelPart {
+  float weight[kChannels], cosine[kChannels / 2], sine[kChannels / 2];  // channels that are not rotary: turned by 0
+  RowAddress out;
+
+  // Asks for what turn() needs: to be called before something else is waited for.
+  __device__ __forceinline__ void prepare(const CompressArgs& a, const Boundary& boundary, int32_t ratio, int column) {
+    uint32_t words[kChannels];
+    load_words(reinterpret_cast<const uint8_t*>(a.norm_weight + column), words);
+#pragma unroll
+    for (int i = 0; i < kChannels; ++i) weight[i] = __uint_as_float(words[i]);
+    out = row_address(a.cache, boundary.out_slot);
+    const int begin = kDim - a.rotary;
+    const float* const row = a.cos_sin + compressor_window(boundary.position, ratio).rope_position * a.cos_sin_stride;
+#pragma unroll
+    for (int i = 0; i < kChannels / 2; ++i) {
+      const int channel = column + 2 * i, pair = (channel - begin) / 2;
+      const bool rotary = channel >= begin;
+      cosine[i] = rotary ? row[pair] : 1.0f;
+      sine[i] = rotary ? row[a.rotary / 2 + pair] : 0.0f;
+    }
+  }
+
+  __device__ __forceinline__ void turn(float (&u)[kChannels], float sum_of_squares, float eps) const {
+    const float scale = rsqrtf(sum_of_squares / static_cast<float>(kDim) + eps);
+#pragma unroll
+    for (int i = 0; i < kChannels / 2; ++i) {
+      const float first = u[2 * i] * scale * weight[2 * i], second = u[2 * i + 1] * scale * weight[2 * i + 1];
+      u[2 * i] = first * cosine[i] - second * sine[i];
+      u[2 * i + 1] = second * cosine[i] + first * sine[i];
+    }
+  }
+};
+
+// Brings near what an entry needs besides its state rows. By one warp.
+template <int kDim>
+__device__ __forceinline__ void touch_entry(const CompressArgs& a, const Boundary& boundary, int32_t ratio, int lane) {
+  touch(a.norm_weight + kDim / kWarpSize * lane);
+  const int64_t position = compressor_window(boundary.position, ratio).rope_position;
+  touch_angles(a.cos_sin, a.cos_sin_stride, a.num_angles, a.rotary, position, lane);
+  if (lane == 0) touch_row(a.cache, boundary.out_slot);
+}
+
 // Norm, rotation, Hadamard and cache row of a pooled vector, in fp32 until it is stored. The block's first kThreads threads have kChannels
-// channels each, thread i those from kChannels * i on: whole pairs of rotary lanes.
+// channels each, thread i those from kChannels * i on.
 template <int kDim, int kBlockThreads>
 class Finisher {
  public:
   // All the threads of the block; of an indexer's row one warp.
   static constexpr int kChannels = kDim == 512 ? kDim / kBlockThreads : kDim / kWarpSize, kThreads = kDim / kChannels;
   struct Shared {
-    float entry[kDim];
     float squares[2][kThreads / kWarpSize];  // for one entry and the next
   };
 
-  // Brings near what an entry needs besides its state rows.
-  static __device__ __forceinline__ void touch_all(const CompressArgs& a, const Boundary& boundary, int32_t ratio) {
-    if (threadIdx.x >= kThreads) return;
-    touch(a.norm_weight + kChannels * threadIdx.x);
-    if (threadIdx.x >= kWarpSize) return;
-    const int64_t position = compressor_window(boundary.position, ratio).rope_position;
-    touch_angles(a.cos_sin, a.cos_sin_stride, a.num_angles, a.rotary, position, static_cast<int>(threadIdx.x));
-    if (threadIdx.x == 0) touch_row(a.cache, boundary.out_slot);
-  }
+  // `entry`: how many this block has finished.
+  __device__ __forceinline__ explicit Finisher(unsigned entry = 0) : turn_(entry) {}
 
   // Asks for what store() needs: to be called before something else is waited for.
   __device__ __forceinline__ void prepare(const CompressArgs& a, const Boundary& boundary, int32_t ratio) {
-    if (threadIdx.x >= kThreads) return;
-    uint32_t words[kChannels];
-    load_words(reinterpret_cast<const uint8_t*>(a.norm_weight + kChannels * threadIdx.x), words);
-#pragma unroll
-    for (int i = 0; i < kChannels; ++i) weight_[i] = __uint_as_float(words[i]);
-    out_ = row_address(a.cache, boundary.out_slot);
-    const int begin = kDim - a.rotary;
-    const float* const row = a.cos_sin + compressor_window(boundary.position, ratio).rope_position * a.cos_sin_stride;
-#pragma unroll
-    for (int i = 0; i < kChannels / 2; ++i) {
-      const int channel = kChannels * static_cast<int>(threadIdx.x) + 2 * i, pair = (channel - begin) / 2;
-      const bool rotary = channel >= begin;
-      cosine_[i] = rotary ? row[pair] : 1.0f;
-      sine_[i] = rotary ? row[a.rotary / 2 + pair] : 0.0f;
-    }
+    if (threadIdx.x < kThreads) part_.prepare(a, boundary, ratio, kChannels * static_cast<int>(threadIdx.x));
   }
 
   // The whole block calls it; all of its warps but the first, or all that have no channels, may be elsewhere when it returns.
@@ -170,40 +236,29 @@ class Finisher {
     square = lanes_sum(square);
     if constexpr (kThreads == kWarpSize) {
       if (warp > 0) return;
-      turn(u, square, a.eps);
+      part_.turn(u, square, a.eps);
       if (a.hadamard) {
 #pragma unroll
         for (int i = 0; i < kChannels; ++i) u[i] = round_to_bf16(u[i]);
         hadamard_lanes<kWarpSize>(u, lane);
       }
-      store_row(a.cache, out_, u, lane);
+      store_row_128(a.cache, part_.out, u, lane);
     } else {
       float(&squares)[kThreads / kWarpSize] = shared.squares[turn_++ % 2];
       if (threadIdx.x < kThreads && lane == 0) squares[warp] = square;
-      __syncthreads();
+      ptx::barrier_sync(1, kBlockThreads);
       if (threadIdx.x >= kThreads) return;
       float sum = 0.0f;
 #pragma unroll
       for (int i = 0; i < kThreads / kWarpSize; ++i) sum += squares[i];
-      turn(u, sum, a.eps);
-      store_part(a.cache, out_, u, kChannels * static_cast<int>(threadIdx.x), lane);
+      part_.turn(u, sum, a.eps);
+      store_part(a.cache, part_.out, u, kChannels * static_cast<int>(threadIdx.x), lane);
     }
   }
 
  private:
-  __device__ __forceinline__ void turn(float (&u)[kChannels], float sum_of_squares, float eps) const {
-    const float scale = rsqrtf(sum_of_squares / static_cast<float>(kDim) + eps);
-#pragma unroll
-    for (int i = 0; i < kChannels / 2; ++i) {
-      const float first = u[2 * i] * scale * weight_[2 * i], second = u[2 * i + 1] * scale * weight_[2 * i + 1];
-      u[2 * i] = first * cosine_[i] - second * sine_[i];
-      u[2 * i + 1] = second * cosine_[i] + first * sine_[i];
-    }
-  }
-
-  float weight_[kChannels], cosine_[kChannels / 2], sine_[kChannels / 2];  // channels that are not rotary: turned by 0
-  RowAddress out_;
-  unsigned turn_ = 0;
+  ChannelPart<kDim, kChannels> part_;
+  unsigned turn_;
 };
 
 }  // namespace strata::cuda

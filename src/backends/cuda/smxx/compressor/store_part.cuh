@@ -22,13 +22,13 @@ __device__ __forceinline__ void store_codes(uint8_t* p, const float (&x)[2], F f
 template <int kValues>
 __device__ __forceinline__ void store_part(const PagedCache& cache, const RowAddress& to, const float (&x)[kValues], int column, int lane) {
   if (cache.format == KvFormat::fp8_tensor) return store_codes(to.data + column, x, TensorScale(cache.scale, false));
+  if (cache.format == KvFormat::bf16) return store_bf16(to.data + 2 * column, x);
   const Rounded<kValues> rounded(x);
-  if (cache.format == KvFormat::bf16) return store_words(to.data + 2 * column, rounded.words);
   constexpr int kLanes = kKvBlock / kValues;
   const auto scale = BlockScale::of_e4m3(fmaxf(lanes_max<kLanes>(rounded.amax()), kKvAmaxFloor));
   const bool rope = column >= kV4NopeDim;
   if (rope) {
-    store_words(to.data + kV4NopeDim + 2 * (column - kV4NopeDim), rounded.words);
+    rounded.store(to.data + kV4NopeDim + 2 * (column - kV4NopeDim));
   } else {
     store_codes(to.data + column, rounded.values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
   }

@@ -1,6 +1,6 @@
-// The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insert: MLA 11.1-11.4 and 11.9. A warp per token, which has keys
-// of 128 values in registers and others in shared memory. Floor: 256 bytes read and 132 written a token, which is nothing beside the launch
-// up to thousands of tokens.
+// The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insert: MLA 11.1-11.4 and 11.9. Half a warp per token with a key of
+// 128 values in registers, a warp per token with others in shared memory. Floor: 256 bytes read and 132 written a token, which is nothing
+// beside the launch up to thousands of tokens.
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/hadamard.cuh"
@@ -15,7 +15,9 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int32_t kLaneValues = 4;  // of a row of 128 values, the only one that is quantised
+// Of a row of 128 values, the only one that is quantised: half a warp's.
+constexpr int32_t kLaneValues = 8;
+constexpr int kRowLanes = kIndexerDim / kLaneValues;
 
 struct KeyArgs {
   const Bf16* k;
@@ -50,20 +52,31 @@ __device__ void layer_norm(const KeyArgs& a, const Bf16* k, float* x, int lane) 
   __syncwarp();
 }
 
-// Lane l has the values from 4 l on. Rotary values are whole lanes, and so are their halves; tables and weights are aligned to 16 bytes.
+__device__ __forceinline__ void round_values(float (&x)[kLaneValues]) {
+  const Rounded<kLaneValues> rounded(x);
+#pragma unroll
+  for (int i = 0; i < kLaneValues; ++i) x[i] = rounded.values[i];
+}
+
+// Lane l of the row has the values from 8 l on. Rotary values are whole lanes, and so are their halves; tables and weights are aligned to
+// 16 bytes.
 __device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, int64_t t, int lane, float (&x)[kLaneValues]) {
-  constexpr float kDim = kLaneValues * kWarpSize;
+  constexpr float kDim = kIndexerDim;
   float weight[kLaneValues], bias[kLaneValues];
   load_bf16(reinterpret_cast<const uint8_t*>(a.k + t * a.k_stride + lane * kLaneValues), x);
   load_constants<true>(a.weight + lane * kLaneValues, weight);
   load_constants<true>(a.bias + lane * kLaneValues, bias);
-  const float mean = lanes_sum(x[0] + x[1] + x[2] + x[3]) / kDim;
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLaneValues; ++i) sum += x[i];
+  const float mean = lanes_sum<kRowLanes>(sum) / kDim;
   float squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < kLaneValues; ++i) squares = fmaf(x[i] - mean, x[i] - mean, squares);
-  const float factor = 1.0f / sqrtf(lanes_sum(squares) / kDim + a.eps);
+  const float factor = 1.0f / sqrtf(lanes_sum<kRowLanes>(squares) / kDim + a.eps);
 #pragma unroll
-  for (int i = 0; i < kLaneValues; ++i) x[i] = round_to_bf16((x[i] - mean) * factor * weight[i] + bias[i]);
+  for (int i = 0; i < kLaneValues; ++i) x[i] = (x[i] - mean) * factor * weight[i] + bias[i];
+  round_values(x);
 }
 
 // What turns a lane's values: value * cosine + partner * sine, the sign in the sine.
@@ -74,17 +87,20 @@ struct KeyRotation {
   float cosine[kLaneValues] = {}, sine[kLaneValues] = {};
 
   __device__ __forceinline__ KeyRotation(const KeyArgs& a, int64_t t, int lane) {
-    const int column = lane * kLaneValues - a.first_rotary, half = a.rotary / 2;
+    const int column = lane % kRowLanes * kLaneValues - a.first_rotary, half = a.rotary / 2;
     const bool second = column >= half;
     rotary = a.cos_sin != nullptr && column >= 0 && column < a.rotary;
     partner = second ? lane - half / kLaneValues : lane + half / kLaneValues;
     if (!rotary) return;
     const float* const row = a.cos_sin + a.positions[t] * a.cos_sin_stride;
     if constexpr (kPairing == RopePairing::interleaved) {
-      const float2 c = __ldg(reinterpret_cast<const float2*>(row + column / 2)),
-                   s = __ldg(reinterpret_cast<const float2*>(row + half + column / 2));
-      cosine[0] = cosine[1] = c.x, cosine[2] = cosine[3] = c.y;
-      sine[0] = -s.x, sine[1] = s.x, sine[2] = -s.y, sine[3] = s.y;
+      float angles[kLaneValues];
+      load_angles<true>(row, a.rotary, column, angles);
+#pragma unroll
+      for (int i = 0; i < kLaneValues; ++i) {
+        cosine[i] = angles[i / 2];
+        sine[i] = i % 2 == 0 ? -angles[(kLaneValues + i) / 2] : angles[(kLaneValues + i) / 2];
+      }
     } else {
       const float* const pairs = row + (second ? column - half : column);
       load_constants<true>(pairs, cosine);
@@ -102,7 +118,8 @@ struct KeyRotation {
     }
     if (!rotary) return;
 #pragma unroll
-    for (int i = 0; i < kLaneValues; ++i) x[i] = round_to_bf16(x[i] * cosine[i] + other[i] * sine[i]);
+    for (int i = 0; i < kLaneValues; ++i) x[i] = x[i] * cosine[i] + other[i] * sine[i];
+    round_values(x);
   }
 };
 
@@ -116,20 +133,20 @@ __device__ __forceinline__ void touch_key(const KeyArgs& a, int64_t t, int lane)
 
 template <RopePairing kPairing>
 __global__ void __launch_bounds__(kWarps* kWarpSize) indexer_key_insert_128_kernel(const __grid_constant__ KeyArgs a, bool touches) {
-  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
-  const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize), row_lane = lane % kRowLanes;
+  const int64_t row = (int64_t{blockIdx.x} * (kWarps * kWarpSize) + threadIdx.x) / kRowLanes;
+  const int64_t t = min(row, a.num_slots - 1);  // lanes past the end take part in reductions
   start_early([&] {
-    if (touches && t < a.num_slots) touch_key(a, t, lane);
+    if (touches) touch_key(a, t, row_lane);
   });
-  if (t >= a.num_slots) return;
-  const int64_t slot = a.slot_mapping[t];
+  const int64_t slot = row < a.num_slots ? a.slot_mapping[t] : -1;
   const KeyRotation<kPairing> rotation(a, t, lane);
   float x[kLaneValues];
-  layer_norm_lanes(a, t, lane, x);  // does not wait for the slot: few tokens have none
-  if (slot < 0) return;
+  layer_norm_lanes(a, t, row_lane, x);
   rotation.turn(x);
-  if (a.hadamard) hadamard_lanes<kWarpSize>(x, lane);  // storing rounds its result to bf16
-  store_row(a.cache, slot, x, lane);
+  if (a.hadamard) hadamard_lanes<kRowLanes>(x, lane);  // storing rounds its result to bf16
+  const bool wanted = slot >= 0;
+  store_row_128(a.cache, row_address(a.cache, wanted ? slot : 0), x, row_lane, wanted);
 }
 
 __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
@@ -144,11 +161,11 @@ __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
   if (slot < 0) return;
   if (a.cos_sin != nullptr) rotate_vector(x, a.cos_sin + a.positions[t] * a.cos_sin_stride, a.first_rotary, a.rotary, a.pairing, lane);
   if (a.hadamard) hadamard_vector(x, a.dim, lane);  // storing rounds its result to bf16
-  if (a.dim == kLaneValues * kWarpSize) {
-    float row[kLaneValues];
+  if (a.dim == kIndexerDim) {
+    float row[kIndexerDim / kWarpSize];
 #pragma unroll
-    for (int i = 0; i < kLaneValues; ++i) row[i] = x[lane * kLaneValues + i];
-    store_row(a.cache, slot, row, lane);
+    for (int i = 0; i < kIndexerDim / kWarpSize; ++i) row[i] = x[lane * (kIndexerDim / kWarpSize) + i];
+    store_row_128(a.cache, row_address(a.cache, slot), row, lane);
   } else {
     uint8_t* const out = row_address(a.cache, slot).data;
     for (int32_t i = lane; i < a.dim; i += kWarpSize) store_u16(out + 2 * i, to_bf16(x[i]).bits);
@@ -176,16 +193,16 @@ void run(const IndexerKeyInsertParams& p, const ExecutionContext& context) {
                      .slot_mapping = p.slot_mapping.ptr<int64_t>(),
                      .num_slots = num_slots,
                      .cache = p.cache};
-  LaunchShape shape{blocks_for(num_slots, kWarps), kWarps * kWarpSize};
   const bool aligned = rows_aligned(p.weight) && rows_aligned(p.bias) && (rotary == 0 || rows_aligned(p.cos_sin));
-  if (dim == kLaneValues * kWarpSize && rotary % (2 * kLaneValues) == 0 && aligned) {
+  if (dim == kIndexerDim && rotary % (2 * kLaneValues) == 0 && aligned) {
     const auto kernel = p.pairing == RopePairing::interleaved ? indexer_key_insert_128_kernel<RopePairing::interleaved>
                                                               : indexer_key_insert_128_kernel<RopePairing::half_split>;
     // Many hide what one waits for.
-    const bool touches = num_slots <= int64_t{kWarps} * capabilities(context.device).num_sms;
-    return launch_early("indexer_key_insert", kernel, shape, context, args, touches);
+    constexpr int64_t kBlockRows = kWarps * kWarpSize / kRowLanes;
+    const bool touches = num_slots <= 8 * kBlockRows * capabilities(context.device).num_sms;
+    return launch_early("indexer_key_insert", kernel, {blocks_for(num_slots, kBlockRows), kWarps * kWarpSize}, context, args, touches);
   }
-  shape.shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(dim);
+  const LaunchShape shape{blocks_for(num_slots, kWarps), kWarps * kWarpSize, sizeof(float) * kWarps * static_cast<size_t>(dim)};
   launch_early("indexer_key_insert", indexer_key_insert_kernel, shape, context, args);
 }
 

@@ -62,7 +62,7 @@ __device__ void key(const Call& c, int64_t t, int lane) {
     float values[kMlaLatentDim / kWarpSize];
     load_bf16(reinterpret_cast<const uint8_t*>(latent + 16 * lane), values);  // the slot comes from memory at the same time
     turn_key_pair(c, k_pe, angles_row, lane, pair);
-    if (slot >= 0) store_mla_row(c.cache, slot, values, pair, lane, c.options);
+    if (slot >= 0) store_mla_row<true>(c.cache, slot, values, pair, lane, c.options);
     return;
   }
   const RowAddress to = slot >= 0 ? row_address(c.cache, slot) : RowAddress{};

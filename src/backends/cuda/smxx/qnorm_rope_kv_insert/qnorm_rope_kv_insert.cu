@@ -106,7 +106,7 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
       load_angles<false>(cos_sin, kRotary, rope_lane, angles);
       rotate_values(values, angles);
     }
-    cuda::store_row(c.cache, slot, values, lane);
+    store_row_512(c.cache, row_address(c.cache, slot), values, lane);
     return;
   }
   if (slot < 0) return;

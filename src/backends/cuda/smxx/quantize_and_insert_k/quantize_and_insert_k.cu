@@ -1,5 +1,5 @@
-// Rotated bf16 keys into a paged cache, a warp per row. Floor: 2 bytes read per value and the record written; fp8_ds_mla_v4, 4096 rows:
-// 6.6 MB, 1.5 us at 4.3 TB/s, less than a launch. Reached on an H200: 3.8 us, 1.3 us at 1 row.
+// Rotated bf16 keys into a paged cache, a warp per row, or a quarter of one per row of 128 values. Floor: 2 bytes read per value and the
+// record written; fp8_ds_mla_v4, 4096 rows: 6.6 MB, 1.5 us at 4.3 TB/s, less than a launch. Reached on an H200: 3.8 us, 1.3 us at 1 row.
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
@@ -21,34 +21,41 @@ struct Call {
 };
 
 // Rows are read before it is known whether they have a slot: both come from memory at the same time.
-template <int kValues>
-__device__ void insert_row(const Call& c, const uint8_t* k, int64_t slot, int lane) {
-  float values[kValues];
-  load_bf16(k + 2 * kValues * lane, values);
-  if (slot < 0) return;
-  cuda::store_row(c.cache, slot, values, lane, c.options);
+__device__ void insert_row_512(const Call& c, const uint8_t* k, int64_t slot, int lane) {
+  float values[16];
+  load_bf16(k + 32 * lane, values);
+  if (slot >= 0) store_row_512<true>(c.cache, row_address(c.cache, slot), values, lane, c.options);
 }
 
 __device__ void insert_mla_row(const Call& c, const uint8_t* k, int64_t slot, int lane) {
   float latent[kMlaLatentDim / kWarpSize], rope[kMlaRopeDim / kWarpSize];
   load_bf16(k + 32 * lane, latent);
   load_bf16(k + 2 * kMlaLatentDim + 4 * lane, rope);
-  if (slot < 0) return;
-  store_mla_row(c.cache, slot, latent, rope, lane, c.options);
+  if (slot >= 0) store_mla_row<true>(c.cache, slot, latent, rope, lane, c.options);
 }
 
+// kLanes: of a row. 8 for rows of 128 values, which only they have, 32 for others.
+template <int kLanes>
 __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kernel(const __grid_constant__ Call c) {
-  const int64_t n = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
-  const int lane = threadIdx.x % kWarpSize;
+  const int64_t n = (int64_t{blockIdx.x} * (kWarps * kWarpSize) + threadIdx.x) / kLanes;
+  const int lane = threadIdx.x % kLanes;
   start_early([&] {
     if (c.touches && n < c.rows && lane == 0) touch_row(c.cache, guess(c.slots + n));
   });
+  if constexpr (kLanes < kWarpSize) {
+    const int64_t there = min(n, int64_t{c.rows} - 1);  // lanes past the end take part in reductions
+    const int64_t slot = n < c.rows ? __ldg(c.slots + there) : -1;
+    float values[kIndexerDim / kLanes];
+    load_bf16(reinterpret_cast<const uint8_t*>(c.k.row(there) + kIndexerDim / kLanes * lane), values);
+    const bool wanted = slot >= 0;
+    store_row_128<true>(c.cache, row_address(c.cache, wanted ? slot : 0), values, lane, wanted, c.options);
+    return;
+  }
   if (n >= c.rows) return;
   const int64_t slot = __ldg(c.slots + n);
   const auto* const k = reinterpret_cast<const uint8_t*>(c.k.row(n));
   switch (c.cache.row_dim) {
-    case 512: return insert_row<512 / kWarpSize>(c, k, slot, lane);
-    case kIndexerDim: return insert_row<kIndexerDim / kWarpSize>(c, k, slot, lane);
+    case 512: return insert_row_512(c, k, slot, lane);
     case kMlaLatentDim + kMlaRopeDim: return insert_mla_row(c, k, slot, lane);
     default: {
       if (slot < 0) return;
@@ -66,9 +73,12 @@ void run(const QuantizeAndInsertKParams& p, const ExecutionContext& context) {
   if (rows == 0) return;
   // Per-tensor MLA rows are divided by their scale, V4 rows multiplied by its reciprocal: the two specifications differ.
   const StoreOptions options{.ue8m0 = p.ue8m0, .divide = p.cache.row_dim == fixed_row_dim(KvFormat::fp8_ds_mla)};
-  const bool touches = rows <= int64_t{kWarps} * capabilities(context.device).num_sms;
+  const bool short_rows = p.cache.row_dim == kIndexerDim;
+  const int64_t block_rows = short_rows ? 4 * kWarps : kWarps;
+  const bool touches = rows <= (short_rows ? 8 : 1) * block_rows * capabilities(context.device).num_sms;
   const Call c{Rows<const Bf16>(p.k), p.slot_mapping.ptr<int64_t>(), p.cache, static_cast<int32_t>(rows), options, touches};
-  launch_early("quantize_and_insert_k_kernel", quantize_and_insert_k_kernel, {blocks_for(rows, kWarps), kWarps * kWarpSize}, context, c);
+  const auto kernel = short_rows ? quantize_and_insert_k_kernel<8> : quantize_and_insert_k_kernel<kWarpSize>;
+  launch_early("quantize_and_insert_k_kernel", kernel, {blocks_for(rows, block_rows), kWarps * kWarpSize}, context, c);
 }
 
 }  // namespace

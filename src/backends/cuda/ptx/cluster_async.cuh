@@ -1,0 +1,14 @@
+// Stores to the shared memory of other blocks of a cluster that arrive on a barrier there. sm_90.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::cuda::ptx {
+
+// Both are cluster addresses (map_shared) of the same block; arrives with its 4 bytes on the barrier.
+__device__ __forceinline__ void store_async_f32(uint32_t mapped, float v, uint32_t mapped_barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(mapped), "f"(v), "r"(mapped_barrier)
+               : "memory");
+}
+
+}  // namespace strata::cuda::ptx

@@ -1,0 +1,262 @@
+// Many compressed entries of ratio 128 (V4 9.1 and 9.2 "compress"), d = 512: the copy engine streams the state rows through a ring in
+// shared memory, across entries, so that loads never wait for what becomes of an entry. Floor: the state rows, 512 KB an entry; 64 entries
+// 33.5 MB, 8.5 us to read on an H200. Reached there: 11.2 to 11.5 us.
+//
+// A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
+// asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
+// first block, which finishes the entry while they go on.
+#include "backends/cuda/ptx/bulk_copy.cuh"
+#include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/ptx/mbarrier.cuh"
+#include "backends/cuda/sm90/compressor/compress_128_stream.h"
+#include "backends/cuda/smxx/compressor/entry.cuh"
+#include "backends/cuda/smxx/compressor/pooling.cuh"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int32_t kRatio = 128;
+constexpr int kDim = 512, kChannels = 2, kPoolThreads = kDim / kChannels, kPoolWarps = kPoolThreads / kWarpSize;
+constexpr int kThreads = kPoolThreads + kWarpSize;
+constexpr int kCluster = 4, kBlockRows = kRatio / kCluster;
+static_assert(kBlockRows == kWarpSize, "a row for each lane that asks");
+constexpr int kStageRows = 4, kStages = 5, kEntryStages = kBlockRows / kStageRows;
+constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;  // a row: values, scores
+constexpr int kLaneTokens = 4;                                    // that a lane looks at together: of a prompt, most of a group's
+constexpr int64_t kFewTokens = 16;                                // an SM for each of eight slices of all their entries: not this kernel's
+constexpr int64_t kDecodeTokens = 128;                            // so few have rows from earlier steps, which are brought near early
+constexpr int64_t kPassOver = -1, kEnd = -2;  // instead of a position: `request` stages are to be passed over; nothing more comes
+
+using Finish = Finisher<kDim, kPoolThreads>;
+using Pieces = RowPieces<kStageRows, kChannels, true>;
+
+struct Shared {
+  uint8_t stages[kStages][kStageRows * kRowBytes];
+  float parts[kCluster - 1][3 * kChannels][kPoolThreads];  // of the other blocks, in the first
+  uint64_t full[kStages], empty[kStages];
+  // What the warp that looks entries up tells the others, and when it has. More places than entries can be under way.
+  static constexpr int kEntries = kStages + 2;
+  Boundary entries[kEntries];
+  uint64_t told[kEntries];
+  uint64_t parts_full, parts_empty;  // in the first block; in the others
+  Finish::Shared finish;
+};
+
+// A place in a ring.
+template <int kPlaces>
+struct Turn {
+  int index = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++index == kPlaces) {
+      index = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Stages of an entry that are asked for before it is known that they are one's: rows from byte `row` of the states on, the lane's.
+struct Guess {
+  int64_t row = 0;
+  int stages = 0;
+};
+
+// How far before the boundary the lane's row is.
+__device__ __forceinline__ int64_t rows_back(int rank) {
+  return kRatio - 1 - kBlockRows * rank - static_cast<int>(threadIdx.x % kWarpSize);
+}
+
+__device__ __forceinline__ Guess guess_rows(const CompressArgs& a, int64_t group, int64_t num_groups, int rank) {
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  Guess guess;
+  guess_first_row<kRatio, kLaneTokens>(a, group, num_groups, rows_back(rank), [&](const Boundary& boundary, int64_t row) {
+    guess = {row, kStages};
+    if (rank == 0) touch_entry<kDim>(a, boundary, kRatio, lane);
+    if (a.num_tokens <= kDecodeTokens && lane < kStages * kStageRows) ptx::bulk_prefetch_l2(state_data(a) + row, kRowBytes);
+  });
+  return guess;
+}
+
+// By one warp.
+__device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared, int64_t group, int64_t num_groups, int rank,
+                                          const Guess& guess) {
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  const int64_t back = rows_back(rank);
+  Turn<kStages> stage;
+  Turn<Shared::kEntries> entry;
+  const auto load = [&](int64_t row, int begin, int end) {
+#pragma unroll 1
+    for (int i = begin; i < end; ++i) {
+      if (lane / kStageRows == i) {
+        const uint32_t barrier = ptx::shared_address(shared.full + stage.index);
+        ptx::mbarrier_wait(ptx::shared_address(shared.empty + stage.index), stage.parity ^ 1);
+        ptx::mbarrier_arrive_expect_tx(barrier, kRowBytes);
+        ptx::bulk_load(ptx::shared_address(shared.stages[stage.index] + lane % kStageRows * kRowBytes), state_data(a) + row, kRowBytes,
+                       barrier);
+      }
+      stage.next();
+      __syncwarp();  // no lane looks at a stage two turns ahead, whose parity is the present one's
+    }
+  };
+  const auto tell = [&](const Boundary& boundary) {
+    if (lane == 0) {
+      shared.entries[entry.index] = boundary;
+      ptx::mbarrier_arrive(ptx::shared_address(shared.told + entry.index));
+    }
+    entry.next();
+  };
+  load(guess.row, 0, guess.stages);
+  int guessed = guess.stages;
+  for_each_entry<kRatio, kLaneTokens>(a, group, num_groups, ReadValue{}, [&](const Boundary& boundary) {
+    const int64_t row = state_row(a, boundary.request, boundary.position - back);
+    int loaded = 0;
+    if (guessed > 0) {
+      if (__all_sync(kAllLanes, row == guess.row)) {
+        loaded = guessed;
+      } else {
+        tell({kPassOver, guessed, 0});
+      }
+      guessed = 0;
+    }
+    tell(boundary);
+    load(row, loaded, kEntryStages);
+    return true;
+  });
+  if (guessed > 0) tell({kPassOver, guessed, 0});
+  tell({kEnd, 0, 0});
+}
+
+// The thread's channels of a stage.
+__device__ __forceinline__ void read_stage(const uint8_t* stage, Pieces& pieces) {
+#pragma unroll
+  for (int i = 0; i < kStageRows; ++i) {
+    const auto* const at = reinterpret_cast<const uint2*>(stage + i * kRowBytes) + threadIdx.x;
+    const uint2 value = at[0], score = at[kHalfBytes / sizeof(uint2)];
+    pieces.value[i][0] = value.x, pieces.value[i][1] = value.y;
+    pieces.score[i][0] = score.x, pieces.score[i][1] = score.y;
+  }
+}
+
+// By the other warps.
+__device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared, int rank) {
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  const uint32_t parts_full = ptx::shared_address(&shared.parts_full), parts_empty = ptx::shared_address(&shared.parts_empty);
+  Turn<kStages> stage;
+  Turn<Shared::kEntries> entry;
+  uint32_t parts_parity = 0;
+  Finish finisher;
+  for (;; entry.next()) {
+    ptx::mbarrier_wait(ptx::shared_address(shared.told + entry.index), entry.parity);
+    const Boundary boundary = shared.entries[entry.index];
+    if (boundary.position == kEnd) return;
+    const bool passes_over = boundary.position == kPassOver;
+    if (rank == 0 && !passes_over) finisher.prepare(a, boundary, kRatio);
+    Pooled pooled[kChannels];
+#pragma unroll
+    for (Pooled& p : pooled) p = {-INFINITY, 0.0f, 0.0f};
+    const int stages = passes_over ? boundary.request : kEntryStages;
+#pragma unroll 1
+    for (int i = 0; i < stages; ++i) {
+      ptx::mbarrier_wait(ptx::shared_address(shared.full + stage.index), stage.parity);
+      Pieces pieces;
+      read_stage(shared.stages[stage.index], pieces);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(shared.empty + stage.index));
+      stage.next();
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) {
+        const Pooled more = pieces.pool(j);
+        pooled[j] = merge<2>([&](int k) { return k == 0 ? pooled[j] : more; });
+      }
+    }
+    if (passes_over) continue;
+    if (rank > 0) {
+      ptx::mbarrier_wait(parts_empty, parts_parity ^ 1);
+      const uint32_t to = ptx::map_shared(ptx::shared_address(&shared.parts[rank - 1][0][threadIdx.x]), 0);
+#pragma unroll
+      for (int j = 0; j < kChannels; ++j) {
+        const float part[3] = {pooled[j].peak, pooled[j].sum, pooled[j].weighted};
+#pragma unroll
+        for (int k = 0; k < 3; ++k) ptx::store_cluster_f32(to + (3 * j + k) * (kPoolThreads * 4), part[k]);
+      }
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive_cluster(parts_full, 0);
+      parts_parity ^= 1;
+      continue;
+    }
+    ptx::mbarrier_wait_cluster(parts_full, parts_parity);
+    parts_parity ^= 1;
+    float u[kChannels];
+#pragma unroll
+    for (int j = 0; j < kChannels; ++j) {
+      const Pooled all = merge<kCluster>([&](int i) {
+        if (i == 0) return pooled[j];
+        const auto part = [&](int k) { return shared.parts[i - 1][3 * j + k][threadIdx.x]; };
+        return Pooled{part(0), part(1), part(2)};
+      });
+      u[j] = __fdividef(all.weighted, all.sum);
+    }
+    __syncwarp();
+    if (lane > 0 && lane < kCluster) ptx::mbarrier_arrive_mapped(ptx::map_shared(parts_empty, lane));
+    finisher.store(a, u, shared.finish);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const __grid_constant__ CompressArgs a) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  const int rank = static_cast<int>(blockIdx.x) % kCluster;
+  const int64_t group = blockIdx.x / kCluster, num_groups = gridDim.x / kCluster;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(ptx::shared_address(shared.full + i), kStageRows);
+      ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolWarps);
+    }
+    for (uint64_t& barrier : shared.told) ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
+    ptx::mbarrier_init(ptx::shared_address(&shared.parts_full), (kCluster - 1) * kPoolWarps);
+    ptx::mbarrier_init(ptx::shared_address(&shared.parts_empty), kPoolWarps);
+    ptx::fence_mbarrier_init();
+  }
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  const bool loads = threadIdx.x >= kPoolThreads;
+  Guess guess;
+  start_early([&] {
+    if (loads) guess = guess_rows(a, group, num_groups, rank);
+  });
+  if (loads) {
+    load_rows(a, shared, group, num_groups, rank, guess);
+  } else {
+    pool_rows(a, shared, rank);
+  }
+  // No block leaves while the first still arrives on its barrier.
+  __syncwarp();
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+}
+
+Support supports(const CompressNormRopeStoreParams& p, const Capabilities& device) {
+  if (const Support on_device = needs_sm90(device); !on_device) return on_device;
+  if (p.ratio != kRatio || p.norm_weight.shape[0] != kDim) return Support::no("needs ratio 128 and entries of 512 channels");
+  if (!state_rows_aligned(p.state)) return Support::no("needs state rows at multiples of 16 bytes");
+  if (p.positions.shape[0] <= kFewTokens) return Support::no("needs more than 16 tokens: a cluster of eight for each is faster");
+  return Support::yes();
+}
+
+void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
+  if (p.state.num_pages == 0) return;  // without a state nothing is complete
+  const int64_t num_groups = entry_groups(p.positions.shape[0], capabilities(context.device).num_sms / kCluster);
+  check(cudaFuncSetAttribute(compress_128_stream_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
+        "cudaFuncSetAttribute");
+  const LaunchShape shape{
+      .grid = static_cast<uint32_t>(num_groups * kCluster), .block = kThreads, .shared_bytes = sizeof(Shared), .cluster = kCluster};
+  launch_early("compress_norm_rope_store", compress_128_stream_kernel, shape, context, compress_args(p));
+}
+
+}  // namespace
+
+Implementation<CompressNormRopeStoreParams> compress_128_stream() {
+  return implementation<CompressNormRopeStoreParams>("cuda/sm90", {.supports = supports, .run = run});
+}
+
+}  // namespace strata::cuda
