@@ -124,8 +124,12 @@ void add_gpu_edges(Adder& add) {
   // bf16, few tokens: all warps on one strip of 8 features, several tiles a block.
   for (const int64_t tokens : {1, 7}) add.test({tokens, {.n = 3004, .k = 1032}}, "-edge", true);
   add.test({2, {.n = 304, .k = 5000}, ActivationFormat::bf16, DType::f32, {.inner = 8}, {.inner = 3}}, "-strided");
-  // bf16 on Hopper: a tile of 64 features for every SM or fewer, the last partly filled; tokens up to 16 and up to 32.
-  for (const int64_t tokens : {12, 32}) add.test({tokens, {.n = 2200, .k = 648}}, "-edge");
+  // bf16 on Hopper: tiles of 64 or 128 features, alone and in pairs, the last partly filled; tokens up to 16 and up to 32.
+  for (const int64_t tokens : {12, 32}) {
+    add.test({tokens, {.n = 2200, .k = 648}}, "-edge");
+    add.test({tokens, {.n = 2250, .k = 1032}}, "-edge");
+    add.test({tokens, {.n = 12000, .k = 200}}, "-edge", true);
+  }
   add.test({17, {.n = 2200, .k = 1032}, ActivationFormat::bf16, DType::f32, {.inner = 8}, {.inner = 3}}, "-strided");
   // Many tokens: tiles of 256 by 128 in pairs, partly filled; more of them than fit at once; scale blocks of several tiles.
   add.test({515, {.n = 5640, .k = 272, .format = kFp8}, kQuantised}, "-edge", true);

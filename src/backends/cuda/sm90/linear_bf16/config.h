@@ -6,9 +6,8 @@
 namespace strata::cuda::sm90 {
 
 inline constexpr int kBf16MaxTokens = 32;
-inline constexpr int kBf16Tile = 64;      // output features of a block
-inline constexpr int kBf16Block = 64;     // channels at a time: 128 bytes of a row
-inline constexpr int kBf16Threads = 160;  // a warpgroup that multiplies, a warp that asks for what it reads
+inline constexpr int kBf16Rows = 64;   // output features of a warpgroup; a tile is of one warpgroup or of two
+inline constexpr int kBf16Block = 64;  // channels at a time: 128 bytes of a row
 inline constexpr int kBf16MaxStages = 24;
 
 // One call. A weight is groups * n rows; group g multiplies x[:, g] to y[:, g].
@@ -23,20 +22,23 @@ struct Bf16LinearArgs {
   int stages;      // of the ring
 };
 
-// Dynamic shared memory for so many token rows: the ring, of which a stage is a block of the tile's weights and one of
-// the tokens; the tile's sums; barriers (full and empty of every stage).
+// Warpgroups that multiply, and a warp that asks for what they read.
+constexpr int bf16_threads(int warpgroups) { return 128 * warpgroups + 32; }
+
+// Dynamic shared memory for so many token rows and features of a tile: the ring, of which a stage is a block of the tile's weights and one
+// of the tokens; the tile's sums; barriers (full and empty of every stage).
 struct Bf16LinearShared {
   int stage, sums, barriers, bytes;  // bytes of a stage, offsets
-  constexpr Bf16LinearShared(int token_rows, int stages)
-      : stage((kBf16Tile + token_rows) * kBf16Block * 2),
+  constexpr Bf16LinearShared(int token_rows, int tile, int stages)
+      : stage((tile + token_rows) * kBf16Block * 2),
         sums(stages * stage),
-        barriers(sums + token_rows * kSumStride * 4),
+        barriers(sums + token_rows * sum_stride(tile) * 4),
         bytes(barriers + stages * 16) {}
   // Floats of a token's sums: 4 more than there are features, against bank conflicts.
-  static constexpr int kSumStride = kBf16Tile + 4;
+  static constexpr int sum_stride(int tile) { return tile + 4; }
 };
 
-// The kernel for 16 or 32 token rows: of the tensor maps of the weight and of x, and the arguments.
-const void* bf16_linear_kernel(int token_rows);
+// The kernel for 16 or 32 token rows and 1 or 2 warpgroups: of the tensor maps of the weight and of x, and the arguments.
+const void* bf16_linear_kernel(int token_rows, int warpgroups);
 
 }  // namespace strata::cuda::sm90

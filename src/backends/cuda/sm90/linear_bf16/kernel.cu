@@ -3,10 +3,10 @@
 // Floor: weight bytes / memory bandwidth; 8 x 1024 x 4096 at 4.3 TB/s is 15.6 us, 2560 x 4096 is 4.9 us. The tensor cores need 64 clocks
 // for 64 features, 64 channels and 32 tokens, whose 8 KB take 450. Reached on an H200: see docs/kernels/20261121-few-token-linear.md.
 //
-// Design: output features are the M of wgmma, tokens its N. A block has one tile of 64 features. One thread fills a ring by TMA, a block of
-// 64 channels of the tile and of the tokens in each stage: the tokens come from L2, once for every tile, a quarter or half of the weight's
-// bytes. Weights do not depend on the kernel in front, so the ring fills while that runs. Everything waits for memory: a stage is free as
-// soon as its product is done, which is worth more than products in a row.
+// Design: output features are the M of wgmma, tokens its N. A block has one tile of 64 features, or of 128 where the SMs are too few for
+// that. One thread fills a ring by TMA, a block of 64 channels of the tile and of the tokens in each stage: the tokens come from L2, once
+// for every tile, an eighth to half of the weight's bytes. Weights do not depend on the kernel in front, so the ring fills while that runs.
+// Everything waits for memory: a stage is free as soon as its product is done, which is worth more than products in a row.
 #include <cuda.h>
 
 #include "backends/cuda/common/product_output.h"
@@ -18,8 +18,6 @@
 
 namespace strata::cuda::sm90 {
 namespace {
-
-constexpr int kConsumers = 128;
 
 // The stage of a block of channels, and the parity of its turn.
 struct Stage {
@@ -34,17 +32,18 @@ struct Stage {
   }
 };
 
-template <int kTokens>
-__global__ void __launch_bounds__(kBf16Threads)
+template <int kTokens, int kWarpgroups>
+__global__ void __launch_bounds__(bf16_threads(kWarpgroups))
     few_tokens_bf16_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                            const __grid_constant__ Bf16LinearArgs a) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  constexpr int kWeightBytes = kBf16Tile * kBf16Block * 2;
-  const Bf16LinearShared at(kTokens, a.stages);
+  constexpr int kConsumers = 128 * kWarpgroups, kTile = kBf16Rows * kWarpgroups;
+  constexpr int kPartBytes = kBf16Rows * kBf16Block * 2, kWeightBytes = kWarpgroups * kPartBytes;
+  const Bf16LinearShared at(kTokens, kTile, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
   const uint32_t full = ptx::shared_address(shared + at.barriers), empty = full + a.stages * 8;
   const int group = static_cast<int>(blockIdx.x) / a.tiles_per_group;
-  const int first_feature = (static_cast<int>(blockIdx.x) - group * a.tiles_per_group) * kBf16Tile;
+  const int first_feature = (static_cast<int>(blockIdx.x) - group * a.tiles_per_group) * kTile;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
 
   if (thread == kConsumers) {
@@ -87,7 +86,7 @@ __global__ void __launch_bounds__(kBf16Threads)
   for (int block = 0; block < a.num_blocks; ++block, stage.next(a.stages)) {
     ptx::mbarrier_wait(full + stage.index * 8, stage.parity);
     const uint32_t w = ring + stage.index * at.stage;
-    const uint64_t w_rows = ptx::wgmma_descriptor(w), x_rows = ptx::wgmma_descriptor(w + kWeightBytes);
+    const uint64_t w_rows = ptx::wgmma_descriptor(w + thread / 128 * kPartBytes), x_rows = ptx::wgmma_descriptor(w + kWeightBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kBf16Block / 16; ++i) ptx::wgmma_bf16(sums, w_rows + 2 * i, x_rows + 2 * i, block > 0 || i > 0);
@@ -97,7 +96,7 @@ __global__ void __launch_bounds__(kBf16Threads)
   }
 
   // A thread holds sums of many tokens; consecutive threads store consecutive features of one.
-  constexpr int kStride = Bf16LinearShared::kSumStride;
+  constexpr int kStride = Bf16LinearShared::sum_stride(kTile);
   float* const turned = reinterpret_cast<float*>(shared + at.sums);
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i) {
@@ -105,17 +104,22 @@ __global__ void __launch_bounds__(kBf16Threads)
     turned[token * kStride + row] = sums[i];
   }
   ptx::barrier_sync(1, kConsumers);
-  const int features = min(a.n - first_feature, kBf16Tile);
-  for (int i = thread; i < a.num_tokens * kBf16Tile; i += kConsumers) {
-    const int token = i / kBf16Tile, row = i % kBf16Tile;
+  const int features = min(a.n - first_feature, kTile);
+  for (int i = thread; i < a.num_tokens * kTile; i += kConsumers) {
+    const int token = i / kTile, row = i % kTile;
     if (row < features) store_output(a, group, token, first_feature + row, turned[token * kStride + row]);
   }
 }
 
+template <int kTokens>
+const void* kernel(int warpgroups) {
+  return reinterpret_cast<const void*>(warpgroups == 1 ? few_tokens_bf16_kernel<kTokens, 1> : few_tokens_bf16_kernel<kTokens, 2>);
+}
+
 }  // namespace
 
-const void* bf16_linear_kernel(int token_rows) {
-  return reinterpret_cast<const void*>(token_rows == 16 ? few_tokens_bf16_kernel<16> : few_tokens_bf16_kernel<32>);
+const void* bf16_linear_kernel(int token_rows, int warpgroups) {
+  return token_rows == 16 ? kernel<16>(warpgroups) : kernel<32>(warpgroups);
 }
 
 }  // namespace strata::cuda::sm90

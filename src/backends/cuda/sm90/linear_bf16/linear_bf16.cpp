@@ -18,7 +18,9 @@ using namespace sm90;
 
 bool aligned(int64_t stride) { return stride * 2 % 16 == 0; }
 
-int64_t num_tiles(const LinearWeight& w) { return w.groups * ceil_div(w.n, int64_t{kBf16Tile}); }
+int64_t num_tiles(const LinearWeight& w, int warpgroups) { return w.groups * ceil_div(w.n, int64_t{kBf16Rows} * warpgroups); }
+// Of a block: a tile is one SM's, so two where one makes more tiles than there are SMs.
+int num_warpgroups(const LinearWeight& w, const Capabilities& device) { return num_tiles(w, 1) > device.num_sms ? 2 : 1; }
 
 // x: [T, G, K].
 Support support(const TensorView& x, const LinearWeight* w, const Capabilities& device) {
@@ -27,11 +29,11 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
   if (!w->weight.present() || w->weight.dtype != DType::bf16) return Support::no("needs a row-major bf16 weight");
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   if (x.shape[0] > kBf16MaxTokens) return Support::no(fmt::format("takes at most {} tokens, got {}", kBf16MaxTokens, x.shape[0]));
-  // A tile is one SM's: with few of them the memory idles. With more than there are SMs cuBLASLt was as fast.
-  const int64_t tiles = num_tiles(*w);
+  // With few tiles the memory idles.
+  const int64_t tiles = num_tiles(*w, num_warpgroups(*w, device));
   if (4 * tiles < device.num_sms || tiles > device.num_sms) {
     return Support::no(
-        fmt::format("takes {} to {} tiles of {} features, got {}", (device.num_sms + 3) / 4, device.num_sms, kBf16Tile, tiles));
+        fmt::format("takes {} to {} tiles of up to {} features, got {}", (device.num_sms + 3) / 4, device.num_sms, 2 * kBf16Rows, tiles));
   }
   const auto at_16 = [](const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0; };
   if (!at_16(w->weight) || !aligned(w->k) || !at_16(x) || !aligned(x.stride[0]) || !aligned(x.stride[1])) {
@@ -44,24 +46,25 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
 void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, const ExecutionContext& context) {
   if (y.numel() == 0) return;
   const Capabilities& device = capabilities(context.device);
-  const int rows = x.shape[0] <= 16 ? 16 : 32;
+  const int rows = x.shape[0] <= 16 ? 16 : 32, warpgroups = num_warpgroups(w, device), tile = kBf16Rows * warpgroups;
   Bf16LinearArgs a{};
   set_output(a, y);
   a.num_tokens = static_cast<int>(x.shape[0]);
   a.n = static_cast<int>(w.n);
-  a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{kBf16Tile}));
+  a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{tile}));
   a.num_blocks = static_cast<int>(ceil_div(w.k, kBf16Block));
-  const auto bytes_of = [&](int stages) { return Bf16LinearShared(rows, stages).bytes; };
+  const auto bytes_of = [&](int stages) { return Bf16LinearShared(rows, tile, stages).bytes; };
   a.stages = std::clamp((device.max_shared_bytes - bytes_of(0)) / (bytes_of(1) - bytes_of(0)), 1, kBf16MaxStages);
 
-  const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, kBf16Tile);
+  const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, tile);
   const CUtensorMap tokens = tensor_map("x", x.data, x.shape[1], x.shape[0], w.k, x.stride[1], x.stride[0], rows);
-  const void* kernel = bf16_linear_kernel(rows);
+  const void* kernel = bf16_linear_kernel(rows, warpgroups);
   const int bytes = bytes_of(a.stages);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
-  const LaunchConfig config(
-      {.grid = dim3(static_cast<unsigned>(num_tiles(w))), .block = dim3(kBf16Threads), .shared_bytes = static_cast<size_t>(bytes)},
-      native(context.stream), /*early=*/true);
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tiles(w, warpgroups))),
+                             .block = dim3(static_cast<unsigned>(bf16_threads(warpgroups))),
+                             .shared_bytes = static_cast<size_t>(bytes)},
+                            native(context.stream), /*early=*/true);
   void* arguments[] = {const_cast<CUtensorMap*>(&weights), const_cast<CUtensorMap*>(&tokens), &a};
   check(cudaLaunchKernelExC(config.get(), kernel, arguments), "few_tokens_bf16_kernel");
 }
