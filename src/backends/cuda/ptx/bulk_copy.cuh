@@ -7,11 +7,6 @@ namespace strata::cuda::ptx {
 
 // A hint: the line of this address into L2.
 __device__ __forceinline__ void prefetch_l2(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
-// A multiple of 16 bytes, from one on.
-__device__ __forceinline__ void bulk_prefetch_l2(const void* global, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-}
-
 // The same for `bytes` bytes, both multiples of 16.
 __device__ __forceinline__ void bulk_prefetch_l2(const void* global, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
