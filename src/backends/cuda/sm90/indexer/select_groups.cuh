@@ -20,7 +20,9 @@ struct GroupsShared {
   SelectShared<kGroupsThreads> select;  // the first block's is the list of all
   SearchShared<kGroupsThreads, kCluster> search;
   uint32_t num_groups;
-  __device__ uint32_t* groups() { return select.bins; }  // of this block: the histogram comes later
+  // Of this block: the histogram comes later. The first half of the bins other blocks may still read.
+  static constexpr uint32_t kMaxGroups = kSelectBins - (kCluster ? kStepBins : 0);
+  __device__ uint32_t* groups() { return select.bins + (kSelectBins - kMaxGroups); }
 };
 
 // Not inlined: short rows of a batch with long ones, and values that mislead the bound.
@@ -91,21 +93,22 @@ __global__ void __launch_bounds__(kGroupsThreads, 3) topk_select_groups_kernel(c
   float least, upper;
   const auto k = static_cast<uint32_t>(a.k);
   if (!find_between(s.search, s.select.bins, own, k, k / 2, least, upper)) {
+    sync_all<kCluster>();
     if (place.rank == 0) select_without_maxima(s.select, a, token);
     return;
   }
-  __syncthreads();  // the histogram has been read: its memory is used for something else
+  __syncthreads();  // this block's sums have been read: their memory is used for something else
   own.for_each_quad([&](uint32_t q) {
     const float v[4] = {own.quads[q].x, own.quads[q].y, own.quads[q].z, own.quads[q].w};
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       if (!(v[e] > least)) continue;
       const uint32_t at = atomicAdd(&s.num_groups, 1u);
-      if (at < kSelectBins) s.groups()[at] = own.first(q) + e;
+      if (at < GroupsShared<kCluster>::kMaxGroups) s.groups()[at] = own.first(q) + e;
     }
   });
   __syncthreads();
-  if (s.num_groups <= kSelectBins) {
+  if (s.num_groups <= GroupsShared<kCluster>::kMaxGroups) {
     list_logits(s, first->select, a, row, n, least);
   } else if (threadIdx.x == 0) {
     atomicAdd(&first->select.list_count, kList + 1u);  // more than there is room for

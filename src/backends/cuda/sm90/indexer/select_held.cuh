@@ -1,6 +1,6 @@
 // The k largest of rows of logits that fit in the registers of a block, or of a cluster: V4 10.4. As select.cuh, but the row is read once.
 //
-// select_search.cuh finds two values between which the k-th lies. What reaches the upper one is chosen; the few between meet in shared
+// select_search.cuh finds two values between which the k-th lies. What exceeds the upper one is chosen; the few between meet in shared
 // memory, of a cluster in the first block's, and their ranks are compared. A bitmap gives the ascending order. That the counts fit is
 // looked at, so that no rounding decides anything; where they do not (values that are not finite, many equal ones), the block does
 // the row exhaustively, of a cluster the first one.
@@ -60,8 +60,9 @@ __device__ __forceinline__ void choose(HeldShared<kThreads, kCluster>& first, co
   for (between &= ~chosen; between != 0; between &= between - 1) {  // few threads
     const uint32_t bit = __ffs(static_cast<int>(between)) - 1;
     const auto entry = static_cast<int>(own.first(quads - 1 - bit / 4) + bit % 4);
+    const float logit = *static_cast<const volatile float*>(row + entry);  // in front of the addition, whose result takes as long
     const uint32_t at = atomicAdd(&first.last_count, 1u);
-    if (at < HeldShared<kThreads, kCluster>::kLast) first.last[at] = rank_of(row[entry], entry);
+    if (at < HeldShared<kThreads, kCluster>::kLast) first.last[at] = rank_of(logit, entry);
   }
 }
 
@@ -140,8 +141,8 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_held_ke
     HeldShared<kThreads, kCluster>* first = &s;
     if constexpr (kCluster) first = cooperative_groups::this_cluster().map_shared_rank(&s, 0);
     choose(*first, own, least, upper, row);
-    sync_all<kCluster>();
   }
+  sync_all<kCluster>();
   if (place.rank != 0) return;
   if (done) done = write_chosen(s, n, static_cast<uint32_t>(a.k), place.size, out);
   if (done) return;

@@ -101,23 +101,26 @@ struct HeldRow {
 template <bool kCluster>
 inline constexpr int kSearchWords = kStepBins*(kCluster ? 2 : 1);
 
-// StepCounts of a cluster, whose histogram each block gets.
+// StepCounts of a cluster: each block adds up those of all.
 template <int kThreads>
 struct ClusterStepCounts {
   uint32_t* const bins;
   const uint32_t size;
-  __device__ void clear() const { clear_words<kThreads, 2 * kStepBins>(bins); }
+  __device__ void clear() const { clear_words<kThreads, kStepBins>(bins); }
   __device__ void sync() const { cooperative_groups::this_cluster().sync(); }
   __device__ const uint32_t* totals() const {
-    __syncthreads();
-    for (int i = threadIdx.x; i < kStepBins; i += kThreads) {
-      const uint32_t count = bins[i];
-      if (count == 0) continue;
-      uint32_t* const total = bins + kStepBins + i;
-      for (uint32_t r = 0; r < size; ++r) atomicAdd(cooperative_groups::this_cluster().map_shared_rank(total, r), count);
-    }
     sync();
-    return bins + kStepBins;
+    uint32_t* const sums = bins + kStepBins;
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < kStepBins; i += 4 * kThreads) {
+      uint4 sum{};
+      for (uint32_t r = 0; r < size; ++r) {
+        const uint4 v = *reinterpret_cast<const uint4*>(cooperative_groups::this_cluster().map_shared_rank(bins + i, r));
+        sum = make_uint4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+      }
+      *reinterpret_cast<uint4*>(sums + i) = sum;
+    }
+    __syncthreads();
+    return sums;
   }
 };
 template <int kThreads, bool kCluster>
@@ -135,6 +138,7 @@ struct SearchShared {
   uint32_t least[kWarps], largest[kWarps];  // order keys, of each warp
 };
 
+// Blocks of a cluster must not end, nor change the first kStepBins of `bins`, before a barrier that follows.
 // At least k of the row's numbers exceed `least` and fewer than k `upper`, with about `few` between or, where many are equal, more. False:
 // not so, because of numbers that are not finite. All threads of the block or cluster, which has begun; all of them get the same.
 template <int kThreads, bool kCluster>
