@@ -106,7 +106,10 @@ void add_grouped_linear(CaseList& list) {
             {.inner = 5, .outer = 3},
             {.inner = 1, .outer = 9}},
            "-strided");
-  // bf16, few tokens: blocks whose tiles are of two groups.
+  // Blocks whose tiles are of two groups: e4m3, and bf16 for few tokens.
+  for (const int64_t tokens : {2, 20}) {
+    add.test({tokens, {.n = 320, .k = 640, .groups = 40, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-edge", true);
+  }
   add.test({2, {.n = 1004, .k = 1032, .groups = 3}}, "-edge", true);
   // bf16 on Hopper: groups that end inside a tile, apart in memory.
   add.test({20, {.n = 700, .k = 264, .groups = 4}, X::bf16, {.inner = 8, .outer = 16}, {.inner = 3, .outer = 7}}, "-strided");

@@ -120,6 +120,12 @@ void add_gpu_edges(Adder& add) {
   add.test({66, {.n = 256, .k = 512, .format = kFp8}, kQuantised, DType::f32, {.inner = 7}, {.inner = 12}}, "-strided");
   add.test({66, {.n = 256, .k = 512, .format = kFp8}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 8}, {.inner = 8}}, "-strided");
   add.test({2, {.n = 1024, .k = 16384, .format = kFp8}, kQuantised}, "", true);
+  // Few tokens: more tiles than blocks, of one block and of clusters; k that is no multiple of the channels of a scale.
+  for (const int64_t tokens : {1, 20}) {
+    add.test({tokens, {.n = 20040, .k = 640, .format = kFp8}, kQuantised}, "-tiles", true);
+    add.test({tokens, {.n = 17000, .k = 400, .format = kFp8, .block_n = 64}, kQuantised}, "-tiles", true);
+    add.test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kQuantised, DType::f32}, "-tiles", true);
+  }
   add.test({4096, {.n = 192, .k = 512, .format = kFp8}, kQuantised}, "", true);
   // bf16, few tokens: all warps on one strip of 8 features, several tiles a block.
   for (const int64_t tokens : {1, 7}) add.test({tokens, {.n = 3004, .k = 1032}}, "-edge", true);

@@ -6,17 +6,25 @@
 namespace strata::cuda::sm90 {
 
 inline constexpr int kLinearMaxTokens = 64;
-inline constexpr int kLinearTileRows = 64;  // output features at a time
-inline constexpr int kLinearBlock = 128;    // channels at a time: those of one scale
-inline constexpr int kLinearStageBytes = kLinearTileRows * kLinearBlock;
-inline constexpr int kLinearWarpgroups = 2;  // that multiply; one more warp asks for weights, one tells the cluster of partial sums
-inline constexpr int kLinearConsumers = 128 * kLinearWarpgroups;
-inline constexpr int kLinearThreads = kLinearConsumers + 64;
-inline constexpr int kLinearMaxStages = 16;  // more only make every other load wait behind more requests
+inline constexpr int kLinearBlock = 128;          // channels at a time: those of one scale
+inline constexpr int kLinearRows = 64;            // output features that a warpgroup multiplies
+inline constexpr int kLinearMaxRing = 128 << 10;  // bytes; more only make every other load wait behind more requests
 // Beside other work: two such kernels, or one and an indexer's, fit on an SM together. Alone up to a fifth slower, in a V4-Pro layer 6 us
 // less.
-inline constexpr int kLinearSharedStages = 8;
-inline constexpr int kLinearPartialStride = kLinearTileRows + 4;  // floats of a token's partial sums; 4 against bank conflicts
+inline constexpr int kLinearSharedRing = 64 << 10;
+inline constexpr int kLinearPartialStride = kLinearRows + 4;  // floats of a token's partial sums; 4 against bank conflicts
+
+// What is fixed when the kernel is compiled: rows of tokens (8, 16, 32 or 64), and parts of a tile, 1, or 2 for up to 32 tokens. Two
+// warpgroups multiply: each has a part, or every second block of k of the only one. One more warp asks for weights, one tells the cluster
+// of partial sums.
+struct LinearTile {
+  int tokens, parts;
+
+  constexpr int rows() const { return parts * kLinearRows; }
+  constexpr int stage_bytes() const { return rows() * kLinearBlock; }
+};
+inline constexpr int kLinearConsumers = 256;
+inline constexpr int kLinearThreads = kLinearConsumers + 64;
 
 // One call. A weight is groups * n rows; group g multiplies x[:, g] to y[:, g].
 struct LinearArgs {
@@ -33,25 +41,25 @@ struct LinearArgs {
   bool x_aligned;  // to 16 bytes, and all its rows
   int num_tokens;
   int n, k;                                    // features of a group
-  int tiles_per_group, num_tiles, num_blocks;  // of kLinearTileRows features; of kLinearBlock channels
+  int tiles_per_group, num_tiles, num_blocks;  // of the rows of a tile; of kLinearBlock channels
   int split;                                   // CTAs of a cluster, each with a part of k
-  int stages, max_chunk;                       // of the ring, even; blocks of k of one CTA at most
+  int stages, max_chunk;                       // of the ring; blocks of k of one CTA at most
 };
 
 // Dynamic shared memory: the ring, the tokens' rows of this CTA's part of k, two buffers of partial sums, scales of x and of
 // the stages, barriers (full and empty of every stage; partial sums ready and read, in the CTA and in the cluster).
 struct LinearShared {
   int tokens, partial, x_scale, w_scale, barriers, bytes;  // offsets
-  constexpr LinearShared(int token_rows, int max_chunk, int stages)
-      : tokens(stages * kLinearStageBytes),
-        partial(tokens + max_chunk * token_rows * kLinearBlock),
-        x_scale(partial + 2 * token_rows * kLinearPartialStride * 4),
-        w_scale(x_scale + max_chunk * token_rows * 4),
-        barriers(w_scale + (stages + 1) / 2 * 8),
+  constexpr LinearShared(const LinearTile& tile, int max_chunk, int stages)
+      : tokens(stages * tile.stage_bytes()),
+        partial(tokens + max_chunk * tile.tokens * kLinearBlock),
+        x_scale(partial + 2 * tile.tokens * tile.parts * kLinearPartialStride * 4),
+        w_scale(x_scale + max_chunk * tile.tokens * 4),
+        barriers(w_scale + stages * 4),
         bytes(barriers + stages * 16 + 32) {}
 };
 
-// The kernel for this many token rows: 8, 16, 32 or 64.
-const void* linear_kernel(int token_rows);
+// The kernel of this tile.
+const void* linear_kernel(const LinearTile& tile);
 
 }  // namespace strata::cuda::sm90

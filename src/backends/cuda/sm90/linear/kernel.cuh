@@ -4,19 +4,22 @@
 // quantiser in front: see docs/kernels/20261121-few-token-linear.md. The tensor cores need 64 x 64 x 128 / 4096 = 128 clocks a block at 64
 // tokens, a quarter of its memory time.
 //
-// Design: a tile is 64 output features (the M of wgmma, so that tokens are its N of 8 to 64 and nothing is padded to 128). A CTA walks
-// tiles, and in each tile blocks of 128 channels. One warp fills a ring of up to 16 stages of 8 KB by TMA, a weight scale beside each: 128
-// KB in flight per SM where 4.3 TB/s at 1 us of latency needs 33. Two warpgroups take blocks in turns, two each at a time: one block is 450
-// clocks of memory time, and waiting, multiplying and scaling it one after the other takes longer than that. The tokens' rows are loaded
-// once, in four parts so that the first is not waited for with the last, and stay. When the tiles do not fill the SMs a cluster shares a
-// tile, each CTA a part of k; partial sums meet in distributed shared memory while the next tile is multiplied, and are added in rank
-// order, so the result does not depend on timing. Weights do not depend on the kernel in front (the activation's quantiser), so the ring
-// fills while that runs.
+// Design: a tile is one or two parts of 64 output features (the M of wgmma, so that tokens are its N of 8 to 64 and nothing is padded to
+// 128). A CTA walks tiles, and in each tile blocks of 128 channels. One warp fills a ring of up to 128 KB by TMA, a weight scale beside
+// each stage, where 4.3 TB/s at 1 us of latency needs 33 KB in flight on every SM. Two warpgroups multiply: each a part, or, of a tile of
+// one part, every second block; two blocks at a time, because a block is 450 clocks of memory time, and waiting, multiplying and scaling it
+// one after the other takes longer than that. The tokens' rows are loaded once, in four steps so that the first is not waited for with the
+// last, and stay. When the tiles do not fill the SMs a cluster shares a tile, each CTA a part of k; partial sums meet in distributed shared
+// memory while the next tile is multiplied, and are added in rank order, so the result does not depend on timing. Weights do not depend on
+// the kernel in front (the activation's quantiser), so the ring fills while that runs; nobody waits for that but who needs a stage. Code
+// is short where it is not on the way of a block: in a layer a call finds it in no cache.
 //
 // e4m3: the tensor core sums 128 products, scaled and added in fp32 (V4 5.2).
 #pragma once
 
 #include <cuda.h>
+
+#include <type_traits>
 
 #include "backends/cuda/common/pack.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
@@ -43,22 +46,22 @@ struct Part {
 };
 
 // One thread: asks for the weight blocks of the part, in order, as stages of the ring become free.
+template <LinearTile kTile>
 __device__ inline void stream_weights(const CUtensorMap& map, const LinearArgs& a, const Part& part, uint32_t ring, uint32_t w_scales,
-                                      uint32_t full, uint32_t empty, int first_unit, int last_unit) {
+                                      uint32_t full, uint32_t empty) {
   const uint64_t policy = ptx::evict_first_policy();
-  int tile = part.first_tile + first_unit / part.chunk, block = first_unit % part.chunk;
-  int group = tile / a.tiles_per_group, tile_in_group = tile - group * a.tiles_per_group;
-  int stage = first_unit % a.stages;
-  uint32_t parity = first_unit / a.stages % 2;
+  const int num_units = (part.last_tile - part.first_tile) * part.chunk;
+  int group = part.first_tile / a.tiles_per_group, tile_in_group = part.first_tile - group * a.tiles_per_group, block = 0;
+  int stage = 0;
+  uint32_t parity = 0;
   const float* scales = nullptr;
-  for (int unit = first_unit; unit < last_unit; ++unit) {
-    const int row = group * a.n + tile_in_group * kLinearTileRows;
-    if (block == 0 || scales == nullptr) {
-      scales = a.w_scale + row / a.weight_block_rows * a.w_scale_stride + part.first_block;
-    }
+#pragma unroll 1
+  for (int unit = 0; unit < num_units; ++unit) {
+    const int row = group * a.n + tile_in_group * kTile.rows();
+    if (block == 0) scales = a.w_scale + row / a.weight_block_rows * a.w_scale_stride + part.first_block;
     if (unit >= a.stages) ptx::mbarrier_wait(empty + stage * 8, parity ^ 1);
-    ptx::mbarrier_arrive_expect_tx(full + stage * 8, kLinearStageBytes);
-    ptx::tma_load_2d(ring + stage * kLinearStageBytes, &map, (part.first_block + block) * kLinearBlock, row, full + stage * 8, policy);
+    ptx::mbarrier_arrive_expect_tx(full + stage * 8, kTile.stage_bytes());
+    ptx::tma_load_2d(ring + stage * kTile.stage_bytes(), &map, (part.first_block + block) * kLinearBlock, row, full + stage * 8, policy);
     ptx::cp_async_4(w_scales + stage * 4, scales + block);
     ptx::cp_async_arrive(full + stage * 8);
     if (++stage == a.stages) {
@@ -81,34 +84,39 @@ __device__ __forceinline__ int swizzled(int block, int token, int part) {
   return (block * kTokens + token) * kLinearBlock + (part ^ (token & 7)) * 16;
 }
 
-// Asks for blocks [first, last) of the part of the tokens' rows and for their scales; those of tokens that do not exist are zero. Rows are
-// a multiple of 16 channels.
-template <int kTokens>
+// Asks for blocks [first, last) of the part of the tokens' rows and for their scales. What stands in the place of tokens that do not exist
+// does not matter: a token is a column of the product. Rows are a multiple of 16 channels.
+template <LinearTile kTile>
 __device__ void load_tokens(const LinearArgs& a, const Part& part, int group, int first, int last, uint8_t* shared, float* scales) {
   const uint8_t* const x = a.x + group * a.x_group;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < (last - first) * kTokens * 8; i += kLinearConsumers) {
-    const int sixteen = i % 8, token = i / 8 % kTokens, block = first + i / (8 * kTokens);
+  const auto load = [&](int i, bool asynchronous) {
+    const int sixteen = i % 8, token = i / 8 % kTile.tokens, block = first + i / (8 * kTile.tokens);
+    if (token >= a.num_tokens) return;
     const int channel = (part.first_block + block) * kLinearBlock + sixteen * 16;
-    const bool valid = token < a.num_tokens && channel < a.k;
-    uint8_t* const to = shared + swizzled<kTokens>(block, token, sixteen);
+    const bool valid = channel < a.k;
+    uint8_t* const to = shared + swizzled<kTile.tokens>(block, token, sixteen);
     const uint8_t* const from = valid ? x + token * a.x_stride + channel : x;
-    if (a.x_aligned) {
+    if (asynchronous) {
       ptx::cp_async_16_or_zero(ptx::shared_address(to), from, valid ? 16 : 0);
     } else {
       uint32_t words[4] = {};
       if (valid) load_words(from, words);
       store_words(to, words);
     }
+  };
+  const int count = (last - first) * kTile.tokens * 8;
+  if (a.x_aligned) {
+#pragma unroll 2
+    for (int i = threadIdx.x; i < count; i += kLinearConsumers) load(i, true);
+  } else {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < count; i += kLinearConsumers) load(i, false);
   }
-  for (int i = threadIdx.x; i < (last - first) * kTokens; i += kLinearConsumers) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < (last - first) * a.num_tokens; i += kLinearConsumers) {
     const int token = i / (last - first), block = first + i - token * (last - first);
-    float* const to = scales + block * kTokens + token;
-    if (token < a.num_tokens) {
-      ptx::cp_async_4(ptx::shared_address(to), a.x_scale + token * a.x_scale_stride + group * a.x_scale_group + part.first_block + block);
-    } else {
-      *to = 0;
-    }
+    ptx::cp_async_4(ptx::shared_address(scales + block * kTile.tokens + token),
+                    a.x_scale + token * a.x_scale_stride + group * a.x_scale_group + part.first_block + block);
   }
 }
 
@@ -123,23 +131,38 @@ __device__ __forceinline__ void wait_for_tokens(int pending) {
   }
 }
 
+// Waits for all but the last `pending` < 2 of the products given to the tensor cores.
+__device__ __forceinline__ void wait_for_products(int pending) {
+  if (pending == 1) {
+    ptx::wgmma_wait<1>();
+  } else {
+    ptx::wgmma_wait<0>();
+  }
+}
+
 // Four consecutive features of one token, of which the first `count` exist.
 __device__ inline void store_features(const LinearArgs& a, int group, int token, int feature, float4 v, int count) {
-  const float values[4] = {v.x, v.y, v.z, v.w};
   const int64_t at = token * a.y_stride + group * a.y_group + feature;
   if (a.y_f32) {
     float* const y = static_cast<float*>(a.y) + at;
     if (count == 4 && aligned(y, 16)) {
       *reinterpret_cast<float4*>(y) = v;
     } else {
-      for (int i = 0; i < count; ++i) y[i] = values[i];
+      y[0] = v.x;
+      if (count > 1) y[1] = v.y;
+      if (count > 2) y[2] = v.z;
+      if (count > 3) y[3] = v.w;
     }
   } else {
-    Bf16* const y = static_cast<Bf16*>(a.y) + at;
+    uint16_t* const y = static_cast<uint16_t*>(a.y) + at;
+    const uint32_t low = pack_bf16(v.x, v.y), high = pack_bf16(v.z, v.w);
     if (count == 4 && aligned(y, 8)) {
-      *reinterpret_cast<uint2*>(y) = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
+      *reinterpret_cast<uint2*>(y) = make_uint2(low, high);
     } else {
-      for (int i = 0; i < count; ++i) y[i] = to_bf16(values[i]);
+      y[0] = static_cast<uint16_t>(low);
+      if (count > 1) y[1] = static_cast<uint16_t>(low >> 16);
+      if (count > 2) y[2] = static_cast<uint16_t>(high);
+      if (count > 3) y[3] = static_cast<uint16_t>(high >> 16);
     }
   }
 }
@@ -149,6 +172,7 @@ __device__ inline void store_features(const LinearArgs& a, int group, int token,
 __device__ inline void tell_cluster(const LinearArgs& a, const Part& part, uint32_t own_ready, uint32_t own_read, uint32_t ready,
                                     uint32_t read) {
   const int lane = threadIdx.x % 32, num_tiles = part.last_tile - part.first_tile;
+#pragma unroll 1
   for (int i = 0; i <= num_tiles; ++i) {
     if (i > 0) {
       ptx::mbarrier_wait(own_read, (i - 1) % 2);
@@ -161,13 +185,20 @@ __device__ inline void tell_cluster(const LinearArgs& a, const Part& part, uint3
   }
 }
 
-__device__ __forceinline__ void consumer_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kLinearConsumers) : "memory"); }
+// Of so many warpgroups: named barrier `id`.
+template <int kWarpgroups>
+__device__ __forceinline__ void warpgroup_barrier(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(128 * kWarpgroups) : "memory");
+}
 
-template <int kTokens>
+template <int kTokens, int kParts>
 __global__ void __launch_bounds__(kLinearThreads, 1)
     few_tokens_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ LinearArgs a) {
+  constexpr LinearTile kTile{kTokens, kParts};
+  constexpr int kSlices = 2 / kParts;                           // warpgroups that take the blocks of a part in turns
+  constexpr int kStoringRows = kLinearConsumers / kParts / 16;  // of tokens, whose features are stored together
   extern __shared__ __align__(1024) uint8_t shared[];
-  const LinearShared at(kTokens, a.max_chunk, a.stages);
+  const LinearShared at(kTile, a.max_chunk, a.stages);
   float* const x_scales = reinterpret_cast<float*>(shared + at.x_scale);
   const float* const w_scales = reinterpret_cast<float*>(shared + at.w_scale);
   const uint32_t ring = ptx::shared_address(shared), tokens = ptx::shared_address(shared + at.tokens);
@@ -176,191 +207,196 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   const uint32_t ready = empty + a.stages * 8, read = ready + 8, own_ready = read + 8, own_read = own_ready + 8;
 
   const Part part(a);
-  const int num_units = (part.last_tile - part.first_tile) * part.chunk, prologue = min(num_units, a.stages);
   const int thread = threadIdx.x, lane = thread % 32;
   if (thread == kLinearConsumers) {
     ptx::prefetch_tensor_map(&weights);
+#pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 2);   // the copy, and that of the scale
-      ptx::mbarrier_init(empty + i * 8, 4);  // the warps of one warpgroup
+      ptx::mbarrier_init(full + i * 8, 2);            // the copy, and that of the scale
+      ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
     }
     ptx::mbarrier_init(ready, a.split);
     ptx::mbarrier_init(read, a.split);
-    ptx::mbarrier_init(own_ready, 1);
-    ptx::mbarrier_init(own_read, 1);
+    ptx::mbarrier_init(own_ready, kParts);
+    ptx::mbarrier_init(own_read, kParts);
     ptx::fence_mbarrier_init();
-    stream_weights(weights, a, part, ring, w_scale_address, full, empty, 0, prologue);
   }
-  __syncwarp();
-  if (a.split == 1) {
-    __syncthreads();
-  } else {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  }
+  __syncthreads();
+  // The ring does not wait for the barriers of the other CTAs.
+  if (a.split > 1) ptx::cluster_arrive();
   if (thread >= kLinearConsumers) {
-    if (thread == kLinearConsumers) {
-      stream_weights(weights, a, part, ring, w_scale_address, full, empty, prologue, num_units);
-    } else if (a.split > 1 && thread / 32 == kLinearConsumers / 32 + 1) {
-      tell_cluster(a, part, own_ready, own_read, ready, read);
+    if (thread == kLinearConsumers) stream_weights<kTile>(weights, a, part, ring, w_scale_address, full, empty);
+    if (a.split > 1) {
+      ptx::cluster_wait();
+      if (thread / 32 == kLinearConsumers / 32 + 1) tell_cluster(a, part, own_ready, own_read, ready, read);
     }
     return;
   }
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();  // the quantiser of the next layer's activations, and its weights as this one's blocks end
 
-  // This warpgroup takes every second unit, so every second stage.
   const int warpgroup = thread / 128, warp = thread / 32 % 4;
-  int stage = warpgroup;
+  const int own_part = kParts == 2 ? warpgroup : 0, slice = kParts == 2 ? 0 : warpgroup;
+  const int first_row = own_part * kLinearRows;
+  const uint32_t own_rows = ring + first_row * kLinearBlock;
+  const float* const own_x_scales = x_scales + 2 * (lane % 4);
+  int stage = slice;
   uint32_t parity = 0;
   float sums[kTokens / 2];
-  struct Used {
-    int stage;
-    float w_scale;
-  };
-  const auto release = [&](const Used& used) {
-    __syncwarp();  // every lane has read its scale
-    if (lane == 0) ptx::mbarrier_arrive(empty + used.stage * 8);
-  };
-  const auto multiply = [&](float(&d)[kTokens / 2], int block) {
-    ptx::mbarrier_wait(full + stage * 8, parity);
-    const uint64_t w_rows = ptx::wgmma_descriptor(ring + stage * kLinearStageBytes);
-    const uint64_t x_rows = ptx::wgmma_descriptor(tokens + block * kTokens * kLinearBlock);
-    ptx::wgmma_fence();
+  // `block` and the next ones of this slice: the tensor cores are given all before the first is waited for.
+  const auto multiply = [&]<int kBlocks>(std::integral_constant<int, kBlocks>, int block) {
+    float products[kBlocks][kTokens / 2], w_scale[kBlocks];
+    uint32_t used[kBlocks];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) ptx::wgmma_e4m3(d, w_rows + 2 * i, x_rows + 2 * i, i > 0);  // 32 channels each
-    ptx::wgmma_commit();
-    const Used used{stage, w_scales[stage]};
-    stage += kLinearWarpgroups;
-    if (stage >= a.stages) {
-      stage -= a.stages;
-      parity ^= 1;
+    for (int b = 0; b < kBlocks; ++b) {
+      ptx::mbarrier_wait(full + stage * 8, parity);
+      const uint64_t w_rows = ptx::wgmma_descriptor(own_rows + stage * kTile.stage_bytes());
+      const uint64_t x_rows = ptx::wgmma_descriptor(tokens + (block + b * kSlices) * kTokens * kLinearBlock);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ptx::wgmma_e4m3(products[b], w_rows + 2 * i, x_rows + 2 * i, i > 0);  // 32 channels each
+      ptx::wgmma_commit();
+      w_scale[b] = w_scales[stage];
+      used[b] = empty + stage * 8;
+      stage += kSlices;
+      if (stage >= a.stages) {
+        stage -= a.stages;
+        parity ^= 1;
+      }
     }
-    return used;
-  };
-  const auto add_scaled = [&](const float(&d)[kTokens / 2], int block, float w_scale) {
 #pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
-      const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + block * kTokens + 8 * j + 2 * (lane % 4));
-      const float scale[2] = {w_scale * x_scale.x, w_scale * x_scale.y};
+    for (int b = 0; b < kBlocks; ++b) {
+      wait_for_products(kBlocks - 1 - b);
+      __syncwarp();  // every lane has read its scale
+      if (lane == 0) ptx::mbarrier_arrive(used[b]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sums[4 * j + i] += scale[i % 2] * d[4 * j + i];
+      for (int j = 0; j < kTokens / 8; ++j) {
+        const float2 x_scale = *reinterpret_cast<const float2*>(own_x_scales + (block + b * kSlices) * kTokens + 8 * j);
+        const float scale[2] = {w_scale[b] * x_scale.x, w_scale[b] * x_scale.y};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[4 * j + i] += scale[i % 2] * products[b][4 * j + i];
+      }
     }
   };
   const auto multiply_blocks = [&](int block, int last) {
-    for (; block + 2 < last; block += 4) {
-      float first[kTokens / 2], second[kTokens / 2];
-      const Used one = multiply(first, block), two = multiply(second, block + 2);
-      ptx::wgmma_wait<1>();
-      release(one);
-      add_scaled(first, block, one.w_scale);
-      ptx::wgmma_wait<0>();
-      release(two);
-      add_scaled(second, block + 2, two.w_scale);
-    }
-    if (block < last) {
-      float products[kTokens / 2];
-      const Used one = multiply(products, block);
-      ptx::wgmma_wait<0>();
-      release(one);
-      add_scaled(products, block, one.w_scale);
-    }
+#pragma unroll 1
+    for (; block + kSlices < last; block += 2 * kSlices) multiply(std::integral_constant<int, 2>(), block);
+    if (block < last) multiply(std::integral_constant<int, 1>(), block);
   };
 
-  // The partial sums of the CTA: two buffers, so that a cluster adds those of one tile while it multiplies the next.
-  float* const partial = reinterpret_cast<float*>(shared + at.partial);
+  // The partial sums of a part: two buffers, so that a cluster adds those of one tile while it multiplies the next.
   constexpr int kPartial = kTokens * kLinearPartialStride;
+  float* const partial = reinterpret_cast<float*>(shared + at.partial) + 2 * own_part * kPartial;
+  // Of those who have the part.
+  const auto part_barrier = [&] {
+    if constexpr (kParts == 2) {
+      warpgroup_barrier<1>(2 + own_part);
+    } else {
+      warpgroup_barrier<2>(1);
+    }
+  };
   const auto write_partial = [&](int buffer) {
 #pragma unroll
-    for (int group_to_write = kLinearWarpgroups - 1; group_to_write >= 0; --group_to_write) {
-      if (warpgroup == group_to_write) {
+    for (int writing = kSlices - 1; writing >= 0; --writing) {
+      if (slice == writing) {
 #pragma unroll
         for (int i = 0; i < kTokens / 2; ++i) {
           const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2, row = 16 * warp + lane / 4 + i / 2 % 2 * 8;
           float& sum = partial[buffer * kPartial + token * kLinearPartialStride + row];
-          sum = group_to_write == kLinearWarpgroups - 1 ? sums[i] : sum + sums[i];
+          sum = writing == kSlices - 1 ? sums[i] : sum + sums[i];
         }
       }
-      consumer_barrier();
+      part_barrier();
     }
   };
   // Four features of each of this thread's tokens, added over the cluster in rank order; ranks take turns with the tokens.
-  constexpr int kTurns = (kTokens + kLinearConsumers / 16 - 1) / (kLinearConsumers / 16);
+  constexpr int kTurns = (kTokens + kStoringRows - 1) / kStoringRows;
   float4 results[kTurns];
-  const auto token_of = [&](int turn) { return part.rank + (turn * (kLinearConsumers / 16) + thread / 16) * a.split; };
+  const auto token_of = [&](int turn) { return part.rank + (turn * kStoringRows + thread / 16 % kStoringRows) * a.split; };
   const auto reduce = [&](int buffer) {
-    const uint32_t address = ptx::shared_address(partial + buffer * kPartial) + thread % 16 * 16;
+    const float* const own = partial + buffer * kPartial + thread % 16 * 4;
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       results[turn] = make_float4(0, 0, 0, 0);
       if (token_of(turn) >= a.num_tokens) continue;
+      const float* const from = own + token_of(turn) * kLinearPartialStride;
+      if (a.split == 1) {
+        results[turn] = *reinterpret_cast<const float4*>(from);
+        continue;
+      }
       for (int r = 0; r < a.split; ++r) {
-        const float4 v = ptx::load_cluster_f32x4(ptx::map_shared(address + token_of(turn) * kLinearPartialStride * 4, r));
+        const float4 v = ptx::load_cluster_f32x4(ptx::map_shared(ptx::shared_address(from), r));
         results[turn] = make_float4(results[turn].x + v.x, results[turn].y + v.y, results[turn].z + v.z, results[turn].w + v.w);
       }
     }
   };
   const auto store = [&](int tile) {
     const int group = tile / a.tiles_per_group;
-    const int feature = (tile - group * a.tiles_per_group) * kLinearTileRows + thread % 16 * 4;
+    const int feature = (tile - group * a.tiles_per_group) * kTile.rows() + first_row + thread % 16 * 4;
     const int count = min(a.n - feature, 4);
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
       if (token_of(turn) < a.num_tokens && count > 0) store_features(a, group, token_of(turn), feature, results[turn], count);
     }
   };
-  // The i-th tile of a cluster. Waits in the order of the phases: a barrier knows only whether its latest phase is complete.
-  const auto reduce_cluster = [&](int i) {
-    if (i > 0) ptx::mbarrier_wait_cluster(read, (i - 1) % 2);
-    ptx::mbarrier_wait_cluster(ready, i % 2);
+  // The i-th tile of this CTA. Waits in the order of the phases: a barrier knows only whether its latest phase is complete.
+  const auto finish = [&](int i) {
+    if (a.split > 1) {
+      if (i > 0) ptx::mbarrier_wait_cluster(read, (i - 1) % 2);
+      ptx::mbarrier_wait_cluster(ready, i % 2);
+    }
     reduce(i % 2);
-    consumer_barrier();
-    if (thread == 0) ptx::mbarrier_arrive(own_read);
+    if (a.split > 1) {
+      part_barrier();
+      if (thread % (kLinearConsumers / kParts) == 0) ptx::mbarrier_arrive(own_read);
+    }
+    store(part.first_tile + i);
   };
 
   const int num_tiles = part.last_tile - part.first_tile;
-  // Of the blocks whose tokens arrive together: a multiple of four, so that a turn of both warpgroups is of one phase.
+  // Of the blocks whose tokens arrive together: a multiple of four, so that a turn of both slices is of one step.
   const int phase_blocks = (part.chunk + 4 * kTokenPhases - 1) / (4 * kTokenPhases) * 4;
   int loaded_group = -1;
-  for (int i = 0; i < num_tiles; ++i) {
+  if (a.split > 1) ptx::cluster_wait();  // complete by now
+  const auto multiply_tile = [&](int i) {
     const int tile = part.first_tile + i, group = tile / a.tiles_per_group;
     const bool load = group != loaded_group;
-    loaded_group = group;
     if (load) {
+      if (i > 0) warpgroup_barrier<2>(1);  // the other warpgroup multiplies the tokens of the group before
+      loaded_group = group;
+#pragma unroll 1
       for (int phase = 0; phase < kTokenPhases; ++phase) {
         const int first = min(phase * phase_blocks, part.chunk), last = min(first + phase_blocks, part.chunk);
-        load_tokens<kTokens>(a, part, group, first, last, shared + at.tokens, x_scales);
+        load_tokens<kTile>(a, part, group, first, last, shared + at.tokens, x_scales);
         ptx::cp_async_commit();
       }
     }
 #pragma unroll
     for (int j = 0; j < kTokens / 2; ++j) sums[j] = 0;
+#pragma unroll 1
     for (int phase = 0; phase < kTokenPhases; ++phase) {
       if (load) {
         wait_for_tokens(kTokenPhases - 1 - phase);
         ptx::fence_proxy_async();
-        consumer_barrier();
+        warpgroup_barrier<2>(1);
       }
-      multiply_blocks(phase * phase_blocks + ((warpgroup ^ (i * part.chunk)) & 1), min((phase + 1) * phase_blocks, part.chunk));
+      multiply_blocks(phase * phase_blocks + (kSlices == 2 ? (slice ^ (i * part.chunk)) & 1 : 0),
+                      min((phase + 1) * phase_blocks, part.chunk));
     }
-    if (a.split == 1) {
+  };
+#pragma unroll 1
+  for (int i = 0; i < num_tiles + (a.split > 1 && num_tiles > 0); ++i) {
+    if (i < num_tiles) multiply_tile(i);
+    if (a.split == 1) write_partial(i % 2);
+    // Of a cluster, the tile before, whose partial sums have met in the meantime.
+    if (a.split == 1 || i > 0) finish(a.split == 1 ? i : i - 1);
+    if (a.split > 1 && i < num_tiles) {
       write_partial(i % 2);
-      reduce(i % 2);
-      store(tile);
-    } else {
-      if (i > 0) {
-        reduce_cluster(i - 1);
-        store(tile - 1);
-      }
-      write_partial(i % 2);
-      if (thread == 0) ptx::mbarrier_arrive(own_ready);
+      if (thread % (kLinearConsumers / kParts) == 0) ptx::mbarrier_arrive(own_ready);
     }
   }
-  if (a.split > 1 && num_tiles > 0) {
-    reduce_cluster(num_tiles - 1);
-    store(part.last_tile - 1);
-    ptx::mbarrier_wait_cluster(read, (num_tiles - 1) % 2);  // no block leaves while another reads its partial sums
-  }
+  // No block leaves while another reads its partial sums.
+  if (a.split > 1 && num_tiles > 0) ptx::mbarrier_wait_cluster(read, (num_tiles - 1) % 2);
 }
 
 }  // namespace strata::cuda::sm90

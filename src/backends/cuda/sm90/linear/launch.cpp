@@ -14,26 +14,29 @@ namespace strata::cuda::sm90 {
 namespace {
 
 constexpr int kSplits[] = {1, 2, 4, 8};
-constexpr int kMinStages = 6;  // 48 KB in flight per SM
+constexpr int kMinRing = 48 << 10;
 
 int token_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
 
 int num_blocks(int64_t k) { return static_cast<int>(ceil_div(k, kLinearBlock)); }
 
-// Stages, `most` at most, that fit beside everything else when k is cut in `split` parts; below kMinStages the cut is not possible.
-int stages_for(int split, int blocks, int rows, int most, const Capabilities& device) {
-  const auto chunk = static_cast<int>(ceil_div(blocks, split));
+// Stages, an even number, of a ring of `ring` bytes at most that fit beside everything else when k is cut in `split` parts; 0 when too few
+// do.
+int stages_for(const LinearTile& tile, int split, int blocks, int ring, const Capabilities& device) {
   if (split > blocks) return 0;
-  const int left = device.max_shared_bytes - LinearShared(rows, chunk, 0).bytes;
-  return std::clamp(left / (kLinearStageBytes + 20), 0, most) / 2 * 2;
+  const auto chunk = static_cast<int>(ceil_div(blocks, split));
+  const int left = device.max_shared_bytes - LinearShared(tile, chunk, 0).bytes;
+  const int stages = std::min(left / (tile.stage_bytes() + 20), ring / tile.stage_bytes()) / 2 * 2;
+  return stages * tile.stage_bytes() >= std::min(kMinRing, ring) ? stages : 0;
 }
 
-// A cluster's time in units of one block of k (0.26 us on an H200 at full bandwidth): its tiles times its part of k and what it costs to
-// add the partial sums of a tile, and what larger clusters take to start. Fitted to measurements
+// A cluster's time in units of one block of k of 64 rows (0.25 us on an H200 at full bandwidth): its tiles times its part of k and what it
+// costs to add the partial sums of a tile, and what larger clusters take to start. Fitted to measurements
 // (docs/kernels/20261121-few-token-linear.md).
-int64_t cost(int split, int blocks, int tiles, int clusters) {
-  const int64_t epilogue = split == 1 ? 1 : 3 + split / 2;
-  return ceil_div(tiles, clusters) * (ceil_div(blocks, split) + epilogue) + 2 * split;
+double cost(const LinearPlan& plan, int blocks, int64_t tiles) {
+  const double block = plan.tile.parts, epilogue = plan.split == 1 ? 1 : 3 + plan.split / 2;
+  return static_cast<double>(ceil_div(tiles, plan.clusters)) * (static_cast<double>(ceil_div(blocks, plan.split)) * block + epilogue) +
+         2 * plan.split;
 }
 
 cudaLaunchConfig_t launch_config(int split, int clusters, int shared_bytes, cudaStream_t stream, cudaLaunchAttribute (&attributes)[2]) {
@@ -55,16 +58,15 @@ cudaLaunchConfig_t launch_config(int split, int clusters, int shared_bytes, cuda
 
 std::string refusal(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
   if (w.k % 16 != 0) return fmt::format("needs a multiple of 16 input features, got {}", w.k);
-  if (w.block_k != kLinearBlock || w.block_n % kLinearTileRows != 0) {
-    return fmt::format("needs weight scales of (a multiple of {}) x {} blocks, has {} x {}", kLinearTileRows, kLinearBlock, w.block_n,
+  if (w.block_k != kLinearBlock || w.block_n % kLinearRows != 0) {
+    return fmt::format("needs weight scales of (a multiple of {}) x {} blocks, has {} x {}", kLinearRows, kLinearBlock, w.block_n,
                        w.block_k);
   }
-  if (w.groups > 1 && w.n % kLinearTileRows != 0) {
-    return fmt::format("groups must be a multiple of {} rows, have {}", kLinearTileRows, w.n);
+  if (w.groups > 1 && w.n % kLinearRows != 0) {
+    return fmt::format("groups must be a multiple of {} rows, have {}", kLinearRows, w.n);
   }
-  const int rows = token_rows(tokens), blocks = num_blocks(w.k);
-  const bool fits =
-      std::ranges::any_of(kSplits, [&](int split) { return stages_for(split, blocks, rows, kMinStages, device) >= kMinStages; });
+  const LinearTile tile{token_rows(tokens), 1};
+  const bool fits = std::ranges::any_of(kSplits, [&](int split) { return stages_for(tile, split, num_blocks(w.k), kMinRing, device) > 0; });
   return fits ? "" : fmt::format("{} tokens of {} input features do not fit in shared memory", tokens, w.k);
 }
 
@@ -73,7 +75,8 @@ int LinearLauncher::max_clusters(int split, const Device& device) {
   int& clusters = max_clusters_[{device.id().index, split}];
   if (clusters > 0) return clusters;
   const Capabilities& c = capabilities(device);
-  const void* kernel = linear_kernel(8);
+  constexpr LinearTile tile{8, 1};
+  const void* kernel = linear_kernel(tile);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, c.max_shared_bytes), "cudaFuncSetAttribute");
   cudaLaunchAttribute attributes[2]{};
   const cudaLaunchConfig_t config = launch_config(split, c.num_sms, c.max_shared_bytes, nullptr, attributes);
@@ -81,10 +84,36 @@ int LinearLauncher::max_clusters(int split, const Device& device) {
   return clusters = std::max(clusters, 1);
 }
 
-void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStream_t stream) {
-  const int64_t tokens = call.x.shape[0], groups = call.x.shape[1], k = call.x.shape[2], n = call.y.shape[2];
-  const int rows = token_rows(tokens), blocks = num_blocks(k);
+LinearPlan LinearLauncher::plan(const LinearCall& call, const Device& device) {
+  const LinearWeight& w = call.weight;
+  const int blocks = num_blocks(w.k), ring = call.shares_device ? kLinearSharedRing : kLinearMaxRing;
+  LinearPlan best{};
+  double best_cost = 0;
+  for (const int parts : {1, 2}) {
+    const LinearTile tile{token_rows(call.x.shape[0]), parts};
+    if (parts == 2 && tile.tokens > 32) continue;
+    const int rows = tile.rows();
+    if (w.block_n % rows != 0 || (w.groups > 1 && w.n % rows != 0)) continue;
+    const int64_t tiles = ceil_div(w.n, rows) * w.groups;
+    for (const int split : kSplits) {
+      const LinearPlan plan{.tile = tile,
+                            .split = split,
+                            .clusters = static_cast<int>(std::min<int64_t>(max_clusters(split, device), tiles)),
+                            .stages = stages_for(tile, split, blocks, ring, capabilities(device))};
+      if (parts == 2 && split > 1) continue;  // smaller tiles are a better load for clusters
+      if (plan.stages == 0 || (best.stages > 0 && cost(plan, blocks, tiles) >= best_cost)) continue;
+      best_cost = cost(plan, blocks, tiles);
+      best = plan;
+    }
+  }
+  return best;
+}
 
+void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStream_t stream) {
+  const LinearPlan plan = this->plan(call, device);
+  const LinearTile& tile = plan.tile;
+  const int rows = tile.rows();
+  const int64_t groups = call.x.shape[1], k = call.x.shape[2], n = call.y.shape[2];
   LinearArgs a{};
   a.x = call.x.ptr<uint8_t>();
   a.x_stride = call.x.stride[0];
@@ -97,35 +126,22 @@ void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStrea
   a.w_scale_stride = call.weight.scale.stride[0];
   a.weight_block_rows = static_cast<int>(call.weight.block_n);
   set_output(a, call.y);
-  a.num_tokens = static_cast<int>(tokens);
+  a.num_tokens = static_cast<int>(call.x.shape[0]);
   a.n = static_cast<int>(n);
   a.k = static_cast<int>(k);
-  a.tiles_per_group = static_cast<int>(ceil_div(n, kLinearTileRows));
+  a.tiles_per_group = static_cast<int>(ceil_div(n, rows));
   a.num_tiles = static_cast<int>(a.tiles_per_group * groups);
-  a.num_blocks = blocks;
+  a.num_blocks = num_blocks(k);
+  a.split = plan.split;
+  a.max_chunk = static_cast<int>(ceil_div(a.num_blocks, a.split));
+  a.stages = plan.stages;
 
-  const int most_stages = call.shares_device ? kLinearSharedStages : kLinearMaxStages;
-  int clusters = 0;
-  int64_t best = 0;
-  for (const int split : kSplits) {
-    const int stages = stages_for(split, blocks, rows, most_stages, capabilities(device));
-    if (stages < kMinStages) continue;
-    const int count = std::min(max_clusters(split, device), a.num_tiles);
-    const int64_t this_cost = cost(split, blocks, a.num_tiles, count);
-    if (clusters > 0 && this_cost >= best) continue;
-    best = this_cost;
-    clusters = count;
-    a.split = split;
-    a.max_chunk = static_cast<int>(ceil_div(blocks, split));
-    a.stages = stages;
-  }
-
-  const CUtensorMap weights = tensor_map("weight", call.weight.weight.data, DType::e4m3, groups * n, k, k, kLinearTileRows);
-  const void* kernel = linear_kernel(rows);
-  const int shared_bytes = LinearShared(rows, a.max_chunk, a.stages).bytes;
+  const CUtensorMap weights = tensor_map("weight", call.weight.weight.data, DType::e4m3, groups * n, k, k, rows);
+  const void* kernel = linear_kernel(tile);
+  const int shared_bytes = LinearShared(tile, a.max_chunk, a.stages).bytes;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute");
   cudaLaunchAttribute attributes[2]{};
-  const cudaLaunchConfig_t config = launch_config(a.split, clusters, shared_bytes, stream, attributes);
+  const cudaLaunchConfig_t config = launch_config(a.split, plan.clusters, shared_bytes, stream, attributes);
   void* arguments[] = {const_cast<CUtensorMap*>(&weights), &a};
   check(cudaLaunchKernelExC(&config, kernel, arguments), "few_tokens_kernel");
 }

@@ -24,11 +24,20 @@ struct LinearCall {
 // The reason why the kernel cannot take a row-major e4m3 weight and so many tokens, kLinearMaxTokens at most; empty when it can.
 std::string refusal(const LinearWeight& weight, int64_t tokens, const Capabilities& device);
 
+// How a product is cut.
+struct LinearPlan {
+  LinearTile tile;
+  int split;     // CTAs of a cluster, each with a part of k
+  int clusters;  // each with some of the tiles
+  int stages;    // of the ring; 0 when this cut does not fit
+};
+
 class LinearLauncher {
  public:
   void run(const LinearCall& call, const Device& device, cudaStream_t stream);
 
  private:
+  LinearPlan plan(const LinearCall& call, const Device& device);
   // How many clusters of this size the device runs at once: not every GPC has a multiple of 4 or 8 SMs.
   int max_clusters(int split, const Device& device);
 
