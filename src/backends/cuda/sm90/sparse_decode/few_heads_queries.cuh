@@ -1,5 +1,5 @@
 // The queries of the decode kernel for few heads, in the order in which the tensor cores take them: of 64 lanes, step s of 16 has at
-// 2 q + 8 i + (0, 1) what thread q of four has of a row as its lanes 4 s + 2 i + (0, 1) (few_heads_consumer.cuh).
+// 2 q + 8 i + (0, 1) what thread q of four has of a row as its lanes 4 s + 2 i + (0, 1) (few_heads_logits.cuh).
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/few_heads_shared.cuh"
