@@ -107,7 +107,7 @@ void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
   const DenseArgs a = args_of(p, context);
   const int blocks = std::min(a.num_items, capabilities(context.device).num_sms);
   constexpr auto kernel = sparse_prefill::row_tiles_kernel<DenseProblem>;
-  constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<kRowDim>);
+  constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<DenseProblem::Shape>);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
   launch_early("row_tiles_kernel", kernel,
                {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(sparse_prefill::kThreads), .shared_bytes = kSharedBytes},

@@ -45,12 +45,13 @@ struct DenseArgs {
 
 struct DenseProblem {
   static constexpr int kDim = kRowDim;
+  using Shape = sparse_prefill::Shape<kDim, 48>;  // three whole tiles, which a call of few rows starts faster with
   using Args = DenseArgs;
   static constexpr bool kSharesRows = false;
   static constexpr bool kSplit = true;
   static constexpr bool kMappedOut = false;
   static constexpr bool kStartsEarly = true;
-  static constexpr int kRows = sparse_prefill::Shape<kDim>::kRows;
+  static constexpr int kRows = Shape::kRows;
 
   struct Item {
     int32_t request, split, first_head;

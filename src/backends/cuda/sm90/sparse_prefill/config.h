@@ -13,42 +13,47 @@ inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row
 inline constexpr int kValueDim = 512;
 inline constexpr int kStoredHeads = 16;  // heads of a warp's sums: of a box of the output
 inline constexpr int kStages = 3;
-inline constexpr int kSharedTiles = kStages - 1;  // of rows that stay for a second item, beside its queries
-inline constexpr int kWeightTiles = 2;            // tiles of weights in shared memory
 inline constexpr int kHeadChunkBytes = kHeadTile * kChunkLanes * 2;
+inline constexpr int kSharedTiles = kStages - 1;  // of rows that stay for a second item, beside its queries
 
 inline constexpr int kWarpgroup = 128;
 inline constexpr int kThreads = 4 * kWarpgroup;  // logits and softmax; left values; right values; producer
 inline constexpr int kLogitsRegisters = 160, kValuesRegisters = 160, kProducerRegisters = 32;
 static_assert(kLogitsRegisters + 2 * kValuesRegisters + kProducerRegisters <= 65536 / kWarpgroup);
 
-// Rows are 512 or 576 lanes. The 576 take tiles of 48 rows, so that three of them fit.
-template <int kDim>
+// Rows are 512 or 576 lanes, of which the first 512 are values. A tile is in parts, each in a slot of a ring; a stage is what else belongs
+// to a tile. Three whole tiles fit of 64 rows of 512 lanes or 48 of 576: a slot holds one. Of 64 rows of 576 lanes they do not: a slot
+// holds two chunks of the values, and the lanes behind these lie where the tile's weights will be.
+template <int kDim, int kTileRows = 64>
 struct Shape {
-  static constexpr int kRows = kDim == 512 ? 64 : 48;
-  static constexpr int kChunks = kDim / kChunkLanes;
+  static constexpr int kRows = kTileRows;
+  static constexpr int kChunks = kDim / kChunkLanes, kValueChunks = kValueDim / kChunkLanes;
+  static constexpr bool kTail = kRows == kHeadTile && (kChunks > kValueChunks);
   static constexpr int kChunkBytes = kRows * kChunkLanes * 2;
   static constexpr int kRegisterChunks = 6;  // of the queries, the others are in shared memory
   static constexpr int kSharedChunks = kChunks - kRegisterChunks;
-  static constexpr int kQueryTiles = (kHeadTile + kRows - 1) / kRows;  // stages that the queries of 64 heads take on their way
+  static constexpr int kParts = kTail ? 4 : 1, kPartChunks = (kTail ? kValueChunks : kChunks) / kParts, kSlots = kTail ? 11 : kStages;
+  static constexpr int kPartReaders = kTail ? 1 : 2;        // value warpgroups that read a part
+  static constexpr int kFills = kTail ? 2 : 1;              // a tile is there in so many steps, the last of which is its last part
+  static constexpr int kWeightTiles = kTail ? kStages : 2;  // tiles of weights in shared memory
+  static constexpr int kQueryTiles = (kHeadTile + kRows - 1) / kRows;  // that the queries of 64 heads take on their way
   static constexpr int kRowsPerWarp = kRows / 4;                       // of a producer warp
 };
 
-template <int kDim>
+template <class S>
 struct alignas(1024) SharedMemory {
-  using S = Shape<kDim>;
-  uint8_t k[kStages][S::kChunks][S::kChunkBytes];  // bf16, rows are gathered rows, or heads of q on their way
-  uint8_t q[S::kSharedChunks][kHeadChunkBytes];    // bf16, rows are heads
-  uint8_t weights[kWeightTiles][kHeadChunkBytes];  // bf16, [head][gathered row]
-  float rescale[kWeightTiles][kHeadTile];          // what the sums of values are multiplied by before this tile
-  float normalizer[2][kHeadTile];                  // of items in turns: what the sums become the output by
-  float sink[2 * kHeadTile];                       // of a token's heads, in base 2
-  uint16_t attended[kStages][kWarpgroup / 32];     // bit i of word w: row kRowsPerWarp * w + i is attended
-  uint64_t full[kStages], empty[kStages];
+  uint8_t k[S::kSlots][S::kPartChunks][S::kChunkBytes];  // bf16, rows are gathered rows, or heads of q on their way
+  uint8_t q[S::kSharedChunks][kHeadChunkBytes];          // bf16, rows are heads
+  uint8_t weights[S::kWeightTiles][kHeadChunkBytes];     // bf16, [head][gathered row]; before, the lanes of a tile behind its values
+  float rescale[S::kWeightTiles][kHeadTile];             // what the sums of values are multiplied by before this tile
+  float normalizer[2][kHeadTile];                        // of items in turns: what the sums become the output by
+  float sink[2 * kHeadTile];                             // of a token's heads, in base 2
+  uint16_t attended[kStages][kWarpgroup / 32];           // bit i of word w: row kRowsPerWarp * w + i is attended
+  uint64_t full[kStages][S::kFills], empty[S::kSlots];
   uint64_t normalizer_full[2];
-  uint64_t rescale_full[kWeightTiles], weights_full[kWeightTiles], weights_empty[kWeightTiles];
+  uint64_t rescale_full[S::kWeightTiles], weights_full[S::kWeightTiles], weights_empty[S::kWeightTiles];
 };
-static_assert(sizeof(SharedMemory<512>) <= 232448 && sizeof(SharedMemory<576>) <= 232448, "227 KB a block");
+static_assert(sizeof(SharedMemory<Shape<512>>) <= 232448 && sizeof(SharedMemory<Shape<576>>) <= 232448, "227 KB a block");
 
 inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
 

@@ -11,7 +11,7 @@ namespace strata::cuda::sparse_prefill {
 template <int kDim, bool kTogether>
 void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream) {
   constexpr auto kernel = row_tiles_kernel<PrefillProblem<kDim, kTogether>>;
-  constexpr int kSharedBytes = sizeof(SharedMemory<kDim>);
+  constexpr int kSharedBytes = sizeof(SharedMemory<Shape<kDim>>);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
   kernel<<<blocks, kThreads, kSharedBytes, stream>>>(args);
   check_launch("row_tiles_kernel");

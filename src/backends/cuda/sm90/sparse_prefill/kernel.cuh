@@ -25,16 +25,17 @@ namespace strata::cuda::sparse_prefill {
 
 template <class Problem>
 __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_constant__ typename Problem::Args a) {
+  using S = typename Problem::Shape;
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
-  auto& shared = *reinterpret_cast<SharedMemory<Problem::kDim>*>(shared_bytes);
+  auto& shared = *reinterpret_cast<SharedMemory<typename Problem::Shape>*>(shared_bytes);
   if (threadIdx.x < 2 * kHeadTile) shared.sink[threadIdx.x] = Problem::sink(a, static_cast<int>(threadIdx.x));
   if (threadIdx.x == 0) {
     constexpr int kWarps = kWarpgroup / 32;
     for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(ptx::shared_address(&shared.full[i]), kWarpgroup + kWarps);
-      ptx::mbarrier_init(ptx::shared_address(&shared.empty[i]), 2 * kWarps);
+      for (int j = 0; j < S::kFills; ++j) ptx::mbarrier_init(ptx::shared_address(&shared.full[i][j]), kWarpgroup + kWarps);
     }
-    for (int i = 0; i < kWeightTiles; ++i) {
+    for (int i = 0; i < S::kSlots; ++i) ptx::mbarrier_init(ptx::shared_address(&shared.empty[i]), S::kPartReaders * kWarps);
+    for (int i = 0; i < S::kWeightTiles; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&shared.rescale_full[i]), kWarps);
       ptx::mbarrier_init(ptx::shared_address(&shared.weights_full[i]), kWarps);
       ptx::mbarrier_init(ptx::shared_address(&shared.weights_empty[i]), 2 * kWarps);

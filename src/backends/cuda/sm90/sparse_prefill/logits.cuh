@@ -14,10 +14,10 @@ inline constexpr uint32_t kLogitsGroup = 1;
 
 template <class Problem>
 class Logits {
-  using S = Shape<Problem::kDim>;
+  using S = typename Problem::Shape;
   using Args = typename Problem::Args;
   using Item = typename Problem::Item;
-  using Shared = SharedMemory<Problem::kDim>;
+  using Shared = SharedMemory<typename Problem::Shape>;
   static constexpr int kSums = S::kRows / 2;  // logits of a thread: two heads, kRows / 4 rows each
 
  public:
@@ -32,7 +32,7 @@ class Logits {
           continue;
         }
       }
-      stage.start_item();
+      tile.start_item();
       if constexpr (Problem::kSharesRows) rows_stay = !item.last_of_rows();
       load_queries();
       clear_state();
@@ -58,35 +58,39 @@ class Logits {
  private:
   // From the ring: the first chunks to registers, as fragments; the others to shared.q.
   __device__ __forceinline__ void load_queries() {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = 16 * warp * 128;
     ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with shared.q
 #pragma unroll 1
     for (int t = 0; t < S::kQueryTiles; ++t) {
-      wait(shared.full[stage.at], stage.parity());
-      const int first_row = 16 * warp - t * S::kRows;
-      if (first_row >= 0 && first_row < S::kRows) {
-        const uint8_t* from = &shared.k[stage.at][0][first_row * 128];
-        const uint8_t* fragment = from + lane / 4 * 128 + lane % 4 * 4;
+#pragma unroll
+      for (int i = 0; i < S::kFills; ++i) wait(shared.full[tile.at][i], tile.parity());
+      const int first_byte = own - t * S::kRows * 128;
+      if (S::kQueryTiles == 1 || (first_byte >= 0 && first_byte < S::kRows * 128)) {
+        const int fragment = first_byte + lane / 4 * 128 + lane % 4 * 4;
 #pragma unroll
         for (int i = 0; i < S::kRegisterChunks * 4; ++i) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {  // (row, k), (row + 8, k), (row, k + 8), (row + 8, k + 8)
             const int unit = (2 * (i % 4) + j / 2) ^ (lane / 4);
-            q[i][j] = *reinterpret_cast<const uint32_t*>(fragment + i / 4 * S::kChunkBytes + j % 2 * 1024 + 16 * unit);
+            q[i][j] = *reinterpret_cast<const uint32_t*>(tile.chunk(shared, i / 4) + fragment + j % 2 * 1024 + 16 * unit);
           }
         }
 #pragma unroll
         for (int c = 0; c < S::kSharedChunks; ++c) {
-          const uint32_t source = ptx::shared_address(from) + (S::kRegisterChunks + c) * S::kChunkBytes + lane * 16;
-          const uint32_t target = ptx::shared_address(shared.q[c]) + warp * 16 * 128 + lane * 16;
+          const uint32_t source = ptx::shared_address(tile.chunk(shared, S::kRegisterChunks + c)) + first_byte + lane * 16;
+          const uint32_t target = ptx::shared_address(shared.q[c]) + own + lane * 16;
 #pragma unroll
           for (int j = 0; j < 4; ++j) ptx::st_shared(target + 512 * j, ptx::ld_shared(source + 512 * j));
         }
       }
-      // In the name of both value warpgroups, which do not look at queries.
-      arrive_warp(shared.empty[stage.at]);
-      arrive_warp(shared.empty[stage.at]);
-      stage.advance_queries();
+      // In the name of the value warpgroups, which do not look at queries.
+#pragma unroll
+      for (int i = 0; i < S::kParts * S::kPartReaders; ++i) arrive_warp(shared.empty[tile.slot(i / S::kPartReaders)]);
+      if constexpr (S::kTail) {
+        arrive_warp(shared.weights_empty[tile.at]);
+        arrive_warp(shared.weights_empty[tile.at]);
+      }
+      tile.advance_queries();
     }
     ptx::fence_proxy_async();
     ptx::barrier_sync(kLogitsGroup, kWarpgroup);
@@ -99,28 +103,39 @@ class Logits {
 
   // Logits of the next tile, the last two chunks of lanes in a group of their own. Not waited for.
   __device__ __forceinline__ void start_logits(float (&s)[kSums]) {
-    wait(shared.full[stage.at], stage.parity());
+    wait(shared.full[tile.at][0], tile.parity());
     ptx::fence_proxy_async();  // cp.async wrote what wgmma reads
     ptx::wgmma_hold(s);
     ptx::wgmma_fence();
-    const uint64_t keys = ptx::wgmma_descriptor(ptx::shared_address(shared.k[stage.at]));
-    const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q));
+    if constexpr (S::kTail) {
+      multiply_shared(s, S::kValueChunks, false);
+    } else {
 #pragma unroll
-    for (int c = 0; c < S::kSharedChunks; ++c) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {  // 32 bytes on
-        ptx::wgmma_bf16(s, queries + (c * kHeadChunkBytes + 32 * i) / 16, keys + ((S::kRegisterChunks + c) * S::kChunkBytes + 32 * i) / 16,
-                        c > 0 || i > 0);
-      }
+      for (int c = S::kRegisterChunks; c < S::kChunks; ++c) multiply_shared(s, c, c > S::kRegisterChunks);
     }
 #pragma unroll
     for (int c = 0; c < S::kRegisterChunks; ++c) {
+      const uint64_t keys = descriptor(c);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) ptx::wgmma_bf16(s, q[4 * c + i], keys + (c * S::kChunkBytes + 32 * i) / 16, true);
-      if (c == S::kRegisterChunks - 3 || c == S::kRegisterChunks - 1) ptx::wgmma_commit();
+      for (int i = 0; i < 4; ++i) ptx::wgmma_bf16(s, q[4 * c + i], keys + 2 * i, true);
+      if (c == S::kRegisterChunks - (S::kTail ? 1 : 3)) ptx::wgmma_commit();
     }
+    if constexpr (S::kTail) {  // the last part arrives last
+      wait(shared.full[tile.at][1], tile.parity());
+      ptx::fence_proxy_async();
+#pragma unroll
+      for (int c = S::kRegisterChunks; c < S::kValueChunks; ++c) multiply_shared(s, c, true);
+    }
+    ptx::wgmma_commit();
     attended = attended_rows();
-    stage.advance(rows_stay);
+    tile.advance(rows_stay);
+  }
+  __device__ __forceinline__ uint64_t descriptor(int c) const { return ptx::wgmma_descriptor(ptx::shared_address(tile.chunk(shared, c))); }
+  // A chunk whose queries are in shared memory; 32 bytes an instruction.
+  __device__ __forceinline__ void multiply_shared(float (&s)[kSums], int c, bool more) {
+    const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q[c - S::kRegisterChunks])), keys = descriptor(c);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ptx::wgmma_bf16(s, queries + 2 * i, keys + 2 * i, more || i > 0);
   }
   __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {
     ptx::wgmma_wait<0>();
@@ -174,7 +189,7 @@ class Logits {
   __device__ __forceinline__ uint64_t attended_rows() const {
     uint64_t rows = 0;
 #pragma unroll
-    for (int w = 0; w < 4; ++w) rows |= uint64_t{shared.attended[stage.at][w]} << (S::kRowsPerWarp * w);
+    for (int w = 0; w < 4; ++w) rows |= uint64_t{shared.attended[tile.at][w]} << (S::kRowsPerWarp * w);
     return rows;
   }
   __device__ __forceinline__ void mask_missing(float (&s)[kSums]) const {
@@ -192,8 +207,12 @@ class Logits {
   // Weights as bf16 [head][row], swizzled, and what the sums so far are multiplied by: that is done while the next logits run.
   __device__ __forceinline__ void store_weights(const float (&s)[kSums]) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
-    wait(shared.weights_empty[weights.at], weights.parity ^ 1u);
-    const uint32_t target = ptx::shared_address(shared.weights[weights.at]);
+    if constexpr (S::kTail) {
+      ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with the tile's last lanes, which are there
+    } else {
+      wait(shared.weights_empty[weights.at], weights.parity ^ 1u);
+    }
+    const uint32_t target = ptx::shared_address(shared.weights[S::kTail ? tile.last() : weights.at]);
 #pragma unroll
     for (int i = 0; i < kSums / 8; ++i) {
       ptx::stmatrix_x4(target + unit_offset(row, 2 * i + lane / 16), ptx::cvt_bf16x2(s[8 * i], s[8 * i + 1]),
@@ -232,8 +251,8 @@ class Logits {
 
   const Args& a;
   Shared& shared;
-  StagePosition<Problem> stage;
-  RingPosition<kWeightTiles> weights;
+  TilePosition<Problem> tile;
+  RingPosition<S::kWeightTiles> weights;
   RingPosition<2> items;
   uint32_t q[S::kRegisterChunks * 4][4];
   bool rows_stay = false;  // for the next item

@@ -1,4 +1,4 @@
-// What the roles of the kernel have in common: the ring of stages, where bytes are.
+// What the roles of the kernel have in common: the rings, where bytes are.
 #pragma once
 
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -28,19 +28,34 @@ __device__ __forceinline__ int32_t next_item(int32_t item) {
   return item % 2 == 0 ? item + 1 : item - 1 + 2 * blocks;
 }
 
-// The stage of a tile and the parity of its round.
+// The stage of a tile, the slots of its parts, and the parities of their rounds.
 //
-// Stages are taken in a circle whose sense changes with every item, behind its queries, where those are one tile: the stage of an item's
-// last tile, from which the output leaves, is then the last to be filled again. No two tiles in a row have the same stage, as the values of
-// one wait for the logits of the next. Where two items share their rows, the first stage is that of queries, and the others are those of
-// rows, which stay for the second item.
+// Where a slot holds a whole tile, stages are taken in a circle whose sense changes with every item, behind its queries: the stage of an
+// item's last tile, from which the output leaves, is then the last to be filled again. No two tiles in a row have the same stage, as the
+// values of one wait for the logits of the next. Where two items share their rows, the first stage is that of queries, and the others are
+// those of rows, which stay for the second item.
 template <class Problem>
-class StagePosition {
+class TilePosition {
+  using S = typename Problem::Shape;
+  using Shared = SharedMemory<typename Problem::Shape>;
   static constexpr bool kCircle = !Problem::kSharesRows;
 
  public:
-  uint32_t at = 0;
+  uint32_t at = 0;  // the stage
   __device__ __forceinline__ uint32_t parity() const { return parities >> at & 1u; }
+  // The stage before, where stages are always taken in the same sense.
+  __device__ __forceinline__ uint32_t last() const { return at == 0 ? kStages - 1 : at - 1; }
+  __device__ __forceinline__ uint32_t slot(int part) const {
+    if (S::kParts == 1) return at;
+    const uint32_t s = first_slot + part;
+    return s >= S::kSlots ? s - S::kSlots : s;
+  }
+  __device__ __forceinline__ uint32_t slot_parity(int part) const { return S::kParts == 1 ? parity() : slot_parities >> slot(part) & 1u; }
+  // Where a chunk of the tile is.
+  __device__ __forceinline__ uint8_t* chunk(Shared& shared, int c) const {
+    return c < S::kParts * S::kPartChunks ? shared.k[slot(c / S::kPartChunks)][c % S::kPartChunks] : shared.weights[at];
+  }
+
   __device__ __forceinline__ void start_item() {
     if (!kCircle) at = 0;
   }
@@ -49,15 +64,22 @@ class StagePosition {
     if (!stays) parities ^= 1u << at;
     at += step;
     if (kCircle && at >= kStages) at -= kStages;
+    if constexpr (S::kParts > 1) {
+      constexpr uint32_t kOnes = (1u << S::kParts) - 1;
+      slot_parities ^= (kOnes << first_slot | kOnes >> (S::kSlots - first_slot)) & ((1u << S::kSlots) - 1);
+      first_slot += S::kParts;
+      if (first_slot >= S::kSlots) first_slot -= S::kSlots;
+    }
   }
   // From a tile of an item's queries.
   __device__ __forceinline__ void advance_queries() {
     advance();
-    if (kCircle && Shape<Problem::kDim>::kQueryTiles == 1) step = kStages - step;
+    if (kCircle && S::kParts == 1 && S::kQueryTiles == 1) step = kStages - step;
   }
 
  private:
   uint32_t parities = 0, step = 1;
+  uint32_t first_slot = 0, slot_parities = 0;
 };
 
 // Byte offset of a 16-byte unit in a chunk [rows][8 units].

@@ -12,6 +12,7 @@ namespace strata::cuda::sparse_prefill {
 template <int kRowDim, bool kTogether>
 struct PrefillProblem {
   static constexpr int kDim = kRowDim;
+  using Shape = sparse_prefill::Shape<kDim>;
   static constexpr bool kSharesRows = kTogether;  // both items of a token are the same block's, and the rows are loaded once
   using Args = PrefillArgs;
   static constexpr bool kSplit = false;        // an item is all rows of its token
@@ -25,7 +26,7 @@ struct PrefillProblem {
     __device__ __forceinline__ Item(const PrefillArgs& a, int32_t item)
         : token(item >> a.items_per_token_log2), first_head((item - (token << a.items_per_token_log2)) * kHeadTile) {
       length = a.lengths == nullptr ? a.width : min(max(a.lengths[token], 0), a.width);
-      tiles = max(1, (length + Shape<kDim>::kRows - 1) / Shape<kDim>::kRows);
+      tiles = max(1, (length + Shape::kRows - 1) / Shape::kRows);
     }
     __device__ __forceinline__ bool last_of_rows() const { return first_head > 0; }
   };

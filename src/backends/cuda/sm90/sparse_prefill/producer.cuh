@@ -19,36 +19,16 @@ __device__ __forceinline__ void copy_narrow(uint32_t shared, const uint16_t* glo
   ptx::st_shared(shared, {w[0], w[1], w[2], w[3]});
 }
 
-// This lane's eighth of every chunk of a row to its place in a stage; zeros when not wanted, and nothing is read then.
-// kOnce: nobody else reads the row, so that it is the first to leave L2.
-template <int kDim, bool kOnce>
-__device__ __forceinline__ void copy_row(uint32_t shared, const uint16_t* row, bool wanted, bool aligned) {
-  using S = Shape<kDim>;
-  if (aligned) {
-#pragma unroll
-    for (int c = 0; c < S::kChunks; ++c) {
-      if constexpr (kOnce) {
-        ptx::cp_async_16_or_zero(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted ? 16 : 0, ptx::evict_first_policy());
-      } else {
-        ptx::cp_async_16_or_zero(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted ? 16 : 0);
-      }
-    }
-  } else {
-#pragma unroll 1
-    for (int c = 0; c < S::kChunks; ++c) copy_narrow(shared + c * S::kChunkBytes, row + c * kChunkLanes, wanted);
-  }
-}
-
 template <class Problem>
 class Producer {
   static constexpr int kDim = Problem::kDim;
-  using S = Shape<kDim>;
+  using S = typename Problem::Shape;
   using Args = typename Problem::Args;
   using Item = typename Problem::Item;
   using Rows = typename Problem::Rows;
 
  public:
-  __device__ __forceinline__ Producer(const Args& args, SharedMemory<kDim>& memory)
+  __device__ __forceinline__ Producer(const Args& args, SharedMemory<S>& memory)
       : a(args), shared(memory), warp(threadIdx.x % kWarpgroup / 32), lane(threadIdx.x % 32) {}
 
   __device__ __forceinline__ void run() {
@@ -57,7 +37,7 @@ class Producer {
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) continue;
       }
-      stage.start_item();
+      tile.start_item();
       if constexpr (Problem::kSharesRows) {
         if (item.last_of_rows()) {  // the first item's are there
           produce_queries(item, 0);
@@ -79,60 +59,97 @@ class Producer {
   }
 
  private:
-  __device__ __forceinline__ int32_t look_up(const Rows& rows, int32_t tile) const {
-    return rows.look_up(lane < S::kRowsPerWarp, tile * S::kRows + warp * S::kRowsPerWarp + lane);
+  __device__ __forceinline__ int32_t look_up(const Rows& rows, int32_t t) const {
+    return rows.look_up(lane < S::kRowsPerWarp, t * S::kRows + warp * S::kRowsPerWarp + lane);
   }
 
-  // Where this lane's unit of the warp's row 4 j + lane / 8 goes in the first chunk of the stage.
-  __device__ __forceinline__ uint32_t target(int j) const {
+  // Until there is room for a step of the tile.
+  __device__ __forceinline__ void wait_for_room(int fill) const {
+    if (S::kTail && fill == 0) wait(shared.weights_empty[tile.at], tile.parity() ^ 1u);
+#pragma unroll
+    for (int i = 0; i < S::kParts; ++i) {
+      if ((i == S::kParts - 1) == (fill == S::kFills - 1)) wait(shared.empty[tile.slot(i)], tile.slot_parity(i) ^ 1u);
+    }
+  }
+
+  // This lane's eighth of every chunk of the step, of the warp's row 4 j + lane / 8; zeros when not wanted, and nothing is read then.
+  template <bool kOnce>
+  __device__ __forceinline__ void copy_row(int fill, int j, const uint16_t* from, bool wanted) const {
     const int row = warp * S::kRowsPerWarp + 4 * j + lane / 8;
-    return ptx::shared_address(shared.k[stage.at]) + unit_offset(row, lane % 8);
+    const uint32_t to = unit_offset(row, lane % 8);
+    const auto in_step = [fill](int c) { return (c / S::kPartChunks == S::kParts - 1) == (fill == S::kFills - 1); };
+    const auto target = [&](int c) { return ptx::shared_address(tile.chunk(shared, c)) + to; };
+    if (!a.rows_aligned) {
+#pragma unroll 1
+      for (int c = 0; c < S::kChunks; ++c) {
+        if (in_step(c)) copy_narrow(target(c), from + c * kChunkLanes, wanted);
+      }
+      return;
+    }
+    uint32_t once = 0;
+#pragma unroll
+    for (int c = 0; c < S::kChunks; ++c) {
+      if (!in_step(c)) continue;
+      if constexpr (kOnce) {
+        // A shuffle, as ptxas 13.0 makes an illegal instruction of a policy and an address that has a part that is the same in all lanes.
+        if (c % S::kPartChunks == 0) once = __shfl_sync(~0u, target(c), lane);
+        ptx::cp_async_16_or_zero(once + c % S::kPartChunks * S::kChunkBytes, from + c * kChunkLanes, wanted ? 16 : 0,
+                                 ptx::evict_first_policy());
+      } else {
+        ptx::cp_async_16_or_zero(target(c), from + c * kChunkLanes, wanted ? 16 : 0);
+      }
+    }
   }
 
-  __device__ __forceinline__ void finish_stage() {
-    const uint32_t full = ptx::shared_address(&shared.full[stage.at]);
+  __device__ __forceinline__ void finish_fill(int fill) {
+    const uint32_t full = ptx::shared_address(&shared.full[tile.at][fill]);
     if (a.rows_aligned) {
       ptx::cp_async_arrive(full);
     } else {
       ptx::mbarrier_arrive(full);
     }
-    arrive_warp(shared.full[stage.at]);  // for what is not cp.async: attended
+    arrive_warp(shared.full[tile.at][fill]);  // for what is not cp.async: attended
   }
 
-  __device__ __forceinline__ void produce_queries(const Item& item, int tile) {
-    wait(shared.empty[stage.at], stage.parity() ^ 1u);
+  __device__ __forceinline__ void produce_queries(const Item& item, int t) {
     const uint16_t* q = a.q + item.token * a.q_token_stride + 8 * (lane % 8);
+#pragma unroll
+    for (int fill = 0; fill < S::kFills; ++fill) {
+      wait_for_room(fill);
 #pragma unroll 1
-    for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
-      const int row = tile * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
-      const bool wanted = row < kHeadTile && head < a.num_heads;
-      copy_row<kDim, true>(target(j), q + (wanted ? head : 0) * a.q_head_stride, wanted, a.rows_aligned);
+      for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
+        const int row = t * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
+        const bool wanted = row < kHeadTile && head < a.num_heads;
+        copy_row<true>(fill, j, q + (wanted ? head : 0) * a.q_head_stride, wanted);
+      }
+      finish_fill(fill);
     }
-    finish_stage();
-    stage.advance_queries();
+    tile.advance_queries();
   }
 
-  __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t tile) {
+  __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t t) {
     const bool attended = rows.attended(entry);
     const uint32_t mask = __ballot_sync(~0u, attended);
-    wait(shared.empty[stage.at], stage.parity() ^ 1u);
-    if (lane == 0) shared.attended[stage.at][warp] = static_cast<uint16_t>(mask);
-    const uint32_t place = attended ? rows.locate(entry, tile * S::kRows + warp * S::kRowsPerWarp + lane) : 0;
+    const uint32_t place = attended ? rows.locate(entry, t * S::kRows + warp * S::kRowsPerWarp + lane) : 0;
 #pragma unroll
-    for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
-      const int row = 4 * j + lane / 8;
-      const uint32_t place_of_row = __shfl_sync(~0u, place, row);
-      const bool wanted = (mask >> row & 1u) != 0;
-      copy_row<kDim, false>(target(j), rows.address(place_of_row) + 8 * (lane % 8), wanted, a.rows_aligned);
+    for (int fill = 0; fill < S::kFills; ++fill) {
+      wait_for_room(fill);
+      if (fill == 0 && lane == 0) shared.attended[tile.at][warp] = static_cast<uint16_t>(mask);
+#pragma unroll
+      for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
+        const int row = 4 * j + lane / 8;
+        const uint32_t place_of_row = __shfl_sync(~0u, place, row);
+        copy_row<false>(fill, j, rows.address(place_of_row) + 8 * (lane % 8), (mask >> row & 1u) != 0);
+      }
+      finish_fill(fill);
     }
-    finish_stage();
-    stage.advance();
+    tile.advance();
   }
 
   const Args& a;
-  SharedMemory<kDim>& shared;
+  SharedMemory<S>& shared;
   const int warp, lane;
-  StagePosition<Problem> stage;
+  TilePosition<Problem> tile;
 };
 
 }  // namespace strata::cuda::sparse_prefill

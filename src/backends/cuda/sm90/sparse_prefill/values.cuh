@@ -17,10 +17,10 @@ inline constexpr uint32_t kValuesGroups = 2;
 
 template <class Problem, int kHalf>
 class Values {
-  using S = Shape<Problem::kDim>;
+  using S = typename Problem::Shape;
   using Args = typename Problem::Args;
   using Item = typename Problem::Item;
-  using Shared = SharedMemory<Problem::kDim>;
+  using Shared = SharedMemory<typename Problem::Shape>;
   using Sums = float[2][64];  // of 128 lanes each: an instruction with more does not fit the registers of a block of 512 threads
 
  public:
@@ -32,15 +32,15 @@ class Values {
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) continue;
       }
-      stage.start_item();
+      tile.start_item();
       if constexpr (Problem::kSharesRows) rows_stay = !item.last_of_rows();
-      for (int t = 0; t < S::kQueryTiles; ++t) stage.advance_queries();
+      for (int t = 0; t < S::kQueryTiles; ++t) tile.advance_queries();
       Sums sums;
-      add_tile(sums, false);
+      add_tile(sums, false, item.tiles == 1);
       for (int32_t t = 1; t < item.tiles; ++t) {
         release_weights();
-        release_stage();
-        add_tile(sums, true);
+        release_tile(S::kParts > 1 ? 1 : 0);
+        add_tile(sums, true, t + 1 == item.tiles);
       }
       wait(shared.normalizer_full[items.at], items.parity);
       const float first = shared.normalizer[items.at][accumulator_row()], second = shared.normalizer[items.at][accumulator_row() + 8];
@@ -49,11 +49,11 @@ class Values {
       if constexpr (Problem::kMappedOut) {
         if (a.out_aligned && !rows_stay) {
           store_staged(item, sums, first, second);
-          release_stage();
+          release_tile(0);
           continue;
         }
       }
-      release_stage();
+      release_tile(0);
       if constexpr (Problem::kSplit) {
         if (a.num_splits > 1) {
           if (i + static_cast<int32_t>(gridDim.x) >= a.num_items) ptx::launch_dependents();  // the merge
@@ -75,8 +75,9 @@ class Values {
   }
 
   // What wgmma reads here cp.async and stores have written: the logits role has seen both and fenced before it handed the weights over.
+  // last: nothing of the tile is given back yet.
   // sums = (more ? rescaled sums : 0) + weights * values of this half
-  __device__ __forceinline__ void add_tile(Sums& sums, bool more) {
+  __device__ __forceinline__ void add_tile(Sums& sums, bool more, bool last) {
     wait(shared.rescale_full[weights.at], weights.parity);
     if (more) {
       const float first = shared.rescale[weights.at][accumulator_row()], second = shared.rescale[weights.at][accumulator_row() + 8];
@@ -86,62 +87,80 @@ class Values {
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
     ptx::wgmma_fence();
-    const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.weights[weights.at]));
-    const uint64_t v = ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k[stage.at][4 * kHalf]), S::kChunkBytes);
+    const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.weights[weights_place()]));
+    uint64_t v[2];
 #pragma unroll
-    for (int i = 0; i < S::kRows / 16; ++i) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) ptx::wgmma_bf16_mn(sums[j], p + 2 * i, v + (2 * j * S::kChunkBytes + 2048 * i) / 16, more || i > 0);
+    for (int j = 0; j < 2; ++j) {
+      v[j] = ptx::wgmma_descriptor_mn(ptx::shared_address(tile.chunk(shared, S::kValueChunks / 2 * kHalf + 2 * j)), S::kChunkBytes);
     }
-    ptx::wgmma_commit();
+    if constexpr (S::kParts == 1) {
+#pragma unroll
+      for (int i = 0; i < S::kRows / 16; ++i) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) ptx::wgmma_bf16_mn(sums[j], p + 2 * i, v[j] + 2048 * i / 16, more || i > 0);
+      }
+      ptx::wgmma_commit();
+    } else {  // part by part: the first is given back while the second is added
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int i = 0; i < S::kRows / 16; ++i) ptx::wgmma_bf16_mn(sums[j], p + 2 * i, v[j] + 2048 * i / 16, more || i > 0);
+        ptx::wgmma_commit();
+      }
+      ptx::wgmma_wait<1>();
+      if (!last) release_part(0);
+    }
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
   }
+  __device__ __forceinline__ uint32_t weights_place() const { return S::kTail ? tile.at : weights.at; }
   __device__ __forceinline__ void release_weights() {
-    arrive_warp(shared.weights_empty[weights.at]);
+    arrive_warp(shared.weights_empty[weights_place()]);
     weights.advance();
   }
-  __device__ __forceinline__ void release_stage() {
-    if (!rows_stay) arrive_warp(shared.empty[stage.at]);
-    stage.advance(rows_stay);
+  // The i-th part that this warpgroup reads.
+  __device__ __forceinline__ void release_part(int i) {
+    if (!rows_stay) arrive_warp(shared.empty[tile.slot(S::kParts == 1 ? 0 : S::kParts / 2 * kHalf + i)]);
+  }
+  // All but the first `released` parts, and on to the next tile.
+  __device__ __forceinline__ void release_tile(int released) {
+#pragma unroll
+    for (int i = 0; i < (S::kParts + 1) / 2; ++i) {
+      if (i >= released) release_part(i);
+    }
+    tile.advance(rows_stay);
   }
 
   // Through the stage of the item's last tile, whose values have been added: each warp puts its 16 heads there in boxes of 64 lanes,
   // swizzled, which the copy engine writes out while the next item is under way.
   __device__ __forceinline__ void store_staged(const Item& item, const Sums& sums, float first, float second) const {
-    constexpr int kBoxBytes = kStoredHeads * 128, kBoxes = S::kChunkBytes / kBoxBytes;  // as many as there is room for
-    ptx::barrier_sync(kValuesGroups + kHalf, kWarpgroup);                               // the products of all four warps are done
+    constexpr int kBoxBytes = kStoredHeads * 128, kBoxes = 4;
+    static_assert(kBoxes * kBoxBytes == S::kChunkBytes);
+    ptx::barrier_sync(kValuesGroups + kHalf, kWarpgroup);  // the products of all four warps are done
     const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
-    const uint32_t boxes = ptx::shared_address(shared.k[stage.at][4 * kHalf]) + warp * kBoxes * kBoxBytes;
+    const uint32_t boxes = ptx::shared_address(tile.chunk(shared, kBoxes * kHalf + warp));
 #pragma unroll
-    for (int batch = 0; batch < 4; batch += kBoxes) {
-      if (batch > 0) {
-        if (lane == 0) ptx::bulk_store_wait_read();
-        __syncwarp();
-      }
+    for (int c = 0; c < kBoxes; ++c) {
 #pragma unroll
-      for (int c = batch; c < min(batch + kBoxes, 4); ++c) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float* s = &sums[c / 2][32 * (c % 2) + 8 * i];
-          ptx::stmatrix_x4(boxes + (c - batch) * kBoxBytes + unit_offset(lane % 16, 2 * i + lane / 16),
-                           ptx::cvt_bf16x2(s[0] * first, s[1] * first), ptx::cvt_bf16x2(s[2] * second, s[3] * second),
-                           ptx::cvt_bf16x2(s[4] * first, s[5] * first), ptx::cvt_bf16x2(s[6] * second, s[7] * second));
-        }
-      }
-      ptx::fence_proxy_async();
-      __syncwarp();
-      if (lane == 0) {
-#pragma unroll
-        for (int c = batch; c < min(batch + kBoxes, 4); ++c) {
-          ptx::tma_store_3d(&a.out_map, boxes + (c - batch) * kBoxBytes, (4 * kHalf + c) * kChunkLanes,
-                            item.first_head + kStoredHeads * warp, item.token, ptx::evict_first_policy());
-        }
-        ptx::bulk_store_commit();
+      for (int i = 0; i < 4; ++i) {
+        const float* s = &sums[c / 2][32 * (c % 2) + 8 * i];
+        ptx::stmatrix_x4(boxes + c * kBoxBytes + unit_offset(lane % 16, 2 * i + lane / 16), ptx::cvt_bf16x2(s[0] * first, s[1] * first),
+                         ptx::cvt_bf16x2(s[2] * second, s[3] * second), ptx::cvt_bf16x2(s[4] * first, s[5] * first),
+                         ptx::cvt_bf16x2(s[6] * second, s[7] * second));
       }
     }
-    if (lane == 0) ptx::bulk_store_wait_read();
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) {
+#pragma unroll
+      for (int c = 0; c < kBoxes; ++c) {
+        ptx::tma_store_3d(&a.out_map, boxes + c * kBoxBytes, (4 * kHalf + c) * kChunkLanes, item.first_head + kStoredHeads * warp,
+                          item.token, ptx::evict_first_policy());
+      }
+      ptx::bulk_store_commit();
+      ptx::bulk_store_wait_read();
+    }
   }
 
   // Of four lanes, lane p has words w[0 .. 3] of its own and gets word p of each.
@@ -225,9 +244,9 @@ class Values {
 
   const Args& a;
   Shared& shared;
-  StagePosition<Problem> stage;
+  TilePosition<Problem> tile;
   bool rows_stay = false;  // for the next item
-  RingPosition<kWeightTiles> weights;
+  RingPosition<S::kWeightTiles> weights;
   RingPosition<2> items;
 };
 
