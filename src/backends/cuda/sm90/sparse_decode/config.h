@@ -6,15 +6,13 @@
 #include <cstdint>
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/sm90/sparse_decode/tile.h"
 #include "formats/kv_rows.h"
 
 namespace strata::cuda::sparse_decode {
 
-inline constexpr int kHeadTile = 64;    // M of wgmma: the heads of one block
-inline constexpr int kRowTile = 64;     // rows of one step
 inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row of fp16
 inline constexpr int kValueDim = 512;
-inline constexpr int kStages = 2;
 inline constexpr int kHalves = 2;  // a tile's value lanes 0..255, and the others: what one consumer adds up
 inline constexpr int kParts = 2;   // of a half: the producers tell of each as soon as it is filled, so that logits start early
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backends/cuda/common/grid.h"
-#include "backends/cuda/sm90/sparse_decode/config.h"
 #include "backends/cuda/sm90/sparse_decode/split.h"
+#include "backends/cuda/sm90/sparse_decode/tile.h"
 
 namespace strata::cuda::sparse_decode {
 
@@ -19,7 +19,7 @@ struct Plan {
   int64_t block_heads;
   int64_t tiles_per_split = 0;  // as in DecodeArgs
   int64_t splits = 1;
-  int64_t most_parts = 0;  // of all tokens; none: results are not merged
+  int64_t most_parts = 0;  // of all tokens: room for them does not shrink as tokens or tiles grow, nor depend on can_take_turns
 };
 
 // Blocks of 64 heads convert a row once for all of them; those of fewer heads have less to do before and after their rows. So heads are
@@ -41,12 +41,14 @@ inline Plan plan(const Problem& p) {
     plan.tiles_per_split = kInvariantTiles;
     plan.splits = p.tiles > kInvariantTiles ? ceil_div(p.tiles, kInvariantTiles) : 1;
     if (plan.splits > 1) plan.most_parts = p.tokens * plan.splits;
-  } else if (p.tiles > 1 && plan.block_heads <= kHeadTile) {
-    const int64_t slots = p.num_sms / ceil_div(p.heads, plan.block_heads);
+  } else if (p.tiles > 1) {
+    const bool takes_turns = plan.block_heads > kHeadTile;  // no parts, but room as for blocks of 64 heads
+    const int64_t slots = p.num_sms / ceil_div(p.heads, takes_turns ? kHeadTile : plan.block_heads);
+    plan.most_parts = most_parts(p.tokens, p.tiles, slots);
+    if (takes_turns) return plan;
     // 64ths of the time of a tile of 64 heads. A part makes the merge longer for its own token and for the memory of all.
     const int64_t tile = plan.block_heads <= 8 ? 35 : plan.block_heads <= 16 ? 38 : plan.block_heads <= 32 ? 50 : kUsualTile;
     plan.splits = choose_splits(p.tokens, p.tiles, slots, {.fixed = 56, .of_split = 1 + p.tokens * ceil_div(p.heads, kHeadTile)}, tile);
-    plan.most_parts = most_parts(p.tokens, p.tiles, slots);
   }
   return plan;
 }
