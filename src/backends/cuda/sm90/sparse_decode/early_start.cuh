@@ -15,14 +15,14 @@ struct BlockTiles {
       : first(split * rows.tiles_per_split), end(min(rows.tiles, first + rows.tiles_per_split)) {}
 };
 
-// Brings the queries and sinks of a block of heads to L2, by the consumers.
-template <class Shared>
+// Brings the queries and sinks of a block of heads to L2, by its first `kThreads` threads, the consumers.
+template <class Shared, int kThreads = kConsumerThreads>
 __device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) {
   constexpr int kLine = 64, kLines = kRowLanes<Shared::kFormat> / kLine;  // bf16 of 128 bytes
   const int thread = static_cast<int>(threadIdx.x), heads = min(Shared::kHeads, a.num_heads - first_head);
   const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
   if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + first_head + thread);
-  for (int i = thread; i < heads * kLines; i += kConsumerThreads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
+  for (int i = thread; i < heads * kLines; i += kThreads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
 }
 
 // Brings what the block reads first to L2: its queries and its first tiles' rows, a chain of three misses of L2 and TLB otherwise. Before

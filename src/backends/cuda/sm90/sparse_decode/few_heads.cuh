@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
     load_block<kAligned>(a, shared, batch, query, split, warp, lane);
     return;
   }
-  few_heads::bring_queries_near<Block>(a, batch, query, first_head);
+  bring_queries_near<Block, kConsumers>(a, batch, query, first_head);
   ptx::wait_for_previous_kernel();
   int32_t tiles;
   bool is_part;

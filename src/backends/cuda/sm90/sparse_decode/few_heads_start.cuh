@@ -7,16 +7,6 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// Brings the block's queries and sinks to L2, by all consumers.
-template <class Shared>
-__device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) {
-  constexpr int kLine = 64, kLines = kRowLanes<Shared::kFormat> / kLine;  // bf16 of 128 bytes
-  const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
-  const int thread = static_cast<int>(threadIdx.x), heads = min(Shared::kHeads, a.num_heads - first_head);
-  if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + first_head + thread);
-  for (int i = thread; i < heads * kLines; i += kConsumers) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
-}
-
 // A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for together with
 // lengths, as if every entry were looked at, and once more only if that is not so: before the kernel in front has ended, when lengths and
 // indices may still change and do no more than bring rows to L2, and again as soon as it has.
