@@ -1,4 +1,5 @@
-// Reductions over a warp or over groups of neighbouring lanes. Every lane of the warp takes part and gets its group's result.
+// Reductions over a warp or over groups of neighbouring lanes: every lane of the warp takes part and gets its group's result. And sums up
+// to each lane.
 #pragma once
 
 namespace strata::cuda {
@@ -18,6 +19,18 @@ template <int kLanes = kWarpSize>
 __device__ __forceinline__ float lanes_max(float v) {
 #pragma unroll
   for (int step = kLanes / 2; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, step));
+  return v;
+}
+
+// The sum over the lanes up to and with this one; of a warp whose first kLanes lanes count.
+template <int kLanes = kWarpSize, class T>
+__device__ __forceinline__ T lanes_up_to(T v) {
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+#pragma unroll
+  for (int step = 1; step < kLanes; step *= 2) {
+    const T other = __shfl_up_sync(kAllLanes, v, step);
+    if (lane >= step) v += other;
+  }
   return v;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/relu.cuh"
@@ -71,12 +72,7 @@ __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, WorkSearch& 
   const int64_t per_thread = (num_groups + 127) / 128;
   int64_t mine = 0;
   for (int64_t g = thread * per_thread; g < min((thread + 1) * per_thread, num_groups); ++g) mine += work_of<kGroup>(a, g);
-  int64_t sum = mine;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const int64_t other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
-    if (lane >= step) sum += other;
-  }
+  int64_t sum = lanes_up_to(mine);
   if (lane == 31) s.warp_sums[warp] = sum;
   warpgroup_sync(warpgroup);
   int64_t total = 0;

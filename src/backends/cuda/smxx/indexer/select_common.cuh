@@ -86,12 +86,7 @@ __device__ __forceinline__ int entry_of(uint64_t rank) { return static_cast<int>
 // Room for `mine` more of what `count` counts: where a thread's begin. One addition a warp, by all its lanes.
 __device__ __forceinline__ uint32_t reserve(uint32_t& count, uint32_t mine) {
   const int lane = threadIdx.x % 32;
-  uint32_t sum = mine;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const uint32_t other = __shfl_up_sync(kAllLanes, sum, step);
-    if (lane >= step) sum += other;
-  }
+  const uint32_t sum = lanes_up_to(mine);
   uint32_t at = 0;
   if (lane == 31 && sum > 0) at = atomicAdd(&count, sum);
   return __shfl_sync(kAllLanes, at, 31) + sum - mine;
@@ -103,17 +98,10 @@ template <class Shared>
 __device__ __forceinline__ uint32_t exclusive_sum(Shared& s, uint32_t v, uint32_t& total) {
   constexpr int kWarps = Shared::kThreads / 32;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const auto scan = [lane](uint32_t sum, int lanes) {
-    for (int step = 1; step < lanes; step *= 2) {
-      const uint32_t other = __shfl_up_sync(kAllLanes, sum, step);
-      if (lane >= step) sum += other;
-    }
-    return sum;
-  };
-  const uint32_t sum = scan(v, 32);
+  const uint32_t sum = lanes_up_to(v);
   if (lane == 31) s.warp_sums[warp] = sum;
   Shared::sync();
-  const uint32_t sums = scan(lane < kWarps ? s.warp_sums[lane] : 0, kWarps);
+  const uint32_t sums = lanes_up_to<kWarps>(lane < kWarps ? s.warp_sums[lane] : 0);
   total = __shfl_sync(kAllLanes, sums, kWarps - 1);
   const uint32_t before = __shfl_sync(kAllLanes, sums, warp == 0 ? 0 : warp - 1);
   return (warp == 0 ? 0 : before) + sum - v;

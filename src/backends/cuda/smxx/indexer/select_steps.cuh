@@ -44,14 +44,6 @@ struct BinOf {
 __device__ __forceinline__ BinOf find_bin_of(const uint32_t* bins, uint32_t k) {
   static_assert(kStepBins == 32 * 32);
   const int lane = threadIdx.x % 32;
-  const auto scan = [lane](uint32_t sum) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const uint32_t other = __shfl_up_sync(kAllLanes, sum, step);
-      if (lane >= step) sum += other;
-    }
-    return sum;
-  };
   const uint32_t* const own = bins + kStepBins - 32 * (lane + 1);
   uint32_t sum = 0;
 #pragma unroll
@@ -59,13 +51,13 @@ __device__ __forceinline__ BinOf find_bin_of(const uint32_t* bins, uint32_t k) {
     const uint4 v = *reinterpret_cast<const uint4*>(own + 4 * ((j + lane) % 8));
     sum += (v.x + v.y) + (v.z + v.w);
   }
-  const uint32_t sums = scan(sum);
+  const uint32_t sums = lanes_up_to(sum);
   const int group = __ffs(static_cast<int>(__ballot_sync(kAllLanes, sums >= k))) - 1;
   if (group < 0) return {-1, 0};
   const uint32_t before = __shfl_sync(kAllLanes, sums - sum, group);
   const int highest = kStepBins - 32 * group - 1;
   const uint32_t count = bins[highest - lane];
-  const int at = __ffs(static_cast<int>(__ballot_sync(kAllLanes, before + scan(count) >= k))) - 1;
+  const int at = __ffs(static_cast<int>(__ballot_sync(kAllLanes, before + lanes_up_to(count) >= k))) - 1;
   return {highest - at, __shfl_sync(kAllLanes, count, at)};
 }
 
