@@ -81,6 +81,7 @@ Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
                .heads = p.q.shape[2],
                .tiles = ceil_div(rows, kRowTile),
                .num_sms = c.num_sms,
+               .format = p.cache.format,
                .batch_invariant = p.batch_invariant,
                .can_take_turns = p.cache.format == KvFormat::fp8_ds_mla_v4 && aligned(p)});
 }
