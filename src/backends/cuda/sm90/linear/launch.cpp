@@ -139,7 +139,9 @@ void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStrea
   const CUtensorMap weights = tensor_map("weight", call.weight.weight.data, DType::e4m3, groups * n, k, k, rows);
   const void* kernel = linear_kernel(tile);
   const int shared_bytes = LinearShared(tile, a.max_chunk, a.stages).bytes;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute");
+  // The most, and not what this call needs: another thread may be launching the same kernel with more.
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, capabilities(device).max_shared_bytes),
+        "cudaFuncSetAttribute");
   cudaLaunchAttribute attributes[2]{};
   const cudaLaunchConfig_t config = launch_config(a.split, plan.clusters, shared_bytes, stream, attributes);
   void* arguments[] = {const_cast<CUtensorMap*>(&weights), &a};

@@ -138,11 +138,13 @@ __global__ void __launch_bounds__(kThreads) indexer_logits_kernel(const Args a) 
 }
 
 template <KvFormat kFormat>
-void launch(const Args& args, int64_t blocks, cudaStream_t stream) {
+void launch(const Args& args, int64_t blocks, const ExecutionContext& context) {
   const int bytes = (kTile + args.chunk) * row_stride(args.padded_dim) * 2 + (kTile + args.chunk) * 4;
-  check(cudaFuncSetAttribute(indexer_logits_kernel<kFormat>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+  // The most, and not what this call needs: another thread may be launching the kernel with more.
+  check(cudaFuncSetAttribute(indexer_logits_kernel<kFormat>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             capabilities(context.device).max_shared_bytes),
         "cudaFuncSetAttribute of indexer_logits");
-  indexer_logits_kernel<kFormat><<<static_cast<unsigned>(blocks), kThreads, static_cast<size_t>(bytes), stream>>>(args);
+  indexer_logits_kernel<kFormat><<<static_cast<unsigned>(blocks), kThreads, static_cast<size_t>(bytes), native(context.stream)>>>(args);
   check_launch("indexer_logits");
 }
 
@@ -177,9 +179,9 @@ bool smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                   static_cast<int>(blocks_per_token)};
   const int64_t blocks = num_tokens * blocks_per_token;
   switch (p.cache.format) {
-    case KvFormat::indexer_fp8: launch<KvFormat::indexer_fp8>(args, blocks, native(context.stream)); break;
-    case KvFormat::indexer_mxfp4: launch<KvFormat::indexer_mxfp4>(args, blocks, native(context.stream)); break;
-    default: launch<KvFormat::bf16>(args, blocks, native(context.stream)); break;
+    case KvFormat::indexer_fp8: launch<KvFormat::indexer_fp8>(args, blocks, context); break;
+    case KvFormat::indexer_mxfp4: launch<KvFormat::indexer_mxfp4>(args, blocks, context); break;
+    default: launch<KvFormat::bf16>(args, blocks, context); break;
   }
   return false;
 }

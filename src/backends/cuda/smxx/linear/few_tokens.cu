@@ -216,12 +216,14 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   a.num_tiles = a.tiles_per_group * static_cast<int>(w.groups);
 
   const int bytes = shared_bytes(a.num_tokens, a.num_blocks);
-  check(cudaFuncSetAttribute(few_tokens_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
-  launch_early("few_tokens_kernel", few_tokens_kernel,
-               {.grid = dim3(static_cast<unsigned>(blocks_of(w, capabilities(context.device)))),
-                .block = dim3(kThreads),
-                .shared_bytes = static_cast<size_t>(bytes)},
-               context, a);
+  const Capabilities device = capabilities(context.device);
+  // The most, and not what this call needs: another thread may be launching the kernel with more.
+  check(cudaFuncSetAttribute(few_tokens_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_shared_bytes),
+        "cudaFuncSetAttribute");
+  launch_early(
+      "few_tokens_kernel", few_tokens_kernel,
+      {.grid = dim3(static_cast<unsigned>(blocks_of(w, device))), .block = dim3(kThreads), .shared_bytes = static_cast<size_t>(bytes)},
+      context, a);
 }
 
 using Product = Bf16Product<support, multiply>;
