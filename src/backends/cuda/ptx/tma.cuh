@@ -35,6 +35,14 @@ __device__ __forceinline__ void tma_load_3d(uint32_t shared, const void* tensor_
                "l"(tensor_map), "r"(column), "r"(row), "r"(plane), "r"(barrier)
                : "memory");
 }
+__device__ __forceinline__ void tma_load_3d(uint32_t shared, const void* tensor_map, int column, int row, int plane, uint32_t barrier,
+                                            uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::
+          "r"(shared),
+      "l"(tensor_map), "r"(column), "r"(row), "r"(plane), "r"(barrier), "l"(policy)
+      : "memory");
+}
 // To the same place in the blocks of a cluster that `blocks` has a bit for, and on their barriers.
 __device__ __forceinline__ void tma_load_2d_multicast(uint32_t shared, const void* tensor_map, int column, int row, uint32_t barrier,
                                                       uint16_t blocks) {

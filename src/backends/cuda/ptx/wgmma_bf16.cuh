@@ -1,4 +1,4 @@
-// wgmma of 64 rows by N columns and 16 of k with bf16 operands and fp32 sums; operands as in wgmma.cuh, wgmma_rs.cuh and wgmma_f16.cuh.
+// wgmma of 64 rows by N columns and 16 of k with bf16 operands and fp32 sums; operands as in wgmma.cuh and wgmma_f16.cuh.
 // sm_90a.
 #pragma once
 

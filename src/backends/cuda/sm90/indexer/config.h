@@ -1,6 +1,8 @@
 // Shapes of Hopper's logits kernel, and what it is launched with.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "backends/cuda/common/divisor.h"
@@ -9,11 +11,14 @@ namespace strata::cuda::sm90 {
 
 inline constexpr int kTileRows = 64;  // of the cache: a page is a whole number of tiles
 inline constexpr int kIndexerDim = 128;
-inline constexpr int kPrefillWarpgroups = 3;
+inline constexpr int kPrefillWarpgroups = 4;
+inline constexpr int kPrefillSlots = 14;  // tiles of a block in flight
 inline constexpr int kDecodeWarpgroups = 3;
-inline constexpr int kDecodeSlots = 6;  // tiles of a warpgroup in flight: beside them there is room for a block of the selection
+inline constexpr int kDecodeSlots = 4;       // tiles of a warpgroup in flight
+inline constexpr int kDecodeRegisters = 96;  // a thread
 
 struct LogitsArgs {
+  CUtensorMap rows_map;  // of the cache: pages, rows
   const uint8_t* q;      // [num_tokens, heads, 128]
   const float* weights;  // [num_tokens, heads]
   const uint8_t* cache;
@@ -30,6 +35,7 @@ struct LogitsArgs {
   float* maxima;  // nullptr: nobody wants them
   int64_t maxima_stride;
   int64_t num_tokens;
+  Divisor parts;  // of the work, one after another
   int heads;
 };
 

@@ -5,17 +5,23 @@
 // beyond the end of a token, so that the ring does not run empty between requests.
 //
 // Floor: 132 bytes a row at 4.3 TB/s: one tile in 450 cycles of an SM, in which the product takes 128 and the epilogue about 120
-// issue slots. In flight: 3 x 6 x 8448 = 152 KB an SM.
+// issue slots. In flight: 3 x 4 x 8448 = 101 KB an SM.
 #pragma once
 
-#include "backends/cuda/ptx/mbarrier.cuh"
-#include "backends/cuda/sm90/indexer/logits_common.cuh"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/sm90/indexer/scorer.cuh"
+#include "backends/cuda/sm90/indexer/work.cuh"
 #include "backends/cuda/smxx/indexer/order_key.cuh"
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kSlotRowBytes = kTileRows * kIndexerDim;
-inline constexpr int kSlotBytes = kSlotRowBytes + kTileRows * 4;
+struct alignas(1024) DecodeShared {
+  uint8_t queries[kDecodeWarpgroups][Scorer<64, 1>::kQueryBytes];
+  uint8_t rows[kDecodeWarpgroups][kDecodeSlots][kRowBytes];
+  float scales[kDecodeWarpgroups][kDecodeSlots][kTileRows];
+  uint64_t full[kDecodeWarpgroups][kDecodeSlots];
+};
 
 // Walks the tiles of a range, over the ends of tokens.
 class TileCursor {
@@ -24,6 +30,14 @@ class TileCursor {
   __device__ bool done() const { return tiles_.begin >= tiles_.end; }
   __device__ int64_t token() const { return tiles_.group; }
   __device__ int tile() const { return tiles_.begin; }
+  __device__ void skip(int count) {
+    while (count > 0 && !done()) {
+      const int here = min(count, tiles_.end - tiles_.begin);
+      tiles_.begin += here;
+      count -= here;
+      if (done()) enter_token();
+    }
+  }
   __device__ void next() {
     if (++tiles_.begin >= tiles_.end) enter_token();
   }
@@ -43,26 +57,9 @@ class TileCursor {
 class TileLoader {
  public:
   __device__ TileLoader(const LogitsArgs& a, const WorkRange& range) : a_(a), cursor_(a, range) {}
-  // Passes over tiles, and finds out where the next one is.
-  __device__ void skip(int tiles) {
-    for (int i = 0; i < tiles && !cursor_.done(); ++i) cursor_.next();
-    look_up();
-  }
-  __device__ bool done() const { return cursor_.done(); }
-  __device__ void load(uint32_t slot, uint32_t barrier) {
-    const uint8_t* const page = a_.cache + int64_t{page_} * a_.page_stride;
-    const int row = (cursor_.tile() - block_ * a_.page_tiles.value()) * kTileRows;
-    ptx::mbarrier_arrive_expect_tx(barrier, kSlotBytes);
-    if (a_.scales_offset == kSlotRowBytes) {  // a page of one tile: its scales are behind its rows
-      ptx::bulk_load(slot, page, kSlotBytes, barrier, policy_);
-    } else {
-      ptx::bulk_load(slot, page + row * kIndexerDim, kSlotRowBytes, barrier, policy_);
-      ptx::bulk_load(slot + kSlotRowBytes, page + a_.scales_offset + row * 4, kTileRows * 4, barrier, policy_);
-    }
-    skip(1);
-  }
-
- private:
+  __device__ void skip(int tiles) { cursor_.skip(tiles); }
+  __device__ void next() { cursor_.next(); }
+  // Finds out where the tile is.
   __device__ void look_up() {
     if (cursor_.done()) return;
     if (cursor_.token() != token_) {
@@ -72,9 +69,16 @@ class TileLoader {
     block_ = a_.page_tiles.divide(cursor_.tile());
     page_ = __ldg(table_ + block_);
   }
+  __device__ bool done() const { return cursor_.done(); }
+  __device__ void load(DecodeShared& s, int warpgroup, int slot) {
+    const int row = (cursor_.tile() - block_ * a_.page_tiles.value()) * kTileRows;
+    load_tile(a_, page_, row, s.rows[warpgroup][slot], s.scales[warpgroup][slot], &s.full[warpgroup][slot], policy_);
+  }
+
+ private:
   const LogitsArgs& a_;
   TileCursor cursor_;
-  const uint64_t policy_ = ptx::evict_first_policy();
+  const uint64_t policy_ = ptx::evict_first_policy();  // what stays in L2 is the logits
   int64_t token_ = -1;
   const int32_t* table_ = nullptr;
   int block_ = 0, page_ = 0;
@@ -94,82 +98,89 @@ __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
 
 // kMaxima: a.maxima gets the largest of each kMaximaRows logits, which are a warp's of a tile.
 template <bool kMaxima>
-__global__ void __launch_bounds__(128 * kDecodeWarpgroups, 1) indexer_logits_decode_kernel(const __grid_constant__ LogitsArgs a) {
-  using Score = Scorer<64, 1>;
+__global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const __grid_constant__ LogitsArgs a) {
   extern __shared__ uint8_t dynamic[];
-  __shared__ WorkSearch searches[kDecodeWarpgroups];
-  __shared__ alignas(8) uint64_t barriers[kDecodeWarpgroups][kDecodeSlots];
+  auto& s = *reinterpret_cast<DecodeShared*>(dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024);
   prefetch_addresses(a);
 
   const int warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a warp, for the compiler too
-  uint8_t* const shared = dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024;
-  Score scorer(a, shared + warpgroup * Score::kQueryBytes);
-  uint8_t* const slots = shared + kDecodeWarpgroups * Score::kQueryBytes + warpgroup * (kDecodeSlots * kSlotBytes);
-  const auto slot_address = static_cast<uint32_t>(__cvta_generic_to_shared(slots));
-  const auto barrier_address = static_cast<uint32_t>(__cvta_generic_to_shared(barriers[warpgroup]));
-  const bool loads = threadIdx.x % 128 == 0;
+  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32, quad = thread % 4;
+  const bool loads = thread == 0;
   if (loads) {
-    for (int i = 0; i < kDecodeSlots; ++i) ptx::mbarrier_init(barrier_address + 8 * i, 1);
+    for (int i = 0; i < kDecodeSlots; ++i) ptx::mbarrier_init(ptx::shared_address(&s.full[warpgroup][i]), 1);
     ptx::fence_mbarrier_init();
+    ptx::prefetch_tensor_map(&a.rows_map);
   }
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
   // Addresses begin with a request: of few tokens all lie in one line, which comes beside the lengths.
   load_line(a.token_to_req);
-  const WorkRange range = find_work<1>(a, searches[warpgroup], warpgroup, int64_t{blockIdx.x} * kDecodeWarpgroups + warpgroup,
-                                       int64_t{gridDim.x} * kDecodeWarpgroups);
+  // Of few tiles those that are left over go to different SMs.
+  const WorkRange range = find_work<1>(a, static_cast<int>(gridDim.x) * warpgroup + static_cast<int>(blockIdx.x));
   if (range.left == 0) return;
 
-  // A thread for each slot, so that the first page numbers are not waited for one after another.
-  WorkRange to_load = range;
-  if (threadIdx.x % 128 >= kDecodeSlots) to_load.left = 0;
-  TileLoader loader(a, to_load);
-  loader.skip(threadIdx.x % 128);
-  if (!loader.done()) loader.load(slot_address + threadIdx.x % 128 * kSlotBytes, barrier_address + threadIdx.x % 128 * 8);
-  if (loads) loader.skip(kDecodeSlots - 1);
+  TileCursor cursor(a, range);
+  if (cursor.done()) return;
+  // The first queries in front of all the rows, or they would arrive behind them.
+  int64_t token = cursor.token();
+  if (thread < a.heads) ptx::prefetch_l2(a.q + (token * a.heads + thread) * kIndexerDim);
+  if (thread < 3) ptx::prefetch_l2(a.weights + token * a.heads + min(32 * thread, a.heads - 1));
 
-  // Threads of a quad take their two 16-byte pieces of a row in an order that spreads a warp's reads over the banks.
-  const int odd = scorer.lane / 4 % 2;
-  const int upper = (threadIdx.x % 128 / 32 * 16 + scorer.lane / 4) * kIndexerDim + scorer.quad * 16;
-  const int own_row = scorer.own_row();
-  int64_t token = -1;
-  float* out = nullptr;
-  int rows = 0, rows_to_write = 0;
+  // A thread for each slot, so that the first page numbers are not waited for one after another: threads of a warp that a loop has parted
+  // stay so without a barrier.
+  WorkRange to_load = range;
+  if (thread >= kDecodeSlots) to_load.left = 0;
+  TileLoader loader(a, to_load);
+  loader.skip(thread);
+  __syncwarp();
+  loader.look_up();
+  __syncwarp();
+  if (!loader.done()) loader.load(s, warpgroup, thread);
+  __syncwarp();
+  if (loads) {
+    loader.skip(kDecodeSlots);
+    loader.look_up();
+  }
+  Scorer<64, 1> scorer;
+  scorer.load_queries(a, s.queries[warpgroup], token);
+  warpgroup_sync(warpgroup);
+
+  const int own_row = thread / 32 * 16 + lane / 4 + 8 * (quad & 1);
+  const uint32_t queries = ptx::shared_address(s.queries[warpgroup]);
+  uint32_t tiles = ptx::shared_address(s.rows[warpgroup]), scales = ptx::shared_address(&s.scales[warpgroup][0][own_row]),
+           full = ptx::shared_address(s.full[warpgroup]);
+  asm volatile("" : "+r"(tiles), "+r"(scales), "+r"(full));  // or they would be found out anew for every tile
+  float* out = a.logits + token * a.logits_stride;
+  int rows = scored_rows(a, token);
   int slot = 0;
   uint32_t parity = 0;
-  for (TileCursor cursor(a, range); !cursor.done(); cursor.next()) {
+  for (; !cursor.done(); cursor.next()) {
     if (cursor.token() != token) {
       token = cursor.token();
       out = a.logits + token * a.logits_stride;
       rows = scored_rows(a, token);
-      rows_to_write = scorer.writes() ? rows : 0;
       warpgroup_sync(warpgroup);  // the queries before have been used
-      scorer.load_queries(token);
-      ptx::fence_proxy_async();
+      scorer.load_queries(a, s.queries[warpgroup], token);
       warpgroup_sync(warpgroup);
     }
-    ptx::mbarrier_wait(barrier_address + 8 * slot, parity);
-    const uint8_t* const tile = slots + slot * kSlotBytes;
-    uint4 keys[2][2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const uint4 first = *reinterpret_cast<const uint4*>(tile + upper + r * 8 * kIndexerDim + 64 * odd);
-      const uint4 second = *reinterpret_cast<const uint4*>(tile + upper + r * 8 * kIndexerDim + 64 * (1 - odd));
-      keys[r][0] = odd != 0 ? second : first;
-      keys[r][1] = odd != 0 ? first : second;
-    }
-    const float scale = *reinterpret_cast<const float*>(tile + kSlotRowBytes + own_row * 4);
-    float sums[Score::kSums];
-    scorer.multiply(sums, keys, 0);
-    warpgroup_sync(warpgroup);  // the slot has been read
-    if (loads && !loader.done()) loader.load(slot_address + slot * kSlotBytes, barrier_address + 8 * slot);
+    ptx::mbarrier_wait(full + 8 * slot, parity);
+    float sums[Scorer<64, 1>::kSums];
+    multiply(sums, tiles + kRowBytes * slot, queries);
+    const float scale = ptx::ld_shared_f32(scales + kScaleBytes * slot);
     ptx::wgmma_wait<0>();
+    warpgroup_sync(warpgroup);  // the slot has been read
+    if (loads && !loader.done()) {
+      loader.load(s, warpgroup, slot);
+      loader.next();
+      loader.look_up();
+    }
     const float logit = scorer.weighted_sum(sums) * scale;
     const int row = cursor.tile() * kTileRows + own_row;
-    if (row < rows_to_write) out[row] = logit;
+    if (row < rows && quad < 2) out[row] = logit;
     if constexpr (kMaxima) {
       const uint32_t largest = __reduce_max_sync(0xFFFFFFFFu, row < rows ? order_key(logit) : 0);
-      if (scorer.lane == 0 && row < rows) a.maxima[token * a.maxima_stride + row / kMaximaRows] = logit_of(largest);
+      const int group = cursor.tile() * (kTileRows / kMaximaRows) + thread / 32;
+      if (lane == 0 && group * kMaximaRows < rows) a.maxima[token * a.maxima_stride + group] = logit_of(largest);
     }
     if (++slot == kDecodeSlots) {
       slot = 0;

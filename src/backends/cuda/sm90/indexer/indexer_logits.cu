@@ -6,6 +6,7 @@
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/decode_kernel.cuh"
 #include "backends/cuda/sm90/indexer/prefill_kernel.cuh"
+#include "backends/cuda/sm90/linear/tensor_map.h"
 
 namespace strata::cuda {
 namespace {
@@ -31,12 +32,12 @@ void launch(void (*kernel)(sm90::LogitsArgs), int threads, int shared_bytes, con
 
 template <int kHeads, int kTokens>
 void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& context) {
-  constexpr int kSharedBytes = sm90::kPrefillWarpgroups * sm90::Scorer<kHeads, kTokens>::kQueryBytes + 1024;
-  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, 128 * sm90::kPrefillWarpgroups, kSharedBytes, args, context);
+  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, sm90::kPrefillThreads, sizeof(sm90::PrefillShared<kHeads, kTokens>) + 1024,
+         args, context);
 }
 
 void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context) {
-  constexpr int kSharedBytes = sm90::kDecodeWarpgroups * (sm90::Scorer<64, 1>::kQueryBytes + sm90::kDecodeSlots * sm90::kSlotBytes) + 1024;
+  constexpr int kSharedBytes = sizeof(sm90::DecodeShared) + 1024;
   launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<true> : sm90::indexer_logits_decode_kernel<false>,
          128 * sm90::kDecodeWarpgroups, kSharedBytes, args, context);
 }
@@ -61,7 +62,9 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
   if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {}, context);
   const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
   const bool writes_maxima = decode && maxima.present();
-  const LogitsArgs args{p.q.ptr<uint8_t>(),
+  const LogitsArgs args{tensor_map("indexer_logits: cache", p.cache.data, std::max<int64_t>(p.cache.num_pages, 1), p.cache.page_size,
+                                   kIndexerDim / 2, p.cache.page_stride / 2, kIndexerDim / 2, kTileRows),
+                        p.q.ptr<uint8_t>(),
                         p.weights.ptr<float>(),
                         static_cast<const uint8_t*>(p.cache.data),
                         static_cast<int32_t>(p.cache.page_stride),
@@ -78,6 +81,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         writes_maxima ? maxima.ptr<float>() : nullptr,
                         writes_maxima ? maxima.stride[0] : 0,
                         num_tokens,
+                        Divisor(capabilities(context.device).num_sms * (decode ? kDecodeWarpgroups : 1)),
                         static_cast<int>(p.q.shape[1])};
   if (decode) {
     launch_decode(args, context);

@@ -1,0 +1,134 @@
+// How the tiles of all tokens are divided among the warpgroups or blocks of the logits kernels of Hopper.
+#pragma once
+
+#include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/sm90/indexer/config.h"
+
+namespace strata::cuda::sm90 {
+
+__device__ __forceinline__ void warpgroup_sync(int warpgroup) { ptx::barrier_sync(static_cast<uint32_t>(warpgroup) + 1, 128); }
+
+// Rows of a token that are scored.
+__device__ __forceinline__ int scored_rows(const LogitsArgs& a, int64_t token) {
+  const int length = token < a.num_tokens ? a.lengths[token] : 0;
+  return length > a.skip ? length : 0;
+}
+
+// Starts to load a line into L1.
+__device__ __forceinline__ void load_line(const void* global) {
+  asm volatile("{\n.reg .b32 unused;\nld.global.ca.b32 unused, [%0];\n}\n" ::"l"(global) : "memory");
+}
+
+// Work of a group of kGroup consecutive tokens that are worked on side by side: its tiles, and what it takes to begin with a group
+// (lengths, page numbers, queries) in tiles. A part that is made of short groups would take several times as long as the others without it.
+inline constexpr int kGroupStart = 6;
+template <int kGroup>
+__device__ __forceinline__ int64_t tiles_of(const LogitsArgs& a, int64_t group) {
+  int rows = 0;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) rows = max(rows, scored_rows(a, group * kGroup + i));
+  return (rows + int64_t{kTileRows} - 1) / kTileRows;
+}
+template <int kGroup>
+__device__ __forceinline__ int64_t work_of(const LogitsArgs& a, int64_t group) {
+  const int64_t tiles = tiles_of<kGroup>(a, group);
+  return tiles > 0 ? tiles + kGroupStart : 0;
+}
+
+// A part of the work of all groups, equal in size to the others and consecutive.
+struct WorkRange {
+  int64_t group;
+  int64_t done;  // of the group, by the part in front
+  int64_t left;  // from there on, over the following groups
+};
+
+struct WorkSearch {
+  int64_t warp_sums[4];
+};
+
+// Of `total`, by 32-bit numbers: a division of longer ones takes a fifth of a microsecond.
+struct Share {
+  int64_t begin, size;
+};
+__device__ __forceinline__ Share share_of(const LogitsArgs& a, int64_t total, int part) {
+  const int parts = a.parts.value();
+  if (total >= int64_t{1} << 31) {
+    const int64_t begin = total * part / parts;
+    return {begin, total * (part + 1) / parts - begin};
+  }
+  const int each = a.parts.divide(static_cast<int>(total)), more = static_cast<int>(total) - each * parts;  // so many have one more
+  return {each * part + min(part, more), each + (part < more ? 1 : 0)};
+}
+
+// The groups of one of several threads that search together, and the work of all of them.
+template <int kGroup>
+struct OwnGroups {
+  int64_t first, end, work = 0;
+  __device__ OwnGroups(const LogitsArgs& a, int thread, int threads) {
+    const int64_t num_groups = (a.num_tokens + kGroup - 1) / kGroup, each = (num_groups + threads - 1) / threads;
+    first = thread * each;
+    end = min(first + each, num_groups);
+    for (int64_t g = first; g < end; ++g) work += work_of<kGroup>(a, g);
+  }
+  // Where `begin` is, counted from the first of these groups, if it is in them.
+  __device__ bool find(const LogitsArgs& a, int64_t begin, int64_t& group, int64_t& done) const {
+    group = first;
+    done = begin;
+    if (begin < 0 || begin >= work) return false;
+    for (int64_t n; done >= (n = work_of<kGroup>(a, group)); ++group) done -= n;
+    return true;
+  }
+};
+
+// By a warp.
+template <int kGroup>
+__device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
+  if (a.num_tokens <= kGroup) {  // nothing to look for
+    const Share share = share_of(a, work_of<kGroup>(a, 0), part);
+    return {0, share.begin, share.size};
+  }
+  const OwnGroups<kGroup> own(a, threadIdx.x % 32, 32);
+  const int64_t sum = lanes_up_to(own.work);
+  const auto [begin, size] = share_of(a, __shfl_sync(kAllLanes, sum, 31), part);
+  int64_t group, done;
+  const bool found = own.find(a, begin - (sum - own.work), group, done);
+  const int lane = max(__ffs(static_cast<int>(__ballot_sync(kAllLanes, found))) - 1, 0);
+  return {__shfl_sync(kAllLanes, group, lane), __shfl_sync(kAllLanes, done, lane), size};
+}
+
+// By the first warpgroup.
+template <int kGroup>
+__device__ __forceinline__ void find_work(const LogitsArgs& a, WorkSearch& s, int part, WorkRange& range) {
+  const OwnGroups<kGroup> own(a, threadIdx.x, 128);
+  int64_t sum = lanes_up_to(own.work), total = 0;
+  if (threadIdx.x == 0) range = {0, 0, 0};  // of a part without work
+  if (threadIdx.x % 32 == 31) s.warp_sums[threadIdx.x / 32] = sum;
+  warpgroup_sync(0);
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    if (w < static_cast<int>(threadIdx.x) / 32) sum += s.warp_sums[w];
+    total += s.warp_sums[w];
+  }
+  const auto [begin, size] = share_of(a, total, part);
+  int64_t group, done;
+  if (own.find(a, begin - (sum - own.work), group, done)) range = {group, done, size};
+}
+
+// Tiles [begin, end) of a group; not always any.
+struct Tiles {
+  int64_t group;
+  int begin, end;
+};
+
+// Takes the next group's share of a range. False at its end.
+template <int kGroup>
+__device__ __forceinline__ bool next_tiles(const LogitsArgs& a, WorkRange& range, Tiles& tiles) {
+  if (range.left <= 0) return false;
+  const int64_t end = min(work_of<kGroup>(a, range.group), range.done + range.left);
+  tiles = {range.group, static_cast<int>(max(range.done - kGroupStart, int64_t{0})), static_cast<int>(max(end - kGroupStart, int64_t{0}))};
+  range = {range.group + 1, 0, range.left - (end - range.done)};
+  return true;
+}
+
+}  // namespace strata::cuda::sm90
