@@ -1,6 +1,6 @@
 // Linear layers on CUDA. FP8 on Hopper: few tokens, where the weight must be read once and nothing else matters, and many are our kernels',
-// what is between cuBLASLt's, which has the block scales. Elsewhere cuBLASLt in bf16, but for up to 8 tokens, and on Hopper up to 32 of
-// weights whose tiles fit on the SMs at once: there our kernels begin before the one in front has ended and let the next begin.
+// what is between cuBLASLt's, which has the block scales. Elsewhere cuBLASLt in bf16, but on Hopper for up to 32 tokens of weights whose
+// tiles fit on the SMs at once, and for up to 8: there our kernels begin before the one in front has ended and let the next begin.
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear_impls.h"
 #include "ops/factories.h"
@@ -17,12 +17,12 @@ TensorView as_grouped(const TensorView& v) {
 
 // cublaslt_fp8 leaves to our kernel for few tokens what that does faster.
 std::vector<Implementation<LinearParams>> linear() {
-  return ops::join(many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), few_tokens_bf16_linear(), hopper_bf16_linear(),
+  return ops::join(many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), hopper_bf16_linear(), few_tokens_bf16_linear(),
                    cublaslt_bf16_linear());
 }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::join(many_tokens_grouped_linear(), few_tokens_grouped_linear(), cublaslt_fp8_grouped_linear(),
-                   few_tokens_bf16_grouped_linear(), hopper_bf16_grouped_linear(), cublaslt_bf16_grouped_linear());
+  return ops::join(many_tokens_grouped_linear(), few_tokens_grouped_linear(), cublaslt_fp8_grouped_linear(), hopper_bf16_grouped_linear(),
+                   few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear());
 }
 std::vector<WeightPacking> weight_packings() { return cublaslt_weight_packings(); }
 

@@ -5,7 +5,14 @@
 
 namespace strata::cuda::ptx {
 
-// d = a b^T + (accumulate ? d : 0): rows along k, N = 16 or 32.
+// d = a b^T + (accumulate ? d : 0): rows along k, N = 8, 16 or 32.
+__device__ __forceinline__ void wgmma_bf16(float (&d)[4], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
 __device__ __forceinline__ void wgmma_bf16(float (&d)[8], uint64_t a, uint64_t b, bool accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"

@@ -1,12 +1,13 @@
 // A bf16 linear layer for few tokens on Hopper: what host code and the kernel agree on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace strata::cuda::sm90 {
 
 inline constexpr int kBf16MaxTokens = 32;
-inline constexpr int kBf16Rows = 64;   // output features of a warpgroup; a tile is of one warpgroup or of two
+inline constexpr int kBf16Rows = 64;   // output features of a part; a tile is of one part or of two
 inline constexpr int kBf16Block = 64;  // channels at a time: 128 bytes of a row
 inline constexpr int kBf16MaxStages = 24;
 
@@ -22,23 +23,31 @@ struct Bf16LinearArgs {
   int stages;      // of the ring
 };
 
-// Warpgroups that multiply, and a warp that asks for what they read.
-constexpr int bf16_threads(int warpgroups) { return 128 * warpgroups + 32; }
+inline constexpr int kBf16Warpgroups = 4;  // that multiply: a part of the tile each, or blocks of channels in turns
+inline constexpr int kBf16Consumers = 128 * kBf16Warpgroups;
+inline constexpr int kBf16Threads = kBf16Consumers + 32;  // and a warp that asks for what they read
 
-// Dynamic shared memory for so many token rows and features of a tile: the ring, of which a stage is a block of the tile's weights and one
-// of the tokens; the tile's sums; barriers (full and empty of every stage).
-struct Bf16LinearShared {
-  int stage, sums, barriers, bytes;  // bytes of a stage, offsets
-  constexpr Bf16LinearShared(int token_rows, int tile, int stages)
-      : stage((tile + token_rows) * kBf16Block * 2),
-        sums(stages * stage),
-        barriers(sums + token_rows * sum_stride(tile) * 4),
-        bytes(barriers + stages * 16) {}
-  // Floats of a token's sums: 4 more than there are features, against bank conflicts.
-  static constexpr int sum_stride(int tile) { return tile + 4; }
+// What is fixed when the kernel is compiled: rows of tokens (8, 16 or 32), and parts of 64 features, 1 or 2. The warpgroups that have a
+// part take the blocks of channels in turns.
+struct Bf16Tile {
+  int tokens, parts;
+  constexpr int rows() const { return parts * kBf16Rows; }
+  constexpr int slices() const { return kBf16Warpgroups / parts; }
+  constexpr int stage_bytes() const { return (rows() + tokens) * kBf16Block * 2; }
+  // Floats of a token's sums; 4 against bank conflicts.
+  constexpr int sum_stride() const { return rows() + 4; }
+  constexpr int sum_bytes() const { return slices() * tokens * sum_stride() * 4; }
 };
 
-// The kernel for 16 or 32 token rows and 1 or 2 warpgroups: of the tensor maps of the weight and of x, and the arguments.
-const void* bf16_linear_kernel(int token_rows, int warpgroups);
+// Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens, and where the warpgroups' sums
+// are in the end; barriers (full and empty of every stage).
+struct Bf16LinearShared {
+  int barriers, bytes;  // offset
+  constexpr Bf16LinearShared(const Bf16Tile& tile, int stages)
+      : barriers(std::max(stages * tile.stage_bytes(), tile.sum_bytes())), bytes(barriers + stages * 16) {}
+};
+
+// The kernel of this tile: of the tensor maps of the weight and of x, and the arguments.
+const void* bf16_linear_kernel(const Bf16Tile& tile);
 
 }  // namespace strata::cuda::sm90

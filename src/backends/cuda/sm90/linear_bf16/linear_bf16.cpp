@@ -18,9 +18,9 @@ using namespace sm90;
 
 bool aligned(int64_t stride) { return stride * 2 % 16 == 0; }
 
-int64_t num_tiles(const LinearWeight& w, int warpgroups) { return w.groups * ceil_div(w.n, int64_t{kBf16Rows} * warpgroups); }
-// Of a block: a tile is one SM's, so two where one makes more tiles than there are SMs.
-int num_warpgroups(const LinearWeight& w, const Capabilities& device) { return num_tiles(w, 1) > device.num_sms ? 2 : 1; }
+int64_t num_tiles(const LinearWeight& w, int parts) { return w.groups * ceil_div(w.n, int64_t{kBf16Rows} * parts); }
+// Of a tile: that is one SM's, so two where one makes more tiles than there are SMs.
+int num_parts(const LinearWeight& w, const Capabilities& device) { return num_tiles(w, 1) > device.num_sms ? 2 : 1; }
 
 // x: [T, G, K].
 Support support(const TensorView& x, const LinearWeight* w, const Capabilities& device) {
@@ -30,7 +30,7 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   if (x.shape[0] > kBf16MaxTokens) return Support::no(fmt::format("takes at most {} tokens, got {}", kBf16MaxTokens, x.shape[0]));
   // With few tiles the memory idles.
-  const int64_t tiles = num_tiles(*w, num_warpgroups(*w, device));
+  const int64_t tiles = num_tiles(*w, num_parts(*w, device));
   if (4 * tiles < device.num_sms || tiles > device.num_sms) {
     return Support::no(
         fmt::format("takes {} to {} tiles of up to {} features, got {}", (device.num_sms + 3) / 4, device.num_sms, 2 * kBf16Rows, tiles));
@@ -46,24 +46,27 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
 void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, const ExecutionContext& context) {
   if (y.numel() == 0) return;
   const Capabilities& device = capabilities(context.device);
-  const int rows = x.shape[0] <= 16 ? 16 : 32, warpgroups = num_warpgroups(w, device), tile = kBf16Rows * warpgroups;
+  const int64_t num_tokens = x.shape[0];
+  const Bf16Tile tile{num_tokens <= 8 ? 8 : num_tokens <= 16 ? 16 : 32, num_parts(w, device)};
   Bf16LinearArgs a{};
   set_output(a, y);
-  a.num_tokens = static_cast<int>(x.shape[0]);
+  a.num_tokens = static_cast<int>(num_tokens);
   a.n = static_cast<int>(w.n);
-  a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{tile}));
+  a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{tile.rows()}));
   a.num_blocks = static_cast<int>(ceil_div(w.k, kBf16Block));
-  const auto bytes_of = [&](int stages) { return Bf16LinearShared(rows, tile, stages).bytes; };
-  a.stages = std::clamp((device.max_shared_bytes - bytes_of(0)) / (bytes_of(1) - bytes_of(0)), 1, kBf16MaxStages);
+  const auto bytes_of = [&](int stages) { return Bf16LinearShared(tile, stages).bytes; };
+  a.stages = std::min(kBf16MaxStages, a.num_blocks);
+  while (bytes_of(a.stages) > device.max_shared_bytes) --a.stages;
+  if (a.stages < a.num_blocks) a.stages = a.stages / tile.slices() * tile.slices();  // a stage is always the same warpgroups'
 
-  const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, tile);
-  const CUtensorMap tokens = tensor_map("x", x.data, x.shape[1], x.shape[0], w.k, x.stride[1], x.stride[0], rows);
-  const void* kernel = bf16_linear_kernel(rows, warpgroups);
-  const int bytes = bytes_of(a.stages);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "cudaFuncSetAttribute");
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tiles(w, warpgroups))),
-                             .block = dim3(static_cast<unsigned>(bf16_threads(warpgroups))),
-                             .shared_bytes = static_cast<size_t>(bytes)},
+  const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, tile.rows());
+  const CUtensorMap tokens = tensor_map("x", x.data, x.shape[1], x.shape[0], w.k, x.stride[1], x.stride[0], tile.tokens);
+  const void* kernel = bf16_linear_kernel(tile);
+  // The most, and not what this call needs: another thread may be launching the same kernel with more.
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_shared_bytes), "cudaFuncSetAttribute");
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tiles(w, tile.parts))),
+                             .block = dim3(kBf16Threads),
+                             .shared_bytes = static_cast<size_t>(bytes_of(a.stages))},
                             native(context.stream), /*early=*/true);
   void* arguments[] = {const_cast<CUtensorMap*>(&weights), const_cast<CUtensorMap*>(&tokens), &a};
   check(cudaLaunchKernelExC(config.get(), kernel, arguments), "few_tokens_bf16_kernel");
