@@ -126,6 +126,10 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 17000, .k = 400, .format = kFp8, .block_n = 64}, kQuantised}, "-tiles", true);
     add.test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kQuantised, DType::f32}, "-tiles", true);
   }
+  // Rings used several times over: of tiles in two parts, of which the last is partly filled; of several tiles, with rows of odd length.
+  add.test({12, {.n = 5000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
+  add.test({20, {.n = 4500, .k = 5120, .format = kFp8}, kQuantised, DType::f32}, "-tiles", true);
+  add.test({10, {.n = 34051, .k = 1040, .format = kFp8}, kQuantised}, "-tiles", true);
   add.test({4096, {.n = 192, .k = 512, .format = kFp8}, kQuantised}, "", true);
   // bf16, few tokens: all warps on one strip of 8 features, several tiles a block.
   for (const int64_t tokens : {1, 7}) add.test({tokens, {.n = 3004, .k = 1032}}, "-edge", true);
@@ -135,7 +139,9 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 2200, .k = 648}}, "-edge");
     add.test({tokens, {.n = 2250, .k = 1032}}, "-edge");
     add.test({tokens, {.n = 12000, .k = 200}}, "-edge", true);
+    add.test({tokens, {.n = 2200, .k = 2056}}, "-edge", true);
   }
+  add.test({20, {.n = 9000, .k = 1800}}, "-edge", true);
   add.test({17, {.n = 2200, .k = 1032}, ActivationFormat::bf16, DType::f32, {.inner = 8}, {.inner = 3}}, "-strided");
   // Many tokens: tiles of 256 by 128 in pairs, partly filled; more of them than fit at once; scale blocks of several tiles.
   add.test({515, {.n = 5640, .k = 272, .format = kFp8}, kQuantised}, "-edge", true);

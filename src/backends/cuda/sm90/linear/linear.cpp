@@ -3,10 +3,13 @@
 
 #include <algorithm>
 
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/smxx/linear/operands.h"
 #include "backends/cuda/sm90/linear/launch.h"
+#include "backends/cuda/sm90/linear/many_tiles.h"
+#include "backends/cuda/sm90/linear/streamed.h"
 #include "core/arena.h"
 #include "formats/quantize.h"
 
@@ -30,11 +33,34 @@ Support support(const LinearWeight* w, bool codes, int64_t tokens, int64_t max_t
 
 struct Quantized {
   TensorView codes;   // e4m3 [T, K]
-  TensorView scales;  // f32 [T, ceil(K / 128)]
+  TensorView scales;  // f32, for T tokens but at least kTokenProductMaxTokens, and ceil(K / 128) blocks
 };
 Quantized quantized(Arena& arena, const TensorView& x) {
-  const int64_t blocks = (x.shape[1] + kActivationBlock - 1) / kActivationBlock;
-  return {arena.tensor(DType::e4m3, {x.shape[0], x.shape[1]}), arena.tensor(DType::f32, {x.shape[0], blocks})};
+  const int64_t tokens = std::max<int64_t>(x.shape[0], sm90::kTokenProductMaxTokens), blocks = ceil_div(x.shape[1], kActivationBlock);
+  return {arena.tensor(DType::e4m3, {x.shape[0], x.shape[1]}), arena.tensor(DType::f32, {tokens, blocks})};
+}
+
+void quantize(const LinearParams& p, const Quantized& q, int64_t scale_token, int64_t scale_block, cudaStream_t stream) {
+  quantize_rows(p.x, p.activation,
+                {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = scale_token, .scale_block = scale_block},
+                /*overlap=*/true, stream);
+}
+
+// By the kernels that have no groups and read scales block by block; false where they do not take this.
+bool run_token_product(const LinearParams& p, const Quantized& q, const Capabilities& device, cudaStream_t stream) {
+  const int64_t tokens = p.x.shape[0];
+  if (tokens > sm90::kTokenProductMaxTokens || p.weight->groups > 1) return false;
+  const auto streamed = sm90::plan_streamed(*p.weight, tokens, p.shares_device, device);
+  const int stages = streamed ? 0 : sm90::many_tiles_stages(*p.weight, tokens, p.shares_device, device);
+  if (!streamed && stages == 0) return false;
+  quantize(p, q, /*scale_token=*/1, /*scale_block=*/sm90::token_product_rows(tokens), stream);
+  const sm90::TokenProduct product{q.codes, q.scales, *p.weight, p.y};
+  if (streamed) {
+    sm90::run_streamed(*streamed, product, device, stream);
+  } else {
+    sm90::run_many_tiles(stages, product, device, stream);
+  }
+  return true;
 }
 
 void run_linear(sm90::LinearLauncher& launcher, const LinearParams& p, const ExecutionContext& context) {
@@ -42,11 +68,11 @@ void run_linear(sm90::LinearLauncher& launcher, const LinearParams& p, const Exe
   DeviceScope scope(context.device.id().index);
   Arena arena(p.x.device, context.workspace);
   const Quantized q = quantized(arena, p.x);
-  quantize_rows(p.x, p.activation,
-                {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = q.scales.stride[0], .scale_block = 1},
-                /*overlap=*/true, native(context.stream));
-  launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), p.shares_device}, context.device,
-               native(context.stream));
+  const cudaStream_t stream = native(context.stream);
+  if (run_token_product(p, q, capabilities(context.device), stream)) return;
+  quantize(p, q, /*scale_token=*/q.scales.stride[0], /*scale_block=*/1, stream);
+  launcher.run({as_grouped(q.codes), as_grouped(q.scales.slice(0, p.x.shape[0])), *p.weight, as_grouped(p.y), p.shares_device},
+               context.device, stream);
 }
 
 void run_grouped(sm90::LinearLauncher& launcher, const GroupedLinearParams& p, const ExecutionContext& context) {

@@ -1,0 +1,179 @@
+// y = x W^T for 1 to 32 tokens where every CTA has one tile at most: weights and tokens stream through shared memory together.
+//
+// Floor: weight bytes / memory bandwidth; 7168 x 16384 at 4.3 TB/s is 27.3 us, 4096 x 8192 is 7.8 us. Reached on an H200: see
+// docs/kernels/20261121-few-token-linear.md.
+//
+// Design: a tile is of 16 to 128 output features (the M of wgmma, tokens are its N), as many as make one round of all SMs; a cluster shares
+// it, each CTA a part of k. One thread fills a ring by TMA, a block of 128 channels of the tile and of the tokens in each stage: weights,
+// which do not depend on the kernel in front, at once, tokens when that has ended. So the first product waits for its own tokens only, and
+// no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups multiply blocks in turns, because waiting,
+// multiplying and scaling one after the other takes one of them as long as the memory or longer. In the end the partial sums lie where the
+// ring was, and each CTA adds those of some tokens over warpgroups and cluster, in a fixed order.
+#include "backends/cuda/ptx/bulk_copy.cuh"
+#include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/ptx/cp_async.cuh"
+#include "backends/cuda/ptx/mbarrier.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/ptx/tma.cuh"
+#include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/sm90/linear/block_product.cuh"
+#include "backends/cuda/sm90/linear/ring_stage.cuh"
+#include "backends/cuda/sm90/linear/store_features.cuh"
+#include "backends/cuda/sm90/linear/streamed.h"
+
+namespace strata::cuda::sm90 {
+namespace {
+
+// The blocks of k of this CTA.
+struct Chunk {
+  int first, count;
+  __device__ Chunk(const StreamedArgs& a, int rank)
+      : first(a.num_blocks * rank / a.split), count(a.num_blocks * (rank + 1) / a.split - first) {}
+};
+
+// One thread.
+template <int kTokens>
+__device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const StreamedArgs& a, const Chunk& chunk,
+                                 int first_feature, const StreamedShared& at, uint32_t shared) {
+  const uint32_t full = shared + at.barriers, empty = full + a.stages * 8, scales = empty + a.stages * 8;
+  const int weight_bytes = a.tile_rows * kLinearBlock;
+  const uint64_t policy = ptx::evict_first_policy();
+  const auto load_weights = [&](int block, int stage) {
+    ptx::mbarrier_arrive_expect_tx(full + stage * 8, static_cast<uint32_t>(at.stage));
+    ptx::tma_load_2d(shared + stage * at.stage, &weights, (chunk.first + block) * kLinearBlock, first_feature, full + stage * 8, policy);
+  };
+  const auto load_tokens = [&](int block, int stage) {
+    ptx::tma_load_2d(shared + stage * at.stage + weight_bytes, &x, (chunk.first + block) * kLinearBlock, 0, full + stage * 8);
+  };
+  const int prologue = min(chunk.count, a.stages);
+#pragma unroll 1
+  for (int block = 0; block < prologue; ++block) load_weights(block, block);
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  const uint32_t scale_bytes = chunk.count * kTokens * 4;
+  ptx::mbarrier_arrive_expect_tx(scales, scale_bytes);
+  ptx::bulk_load(shared + at.x_scale, a.x_scale + chunk.first * kTokens, scale_bytes, scales);
+#pragma unroll 1
+  for (int block = 0; block < prologue; ++block) load_tokens(block, block);
+  RingStage stage;
+#pragma unroll 1
+  for (int block = prologue; block < chunk.count; ++block, stage.next(a.stages)) {
+    ptx::mbarrier_wait(empty + stage.index * 8, stage.parity);
+    load_weights(block, stage.index);
+    load_tokens(block, stage.index);
+  }
+}
+
+template <int kTokens, int kParts>
+__global__ void __launch_bounds__(kStreamedThreads, 1)
+    streamed_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
+                       const __grid_constant__ StreamedArgs a) {
+  constexpr StreamedTile kTile{kTokens, kParts};
+  constexpr int kSlices = kTile.slices(), kStride = kTile.partial_stride();
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const StreamedShared at(kTile, a.tile_rows, a.max_chunk, a.stages);
+  const uint32_t ring = ptx::shared_address(shared);
+  const uint32_t full = ring + at.barriers, empty = full + a.stages * 8, scales = empty + a.stages * 8;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int rank = static_cast<int>(ptx::cluster_rank());
+  const int first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
+  const Chunk chunk(a, rank);
+
+  if (thread == kStreamedConsumers) {
+    ptx::prefetch_tensor_map(&weights);
+    ptx::prefetch_tensor_map(&x);
+#pragma unroll 1
+    for (int i = 0; i < a.stages; ++i) {
+      ptx::mbarrier_init(full + i * 8, 1);
+      ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
+    }
+    ptx::mbarrier_init(scales, 1);
+    ptx::fence_mbarrier_init();
+  }
+  // The weight's scales of all rows of the tile: of one or more blocks of rows.
+  const int first_scale_row = first_feature / a.weight_block_rows, last_scale_row = (a.n - 1) / a.weight_block_rows;
+  const auto scale_row = [&](int feature) { return min(feature / a.weight_block_rows, last_scale_row); };
+  if (thread < kStreamedConsumers) {
+    const int rows = scale_row(first_feature + a.tile_rows - 1) - first_scale_row + 1;
+#pragma unroll 1
+    for (int i = thread; i < rows * chunk.count; i += kStreamedConsumers) {
+      const int row = i / chunk.count, block = i - row * chunk.count;
+      ptx::cp_async_4(ring + at.w_scale + (row * a.max_chunk + block) * 4,
+                      a.w_scale + (first_scale_row + row) * a.w_scale_stride + chunk.first + block);
+    }
+    ptx::cp_async_commit();
+  }
+  __syncthreads();
+
+  if (thread >= kStreamedConsumers) {
+    if (thread == kStreamedConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_feature, at, ring);
+    __syncwarp();
+  } else {
+    ptx::cp_async_wait<0>();
+    ptx::barrier_sync(1, kStreamedConsumers);
+    const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
+    const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
+    const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
+                                  (scale_row(first_feature + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
+    const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
+    float sums[kTokens / 2] = {};
+    RingStage stage{.index = slice};
+    ptx::mbarrier_wait(scales, 0);
+#pragma unroll 1
+    for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
+      const uint32_t rows = ring + stage.index * at.stage;
+      add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + a.tile_rows * kLinearBlock, w_scales + block,
+                         x_scales + block * kTokens, full + stage.index * 8, stage.parity, empty + stage.index * 8);
+    }
+    ptx::barrier_sync(1, kStreamedConsumers);  // nobody multiplies what lies in the ring
+    float* const partial = reinterpret_cast<float*>(shared) + slice * kTokens * kStride + row;
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+      partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
+    }
+  }
+
+  if (a.split > 1) {
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  // Ranks take turns with the tokens; four features at a time.
+  const int fours = a.tile_rows / 4, tokens = (a.num_tokens - rank + a.split - 1) / a.split;
+#pragma unroll 1
+  for (int i = thread; i < fours * tokens; i += kStreamedThreads) {
+    const int token = i / fours * a.split + rank, feature = i % fours * 4;
+    const uint32_t from = ring + (token * kStride + feature) * 4;
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int r = 0; r < a.split; ++r) {
+      const uint32_t of_rank = ptx::map_shared(from, r);
+#pragma unroll
+      for (int s = 0; s < kSlices; ++s) {
+        const float4 v = ptx::load_cluster_f32x4(of_rank + s * kTokens * kStride * 4);
+        sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+      }
+    }
+    const int count = min(a.n - first_feature - feature, 4);
+    if (count > 0) store_features(a, 0, token, first_feature + feature, sum, count);
+  }
+  if (a.split > 1) {  // no block leaves while another reads its partial sums
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  }
+}
+
+template <int kTokens>
+const void* kernel(int parts) {
+  return reinterpret_cast<const void*>(parts == 2 ? streamed_kernel_of<kTokens, 2> : streamed_kernel_of<kTokens, 1>);
+}
+
+}  // namespace
+
+const void* streamed_kernel(const StreamedTile& tile) {
+  return tile.tokens == 8 ? kernel<8>(tile.parts) : tile.tokens == 16 ? kernel<16>(tile.parts) : kernel<32>(tile.parts);
+}
+
+}  // namespace strata::cuda::sm90

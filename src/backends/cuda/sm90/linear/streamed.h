@@ -1,0 +1,64 @@
+// An FP8 linear layer for few tokens on Hopper whose tiles are all under way at once: what host code and the kernel agree on.
+#pragma once
+
+#include <optional>
+
+#include "backends/cuda/sm90/linear/token_product.h"
+
+namespace strata::cuda::sm90 {
+
+inline constexpr int kStreamedWarpgroups = 4;  // that multiply
+inline constexpr int kStreamedConsumers = 128 * kStreamedWarpgroups;
+inline constexpr int kStreamedThreads = kStreamedConsumers + 32;  // and a warp that asks for what they read
+// A tile has rows in multiples of this: those of a warp in wgmma, which then have one weight scale.
+inline constexpr int kStreamedRowStep = 16;
+// Scale blocks of at least 64 rows that a tile of 128 can touch.
+inline constexpr int kStreamedScaleRows = 3;
+
+// What is fixed when the kernel is compiled: rows of tokens (8, 16 or 32), and parts of 64 features, 1 or 2, of which the last may be
+// partly filled. The warpgroups that have a part take the blocks of k in turns.
+struct StreamedTile {
+  int tokens, parts;
+  constexpr int slices() const { return kStreamedWarpgroups / parts; }
+  // Floats of a token's partial sums; 4 against bank conflicts.
+  constexpr int partial_stride() const { return parts * kLinearRows + 4; }
+  constexpr int partial_bytes() const { return slices() * tokens * partial_stride() * 4; }
+};
+
+struct StreamedArgs : TokenProductArgs {
+  int tile_rows, split;   // features of a tile; CTAs of a cluster, each with a part of k
+  int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
+};
+
+// Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens' rows, and where the partial
+// sums are when all is multiplied; scales of x and of the weight; barriers (full and empty of every stage, scales of x).
+struct StreamedShared {
+  int stage, x_scale, w_scale, barriers, bytes;  // bytes of a stage, offsets
+  constexpr StreamedShared(const StreamedTile& tile, int tile_rows, int max_chunk, int stages)
+      : stage((tile_rows + tile.tokens) * kLinearBlock),
+        x_scale(ring_bytes(tile, stage, stages)),
+        w_scale(x_scale + max_chunk * tile.tokens * 4),
+        barriers((w_scale + kStreamedScaleRows * max_chunk * 4 + 7) / 8 * 8),
+        bytes(barriers + stages * 16 + 8) {}
+
+ private:
+  // The last part of the last stage is multiplied as if it had 64 rows.
+  static constexpr int ring_bytes(const StreamedTile& tile, int stage, int stages) {
+    const int multiplied = (stages - 1) * stage + tile.parts * kLinearRows * kLinearBlock;
+    const int least = multiplied > tile.partial_bytes() ? multiplied : tile.partial_bytes();
+    return stages * stage > least ? stages * stage : least;
+  }
+};
+
+// The kernel of this tile: of the tensor maps of the weight and of x, and the arguments.
+const void* streamed_kernel(const StreamedTile& tile);
+
+// How a product is cut; nothing where the tiles are too many to be under way at once.
+struct StreamedPlan {
+  StreamedTile tile;
+  int tile_rows, num_tiles, split, max_chunk, stages;
+};
+std::optional<StreamedPlan> plan_streamed(const LinearWeight& weight, int64_t tokens, bool shares_device, const Capabilities& device);
+void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream);
+
+}  // namespace strata::cuda::sm90

@@ -1,0 +1,57 @@
+#include <algorithm>
+
+#include "backends/cuda/common/grid.h"
+#include "backends/cuda/sm90/linear/streamed.h"
+
+namespace strata::cuda::sm90 {
+namespace {
+
+constexpr int kMinStages = 4;
+// Shared memory of a product beside other work, which needs room on the SMs.
+constexpr int kSharedBytesBesideOthers = 112 << 10;
+// What it costs to add the partial sums of a cluster, in the bytes / 128 that a CTA brings in that time.
+constexpr int64_t kSplitCost = 60;
+
+}  // namespace
+
+// Of one CTA a tile or two that share k (clusters of more do not fill the SMs) the one that brings less to each, the tokens, which are in
+// L2, at half of their bytes.
+std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens, bool shares_device, const Capabilities& device) {
+  const int64_t blocks = ceil_div(w.k, int64_t{kLinearBlock});
+  std::optional<StreamedPlan> best;
+  int64_t best_cost = 0;
+  for (const int split : {1, 2}) {
+    const int64_t rows = ceil_div(ceil_div(w.n, int64_t{device.num_sms / split}), int64_t{kStreamedRowStep}) * kStreamedRowStep;
+    if (split > blocks || rows > 2 * kLinearRows) continue;
+    const StreamedTile tile{token_product_rows(tokens), rows > kLinearRows ? 2 : 1};
+    const auto chunk = static_cast<int>(ceil_div(blocks, int64_t{split}));
+    const int limit = shares_device ? kSharedBytesBesideOthers : device.max_shared_bytes;
+    int stages = chunk;
+    while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), chunk, stages).bytes > limit) --stages;
+    if (stages < chunk) stages = stages / tile.slices() * tile.slices();
+    if (stages < std::min(chunk, kMinStages)) continue;
+    const int64_t cost = chunk * (rows + tile.tokens / 2) + kSplitCost * split;
+    if (best && cost >= best_cost) continue;
+    best = StreamedPlan{.tile = tile,
+                        .tile_rows = static_cast<int>(rows),
+                        .num_tiles = static_cast<int>(ceil_div(w.n, rows)),
+                        .split = split,
+                        .max_chunk = chunk,
+                        .stages = stages};
+    best_cost = cost;
+  }
+  return best;
+}
+
+void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream) {
+  const StreamedShared shared(plan.tile, plan.tile_rows, plan.max_chunk, plan.stages);
+  launch_token_product("streamed_kernel", streamed_kernel(plan.tile),
+                       {.grid = dim3(static_cast<unsigned>(plan.num_tiles * plan.split)),
+                        .block = dim3(kStreamedThreads),
+                        .shared_bytes = static_cast<size_t>(shared.bytes),
+                        .cluster = static_cast<unsigned>(plan.split)},
+                       TokenProductMaps(product, plan.tile_rows),
+                       StreamedArgs{TokenProductArgs(product), plan.tile_rows, plan.split, plan.stages, plan.max_chunk}, device, stream);
+}
+
+}  // namespace strata::cuda::sm90

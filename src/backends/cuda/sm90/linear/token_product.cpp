@@ -1,0 +1,24 @@
+#include "backends/cuda/sm90/linear/token_product.h"
+
+#include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/product_output.h"
+#include "backends/cuda/sm90/linear/tensor_map.h"
+
+namespace strata::cuda::sm90 {
+
+TokenProductArgs::TokenProductArgs(const TokenProduct& p)
+    : x_scale(p.x_scale.ptr<float>()),
+      w_scale(p.weight.scale.ptr<float>()),
+      w_scale_stride(p.weight.scale.stride[0]),
+      weight_block_rows(static_cast<int>(p.weight.block_n)),
+      num_tokens(static_cast<int>(p.x.shape[0])),
+      n(static_cast<int>(p.weight.n)),
+      num_blocks(static_cast<int>(ceil_div(p.weight.k, int64_t{kLinearBlock}))) {
+  set_output(*this, p.y);
+}
+
+TokenProductMaps::TokenProductMaps(const TokenProduct& p, int tile_rows)
+    : weight(tensor_map("weight", p.weight.weight.data, DType::e4m3, p.weight.n, p.weight.k, p.weight.k, tile_rows)),
+      x(tensor_map("x", p.x.data, DType::e4m3, p.x.shape[0], p.weight.k, p.weight.k, token_product_rows(p.x.shape[0]))) {}
+
+}  // namespace strata::cuda::sm90

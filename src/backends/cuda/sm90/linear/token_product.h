@@ -1,0 +1,59 @@
+// y = x W^T of a weight of one group and up to 32 quantised tokens: what the kernels of streamed.h and many_tiles.h are told alike.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/cuda_device.h"
+#include "backends/cuda/common/launch_config.h"
+#include "backends/cuda/sm90/linear/config.h"
+#include "strata/ops/linear.h"
+
+namespace strata::cuda::sm90 {
+
+inline constexpr int kTokenProductMaxTokens = 32;
+// Rows of tokens that a kernel is compiled for: tokens are the N of wgmma.
+constexpr int token_product_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : 32; }
+
+struct TokenProduct {
+  TensorView x;        // e4m3 [T, K], rows without gaps
+  TensorView x_scale;  // f32, [ceil(K / 128)][token_product_rows(T)]
+  const LinearWeight& weight;
+  TensorView y;  // [T, n], bf16 or f32
+};
+
+struct TokenProductArgs {
+  const float* x_scale;
+  const float* w_scale;  // one a weight_block_rows x 128 block
+  int64_t w_scale_stride;
+  int weight_block_rows;
+  void* y;                    // bf16 or f32
+  int64_t y_stride, y_group;  // elements
+  bool y_f32;
+  int num_tokens;
+  int n, num_blocks;  // features; blocks of kLinearBlock channels
+
+  TokenProductArgs() = default;
+  explicit TokenProductArgs(const TokenProduct& p);
+};
+
+// Boxes of tile_rows features, and of all tokens, by a block of channels.
+struct TokenProductMaps {
+  CUtensorMap weight, x;
+  TokenProductMaps(const TokenProduct& p, int tile_rows);
+};
+
+// Launches a kernel of the maps and arguments, which may begin beside the one in front of it.
+template <class Args>
+void launch_token_product(const char* name, const void* kernel, const LaunchShape& shape, TokenProductMaps maps, Args args,
+                          const Capabilities& device, cudaStream_t stream) {
+  // The most, and not what this call needs: another thread may be launching the same kernel with more.
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_shared_bytes), "cudaFuncSetAttribute");
+  const LaunchConfig config(shape, stream, /*early=*/true);
+  void* arguments[] = {&maps.weight, &maps.x, &args};
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), name);
+}
+
+}  // namespace strata::cuda::sm90
