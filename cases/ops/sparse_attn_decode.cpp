@@ -122,6 +122,12 @@ void add_shapes(const Test& test) {
   test({.batch = 90, .heads = 100, .main = {.topk = 90}, .extra = {.topk = 30, .page_size = 2}});
   test({.batch = 35, .queries = 2, .heads = 65, .main = {.topk = 64}});
   test({.batch = 70, .heads = 128, .main = {.topk = 100}, .key_size = 400.0});
+  // Parts of so many tokens may be merged by the blocks that have them.
+  test({.batch = 48, .heads = 33, .main = {.topk = 60}, .extra = {.topk = 580, .page_size = 2}});
+  test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .key_size = 400.0});
+  test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}});
+  test({.batch = 48, .heads = 33, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
+  test({.batch = 13, .queries = 2, .heads = 49, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
   for (const int64_t batch : {0, 1, 3, 17, 64}) test({.batch = batch, .heads = 8, .main = {.topk = 48}, .extra = {.topk = 24}});
   test({.batch = 300, .heads = 3, .main = {.topk = 12}, .extra = {.topk = 5}});
   for (const int64_t queries : {2, 3, 4, 5, 8})

@@ -9,11 +9,11 @@ namespace {
 constexpr int64_t kSms = 132;
 constexpr KvFormat kV4 = KvFormat::fp8_ds_mla_v4, kMla = KvFormat::fp8_ds_mla;
 
-Plan plan_of(int64_t tokens, int64_t heads, int64_t tiles, bool batch_invariant, bool can_take_turns, KvFormat format = kV4) {
-  return plan({tokens, heads, tiles, kSms, format, batch_invariant, can_take_turns});
+Plan plan_of(int64_t tokens, int64_t heads, int64_t tiles, bool batch_invariant, bool aligned, KvFormat format = kV4) {
+  return plan({tokens, heads, tiles, kSms, format, batch_invariant, aligned});
 }
 
-// op.h: what workspace_bytes counts must not shrink as tokens or rows grow, nor look at data, which can_take_turns does by its alignment.
+// op.h: what workspace_bytes counts must not shrink as tokens or rows grow, nor look at data or its alignment.
 TEST(SparseDecodePlan, RoomNeverShrinksAndDoesNotDependOnAlignment) {
   for (const bool invariant : {false, true}) {
     for (const int64_t heads : {1, 8, 9, 16, 17, 32, 33, 64, 65, 100, 128}) {
@@ -38,7 +38,7 @@ TEST(SparseDecodePlan, PartsHaveRoomAndRows) {
       for (int64_t tiles = 1; tiles <= 200; tiles += 3) {
         for (const int64_t tokens : {1, 2, 3, 8, 32, 66, 67, 128, 132, 133, 200, 256, 1000}) {
           for (const bool invariant : {false, true}) {
-            const Plan plan = plan_of(tokens, heads, tiles, invariant, format == kV4, format);
+            const Plan plan = plan_of(tokens, heads, tiles, invariant, true, format);
             const auto at = testing::Message() << tokens << " tokens, " << heads << " heads, " << tiles << " tiles, invariant "
                                                << invariant;
             ASSERT_LE(plan.splits > 1 ? tokens * plan.splits : 0, plan.most_parts) << at;
@@ -68,6 +68,24 @@ TEST(SparseDecodePlan, BatchInvariantCallsAreCutAlikeWhateverTheBatch) {
   }
 }
 
+TEST(SparseDecodePlan, ClustersMergeWhereTheyAllFit) {
+  const Plan two = plan_of(64, 64, 18, false, true);
+  EXPECT_EQ(two.splits, 2);
+  EXPECT_TRUE(two.in_clusters);
+  EXPECT_FALSE(plan_of(64, 64, 18, false, false).in_clusters);  // not aligned
+  EXPECT_FALSE(plan_of(64, 64, 64, true, true).in_clusters);
+  for (const int64_t heads : {33, 64, 128}) {
+    for (int64_t tiles = 1; tiles <= 130; ++tiles) {
+      for (int64_t tokens = 1; tokens <= 140; ++tokens) {
+        const Plan plan = plan_of(tokens, heads, tiles, false, true);
+        if (!plan.in_clusters) continue;
+        ASSERT_TRUE(plan.block_heads == kHeadTile && (plan.splits == 2 || plan.splits == 3));
+        ASSERT_LE(tokens * ceil_div(heads, kHeadTile) * plan.splits, plan.splits == 2 ? kSms : kSms * 3 / 4);
+      }
+    }
+  }
+}
+
 TEST(SparseDecodePlan, HeadsTakeTurnsWhereThatSavesARoundOfBlocks) {
   EXPECT_EQ(plan_of(128, 128, 2, false, true).block_heads, 2 * kHeadTile);
   EXPECT_EQ(plan_of(128, 128, 2, false, true).splits, 1);
@@ -85,7 +103,10 @@ TEST(SparseDecodePlan, BlocksHaveAsManyHeadsAndRowsAsWasMeasuredBest) {
   };
   for (const Best& b : std::initializer_list<Best>{
            {kV4, 64, 640, 1, 8, 10},
-           {kV4, 64, 640, 64, 32, 1},
+           {kV4, 64, 640, 8, 16, 4},
+           {kV4, 64, 640, 64, 64, 2},
+           {kV4, 64, 1152, 8, 16, 4},
+           {kV4, 64, 1152, 32, 64, 3},
            {kV4, 64, 640, 128, 64, 1},
            {kV4, 64, 1152, 256, 64, 1},
            {kV4, 64, 128, 8, 8, 1},
@@ -96,11 +117,11 @@ TEST(SparseDecodePlan, BlocksHaveAsManyHeadsAndRowsAsWasMeasuredBest) {
            {kV4, 128, 8320, 1, 32, 33},
            {kV4, 128, 8320, 32, 64, 2},
            {kMla, 64, 2048, 1, 16, 16},
-           {kMla, 128, 2048, 2, 32, 11},
+           {kMla, 128, 2048, 2, 32, 16},
            {kMla, 128, 2048, 32, 64, 2},
            {kMla, 128, 2048, 128, 64, 1},
        }) {
-    const Plan plan = plan_of(b.tokens, b.heads, ceil_div(b.rows, kRowTile), false, b.format == kV4, b.format);
+    const Plan plan = plan_of(b.tokens, b.heads, ceil_div(b.rows, kRowTile), false, true, b.format);
     const auto at = testing::Message() << b.tokens << " tokens, " << b.heads << " heads, " << b.rows << " rows";
     EXPECT_EQ(plan.block_heads, b.block_heads) << at;
     EXPECT_EQ(plan.splits, b.splits) << at;

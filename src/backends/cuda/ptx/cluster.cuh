@@ -31,6 +31,12 @@ __device__ __forceinline__ float4 load_cluster_f32x4(uint32_t mapped) {
   return v;
 }
 
+__device__ __forceinline__ uint4 load_cluster(uint32_t mapped) {
+  uint4 v;
+  asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(mapped) : "memory");
+  return v;
+}
+
 // One arrival on the same barrier of the block of another rank; releases what this thread wrote or saw to the whole cluster.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_shared(barrier, rank)) : "memory");

@@ -3,6 +3,7 @@
 // asked for together.
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
@@ -10,7 +11,9 @@
 namespace strata::cuda::sparse_decode {
 namespace {
 
-constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = kValueDim / 256, kPartsOfAWarp = 8;
+constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = kValueDim / 256;
+// A warp a head has at most so many parts, all asked for at a time: few registers, so that four blocks fit on an SM.
+constexpr int kFewParts = 4, kMostBlocks = 4;
 
 // Eight value lanes.
 struct Unit {
@@ -31,11 +34,16 @@ struct Ends {
   float subtracted, sum, max_logit;  // base 2; nothing yet: -inf, 0, -inf
 };
 
+// Of a block with several warps a head.
+constexpr int64_t kSharedOfGroups = kCombineWarps * (32 * kUnits * sizeof(Unit) + sizeof(Ends));
+
 // kGroup warps a head, each with every kGroup-th part, a lane for each of them. Parts are asked for before it is known which of them exist:
 // all have space.
 template <int kGroup>
-__global__ void __launch_bounds__(kCombineThreads) sparse_decode_combine_kernel(const __grid_constant__ DecodeArgs a) {
-  constexpr int kLanes = 32, kStride = kGroup * kLanes;
+__global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2)
+    sparse_decode_combine_kernel(const __grid_constant__ DecodeArgs a) {
+  constexpr int kLanes = 32, kStride = kGroup * kLanes, kPartsOfAWarp = kGroup == 1 ? kFewParts : 8;
+  constexpr bool kFew = kGroup == 1;
   __shared__ Unit shared_out[kGroup > 1 ? kCombineWarps : 1][kUnits][kLanes];
   __shared__ Ends shared_ends[kCombineWarps];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, in_group = warp % kGroup;
@@ -70,7 +78,7 @@ __global__ void __launch_bounds__(kCombineThreads) sparse_decode_combine_kernel(
   if (!rows.is_cut()) return;  // the attention kernel has written the result
   if (!rows.has(of_lane)) lse = max_logit = -INFINITY;
   float largest = lse;
-  for (int32_t split = of_lane + kStride; rows.has(split); split += kStride) {
+  for (int32_t split = of_lane + kStride; !kFew && rows.has(split); split += kStride) {
     largest = fmaxf(largest, of_split(a.part_lse, split));
     max_logit = fmaxf(max_logit, of_split(a.part_max, split));
   }
@@ -79,14 +87,14 @@ __global__ void __launch_bounds__(kCombineThreads) sparse_decode_combine_kernel(
   float sum = 0.0f;
   Unit out[kUnits] = {};
   for (int32_t base = in_group; rows.has(base); base += kStride, of_lane += kStride) {
-    if (base > in_group) {
+    if (!kFew && base > in_group) {
       ask(base);
       lse = of_split(a.part_lse, of_lane), unshift = of_split(a.part_unshift, of_lane);
       if (!rows.has(of_lane)) lse = -INFINITY;
     }
     const float weight = ptx::ex2(lse - subtracted), of_part = weight * unshift;
     sum += weight;
-    for (int first = 0; first < kLanes && rows.has(base + first * kGroup); first += kPartsOfAWarp) {
+    for (int first = 0; first < (kFew ? 1 : kLanes) && rows.has(base + first * kGroup); first += kPartsOfAWarp) {
       if (first > 0) ask(base + first * kGroup);
 #pragma unroll
       for (int k = 0; k < kPartsOfAWarp; ++k) {
@@ -96,6 +104,7 @@ __global__ void __launch_bounds__(kCombineThreads) sparse_decode_combine_kernel(
         for (int j = 0; j < kUnits; ++j) add_weighted(out[j].v, factor, ahead[k][j]);
       }
     }
+    if (kFew) break;
   }
   Ends ends{largest, lanes_sum(sum), lanes_max(max_logit)};
   if constexpr (kGroup > 1) {
@@ -137,17 +146,31 @@ __global__ void __launch_bounds__(kCombineThreads) sparse_decode_combine_kernel(
   if (lane == 0) store_head(a, token, head, empty, ends.subtracted + __log2f(ends.sum), ends.max_logit);
 }
 
+// How many of the merge's blocks an SM may have. Those that start beside the attention kernel's would crowd the few SMs that these leave
+// idle: no more on an SM than it takes for all to fit there, or where they do not, no more than a few.
+int64_t blocks_of_sm(int64_t blocks, int64_t attention_blocks, int64_t num_sms, int group) {
+  const int64_t most = group == 1 ? kMostBlocks : 2, few = group == 1 ? 2 : 1, idle = num_sms - attention_blocks;
+  if (idle > 0 && blocks <= most * idle) return ceil_div(blocks, idle);
+  return std::clamp(ceil_div(blocks, num_sms), few, most);
+}
+
 }  // namespace
 
-void launch_combine(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context) {
+void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context) {
   // Few warps a head where a few parts are all, so that few blocks wait for the attention kernel to leave its SMs.
-  const int group = args.num_splits <= 4 ? 1 : args.num_splits <= 16 ? 2 : kCombineWarps;
+  const int group = args.num_splits <= kFewParts ? 1 : args.num_splits <= 16 ? 2 : 4;
   const auto kernel = group == 1   ? sparse_decode_combine_kernel<1>
                       : group == 2 ? sparse_decode_combine_kernel<2>
-                                   : sparse_decode_combine_kernel<kCombineWarps>;
-  const int heads_per_block = kCombineWarps / group;
-  const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>((args.num_heads + heads_per_block - 1) / heads_per_block));
-  launch_early("sparse_decode_combine_kernel", kernel, {.grid = grid, .block = dim3(kCombineThreads)}, context, args);
+                                   : sparse_decode_combine_kernel<4>;
+  const int64_t blocks_of_token = ceil_div(args.num_heads, kCombineWarps / group);
+  const int64_t blocks = blocks_of_sm(num_tokens * blocks_of_token, attention_blocks, capabilities(context.device).num_sms, group);
+  // Shared memory keeps one more away.
+  constexpr int64_t kSharedOfSm = 228 * 1024;
+  const int64_t shared_bytes = kSharedOfSm / (blocks + 1) - (group > 1 ? kSharedOfGroups : 0);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedOfSm / 2), "cudaFuncSetAttribute");
+  const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>(blocks_of_token));
+  launch_early("sparse_decode_combine_kernel", kernel,
+               {.grid = grid, .block = dim3(kCombineThreads), .shared_bytes = static_cast<size_t>(shared_bytes)}, context, args);
 }
 
 }  // namespace strata::cuda::sparse_decode

@@ -45,9 +45,9 @@ __device__ __forceinline__ float load_sink(const DecodeArgs& a, int32_t first_he
 
 // lse and maximum of the block's heads, and shared.alpha = what their sums of values become the output (or the split's part) by.
 // The softmax warpgroup; the other consumer waits at kWeightsReady, in turn_sums.
-template <class Shared>
+template <class Shared, class StorePart>
 __device__ __forceinline__ void finish_softmax(const DecodeArgs& a, Shared& shared, const SoftmaxState& state, float sink, float unshift,
-                                               int32_t token, int32_t split, bool is_part, int32_t first_head) {
+                                               int32_t token, bool is_part, int32_t first_head, const StorePart& store_part) {
   float sums[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void finish_softmax(const DecodeArgs& a, Shared& shar
   shared.alpha[row] = empty ? 0.0f : (is_part ? 1.0f : unshift) * ptx::rcp(whole);
   if (head >= a.num_heads) return;
   if (is_part) {
-    store_part_head(a, part_index(a, token, split, head), lse, maximum, unshift);
+    store_part(row, lse, maximum);
   } else {
     store_head(a, token, head, empty, lse, maximum);
   }

@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
       }
       ptx::barrier_sync(kQueryReady, kConsumerThreads);  // no weights are needed any more
       merge_softmax(shared, role, state);
-      if (role == 0) finish_softmax(a, shared, state, sink, unshift, token, 0, false, first_head);
+      if (role == 0) finish_softmax(a, shared, state, sink, unshift, token, false, first_head, [](auto...) {});
       ptx::barrier_sync(kWeightsReady, kConsumerThreads);
       store_sums(a, shared, sums, role, batch, query, first_head);
       first_head += kHeadTile;

@@ -10,10 +10,11 @@ namespace strata::cuda::sparse_decode {
 
 template <class... Params>
 void launch_decode(void (*kernel)(Params...), int threads, size_t shared_bytes, const DecodeArgs& args, dim3 grid,
-                   const ExecutionContext& context) {
+                   const ExecutionContext& context, unsigned cluster = 1) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)), "cudaFuncSetAttribute");
-  launch_early("sparse_decode_kernel", kernel, {.grid = grid, .block = dim3(static_cast<unsigned>(threads)), .shared_bytes = shared_bytes},
-               context, args);
+  launch_early("sparse_decode_kernel", kernel,
+               {.grid = grid, .block = dim3(static_cast<unsigned>(threads)), .shared_bytes = shared_bytes, .cluster = cluster}, context,
+               args);
 }
 
 template <KvFormat kFormat, int kHeads, bool kAligned>
@@ -21,7 +22,7 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
   const int64_t head_tiles = (args.num_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(num_tokens * head_tiles), static_cast<unsigned>(args.num_splits));
   if constexpr (kHeads == kHeadTile) {
-    launch_decode(sparse_decode_kernel<kFormat, kAligned>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
+    launch_decode(sparse_decode_kernel<kFormat, kAligned, false>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
   } else if constexpr (kHeads == 2 * kHeadTile) {
     static_assert(kAligned);
     launch_decode(sparse_decode_head_turns_kernel<kFormat>, kThreads, sizeof(HeadTurnsShared<kFormat>), args, grid, context);
@@ -29,6 +30,13 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
     launch_decode(few_heads_kernel<kFormat, kHeads, kAligned>, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads>), args,
                   grid, context);
   }
+}
+
+template <KvFormat kFormat>
+void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context) {
+  const int64_t clusters = num_tokens * ((args.num_heads + kHeadTile - 1) / kHeadTile);
+  launch_decode(sparse_decode_kernel<kFormat, true, true>, kThreads, sizeof(SharedMemory<kFormat, kHeadTile>), args,
+                dim3(static_cast<unsigned>(clusters * args.num_splits)), context, static_cast<unsigned>(args.num_splits));
 }
 
 }  // namespace strata::cuda::sparse_decode

@@ -26,21 +26,24 @@
 // Roles: warpgroups 0 and 1 logits and softmax of even and odd tiles, left and right values of all; 2 and 3 producers.
 #pragma once
 
+#include "backends/cuda/sm90/sparse_decode/cluster_merge.cuh"
 #include "backends/cuda/sm90/sparse_decode/consumer.cuh"
 #include "backends/cuda/sm90/sparse_decode/early_start.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 
 namespace strata::cuda::sparse_decode {
 
-// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes.
-template <KvFormat kFormat, bool kAligned>
+// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes. kInCluster: a token's parts are the blocks of a cluster and
+// merged by them (cluster_merge.cuh).
+template <KvFormat kFormat, bool kAligned, bool kInCluster>
 __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid_constant__ DecodeArgs a) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   using Shared = SharedMemory<kFormat, kHeadTile>;
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
   const int32_t head_tiles = (a.num_heads + kHeadTile - 1) / kHeadTile;
-  const int32_t token = static_cast<int32_t>(blockIdx.x) / head_tiles, split = static_cast<int32_t>(blockIdx.y);
-  const int32_t first_head = (static_cast<int32_t>(blockIdx.x) - token * head_tiles) * kHeadTile;
+  const int32_t block = kInCluster ? a.split_divisor.divide(static_cast<int32_t>(blockIdx.x)) : static_cast<int32_t>(blockIdx.x);
+  const int32_t split = kInCluster ? static_cast<int32_t>(blockIdx.x) - block * a.num_splits : static_cast<int32_t>(blockIdx.y);
+  const int32_t token = block / head_tiles, first_head = (block - token * head_tiles) * kHeadTile;
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
 
   ptx::launch_dependents();
@@ -72,13 +75,25 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       __syncthreads();
       if (again || shared.overflow == 0) {
         merge_softmax(shared, role, state);
-        if (role == 0) finish_softmax(a, shared, state, sink, unshift, token, split, rows.is_cut(), first_head);
+        if (role == 0) {
+          finish_softmax(a, shared, state, sink, unshift, token, rows.is_cut(), first_head, [&](int row, float lse, float maximum) {
+            if constexpr (kInCluster) {
+              part_ends(shared)[row] = {lse, maximum, unshift, 0.0f};
+            } else {
+              store_part_head(a, part_index(a, token, split, first_head + row), lse, maximum, unshift);
+            }
+          });
+        }
         break;
       }
       __syncthreads();
     }
     turn_sums(shared, sums, role, rows.is_cut());
-    store_turned<kAligned>(a, shared, role, token, split, rows.is_cut(), first_head);
+    if (kInCluster && rows.is_cut()) {
+      rows.has(2) ? merge_in_cluster<3>(a, shared, token, split, first_head) : merge_in_cluster<2>(a, shared, token, split, first_head);
+    } else {
+      store_turned<kAligned>(a, shared, role, token, split, rows.is_cut(), first_head);
+    }
   } else {
     ptx::registers_shrink<kProducerRegisters>();
     ptx::wait_for_previous_kernel();

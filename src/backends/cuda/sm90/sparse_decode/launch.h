@@ -12,8 +12,12 @@ namespace strata::cuda::sparse_decode {
 template <KvFormat kFormat, int kHeads, bool kAligned>
 void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// Merges the parts.
-void launch_combine(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
+// Merges the parts that `attention_blocks` blocks of the kernel in front make.
+void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context);
+
+// Blocks of 64 heads of two or three parts, which merge them by themselves; aligned.
+template <KvFormat kFormat>
+void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
@@ -32,5 +36,8 @@ extern template void launch_decode<KvFormat::fp8_ds_mla, 32, true>(const DecodeA
 extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+
+extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_in_clusters<KvFormat::fp8_ds_mla>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
 }  // namespace strata::cuda::sparse_decode

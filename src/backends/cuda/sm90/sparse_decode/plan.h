@@ -18,17 +18,18 @@ struct Problem {
   int64_t num_sms;
   KvFormat format;
   bool batch_invariant;
-  bool can_take_turns;  // as format and alignment go: blocks of 128 heads (head_turns.cuh)
+  bool aligned;  // rows of the caches, of q and of out start at multiples of 16 bytes
 };
 
 struct Plan {
   int64_t block_heads;
   int64_t tiles_per_split = 0;  // as in DecodeArgs
   int64_t splits = 1;
-  int64_t most_parts = 0;  // of all tokens: room for them does not shrink as tokens or tiles grow, nor depend on can_take_turns
+  bool in_clusters = false;  // parts are merged by their blocks (cluster_merge.cuh)
+  int64_t most_parts = 0;    // of all tokens: room for them does not shrink as tokens or tiles grow, nor depend on alignment
 };
 
-// What blocks of some heads take, in hundredths of a microsecond, fitted to calls of 64 and 128 heads, 128 to 8320 rows and 1 to 256
+// What blocks of some heads take, in hundredths of a microsecond, fitted to calls of 8 to 128 heads, 128 to 8320 rows and 1 to 256
 // tokens on an H200 (docs/kernels/20261121-sparse-decode.md). A call has the blocks whose time is shortest by these.
 struct BlockCost {
   int64_t heads;
@@ -36,16 +37,26 @@ struct BlockCost {
   int64_t crowd, tile_crowd;  // more with a block on every SM than with one on every second, which shares its way to memory with another
 };
 inline constexpr BlockCost kV4Costs[] = {
-    {8, 330, 107, 120, 0}, {16, 375, 118, 120, 0}, {32, 490, 152, 130, 0}, {64, 660, 208, 230, 0}, {128, 1310, 208, 480, 0}};
-inline constexpr BlockCost kMlaCosts[] = {{8, 400, 120, 120, 15}, {16, 470, 128, 120, 30}, {32, 570, 156, 120, 20}, {64, 690, 206, 0, 37}};
-// Merging parts.
-inline constexpr int64_t kMerge = 190, kMergeOfPart = 5, kMergeOf1024Heads = 42;  // the last: heads of all parts of all tokens
+    {8, 295, 110, 140, 0}, {16, 375, 118, 100, 0}, {32, 520, 152, 95, 0}, {64, 590, 214, 175, 0}, {128, 1310, 208, 480, 0}};
+inline constexpr BlockCost kMlaCosts[] = {{8, 430, 108, 150, 17}, {16, 435, 128, 105, 26}, {32, 570, 156, 120, 16}, {64, 660, 211, 0, 29}};
+// Merging parts by a kernel of its own, and by the blocks that have them.
+inline constexpr int64_t kMerge = 168, kMergeOfPart = 3, kMergeOf1024Heads = 42;  // the last: heads of all parts of all tokens
+inline constexpr int64_t kClusterMerge = 240;
+
+// Clusters of two blocks fill the SMs; those of three do not all fit into the groups of SMs that a cluster has to be in.
+inline bool in_clusters(const Problem& p, int64_t block_heads, int64_t splits) {
+  const int64_t blocks = p.tokens * ceil_div(p.heads, block_heads) * splits;
+  return block_heads == kHeadTile && p.aligned && !p.batch_invariant &&
+         (splits == 2 ? blocks <= p.num_sms : splits == 3 && 4 * blocks <= 3 * p.num_sms);
+}
 
 inline int64_t cost(const Problem& p, const BlockCost& block, int64_t splits) {
   const int64_t tiles = ceil_div(p.tiles, splits), blocks = p.tokens * ceil_div(p.heads, block.heads) * splits;
   const int64_t rounds = ceil_div(blocks, p.num_sms), crowd = block.crowd + tiles * block.tile_crowd;
   const int64_t shared_ways = std::min(std::max<int64_t>(2 * blocks - p.num_sms, 0), p.num_sms);
-  const int64_t merge = kMerge + kMergeOfPart * splits + kMergeOf1024Heads * p.tokens * p.heads * splits / 1024;
+  const int64_t merge = in_clusters(p, block.heads, splits)
+                            ? kClusterMerge
+                            : kMerge + kMergeOfPart * splits + kMergeOf1024Heads * p.tokens * p.heads * splits / 1024;
   return rounds * (block.start + tiles * block.tile) + rounds * crowd * shared_ways / p.num_sms + (splits > 1 ? merge : 0);
 }
 
@@ -64,7 +75,7 @@ inline Plan plan(const Problem& p) {
   const auto consider = [&](const BlockCost& block) {
     const bool takes_turns = block.heads > kHeadTile, too_many = block.heads > 8 && 2 * p.heads <= block.heads,
                too_few = p.batch_invariant && block.heads < std::min<int64_t>(p.heads, kHeadTile);
-    if (too_many || too_few || (takes_turns && (!p.can_take_turns || p.tiles > kStages))) return;
+    if (too_many || too_few || (takes_turns && (!p.aligned || p.tiles > kStages))) return;
     for (int64_t splits = p.batch_invariant ? most_splits : 1;;) {
       const int64_t time = cost(p, block, splits), tiles = ceil_div(p.tiles, splits);
       if (plan.block_heads == 0 || time < least) plan.block_heads = block.heads, plan.splits = splits, least = time;
@@ -79,6 +90,7 @@ inline Plan plan(const Problem& p) {
   } else {
     for (const BlockCost& block : kMlaCosts) consider(block);
   }
+  plan.in_clusters = in_clusters(p, plan.block_heads, plan.splits);
   return plan;
 }
 

@@ -83,7 +83,7 @@ Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
                .num_sms = c.num_sms,
                .format = p.cache.format,
                .batch_invariant = p.batch_invariant,
-               .can_take_turns = p.cache.format == KvFormat::fp8_ds_mla_v4 && aligned(p)});
+               .aligned = aligned(p)});
 }
 
 // Space for the parts: outputs, lse, maxima and factors.
@@ -96,14 +96,16 @@ void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const Execut
   rows_aligned ? launch_decode<kFormat, kHeads, true>(a, tokens, context) : launch_decode<kFormat, kHeads, false>(a, tokens, context);
 }
 template <KvFormat kFormat>
-void launch(const DecodeArgs& a, int64_t block_heads, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
-  if (block_heads == 8) {
+void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
+  if (plan.in_clusters) {
+    launch_in_clusters<kFormat>(a, tokens, context);
+  } else if (plan.block_heads == 8) {
     launch<kFormat, 8>(a, tokens, rows_aligned, context);
-  } else if (block_heads == 16) {
+  } else if (plan.block_heads == 16) {
     launch<kFormat, 16>(a, tokens, rows_aligned, context);
-  } else if (block_heads == 32) {
+  } else if (plan.block_heads == 32) {
     launch<kFormat, 32>(a, tokens, rows_aligned, context);
-  } else if (block_heads == kHeadTile) {
+  } else if (plan.block_heads == kHeadTile) {
     launch<kFormat, kHeadTile>(a, tokens, rows_aligned, context);
   } else if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
     launch_decode<kFormat, 2 * kHeadTile, true>(a, tokens, context);
@@ -123,11 +125,13 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
   a.part_max = a.part_lse + parts;
   a.part_unshift = a.part_max + parts;
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
-    launch<KvFormat::fp8_ds_mla_v4>(a, plan.block_heads, tokens, aligned(p), context);
+    launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, aligned(p), context);
   } else {
-    launch<KvFormat::fp8_ds_mla>(a, plan.block_heads, tokens, aligned(p), context);
+    launch<KvFormat::fp8_ds_mla>(a, plan, tokens, aligned(p), context);
   }
-  if (a.num_splits > 1) launch_combine(a, tokens, context);
+  if (a.num_splits > 1 && !plan.in_clusters) {
+    launch_combine(a, tokens, tokens * ceil_div(a.num_heads, plan.block_heads) * a.num_splits, context);
+  }
 }
 
 }  // namespace
