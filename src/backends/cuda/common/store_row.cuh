@@ -3,6 +3,7 @@
 // in the formats without blocks (bf16, fp8_tensor): store_element.
 #pragma once
 
+#include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/pack.cuh"
 #include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/common/warp.cuh"
@@ -31,6 +32,29 @@ __device__ __forceinline__ PagePlace place_on_page(int64_t n, int32_t page_size)
   return {page, static_cast<uint32_t>(n - page * size)};
 }
 
+// The size of a page as the host prepares it: places without a division.
+class PageSize {
+ public:
+  explicit PageSize(int32_t rows) : rows_(rows), inverse_(1.0 / rows) {}
+
+  // Of row n >= 0, as place_on_page. From 2^31 on, by a product that is off by one at most.
+  __device__ __forceinline__ PagePlace place(int64_t n) const {
+    if (n <= INT32_MAX) {
+      const int32_t page = rows_.divide(static_cast<int32_t>(n));
+      return {page, static_cast<uint32_t>(static_cast<int32_t>(n) - page * rows_.value())};
+    }
+    const int64_t size = rows_.value();
+    int64_t page = static_cast<int64_t>(static_cast<double>(n) * inverse_), row = n - page * size;
+    if (row < 0) --page, row += size;
+    if (row >= size) ++page, row -= size;
+    return {page, static_cast<uint32_t>(row)};
+  }
+
+ private:
+  Divisor rows_;
+  double inverse_;
+};
+
 // slot >= 0.
 __device__ __forceinline__ RowAddress row_address(const PagedCache& cache, int64_t slot) {
   const auto [page, row] = place_on_page(slot, cache.page_size);
@@ -38,6 +62,35 @@ __device__ __forceinline__ RowAddress row_address(const PagedCache& cache, int64
   uint8_t* const begin = static_cast<uint8_t*>(cache.data) + page * cache.page_stride;
   return {begin + row * data_bytes, begin + cache.page_size * data_bytes + row * row_scale_bytes(cache.format)};
 }
+
+// The same from what the host prepares, without a division.
+struct CacheRows {
+  uint8_t* data;
+  int64_t page_stride, num_slots, scales;  // scales: where those of a page begin
+  PageSize page_size;
+  int32_t row_bytes, scale_bytes;
+
+  explicit CacheRows(const PagedCache& cache)
+      : data(static_cast<uint8_t*>(cache.data)),
+        page_stride(cache.page_stride),
+        num_slots(cache.num_slots()),
+        scales(cache.page_size * row_data_bytes(cache.format, cache.row_dim)),
+        page_size(cache.present() ? cache.page_size : 1),
+        row_bytes(static_cast<int32_t>(row_data_bytes(cache.format, cache.row_dim))),
+        scale_bytes(static_cast<int32_t>(row_scale_bytes(cache.format))) {}
+
+  // slot >= 0.
+  __device__ __forceinline__ RowAddress row(int64_t slot) const {
+    const PagePlace at = page_size.place(slot);
+    uint8_t* const begin = data + at.page * page_stride;
+    return {begin + int64_t{at.row} * row_bytes, begin + scales + int64_t{at.row} * scale_bytes};
+  }
+  // A row that is going to be written, if there is such a slot.
+  __device__ __forceinline__ void touch_row(int64_t slot) const {
+    if (slot < 0 || slot >= num_slots) return;
+    touch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(row(slot).data) & ~uintptr_t{3}));
+  }
+};
 
 // A row that is going to be written, if there is such a slot: the write then finds its page in the address tables.
 __device__ __forceinline__ void touch_row(const PagedCache& cache, int64_t slot) {
@@ -67,11 +120,11 @@ __device__ __forceinline__ void store_element(const PagedCache& cache, uint8_t* 
 struct Quotient {
   float divisor, reciprocal;
   __device__ explicit Quotient(float divisor) : divisor(divisor), reciprocal(1.0f / divisor) {}
-  __device__ float operator()(float v) const {
+  __device__ float operator()(float v) const { return v == 0.0f ? v : unsigned_zero(v); }
+  // The same, but of -0 it may be +0.
+  __device__ float unsigned_zero(float v) const {
     const float q = v * reciprocal;
-    const float corrected = fmaf(fmaf(-q, divisor, v), reciprocal, q);
-    // Zeros keep their sign.
-    return v == 0.0f ? v : corrected;
+    return fmaf(fmaf(-q, divisor, v), reciprocal, q);
   }
 };
 

@@ -6,7 +6,7 @@
 #include "backends/cuda/common/hadamard.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
-#include "backends/cuda/common/store_row.cuh"
+#include "backends/cuda/common/store_words.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/smxx/indexer/indexer_vector.cuh"
@@ -17,7 +17,7 @@ namespace {
 constexpr int kWarps = 4;
 // Of a row of 128 values, the only one that is quantised: half a warp's.
 constexpr int32_t kLaneValues = 8;
-constexpr int kRowLanes = kIndexerDim / kLaneValues;
+constexpr int kRowLanes = kIndexerDim / kLaneValues, kWords = kLaneValues / 2;
 
 struct KeyArgs {
   const Bf16* k;
@@ -35,6 +35,8 @@ struct KeyArgs {
   const int64_t* slot_mapping;
   int64_t num_slots;
   PagedCache cache;
+  CacheRows rows;    // of cache
+  bool simple_rows;  // of codes, at multiples of 16 bytes
 };
 
 // x = bf16(LayerNorm(k)).
@@ -52,31 +54,28 @@ __device__ void layer_norm(const KeyArgs& a, const Bf16* k, float* x, int lane) 
   __syncwarp();
 }
 
-__device__ __forceinline__ void round_values(float (&x)[kLaneValues]) {
-  const Rounded<kLaneValues> rounded(x);
-#pragma unroll
-  for (int i = 0; i < kLaneValues; ++i) x[i] = rounded.values[i];
-}
-
-// Lane l of the row has the values from 8 l on. Rotary values are whole lanes, and so are their halves; tables and weights are aligned to
-// 16 bytes.
-__device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, int64_t t, int lane, float (&x)[kLaneValues]) {
+// Lane l of the row has the values from kLaneValues * l on. Rotary values are whole lanes, and so are their halves; tables and weights are
+// aligned to 16 bytes.
+__device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, int64_t t, int lane, uint32_t (&words)[kWords]) {
   constexpr float kDim = kIndexerDim;
-  float weight[kLaneValues], bias[kLaneValues];
+  float x[kLaneValues], weight[kLaneValues], bias[kLaneValues];
   load_bf16(reinterpret_cast<const uint8_t*>(a.k + t * a.k_stride + lane * kLaneValues), x);
   load_constants<true>(a.weight + lane * kLaneValues, weight);
   load_constants<true>(a.bias + lane * kLaneValues, bias);
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kLaneValues; ++i) sum += x[i];
-  const float mean = lanes_sum<kRowLanes>(sum) / kDim;
+  const float mean = lanes_sum<kRowLanes>(sum) * (1.0f / kDim);
   float squares = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kLaneValues; ++i) squares = fmaf(x[i] - mean, x[i] - mean, squares);
-  const float factor = 1.0f / sqrtf(lanes_sum<kRowLanes>(squares) / kDim + a.eps);
+  for (int i = 0; i < kLaneValues; ++i) {
+    x[i] -= mean;
+    squares = fmaf(x[i], x[i], squares);
+  }
+  const float factor = rsqrtf(fmaf(lanes_sum<kRowLanes>(squares), 1.0f / kDim, a.eps));
 #pragma unroll
-  for (int i = 0; i < kLaneValues; ++i) x[i] = (x[i] - mean) * factor * weight[i] + bias[i];
-  round_values(x);
+  for (int i = 0; i < kLaneValues; ++i) x[i] = fmaf(x[i] * factor, weight[i], bias[i]);
+  pack_words(x, words);
 }
 
 // What turns a lane's values: value * cosine + partner * sine, the sign in the sine.
@@ -110,25 +109,42 @@ struct KeyRotation {
     }
   }
 
-  __device__ __forceinline__ void turn(float (&x)[kLaneValues]) const {
-    float other[kLaneValues];
+  __device__ __forceinline__ void turn(uint32_t (&words)[kWords]) const {
+    uint32_t others[kWords];
 #pragma unroll
-    for (int i = 0; i < kLaneValues; ++i) {
-      other[i] = kPairing == RopePairing::interleaved ? x[i ^ 1] : __shfl_sync(kAllLanes, x[i], partner);
+    for (int i = 0; i < kWords; ++i) {
+      others[i] = kPairing == RopePairing::interleaved ? __byte_perm(words[i], 0, 0x1032) : __shfl_sync(kAllLanes, words[i], partner);
     }
     if (!rotary) return;
+    float x[kLaneValues];
 #pragma unroll
-    for (int i = 0; i < kLaneValues; ++i) x[i] = x[i] * cosine[i] + other[i] * sine[i];
-    round_values(x);
+    for (int i = 0; i < kWords; ++i) {
+      x[2 * i] = bf16_low(words[i]) * cosine[2 * i] + bf16_low(others[i]) * sine[2 * i];
+      x[2 * i + 1] = bf16_high(words[i]) * cosine[2 * i + 1] + bf16_high(others[i]) * sine[2 * i + 1];
+    }
+    pack_words(x, words);
   }
 };
+
+// A key's values as they are stored: `lane` is of the row. The whole warp calls it.
+__device__ __forceinline__ void store_key(const KeyArgs& a, const uint32_t (&words)[kWords], int64_t slot, int lane) {
+  const bool wanted = slot >= 0;
+  const uint32_t amax = amax_bits<kRowLanes>(words);
+  if (!a.simple_rows || __any_sync(kAllLanes, amax >= kBf16Infinity)) {
+    float x[kLaneValues];
+    unpack_words(words, x);
+    return store_row_128<true>(a.cache, row_address(a.cache, wanted ? slot : 0), x, lane, wanted);
+  }
+  if (!wanted) return;
+  store_indexer(a.rows.row(slot), words, amax, lane);
+}
 
 __device__ __forceinline__ void touch_key(const KeyArgs& a, int64_t t, int lane) {
   const int64_t slot = guess(a.slot_mapping + t), position = a.cos_sin == nullptr ? -1 : guess(a.positions + t);
   touch_angles(a.cos_sin, a.cos_sin_stride, a.table_rows, a.rotary, position, lane);
   touch(a.weight + lane * kLaneValues);
   touch(a.bias + lane * kLaneValues);
-  if (lane == 0) touch_row(a.cache, slot);
+  if (lane == 0) a.rows.touch_row(slot);
 }
 
 template <RopePairing kPairing>
@@ -141,12 +157,16 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) indexer_key_insert_128_kern
   });
   const int64_t slot = row < a.num_slots ? a.slot_mapping[t] : -1;
   const KeyRotation<kPairing> rotation(a, t, lane);
-  float x[kLaneValues];
-  layer_norm_lanes(a, t, row_lane, x);
-  rotation.turn(x);
-  if (a.hadamard) hadamard_lanes<kRowLanes>(x, lane);  // storing rounds its result to bf16
-  const bool wanted = slot >= 0;
-  store_row_128(a.cache, row_address(a.cache, wanted ? slot : 0), x, row_lane, wanted);
+  uint32_t words[kWords];
+  layer_norm_lanes(a, t, row_lane, words);
+  rotation.turn(words);
+  if (a.hadamard) {
+    float x[kLaneValues];
+    unpack_words(words, x);
+    hadamard_lanes<kRowLanes>(x, lane);
+    pack_words(x, words);
+  }
+  store_key(a, words, slot, row_lane);
 }
 
 __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
@@ -192,14 +212,16 @@ void run(const IndexerKeyInsertParams& p, const ExecutionContext& context) {
                      .hadamard = p.hadamard,
                      .slot_mapping = p.slot_mapping.ptr<int64_t>(),
                      .num_slots = num_slots,
-                     .cache = p.cache};
+                     .cache = p.cache,
+                     .rows = CacheRows(p.cache),
+                     .simple_rows = rows_of_words(p.cache)};
   const bool aligned = rows_aligned(p.weight) && rows_aligned(p.bias) && (rotary == 0 || rows_aligned(p.cos_sin));
   if (dim == kIndexerDim && rotary % (2 * kLaneValues) == 0 && aligned) {
     const auto kernel = p.pairing == RopePairing::interleaved ? indexer_key_insert_128_kernel<RopePairing::interleaved>
                                                               : indexer_key_insert_128_kernel<RopePairing::half_split>;
     // Many hide what one waits for.
     constexpr int64_t kBlockRows = kWarps * kWarpSize / kRowLanes;
-    const bool touches = num_slots <= 8 * kBlockRows * capabilities(context.device).num_sms;
+    const bool touches = num_slots <= 2 * kBlockRows * capabilities(context.device).num_sms;
     return launch_early("indexer_key_insert", kernel, {blocks_for(num_slots, kBlockRows), kWarps * kWarpSize}, context, args, touches);
   }
   const LaunchShape shape{blocks_for(num_slots, kWarps), kWarps * kWarpSize, sizeof(float) * kWarps * static_cast<size_t>(dim)};

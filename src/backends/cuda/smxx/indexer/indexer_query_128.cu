@@ -6,6 +6,7 @@
 // rotary half is in every lane. A warp does four heads of one token at a time, the next four under way, so that angles are loaded once.
 #include <algorithm>
 
+#include "backends/cuda/common/bf16_words.cuh"
 #include "backends/cuda/common/e2m1.cuh"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
@@ -22,19 +23,6 @@ constexpr int kDim = 128, kHalf = kDim / 2, kHalves = 2;
 constexpr int kHeadLanes = 8, kValues = kHalf / kHeadLanes, kWords = kValues / 2;
 constexpr int kHeads = kWarpSize / kHeadLanes;  // of a warp at a time
 constexpr int kWarps = 4;
-
-__device__ __forceinline__ void unpack(const uint32_t (&words)[kWords], float (&x)[kValues]) {
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    x[2 * i] = bf16_low(words[i]);
-    x[2 * i + 1] = bf16_high(words[i]);
-  }
-}
-// Results of arithmetic, whose NaN have no sign to keep.
-__device__ __forceinline__ void pack(const float (&x)[kValues], uint32_t (&words)[kWords]) {
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) words[i] = ptx::cvt_bf16x2(x[2 * i], x[2 * i + 1]);
-}
 
 // What turns a lane's 8 rotary values. Interleaved: four pairs of its own. Half-split: the partners are those of the lane four further or
 // before.
@@ -61,7 +49,7 @@ struct LaneRotation {
 
   __device__ __forceinline__ void turn(uint32_t (&words)[kWords]) const {
     float x[kValues], turned[kValues];
-    unpack(words, x);
+    unpack_words(words, x);
     if constexpr (kInterleaved) {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
@@ -73,11 +61,11 @@ struct LaneRotation {
       float partner[kValues];
 #pragma unroll
       for (int i = 0; i < kWords; ++i) partner_words[i] = __shfl_xor_sync(kAllLanes, words[i], kHeadLanes / 2);
-      unpack(partner_words, partner);
+      unpack_words(partner_words, partner);
 #pragma unroll
       for (int i = 0; i < kValues; ++i) turned[i] = fmaf(x[i], cosine[i], partner[i] * sine[i]);
     }
-    pack(turned, words);
+    pack_words(turned, words);
   }
 };
 
@@ -86,7 +74,7 @@ __device__ __forceinline__ void hadamard(uint32_t (&words)[kHalves][kWords], int
   float x[kHalves][kValues];
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) {
-    unpack(words[half], x[half]);
+    unpack_words(words[half], x[half]);
     butterfly_lanes<kHeadLanes>(x[half], lane);
   }
 #pragma unroll
@@ -96,7 +84,7 @@ __device__ __forceinline__ void hadamard(uint32_t (&words)[kHalves][kWords], int
     x[1][i] = (low - high) * hadamard_scale(kDim);
   }
 #pragma unroll
-  for (int half = 0; half < kHalves; ++half) pack(x[half], words[half]);
+  for (int half = 0; half < kHalves; ++half) pack_words(x[half], words[half]);
 }
 
 struct Magnitudes {
@@ -149,18 +137,6 @@ __device__ __forceinline__ void scale(int exponent, uint32_t (&words)[kWords]) {
   const uint32_t factor = float_bits(pow2(-exponent)) >> 16;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[i] = ptx::mul_bf16x2(words[i], factor * 0x10001u);
-}
-
-// The codes of four scaled values. The conversion drops the sign of a NaN: it comes from `original`.
-__device__ __forceinline__ uint32_t e4m3_word(const uint32_t (&scaled)[2], const uint32_t (&original)[2]) {
-#if __CUDA_ARCH__ >= 890
-  const uint32_t codes = ptx::cvt_e4m3x2(bf16_low(scaled[0]), bf16_high(scaled[0])) |
-                         uint32_t{ptx::cvt_e4m3x2(bf16_low(scaled[1]), bf16_high(scaled[1]))} << 16;
-  return codes | (__byte_perm(original[0], original[1], 0x7531) & 0x80808080u);
-#else
-  (void)original;
-  return pack_e4m3(bf16_low(scaled[0]), bf16_high(scaled[0]), bf16_low(scaled[1]), bf16_high(scaled[1]));
-#endif
 }
 
 __device__ __forceinline__ void encode_mxfp4(const uint32_t (&words)[kHalves][kWords], uint32_t (&packed)[kHalves],
