@@ -20,6 +20,7 @@ struct alignas(1024) DecodeShared {
   uint8_t queries[kDecodeWarpgroups][Scorer<64, 1>::kQueryBytes];
   uint8_t rows[kDecodeWarpgroups][kDecodeSlots][kRowBytes];
   float scales[kDecodeWarpgroups][kDecodeSlots][kTileRows];
+  float weights[kDecodeWarpgroups][64];
   uint64_t full[kDecodeWarpgroups][kDecodeSlots];
 };
 
@@ -96,6 +97,13 @@ __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
   if (first < a.table_entries) ptx::prefetch_l2(a.block_table + first);
 }
 
+// Queries and weights of a token, by all threads of a warpgroup but the first `idle`.
+__device__ __forceinline__ void load_token(const LogitsArgs& a, DecodeShared& s, int warpgroup, int64_t token, uint32_t idle) {
+  const uint32_t thread = threadIdx.x % 128 - idle, threads = 128 - idle;
+  Scorer<64, 1>::load_queries(a, s.queries[warpgroup], token, thread, threads);
+  if (thread < 64) s.weights[warpgroup][thread] = Scorer<64, 1>::weight(a, token, static_cast<int>(thread));
+}
+
 // kMaxima: a.maxima gets the largest of each kMaximaRows logits, which are a warp's of a tile.
 template <bool kMaxima>
 __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const __grid_constant__ LogitsArgs a) {
@@ -121,29 +129,32 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
 
   TileCursor cursor(a, range);
   if (cursor.done()) return;
-  // The first queries in front of all the rows, or they would arrive behind them.
   int64_t token = cursor.token();
-  if (thread < a.heads) ptx::prefetch_l2(a.q + (token * a.heads + thread) * kIndexerDim);
-  if (thread < 3) ptx::prefetch_l2(a.weights + token * a.heads + min(32 * thread, a.heads - 1));
 
-  // A thread for each slot, so that the first page numbers are not waited for one after another: threads of a warp that a loop has parted
-  // stay so without a barrier.
+  // The first tiles are a warp's, the first queries the others': behind all the tiles these would take 4 us.
   WorkRange to_load = range;
   if (thread >= kDecodeSlots) to_load.left = 0;
   TileLoader loader(a, to_load);
-  loader.skip(thread);
-  __syncwarp();
-  loader.look_up();
-  __syncwarp();
-  if (!loader.done()) loader.load(s, warpgroup, thread);
-  __syncwarp();
-  if (loads) {
-    loader.skip(kDecodeSlots);
+  if (thread < 32) {
+    // A thread for each slot, so that the page numbers are not waited for one after another: threads of a warp that a loop has parted stay
+    // so without a barrier.
+    loader.skip(thread);
+    __syncwarp();
     loader.look_up();
+    __syncwarp();
+    if (!loader.done()) loader.load(s, warpgroup, thread);
+    __syncwarp();
+    if (loads) {
+      loader.skip(kDecodeSlots);
+      loader.look_up();
+    }
+  } else {
+    load_token(a, s, warpgroup, token, 32);
   }
-  Scorer<64, 1> scorer;
-  scorer.load_queries(a, s.queries[warpgroup], token);
   warpgroup_sync(warpgroup);
+  Scorer<64, 1> scorer;
+  const auto set_weights = [&] { scorer.set_weights([&](int column) { return s.weights[warpgroup][column]; }); };
+  set_weights();
 
   const int own_row = thread / 32 * 16 + lane / 4 + 8 * (quad & 1);
   const uint32_t queries = ptx::shared_address(s.queries[warpgroup]);
@@ -160,8 +171,9 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
       out = a.logits + token * a.logits_stride;
       rows = scored_rows(a, token);
       warpgroup_sync(warpgroup);  // the queries before have been used
-      scorer.load_queries(a, s.queries[warpgroup], token);
+      load_token(a, s, warpgroup, token, 0);
       warpgroup_sync(warpgroup);
+      set_weights();
     }
     ptx::mbarrier_wait(full + 8 * slot, parity);
     float sums[Scorer<64, 1>::kSums];

@@ -127,7 +127,9 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
     if (tiles.group != group) {
       group = tiles.group;
       warpgroup_sync(warpgroup);  // the queries before have been used
-      scorer.load_queries(a, s.queries[warpgroup], group * kGroup + warpgroup * kTokens);
+      const int64_t token = group * kGroup + warpgroup * kTokens;
+      scorer.load_queries(a, s.queries[warpgroup], token, threadIdx.x % 128, 128);
+      scorer.set_weights([&](int column) { return scorer.weight(a, token, column); });
       warpgroup_sync(warpgroup);
     }
     if ((tokens >> (warpgroup * kTokens) & ((1u << kTokens) - 1)) == 0) {  // nothing to do but to keep up

@@ -35,9 +35,9 @@ struct Scorer {
   static constexpr int kQueryBytes = kColumns * kIndexerDim;
   float weights[kColumns / 4];
 
-  // Queries and weights of tokens from `first` on. By a warpgroup, between two barriers.
-  __device__ void load_queries(const LogitsArgs& a, uint8_t* queries, int64_t first) {
-    for (int i = threadIdx.x % 128; i < kColumns * 8; i += 128) {
+  // Queries of tokens from `first` on to shared memory, by some threads. Barriers around it.
+  __device__ static void load_queries(const LogitsArgs& a, uint8_t* queries, int64_t first, uint32_t thread, uint32_t threads) {
+    for (int i = thread; i < kColumns * 8; i += threads) {
       const int column = i / 8, piece = i % 8;  // 16 bytes of a vector
       const int64_t token = first + column / kHeads;
       const int head = column % kHeads;
@@ -46,14 +46,19 @@ struct Scorer {
         v = __ldg(reinterpret_cast<const uint4*>(a.q + (token * a.heads + head) * kIndexerDim) + piece);
       reinterpret_cast<uint4*>(queries + column * kIndexerDim)[piece ^ (column % 8)] = v;
     }
-#pragma unroll
-    for (int i = 0; i < kColumns / 4; ++i) {
-      const int column = i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2;
-      const int64_t token = first + column / kHeads;
-      const int head = column % kHeads;
-      weights[i] = token < a.num_tokens && head < a.heads ? a.weights[token * a.heads + head] : 0.0f;
-    }
     ptx::fence_proxy_async();
+  }
+  // weight(i) is that of column i.
+  template <class Weight>
+  __device__ void set_weights(Weight&& weight) {
+#pragma unroll
+    for (int i = 0; i < kColumns / 4; ++i) weights[i] = weight(i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2);
+  }
+  // Of column i of tokens from `first` on.
+  __device__ static float weight(const LogitsArgs& a, int64_t first, int column) {
+    const int64_t token = first + column / kHeads;
+    const int head = column % kHeads;
+    return token < a.num_tokens && head < a.heads ? a.weights[token * a.heads + head] : 0.0f;
   }
   // Of token quad / 2 (with two) and row quad % 2 of this thread's.
   __device__ float weighted_sum(const float (&sums)[kSums]) const {
