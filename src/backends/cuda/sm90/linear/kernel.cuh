@@ -1,4 +1,5 @@
-// y = x W^T for 1 to 64 tokens: the weight streams through shared memory once, everything else is small.
+// y = x W^T for 1 to 64 tokens, of what streamed.h and many_tiles.h do not take: the weight streams through shared memory once, everything
+// else is small.
 //
 // Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 7168 x 16384 is 27.3 us. Reached on an H200, with the
 // quantiser in front: see docs/kernels/20261121-few-token-linear.md. The tensor cores need 64 x 64 x 128 / 4096 = 128 clocks a block at 64

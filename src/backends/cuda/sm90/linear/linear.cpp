@@ -1,4 +1,4 @@
-// "cuda/sm90" of the linear ops: the kernel for few tokens, and the quantiser of its activations.
+// "cuda/sm90" of the linear ops: the kernels for few tokens, and the quantiser of their activations.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // y = x W^T for 1 to 32 tokens where there are more tiles of 128 features than SMs.
 //
-// Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 32768 x 1024 is 7.8 us. Reached on an H200: see
-// docs/kernels/20261121-few-token-linear.md.
+// Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 32768 x 1024 is 7.8 us. Reached on an H200 at 32 tokens,
+// with the quantiser in front: 25.8 and 11.2 us (docs/kernels/20261121-few-token-linear.md).
 //
 // Design: output features are the M of wgmma, tokens its N. A CTA has some of the tiles, and two teams of two warpgroups take them in
 // turns: while one stores, the other multiplies, and since a team has all channels of its tile nobody shares sums. Each has a ring that one

@@ -1,7 +1,7 @@
 // y = x W^T for 1 to 32 tokens where every CTA has one tile at most: weights and tokens stream through shared memory together.
 //
-// Floor: weight bytes / memory bandwidth; 7168 x 16384 at 4.3 TB/s is 27.3 us, 4096 x 8192 is 7.8 us. Reached on an H200: see
-// docs/kernels/20261121-few-token-linear.md.
+// Floor: weight bytes / memory bandwidth; 7168 x 16384 at 4.3 TB/s is 27.3 us, 4096 x 8192 is 7.8 us. Reached on an H200 at 32 tokens, with
+// the quantiser in front: 31.0 and 12.7 us (docs/kernels/20261121-few-token-linear.md).
 //
 // Design: a tile is of 16 to 128 output features (the M of wgmma, tokens are its N), as many as make one round of all SMs; a cluster shares
 // it, each CTA a part of k. One thread fills a ring by TMA, a block of 128 channels of the tile and of the tokens in each stage: weights,

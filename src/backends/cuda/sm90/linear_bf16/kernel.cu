@@ -6,8 +6,8 @@
 // Design: output features are the M of wgmma, tokens its N. A block has one tile of 64 features, or of 128 where the SMs are too few for
 // that. One thread fills a ring by TMA, a block of 64 channels of the tile and of the tokens in each stage: the tokens come from L2, once
 // for every tile, an eighth to half of the weight's bytes. Weights do not depend on the kernel in front, so the ring fills while that runs.
-// Four warpgroups multiply blocks in turns: one alone takes 0.19 us a block, where the memory of 40 SMs needs 0.1, and cannot make up for
-// the time that the full ring waits for the tokens.
+// Four warpgroups multiply blocks in turns: one alone takes 0.19 us a block whatever the memory does, and cannot make up for the time that
+// the full ring waits for the tokens.
 #include <cuda.h>
 
 #include "backends/cuda/common/product_output.h"
