@@ -112,6 +112,10 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
     for (int c = 0; c < kColumns<Shared>; ++c) state.sums[c] *= of_column(own_alpha, c, q);
     state.subtracted = subtracted;
   }
+  // Heads 2 q and 2 q + 1 of each eight: the swizzle is the same in all eights.
+  const int unit = 2 * warp + g / kSecondPair;
+  uint8_t* const place = shared.p[group] + 4 * (g % kSecondPair);
+  uint8_t* const pairs[2] = {place + unit_offset(2 * q, unit), place + unit_offset(2 * q + 1, unit)};
   const float own_offset = subtracted == -INFINITY ? 0.0f : -subtracted;
 #pragma unroll
   for (int c = 0; c < kColumns<Shared>; ++c) {
@@ -119,8 +123,7 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
     const float offset = of_column(own_offset, c, q), factor = shared.factor[head];
     const float upper = ptx::ex2(fmaf(s[c / 2 * 4 + c % 2], factor, offset)),
                 lower = ptx::ex2(fmaf(s[c / 2 * 4 + c % 2 + 2], factor, offset));
-    auto* const pair = reinterpret_cast<uint32_t*>(shared.p[group] + unit_offset(head, 2 * warp + g / kSecondPair));
-    pair[g % kSecondPair] = ptx::cvt_f16x2(upper, lower);
+    *reinterpret_cast<uint32_t*>(pairs[c % 2] + c / 2 * unit_offset(8, 0)) = ptx::cvt_f16x2(upper, lower);
     state.sums[c] += upper + lower;
   }
   ptx::fence_proxy_async();
