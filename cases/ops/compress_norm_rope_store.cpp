@@ -189,6 +189,9 @@ void add_compress_norm_rope_store(CaseList& list) {
   test({.requests = {{1300, 1300}, {1299, 1298}}});
   test({.requests = {{2600, 1300}}, .dim = 128, .format = KvFormat::indexer_fp8});
   test({.requests = {{1300, 1290}, {640, 640}}, .ratio = 128, .state_page = 8, .page_size = 2});
+  // More tokens than all warps of a device look at together.
+  test({.requests = {{8600, 8600}}});
+  test({.requests = {{4400, 4400}}, .ratio = 128, .state_page = 8, .page_size = 2});
   // Aligned pages of another size than a window's part, with space between them.
   test({.requests = {{1300, 1300}, {5, 1}}, .state_page = 3, .page_size = 5, .extra_stride = 64});
   test({.requests = {{1300, 1300}, {640, 130}},

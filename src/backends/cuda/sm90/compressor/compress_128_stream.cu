@@ -1,6 +1,6 @@
 // Many compressed entries of ratio 128 (V4 9.1 and 9.2 "compress"), d = 512: the copy engine streams the state rows through a ring in
 // shared memory, across entries, so that loads never wait for what becomes of an entry. Floor: the state rows, 512 KB an entry; 64 entries
-// 33.5 MB, 8.5 us to read on an H200. Reached there: 11.2 to 11.5 us.
+// 33.5 MB, 8.5 us to read on an H200. Reached there: 11.2 us; the 32 entries of a prompt, 16.8 MB: 10.4 us.
 //
 // A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
 // asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
@@ -8,7 +8,8 @@
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
-#include "backends/cuda/sm90/compressor/compress_128_stream.h"
+#include "backends/cuda/sm90/compressor/compress_stream.h"
+#include "backends/cuda/sm90/compressor/ring.cuh"
 #include "backends/cuda/smxx/compressor/entry.cuh"
 #include "backends/cuda/smxx/compressor/pooling.cuh"
 
@@ -23,9 +24,9 @@ static_assert(kBlockRows == kWarpSize, "a row for each lane that asks");
 constexpr int kStageRows = 4, kStages = 5, kEntryStages = kBlockRows / kStageRows;
 constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;  // a row: values, scores
 constexpr int kLaneTokens = 4;                                    // that a lane looks at together: of a prompt, most of a group's
-constexpr int64_t kFewTokens = 16;                                // an SM for each of eight slices of all their entries: not this kernel's
 constexpr int64_t kDecodeTokens = 128;                            // so few have rows from earlier steps, which are brought near early
-constexpr int64_t kPassOver = -1, kEnd = -2;  // instead of a position: `request` stages are to be passed over; nothing more comes
+constexpr int64_t kEnd = -1;                                      // instead of a position: nothing more comes
+constexpr int32_t kGuessed = 1;                                   // instead of a request: it is not known yet whether the entry is so
 
 using Finish = Finisher<kDim, kPoolThreads>;
 using Pieces = RowPieces<kStageRows, kChannels, true>;
@@ -38,27 +39,10 @@ struct Shared {
   static constexpr int kEntries = kStages + 2;
   Boundary entries[kEntries];
   uint64_t told[kEntries];
+  uint64_t verdict;
+  bool guess_is_so;                  // behind verdict
   uint64_t parts_full, parts_empty;  // in the first block; in the others
   Finish::Shared finish;
-};
-
-// A place in a ring.
-template <int kPlaces>
-struct Turn {
-  int index = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++index == kPlaces) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-// Stages of an entry that are asked for before it is known that they are one's: rows from byte `row` of the states on, the lane's.
-struct Guess {
-  int64_t row = 0;
-  int stages = 0;
 };
 
 // How far before the boundary the lane's row is.
@@ -68,18 +52,14 @@ __device__ __forceinline__ int64_t rows_back(int rank) {
 
 __device__ __forceinline__ Guess guess_rows(const CompressArgs& a, int64_t group, int64_t num_groups, int rank) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
-  Guess guess;
-  guess_first_row<kRatio, kLaneTokens>(a, group, num_groups, rows_back(rank), [&](const Boundary& boundary, int64_t row) {
-    guess = {row, kStages};
+  return guess_first<kRatio, kLaneTokens>(a, group, num_groups, rows_back(rank), [&](const Boundary& boundary, int64_t row) {
     if (rank == 0) touch_entry<kDim>(a, boundary, kRatio, lane);
     if (a.num_tokens <= kDecodeTokens && lane < kStages * kStageRows) ptx::bulk_prefetch_l2(state_data(a) + row, kRowBytes);
   });
-  return guess;
 }
 
 // By one warp.
-__device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared, int64_t group, int64_t num_groups, int rank,
-                                          const Guess& guess) {
+__device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared, int64_t group, int64_t num_groups, int rank, Guess guess) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int64_t back = rows_back(rank);
   Turn<kStages> stage;
@@ -105,24 +85,44 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared,
     }
     entry.next();
   };
-  load(guess.row, 0, guess.stages);
-  int guessed = guess.stages;
-  for_each_entry<kRatio, kLaneTokens>(a, group, num_groups, ReadValue{}, [&](const Boundary& boundary) {
-    const int64_t row = state_row(a, boundary.request, boundary.position - back);
-    int loaded = 0;
-    if (guessed > 0) {
-      if (__all_sync(kAllLanes, row == guess.row)) {
-        loaded = guessed;
-      } else {
-        tell({kPassOver, guessed, 0});
-      }
-      guessed = 0;
+  // The guessed entry is pooled before it is known that it is one.
+  bool guessed = guess.token >= 0;
+  GroupTokens<kRatio, kLaneTokens> tokens(a, group, num_groups);
+  tokens.ask();  // behind the rows it would come late
+  const int32_t page = guess.page_now(a);
+  if (guessed) {
+    tell({guess.boundary.position, kGuessed, guess.boundary.out_slot});
+    load(guess.row, 0, kEntryStages);
+  }
+  const auto judge = [&](bool is_so) {
+    if (lane == 0) {
+      shared.guess_is_so = is_so;
+      ptx::mbarrier_arrive(ptx::shared_address(&shared.verdict));
     }
-    tell(boundary);
-    load(row, loaded, kEntryStages);
+    guessed = false;
+  };
+  // An entry's rows are looked up before those of the entry in front of it wait for their stages.
+  Boundary next{kEnd, 0, 0};
+  int64_t next_row = 0;
+  const auto load_next = [&] {
+    if (next.position == kEnd) return;
+    tell(next);
+    load(next_row, 0, kEntryStages);
+  };
+  tokens.for_each([&](int64_t token, const Boundary& boundary) {
+    if (guessed) {
+      const bool is_so = guess.is_so(token, boundary, page);
+      judge(is_so);
+      if (is_so) return true;
+    }
+    const int64_t row = state_row(a, boundary.request, boundary.position - back);
+    load_next();
+    next = {boundary.position, 0, boundary.out_slot};
+    next_row = row;
     return true;
   });
-  if (guessed > 0) tell({kPassOver, guessed, 0});
+  load_next();
+  if (guessed) judge(false);
   tell({kEnd, 0, 0});
 }
 
@@ -149,14 +149,12 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared,
     ptx::mbarrier_wait(ptx::shared_address(shared.told + entry.index), entry.parity);
     const Boundary boundary = shared.entries[entry.index];
     if (boundary.position == kEnd) return;
-    const bool passes_over = boundary.position == kPassOver;
-    if (rank == 0 && !passes_over) finisher.prepare(a, boundary, kRatio);
+    if (rank == 0) finisher.prepare(a, boundary, kRatio);
     Pooled pooled[kChannels];
 #pragma unroll
     for (Pooled& p : pooled) p = {-INFINITY, 0.0f, 0.0f};
-    const int stages = passes_over ? boundary.request : kEntryStages;
 #pragma unroll 1
-    for (int i = 0; i < stages; ++i) {
+    for (int i = 0; i < kEntryStages; ++i) {
       ptx::mbarrier_wait(ptx::shared_address(shared.full + stage.index), stage.parity);
       Pieces pieces;
       read_stage(shared.stages[stage.index], pieces);
@@ -169,7 +167,10 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared,
         pooled[j] = merge<2>([&](int k) { return k == 0 ? pooled[j] : more; });
       }
     }
-    if (passes_over) continue;
+    if (boundary.request == kGuessed) {
+      ptx::mbarrier_wait(ptx::shared_address(&shared.verdict), 0);
+      if (!shared.guess_is_so) continue;
+    }
     if (rank > 0) {
       ptx::mbarrier_wait(parts_empty, parts_parity ^ 1);
       const uint32_t to = ptx::map_shared(ptx::shared_address(&shared.parts[rank - 1][0][threadIdx.x]), 0);
@@ -213,6 +214,7 @@ __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const 
       ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolWarps);
     }
     for (uint64_t& barrier : shared.told) ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
+    ptx::mbarrier_init(ptx::shared_address(&shared.verdict), 1);
     ptx::mbarrier_init(ptx::shared_address(&shared.parts_full), (kCluster - 1) * kPoolWarps);
     ptx::mbarrier_init(ptx::shared_address(&shared.parts_empty), kPoolWarps);
     ptx::fence_mbarrier_init();
@@ -235,28 +237,15 @@ __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const 
   ptx::cluster_wait();
 }
 
-Support supports(const CompressNormRopeStoreParams& p, const Capabilities& device) {
-  if (const Support on_device = needs_sm90(device); !on_device) return on_device;
-  if (p.ratio != kRatio || p.norm_weight.shape[0] != kDim) return Support::no("needs ratio 128 and entries of 512 channels");
-  if (!state_rows_aligned(p.state)) return Support::no("needs state rows at multiples of 16 bytes");
-  if (p.positions.shape[0] <= kFewTokens) return Support::no("needs more than 16 tokens: a cluster of eight for each is faster");
-  return Support::yes();
-}
+}  // namespace
 
-void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
-  if (p.state.num_pages == 0) return;  // without a state nothing is complete
+void compress_128_stream(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
   const int64_t num_groups = entry_groups(p.positions.shape[0], capabilities(context.device).num_sms / kCluster);
   check(cudaFuncSetAttribute(compress_128_stream_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
         "cudaFuncSetAttribute");
   const LaunchShape shape{
       .grid = static_cast<uint32_t>(num_groups * kCluster), .block = kThreads, .shared_bytes = sizeof(Shared), .cluster = kCluster};
   launch_early("compress_norm_rope_store", compress_128_stream_kernel, shape, context, compress_args(p));
-}
-
-}  // namespace
-
-Implementation<CompressNormRopeStoreParams> compress_128_stream() {
-  return implementation<CompressNormRopeStoreParams>("cuda/sm90", {.supports = supports, .run = run});
 }
 
 }  // namespace strata::cuda

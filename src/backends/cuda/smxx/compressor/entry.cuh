@@ -15,6 +15,8 @@ namespace strata::cuda {
 
 struct CompressArgs {
   PagedCache state, cache;
+  PageSize state_page_size;
+  CacheRows rows;  // of cache
   const int32_t* block_table;
   int64_t table_stride, table_rows, table_columns;
   const int32_t* token_to_req;
@@ -33,6 +35,8 @@ struct CompressArgs {
 inline CompressArgs compress_args(const CompressNormRopeStoreParams& p) {
   return {.state = p.state,
           .cache = p.cache,
+          .state_page_size = PageSize(p.state.page_size),
+          .rows = CacheRows(p.cache),
           .block_table = p.block_table.ptr<int32_t>(),
           .table_stride = p.block_table.stride[0],
           .table_rows = p.block_table.shape[0],
@@ -80,42 +84,69 @@ struct ReadGuess {
   }
 };
 
-// Group g of G looks at the tokens g, g + G, g + 2G, ... and calls body(boundary) for those that complete an entry, until it returns false.
-// With an odd G the boundary tokens of a prompt, `ratio` apart, fall to different groups, and so do the neighbouring tokens of a decode
-// step. Called by whole warps, all of a block alike. kTokens: that a lane looks at together.
-template <int kRatio, int kTokens = 1, class Read, class Body>
-__device__ __forceinline__ void for_each_entry(const CompressArgs& a, int64_t group, int64_t num_groups, const Read& read,
-                                               const Body& body) {
-  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
-  for (int64_t first = group; first < a.num_tokens; first += kTokens * kWarpSize * num_groups) {
-    int64_t t[kTokens], state_slot[kTokens], out_slot[kTokens], position[kTokens];
-    int32_t request[kTokens];
+// Group g of G looks at the tokens g, g + G, g + 2G, .... With an odd G the boundary tokens of a prompt, `ratio` apart, fall to different
+// groups, and so do the neighbouring tokens of a decode step. By whole warps, all of a block alike. kTokens: that a lane looks at together;
+// of many tokens these are neighbours, whose slots lie in one sector of memory, and G counts such runs.
+template <int kRatio, int kTokens = 1, class Read = ReadValue>
+class GroupTokens {
+ public:
+  __device__ __forceinline__ GroupTokens(const CompressArgs& a, int64_t group, int64_t num_groups)
+      : a_(a), first_(group), step_(num_groups), runs_(kTokens > 1 && a.num_tokens > kWarpSize * num_groups) {}
+  // Asks for the first tokens: nothing waits for them before for_each.
+  __device__ __forceinline__ void ask() {
+    const Read read;
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      // No condition in front of a read: all are under way at once. The request brings its line into the cache, for the body.
-      t[i] = first + (i * kWarpSize + lane) * num_groups;
-      const int64_t there = min(t[i], a.num_tokens - 1);
-      state_slot[i] = read(a.state_slots + there);
-      out_slot[i] = read(a.out_slots + there);
-      position[i] = read(a.positions + there);
-      request[i] = read(a.token_to_req + there);
-    }
-    unsigned completes = 0;  // bit i: the lane's token i
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      const bool yes =
-          (t[i] < a.num_tokens) & (state_slot[i] >= 0) & (out_slot[i] >= 0) & completes_entry(position[i], kRatio) & (request[i] >= 0);
-      completes |= static_cast<unsigned>(yes) << i;
-    }
-#pragma unroll 1
-    for (int i = 0; i < kTokens; ++i) {
-      for (unsigned found = __ballot_sync(kAllLanes, completes >> i & 1u); found != 0; found &= found - 1) {
-        const int64_t at = first + (i * kWarpSize + __ffs(static_cast<int>(found)) - 1) * num_groups;
-        if (!body(Boundary{read(a.positions + at), read(a.token_to_req + at), read(a.out_slots + at)})) return;
-      }
+      const int64_t there = min(index(i, lane()), a_.num_tokens - 1);  // no condition in front of a read: all are under way at once
+      state_slot_[i] = read(a_.state_slots + there);
+      out_slot_[i] = read(a_.out_slots + there);
+      position_[i] = read(a_.positions + there);
+      request_[i] = read(a_.token_to_req + there);
     }
   }
-}
+
+  // body(token, boundary) for those that complete an entry, until it returns false.
+  template <class Body>
+  __device__ __forceinline__ void for_each(const Body& body) {
+    for (;;) {
+      unsigned completes = 0;  // bit i: the lane's token i
+#pragma unroll
+      for (int i = 0; i < kTokens; ++i) {
+        const bool yes = (index(i, lane()) < a_.num_tokens) & (state_slot_[i] >= 0) & (out_slot_[i] >= 0) &
+                         completes_entry(position_[i], kRatio) & (request_[i] >= 0);
+        completes |= static_cast<unsigned>(yes) << i;
+      }
+#pragma unroll 1
+      for (int i = 0; i < kTokens; ++i) {
+        for (unsigned found = __ballot_sync(kAllLanes, completes >> i & 1u); found != 0; found &= found - 1) {
+          const int from = __ffs(static_cast<int>(found)) - 1;
+          if (!body(index(i, from), Boundary{of(position_, i, from), of(request_, i, from), of(out_slot_, i, from)})) return;
+        }
+      }
+      first_ += (runs_ ? 1 : kTokens) * kWarpSize * step_;
+      if (index(0, 0) >= a_.num_tokens) return;
+      ask();
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % kWarpSize); }
+  __device__ __forceinline__ int64_t index(int i, int lane) const {
+    return runs_ ? (first_ + lane * step_) * kTokens + i : first_ + (i * kWarpSize + lane) * step_;
+  }
+  template <class T>
+  static __device__ __forceinline__ T of(const T (&values)[kTokens], int i, int lane) {
+    T value = values[0];
+#pragma unroll
+    for (int k = 1; k < kTokens; ++k) value = k == i ? values[k] : value;
+    return __shfl_sync(kAllLanes, value, lane);
+  }
+  const CompressArgs& a_;
+  int64_t first_, step_;
+  bool runs_;
+  int64_t state_slot_[kTokens], out_slot_[kTokens], position_[kTokens];
+  int32_t request_[kTokens];
+};
 
 __device__ __forceinline__ const uint8_t* state_data(const CompressArgs& a) { return static_cast<const uint8_t*>(a.state.data); }
 
@@ -125,32 +156,47 @@ __device__ __forceinline__ int64_t row_of_page(const CompressArgs& a, int64_t pa
 
 // Where the row of a position begins, in bytes. Of positions that do not exist, somewhere that can be read.
 __device__ __forceinline__ int64_t state_row(const CompressArgs& a, int64_t request, int64_t position) {
-  const PagePlace at = place_on_page(max(position, int64_t{0}), a.state.page_size);
+  const PagePlace at = a.state_page_size.place(max(position, int64_t{0}));
   return row_of_page(a, max(a.block_table[request * a.table_stride + at.page], 0), at.row);
 }
 
-// The same of what may not be true yet; 0, where a row is, if it cannot be.
-__device__ __forceinline__ int64_t guess_state_row(const CompressArgs& a, int64_t request, int64_t position) {
-  if (request < 0 || request >= a.table_rows) return 0;
-  const PagePlace at = place_on_page(max(position, int64_t{0}), a.state.page_size);
-  if (at.page >= a.table_columns) return 0;
-  const int64_t page = max(guess(a.block_table + request * a.table_stride + at.page), 0);
-  return page < a.state.num_pages ? row_of_page(a, page, at.row) : 0;
-}
-
-// Where the state rows of a group's first entry begin, from what tokens and the block table say while it may still be written
-// (start_early): they are asked for before it is known that they are the entry's. 0, where a row is, if there is no entry. `back`: how far
-// before the boundary the lane's row is.
-template <int kRatio, int kTokens = 1, class Meanwhile>
-__device__ __forceinline__ int64_t guess_first_row(const CompressArgs& a, int64_t group, int64_t num_groups, int64_t back,
-                                                   const Meanwhile& meanwhile) {
+// A group's first entry, and where the lane's state row of it begins, from what tokens and the block table say while they may still be
+// written (start_early): what is read for it is asked for before it is known that it is so.
+struct Guess {
+  int64_t token = -1;  // none
+  Boundary boundary{};
+  int64_t place = 0;  // of the row's page in the block table
+  int32_t page = 0;
   int64_t row = 0;
-  for_each_entry<kRatio, kTokens>(a, group, num_groups, ReadGuess{}, [&](const Boundary& boundary) {
-    row = guess_state_row(a, boundary.request, boundary.position - back);
-    meanwhile(boundary, row);
+
+  // The page as it is now: asked for in front of the rows, behind which it would come late.
+  __device__ __forceinline__ int32_t page_now(const CompressArgs& a) const { return token >= 0 ? a.block_table[place] : 0; }
+  __device__ __forceinline__ bool is_so(int64_t at, const Boundary& b, int32_t page_now) const {
+    const bool same = at == token && b.position == boundary.position && b.request == boundary.request && b.out_slot == boundary.out_slot;
+    return same && __all_sync(kAllLanes, page_now == page);
+  }
+};
+
+// `back`: how far before the boundary the lane's row is.
+template <int kRatio, int kTokens = 1, class Meanwhile>
+__device__ __forceinline__ Guess guess_first(const CompressArgs& a, int64_t group, int64_t num_groups, int64_t back,
+                                             const Meanwhile& meanwhile) {
+  Guess guessed;
+  GroupTokens<kRatio, kTokens, ReadGuess> tokens(a, group, num_groups);
+  tokens.ask();
+  tokens.for_each([&](int64_t token, const Boundary& b) {
+    const PagePlace at = a.state_page_size.place(max(b.position - back, int64_t{0}));
+    if (b.request >= a.table_rows || __any_sync(kAllLanes, at.page >= a.table_columns) || b.position >= a.num_angles) return false;
+    guessed.place = b.request * a.table_stride + at.page;
+    guessed.page = guess(a.block_table + guessed.place);
+    if (__any_sync(kAllLanes, guessed.page >= a.state.num_pages)) return false;
+    guessed.token = token;
+    guessed.boundary = b;
+    guessed.row = row_of_page(a, max(guessed.page, 0), at.row);
+    meanwhile(b, guessed.row);
     return false;
   });
-  return row;
+  return guessed;
 }
 
 // Brings `bytes` bytes of a row's values from `begin` on near, and of its scores, if it is the turn of thread `first` of `threads`.
@@ -172,19 +218,24 @@ struct ChannelPart {
 
   // Asks for what turn() needs: to be called before something else is waited for.
   __device__ __forceinline__ void prepare(const CompressArgs& a, const Boundary& boundary, int32_t ratio, int column) {
-    uint32_t words[kChannels];
-    load_words(reinterpret_cast<const uint8_t*>(a.norm_weight + column), words);
+    prepare_weight(a, column);
+    const float* const angles = a.cos_sin + compressor_window(boundary.position, ratio).rope_position * a.cos_sin_stride;
+    prepare_place(angles, a.rotary, a.rows.row(boundary.out_slot), column);
+  }
+  __device__ __forceinline__ void prepare_weight(const CompressArgs& a, int column) {
 #pragma unroll
-    for (int i = 0; i < kChannels; ++i) weight[i] = __uint_as_float(words[i]);
-    out = row_address(a.cache, boundary.out_slot);
-    const int begin = kDim - a.rotary;
-    const float* const row = a.cos_sin + compressor_window(boundary.position, ratio).rope_position * a.cos_sin_stride;
+    for (int i = 0; i < kChannels; ++i) weight[i] = a.norm_weight[column + i];
+  }
+  // The entry's angles, and where it is stored.
+  __device__ __forceinline__ void prepare_place(const float* angles, int32_t rotary_dim, const RowAddress& to, int column) {
+    out = to;
+    const int begin = kDim - rotary_dim;
 #pragma unroll
     for (int i = 0; i < kChannels / 2; ++i) {
       const int channel = column + 2 * i, pair = (channel - begin) / 2;
       const bool rotary = channel >= begin;
-      cosine[i] = rotary ? row[pair] : 1.0f;
-      sine[i] = rotary ? row[a.rotary / 2 + pair] : 0.0f;
+      cosine[i] = rotary ? angles[pair] : 1.0f;
+      sine[i] = rotary ? angles[rotary_dim / 2 + pair] : 0.0f;
     }
   }
 
@@ -205,7 +256,7 @@ __device__ __forceinline__ void touch_entry(const CompressArgs& a, const Boundar
   touch(a.norm_weight + kDim / kWarpSize * lane);
   const int64_t position = compressor_window(boundary.position, ratio).rope_position;
   touch_angles(a.cos_sin, a.cos_sin_stride, a.num_angles, a.rotary, position, lane);
-  if (lane == 0) touch_row(a.cache, boundary.out_slot);
+  if (lane == 0) a.rows.touch_row(boundary.out_slot);
 }
 
 // Norm, rotation, Hadamard and cache row of a pooled vector, in fp32 until it is stored. The block's first kThreads threads have kChannels
@@ -225,6 +276,12 @@ class Finisher {
   // Asks for what store() needs: to be called before something else is waited for.
   __device__ __forceinline__ void prepare(const CompressArgs& a, const Boundary& boundary, int32_t ratio) {
     if (threadIdx.x < kThreads) part_.prepare(a, boundary, ratio, kChannels * static_cast<int>(threadIdx.x));
+  }
+  __device__ __forceinline__ void prepare_weight(const CompressArgs& a) {
+    part_.prepare_weight(a, kChannels * static_cast<int>(threadIdx.x));
+  }
+  __device__ __forceinline__ void prepare_place(const float* angles, int32_t rotary, const RowAddress& to) {
+    part_.prepare_place(angles, rotary, to, kChannels * static_cast<int>(threadIdx.x));
   }
 
   // The whole block calls it; all of its warps but the first, or all that have no channels, may be elsewhere when it returns.

@@ -5,7 +5,7 @@
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
-#include "backends/cuda/common/store_row.cuh"
+#include "backends/cuda/common/store_words.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/cuda_ops.h"
 
@@ -26,6 +26,8 @@ struct Call {
   const int64_t* slots;
   int32_t num_slots;  // entries of slots
   PagedCache cache;
+  CacheRows rows_of_cache;
+  bool key_words;  // fp8_ds_mla_v4, all rows at multiples of 16 bytes
   void* q_out;
   int64_t q_out_stride[2];
   int32_t heads, padded_heads, dim, rotary;
@@ -90,8 +92,32 @@ __device__ void query(const Call& c, const Bf16* q, Out* out, int64_t n, int lan
   }
 }
 
+// A lane has the 16 values from 16 * lane on.
+__device__ void insert_key_words(const Call& c, int64_t n, int lane) {
+  constexpr int kRun = kDim / kWarpSize;
+  const int rope_lane = kRun * lane - (kDim - kRotary);
+  const int64_t slot = __ldg(c.slots + n);
+  uint32_t words[kRun / 2];
+  load_wide(reinterpret_cast<const uint8_t*>(c.kv.row(n) + kRun * lane), words);
+  if (rope_lane >= 0) {
+    float values[kRun], angles[kRun];
+    load_angles<true>(c.cos_sin.row(__ldg(c.positions + n)), kRotary, rope_lane, angles);
+    unpack_words(words, values);
+    rotate_values(values, angles);
+    pack_words(values, words);
+  }
+  if (slot < 0) return;
+  const uint32_t amax = amax_bits<kKvBlock / kRun>(words);
+  const RowAddress to = c.rows_of_cache.row(slot);
+  if (!__any_sync(kAllLanes, amax >= kBf16Infinity)) return store_v4(to, words, amax, lane);
+  float values[kRun];
+  unpack_words(words, values);
+  store_row_512<true>(c.cache, to, values, lane);
+}
+
 __device__ void insert_key(const Call& c, int64_t n, int lane) {
   if (n >= c.num_slots) return;
+  if (c.key_words) return insert_key_words(c, n, lane);
   const int64_t slot = __ldg(c.slots + n);
   const Bf16* const kv = c.kv.row(n);
   const float* const cos_sin = c.cos_sin.row(__ldg(c.positions + n));
@@ -161,6 +187,9 @@ void run(const QNormRopeKvInsertParams& p, const ExecutionContext& context) {
       .slots = p.slot_mapping.ptr<int64_t>(),
       .num_slots = static_cast<int32_t>(inserts),
       .cache = p.cache,
+      .rows_of_cache = CacheRows(p.cache),
+      .key_words = inserts > 0 && p.cache.format == KvFormat::fp8_ds_mla_v4 && rows_of_words(p.cache) && rows_aligned(p.kv) &&
+                   rows_aligned(p.cos_sin) && p.cos_sin.shape[1] == kRotary,
       .q_out = p.q_out.data,
       .q_out_stride = {p.q_out.stride[0], p.q_out.stride[1]},
       .heads = static_cast<int32_t>(p.q.shape[1]),
