@@ -15,7 +15,7 @@ inline constexpr int kPrefillWarpgroups = 4;
 inline constexpr int kPrefillSlots = 14;  // tiles of a block in flight
 inline constexpr int kDecodeWarpgroups = 3;
 inline constexpr int kDecodeSlots = 4;       // tiles of a warpgroup in flight
-inline constexpr int kDecodeRegisters = 96;  // a thread
+inline constexpr int kDecodeRegisters = 96;  // a thread: beside them there is room for a block of the selection
 
 struct LogitsArgs {
   CUtensorMap rows_map;  // of the cache: pages, rows

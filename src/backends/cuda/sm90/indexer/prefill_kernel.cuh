@@ -7,8 +7,8 @@
 // 64 heads x 128, a cycle of an SM: the product of a tile for two tokens takes 64 * 128 * 128 * 2 / 8192 = 256 cycles, for which shared
 // memory delivers 96 of its 128 bytes a cycle; the epilogue 64 maxima and 64 fused multiply-adds a thread, with shuffles and barriers about
 // 190 issue slots of each of the four schedulers.
-// Floor: 2 * 64 * 128 flops per (token, row) at about 1.6 PFLOP/s of fp8 in practice. Reached on an H200: 1.12 to 1.17 PFLOP/s for prompts of
-// 8192 x 65536 and 4096 x 16384 rows.
+// Floor: 2 * 64 * 128 flops per (token, row) at about 1.6 PFLOP/s of fp8 in practice. Reached on an H200: 1.12 PFLOP/s for 8192 tokens and
+// 65536 rows, 1.17 for 4096 and 16384.
 #pragma once
 
 #include "backends/cuda/ptx/programmatic_launch.cuh"
