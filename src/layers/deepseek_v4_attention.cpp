@@ -278,6 +278,7 @@ void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, OpRunner& run
                                                              .topk_length = lens,
                                                              .attn_sink = attn_sink_,
                                                              .softmax_scale = softmax_scale_,
+                                                             .batch_invariant = options_.batch_invariant,
                                                              .out = o.slice(chunk.first_token, chunk.num_tokens)});
   }
 }

@@ -1,6 +1,7 @@
-// Batch-invariant sparse decode: a request's results are the same bits run after run, and alone as in a batch.
+// Batch-invariant sparse attention: a request's results are the same bits run after run, and alone as in a batch.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cuda/cuda_fixture.h"
 #include "inputs.h"
@@ -16,7 +17,62 @@ struct Shape {
   KvFormat format;
 };
 
-class BatchInvariance : public test::CudaTest, public testing::WithParamInterface<Shape> {
+template <class Params>
+std::vector<TensorView> outputs_of(const Params& p) {
+  return {p.out, p.lse, p.max_logits};
+}
+
+class InvarianceTest : public test::CudaTest {
+ protected:
+  // out, lse and maxima of a run that starts from poisoned outputs.
+  template <class Params>
+  std::vector<uint8_t> results(const Implementation<Params>& op, const Params& p) {
+    for (const TensorView& view : outputs_of(p)) device_->fill(view.data, 0xFF, view.bytes(), {});
+    const size_t bytes = op.workspace_bytes(p, *device_);
+    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
+    op.run(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
+    std::vector<uint8_t> all;
+    for (const TensorView& view : outputs_of(p)) {
+      const std::vector<uint8_t> values = bytes_at(view.data, view.bytes());
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+  static size_t differing(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
+    if (a.size() != b.size()) return std::max(a.size(), b.size());
+    size_t count = 0;
+    for (size_t i = 0; i < a.size(); ++i) count += a[i] != b[i];
+    return count;
+  }
+
+  // slice(first, count): the call for these entries of `num_entries` alone; each of `counts` at every multiple of it.
+  template <class Params, class Slice>
+  void check_alone(const Op<Params>& op, const Params& all, int64_t num_entries, const std::vector<int64_t>& counts, const Slice& slice) {
+    for (const auto& implementation : op.implementations()) {
+      if (!implementation.supports(all, *device_)) continue;
+      SCOPED_TRACE(implementation.name);
+      const std::vector<uint8_t> together = results(implementation, all);
+      EXPECT_EQ(differing(together, results(implementation, all)), 0) << "run again";
+      for (const int64_t count : counts) {
+        for (int64_t first = 0; first + count <= num_entries; first += count) {
+          const Params one = slice(first, count);
+          std::vector<uint8_t> expected;
+          size_t begin = 0;
+          for (const TensorView& view : outputs_of(one)) {
+            const size_t of_entry = view.bytes() / static_cast<size_t>(count);
+            const auto from = together.begin() + static_cast<std::ptrdiff_t>(begin + static_cast<size_t>(first) * of_entry);
+            expected.insert(expected.end(), from, from + static_cast<std::ptrdiff_t>(view.bytes()));
+            begin += static_cast<size_t>(num_entries) * of_entry;
+          }
+          EXPECT_EQ(differing(expected, results(implementation, one)), 0) << count << " from " << first;
+        }
+      }
+    }
+  }
+};
+
+class BatchInvariance : public InvarianceTest, public testing::WithParamInterface<Shape> {
  protected:
   static constexpr int64_t kBatch = 9;
 
@@ -51,48 +107,38 @@ class BatchInvariance : public test::CudaTest, public testing::WithParamInterfac
     }
     return p;
   }
-  // out, lse and maxima of a run that starts from poisoned outputs.
-  std::vector<uint8_t> results(const Implementation<SparseAttnDecodeParams>& op, const SparseAttnDecodeParams& p) {
-    for (const TensorView* view : {&p.out, &p.lse, &p.max_logits}) device_->fill(view->data, 0xFF, view->bytes(), {});
-    const size_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
-    op.run(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
-    std::vector<uint8_t> all;
-    for (const TensorView* view : {&p.out, &p.lse, &p.max_logits}) {
-      const std::vector<uint8_t> values = bytes_at(view->data, view->bytes());
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    return all;
-  }
 };
-
-size_t differing(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
-  if (a.size() != b.size()) return std::max(a.size(), b.size());
-  size_t count = 0;
-  for (size_t i = 0; i < a.size(); ++i) count += a[i] != b[i];
-  return count;
-}
 
 TEST_P(BatchInvariance, SameBitsAloneAndAgain) {
   cases::Inputs in(device_, {});
   const SparseAttnDecodeParams all = make(in);
-  const OpSet ops = default_ops();
-  for (const auto& op : ops.sparse_attn_decode.implementations()) {
-    if (!op.supports(all, *device_)) continue;
-    SCOPED_TRACE(op.name);
-    const std::vector<uint8_t> together = results(op, all);
-    EXPECT_EQ(differing(together, results(op, all)), 0) << "run again";
-    for (int64_t b = 0; b < kBatch; ++b) {
-      const SparseAttnDecodeParams one = requests(all, b, 1);
-      std::vector<uint8_t> expected;
-      size_t begin = 0;
-      for (const TensorView* view : {&one.out, &one.lse, &one.max_logits}) {
-        const auto first = together.begin() + static_cast<std::ptrdiff_t>(begin + static_cast<size_t>(b) * view->bytes());
-        expected.insert(expected.end(), first, first + static_cast<std::ptrdiff_t>(view->bytes()));
-        begin += kBatch * view->bytes();
-      }
-      EXPECT_EQ(differing(expected, results(op, one)), 0) << "request " << b;
-    }
+  check_alone(default_ops().sparse_attn_decode, all, kBatch, {1},
+              [&](int64_t first, int64_t count) { return requests(all, first, count); });
+}
+
+// Otherwise tokens that are left behind whole rounds of SMs are cut. Of few rows, many tokens have both tiles of heads done by one block.
+TEST_F(InvarianceTest, PrefillOfChunks) {
+  constexpr int64_t kTokens = 140, kRows = 700, kHeads = 66;
+  for (const auto& [dim, width] : {std::pair<int64_t, int64_t>{512, 100}, {512, 450}, {576, 450}}) {
+    cases::Inputs in(device_, {});
+    const std::vector<int64_t> rows = cases::distinct_slots(in.rng(), kRows, kRows);
+    const int32_t holes[] = {-1};
+    const auto made = cases::make_indices(in.rng(), {.rows = kTokens, .width = width}, rows, rows, holes);
+    const SparseAttnPrefillParams all{.q = in.bf16({kTokens, kHeads, dim}),
+                                      .kv = in.bf16({kRows, dim}),
+                                      .indices = in.values(DType::i32, {kTokens, width}, made.indices),
+                                      .topk_length = in.i32(made.lengths),
+                                      .attn_sink = cases::make_sinks(in, cases::Sinks::mixed, kHeads),
+                                      .softmax_scale = 0.05f,
+                                      .batch_invariant = true,
+                                      .out = in.output(DType::bf16, {kTokens, kHeads, 512}),
+                                      .lse = in.output(DType::f32, {kTokens, kHeads}),
+                                      .max_logits = in.output(DType::f32, {kTokens, kHeads})};
+    check_alone(default_ops().sparse_attn_prefill, all, kTokens, {1, 35, 70}, [&](int64_t first, int64_t count) {
+      SparseAttnPrefillParams p = all;
+      for (TensorView* view : {&p.q, &p.indices, &p.topk_length, &p.out, &p.lse, &p.max_logits}) *view = view->slice(first, count);
+      return p;
+    });
   }
 }
 

@@ -39,9 +39,10 @@ struct SparseAttnPrefillParams {
   TensorView topk_length{};  // i32 [T]; absent: topk
   TensorView attn_sink{};    // f32 [H]; absent: none
   float softmax_scale = 0;
-  TensorView out{};         // bf16 [T, H, Dv]
-  TensorView lse{};         // f32 [T, H]; absent: not wanted
-  TensorView max_logits{};  // f32 [T, H]; absent: not wanted
+  bool batch_invariant = false;  // as in decode
+  TensorView out{};              // bf16 [T, H, Dv]
+  TensorView lse{};              // f32 [T, H]; absent: not wanted
+  TensorView max_logits{};       // f32 [T, H]; absent: not wanted
 };
 
 // One softmax from n partial results over disjoint rows: V4 14.4, MLA 7.2.

@@ -27,6 +27,7 @@ RowAttention row_attention(const SparseAttnPrefillParams& p) {
   a.head_dim = static_cast<int32_t>(p.q.shape[2]);
   a.value_dim = static_cast<int32_t>(p.out.shape[2]);
   a.softmax_scale = p.softmax_scale;
+  a.batch_invariant = p.batch_invariant;
   a.num_tokens = a.num_units = p.q.shape[0];
   RowScope& s = a.scopes[0];
   s.data = p.kv.ptr<uint8_t>();
