@@ -24,6 +24,7 @@ struct PrefillShape {
   double key_size = 0.1;
   bool lse = true;
   bool max_logits = true;
+  bool batch_invariant = false;
   Padding padding{};
 };
 
@@ -46,6 +47,7 @@ Built<SparseAttnPrefillParams> build(Inputs& in, const PrefillShape& s) {
   if (s.lengths != Lengths::none) p.topk_length = in.i32(made.lengths);
   p.attn_sink = make_sinks(in, s.sinks, s.heads);
   p.softmax_scale = 0.5f;
+  p.batch_invariant = s.batch_invariant;
   p.out = in.output(DType::bf16, {s.tokens, s.heads, s.value_dim}, s.padding);
   std::vector<Output> outputs{view_output("out", p.out, attention_out(8e-4, 3.01 / 128, 7e-6, s.key_size, p.out.numel()))};
   const Tolerance logits = close(1e-6 * std::max(1.0, s.q_size * s.key_size / 0.01), 2.01 / 65536, 1e-7);
@@ -69,6 +71,7 @@ std::string name_of(const PrefillShape& s) {
   if (s.q_size != 0.1 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
   if (!s.lse) name += "-no_lse";
   if (!s.max_logits) name += "-no_max";
+  if (s.batch_invariant) name += "-batch_invariant";
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";
   return name;
 }
@@ -111,6 +114,19 @@ void add_sparse_attn_prefill(CaseList& list) {
     test({.tokens = 140, .heads = 66, .rows = 100, .topk = 10, .dim = dim, .padding = {.inner = 3, .outer = 7}});
     // Both tiles of a token's heads by one block.
     test({.tokens = 140, .heads = 66, .rows = 300, .topk = 65, .dim = dim});
+    // Tokens that are left behind whole rounds of SMs, and calls of few tokens: rows in several parts, of which short tokens fill the first
+    // ones only.
+    for (const auto lengths : {Lengths::none, Lengths::zero, Lengths::random, Lengths::full}) {
+      for (const int64_t tokens : {2, 140}) test({.tokens = tokens, .heads = 2, .rows = 1500, .topk = 700, .dim = dim, .lengths = lengths});
+    }
+    for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
+      test({.tokens = 20, .heads = 5, .rows = 1500, .topk = 700, .dim = dim, .sinks = sinks, .q_size = 3.0});
+      test({.tokens = 20, .heads = 5, .rows = 1500, .topk = 700, .dim = dim, .skipped = 1.0, .sinks = sinks});
+    }
+    test({.tokens = 20, .heads = 66, .rows = 1500, .topk = 650, .dim = dim, .skipped = 0.9});
+    test({.tokens = 70, .heads = 66, .rows = 1500, .topk = 700, .dim = dim, .padding = {.inner = 3, .outer = 7}});
+    test({.tokens = 20, .heads = 3, .rows = 1500, .topk = 700, .dim = dim, .lse = false, .max_logits = false});
+    test({.tokens = 20, .heads = 3, .rows = 1500, .topk = 700, .dim = dim, .batch_invariant = true});
   }
   test({.rows = 1, .topk = 3});
   test({.rows = 0, .topk = 3});

@@ -10,10 +10,10 @@
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/dense_decode/dense_decode.h"
-#include "backends/cuda/sm90/dense_decode/merge.h"
 #include "backends/cuda/sm90/dense_decode/problem.cuh"
 #include "backends/cuda/sm90/sparse_decode/split.h"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
+#include "backends/cuda/sm90/sparse_prefill/merge.cuh"
 
 namespace strata::cuda {
 namespace {
@@ -112,7 +112,7 @@ void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
   launch_early("row_tiles_kernel", kernel,
                {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(sparse_prefill::kThreads), .shared_bytes = kSharedBytes},
                context, a);
-  if (a.num_splits > 1) launch_merge(a, p.batch_invariant, context);
+  if (a.num_splits > 1) sparse_prefill::launch_merge(a, p.batch_invariant, context);
 }
 
 }  // namespace

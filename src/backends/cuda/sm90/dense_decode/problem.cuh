@@ -15,6 +15,7 @@ inline constexpr int kRowDim = 576;
 inline constexpr int kInvariantSplits = 16, kInvariantTiles = 6;
 
 struct DenseArgs {
+  static constexpr bool kSparse = false;  // neither sinks nor maxima
   // Item: the tile of heads fastest, then the request's query, the split, the request.
   int32_t num_items, head_tiles, max_queries, num_splits;
   int32_t tiles_per_split;  // 0: cut for batch_invariant
@@ -50,7 +51,7 @@ struct DenseProblem {
   static constexpr bool kSharesRows = false;
   static constexpr bool kSplit = true;
   static constexpr bool kMappedOut = false;
-  static constexpr bool kStartsEarly = true;
+  static constexpr bool kStartsEarly = true, kRunsBeside = false;
   static constexpr int kRows = Shape::kRows;
 
   struct Item {

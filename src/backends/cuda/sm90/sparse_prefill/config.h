@@ -80,7 +80,20 @@ struct PrefillArgs {
   int64_t max_token_stride, max_head_stride;
   bool rows_aligned;  // rows of q and kv start at multiples of 16 bytes
   bool out_aligned;   // those of out: out_map is of out, in boxes of kStoredHeads heads and 64 lanes
+  bool followed;      // by a launch that runs beside this one
   CUtensorMap out_map;
 };
+
+// An item is a part of that, of so many tiles. [split, token, head]: what a part adds up to as fp16, what each half of the lanes is to be
+// multiplied by to be its result, its lse and maximum in base 2. Of a part without rows the latter two are there: -inf.
+struct PartArgs : PrefillArgs {
+  static constexpr bool kSparse = true;
+  int32_t num_tokens, num_splits, tiles_per_split;
+  uint16_t* part_out;
+  float2* part_factors;
+  float *part_lse, *part_max;
+};
+// Of a head.
+inline constexpr int64_t kPartBytes = kValueDim * sizeof(uint16_t) + sizeof(float2) + 2 * sizeof(float);
 
 }  // namespace strata::cuda::sparse_prefill

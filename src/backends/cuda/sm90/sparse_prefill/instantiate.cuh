@@ -2,19 +2,31 @@
 #pragma once
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
 #include "backends/cuda/sm90/sparse_prefill/launch.h"
-#include "backends/cuda/sm90/sparse_prefill/problem.cuh"
+#include "backends/cuda/sm90/sparse_prefill/parts.cuh"
 
 namespace strata::cuda::sparse_prefill {
 
+template <class Problem>
+void launch_roles(const typename Problem::Args& args, int blocks, bool beside, cudaStream_t stream) {
+  constexpr auto kernel = row_tiles_kernel<Problem>;
+  constexpr int kSharedBytes = sizeof(SharedMemory<typename Problem::Shape>);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = kSharedBytes}, stream,
+                            beside);
+  check(cudaLaunchKernelEx(config.get(), kernel, args), "row_tiles_kernel");
+}
+
 template <int kDim, bool kTogether>
 void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream) {
-  constexpr auto kernel = row_tiles_kernel<PrefillProblem<kDim, kTogether>>;
-  constexpr int kSharedBytes = sizeof(SharedMemory<Shape<kDim>>);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
-  kernel<<<blocks, kThreads, kSharedBytes, stream>>>(args);
-  check_launch("row_tiles_kernel");
+  launch_roles<PrefillProblem<kDim, kTogether>>(args, blocks, /*beside=*/false, stream);
+}
+
+template <int kDim>
+void launch_parts(const PartArgs& args, int blocks, bool beside, cudaStream_t stream) {
+  launch_roles<PartProblem<kDim>>(args, blocks, beside, stream);
 }
 
 }  // namespace strata::cuda::sparse_prefill

@@ -26,6 +26,9 @@ namespace strata::cuda::sparse_prefill {
 template <class Problem>
 __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_constant__ typename Problem::Args a) {
   using S = typename Problem::Shape;
+  if constexpr (Problem::kMappedOut) {
+    if (a.followed) ptx::launch_dependents();  // what runs beside needs a whole multiprocessor, and so waits for the end of a block
+  }
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<SharedMemory<typename Problem::Shape>*>(shared_bytes);
   if (threadIdx.x < 2 * kHeadTile) shared.sink[threadIdx.x] = Problem::sink(a, static_cast<int>(threadIdx.x));
@@ -62,6 +65,7 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
     ptx::registers_shrink<kProducerRegisters>();
     Producer<Problem>(a, shared).run();
   }
+  if constexpr (Problem::kRunsBeside) ptx::wait_for_previous_kernel();
 }
 
 }  // namespace strata::cuda::sparse_prefill

@@ -18,6 +18,7 @@ struct PrefillProblem {
   static constexpr bool kSplit = false;        // an item is all rows of its token
   static constexpr bool kMappedOut = true;     // Args have a tensor map of the output
   static constexpr bool kStartsEarly = false;  // waits for the kernel in front by itself
+  static constexpr bool kRunsBeside = false;   // needs nothing of the kernel in front, but ends behind it
 
   // 64 heads of one token.
   struct Item {
@@ -58,7 +59,9 @@ struct PrefillProblem {
   class Rows {
    public:
     __device__ __forceinline__ Rows(const PrefillArgs& args, const Item& item)
-        : a(args), indices(args.indices + item.token * args.indices_stride), length(item.length) {}
+        : Rows(args, args.indices + item.token * args.indices_stride, item.length) {}
+    __device__ __forceinline__ Rows(const PrefillArgs& args, const int32_t* first_index, int32_t count)
+        : a(args), indices(first_index), length(count) {}
     // What says where a row is: asked for a tile ahead, and without a branch, so that nothing waits for it.
     __device__ __forceinline__ int32_t look_up(bool wanted, int32_t position) const {
       return static_cast<int32_t>(ptx::ld_if(wanted && position < length, indices + position, 0xFFFFFFFFu));

@@ -4,8 +4,11 @@
 #include <limits>
 #include <string>
 
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/sparse_prefill/launch.h"
+#include "backends/cuda/sm90/sparse_prefill/merge.cuh"
+#include "backends/cuda/sm90/sparse_prefill/plan.h"
 #include "backends/cuda/sm90/sparse_prefill/sparse_prefill.h"
 
 namespace strata::cuda {
@@ -24,8 +27,7 @@ bool aligned(const TensorView& v, std::initializer_list<int64_t> strides) {
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s % 8 == 0; });
 }
 
-PrefillArgs args_of(const SparseAttnPrefillParams& p) {
-  PrefillArgs a{};
+void set_args(PrefillArgs& a, const SparseAttnPrefillParams& p) {
   a.num_heads = static_cast<int32_t>(p.q.shape[1]);
   a.items_per_token_log2 = a.num_heads > kHeadTile ? 1 : 0;
   a.num_items = static_cast<int32_t>(p.q.shape[0] << a.items_per_token_log2);
@@ -48,28 +50,77 @@ PrefillArgs args_of(const SparseAttnPrefillParams& p) {
   a.max_token_stride = p.max_logits.stride[0], a.max_head_stride = p.max_logits.stride[1];
   a.rows_aligned = aligned(p.q, {a.q_token_stride, a.q_head_stride}) && aligned(p.kv, {a.kv_stride});
   a.out_aligned = aligned(p.out, {a.out_token_stride, a.out_head_stride}) && a.out_token_stride > 0 && a.out_head_stride > 0;
-  return a;
 }
 
-void run(const SparseAttnPrefillParams& p, const ExecutionContext& context) {
-  PrefillArgs a = args_of(p);
-  if (a.num_items == 0) return;
+SparseAttnPrefillParams tokens_of(SparseAttnPrefillParams p, int64_t first, int64_t count) {
+  for (TensorView* view : {&p.q, &p.indices, &p.topk_length, &p.out, &p.lse, &p.max_logits}) {
+    if (view->present()) *view = view->slice(first, count);
+  }
+  return p;
+}
+
+// What a call needs to know of its shapes.
+struct Extent {
+  int64_t head_tiles, row_tiles, sms;
+  bool d512;
+  Extent(const SparseAttnPrefillParams& p, const Capabilities& c)
+      : head_tiles(ceil_div(p.q.shape[1], kHeadTile)),
+        row_tiles(ceil_div(p.indices.shape[1], Shape<512>::kRows)),
+        sms(c.num_sms),
+        d512(p.q.shape[2] == 512) {}
+  int64_t slots() const { return std::max<int64_t>(1, sms / head_tiles); }
+  // Both items of a token by one block: not where each can have a block for itself.
+  bool together(int64_t tokens) const { return d512 && head_tiles == 2 && row_tiles <= kSharedTiles && tokens > slots(); }
+};
+
+size_t workspace_bytes(const SparseAttnPrefillParams& p, const Capabilities& c) {
+  const Extent e(p, c);
+  return p.batch_invariant ? 0 : static_cast<size_t>(most_parts(p.q.shape[0], e.row_tiles, e.slots()) * p.q.shape[1] * kPartBytes);
+}
+
+void run_whole(const SparseAttnPrefillParams& p, const Extent& e, bool followed, cudaStream_t stream) {
+  PrefillArgs a{};
+  set_args(a, p);
+  a.followed = followed;
   if (a.out_aligned) {
     a.out_map = sm90::tensor_map("sparse_attn_prefill: out", p.out.data, p.out.shape[0], p.out.shape[1], kValueDim, a.out_token_stride,
                                  a.out_head_stride, kStoredHeads);
   }
-  const bool d512 = p.q.shape[2] == 512;
-  // Both items of a token by one block.
-  const bool together = d512 && a.items_per_token_log2 == 1 && a.width <= kSharedTiles * Shape<512>::kRows;
-  const int blocks = std::min(together ? a.num_items / 2 : a.num_items, capabilities(context.device).num_sms);
-  const auto launch = together ? launch_prefill<512, true> : d512 ? launch_prefill<512, false> : launch_prefill<576, false>;
-  launch(a, blocks, native(context.stream));
+  const bool together = e.together(p.q.shape[0]);
+  const int64_t blocks = std::min<int64_t>(together ? p.q.shape[0] : a.num_items, e.sms);
+  const auto launch = together ? launch_prefill<512, true> : e.d512 ? launch_prefill<512, false> : launch_prefill<576, false>;
+  launch(a, static_cast<int>(blocks), stream);
+}
+
+void run_parts(const SparseAttnPrefillParams& p, const Extent& e, const Plan& plan, const ExecutionContext& context) {
+  PartArgs a{};
+  set_args(a, p);
+  a.num_tokens = static_cast<int32_t>(p.q.shape[0]);
+  a.num_splits = static_cast<int32_t>(plan.splits);
+  a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
+  a.num_items *= a.num_splits;
+  const int64_t parts = plan.splits * a.num_tokens * a.num_heads;
+  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_factors = reinterpret_cast<float2*>(a.part_out + parts * kValueDim);
+  a.part_lse = reinterpret_cast<float*>(a.part_factors + parts);
+  a.part_max = a.part_lse + parts;
+  const auto launch = e.d512 ? launch_parts<512> : launch_parts<576>;
+  launch(a, static_cast<int>(std::min<int64_t>(a.num_items, e.sms)), /*beside=*/plan.whole > 0, native(context.stream));
+  launch_merge(a, /*fixed_order=*/false, context);
+}
+
+void run(const SparseAttnPrefillParams& p, const ExecutionContext& context) {
+  const int64_t tokens = p.q.shape[0];
+  const Extent e(p, capabilities(context.device));
+  const Plan of_call = p.batch_invariant ? Plan{tokens, 0, 1, e.row_tiles} : plan(tokens, e.row_tiles, e.slots());
+  if (of_call.whole > 0) run_whole(tokens_of(p, 0, of_call.whole), e, of_call.cut > 0, native(context.stream));
+  if (of_call.cut > 0) run_parts(tokens_of(p, of_call.whole, of_call.cut), e, of_call, context);
 }
 
 }  // namespace
 
 Implementation<SparseAttnPrefillParams> sparse_attn_prefill_sm90() {
-  return implementation<SparseAttnPrefillParams>("cuda/sm90", {.supports = supports, .run = run});
+  return implementation<SparseAttnPrefillParams>("cuda/sm90", {.supports = supports, .workspace_bytes = workspace_bytes, .run = run});
 }
 
 }  // namespace strata::cuda

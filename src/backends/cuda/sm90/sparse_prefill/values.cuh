@@ -55,13 +55,13 @@ class Values {
       }
       release_tile(0);
       if constexpr (Problem::kSplit) {
-        if (a.num_splits > 1) {
+        if (Problem::kRunsBeside || a.num_splits > 1) {
           if (i + static_cast<int32_t>(gridDim.x) >= a.num_items) ptx::launch_dependents();  // the merge
           store_part(item, sums, first, second);
           continue;
         }
       }
-      store(item, sums, first, second);
+      if constexpr (!Problem::kRunsBeside) store(item, sums, first, second);
     }
   }
 

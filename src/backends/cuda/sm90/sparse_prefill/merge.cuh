@@ -1,20 +1,21 @@
 // One softmax from the parts of each token's rows: a group of warps a head, whose warps share the parts between them, sixteen lanes of the
 // head a thread. Floor: the parts are read once, 1 KB each; in truth the time is that of a few dependent loads, so all of a warp's parts
 // are asked for together.
+#pragma once
+
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/convert.cuh"
-#include "backends/cuda/sm90/dense_decode/merge.h"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/sm90/sparse_prefill/config.h"
+#include "backends/cuda/sm90/sparse_prefill/plan.h"
 
-namespace strata::cuda::dense_decode {
-namespace {
+namespace strata::cuda::sparse_prefill {
 
-using sparse_prefill::kLn2, sparse_prefill::kValueDim;
-
-constexpr int kWarps = 8, kThreads = kWarps * kWarpSize, kPartsAtOnce = 4;
+inline constexpr int kMergeWarps = 8, kMergeThreads = kMergeWarps * kWarpSize, kPartsAtOnce = 4;
 
 // Eight lanes of the left half of a head, and eight of the right.
 struct Lanes {
@@ -22,17 +23,25 @@ struct Lanes {
 };
 
 // kGroup warps a head.
-template <int kGroup>
-__global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ DenseArgs a) {
-  __shared__ Lanes shared[kGroup > 1 ? kWarps : 1][kWarpSize];
+template <class Args, int kGroup>
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ Args a) {
+  __shared__ Lanes shared[kGroup > 1 ? kMergeWarps : 1][kWarpSize];
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize, in_group = warp % kGroup;
-  const int64_t rows = int64_t{a.num_tokens} * a.num_heads, row = int64_t{blockIdx.x} * (kWarps / kGroup) + warp / kGroup;
+  const int64_t rows = int64_t{a.num_tokens} * a.num_heads, row = int64_t{blockIdx.x} * (kMergeWarps / kGroup) + warp / kGroup;
   const bool exists = row < rows;
   const int64_t first = exists ? row : 0;
   start_early();
   const auto lse_of = [&](int32_t split) {
     return __uint_as_float(ptx::ld_if(split < a.num_splits, a.part_lse + first + split * rows, 0xFF800000u));
   };
+  float sink = -INFINITY, maximum = -INFINITY;
+  if constexpr (Args::kSparse) {
+    static_assert(kMostParts <= kWarpSize);
+    sink = __uint_as_float(
+               ptx::ld_if(a.sink != nullptr, a.sink + static_cast<uint32_t>(first) % static_cast<uint32_t>(a.num_heads), 0xFF800000u)) *
+           kLog2e;
+    maximum = __uint_as_float(ptx::ld_if(lane < a.num_splits, a.part_max + first + lane * rows, 0xFF800000u));
+  }
   float largest = -INFINITY;
   for (int32_t split = lane; split < a.num_splits; split += kWarpSize) largest = fmaxf(largest, lse_of(split));
   // Parts are asked for before it is known which of them exist: all have space.
@@ -78,9 +87,10 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
       for (int i = 0; i < 16; ++i) out.v[i / 8][i % 8] += shared[warp + other][lane].v[i / 8][i % 8];
     }
   }
+  if constexpr (Args::kSparse) maximum = lanes_max(maximum);
   if (!exists) return;
   const bool empty = total == 0.0f;
-  const float inverse = empty ? 0.0f : 1.0f / total;
+  const float inverse = empty ? 0.0f : 1.0f / (total + ptx::ex2(sink - base));
   const int64_t token = row / a.num_heads, head = row - token * a.num_heads;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -94,18 +104,22 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
       for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(w[i / 2] >> (16 * (i % 2)));
     }
   }
-  if (lane == 0 && a.lse != nullptr) {
+  if (lane > 0) return;
+  if (a.lse != nullptr) {
     a.lse[token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (base + __log2f(total)) * kLn2;
+  }
+  if constexpr (Args::kSparse) {
+    if (a.max_logits != nullptr) a.max_logits[token * a.max_token_stride + head * a.max_head_stride] = maximum * kLn2;
   }
 }
 
-}  // namespace
-
-void launch_merge(const DenseArgs& args, bool batch_invariant, const ExecutionContext& context) {
-  const bool together = batch_invariant || args.num_splits <= 2 * kPartsAtOnce;
-  const auto kernel = together ? merge_kernel<1> : merge_kernel<kWarps>;
-  const unsigned blocks = blocks_for(int64_t{args.num_tokens} * args.num_heads, together ? kWarps : 1);
-  launch_early("merge_kernel", kernel, {.grid = dim3(blocks), .block = dim3(kThreads)}, context, args);
+// fixed_order: the order of a sum must not depend on how many parts other tokens have.
+template <class Args>
+void launch_merge(const Args& args, bool fixed_order, const ExecutionContext& context) {
+  const bool together = fixed_order || args.num_splits <= 2 * kPartsAtOnce;
+  const auto kernel = together ? merge_kernel<Args, 1> : merge_kernel<Args, kMergeWarps>;
+  const unsigned blocks = blocks_for(int64_t{args.num_tokens} * args.num_heads, together ? kMergeWarps : 1);
+  launch_early("merge_kernel", kernel, {.grid = dim3(blocks), .block = dim3(kMergeThreads)}, context, args);
 }
 
-}  // namespace strata::cuda::dense_decode
+}  // namespace strata::cuda::sparse_prefill

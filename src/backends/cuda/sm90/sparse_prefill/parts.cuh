@@ -1,0 +1,69 @@
+// Sparse prefill of a few tokens as a problem of the roles: items are parts of the rows of 64 heads of one token, to be merged.
+#pragma once
+
+#include "backends/cuda/ptx/arithmetic.cuh"
+#include "backends/cuda/sm90/sparse_prefill/problem.cuh"
+
+namespace strata::cuda::sparse_prefill {
+
+template <int kRowDim>
+struct PartProblem {
+  using Whole = PrefillProblem<kRowDim, false>;
+  static constexpr int kDim = kRowDim;
+  using Shape = sparse_prefill::Shape<kDim>;
+  using Args = PartArgs;
+  static constexpr bool kSharesRows = false, kSplit = true, kMappedOut = false, kStartsEarly = false;
+  static constexpr bool kRunsBeside = true;
+
+  // The split is the fastest, so that the blocks of a token run at a time.
+  struct Item {
+    int32_t token, first_head, split;
+    int32_t first_row;  // of the part
+    int32_t length;     // of the token
+    int32_t tiles;      // 0: nothing to do
+    __device__ __forceinline__ Item(const PartArgs& a, int32_t item) {
+      const int32_t whole = item / a.num_splits, first_tile = (item - whole * a.num_splits) * a.tiles_per_split;
+      split = item - whole * a.num_splits;
+      const typename Whole::Item of(a, whole);
+      token = of.token, first_head = of.first_head, length = of.length;
+      first_row = first_tile * Shape::kRows;
+      tiles = max(min((length + Shape::kRows - 1) / Shape::kRows - first_tile, a.tiles_per_split), 0);
+    }
+  };
+
+  static __device__ __forceinline__ int64_t part_index(const PartArgs& a, const Item& item, int head) {
+    return (int64_t{item.split} * a.num_tokens + item.token) * a.num_heads + head;
+  }
+  static __device__ __forceinline__ void store_ends(const PartArgs& a, const Item& item, int head, float lse, float maximum) {
+    const int64_t index = part_index(a, item, head);
+    a.part_lse[index] = lse;
+    a.part_max[index] = maximum;
+  }
+  // An item without tiles, by the logits role.
+  static __device__ __forceinline__ void mark_empty(const PartArgs& a, const Item& item) {
+    const int head = item.first_head + threadIdx.x % kWarpgroup;
+    if (head < min(item.first_head + kHeadTile, a.num_heads)) store_ends(a, item, head, -INFINITY, -INFINITY);
+  }
+
+  static __device__ __forceinline__ float sink(const PartArgs&, int) { return -INFINITY; }  // the merge's
+  static __device__ __forceinline__ float finish_head(const PartArgs& a, const Item& item, int head, float maximum, float total, float) {
+    const bool empty = total == 0.0f;
+    store_ends(a, item, head, empty ? -INFINITY : maximum + __log2f(total), maximum);
+    return empty ? 0.0f : 1.0f / total;
+  }
+
+  static __device__ __forceinline__ uint16_t* part(const PartArgs& a, const Item& item, int head) {
+    return a.part_out + part_index(a, item, head) * kValueDim;
+  }
+  static __device__ __forceinline__ float& part_factor(const PartArgs& a, const Item& item, int head, int half) {
+    return reinterpret_cast<float*>(a.part_factors + part_index(a, item, head))[half];
+  }
+
+  class Rows : public Whole::Rows {
+   public:
+    __device__ __forceinline__ Rows(const PartArgs& a, const Item& item)
+        : Whole::Rows(a, a.indices + item.token * a.indices_stride + item.first_row, item.length - item.first_row) {}
+  };
+};
+
+}  // namespace strata::cuda::sparse_prefill

@@ -1,0 +1,50 @@
+// How the Hopper kernels of sparse_attn_prefill deal tokens to blocks, without a GPU.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/sm90/sparse_prefill/plan.h"
+
+namespace strata::cuda::sparse_prefill {
+namespace {
+
+TEST(SparsePrefillPlan, EveryTokenAndTileOnceInOneRoundOfBlocks) {
+  for (const int64_t slots : {1, 39, 66, 132}) {
+    for (int64_t tokens = 0; tokens <= 300; ++tokens) {
+      for (int64_t tiles = 0; tiles <= 200; ++tiles) {
+        const Plan p = plan(tokens, tiles, slots);
+        const auto at = testing::Message() << tokens << " tokens of " << tiles << " tiles, " << slots << " slots";
+        ASSERT_EQ(p.whole + p.cut, tokens) << at;
+        if (p.cut == 0) continue;
+        ASSERT_EQ(p.whole % slots, 0) << at;
+        ASSERT_LE(p.cut * p.splits, slots) << at;
+        ASSERT_GE(p.splits * p.tiles_per_split, tiles) << at;
+        ASSERT_LT((p.splits - 1) * p.tiles_per_split, tiles) << at;  // none is empty of a token with all its rows
+        ASSERT_LE(p.splits, kMostParts) << at;
+        ASSERT_LT(p.tiles_per_split, tiles) << at;
+        ASSERT_LE(p.cut * p.splits, most_parts(tokens, tiles, slots)) << at;
+      }
+    }
+  }
+}
+
+// op.h: workspace_bytes must not shrink as tokens or rows grow.
+TEST(SparsePrefillPlan, RoomNeverShrinks) {
+  for (const int64_t slots : {1, 39, 66, 132}) {
+    for (int64_t tokens = 0; tokens <= 300; ++tokens) {
+      for (int64_t tiles = 0; tiles <= 200; ++tiles) {
+        ASSERT_LE(most_parts(tokens, tiles, slots), most_parts(tokens + 1, tiles, slots)) << tokens << ", " << tiles << ", " << slots;
+        ASSERT_LE(most_parts(tokens, tiles, slots), most_parts(tokens, tiles + 1, slots)) << tokens << ", " << tiles << ", " << slots;
+      }
+    }
+  }
+}
+
+TEST(SparsePrefillPlan, ShapesOfTheModels) {
+  EXPECT_EQ(plan(64, 10, 132).splits, 2);  // 64 tokens of 640 rows: two blocks each
+  EXPECT_EQ(plan(132, 10, 132).cut, 0);    // a round
+  EXPECT_EQ(plan(4096, 2, 132).cut, 0);    // the window alone: merging would cost more
+  EXPECT_EQ(plan(4096, 32, 132).cut, 4);   // 31 rounds and four tokens
+  EXPECT_EQ(plan(4096, 32, 132).whole, 4092);
+}
+
+}  // namespace
+}  // namespace strata::cuda::sparse_prefill
