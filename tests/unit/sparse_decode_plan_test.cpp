@@ -55,13 +55,15 @@ TEST(SparseDecodePlan, BatchInvariantCallsAreCutAlikeWhateverTheBatch) {
   for (const KvFormat format : {kV4, kMla}) {
     for (const int64_t heads : {1, 8, 9, 16, 17, 32, 33, 64, 65, 128}) {
       for (const int64_t tiles : {1, 2, 10, 32, 33, 130}) {
-        const Plan alone = plan_of(1, heads, tiles, true, false, format);
+        const Plan alone = plan_of(1, heads, tiles, true, /*aligned=*/true, format);
         EXPECT_GE(alone.block_heads, std::min<int64_t>(heads, kHeadTile));
         for (const int64_t tokens : {2, 9, 66, 67, 300}) {
-          const Plan plan = plan_of(tokens, heads, tiles, true, false, format);
-          EXPECT_EQ(plan.block_heads, alone.block_heads);
-          EXPECT_EQ(plan.splits, alone.splits);
-          EXPECT_EQ(plan.tiles_per_split, kInvariantTiles);
+          for (const bool aligned : {false, true}) {
+            const Plan plan = plan_of(tokens, heads, tiles, true, aligned, format);
+            EXPECT_EQ(plan.block_heads, alone.block_heads);
+            EXPECT_EQ(plan.splits, alone.splits);
+            EXPECT_EQ(plan.tiles_per_split, kInvariantTiles);
+          }
         }
       }
     }

@@ -75,7 +75,7 @@ inline Plan plan(const Problem& p) {
   const auto consider = [&](const BlockCost& block) {
     const bool takes_turns = block.heads > kHeadTile, too_many = block.heads > 8 && 2 * p.heads <= block.heads,
                too_few = p.batch_invariant && block.heads < std::min<int64_t>(p.heads, kHeadTile);
-    if (too_many || too_few || (takes_turns && (!p.aligned || p.tiles > kStages))) return;
+    if (too_many || too_few || (takes_turns && (p.batch_invariant || !p.aligned || p.tiles > kStages))) return;
     for (int64_t splits = p.batch_invariant ? most_splits : 1;;) {
       const int64_t time = cost(p, block, splits), tiles = ceil_div(p.tiles, splits);
       if (plan.block_heads == 0 || time < least) plan.block_heads = block.heads, plan.splits = splits, least = time;

@@ -57,13 +57,13 @@ int32_t choose_splits(int64_t blocks, int64_t num_tiles, int64_t resident_blocks
 }
 
 // batch_invariant: where a token's rows are cut depends on their number alone.
-constexpr int64_t kInvariantSplits = 16, kInvariantRows = 256;
+constexpr int64_t kInvariantRows = 256;
 
 // Rows of partial results, of (token, head, split): an upper bound that does not shrink when the call grows, although its splits do.
 int64_t partial_rows(const RowAttention& a, const Capabilities& c) {
   const int64_t rows = a.num_tokens * a.num_heads;
   if (a.batch_invariant) {
-    const int64_t splits = std::min(kInvariantSplits, max_tiles(a, kWidestRows) * kWidestRows / kInvariantRows);
+    const int64_t splits = std::min(a.invariant_splits, max_tiles(a, kWidestRows) * kWidestRows / kInvariantRows);
     return splits > 1 ? rows * splits : 0;
   }
   const int64_t num_tiles = max_tiles(a, kNarrowestRows);
@@ -113,7 +113,7 @@ RowAttentionPlan plan_row_attention(const RowAttention& a, const Capabilities& c
   plan.num_blocks = a.num_units * blocks_per_unit;
   if (a.batch_invariant) {
     plan.min_tiles = static_cast<int32_t>(kInvariantRows / plan.tile.rows);
-    plan.num_splits = static_cast<int32_t>(std::clamp<int64_t>(num_tiles / plan.min_tiles, 1, kInvariantSplits));
+    plan.num_splits = static_cast<int32_t>(std::clamp<int64_t>(num_tiles / plan.min_tiles, 1, a.invariant_splits));
   } else {
     plan.num_splits = choose_splits(plan.num_blocks, num_tiles, int64_t{c.num_sms} * plan.tile.blocks_per_sm);
   }

@@ -56,6 +56,7 @@ struct RowAttention {
   int64_t max_queries = 1;       // of a unit
   int64_t max_rows[2] = {0, 0};  // of a scope
   bool batch_invariant = false;
+  int64_t invariant_splits = 16;  // parts of a token's rows then, at most
 };
 
 // Rows of a scope from a cache; the table is the caller's.
