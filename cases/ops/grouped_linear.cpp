@@ -115,6 +115,7 @@ void add_grouped_linear(CaseList& list) {
   add.test({20, {.n = 700, .k = 264, .groups = 4}, X::bf16, {.inner = 8, .outer = 16}, {.inner = 3, .outer = 7}}, "-strided");
   add.test({20, {.n = 1000, .k = 264, .groups = 4}, X::bf16, {.inner = 8, .outer = 16}, {.inner = 3, .outer = 7}}, "-strided");
   add.test({20, {.n = 1000, .k = 136, .groups = 10}, X::bf16, {.inner = 8, .outer = 16}, {.inner = 3, .outer = 7}}, "-strided", true);
+  add.test({2, {.n = 1000, .k = 1032, .groups = 10}}, "-edge", true);
   add.test({1026, {.n = 128, .k = 512, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
 

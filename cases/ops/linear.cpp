@@ -15,6 +15,7 @@ struct LinearShape {
   DType out = DType::bf16;
   Padding x_padding{};
   Padding y_padding{};
+  bool shares_device = false;
 };
 
 const char* name_of(WeightFormat f) { return f == WeightFormat::bf16 ? "bf16" : f == WeightFormat::e4m3_ue8m0 ? "e4m3" : "e4m3_f32"; }
@@ -29,6 +30,7 @@ Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   p.weight = make_weight(in, s.weight);
   p.y = in.output(s.out, {tokens, s.weight.n}, s.y_padding);
   p.activation = s.activation;
+  p.shares_device = s.shares_device;
   const bool exact_operands = s.activation != ActivationFormat::fp8_f32 && s.weight.format != WeightFormat::e4m3_f32;
   const double t = static_cast<double>(tokens), n = static_cast<double>(s.weight.n), k = static_cast<double>(s.weight.k);
   const bool codes = s.activation != ActivationFormat::bf16 && s.weight.format != WeightFormat::bf16;
@@ -55,6 +57,7 @@ class Adder {
     std::string name = fmt::format("T{}-N{}-K{}-{}", s.tokens, s.weight.n, s.weight.k, name_of(s.weight.format));
     if (s.activation != ActivationFormat::bf16) name += fmt::format("-x_{}", name_of(s.activation));
     if (s.out == DType::f32) name += "-y_f32";
+    if (s.shares_device) name += "-beside";
     cases_.add({name + suffix, [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(packing)}, tags);
   }
   CaseAdder<LinearParams> cases_;
@@ -130,6 +133,15 @@ void add_gpu_edges(Adder& add) {
   add.test({12, {.n = 5000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
   add.test({20, {.n = 4500, .k = 5120, .format = kFp8}, kQuantised, DType::f32}, "-tiles", true);
   add.test({10, {.n = 34051, .k = 1040, .format = kFp8}, kQuantised}, "-tiles", true);
+  add.test({3, {.n = 7000, .k = 5136, .format = kFp8}, kQuantised}, "-tiles", true);
+  // A tile of three blocks of scales; two parts and no cluster; fp32 from several tiles; several tiles with one block of scales.
+  add.test({20, {.n = 7000, .k = 1040, .format = kFp8, .block_n = 64}, kQuantised}, "-tiles", true);
+  add.test({9, {.n = 12000, .k = 1040, .format = kFp8}, kQuantised}, "-tiles", true);
+  add.test({10, {.n = 20003, .k = 640, .format = kFp8}, kQuantised, DType::f32, {}, {.inner = 3}}, "-tiles", true);
+  add.test({10, {.n = 17000, .k = 272, .format = kFp8, .block_n = 256}, kQuantised}, "-tiles", true);
+  // With the smaller rings of a product that runs beside others.
+  add.test({20, {.n = 4000, .k = 8192, .format = kFp8}, kQuantised, DType::bf16, {}, {}, true}, "-tiles", true);
+  add.test({10, {.n = 20040, .k = 640, .format = kFp8}, kQuantised, DType::bf16, {}, {}, true}, "-tiles", true);
   add.test({4096, {.n = 192, .k = 512, .format = kFp8}, kQuantised}, "", true);
   // bf16, few tokens: all warps on one strip of 8 features, several tiles a block.
   for (const int64_t tokens : {1, 7}) add.test({tokens, {.n = 3004, .k = 1032}}, "-edge", true);
@@ -141,7 +153,7 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 12000, .k = 200}}, "-edge", true);
     add.test({tokens, {.n = 2200, .k = 2056}}, "-edge", true);
   }
-  add.test({20, {.n = 9000, .k = 1800}}, "-edge", true);
+  for (const int64_t tokens : {5, 20}) add.test({tokens, {.n = 9000, .k = 1800}}, "-edge", true);
   add.test({17, {.n = 2200, .k = 1032}, ActivationFormat::bf16, DType::f32, {.inner = 8}, {.inner = 3}}, "-strided");
   // Many tokens: tiles of 256 by 128 in pairs, partly filled; more of them than fit at once; scale blocks of several tiles.
   add.test({515, {.n = 5640, .k = 272, .format = kFp8}, kQuantised}, "-edge", true);

@@ -25,11 +25,13 @@ std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens,
     if (split > blocks || rows > 2 * kLinearRows) continue;
     const StreamedTile tile{token_product_rows(tokens), rows > kLinearRows ? 2 : 1};
     const auto chunk = static_cast<int>(ceil_div(blocks, int64_t{split}));
-    const int limit = shares_device ? kSharedBytesBesideOthers : device.max_shared_bytes;
-    int stages = chunk;
-    while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), chunk, stages).bytes > limit) --stages;
-    if (stages < chunk) stages = stages / tile.slices() * tile.slices();
-    if (stages < std::min(chunk, kMinStages)) continue;
+    const auto stages_in = [&](int limit) {
+      int stages = chunk;
+      while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), chunk, stages).bytes > limit) --stages;
+      return stages < chunk ? stages / tile.slices() * tile.slices() : stages;
+    };
+    // Beside other work or alone, a product is cut the same way, so that it has the same bits.
+    if (stages_in(kSharedBytesBesideOthers) < std::min(chunk, kMinStages)) continue;
     const int64_t cost = chunk * (rows + tile.tokens / 2) + kSplitCost * split;
     if (best && cost >= best_cost) continue;
     best = StreamedPlan{.tile = tile,
@@ -37,7 +39,7 @@ std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens,
                         .num_tiles = static_cast<int>(ceil_div(w.n, rows)),
                         .split = split,
                         .max_chunk = chunk,
-                        .stages = stages};
+                        .stages = stages_in(shares_device ? kSharedBytesBesideOthers : device.max_shared_bytes)};
     best_cost = cost;
   }
   return best;
