@@ -116,7 +116,7 @@ void add_shapes(const Test& test) {
     test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}}, .heads = 70, .page_size = page_size});
     test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}}, .heads = 70, .page_size = page_size, .batch_invariant = true});
   }
-  // More query tokens than SMs: those left behind whole rounds are in parts.
+  // More query tokens than SMs: blocks take several of them, of any length.
   for (const int64_t heads : {2, 66}) {
     std::vector<RequestShape> many;
     for (int64_t i = 0; i < (heads > 64 ? 70 : 140); ++i) many.push_back({i % 3 == 0 ? 40 : 300 - i, i % 5 == 0 ? 0 : 1});

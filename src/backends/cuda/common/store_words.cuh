@@ -14,9 +14,10 @@ inline bool rows_of_words(const PagedCache& cache) {
          reinterpret_cast<uintptr_t>(cache.data) % 16 == 0 && cache.page_stride % 16 == 0;
 }
 
-// At multiples of 16 bytes; of 8 for two words.
+// At multiples of 16 bytes; two words are stored at multiples of 8.
 template <int kWords>
 __device__ __forceinline__ void load_wide(const uint8_t* p, uint32_t (&words)[kWords]) {
+  static_assert(kWords % 4 == 0);
 #pragma unroll
   for (int i = 0; i < kWords; i += 4) {
     const uint4 v = *reinterpret_cast<const uint4*>(p + 4 * i);

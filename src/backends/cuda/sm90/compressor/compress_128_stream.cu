@@ -5,11 +5,11 @@
 // A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
 // asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
 // first block, which finishes the entry while they go on.
+#include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/compressor/compress_stream.h"
-#include "backends/cuda/sm90/compressor/ring.cuh"
 #include "backends/cuda/smxx/compressor/entry.cuh"
 #include "backends/cuda/smxx/compressor/pooling.cuh"
 

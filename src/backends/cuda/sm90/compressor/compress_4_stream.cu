@@ -4,11 +4,11 @@
 //
 // In a block one warp looks entries up, four at a time, and asks for their rows; eight warps pool and finish them, two channels a thread.
 // Look-ups come before the rows they are not for: behind megabytes of rows in flight each would take microseconds.
+#include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/compressor/compress_stream.h"
-#include "backends/cuda/sm90/compressor/ring.cuh"
 #include "backends/cuda/smxx/compressor/entry.cuh"
 #include "backends/cuda/smxx/compressor/pooling.cuh"
 

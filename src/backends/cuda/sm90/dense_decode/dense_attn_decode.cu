@@ -11,7 +11,7 @@
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/dense_decode/dense_decode.h"
 #include "backends/cuda/sm90/dense_decode/problem.cuh"
-#include "backends/cuda/sm90/sparse_decode/split.h"
+#include "backends/cuda/sm90/dense_decode/split.h"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
 #include "backends/cuda/sm90/sparse_prefill/merge.cuh"
 
@@ -35,7 +35,7 @@ struct Extent {
 int64_t splits_of(const DenseAttnDecodeParams& p, const Capabilities& c) {
   const Extent e(p);
   if (p.batch_invariant) return std::clamp<int64_t>(ceil_div(e.row_tiles, kInvariantTiles), 1, kInvariantSplits);
-  return e.row_tiles > 1 ? sparse_decode::choose_splits(e.requests * e.queries, e.row_tiles, e.slots(c), {.fixed = 128, .of_split = 0}) : 1;
+  return e.row_tiles > 1 ? choose_splits(e.requests * e.queries, e.row_tiles, e.slots(c), {.fixed = 128, .of_split = 0}) : 1;
 }
 
 Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
@@ -59,7 +59,7 @@ Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
 int64_t most_parts(const DenseAttnDecodeParams& p, const Capabilities& c) {
   const Extent e(p);
   if (p.batch_invariant) return splits_of(p, c) > 1 ? p.q.shape[0] * splits_of(p, c) : 0;
-  return e.row_tiles > 1 ? sparse_decode::most_parts(e.requests * e.queries, e.row_tiles, e.slots(c)) : 0;
+  return e.row_tiles > 1 ? dense_decode::most_parts(e.requests * e.queries, e.row_tiles, e.slots(c)) : 0;
 }
 size_t workspace_bytes(const DenseAttnDecodeParams& p, const Capabilities& c) {
   return static_cast<size_t>(most_parts(p, c) * p.q.shape[1]) * (kValueDim * sizeof(uint16_t) + sizeof(float2) + sizeof(float));

@@ -11,6 +11,7 @@
 // 65536 rows, 1.17 for 4096 and 16384.
 #pragma once
 
+#include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/indexer/scorer.cuh"
@@ -30,18 +31,6 @@ struct alignas(1024) PrefillShared {
   uint64_t full[kPrefillSlots], empty[kPrefillSlots];
   WorkSearch search;
   WorkRange range;
-};
-
-// Place in the ring.
-struct RingPlace {
-  int slot = 0;
-  uint32_t parity = 0;
-  __device__ void next() {
-    if (++slot == kPrefillSlots) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 // f(tiles, request, tokens, rows) for the tokens of each request in each group of a range: `tokens` has a bit for each, `rows` is the
@@ -67,7 +56,7 @@ __device__ __forceinline__ void for_each_run(const LogitsArgs& a, WorkRange rang
 
 template <int kHeads, int kTokens>
 __device__ __forceinline__ void load_tiles(const LogitsArgs& a, PrefillShared<kHeads, kTokens>& s, const WorkRange& range) {
-  RingPlace place;
+  Turn<kPrefillSlots> place;
   for_each_run<kTokens * kPrefillWarpgroups>(a, range, [&](const Tiles& tiles, int request, uint32_t, int) {
     if (threadIdx.x % 32 == 0) {
       const int32_t* const table = a.block_table + request * a.table_stride;
@@ -75,8 +64,8 @@ __device__ __forceinline__ void load_tiles(const LogitsArgs& a, PrefillShared<kH
       int block = a.page_tiles.divide(tiles.begin), row = (tiles.begin - block * a.page_tiles.value()) * kTileRows;
       int page = __ldg(table + block), next = __ldg(table + min(block + 1, last));
       for (int tile = tiles.begin; tile < tiles.end; ++tile) {
-        ptx::mbarrier_wait(ptx::shared_address(&s.empty[place.slot]), place.parity ^ 1);
-        load_tile(a, page, row, s.rows[place.slot], s.scales[place.slot], &s.full[place.slot]);
+        ptx::mbarrier_wait(ptx::shared_address(&s.empty[place.index]), place.parity ^ 1);
+        load_tile(a, page, row, s.rows[place.index], s.scales[place.index], &s.full[place.index]);
         place.next();
         row += kTileRows;
         if (row == a.page_tiles.value() * kTileRows) {
@@ -122,7 +111,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
   const int own = warpgroup * kTokens + (kTokens == 2 ? quad / 2 : 0);  // the token that this thread writes
   const bool writes = kTokens == 2 || quad < 2;
   const uint32_t queries = ptx::shared_address(s.queries[warpgroup]);
-  RingPlace place;
+  Turn<kPrefillSlots> place;
   int64_t group = -1;
   for_each_run<kGroup>(a, range, [&](const Tiles& tiles, int, uint32_t tokens, int lane_rows) {
     if (tiles.group != group) {
@@ -135,8 +124,9 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
     }
     if ((tokens >> (warpgroup * kTokens) & ((1u << kTokens) - 1)) == 0) {  // nothing to do but to keep up
       for (int left = tiles.end - tiles.begin; left > 0; --left, place.next()) {
-        ptx::mbarrier_wait(ptx::shared_address(&s.full[place.slot]), place.parity);
-        if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&s.empty[place.slot]));
+        ptx::mbarrier_wait(ptx::shared_address(&s.full[place.index]), place.parity);
+        __syncwarp();  // all lanes have seen this turn
+        if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&s.empty[place.index]));
       }
       return;
     }
@@ -145,12 +135,13 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
     int row = tiles.begin * kTileRows + own_row;
     float* target = a.logits + (group * kGroup + own) * a.logits_stride + row;
     for (int left = tiles.end - tiles.begin; left > 0; --left) {
-      ptx::mbarrier_wait(ptx::shared_address(&s.full[place.slot]), place.parity);
+      ptx::mbarrier_wait(ptx::shared_address(&s.full[place.index]), place.parity);
       float sums[Scorer<kHeads, kTokens>::kSums];
-      multiply(sums, ptx::shared_address(s.rows[place.slot]), queries);
-      const float scale = s.scales[place.slot][own_row];
+      multiply(sums, ptx::shared_address(s.rows[place.index]), queries);
+      const float scale = s.scales[place.index][own_row];
       ptx::wgmma_wait<0>();
-      if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&s.empty[place.slot]));
+      __syncwarp();  // all lanes have their scale
+      if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&s.empty[place.index]));
       const float logit = scorer.weighted_sum(sums) * scale;
       if (row < rows) *target = logit;
       row += kTileRows;

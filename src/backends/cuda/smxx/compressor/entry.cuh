@@ -60,7 +60,7 @@ inline bool state_rows_aligned(const PagedCache& state) {
   return reinterpret_cast<uintptr_t>(state.data) % 16 == 0 && state.page_stride % 16 == 0;
 }
 
-// At most `most` groups, and an odd number of them where they are fewer than the tokens (for_each_entry).
+// At most `most` groups, and an odd number of them where they are fewer than the tokens (GroupTokens).
 inline int64_t entry_groups(int64_t num_tokens, int64_t most) { return num_tokens <= most ? num_tokens : (most - 1) | 1; }
 
 // A token that completes an entry.

@@ -1,10 +1,10 @@
-// How many parts a token's rows are cut into by dense decode, from what the host knows: shapes. The lengths are on the device.
+// How many parts a token's rows are cut into, from what the host knows: shapes. The lengths are on the device.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-namespace strata::cuda::sparse_decode {
+namespace strata::cuda::dense_decode {
 
 // Several parts only while they are no more than two rounds of blocks: this bounds the workspace.
 constexpr int64_t most_parts(int64_t tokens, int64_t tiles, int64_t slots) { return std::min(tokens * tiles, 2 * slots); }
@@ -31,4 +31,4 @@ constexpr int64_t choose_splits(int64_t tokens, int64_t tiles, int64_t slots, Me
   return best;
 }
 
-}  // namespace strata::cuda::sparse_decode
+}  // namespace strata::cuda::dense_decode
