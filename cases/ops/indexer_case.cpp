@@ -87,6 +87,9 @@ std::vector<ScoringTest> scoring_tests() {
     tests.push_back({{.requests = {{2000, 300}}, .heads = 16, .format = format}, true});
     // One token a request, tiles that end before, at and behind a page; one request's many tokens beside another's one.
     tests.push_back({{.requests = {{252, 1}, {256, 1}, {260, 1}, {0, 0}, {3, 1}, {2604, 1}}, .format = format, .page_size = 128}});
+    const std::vector<RequestShape> many{{2604, 1}, {252, 1}, {9001, 1}, {3, 1},  {1300, 1},
+                                         {700, 1},  {0, 0},   {2048, 1}, {31, 1}, {5000, 1}};
+    tests.push_back({{.requests = many, .heads = 64, .format = format, .padding_tokens = 1}});
     tests.push_back({{.requests = {{900, 41}, {700, 1}}, .format = format}});
     tests.push_back({{.requests = {{900, 41}, {700, 1}}, .heads = 127, .format = format, .page_size = 64, .extra_stride = 48}});
   }

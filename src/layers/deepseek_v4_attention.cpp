@@ -8,6 +8,11 @@
 #include "ops/sparse_attention/prefill_choice.h"
 
 namespace strata {
+namespace {
+
+constexpr int64_t kFewTokens = 8, kManyTokens = 64;
+
+}  // namespace
 
 DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
     : layer_(context.layer),
@@ -120,7 +125,7 @@ DeepseekV4Attention::ChosenSlots DeepseekV4Attention::allocate_slots(OpRunner& r
 }
 
 // What attention waits for is a chain of small ops and of products that read weights; whatever else a token needs is made beside it. On
-// lane 0 the compressed keys, which need x alone, those of the indexer first; on lane 1 the choice among them.
+// lane 0 the compressed keys, which need x alone, those of the indexer first; on lane 1 the choice among them, or what runs beside it.
 void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q, const ChosenSlots& slots) const {
   const Batch& batch = *args.batch;
   const TensorView& x = args.hidden;
@@ -148,23 +153,14 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   run(run.ops.rms_norm_pair,
       RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv, .eps = eps_});
 
-  // (f) the choice among the compressed keys
-  if (select) {
-    run.aside(1, [&](OpRunner& aside) { indexer_->make_query(aside, batch, qr, cos_sin_, query); });
-    run.order(0, 1);
-  }
-  if (indexer_) run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
-  if (compressor_) {
-    run.aside(0, [&](OpRunner& aside) { compressor_->forward(aside, batch, args.caches, scores.columns(0, score_width_), cos_sin_); });
-  }
-
   // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
-  run(run.ops.linear, LinearParams{.x = qr,
+  const auto make_queries = [&](OpRunner& on) {
+    on(on.ops.linear, LinearParams{.x = qr,
                                    .weight = &wq_b_->weight,
                                    .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),
                                    .activation = qr_activation_,
-                                   .shares_device = select && run.concurrent()});
-  run(run.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = q,
+                                   .shares_device = select && on.concurrent()});
+    on(on.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = q,
                                                             .kv = kv,
                                                             .positions = batch.positions,
                                                             .cos_sin = cos_sin_,
@@ -172,6 +168,32 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
                                                             .cache = args.caches[CacheGroup::window],
                                                             .q_out = q,
                                                             .eps = eps_});
+  };
+  const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
+  // (f) the choice among the compressed keys. Of a few tokens the product of the queries takes longer, and many keep the tensor cores busy.
+  // In between the choice takes longer: its own queries come first, the others beside it.
+  if (select && run.concurrent() && num_tokens > kFewTokens && num_tokens <= kManyTokens) {
+    run.arena.keep_all([&] {  // as on a lane: a plan has room for both orders
+      const TensorView projected = indexer_->project_queries(run, qr);
+      run.join(1);
+      indexer_->make_query(run, batch, projected, cos_sin_, query);
+    });
+    run.aside(1, make_queries);
+    run.join(0);
+    run.aside(0, compress);
+    choose(args, run, query, slots);
+  } else {
+    if (select) {
+      run.aside(1, [&](OpRunner& aside) {
+        const ArenaScope taken(aside.arena);
+        indexer_->make_query(aside, batch, indexer_->project_queries(aside, qr), cos_sin_, query);
+      });
+      run.order(0, 1);
+    }
+    if (indexer_) run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
+    if (compressor_) run.aside(0, compress);
+    make_queries(run);
+  }
   run.join();
 }
 

@@ -49,16 +49,20 @@ void Indexer::project_weights(OpRunner& run, const TensorView& x, const Query& q
   run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights});
 }
 
-void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& qr, const TensorView& cos_sin, const Query& query) const {
+TensorView Indexer::project_queries(OpRunner& run, const TensorView& qr) const {
   const int64_t num_tokens = qr.shape[0];
-  ArenaScope scope(run.arena);
   const TensorView q = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
   run(run.ops.linear, LinearParams{.x = qr,
                                    .weight = &wq_b_->weight,
                                    .y = q.reshape({num_tokens, num_heads_ * head_dim_}),
                                    .activation = activation_,
                                    .shares_device = run.concurrent()});
-  run(run.ops.indexer_query, IndexerQueryParams{.q = q,
+  return q;
+}
+
+void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& projected, const TensorView& cos_sin,
+                         const Query& query) const {
+  run(run.ops.indexer_query, IndexerQueryParams{.q = projected,
                                                 .weights = query.raw_weights,
                                                 .positions = batch.positions,
                                                 .cos_sin = cos_sin,

@@ -28,8 +28,10 @@ class Indexer {
   }
   // The head weights as projected: of x alone.
   void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;
-  // The rest of the query. `qr`: the query latent after its norm.
-  void make_query(OpRunner& run, const Batch& batch, const TensorView& qr, const TensorView& cos_sin, const Query& query) const;
+  // The queries as projected, bf16 [T, Hi, Di] of the arena. `qr`: the query latent after its norm.
+  TensorView project_queries(OpRunner& run, const TensorView& qr) const;
+  // The query of both projections.
+  void make_query(OpRunner& run, const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
   // The chosen entries of every token to topk_indices [T, K], among the keys written so far.
   void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const;
 

@@ -60,11 +60,13 @@ class OpRunner {
   void order(size_t other, size_t lane) {
     if (lanes_ != nullptr && !arena.measuring()) lanes_->order(other, lane);
   }
+  // What is run next waits for what lane `lane` has.
+  void join(size_t lane) {
+    if (forked_[lane] && !arena.measuring()) lanes_->join(lane, stream_);
+    forked_.reset(lane);
+  }
   void join() {
-    for (size_t lane = 0; lane < Lanes::kCount; ++lane) {
-      if (forked_[lane] && !arena.measuring()) lanes_->join(lane, stream_);
-    }
-    forked_.reset();
+    for (size_t lane = 0; lane < Lanes::kCount; ++lane) join(lane);
   }
 
   const OpSet& ops;

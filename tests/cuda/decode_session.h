@@ -13,7 +13,7 @@ namespace strata::test {
 
 // Requests of several lengths, prefilled, then decoded step by step; requests come and go. All from one seed.
 class Session {
-  static constexpr int64_t kRequests = 6, kMaxLen = 400, kSteps = 24;
+  static constexpr int64_t kRequests = 12, kMaxLen = 400, kSteps = 24;
 
  public:
   Session(const std::shared_ptr<Device>& device, const std::string& model, bool overlap)
@@ -33,11 +33,11 @@ class Session {
   // Every output of every decode step.
   std::vector<uint16_t> outputs(bool graph) {
     std::vector<uint16_t> all;
-    for (int64_t r = 0; r < kRequests - 1; ++r) prefill(r, 3 + 61 * r);  // steps of 5, 4, 5, 4 and 2 requests
+    for (int64_t r = 0; r < kRequests - 1; ++r) prefill(r, 3 + 20 * r);  // steps of 11, 10, 11, 10 and 8 requests
     int launches = 0;
     for (int64_t step = 0; step < kSteps; ++step) {
       if (step == 7) remove(1);
-      if (step == 11) prefill(10, 130);
+      if (step == 11) prefill(kRequests, 130);
       if (step == 15) remove(3);
       if (step == 19) {
         remove(0);

@@ -16,12 +16,13 @@
 
 namespace strata::cuda::sm90 {
 
+template <int kWarpgroups>
 struct alignas(1024) DecodeShared {
-  uint8_t queries[kDecodeWarpgroups][Scorer<64, 1>::kQueryBytes];
-  uint8_t rows[kDecodeWarpgroups][kDecodeSlots][kRowBytes];
-  float scales[kDecodeWarpgroups][kDecodeSlots][kTileRows];
-  float weights[kDecodeWarpgroups][64];
-  uint64_t full[kDecodeWarpgroups][kDecodeSlots];
+  uint8_t queries[kWarpgroups][Scorer<64, 1>::kQueryBytes];
+  uint8_t rows[kWarpgroups][kDecodeSlots][kRowBytes];
+  float scales[kWarpgroups][kDecodeSlots][kTileRows];
+  float weights[kWarpgroups][64];
+  uint64_t full[kWarpgroups][kDecodeSlots];
 };
 
 // Walks the tiles of a range, over the ends of tokens.
@@ -71,7 +72,8 @@ class TileLoader {
     page_ = __ldg(table_ + block_);
   }
   __device__ bool done() const { return cursor_.done(); }
-  __device__ void load(DecodeShared& s, int warpgroup, int slot) {
+  template <class Shared>
+  __device__ void load(Shared& s, int warpgroup, int slot) {
     const int row = (cursor_.tile() - block_ * a_.page_tiles.value()) * kTileRows;
     load_tile(a_, page_, row, s.rows[warpgroup][slot], s.scales[warpgroup][slot], &s.full[warpgroup][slot], policy_);
   }
@@ -98,17 +100,18 @@ __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
 }
 
 // Queries and weights of a token, by all threads of a warpgroup but the first `idle`.
-__device__ __forceinline__ void load_token(const LogitsArgs& a, DecodeShared& s, int warpgroup, int64_t token, uint32_t idle) {
+template <class Shared>
+__device__ __forceinline__ void load_token(const LogitsArgs& a, Shared& s, int warpgroup, int64_t token, uint32_t idle) {
   const uint32_t thread = threadIdx.x % 128 - idle, threads = 128 - idle;
   Scorer<64, 1>::load_queries(a, s.queries[warpgroup], token, thread, threads);
   if (thread < 64) s.weights[warpgroup][thread] = Scorer<64, 1>::weight(a, token, static_cast<int>(thread));
 }
 
-// kMaxima: a.maxima gets the largest of each kMaximaRows logits, which are a warp's of a tile.
-template <bool kMaxima>
+// kWarpgroups: of a block. kMaxima: a.maxima gets the largest of each kMaximaRows logits, which are a warp's of a tile.
+template <int kWarpgroups, bool kMaxima>
 __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const __grid_constant__ LogitsArgs a) {
   extern __shared__ uint8_t dynamic[];
-  auto& s = *reinterpret_cast<DecodeShared*>(dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024);
+  auto& s = *reinterpret_cast<DecodeShared<kWarpgroups>*>(dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024);
   prefetch_addresses(a);
 
   const int warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a warp, for the compiler too

@@ -11,7 +11,7 @@
 namespace strata::cuda {
 namespace {
 
-void launch(void (*kernel)(sm90::LogitsArgs), int threads, int shared_bytes, const sm90::LogitsArgs& args,
+void launch(void (*kernel)(sm90::LogitsArgs), int blocks_on_sm, int threads, int shared_bytes, const sm90::LogitsArgs& args,
             const ExecutionContext& context) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute of indexer_logits");
   // Room for a block of the selection beside this kernel's.
@@ -21,7 +21,7 @@ void launch(void (*kernel)(sm90::LogitsArgs), int threads, int shared_bytes, con
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(capabilities(context.device).num_sms));
+  config.gridDim = dim3(static_cast<unsigned>(blocks_on_sm * capabilities(context.device).num_sms));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = native(context.stream);
@@ -32,14 +32,21 @@ void launch(void (*kernel)(sm90::LogitsArgs), int threads, int shared_bytes, con
 
 template <int kHeads, int kTokens>
 void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& context) {
-  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, sm90::kPrefillThreads, sizeof(sm90::PrefillShared<kHeads, kTokens>) + 1024,
-         args, context);
+  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, 1, sm90::kPrefillThreads,
+         sizeof(sm90::PrefillShared<kHeads, kTokens>) + 1024, args, context);
 }
 
+template <int kWarpgroups>
 void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context) {
-  constexpr int kSharedBytes = sizeof(sm90::DecodeShared) + 1024;
-  launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<true> : sm90::indexer_logits_decode_kernel<false>,
-         128 * sm90::kDecodeWarpgroups, kSharedBytes, args, context);
+  constexpr int kSharedBytes = sizeof(sm90::DecodeShared<kWarpgroups>) + 1024;
+  launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<kWarpgroups, true>
+                                : sm90::indexer_logits_decode_kernel<kWarpgroups, false>,
+         sm90::kDecodeWarpgroups / kWarpgroups, 128 * kWarpgroups, kSharedBytes, args, context);
+}
+
+bool in_small_blocks(int64_t num_tokens, int64_t rows, int num_sms) {
+  if (rows > sm90::kSmallBlocksRows) return false;
+  return num_tokens >= sm90::kSmallBlocksTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
 }
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -62,6 +69,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
   if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {}, context);
   const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
   const bool writes_maxima = decode && maxima.present();
+  const int num_sms = capabilities(context.device).num_sms;
   const LogitsArgs args{tensor_map("indexer_logits: cache", p.cache.data, std::max<int64_t>(p.cache.num_pages, 1), p.cache.page_size,
                                    kIndexerDim / 2, p.cache.page_stride / 2, kIndexerDim / 2, kTileRows),
                         p.q.ptr<uint8_t>(),
@@ -81,10 +89,11 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         writes_maxima ? maxima.ptr<float>() : nullptr,
                         writes_maxima ? maxima.stride[0] : 0,
                         num_tokens,
-                        Divisor(capabilities(context.device).num_sms * (decode ? kDecodeWarpgroups : 1)),
+                        Divisor(num_sms * (decode ? kDecodeWarpgroups : 1)),
                         static_cast<int>(p.q.shape[1])};
   if (decode) {
-    launch_decode(args, context);
+    in_small_blocks(num_tokens, p.logits.shape[1], num_sms) ? launch_decode<1>(args, context)
+                                                            : launch_decode<sm90::kDecodeWarpgroups>(args, context);
   } else if (p.q.shape[1] > 64) {
     launch_prefill<128, 1>(args, context);
   } else {

@@ -78,8 +78,11 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
   }
 }
 
+// As if a block had so many threads: with 64 registers of each, two small blocks of the indexer's logits find room beside it.
+constexpr int kManyTilesBound = 1024;
+
 template <int kTokens>
-__global__ void __launch_bounds__(kManyTilesThreads, 1)
+__global__ void __launch_bounds__(kManyTilesBound, 1)
     many_tiles_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                          const __grid_constant__ ManyTilesArgs a) {
   extern __shared__ __align__(1024) uint8_t shared[];
