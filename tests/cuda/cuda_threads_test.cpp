@@ -85,7 +85,7 @@ TEST_P(CudaThreads, MayCallAnOpAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Weights, CudaThreads, testing::Values(DType::bf16, DType::e4m3),
-                         [](const auto& info) { return info.param == DType::bf16 ? "bf16" : "e4m3"; });
+                         [](const auto& weight) { return weight.param == DType::bf16 ? "bf16" : "e4m3"; });
 
 }  // namespace
 }  // namespace strata

@@ -96,7 +96,11 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
   ptx::launch_dependents();
   constexpr int kGroup = kTokens * kPrefillWarpgroups;
   const int warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a warp, for the compiler too
-  if (warpgroup == 0) find_work<kGroup>(a, s.search, static_cast<int>(blockIdx.x), s.range);
+  if (warpgroup == 0) {
+    find_work<kGroup>(a, s.search, static_cast<int>(blockIdx.x), s.range);
+  } else {
+    __syncthreads();
+  }
   __syncthreads();
   const WorkRange range = s.range;
   if (warpgroup == kPrefillWarpgroups) {

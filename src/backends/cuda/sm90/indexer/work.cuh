@@ -97,14 +97,14 @@ __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
   return {__shfl_sync(kAllLanes, group, lane), __shfl_sync(kAllLanes, done, lane), size};
 }
 
-// By the first warpgroup.
+// By the first warpgroup; the block's other threads pass one barrier meanwhile.
 template <int kGroup>
 __device__ __forceinline__ void find_work(const LogitsArgs& a, WorkSearch& s, int part, WorkRange& range) {
   const OwnGroups<kGroup> own(a, threadIdx.x, 128);
   int64_t sum = lanes_up_to(own.work), total = 0;
   if (threadIdx.x == 0) range = {0, 0, 0};  // of a part without work
   if (threadIdx.x % 32 == 31) s.warp_sums[threadIdx.x / 32] = sum;
-  warpgroup_sync(0);
+  __syncthreads();
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     if (w < static_cast<int>(threadIdx.x) / 32) sum += s.warp_sums[w];

@@ -136,6 +136,7 @@ __global__ void __launch_bounds__(kThreads128, 1) compress_128_kernel(const __gr
       u = of_slice.pooled(merge_channel, merge_lane);
       if (merge_lane == 0) entry[(slice - rank) / kBlocks * kSlice + merge_channel] = u;
     }
+    __syncthreads();  // all of the entry is there
     if constexpr (kBlocks > 1) {
       const float sum = exchange.sum(rank, merge_lane == 0 ? u * u : 0.0f, entries++);
       if (warp > 0) return true;
@@ -148,7 +149,6 @@ __global__ void __launch_bounds__(kThreads128, 1) compress_128_kernel(const __gr
       constexpr int kEndThreads = kDim == 512 ? 256 : kWarpSize;
       using Finish = Finisher<kDim, kEndThreads>;
       __shared__ typename Finish::Shared shared;
-      __syncthreads();
       if (threadIdx.x >= kEndThreads) return true;
       Finish finisher(entries++);
       finisher.prepare(a, boundary, kRatio);
