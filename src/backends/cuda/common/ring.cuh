@@ -8,8 +8,7 @@ namespace strata::cuda {
 // A place in a ring, and the parity of its turn.
 template <int kPlaces>
 struct Turn {
-  int index = 0;
-  uint32_t parity = 0;
+  uint32_t index = 0, parity = 0;
   __device__ __forceinline__ void next() {
     if (++index == kPlaces) {
       index = 0;

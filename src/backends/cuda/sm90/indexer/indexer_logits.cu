@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/decode_kernel.cuh"
@@ -17,17 +18,11 @@ void launch(void (*kernel)(sm90::LogitsArgs), int blocks_on_sm, int threads, int
   // Room for a block of the selection beside this kernel's.
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "cudaFuncSetAttribute of indexer_logits");
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks_on_sm * capabilities(context.device).num_sms));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = native(context.stream);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, args), "indexer_logits");
+  launch_early("indexer_logits", kernel,
+               {.grid = dim3(static_cast<unsigned>(blocks_on_sm * capabilities(context.device).num_sms)),
+                .block = dim3(static_cast<unsigned>(threads)),
+                .shared_bytes = static_cast<size_t>(shared_bytes)},
+               context, args);
 }
 
 template <int kHeads, int kTokens>

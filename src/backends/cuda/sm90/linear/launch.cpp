@@ -8,6 +8,7 @@
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
+#include "backends/cuda/sm90/linear/token_product.h"
 #include "core/check.h"
 
 namespace strata::cuda::sm90 {
@@ -16,7 +17,7 @@ namespace {
 constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr int kMinRing = 48 << 10;
 
-int token_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64; }
+int token_rows(int64_t tokens) { return tokens <= kTokenProductMaxTokens ? token_product_rows(tokens) : 64; }
 
 int num_blocks(int64_t k) { return static_cast<int>(ceil_div(k, kLinearBlock)); }
 

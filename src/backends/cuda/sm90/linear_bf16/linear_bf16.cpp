@@ -9,6 +9,7 @@
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
+#include "backends/cuda/sm90/linear/token_product.h"
 #include "backends/cuda/sm90/linear_bf16/config.h"
 
 namespace strata::cuda {
@@ -47,7 +48,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   if (y.numel() == 0) return;
   const Capabilities& device = capabilities(context.device);
   const int64_t num_tokens = x.shape[0];
-  const Bf16Tile tile{num_tokens <= 8 ? 8 : num_tokens <= 16 ? 16 : 32, num_parts(w, device)};
+  const Bf16Tile tile{token_product_rows(num_tokens), num_parts(w, device)};
   Bf16LinearArgs a{};
   set_output(a, y);
   a.num_tokens = static_cast<int>(num_tokens);

@@ -210,9 +210,9 @@ class Logits {
     if constexpr (S::kTail) {
       ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with the tile's last lanes, which are there
     } else {
-      wait(shared.weights_empty[weights.at], weights.parity ^ 1u);
+      wait(shared.weights_empty[weights.index], weights.parity ^ 1u);
     }
-    const uint32_t target = ptx::shared_address(shared.weights[S::kTail ? tile.last() : weights.at]);
+    const uint32_t target = ptx::shared_address(shared.weights[S::kTail ? tile.last() : weights.index]);
 #pragma unroll
     for (int i = 0; i < kSums / 8; ++i) {
       ptx::stmatrix_x4(target + unit_offset(row, 2 * i + lane / 16), ptx::cvt_bf16x2(s[8 * i], s[8 * i + 1]),
@@ -220,17 +220,17 @@ class Logits {
                        ptx::cvt_bf16x2(s[8 * i + 6], s[8 * i + 7]));
     }
     if (lane % 4 == 0) {
-      shared.rescale[weights.at][accumulator_row()] = rescale[0];
-      shared.rescale[weights.at][accumulator_row() + 8] = rescale[1];
+      shared.rescale[weights.index][accumulator_row()] = rescale[0];
+      shared.rescale[weights.index][accumulator_row() + 8] = rescale[1];
     }
-    arrive_warp(shared.rescale_full[weights.at]);
+    arrive_warp(shared.rescale_full[weights.index]);
   }
 
   // The stored weights to the value warpgroups.
   __device__ __forceinline__ void hand_over() {
     ptx::fence_proxy_async();
-    arrive_warp(shared.weights_full[weights.at]);
-    weights.advance();
+    arrive_warp(shared.weights_full[weights.index]);
+    weights.next();
   }
 
   // lse, maximum and normalizer of the item's heads. After the last weights, which wait for none of that.
@@ -242,18 +242,18 @@ class Logits {
       total += __shfl_xor_sync(~0u, total, 2);
       const int row = accumulator_row() + 8 * r, head = item.first_head + row;
       if (threadIdx.x % 4 != 0) continue;
-      shared.normalizer[items.at][row] =
+      shared.normalizer[items.index][row] =
           head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total, shared.sink[head]) : 0.0f;
     }
-    arrive_warp(shared.normalizer_full[items.at]);
-    items.advance();
+    arrive_warp(shared.normalizer_full[items.index]);
+    items.next();
   }
 
   const Args& a;
   Shared& shared;
   TilePosition<Problem> tile;
-  RingPosition<S::kWeightTiles> weights;
-  RingPosition<2> items;
+  Turn<S::kWeightTiles> weights;
+  Turn<2> items;
   uint32_t q[S::kRegisterChunks * 4][4];
   bool rows_stay = false;  // for the next item
   uint64_t attended;       // of the tile whose logits were started last

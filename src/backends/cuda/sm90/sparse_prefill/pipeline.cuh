@@ -1,20 +1,12 @@
 // What the roles of the kernel have in common: the rings, where bytes are.
 #pragma once
 
+#include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_prefill/config.h"
 
 namespace strata::cuda::sparse_prefill {
-
-// A place in a ring of kCount and the parity of the round.
-template <int kCount>
-struct RingPosition {
-  uint32_t at = 0, parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++at == kCount) at = 0, parity ^= 1u;
-  }
-};
 
 // The items of a block, in order.
 template <class Problem>

@@ -42,9 +42,9 @@ class Values {
         release_tile(S::kParts > 1 ? 1 : 0);
         add_tile(sums, true, t + 1 == item.tiles);
       }
-      wait(shared.normalizer_full[items.at], items.parity);
-      const float first = shared.normalizer[items.at][accumulator_row()], second = shared.normalizer[items.at][accumulator_row() + 8];
-      items.advance();
+      wait(shared.normalizer_full[items.index], items.parity);
+      const float first = shared.normalizer[items.index][accumulator_row()], second = shared.normalizer[items.index][accumulator_row() + 8];
+      items.next();
       release_weights();  // Not before: the logits role writes normalizers here again two tiles on at the earliest.
       if constexpr (Problem::kMappedOut) {
         if (a.out_aligned && !rows_stay) {
@@ -78,12 +78,12 @@ class Values {
   // last: nothing of the tile is given back yet.
   // sums = (more ? rescaled sums : 0) + weights * values of this half
   __device__ __forceinline__ void add_tile(Sums& sums, bool more, bool last) {
-    wait(shared.rescale_full[weights.at], weights.parity);
+    wait(shared.rescale_full[weights.index], weights.parity);
     if (more) {
-      const float first = shared.rescale[weights.at][accumulator_row()], second = shared.rescale[weights.at][accumulator_row() + 8];
+      const float first = shared.rescale[weights.index][accumulator_row()], second = shared.rescale[weights.index][accumulator_row() + 8];
       if (__any_sync(~0u, first != 1.0f || second != 1.0f)) scale_rows(sums, first, second);
     }
-    wait(shared.weights_full[weights.at], weights.parity);
+    wait(shared.weights_full[weights.index], weights.parity);
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
     ptx::wgmma_fence();
@@ -114,10 +114,10 @@ class Values {
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
   }
-  __device__ __forceinline__ uint32_t weights_place() const { return S::kTail ? tile.at : weights.at; }
+  __device__ __forceinline__ uint32_t weights_place() const { return S::kTail ? tile.at : weights.index; }
   __device__ __forceinline__ void release_weights() {
     arrive_warp(shared.weights_empty[weights_place()]);
-    weights.advance();
+    weights.next();
   }
   // The i-th part that this warpgroup reads.
   __device__ __forceinline__ void release_part(int i) {
@@ -246,8 +246,8 @@ class Values {
   Shared& shared;
   TilePosition<Problem> tile;
   bool rows_stay = false;  // for the next item
-  RingPosition<S::kWeightTiles> weights;
-  RingPosition<2> items;
+  Turn<S::kWeightTiles> weights;
+  Turn<2> items;
 };
 
 }  // namespace strata::cuda::sparse_prefill
