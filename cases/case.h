@@ -62,6 +62,11 @@ struct CheckResult {
   std::string message;  // failed: what is wrong and the command that reruns it; skipped: the refusal
 };
 
+struct CheckOptions {
+  uint64_t seed = 1;
+  size_t offset = 0;  // of all memory but the reference's, as in InputOptions
+};
+
 // One case with one seed against the reference, which runs once however many implementations follow.
 class CheckRun {
  public:
@@ -97,7 +102,7 @@ class AnyCase {
 
   // Names, in the op's order.
   virtual std::vector<std::string> implementations(const OpSet& ops) const = 0;
-  virtual std::unique_ptr<CheckRun> start_check(const OpSet& ops, uint64_t seed) const = 0;
+  virtual std::unique_ptr<CheckRun> start_check(const OpSet& ops, const CheckOptions& options) const = 0;
   // Planning is running: what an implementation answers about a call without memory is what it answers about the call. Nothing, or lines.
   virtual std::string check_planning(const OpSet& ops, const std::shared_ptr<Device>& device) const = 0;
   // implementation empty: the one that the op chooses.
@@ -112,7 +117,8 @@ class AnyCase {
 
 using CaseList = std::vector<std::unique_ptr<AnyCase>>;
 
-// "strata check --op X --case Y --impl Z --device D --seed N", with the instruction set and thread count where they are not the default.
-std::string rerun_command(const AnyCase& c, const Device& device, const std::string& implementation, uint64_t seed);
+// "strata check --op X --case Y --impl Z --device D --seed N", with the offset, the instruction set and the thread count where they are not
+// the default.
+std::string rerun_command(const AnyCase& c, const Device& device, const std::string& implementation, const CheckOptions& options);
 
 }  // namespace strata::cases

@@ -167,9 +167,10 @@ std::string compare_runs(const Inputs& got_inputs, const std::vector<Output>& go
   return text;
 }
 
-std::string rerun_command(const AnyCase& c, const Device& device, const std::string& implementation, uint64_t seed) {
+std::string rerun_command(const AnyCase& c, const Device& device, const std::string& implementation, const CheckOptions& options) {
   std::string text = fmt::format("strata check --op {} --case {} --impl {} --device {} --seed {}", c.op(), c.name(), implementation,
-                                 to_string(device.id()), seed);
+                                 to_string(device.id()), options.seed);
+  if (options.offset > 0) text += fmt::format(" --offset {}", options.offset);
   if (device.config().cpu_isa != CpuIsa::best) text += fmt::format(" --isa {}", to_string(device.config().cpu_isa));
   if (device.config().cpu_threads > 0) text += fmt::format(" --threads {}", device.config().cpu_threads);
   return text;

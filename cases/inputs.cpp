@@ -46,6 +46,7 @@ int64_t Inputs::share(int64_t n) const {
 }
 
 void* Inputs::upload(std::vector<std::byte> image) {
+  image.insert(image.begin(), options_.offset, std::byte{0xFF});
   image.resize(image.size() + kGuardBytes, std::byte{0xFF});
   Block block{Tensor(device_, DType::u8, {static_cast<int64_t>(image.size())}), {}};
   device_->copy_from_host(block.memory.view().data, image.data(), image.size(), {});
@@ -53,7 +54,7 @@ void* Inputs::upload(std::vector<std::byte> image) {
   bytes_ += image.size();
   if (options_.keep_images) block.image = std::move(image);
   blocks_.push_back(std::move(block));
-  return blocks_.back().memory.view().data;
+  return blocks_.back().memory.view().ptr<std::byte>() + options_.offset;
 }
 
 TensorView Inputs::place(DType dtype, const Shape& shape, Padding padding, const void* data, size_t data_bytes) {
@@ -172,7 +173,7 @@ TensorView Inputs::packed(size_t bytes, const std::function<void(void*)>& write)
   device_->synchronize({});
   Block& block = blocks_.back();
   if (options_.keep_images) {
-    device_->copy_to_host(block.image.data(), data, block.image.size(), {});
+    device_->copy_to_host(block.image.data(), block.memory.view().data, block.image.size(), {});
     device_->synchronize({});
   }
   return TensorView::contiguous(data, DType::u8, device_->id(), {static_cast<int64_t>(bytes)});

@@ -39,6 +39,7 @@ struct InputOptions {
   uint64_t seed = 1;
   double share = 1.0;       // of the tokens of a benchmark case
   bool keep_images = true;  // remember what was uploaded, to see afterwards what was written
+  size_t offset = 0;        // bytes that everything begins behind a multiple of 256; a multiple of 8, as elements may be
 };
 
 class Inputs {

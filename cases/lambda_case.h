@@ -17,7 +17,7 @@ class LambdaCase final : public AnyCase {
       : AnyCase(std::move(op), std::move(name), {.bench = true}), prepare_(std::move(prepare)) {}
 
   std::vector<std::string> implementations(const OpSet&) const override { return {"composed"}; }
-  std::unique_ptr<CheckRun> start_check(const OpSet&, uint64_t) const override {
+  std::unique_ptr<CheckRun> start_check(const OpSet&, const CheckOptions&) const override {
     throw Error(ErrorCode::unsupported, op() + " " + name() + " is a benchmark, not a test");
   }
   std::string check_planning(const OpSet&, const std::shared_ptr<Device>&) const override { return ""; }

@@ -185,7 +185,7 @@ class PrefillAttention final : public AnyCase {
         shape_(s) {}
 
   std::vector<std::string> implementations(const OpSet&) const override { return {kPaged, kGathered}; }
-  std::unique_ptr<CheckRun> start_check(const OpSet&, uint64_t) const override {
+  std::unique_ptr<CheckRun> start_check(const OpSet&, const CheckOptions&) const override {
     throw Error(ErrorCode::unsupported, op() + " " + name() + " is a benchmark, not a test");
   }
   std::string check_planning(const OpSet&, const std::shared_ptr<Device>&) const override { return ""; }

@@ -15,7 +15,7 @@ namespace {
 struct Options {
   CommonOptions common;
   CaseFilter filter;
-  uint64_t seed = 1;
+  cases::CheckOptions check;
   bool list = false;
 };
 
@@ -77,7 +77,7 @@ class Checker {
 
  private:
   void check(const cases::AnyCase& c) {
-    const auto run = c.start_check(ops_, options_.seed);
+    const auto run = c.start_check(ops_, options_.check);
     for (const std::string& name : c.implementations(ops_)) {
       if (!options_.filter.implementation.empty() && name != options_.filter.implementation) continue;
       const cases::CheckResult result = run->run(device_, name);
@@ -112,7 +112,7 @@ class Checker {
     }
     table.print();
     for (const Failure& f : failures_) fmt::print("\n{}\n", f.message);
-    fmt::print("\n{}, seed {}: {} failed\n", device_->description(), options_.seed, failures_.size());
+    fmt::print("\n{}, seed {}: {} failed\n", device_->description(), options_.check.seed, failures_.size());
   }
 
   Json as_json() const {
@@ -128,7 +128,7 @@ class Checker {
     for (const Failure& f : failures_) {
       failures.push_back({{"op", f.op}, {"case", f.name}, {"implementation", f.implementation}, {"message", f.message}});
     }
-    return {{"device", device_->description()}, {"seed", options_.seed}, {"results", rows}, {"failures", failures}};
+    return {{"device", device_->description()}, {"seed", options_.check.seed}, {"results", rows}, {"failures", failures}};
   }
 
   const Options& options_;
@@ -159,7 +159,8 @@ void add_check(CLI::App& app, int& code) {
       "Example: strata check --op sparse_attn_decode --impl reference");
   add_common(*command, options->common);
   add_filter(*command, options->filter);
-  command->add_option("--seed", options->seed, "of the inputs")->capture_default_str();
+  command->add_option("--seed", options->check.seed, "of the inputs")->capture_default_str();
+  command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins behind a multiple of 256");
   command->add_flag("--list", options->list, "print the cases instead of running them");
   command->callback([options, &code] { code = run_check(*options); });
 }

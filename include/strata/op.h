@@ -35,9 +35,9 @@ struct Support {
   explicit operator bool() const { return reason.empty(); }
 };
 
-// `supports` and `workspace_bytes` look at shapes, strides, dtypes, formats and the device, never at data (null data pointers are
-// allowed there), so that a choice made while planning is the choice made while running. workspace_bytes must not shrink
-// when a number of tokens, requests, rows or candidates grows.
+// `supports` and `workspace_bytes` look at shapes, strides, dtypes, formats and the device, never at data or where it is (it may be null),
+// so that a choice made while planning is the choice made while running: `run` takes memory of any alignment that the op's contract allows.
+// workspace_bytes must not shrink when a number of tokens, requests, rows or candidates grows.
 template <class Params>
 struct Implementation {
   std::string name;  // "reference", "cpu/amx", "cuda/sm90": backend first

@@ -75,7 +75,7 @@ TEST_P(OpTest, EveryImplementationAgreesWithTheReference) {
   std::map<std::string, int> passed;
   for (const auto& c : all()) {
     if (c->op() != GetParam() || !c->tags().test) continue;
-    const auto run = c->start_check(ops(), 1);
+    const auto run = c->start_check(ops(), {});
     for (const std::string& name : c->implementations(ops())) {
       passed.try_emplace(name, 0);
       for (const CappedDevice& d : devices()) {
@@ -92,6 +92,21 @@ TEST_P(OpTest, EveryImplementationAgreesWithTheReference) {
     EXPECT_GT(count, 0) << GetParam() << ": no case exercises " << name;
   }
   EXPECT_GT(passed["reference"], 0) << GetParam() << " has no case";
+}
+
+// Every case on a GPU, whose loads depend on it; on a CPU some.
+TEST_P(OpTest, EveryImplementationTakesMemoryOfAnyAlignment) {
+  const bool on_gpu = devices().back().device->id().kind == DeviceKind::cuda;
+  const auto& device = on_gpu ? devices().back().device : devices().front().device;
+  int number = 0;
+  for (const auto& c : all()) {
+    if (c->op() != GetParam() || !c->tags().test || c->tags().heavy || (!on_gpu && number++ % 8 != 0)) continue;
+    const auto run = c->start_check(ops(), {.offset = 8});
+    for (const std::string& name : c->implementations(ops())) {
+      const cases::CheckResult result = run->run(device, name);
+      EXPECT_NE(result.outcome, cases::Outcome::failed) << result.message;
+    }
+  }
 }
 
 TEST_P(OpTest, PlansWithShapesWhatItRunsWith) {

@@ -44,7 +44,7 @@ CheckResult check_with(Op<Params> OpSet::*member, const std::string& name, Fault
     fault(p, context);
   };
   op.prepend(std::move(faulty));
-  return find_case(list, op.name(), name).start_check(ops, 1)->run(open_device({}), "faulty");
+  return find_case(list, op.name(), name).start_check(ops, {})->run(open_device({}), "faulty");
 }
 
 template <class Params>
@@ -254,7 +254,7 @@ TEST(Errors, ARefusalIsNoFailure) {
   refusing.name = "refusing";
   refusing.supports = [](const RmsNormPairParams&, const Device&) { return Support::no("not today"); };
   ops.rms_norm_pair.prepend(std::move(refusing));
-  const CheckResult result = find_case(list, "rms_norm_pair", kNorm).start_check(ops, 1)->run(open_device({}), "refusing");
+  const CheckResult result = find_case(list, "rms_norm_pair", kNorm).start_check(ops, {})->run(open_device({}), "refusing");
   EXPECT_EQ(result.outcome, Outcome::skipped);
   EXPECT_EQ(result.message, "not today");
 }

@@ -229,5 +229,36 @@ TEST(GroupedLinear, RefusesWhatContradictsTheContract) {
   refused([&](GroupedCase& c) { c.params.y.dtype = DType::f32; }, {"y", "bf16", "f32"});
 }
 
+// On a CUDA device memory is as aligned as its rows are apart: what a check says without one.
+TEST(Linear, OnCudaMemoryIsAsAlignedAsItsRows) {
+  constexpr DeviceId kCuda{DeviceKind::cuda, 0};
+  const auto op = ops::make_linear();
+  const auto view = [&](uintptr_t address, DType dtype, std::initializer_list<int64_t> shape, int64_t stride) {
+    TensorView v = TensorView::contiguous(reinterpret_cast<void*>(address), dtype, kCuda, shape);
+    v.stride[0] = stride;
+    return v;
+  };
+  const auto refusal = [&](const TensorView& x, uintptr_t weight, const TensorView& y) -> std::string {
+    const LinearWeight w{.n = 24, .k = 40, .weight = view(weight, DType::bf16, {24, 40}, 40)};
+    try {
+      op.check({.x = x, .weight = &w, .y = y}, kCuda);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return "";
+  };
+  const auto x = [&](uintptr_t address, int64_t stride) { return view(address, DType::bf16, {3, 40}, stride); };
+  const auto y = [&](uintptr_t address, int64_t stride) { return view(address, DType::f32, {3, 24}, stride); };
+  EXPECT_EQ(refusal(x(0x1010, 48), 0x1010, y(0x1010, 24)), "");
+  EXPECT_EQ(refusal(x(0x1008, 44), 0x1010, y(0x1004, 25)), "");  // rows 88 and 100 bytes apart
+  EXPECT_EQ(refusal(x(0x1002, 41), 0x1010, y(0x1008, 26)), "");
+  EXPECT_THAT(refusal(x(0x1008, 48), 0x1010, y(0x1010, 24)),
+              testing::HasSubstr("linear: x must begin at a multiple of 16 bytes, is at 0x1008"));
+  EXPECT_THAT(refusal(x(0x1004, 44), 0x1010, y(0x1010, 24)), testing::HasSubstr("x must begin at a multiple of 8 bytes, is at 0x1004"));
+  EXPECT_THAT(refusal(x(0x1010, 48), 0x1010, y(0x1004, 24)), testing::HasSubstr("y must begin at a multiple of 16 bytes, is at 0x1004"));
+  EXPECT_THAT(refusal(x(0x1010, 48), 0x1008, y(0x1010, 24)), testing::HasSubstr("weight.weight must begin at a multiple of 16 bytes"));
+}
+
 }  // namespace
 }  // namespace strata

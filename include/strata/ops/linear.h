@@ -15,7 +15,7 @@ enum class ActivationFormat : uint8_t {
   fp8_f32,    // e4m3 with one fp32 scale per token and 128 channels: s = max(amax, 1e-10) / 448
 };
 
-// A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present.
+// A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present; on CUDA devices at a multiple of 16 bytes.
 struct LinearWeight {
   int64_t n = 0;        // output features of one group
   int64_t k = 0;        // input features of one group
@@ -30,21 +30,21 @@ struct LinearWeight {
 
 // y[t, o] = sum_i x[t, i] * W[o, i], fp32 accumulation, rounded once when y is bf16.
 // With an fp8 activation format: y[t, o] = sum_g sx[t, g] * sw[o, g] * sum_{i in g} xq[t, i] * wq[o, i]  (5.2).
-// Errors: invalid_argument for shapes, dtypes, devices, strides that differ; unsupported when no implementation takes the weight's layout.
+// Errors: invalid_argument for shapes, dtypes, devices, strides, addresses; unsupported when no implementation takes the weight's layout.
 struct LinearParams {
-  TensorView x{};                        // bf16 [T, K], rows contiguous, any row stride
+  TensorView x{};                        // bf16 [T, K], rows contiguous, any row stride; on CUDA as aligned as that is, to 16 bytes at most
   const LinearWeight* weight = nullptr;  // groups == 1
-  TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride
+  TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride; aligned as x
   ActivationFormat activation = ActivationFormat::bf16;
   bool shares_device = false;  // a hint: other work runs beside this, leave it room. The result is the same
 };
 
 // y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i]: the einsum "bhr,hdr->bhd" of the output path (V4 15, step 3).
 struct GroupedLinearParams {
-  TensorView x{};                        // bf16 [T, G, K]; or e4m3 [T, G, K] codes with x_scale; last dimension contiguous
-  TensorView x_scale{};                  // e4m3 x only: f32 [T, G, K/128]; absent for bf16 x
+  TensorView x{};        // bf16 [T, G, K]; or e4m3 [T, G, K] codes with x_scale; last dimension contiguous; aligned as above
+  TensorView x_scale{};  // e4m3 x only: f32 [T, G, K/128]; absent for bf16 x
   const LinearWeight* weight = nullptr;  // groups == G
-  TensorView y{};                        // bf16 [T, G, N], last dimension contiguous
+  TensorView y{};                        // bf16 [T, G, N], last dimension contiguous; aligned as above
 };
 
 // Load-time conversion of a row-major weight into an implementation's own layout.

@@ -11,7 +11,7 @@ TensorView as_grouped(const TensorView& v) {
   TensorView result = v;
   result.rank = 3;
   result.shape = {v.shape[0], 1, v.shape[1], 0};
-  result.stride = {v.stride[0], v.shape[1], v.stride[1], 0};
+  result.stride = {v.stride[0], v.stride[0], v.stride[1], 0};  // the one group is as aligned as the rows
   return result;
 }
 

@@ -23,6 +23,7 @@ void check(const GroupedLinearParams& p, DeviceId device) {
   check_weight(c, p.weight, groups, k);
   c.view("y", p.y, DType::bf16, {tokens, groups, p.weight->n});
   check_output(c, "y", p.y);
+  check_alignment(c, p.x, *p.weight, p.y);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ void check(const LinearParams& p, DeviceId device) {
   check_weight(c, p.weight, 1, p.x.shape[1]);
   c.view("y", p.y, {DType::bf16, DType::f32}, {p.x.shape[0], p.weight->n});
   check_output(c, "y", p.y);
+  check_alignment(c, p.x, *p.weight, p.y);
 }
 
 }  // namespace

@@ -1,9 +1,17 @@
 #include "ops/linear/linear_checks.h"
 
+#include "ops/linear/row_alignment.h"
+
 namespace strata::ops {
 namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+void begins_at(ParamCheck& c, std::string_view name, const TensorView& v, int bytes) {
+  if (v.device.kind != DeviceKind::cuda) return;
+  c.require(reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(bytes) == 0, "{} must begin at a multiple of {} bytes, is at {}",
+            name, bytes, v.data);
+}
 
 }  // namespace
 
@@ -29,6 +37,12 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   }
   c.require(w.block_n >= 1 && w.block_k >= 1, "weight.block_n and block_k must be at least 1, are {} and {}", w.block_n, w.block_k);
   c.view("weight.scale", w.scale, DType::f32, {ceil_div(w.groups * w.n, w.block_n), ceil_div(w.k, w.block_k)});
+}
+
+void check_alignment(ParamCheck& c, const TensorView& x, const LinearWeight& w, const TensorView& y) {
+  begins_at(c, "x", x, row_alignment(x));
+  begins_at(c, "y", y, row_alignment(y));
+  begins_at(c, w.packed.present() ? "weight.packed" : "weight.weight", w.packed.present() ? w.packed : w.weight, 16);
 }
 
 }  // namespace strata::ops

@@ -7,6 +7,7 @@
 #include "backends/cuda/smxx/linear/operands.h"
 #include "core/arena.h"
 #include "core/check.h"
+#include "ops/linear/row_alignment.h"
 
 namespace strata::cuda {
 namespace {
@@ -17,7 +18,7 @@ constexpr const char* kName = "cuda/cublaslt";
 bool has_bf16_rows(const LinearWeight& w) { return w.packed.present() ? w.packing == kName : w.weight.dtype == DType::bf16; }
 const void* bf16_rows(const LinearWeight& w) { return w.packed.present() ? w.packed.data : w.weight.data; }
 
-// The product of x and y as [T, G, K] and [T, G, N]. Addresses count where there are any.
+// The product of x and y as [T, G, K] and [T, G, N].
 Product product(const TensorView& x, const LinearWeight& w, const TensorView& y) {
   Product p;
   p.device = x.device.index;
@@ -31,12 +32,8 @@ Product product(const TensorView& x, const LinearWeight& w, const TensorView& y)
   p.x_batch = x.stride[1];
   p.w_batch = w.n * w.k;
   p.y_batch = y.stride[1];
-  const auto alignment = [&](const TensorView& v) {
-    const auto element = static_cast<int64_t>(size_of(v.dtype));
-    return alignment_of(reinterpret_cast<intptr_t>(v.data) | (w.groups > 1 ? v.stride[1] * element : 0));
-  };
-  p.x_alignment = alignment(x);
-  p.y_alignment = alignment(y);
+  p.x_alignment = ops::row_alignment(x);
+  p.y_alignment = ops::row_alignment(y);
   return p;
 }
 

@@ -56,10 +56,6 @@ Product product(const LinearWeight& w, int64_t tokens, int64_t x_stride, const T
 
 const char* no_kernel() { return "cuBLASLt has no kernel for this shape"; }
 
-void require_alignment(const char* name, const TensorView& v) {
-  require(reinterpret_cast<uintptr_t>(v.data) % 16 == 0, "{}: {} must be aligned to 16 bytes, is at {}", kName, name, v.data);
-}
-
 // linear: codes [T, K] and scales [K / 128][T] of the whole steps, then what the rest needs, then cuBLASLt's own memory.
 struct Layout {
   TensorView codes, scales, scratch;
@@ -91,7 +87,6 @@ class Linear {
   void run(const LinearParams& p, const ExecutionContext& context) const {
     if (p.y.numel() == 0) return;
     DeviceScope scope(context.device.id().index);
-    require_alignment("y", p.y);
     const int64_t tokens = p.x.shape[0], bulk = whole(tokens), k = p.x.shape[1];
     Arena arena(p.x.device, context.workspace);
     const Layout l = layout(arena, tokens, k, few_.workspace_bytes(rest(p, kStep - 1), context.device));
@@ -147,8 +142,6 @@ class GroupedLinear {
   void run(const GroupedLinearParams& p, const ExecutionContext& context) const {
     if (p.y.numel() == 0) return;
     DeviceScope scope(context.device.id().index);
-    require_alignment("x", p.x);
-    require_alignment("y", p.y);
     const int64_t tokens = p.x.shape[0], bulk = whole(tokens), blocks = p.x.shape[2] / kActivationBlock;
     const LinearWeight& w = *p.weight;
     Arena arena(p.x.device, context.workspace);

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/common/cuda_device.h"
 #include "core/check.h"
+#include "ops/linear/row_alignment.h"
 
 namespace strata::cuda {
 namespace {
@@ -66,8 +67,6 @@ void prefer(cublasLtMatmulPreferenceOpaque_t& preference, cublasLtMatmulPreferen
 
 }  // namespace
 
-int alignment_of(int64_t bytes) { return static_cast<int>((bytes | 16) & -(bytes | 16)); }
-
 CublasLt::~CublasLt() {
   for (const auto& [device, handle] : handles_) cublasLtDestroy(handle);
 }
@@ -91,7 +90,7 @@ std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Product& p) {
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
   // Parts of k are added in fp32: y is rounded once.
   prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  if (p.batch > 1) prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment_of(2 * p.w_batch)));
+  if (p.batch > 1) prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(ops::alignment_of(2 * p.w_batch)));
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(p.x_alignment));
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(p.y_alignment));
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(p.y_alignment));

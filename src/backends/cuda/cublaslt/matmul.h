@@ -39,9 +39,6 @@ struct ProductOperands {
   void* y = nullptr;
 };
 
-// The largest power of two up to 16 that divides an address or a distance.
-int alignment_of(int64_t bytes);
-
 class CublasLt {
  public:
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;

@@ -13,7 +13,7 @@ int64_t few_tokens(int32_t ratio) { return ratio == 4 ? 256 : 16; }
 Support supports(const CompressNormRopeStoreParams& p, const Capabilities& device) {
   if (const Support on_device = needs_sm90(device); !on_device) return on_device;
   if (p.norm_weight.shape[0] != 512) return Support::no("needs entries of 512 channels");
-  if (!state_rows_aligned(p.state)) return Support::no("needs state rows at multiples of 16 bytes");
+  if (p.state.page_stride % 16 != 0) return Support::no("needs a state page_stride that is a multiple of 16 bytes");
   const int64_t few = few_tokens(p.ratio);
   if (p.positions.shape[0] <= few)
     return Support::no("needs more than " + std::to_string(few) + " tokens: fewer are faster without a ring");
@@ -22,6 +22,7 @@ Support supports(const CompressNormRopeStoreParams& p, const Capabilities& devic
 
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
   if (p.state.num_pages == 0) return;  // without a state nothing is complete
+  if (!state_rows_aligned(p.state)) return smxx::compress(p, context);
   p.ratio == 4 ? compress_4_stream(p, context) : compress_128_stream(p, context);
 }
 

@@ -45,9 +45,7 @@ Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
     return Support::no("needs rows of 576 lanes and 512 value lanes, has " + std::to_string(p.q.shape[2]) + " and " +
                        std::to_string(p.out.shape[2]));
   }
-  if (reinterpret_cast<uintptr_t>(p.cache.data) % 16 != 0 || p.cache.page_stride % 16 != 0) {
-    return Support::no("needs pages at multiples of 16 bytes");
-  }
+  if (p.cache.page_stride % 16 != 0) return Support::no("needs a page_stride that is a multiple of 16 bytes");
   if (p.cache.num_pages * (p.cache.page_stride / 16) > std::numeric_limits<uint32_t>::max())
     return Support::no("needs a cache below 64 GiB");
   const Extent e(p);
@@ -97,7 +95,7 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.part_out = static_cast<uint16_t*>(context.workspace.data);
   a.part_factors = reinterpret_cast<float2*>(a.part_out + parts * kValueDim);
   a.part_lse = reinterpret_cast<float*>(a.part_factors + parts);
-  a.rows_aligned = rows_aligned(p.q);
+  a.rows_aligned = rows_aligned(p.q) && reinterpret_cast<uintptr_t>(p.cache.data) % 16 == 0;
   a.out_aligned = rows_aligned(p.out);
   return a;
 }

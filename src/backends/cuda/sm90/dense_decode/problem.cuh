@@ -23,7 +23,7 @@ struct DenseArgs {
   int32_t max_rows;   // of a request
   const uint16_t* q;  // bf16
   int64_t q_token_stride, q_head_stride;
-  const uint16_t* cache;  // bf16 rows, aligned to 16 bytes
+  const uint16_t* cache;  // bf16 rows
   uint32_t page_units;    // 16 bytes each, between pages
   Divisor page_size{1};
   uint32_t num_pages;
@@ -41,7 +41,7 @@ struct DenseArgs {
   uint16_t* part_out;
   float2* part_factors;
   float* part_lse;
-  bool rows_aligned, out_aligned;  // rows of q, of out, start at multiples of 16 bytes
+  bool rows_aligned, out_aligned;  // rows of q and of the cache, of out, start at multiples of 16 bytes
 };
 
 struct DenseProblem {

@@ -11,13 +11,12 @@
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/linear/token_product.h"
 #include "backends/cuda/sm90/linear_bf16/config.h"
+#include "ops/linear/row_alignment.h"
 
 namespace strata::cuda {
 namespace {
 
 using namespace sm90;
-
-bool aligned(int64_t stride) { return stride * 2 % 16 == 0; }
 
 int64_t num_tiles(const LinearWeight& w, int parts) { return w.groups * ceil_div(w.n, int64_t{kBf16Rows} * parts); }
 // Of a tile: that is one SM's, so two where one makes more tiles than there are SMs.
@@ -36,10 +35,7 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
     return Support::no(
         fmt::format("takes {} to {} tiles of up to {} features, got {}", (device.num_sms + 3) / 4, device.num_sms, 2 * kBf16Rows, tiles));
   }
-  const auto at_16 = [](const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0; };
-  if (!at_16(w->weight) || !aligned(w->k) || !at_16(x) || !aligned(x.stride[0]) || !aligned(x.stride[1])) {
-    return Support::no("needs rows aligned to 16 bytes");
-  }
+  if (w->k % 8 != 0 || ops::row_alignment(x) != 16) return Support::no("needs rows at multiples of 16 bytes");
   return Support::yes();
 }
 

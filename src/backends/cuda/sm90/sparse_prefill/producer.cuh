@@ -2,6 +2,7 @@
 // Eight lanes copy 128 consecutive bytes into one swizzled row of a chunk, which hits every bank once.
 #pragma once
 
+#include "backends/cuda/common/pack.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/tma.cuh"
@@ -9,13 +10,10 @@
 
 namespace strata::cuda::sparse_prefill {
 
-// 16 bytes of any alignment of 2; zeros when not wanted.
+// 16 bytes of any alignment; zeros when not wanted.
 __device__ __forceinline__ void copy_narrow(uint32_t shared, const uint16_t* global, bool wanted) {
   uint32_t w[4] = {};
-  if (wanted) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) w[i] = uint32_t{global[2 * i]} | uint32_t{global[2 * i + 1]} << 16;
-  }
+  if (wanted) load_words(reinterpret_cast<const uint8_t*>(global), w);
   ptx::st_shared(shared, {w[0], w[1], w[2], w[3]});
 }
 

@@ -112,7 +112,9 @@ void launch(const CompressNormRopeStoreParams& p, const ExecutionContext& contex
   p.ratio == 4 ? launch_4<kDim, kAligned>(compress_args(p), context) : launch_128<kDim, kAligned>(compress_args(p), context);
 }
 
-void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
+}  // namespace
+
+void smxx::compress(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
   if (p.positions.shape[0] == 0 || p.state.num_pages == 0) return;  // without a state nothing is complete
   const bool aligned = state_rows_aligned(p.state);
   if (p.norm_weight.shape[0] == 512) {
@@ -122,10 +124,8 @@ void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) 
   }
 }
 
-}  // namespace
-
 std::vector<Implementation<CompressNormRopeStoreParams>> compress_norm_rope_store() {
-  auto all = smxx_implementation<CompressNormRopeStoreParams>({.run = run});
+  auto all = smxx_implementation<CompressNormRopeStoreParams>({.run = smxx::compress});
   all.insert(all.begin(), compress_stream());
   return all;
 }

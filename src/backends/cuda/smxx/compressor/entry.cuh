@@ -55,6 +55,11 @@ inline CompressArgs compress_args(const CompressNormRopeStoreParams& p) {
           .hadamard = p.hadamard};
 }
 
+// "cuda/smxx", which takes everything.
+namespace smxx {
+void compress(const CompressNormRopeStoreParams& p, const ExecutionContext& context);
+}  // namespace smxx
+
 // The copy engine, and wide loads, take rows at multiples of 16 bytes.
 inline bool state_rows_aligned(const PagedCache& state) {
   return reinterpret_cast<uintptr_t>(state.data) % 16 == 0 && state.page_stride % 16 == 0;

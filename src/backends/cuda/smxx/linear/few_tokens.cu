@@ -16,11 +16,11 @@
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/product_output.h"
-#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mma.cuh"
 #include "formats/bf16.h"
+#include "ops/linear/row_alignment.h"
 
 namespace strata::cuda {
 namespace {
@@ -186,9 +186,7 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   const int64_t tokens = x.shape[0];
   if (tokens < 1 || tokens > kMaxTokens) return Support::no("takes 1 to 8 tokens, got " + std::to_string(tokens));
-  if (w->k % 8 != 0 || reinterpret_cast<uintptr_t>(w->weight.data) % 16 != 0 || !rows_aligned(x)) {
-    return Support::no("needs rows aligned to 16 bytes");
-  }
+  if (w->k % 8 != 0 || ops::row_alignment(x) != 16) return Support::no("needs rows at multiples of 16 bytes");
   // x is read by every block: a quarter of the weight's bytes at most. Beyond that nothing was measured.
   if (4 * tokens * blocks_of(*w, device) > w->groups * w->n) return Support::no("too many tokens for so few features");
   // Alone on an SM a block has too little in flight.

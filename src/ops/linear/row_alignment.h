@@ -1,0 +1,18 @@
+// Where x and y of the linear ops begin on a CUDA device: as aligned as their rows are apart, so that strides tell how they can be read.
+#pragma once
+
+#include "strata/tensor.h"
+
+namespace strata::ops {
+
+// The largest power of two up to 16 that divides a distance.
+constexpr int alignment_of(int64_t bytes) { return static_cast<int>((bytes | 16) & -(bytes | 16)); }
+
+// Bytes, of every row of a tensor whose first row is so aligned.
+inline int row_alignment(const TensorView& v) {
+  int64_t strides = 0;
+  for (int i = 0; i + 1 < v.rank; ++i) strides |= v.stride[i];
+  return alignment_of(strides * static_cast<int64_t>(size_of(v.dtype)));
+}
+
+}  // namespace strata::ops
