@@ -93,88 +93,131 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
   }
 }
 
-// This warp's 16 tokens as bf16 in shared memory, from there to so many columns of y, rounded up to 64.
-__device__ __forceinline__ void store_tile(const CUtensorMap& y, const float (&sums)[2][64], uint32_t out, int token, int column,
+// This warp's 16 tokens of half of a tile's features as bf16 in shared memory, from there to so many columns of y, rounded up to 64.
+// Another half may still be on its way to y.
+__device__ __forceinline__ void store_half(const CUtensorMap& y, const float (&sums)[64], uint32_t out, int token, int column,
                                            int columns) {
   constexpr int kPart = 16 * 128;  // bytes of 64 features
   const int lane = threadIdx.x % 32, row = lane % 16;
-  if (lane == 0) ptx::bulk_store_wait_read();  // the tile before has left
+  if (lane == 0) ptx::bulk_store_wait_read<1>();  // this half of the tile before has left
   __syncwarp();
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int j = 0; j < 16; j += 2) {
-      const float* const s = sums[half] + 4 * j;
-      const int part = (j + lane / 16) % 8;
-      ptx::stmatrix_x4(out + (2 * half + j / 8) * kPart + row * 128 + (part ^ (row % 8)) * 16, ptx::cvt_bf16x2(s[0], s[1]),
-                       ptx::cvt_bf16x2(s[2], s[3]), ptx::cvt_bf16x2(s[4], s[5]), ptx::cvt_bf16x2(s[6], s[7]));
-    }
+  for (int j = 0; j < 16; j += 2) {
+    const float* const s = sums + 4 * j;
+    const int part = (j + lane / 16) % 8;
+    ptx::stmatrix_x4(out + j / 8 * kPart + row * 128 + (part ^ (row % 8)) * 16, ptx::cvt_bf16x2(s[0], s[1]), ptx::cvt_bf16x2(s[2], s[3]),
+                     ptx::cvt_bf16x2(s[4], s[5]), ptx::cvt_bf16x2(s[6], s[7]));
   }
   ptx::fence_proxy_async();
   __syncwarp();
   if (lane == 0) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 2; ++i) {
       if (64 * i < columns) ptx::tma_store_2d(&y, out + i * kPart, column + 64 * i, token);
     }
     ptx::bulk_store_commit();
   }
 }
 
-// What products are multiplied by: of this thread's tokens, rows l / 4 and 8 more of the warp, and of each half of the features.
-__device__ __forceinline__ void read_scales(uint32_t of_tokens, uint32_t of_features, float (&to)[2][2]) {
-  const float first = ptx::ld_shared_f32(of_tokens), second = ptx::ld_shared_f32(of_tokens + 32);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float weight = ptx::ld_shared_f32(of_features + half * 4);
-    to[half][0] = first * weight, to[half][1] = second * weight;
+// A warp's part of its warpgroup's products: 16 tokens by all features of a tile. Between two products of a warpgroup only its sums are
+// added to: the other warpgroup's product is shorter than all that has to be done, so that what can be done while a product runs is done
+// there: waiting for the next stage and reading its scales, and storing a half of the features that is complete.
+class ManyMultiplier {
+ public:
+  __device__ __forceinline__ ManyMultiplier(const CUtensorMap& y, const ManyArgs& a, uint32_t shared, uint32_t full, uint32_t empty)
+      : y_(y), a_(a), warp_(__shfl_sync(~0u, threadIdx.x / 32, 0) - 4), lane_(threadIdx.x % 32), full_(full) {
+    arrive_at_ = ptx::map_shared(empty, lane_ % kManyCluster);
+    token_scales_ = shared + ManyShared::kScales + (16 * warp_ + lane_ / 4) * 4;
+    weight_scales_ = shared + ManyShared::kWeightScales;
+    out_ = shared + ManyShared::kOut + warp_ * (16 * kManyFeatures * 2);
+    // The same in all lanes, as the compiler is told: then what is made of them is, too.
+    first_tokens_ = __shfl_sync(~0u, static_cast<uint32_t>(ptx::wgmma_descriptor(shared + warp_ / 4 * (64 * kManyBlock))), 0);
+    first_features_ = __shfl_sync(~0u, static_cast<uint32_t>(ptx::wgmma_descriptor(shared + ManyShared::kTokenBytes)), 0);
   }
-}
 
-// Between two products of a warpgroup only its sums are added to; what can be done while a product runs is done there.
-__device__ __forceinline__ void multiply_tiles(const CUtensorMap& y, const ManyArgs& a, uint32_t shared, uint32_t full, uint32_t empty) {
-  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0) - 4, lane = threadIdx.x % 32;
-  const uint32_t arrive_at = ptx::map_shared(empty, lane % kManyCluster);
-  const uint32_t token_scales = shared + ManyShared::kScales + (16 * warp + lane / 4) * 4;
-  const uint64_t first_tokens = ptx::wgmma_descriptor(shared + warp / 4 * (64 * kManyBlock));
-  const uint64_t first_features = ptx::wgmma_descriptor(shared + ManyShared::kTokenBytes);
-  ManyStage stage;
-  bool ready = false;  // the present stage is known to be full
-  uint64_t tokens = first_tokens, features = first_features;
-  for (ManyTiles tiles; !tiles.done(a); tiles.next()) {
-    float sums[2][64] = {};
-    for (int block = 0; block < a.num_blocks; ++block) {
-      if (!ready) ptx::mbarrier_wait(full + stage.index * 8, stage.parity);
-      float scales[2][2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float products[64];
-        ptx::wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < 4; ++i)  // 32 channels each
-          ptx::wgmma_e4m3(products, tokens + 2 * i, features + half * (128 * kManyBlock / 16) + 2 * i, i > 0);
-        ptx::wgmma_commit();
-        if (half == 0) {
-          read_scales(token_scales + stage.index * ManyShared::kScaleBytes, shared + ManyShared::kWeightScales + stage.index * 8, scales);
-        }
-        ptx::wgmma_wait<0>();
-        if (half == 1) {
-          if (lane < kManyCluster) ptx::mbarrier_arrive_mapped(arrive_at + stage.index * 8);
-          stage.next();
-          ready = ptx::mbarrier_test(full + stage.index * 8, stage.parity);
-          tokens = first_tokens + stage.index * (ManyShared::kStageBytes / 16);
-          features = first_features + stage.index * (ManyShared::kStageBytes / 16);
-        }
-#pragma unroll
-        for (int i = 0; i < 64; ++i) sums[half][i] += scales[half][i / 2 % 2] * products[i];
+  __device__ __forceinline__ void multiply_tiles() {
+    ManyTiles tiles;
+    if (tiles.done(a_)) return;
+    open_stage();
+    int before = -1;
+    do {
+      const int tile = tiles.tile;
+      tiles.next();
+      const bool more = !tiles.done(a_);
+      if (a_.num_blocks == 1) {
+        multiply_block<true, true>(tile, before, more);
+      } else {
+        multiply_block<true, false>(tile, before, true);
+#pragma unroll 4
+        for (int block = 2; block < a_.num_blocks; ++block) multiply_block<false, false>(tile, before, true);
+        multiply_block<false, true>(tile, before, more);
       }
-    }
-    const ManyPlace place(a, tiles.tile);
-    store_tile(y, sums, shared + ManyShared::kOut + warp * (16 * kManyFeatures * 2), place.token + 16 * warp,
-               place.group * a.y_group_stride + place.feature, a.num_features - place.feature);
+      before = tile;
+    } while (!tiles.done(a_));
+    store<1>(before);
+    if (lane_ == 0) ptx::bulk_store_wait();
   }
-  if (lane == 0) ptx::bulk_store_wait();
-}
+
+ private:
+  // The present stage: waits for it, and reads what its products are scaled by.
+  __device__ __forceinline__ void open_stage() {
+    tokens_ = first_tokens_ + stage_.index * (ManyShared::kStageBytes / 16);
+    features_ = first_features_ + stage_.index * (ManyShared::kStageBytes / 16);
+    ptx::mbarrier_wait(full_ + stage_.index * 8, stage_.parity);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      token_scale_[i] = ptx::ld_shared_f32(token_scales_ + stage_.index * ManyShared::kScaleBytes + i * 32);
+      weight_scale_[i] = ptx::ld_shared_f32(weight_scales_ + stage_.index * 8 + i * 4);
+    }
+  }
+
+  template <int kHalf>
+  __device__ __forceinline__ void store(int tile) {
+    const ManyPlace place(a_, tile);
+    constexpr int kFirst = kHalf * (kManyFeatures / 2);
+    store_half(y_, sums_[kHalf], out_ + kFirst * 32, place.token + 16 * warp_, place.group * a_.y_group_stride + place.feature + kFirst,
+               a_.num_features - place.feature - kFirst);
+  }
+
+  // One block of channels of a tile. Its first one stores what is left of the tile before, its last one what is complete of this. `more`:
+  // there is another stage to come.
+  template <bool kFirst, bool kLast>
+  __device__ __forceinline__ void multiply_block(int tile, int before, bool more) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float products[64];
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i)  // 32 channels each
+        ptx::wgmma_e4m3(products, descriptor(tokens_ + 2 * i), descriptor(features_ + half * (128 * kManyBlock / 16) + 2 * i), i > 0);
+      ptx::wgmma_commit();
+      const float scales[] = {token_scale_[0] * weight_scale_[half], token_scale_[1] * weight_scale_[half]};
+      if (kFirst && half == 0 && before >= 0) store<1>(before);
+      if (kLast && half == 1) store<0>(tile);
+      const uint32_t arrive_at = arrive_at_ + stage_.index * 8;
+      if (half == 1) {
+        stage_.next();
+        if (more) open_stage();
+      }
+      ptx::wgmma_wait<0>();
+      if (half == 1 && lane_ < kManyCluster) ptx::mbarrier_arrive_mapped(arrive_at);
+#pragma unroll
+      for (int i = 0; i < 64; ++i) sums_[half][i] = scales[i / 2 % 2] * products[i] + (kFirst ? 0.0f : sums_[half][i]);
+    }
+  }
+
+  // From its lower half; the upper one is alike for all operands.
+  static __device__ __forceinline__ uint64_t descriptor(uint32_t low) { return ptx::wgmma_descriptor(0) >> 32 << 32 | low; }
+
+  const CUtensorMap& y_;
+  const ManyArgs& a_;
+  const int warp_, lane_;
+  uint32_t full_, arrive_at_, token_scales_, weight_scales_, out_;  // shared addresses, of the first stage
+  uint32_t first_tokens_, first_features_, tokens_, features_;      // lower halves of descriptors: of the first and of the present stage
+  ManyStage stage_;
+  float token_scale_[2], weight_scale_[2];  // of this thread's tokens, rows l / 4 and 8 more of the warp, and of each half of the features
+  float sums_[2][64];
+};
 
 __global__ void __cluster_dims__(kManyCluster, 1, 1) __launch_bounds__(kManyThreads, 1)
     many_tokens_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap y,
@@ -202,7 +245,7 @@ __global__ void __cluster_dims__(kManyCluster, 1, 1) __launch_bounds__(kManyThre
     }
   } else {
     ptx::registers_grow<232>();
-    multiply_tiles(y, a, ptx::shared_address(shared), full, empty);
+    ManyMultiplier(y, a, ptx::shared_address(shared), full, empty).multiply_tiles();
   }
   // No block leaves while the other still arrives on its barriers.
   __syncwarp();
