@@ -23,24 +23,25 @@ EncodeTiled encode_tiled() {
 
 template <int kRank>
 CUresult encode(CUtensorMap& map, CUtensorMapDataType type, const void* data, const cuuint64_t (&extent)[kRank],
-                const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank]) {
+                const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank], CUtensorMapL2promotion fetch) {
   static const EncodeTiled function = encode_tiled();
   cuuint32_t step[kRank];
   std::fill_n(step, kRank, 1);
   return function(&map, type, kRank, const_cast<void*>(data), extent, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                  CU_TENSOR_MAP_SWIZZLE_128B, fetch, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 }  // namespace
 
-CUtensorMap tensor_map(const char* name, const void* data, DType dtype, int64_t rows, int64_t columns, int64_t stride, int box_rows) {
+CUtensorMap tensor_map(const char* name, const void* data, DType dtype, int64_t rows, int64_t columns, int64_t stride, int box_rows,
+                       CUtensorMapL2promotion fetch) {
   const auto element = static_cast<int64_t>(size_of(dtype));
   const cuuint64_t extent[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const cuuint64_t row_bytes[] = {static_cast<cuuint64_t>(stride * element)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / element), static_cast<cuuint32_t>(box_rows)};
   const auto type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
   CUtensorMap map;
-  const CUresult result = encode(map, type, data, extent, row_bytes, box);
+  const CUresult result = encode(map, type, data, extent, row_bytes, box, fetch);
   if (result != CUDA_SUCCESS) {
     fail(ErrorCode::invalid_argument,
          "linear: {} and its rows must be aligned to 16 bytes, is {} [{}, {}], {} elements a row "
@@ -56,7 +57,7 @@ CUtensorMap tensor_map(const char* name, const void* data, int64_t planes, int64
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_stride) * 2, static_cast<cuuint64_t>(plane_stride) * 2};
   const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows), 1};
   CUtensorMap map;
-  const CUresult result = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, extent, strides, box);
+  const CUresult result = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, extent, strides, box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
   if (result != CUDA_SUCCESS) {
     fail(
         ErrorCode::invalid_argument,

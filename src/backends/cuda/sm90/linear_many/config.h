@@ -33,7 +33,8 @@ struct ManyShared {
   static constexpr int kOut = kManyStages * kStageBytes;                  // bf16 [8 warps][4 quarters of the features][16 tokens][64]
   static constexpr int kScales = kOut + kManyTokens * kManyFeatures * 2;  // of the tokens, by stage
   static constexpr int kBarriers = kScales + kManyStages * kScaleBytes;   // full and empty of each stage
-  static constexpr int kWeightScales = kBarriers + kManyStages * 16;      // two a stage: of each half of the features
+  static constexpr int kPlaces = kBarriers + kManyStages * 16;            // 16 bytes a stage: where the tile that begins there is in y
+  static constexpr int kWeightScales = kPlaces + kManyStages * 16;        // two a stage: of each half of the features
   static constexpr int kBytes = kWeightScales + kManyStages * 8;
 };
 

@@ -1,14 +1,15 @@
 // y = x W^T for many tokens, e4m3 with scales of 1 x 128 and 128 x 128 blocks, y in bf16.
 //
 // Floor: 2 T N K flops at the machine's FP8 rate: wgmma takes 4096 products a cycle of an SM, 1024 cycles for a tile's block of 128
-// channels. Reached: about 1330 (docs/kernels/20261121-many-token-linear.md).
+// channels. Shared memory is tighter: wgmma reads 96 KB of it for such a block and the copies write 48, which takes 1152 cycles at 128
+// bytes each. Reached: about 1200, and 1185 without adding products to sums (docs/kernels/20261121-many-token-linear.md).
 //
 // Design: a block's tile is 128 tokens x 256 features; each of two warpgroups multiplies 64 tokens by 128 features at a time, so that the
 // sums (128 registers) and one product (64) fit. A product is scaled into the sums, one fused multiply-add a value, while the other
-// warpgroup's wgmma runs. Two blocks of a cluster take neighbouring tokens: each brings half of the features for both (multicast), 32 KB a
-// block and 128 channels from L2 for 4 million products. Clusters walk bands of feature tiles, so that what all of them read at a time is
-// about square. The copy engine stores y while the next tile is multiplied. Features come in groups with channels and columns of their own
-// (grouped_linear).
+// warpgroup's wgmma runs; all else is done while the own one runs. Two blocks of a cluster take neighbouring tokens: each brings half of
+// the features for both (multicast), 32 KB a block and 128 channels from L2 for 4 million products. Clusters walk bands of feature tiles,
+// so that what all of them read at a time is about square. Half of a tile's features are stored under the last product, the other half
+// under the first one of the next tile. Features come in groups with channels and columns of their own (grouped_linear).
 #pragma once
 
 #include <cuda.h>
@@ -70,6 +71,7 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
   for (ManyTiles tiles; !tiles.done(a); tiles.next()) {
     const ManyPlace place(a, tiles.tile);
     const int first_row = place.group * a.num_features, first_channel = place.group * a.x_group_stride;
+    const uint4 in_y = make_uint4(place.token, place.group * a.y_group_stride + place.feature, a.num_features - place.feature, 0);
     const float* x_scale = a.x_scale + int64_t{place.group} * a.num_blocks * a.x_scale_stride + place.token;
     const auto weight_scale = [&](int feature) {
       return a.w_scale + (first_row + min(feature, a.num_features - 1)) / a.weight_block_rows * a.w_scale_stride;
@@ -79,6 +81,7 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
     for (int channel = 0; channel < a.num_blocks * kManyBlock; channel += kManyBlock) {
       const uint32_t barrier = full + stage.index * 8, to = shared + stage.index * ManyShared::kStageBytes;
       ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
+      if (channel == 0) ptx::st_shared(shared + ManyShared::kPlaces + stage.index * 16, in_y);
       ptx::mbarrier_arrive_expect_tx(barrier, ManyShared::kStageBytes + ManyShared::kScaleBytes);
       ptx::tma_load_2d_multicast(to + ManyShared::kTokenBytes + first * kManyBlock, &w, channel, first_row + place.feature + first, barrier,
                                  kBoth);
@@ -129,6 +132,7 @@ class ManyMultiplier {
     arrive_at_ = ptx::map_shared(empty, lane_ % kManyCluster);
     token_scales_ = shared + ManyShared::kScales + (16 * warp_ + lane_ / 4) * 4;
     weight_scales_ = shared + ManyShared::kWeightScales;
+    places_ = shared + ManyShared::kPlaces;
     out_ = shared + ManyShared::kOut + warp_ * (16 * kManyFeatures * 2);
     // The same in all lanes, as the compiler is told: then what is made of them is, too.
     first_tokens_ = __shfl_sync(~0u, static_cast<uint32_t>(ptx::wgmma_descriptor(shared + warp_ / 4 * (64 * kManyBlock))), 0);
@@ -139,22 +143,22 @@ class ManyMultiplier {
     ManyTiles tiles;
     if (tiles.done(a_)) return;
     open_stage();
-    int before = -1;
+    open_tile();
+    bool first = true;
     do {
-      const int tile = tiles.tile;
       tiles.next();
       const bool more = !tiles.done(a_);
       if (a_.num_blocks == 1) {
-        multiply_block<true, true>(tile, before, more);
+        multiply_block<true, true>(first, more);
       } else {
-        multiply_block<true, false>(tile, before, true);
-#pragma unroll 4
-        for (int block = 2; block < a_.num_blocks; ++block) multiply_block<false, false>(tile, before, true);
-        multiply_block<false, true>(tile, before, more);
+        multiply_block<true, false>(first, true);
+#pragma unroll 1
+        for (int block = 2; block < a_.num_blocks; ++block) multiply_block<false, false>(first, true);
+        multiply_block<false, true>(first, more);
       }
-      before = tile;
+      first = false;
     } while (!tiles.done(a_));
-    store<1>(before);
+    store<1>(place_);
     if (lane_ == 0) ptx::bulk_store_wait();
   }
 
@@ -171,18 +175,20 @@ class ManyMultiplier {
     }
   }
 
+  // Where the tile that begins with the present stage is in y: tokens, columns, and how many columns there are from there on.
+  __device__ __forceinline__ void open_tile() { next_place_ = ptx::ld_shared(places_ + stage_.index * 16); }
+
   template <int kHalf>
-  __device__ __forceinline__ void store(int tile) {
-    const ManyPlace place(a_, tile);
+  __device__ __forceinline__ void store(const uint4& place) {
     constexpr int kFirst = kHalf * (kManyFeatures / 2);
-    store_half(y_, sums_[kHalf], out_ + kFirst * 32, place.token + 16 * warp_, place.group * a_.y_group_stride + place.feature + kFirst,
-               a_.num_features - place.feature - kFirst);
+    store_half(y_, sums_[kHalf], out_ + kFirst * 32, static_cast<int>(place.x) + 16 * warp_, static_cast<int>(place.y) + kFirst,
+               static_cast<int>(place.z) - kFirst);
   }
 
-  // One block of channels of a tile. Its first one stores what is left of the tile before, its last one what is complete of this. `more`:
-  // there is another stage to come.
+  // One block of channels of a tile. Its first one stores what is left of the tile before (but for the `first`), its last one what is
+  // complete of this. `more`: there is another stage to come.
   template <bool kFirst, bool kLast>
-  __device__ __forceinline__ void multiply_block(int tile, int before, bool more) {
+  __device__ __forceinline__ void multiply_block(bool first, bool more) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float products[64];
@@ -192,12 +198,18 @@ class ManyMultiplier {
         ptx::wgmma_e4m3(products, descriptor(tokens_ + 2 * i), descriptor(features_ + half * (128 * kManyBlock / 16) + 2 * i), i > 0);
       ptx::wgmma_commit();
       const float scales[] = {token_scale_[0] * weight_scale_[half], token_scale_[1] * weight_scale_[half]};
-      if (kFirst && half == 0 && before >= 0) store<1>(before);
-      if (kLast && half == 1) store<0>(tile);
+      if (kFirst && half == 0) {
+        if (!first) store<1>(place_);
+        place_ = next_place_;
+      }
+      if (kLast && half == 1) store<0>(place_);
       const uint32_t arrive_at = arrive_at_ + stage_.index * 8;
       if (half == 1) {
         stage_.next();
-        if (more) open_stage();
+        if (more) {
+          open_stage();
+          if (kLast) open_tile();
+        }
       }
       ptx::wgmma_wait<0>();
       if (half == 1 && lane_ < kManyCluster) ptx::mbarrier_arrive_mapped(arrive_at);
@@ -212,9 +224,10 @@ class ManyMultiplier {
   const CUtensorMap& y_;
   const ManyArgs& a_;
   const int warp_, lane_;
-  uint32_t full_, arrive_at_, token_scales_, weight_scales_, out_;  // shared addresses, of the first stage
-  uint32_t first_tokens_, first_features_, tokens_, features_;      // lower halves of descriptors: of the first and of the present stage
+  uint32_t full_, arrive_at_, token_scales_, weight_scales_, places_, out_;  // shared addresses, of the first stage
+  uint32_t first_tokens_, first_features_, tokens_, features_;  // lower halves of descriptors: of the first and of the present stage
   ManyStage stage_;
+  uint4 place_, next_place_;
   float token_scale_[2], weight_scale_[2];  // of this thread's tokens, rows l / 4 and 8 more of the warp, and of each half of the features
   float sums_[2][64];
 };

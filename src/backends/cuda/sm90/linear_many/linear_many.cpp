@@ -105,10 +105,12 @@ void multiply(const TensorView& x, const TensorView& scales, const LinearWeight&
   a.token_pairs = static_cast<int>(token_pairs(tokens));
   a.group_tiles = static_cast<int>(feature_tiles(n));
   a.feature_tiles = static_cast<int>(groups) * a.group_tiles;
+  // 256 bytes: 0.8 % faster than 128 for 65536 x 1536.
+  constexpr auto kFetch = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
   const CUtensorMap x_map =
-      sm90::tensor_map("x", x.data, DType::e4m3, tokens, (groups - 1) * x.stride[1] + k, x.stride[0], sm90::kManyTokens);
+      sm90::tensor_map("x", x.data, DType::e4m3, tokens, (groups - 1) * x.stride[1] + k, x.stride[0], sm90::kManyTokens, kFetch);
   const CUtensorMap w_map =
-      sm90::tensor_map("weight", weight.weight.data, DType::e4m3, groups * n, k, k, sm90::kManyFeatures / sm90::kManyCluster);
+      sm90::tensor_map("weight", weight.weight.data, DType::e4m3, groups * n, k, k, sm90::kManyFeatures / sm90::kManyCluster, kFetch);
   const CUtensorMap y_map = sm90::tensor_map("y", y.data, DType::bf16, tokens, (groups - 1) * y.stride[1] + n, y.stride[0], 16);
 
   const void* const kernel = sm90::linear_many_kernel();
