@@ -123,8 +123,8 @@ __device__ __forceinline__ void store_half(const CUtensorMap& y, const float (&s
 }
 
 // A warp's part of its warpgroup's products: 16 tokens by all features of a tile. Between two products of a warpgroup only its sums are
-// added to: the other warpgroup's product is shorter than all that has to be done, so that what can be done while a product runs is done
-// there: waiting for the next stage and reading its scales, and storing a half of the features that is complete.
+// added to, because the tensor cores idle when both warpgroups are there. What else is to be done is done while a product runs: to wait
+// for the next stage, to read its scales and where its tile is, and to store the half of the features that is complete.
 class ManyMultiplier {
  public:
   __device__ __forceinline__ ManyMultiplier(const CUtensorMap& y, const ManyArgs& a, uint32_t shared, uint32_t full, uint32_t empty)
