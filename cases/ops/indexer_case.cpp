@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace strata::cases {
 
@@ -23,6 +24,7 @@ Scoring make_scoring(Inputs& in, const ScoringShape& s) {
     result.max_length = std::max(result.max_length, length);
     products += static_cast<double>(length);
   }
+  result.max_length += s.spare_length;
   const Paging paging = make_paging(in.rng(), s.page_size, rows);
   result.cache = in.cache(
       {.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages, .extra_stride = s.extra_stride},
@@ -30,7 +32,8 @@ Scoring make_scoring(Inputs& in, const ScoringShape& s) {
   result.block_table = paging.table(in);
   result.token_to_req = in.i32(tokens.token_to_req);
   result.lengths = in.i32(result.host_lengths);
-  result.weights = in.f32({t, s.heads}, 0.02);
+  result.weights = s.nan_weight ? in.values(DType::f32, {t, s.heads}, std::vector<float>(static_cast<size_t>(t * s.heads), NAN))
+                                : in.f32({t, s.heads}, 0.02);
   if (s.format == KvFormat::indexer_mxfp4) {
     std::vector<uint8_t> codes(static_cast<size_t>(t * s.heads * s.dim / 2)), scales(static_cast<size_t>(t * s.heads * s.dim / 32));
     for (uint8_t& code : codes) code = s.zero_q ? 0 : static_cast<uint8_t>(in.rng().next());
@@ -54,6 +57,8 @@ std::string name_of(const ScoringShape& s) {
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.padding_tokens > 0) name += fmt::format("-pad{}", s.padding_tokens);
   if (s.zero_q) name += "-ties";
+  if (s.nan_weight) name += "-nan";
+  if (s.spare_length > 0) name += fmt::format("-max+{}", s.spare_length);
   return name + s.suffix;
 }
 

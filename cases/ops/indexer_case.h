@@ -18,7 +18,9 @@ struct ScoringShape {
   int32_t page_size = 64;
   int64_t extra_stride = 0;
   int64_t padding_tokens = 0;
-  bool zero_q = false;  // every logit is 0: only the order of ties decides
+  bool zero_q = false;       // every logit is 0: only the order of ties decides
+  bool nan_weight = false;   // every logit is NaN
+  int64_t spare_length = 0;  // of max_length, beyond the longest
   std::string suffix{};
 };
 

@@ -43,7 +43,7 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
   p.topk_indices = in.output(DType::i32, {tokens, k}, {.inner = padding});
   Output output = view_output("topk_indices", p.topk_indices, exact());
   // Which entries win is exact when every logit is the same, or none is computed.
-  if (!s.zero_q && p.max_length > k) {
+  if (!s.zero_q && !s.nan_weight && p.max_length > k) {
     // The reference's logits are the same for every implementation that is compared.
     auto logits = std::make_shared<HostArray>();
     output.compare = [p, logits, format = s.format, lengths = scoring.host_lengths](const HostArray& got, const HostArray& want,
@@ -77,6 +77,20 @@ void add_indexer_topk(CaseList& list) {
   for (const bool ties : {false, true}) {
     const ScoringShape decode{.requests = {{160000, 1}, {20003, 1}, {700, 1}, {40, 1}, {3, 1}}, .heads = 4, .zero_q = ties};
     cases.test("k16-" + name_of(decode), [decode](Inputs& in) { return build(in, decode, 16, 0); });
+  }
+  // One token alone: rows that end within and at a tile, short ones where long ones are expected, ties, and nothing that exceeds anything.
+  for (const int64_t seq_len : {262143, 300003, 524288}) {
+    const ScoringShape alone{.requests = {{seq_len, 1}}, .heads = 4, .page_size = seq_len % 2 == 0 ? 64 : 128};
+    for (const int64_t k : {16, 512})
+      cases.heavy(fmt::format("k{}-{}", k, name_of(alone)), [alone, k](Inputs& in) { return build(in, alone, k, 0); });
+  }
+  for (const int64_t seq_len : {3, 1800, 20000, 60000}) {
+    const ScoringShape expected{.requests = {{seq_len, 1}}, .heads = 4, .spare_length = 200000};
+    cases.test("k512-" + name_of(expected), [expected](Inputs& in) { return build(in, expected, 512, 0); });
+  }
+  for (const bool nan : {false, true}) {
+    const ScoringShape equal{.requests = {{524288, 1}}, .heads = 4, .zero_q = !nan, .nan_weight = nan};
+    cases.heavy("k512-" + name_of(equal), [equal](Inputs& in) { return build(in, equal, 512, 0); });
   }
   const ScoringShape longest{.requests = {{1048571, 1}, {600000, 1}}, .heads = 2};
   cases.heavy("k512-" + name_of(longest), [longest](Inputs& in) { return build(in, longest, 512, 0); });

@@ -6,14 +6,15 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/decode_kernel.cuh"
+#include "backends/cuda/sm90/indexer/one_token_kernel.cuh"
 #include "backends/cuda/sm90/indexer/prefill_kernel.cuh"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 
 namespace strata::cuda {
 namespace {
 
-void launch(void (*kernel)(sm90::LogitsArgs), int blocks_on_sm, int threads, int shared_bytes, const sm90::LogitsArgs& args,
-            const ExecutionContext& context) {
+template <class Args>
+void launch(void (*kernel)(Args), int blocks_on_sm, int threads, int shared_bytes, const Args& args, const ExecutionContext& context) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute of indexer_logits");
   // Room for a block of the selection beside this kernel's.
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
@@ -37,6 +38,14 @@ void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context
   launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<kWarpgroups, true>
                                 : sm90::indexer_logits_decode_kernel<kWarpgroups, false>,
          sm90::kDecodeWarpgroups / kWarpgroups, 128 * kWarpgroups, kSharedBytes, args, context);
+}
+
+template <int kWarpgroups>
+void launch_one_token(const sm90::OneTokenArgs& args, const ExecutionContext& context) {
+  const int shared_bytes = static_cast<int>(sizeof(sm90::OneTokenShared)) + args.slots * sm90::kRowBytes + 1024;
+  launch(args.logits.maxima != nullptr ? sm90::indexer_logits_one_token_kernel<kWarpgroups, true>
+                                       : sm90::indexer_logits_one_token_kernel<kWarpgroups, false>,
+         1, sm90::kOneTokenThreads<kWarpgroups>, shared_bytes, args, context);
 }
 
 bool in_small_blocks(int64_t num_tokens, int64_t rows, int num_sms) {
@@ -63,6 +72,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
   if (num_tokens == 0 || p.logits.shape[1] == 0) return false;
   if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {}, context);
   const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
+  const bool one_token = decode && num_tokens == 1;
   const bool writes_maxima = decode && maxima.present();
   const int num_sms = capabilities(context.device).num_sms;
   const LogitsArgs args{tensor_map("indexer_logits: cache", p.cache.data, std::max<int64_t>(p.cache.num_pages, 1), p.cache.page_size,
@@ -84,9 +94,14 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         writes_maxima ? maxima.ptr<float>() : nullptr,
                         writes_maxima ? maxima.stride[0] : 0,
                         num_tokens,
-                        Divisor(num_sms * (decode ? kDecodeWarpgroups : 1)),
+                        Divisor(num_sms * (decode && !one_token ? kDecodeWarpgroups : 1)),
                         static_cast<int>(p.q.shape[1])};
-  if (decode) {
+  if (one_token) {
+    const int64_t tiles = (p.logits.shape[1] + kTileRows - 1) / kTileRows, of_block = (tiles + num_sms - 1) / num_sms;
+    const OneTokenArgs one{args, static_cast<int32_t>(num_requests), static_cast<int32_t>(p.block_table.shape[1]),
+                           static_cast<int32_t>(std::min<int64_t>(of_block, kOneTokenSlots))};
+    of_block == 1 ? launch_one_token<1>(one, context) : launch_one_token<kOneTokenWarpgroups>(one, context);
+  } else if (decode) {
     in_small_blocks(num_tokens, p.logits.shape[1], num_sms) ? launch_decode<1>(args, context)
                                                             : launch_decode<sm90::kDecodeWarpgroups>(args, context);
   } else if (p.q.shape[1] > 64) {
