@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "ops/linear_case.h"
 #include "registry.h"
 
@@ -25,13 +23,7 @@ Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
     p.x = in.bf16(x_shape, 1.0, s.x_padding);
   } else {
     p.x = in.e4m3(x_shape, 100.0, s.x_padding);
-    const Shape scale_shape{tokens, w.groups, w.k / 128};
-    std::vector<float> scales(static_cast<size_t>(scale_shape[0] * scale_shape[1] * scale_shape[2]));
-    for (float& scale : scales) {
-      const double size = std::exp2(static_cast<double>(in.rng().in(-9, -5)));
-      scale = static_cast<float>(s.x == GroupedShape::X::e4m3_ue8m0 ? size : size * (1.0 + in.rng().uniform()));
-    }
-    p.x_scale = in.values(DType::f32, scale_shape, scales);
+    p.x_scale = activation_scales(in, {tokens, w.groups, w.k / 128}, s.x == GroupedShape::X::e4m3_ue8m0);
   }
   p.weight = make_weight(in, w);
   p.y = in.output(DType::bf16, {tokens, w.groups, w.n}, s.y_padding);

@@ -16,6 +16,7 @@ struct LinearShape {
   Padding x_padding{};
   Padding y_padding{};
   bool shares_device = false;
+  bool codes = false;  // x is given as codes of the activation format
 };
 
 const char* name_of(WeightFormat f) { return f == WeightFormat::bf16 ? "bf16" : f == WeightFormat::e4m3_ue8m0 ? "e4m3" : "e4m3_f32"; }
@@ -26,7 +27,12 @@ const char* name_of(ActivationFormat f) {
 Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   const int64_t tokens = in.share(s.tokens);
   LinearParams p;
-  p.x = in.bf16({tokens, s.weight.k}, 1.0, s.x_padding);
+  if (s.codes) {
+    p.x = in.e4m3({tokens, s.weight.k}, 100.0, s.x_padding);
+    p.x_scale = activation_scales(in, {tokens, (s.weight.k + 127) / 128}, s.activation == ActivationFormat::fp8_ue8m0, s.x_padding);
+  } else {
+    p.x = in.bf16({tokens, s.weight.k}, 1.0, s.x_padding);
+  }
   p.weight = make_weight(in, s.weight);
   p.y = in.output(s.out, {tokens, s.weight.n}, s.y_padding);
   p.activation = s.activation;
@@ -37,7 +43,7 @@ Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   return {.params = p,
           .outputs = {view_output(
               "y", p.y, codes ? fp8_product_tolerance(exact_operands, s.out, *in.device()) : product_tolerance(exact_operands, s.out))},
-          .bytes = weight_bytes(s.weight) + t * (2 * k + static_cast<double>(size_of(s.out)) * n),
+          .bytes = weight_bytes(s.weight) + t * ((s.codes ? 1 + 4.0 / 128 : 2) * k + static_cast<double>(size_of(s.out)) * n),
           .flops = 2 * t * n * k};
 }
 
@@ -57,6 +63,7 @@ class Adder {
     std::string name = fmt::format("T{}-N{}-K{}-{}", s.tokens, s.weight.n, s.weight.k, name_of(s.weight.format));
     if (s.activation != ActivationFormat::bf16) name += fmt::format("-x_{}", name_of(s.activation));
     if (s.out == DType::f32) name += "-y_f32";
+    if (s.codes) name += "-codes";
     if (s.shares_device) name += "-beside";
     cases_.add({name + suffix, [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(packing)}, tags);
   }
@@ -69,6 +76,7 @@ struct NamedWeight {
   WeightShape weight;
   ActivationFormat activation;
   DType out;
+  bool latent = false;  // of the query latent, which layers give as codes
 };
 
 void add_bench(Adder& add) {
@@ -77,20 +85,25 @@ void add_bench(Adder& add) {
   constexpr auto kPlain = ActivationFormat::bf16;
   const NamedWeight layers[] = {
       {"flash.wq_a", {.n = 1024, .k = 4096, .format = kFp8}, kQuantised, DType::bf16},
-      {"flash.wq_b", {.n = 32768, .k = 1024, .format = kFp8}, kQuantised, DType::bf16},
+      {"flash.wq_b", {.n = 32768, .k = 1024, .format = kFp8}, kQuantised, DType::bf16, true},
       {"flash.wkv", {.n = 512, .k = 4096, .format = kFp8}, kQuantised, DType::bf16},
       {"flash.wo_b", {.n = 4096, .k = 8192, .format = kFp8}, kQuantised, DType::bf16},
-      {"flash.indexer_wq_b", {.n = 8192, .k = 1024, .format = kFp8}, kQuantised, DType::bf16},
+      {"flash.indexer_wq_b", {.n = 8192, .k = 1024, .format = kFp8}, kQuantised, DType::bf16, true},
       {"flash.compressor_c4", {.n = 2048, .k = 4096}, kPlain, DType::f32},
       {"flash.weights_proj", {.n = 64, .k = 4096}, kPlain, DType::bf16},
       {"pro.wq_a", {.n = 1536, .k = 7168, .format = kFp8}, kQuantised, DType::bf16},
-      {"pro.wq_b", {.n = 65536, .k = 1536, .format = kFp8}, kQuantised, DType::bf16},
+      {"pro.wq_b", {.n = 65536, .k = 1536, .format = kFp8}, kQuantised, DType::bf16, true},
       {"pro.wkv", {.n = 512, .k = 7168, .format = kFp8}, kQuantised, DType::bf16},
       {"pro.wo_b", {.n = 7168, .k = 16384, .format = kFp8}, kQuantised, DType::bf16},
       {"pro.compressor_c4", {.n = 2048, .k = 7168}, kPlain, DType::f32},
   };
   for (const NamedWeight& layer : layers) {
-    for (const int64_t tokens : {1, 4, 8, 16, 512}) add.bench({tokens, layer.weight, layer.activation, layer.out}, layer.label);
+    for (const int64_t tokens : {1, 4, 8, 16, 512}) {
+      LinearShape s{tokens, layer.weight, layer.activation, layer.out};
+      add.bench(s, layer.label);
+      s.codes = layer.latent;
+      if (s.codes) add.bench(s, layer.label);
+    }
   }
   // The rows of docs/performance.md.
   const NamedWeight table[] = {
@@ -162,6 +175,37 @@ void add_gpu_edges(Adder& add) {
   add.test({770, {.n = 4400, .k = 144, .format = WeightFormat::e4m3_f32}, kQuantised}, "-edge", true);
 }
 
+// x as codes: in all that quantises by itself otherwise, with a last block of channels that is not full, with scales apart in memory, with
+// rows that a GPU's copy engine does not take; on a GPU every kernel that has codes.
+void add_codes(Adder& add) {
+  constexpr auto kFp8 = WeightFormat::e4m3_ue8m0;
+  const auto test = [&](LinearShape s, const std::string& suffix = "", bool heavy = false) {
+    s.codes = true;
+    add.test(s, suffix, heavy);
+  };
+  for (const auto activation : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    for (const auto weight : {WeightFormat::bf16, kFp8, WeightFormat::e4m3_f32}) {
+      for (const int64_t tokens : {0, 1, 17}) test({tokens, {.n = 256, .k = 384, .format = weight}, activation});
+      test({3, {.n = 200, .k = 320, .format = weight}, activation, DType::f32}, "-partial");
+    }
+    test({17, {.n = 160, .k = 65, .format = kFp8}, activation, DType::bf16, {.inner = 3}, {.inner = 1}}, "-strided");
+  }
+  constexpr auto kCodes = ActivationFormat::fp8_ue8m0;
+  for (const int64_t tokens : {1, 7, 32, 33, 64, 65, 67}) {
+    test({tokens, {.n = 320, .k = 512, .format = kFp8}, kCodes}, "-edge");
+    test({tokens, {.n = 320, .k = 512, .format = kFp8}, kCodes, DType::f32, {.inner = 16}, {.inner = 4}}, "-edge");
+  }
+  test({5, {.n = 100, .k = 2064, .format = kFp8, .block_n = 64}, kCodes, DType::bf16, {.inner = 5}, {.inner = 3}}, "-strided");
+  test({5, {.n = 100, .k = 2064, .format = kFp8, .block_n = 64}, kCodes, DType::bf16, {.inner = 48}, {.inner = 3}}, "-strided48");
+  for (const int64_t tokens : {1, 20}) {
+    test({tokens, {.n = 20040, .k = 656, .format = kFp8}, kCodes, DType::bf16, {.inner = 32}}, "-tiles", true);
+    test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kCodes}, "-tiles", true);
+    test({tokens, {.n = 8192, .k = 1536, .format = kFp8}, kCodes, DType::bf16, {}, {}, true}, "-tiles", true);
+  }
+  test({515, {.n = 5640, .k = 272, .format = kFp8}, kCodes}, "-edge", true);
+  test({770, {.n = 4400, .k = 144, .format = kFp8}, kCodes, DType::bf16, {.inner = 16}, {.inner = 8}}, "-edge", true);
+}
+
 }  // namespace
 
 void add_linear(CaseList& list) {
@@ -195,6 +239,7 @@ void add_linear(CaseList& list) {
   add.test({300, {.n = 512, .k = 1536, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0}, "", true);
   add.test({2, {.n = 1024, .k = 16384}}, "", true);
   add_gpu_edges(add);
+  add_codes(add);
   add_bench(add);
 }
 

@@ -33,6 +33,17 @@ const LinearWeight* make_weight(Inputs& in, const WeightShape& s) {
   return in.keep(std::move(w));
 }
 
+TensorView activation_scales(Inputs& in, const Shape& shape, bool ue8m0, Padding padding) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  std::vector<float> scales(static_cast<size_t>(count));
+  for (float& scale : scales) {
+    const double size = std::exp2(static_cast<double>(in.rng().in(-9, -5)));
+    scale = static_cast<float>(ue8m0 ? size : size * (1.0 + in.rng().uniform()));
+  }
+  return in.values(DType::f32, shape, scales, padding);
+}
+
 double weight_bytes(const WeightShape& s) {
   const double elements = static_cast<double>(s.groups) * static_cast<double>(s.n) * static_cast<double>(s.k);
   return s.format == WeightFormat::bf16 ? 2 * elements : elements * (1.0 + 4.0 / static_cast<double>(s.block_n * s.block_k));

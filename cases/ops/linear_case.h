@@ -24,6 +24,8 @@ struct WeightShape {
 };
 const LinearWeight* make_weight(Inputs& in, const WeightShape& shape);
 double weight_bytes(const WeightShape& shape);
+// The scales of activations that are given as codes: f32 of this shape, powers of two for `ue8m0`.
+TensorView activation_scales(Inputs& in, const Shape& shape, bool ue8m0, Padding padding = {});
 
 // Sums of products of operands that are exact in bf16: only the order of an fp32 accumulation and one rounding are free. Operands whose
 // scales are no powers of two may be rounded to bf16 after dequantisation (V4 5.2, MLA 3.1).

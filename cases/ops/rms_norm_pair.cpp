@@ -13,26 +13,46 @@ struct NormShape {
   Padding padding{};
   bool in_place = false;
   double scale = 1.0;
+  ActivationFormat q_format = ActivationFormat::bf16;
 };
 
 Built<RmsNormPairParams> build(Inputs& in, const NormShape& s) {
   const int64_t tokens = in.share(s.tokens);
   RmsNormPairParams p;
   std::vector<Output> outputs;
-  const auto one = [&](const char* name, int64_t n, TensorView& x, TensorView& weight, TensorView& out) {
+  const auto input = [&](int64_t n, TensorView& x, TensorView& weight) {
     x = in.bf16({tokens, n}, s.scale, s.padding);
     weight = in.f32({n});
-    out = s.in_place ? x : in.output(DType::bf16, {tokens, n}, s.padding);
+  };
+  const auto output = [&](const char* name, const TensorView& x, TensorView& out) {
+    out = s.in_place ? x : in.output(DType::bf16, {tokens, x.shape[1]}, s.padding);
     outputs.push_back(view_output(name, out, bf16_rounding()));
   };
-  if (s.q > 0) one("q_out", s.q, p.q, p.q_weight, p.q_out);
-  one("kv_out", s.kv, p.kv, p.kv_weight, p.kv_out);
-  const double lanes = static_cast<double>(s.q + s.kv), t = static_cast<double>(tokens);
-  return {.params = p, .outputs = std::move(outputs), .bytes = lanes * (4 * t + 4), .flops = 4 * lanes * t};
+  if (s.q > 0) input(s.q, p.q, p.q_weight);
+  input(s.kv, p.kv, p.kv_weight);
+  if (s.q_format != ActivationFormat::bf16) {
+    p.q_format = s.q_format;
+    p.q_out = in.output(DType::e4m3, {tokens, s.q}, s.padding);
+    p.q_scale = in.output(DType::f32, {tokens, (s.q + 127) / 128}, s.padding);
+    Tolerance scales = exact();
+    scales.kind = Tolerance::Kind::close;  // of an absmax that is rounded the other way: a factor of two, or one step of bf16
+    scales.beyond = 5e-4;
+    if (s.q_format == ActivationFormat::fp8_f32) scales.rel = 0x1.02p-8;
+    outputs.push_back(view_output("q_out", p.q_out, code_step()));
+    outputs.push_back(view_output("q_scale", p.q_scale, scales));
+  } else if (s.q > 0) {
+    output("q_out", p.q, p.q_out);
+  }
+  output("kv_out", p.kv, p.kv_out);
+  const double q = static_cast<double>(s.q), kv = static_cast<double>(s.kv), t = static_cast<double>(tokens);
+  const double q_bytes = s.q_format == ActivationFormat::bf16 ? 4 : 3 + 4.0 / 128;
+  return {.params = p, .outputs = std::move(outputs), .bytes = q * (q_bytes * t + 4) + kv * (4 * t + 4), .flops = 4 * (q + kv) * t};
 }
 
 std::string name_of(const NormShape& s) {
-  return fmt::format("T{}-q{}-kv{}{}{}{}", s.tokens, s.q, s.kv, s.padding.inner > 0 ? "-strided" : "", s.in_place ? "-in_place" : "",
+  const char* const formats[] = {"", "-q_fp8", "-q_fp8_f32"};
+  return fmt::format("T{}-q{}-kv{}{}{}{}{}", s.tokens, s.q, s.kv, formats[static_cast<int>(s.q_format)],
+                     s.padding.inner > 0 ? "-strided" : "", s.in_place ? "-in_place" : "",
                      s.scale == 1.0 ? "" : fmt::format("-scale{:g}", s.scale));
 }
 
@@ -57,10 +77,21 @@ void add_rms_norm_pair(CaseList& list) {
   test({3, 1024, 512, {}, false, 1e-4});
   test({3, 1024, 512, {}, false, 1e4});
   test({3, 1024, 512, {}, false, 0.0});
-  for (const int64_t tokens : {1, 64, 4096}) {
+  // Codes: whole blocks, a last one that is not full, rows with gaps, any alignment.
+  for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    for (const int64_t tokens : {0, 1, 3, 64}) test({.tokens = tokens, .q = 1024, .kv = 512, .q_format = format});
+    for (const int64_t q : {1, 37, 200, 1536, 2056}) test({.tokens = 17, .q = q, .kv = 65, .q_format = format});
+    test({.tokens = 17, .q = 1536, .padding = {.inner = 576}, .q_format = format});
+    test({.tokens = 17, .q = 200, .padding = {.inner = 24}, .q_format = format});
+    test({.tokens = 5, .q = 1000, .padding = {.inner = 3}, .q_format = format});
+    for (const double scale : {0.0, 1e-4, 1e4}) test({.tokens = 3, .q = 1024, .scale = scale, .q_format = format});
+  }
+  for (const int64_t tokens : {1, 32, 64, 4096}) {
     for (const int64_t q : {1024, 1536}) {
-      const NormShape s{tokens, q, 512};
-      cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+      for (const ActivationFormat format : {ActivationFormat::bf16, ActivationFormat::fp8_ue8m0}) {
+        const NormShape s{.tokens = tokens, .q = q, .kv = 512, .q_format = format};
+        cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
+      }
     }
   }
 }

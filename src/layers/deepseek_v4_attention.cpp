@@ -11,6 +11,8 @@ namespace strata {
 namespace {
 
 constexpr int64_t kFewTokens = 8, kManyTokens = 64;
+// Up to so many times the rows of the indexer's queries a rank's own queries take less time than the choice of keys.
+constexpr int64_t kQuickQueries = 6;
 
 }  // namespace
 
@@ -48,7 +50,7 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
                                        {.k = config_.hidden_size, .activation = x_activation_});
   q_norm_ = loader.load_vector_f32("q_norm.weight", config_.q_lora_rank);
   kv_norm_ = loader.load_vector_f32("kv_norm.weight", config_.head_dim);
-  qr_activation_ = linear_activation(loader, "wq_b", options_);
+  qr_activation_ = qr_format_ = linear_activation(loader, "wq_b", options_);
   wq_b_ = loader.load_linear("wq_b", {.n = config_.num_attention_heads * config_.head_dim,
                                       .k = config_.q_lora_rank,
                                       .rows = {options_.tp_rank * rank_rows, rank_rows},
@@ -62,6 +64,7 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
     for (const FusedPart& part : projections) score_width_ += part.n;
     if (ratio_ == 4) {
       indexer_.emplace(loader, options_);
+      qr_format_ = common_format(qr_activation_, indexer_->query_activation());
       for (FusedPart& part : Compressor::projection("indexer.compressor", config_.index_head_dim, ratio_))
         projections.push_back(std::move(part));
     }
@@ -133,7 +136,8 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   const bool select = indexer_ && !args.skip_topk;
   ArenaScope scope(run.arena);
   const TensorView qa_kv = run.arena.tensor(DType::bf16, {num_tokens, config_.q_lora_rank + config_.head_dim});
-  const TensorView qr = qa_kv.columns(0, config_.q_lora_rank);
+  const TensorView qa = qa_kv.columns(0, config_.q_lora_rank);
+  const NormedLatent qr = normed_latent(run.arena, qa, qr_format_);
   const TensorView kv = qa_kv.columns(config_.q_lora_rank, config_.head_dim);
   const Indexer::Query query = select ? indexer_->allocate_query(run.arena, num_tokens) : Indexer::Query{};
 
@@ -142,20 +146,30 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   if (compressor_) {
     scores = run.arena.tensor(DType::f32, {num_tokens, kv_score_->weight.n});
     run.aside(0, [&](OpRunner& aside) {
-      aside(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = scores});
+      aside(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = scores, .shares_device = aside.concurrent()});
       if (indexer_) indexer_->write_keys(aside, batch, args.caches, scores.columns(score_width_, scores.shape[1] - score_width_), cos_sin_);
     });
   }
   if (select) run.aside(1, [&](OpRunner& aside) { indexer_->project_weights(aside, x, query); });
 
   // (a) query latent and key, (b) their norms
-  run(run.ops.linear, LinearParams{.x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_});
-  run(run.ops.rms_norm_pair,
-      RmsNormPairParams{.q = qr, .q_weight = q_norm_, .q_out = qr, .kv = kv, .kv_weight = kv_norm_, .kv_out = kv, .eps = eps_});
+  run(run.ops.linear,
+      LinearParams{
+          .x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_, .shares_device = compressor_ && run.concurrent()});
+  run(run.ops.rms_norm_pair, RmsNormPairParams{.q = qa,
+                                               .q_weight = q_norm_,
+                                               .q_out = qr.values,
+                                               .q_scale = qr.scale,
+                                               .q_format = qr.format,
+                                               .kv = kv,
+                                               .kv_weight = kv_norm_,
+                                               .kv_out = kv,
+                                               .eps = eps_});
 
   // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
   const auto make_queries = [&](OpRunner& on) {
-    on(on.ops.linear, LinearParams{.x = qr,
+    on(on.ops.linear, LinearParams{.x = qr.values,
+                                   .x_scale = qr.scale,
                                    .weight = &wq_b_->weight,
                                    .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),
                                    .activation = qr_activation_,
@@ -170,9 +184,17 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
                                                             .eps = eps_});
   };
   const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
-  // (f) the choice among the compressed keys. Of a few tokens the product of the queries takes longer, and many keep the tensor cores busy.
-  // In between the choice takes longer: its own queries come first, the others beside it.
-  if (select && run.concurrent() && num_tokens > kFewTokens && num_tokens <= kManyTokens) {
+  // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first and the others beside it. Otherwise,
+  // of a few tokens and of many, which keep the tensor cores busy, both begin at once, and in between the others wait for its queries.
+  if (select && run.concurrent() && num_tokens <= kManyTokens && wq_b_->weight.n <= kQuickQueries * indexer_->query_rows()) {
+    TensorView projected;
+    run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
+    run.aside(1, [&](OpRunner& aside) { indexer_->make_query(aside, batch, projected, cos_sin_, query); });
+    run.order(0, 1);
+    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
+    run.aside(0, compress);
+    make_queries(run);
+  } else if (select && run.concurrent() && num_tokens > kFewTokens && num_tokens <= kManyTokens) {
     run.arena.keep_all([&] {  // as on a lane: a plan has room for both orders
       const TensorView projected = indexer_->project_queries(run, qr);
       run.join(1);

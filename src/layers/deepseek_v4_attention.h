@@ -67,6 +67,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   Tensor attn_sink_;
   ActivationFormat x_activation_;
   ActivationFormat qr_activation_;
+  ActivationFormat qr_format_;              // of the normed query latent
   std::unique_ptr<LoadedLinear> kv_score_;  // projections of the compressor and of the indexer's, one below the other: both read x
   int64_t score_width_ = 0;                 // rows of the compressor's own
   std::optional<Compressor> compressor_;

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "layers/linear_activation.h"
-
 namespace strata {
 
 KvFormat indexer_kv_format(IndexerFormat format) {
@@ -49,10 +47,11 @@ void Indexer::project_weights(OpRunner& run, const TensorView& x, const Query& q
   run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights});
 }
 
-TensorView Indexer::project_queries(OpRunner& run, const TensorView& qr) const {
-  const int64_t num_tokens = qr.shape[0];
+TensorView Indexer::project_queries(OpRunner& run, const NormedLatent& qr) const {
+  const int64_t num_tokens = qr.values.shape[0];
   const TensorView q = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
-  run(run.ops.linear, LinearParams{.x = qr,
+  run(run.ops.linear, LinearParams{.x = qr.values,
+                                   .x_scale = qr.scale,
                                    .weight = &wq_b_->weight,
                                    .y = q.reshape({num_tokens, num_heads_ * head_dim_}),
                                    .activation = activation_,

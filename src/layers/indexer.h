@@ -3,6 +3,7 @@
 
 #include "checkpoint/load_weights.h"
 #include "layers/compressor.h"
+#include "layers/linear_activation.h"
 #include "layers/op_runner.h"
 #include "strata/attention.h"
 
@@ -28,8 +29,11 @@ class Indexer {
   }
   // The head weights as projected: of x alone.
   void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;
+  // Of the product of project_queries(): its rows, and the format in which the query latent enters it.
+  int64_t query_rows() const { return num_heads_ * head_dim_; }
+  ActivationFormat query_activation() const { return activation_; }
   // The queries as projected, bf16 [T, Hi, Di] of the arena. `qr`: the query latent after its norm.
-  TensorView project_queries(OpRunner& run, const TensorView& qr) const;
+  TensorView project_queries(OpRunner& run, const NormedLatent& qr) const;
   // The query of both projections.
   void make_query(OpRunner& run, const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
   // The chosen entries of every token to topk_indices [T, K], among the keys written so far.

@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "layers/linear_activation.h"
-
 namespace strata {
 namespace {
 
@@ -48,12 +46,13 @@ void MlaIndexer::write_keys(OpRunner& run, const Batch& batch, const LayerCaches
                                                          .cache = caches[CacheGroup::mla_indexer]});
 }
 
-void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& q_c,
+void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const NormedLatent& q_c,
                         const TensorView& topk_indices) const {
   const int64_t tokens = x.shape[0];
   ArenaScope scope(run.arena);
   const TensorView q = run.arena.tensor(DType::bf16, {tokens, num_heads_, head_dim_});
-  run(run.ops.linear, LinearParams{.x = q_c,
+  run(run.ops.linear, LinearParams{.x = q_c.values,
+                                   .x_scale = q_c.scale,
                                    .weight = &wq_b_->weight,
                                    .y = q.reshape({tokens, num_heads_ * head_dim_}),
                                    .activation = q_activation_,

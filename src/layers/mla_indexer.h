@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoint/load_weights.h"
+#include "layers/linear_activation.h"
 #include "layers/op_runner.h"
 #include "strata/attention.h"
 
@@ -14,8 +15,10 @@ class MlaIndexer {
 
   // Writes the step's indexer keys, made of the layer's input x [T, hidden].
   void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const;
-  // Chooses among all keys written so far. q_c: bf16 [T, q_lora_rank], the query latent after its norm; topk_indices: i32 [T, K].
-  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const TensorView& q_c,
+  // The format in which the query latent enters its product.
+  ActivationFormat query_activation() const { return q_activation_; }
+  // Chooses among all keys written so far. q_c: [T, q_lora_rank], the query latent after its norm; topk_indices: i32 [T, K].
+  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const NormedLatent& q_c,
               const TensorView& topk_indices) const;
 
   size_t weight_bytes() const;

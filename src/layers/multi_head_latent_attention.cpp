@@ -49,7 +49,7 @@ void MultiHeadLatentAttention::write_indexer_keys(const ForwardArgs& args, OpRun
   run.aside(0, [&](OpRunner& aside) { indexer_->write_keys(aside, *args.batch, args.caches, args.hidden); });
 }
 
-void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, const TensorView& q_c, const ChosenRows& rows) const {
+void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, const NormedLatent& q_c, const ChosenRows& rows) const {
   const Batch& batch = *args.batch;
   const int64_t tokens = rows.lens.shape[0];
   if (indexer_) run.order(0, 1);
@@ -77,15 +77,20 @@ MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const Forwar
   x.c = latents.columns(rank, shape_.latent);
   x.k_pe = latents.columns(rank + shape_.latent, shape_.rope);
   RmsNormPairParams norm{.kv = x.c, .kv_weight = kv_norm_, .kv_out = x.c, .eps = eps_};
+  NormedLatent q_c{.values = args.hidden};
   if (rank > 0) {
-    x.q_c = latents.columns(0, rank);
-    norm.q = norm.q_out = x.q_c;
+    norm.q = latents.columns(0, rank);
     norm.q_weight = q_norm_;
+    q_c = normed_latent(run.arena, norm.q, q_c_format_);
+    norm.q_out = q_c.values;
+    norm.q_scale = q_c.scale;
+    norm.q_format = q_c.format;
   }
   run(run.ops.rms_norm_pair, norm);
-  if (sparse()) choose(args, run, x.q_c, rows);
+  if (sparse()) choose(args, run, q_c, rows);
   x.q = args.q_tap.present() ? args.q_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.head()});
-  run(run.ops.linear, LinearParams{.x = rank > 0 ? x.q_c : args.hidden,
+  run(run.ops.linear, LinearParams{.x = q_c.values,
+                                   .x_scale = q_c.scale,
                                    .weight = &q_proj_->weight,
                                    .y = x.q.reshape({num_tokens, shape_.heads * shape_.head()}),
                                    .activation = q_activation_});

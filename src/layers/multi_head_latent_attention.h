@@ -33,7 +33,6 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   // What attention starts from.
   struct Latents {
     TensorView q;     // bf16 [T, H, P + R]
-    TensorView q_c;   // bf16 [T, q_lora_rank], normalised; absent without a query latent
     TensorView c;     // bf16 [T, L], normalised
     TensorView k_pe;  // bf16 [T, R], not normalised
   };
@@ -49,7 +48,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   void run(const ForwardArgs& args, OpRunner& run) const;
   // Sparse layers: the indexer keys of the step on lane 0, and the choice among all keys on lane 1, beside the queries.
   void write_indexer_keys(const ForwardArgs& args, OpRunner& run) const;
-  void choose(const ForwardArgs& args, OpRunner& run, const TensorView& q_c, const ChosenRows& rows) const;
+  void choose(const ForwardArgs& args, OpRunner& run, const NormedLatent& q_c, const ChosenRows& rows) const;
   Latents project(const ForwardArgs& args, OpRunner& run, const ChosenRows& rows) const;
   void attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const ChosenRows& rows, const TensorView& o,
                        int64_t num_requests, int64_t num_tokens) const;
@@ -71,6 +70,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   std::unique_ptr<LoadedLinear> o_proj_;
   ActivationFormat x_activation_;
   ActivationFormat q_activation_;
+  ActivationFormat q_c_format_;  // of the normed query latent
   ActivationFormat o_activation_;
   Tensor q_norm_;  // empty without a query latent
   Tensor kv_norm_;

@@ -55,6 +55,7 @@ void MultiHeadLatentAttention::load(const LayerContext& context) {
   if (sparse() || options_.mla_mode != MlaMode::mha) absorbed_.emplace(loader, shape_, options_.batch_invariant);
   if (!sparse() && options_.mla_mode != MlaMode::mqa) expanded_.emplace(loader, shape_, options_, rope_tables_->numbers());
   if (sparse() && !config_.skip_topk(layer_)) indexer_.emplace(loader, options_, cos_sin_);
+  q_c_format_ = indexer_ ? common_format(q_activation_, indexer_->query_activation()) : q_activation_;
 
   o_activation_ = linear_activation(loader, "o_proj", options_);
   o_proj_ = loader.load_linear("o_proj", {.n = config_.hidden_size,

@@ -68,6 +68,45 @@ TEST(CpuNorm, AgreesWithTheReference) {
   }
 }
 
+// Bytes of the scalar quantiser, of the bf16 result.
+TEST(CpuNorm, CodesAreThoseOfTheRoundedResult) {
+  constexpr int64_t kTokens = 19, kKv = 16;
+  const auto op = ops::make_rms_norm_pair();
+  for (const int64_t nq : {1, 127, 256, 328}) {
+    Random random(2);
+    auto q = random.bf16(kTokens * nq), kv = random.bf16(kTokens * kKv);
+    auto qw = random.normals(nq), kvw = random.normals(kKv);
+    for (const CpuIsa cap : kCaps) {
+      for (const auto format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+        std::vector<Bf16> q_out(q.size()), kv_out(kv.size());
+        RmsNormPairParams p{.q = view(q, DType::bf16, {kTokens, nq}),
+                            .q_weight = view(qw, DType::f32, {nq}),
+                            .q_out = view(q_out, DType::bf16, {kTokens, nq}),
+                            .kv = view(kv, DType::bf16, {kTokens, kKv}),
+                            .kv_weight = view(kvw, DType::f32, {kKv}),
+                            .kv_out = view(kv_out, DType::bf16, {kTokens, kKv})};
+        ASSERT_TRUE(run(op, "cpu/simd", p, *capped(cap)));
+        const int64_t blocks = (nq + 127) / 128;
+        std::vector<E4m3> codes(q.size());
+        std::vector<float> scales(static_cast<size_t>(kTokens * blocks));
+        p.q_out = view(codes, DType::e4m3, {kTokens, nq});
+        p.q_scale = view(scales, DType::f32, {kTokens, blocks});
+        p.q_format = format;
+        ASSERT_TRUE(run(op, "cpu/simd", p, *capped(cap)));
+        for (int64_t t = 0; t < kTokens; ++t) {
+          for (int64_t b = 0; b < blocks; ++b) {
+            const int64_t first = t * nq + b * 128, count = std::min<int64_t>(128, nq - b * 128);
+            E4m3 expected[128];
+            const float scale = quantize_activation(q_out.data() + first, count, format == ActivationFormat::fp8_ue8m0, expected);
+            EXPECT_EQ(scales[static_cast<size_t>(t * blocks + b)], scale) << to_string(cap);
+            for (int64_t i = 0; i < count; ++i) ASSERT_EQ(codes[static_cast<size_t>(first + i)].bits, expected[i].bits) << to_string(cap);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuQNormRopeKvInsert, AgreesWithTheReference) {
   const auto op = ops::make_qnorm_rope_kv_insert();
   struct Case {

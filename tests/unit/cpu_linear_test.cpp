@@ -89,7 +89,7 @@ struct Call {
     const TensorView x_view = rows(x.data(), DType::bf16, shape.k), y_view = rows(y.data(), y_type, shape.n);
     if (shape.groups == 1) {
       static const auto op = ops::make_linear();
-      return cpu_test::run(op, name, LinearParams{flat(x_view), &w, flat(y_view), format}, device);
+      return cpu_test::run(op, name, LinearParams{.x = flat(x_view), .weight = &w, .y = flat(y_view), .activation = format}, device);
     }
     static const auto op = ops::make_grouped_linear();
     return cpu_test::run(op, name, GroupedLinearParams{x_view, {}, &w, y_view}, device);
@@ -203,7 +203,8 @@ TEST(CpuLinear, QuantisesActivationsExactly) {
     }
     for (const CpuIsa cap : kCaps) {
       std::vector<float> y(x.size());
-      const LinearParams p{view(x, DType::bf16, {kTokens, kDim}), &w, view(y, DType::f32, {kTokens, kDim}), format};
+      const LinearParams p{
+          .x = view(x, DType::bf16, {kTokens, kDim}), .weight = &w, .y = view(y, DType::f32, {kTokens, kDim}), .activation = format};
       ASSERT_TRUE(run(ops::make_linear(), "cpu/simd", p, *capped(cap)));
       EXPECT_EQ(expected, y) << to_string(cap);
     }

@@ -100,6 +100,28 @@ TEST(Linear, BlockScaledWeightsOfAnySize) {
   }
 }
 
+// Codes with their scales give what the values give that they are made of; a last block of fewer channels has its scale.
+TEST(Linear, CodesWithScales) {
+  constexpr int64_t kTokens = 3, kN = 5, kK = 200, kBlocks = 2;
+  for (ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    Array<Bf16> x({kTokens, kK}, random_bf16(kTokens * kK, 1.0f, 1)), w({kN, kK}, random_bf16(kN * kK, 1.0f, 2));
+    Array<E4m3> codes({kTokens, kK});
+    Array<float> scale({kTokens, kBlocks + 1});
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t b = 0; b < kBlocks; ++b) {
+        scale[t * (kBlocks + 1) + b] = quantize_activation(&x[t * kK + b * 128], std::min<int64_t>(128, kK - b * 128),
+                                                           format == ActivationFormat::fp8_ue8m0, &codes[t * kK + b * 128]);
+      }
+    }
+    const LinearWeight weight{.n = kN, .k = kK, .weight = w};
+    Array<float> from_values({kTokens, kN}), from_codes({kTokens, kN});
+    run(ops::make_linear(), {.x = x, .weight = &weight, .y = from_values, .activation = format});
+    run(ops::make_linear(),
+        {.x = codes, .x_scale = scale.view().columns(0, kBlocks), .weight = &weight, .y = from_codes, .activation = format});
+    for (int64_t i = 0; i < kTokens * kN; ++i) EXPECT_EQ(from_codes[i], from_values[i]) << i;
+  }
+}
+
 TEST(Linear, NoTokens) {
   Array<Bf16> x({0, 3}), y({0, 2});
   Bf16Case c;
@@ -133,7 +155,12 @@ TEST(Linear, RefusesWhatContradictsTheContract) {
   Array<float> scale({1, 1});
   Array<E4m3> codes({2, 3}, std::vector<E4m3>(6, E4m3{0x38}));
   refused([&](Bf16Case& c) { c.params.x = {}; }, {"x", "bf16", "absent"});
-  refused([&](Bf16Case& c) { c.params.x = floats; }, {"x", "bf16", "f32[2, 3]"});
+  refused([&](Bf16Case& c) { c.params.x = floats; }, {"x", "bf16 or e4m3", "f32[2, 3]"});
+  refused([&](Bf16Case& c) { c.params.x = codes; }, {"activation", "fp8", "bf16"});
+  refused([&](Bf16Case& c) { c.params.x = codes, c.params.activation = ActivationFormat::fp8_f32; }, {"x_scale", "[2, 1]", "absent"});
+  refused([&](Bf16Case& c) { c.params.x = codes, c.params.activation = ActivationFormat::fp8_f32, c.params.x_scale = scale; },
+          {"x_scale", "[2, 1]", "f32[1, 1]"});
+  refused([&](Bf16Case& c) { c.params.x_scale = scale; }, {"x_scale", "absent", "f32[1, 1]"});
   refused([&](Bf16Case& c) { c.params.x = wide; }, {"weight.k", "4", "3"});
   refused([&](Bf16Case& c) { c.params.weight = nullptr; }, {"weight", "null"});
   refused([&](Bf16Case& c) { c.weight.groups = 2; }, {"weight.groups", "1", "2"});

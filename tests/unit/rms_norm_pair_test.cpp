@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "formats/quantize.h"
 #include "op_test.h"
 #include "ops/factories.h"
 
@@ -42,6 +43,29 @@ TEST(RmsNormPair, KvAloneInPlaceAndRowsWithGaps) {
   for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(to_float(wide[i]), expected[i]);
 }
 
+// The codes are those of the bf16 result, quantised as a linear layer does it.
+TEST(RmsNormPair, CodesOfTheQuery) {
+  constexpr int64_t kTokens = 2, kN = 200;
+  Array<Bf16> q({kTokens, kN}, test::random_bf16(kTokens * kN, 3.0f, 7)), q_out({kTokens, kN}), kv({kTokens, 1}), kv_out({kTokens, 1});
+  Array<float> q_weight({kN}), kv_weight({1}), scale({kTokens, 2});
+  for (int64_t i = 0; i < kN; ++i) q_weight[i] = 1.0f + 0.01f * static_cast<float>(i);
+  Array<E4m3> codes({kTokens, kN});
+  for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    RmsNormPairParams p{.q = q, .q_weight = q_weight, .q_out = q_out, .kv = kv, .kv_weight = kv_weight, .kv_out = kv_out};
+    run(ops::make_rms_norm_pair(), p);
+    p.q_out = codes;
+    p.q_scale = scale;
+    p.q_format = format;
+    run(ops::make_rms_norm_pair(), p);
+    for (int64_t block = 0; block < kTokens * 2; ++block) {
+      const int64_t first = block / 2 * kN + block % 2 * 128, count = block % 2 == 0 ? 128 : kN - 128;
+      E4m3 expected[128];
+      EXPECT_EQ(scale[block], quantize_activation(&q_out[first], count, format == ActivationFormat::fp8_ue8m0, expected));
+      for (int64_t i = 0; i < count; ++i) EXPECT_EQ(codes[first + i].bits, expected[i].bits) << block << " " << i;
+    }
+  }
+}
+
 TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_rms_norm_pair();
   const auto refused = [&](auto change, std::initializer_list<const char*> words) {
@@ -55,6 +79,8 @@ TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
   refused([](Case& c) { c.params.q_weight.shape[0] = 1; }, {"q_weight", "[2]", "f32[1]"});
   refused([](Case& c) { c.params.kv_weight.dtype = DType::bf16; }, {"kv_weight", "f32", "bf16"});
   refused([](Case& c) { c.params.q_out = {}; }, {"q_out", "required", "absent"});
+  refused([](Case& c) { c.params.q_format = ActivationFormat::fp8_f32; }, {"q_out", "e4m3", "bf16"});
+  refused([](Case& c) { c.params.q_scale = c.q_weight; }, {"q_scale", "absent", "f32[2]"});
   refused([](Case& c) { c.params.kv_out.shape[1] = 3; }, {"kv_out", "[2, 4]", "bf16[2, 3]"});
 }
 

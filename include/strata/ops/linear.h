@@ -4,16 +4,10 @@
 #include <functional>
 #include <string>
 
+#include "strata/activation_format.h"
 #include "strata/tensor.h"
 
 namespace strata {
-
-// How activations enter the product.
-enum class ActivationFormat : uint8_t {
-  bf16,       // as they are
-  fp8_ue8m0,  // e4m3 with one power-of-two scale per token and 128 channels: s = 2^ceil_log2(max(amax, 1e-10) / 448)
-  fp8_f32,    // e4m3 with one fp32 scale per token and 128 channels: s = max(amax, 1e-10) / 448
-};
 
 // A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present; on CUDA devices at a multiple of 16 bytes.
 struct LinearWeight {
@@ -29,14 +23,17 @@ struct LinearWeight {
 };
 
 // y[t, o] = sum_i x[t, i] * W[o, i], fp32 accumulation, rounded once when y is bf16.
-// With an fp8 activation format: y[t, o] = sum_g sx[t, g] * sw[o, g] * sum_{i in g} xq[t, i] * wq[o, i]  (5.2).
+// With an fp8 activation format: y[t, o] = sum_g sx[t, g] * sw[o, g] * sum_{i in g} xq[t, i] * wq[o, i]  (5.2). x is quantised here, or
+// is given as codes with their scales, for what several products take.
 // Errors: invalid_argument for shapes, dtypes, devices, strides, addresses; unsupported when no implementation takes the weight's layout.
 struct LinearParams {
-  TensorView x{};                        // bf16 [T, K], rows contiguous, any row stride; on CUDA as aligned as that is, to 16 bytes at most
+  // bf16 [T, K]; or e4m3 [T, K] codes with x_scale. Rows contiguous, any row stride; on CUDA as aligned as that is, to 16 bytes at most.
+  TensorView x{};
+  TensorView x_scale{};                  // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; absent for bf16 x
   const LinearWeight* weight = nullptr;  // groups == 1
   TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride; aligned as x
-  ActivationFormat activation = ActivationFormat::bf16;
-  bool shares_device = false;  // a hint: other work runs beside this, leave it room. The result is the same
+  ActivationFormat activation = ActivationFormat::bf16;  // beside codes: the fp8 format that they have
+  bool shares_device = false;                            // a hint: other work runs beside this, leave it room. The result is the same
 };
 
 // y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i]: the einsum "bhr,hdr->bhd" of the output path (V4 15, step 3).

@@ -1,16 +1,20 @@
 // RMSNorm: V4 specification 5.3, MLA specification 5.
 #pragma once
 
+#include "strata/activation_format.h"
 #include "strata/tensor.h"
 
 namespace strata {
 
 // Two independent norms in one call, as every layer needs them: the query latent and the key-value latent.
-// y = bf16(x * rsqrt(mean(x^2) + eps) * w), fp32 inside, one rounding. out may be the input.
+// y = bf16(x * rsqrt(mean(x^2) + eps) * w), fp32 inside, one rounding. out may be the input. With an fp8 format q_out holds codes of y, as
+// a linear layer of that activation format quantises it.
 struct RmsNormPairParams {
-  TensorView q{};          // bf16 [T, Nq], rows contiguous; absent: only kv is normalised
-  TensorView q_weight{};   // f32 [Nq]
-  TensorView q_out{};      // bf16 [T, Nq]
+  TensorView q{};         // bf16 [T, Nq], rows contiguous; absent: only kv is normalised
+  TensorView q_weight{};  // f32 [Nq]
+  TensorView q_out{};     // bf16 [T, Nq]; fp8: e4m3 [T, Nq], not the input
+  TensorView q_scale{};   // fp8 only: f32 [T, ceil(Nq / 128)], rows contiguous
+  ActivationFormat q_format = ActivationFormat::bf16;
   TensorView kv{};         // bf16 [T, Nkv]
   TensorView kv_weight{};  // f32 [Nkv]
   TensorView kv_out{};     // bf16 [T, Nkv]

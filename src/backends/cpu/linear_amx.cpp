@@ -119,7 +119,7 @@ void run_linear(const LinearParams& p, const ExecutionContext& context) {
   Arena arena(p.x.device, context.workspace);
   const Layout l = layout(arena, tokens, threads_of(context.device));
   pack_tokens(context.device, tokens, p.x.shape[1], l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
-    fake_quantize_row(context.device, p.x.row<Bf16>(t) + first, n, p.activation, out);
+    load_activations(context.device, p.x, p.x_scale, p.activation, t, first, n, out);
   });
   product(context.device, l, tokens, amx::group_of(*p.weight, 0), p.weight->n, p.y);
 }
@@ -131,13 +131,9 @@ void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) 
   Arena arena(p.x.device, context.workspace);
   const Layout l = layout(arena, tokens, threads_of(context.device));
   for (int64_t g = 0; g < p.x.shape[1]; ++g) {
+    const TensorView x = group_view(p.x, g), x_scale = group_view(p.x_scale, g);
     pack_tokens(context.device, tokens, k, l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
-      if (p.x.dtype == DType::e4m3) {
-        constexpr int64_t kBlock = 128;
-        dequantize_row(context.device, p.x.row<E4m3>(t, g) + first, p.x_scale.row<float>(t, g) + first / kBlock, n, kBlock, out);
-      } else {
-        fake_quantize_row(context.device, p.x.row<Bf16>(t, g) + first, n, ActivationFormat::bf16, out);
-      }
+      load_activations(context.device, x, x_scale, ActivationFormat::bf16, t, first, n, out);
     });
     product(context.device, l, tokens, amx::group_of(*p.weight, g), p.weight->n, group_view(p.y, g));
   }

@@ -83,7 +83,7 @@ void run_linear(const Matmul& matmul, const LinearParams& p, const ExecutionCont
   const Layout l = layout(arena, matmul, p.x, p.activation != ActivationFormat::bf16, p.y, row_major, threads_of(device));
   if (l.x.present()) {
     parallel_for(device, p.x.shape[0], 4,
-                 [&](int64_t t) { fake_quantize_row(device, p.x.row<Bf16>(t), p.x.shape[1], p.activation, l.x.row<Bf16>(t)); });
+                 [&](int64_t t) { load_activations(device, p.x, p.x_scale, p.activation, t, 0, p.x.shape[1], l.x.row<Bf16>(t)); });
   }
   product(matmul, l, p.x, group_weight(matmul, *p.weight, 0), row_major, p.y, device);
 }
@@ -98,10 +98,9 @@ void run_grouped(const Matmul& matmul, const GroupedLinearParams& p, const Execu
   for (int64_t g = 0; g < p.x.shape[1]; ++g) {
     const TensorView x = group_view(p.x, g);
     if (codes) {
-      parallel_for(device, x.shape[0], 4, [&](int64_t t) {
-        const float* scale = p.x_scale.row<float>(t, g);
-        dequantize_row(device, x.row<E4m3>(t), scale, x.shape[1], 128, l.x.row<Bf16>(t));
-      });
+      const TensorView x_scale = group_view(p.x_scale, g);
+      parallel_for(device, x.shape[0], 4,
+                   [&](int64_t t) { load_activations(device, x, x_scale, ActivationFormat::bf16, t, 0, x.shape[1], l.x.row<Bf16>(t)); });
     } else if (l.x.present()) {
       copy_rows(device, x, l.x);
     }

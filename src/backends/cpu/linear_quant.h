@@ -16,6 +16,19 @@ void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, Activatio
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, Bf16* out);
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out);
 
+// out[0, n) = channels [first, first + n) of token t as a linear layer multiplies them: of a bf16 x [T, K] as they are or quantised and
+// dequantised, of codes dequantised with x_scale [T, ceil(K / 128)]. `first` is a multiple of 128.
+template <class T>
+void load_activations(const Device& device, const TensorView& x, const TensorView& x_scale, ActivationFormat format, int64_t t,
+                      int64_t first, int64_t n, T* out) {
+  if (x.dtype == DType::e4m3) {
+    constexpr int64_t kBlock = 128;
+    dequantize_row(device, x.row<E4m3>(t) + first, x_scale.row<float>(t) + first / kBlock, n, kBlock, out);
+  } else {
+    fake_quantize_row(device, x.row<Bf16>(t) + first, n, format, out);
+  }
+}
+
 // out[0, n) = columns [first, first + n) of row `row` of the row-major bf16 or e4m3 matrix. For e4m3 `first` begins a scale block, or
 // all columns are in one.
 void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, Bf16* out);

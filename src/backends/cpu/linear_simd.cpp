@@ -146,7 +146,7 @@ void run_linear(const LinearParams& p, const ExecutionContext& context) {
   Arena arena(p.x.device, context.workspace);
   const Layout l = layout(arena, p.x.shape[0], 1, k, threads_of(context.device));
   parallel_for(context.device, p.x.shape[0], 4, [&](int64_t t) {
-    fake_quantize_row(context.device, p.x.row<Bf16>(t), k, p.activation, l.x.row<float>(t));
+    load_activations(context.device, p.x, p.x_scale, p.activation, t, 0, k, l.x.row<float>(t));
     clear_padding(l.x.row<float>(t), k);
   });
   product(l, 0, *p.weight, p.y, context.device);
@@ -159,11 +159,7 @@ void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) 
   parallel_for(context.device, p.x.shape[0] * groups, 4, [&](int64_t i) {
     const int64_t t = i / groups, g = i % groups;
     float* const row = l.x.row<float>(t) + g * padded(k);
-    if (p.x.dtype == DType::e4m3) {
-      dequantize_row(context.device, p.x.row<E4m3>(t, g), p.x_scale.row<float>(t, g), k, kActivationBlock, row);
-    } else {
-      fake_quantize_row(context.device, p.x.row<Bf16>(t, g), k, ActivationFormat::bf16, row);
-    }
+    load_activations(context.device, group_view(p.x, g), group_view(p.x_scale, g), ActivationFormat::bf16, t, 0, k, row);
     clear_padding(row, k);
   });
   for (int64_t g = 0; g < groups; ++g) product(l, g, *p.weight, group_view(p.y, g), context.device);

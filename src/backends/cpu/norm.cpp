@@ -16,14 +16,47 @@ namespace strata::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-void NormRow(const Bf16* x, const float* weight, Bf16* y, int64_t n, float eps) {
-  const float scale = 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + eps);
+float row_scale(const Bf16* x, int64_t n, float eps) { return 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + eps); }
+
+void scale_values(const Bf16* x, const float* weight, float scale, int64_t n, Bf16* y) {
   const VF s = hn::Set(F32(), scale);
   int64_t i = 0;
   for (; i < whole(n); i += kLanes) {
     store_bf16(hn::Mul(hn::Mul(load_bf16(x + i), s), hn::LoadU(F32(), weight + i)), y + i);
   }
   for (; i < n; ++i) y[i] = to_bf16(to_float(x[i]) * scale * weight[i]);
+}
+
+void NormRow(const Bf16* x, const float* weight, Bf16* y, int64_t n, float eps) { scale_values(x, weight, row_scale(x, n, eps), n, y); }
+
+// The query's row t as codes.
+void NormRowToCodes(const RmsNormPairParams& p, int64_t t) {
+  const int64_t n = p.q.shape[1];
+  const Bf16* const x = p.q.row<Bf16>(t);
+  const float scale = row_scale(x, n, p.eps);
+  const bool ue8m0 = p.q_format == ActivationFormat::fp8_ue8m0;
+  for (int64_t i = 0; i < n; i += kActivationBlock) {
+    Bf16 y[kActivationBlock];
+    const int64_t count = n - i < kActivationBlock ? n - i : kActivationBlock;
+    scale_values(x + i, p.q_weight.ptr<float>() + i, scale, count, y);
+    E4m3* const codes = p.q_out.row<E4m3>(t) + i;
+    float& block_scale = p.q_scale.row<float>(t)[i / kActivationBlock];
+    if (count < kActivationBlock) {
+      block_scale = quantize_activation(y, count, ue8m0, codes);
+      continue;
+    }
+    const float amax = amax_of([&](int64_t j) HWY_ATTR { return load_bf16(y + j); }, count, kActivationAmaxFloor);
+    if (ue8m0) {
+      const int exponent = e4m3_exponent(amax);
+      const VF inverse = hn::Set(F32(), pow2(-exponent));
+      for (int64_t j = 0; j < count; j += kLanes) store_e4m3(hn::Mul(load_bf16(y + j), inverse), codes + j);
+      block_scale = to_float(to_e8m0(exponent));
+    } else {
+      block_scale = amax / kE4m3Max;
+      const VF divisor = hn::Set(F32(), block_scale);
+      for (int64_t j = 0; j < count; j += kLanes) store_e4m3(hn::Div(load_bf16(y + j), divisor), codes + j);
+    }
+  }
 }
 
 }  // namespace
@@ -38,13 +71,19 @@ namespace strata::cpu {
 namespace {
 
 HWY_EXPORT(NormRow);
+HWY_EXPORT(NormRowToCodes);
 
 constexpr int64_t kRowsPerTask = 16;
 
 void run(const RmsNormPairParams& p, const ExecutionContext& context) {
   const auto norm_row = HWY_DISPATCH_TABLE(NormRow)[simd_index(context.device)];
+  const auto norm_row_to_codes = HWY_DISPATCH_TABLE(NormRowToCodes)[simd_index(context.device)];
   parallel_for(context.device, p.kv.shape[0], kRowsPerTask, [&](int64_t t) {
-    if (p.q.present()) norm_row(p.q.row<Bf16>(t), p.q_weight.ptr<float>(), p.q_out.row<Bf16>(t), p.q.shape[1], p.eps);
+    if (p.q.present() && p.q_format != ActivationFormat::bf16) {
+      norm_row_to_codes(p, t);
+    } else if (p.q.present()) {
+      norm_row(p.q.row<Bf16>(t), p.q_weight.ptr<float>(), p.q_out.row<Bf16>(t), p.q.shape[1], p.eps);
+    }
     norm_row(p.kv.row<Bf16>(t), p.kv_weight.ptr<float>(), p.kv_out.row<Bf16>(t), p.kv.shape[1], p.eps);
   });
 }

@@ -52,6 +52,9 @@ void load_codes(const E4m3* codes, float scale, int64_t depth, Tile& tile, int64
 
 void run_linear(const LinearParams& p) {
   const auto load = [&](int64_t t, int64_t k0, int64_t depth, Tile& tile, int64_t column) {
+    if (p.x.dtype == DType::e4m3) {
+      return load_codes(p.x.row<E4m3>(t) + k0, p.x_scale.row<float>(t)[k0 / kActivationBlock], depth, tile, column);
+    }
     const Bf16* x = p.x.row<Bf16>(t) + k0;
     if (p.activation == ActivationFormat::bf16) return load_bf16(x, depth, tile, column);
     E4m3 codes[kActivationBlock];

@@ -2,6 +2,7 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "core/check.h"
+#include "formats/quantize.h"
 #include "ops/factories.h"
 
 namespace strata::ops {
@@ -13,7 +14,13 @@ void check(const RmsNormPairParams& p, DeviceId device) {
   if (p.q.present()) {
     c.view("q", p.q, DType::bf16, {kAny, kAny});
     c.view("q_weight", p.q_weight, DType::f32, {p.q.shape[1]});
-    c.view("q_out", p.q_out, DType::bf16, {p.q.shape[0], p.q.shape[1]});
+    const bool codes = p.q_format != ActivationFormat::bf16;
+    c.view("q_out", p.q_out, codes ? DType::e4m3 : DType::bf16, {p.q.shape[0], p.q.shape[1]});
+    if (codes) {
+      c.view("q_scale", p.q_scale, DType::f32, {p.q.shape[0], (p.q.shape[1] + kActivationBlock - 1) / kActivationBlock});
+    } else {
+      c.require(!p.q_scale.present(), "q_scale must be absent beside a bf16 q_out, is {}", p.q_scale.describe());
+    }
   }
   c.view("kv", p.kv, DType::bf16, {p.q.present() ? p.q.shape[0] : kAny, kAny});
   c.view("kv_weight", p.kv_weight, DType::f32, {p.kv.shape[1]});

@@ -103,8 +103,13 @@ std::vector<Implementation<LinearParams>> cublaslt_bf16_linear() {
   };
   impl.workspace_bytes = [converts](const LinearParams& p, const Device&) { return workspace_bytes(as_grouped(p.x), converts(p)); };
   impl.run = [lt, converts](const LinearParams& p, const ExecutionContext& context) {
-    multiply(*lt, as_grouped(p.x), converts(p), *p.weight, as_grouped(p.y), context,
-             [&](Bf16* out) { fake_quantize_rows(p.x, p.activation, out, native(context.stream)); });
+    multiply(*lt, as_grouped(p.x), converts(p), *p.weight, as_grouped(p.y), context, [&](Bf16* out) {
+      if (p.x.dtype == DType::e4m3) {
+        dequantize_grouped(as_grouped(p.x), as_grouped(p.x_scale), out, native(context.stream));
+      } else {
+        fake_quantize_rows(p.x, p.activation, out, native(context.stream));
+      }
+    });
   };
   return {std::move(impl)};
 }

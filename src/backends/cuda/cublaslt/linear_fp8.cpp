@@ -56,15 +56,17 @@ Product product(const LinearWeight& w, int64_t tokens, int64_t x_stride, const T
 
 const char* no_kernel() { return "cuBLASLt has no kernel for this shape"; }
 
-// linear: codes [T, K] and scales [K / 128][T] of the whole steps, then what the rest needs, then cuBLASLt's own memory.
+// linear: codes [T, K], where they are not given, and scales [K / 128][T] of the whole steps, then what the rest needs, then cuBLASLt's own
+// memory.
 struct Layout {
   TensorView codes, scales, scratch;
   Workspace rest;
 };
-Layout layout(Arena& arena, int64_t tokens, int64_t k, size_t rest_bytes) {
+Layout layout(Arena& arena, const TensorView& x, size_t rest_bytes) {
+  const int64_t bulk = whole(x.shape[0]), k = x.shape[1];
   Layout l;
-  l.codes = arena.tensor(DType::e4m3, {whole(tokens), k});
-  l.scales = arena.tensor(DType::f32, {k / kActivationBlock, whole(tokens)});
+  l.codes = x.dtype == DType::e4m3 ? x : arena.tensor(DType::e4m3, {bulk, k});
+  l.scales = arena.tensor(DType::f32, {k / kActivationBlock, bulk});
   l.scratch = arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)});
   l.rest = arena.rest(rest_bytes);
   return l;
@@ -75,25 +77,32 @@ class Linear {
   Support supports(const LinearParams& p, const Device& device) const {
     if (const Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
     if (p.activation == ActivationFormat::bf16) return Support::no("activations must be fp8");
+    const bool codes = p.x.dtype == DType::e4m3;
+    if (codes && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
     if (p.x.shape[0] <= kFewTokens && few_.supports(p, device)) return Support::no("cuda/sm90 takes so few tokens");
     if (const Support s = few_.supports(rest(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
-    return lt_->plan(product(*p.weight, p.x.shape[0], p.weight->k, p.y)) ? Support::yes() : Support::no(no_kernel());
+    return lt_->plan(product(*p.weight, p.x.shape[0], codes ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes()
+                                                                                                 : Support::no(no_kernel());
   }
   size_t workspace_bytes(const LinearParams& p, const Device& device) const {
     Arena arena(p.x.device);
-    layout(arena, p.x.shape[0], p.x.shape[1], few_.workspace_bytes(rest(p, kStep - 1), device));
+    layout(arena, p.x, few_.workspace_bytes(rest(p, kStep - 1), device));
     return arena.peak();
   }
   void run(const LinearParams& p, const ExecutionContext& context) const {
     if (p.y.numel() == 0) return;
     DeviceScope scope(context.device.id().index);
-    const int64_t tokens = p.x.shape[0], bulk = whole(tokens), k = p.x.shape[1];
+    const int64_t tokens = p.x.shape[0], bulk = whole(tokens);
     Arena arena(p.x.device, context.workspace);
-    const Layout l = layout(arena, tokens, k, few_.workspace_bytes(rest(p, kStep - 1), context.device));
-    quantize_rows(p.x.slice(0, bulk), p.activation,
-                  {.codes = l.codes.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk},
-                  /*overlap=*/true, native(context.stream));
-    lt_->run(product(*p.weight, tokens, k, p.y),
+    const Layout l = layout(arena, p.x, few_.workspace_bytes(rest(p, kStep - 1), context.device));
+    if (p.x.dtype == DType::e4m3) {
+      transpose_scales(as_grouped(p.x_scale), bulk, bulk, l.scales.ptr<float>(), /*overlap=*/true, native(context.stream));
+    } else {
+      quantize_rows(p.x.slice(0, bulk), p.activation,
+                    {.codes = l.codes.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk},
+                    /*overlap=*/true, native(context.stream));
+    }
+    lt_->run(product(*p.weight, tokens, l.codes.stride[0], p.y),
              {.x = l.codes.data,
               .x_scale = l.scales.ptr<float>(),
               .w = p.weight->weight.data,
@@ -103,6 +112,7 @@ class Linear {
     if (bulk < tokens) {
       LinearParams tail = p;
       tail.x = p.x.slice(bulk, tokens - bulk);
+      if (p.x_scale.present()) tail.x_scale = p.x_scale.slice(bulk, tokens - bulk);
       tail.y = p.y.slice(bulk, tokens - bulk);
       few_.run(tail, ExecutionContext{context.device, context.stream, l.rest});
     }
@@ -112,7 +122,7 @@ class Linear {
   // The shapes of a call for the last `count` tokens.
   static LinearParams rest(const LinearParams& p, int64_t count) {
     LinearParams r = p;
-    r.x.shape[0] = r.y.shape[0] = count;
+    r.x.shape[0] = r.x_scale.shape[0] = r.y.shape[0] = count;
     return r;
   }
 
@@ -146,7 +156,7 @@ class GroupedLinear {
     const LinearWeight& w = *p.weight;
     Arena arena(p.x.device, context.workspace);
     const auto [scales, scratch] = layout_of(arena, p);
-    transpose_scales(p.x_scale, bulk, bulk, scales.ptr<float>(), native(context.stream));
+    transpose_scales(p.x_scale, bulk, bulk, scales.ptr<float>(), /*overlap=*/true, native(context.stream));
     for (int64_t g = 0; g < w.groups; ++g) {
       lt_->run(product(w, tokens, p.x.stride[0], p.y),
                {.x = p.x.row<E4m3>(0, g),

@@ -25,6 +25,10 @@ __device__ __forceinline__ void cp_async_4(uint32_t shared, const void* global) 
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
+__device__ __forceinline__ void cp_async_4_or_zero(uint32_t shared, const void* global, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid ? 4 : 0) : "memory");
+}
+
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits for this thread's copies but those of the last kPending groups. Other threads see them after a barrier.

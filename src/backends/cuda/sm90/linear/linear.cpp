@@ -31,29 +31,39 @@ Support support(const LinearWeight* w, bool codes, int64_t tokens, int64_t max_t
   return {sm90::refusal(*w, std::min<int64_t>(tokens, sm90::kLinearMaxTokens), capabilities(device))};
 }
 
+// x as codes.
 struct Quantized {
   TensorView codes;   // e4m3 [T, K]
-  TensorView scales;  // f32, for T tokens but at least kTokenProductMaxTokens, and ceil(K / 128) blocks
+  TensorView scales;  // f32 [T, ceil(K / 128)], any strides
 };
-Quantized quantized(Arena& arena, const TensorView& x) {
-  const int64_t tokens = std::max<int64_t>(x.shape[0], sm90::kTokenProductMaxTokens), blocks = ceil_div(x.shape[1], kActivationBlock);
-  return {arena.tensor(DType::e4m3, {x.shape[0], x.shape[1]}), arena.tensor(DType::f32, {tokens, blocks})};
+// As they are given, or workspace to be filled; that has scales for kTokenProductMaxTokens tokens at least.
+Quantized quantized(Arena& arena, const LinearParams& p) {
+  if (p.x.dtype == DType::e4m3) return {p.x, p.x_scale};
+  const int64_t tokens = p.x.shape[0], blocks = ceil_div(p.x.shape[1], kActivationBlock);
+  const int64_t rows = std::max<int64_t>(tokens, sm90::kTokenProductMaxTokens);
+  return {arena.tensor(DType::e4m3, {tokens, p.x.shape[1]}), arena.tensor(DType::f32, {rows, blocks}).slice(0, tokens)};
 }
 
-void quantize(const LinearParams& p, const Quantized& q, int64_t scale_token, int64_t scale_block, cudaStream_t stream) {
-  quantize_rows(p.x, p.activation,
-                {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = scale_token, .scale_block = scale_block},
-                /*overlap=*/true, stream);
+void quantize(const LinearParams& p, const Quantized& q, cudaStream_t stream) {
+  if (p.x.dtype == DType::e4m3) return;
+  quantize_rows(
+      p.x, p.activation,
+      {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = q.scales.stride[0], .scale_block = q.scales.stride[1]},
+      /*overlap=*/true, stream);
 }
 
-// By the kernels that have no groups and read scales block by block; false where they do not take this.
-bool run_token_product(const LinearParams& p, const Quantized& q, const Capabilities& device, cudaStream_t stream) {
+// By the kernels that have no groups; false where they do not take this.
+bool run_token_product(const LinearParams& p, Quantized q, const Capabilities& device, cudaStream_t stream) {
   const int64_t tokens = p.x.shape[0];
-  if (tokens > sm90::kTokenProductMaxTokens || p.weight->groups > 1) return false;
+  if (tokens > sm90::kTokenProductMaxTokens || p.weight->groups > 1 || !sm90::token_product_reads(q.codes)) return false;
   const auto streamed = sm90::plan_streamed(*p.weight, tokens, p.shares_device, device);
   const int stages = streamed ? 0 : sm90::many_tiles_stages(*p.weight, tokens, p.shares_device, device);
   if (!streamed && stages == 0) return false;
-  quantize(p, q, /*scale_token=*/1, /*scale_block=*/sm90::token_product_rows(tokens), stream);
+  if (p.x.dtype == DType::bf16) {  // a block's scales side by side
+    q.scales.stride[0] = 1;
+    q.scales.stride[1] = sm90::token_product_rows(tokens);
+  }
+  quantize(p, q, stream);
   const sm90::TokenProduct product{q.codes, q.scales, *p.weight, p.y};
   if (streamed) {
     sm90::run_streamed(*streamed, product, device, stream);
@@ -67,12 +77,11 @@ void run_linear(sm90::LinearLauncher& launcher, const LinearParams& p, const Exe
   if (p.y.numel() == 0) return;
   DeviceScope scope(context.device.id().index);
   Arena arena(p.x.device, context.workspace);
-  const Quantized q = quantized(arena, p.x);
+  const Quantized q = quantized(arena, p);
   const cudaStream_t stream = native(context.stream);
   if (run_token_product(p, q, capabilities(context.device), stream)) return;
-  quantize(p, q, /*scale_token=*/q.scales.stride[0], /*scale_block=*/1, stream);
-  launcher.run({as_grouped(q.codes), as_grouped(q.scales.slice(0, p.x.shape[0])), *p.weight, as_grouped(p.y), p.shares_device},
-               context.device, stream);
+  quantize(p, q, stream);
+  launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), p.shares_device}, context.device, stream);
 }
 
 void run_grouped(sm90::LinearLauncher& launcher, const GroupedLinearParams& p, const ExecutionContext& context) {
@@ -97,7 +106,7 @@ std::vector<Implementation<LinearParams>> few_tokens_linear() {
   };
   impl.workspace_bytes = [](const LinearParams& p, const Device&) -> size_t {
     Arena arena(p.x.device);
-    quantized(arena, p.x);
+    quantized(arena, p);
     return arena.peak();
   };
   impl.run = [launcher](const LinearParams& p, const ExecutionContext& context) { run_linear(*launcher, p, context); };

@@ -9,7 +9,6 @@
 // a barrier of its own, and stay. Weights do not depend on the kernel in front (the activation's quantiser), so the rings fill while that
 // runs.
 #include "backends/cuda/common/pack.cuh"
-#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/movmatrix.cuh"
@@ -18,6 +17,7 @@
 #include "backends/cuda/sm90/linear/block_product.cuh"
 #include "backends/cuda/sm90/linear/many_tiles.h"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
+#include "backends/cuda/sm90/linear/token_scales.cuh"
 
 namespace strata::cuda::sm90 {
 namespace {
@@ -66,9 +66,8 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
 #pragma unroll 1
     for (int i = 0; i < a.num_blocks; ++i) {
       const uint32_t barrier = x_full + i * 8;
-      ptx::mbarrier_arrive_expect_tx(barrier, kTokens * kLinearBlock + kTokens * 4);
+      ptx::mbarrier_arrive_expect_tx(barrier, kTokens * kLinearBlock);
       ptx::tma_load_2d(shared + at.tokens + i * kTokens * kLinearBlock, &x, i * kLinearBlock, 0, barrier);
-      ptx::bulk_load(shared + at.x_scale + i * kTokens * 4, a.x_scale + i * kTokens, kTokens * 4, barrier);
     }
   }
 #pragma unroll 1
@@ -116,6 +115,11 @@ __global__ void __launch_bounds__(kManyTilesBound, 1)
     return;
   }
 
+  ptx::wait_for_previous_kernel();
+  load_token_scales<kTokens, kManyTilesConsumers>(a, 0, a.num_blocks, base + at.x_scale);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  ptx::barrier_sync(1, kManyTilesConsumers);
   const int row = thread / 128 % 2 * kLinearRows;
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + own_team * a.stages;
   const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);

@@ -9,7 +9,6 @@
 // no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups multiply blocks in turns, because waiting,
 // multiplying and scaling one after the other takes one of them as long as the memory or longer. In the end the partial sums lie where the
 // ring was, and each CTA adds those of some tokens over warpgroups and cluster, in a fixed order.
-#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -20,6 +19,7 @@
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
 #include "backends/cuda/sm90/linear/store_features.cuh"
 #include "backends/cuda/sm90/linear/streamed.h"
+#include "backends/cuda/sm90/linear/token_scales.cuh"
 
 namespace strata::cuda::sm90 {
 namespace {
@@ -35,7 +35,7 @@ struct Chunk {
 template <int kTokens>
 __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const StreamedArgs& a, const Chunk& chunk,
                                  int first_feature, const StreamedShared& at, uint32_t shared) {
-  const uint32_t full = shared + at.barriers, empty = full + a.stages * 8, scales = empty + a.stages * 8;
+  const uint32_t full = shared + at.barriers, empty = full + a.stages * 8;
   const int weight_bytes = a.tile_rows * kLinearBlock;
   const uint64_t policy = ptx::evict_first_policy();
   const auto load_weights = [&](int block, int stage) {
@@ -50,9 +50,6 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
   for (int block = 0; block < prologue; ++block) load_weights(block, block);
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
-  const uint32_t scale_bytes = chunk.count * kTokens * 4;
-  ptx::mbarrier_arrive_expect_tx(scales, scale_bytes);
-  ptx::bulk_load(shared + at.x_scale, a.x_scale + chunk.first * kTokens, scale_bytes, scales);
 #pragma unroll 1
   for (int block = 0; block < prologue; ++block) load_tokens(block, block);
   RingStage stage;
@@ -73,7 +70,7 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   extern __shared__ __align__(1024) uint8_t shared[];
   const StreamedShared at(kTile, a.tile_rows, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
-  const uint32_t full = ring + at.barriers, empty = full + a.stages * 8, scales = empty + a.stages * 8;
+  const uint32_t full = ring + at.barriers, empty = full + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
@@ -87,7 +84,6 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
       ptx::mbarrier_init(full + i * 8, 1);
       ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
     }
-    ptx::mbarrier_init(scales, 1);
     ptx::fence_mbarrier_init();
   }
   // The weight's scales of all rows of the tile: of one or more blocks of rows.
@@ -101,7 +97,6 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
       ptx::cp_async_4(ring + at.w_scale + (row * a.max_chunk + block) * 4,
                       a.w_scale + (first_scale_row + row) * a.w_scale_stride + chunk.first + block);
     }
-    ptx::cp_async_commit();
   }
   __syncthreads();
 
@@ -109,6 +104,9 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     if (thread == kStreamedConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_feature, at, ring);
     __syncwarp();
   } else {
+    ptx::wait_for_previous_kernel();
+    load_token_scales<kTokens, kStreamedConsumers>(a, chunk.first, chunk.count, ring + at.x_scale);
+    ptx::cp_async_commit();
     ptx::cp_async_wait<0>();
     ptx::barrier_sync(1, kStreamedConsumers);
     const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
@@ -118,7 +116,6 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
     float sums[kTokens / 2] = {};
     RingStage stage{.index = slice};
-    ptx::mbarrier_wait(scales, 0);
 #pragma unroll 1
     for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
       const uint32_t rows = ring + stage.index * at.stage;

@@ -31,7 +31,7 @@ struct StreamedArgs : TokenProductArgs {
 };
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens' rows, and where the partial
-// sums are when all is multiplied; scales of x and of the weight; barriers (full and empty of every stage, scales of x).
+// sums are when all is multiplied; scales of x and of the weight; barriers (full and empty of every stage).
 struct StreamedShared {
   int stage, x_scale, w_scale, barriers, bytes;  // bytes of a stage, offsets
   constexpr StreamedShared(const StreamedTile& tile, int tile_rows, int max_chunk, int stages)
@@ -39,7 +39,7 @@ struct StreamedShared {
         x_scale(ring_bytes(tile, stage, stages)),
         w_scale(x_scale + max_chunk * tile.tokens * 4),
         barriers((w_scale + kStreamedScaleRows * max_chunk * 4 + 7) / 8 * 8),
-        bytes(barriers + stages * 16 + 8) {}
+        bytes(barriers + stages * 16) {}
 
  private:
   // The last part of the last stage is multiplied as if it had 64 rows.

@@ -18,15 +18,19 @@ inline constexpr int kTokenProductMaxTokens = 32;
 constexpr int token_product_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : 32; }
 
 struct TokenProduct {
-  TensorView x;        // e4m3 [T, K], rows without gaps
-  TensorView x_scale;  // f32, [ceil(K / 128)][token_product_rows(T)]
+  TensorView x;        // e4m3 [T, K], as token_product_reads() asks
+  TensorView x_scale;  // f32 [T, ceil(K / 128)], any strides
   const LinearWeight& weight;
   TensorView y;  // [T, n], bf16 or f32
 };
 
+// Rows at multiples of 16 bytes.
+bool token_product_reads(const TensorView& x);
+
 struct TokenProductArgs {
   const float* x_scale;
-  const float* w_scale;  // one a weight_block_rows x 128 block
+  int64_t x_scale_token, x_scale_block;  // elements between those of two tokens, of two blocks
+  const float* w_scale;                  // one a weight_block_rows x 128 block
   int64_t w_scale_stride;
   int weight_block_rows;
   void* y;                    // bf16 or f32
@@ -45,12 +49,20 @@ struct TokenProductMaps {
   TokenProductMaps(const TokenProduct& p, int tile_rows);
 };
 
+// SMs are set up with all the shared memory they have for blocks of this kernel, not with what these need, so that blocks of other kernels
+// find their place beside them: an SM is set up anew only when it is empty.
+inline void all_shared_memory(const void* kernel) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "cudaFuncSetAttribute");
+}
+
 // Launches a kernel of the maps and arguments, which may begin beside the one in front of it.
 template <class Args>
 void launch_token_product(const char* name, const void* kernel, const LaunchShape& shape, TokenProductMaps maps, Args args,
                           const Capabilities& device, cudaStream_t stream) {
   // The most, and not what this call needs: another thread may be launching the same kernel with more.
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_shared_bytes), "cudaFuncSetAttribute");
+  all_shared_memory(kernel);
   const LaunchConfig config(shape, stream, /*early=*/true);
   void* arguments[] = {&maps.weight, &maps.x, &args};
   check(cudaLaunchKernelExC(config.get(), kernel, arguments), name);

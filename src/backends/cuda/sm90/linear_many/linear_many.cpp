@@ -45,6 +45,7 @@ Support weight_supports(const LinearWeight* w, int64_t tokens, const Capabilitie
 Support supports(const LinearParams& p, const Capabilities& device) {
   if (const Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
   if (p.activation == ActivationFormat::bf16) return Support::no("needs fp8 activations");
+  if (p.x.dtype == DType::e4m3 && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
   if (p.y.dtype != DType::bf16 || p.y.stride[0] % 8 != 0) return Support::no("needs bf16 rows of y at multiples of 16 bytes");
   return Support::yes();
 }
@@ -60,7 +61,7 @@ Support supports(const GroupedLinearParams& p, const Capabilities& device) {
 }
 
 struct Quantized {
-  TensorView codes;   // e4m3 [T, K]
+  TensorView codes;   // e4m3 [T, K], as given or in the workspace
   TensorView scales;  // f32 [blocks of 128 channels, T to a whole number of tiles]
 };
 TensorView scales_of(Arena& arena, int64_t tokens, int64_t blocks) {
@@ -68,7 +69,7 @@ TensorView scales_of(Arena& arena, int64_t tokens, int64_t blocks) {
 }
 Quantized quantized(Arena& arena, const TensorView& x) {
   const int64_t tokens = x.shape[0], k = x.shape[1];
-  return {arena.tensor(DType::e4m3, {tokens, k}), scales_of(arena, tokens, ceil_div(k, kActivationBlock))};
+  return {x.dtype == DType::e4m3 ? x : arena.tensor(DType::e4m3, {tokens, k}), scales_of(arena, tokens, ceil_div(k, kActivationBlock))};
 }
 
 size_t workspace_bytes(const LinearParams& p, const Capabilities&) {
@@ -129,9 +130,14 @@ void run(const LinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
   Arena arena(p.x.device, context.workspace);
   const Quantized q = quantized(arena, p.x);
-  quantize_rows(p.x, p.activation,
-                {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = 1, .scale_block = q.scales.stride[0]},
-                /*overlap=*/true, native(context.stream));
+  if (p.x.dtype == DType::e4m3) {
+    transpose_scales(as_grouped(p.x_scale), p.x.shape[0], q.scales.stride[0], q.scales.ptr<float>(), /*overlap=*/true,
+                     native(context.stream));
+  } else {
+    quantize_rows(p.x, p.activation,
+                  {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = 1, .scale_block = q.scales.stride[0]},
+                  /*overlap=*/true, native(context.stream));
+  }
   multiply(as_grouped(q.codes), q.scales, *p.weight, as_grouped(p.y), context);
 }
 
@@ -139,7 +145,7 @@ void run(const GroupedLinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
   Arena arena(p.x.device, context.workspace);
   const TensorView scales = scales_of(arena, p.x.shape[0], p.x.shape[1] * (p.x.shape[2] / kActivationBlock));
-  transpose_scales(p.x_scale, p.x.shape[0], scales.stride[0], scales.ptr<float>(), native(context.stream));
+  transpose_scales(p.x_scale, p.x.shape[0], scales.stride[0], scales.ptr<float>(), /*overlap=*/true, native(context.stream));
   multiply(p.x, scales, *p.weight, p.y, context);
 }
 

@@ -2,20 +2,18 @@
 // Floor for x [T, K]: 3 bytes a channel to quantise, 4 to quantise and dequantise, over memory bandwidth.
 #include "backends/cuda/smxx/linear/operands.h"
 
+#include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/common/check.h"
-#include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/rows.cuh"
-#include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
-#include "formats/quantize.h"
 
 namespace strata::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChannels = 8;                          // of a thread
-constexpr int kLanes = kActivationBlock / kChannels;  // of a scale
+constexpr int kChannels = kCodeChannels;  // of a thread
 
 // Rows in x, because there may be more than 65535 of them; pieces of a row in y.
 dim3 grid_of(int64_t rows, int64_t columns) {
@@ -48,33 +46,13 @@ __device__ void store_channels(Bf16* p, int count, const float (&values)[kChanne
   }
 }
 
-// strata::quantize_activation by 16 lanes of 8 channels each: codes as two words, and the scale.
-__device__ float quantize(const float (&values)[kChannels], bool ue8m0, uint32_t (&codes)[2]) {
-  float largest = 0;
-#pragma unroll
-  for (int i = 0; i < kChannels; ++i) largest = fmaxf(largest, absolute(values[i]));
-  largest = fmaxf(lanes_max<kLanes>(largest), kActivationAmaxFloor);
-  const auto pack = [&](auto&& scaled) {
-    codes[0] = pack_e4m3(values, scaled);
-    codes[1] = pack_e4m3(values + 4, scaled);
-  };
-  if (ue8m0) {
-    const BlockScale scale = BlockScale::of_e4m3(largest);
-    pack([inverse = scale.inverse()](float v) { return __fmul_rn(v, inverse); });
-    return scale.value();
-  }
-  const float scale = __fdiv_rn(largest, kE4m3Max);
-  pack([scale](float v) { return __fdiv_rn(v, scale); });
-  return scale;
-}
-
 __device__ float decode(const uint32_t (&codes)[2], int i) { return to_float(E4m3{static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4))}); }
 
 // The channels of one thread of a token, from registers to memory.
 __device__ __forceinline__ void quantize_channels(float (&values)[kChannels], int64_t token, int k, int column, int count, bool ue8m0,
                                                   const QuantizedRows& out, Bf16* __restrict__ dequantized) {
   uint32_t codes[2];
-  const float scale = quantize(values, ue8m0, codes);
+  const float scale = quantize_lanes(values, ue8m0, codes);
   if (count == 0) return;
   if (dequantized != nullptr) {
 #pragma unroll
@@ -82,12 +60,7 @@ __device__ __forceinline__ void quantize_channels(float (&values)[kChannels], in
     store_channels(dequantized + token * k + column, count, values);
     return;
   }
-  uint8_t* const to = &out.codes[token * k + column].bits;
-  if (count == kChannels) {
-    store_words(to, codes);
-  } else {
-    for (int i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4));
-  }
+  store_codes(&out.codes[token * k + column].bits, count, codes);
   if (column % kActivationBlock == 0) out.scales[token * out.scale_token + column / kActivationBlock * out.scale_block] = scale;
 }
 
@@ -118,25 +91,33 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(const Bf16* __restri
   }
 }
 
-// k is a multiple of 128.
 __global__ void __launch_bounds__(kThreads)
     dequantize_grouped_kernel(const E4m3* __restrict__ x, int64_t x_stride, int64_t x_group, const float* __restrict__ scales,
                               int64_t scale_stride, int64_t scale_group, int groups, int k, Bf16* __restrict__ out) {
   const int64_t row = blockIdx.x, token = row / groups, group = row - token * groups;
-  const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels;
-  if (column >= k) return;
-  uint32_t codes[2];
-  load_words(&x[token * x_stride + group * x_group + column].bits, codes);
+  const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(k - column, kChannels);
+  if (count <= 0) return;
+  const uint8_t* const from = &x[token * x_stride + group * x_group + column].bits;
+  uint32_t codes[2] = {};
+  if (count == kChannels) {
+    load_words(from, codes);
+  } else {
+    for (int i = 0; i < count; ++i) codes[i / 4] |= uint32_t{from[i]} << 8 * (i % 4);
+  }
   const float scale = scales[token * scale_stride + group * scale_group + column / kActivationBlock];
   float values[kChannels];
 #pragma unroll
   for (int i = 0; i < kChannels; ++i) values[i] = decode(codes, i) * scale;
-  store_channels(out + row * k + column, kChannels, values);
+  store_channels(out + row * k + column, count, values);
 }
 
 __global__ void __launch_bounds__(kThreads)
     transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group, int64_t tokens, int64_t pitch,
                             int blocks, float* __restrict__ out) {
+#if __CUDA_ARCH__ >= 900
+  ptx::launch_dependents();
+  ptx::wait_for_previous_kernel();
+#endif
   const int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int group = blockIdx.y / blocks, block = blockIdx.y - group * blocks;
   if (token < tokens) out[int64_t{blockIdx.y} * pitch + token] = scales[token * scale_stride + group * scale_group + block];
@@ -193,13 +174,14 @@ void dequantize_grouped(const TensorView& x, const TensorView& x_scale, Bf16* ou
   check_launch("dequantize_grouped_kernel");
 }
 
-void transpose_scales(const TensorView& x_scale, int64_t tokens, int64_t pitch, float* out, cudaStream_t stream) {
+void transpose_scales(const TensorView& x_scale, int64_t tokens, int64_t pitch, float* out, bool overlap, cudaStream_t stream) {
   if (tokens == 0) return;
   const int64_t groups = x_scale.shape[1], blocks = x_scale.shape[2];
   const dim3 grid(static_cast<unsigned>(ceil_div(tokens, kThreads)), static_cast<unsigned>(groups * blocks));
-  transpose_scales_kernel<<<grid, kThreads, 0, stream>>>(x_scale.ptr<float>(), x_scale.stride[0], x_scale.stride[1], tokens, pitch,
-                                                         static_cast<int>(blocks), out);
-  check_launch("transpose_scales_kernel");
+  const LaunchConfig config({.grid = grid, .block = dim3(kThreads)}, stream, overlap);
+  check(cudaLaunchKernelEx(config.get(), transpose_scales_kernel, static_cast<const float*>(x_scale.ptr<float>()), x_scale.stride[0],
+                           x_scale.stride[1], tokens, pitch, static_cast<int>(blocks), out),
+        "transpose_scales_kernel");
 }
 
 void dequantize_weight(const LinearWeight& w, Bf16* out, cudaStream_t stream) {

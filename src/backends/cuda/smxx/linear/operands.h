@@ -21,11 +21,12 @@ void quantize_rows(const TensorView& x, ActivationFormat format, const Quantized
 // out[t, 0..K) = x quantised and dequantised, rounded to bf16 (exact when scales are powers of two); rows without gaps.
 void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out, cudaStream_t stream);
 
-// out [T, G, K] without gaps = codes times scales. x, x_scale: as in GroupedLinearParams.
+// out [T, G, K] without gaps = codes times scales. x, x_scale: as in GroupedLinearParams, K any number.
 void dequantize_grouped(const TensorView& x, const TensorView& x_scale, Bf16* out, cudaStream_t stream);
 
-// out[g][block][t] = x_scale[t, g, block], for t < tokens, `pitch` elements between blocks: what products of many tokens read.
-void transpose_scales(const TensorView& x_scale, int64_t tokens, int64_t pitch, float* out, cudaStream_t stream);
+// out[g][block][t] = x_scale[t, g, block], for t < tokens, `pitch` elements between blocks: what products of many tokens read. overlap: as
+// for quantize_rows.
+void transpose_scales(const TensorView& x_scale, int64_t tokens, int64_t pitch, float* out, bool overlap, cudaStream_t stream);
 
 // The e4m3 weight as bf16 rows without gaps.
 void dequantize_weight(const LinearWeight& weight, Bf16* out, cudaStream_t stream);

@@ -1,120 +1,152 @@
-// RMSNorm of two latents in one launch, a warp per row, the row in registers between its one read and its one write.
-// Floor: 4 bytes per value (V4-Pro, 4096 tokens: 33.6 MB, 7.8 us at 4.3 TB/s); the weights stay in L1. Reached
-// on an H200: 10.3 us (76%), 1.5 us at 1 token.
+// RMSNorm of two latents in one launch, a block for some tokens, one after the other, 8 values a thread in registers between their one read
+// and their one write. Floor: 4 bytes per value, 3 of codes (V4-Pro, 4096 tokens: 33.6 MB, 7.8 us at 4.3 TB/s); the weights stay in L1.
+//
+// Between products over weights there is little to do and much to wait for: such a product leaves neither code nor norm weights in L2. So
+// the code is short, and what does not depend on the kernel in front is asked for before that has ended.
 #include <algorithm>
 
+#include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/ptx/memory.cuh"
 
 namespace strata::cuda {
 namespace {
 
-constexpr int kWarps = 2;
-constexpr int kChunk = 8;  // values of one access
-constexpr int kMaxWide = 2048;
+constexpr int kChunk = kCodeChannels;  // values of one access
+constexpr int kMaxThreads = 1024;
+constexpr int kThreadsPerSm = 1024;  // what the registers allow
 
-constexpr int chunks(int dim) { return (dim + kChunk * kWarpSize - 1) / (kChunk * kWarpSize); }
+// That a row takes.
+int64_t warps_of(int64_t dim) { return ceil_div(dim, int64_t{kChunk} * kWarpSize); }
 
 struct Latent {
   Rows<const Bf16> x;
   const float* weight;
   Rows<Bf16> out;
   int32_t dim;
+  Rows<E4m3> codes{};  // in place of out, where scale is not null
+  Rows<float> scale{};
+  bool ue8m0 = false;
 };
 
 __device__ float row_scale(float sum, int32_t dim, float eps) { return rsqrtf(sum / static_cast<float>(dim) + eps); }
 
-// dim a multiple of 8, at most kChunks * 256. The weights are on their way before the row is reduced.
-template <int kChunks>
-__device__ __forceinline__ void norm_row_wide(const Latent& l, int64_t t, int lane, float eps) {
-  const Bf16* const x = l.x.row(t);
-  Bf16* const out = l.out.row(t);
-  uint4 words[kChunks];  // as they are: half the registers of the fp32 values
-  float weight[kChunks][kChunk];
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const int begin = (c * kWarpSize + lane) * kChunk;
-    words[c] = begin < l.dim ? *reinterpret_cast<const uint4*>(x + begin) : uint4{};
+// A thread's values of a row, whose sum of squares gave `scale`, from registers to memory. All lanes of a warp.
+__device__ __forceinline__ void store_normed(const Latent& l, int64_t t, int begin, int count, float (&values)[kChunk]) {
+  if (l.scale.data == nullptr) {
+    if (count == kChunk) store_values<true>(l.out.row(t) + begin, values);
+    return;
   }
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const int begin = (c * kWarpSize + lane) * kChunk;
-    if (begin < l.dim) load_constants<true>(l.weight + begin, weight[c]);
+  for (int i = 0; i < kChunk; i += 2) {
+    const uint32_t rounded = pack_bf16(values[i], values[i + 1]);
+    values[i] = bf16_low(rounded);
+    values[i + 1] = bf16_high(rounded);
   }
-  float sum = 0.0f;
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
+  uint32_t codes[2];
+  const float scale = quantize_lanes(values, l.ue8m0, codes);
+  store_codes(&l.codes.row(t)[begin].bits, count, codes);
+  if (count > 0 && begin % kActivationBlock == 0) l.scale.row(t)[begin / kActivationBlock] = scale;
+}
+
+// Rows at multiples of 16 bytes, of multiples of 8 values. The first warps have the query's row, the others the key-value row.
+__global__ void __launch_bounds__(kMaxThreads)
+    rms_norm_pair_kernel(const __grid_constant__ Latent q, const __grid_constant__ Latent kv, int32_t tokens, int32_t q_warps, float eps) {
+  __shared__ float sums[2][kMaxThreads / kWarpSize];  // in turns: who still reads one is a barrier away from who writes it
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, num_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  const bool of_q = warp < q_warps;
+  const Latent& l = of_q ? q : kv;
+  const int first_warp = of_q ? 0 : q_warps, last_warp = of_q ? q_warps : num_warps;
+  const int begin = (static_cast<int>(threadIdx.x) - first_warp * kWarpSize) * kChunk, count = begin < l.dim ? kChunk : 0;
+  const float4 low = ptx::load_quad_if(count > 0, l.weight + begin, 0.0f), high = ptx::load_quad_if(count > 0, l.weight + begin + 4, 0.0f);
+  const float weight[kChunk] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  start_early();
+  const auto load = [&](int32_t t) { return count > 0 && t < tokens ? *reinterpret_cast<const uint4*>(l.x.row(t) + begin) : uint4{}; };
+  int buffer = 0;
+  uint4 next = load(static_cast<int32_t>(blockIdx.x));
+#pragma unroll 1
+  for (int32_t t = static_cast<int32_t>(blockIdx.x); t < tokens; t += static_cast<int32_t>(gridDim.x), buffer ^= 1) {
     float values[kChunk];
-    unpack_bf16(words[c], values);
+    unpack_bf16(next, values);
+    next = load(t + static_cast<int32_t>(gridDim.x));
+    float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) sum += values[i] * values[i];
+    sum = lanes_sum(sum);
+    if (threadIdx.x % kWarpSize == 0) sums[buffer][warp] = sum;
+    __syncthreads();
+    sum = 0.0f;
+    for (int i = first_warp; i < last_warp; ++i) sum += sums[buffer][i];
+    const float scale = row_scale(sum, l.dim, eps);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] *= scale * weight[i];
+    store_normed(l, t, begin, count, values);
   }
+}
+
+// Rows of any length and alignment: a warp a row, those of `first` before those of `second`.
+__global__ void __launch_bounds__(kWarpSize)
+    rms_norm_rows_kernel(const __grid_constant__ Latent first, const __grid_constant__ Latent second, int32_t tokens, float eps) {
+  start_early();
+  const int32_t row = static_cast<int32_t>(blockIdx.x);
+  const Latent& l = row < tokens ? first : second;
+  const int64_t t = row < tokens ? row : row - tokens;
+  const int lane = static_cast<int>(threadIdx.x);
+  const Bf16* const x = l.x.row(t);
+  float sum = 0.0f;
+  for (int i = lane; i < l.dim; i += kWarpSize) sum += to_float(x[i]) * to_float(x[i]);
   const float scale = row_scale(lanes_sum(sum), l.dim, eps);
+  for (int first_of_warp = 0; first_of_warp < l.dim; first_of_warp += kChunk * kWarpSize) {
+    const int begin = first_of_warp + lane * kChunk, count = min(max(l.dim - begin, 0), kChunk);
+    float values[kChunk];
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const int begin = (c * kWarpSize + lane) * kChunk;
-    if (begin < l.dim) {
-      float values[kChunk];
-      unpack_bf16(words[c], values);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) values[i] *= scale * weight[c][i];
-      store_values<true>(out + begin, values);
+    for (int i = 0; i < kChunk; ++i) values[i] = i < count ? to_float(x[begin + i]) * scale * l.weight[begin + i] : 0.0f;
+    if (l.scale.data == nullptr) {
+      for (int i = 0; i < count; ++i) l.out.row(t)[begin + i] = to_bf16(values[i]);
+    } else {
+      store_normed(l, t, begin, count, values);
     }
   }
 }
 
-__device__ void norm_row(const Latent& l, int64_t t, int lane, float eps) {
-  const Bf16* const x = l.x.row(t);
-  Bf16* const out = l.out.row(t);
-  float sum = 0.0f;
-  for (int i = lane; i < l.dim; i += kWarpSize) sum += to_float(x[i]) * to_float(x[i]);
-  const float scale = row_scale(lanes_sum(sum), l.dim, eps);
-  for (int i = lane; i < l.dim; i += kWarpSize) out[i] = to_bf16(to_float(x[i]) * scale * l.weight[i]);
-}
-
-// Rows [0, tokens) are those of `first`. kWidth: of the wider latent, rounded up; 0: any.
-template <int kWidth>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
-    rms_norm_pair_kernel(const __grid_constant__ Latent first, const __grid_constant__ Latent second, int32_t tokens, int32_t rows,
-                         float eps) {
-  start_early();
-  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
-  const int lane = threadIdx.x % kWarpSize;
-  if (row >= rows) return;
-  const Latent& latent = row < tokens ? first : second;
-  const int64_t t = row < tokens ? row : row - tokens;
-  if constexpr (kWidth == 0) {
-    norm_row(latent, t, lane, eps);
-  } else if (latent.dim <= 512) {
-    norm_row_wide<chunks(512)>(latent, t, lane, eps);
-  } else {
-    norm_row_wide<chunks(kWidth)>(latent, t, lane, eps);
-  }
-}
-
 Latent latent(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  return {Rows<const Bf16>(x), weight.ptr<float>(), Rows<Bf16>(out), static_cast<int32_t>(x.shape[1])};
+  return {.x = Rows<const Bf16>(x), .weight = weight.ptr<float>(), .out = Rows<Bf16>(out), .dim = static_cast<int32_t>(x.shape[1])};
+}
+
+Latent query_latent(const RmsNormPairParams& p) {
+  Latent q = latent(p.q, p.q_weight, p.q_out);
+  if (p.q_format == ActivationFormat::bf16) return q;
+  q.out = {};
+  q.codes = Rows<E4m3>(p.q_out);
+  q.scale = Rows<float>(p.q_scale);
+  q.ue8m0 = p.q_format == ActivationFormat::fp8_ue8m0;
+  return q;
 }
 
 bool wide(const TensorView& x, const TensorView& weight, const TensorView& out) {
-  return x.shape[1] % kChunk == 0 && x.shape[1] <= kMaxWide && rows_aligned(x) && rows_aligned(weight) && rows_aligned(out);
+  return x.shape[1] % kChunk == 0 && rows_aligned(x) && rows_aligned(weight) && rows_aligned(out);
 }
 
 void run(const RmsNormPairParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.kv.shape[0];
   if (tokens == 0) return;
-  const Latent kv = latent(p.kv, p.kv_weight, p.kv_out);
-  const Latent first = p.q.present() ? latent(p.q, p.q_weight, p.q_out) : kv;
-  const int64_t rows = p.q.present() ? 2 * tokens : tokens;
-  const bool is_wide = wide(p.kv, p.kv_weight, p.kv_out) && (!p.q.present() || wide(p.q, p.q_weight, p.q_out));
-  const int32_t widest = std::max(first.dim, kv.dim);
-  const auto kernel = !is_wide ? rms_norm_pair_kernel<0> : widest <= 1536 ? rms_norm_pair_kernel<1536> : rms_norm_pair_kernel<kMaxWide>;
-  launch_early("rms_norm_pair_kernel", kernel, {blocks_for(rows, kWarps), kWarps * kWarpSize}, context, first, kv,
-               static_cast<int32_t>(tokens), static_cast<int32_t>(rows), p.eps);
+  const bool pair = p.q.present();
+  const Latent kv = latent(p.kv, p.kv_weight, p.kv_out), q = pair ? query_latent(p) : kv;
+  const int64_t q_warps = pair ? warps_of(q.dim) : 0, threads = (q_warps + warps_of(kv.dim)) * kWarpSize;
+  if (threads <= kMaxThreads && wide(p.kv, p.kv_weight, p.kv_out) && (!pair || wide(p.q, p.q_weight, p.q_out))) {
+    const int64_t at_once = capabilities(context.device).num_sms * std::max<int64_t>(kThreadsPerSm / threads, 1);
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(blocks_for(tokens, 1), at_once));
+    launch_early("rms_norm_pair_kernel", rms_norm_pair_kernel, {blocks, static_cast<unsigned>(threads)}, context, q, kv,
+                 static_cast<int32_t>(tokens), static_cast<int32_t>(q_warps), p.eps);
+  } else {
+    launch_early("rms_norm_rows_kernel", rms_norm_rows_kernel, {blocks_for(pair ? 2 * tokens : tokens, 1), kWarpSize}, context, q, kv,
+                 static_cast<int32_t>(tokens), p.eps);
+  }
 }
 
 }  // namespace

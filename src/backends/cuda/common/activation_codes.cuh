@@ -1,0 +1,42 @@
+// The quantiser of activations, for kernels that have a token's channels in registers.
+#pragma once
+
+#include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/warp.cuh"
+#include "formats/quantize.h"
+
+namespace strata::cuda {
+
+inline constexpr int kCodeChannels = 8;                              // of a lane
+inline constexpr int kCodeLanes = kActivationBlock / kCodeChannels;  // of a scale
+
+// strata::quantize_activation by 16 lanes of 8 channels each, those that do not exist being 0: codes as two words, and the scale.
+__device__ __forceinline__ float quantize_lanes(const float (&values)[kCodeChannels], bool ue8m0, uint32_t (&codes)[2]) {
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kCodeChannels; ++i) largest = fmaxf(largest, absolute(values[i]));
+  largest = fmaxf(lanes_max<kCodeLanes>(largest), kActivationAmaxFloor);
+  const auto pack = [&](auto&& scaled) {
+    codes[0] = pack_e4m3(values, scaled);
+    codes[1] = pack_e4m3(values + 4, scaled);
+  };
+  if (ue8m0) {
+    const BlockScale scale = BlockScale::of_e4m3(largest);
+    pack([inverse = scale.inverse()](float v) { return __fmul_rn(v, inverse); });
+    return scale.value();
+  }
+  const float scale = __fdiv_rn(largest, kE4m3Max);
+  pack([scale](float v) { return __fdiv_rn(v, scale); });
+  return scale;
+}
+
+// The first `count` of a lane's codes to memory of any alignment.
+__device__ __forceinline__ void store_codes(uint8_t* to, int count, const uint32_t (&codes)[2]) {
+  if (count == kCodeChannels) {
+    store_words(to, codes);
+  } else {
+    for (int i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4));
+  }
+}
+
+}  // namespace strata::cuda
