@@ -56,7 +56,7 @@ TEST_P(CudaGraph, AForwardOnlyLaunches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaGraph, testing::Values("v4_bf16", "v4_fp8", "mla_v3", "mla_v32"),
+INSTANTIATE_TEST_SUITE_P(Models, CudaGraph, testing::Values("v4_bf16", "v4_fp8", "v4_many_heads", "mla_v3", "mla_v32"),
                          [](const auto& p) { return p.param; });
 
 }  // namespace

@@ -197,7 +197,7 @@ Support support(const TensorView& x, const LinearWeight* w, const Capabilities& 
 }
 
 // x: [T, G, K]; y: [T, G, n].
-void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, const ExecutionContext& context) {
+void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, bool /*shares_device*/, const ExecutionContext& context) {
   Args a{};
   a.x = x.ptr<Bf16>();
   a.x_stride = x.stride[0];
