@@ -14,7 +14,7 @@ inline bool rows_of_words(const PagedCache& cache) {
          reinterpret_cast<uintptr_t>(cache.data) % 16 == 0 && cache.page_stride % 16 == 0;
 }
 
-// At multiples of 16 bytes; two words are stored at multiples of 8.
+// At multiples of 16 bytes; one word is stored at multiples of 4, two at multiples of 8.
 template <int kWords>
 __device__ __forceinline__ void load_wide(const uint8_t* p, uint32_t (&words)[kWords]) {
   static_assert(kWords % 4 == 0);
@@ -24,6 +24,7 @@ __device__ __forceinline__ void load_wide(const uint8_t* p, uint32_t (&words)[kW
     words[i] = v.x, words[i + 1] = v.y, words[i + 2] = v.z, words[i + 3] = v.w;
   }
 }
+__device__ __forceinline__ void store_wide(uint8_t* p, const uint32_t (&words)[1]) { *reinterpret_cast<uint32_t*>(p) = words[0]; }
 __device__ __forceinline__ void store_wide(uint8_t* p, const uint32_t (&words)[2]) {
   *reinterpret_cast<uint2*>(p) = make_uint2(words[0], words[1]);
 }

@@ -10,5 +10,11 @@ __device__ __forceinline__ void store_async_f32(uint32_t mapped, float v, uint32
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(mapped), "f"(v), "r"(mapped_barrier)
                : "memory");
 }
+// Two; with their 8 bytes.
+__device__ __forceinline__ void store_async_f32x2(uint32_t mapped, float a, float b, uint32_t mapped_barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(mapped), "f"(a), "f"(b),
+               "r"(mapped_barrier)
+               : "memory");
+}
 
 }  // namespace strata::cuda::ptx

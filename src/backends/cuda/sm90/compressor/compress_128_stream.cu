@@ -1,13 +1,15 @@
 // Many compressed entries of ratio 128 (V4 9.1 and 9.2 "compress"), d = 512: the copy engine streams the state rows through a ring in
 // shared memory, across entries, so that loads never wait for what becomes of an entry. Floor: the state rows, 512 KB an entry; 64 entries
-// 33.5 MB, 8.5 us to read on an H200. Reached there: 11.2 us; the 32 entries of a prompt, 16.8 MB: 10.4 us.
+// 33.5 MB, 8.5 us to read on an H200. Reached there: 11.3 us; the 32 entries of a prompt, 16.8 MB: 7.5 us.
 //
 // A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
 // asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
 // first block, which finishes the entry while they go on.
+#include "backends/cuda/common/launch_balanced.cuh"
 #include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/compressor/compress_stream.h"
 #include "backends/cuda/smxx/compressor/entry.cuh"
@@ -33,7 +35,7 @@ using Pieces = RowPieces<kStageRows, kChannels, true>;
 
 struct Shared {
   uint8_t stages[kStages][kStageRows * kRowBytes];
-  float parts[kCluster - 1][3 * kChannels][kPoolThreads];  // of the other blocks, in the first
+  float2 parts[kCluster - 1][3][kPoolThreads];  // peaks, sums and weighted sums of the other blocks, in the first
   uint64_t full[kStages], empty[kStages];
   // What the warp that looks entries up tells the others, and when it has. More places than entries can be under way.
   static constexpr int kEntries = kStages + 2;
@@ -78,6 +80,17 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared,
       __syncwarp();  // no lane looks at a stage two turns ahead, whose parity is the present one's
     }
   };
+  // The whole ring, which is empty as yet.
+  const auto fill = [&](int64_t row) {
+    if (lane < kStages * kStageRows) {
+      const uint32_t barrier = ptx::shared_address(shared.full + lane / kStageRows);
+      ptx::mbarrier_arrive_expect_tx(barrier, kRowBytes);
+      ptx::bulk_load(ptx::shared_address(shared.stages[lane / kStageRows] + lane % kStageRows * kRowBytes), state_data(a) + row, kRowBytes,
+                     barrier);
+    }
+    stage.parity ^= 1;
+    __syncwarp();
+  };
   const auto tell = [&](const Boundary& boundary) {
     if (lane == 0) {
       shared.entries[entry.index] = boundary;
@@ -92,7 +105,8 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared,
   const int32_t page = guess.page_now(a);
   if (guessed) {
     tell({guess.boundary.position, kGuessed, guess.boundary.out_slot});
-    load(guess.row, 0, kEntryStages);
+    fill(guess.row);
+    load(guess.row, kStages, kEntryStages);
   }
   const auto judge = [&](bool is_so) {
     if (lane == 0) {
@@ -162,10 +176,7 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared,
       if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(shared.empty + stage.index));
       stage.next();
 #pragma unroll
-      for (int j = 0; j < kChannels; ++j) {
-        const Pooled more = pieces.pool(j);
-        pooled[j] = merge<2>([&](int k) { return k == 0 ? pooled[j] : more; });
-      }
+      for (int j = 0; j < kChannels; ++j) pieces.add_to(pooled[j], j);
     }
     if (boundary.request == kGuessed) {
       ptx::mbarrier_wait(ptx::shared_address(&shared.verdict), 0);
@@ -174,26 +185,29 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared,
     if (rank > 0) {
       ptx::mbarrier_wait(parts_empty, parts_parity ^ 1);
       const uint32_t to = ptx::map_shared(ptx::shared_address(&shared.parts[rank - 1][0][threadIdx.x]), 0);
-#pragma unroll
-      for (int j = 0; j < kChannels; ++j) {
-        const float part[3] = {pooled[j].peak, pooled[j].sum, pooled[j].weighted};
-#pragma unroll
-        for (int k = 0; k < 3; ++k) ptx::store_cluster_f32(to + (3 * j + k) * (kPoolThreads * 4), part[k]);
-      }
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive_cluster(parts_full, 0);
+      const uint32_t arrived = ptx::map_shared(parts_full, 0);
+      constexpr int kNext = kPoolThreads * int{sizeof(float2)};
+      ptx::store_async_f32x2(to, pooled[0].peak, pooled[1].peak, arrived);
+      ptx::store_async_f32x2(to + kNext, pooled[0].sum, pooled[1].sum, arrived);
+      ptx::store_async_f32x2(to + 2 * kNext, pooled[0].weighted, pooled[1].weighted, arrived);
       parts_parity ^= 1;
       continue;
     }
-    ptx::mbarrier_wait_cluster(parts_full, parts_parity);
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(parts_full, sizeof(shared.parts));
+    ptx::mbarrier_wait(parts_full, parts_parity);
     parts_parity ^= 1;
     float u[kChannels];
+    float2 peak[kCluster - 1], sum[kCluster - 1], weighted[kCluster - 1];
+#pragma unroll
+    for (int i = 0; i < kCluster - 1; ++i) {
+      const auto& part = shared.parts[i];
+      peak[i] = part[0][threadIdx.x], sum[i] = part[1][threadIdx.x], weighted[i] = part[2][threadIdx.x];
+    }
 #pragma unroll
     for (int j = 0; j < kChannels; ++j) {
       const Pooled all = merge<kCluster>([&](int i) {
-        if (i == 0) return pooled[j];
-        const auto part = [&](int k) { return shared.parts[i - 1][3 * j + k][threadIdx.x]; };
-        return Pooled{part(0), part(1), part(2)};
+        const auto of = [&](float2 v) { return j == 0 ? v.x : v.y; };
+        return i == 0 ? pooled[j] : Pooled{of(peak[i - 1]), of(sum[i - 1]), of(weighted[i - 1])};
       });
       u[j] = __fdividef(all.weighted, all.sum);
     }
@@ -203,28 +217,31 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared,
   }
 }
 
+__device__ __forceinline__ void init(Shared& shared) {
+  if (threadIdx.x != 0) return;
+  for (int i = 0; i < kStages; ++i) {
+    ptx::mbarrier_init(ptx::shared_address(shared.full + i), kStageRows);
+    ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolWarps);
+  }
+  for (uint64_t& barrier : shared.told) ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
+  ptx::mbarrier_init(ptx::shared_address(&shared.verdict), 1);
+  ptx::mbarrier_init(ptx::shared_address(&shared.parts_full), 1);
+  ptx::mbarrier_init(ptx::shared_address(&shared.parts_empty), kPoolWarps);
+  ptx::fence_mbarrier_init();
+}
+
 __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const __grid_constant__ CompressArgs a) {
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int rank = static_cast<int>(blockIdx.x) % kCluster;
   const int64_t group = blockIdx.x / kCluster, num_groups = gridDim.x / kCluster;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(ptx::shared_address(shared.full + i), kStageRows);
-      ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolWarps);
-    }
-    for (uint64_t& barrier : shared.told) ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
-    ptx::mbarrier_init(ptx::shared_address(&shared.verdict), 1);
-    ptx::mbarrier_init(ptx::shared_address(&shared.parts_full), (kCluster - 1) * kPoolWarps);
-    ptx::mbarrier_init(ptx::shared_address(&shared.parts_empty), kPoolWarps);
-    ptx::fence_mbarrier_init();
-  }
-  ptx::cluster_arrive();
-  ptx::cluster_wait();
   const bool loads = threadIdx.x >= kPoolThreads;
   Guess guess;
   start_early([&] {
+    init(shared);
+    ptx::cluster_arrive();
     if (loads) guess = guess_rows(a, group, num_groups, rank);
+    ptx::cluster_wait();
   });
   if (loads) {
     load_rows(a, shared, group, num_groups, rank, guess);
@@ -245,7 +262,7 @@ void compress_128_stream(const CompressNormRopeStoreParams& p, const ExecutionCo
         "cudaFuncSetAttribute");
   const LaunchShape shape{
       .grid = static_cast<uint32_t>(num_groups * kCluster), .block = kThreads, .shared_bytes = sizeof(Shared), .cluster = kCluster};
-  launch_early("compress_norm_rope_store", compress_128_stream_kernel, shape, context, compress_args(p));
+  launch_balanced("compress_norm_rope_store", compress_128_stream_kernel, shape, context, compress_args(p));
 }
 
 }  // namespace strata::cuda

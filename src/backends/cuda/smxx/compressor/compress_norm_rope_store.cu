@@ -1,6 +1,6 @@
 // Compressed entries from the state rows of their windows: V4 9.1 and 9.2 "compress". Floor: the state rows, 8 * d bytes each: 32 KB an
-// entry for ratio 4 and d = 512, 512 KB for ratio 128; the entry itself is some 600 bytes. 64 entries of ratio 4 on an H200: 2.5 us; d =
-// 128, a prompt of 4096 tokens: 4.6 us, reading as much 3.1.
+// entry for ratio 4 and d = 512, 512 KB for ratio 128; the entry itself is some 600 bytes. 64 entries of ratio 4 on an H200: 2.3 us; d =
+// 128, a prompt of 4096 tokens: 4.5 us, reading as much 3.0.
 //
 // Ratio 4: a block per entry, two channels per thread (four of an indexer's entry), all rows on their way at once.
 // Ratio 128: compress_128.cuh. Many tokens on Hopper, d = 512: sm90/compressor.
@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compres
   // Blocks of a prompt's wider rows fill the device: the next kernel's have no time for guesses.
   constexpr bool kGuesses = kFew || kDim == 128;
   Guess guess;
+  RowParts<kRows> rows;
   start_early([&] {
     if constexpr (!kGuesses) return;
     guess = guess_first<kRatio>(a, blockIdx.x, gridDim.x, back, [&](const Boundary& boundary, int64_t row) {
@@ -44,11 +45,12 @@ __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compres
       const int64_t window = back < kRatio ? 4 * kDim : 0;
       touch_row_part(a, row + window, kDim * 4, static_cast<int>(threadIdx.x) / kRows, kThreads4<kDim> / kRows);
     });
+    rows.find(state_data(a), guess.row, column);
   });
   Pieces pieces;
   Finish finisher;
   float u[kChannels];
-  const auto load = [&](int64_t row) { pieces.load(state_data(a), row, 0, a.state.row_dim, column); };
+  const auto load = [&] { pieces.load(rows, 2 * kDim * int{sizeof(float)}); };
   const auto pool = [&](int64_t position) {
     if (position < kRatio) pieces.drop(kRatio);  // there is no previous window
 #pragma unroll
@@ -57,27 +59,29 @@ __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compres
       u[j] = __fdividef(pooled.weighted, pooled.sum);
     }
   };
-  // The guessed entry is pooled before it is known that it is one.
   GroupTokens<kRatio> tokens(a, blockIdx.x, gridDim.x);
   int32_t page = 0;
   const auto ask = [&] {
     tokens.ask();
     if (kGuesses) page = guess.page_now(a);
   };
+  const bool guesses = kGuesses && guess.token >= 0;
   if (!kFew) ask();  // behind a prompt's rows it would come late
-  if (kGuesses && guess.token >= 0) load(guess.row);
+  if (guesses) load();
   if (kFew) ask();
-  if (kGuesses && guess.token >= 0) {
+  if (guesses) {
     finisher.prepare(a, guess.boundary, kRatio);
-    pool(guess.boundary.position);
+    if (kFew) pool(guess.boundary.position);  // before it is known that the entry is one
   }
   tokens.for_each([&](int64_t token, const Boundary& boundary) {
-    if (!kGuesses || !guess.is_so(token, boundary, page)) {
+    const bool loaded = kGuesses && guess.is_so(token, boundary, page);
+    if (!loaded) {
       const int64_t row = state_row(a, boundary.request, boundary.position - back);
       finisher.prepare(a, boundary, kRatio);
-      load(row);
-      pool(boundary.position);
+      rows.find(state_data(a), row, column);
+      load();
     }
+    if (!kFew || !loaded) pool(boundary.position);
     guess.token = -1;
     finisher.store(a, u, shared);
     return true;

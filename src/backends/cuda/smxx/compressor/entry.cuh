@@ -4,7 +4,7 @@
 
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/hadamard.cuh"
-#include "backends/cuda/common/store_row.cuh"
+#include "backends/cuda/common/store_words.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/smxx/compressor/store_part.cuh"
 #include "formats/rope.h"
@@ -30,6 +30,7 @@ struct CompressArgs {
   int64_t cos_sin_stride, num_angles;
   int32_t rotary;
   bool hadamard;
+  bool words;  // rows of the cache are of words (store_words.cuh)
 };
 
 inline CompressArgs compress_args(const CompressNormRopeStoreParams& p) {
@@ -52,7 +53,8 @@ inline CompressArgs compress_args(const CompressNormRopeStoreParams& p) {
           .cos_sin_stride = p.cos_sin.stride[0],
           .num_angles = p.cos_sin.shape[0],
           .rotary = static_cast<int32_t>(p.cos_sin.shape[1]),
-          .hadamard = p.hadamard};
+          .hadamard = p.hadamard,
+          .words = rows_of_words(p.cache)};
 }
 
 // "cuda/smxx", which takes everything.
@@ -266,7 +268,7 @@ __device__ __forceinline__ void touch_entry(const CompressArgs& a, const Boundar
 
 // Norm, rotation, Hadamard and cache row of a pooled vector, in fp32 until it is stored. The block's first kThreads threads have kChannels
 // channels each, thread i those from kChannels * i on.
-template <int kDim, int kBlockThreads>
+template <int kDim, int kBlockThreads, int kTeams = 1>
 class Finisher {
  public:
   // All the threads of the block; of an indexer's row one warp.
@@ -280,18 +282,16 @@ class Finisher {
 
   // Asks for what store() needs: to be called before something else is waited for.
   __device__ __forceinline__ void prepare(const CompressArgs& a, const Boundary& boundary, int32_t ratio) {
-    if (threadIdx.x < kThreads) part_.prepare(a, boundary, ratio, kChannels * static_cast<int>(threadIdx.x));
+    if (thread() < kThreads) part_.prepare(a, boundary, ratio, kChannels * thread());
   }
-  __device__ __forceinline__ void prepare_weight(const CompressArgs& a) {
-    part_.prepare_weight(a, kChannels * static_cast<int>(threadIdx.x));
-  }
+  __device__ __forceinline__ void prepare_weight(const CompressArgs& a) { part_.prepare_weight(a, kChannels * thread()); }
   __device__ __forceinline__ void prepare_place(const float* angles, int32_t rotary, const RowAddress& to) {
-    part_.prepare_place(angles, rotary, to, kChannels * static_cast<int>(threadIdx.x));
+    part_.prepare_place(angles, rotary, to, kChannels * thread());
   }
 
   // The whole block calls it; all of its warps but the first, or all that have no channels, may be elsewhere when it returns.
   __device__ __forceinline__ void store(const CompressArgs& a, float (&u)[kChannels], Shared& shared) {
-    const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = static_cast<int>(threadIdx.x / kWarpSize);
+    const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = thread() / kWarpSize;
     float square = 0.0f;
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) square = fmaf(u[i], u[i], square);
@@ -304,21 +304,29 @@ class Finisher {
         for (int i = 0; i < kChannels; ++i) u[i] = round_to_bf16(u[i]);
         hadamard_lanes<kWarpSize>(u, lane);
       }
+      if (a.words) {
+        uint32_t words[kChannels / 2];
+        pack_words(u, words);
+        const uint32_t amax = amax_bits<kWarpSize>(words);
+        if (!__any_sync(kAllLanes, amax >= kBf16Infinity)) return store_indexer(part_.out, words, amax, lane);
+      }
       store_row_128(a.cache, part_.out, u, lane);
     } else {
       float(&squares)[kThreads / kWarpSize] = shared.squares[turn_++ % 2];
-      if (threadIdx.x < kThreads && lane == 0) squares[warp] = square;
-      ptx::barrier_sync(1, kBlockThreads);
-      if (threadIdx.x >= kThreads) return;
+      if (thread() < kThreads && lane == 0) squares[warp] = square;
+      ptx::barrier_sync(kTeams == 1 ? 1 : 1 + static_cast<int>(threadIdx.x) / kBlockThreads, kBlockThreads);
+      if (thread() >= kThreads) return;
       float sum = 0.0f;
 #pragma unroll
       for (int i = 0; i < kThreads / kWarpSize; ++i) sum += squares[i];
       part_.turn(u, sum, a.eps);
-      store_part(a.cache, part_.out, u, kChannels * static_cast<int>(threadIdx.x), lane);
+      store_part(a.cache, part_.out, u, kChannels * thread(), lane);
     }
   }
 
  private:
+  static __device__ __forceinline__ int thread() { return static_cast<int>(threadIdx.x) % kBlockThreads; }
+
   ChannelPart<kDim, kChannels> part_;
   unsigned turn_;
 };

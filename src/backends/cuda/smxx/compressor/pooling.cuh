@@ -39,21 +39,30 @@ __device__ __forceinline__ Pooled merge(const Part& part) {
   return all;
 }
 
-// kChannels channels of kRows rows of a thread: all are on their way before the first is waited for.
+// Where a thread's part of kRows rows begins. Row i begins at byte `row` of lane i, the part at its float column(i).
+template <int kRows>
+struct RowParts {
+  const uint8_t* values[kRows];
+
+  template <class Column>
+  __device__ __forceinline__ void find(const uint8_t* state, int64_t row, const Column& column) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) values[i] = state + __shfl_sync(kAllLanes, row, i) + 4 * column(i);
+  }
+};
+
+// kChannels channels of kRows rows of a thread: all are on their way before the first is waited for. kAligned: rows at multiples of 16
+// bytes.
 template <int kRows, int kChannels, bool kAligned>
 struct RowPieces {
   uint32_t value[kRows][kChannels], score[kRows][kChannels];
 
-  // Row i begins at byte `row` of lane first_lane + i of `state`; the values are from float column(i) of the row on, their scores half a
-  // row of `row_floats` further. kAligned: both at multiples of 16 bytes.
-  template <class Column>
-  __device__ __forceinline__ void load(const uint8_t* state, int64_t row, int first_lane, int32_t row_floats, const Column& column) {
-    const int64_t to_scores = int64_t{row_floats} * 2;
+  // Scores are to_scores bytes behind their values.
+  __device__ __forceinline__ void load(const RowParts<kRows>& from, int to_scores) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const uint8_t* const values = state + __shfl_sync(kAllLanes, row, first_lane + i) + 4 * column(i);
-      load_piece(values, value[i]);
-      load_piece(values + to_scores, score[i]);
+      load_piece(from.values[i], value[i]);
+      load_piece(from.values[i] + to_scores, score[i]);
     }
   }
 
@@ -82,6 +91,22 @@ struct RowPieces {
       all.weighted = fmaf(weight, __uint_as_float(value[i][channel]), all.weighted);
     }
     return all;
+  }
+
+  // The same, added to rows in front.
+  __device__ __forceinline__ void add_to(Pooled& all, int channel) const {
+    const float before = all.peak;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) all.peak = fmaxf(all.peak, __uint_as_float(score[i][channel]));
+    const float base = weight_base(all.peak), factor = weight_of(before, base);
+    all.sum *= factor;
+    all.weighted *= factor;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float weight = weight_of(__uint_as_float(score[i][channel]), base);
+      all.sum += weight;
+      all.weighted = fmaf(weight, __uint_as_float(value[i][channel]), all.weighted);
+    }
   }
 
  private:
