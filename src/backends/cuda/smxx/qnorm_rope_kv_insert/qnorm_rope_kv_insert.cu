@@ -13,7 +13,7 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kBlocksPerSm = 12;  // 48 warps in flight, for which the key row spills a few registers
+constexpr int kBlocksPerSm = 10;  // 40 warps in flight; with 12 the key row spills registers
 // The widths of V4, which the wide path and block formats are made for.
 constexpr int kDim = 512;
 constexpr int kRotary = 64;
@@ -51,10 +51,12 @@ template <class Out>
 __device__ __forceinline__ void query_wide(const Call& c, const Bf16* q, Out* out, int64_t n, int lane) {
   constexpr int kRun = 8, kSecond = kDim / 2;
   const int begin = lane * kRun, rope_lane = kSecond + begin - (kDim - kRotary);
+  const int64_t position = __ldg(c.positions + n);
   float low[kRun], high[kRun], angles[kRun];
   load_values<true>(q + begin, low);
   load_values<true>(q + kSecond + begin, high);
-  if (rope_lane >= 0) load_angles<true>(c.cos_sin.row(__ldg(c.positions + n)), kRotary, rope_lane, angles);
+  // No branch: behind one the other lanes would wait for the angles too.
+  load_angles<true>(c.cos_sin.row(position), kRotary, max(rope_lane, 0), angles);
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) sum += low[i] * low[i] + high[i] * high[i];
