@@ -18,7 +18,7 @@ namespace strata::cuda {
 namespace {
 
 constexpr int32_t kRatio = 4, kRows = 2 * kRatio;
-constexpr int kDim = 512, kChannels = 2, kPoolThreads = kDim / kChannels, kPoolWarps = kPoolThreads / kWarpSize;
+constexpr int kDim = 512, kChannels = 2, kPoolThreads = kDim / kChannels;
 constexpr int kThreads = kPoolThreads + kWarpSize;
 constexpr int kStages = 3, kBlocksPerSm = 2, kHalfBytes = kDim * 4;  // values, or scores, of a row's window
 constexpr int kQuad = kWarpSize / kRows;                             // entries that are looked up together
@@ -222,7 +222,7 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared,
 }
 
 __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared) {
-  const int lane = static_cast<int>(threadIdx.x % kWarpSize), column = kChannels * static_cast<int>(threadIdx.x);
+  const int column = kChannels * static_cast<int>(threadIdx.x);
   Finish finisher;
   finisher.prepare_weight(a);
   for (Turn<kStages> turn;; turn.next()) {
@@ -239,8 +239,7 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared)
       pieces.value[i][0] = __float_as_uint(value.x), pieces.value[i][1] = __float_as_uint(value.y);
       pieces.score[i][0] = __float_as_uint(score.x), pieces.score[i][1] = __float_as_uint(score.y);
     }
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(shared.empty + turn.index));
+    ptx::mbarrier_arrive(ptx::shared_address(shared.empty + turn.index));
     if ((content & ~kGuessed) < kRows) pieces.drop(kRatio);  // there is no previous window
     float u[kChannels];
 #pragma unroll
@@ -263,7 +262,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       ptx::mbarrier_init(ptx::shared_address(shared.full + i), kFullArrivals);
-      ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolWarps);
+      ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolThreads);
     }
     ptx::mbarrier_init(ptx::shared_address(&shared.verdict), 1);
     ptx::fence_mbarrier_init();
