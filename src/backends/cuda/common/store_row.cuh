@@ -21,23 +21,12 @@ struct PagePlace {
   uint32_t row;
 };
 
-// Of row n of pages of page_size rows; n >= 0.
-__device__ __forceinline__ PagePlace place_on_page(int64_t n, int32_t page_size) {
-  const auto size = static_cast<uint32_t>(page_size);
-  if (n <= 0xFFFFFFFF) {  // a 64-bit division costs as much as the rest of a row
-    const auto low = static_cast<uint32_t>(n);
-    return {low / size, low % size};
-  }
-  const int64_t page = n / size;
-  return {page, static_cast<uint32_t>(n - page * size)};
-}
-
 // The size of a page as the host prepares it: places without a division.
 class PageSize {
  public:
   explicit PageSize(int32_t rows) : rows_(rows), inverse_(1.0 / rows) {}
 
-  // Of row n >= 0, as place_on_page. From 2^31 on, by a product that is off by one at most.
+  // Of row n >= 0. From 2^31 on, by a product that is off by one at most.
   __device__ __forceinline__ PagePlace place(int64_t n) const {
     if (n <= INT32_MAX) {
       const int32_t page = rows_.divide(static_cast<int32_t>(n));
@@ -55,15 +44,7 @@ class PageSize {
   double inverse_;
 };
 
-// slot >= 0.
-__device__ __forceinline__ RowAddress row_address(const PagedCache& cache, int64_t slot) {
-  const auto [page, row] = place_on_page(slot, cache.page_size);
-  const int64_t data_bytes = row_data_bytes(cache.format, cache.row_dim);
-  uint8_t* const begin = static_cast<uint8_t*>(cache.data) + page * cache.page_stride;
-  return {begin + row * data_bytes, begin + cache.page_size * data_bytes + row * row_scale_bytes(cache.format)};
-}
-
-// The same from what the host prepares, without a division.
+// Where rows of a cache are, from what the host prepares: without a division.
 struct CacheRows {
   uint8_t* data;
   int64_t page_stride, num_slots, scales;  // scales: where those of a page begin
@@ -85,18 +66,12 @@ struct CacheRows {
     uint8_t* const begin = data + at.page * page_stride;
     return {begin + int64_t{at.row} * row_bytes, begin + scales + int64_t{at.row} * scale_bytes};
   }
-  // A row that is going to be written, if there is such a slot.
+  // A row that is going to be written, if there is such a slot: the write then finds its page in the address tables.
   __device__ __forceinline__ void touch_row(int64_t slot) const {
     if (slot < 0 || slot >= num_slots) return;
     touch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(row(slot).data) & ~uintptr_t{3}));
   }
 };
-
-// A row that is going to be written, if there is such a slot: the write then finds its page in the address tables.
-__device__ __forceinline__ void touch_row(const PagedCache& cache, int64_t slot) {
-  if (slot < 0 || slot >= cache.num_pages * cache.page_size) return;
-  touch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(row_address(cache, slot).data) & ~uintptr_t{3}));
-}
 
 // fp8_tensor: how values become codes.
 struct TensorScale {
@@ -264,9 +239,8 @@ __device__ __forceinline__ void store_row_512(const PagedCache& cache, const Row
 // The 512 + 64 values of an MLA row (fp8_ds_mla, bf16, fp8_tensor): lane l holds [16 l, 16 l + 16) of the latent vector and
 // [2 l, 2 l + 2) of the rotary lanes.
 template <bool kExact = false>
-__device__ __forceinline__ void store_mla_row(const PagedCache& cache, int64_t slot, const float (&latent)[16], const float (&rope)[2],
-                                              int lane, StoreOptions options = {}) {
-  const RowAddress to = row_address(cache, slot);
+__device__ __forceinline__ void store_mla_row(const PagedCache& cache, const RowAddress& to, const float (&latent)[16],
+                                              const float (&rope)[2], int lane, StoreOptions options = {}) {
   if (cache.format == KvFormat::fp8_tensor) {
     const TensorScale scale(cache.scale, options.divide);
     store_codes(to.data + 16 * lane, latent, scale);

@@ -12,7 +12,7 @@ namespace {
 template <int kWords>
 __global__ void save_partial_states_kernel(const float* __restrict__ kv_score, int64_t kv_score_stride, const float* __restrict__ ape,
                                            int64_t ape_stride, int32_t ratio, int32_t half, const int64_t* __restrict__ positions,
-                                           const int64_t* __restrict__ state_slots, PagedCache state) {
+                                           const int64_t* __restrict__ state_slots, CacheRows state) {
   start_early();
   const int64_t t = blockIdx.x;
   const int32_t column = static_cast<int32_t>(threadIdx.x) * kWords;
@@ -27,7 +27,7 @@ __global__ void save_partial_states_kernel(const float* __restrict__ kv_score, i
   load_words(reinterpret_cast<const uint8_t*>(ape + positions[t] % ratio * ape_stride + column), bias);
 #pragma unroll
   for (int i = 0; i < kWords; ++i) score[i] = __float_as_uint(__uint_as_float(score[i]) + __uint_as_float(bias[i]));
-  uint8_t* const out = row_address(state, slot).data;
+  uint8_t* const out = state.row(slot).data;
   store_words(out + int64_t{column} * 4, kv);
   store_words(out + (int64_t{column} + half) * 4, score);
 }
@@ -39,7 +39,7 @@ void launch(const SavePartialStatesParams& p, const ExecutionContext& context) {
   const LaunchShape shape{static_cast<uint32_t>(p.kv_score.shape[0]), static_cast<uint32_t>((half / kWords + 31) / 32 * 32)};
   launch_early("save_partial_states", save_partial_states_kernel<kWords>, shape, context, p.kv_score.ptr<float>(), p.kv_score.stride[0],
                p.ape.ptr<float>(), p.ape.stride[0], static_cast<int32_t>(p.ape.shape[0]), static_cast<int32_t>(half),
-               p.positions.ptr<int64_t>(), p.state_slots.ptr<int64_t>(), p.state);
+               p.positions.ptr<int64_t>(), p.state_slots.ptr<int64_t>(), CacheRows(p.state));
 }
 
 void run(const SavePartialStatesParams& p, const ExecutionContext& context) {

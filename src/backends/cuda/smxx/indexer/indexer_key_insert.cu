@@ -140,7 +140,7 @@ __device__ __forceinline__ void store_key(const KeyArgs& a, const uint32_t (&wor
   if (!a.simple_rows || __any_sync(kAllLanes, amax >= kBf16Infinity)) {
     float x[kLaneValues];
     unpack_words(words, x);
-    return store_row_128<true>(a.cache, row_address(a.cache, wanted ? slot : 0), x, lane, wanted);
+    return store_row_128<true>(a.cache, a.rows.row(wanted ? slot : 0), x, lane, wanted);
   }
   if (!wanted) return;
   store_indexer(a.rows.row(slot), words, amax, lane);
@@ -196,9 +196,9 @@ __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
     float row[kIndexerDim / kWarpSize];
 #pragma unroll
     for (int i = 0; i < kIndexerDim / kWarpSize; ++i) row[i] = x[lane * (kIndexerDim / kWarpSize) + i];
-    store_row_128(a.cache, row_address(a.cache, slot), row, lane);
+    store_row_128(a.cache, a.rows.row(slot), row, lane);
   } else {
-    uint8_t* const out = row_address(a.cache, slot).data;
+    uint8_t* const out = a.rows.row(slot).data;
     for (int32_t i = lane; i < a.dim; i += kWarpSize) store_u16(out + 2 * i, to_bf16(x[i]).bits);
   }
 }

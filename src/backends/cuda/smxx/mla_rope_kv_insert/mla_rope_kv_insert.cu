@@ -28,6 +28,7 @@ struct Call {
   const int64_t* slots;
   int64_t num_slots;  // entries of slots
   PagedCache cache;
+  CacheRows cache_rows;
   StoreOptions options;
   int32_t latent_dim, rotary;
   int64_t keys;
@@ -62,10 +63,10 @@ __device__ void key(const Call& c, int64_t t, int lane) {
     float values[kMlaLatentDim / kWarpSize];
     load_bf16(reinterpret_cast<const uint8_t*>(latent + 16 * lane), values);  // the slot comes from memory at the same time
     turn_key_pair(c, k_pe, angles_row, lane, pair);
-    if (slot >= 0) store_mla_row<true>(c.cache, slot, values, pair, lane, c.options);
+    if (slot >= 0) store_mla_row<true>(c.cache, c.cache_rows.row(slot), values, pair, lane, c.options);
     return;
   }
-  const RowAddress to = slot >= 0 ? row_address(c.cache, slot) : RowAddress{};
+  const RowAddress to = slot >= 0 ? c.cache_rows.row(slot) : RowAddress{};
   const TensorScale scale(c.cache.scale, c.options.divide);
   for (int i = lane; i < c.rotary / 2; i += kWarpSize) {
     turn_key_pair(c, k_pe, angles_row, i, pair);
@@ -88,7 +89,7 @@ __device__ __forceinline__ void touch_first(const Call& c) {
   if (t >= c.keys) return;
   const int64_t slot = key && t < c.num_slots ? guess(c.slots + t) : -1;
   if (c.cos_sin.data != nullptr) touch_angles(c.cos_sin.data, c.cos_sin.stride0, c.num_angles, c.rotary, guess(c.positions + t), lane);
-  if (lane == 0) touch_row(c.cache, slot);
+  if (lane == 0) c.cache_rows.touch_row(slot);
 }
 
 template <bool kWide, int kRuns>
@@ -152,6 +153,7 @@ void launch(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
       .slots = p.slot_mapping.ptr<int64_t>(),
       .num_slots = inserts,
       .cache = p.cache,
+      .cache_rows = CacheRows(p.cache),
       .options = {.ue8m0 = p.ue8m0, .divide = true},
       .latent_dim = static_cast<int32_t>(p.c.shape[1]),
       .rotary = static_cast<int32_t>(rotary),

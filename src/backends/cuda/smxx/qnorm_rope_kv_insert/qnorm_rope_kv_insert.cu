@@ -134,11 +134,11 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
       load_angles<false>(cos_sin, kRotary, rope_lane, angles);
       rotate_values(values, angles);
     }
-    store_row_512(c.cache, row_address(c.cache, slot), values, lane);
+    store_row_512(c.cache, c.rows_of_cache.row(slot), values, lane);
     return;
   }
   if (slot < 0) return;
-  const RowAddress to = row_address(c.cache, slot);
+  const RowAddress to = c.rows_of_cache.row(slot);
   const TensorScale scale(c.cache.scale, false);
   const int nope = c.dim - c.rotary;
   for (int i = lane; i < nope; i += kWarpSize) store_element(c.cache, to.data, i, to_float(kv[i]), scale);

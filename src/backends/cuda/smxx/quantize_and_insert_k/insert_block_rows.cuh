@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kInsertThreads) insert_block_rows_kernel(const
       detail::store_v4<true>(to, x, lane);
     } else {
       const float pair[2] = {bf16_low(rope), bf16_high(rope)};
-      store_mla_row<true>(c.cache, slot, x, pair, lane, {.ue8m0 = c.ue8m0});
+      store_mla_row<true>(c.cache, c.cache_rows.row(slot), x, pair, lane, {.ue8m0 = c.ue8m0});
     }
     return;
   }

@@ -17,6 +17,7 @@ struct Call {
   Rows<const Bf16> k;
   const int64_t* slots;
   PagedCache cache;
+  CacheRows cache_rows;
   int32_t rows;
   StoreOptions options;
   bool touches;  // few rows: many hide what one waits for
@@ -26,14 +27,14 @@ struct Call {
 __device__ void insert_row_512(const Call& c, const uint8_t* k, int64_t slot, int lane) {
   float values[16];
   load_bf16(k + 32 * lane, values);
-  if (slot >= 0) store_row_512<true>(c.cache, row_address(c.cache, slot), values, lane, c.options);
+  if (slot >= 0) store_row_512<true>(c.cache, c.cache_rows.row(slot), values, lane, c.options);
 }
 
 __device__ void insert_mla_row(const Call& c, const uint8_t* k, int64_t slot, int lane) {
   float latent[kMlaLatentDim / kWarpSize], rope[kMlaRopeDim / kWarpSize];
   load_bf16(k + 32 * lane, latent);
   load_bf16(k + 2 * kMlaLatentDim + 4 * lane, rope);
-  if (slot >= 0) store_mla_row<true>(c.cache, slot, latent, rope, lane, c.options);
+  if (slot >= 0) store_mla_row<true>(c.cache, c.cache_rows.row(slot), latent, rope, lane, c.options);
 }
 
 // kLanes: of a row. 8 for rows of 128 values, which only they have, 32 for others.
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kerne
   const int64_t n = (int64_t{blockIdx.x} * (kWarps * kWarpSize) + threadIdx.x) / kLanes;
   const int lane = threadIdx.x % kLanes;
   start_early([&] {
-    if (c.touches && n < c.rows && lane == 0) touch_row(c.cache, guess(c.slots + n));
+    if (c.touches && n < c.rows && lane == 0) c.cache_rows.touch_row(guess(c.slots + n));
   });
   if constexpr (kLanes < kWarpSize) {
     const int64_t there = min(n, int64_t{c.rows} - 1);  // lanes past the end take part in reductions
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kerne
     float values[kIndexerDim / kLanes];
     load_bf16(reinterpret_cast<const uint8_t*>(c.k.row(there) + kIndexerDim / kLanes * lane), values);
     const bool wanted = slot >= 0;
-    store_row_128<true>(c.cache, row_address(c.cache, wanted ? slot : 0), values, lane, wanted, c.options);
+    store_row_128<true>(c.cache, c.cache_rows.row(wanted ? slot : 0), values, lane, wanted, c.options);
     return;
   }
   if (n >= c.rows) return;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kerne
     case kMlaLatentDim + kMlaRopeDim: return insert_mla_row(c, k, slot, lane);
     default: {
       if (slot < 0) return;
-      const RowAddress to = row_address(c.cache, slot);
+      const RowAddress to = c.cache_rows.row(slot);
       const TensorScale scale(c.cache.scale, c.options.divide);
       for (int i = lane; i < c.cache.row_dim; i += kWarpSize) {
         store_element(c.cache, to.data, i, to_float(Bf16{load_u16(k + 2 * i)}), scale);
@@ -96,7 +97,8 @@ void run(const QuantizeAndInsertKParams& p, const ExecutionContext& context) {
   const bool short_rows = p.cache.row_dim == kIndexerDim;
   const int64_t block_rows = short_rows ? 4 * kWarps : kWarps;
   const bool touches = rows <= (short_rows ? 8 : 1) * block_rows * capabilities(context.device).num_sms;
-  const Call c{Rows<const Bf16>(p.k), p.slot_mapping.ptr<int64_t>(), p.cache, static_cast<int32_t>(rows), options, touches};
+  const Call c{
+      Rows<const Bf16>(p.k), p.slot_mapping.ptr<int64_t>(), p.cache, CacheRows(p.cache), static_cast<int32_t>(rows), options, touches};
   const auto kernel = short_rows ? quantize_and_insert_k_kernel<8> : quantize_and_insert_k_kernel<kWarpSize>;
   launch_early("quantize_and_insert_k_kernel", kernel, {blocks_for(rows, block_rows), kWarps * kWarpSize}, context, c);
 }
