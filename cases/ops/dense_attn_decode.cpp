@@ -116,6 +116,13 @@ void add_shapes(const Test& test) {
     test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}}, .heads = 70, .page_size = page_size});
     test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}}, .heads = 70, .page_size = page_size, .batch_invariant = true});
   }
+  // Two parts of every token, of which short requests fill one or none.
+  for (const int64_t heads : {5, 70}) {
+    std::vector<RequestShape> two;
+    for (int64_t i = 0; i < (heads > 64 ? 30 : 60); ++i) two.push_back({i % 7 == 0 ? 48 * (i / 7) : 420 - i, i % 6 == 5 ? 0 : 1});
+    test({.requests = two, .heads = heads});
+    test({.requests = two, .heads = heads, .padding = {.inner = 5, .outer = 3}});
+  }
   // More query tokens than SMs: blocks take several of them, of any length.
   for (const int64_t heads : {2, 66}) {
     std::vector<RequestShape> many;

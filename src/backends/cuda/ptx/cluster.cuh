@@ -25,6 +25,11 @@ __device__ __forceinline__ void store_cluster_f32(uint32_t mapped, float v) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(mapped), "f"(v) : "memory");
 }
 
+__device__ __forceinline__ float load_cluster_f32(uint32_t mapped) {
+  float v;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(mapped) : "memory");
+  return v;
+}
 __device__ __forceinline__ float4 load_cluster_f32x4(uint32_t mapped) {
   float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(mapped) : "memory");

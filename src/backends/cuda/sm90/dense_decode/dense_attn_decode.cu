@@ -28,7 +28,7 @@ struct Extent {
       : requests(p.seq_lens.shape[0]),
         queries(std::min(p.max_query_len, p.q.shape[0])),
         head_tiles(ceil_div(p.q.shape[1], kHeadTile)),
-        row_tiles(ceil_div(p.max_seq_len, DenseProblem::kRows)) {}
+        row_tiles(ceil_div(p.max_seq_len, kTileRows)) {}
   int64_t slots(const Capabilities& c) const { return std::max<int64_t>(1, c.num_sms / head_tiles); }
 };
 
@@ -100,16 +100,29 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   return a;
 }
 
+// In clusters: the two parts of a token, which its blocks merge, or its two tiles of heads, which then read the same rows at a time and
+// from the same side of L2.
+template <bool kMerges>
+void launch(const DenseArgs& a, int blocks, const ExecutionContext& context) {
+  constexpr auto kernel = sparse_prefill::row_tiles_kernel<DenseProblem<kMerges>>;
+  constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<typename DenseProblem<kMerges>::Shape>);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
+  launch_early("row_tiles_kernel", kernel,
+               {.grid = dim3(static_cast<unsigned>(blocks)),
+                .block = dim3(sparse_prefill::kThreads),
+                .shared_bytes = kSharedBytes,
+                .cluster = kMerges || a.head_tiles == 2 ? 2u : 1u},
+               context, a);
+}
+
 void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
   if (p.q.shape[0] == 0 || p.seq_lens.shape[0] == 0) return;
   const DenseArgs a = args_of(p, context);
-  const int blocks = std::min(a.num_items, capabilities(context.device).num_sms);
-  constexpr auto kernel = sparse_prefill::row_tiles_kernel<DenseProblem>;
-  constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<DenseProblem::Shape>);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
-  launch_early("row_tiles_kernel", kernel,
-               {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(sparse_prefill::kThreads), .shared_bytes = kSharedBytes},
-               context, a);
+  const int num_blocks = capabilities(context.device).num_sms / 2 * 2;
+  if (a.num_splits == sparse_prefill::kClusterParts && a.num_items <= num_blocks && !p.batch_invariant) {
+    return launch<true>(a, a.num_items, context);
+  }
+  launch<false>(a, std::min(a.num_items, num_blocks), context);
   if (a.num_splits > 1) sparse_prefill::launch_merge(a, p.batch_invariant, context);
 }
 

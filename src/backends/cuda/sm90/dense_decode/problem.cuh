@@ -10,13 +10,14 @@
 namespace strata::cuda::dense_decode {
 
 inline constexpr int kRowDim = 576;
+inline constexpr int kTileRows = 48;  // three whole tiles fit, with which a call of few rows starts faster than with 64 rows in parts
 
 // batch_invariant: a token's rows are cut into at most so many parts, of at least so many tiles, whatever else is in the batch.
 inline constexpr int kInvariantSplits = 16, kInvariantTiles = 6;
 
 struct DenseArgs {
   static constexpr bool kSparse = false;  // neither sinks nor maxima
-  // Item: the tile of heads fastest, then the request's query, the split, the request.
+  // Item: the tile of heads fastest, then the request's query, the split, the request; where a cluster merges parts, the split before all.
   int32_t num_items, head_tiles, max_queries, num_splits;
   int32_t tiles_per_split;  // 0: cut for batch_invariant
   int32_t num_heads, num_tokens;
@@ -44,12 +45,14 @@ struct DenseArgs {
   bool rows_aligned, out_aligned;  // rows of q and of the cache, of out, start at multiples of 16 bytes
 };
 
+// kMerges: the two parts of a token's rows are the items of a cluster's blocks, which merge them; otherwise a kernel of its own does.
+template <bool kMerges>
 struct DenseProblem {
   static constexpr int kDim = kRowDim;
-  using Shape = sparse_prefill::Shape<kDim, 48>;  // three whole tiles, which a call of few rows starts faster with
+  using Shape = sparse_prefill::Shape<kDim, kTileRows>;
   using Args = DenseArgs;
   static constexpr bool kSharesRows = false;
-  static constexpr bool kSplit = true;
+  static constexpr bool kSplit = true, kInCluster = kMerges;
   static constexpr bool kMappedOut = false;
   static constexpr bool kStartsEarly = true, kRunsBeside = false;
   static constexpr int kRows = Shape::kRows;
@@ -66,9 +69,10 @@ struct DenseProblem {
         item = rest;
         return taken;
       };
+      if (kMerges) split = take(a.num_splits);
       first_head = take(a.head_tiles) * sparse_prefill::kHeadTile;
       const int32_t query = take(a.max_queries);
-      split = take(a.num_splits);
+      if (!kMerges) split = take(a.num_splits);
       request = item;
       const int32_t begin = current(a.query_start_loc), start = current(a.query_start_loc + request),
                     queries = current(a.query_start_loc + request + 1) - start, rows = current(a.seq_lens + request);
@@ -103,7 +107,9 @@ struct DenseProblem {
   static __device__ __forceinline__ float finish_head(const DenseArgs& a, const Item& item, int head, float maximum, float total, float) {
     const bool empty = total == 0.0f;
     const float lse = maximum + __log2f(total);
-    if (a.num_splits > 1) {
+    if (kMerges) {
+      // The merge's, out of shared memory.
+    } else if (a.num_splits > 1) {
       a.part_lse[part_index(a, item, head)] = empty ? -INFINITY : lse;
     } else if (a.lse != nullptr) {
       a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : lse * sparse_prefill::kLn2;
@@ -111,8 +117,13 @@ struct DenseProblem {
     return empty ? 0.0f : 1.0f / total;
   }
 
-  static __device__ __forceinline__ uint16_t* out(const DenseArgs& a, const Item& item, int head) {
-    return a.out + item.token * a.out_token_stride + head * a.out_head_stride;
+  // Where a cluster merges parts.
+  static __device__ __forceinline__ int32_t first_head(const DenseArgs& a, uint32_t item) {
+    return static_cast<int32_t>(item) / a.num_splits % a.head_tiles * sparse_prefill::kHeadTile;
+  }
+
+  static __device__ __forceinline__ uint16_t* out(const DenseArgs& a, int32_t token, int head) {
+    return a.out + token * a.out_token_stride + head * a.out_head_stride;
   }
   static __device__ __forceinline__ uint16_t* part(const DenseArgs& a, const Item& item, int head) {
     return a.part_out + part_index(a, item, head) * sparse_prefill::kValueDim;

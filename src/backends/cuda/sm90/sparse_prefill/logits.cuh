@@ -5,7 +5,7 @@
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
-#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+#include "backends/cuda/sm90/sparse_prefill/cluster_merge.cuh"
 
 namespace strata::cuda::sparse_prefill {
 
@@ -28,7 +28,7 @@ class Logits {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) {
-          Problem::mark_empty(a, item);
+          mark_empty(item);
           continue;
         }
       }
@@ -233,6 +233,15 @@ class Logits {
     weights.next();
   }
 
+  __device__ __forceinline__ void mark_empty(const Item& item) {
+    if constexpr (Problem::kInCluster) {
+      if (threadIdx.x < kHeadTile) part_lse(shared)[threadIdx.x] = -INFINITY;
+      arrive_warp(shared.normalizer_full[items.index]);
+    } else {
+      Problem::mark_empty(a, item);
+    }
+  }
+
   // lse, maximum and normalizer of the item's heads. After the last weights, which wait for none of that.
   __device__ __forceinline__ void finish(const Item& item) {
 #pragma unroll
@@ -244,6 +253,7 @@ class Logits {
       if (threadIdx.x % 4 != 0) continue;
       shared.normalizer[items.index][row] =
           head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total, shared.sink[head]) : 0.0f;
+      if constexpr (Problem::kInCluster) part_lse(shared)[row] = total == 0.0f ? -INFINITY : subtracted[r] + __log2f(total);
     }
     arrive_warp(shared.normalizer_full[items.index]);
     items.next();

@@ -10,7 +10,7 @@
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/memory.cuh"
-#include "backends/cuda/sm90/sparse_prefill/config.h"
+#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
 #include "backends/cuda/sm90/sparse_prefill/plan.h"
 
 namespace strata::cuda::sparse_prefill {
@@ -95,14 +95,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     uint16_t* target = a.out + token * a.out_token_stride + head * a.out_head_stride + half * (kValueDim / 2) + 8 * lane;
-    const auto pair = [&](int i) { return ptx::cvt_bf16x2(out.v[half][i] * inverse, out.v[half][i + 1] * inverse); };
-    const uint32_t w[4] = {pair(0), pair(2), pair(4), pair(6)};
-    if (a.out_aligned) {
-      *reinterpret_cast<uint4*>(target) = {w[0], w[1], w[2], w[3]};
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(w[i / 2] >> (16 * (i % 2)));
-    }
+    store_lanes(target, out.v[half], inverse, a.out_aligned);
   }
   if (lane > 0) return;
   if (a.lse != nullptr) {

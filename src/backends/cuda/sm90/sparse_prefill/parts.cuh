@@ -12,7 +12,7 @@ struct PartProblem {
   static constexpr int kDim = kRowDim;
   using Shape = sparse_prefill::Shape<kDim>;
   using Args = PartArgs;
-  static constexpr bool kSharesRows = false, kSplit = true, kMappedOut = false, kStartsEarly = false;
+  static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = false;
   static constexpr bool kRunsBeside = true;
 
   // The split is the fastest, so that the blocks of a token run at a time.

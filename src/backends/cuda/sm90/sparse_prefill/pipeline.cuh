@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/common/ring.cuh"
+#include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_prefill/config.h"
@@ -84,6 +85,18 @@ __device__ __forceinline__ void arrive_warp(const uint64_t& barrier) {
 }
 __device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
   ptx::mbarrier_wait(ptx::shared_address(&barrier), parity);
+}
+
+// Eight lanes of the output times a factor.
+__device__ __forceinline__ void store_lanes(uint16_t* target, const float (&v)[8], float factor, bool aligned) {
+  const auto pair = [&](int i) { return ptx::cvt_bf16x2(v[i] * factor, v[i + 1] * factor); };
+  const uint32_t w[4] = {pair(0), pair(2), pair(4), pair(6)};
+  if (aligned) {
+    *reinterpret_cast<uint4*>(target) = {w[0], w[1], w[2], w[3]};
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(w[i / 2] >> (16 * (i % 2)));
+  }
 }
 
 // Of a thread of a warpgroup: its accumulators belong to heads row and row + 8 of the item's 64.

@@ -16,6 +16,7 @@ struct PrefillProblem {
   static constexpr bool kSharesRows = kTogether;  // both items of a token are the same block's, and the rows are loaded once
   using Args = PrefillArgs;
   static constexpr bool kSplit = false;        // an item is all rows of its token
+  static constexpr bool kInCluster = false;    // the two parts of its rows are a cluster's, which merges them
   static constexpr bool kMappedOut = true;     // Args have a tensor map of the output
   static constexpr bool kStartsEarly = false;  // waits for the kernel in front by itself
   static constexpr bool kRunsBeside = false;   // needs nothing of the kernel in front, but ends behind it
@@ -51,8 +52,8 @@ struct PrefillProblem {
     return empty ? 0.0f : 1.0f / (total + ptx::ex2(sink - maximum));
   }
 
-  static __device__ __forceinline__ uint16_t* out(const PrefillArgs& a, const Item& item, int head) {
-    return a.out + item.token * a.out_token_stride + head * a.out_head_stride;
+  static __device__ __forceinline__ uint16_t* out(const PrefillArgs& a, int32_t token, int head) {
+    return a.out + token * a.out_token_stride + head * a.out_head_stride;
   }
 
   // The rows of an item, by their position.

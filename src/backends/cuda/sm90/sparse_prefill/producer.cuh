@@ -71,13 +71,13 @@ class Producer {
   }
 
   // This lane's eighth of every chunk of the step, of the warp's row 4 j + lane / 8; zeros when not wanted, and nothing is read then.
-  template <bool kOnce>
+  template <bool kAligned, bool kOnce>
   __device__ __forceinline__ void copy_row(int fill, int j, const uint16_t* from, bool wanted) const {
     const int row = warp * S::kRowsPerWarp + 4 * j + lane / 8;
     const uint32_t to = unit_offset(row, lane % 8);
     const auto in_step = [fill](int c) { return (c / S::kPartChunks == S::kParts - 1) == (fill == S::kFills - 1); };
     const auto target = [&](int c) { return ptx::shared_address(tile.chunk(shared, c)) + to; };
-    if (!a.rows_aligned) {
+    if constexpr (!kAligned) {
 #pragma unroll 1
       for (int c = 0; c < S::kChunks; ++c) {
         if (in_step(c)) copy_narrow(target(c), from + c * kChunkLanes, wanted);
@@ -99,6 +99,14 @@ class Producer {
     }
   }
 
+  // Four attended rows of the warp's, the j-th such.
+  template <bool kAligned>
+  __device__ __forceinline__ void copy_rows(const Rows& rows, int fill, int j, uint32_t place, uint32_t mask) const {
+    const int row = 4 * j + lane / 8;
+    const uint32_t place_of_row = __shfl_sync(~0u, place, row);
+    copy_row<kAligned, false>(fill, j, rows.address(place_of_row) + 8 * (lane % 8), (mask >> row & 1u) != 0);
+  }
+
   __device__ __forceinline__ void finish_fill(int fill) {
     const uint32_t full = ptx::shared_address(&shared.full[tile.at][fill]);
     if (a.rows_aligned) {
@@ -118,7 +126,8 @@ class Producer {
       for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
         const int row = t * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
         const bool wanted = row < kHeadTile && head < a.num_heads;
-        copy_row<true>(fill, j, q + (wanted ? head : 0) * a.q_head_stride, wanted);
+        const uint16_t* from = q + (wanted ? head : 0) * a.q_head_stride;
+        a.rows_aligned ? copy_row<true, true>(fill, j, from, wanted) : copy_row<false, true>(fill, j, from, wanted);
       }
       finish_fill(fill);
     }
@@ -133,11 +142,13 @@ class Producer {
     for (int fill = 0; fill < S::kFills; ++fill) {
       wait_for_room(fill);
       if (fill == 0 && lane == 0) shared.attended[tile.at][warp] = static_cast<uint16_t>(mask);
+      // Asked once, and not between copies: 1 us less of 71 in dense decode of 16 requests.
+      if (a.rows_aligned) {
 #pragma unroll
-      for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
-        const int row = 4 * j + lane / 8;
-        const uint32_t place_of_row = __shfl_sync(~0u, place, row);
-        copy_row<false>(fill, j, rows.address(place_of_row) + 8 * (lane % 8), (mask >> row & 1u) != 0);
+        for (int j = 0; j < S::kRowsPerWarp / 4; ++j) copy_rows<true>(rows, fill, j, place, mask);
+      } else {
+#pragma unroll 1
+        for (int j = 0; j < S::kRowsPerWarp / 4; ++j) copy_rows<false>(rows, fill, j, place, mask);
       }
       finish_fill(fill);
     }

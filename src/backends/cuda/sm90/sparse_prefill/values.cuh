@@ -7,7 +7,7 @@
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
-#include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
+#include "backends/cuda/sm90/sparse_prefill/cluster_merge.cuh"
 #include "formats/ue8m0.h"
 
 namespace strata::cuda::sparse_prefill {
@@ -27,10 +27,17 @@ class Values {
   __device__ __forceinline__ Values(const Args& args, Shared& memory) : a(args), shared(memory) {}
 
   __device__ __forceinline__ void run() {
+    int32_t token = -1;  // of a cluster's one item
     for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
-        if (item.tiles == 0) continue;
+        if (item.tiles == 0) {
+          if (Problem::kInCluster && item.token >= 0) {
+            token = item.token;
+            wait(shared.normalizer_full[items.index], items.parity);
+          }
+          continue;
+        }
       }
       tile.start_item();
       if constexpr (Problem::kSharesRows) rows_stay = !item.last_of_rows();
@@ -54,6 +61,12 @@ class Values {
         }
       }
       release_tile(0);
+      if constexpr (Problem::kInCluster) {
+        ptx::launch_dependents();
+        token = item.token;
+        keep_part(sums, first, second);
+        continue;
+      }
       if constexpr (Problem::kSplit) {
         if (Problem::kRunsBeside || a.num_splits > 1) {
           if (i + static_cast<int32_t>(gridDim.x) >= a.num_items) ptx::launch_dependents();  // the merge
@@ -62,6 +75,9 @@ class Values {
         }
       }
       if constexpr (!Problem::kRunsBeside) store(item, sums, first, second);
+    }
+    if constexpr (Problem::kInCluster) {
+      if (token >= 0) merge_in_cluster<Problem>(a, shared, token);
     }
   }
 
@@ -201,7 +217,7 @@ class Values {
     for (int r = 0; r < 2; ++r) {
       const int head = item.first_head + accumulator_row() + 8 * r;
       const float factor = r == 0 ? first : second;
-      uint16_t* target = Problem::out(a, item, head) + kFirstLane + 8 * (threadIdx.x % 4);
+      uint16_t* target = Problem::out(a, item.token, head) + kFirstLane + 8 * (threadIdx.x % 4);
       const auto pair = [factor](float x, float y) { return ptx::cvt_bf16x2(x * factor, y * factor); };
       store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
         if (head >= a.num_heads) return;
@@ -215,20 +231,47 @@ class Values {
     }
   }
 
-  // To be merged with the other parts of the token: fp16, with a power of two of its own for each head's half.
+  // A part's sums of heads row (r = 0) or row + 8 as fp16: times 2^(14 - exponent), the largest is at least 2^14 and less than 2^15.
+  static __device__ __forceinline__ int part_exponent(const Sums& sums, int r) {
+    float largest = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 32; ++j) {
+      const float* s = &sums[j / 16][4 * (j % 16) + 2 * r];
+      largest = fmaxf(largest, fmaxf(fabsf(s[0]), fabsf(s[1])));
+    }
+    largest = lanes_max<4>(largest);
+    return max(static_cast<int>(__float_as_uint(largest) >> 23) - 127, -100);
+  }
+
+  // To be merged by the cluster.
+  __device__ __forceinline__ void keep_part(const Sums& sums, float first, float second) const {
+    // Nobody reads rows any more, whose place the part takes, nor what sums are rescaled by.
+    ptx::barrier_sync(kValuesGroups + 2, 2 * kWarpgroup);
+    const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
+    const int exponent[2] = {part_exponent(sums, 0), part_exponent(sums, 1)};
+    const float shrink[2] = {pow2(14 - exponent[0]), pow2(14 - exponent[1])};
+    const uint32_t part = part_sums(shared) + kHalf * (kPartBoxes / 2) * kHeadChunkBytes;
+#pragma unroll
+    for (int c = 0; c < kPartBoxes / 2; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* s = &sums[c / 2][32 * (c % 2) + 8 * i];
+        ptx::stmatrix_x4(part + c * kHeadChunkBytes + unit_offset(16 * warp + lane % 16, 2 * i + lane / 16),
+                         ptx::cvt_f16x2(s[0] * shrink[0], s[1] * shrink[0]), ptx::cvt_f16x2(s[2] * shrink[1], s[3] * shrink[1]),
+                         ptx::cvt_f16x2(s[4] * shrink[0], s[5] * shrink[0]), ptx::cvt_f16x2(s[6] * shrink[1], s[7] * shrink[1]));
+      }
+    }
+    if (lane % 4 == 0) {
+      part_factors(shared, kHalf)[accumulator_row()] = pow2(exponent[0] - 14) * first;
+      part_factors(shared, kHalf)[accumulator_row() + 8] = pow2(exponent[1] - 14) * second;
+    }
+  }
+
+  // To be merged by another kernel: with a power of two of its own for each head's half.
   __device__ __forceinline__ void store_part(const Item& item, const Sums& sums, float first, float second) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int head = item.first_head + accumulator_row() + 8 * r;
-      float largest = 0.0f;
-#pragma unroll
-      for (int j = 0; j < 32; ++j) {
-        const float* s = &sums[j / 16][4 * (j % 16) + 2 * r];
-        largest = fmaxf(largest, fmaxf(fabsf(s[0]), fabsf(s[1])));
-      }
-      largest = lanes_max<4>(largest);
-      // The largest becomes at least 2^14, and less than 2^15.
-      const int exponent = max(static_cast<int>(__float_as_uint(largest) >> 23) - 127, -100);
+      const int head = item.first_head + accumulator_row() + 8 * r, exponent = part_exponent(sums, r);
       const float shrink = pow2(14 - exponent);
       const auto pair = [shrink](float x, float y) { return ptx::cvt_f16x2(x * shrink, y * shrink); };
       const bool exists = head < a.num_heads;
