@@ -41,9 +41,9 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<Block*>(shared_bytes);
   const int32_t head_tiles = (a.num_heads + kHeads - 1) / kHeads;
-  const int32_t token = static_cast<int32_t>(blockIdx.x) / head_tiles, split = static_cast<int32_t>(blockIdx.y);
-  const int32_t first_head = (static_cast<int32_t>(blockIdx.x) - token * head_tiles) * kHeads;
-  const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
+  const int32_t block = static_cast<int32_t>(blockIdx.x), split = static_cast<int32_t>(blockIdx.y);
+  const int32_t token = divide(block, head_tiles), first_head = (block - token * head_tiles) * kHeads;
+  const int32_t batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
   const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
   const int lane = threadIdx.x % 32;
 

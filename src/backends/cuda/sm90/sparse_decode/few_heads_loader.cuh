@@ -124,16 +124,30 @@ __device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Share
   }
 }
 
-// A block's tiles.
-template <bool kAligned, class Shared>
-__device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>& rows, int32_t tiles, int warp, int lane) {
+// A block's tiles. The first one's rows are copied from where they are guessed to be, `rows.address`, while what tells where they are is on
+// its way: confirm() sets the number of tiles, and is false if the first tile has to be copied again.
+template <bool kAligned, class Shared, class Confirm>
+__device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>& rows, int warp, int lane, const Confirm& confirm) {
+  bool guessed = true;
+  int32_t tiles = 1;
 #pragma unroll 1
   for (int32_t tile = 0; tile < tiles; ++tile) {
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u, full = ptx::shared_address(&shared.full[stage]);
-    if (tile % 2 == 0) rows.advance(tile / 2);
-    const uint32_t attended = __ballot_sync(~0u, rows.address.data != nullptr) >> (tile % 2 * 16);
+    if (tile % 2 == 0 && !guessed) rows.advance(tile / 2);
     ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
     copy_rows<kAligned>(shared, rows.address, tile, warp, lane);
+    if (guessed) {
+      guessed = false;
+      if (!confirm(tiles)) {
+        ptx::cp_async_commit();
+        ptx::cp_async_wait<0>();
+        __syncwarp();  // which lane copies what depends on where the row is
+        tile = -1;
+        continue;
+      }
+      rows.advance(0);
+    }
+    const uint32_t attended = __ballot_sync(~0u, rows.address.data != nullptr) >> (tile % 2 * 16);
     if (lane == 0) shared.attended[stage][warp] = attended;
     if constexpr (kAligned) {
       ptx::cp_async_arrive(full);

@@ -7,6 +7,9 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
+// By a number that is one in most calls: a division is 200 cycles, of which a block's start has two in a row.
+__device__ __forceinline__ int32_t divide(int32_t number, int32_t by) { return by == 1 ? number : number / by; }
+
 // Row r's 16-byte unit u is at unit u ^ bank_swap(r): with an odd number of half lines a row, eight lanes of a warp then find eight
 // different banks both when they read four units of two neighbouring rows (logits) and one unit of rows q and q + 8 for four q (values).
 __device__ __forceinline__ constexpr int bank_swap(int row) { return row & 2 | row >> 3 & 1; }

@@ -7,9 +7,9 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for together with
-// lengths, as if every entry were looked at, and once more only if that is not so: before the kernel in front has ended, when lengths and
-// indices may still change and do no more than bring rows to L2, and again as soon as it has.
+// A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for as if every entry were
+// looked at, before the kernel in front has ended, when lengths and indices may still change. They bring the first tile's rows to L2, and as
+// soon as it has ended that tile is copied from where they say, while lengths and indices are on their way once more.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t split, int warp,
                                            int lane) {
@@ -25,15 +25,19 @@ __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, 
   Rows<Shared::kFormat> loaded(a, warp, lane);
   start(loaded, rows, tiles);
   loaded.template bring_near<kAligned>(lane);
+  const int32_t guess = loaded.even;
+  loaded.address = loaded.address_of(guess);
   ptx::wait_for_previous_kernel();
-  const Lengths lengths(a, batch);
+  const int32_t length = Lengths::asked_by(lane, a, batch);
   start(loaded, rows, tiles);
-  if (!rows.are_of(a, lengths)) {
-    rows = TokenRows(a, lengths), tiles = BlockTiles(rows, split);
-    if (rows.total == 0 || !rows.has(split)) return;
-    start(loaded, rows, tiles);
-  }
-  load_rows<kAligned>(shared, loaded, tiles.end - tiles.first, warp, lane);
+  load_rows<kAligned>(shared, loaded, warp, lane, [&](int32_t& num_tiles) {
+    const Lengths lengths(length);
+    const bool as_guessed = rows.are_of(a, lengths);
+    if (!as_guessed) rows = TokenRows(a, lengths), tiles = BlockTiles(rows, split);
+    num_tiles = max(tiles.end - tiles.first, 0);
+    if (!as_guessed && num_tiles > 0) start(loaded, rows, tiles);
+    return as_guessed && num_tiles > 0 && __all_sync(~0u, loaded.even == guess);
+  });
 }
 
 }  // namespace strata::cuda::sparse_decode::few_heads

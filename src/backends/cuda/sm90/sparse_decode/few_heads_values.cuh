@@ -149,7 +149,7 @@ template <bool kAligned, int kFirst, class Shared>
 __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int warp, int32_t token, int32_t split, int32_t first_head,
                                       bool is_part, const Sums<Shared>& sums) {
   const Lane at;
-  const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
+  const int32_t batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
   const int64_t head_stride = is_part ? kValueDim : a.out_head_stride;
   uint16_t* const target = (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
                                     : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +

@@ -13,6 +13,15 @@ struct Lengths {
 
   __device__ __forceinline__ Lengths(const DecodeArgs& a, int32_t batch)
       : main(length(a.scope[0], batch)), extra(length(a.scope[1], batch)) {}
+  // Asked for by asked_by(), one in two lanes.
+  __device__ __forceinline__ explicit Lengths(int32_t of_lane) : main(__shfl_sync(~0u, of_lane, 0)), extra(__shfl_sync(~0u, of_lane, 1)) {}
+  // A length that all lanes ask for goes on to a uniform register, for which a warp waits at once.
+  static __device__ __forceinline__ int32_t asked_by(int lane, const DecodeArgs& a, int32_t batch) {
+    const Scope &m = a.scope[0], &e = a.scope[1];
+    const int32_t* const lengths = lane % 2 == 0 ? m.lengths : e.lengths;
+    const int32_t width = lane % 2 == 0 ? m.width : e.width;
+    return static_cast<int32_t>(ptx::ld_current_if(lengths != nullptr, lengths + batch, static_cast<uint32_t>(width)));
+  }
   // Every entry.
   __device__ __forceinline__ explicit Lengths(const DecodeArgs& a) : main(a.scope[0].width), extra(a.scope[1].width) {}
 
