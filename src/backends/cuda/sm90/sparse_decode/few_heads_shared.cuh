@@ -40,8 +40,8 @@ struct alignas(1024) Shared {
   uint64_t scales[kV4 ? kRing : 1][kRowTile];  // V4: the rows' eight scale bytes
   uint32_t attended[kRing][4];                 // bit r of word w: row 16 w + r is attended
   uint64_t full[kRing], empty[kRing];
-  float factor[kHeads];  // a head's logits to base 2, with the scale
-  float sink[kHeads];    // base 2; -inf without
+  alignas(8) float factor[kHeads];  // a head's logits to base 2, with the scale
+  float sink[kHeads];               // base 2; -inf without
 
   // Of the last tile of each group of logits, whose values are still to be added (as is p).
   uint32_t value_scales[kLogitGroups][8][kPairPitch];  // of the 64 value lanes of a block, fp16, of pairs of rows
@@ -53,8 +53,9 @@ struct alignas(1024) Shared {
   float columns[kLogitGroups][4][kHeads];  // what each warp of a group knows of a head
   uint32_t tops[kLogitGroups][4];          // and of its rows' scales
   float maximum[kLogitGroups][kHeads];     // of a group's logits so far
-  float sums[kLogitGroups][4][kHeads];     // at the end: each warp's weights, relative to `subtracted` of its group
-  float normaliser[kHeads];                // what sums of values become the output by
+  // Each warp's: what is added to a head's logits; at the end the sum of its weights, relative to `subtracted` of its group.
+  alignas(8) float of_warps[kLogitGroups][4][kHeads];
+  float normaliser[kHeads];  // what sums of values become the output by
 };
 static_assert(sizeof(Shared<KvFormat::fp8_ds_mla, 32>) <= 232448 && sizeof(Shared<KvFormat::fp8_ds_mla_v4, 32>) <= 232448);
 

@@ -89,6 +89,7 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
     lift *= ptx::ex2(subtracted - largest);
     subtracted = largest;
   }
+  if (g < kColumns<Shared>) shared.of_warps[group][warp][own_head] = subtracted == -INFINITY ? 0.0f : -subtracted;
   if (warp == 0) {
     const bool lifted = __any_sync(~0u, lift != 1.0f);
     if (g < kColumns<Shared>) {
@@ -106,6 +107,7 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
   pair_scales[0] = ptx::cvt_f16x2(value_scale(first.x), value_scale(second.x));
   pair_scales[Shared::kPairPitch] = ptx::cvt_f16x2(value_scale(first.y), value_scale(second.y));
 
+  __syncwarp();
   if (__any_sync(~0u, subtracted != state.subtracted)) {
     const float own_alpha = subtracted != state.subtracted ? ptx::ex2(state.subtracted - subtracted) : 1.0f;
 #pragma unroll
@@ -116,15 +118,18 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
   const int unit = 2 * warp + g / kSecondPair;
   uint8_t* const place = shared.p[group] + 4 * (g % kSecondPair);
   uint8_t* const pairs[2] = {place + unit_offset(2 * q, unit), place + unit_offset(2 * q + 1, unit)};
-  const float own_offset = subtracted == -INFINITY ? 0.0f : -subtracted;
 #pragma unroll
-  for (int c = 0; c < kColumns<Shared>; ++c) {
-    const int head = head_of(c, q);
-    const float offset = of_column(own_offset, c, q), factor = shared.factor[head];
-    const float upper = ptx::ex2(fmaf(s[c / 2 * 4 + c % 2], factor, offset)),
-                lower = ptx::ex2(fmaf(s[c / 2 * 4 + c % 2 + 2], factor, offset));
-    *reinterpret_cast<uint32_t*>(pairs[c % 2] + c / 2 * unit_offset(8, 0)) = ptx::cvt_f16x2(upper, lower);
-    state.sums[c] += upper + lower;
+  for (int h = 0; h < Shared::kHeadTiles; ++h) {
+    const int head = head_of(2 * h, q);
+    const float2 offsets = *reinterpret_cast<const float2*>(&shared.of_warps[group][warp][head]),
+                 factors = *reinterpret_cast<const float2*>(&shared.factor[head]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float offset = i == 0 ? offsets.x : offsets.y, factor = i == 0 ? factors.x : factors.y;
+      const float upper = ptx::ex2(fmaf(s[4 * h + i], factor, offset)), lower = ptx::ex2(fmaf(s[4 * h + i + 2], factor, offset));
+      *reinterpret_cast<uint32_t*>(pairs[i] + h * unit_offset(8, 0)) = ptx::cvt_f16x2(upper, lower);
+      state.sums[2 * h + i] += upper + lower;
+    }
   }
   ptx::fence_proxy_async();
   ptx::barrier_arrive(kWeightsReady + group, kWeightsThreads);
@@ -136,7 +141,8 @@ __device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, S
   const Lane at;
   const int head = state.own_head(at);
   const float sum = combine_lanes(state.sums, at.g, [](float a, float b) { return a + b; });
-  if (at.g < kColumns<Shared>) shared.sums[group][warp][head] = sum;
+  __syncwarp();
+  if (at.g < kColumns<Shared>) shared.of_warps[group][warp][head] = sum;
 }
 
 // Of head threadIdx.x: what sums of values become the output by, for the groups of values, and its results. The first warp, behind both
@@ -151,7 +157,7 @@ __device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared,
   for (int i = 0; i < kLogitGroups; ++i) {
     const float of_group = shared.subtracted[i][head], weight = of_group == -INFINITY ? 0.0f : ptx::ex2(of_group - subtracted);
 #pragma unroll
-    for (int w = 0; w < 4; ++w) sum += weight * shared.sums[i][w][head];
+    for (int w = 0; w < 4; ++w) sum += weight * shared.of_warps[i][w][head];
   }
   const bool empty = sum == 0.0f;
   shared.normaliser[head] = empty ? 0.0f : is_part ? ptx::rcp(sum) : unshift * ptx::rcp(sum + ptx::ex2(shared.sink[head] - subtracted));

@@ -7,9 +7,9 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for as if every entry were
-// looked at, before the kernel in front has ended, when lengths and indices may still change. They bring the first tile's rows to L2, and as
-// soon as it has ended that tile is copied from where they say, while lengths and indices are on their way once more.
+// A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for as if every entry
+// were looked at, before the kernel in front has ended, when lengths and indices may still change. They bring the first tile's rows to L2,
+// and as soon as it has ended that tile is copied from where they say, while lengths and indices are on their way once more.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t split, int warp,
                                            int lane) {
