@@ -141,10 +141,10 @@ __device__ __forceinline__ void weigh(float (&s)[32], float2 factors, float2 alp
   }
 }
 
-// Logits of a tile: queries times keys, from the half on that is filled first. The producers' stores become visible to the products by the
-// fences here, which have no loads to wait for. Committed, not waited for.
+// A half of a tile's logits, queries times keys: first of those lanes that are filled first. The producers' stores become visible to the
+// products by the fences here, which have no loads to wait for. Committed, not waited for.
 template <class Shared>
-__device__ __forceinline__ void start_logits(Shared& shared, uint32_t step, int first_half, float (&s)[32]) {
+__device__ __forceinline__ void add_logits(Shared& shared, uint32_t step, int half, bool is_first, float (&s)[32]) {
   const uint32_t stage = step % kStages, parity = step / kStages & 1u;
   const auto multiply = [&](int chunk, bool accumulate) {
     const uint64_t q = ptx::wgmma_descriptor(ptx::shared_address(shared.q[chunk]));
@@ -152,24 +152,22 @@ __device__ __forceinline__ void start_logits(Shared& shared, uint32_t step, int 
 #pragma unroll
     for (int i = 0; i < kChunkLanes / 16; ++i) ptx::wgmma_m64n64k16(s, q + 2 * i, k + 2 * i, accumulate || i > 0);  // 32 bytes on
   };
-  ptx::wgmma_hold(s);
+  if (is_first) ptx::wgmma_hold(s);
 #pragma unroll
-  for (int i = 0; i < kHalves; ++i) {
-    const int half = first_half ^ i;
+  for (int part = 0; part < kParts; ++part) {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][half][part]), parity);
+    ptx::fence_proxy_async();
+    if (part == 0) ptx::wgmma_fence();
+    constexpr int kPartChunks = kLeftChunks / kParts;
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage][half][part]), parity);
-      ptx::fence_proxy_async();
-      if (i == 0 && part == 0) ptx::wgmma_fence();
-      constexpr int kPartChunks = kLeftChunks / kParts;
-#pragma unroll
-      for (int chunk = part * kPartChunks; chunk < (part + 1) * kPartChunks; ++chunk) {
-        multiply(half * kLeftChunks + chunk, i > 0 || chunk > 0);
-      }
+    for (int chunk = part * kPartChunks; chunk < (part + 1) * kPartChunks; ++chunk) {
+      multiply(half * kLeftChunks + chunk, !is_first || chunk > 0);
     }
   }
+  if (!is_first) {
 #pragma unroll
-  for (int chunk = kHalves * kLeftChunks; chunk < kChunks<Shared::kFormat>; ++chunk) multiply(chunk, true);
+    for (int chunk = kHalves * kLeftChunks; chunk < kChunks<Shared::kFormat>; ++chunk) multiply(chunk, true);
+  }
   ptx::wgmma_commit();
 }
 
@@ -200,11 +198,11 @@ __device__ __forceinline__ void take_weights(Shared& shared, int group, SoftmaxS
 }
 
 // Consumer `group`: weights of every second tile from tile `group` on, and its half of the value lanes of all tiles. While one consumer is
-// in its softmax the other's products are on the tensor cores: for tile t a consumer has its logits multiplied, then the values of tile
-// t - 1, which run through its softmax, then the values of t. So the half of a stage that is given back first, and filled and multiplied
-// first again, is that of the tile's consumer. There is one buffer of weights, as who writes those of t has read those of t - 1. The first
-// tile of a block, and the last if it is the other's, are those without the other part. `logits_done()`
-// follows those of each tile of this consumer.
+// in its softmax the other's products are on the tensor cores: for tile t a consumer has half of its logits multiplied, then the values of
+// tile t - 1, whose place is free as early as it can be, then the other half of the logits, then the values of t. So the half of a stage
+// that is given back first, and filled and multiplied first again, is that of the tile's consumer. There is one buffer of weights, as who
+// writes those of t has read those of t - 1. The first tile of a block, and the last if it is the other's, are those without the other
+// part. `logits_done()` follows those of each tile of this consumer.
 template <class Shared, class LogitsDone>
 __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles, uint32_t step, float2 factor, SoftmaxState& state,
                                         Sums& sums, const LogitsDone& logits_done) {
@@ -220,7 +218,8 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
   if (group == 0 && tiles > 0) {
     float s[32];
     Weights weights;
-    start_logits(shared, step, group, s);
+    add_logits(shared, step, group, true, s);
+    add_logits(shared, step, group ^ 1, false, s);
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
     logits_done();
@@ -234,17 +233,18 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
   for (; tile < tiles; tile += 2) {
     float s[32];
     Weights weights;
-    start_logits(shared, step + tile, group, s);
+    add_logits(shared, step + tile, group, true, s);
     take_weights(shared, group, state, sums);
     add_values(shared, stage_of(tile - 1), group, sums);
+    add_logits(shared, step + tile, group ^ 1, false, s);
     ptx::wgmma_wait<1>();
+    hold(sums);
+    release(shared, stage_of(tile - 1), group);
+    ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
     logits_done();
     const float2 alpha = raise_maximum(s, factor, shared.attended[stage_of(tile)], state);
     weigh(s, factor, alpha, state, weights);
-    ptx::wgmma_wait<0>();
-    hold(sums);
-    release(shared, stage_of(tile - 1), group);
     give_weights(shared, group, weights, alpha, state);
     own_values(tile, weights, alpha);
   }

@@ -25,8 +25,9 @@ __device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t 
   for (int i = thread; i < heads * kLines; i += kThreads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
 }
 
-// Brings what the block reads first to L2: its queries and its first tiles' rows, a chain of three misses of L2 and TLB otherwise. Before
-// the wait for the kernel in front lengths and indices may still change, so nothing but these hints follows from what they hold by now.
+// Brings what the block reads first to L2: its queries, lengths and first tiles' rows, a chain of three misses of L2 and TLB otherwise, of
+// two with indices as if every entry were looked at. Before the wait for the kernel in front lengths and indices may still change, so
+// nothing but these hints follows from what they hold by now.
 template <class Shared>
 __device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head, int32_t split) {
   constexpr KvFormat kFormat = Shared::kFormat;
@@ -35,7 +36,10 @@ __device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, i
     bring_queries_near<Shared>(a, batch, query, first_head);
     return;
   }
-  const TokenRows rows(a, Lengths(a, batch));
+  for (const Scope& scope : a.scope) {
+    if (scope.lengths != nullptr) ptx::prefetch_l2(scope.lengths + batch);
+  }
+  const TokenRows rows(a, Lengths(a));
   const BlockTiles tiles(rows, split);
   const RowList list(a, batch, query, rows, tiles.end);
   const int32_t producer = thread - kConsumerThreads, quarter = producer % 4;

@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
     const TokenRows rows(a, Lengths(a, batch));
     share_list(a, shared, batch, query, rows, rows.tiles);
     for (;; again = true) {
-      produce<true>(a, shared, 0, rows.tiles, step, pow2(shared.key_shift));
+      produce<true>(a, shared, 0, rows.tiles, step, pow2(shared.key_shift), Slots(shared.list, 0));
       step += rows.tiles;
       arrive(shared.produced);
       if (!must_start_over()) break;

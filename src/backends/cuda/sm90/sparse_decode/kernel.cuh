@@ -97,11 +97,17 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   } else {
     ptx::registers_shrink<kProducerRegisters>();
     ptx::wait_for_previous_kernel();
-    const TokenRows rows(a, Lengths(a, batch));
+    // Slots are asked for together with lengths, as if every entry were looked at, and once more only if that is not so.
+    const Lengths lengths(a, batch);
+    const TokenRows every(a, Lengths(a));
+    const BlockTiles tiles_of_every(every, split);
+    FirstSlots<kFormat> slots(RowList(a, batch, query, every, tiles_of_every.end), tiles_of_every.first);
+    const TokenRows rows(a, lengths);
     const BlockTiles tiles(rows, split);
     if (!rows.has(split)) return;
     share_list(a, shared, batch, query, rows, tiles.end);
-    produce_all<kAligned>(a, shared, tiles.first, tiles.end);
+    if (!every.are_of(a, lengths)) slots = FirstSlots<kFormat>(shared.list, tiles.first);
+    produce_all<kAligned>(a, shared, tiles.first, tiles.end, slots);
   }
 }
 

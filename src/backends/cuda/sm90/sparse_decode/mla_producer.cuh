@@ -17,10 +17,16 @@ namespace strata::cuda::sparse_decode {
 // attended.
 class MlaRows {
  public:
-  __device__ __forceinline__ MlaRows(const DecodeArgs& a, const RowList& list, int32_t first) : a_(a), list_(list) {
-    const int32_t at = position(first), now = list.slot(at);
-    slot_ = list.slot(at + 2 * kRowTile);
-    now_ = address(now, at);
+  // Those of the first four tiles.
+  struct Slots {
+    int32_t now, ahead;
+    __device__ __forceinline__ Slots(const RowList& list, int32_t first)
+        : now(list.slot(position(first))), ahead(list.slot(position(first) + 2 * kRowTile)) {}
+  };
+
+  __device__ __forceinline__ MlaRows(const DecodeArgs& a, const RowList& list, int32_t first, const Slots& slots)
+      : a_(a), list_(list), slot_(slots.ahead) {
+    now_ = address(slots.now, position(first));
   }
   // Finds the two tiles behind those from `first` on, asked for by now.
   __device__ __forceinline__ void look_ahead(int32_t first) {
@@ -62,10 +68,11 @@ class MlaRows {
 template <bool kAligned, class Shared>
 class MlaProducer {
  public:
-  __device__ __forceinline__ MlaProducer(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor)
+  __device__ __forceinline__ MlaProducer(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor,
+                                         const MlaRows::Slots& slots)
       : shared_(shared),
         place_((threadIdx.x - kConsumerThreads) / 4, threadIdx.x % 4),
-        rows_(a, shared.list, first),
+        rows_(a, shared.list, first, slots),
         first_(first),
         tiles_(end - first),
         step_(step),

@@ -8,6 +8,8 @@
 
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
@@ -181,12 +183,12 @@ struct Order {
 // its thread that is in flight: so loads cross the producers' barriers, and each piece that has been converted is followed by the load of
 // one further on.
 template <bool kAligned, class Shared>
-__device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor) {
+__device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor,
+                                        Slots slots) {
   constexpr KvFormat kFormat = Shared::kFormat;
   const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
   const int32_t tiles = end - first;
   Place place(thread / 4, thread % 4);
-  Slots slots(shared.list, first);
   RowAddress<kFormat> row;
   RawRow<0> left[2];  // of even and odd tiles
   RawRow<1> right[2];
@@ -269,21 +271,27 @@ __device__ __noinline__ int32_t fitting_key_shift(const DecodeArgs& a, const Row
   return shift;
 }
 
+// What a producer thread knows of its first rows before its loop.
+template <KvFormat kFormat>
+using FirstSlots = std::conditional_t<kFormat == KvFormat::fp8_ds_mla, MlaRows::Slots, Slots>;
+
 // The producers' part of a block: the tiles, and once more with another key shift if a value did not fit.
 template <bool kAligned, class Shared>
-__device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end) {
+__device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end,
+                                            FirstSlots<Shared::kFormat> slots) {
   uint32_t step = 0;
   for (bool again = false;; again = true) {
     const float key_factor = pow2(shared.key_shift);
     if constexpr (Shared::kFormat == KvFormat::fp8_ds_mla) {
-      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, step, key_factor).produce(again)) shared.overflow = 1;
+      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, step, key_factor, slots).produce(again)) shared.overflow = 1;
     } else {
-      produce<kAligned>(a, shared, first, end, step, key_factor);
+      produce<kAligned>(a, shared, first, end, step, key_factor, slots);
     }
     step += end - first;
     __syncthreads();
     if (again || shared.overflow == 0) break;
     atomicMin(&shared.key_shift, fitting_key_shift<Shared::kFormat>(a, shared.list, first));
+    slots = FirstSlots<Shared::kFormat>(shared.list, first);
     __syncthreads();
   }
 }
