@@ -21,9 +21,6 @@ __device__ __forceinline__ uint32_t map_shared(uint32_t shared, uint32_t rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared), "r"(rank));
   return mapped;
 }
-__device__ __forceinline__ void store_cluster_f32(uint32_t mapped, float v) {
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(mapped), "f"(v) : "memory");
-}
 
 __device__ __forceinline__ float load_cluster_f32(uint32_t mapped) {
   float v;
