@@ -112,7 +112,8 @@ class Checker {
     }
     table.print();
     for (const Failure& f : failures_) fmt::print("\n{}\n", f.message);
-    fmt::print("\n{}, seed {}: {} failed\n", device_->description(), options_.check.seed, failures_.size());
+    fmt::print("\n{}, seed {}{}: {} failed\n", device_->description(), options_.check.seed,
+               options_.check.offset == 0 ? "" : fmt::format(", offset {}", options_.check.offset), failures_.size());
   }
 
   Json as_json() const {
@@ -128,7 +129,11 @@ class Checker {
     for (const Failure& f : failures_) {
       failures.push_back({{"op", f.op}, {"case", f.name}, {"implementation", f.implementation}, {"message", f.message}});
     }
-    return {{"device", device_->description()}, {"seed", options_.check.seed}, {"results", rows}, {"failures", failures}};
+    return {{"device", device_->description()},
+            {"seed", options_.check.seed},
+            {"offset", options_.check.offset},
+            {"results", rows},
+            {"failures", failures}};
   }
 
   const Options& options_;
@@ -160,7 +165,11 @@ void add_check(CLI::App& app, int& code) {
   add_common(*command, options->common);
   add_filter(*command, options->filter);
   command->add_option("--seed", options->check.seed, "of the inputs")->capture_default_str();
-  command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins behind a multiple of 256");
+  command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins behind a multiple of 256")
+      ->check([](const std::string& text) {
+        const bool number = !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == std::string::npos;
+        return number && std::stoi(text) < 256 && std::stoi(text) % 8 == 0 ? "" : "must be a multiple of 8 below 256, is " + text;
+      });
   command->add_flag("--list", options->list, "print the cases instead of running them");
   command->callback([options, &code] { code = run_check(*options); });
 }

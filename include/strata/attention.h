@@ -57,6 +57,8 @@ struct LayerOptions {
 // layers here.
 std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
 
+// On CUDA hidden, out and the taps begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the
+// last dimension's.
 struct ForwardArgs {
   const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
   LayerCaches caches{};

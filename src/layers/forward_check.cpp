@@ -1,6 +1,7 @@
 #include "layers/forward_check.h"
 
 #include "core/check.h"
+#include "ops/linear/linear_checks.h"
 #include "strata/op.h"
 
 namespace strata {
@@ -32,9 +33,11 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
                    int64_t attn_out_dim) {
   ParamCheck c("forward", device);
   c.view("hidden", args.hidden, DType::bf16, {kAny, layer.hidden_size()});
+  ops::check_row_alignment(c, "hidden", args.hidden);
   const int64_t num_tokens = args.hidden.shape[0];
   c.view("out", args.out, DType::bf16, {num_tokens, layer.hidden_size()});
   c.contiguous("out", args.out);
+  ops::check_row_alignment(c, "out", args.out);
   c.require(num_tokens <= limits.max_num_batched_tokens, "hidden must have at most max_num_batched_tokens {} rows, has {}",
             limits.max_num_batched_tokens, num_tokens);
   if (args.batch == nullptr) return;
@@ -61,6 +64,7 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
   const auto check_tap = [&](std::string_view name, const TensorView& tap, int64_t dim) {
     c.optional(name, tap, DType::bf16, {num_tokens, layer.num_heads(), dim});
     c.contiguous(name, tap);
+    if (tap.present()) ops::check_row_alignment(c, name, tap);
   };
   check_tap("q_tap", args.q_tap, q_dim);
   check_tap("attn_out_tap", args.attn_out_tap, attn_out_dim);

@@ -160,6 +160,11 @@ TEST(Linear, RefusesWhatContradictsTheContract) {
   refused([&](Bf16Case& c) { c.params.x = codes, c.params.activation = ActivationFormat::fp8_f32; }, {"x_scale", "[2, 1]", "absent"});
   refused([&](Bf16Case& c) { c.params.x = codes, c.params.activation = ActivationFormat::fp8_f32, c.params.x_scale = scale; },
           {"x_scale", "[2, 1]", "f32[1, 1]"});
+  Array<float> two_blocks({2, 2});
+  refused([&](Bf16Case& c) { c.params.x = codes, c.params.activation = ActivationFormat::fp8_f32, c.params.x_scale = two_blocks; },
+          {"x_scale", "[2, 1]", "f32[2, 2]"});
+  refused([&](Bf16Case& c) { c.params.x = codes, c.params.activation = ActivationFormat::fp8_f32, c.params.x_scale = wide; },
+          {"x_scale", "f32", "bf16"});
   refused([&](Bf16Case& c) { c.params.x_scale = scale; }, {"x_scale", "absent", "f32[1, 1]"});
   refused([&](Bf16Case& c) { c.params.x = wide; }, {"weight.k", "4", "3"});
   refused([&](Bf16Case& c) { c.params.weight = nullptr; }, {"weight", "null"});

@@ -81,6 +81,16 @@ TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
   refused([](Case& c) { c.params.q_out = {}; }, {"q_out", "required", "absent"});
   refused([](Case& c) { c.params.q_format = ActivationFormat::fp8_f32; }, {"q_out", "e4m3", "bf16"});
   refused([](Case& c) { c.params.q_scale = c.q_weight; }, {"q_scale", "absent", "f32[2]"});
+  Array<E4m3> codes({2, 2});
+  Array<float> scale({2, 1}), short_scale({1, 1});
+  const auto as_codes = [&](Case& c) { c.params.q_out = codes, c.params.q_scale = scale, c.params.q_format = ActivationFormat::fp8_f32; };
+  refused([&](Case& c) { c.params.q_out = codes; }, {"q_out", "bf16", "e4m3"});
+  refused([&](Case& c) { as_codes(c), c.params.q_scale = {}; }, {"q_scale", "required", "absent"});
+  refused([&](Case& c) { as_codes(c), c.params.q_scale = short_scale; }, {"q_scale", "[2, 1]", "f32[1, 1]"});
+  refused([&](Case& c) { as_codes(c), c.params.q_scale.dtype = DType::bf16; }, {"q_scale", "f32", "bf16"});
+  refused([&](Case& c) { as_codes(c), c.params.q_scale.stride[0] = 0; }, {"q_scale"});
+  refused([&](Case& c) { as_codes(c), c.params.q_out.data = c.params.q.data; }, {"q_out", "not be the input"});
+  refused([&](Case& c) { as_codes(c), c.params.q = {}; }, {"q_scale", "q, which is absent"});
   refused([](Case& c) { c.params.kv_out.shape[1] = 3; }, {"kv_out", "[2, 4]", "bf16[2, 3]"});
 }
 

@@ -27,11 +27,11 @@ struct LinearWeight {
 // is given as codes with their scales, for what several products take.
 // Errors: invalid_argument for shapes, dtypes, devices, strides, addresses; unsupported when no implementation takes the weight's layout.
 struct LinearParams {
-  // bf16 [T, K]; or e4m3 [T, K] codes with x_scale. Rows contiguous, any row stride; on CUDA as aligned as that is, to 16 bytes at most.
-  TensorView x{};
-  TensorView x_scale{};                  // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; absent for bf16 x
+  // On CUDA x and y begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the last one.
+  TensorView x{};                        // bf16 [T, K]; or e4m3 [T, K] codes with x_scale. Rows contiguous, any row stride
+  TensorView x_scale{};                  // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; fp8_ue8m0: powers of two
   const LinearWeight* weight = nullptr;  // groups == 1
-  TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride; aligned as x
+  TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride
   ActivationFormat activation = ActivationFormat::bf16;  // beside codes: the fp8 format that they have
   bool shares_device = false;                            // a hint: other work runs beside this, leave it room. The result is the same
 };

@@ -7,13 +7,13 @@
 namespace strata {
 
 // Two independent norms in one call, as every layer needs them: the query latent and the key-value latent.
-// y = bf16(x * rsqrt(mean(x^2) + eps) * w), fp32 inside, one rounding. out may be the input. With an fp8 format q_out holds codes of y, as
-// a linear layer of that activation format quantises it.
+// y = bf16(x * rsqrt(mean(x^2) + eps) * w), fp32 inside, one rounding; out may be the input, but not as codes. With an fp8 q_format q_out
+// holds codes of y and q_scale a scale per 128 channels (V4 5.2, MLA 3.1). Errors: invalid_argument for shapes, dtypes, devices, strides.
 struct RmsNormPairParams {
   TensorView q{};         // bf16 [T, Nq], rows contiguous; absent: only kv is normalised
   TensorView q_weight{};  // f32 [Nq]
   TensorView q_out{};     // bf16 [T, Nq]; fp8: e4m3 [T, Nq], not the input
-  TensorView q_scale{};   // fp8 only: f32 [T, ceil(Nq / 128)], rows contiguous
+  TensorView q_scale{};   // fp8 only: f32 [T, ceil(Nq / 128)], rows contiguous, any row stride; absent for bf16
   ActivationFormat q_format = ActivationFormat::bf16;
   TensorView kv{};         // bf16 [T, Nkv]
   TensorView kv_weight{};  // f32 [Nkv]

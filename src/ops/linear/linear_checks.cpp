@@ -7,6 +7,7 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// On CUDA devices; elsewhere anything.
 void begins_at(ParamCheck& c, std::string_view name, const TensorView& v, int bytes) {
   if (v.device.kind != DeviceKind::cuda) return;
   c.require(reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(bytes) == 0, "{} must begin at a multiple of {} bytes, is at {}",
@@ -39,9 +40,11 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   c.view("weight.scale", w.scale, DType::f32, {ceil_div(w.groups * w.n, w.block_n), ceil_div(w.k, w.block_k)});
 }
 
+void check_row_alignment(ParamCheck& c, std::string_view name, const TensorView& v) { begins_at(c, name, v, row_alignment(v)); }
+
 void check_alignment(ParamCheck& c, const TensorView& x, const LinearWeight& w, const TensorView& y) {
-  begins_at(c, "x", x, row_alignment(x));
-  begins_at(c, "y", y, row_alignment(y));
+  check_row_alignment(c, "x", x);
+  check_row_alignment(c, "y", y);
   begins_at(c, w.packed.present() ? "weight.packed" : "weight.weight", w.packed.present() ? w.packed : w.weight, 16);
 }
 

@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "formats/quantize.h"
 #include "ops/factories.h"
+#include "ops/indices/value_checks.h"
 
 namespace strata::ops {
 namespace {
@@ -16,15 +17,22 @@ void check(const RmsNormPairParams& p, DeviceId device) {
     c.view("q_weight", p.q_weight, DType::f32, {p.q.shape[1]});
     const bool codes = p.q_format != ActivationFormat::bf16;
     c.view("q_out", p.q_out, codes ? DType::e4m3 : DType::bf16, {p.q.shape[0], p.q.shape[1]});
+    check_output(c, "q_out", p.q_out);
     if (codes) {
+      c.require(p.q_out.data == nullptr || p.q_out.data != p.q.data, "q_out must not be the input q when it holds codes, is {}",
+                p.q_out.describe());
       c.view("q_scale", p.q_scale, DType::f32, {p.q.shape[0], (p.q.shape[1] + kActivationBlock - 1) / kActivationBlock});
+      check_output(c, "q_scale", p.q_scale);
     } else {
       c.require(!p.q_scale.present(), "q_scale must be absent beside a bf16 q_out, is {}", p.q_scale.describe());
     }
+  } else {
+    c.require(!p.q_scale.present() && p.q_format == ActivationFormat::bf16, "q_scale and an fp8 q_format need q, which is absent");
   }
   c.view("kv", p.kv, DType::bf16, {p.q.present() ? p.q.shape[0] : kAny, kAny});
   c.view("kv_weight", p.kv_weight, DType::f32, {p.kv.shape[1]});
   c.view("kv_out", p.kv_out, DType::bf16, {p.kv.shape[0], p.kv.shape[1]});
+  check_output(c, "kv_out", p.kv_out);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ __device__ __forceinline__ void start_early() {
 #endif
 }
 
-// The same; meanwhile() brings near what the kernel is going to read (touch.cuh).
+// The same; meanwhile() brings near what is going to be read (touch.cuh), or sets up what no kernel in front decides. Not before 9.0.
 template <class Meanwhile>
 __device__ __forceinline__ void start_early(const Meanwhile& meanwhile) {
 #if __CUDA_ARCH__ >= 900

@@ -1,6 +1,6 @@
 // Bringing near what a kernel is going to read while the kernel in front of it may still run, between launch and wait (start_early).
 // A small kernel is a chain of reads that wait for one another: what they find in L2, and in the SM's address tables, costs it a fraction.
-// Nothing read here is used as a value, so that it does not matter if it is still written.
+// Nothing read here is used as a value before it has been confirmed, so that it does not matter if it is still written.
 #pragma once
 
 #include <cstdint>

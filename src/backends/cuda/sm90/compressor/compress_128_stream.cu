@@ -24,11 +24,12 @@ constexpr int kThreads = kPoolThreads + kWarpSize;
 constexpr int kCluster = 4, kBlockRows = kRatio / kCluster;
 static_assert(kBlockRows == kWarpSize, "a row for each lane that asks");
 constexpr int kStageRows = 4, kStages = 5, kEntryStages = kBlockRows / kStageRows;
-constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;  // a row: values, scores
-constexpr int kLaneTokens = 4;                                    // that a lane looks at together: of a prompt, most of a group's
-constexpr int64_t kDecodeTokens = 128;                            // so few have rows from earlier steps, which are brought near early
-constexpr int64_t kEnd = -1;                                      // instead of a position: nothing more comes
-constexpr int32_t kGuessed = 1;                                   // instead of a request: it is not known yet whether the entry is so
+static_assert(kStages <= kEntryStages && kStages * kStageRows <= 32);  // fill(): a lane for each row of the ring, all of one entry
+constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;       // a row: values, scores
+constexpr int kLaneTokens = 4;                                         // that a lane looks at together: of a prompt, most of a group's
+constexpr int64_t kDecodeTokens = 128;                                 // so few have rows from earlier steps, which are brought near early
+constexpr int64_t kEnd = -1;                                           // instead of a position: nothing more comes
+constexpr int32_t kGuessed = 1;                                        // instead of a request: it is not known yet whether the entry is so
 
 using Finish = Finisher<kDim, kPoolThreads>;
 using Pieces = RowPieces<kStageRows, kChannels, true>;

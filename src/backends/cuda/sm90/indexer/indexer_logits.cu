@@ -13,9 +13,12 @@
 namespace strata::cuda {
 namespace {
 
+// most_shared_bytes: of every call, and not what this one needs: another thread may be launching the same kernel with more.
 template <class Args>
-void launch(void (*kernel)(Args), int blocks_on_sm, int threads, int shared_bytes, const Args& args, const ExecutionContext& context) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "cudaFuncSetAttribute of indexer_logits");
+void launch(void (*kernel)(Args), int blocks_on_sm, int threads, int shared_bytes, int most_shared_bytes, const Args& args,
+            const ExecutionContext& context) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes),
+        "cudaFuncSetAttribute of indexer_logits");
   // Room for a block of the selection beside this kernel's.
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "cudaFuncSetAttribute of indexer_logits");
@@ -28,8 +31,8 @@ void launch(void (*kernel)(Args), int blocks_on_sm, int threads, int shared_byte
 
 template <int kHeads, int kTokens>
 void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& context) {
-  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, 1, sm90::kPrefillThreads,
-         sizeof(sm90::PrefillShared<kHeads, kTokens>) + 1024, args, context);
+  constexpr int kSharedBytes = sizeof(sm90::PrefillShared<kHeads, kTokens>) + 1024;
+  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, 1, sm90::kPrefillThreads, kSharedBytes, kSharedBytes, args, context);
 }
 
 template <int kWarpgroups>
@@ -37,15 +40,15 @@ void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context
   constexpr int kSharedBytes = sizeof(sm90::DecodeShared<kWarpgroups>) + 1024;
   launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<kWarpgroups, true>
                                 : sm90::indexer_logits_decode_kernel<kWarpgroups, false>,
-         sm90::kDecodeWarpgroups / kWarpgroups, 128 * kWarpgroups, kSharedBytes, args, context);
+         sm90::kDecodeWarpgroups / kWarpgroups, 128 * kWarpgroups, kSharedBytes, kSharedBytes, args, context);
 }
 
 template <int kWarpgroups>
 void launch_one_token(const sm90::OneTokenArgs& args, const ExecutionContext& context) {
-  const int shared_bytes = static_cast<int>(sizeof(sm90::OneTokenShared)) + args.slots * sm90::kRowBytes + 1024;
+  const auto shared_bytes = [](int slots) { return static_cast<int>(sizeof(sm90::OneTokenShared)) + slots * sm90::kRowBytes + 1024; };
   launch(args.logits.maxima != nullptr ? sm90::indexer_logits_one_token_kernel<kWarpgroups, true>
                                        : sm90::indexer_logits_one_token_kernel<kWarpgroups, false>,
-         1, sm90::kOneTokenThreads<kWarpgroups>, shared_bytes, args, context);
+         1, sm90::kOneTokenThreads<kWarpgroups>, shared_bytes(args.slots), shared_bytes(sm90::kOneTokenSlots), args, context);
 }
 
 bool in_small_blocks(int64_t num_tokens, int64_t rows, int num_sms) {

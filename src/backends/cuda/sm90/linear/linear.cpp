@@ -34,7 +34,7 @@ Support support(const LinearWeight* w, bool codes, int64_t tokens, int64_t max_t
 // x as codes.
 struct Quantized {
   TensorView codes;   // e4m3 [T, K]
-  TensorView scales;  // f32 [T, ceil(K / 128)], any strides
+  TensorView scales;  // f32 [T, ceil(K / 128)], rows contiguous; where the product has its own quantiser, blocks contiguous
 };
 // As they are given, or workspace to be filled; that has scales for kTokenProductMaxTokens tokens at least.
 Quantized quantized(Arena& arena, const LinearParams& p) {

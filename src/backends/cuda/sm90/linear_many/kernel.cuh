@@ -2,7 +2,7 @@
 //
 // Floor: 2 T N K flops at the machine's FP8 rate: wgmma takes 4096 products a cycle of an SM, 1024 cycles for a tile's block of 128
 // channels. Shared memory is tighter: wgmma reads 96 KB of it for such a block and the copies write 48, which takes 1152 cycles at 128
-// bytes each. Reached: about 1200, and 1185 without adding products to sums (docs/kernels/20261121-many-token-linear.md).
+// bytes each. Reached: 1230 to 1280 with a tile's beginning and end (docs/kernels/20261121-many-token-linear.md).
 //
 // Design: a block's tile is 128 tokens x 256 features; each of two warpgroups multiplies 64 tokens by 128 features at a time, so that the
 // sums (128 registers) and one product (64) fit. A product is scaled into the sums, one fused multiply-add a value, while the other

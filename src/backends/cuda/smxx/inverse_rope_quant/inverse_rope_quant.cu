@@ -5,6 +5,7 @@
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
+#include "backends/cuda/common/sm_threads.cuh"
 #include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/common/warp.cuh"
@@ -31,7 +32,7 @@ struct Call {
   Divisor of_head, of_token;  // runs
   int64_t total;
   int64_t num_angles;
-  bool touches;  // all blocks are on the device at once: none waits behind what another brings near
+  bool touches;  // few blocks: with more, or with angles asked for ahead, bringing near costs more than it gains
 };
 
 // A thread's share: 8 channels of a head.
@@ -92,7 +93,8 @@ struct RunAngles {
 // kWide: heads, codes and the table are 16-byte aligned, and rotary lanes begin with a run.
 // kRuns: of a thread.
 template <bool kWide, int kRuns>
-__global__ void __launch_bounds__(kThreads, blocks_per_sm(kRuns)) inverse_rope_quant_kernel(const __grid_constant__ Call c) {
+__global__ void __launch_bounds__(kThreads, blocks_on_sm(blocks_per_sm(kRuns), kThreads))
+    inverse_rope_quant_kernel(const __grid_constant__ Call c) {
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kRuns) + threadIdx.x;
   start_early_in_turn([&] {  // the output projection comes next
     if (!c.touches || first >= c.total) return;

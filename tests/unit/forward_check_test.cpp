@@ -1,0 +1,58 @@
+// What a layer refuses before anything runs that only a device with rules for addresses asks for.
+#include "layers/forward_check.h"
+
+#include <gmock/gmock.h>
+
+namespace strata {
+namespace {
+
+constexpr DeviceId kCuda{DeviceKind::cuda, 0};
+
+class NoLayer final : public AttentionLayer {
+ public:
+  int64_t layer_index() const override { return 0; }
+  int32_t compress_ratio() const override { return 1; }
+  std::string kind() const override { return "none"; }
+  int64_t hidden_size() const override { return 40; }
+  int64_t num_heads() const override { return 1; }
+  int64_t index_topk() const override { return 0; }
+  std::vector<CacheGroupSpec> cache_groups() const override { return {}; }
+  size_t weight_bytes() const override { return 0; }
+  size_t workspace_bytes() const override { return 0; }
+  void forward(const ForwardArgs&) override {}
+};
+
+TensorView rows(uintptr_t address, int64_t stride) {
+  TensorView v = TensorView::contiguous(reinterpret_cast<void*>(address), DType::bf16, kCuda, {3, 40});
+  v.stride[0] = stride;
+  return v;
+}
+
+std::string refusal(const TensorView& hidden, const TensorView& out, const TensorView& q_tap = {}) {
+  BatchLimits limits;
+  limits.max_num_batched_tokens = 3;
+  Batch batch;
+  batch.limits = limits;
+  batch.num_tokens = 3;
+  batch.positions = TensorView::contiguous(reinterpret_cast<void*>(0x1000), DType::i64, kCuda, {3});
+  try {
+    check_forward(NoLayer(), {.batch = &batch, .hidden = hidden, .out = out, .q_tap = q_tap}, kCuda, limits, 40, 40);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ForwardCheck, OnCudaMemoryIsAsAlignedAsItsRows) {
+  const TensorView good = rows(0x1010, 40);  // rows 80 bytes apart
+  const TensorView tap = TensorView::contiguous(reinterpret_cast<void*>(0x1008), DType::bf16, kCuda, {3, 1, 40});
+  EXPECT_EQ(refusal(good, good), "");
+  EXPECT_EQ(refusal(rows(0x1008, 44), good), "");
+  EXPECT_THAT(refusal(rows(0x1008, 40), good), testing::HasSubstr("forward: hidden must begin at a multiple of 16 bytes, is at 0x1008"));
+  EXPECT_THAT(refusal(good, rows(0x1004, 40)), testing::HasSubstr("forward: out must begin at a multiple of 16 bytes, is at 0x1004"));
+  EXPECT_THAT(refusal(good, good, tap), testing::HasSubstr("forward: q_tap must begin at a multiple of 16 bytes, is at 0x1008"));
+}
+
+}  // namespace
+}  // namespace strata
