@@ -108,7 +108,10 @@ TEST_P(OpTest, EveryImplementationTakesMemoryOfAnyAlignment) {
       EXPECT_NE(result.outcome, cases::Outcome::failed) << result.message;
     }
   }
-  EXPECT_GT(passed, 0) << GetParam() << " refuses all memory that is not at a multiple of 16";
+  // Weights of the linear ops begin at a multiple of 16 bytes on a GPU: no case of theirs may be left there.
+  if (!on_gpu) {
+    EXPECT_GT(passed, 0) << GetParam() << " refuses all memory that is not at a multiple of 16";
+  }
 }
 
 TEST_P(OpTest, PlansWithShapesWhatItRunsWith) {
