@@ -19,6 +19,9 @@ inline constexpr int kKvBlock = 64;                    // values under one scale
 inline constexpr int kActivationBlock = 128;           // consecutive input channels under one scale
 inline constexpr int kMxfp4Block = 32;
 
+// The scales of a row of k activations.
+STRATA_HOST_DEVICE constexpr int64_t activation_blocks(int64_t k) { return (k + kActivationBlock - 1) / kActivationBlock; }
+
 STRATA_HOST_DEVICE constexpr float to_float(float v) { return v; }
 
 // max(floor, |x[0]|, ..., |x[n-1]|)

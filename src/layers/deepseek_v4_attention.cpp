@@ -186,15 +186,9 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
   // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first and the others beside it. Otherwise,
   // of a few tokens and of many, which keep the tensor cores busy, both begin at once, and in between the others wait for its queries.
-  if (select && run.concurrent() && num_tokens <= kManyTokens && wq_b_->weight.n <= kQuickQueries * indexer_->query_rows()) {
-    TensorView projected;
-    run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
-    run.aside(1, [&](OpRunner& aside) { indexer_->make_query(aside, batch, projected, cos_sin_, query); });
-    run.order(0, 1);
-    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
-    run.aside(0, compress);
-    make_queries(run);
-  } else if (select && run.concurrent() && num_tokens > kFewTokens && num_tokens <= kManyTokens) {
+  const bool overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
+  const bool choice_is_longer = overlaps && wq_b_->weight.n <= kQuickQueries * indexer_->query_rows();
+  if (overlaps && !choice_is_longer && num_tokens > kFewTokens) {
     run.arena.keep_all([&] {  // as on a lane: a plan has room for both orders
       const TensorView projected = indexer_->project_queries(run, qr);
       run.join(1);
@@ -206,9 +200,12 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
     choose(args, run, query, slots);
   } else {
     if (select) {
+      TensorView projected;
+      if (choice_is_longer) run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
       run.aside(1, [&](OpRunner& aside) {
         const ArenaScope taken(aside.arena);
-        indexer_->make_query(aside, batch, indexer_->project_queries(aside, qr), cos_sin_, query);
+        if (!choice_is_longer) projected = indexer_->project_queries(aside, qr);
+        indexer_->make_query(aside, batch, projected, cos_sin_, query);
       });
       run.order(0, 1);
     }

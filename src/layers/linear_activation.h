@@ -27,8 +27,7 @@ struct NormedLatent {
 inline NormedLatent normed_latent(Arena& arena, const TensorView& raw, ActivationFormat format) {
   if (format == ActivationFormat::bf16) return {.values = raw};
   const int64_t tokens = raw.shape[0], k = raw.shape[1];
-  return {arena.tensor(DType::e4m3, {tokens, k}), arena.tensor(DType::f32, {tokens, (k + kActivationBlock - 1) / kActivationBlock}),
-          format};
+  return {arena.tensor(DType::e4m3, {tokens, k}), arena.tensor(DType::f32, {tokens, activation_blocks(k)}), format};
 }
 
 // The format of the codes that all of a latent's layers take; bf16 where they differ, and each quantises by itself.

@@ -17,8 +17,6 @@ struct Quantised {
   std::vector<float> scales;   // [T, blocks]
 };
 
-int64_t blocks_of(int64_t k) { return (k + kActivationBlock - 1) / kActivationBlock; }
-
 // Rows of k values, `stride` apart.
 struct Rows {
   int64_t tokens, k, stride;
@@ -43,7 +41,7 @@ class CudaQuantiser : public test::CudaTest, public testing::WithParamInterface<
 
   // The rows begin `offset` elements behind an aligned address.
   Quantised on_device(const Rows& rows, int64_t offset) {
-    const int64_t blocks = blocks_of(rows.k), elements = std::ssize(rows.x);
+    const int64_t blocks = activation_blocks(rows.k), elements = std::ssize(rows.x);
     const Tensor x(device_, DType::bf16, {elements + offset}), codes(device_, DType::e4m3, {rows.tokens, rows.k}),
         scales(device_, DType::f32, {rows.tokens, blocks});
     Bf16* const data = x.view().ptr<Bf16>() + offset;

@@ -17,23 +17,16 @@ namespace strata::cpu {
 namespace HWY_NAMESPACE {
 
 // codes[0, n) of values rounded to bf16, under one power-of-two scale, whose exponent it returns.
-HWY_INLINE int store_e4m3_pow2(const float* HWY_RESTRICT x, int64_t n, float floor, uint8_t* HWY_RESTRICT codes) {
-  const F32 df;
-  const auto rounded = [x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
-  const int exponent = e4m3_exponent(amax_of(rounded, n, floor));
-  const VF inverse = hn::Set(df, pow2(-exponent));
-  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Mul(rounded(i), inverse), codes + i);
-  return exponent;
+HWY_INLINE int store_rounded_e4m3(const float* HWY_RESTRICT x, int64_t n, float floor, uint8_t* HWY_RESTRICT codes) {
+  return store_e4m3_pow2([x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); }, n, floor, codes);
 }
 
 // MLA 9.1 with fp32 scales: division, as public writers do it. Returns the scale.
 HWY_INLINE float store_e4m3_f32(const float* HWY_RESTRICT x, int64_t n, uint8_t* HWY_RESTRICT codes) {
-  const F32 df;
   const auto rounded = [x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
   const float unclamped = amax_of(rounded, n, 0.0f) / kE4m3Max;
   const float scale = unclamped < 0x1p-126f ? 0x1p-126f : unclamped;
-  const VF s = hn::Set(df, scale);
-  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Div(rounded(i), s), codes + i);
+  store_e4m3_divided(rounded, n, scale, codes);
   return scale;
 }
 
@@ -89,7 +82,7 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
       return;
     case KvFormat::fp8_ds_mla_v4:
       for (int b = 0; b < kV4NumBlocks; ++b) {
-        scales[b] = to_e8m0(store_e4m3_pow2(x + b * kKvBlock, kKvBlock, kKvAmaxFloor, data + b * kKvBlock)).bits;
+        scales[b] = to_e8m0(store_rounded_e4m3(x + b * kKvBlock, kKvBlock, kKvAmaxFloor, data + b * kKvBlock)).bits;
       }
       scales[kV4NumBlocks] = 0;
       narrow(x + kV4NopeDim, kV4RopeDim, data + kV4NopeDim);
@@ -98,13 +91,13 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
       for (int t = 0; t < kMlaLatentDim / kMlaTile; ++t) {
         const float* tile = x + t * kMlaTile;
         uint8_t* codes = data + t * kMlaTile;
-        const float scale =
-            options.ue8m0 ? to_float(to_e8m0(store_e4m3_pow2(tile, kMlaTile, kKvAmaxFloor, codes))) : store_e4m3_f32(tile, kMlaTile, codes);
+        const float scale = options.ue8m0 ? to_float(to_e8m0(store_rounded_e4m3(tile, kMlaTile, kKvAmaxFloor, codes)))
+                                          : store_e4m3_f32(tile, kMlaTile, codes);
         store_f32(data + kMlaScaleOffset + 4 * t, scale);
       }
       narrow(x + kMlaLatentDim, kMlaRopeDim, data + kMlaRopeOffset);
       return;
-    case KvFormat::indexer_fp8: store_f32(scales, to_float(to_e8m0(store_e4m3_pow2(x, kIndexerDim, kKvAmaxFloor, data)))); return;
+    case KvFormat::indexer_fp8: store_f32(scales, to_float(to_e8m0(store_rounded_e4m3(x, kIndexerDim, kKvAmaxFloor, data)))); return;
     case KvFormat::indexer_mxfp4:
       for (int b = 0; b < kIndexerDim / kMxfp4Block; ++b) {
         scales[b] = store_mxfp4(x + b * kMxfp4Block, data + b * (kMxfp4Block / 2));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cpu/cpu_device.h"
+#include "formats/quantize.h"
 #include "strata/ops/linear.h"
 
 namespace strata::cpu {
@@ -22,8 +23,7 @@ template <class T>
 void load_activations(const Device& device, const TensorView& x, const TensorView& x_scale, ActivationFormat format, int64_t t,
                       int64_t first, int64_t n, T* out) {
   if (x.dtype == DType::e4m3) {
-    constexpr int64_t kBlock = 128;
-    dequantize_row(device, x.row<E4m3>(t) + first, x_scale.row<float>(t) + first / kBlock, n, kBlock, out);
+    dequantize_row(device, x.row<E4m3>(t) + first, x_scale.row<float>(t) + first / kActivationBlock, n, kActivationBlock, out);
   } else {
     fake_quantize_row(device, x.row<Bf16>(t) + first, n, format, out);
   }

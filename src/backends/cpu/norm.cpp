@@ -45,16 +45,12 @@ void NormRowToCodes(const RmsNormPairParams& p, int64_t t) {
       block_scale = quantize_activation(y, count, ue8m0, codes);
       continue;
     }
-    const float amax = amax_of([&](int64_t j) HWY_ATTR { return load_bf16(y + j); }, count, kActivationAmaxFloor);
+    const auto value = [&y](int64_t j) HWY_ATTR { return load_bf16(y + j); };
     if (ue8m0) {
-      const int exponent = e4m3_exponent(amax);
-      const VF inverse = hn::Set(F32(), pow2(-exponent));
-      for (int64_t j = 0; j < count; j += kLanes) store_e4m3(hn::Mul(load_bf16(y + j), inverse), codes + j);
-      block_scale = to_float(to_e8m0(exponent));
+      block_scale = to_float(to_e8m0(store_e4m3_pow2(value, count, kActivationAmaxFloor, codes)));
     } else {
-      block_scale = amax / kE4m3Max;
-      const VF divisor = hn::Set(F32(), block_scale);
-      for (int64_t j = 0; j < count; j += kLanes) store_e4m3(hn::Div(load_bf16(y + j), divisor), codes + j);
+      block_scale = amax_of(value, count, kActivationAmaxFloor) / kE4m3Max;
+      store_e4m3_divided(value, count, block_scale, codes);
     }
   }
 }

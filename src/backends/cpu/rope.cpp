@@ -26,7 +26,6 @@ void InverseHead(const InverseRopeParams& p, int64_t t, int64_t h, const float* 
 
 // A block of 128 lanes: its values after the inverse rotation, then the quantiser of 5.2.
 void InverseQuantHead(const InverseRopeQuantParams& p, int64_t t, int64_t h, const float* cos_sin) {
-  const F32 df;
   const int64_t heads = p.o.shape[1], dim = p.o.shape[2], rotary = p.cos_sin.shape[1], nope = dim - rotary;
   const int64_t blocks = dim / kActivationBlock;
   const Bf16* const o = p.o.row<Bf16>(t, h);
@@ -40,11 +39,8 @@ void InverseQuantHead(const InverseRopeQuantParams& p, int64_t t, int64_t h, con
     // Groups hold whole heads one after the other, so [G, hpg * D] is [H, D] in memory.
     const int64_t index = (t * heads + h) * blocks + b;
     E4m3* const codes = p.out.ptr<E4m3>() + index * kActivationBlock;
-    const int exponent =
-        e4m3_exponent(amax_of([&](int64_t i) HWY_ATTR { return hn::LoadU(df, block + i); }, kActivationBlock, kActivationAmaxFloor));
-    const VF inverse = hn::Set(df, pow2(-exponent));
-    for (int64_t i = 0; i < kActivationBlock; i += kLanes) store_e4m3(hn::Mul(hn::LoadU(df, block + i), inverse), codes + i);
-    p.scale.ptr<float>()[index] = to_float(to_e8m0(exponent));
+    const auto value = [&block](int64_t i) HWY_ATTR { return hn::LoadU(F32(), block + i); };
+    p.scale.ptr<float>()[index] = to_float(to_e8m0(store_e4m3_pow2(value, kActivationBlock, kActivationAmaxFloor, codes)));
   }
 }
 

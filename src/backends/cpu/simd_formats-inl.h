@@ -111,6 +111,22 @@ HWY_INLINE float amax_of(Load&& load, int64_t n, float floor) {
   return hn::GetLane(hn::MaxOfLanes(df, result));
 }
 
+// codes[0, n) of the values load(i) under one power-of-two scale, whose exponent it returns. n is a multiple of kLanes.
+template <class Load>
+HWY_INLINE int store_e4m3_pow2(Load&& load, int64_t n, float floor, void* codes) {
+  const int exponent = e4m3_exponent(amax_of(load, n, floor));
+  const VF inverse = hn::Set(F32(), pow2(-exponent));
+  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Mul(load(i), inverse), static_cast<uint8_t*>(codes) + i);
+  return exponent;
+}
+
+// The same of values divided by a scale.
+template <class Load>
+HWY_INLINE void store_e4m3_divided(Load&& load, int64_t n, float scale, void* codes) {
+  const VF divisor = hn::Set(F32(), scale);
+  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Div(load(i), divisor), static_cast<uint8_t*>(codes) + i);
+}
+
 // Stored values as fp32.
 HWY_INLINE VF load_values(const float* p) { return hn::LoadU(F32(), p); }
 HWY_INLINE VF load_values(const Bf16* p) { return load_bf16(p); }

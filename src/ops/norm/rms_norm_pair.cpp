@@ -21,7 +21,7 @@ void check(const RmsNormPairParams& p, DeviceId device) {
     if (codes) {
       c.require(p.q.shape[0] == 0 || p.q_out.data == nullptr || p.q_out.data != p.q.data,
                 "q_out must not be the input q when it holds codes, is {}", p.q_out.describe());
-      c.view("q_scale", p.q_scale, DType::f32, {p.q.shape[0], (p.q.shape[1] + kActivationBlock - 1) / kActivationBlock});
+      c.view("q_scale", p.q_scale, DType::f32, {p.q.shape[0], activation_blocks(p.q.shape[1])});
       check_output(c, "q_scale", p.q_scale);
     } else {
       c.require(!p.q_scale.present(), "q_scale must be absent beside a bf16 q_out, is {}", p.q_scale.describe());

@@ -33,7 +33,7 @@ HWY_INLINE float store_codes(const IndexerQueryParams& p, int64_t head, const fl
   }
   E4m3* codes = p.q_out.ptr<E4m3>() + head * dim;
   if (dim == whole(dim)) {
-    return to_float(to_e8m0(store_e4m3_pow2(x, dim, p.amax_floor, reinterpret_cast<uint8_t*>(codes))));
+    return to_float(to_e8m0(store_rounded_e4m3(x, dim, p.amax_floor, reinterpret_cast<uint8_t*>(codes))));
   }
   Bf16 rounded[ops::kMaxIndexerDim];
   narrow(x, dim, rounded);

@@ -5,7 +5,6 @@
 // A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
 // asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
 // first block, which finishes the entry while they go on.
-#include "backends/cuda/common/launch_balanced.cuh"
 #include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
@@ -259,11 +258,13 @@ __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const 
 
 void compress_128_stream(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
   const int64_t num_groups = entry_groups(p.positions.shape[0], capabilities(context.device).num_sms / kCluster);
-  check(cudaFuncSetAttribute(compress_128_stream_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
-        "cudaFuncSetAttribute");
-  const LaunchShape shape{
-      .grid = static_cast<uint32_t>(num_groups * kCluster), .block = kThreads, .shared_bytes = sizeof(Shared), .cluster = kCluster};
-  launch_balanced("compress_norm_rope_store", compress_128_stream_kernel, shape, context, compress_args(p));
+  allow_shared_bytes(compress_128_stream_kernel, sizeof(Shared));
+  const LaunchShape shape{.grid = static_cast<uint32_t>(num_groups * kCluster),
+                          .block = kThreads,
+                          .shared_bytes = sizeof(Shared),
+                          .cluster = kCluster,
+                          .spread = true};
+  launch_early("compress_norm_rope_store", compress_128_stream_kernel, shape, context, compress_args(p));
 }
 
 }  // namespace strata::cuda

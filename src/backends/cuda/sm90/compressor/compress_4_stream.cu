@@ -284,8 +284,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 }  // namespace
 
 void compress_4_stream(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
-  check(cudaFuncSetAttribute(compress_4_stream_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
-        "cudaFuncSetAttribute");
+  allow_shared_bytes(compress_4_stream_kernel, sizeof(Shared));
   const int64_t tokens = p.positions.shape[0];
   const int64_t block_tokens = ceil_div(tokens, int64_t{kBlocksPerSm} * capabilities(context.device).num_sms);
   const LaunchShape shape{.grid = static_cast<uint32_t>(ceil_div(tokens, block_tokens)), .block = kThreads, .shared_bytes = sizeof(Shared)};

@@ -106,7 +106,7 @@ template <bool kMerges>
 void launch(const DenseArgs& a, int blocks, const ExecutionContext& context) {
   constexpr auto kernel = sparse_prefill::row_tiles_kernel<DenseProblem<kMerges>>;
   constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<typename DenseProblem<kMerges>::Shape>);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
+  allow_shared_bytes(kernel, kSharedBytes);
   launch_early("row_tiles_kernel", kernel,
                {.grid = dim3(static_cast<unsigned>(blocks)),
                 .block = dim3(sparse_prefill::kThreads),

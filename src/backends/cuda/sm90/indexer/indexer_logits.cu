@@ -13,15 +13,12 @@
 namespace strata::cuda {
 namespace {
 
-// most_shared_bytes: of every call, and not what this one needs: another thread may be launching the same kernel with more.
+// most_shared_bytes: of every call.
 template <class Args>
 void launch(void (*kernel)(Args), int blocks_on_sm, int threads, int shared_bytes, int most_shared_bytes, const Args& args,
             const ExecutionContext& context) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes),
-        "cudaFuncSetAttribute of indexer_logits");
-  // Room for a block of the selection beside this kernel's.
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "cudaFuncSetAttribute of indexer_logits");
+  allow_shared_bytes(kernel, static_cast<size_t>(most_shared_bytes));
+  all_shared_memory(kernel);  // room for a block of the selection beside this kernel's
   launch_early("indexer_logits", kernel,
                {.grid = dim3(static_cast<unsigned>(blocks_on_sm * capabilities(context.device).num_sms)),
                 .block = dim3(static_cast<unsigned>(threads)),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/select_groups.cuh"
 #include "backends/cuda/sm90/indexer/select_held.cuh"
@@ -88,23 +89,15 @@ void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hint
     args.maxima_stride = hints.maxima.stride[0];
   }
   const Plan chosen = plan(args, p, capabilities(context.device).num_sms);
+  allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
+  all_shared_memory(chosen.kernel);
   // The kernel in front (the logits, usually) may still run while the blocks of this one start.
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(chosen.cluster), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(num_tokens * chosen.cluster));
-  config.blockDim = dim3(static_cast<unsigned>(chosen.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(chosen.shared_bytes);
-  config.stream = native(context.stream);
-  config.attrs = attributes;
-  config.numAttrs = chosen.cluster > 1 ? 2 : 1;
-  check(cudaFuncSetAttribute(chosen.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, chosen.shared_bytes), "cudaFuncSetAttribute");
-  check(cudaFuncSetAttribute(chosen.kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "cudaFuncSetAttribute");
-  check(cudaLaunchKernelEx(&config, chosen.kernel, args), "topk_select");
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tokens * chosen.cluster)),
+                             .block = dim3(static_cast<unsigned>(chosen.threads)),
+                             .shared_bytes = static_cast<size_t>(chosen.shared_bytes),
+                             .cluster = static_cast<unsigned>(chosen.cluster)},
+                            native(context.stream), /*early=*/true);
+  check(cudaLaunchKernelEx(config.get(), chosen.kernel, args), "topk_select");
 }
 
 }  // namespace strata::cuda

@@ -6,6 +6,7 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/linear/token_product.h"
@@ -40,19 +41,11 @@ double cost(const LinearPlan& plan, int blocks, int64_t tiles) {
          2 * plan.split;
 }
 
-cudaLaunchConfig_t launch_config(int split, int clusters, int shared_bytes, cudaStream_t stream, cudaLaunchAttribute (&attributes)[2]) {
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {static_cast<unsigned>(split), 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(split * clusters));
-  config.blockDim = dim3(kLinearThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = 2;
-  return config;
+LaunchShape launch_shape(int split, int clusters, int shared_bytes) {
+  return {.grid = dim3(static_cast<unsigned>(split * clusters)),
+          .block = dim3(kLinearThreads),
+          .shared_bytes = static_cast<size_t>(shared_bytes),
+          .cluster = static_cast<unsigned>(split)};
 }
 
 }  // namespace
@@ -76,12 +69,12 @@ int LinearLauncher::max_clusters(int split, const Device& device) {
   int& clusters = max_clusters_[{device.id().index, split}];
   if (clusters > 0) return clusters;
   const Capabilities& c = capabilities(device);
+  if (split == 1) return clusters = c.num_sms;  // a block with all the shared memory has an SM of its own
   constexpr LinearTile tile{8, 1};
   const void* kernel = linear_kernel(tile);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, c.max_shared_bytes), "cudaFuncSetAttribute");
-  cudaLaunchAttribute attributes[2]{};
-  const cudaLaunchConfig_t config = launch_config(split, c.num_sms, c.max_shared_bytes, nullptr, attributes);
-  check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "cudaOccupancyMaxActiveClusters");
+  allow_shared_bytes(kernel, static_cast<size_t>(c.max_shared_bytes));
+  const LaunchConfig config(launch_shape(split, c.num_sms, c.max_shared_bytes), nullptr, /*early=*/true);
+  check(cudaOccupancyMaxActiveClusters(&clusters, kernel, config.get()), "cudaOccupancyMaxActiveClusters");
   return clusters = std::max(clusters, 1);
 }
 
@@ -140,13 +133,10 @@ void LinearLauncher::run(const LinearCall& call, const Device& device, cudaStrea
   const CUtensorMap weights = tensor_map("weight", call.weight.weight.data, DType::e4m3, groups * n, k, k, rows);
   const void* kernel = linear_kernel(tile);
   const int shared_bytes = LinearShared(tile, a.max_chunk, a.stages).bytes;
-  // The most, and not what this call needs: another thread may be launching the same kernel with more.
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, capabilities(device).max_shared_bytes),
-        "cudaFuncSetAttribute");
-  cudaLaunchAttribute attributes[2]{};
-  const cudaLaunchConfig_t config = launch_config(a.split, plan.clusters, shared_bytes, stream, attributes);
+  allow_shared_bytes(kernel, static_cast<size_t>(capabilities(device).max_shared_bytes));
+  const LaunchConfig config(launch_shape(a.split, plan.clusters, shared_bytes), stream, /*early=*/true);
   void* arguments[] = {const_cast<CUtensorMap*>(&weights), &a};
-  check(cudaLaunchKernelExC(&config, kernel, arguments), "few_tokens_kernel");
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), "few_tokens_kernel");
 }
 
 }  // namespace strata::cuda::sm90

@@ -49,19 +49,11 @@ struct TokenProductMaps {
   TokenProductMaps(const TokenProduct& p, int tile_rows);
 };
 
-// SMs are set up with all the shared memory they have for blocks of this kernel, not with what these need, so that blocks of other kernels
-// find their place beside them: an SM is set up anew only when it is empty.
-inline void all_shared_memory(const void* kernel) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "cudaFuncSetAttribute");
-}
-
 // Launches a kernel of the maps and arguments, which may begin beside the one in front of it.
 template <class Args>
 void launch_token_product(const char* name, const void* kernel, const LaunchShape& shape, TokenProductMaps maps, Args args,
                           const Capabilities& device, cudaStream_t stream) {
-  // The most, and not what this call needs: another thread may be launching the same kernel with more.
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_shared_bytes), "cudaFuncSetAttribute");
+  allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
   const LaunchConfig config(shape, stream, /*early=*/true);
   void* arguments[] = {&maps.weight, &maps.x, &args};

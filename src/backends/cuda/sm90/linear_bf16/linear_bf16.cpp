@@ -65,8 +65,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, b
   const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, tile.rows());
   const CUtensorMap tokens = tensor_map("x", x.data, x.shape[1], x.shape[0], w.k, x.stride[1], x.stride[0], tile.tokens);
   const void* kernel = bf16_linear_kernel(tile);
-  // The most, and not what this call needs: another thread may be launching the same kernel with more.
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_shared_bytes), "cudaFuncSetAttribute");
+  allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tiles(w, tile.parts))),
                              .block = dim3(kBf16Threads),

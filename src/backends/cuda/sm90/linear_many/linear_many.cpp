@@ -115,7 +115,7 @@ void multiply(const TensorView& x, const TensorView& scales, const LinearWeight&
   const CUtensorMap y_map = sm90::tensor_map("y", y.data, DType::bf16, tokens, (groups - 1) * y.stride[1] + n, y.stride[0], 16);
 
   const void* const kernel = sm90::linear_many_kernel();
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sm90::ManyShared::kBytes), "cudaFuncSetAttribute");
+  allow_shared_bytes(kernel, sm90::ManyShared::kBytes);
   const int64_t clusters =
       std::min<int64_t>(capabilities(context.device).num_sms / sm90::kManyCluster, int64_t{a.token_pairs} * a.feature_tiles);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(clusters * sm90::kManyCluster)),

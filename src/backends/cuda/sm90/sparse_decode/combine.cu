@@ -167,7 +167,7 @@ void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attentio
   // Shared memory keeps one more away.
   constexpr int64_t kSharedOfSm = 228 * 1024;
   const int64_t shared_bytes = kSharedOfSm / (blocks + 1) - (group > 1 ? kSharedOfGroups : 0);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedOfSm / 2), "cudaFuncSetAttribute");
+  allow_shared_bytes(kernel, kSharedOfSm / 2);
   const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>(blocks_of_token));
   launch_early("sparse_decode_combine_kernel", kernel,
                {.grid = grid, .block = dim3(kCombineThreads), .shared_bytes = static_cast<size_t>(shared_bytes)}, context, args);

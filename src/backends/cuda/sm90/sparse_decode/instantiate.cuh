@@ -11,7 +11,7 @@ namespace strata::cuda::sparse_decode {
 template <class... Params>
 void launch_decode(void (*kernel)(Params...), int threads, size_t shared_bytes, const DecodeArgs& args, dim3 grid,
                    const ExecutionContext& context, unsigned cluster = 1) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)), "cudaFuncSetAttribute");
+  allow_shared_bytes(kernel, shared_bytes);
   launch_early("sparse_decode_kernel", kernel,
                {.grid = grid, .block = dim3(static_cast<unsigned>(threads)), .shared_bytes = shared_bytes, .cluster = cluster}, context,
                args);

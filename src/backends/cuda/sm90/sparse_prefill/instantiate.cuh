@@ -13,7 +13,7 @@ template <class Problem>
 void launch_roles(const typename Problem::Args& args, int blocks, bool beside, cudaStream_t stream) {
   constexpr auto kernel = row_tiles_kernel<Problem>;
   constexpr int kSharedBytes = sizeof(SharedMemory<typename Problem::Shape>);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "cudaFuncSetAttribute");
+  allow_shared_bytes(kernel, kSharedBytes);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = kSharedBytes}, stream,
                             beside);
   check(cudaLaunchKernelEx(config.get(), kernel, args), "row_tiles_kernel");

@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 void dense_prefill_run(const DensePrefill& a, const ExecutionContext& context) {
   const int64_t blocks_per_head = ceil_div(a.max_query_len, kQueries), blocks = blocks_per_head * a.num_heads * a.num_requests;
   if (blocks == 0) return;
-  check(cudaFuncSetAttribute(dense_prefill_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)), "cudaFuncSetAttribute");
+  allow_shared_bytes(dense_prefill_kernel, sizeof(Shared));
   dense_prefill_kernel<<<blocks_for(blocks, 1), kThreads, sizeof(Shared), native(context.stream)>>>(
       a, Divisor(static_cast<int32_t>(blocks_per_head)), Divisor(a.num_heads));
   check_launch("dense_prefill_kernel");

@@ -515,8 +515,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
 template <class C>
 void launch_row_attention(const RowAttention& a, const RowAttentionPlan& plan, cudaStream_t stream) {
-  check(cudaFuncSetAttribute(row_attention_kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.tile.shared_bytes),
-        "cudaFuncSetAttribute");
+  allow_shared_bytes(row_attention_kernel<C>, static_cast<size_t>(plan.tile.shared_bytes));
   const dim3 grid(blocks_for(plan.num_blocks, 1), static_cast<unsigned>(plan.num_splits));
   row_attention_kernel<C><<<grid, C::kThreads, static_cast<size_t>(plan.tile.shared_bytes), stream>>>(a, plan);
   check_launch("row_attention_kernel");

@@ -268,7 +268,7 @@ __device__ __forceinline__ void touch_entry(const CompressArgs& a, const Boundar
 
 // Norm, rotation, Hadamard and cache row of a pooled vector, in fp32 until it is stored. The block's first kThreads threads have kChannels
 // channels each, thread i those from kChannels * i on.
-template <int kDim, int kBlockThreads, int kTeams = 1>
+template <int kDim, int kBlockThreads>
 class Finisher {
  public:
   // All the threads of the block; of an indexer's row one warp.
@@ -314,7 +314,7 @@ class Finisher {
     } else {
       float(&squares)[kThreads / kWarpSize] = shared.squares[turn_++ % 2];
       if (thread() < kThreads && lane == 0) squares[warp] = square;
-      ptx::barrier_sync(kTeams == 1 ? 1 : 1 + static_cast<int>(threadIdx.x) / kBlockThreads, kBlockThreads);
+      ptx::barrier_sync(1, kBlockThreads);
       if (thread() >= kThreads) return;
       float sum = 0.0f;
 #pragma unroll

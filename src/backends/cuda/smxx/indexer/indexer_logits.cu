@@ -140,10 +140,7 @@ __global__ void __launch_bounds__(kThreads) indexer_logits_kernel(const Args a) 
 template <KvFormat kFormat>
 void launch(const Args& args, int64_t blocks, const ExecutionContext& context) {
   const int bytes = (kTile + args.chunk) * row_stride(args.padded_dim) * 2 + (kTile + args.chunk) * 4;
-  // The most, and not what this call needs: another thread may be launching the kernel with more.
-  check(cudaFuncSetAttribute(indexer_logits_kernel<kFormat>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             capabilities(context.device).max_shared_bytes),
-        "cudaFuncSetAttribute of indexer_logits");
+  allow_shared_bytes(indexer_logits_kernel<kFormat>, static_cast<size_t>(capabilities(context.device).max_shared_bytes));
   indexer_logits_kernel<kFormat><<<static_cast<unsigned>(blocks), kThreads, static_cast<size_t>(bytes), native(context.stream)>>>(args);
   check_launch("indexer_logits");
 }

@@ -215,9 +215,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, b
 
   const int bytes = shared_bytes(a.num_tokens, a.num_blocks);
   const Capabilities device = capabilities(context.device);
-  // The most, and not what this call needs: another thread may be launching the kernel with more.
-  check(cudaFuncSetAttribute(few_tokens_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.max_shared_bytes),
-        "cudaFuncSetAttribute");
+  allow_shared_bytes(few_tokens_kernel, static_cast<size_t>(device.max_shared_bytes));
   launch_early(
       "few_tokens_kernel", few_tokens_kernel,
       {.grid = dim3(static_cast<unsigned>(blocks_of(w, device))), .block = dim3(kThreads), .shared_bytes = static_cast<size_t>(bytes)},

@@ -4,10 +4,9 @@
 
 #include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/common/check.h"
-#include "backends/cuda/common/launch_config.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/ptx/memory.cuh"
-#include "backends/cuda/ptx/programmatic_launch.cuh"
 
 namespace strata::cuda {
 namespace {
@@ -69,10 +68,7 @@ __device__ __forceinline__ void quantize_channels(float (&values)[kChannels], in
 template <int kTokens>
 __global__ void __launch_bounds__(kThreads) quantize_kernel(const Bf16* __restrict__ x, int64_t x_stride, int64_t tokens, int k, bool ue8m0,
                                                             QuantizedRows out, Bf16* __restrict__ dequantized) {
-#if __CUDA_ARCH__ >= 900
-  ptx::launch_dependents();
-  ptx::wait_for_previous_kernel();
-#endif
+  start_early();
   const int64_t first = int64_t{blockIdx.x} * kTokens;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(max(k - column, 0), kChannels);
   float values[kTokens][kChannels];
@@ -114,10 +110,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group, int64_t tokens, int64_t pitch,
                             int blocks, float* __restrict__ out) {
-#if __CUDA_ARCH__ >= 900
-  ptx::launch_dependents();
-  ptx::wait_for_previous_kernel();
-#endif
+  start_early();
   const int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int group = blockIdx.y / blocks, block = blockIdx.y - group * blocks;
   if (token < tokens) out[int64_t{blockIdx.y} * pitch + token] = scales[token * scale_stride + group * scale_group + block];
@@ -138,19 +131,11 @@ void launch_quantize(const TensorView& x, ActivationFormat format, const Quantiz
                      cudaStream_t stream) {
   const int64_t tokens = x.shape[0], k = x.shape[1];
   if (tokens == 0) return;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
   constexpr int64_t kManyTokens = 512, kTogether = 4;
   const int64_t together = tokens > kManyTokens && k % kChannels == 0 && rows_aligned(x) ? kTogether : 1;
-  config.gridDim = grid_of(ceil_div(tokens, together), k);
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
+  const LaunchConfig config({.grid = grid_of(ceil_div(tokens, together), k), .block = dim3(kThreads)}, stream, overlap);
   const auto kernel = together == 1 ? quantize_kernel<1> : quantize_kernel<kTogether>;
-  check(cudaLaunchKernelEx(&config, kernel, const_cast<const Bf16*>(x.ptr<Bf16>()), x.stride[0], tokens, static_cast<int>(k),
+  check(cudaLaunchKernelEx(config.get(), kernel, const_cast<const Bf16*>(x.ptr<Bf16>()), x.stride[0], tokens, static_cast<int>(k),
                            format == ActivationFormat::fp8_ue8m0, out, dequantized),
         "quantize_kernel");
 }
