@@ -9,6 +9,7 @@
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
 #include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/smxx/attention/dense_prefill.h"
 #include "backends/cuda/smxx/attention/rows.cuh"

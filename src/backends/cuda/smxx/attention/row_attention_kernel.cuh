@@ -13,6 +13,7 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/grid.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/smxx/attention/row_attention_plan.h"
 #include "backends/cuda/smxx/attention/rows.cuh"

@@ -10,6 +10,7 @@
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/ptx/relu.cuh"
 #include "backends/cuda/smxx/indexer/indexer.h"
 #include "backends/cuda/smxx/indexer/operand.cuh"
