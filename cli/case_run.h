@@ -21,10 +21,9 @@ class CaseRun {
   template <class Run>
   void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const Run& run) {
     Progress progress(command_, static_cast<double>(selected.size()), quiet);
-    const InterruptRequest interrupt;
     num_selected_ = selected.size();
     for (const cases::AnyCase* c : selected) {
-      if (interrupt.received()) return;
+      if (interrupt_.received()) return;
       run(*c);
       progress.update(static_cast<double>(++num_done_));
     }
@@ -40,6 +39,7 @@ class CaseRun {
 
  private:
   std::string command_;
+  InterruptRequest interrupt_;
   size_t num_selected_ = 0, num_done_ = 0;
 };
 
