@@ -46,23 +46,32 @@ void MlaIndexer::write_keys(OpRunner& run, const Batch& batch, const LayerCaches
                                                          .cache = caches[CacheGroup::mla_indexer]});
 }
 
-void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const NormedLatent& q_c,
-                        const TensorView& topk_indices) const {
-  const int64_t tokens = x.shape[0];
-  ArenaScope scope(run.arena);
-  const TensorView q = run.arena.tensor(DType::bf16, {tokens, num_heads_, head_dim_});
+MlaIndexer::Query MlaIndexer::allocate_query(Arena& arena, int64_t num_tokens) const {
+  return {.q = arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_}),
+          .weights = arena.tensor(DType::f32, {num_tokens, num_heads_})};
+}
+
+void MlaIndexer::project_weights(OpRunner& run, const TensorView& x, const Query& query) const {
+  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.weights});
+}
+
+void MlaIndexer::project_queries(OpRunner& run, const NormedLatent& q_c, const Query& query) const {
   run(run.ops.linear, LinearParams{.x = q_c.values,
                                    .x_scale = q_c.scale,
                                    .weight = &wq_b_->weight,
-                                   .y = q.reshape({tokens, num_heads_ * head_dim_}),
+                                   .y = query.q.reshape({query.q.shape[0], num_heads_ * head_dim_}),
                                    .activation = q_activation_,
                                    .shares_device = run.concurrent()});
-  const TensorView weights = run.arena.tensor(DType::f32, {tokens, num_heads_});
-  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = weights});
+}
+
+void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
+                        const TensorView& topk_indices) const {
+  const int64_t tokens = query.q.shape[0];
+  ArenaScope scope(run.arena);
   const TensorView folded = run.arena.tensor(DType::f32, {tokens, num_heads_});
   const TensorView codes = run.arena.tensor(format_ == IndexerFormat::fp8 ? DType::e4m3 : DType::bf16, {tokens, num_heads_, head_dim_});
-  run(run.ops.indexer_query, IndexerQueryParams{.q = q,
-                                                .weights = weights,
+  run(run.ops.indexer_query, IndexerQueryParams{.q = query.q,
+                                                .weights = query.weights,
                                                 .positions = batch.positions,
                                                 .cos_sin = cos_sin_,
                                                 .pairing = pairing_,

@@ -17,9 +17,16 @@ class MlaIndexer {
   void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const;
   // The format in which the query latent enters its product.
   ActivationFormat query_activation() const { return q_activation_; }
-  // Chooses among all keys written so far. q_c: [T, q_lora_rank], the query latent after its norm; topk_indices: i32 [T, K].
-  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x, const NormedLatent& q_c,
-              const TensorView& topk_indices) const;
+  // What select() needs, made of the layer's input x [T, hidden] and of q_c [T, q_lora_rank], the query latent after its norm.
+  struct Query {
+    TensorView q{};        // [T, heads, head_dim]
+    TensorView weights{};  // f32 [T, heads]
+  };
+  Query allocate_query(Arena& arena, int64_t num_tokens) const;
+  void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;
+  void project_queries(OpRunner& run, const NormedLatent& q_c, const Query& query) const;
+  // Chooses among all keys written so far. topk_indices: i32 [T, K].
+  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const;
 
   size_t weight_bytes() const;
 

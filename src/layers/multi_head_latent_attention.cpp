@@ -49,14 +49,14 @@ void MultiHeadLatentAttention::write_indexer_keys(const ForwardArgs& args, OpRun
   run.aside(0, [&](OpRunner& aside) { indexer_->write_keys(aside, *args.batch, args.caches, args.hidden); });
 }
 
-void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, const NormedLatent& q_c, const ChosenRows& rows) const {
+void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, const NormedLatent& q_c, const MlaIndexer::Query& query,
+                                      const ChosenRows& rows) const {
   const Batch& batch = *args.batch;
   const int64_t tokens = rows.lens.shape[0];
+  if (query.q.present()) run.aside(1, [&](OpRunner& aside) { indexer_->project_queries(aside, q_c, query); });
   if (indexer_) run.order(0, 1);
   run.aside(1, [&](OpRunner& aside) {
-    if (indexer_ && !args.skip_topk) {
-      indexer_->select(aside, batch, args.caches, args.hidden, q_c, args.topk_indices.slice(0, batch.num_tokens));
-    }
+    if (query.q.present()) indexer_->select(aside, batch, args.caches, query, args.topk_indices.slice(0, batch.num_tokens));
     if (tokens == 0) return;
     const GroupMetadata& latent = batch[CacheGroup::mla_latent];
     aside(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(0, tokens),
@@ -72,6 +72,12 @@ void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, co
 MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const ForwardArgs& args, OpRunner& run, const ChosenRows& rows) const {
   const int64_t num_tokens = args.batch->num_tokens, rank = config_.q_lora_rank;
   const TensorView latents = run.arena.tensor(DType::bf16, {num_tokens, rank + shape_.row()});
+  MlaIndexer::Query query;
+  if (indexer_ && !args.skip_topk) {
+    query = indexer_->allocate_query(run.arena, num_tokens);
+    // The head weights need the layer's input alone: later the choice would wait for them.
+    run.aside(1, [&](OpRunner& aside) { indexer_->project_weights(aside, args.hidden, query); });
+  }
   run(run.ops.linear, LinearParams{.x = args.hidden, .weight = &x_proj_->weight, .y = latents, .activation = x_activation_});
   Latents x;
   x.c = latents.columns(rank, shape_.latent);
@@ -87,7 +93,7 @@ MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const Forwar
     norm.q_format = q_c.format;
   }
   run(run.ops.rms_norm_pair, norm);
-  if (sparse()) choose(args, run, q_c, rows);
+  if (sparse()) choose(args, run, q_c, query, rows);
   x.q = args.q_tap.present() ? args.q_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.head()});
   run(run.ops.linear, LinearParams{.x = q_c.values,
                                    .x_scale = q_c.scale,

@@ -48,7 +48,8 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   void run(const ForwardArgs& args, OpRunner& run) const;
   // Sparse layers: the indexer keys of the step on lane 0, and the choice among all keys on lane 1, beside the queries.
   void write_indexer_keys(const ForwardArgs& args, OpRunner& run) const;
-  void choose(const ForwardArgs& args, OpRunner& run, const NormedLatent& q_c, const ChosenRows& rows) const;
+  void choose(const ForwardArgs& args, OpRunner& run, const NormedLatent& q_c, const MlaIndexer::Query& query,
+              const ChosenRows& rows) const;
   Latents project(const ForwardArgs& args, OpRunner& run, const ChosenRows& rows) const;
   void attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const ChosenRows& rows, const TensorView& o,
                        int64_t num_requests, int64_t num_tokens) const;
