@@ -1,6 +1,7 @@
 // Cases of one op: what AnyCase hides behind names.
 #pragma once
 
+#include <string_view>
 #include <utility>
 
 #include "case.h"
@@ -98,7 +99,9 @@ class TypedCase final : public AnyCase {
           try {
             op.check(params, device->id());
           } catch (const Error& error) {
-            return {Outcome::skipped, error.what()};  // the op's contract asks for more
+            // The op's contract asks for more; of anything else no check may speak.
+            if (std::string_view(error.what()).find("must begin at a multiple of") == std::string_view::npos) throw;
+            return {Outcome::skipped, error.what()};
           }
         }
         const Call& want = reference();

@@ -1,5 +1,7 @@
 #include "layers/multi_head_latent_attention.h"
 
+#include "ops/linear/row_alignment.h"
+
 namespace strata {
 
 void MultiHeadLatentAttention::forward(const ForwardArgs& args) {
@@ -71,7 +73,11 @@ void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, co
 
 MultiHeadLatentAttention::Latents MultiHeadLatentAttention::project(const ForwardArgs& args, OpRunner& run, const ChosenRows& rows) const {
   const int64_t num_tokens = args.batch->num_tokens, rank = config_.q_lora_rank;
-  const TensorView latents = run.arena.tensor(DType::bf16, {num_tokens, rank + shape_.row()});
+  // A GPU's linear ops want memory to begin as aligned as its rows are apart: these are no more aligned than where the latent begins.
+  int64_t columns = rank + shape_.row();
+  const auto alignment = [](int64_t elements) { return ops::alignment_of(elements * static_cast<int64_t>(size_of(DType::bf16))); };
+  while (alignment(columns) > alignment(rank)) ++columns;
+  const TensorView latents = run.arena.tensor(DType::bf16, {num_tokens, columns}).columns(0, rank + shape_.row());
   MlaIndexer::Query query;
   if (indexer_ && !args.skip_topk) {
     query = indexer_->allocate_query(run.arena, num_tokens);

@@ -43,7 +43,7 @@ struct LayerFixture {
       : LayerFixture(golden_model(model), std::vector<int64_t>{layer}, layer_options, std::move(communicator)) {}
   // Of any model of 256 wide hidden states. `layer_options` may have num_speculative_tokens among its limits; the others are set here.
   LayerFixture(const std::string& directory, const std::vector<int64_t>& layers, LayerOptions layer_options = {},
-               std::shared_ptr<Communicator> communicator = nullptr)
+               std::shared_ptr<Communicator> communicator = nullptr, const OpSet& ops = default_ops())
       : checkpoint(directory), device(open_device({})) {
     cases::RunnerOptions options;
     options.layer = layer_options;
@@ -54,7 +54,7 @@ struct LayerFixture {
     options.total_positions = 1280;
     options.fill = 0xFF;  // what nobody has written yet is NaN, and the same in every fixture
     options.communicator = std::move(communicator);
-    runner = std::make_unique<cases::ModelRunner>(checkpoint, layers, device, default_ops(), default_layers(), options);
+    runner = std::make_unique<cases::ModelRunner>(checkpoint, layers, device, ops, default_layers(), options);
     hidden = Tensor(device, DType::bf16, {320, 256});
     out = Tensor(device, DType::bf16, {320, 256});
     std::mt19937 random(7);

@@ -2,7 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
+#include "formats/bf16.h"
+#include "formats/e4m3.h"
+#include "formats/ue8m0.h"
+#include "layer_fixture.h"
 #include "replay.h"
 
 namespace strata {
@@ -11,10 +16,11 @@ namespace {
 using cases::ReplayOptions;
 using cases::ReplayResult;
 
+// `model`: a golden one, or a directory.
 std::vector<ReplayResult> run(const ReplayOptions& options, const Config& config = {}, const std::string& model = "v4_fp8") {
-  const std::string golden = std::string(STRATA_TEST_DATA) + "/golden/" + model;
-  const Checkpoint checkpoint(golden);
-  const SafetensorsFile file(golden + "/cases.safetensors");
+  const std::string directory = std::filesystem::path(model).is_absolute() ? model : test::golden_model(model);
+  const Checkpoint checkpoint(directory);
+  const SafetensorsFile file(directory + "/cases.safetensors");
   return cases::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
 }
 
@@ -157,6 +163,46 @@ TEST(V4Properties, Fp8OutputPathAgreesWithinItsPrecision) {
     EXPECT_LE(difference(a[i], b[i]), 5e-2);
     EXPECT_GT(difference(a[i], b[i]), 1e-4) << "the FP8 output path does not seem to quantise";
   }
+}
+
+// The FP8 golden model with the FP8 weights whose names contain `part` as the same values in bf16.
+void write_partly_bf16(const std::filesystem::path& directory, const std::string& part) {
+  const std::filesystem::path golden = test::golden_model("v4_fp8");
+  for (const char* name : {"config.json", "cases.safetensors"}) std::filesystem::copy_file(golden / name, directory / name);
+  const SafetensorsFile file(golden / "model.safetensors");
+  std::vector<StoredTensor> tensors;
+  std::vector<std::vector<Bf16>> converted;
+  for (const StoredTensor& tensor : file.tensors()) {
+    if (tensor.name.find(part) == std::string::npos) {
+      tensors.push_back(tensor);
+    } else if (tensor.dtype == DType::e4m3) {
+      constexpr int64_t kBlock = 128;
+      const StoredTensor* scale = file.find(tensor.name.substr(0, tensor.name.size() - std::string("weight").size()) + "scale");
+      ASSERT_NE(scale, nullptr) << tensor.name;
+      const int64_t n = tensor.shape[0], k = tensor.shape[1];
+      std::vector<Bf16>& values = converted.emplace_back(static_cast<size_t>(n * k));
+      for (int64_t i = 0; i < n * k; ++i) {
+        const int64_t block = i / k / kBlock * scale->shape[1] + i % k / kBlock;
+        values[static_cast<size_t>(i)] =
+            to_bf16(to_float(reinterpret_cast<const E4m3*>(tensor.data)[i]) * to_float(reinterpret_cast<const E8m0*>(scale->data)[block]));
+      }
+      const size_t bytes = values.size() * sizeof(Bf16);
+      tensors.push_back({tensor.name, DType::bf16, tensor.shape, reinterpret_cast<const std::byte*>(values.data()), bytes});
+    }
+  }
+  ASSERT_FALSE(converted.empty()) << "no FP8 weight is named " << part;
+  write_safetensors(directory / "model.safetensors", tensors);
+}
+
+// Two products of one latent, of which one takes codes and the other bf16: the norm leaves bf16, and the first quantises by itself.
+TEST(V4Properties, Fp8QueryBesideABf16IndexerQuery) {
+  const test::ModelDirectory directory;
+  write_partly_bf16(directory.path(), "attn.indexer.wq_b.");
+  const auto all_fp8 = run(base());
+  expect_same(run(base(), {}, directory.string()), all_fp8, 4e-3);
+  ReplayOptions own_choice = base();
+  own_choice.topk = cases::TopkSource::own;
+  expect_same(run(own_choice, {}, directory.string()), all_fp8, 1e-1);
 }
 
 }  // namespace

@@ -140,6 +140,18 @@ TEST(CodeStep, ManyCodesOneStepOff) {
                                     });
 }
 
+constexpr const char* kNormCodes = "T17-q1536-kv65-q_fp8";
+
+TEST(CodeStep, CodesBesideTheirScales) {
+  // Of one block, half the scale; or codes of the other sign.
+  expect_caught<RmsNormPairParams>(&OpSet::rms_norm_pair, kNormCodes, "q_scale[16, 11]",
+                                   [](const RmsNormPairParams& p, const ExecutionContext&) { p.q_scale.row<float>(16)[11] *= 0.5f; });
+  expect_caught<RmsNormPairParams>(&OpSet::rms_norm_pair, kNormCodes, "more than one code away",
+                                   [](const RmsNormPairParams& p, const ExecutionContext&) {
+                                     for (int64_t i = 0; i < 128; ++i) p.q_out.row<E4m3>(3)[i].bits ^= 0x80;
+                                   });
+}
+
 constexpr const char* kCompress = "r4-D512-fp8_ds_mla_v4-S4-B64-17of17-3of3-4of4-300of300";
 
 TEST(CodeStep, WrongScaleOfOneCacheRow) {
