@@ -1,6 +1,6 @@
 // Compressed entries from the state rows of their windows: V4 9.1 and 9.2 "compress". Floor: the state rows, 8 * d bytes each: 32 KB an
 // entry for ratio 4 and d = 512, 512 KB for ratio 128; the entry itself is some 600 bytes. 64 entries of ratio 4 on an H200: 2.3 us; d =
-// 128, a prompt of 4096 tokens: 4.5 us, reading as much 3.0.
+// 128, a prompt of 4096 tokens: 3.7 us, reading as much 3.0.
 //
 // Ratio 4: a block per entry, two channels per thread (four of an indexer's entry), all rows on their way at once.
 // Ratio 128: compress_128.cuh. Many tokens on Hopper, d = 512: sm90/compressor.
@@ -22,7 +22,7 @@ constexpr int kBlocks4 = kDim == 128 ? 16
                          : kFew      ? 2
                                      : 4;  // of an SM
 
-// kFew: the rows are brought near early.
+// kFew: of d = 512, the rows are brought near early; the guessed entry is pooled before it is known that it is one.
 template <int kDim, bool kAligned, bool kFew>
 __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compress_4_kernel(const __grid_constant__ CompressArgs a) {
   constexpr int32_t kRatio = 4, kRows = 2 * kRatio;
@@ -41,7 +41,6 @@ __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compres
     if constexpr (!kGuesses) return;
     guess = guess_first<kRatio>(a, blockIdx.x, gridDim.x, back, [&](const Boundary& boundary, int64_t row) {
       if (threadIdx.x < kWarpSize) touch_entry<kDim>(a, boundary, kRatio, static_cast<int>(threadIdx.x));
-      if (!kFew) return;
       const int64_t window = back < kRatio ? 4 * kDim : 0;
       touch_row_part(a, row + window, kDim * 4, static_cast<int>(threadIdx.x) / kRows, kThreads4<kDim> / kRows);
     });
@@ -90,8 +89,8 @@ __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compres
 
 template <int kDim, bool kAligned>
 void launch_4(const CompressArgs& a, const ExecutionContext& context) {
-  // Rows of few tokens come from steps before this one and are brought near early. Those of a prompt come from the kernel in front, and do
-  // not fit in L2 beside what that one works on.
+  // Rows of few tokens come from steps before this one and are brought near early, and so are an indexer's, a quarter as wide. Others of a
+  // prompt come from the kernel in front, and do not fit in L2 beside what that one works on.
   constexpr int64_t kEntryBytes = 8 * kDim * 8, kFewBytes = 8 << 20;
   const bool few = a.num_tokens * kEntryBytes <= kFewBytes;
   const int64_t blocks = entry_groups(a.num_tokens, int64_t{kDim == 512 ? 4 : 8} * capabilities(context.device).num_sms);
