@@ -42,24 +42,22 @@ struct Exchange {
   }
   __device__ __forceinline__ void wait_for_init() { ptx::cluster_wait(); }
 
-  // Behind it the first warp also sees what the block's others wrote to shared memory before. Other warps get nothing of use. mine: of
-  // every kMergeLanes neighbouring lanes the same.
-  __device__ __forceinline__ float sum(int rank, float mine, unsigned entry) {
+  // mine: the warp's. All warps of all blocks.
+  __device__ __forceinline__ void send(int rank, float mine, unsigned entry) {
     const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = static_cast<int>(threadIdx.x / kWarpSize);
     const uint32_t barrier = ptx::shared_address(&barriers[entry % 2]);
-#pragma unroll
-    for (int step = kMergeLanes; step < kWarpSize; step *= 2) mine += __shfl_xor_sync(kAllLanes, mine, step);
     if (lane < kBlocks) {
       const uint32_t to = ptx::shared_address(&sums[entry % 2][rank * kWarps128 + warp]);
       ptx::store_async_f32(ptx::map_shared(to, lane), mine, ptx::map_shared(barrier, lane));
     }
     __syncwarp();
-    if (warp > 0) {
-      if (lane == 0) ptx::mbarrier_arrive(barrier);
-      return 0.0f;
-    }
-    if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, sizeof(sums[0]));
-    ptx::mbarrier_wait(barrier, entry / 2 % 2);
+    if (lane != 0) return;
+    warp > 0 ? ptx::mbarrier_arrive(barrier) : ptx::mbarrier_arrive_expect_tx(barrier, sizeof(sums[0]));
+  }
+  // By the first warp.
+  __device__ __forceinline__ float sum(unsigned entry) {
+    const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+    ptx::mbarrier_wait(ptx::shared_address(&barriers[entry % 2]), entry / 2 % 2);
     float all = 0.0f;
 #pragma unroll
     for (int i = 0; i < kBlocks * kWarps128 / kWarpSize; ++i) all += sums[entry % 2][i * kWarpSize + lane];
@@ -149,16 +147,22 @@ __global__ void __launch_bounds__(kThreads128, 1) compress_128_kernel(const __gr
       u = parts[slices++ % 2].pooled(merge_channel, merge_lane);
       if (merge_lane == 0) entry[(slice - rank) / kBlocks * kSlice + merge_channel] = u;
     }
+    __syncthreads();  // all of the entry is there
     if constexpr (kBlocks > 1) {
-      const float sum = exchange.sum(rank, u * u, entries++);
+      float square = u * u;  // of a channel, which kMergeLanes lanes have
+#pragma unroll
+      for (int step = kMergeLanes; step < kWarpSize; step *= 2) square += __shfl_xor_sync(kAllLanes, square, step);
+      exchange.send(rank, square, entries);
+      const unsigned turn = entries++;
       if (warp > 0) return true;
       float own[kChannels];
 #pragma unroll
       for (int i = 0; i < kChannels; ++i) own[i] = entry[kChannels * lane + i];
-      end.turn(own, sum, a.eps);
-      store_part(a.cache, end.out, own, rank * kSlice + kChannels * lane, lane);
+      end.turn(own);
+      float amax = lanes_max(amax_of(own));
+      normalise<kDim>(own, amax, exchange.sum(turn), a.eps);
+      store_part(a.cache, end.out, own, amax, rank * kSlice + kChannels * lane, lane);
     } else {
-      __syncthreads();  // all of the entry is there
       constexpr int kEndThreads = kDim == 512 ? 256 : kWarpSize;
       using Finish = Finisher<kDim, kEndThreads>;
       __shared__ typename Finish::Shared shared;

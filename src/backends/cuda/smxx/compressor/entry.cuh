@@ -246,16 +246,33 @@ struct ChannelPart {
     }
   }
 
-  __device__ __forceinline__ void turn(float (&u)[kChannels], float sum_of_squares, float eps) const {
-    const float scale = rsqrtf(sum_of_squares / static_cast<float>(kDim) + eps);
+  // All but the norm's factor, which is the same for all: what is largest before it is so behind it, and found while the sum of squares is.
+  __device__ __forceinline__ void turn(float (&u)[kChannels]) const {
 #pragma unroll
     for (int i = 0; i < kChannels / 2; ++i) {
-      const float first = u[2 * i] * scale * weight[2 * i], second = u[2 * i + 1] * scale * weight[2 * i + 1];
+      const float first = u[2 * i] * weight[2 * i], second = u[2 * i + 1] * weight[2 * i + 1];
       u[2 * i] = first * cosine[i] - second * sine[i];
       u[2 * i + 1] = second * cosine[i] + first * sine[i];
     }
   }
 };
+
+template <int kChannels>
+__device__ __forceinline__ float amax_of(const float (&u)[kChannels]) {
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kChannels; ++i) amax = fmaxf(amax, fabsf(u[i]));
+  return amax;
+}
+
+// The norm's factor, on a vector and on its largest magnitude.
+template <int kDim, int kChannels>
+__device__ __forceinline__ void normalise(float (&u)[kChannels], float& amax, float sum_of_squares, float eps) {
+  const float scale = rsqrtf(sum_of_squares / static_cast<float>(kDim) + eps);
+#pragma unroll
+  for (int i = 0; i < kChannels; ++i) u[i] *= scale;
+  amax *= scale;
+}
 
 // Brings near what an entry needs besides its state rows. By one warp.
 template <int kDim>
@@ -295,10 +312,16 @@ class Finisher {
     float square = 0.0f;
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) square = fmaf(u[i], u[i], square);
-    square = lanes_sum(square);
+    part_.turn(u);
+    float amax = amax_of(u);
+#pragma unroll
+    for (int step = kWarpSize / 2; step > 0; step /= 2) {  // a warp has one block of scales
+      square += __shfl_xor_sync(kAllLanes, square, step);
+      amax = fmaxf(amax, __shfl_xor_sync(kAllLanes, amax, step));
+    }
     if constexpr (kThreads == kWarpSize) {
       if (warp > 0) return;
-      part_.turn(u, square, a.eps);
+      normalise<kDim>(u, amax, square, a.eps);
       if (a.hadamard) {
 #pragma unroll
         for (int i = 0; i < kChannels; ++i) u[i] = round_to_bf16(u[i]);
@@ -307,8 +330,8 @@ class Finisher {
       if (a.words) {
         uint32_t words[kChannels / 2];
         pack_words(u, words);
-        const uint32_t amax = amax_bits<kWarpSize>(words);
-        if (!__any_sync(kAllLanes, amax >= kBf16Infinity)) return store_indexer(part_.out, words, amax, lane);
+        const uint32_t bits = a.hadamard ? amax_bits<kWarpSize>(words) : ptx::cvt_bf16x2(amax, 0.0f) & 0xFFFFu;
+        if (bits < kBf16Infinity) return store_indexer(part_.out, words, bits, lane);
       }
       store_row_128(a.cache, part_.out, u, lane);
     } else {
@@ -319,8 +342,8 @@ class Finisher {
       float sum = 0.0f;
 #pragma unroll
       for (int i = 0; i < kThreads / kWarpSize; ++i) sum += squares[i];
-      part_.turn(u, sum, a.eps);
-      store_part(a.cache, part_.out, u, kChannels * thread(), lane);
+      normalise<kDim>(u, amax, sum, a.eps);
+      store_part(a.cache, part_.out, u, amax, kChannels * thread(), lane);
     }
   }
 

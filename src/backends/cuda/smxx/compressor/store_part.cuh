@@ -17,15 +17,16 @@ __device__ __forceinline__ void store_codes(uint8_t* p, const float (&x)[2], F f
   }
 }
 
-// A lane has the kValues values from `column` on, which is a multiple of kValues; neighbouring lanes have neighbouring values. The whole
-// warp calls it. fp8_ds_mla_v4, bf16 and fp8_tensor.
+// A lane has the kValues values from `column` on, which is a multiple of kValues; neighbouring lanes have neighbouring values. amax: the
+// largest magnitude of the lane's block of 64. fp8_ds_mla_v4, bf16 and fp8_tensor.
 template <int kValues>
-__device__ __forceinline__ void store_part(const PagedCache& cache, const RowAddress& to, const float (&x)[kValues], int column, int lane) {
+__device__ __forceinline__ void store_part(const PagedCache& cache, const RowAddress& to, const float (&x)[kValues], float amax, int column,
+                                           int lane) {
   if (cache.format == KvFormat::fp8_tensor) return store_codes(to.data + column, x, TensorScale(cache.scale, false));
   if (cache.format == KvFormat::bf16) return store_bf16(to.data + 2 * column, x);
   const Rounded<kValues> rounded(x);
   constexpr int kLanes = kKvBlock / kValues;
-  const auto scale = BlockScale::of_e4m3(fmaxf(lanes_max<kLanes>(rounded.amax()), kKvAmaxFloor));
+  const auto scale = BlockScale::of_e4m3(fmaxf(bf16_low(ptx::cvt_bf16x2(amax, 0.0f)), kKvAmaxFloor));
   const bool rope = column >= kV4NopeDim;
   if (rope) {
     rounded.store(to.data + kV4NopeDim + 2 * (column - kV4NopeDim));

@@ -1,6 +1,8 @@
 // The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insert: MLA 11.1-11.4 and 11.9. Half a warp per token with a key of
 // 128 values in registers, a warp per token with others in shared memory. Floor: 256 bytes read and 132 written a token, which is nothing
 // beside the launch up to thousands of tokens. 4096 tokens on an H200: 3.05 us, copying as much 1.75.
+#include <utility>
+
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/hadamard.cuh"
@@ -19,7 +21,8 @@ namespace {
 constexpr int kWarps = 4;
 // Of a row of 128 values, the only one that is quantised: half a warp's.
 constexpr int32_t kLaneValues = 8;
-constexpr int kRowLanes = kIndexerDim / kLaneValues, kWords = kLaneValues / 2;
+constexpr int kRowLanes = kIndexerDim / kLaneValues, kWords = kLaneValues / 2, kRun = kLaneValues / 2;
+constexpr int32_t kKeyRotary = kIndexerDim / 2;  // of the values, half are rotary
 
 struct KeyArgs {
   const Bf16* k;
@@ -56,128 +59,164 @@ __device__ void layer_norm(const KeyArgs& a, const Bf16* k, float* x, int lane) 
   __syncwarp();
 }
 
-// Lane l of the row has the values from kLaneValues * l on, as bf16 in `words`. weight, bias: the lane's.
-__device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, const float (&weight)[kLaneValues], const float (&bias)[kLaneValues],
+// Lane l of a row's has the four values from 4 l on of either half of it: "turned" are those of the half with the rotary values, which
+// are then one run of every lane, "rest" those of the other.
+struct LaneRuns {
+  int turned, rest;
+  __device__ __forceinline__ LaneRuns(const KeyArgs& a, int row_lane)
+      : turned(a.first_rotary + kRun * row_lane), rest(kIndexerDim / 2 - a.first_rotary + kRun * row_lane) {}
+};
+
+__device__ __forceinline__ void load_run(const float* p, float (&x)[4]) {
+  const float4 v = *reinterpret_cast<const float4*>(p);
+  x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+}
+__device__ __forceinline__ void load_run(const float* p, float (&x)[2]) {
+  const float2 v = *reinterpret_cast<const float2*>(p);
+  x[0] = v.x, x[1] = v.y;
+}
+
+struct LaneValues {
+  float turned[kRun], rest[kRun];
+  __device__ __forceinline__ LaneValues(const float* values, const LaneRuns& runs) {
+    load_run(values + runs.turned, turned);
+    load_run(values + runs.rest, rest);
+  }
+};
+
+__device__ __forceinline__ float sum_of(const float (&x)[kLaneValues]) {
+  return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+}
+
+// words: the lane's values as bf16, those of `turned` first.
+__device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, const LaneValues& weight, const LaneValues& bias,
                                                  uint32_t (&words)[kWords]) {
   constexpr float kDim = kIndexerDim;
   float x[kLaneValues];
   unpack_words(words, x);
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kLaneValues; ++i) sum += x[i];
-  const float mean = lanes_sum<kRowLanes>(sum) * (1.0f / kDim);
-  float squares = 0.0f;
+  const float mean = lanes_sum<kRowLanes>(sum_of(x)) * (1.0f / kDim);
+  float squares[kLaneValues];
 #pragma unroll
   for (int i = 0; i < kLaneValues; ++i) {
     x[i] -= mean;
-    squares = fmaf(x[i], x[i], squares);
+    squares[i] = x[i] * x[i];
   }
-  const float factor = rsqrtf(fmaf(lanes_sum<kRowLanes>(squares), 1.0f / kDim, a.eps));
+  const float factor = rsqrtf(fmaf(lanes_sum<kRowLanes>(sum_of(squares)), 1.0f / kDim, a.eps));
 #pragma unroll
-  for (int i = 0; i < kLaneValues; ++i) x[i] = fmaf(x[i] * factor, weight[i], bias[i]);
+  for (int i = 0; i < kRun; ++i) {
+    x[i] = fmaf(x[i] * factor, weight.turned[i], bias.turned[i]);
+    x[kRun + i] = fmaf(x[kRun + i] * factor, weight.rest[i], bias.rest[i]);
+  }
   pack_words(x, words);
 }
 
-// What turns a lane's values: value * cosine + partner * sine, the sign in the sine. Rotary values are whole lanes, and so are their
-// halves.
+// What turns a lane's rotary values: value * cosine + partner * sine, the sign in the sine.
 template <RopePairing kPairing>
 class KeyRotation {
  public:
-  __device__ __forceinline__ KeyRotation(const KeyArgs& a, int lane) {
-    const int column = lane % kRowLanes * kLaneValues - a.first_rotary, half = a.rotary / 2;
-    rotary_ = column >= 0 && column < a.rotary;
-    second_ = column >= half;
-    partner_ = second_ ? lane - half / kLaneValues : lane + half / kLaneValues;
-    first_pair_ = kInterleaved ? column / 2 : second_ ? column - half : column;
-  }
+  __device__ __forceinline__ explicit KeyRotation(int row_lane)
+      : second_(!kInterleaved && row_lane >= kRowLanes / 2), first_pair_(kInterleaved ? kPairs * row_lane : kRun * row_lane % kHalf) {}
+
   // Asks for the angles of a position.
   __device__ __forceinline__ void ask(const KeyArgs& a, int64_t position) {
     const float* const row = a.cos_sin + position * a.cos_sin_stride + first_pair_;
-    ask(row, cosines_);
-    ask(row + a.rotary / 2, sines_);
+    load_run(row, cosines_);
+    load_run(row + kHalf, sines_);
   }
-  __device__ __forceinline__ void turn(uint32_t (&words)[kWords]) const {
-    uint32_t others[kWords];
+  __device__ __forceinline__ void turn(uint32_t (&words)[kRun / 2]) const {
+    float x[kRun];
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      others[i] = kInterleaved ? __byte_perm(words[i], 0, 0x1032) : __shfl_sync(kAllLanes, words[i], partner_);
-    }
-    if (!rotary_) return;
-    float x[kLaneValues];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
+    for (int i = 0; i < kRun / 2; ++i) {
+      const uint32_t partners = kInterleaved ? __byte_perm(words[i], 0, 0x1032) : __shfl_xor_sync(kAllLanes, words[i], kRowLanes / 2);
       const int low = kInterleaved ? i : 2 * i, high = kInterleaved ? i : 2 * i + 1;  // angles
-      x[2 * i] = bf16_low(words[i]) * cosines_[low] + bf16_low(others[i]) * (kInterleaved || !second_ ? -sines_[low] : sines_[low]);
-      x[2 * i + 1] = bf16_high(words[i]) * cosines_[high] + bf16_high(others[i]) * (kInterleaved || second_ ? sines_[high] : -sines_[high]);
+      x[2 * i] = bf16_low(words[i]) * cosines_[low] + bf16_low(partners) * (second_ ? sines_[low] : -sines_[low]);
+      x[2 * i + 1] = bf16_high(words[i]) * cosines_[high] + bf16_high(partners) * (kInterleaved || second_ ? sines_[high] : -sines_[high]);
     }
     pack_words(x, words);
   }
 
  private:
   static constexpr bool kInterleaved = kPairing == RopePairing::interleaved;
-  static constexpr int kPairs = kInterleaved ? kLaneValues / 2 : kLaneValues;
+  static constexpr int kHalf = kKeyRotary / 2, kPairs = kInterleaved ? kRun / 2 : kRun;
 
-  // Without a branch, behind which other loads would be waited for too.
-  __device__ __forceinline__ void ask(const float* p, float (&angles)[kPairs]) const {
-#pragma unroll
-    for (int i = 0; i < kPairs; i += 4) {
-      const float4 v = ptx::load_quad_if(rotary_, p + i, 0.0f);
-      angles[i] = v.x, angles[i + 1] = v.y, angles[i + 2] = v.z, angles[i + 3] = v.w;
-    }
-  }
-
-  bool rotary_;  // the lane has rotary values
-  bool second_;  // half-split: of the second half
-  int partner_;  // half-split: the lane whose values are the partners
+  bool second_;  // half-split: the lane's are values of the second half
   int first_pair_;
   float cosines_[kPairs], sines_[kPairs];
 };
 
-// A key's values as they are stored: `lane` is of the row. The whole warp calls it.
-__device__ __forceinline__ void store_key(const KeyArgs& a, const uint32_t (&words)[kWords], int64_t slot, int lane) {
+// H x / sqrt(n) of the row. The butterflies are those of the column's bits, whose order does not matter, but that of the halves: the lower
+// comes first.
+__device__ __forceinline__ void hadamard_runs(const KeyArgs& a, uint32_t (&words)[kWords], int lane) {
+  const auto in_order = [&] {
+    if (a.first_rotary == 0) return;
+#pragma unroll
+    for (int i = 0; i < kRun / 2; ++i) std::swap(words[i], words[kRun / 2 + i]);
+  };
+  in_order();
+  float x[kLaneValues];
+  unpack_words(words, x);
+  hadamard_lanes<kRowLanes>(x, lane);
+  pack_words(x, words);
+  in_order();
+}
+
+// A key's values as they are stored. The whole warp calls it.
+__device__ __forceinline__ void store_key(const KeyArgs& a, const uint32_t (&words)[kWords], int64_t slot, const LaneRuns& runs,
+                                          int row_lane) {
   const bool wanted = slot >= 0;
   const uint32_t amax = amax_bits<kRowLanes>(words);
+  const RowAddress to = a.rows.row(wanted ? slot : 0);
   if (!a.simple_rows || __any_sync(kAllLanes, amax >= kBf16Infinity)) {
+    // Neighbouring values to a lane: two runs of one half.
+    const bool turned = (row_lane >= kRowLanes / 2) == (a.first_rotary != 0);
+    uint32_t together[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const int from = 2 * row_lane % kRowLanes + i / (kRun / 2), half = i % (kRun / 2);
+      const uint32_t of_turned = __shfl_sync(kAllLanes, words[half], from, kRowLanes),
+                     of_rest = __shfl_sync(kAllLanes, words[kRun / 2 + half], from, kRowLanes);
+      together[i] = turned ? of_turned : of_rest;
+    }
     float x[kLaneValues];
-    unpack_words(words, x);
-    return store_row_128<true>(a.cache, a.rows.row(wanted ? slot : 0), x, lane, wanted);
+    unpack_words(together, x);
+    return store_row_128<true>(a.cache, to, x, row_lane, wanted);
   }
   if (!wanted) return;
-  store_indexer(a.rows.row(slot), words, amax, lane);
+  const auto scale = BlockScale::of_e4m3(amax_value(amax));
+  uint32_t codes[kWords / 2];
+  e4m3_codes(words, scale, codes);
+  *reinterpret_cast<uint32_t*>(to.data + runs.turned) = codes[0];
+  *reinterpret_cast<uint32_t*>(to.data + runs.rest) = codes[1];
+  if (row_lane == 0) *reinterpret_cast<float*>(to.scales) = scale.value();
 }
 
 template <RopePairing kPairing>
 __global__ void __launch_bounds__(kWarps* kWarpSize) indexer_key_insert_128_kernel(const __grid_constant__ KeyArgs a) {
-  const int lane = static_cast<int>(threadIdx.x % kWarpSize), row_lane = lane % kRowLanes, first = row_lane * kLaneValues;
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize), row_lane = lane % kRowLanes;
   const int64_t row = (int64_t{blockIdx.x} * (kWarps * kWarpSize) + threadIdx.x) / kRowLanes;
   const int64_t t = min(row, a.num_slots - 1);  // lanes past the end take part in reductions
-  const bool rotates = a.table_rows > 0;
-  KeyRotation<kPairing> rotation(a, lane);
+  const LaneRuns runs(a, row_lane);
+  KeyRotation<kPairing> rotation(row_lane);
   // The position as it seems to be: its angles are asked for together with the key, not behind the position.
   int64_t guessed = 0;
-  start_early([&] {
-    if (rotates) guessed = guess(a.positions + t);
-  });
+  start_early([&] { guessed = guess(a.positions + t); });
   if (guessed < 0 || guessed >= a.table_rows) guessed = 0;
-  const int64_t slot = a.slot_mapping[t], position = rotates ? a.positions[t] : 0;
-  const uint4 key = *reinterpret_cast<const uint4*>(a.k + t * a.k_stride + first);
-  float weight[kLaneValues], bias[kLaneValues];
-  load_values<true>(a.weight + first, weight);
-  load_values<true>(a.bias + first, bias);
+  const int64_t position = a.positions[t];
+  const Bf16* const k = a.k + t * a.k_stride;
+  const uint2 turned = *reinterpret_cast<const uint2*>(k + runs.turned), rest = *reinterpret_cast<const uint2*>(k + runs.rest);
+  const LaneValues weight(a.weight, runs), bias(a.bias, runs);
   rotation.ask(a, guessed);
+  const int64_t slot = a.slot_mapping[t];
   // Always 0, which the assembler does not know: otherwise it computes on the key before it asks for the rest.
   const auto zero = static_cast<uint32_t>(__syncthreads_or(0));
-  uint32_t words[kWords] = {key.x | zero, key.y | zero, key.z | zero, key.w | zero};
+  uint32_t words[kWords] = {turned.x | zero, turned.y | zero, rest.x | zero, rest.y | zero};
   layer_norm_lanes(a, weight, bias, words);
   if (position != guessed) rotation.ask(a, position);
-  rotation.turn(words);
-  if (a.hadamard) {
-    float x[kLaneValues];
-    unpack_words(words, x);
-    hadamard_lanes<kRowLanes>(x, lane);
-    pack_words(x, words);
-  }
-  store_key(a, words, row < a.num_slots ? slot : -1, row_lane);
+  uint32_t rotary[kRun / 2] = {words[0], words[1]};
+  rotation.turn(rotary);
+  words[0] = rotary[0], words[1] = rotary[1];
+  if (a.hadamard) hadamard_runs(a, words, lane);
+  store_key(a, words, row < a.num_slots ? slot : -1, runs, row_lane);
 }
 
 __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
@@ -227,7 +266,7 @@ void run(const IndexerKeyInsertParams& p, const ExecutionContext& context) {
                      .rows = CacheRows(p.cache),
                      .simple_rows = rows_of_words(p.cache)};
   const bool aligned = rows_aligned(p.k) && rows_aligned(p.weight) && rows_aligned(p.bias) && (rotary == 0 || rows_aligned(p.cos_sin));
-  if (dim == kIndexerDim && rotary % (2 * kLaneValues) == 0 && aligned) {
+  if (dim == kIndexerDim && rotary == kKeyRotary && aligned) {
     const auto kernel = p.pairing == RopePairing::interleaved ? indexer_key_insert_128_kernel<RopePairing::interleaved>
                                                               : indexer_key_insert_128_kernel<RopePairing::half_split>;
     constexpr int64_t kBlockRows = kWarps * kWarpSize / kRowLanes;
