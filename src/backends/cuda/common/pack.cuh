@@ -45,17 +45,21 @@ __device__ __forceinline__ void unpack_bf16(uint4 v, float (&x)[8]) {
   }
 }
 
-// Four codes of f(x[0]), ..., f(x[3]), the first in the lowest byte. f scales; a NaN keeps its sign, as it does on a CPU.
+// Four codes of f(x[0]), ..., f(x[3]), the first in the lowest byte. f scales; a NaN keeps its sign, as it does on a CPU, and what f makes
+// of other values has none.
 template <class F>
 __device__ __forceinline__ uint32_t pack_e4m3(const float* x, F f) {
 #if __CUDA_ARCH__ >= 890
-  const uint32_t word = ptx::cvt_e4m3x2(f(x[0]), f(x[1])) | uint32_t{ptx::cvt_e4m3x2(f(x[2]), f(x[3]))} << 16;
+  uint32_t codes = ptx::cvt_e4m3x2(f(x[0]), f(x[1])) | uint32_t{ptx::cvt_e4m3x2(f(x[2]), f(x[3]))} << 16;
   // Any NaN code (0x7F): the sum carries into bit 7 of its byte. Arithmetic and the instruction drop the sign of a NaN.
-  if ((((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) == 0) return word;
-#endif
+  if ((((codes & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) == 0) return codes;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) codes |= x[i] != x[i] ? (__float_as_uint(x[i]) >> 31) << (8 * i + 7) : 0;
+#else
   uint32_t codes = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) codes |= uint32_t{to_e4m3(x[i] != x[i] ? x[i] : f(x[i])).bits} << 8 * i;
+#endif
   return codes;
 }
 
