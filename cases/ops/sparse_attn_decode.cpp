@@ -36,6 +36,7 @@ struct DecodeShape {
   bool lse = true;
   bool max_logits = true;
   bool batch_invariant = false;
+  int64_t next_weights = 0;  // rows
   Padding padding{};
   std::string suffix{};
 };
@@ -71,6 +72,7 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   p.attn_sink = make_sinks(in, s.sinks, s.heads);
   p.softmax_scale = static_cast<float>(std::pow(512.0, -0.55));
   p.batch_invariant = s.batch_invariant;
+  if (s.next_weights > 0) p.next_weights = in.bf16({s.next_weights, 1000});
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
   std::vector<Output> outputs{view_output("out", p.out, attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel()))};
   const Tolerance logits = close(1e-6 * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7);
@@ -102,6 +104,7 @@ std::string name_of(const DecodeShape& s) {
   if (!s.lse) name += "-no_lse";
   if (!s.max_logits) name += "-no_max";
   if (s.batch_invariant) name += "-batch_invariant";
+  if (s.next_weights > 0) name += fmt::format("-next{}", s.next_weights);
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";
   return name + s.suffix;
 }
@@ -128,6 +131,10 @@ void add_shapes(const Test& test) {
   test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}});
   test({.batch = 48, .heads = 33, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
   test({.batch = 13, .queries = 2, .heads = 49, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
+  // Of the hint nothing must show: blocks of few heads, of 64 in clusters, of heads in turns.
+  test({.heads = 64, .main = {.topk = 128}, .extra = {.topk = 512}, .next_weights = 3001});
+  test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .next_weights = 3001});
+  test({.batch = 70, .heads = 128, .main = {.topk = 100}, .next_weights = 3001});
   for (const int64_t batch : {0, 1, 3, 17, 64}) test({.batch = batch, .heads = 8, .main = {.topk = 48}, .extra = {.topk = 24}});
   test({.batch = 300, .heads = 3, .main = {.topk = 12}, .extra = {.topk = 5}});
   for (const int64_t queries : {2, 3, 4, 5, 8})

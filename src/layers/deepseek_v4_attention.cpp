@@ -263,6 +263,7 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, c
                                    .attn_sink = attn_sink_,
                                    .softmax_scale = softmax_scale_,
                                    .batch_invariant = options_.batch_invariant,
+                                   .next_weights = output_projection_->first_weights(),
                                    .out = one_query_each(o)};
   if (ratio_ == 4) {
     attention.extra_cache = args.caches[CacheGroup::c4_compressed];

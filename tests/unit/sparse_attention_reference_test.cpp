@@ -413,6 +413,12 @@ TEST(SparseAttnDecode, Refusals) {
   p.cache = {};
   refuse(p, {"cache is required"});
   p = good;
+  p.next_weights = p.q.reshape({2, 512});
+  p.next_weights.stride[0] = 513;
+  refuse(p, {"next_weights", "contiguous"});
+  p.next_weights = p.q;
+  refuse(p, {"next_weights", "[1, 1, 2, 512]"});
+  p = good;
   p.extra_cache = {};
   refuse(p, {"extra_indices", "absent without extra_cache", "i32[1, 1, 2]"});
   p.extra_indices = {};

@@ -25,6 +25,7 @@ struct SparseAttnDecodeParams {
   TensorView attn_sink{};          // f32 [H], raw logits, -inf: no effect; absent: none
   float softmax_scale = 0;
   bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
+  TensorView next_weights{};     // [n, k], contiguous: a hint, what the op behind this one reads; absent: none. Nothing depends on it
   TensorView out{};              // bf16 [B, S, H, Dv], Dv <= D
   TensorView lse{};              // f32 [B, H, S]; absent: not wanted
   TensorView max_logits{};       // f32 [B, H, S]; absent: not wanted

@@ -74,6 +74,10 @@ struct DecodeArgs {
   float* part_lse;
   float* part_max;
   float* part_unshift;
+  // What the next kernel reads (next_weights.cuh).
+  const uint8_t* next;
+  int64_t next_apart;
+  int32_t next_bytes, next_lanes, next_times;
 };
 
 }  // namespace strata::cuda::sparse_decode

@@ -136,6 +136,7 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
     if (tile % 2 == 0 && !guessed) rows.advance(tile / 2);
     ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
     copy_rows<kAligned>(shared, rows.address, tile, warp, lane);
+    bring_next_near<kWarpgroup / 32>(rows.a, tile, warp);
     if (guessed) {
       guessed = false;
       if (!confirm(tiles)) {

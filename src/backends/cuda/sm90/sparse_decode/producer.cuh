@@ -16,6 +16,7 @@
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_decode/mla_producer.cuh"
+#include "backends/cuda/sm90/sparse_decode/next_weights.cuh"
 
 namespace strata::cuda::sparse_decode {
 
@@ -237,6 +238,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
   for (int i = 0; i < Order::kAhead; ++i) load(i);
 #pragma unroll 1
   for (; pair < tiles; pair += 2) {
+    bring_next_near<kProducerThreads / 32>(a, pair / 2, thread / 32);
     put(left[0], 0);
     put(right[0], Order::kLeft);
     if (pair + 1 == tiles) break;

@@ -86,6 +86,28 @@ Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
                .aligned = aligned(p)});
 }
 
+// How much of next_weights comes to L2: with a tile what the memory brings beside its rows, of small calls more, as they wait more than
+// they read; and no more than L2 keeps (docs/kernels/20261121-layer-decode.md).
+constexpr int64_t kNextOfTile = 64 << 10, kNextLeast = 16 << 20, kNextMost = 32 << 20, kNextPiece = 8 << 10, kNextLine = 128;
+
+void bring_next_near(const TensorView& weights, const Plan& plan, int64_t tokens, DecodeArgs& a) {
+  if (!weights.present() || reinterpret_cast<uintptr_t>(weights.data) % 16 != 0) return;
+  const bool few_heads = plan.block_heads < kHeadTile;
+  const int64_t warps = few_heads ? 4 : kProducerThreads / 32;  // that load rows
+  const int64_t all_tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile), tiles = ceil_div(all_tiles, plan.splits);
+  const int64_t times = few_heads ? tiles : ceil_div(tiles, 2);
+  const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits, turns = blocks * times * warps;
+  if (turns == 0) return;
+  const int64_t wanted = std::clamp(kNextOfTile * blocks * tiles, kNextLeast, kNextMost) / turns;
+  const int64_t lanes = std::clamp<int64_t>(wanted / kNextPiece, 1, 32);
+  const int64_t apart = static_cast<int64_t>(weights.bytes()) / (turns * lanes) / kNextLine * kNextLine;
+  const int64_t bytes = std::min(apart, wanted / lanes / kNextLine * kNextLine);
+  if (bytes < 1024) return;
+  a.next = static_cast<const uint8_t*>(weights.data);
+  a.next_apart = apart, a.next_bytes = static_cast<int32_t>(bytes);
+  a.next_lanes = static_cast<int32_t>(lanes), a.next_times = static_cast<int32_t>(times);
+}
+
 // Space for the parts: outputs, lse, maxima and factors.
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
   return static_cast<size_t>(plan_of(p, c).most_parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
@@ -124,6 +146,7 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
   a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
   a.part_max = a.part_lse + parts;
   a.part_unshift = a.part_max + parts;
+  bring_next_near(p.next_weights, plan, tokens, a);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
     launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, aligned(p), context);
   } else {
