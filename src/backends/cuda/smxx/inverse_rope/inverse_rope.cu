@@ -21,7 +21,7 @@ struct Call {
 
 template <bool kWide>
 __global__ void __launch_bounds__(kThreads) inverse_rope_kernel(const __grid_constant__ Call c) {
-  start_early_in_turn();  // the output projection comes next
+  start_early();
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kRunsPerThread) + threadIdx.x;
   Run<kWide> runs[kRunsPerThread];
   RunPlace places[kRunsPerThread];
