@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
@@ -104,17 +105,17 @@ struct DenseProblem {
   }
 
   static __device__ __forceinline__ float sink(const DenseArgs&, int) { return -INFINITY; }
-  static __device__ __forceinline__ float finish_head(const DenseArgs& a, const Item& item, int head, float maximum, float total, float) {
+  static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
+  // Where a cluster merges parts, their lse is the merge's, out of shared memory.
+  static __device__ __forceinline__ void store_sums(const DenseArgs& a, const Item& item, int head, float maximum, float total) {
+    if constexpr (kMerges) return;
     const bool empty = total == 0.0f;
     const float lse = maximum + __log2f(total);
-    if (kMerges) {
-      // The merge's, out of shared memory.
-    } else if (a.num_splits > 1) {
+    if (a.num_splits > 1) {
       a.part_lse[part_index(a, item, head)] = empty ? -INFINITY : lse;
     } else if (a.lse != nullptr) {
       a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : lse * sparse_prefill::kLn2;
     }
-    return empty ? 0.0f : 1.0f / total;
   }
 
   // Where a cluster merges parts.

@@ -242,21 +242,25 @@ class Logits {
     }
   }
 
-  // lse, maximum and normalizer of the item's heads. After the last weights, which wait for none of that.
+  // lse, maximum and normalizer of the item's heads. After the last weights, which wait for none of that. Two lanes of a quad have a head
+  // each: the next item waits until this is done.
   __device__ __forceinline__ void finish(const Item& item) {
+    float total[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float total = sum[r];
-      total += __shfl_xor_sync(~0u, total, 1);
-      total += __shfl_xor_sync(~0u, total, 2);
-      const int row = accumulator_row() + 8 * r, head = item.first_head + row;
-      if (threadIdx.x % 4 != 0) continue;
-      shared.normalizer[items.index][row] =
-          head < a.num_heads ? Problem::finish_head(a, item, head, subtracted[r], total, shared.sink[head]) : 0.0f;
-      if constexpr (Problem::kInCluster) part_lse(shared)[row] = total == 0.0f ? -INFINITY : subtracted[r] + __log2f(total);
+      total[r] = sum[r] + __shfl_xor_sync(~0u, sum[r], 1);
+      total[r] += __shfl_xor_sync(~0u, total[r], 2);
+    }
+    const bool second = threadIdx.x % 2 != 0, wanted = threadIdx.x % 4 < 2;
+    const int row = accumulator_row() + (second ? 8 : 0), head = item.first_head + row;
+    const float of_head = second ? total[1] : total[0], maximum = second ? subtracted[1] : subtracted[0];
+    if (wanted) {
+      shared.normalizer[items.index][row] = head < a.num_heads ? Problem::normalizer(maximum, of_head, shared.sink[head]) : 0.0f;
+      if constexpr (Problem::kInCluster) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : maximum + __log2f(of_head);
     }
     arrive_warp(shared.normalizer_full[items.index]);
     items.next();
+    if (wanted && head < a.num_heads) Problem::store_sums(a, item, head, maximum, of_head);
   }
 
   const Args& a;

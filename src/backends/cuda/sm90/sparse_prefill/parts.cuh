@@ -46,10 +46,9 @@ struct PartProblem {
   }
 
   static __device__ __forceinline__ float sink(const PartArgs&, int) { return -INFINITY; }  // the merge's
-  static __device__ __forceinline__ float finish_head(const PartArgs& a, const Item& item, int head, float maximum, float total, float) {
-    const bool empty = total == 0.0f;
-    store_ends(a, item, head, empty ? -INFINITY : maximum + __log2f(total), maximum);
-    return empty ? 0.0f : 1.0f / total;
+  static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
+  static __device__ __forceinline__ void store_sums(const PartArgs& a, const Item& item, int head, float maximum, float total) {
+    store_ends(a, item, head, total == 0.0f ? -INFINITY : maximum + __log2f(total), maximum);
   }
 
   static __device__ __forceinline__ uint16_t* part(const PartArgs& a, const Item& item, int head) {

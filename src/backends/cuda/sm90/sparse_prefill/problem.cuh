@@ -38,18 +38,18 @@ struct PrefillProblem {
     return a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;
   }
 
-  // lse and maximum (base 2) of a head whose weights, relative to 2^maximum, add up to `total`; returns what its sums of values become the
-  // output by.
-  static __device__ __forceinline__ float finish_head(const PrefillArgs& a, const Item& item, int head, float maximum, float total,
-                                                      float sink) {
-    const bool empty = total == 0.0f;
+  // Of a head whose weights, relative to 2^maximum, add up to `total`: what its sums of values become the output by.
+  static __device__ __forceinline__ float normalizer(float maximum, float total, float sink) {
+    return total == 0.0f ? 0.0f : ptx::rcp(total + ptx::ex2(sink - maximum));
+  }
+  // Its lse and maximum (in base 2).
+  static __device__ __forceinline__ void store_sums(const PrefillArgs& a, const Item& item, int head, float maximum, float total) {
     if (a.lse != nullptr) {
-      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (maximum + __log2f(total)) * kLn2;
+      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = total == 0.0f ? INFINITY : (maximum + __log2f(total)) * kLn2;
     }
     if (a.max_logits != nullptr) {
       a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = maximum * kLn2;
     }
-    return empty ? 0.0f : 1.0f / (total + ptx::ex2(sink - maximum));
   }
 
   static __device__ __forceinline__ uint16_t* out(const PrefillArgs& a, int32_t token, int head) {

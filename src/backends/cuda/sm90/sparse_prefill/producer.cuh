@@ -57,6 +57,9 @@ class Producer {
   }
 
  private:
+  // What follows from a thread's place is computed again for each tile: kept, it would be spilled, and loads wait behind copies of rows.
+  __device__ __forceinline__ void keep_nothing() { asm volatile("" : "+r"(lane), "+r"(warp)); }
+
   __device__ __forceinline__ int32_t look_up(const Rows& rows, int32_t t) const {
     return rows.look_up(lane < S::kRowsPerWarp, t * S::kRows + warp * S::kRowsPerWarp + lane);
   }
@@ -118,6 +121,7 @@ class Producer {
   }
 
   __device__ __forceinline__ void produce_queries(const Item& item, int t) {
+    keep_nothing();
     const uint16_t* q = a.q + item.token * a.q_token_stride + 8 * (lane % 8);
 #pragma unroll
     for (int fill = 0; fill < S::kFills; ++fill) {
@@ -135,6 +139,7 @@ class Producer {
   }
 
   __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t t) {
+    keep_nothing();
     const bool attended = rows.attended(entry);
     const uint32_t mask = __ballot_sync(~0u, attended);
     const uint32_t place = attended ? rows.locate(entry, t * S::kRows + warp * S::kRowsPerWarp + lane) : 0;
@@ -157,7 +162,7 @@ class Producer {
 
   const Args& a;
   SharedMemory<S>& shared;
-  const int warp, lane;
+  int warp, lane;
   TilePosition<Problem> tile;
 };
 
