@@ -80,7 +80,6 @@ struct PrefillArgs {
   int64_t max_token_stride, max_head_stride;
   bool rows_aligned;  // rows of q and kv start at multiples of 16 bytes
   bool out_aligned;   // those of out: out_map is of out, in boxes of kStoredHeads heads and 64 lanes
-  bool followed;      // by a launch that runs beside this one
   CUtensorMap out_map;
 };
 
@@ -93,6 +92,12 @@ struct PartArgs : PrefillArgs {
   float2* part_factors;
   float *part_lse, *part_max;
 };
+
+// Whole tokens, and parts of others before them.
+struct WholeArgs : PrefillArgs {
+  PartArgs parts;
+};
+
 // Of a head.
 inline constexpr int64_t kPartBytes = kValueDim * sizeof(uint16_t) + sizeof(float2) + 2 * sizeof(float);
 

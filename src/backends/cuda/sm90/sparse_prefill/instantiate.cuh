@@ -10,23 +10,23 @@
 namespace strata::cuda::sparse_prefill {
 
 template <class Problem>
-void launch_roles(const typename Problem::Args& args, int blocks, bool beside, cudaStream_t stream) {
+void launch_roles(const typename Problem::Args& args, int blocks, cudaStream_t stream) {
   constexpr auto kernel = row_tiles_kernel<Problem>;
   constexpr int kSharedBytes = sizeof(SharedMemory<typename Problem::Shape>);
   allow_shared_bytes(kernel, kSharedBytes);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = kSharedBytes}, stream,
-                            beside);
+                            /*early=*/false);
   check(cudaLaunchKernelEx(config.get(), kernel, args), "row_tiles_kernel");
 }
 
 template <int kDim, bool kTogether>
-void launch_prefill(const PrefillArgs& args, int blocks, cudaStream_t stream) {
-  launch_roles<PrefillProblem<kDim, kTogether>>(args, blocks, /*beside=*/false, stream);
+void launch_prefill(const WholeArgs& args, int blocks, cudaStream_t stream) {
+  launch_roles<PrefillProblem<kDim, kTogether>>(args, blocks, stream);
 }
 
 template <int kDim>
-void launch_parts(const PartArgs& args, int blocks, bool beside, cudaStream_t stream) {
-  launch_roles<PartProblem<kDim>>(args, blocks, beside, stream);
+void launch_parts(const PartArgs& args, int blocks, cudaStream_t stream) {
+  launch_roles<PartProblem<kDim>>(args, blocks, stream);
 }
 
 }  // namespace strata::cuda::sparse_prefill

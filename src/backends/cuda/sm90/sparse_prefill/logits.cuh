@@ -22,6 +22,10 @@ class Logits {
 
  public:
   __device__ __forceinline__ Logits(const Args& args, Shared& memory) : a(args), shared(memory) {}
+  // Goes on where other items ended.
+  template <class Before>
+  __device__ __forceinline__ Logits(const Args& args, const Before& before)
+      : a(args), shared(before.shared), tile(before.tile), weights(before.weights), items(before.items) {}
 
   __device__ __forceinline__ void run() {
     for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
@@ -56,6 +60,9 @@ class Logits {
   }
 
  private:
+  template <class>
+  friend class Logits;
+
   // From the ring: the first chunks to registers, as fragments; the others to shared.q.
   __device__ __forceinline__ void load_queries() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = 16 * warp * 128;

@@ -1,4 +1,5 @@
-// Sparse prefill of a few tokens as a problem of the roles: items are parts of the rows of 64 heads of one token, to be merged.
+// Sparse prefill as a problem of the roles where items are parts of the rows of 64 heads of one token, to be merged: of a few tokens, and
+// of those that a call has behind whole rounds of the multiprocessors.
 #pragma once
 
 #include "backends/cuda/ptx/arithmetic.cuh"
@@ -13,7 +14,7 @@ struct PartProblem {
   using Shape = sparse_prefill::Shape<kDim>;
   using Args = PartArgs;
   static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = false;
-  static constexpr bool kRunsBeside = true;
+  static constexpr bool kPartsFirst = false, kOnlyParts = true;
 
   // The split is the fastest, so that the blocks of a token run at a time.
   struct Item {

@@ -21,6 +21,12 @@ __device__ __forceinline__ int32_t next_item(int32_t item) {
   return item % 2 == 0 ? item + 1 : item - 1 + 2 * blocks;
 }
 
+struct TileState {
+  uint32_t at = 0;  // the stage
+  uint32_t parities = 0, step = 1;
+  uint32_t first_slot = 0, slot_parities = 0;
+};
+
 // The stage of a tile, the slots of its parts, and the parities of their rounds.
 //
 // Where a slot holds a whole tile, stages are taken in a circle whose sense changes with every item, behind its queries: the stage of an
@@ -28,13 +34,14 @@ __device__ __forceinline__ int32_t next_item(int32_t item) {
 // values of one wait for the logits of the next. Where two items share their rows, the first stage is that of queries, and the others are
 // those of rows, which stay for the second item.
 template <class Problem>
-class TilePosition {
+class TilePosition : public TileState {
   using S = typename Problem::Shape;
   using Shared = SharedMemory<typename Problem::Shape>;
   static constexpr bool kCircle = !Problem::kSharesRows;
 
  public:
-  uint32_t at = 0;  // the stage
+  TilePosition() = default;
+  __device__ __forceinline__ explicit TilePosition(const TileState& before) : TileState(before) {}
   __device__ __forceinline__ uint32_t parity() const { return parities >> at & 1u; }
   // The stage before, where stages are always taken in the same sense.
   __device__ __forceinline__ uint32_t last() const { return at == 0 ? kStages - 1 : at - 1; }
@@ -69,10 +76,6 @@ class TilePosition {
     advance();
     if (kCircle && S::kParts == 1 && S::kQueryTiles == 1) step = kStages - step;
   }
-
- private:
-  uint32_t parities = 0, step = 1;
-  uint32_t first_slot = 0, slot_parities = 0;
 };
 
 // Byte offset of a 16-byte unit in a chunk [rows][8 units].

@@ -1,4 +1,4 @@
-// How a call is dealt to blocks: whole tokens in rounds of the multiprocessors, and what is left in parts of the rows.
+// How a call is dealt to blocks: whole tokens in rounds of the multiprocessors, and what is left, which comes first, in parts of the rows.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,7 @@
 
 namespace strata::cuda::sparse_prefill {
 
-// What parts cost beside their tiles, in tiles: the merge; and another launch, where they follow whole tokens.
-inline constexpr int64_t kMergeCost = 4, kLaunchCost = 4;
+inline constexpr int64_t kMergeCost = 4;   // what parts cost beside their tiles, in tiles
 inline constexpr int64_t kLeastTiles = 2;  // of a part
 inline constexpr int64_t kMostParts = 32;  // of a token
 
@@ -22,7 +21,7 @@ constexpr Plan plan(int64_t tokens, int64_t tiles, int64_t slots) {
   if (cut == 0) return {tokens, 0, 1, tiles};
   const int64_t splits = std::clamp<int64_t>(slots / cut, 1, kMostParts);
   const int64_t part = std::max(kLeastTiles, (tiles + splits - 1) / splits);
-  if (part + kMergeCost + (whole > 0 ? kLaunchCost : 0) >= tiles) return {tokens, 0, 1, tiles};
+  if (part + kMergeCost >= tiles) return {tokens, 0, 1, tiles};
   return {whole, cut, (tiles + part - 1) / part, part};
 }
 

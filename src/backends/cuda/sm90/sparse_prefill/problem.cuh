@@ -8,18 +8,23 @@
 
 namespace strata::cuda::sparse_prefill {
 
+template <int kRowDim>
+struct PartProblem;
+
 // kTogether: more than 64 heads, and no token has more than kSharedTiles tiles of rows.
 template <int kRowDim, bool kTogether>
 struct PrefillProblem {
   static constexpr int kDim = kRowDim;
   using Shape = sparse_prefill::Shape<kDim>;
   static constexpr bool kSharesRows = kTogether;  // both items of a token are the same block's, and the rows are loaded once
-  using Args = PrefillArgs;
-  static constexpr bool kSplit = false;        // an item is all rows of its token
-  static constexpr bool kInCluster = false;    // the two parts of its rows are a cluster's, which merges them
-  static constexpr bool kMappedOut = true;     // Args have a tensor map of the output
-  static constexpr bool kStartsEarly = false;  // waits for the kernel in front by itself
-  static constexpr bool kRunsBeside = false;   // needs nothing of the kernel in front, but ends behind it
+  using Args = WholeArgs;
+  using Parts = PartProblem<kRowDim>;
+  static constexpr bool kPartsFirst = !kTogether;  // of tokens left behind whole rounds of the multiprocessors
+  static constexpr bool kSplit = false;            // an item is all rows of its token
+  static constexpr bool kInCluster = false;        // the two parts of its rows are a cluster's, which merges them
+  static constexpr bool kMappedOut = true;         // Args have a tensor map of the output
+  static constexpr bool kStartsEarly = false;      // waits for the kernel in front by itself
+  static constexpr bool kOnlyParts = false;        // results are always parts
 
   // 64 heads of one token.
   struct Item {

@@ -29,6 +29,11 @@ class Producer {
   __device__ __forceinline__ Producer(const Args& args, SharedMemory<S>& memory)
       : a(args), shared(memory), warp(threadIdx.x % kWarpgroup / 32), lane(threadIdx.x % 32) {}
 
+  // Goes on where other items ended.
+  template <class Before>
+  __device__ __forceinline__ Producer(const Args& args, const Before& before)
+      : a(args), shared(before.shared), warp(before.warp), lane(before.lane), tile(before.tile) {}
+
   __device__ __forceinline__ void run() {
     for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
       const Item item(a, i);
@@ -57,6 +62,9 @@ class Producer {
   }
 
  private:
+  template <class>
+  friend class Producer;
+
   // What follows from a thread's place is computed again for each tile: kept, it would be spilled, and loads wait behind copies of rows.
   __device__ __forceinline__ void keep_nothing() { asm volatile("" : "+r"(lane), "+r"(warp)); }
 

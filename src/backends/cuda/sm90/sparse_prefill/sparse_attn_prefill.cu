@@ -78,21 +78,7 @@ size_t workspace_bytes(const SparseAttnPrefillParams& p, const Capabilities& c) 
   return p.batch_invariant ? 0 : static_cast<size_t>(most_parts(p.q.shape[0], e.row_tiles, e.slots()) * p.q.shape[1] * kPartBytes);
 }
 
-void run_whole(const SparseAttnPrefillParams& p, const Extent& e, bool followed, cudaStream_t stream) {
-  PrefillArgs a{};
-  set_args(a, p);
-  a.followed = followed;
-  if (a.out_aligned) {
-    a.out_map = sm90::tensor_map("sparse_attn_prefill: out", p.out.data, p.out.shape[0], p.out.shape[1], kValueDim, a.out_token_stride,
-                                 a.out_head_stride, kStoredHeads);
-  }
-  const bool together = e.together(p.q.shape[0]);
-  const int64_t blocks = std::min<int64_t>(together ? p.q.shape[0] : a.num_items, e.sms);
-  const auto launch = together ? launch_prefill<512, true> : e.d512 ? launch_prefill<512, false> : launch_prefill<576, false>;
-  launch(a, static_cast<int>(blocks), stream);
-}
-
-void run_parts(const SparseAttnPrefillParams& p, const Extent& e, const Plan& plan, const ExecutionContext& context) {
+PartArgs part_args(const SparseAttnPrefillParams& p, const Plan& plan, const ExecutionContext& context) {
   PartArgs a{};
   set_args(a, p);
   a.num_tokens = static_cast<int32_t>(p.q.shape[0]);
@@ -104,17 +90,37 @@ void run_parts(const SparseAttnPrefillParams& p, const Extent& e, const Plan& pl
   a.part_factors = reinterpret_cast<float2*>(a.part_out + parts * kValueDim);
   a.part_lse = reinterpret_cast<float*>(a.part_factors + parts);
   a.part_max = a.part_lse + parts;
-  const auto launch = e.d512 ? launch_parts<512> : launch_parts<576>;
-  launch(a, static_cast<int>(std::min<int64_t>(a.num_items, e.sms)), /*beside=*/plan.whole > 0, native(context.stream));
-  launch_merge(a, /*fixed_order=*/false, context);
+  return a;
+}
+
+void run_whole(const SparseAttnPrefillParams& p, const Extent& e, const PartArgs& parts, cudaStream_t stream) {
+  WholeArgs a{};
+  set_args(a, p);
+  a.parts = parts;
+  if (a.out_aligned) {
+    a.out_map = sm90::tensor_map("sparse_attn_prefill: out", p.out.data, p.out.shape[0], p.out.shape[1], kValueDim, a.out_token_stride,
+                                 a.out_head_stride, kStoredHeads);
+  }
+  const bool together = e.together(p.q.shape[0]);
+  const int64_t blocks = std::min<int64_t>(together ? p.q.shape[0] : a.num_items, e.sms);
+  const auto launch = together ? launch_prefill<512, true> : e.d512 ? launch_prefill<512, false> : launch_prefill<576, false>;
+  launch(a, static_cast<int>(blocks), stream);
 }
 
 void run(const SparseAttnPrefillParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.q.shape[0];
   const Extent e(p, capabilities(context.device));
   const Plan of_call = p.batch_invariant ? Plan{tokens, 0, 1, e.row_tiles} : plan(tokens, e.row_tiles, e.slots());
-  if (of_call.whole > 0) run_whole(tokens_of(p, 0, of_call.whole), e, of_call.cut > 0, native(context.stream));
-  if (of_call.cut > 0) run_parts(tokens_of(p, of_call.whole, of_call.cut), e, of_call, context);
+  const cudaStream_t stream = native(context.stream);
+  PartArgs parts{};
+  if (of_call.cut > 0) parts = part_args(tokens_of(p, of_call.whole, of_call.cut), of_call, context);
+  if (of_call.whole > 0) {
+    run_whole(tokens_of(p, 0, of_call.whole), e, parts, stream);
+  } else if (of_call.cut > 0) {
+    const auto launch = e.d512 ? launch_parts<512> : launch_parts<576>;
+    launch(parts, static_cast<int>(std::min<int64_t>(parts.num_items, e.sms)), stream);
+  }
+  if (of_call.cut > 0) launch_merge(parts, /*fixed_order=*/false, context);
 }
 
 }  // namespace

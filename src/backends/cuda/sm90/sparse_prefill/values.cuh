@@ -25,6 +25,10 @@ class Values {
 
  public:
   __device__ __forceinline__ Values(const Args& args, Shared& memory) : a(args), shared(memory) {}
+  // Goes on where other items ended.
+  template <class Before>
+  __device__ __forceinline__ Values(const Args& args, const Before& before)
+      : a(args), shared(before.shared), tile(before.tile), weights(before.weights), items(before.items) {}
 
   __device__ __forceinline__ void run() {
     int32_t token = -1;  // of a cluster's one item
@@ -68,13 +72,13 @@ class Values {
         continue;
       }
       if constexpr (Problem::kSplit) {
-        if (Problem::kRunsBeside || a.num_splits > 1) {
+        if (Problem::kOnlyParts || a.num_splits > 1) {
           if (i + static_cast<int32_t>(gridDim.x) >= a.num_items) ptx::launch_dependents();  // the merge
           store_part(item, sums, first, second);
           continue;
         }
       }
-      if constexpr (!Problem::kRunsBeside) store(item, sums, first, second);
+      if constexpr (!Problem::kOnlyParts) store(item, sums, first, second);
     }
     if constexpr (Problem::kInCluster) {
       if (token >= 0) merge_in_cluster<Problem>(a, shared, token);
@@ -82,6 +86,9 @@ class Values {
   }
 
  private:
+  template <class, int>
+  friend class Values;
+
   static __device__ __forceinline__ void scale_rows(Sums& sums, float first, float second) {
 #pragma unroll
     for (int j = 0; j < 32; ++j) {
