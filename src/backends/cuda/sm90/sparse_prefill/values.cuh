@@ -5,6 +5,7 @@
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/ptx/store_once.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
 #include "backends/cuda/sm90/sparse_prefill/cluster_merge.cuh"
@@ -57,8 +58,9 @@ class Values {
       const float first = shared.normalizer[items.index][accumulator_row()], second = shared.normalizer[items.index][accumulator_row() + 8];
       items.next();
       release_weights();  // Not before: the logits role writes normalizers here again two tiles on at the earliest.
-      if constexpr (Problem::kMappedOut) {
-        if (a.out_aligned && !rows_stay) {
+      // Where items share rows, the next token's are waited for: their stage must not wait for the output.
+      if constexpr (Problem::kMappedOut && !Problem::kSharesRows) {
+        if (a.out_aligned) {
           store_staged(item, sums, first, second);
           release_tile(0);
           continue;
@@ -229,7 +231,12 @@ class Values {
       store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
         if (head >= a.num_heads) return;
         if (a.out_aligned) {
-          *reinterpret_cast<uint4*>(target + 32 * i) = {w[0], w[1], w[2], w[3]};
+          const uint4 v = {w[0], w[1], w[2], w[3]};
+          if constexpr (Problem::kMappedOut) {
+            ptx::st_global(target + 32 * i, v, ptx::evict_first_policy());
+          } else {
+            *reinterpret_cast<uint4*>(target + 32 * i) = v;
+          }
         } else {
 #pragma unroll
           for (int j = 0; j < 8; ++j) target[32 * i + j] = static_cast<uint16_t>(w[j / 2] >> (16 * (j % 2)));
