@@ -134,6 +134,9 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
   for (int32_t tile = 0; tile < tiles; ++tile) {
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u, full = ptx::shared_address(&shared.full[stage]);
     if (tile % 2 == 0 && !guessed) rows.advance(tile / 2);
+    if (const int32_t before = tile - Shared::kAhead; Shared::kAhead < Shared::kRing && before >= 0) {
+      ptx::mbarrier_wait(ptx::shared_address(&shared.full[before % Shared::kRing]), before / Shared::kRing & 1u);
+    }
     ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
     copy_rows<kAligned>(shared, rows.address, tile, warp, lane);
     bring_next_near<kWarpgroup / 32>(rows.a, tile, warp);

@@ -30,6 +30,7 @@ struct alignas(1024) Shared {
   static constexpr int kQueryChunks = kChunks<kFormat>, kHeadBytes = kHeads * 2 * kChunkLanes;
   // With five places for V4 the first tiles come later, in the rush of all blocks' first requests (docs/kernels, few heads).
   static constexpr int kRing = 4;
+  static constexpr int kAhead = kV4 ? 2 : kRing;  // tiles on their way at a time: two are enough, and more come less evenly
   static constexpr int kPairs = kRowTile / 2, kPairPitch = kPairs + 4;  // no bank twice
   static_assert(kPitch >= kRowBytes && kPitch % 128 == 64);
 
