@@ -11,9 +11,9 @@ class OutputProjection {
  public:
   OutputProjection(const WeightLoader& loader, const LayerOptions& options);
 
-  // o: bf16 [T, H, D], overwritten by the bf16 path when `o_is_scratch`. out: bf16 [T, hidden], this rank's partial sum.
   // What forward() reads first.
   const TensorView& first_weights() const { return wo_a_->weight.weight; }
+  // o: bf16 [T, H, D], overwritten by the bf16 path when `o_is_scratch`. out: bf16 [T, hidden], this rank's partial sum.
   void forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool o_is_scratch,
                const TensorView& out) const;
 

@@ -29,7 +29,7 @@ int num_parts(const LinearWeight& w, const Capabilities& device) { return num_ti
 
 // x: [T, G, K].
 Support support(const TensorView& x, const LinearWeight* w, const Capabilities& device) {
-  if (const Support on_device = needs_sm90(device); !on_device) return on_device;
+  if (Support on_device = needs_sm90(device); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::bf16) return Support::no("needs a row-major bf16 weight");
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");

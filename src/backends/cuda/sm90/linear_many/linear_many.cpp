@@ -26,7 +26,7 @@ int64_t feature_tiles(int64_t n) { return ceil_div(n, kFeatures); }
 
 // What both ops ask. y: rows of a group.
 Support weight_supports(const LinearWeight* w, int64_t tokens, const Capabilities& device) {
-  if (const Support on_device = needs_sm90(device); !on_device) return on_device;
+  if (Support on_device = needs_sm90(device); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
   if (w->block_n % sm90::kManyBlock != 0 || w->block_k != sm90::kManyBlock) {
@@ -43,7 +43,7 @@ Support weight_supports(const LinearWeight* w, int64_t tokens, const Capabilitie
 }
 
 Support supports(const LinearParams& p, const Capabilities& device) {
-  if (const Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
+  if (Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
   if (p.activation == ActivationFormat::bf16) return Support::no("needs fp8 activations");
   if (p.x.dtype == DType::e4m3 && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
   if (p.y.dtype != DType::bf16 || p.y.stride[0] % 8 != 0) return Support::no("needs bf16 rows of y at multiples of 16 bytes");
@@ -51,7 +51,7 @@ Support supports(const LinearParams& p, const Capabilities& device) {
 }
 
 Support supports(const GroupedLinearParams& p, const Capabilities& device) {
-  if (const Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
+  if (Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
   if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
   if (p.weight->groups > 1 && p.weight->n % sm90::kManyBlock != 0) return Support::no("groups of features must be multiples of 128");
   if (p.x.stride[0] % 16 != 0 || p.x.stride[1] % 16 != 0 || p.y.stride[0] % 8 != 0 || p.y.stride[1] % 8 != 0) {
