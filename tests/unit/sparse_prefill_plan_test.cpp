@@ -45,6 +45,7 @@ TEST(SparsePrefillPlan, ShapesOfTheModels) {
   EXPECT_EQ(plan(4096, 32, 132).cut, 4);   // 31 rounds and four tokens
   EXPECT_EQ(plan(4096, 32, 132).whole, 4092);
   EXPECT_EQ(plan(4096, 10, 132).splits, 5);  // four tokens of 640 rows, in parts of two tiles
+  EXPECT_EQ(plan(4096, 10, 66).cut, 0);      // of 62 rounds the last is too little
 }
 
 }  // namespace

@@ -9,6 +9,8 @@ namespace strata::cuda::sparse_prefill {
 inline constexpr int64_t kMergeCost = 4;   // what parts cost beside their tiles, in tiles
 inline constexpr int64_t kLeastTiles = 2;  // of a part
 inline constexpr int64_t kMostParts = 32;  // of a token
+// Of a call's time at least is saved one part in so many: what idles in the last round leaves power to the others.
+inline constexpr int64_t kLeastGain = 100;
 
 struct Plan {
   int64_t whole, cut;               // tokens: the last ones are cut
@@ -21,7 +23,8 @@ constexpr Plan plan(int64_t tokens, int64_t tiles, int64_t slots) {
   if (cut == 0) return {tokens, 0, 1, tiles};
   const int64_t splits = std::clamp<int64_t>(slots / cut, 1, kMostParts);
   const int64_t part = std::max(kLeastTiles, (tiles + splits - 1) / splits);
-  if (part + kMergeCost >= tiles) return {tokens, 0, 1, tiles};
+  const int64_t saved = tiles - part - kMergeCost;
+  if (saved <= 0 || saved * kLeastGain < whole / slots * tiles) return {tokens, 0, 1, tiles};
   return {whole, cut, (tiles + part - 1) / part, part};
 }
 
