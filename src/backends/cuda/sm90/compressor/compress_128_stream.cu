@@ -1,6 +1,6 @@
 // Many compressed entries of ratio 128 (V4 9.1 and 9.2 "compress"), d = 512: the copy engine streams the state rows through a ring in
 // shared memory, across entries, so that loads never wait for what becomes of an entry. Floor: the state rows, 512 KB an entry; 64 entries
-// 33.5 MB, 8.5 us to read on an H200. Reached there: 8.3 us; the 32 entries of a prompt, 16.8 MB: 7.2 us.
+// 33.5 MB, 8.5 us to read on an H200. Reached there: 8.2 us; the 32 entries of a prompt, 16.8 MB: 6.5 us.
 //
 // A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
 // asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
@@ -22,18 +22,22 @@ constexpr int kDim = 512, kChannels = 2, kPoolThreads = kDim / kChannels, kPoolW
 constexpr int kThreads = kPoolThreads + kWarpSize;
 constexpr int kCluster = 4, kBlockRows = kRatio / kCluster;
 static_assert(kBlockRows == kWarpSize, "a row for each lane that asks");
-constexpr int kStageRows = 4, kStages = 5, kEntryStages = kBlockRows / kStageRows;
-static_assert(kStages <= kEntryStages && kStages * kStageRows <= 32);  // fill(): a lane for each row of the ring, all of one entry
-constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;       // a row: values, scores
-constexpr int kLaneTokens = 4;                                         // that a lane looks at together: of a prompt, most of a group's
-constexpr int64_t kDecodeTokens = 128;                                 // so few have rows from earlier steps, which are brought near early
-constexpr int64_t kEnd = -1;                                           // instead of a position: nothing more comes
-constexpr int32_t kGuessed = 1;                                        // instead of a request: it is not known yet whether the entry is so
+constexpr int kStageRows = 4, kEntryStages = kBlockRows / kStageRows;
+// Of the ring. A prompt of 4096 tokens, an entry a group: 6.5 us with four, 7.0 with five; 64 entries of decode steps: 8.4 and 8.2.
+constexpr int kPromptStages = 4, kDecodeStages = 5;
+constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;  // a row: values, scores
+constexpr int kLaneTokens = 4;                                    // that a lane looks at together: of a prompt, most of a group's
+constexpr int64_t kDecodeTokens = 128;                            // so few have rows from earlier steps, which are brought near early
+constexpr int64_t kEnd = -1;                                      // instead of a position: nothing more comes
+constexpr int32_t kGuessed = 1;                                   // instead of a request: it is not known yet whether the entry is so
 
 using Finish = Finisher<kDim, kPoolThreads>;
 using Pieces = RowPieces<kStageRows, kChannels, true>;
 
+template <int kStageCount>
 struct Shared {
+  static constexpr int kStages = kStageCount;
+  static_assert(kStages <= kEntryStages && kStages * kStageRows <= 32);  // fill(): a lane for each row of the ring, all of one entry
   uint8_t stages[kStages][kStageRows * kRowBytes];
   float2 parts[kCluster - 1][3][kPoolThreads];  // peaks, sums and weighted sums of the other blocks, in the first
   uint64_t full[kStages], empty[kStages];
@@ -52,6 +56,7 @@ __device__ __forceinline__ int64_t rows_back(int rank) {
   return kRatio - 1 - kBlockRows * rank - static_cast<int>(threadIdx.x % kWarpSize);
 }
 
+template <int kStages>
 __device__ __forceinline__ Guess guess_rows(const CompressArgs& a, int64_t group, int64_t num_groups, int rank) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   return guess_first<kRatio, kLaneTokens>(a, group, num_groups, rows_back(rank), [&](const Boundary& boundary, int64_t row) {
@@ -61,11 +66,13 @@ __device__ __forceinline__ Guess guess_rows(const CompressArgs& a, int64_t group
 }
 
 // By one warp.
-__device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared, int64_t group, int64_t num_groups, int rank, Guess guess) {
+template <int kStages>
+__device__ __forceinline__ void load_rows(const CompressArgs& a, Shared<kStages>& shared, int64_t group, int64_t num_groups, int rank,
+                                          Guess guess) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int64_t back = rows_back(rank);
   Turn<kStages> stage;
-  Turn<Shared::kEntries> entry;
+  Turn<Shared<kStages>::kEntries> entry;
   const auto load = [&](int64_t row, int begin, int end) {
 #pragma unroll 1
     for (int i = begin; i < end; ++i) {
@@ -152,11 +159,12 @@ __device__ __forceinline__ void read_stage(const uint8_t* stage, Pieces& pieces)
 }
 
 // By the other warps.
-__device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared, int rank) {
+template <int kStages>
+__device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared<kStages>& shared, int rank) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const uint32_t parts_full = ptx::shared_address(&shared.parts_full), parts_empty = ptx::shared_address(&shared.parts_empty);
   Turn<kStages> stage;
-  Turn<Shared::kEntries> entry;
+  Turn<Shared<kStages>::kEntries> entry;
   uint32_t parts_parity = 0;
   Finish finisher;
   // The first block has yet to say that parts may be sent again. It says so when another entry follows: behind the last, blocks leave.
@@ -223,7 +231,8 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared,
   }
 }
 
-__device__ __forceinline__ void init(Shared& shared) {
+template <int kStages>
+__device__ __forceinline__ void init(Shared<kStages>& shared) {
   if (threadIdx.x != 0) return;
   for (int i = 0; i < kStages; ++i) {
     ptx::mbarrier_init(ptx::shared_address(shared.full + i), kStageRows);
@@ -236,9 +245,10 @@ __device__ __forceinline__ void init(Shared& shared) {
   ptx::fence_mbarrier_init();
 }
 
+template <int kStages>
 __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const __grid_constant__ CompressArgs a) {
   extern __shared__ __align__(128) uint8_t memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  auto& shared = *reinterpret_cast<Shared<kStages>*>(memory);
   const int rank = static_cast<int>(blockIdx.x) % kCluster;
   const int64_t group = blockIdx.x / kCluster, num_groups = gridDim.x / kCluster;
   const bool loads = threadIdx.x >= kPoolThreads;
@@ -246,7 +256,7 @@ __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const 
   start_early([&] {
     init(shared);
     ptx::cluster_arrive();
-    if (loads) guess = guess_rows(a, group, num_groups, rank);
+    if (loads) guess = guess_rows<kStages>(a, group, num_groups, rank);
     ptx::cluster_wait();
   });
   if (loads) {
@@ -256,17 +266,24 @@ __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const 
   }
 }
 
+template <int kStages>
+void launch(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
+  const int64_t num_groups = entry_groups(p.positions.shape[0], capabilities(context.device).num_sms / kCluster);
+  constexpr auto kKernel = compress_128_stream_kernel<kStages>;
+  allow_shared_bytes(kKernel, sizeof(Shared<kStages>));
+  const LaunchShape shape{.grid = static_cast<uint32_t>(num_groups * kCluster),
+                          .block = kThreads,
+                          .shared_bytes = sizeof(Shared<kStages>),
+                          .cluster = kCluster,
+                          .spread = true};
+  launch_early("compress_norm_rope_store", kKernel, shape, context, compress_args(p));
+}
+
 }  // namespace
 
 void compress_128_stream(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
-  const int64_t num_groups = entry_groups(p.positions.shape[0], capabilities(context.device).num_sms / kCluster);
-  allow_shared_bytes(compress_128_stream_kernel, sizeof(Shared));
-  const LaunchShape shape{.grid = static_cast<uint32_t>(num_groups * kCluster),
-                          .block = kThreads,
-                          .shared_bytes = sizeof(Shared),
-                          .cluster = kCluster,
-                          .spread = true};
-  launch_early("compress_norm_rope_store", compress_128_stream_kernel, shape, context, compress_args(p));
+  const int64_t num_tokens = p.positions.shape[0];
+  num_tokens <= kDecodeTokens ? launch<kDecodeStages>(p, context) : launch<kPromptStages>(p, context);
 }
 
 }  // namespace strata::cuda
