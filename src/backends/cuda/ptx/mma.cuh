@@ -4,16 +4,9 @@
 #include <cstdint>
 
 #include "backends/cuda/ptx/ldmatrix.cuh"
+#include "backends/cuda/ptx/mma_bf16.cuh"
 
 namespace strata::cuda::ptx {
-
-// d += a b for a 16x16 tile of a (row-major), a 16x8 tile of b (column-major) and a 16x8 tile of d, bf16 operands, fp32 sums.
-// Lane l holds of d: rows l/4 and l/4 + 8, columns 2 (l % 4) and the next one.
-__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 

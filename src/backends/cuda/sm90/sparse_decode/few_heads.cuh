@@ -19,6 +19,7 @@
 // time; the last one loads.
 #pragma once
 
+#include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_queries.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_start.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_values.cuh"
@@ -57,6 +58,12 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
     return;
   }
   bring_queries_near<Block, kConsumers>(a, batch, query, first_head);
+  // Not by a loading warp: the register of a load that nobody uses is waited for when it is written next.
+  if (threadIdx.x == kConsumers - 1) {
+    for (const Scope& scope : a.scope) {
+      if (scope.lengths != nullptr) touch(scope.lengths + batch);
+    }
+  }
   ptx::wait_for_previous_kernel();
   int32_t tiles;
   bool is_part;

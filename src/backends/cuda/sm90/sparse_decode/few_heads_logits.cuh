@@ -8,7 +8,7 @@
 
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/wgmma_f16_rs.cuh"
-#include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
+#include "backends/cuda/sm90/sparse_decode/few_heads_products.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_shared.cuh"
 
 namespace strata::cuda::sparse_decode::few_heads {
@@ -174,6 +174,31 @@ __device__ __forceinline__ void add_codes(const Shared& shared, uint8_t* const (
   add(Shared::kCodeBlocks - 1);
 }
 
+// s = the logits of rotated lanes and codes, by products of the warp.
+template <bool kOdd, class Shared>
+__device__ __forceinline__ void own_logits(const Shared& shared, int lane, uint8_t* const (&quarters)[2], Codes& codes,
+                                           const RowScales<Shared>& scales, const Steps& rotated, Logits<Shared>& s) {
+  OfHeads<Shared::kHeadTiles> queries;
+  queries.load(ptx::shared_address(shared.q[Shared::kCodeBlocks]), lane);
+#pragma unroll
+  for (float& v : s) v = 0.0f;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) queries.template add_product<true>(s, rotated[step], step);
+#pragma unroll
+  for (int block = 0; block < Shared::kCodeBlocks; ++block) {
+    Steps a;
+    queries.load(ptx::shared_address(shared.q[block]), lane);
+    codes.convert<kOdd, Shared>(scales, block, a);
+    if (block + 1 < Shared::kCodeBlocks) codes.load(quarters, block + 1);
+    Logits<Shared> of_block[2] = {};  // two chains of products, half as long
+#pragma unroll
+    for (int step = 0; step < 4; ++step) queries.add_product(of_block[step % 2], a[step], step);
+#pragma unroll
+    for (int i = 0; i < 4 * Shared::kHeadTiles; ++i) of_block[0][i] += of_block[1][i];
+    add_scaled<Shared>(s, of_block[0], power_of(scales.byte(0, block)), power_of(scales.byte(1, block)));
+  }
+}
+
 // Logits of the warp's rows, without the heads' factors.
 template <class Shared>
 __device__ __forceinline__ void logits(Shared& shared, uint32_t stage, int group, int warp, Lane at, RowScales<Shared>& scales,
@@ -210,6 +235,11 @@ __device__ __forceinline__ void logits(Shared& shared, uint32_t stage, int group
   if constexpr (!Shared::kV4) scales.odd = ptx::barrier_or(kGroupBarrier + group, kWarpgroup, scales.odd);
   Codes codes;
   codes.load(quarters, 0);
+  if constexpr (Shared::kOwnProducts) {
+    const int lane = 4 * g + q;
+    return !Shared::kV4 && scales.odd ? own_logits<true>(shared, lane, quarters, codes, scales, rotated, s)
+                                      : own_logits<false>(shared, lane, quarters, codes, scales, rotated, s);
+  }
   multiply<Shared>(shared, Shared::kCodeBlocks, rotated, s);
   if (!Shared::kV4 && scales.odd) {
     add_codes<true>(shared, quarters, codes, scales, rotated, s);

@@ -7,9 +7,6 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// By a number that is one in most calls: a division is 200 cycles, of which a block's start has two in a row.
-__device__ __forceinline__ int32_t divide(int32_t number, int32_t by) { return by == 1 ? number : number / by; }
-
 // Row r's 16-byte unit u is at unit u ^ bank_swap(r): with an odd number of half lines a row, eight lanes of a warp then find eight
 // different banks both when they read four units of two neighbouring rows (logits) and one unit of rows q and q + 8 for four q (values).
 __device__ __forceinline__ constexpr int bank_swap(int row) { return row & 2 | row >> 3 & 1; }
@@ -33,6 +30,10 @@ struct alignas(1024) Shared {
   static constexpr int kAhead = kV4 ? 2 : kRing;  // tiles on their way at a time: two are enough, and more come less evenly
   static constexpr int kPairs = kRowTile / 2, kPairPitch = kPairs + 4;  // no bank twice
   static_assert(kPitch >= kRowBytes && kPitch % 128 == 64);
+
+  // Products of eight heads are mma.sync of each warp by itself (few_heads_products.cuh), which start and end sooner. Every warp reads what
+  // wgmma reads once for four, so that with more heads shared memory is asked for too much.
+  static constexpr bool kOwnProducts = kHeads <= 8;
 
   // Operands of wgmma: a row of 64 fp16 (rotated queries: bf16), swizzled by 128 bytes, for each head.
   uint8_t q[kQueryChunks][kHeadBytes];  // lanes in the order of few_heads_queries.cuh

@@ -1,7 +1,6 @@
 // The start of the decode kernel for few heads.
 #pragma once
 
-#include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/sm90/sparse_decode/early_start.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_loader.cuh"
 
@@ -16,9 +15,6 @@ __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, 
   const auto start = [&](Rows<Shared::kFormat>& loaded, const TokenRows& rows, const BlockTiles& tiles) {
     loaded.start(RowList(a, batch, query, rows, tiles.end), tiles.first);
   };
-  for (const Scope& scope : a.scope) {
-    if (scope.lengths != nullptr) touch(scope.lengths + batch);
-  }
   TokenRows rows(a, Lengths(a));
   if (rows.total == 0) return;
   BlockTiles tiles(rows, split);

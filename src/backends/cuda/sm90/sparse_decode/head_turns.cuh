@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   using Shared = HeadTurnsShared<kFormat>;
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  const int32_t token = static_cast<int32_t>(blockIdx.x), batch = token / a.num_queries, query = token - batch * a.num_queries;
+  const int32_t token = static_cast<int32_t>(blockIdx.x), batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
 
   ptx::launch_dependents();
   if (threadIdx.x == 0) {

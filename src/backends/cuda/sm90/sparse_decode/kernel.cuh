@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   const int32_t head_tiles = (a.num_heads + kHeadTile - 1) / kHeadTile;
   const int32_t block = kInCluster ? a.split_divisor.divide(static_cast<int32_t>(blockIdx.x)) : static_cast<int32_t>(blockIdx.x);
   const int32_t split = kInCluster ? static_cast<int32_t>(blockIdx.x) - block * a.num_splits : static_cast<int32_t>(blockIdx.y);
-  const int32_t token = block / head_tiles, first_head = (block - token * head_tiles) * kHeadTile;
-  const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
+  const int32_t token = divide(block, head_tiles), first_head = (block - token * head_tiles) * kHeadTile;
+  const int32_t batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
 
   ptx::launch_dependents();
   prepare(shared);
