@@ -62,7 +62,7 @@ __device__ __forceinline__ void merge_in_cluster(const DecodeArgs& a, Shared& sh
   const bool empty = largest_lse == -INFINITY;
   const float subtracted = empty ? 0.0f : largest_lse, weight = ptx::ex2(end.lse - subtracted);
   const float sum = over_parts(weight, [](float x, float y) { return x + y; });
-  const float factor = empty ? 0.0f : weight * end.unshift / (sum + ptx::ex2(sink * kLog2e - subtracted));
+  const float factor = empty ? 0.0f : weight * end.unshift * ptx::rcp(sum + ptx::ex2(sink * kLog2e - subtracted));
   if (exists && part == 0) store_head(a, token, own_head, empty, subtracted + __log2f(sum), maximum);
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
   uint16_t* const out = a.out + batch * a.out_batch_stride + query * a.out_query_stride + first_head * a.out_head_stride + 8 * lane;

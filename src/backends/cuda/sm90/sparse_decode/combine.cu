@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
   if (!exists) return;
   const bool empty = ends.subtracted == -INFINITY;
   if (empty) ends.subtracted = 0.0f;
-  const float inverse = empty ? 0.0f : 1.0f / (ends.sum + ptx::ex2(sink * kLog2e - ends.subtracted));
+  const float inverse = empty ? 0.0f : ptx::rcp(ends.sum + ptx::ex2(sink * kLog2e - ends.subtracted));
 #pragma unroll
   for (int j = 0; j < kUnits; ++j) store_unit(a, token, head, lane + kLanes * j, out[j], inverse);
   if (lane == 0) store_head(a, token, head, empty, ends.subtracted + __log2f(ends.sum), ends.max_logit);
