@@ -215,31 +215,21 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
     release(shared, stage_of(tile), group);
   };
   int32_t tile = group;
-  if (group == 0 && tiles > 0) {
-    float s[32];
-    Weights weights;
-    add_logits(shared, step, group, true, s);
-    add_logits(shared, step, group ^ 1, false, s);
-    ptx::wgmma_wait<0>();
-    ptx::wgmma_hold(s);
-    logits_done();
-    const float2 alpha = raise_maximum(s, factor, shared.attended[stage_of(0)], state);
-    weigh(s, factor, alpha, state, weights);
-    give_weights(shared, group, weights, alpha, state);
-    own_values(0, weights, alpha);
-    tile = 2;
-  }
 #pragma unroll 1
   for (; tile < tiles; tile += 2) {
     float s[32];
     Weights weights;
     add_logits(shared, step + tile, group, true, s);
-    take_weights(shared, group, state, sums);
-    add_values(shared, stage_of(tile - 1), group, sums);
+    if (tile > 0) {
+      take_weights(shared, group, state, sums);
+      add_values(shared, stage_of(tile - 1), group, sums);
+    }
     add_logits(shared, step + tile, group ^ 1, false, s);
-    ptx::wgmma_wait<1>();
-    hold(sums);
-    release(shared, stage_of(tile - 1), group);
+    if (tile > 0) {
+      ptx::wgmma_wait<1>();
+      hold(sums);
+      release(shared, stage_of(tile - 1), group);
+    }
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
     logits_done();
