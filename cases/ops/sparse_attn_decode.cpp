@@ -37,6 +37,7 @@ struct DecodeShape {
   bool max_logits = true;
   bool batch_invariant = false;
   int64_t next_weights = 0;  // rows
+  int64_t rotary = 0;        // lanes whose rotation is taken back
   Padding padding{};
   std::string suffix{};
 };
@@ -73,6 +74,13 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   p.softmax_scale = static_cast<float>(std::pow(512.0, -0.55));
   p.batch_invariant = s.batch_invariant;
   if (s.next_weights > 0) p.next_weights = in.bf16({s.next_weights, 1000});
+  if (s.rotary > 0) {
+    constexpr int64_t kPositions = 129;
+    std::vector<int64_t> positions(static_cast<size_t>(s.batch * s.queries));
+    for (int64_t& position : positions) position = in.rng().in(0, kPositions);
+    p.positions = in.i64(positions);
+    p.cos_sin = in.rope_table(kPositions, s.rotary);
+  }
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
   std::vector<Output> outputs{view_output("out", p.out, attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel()))};
   const Tolerance logits = close(1e-6 * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7);
@@ -105,6 +113,7 @@ std::string name_of(const DecodeShape& s) {
   if (!s.max_logits) name += "-no_max";
   if (s.batch_invariant) name += "-batch_invariant";
   if (s.next_weights > 0) name += fmt::format("-next{}", s.next_weights);
+  if (s.rotary > 0) name += fmt::format("-rotary{}", s.rotary);
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";
   return name + s.suffix;
 }
@@ -261,6 +270,35 @@ void add_powers_of_two(const Test& test) {
   }
 }
 
+// Results with their rotation taken back, from every kernel and every merge of parts.
+template <class Test>
+void add_rotated(const Test& test) {
+  constexpr int64_t kRotary = 64;
+  for (const int64_t heads : {3, 16, 24, 32, 63, 96, 128}) {
+    for (const bool fixed : {false, true}) {
+      test({.batch = 3, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70}, .batch_invariant = fixed, .rotary = kRotary});
+    }
+    test({.batch = 2, .heads = heads, .main = {.format = kMla}, .dim = 576, .value_dim = 512, .rotary = kRotary});
+  }
+  // Of one token, with more parts than a warp of the merge has, and of so many that blocks merge them.
+  test({.batch = 1, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
+  test({.batch = 1, .queries = 2, .heads = 8, .main = {.topk = 1500}, .extra = {.topk = 700}, .rotary = kRotary});
+  test({.batch = 2, .heads = 128, .main = {.topk = 2200}, .batch_invariant = true, .rotary = kRotary});
+  test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
+  test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}, .rotary = kRotary});
+  // Two turns of heads; blocks that start over; rows of any alignment; several queries; nothing attended.
+  test({.batch = 70, .heads = 128, .main = {.topk = 100}, .rotary = kRotary});
+  for (const int64_t batch : {2, 24, 70}) test({.batch = batch, .heads = 100, .main = {.topk = 128}, .key_size = 400.0, .rotary = kRotary});
+  for (const int64_t heads : {5, 64}) {
+    test({.batch = 3, .queries = 2, .heads = heads, .extra = {.topk = 20}, .rotary = kRotary, .padding = {.inner = 3, .outer = 7}});
+    test({.batch = 3, .queries = 4, .heads = heads, .main = {.topk = 300, .lengths = Lengths::zero}, .rotary = kRotary});
+  }
+  // Lanes, formats and values that kernels for one kind of rows do not take.
+  for (const int64_t rotary : {2, 128}) test({.heads = 8, .rotary = rotary});
+  test({.heads = 3, .value_dim = 100, .rotary = 34});
+  test({.heads = 8, .main = {.format = KvFormat::bf16}, .dim = 576, .value_dim = 576, .rotary = kRotary});
+}
+
 // Few heads with many more tiles than a block holds at a time.
 template <class Test>
 void add_many_tiles(const Test& test) {
@@ -289,6 +327,7 @@ void add_sparse_attn_decode(CaseList& list) {
   add_lengths(test);
   add_powers_of_two(test);
   add_many_tiles(test);
+  add_rotated(test);
   for (const DecodeShape& s :
        {DecodeShape{.batch = 128, .heads = 16, .main = {.topk = 128, .lengths = Lengths::full}, .extra = {.topk = 1024, .page_size = 2}},
         DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},

@@ -113,13 +113,14 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
 
   // (g) attention; rows of no request are zero
   const TensorView o = heads(args.attn_out_tap);
-  attend_paged(args, run, q, o, slots, 0, batch.num_decode_tokens);
-  if (paged_prefill || plan_both) attend_paged(args, run, q, o, slots, batch.num_decode_tokens, batch.num_prefill_tokens);
-  if (!paged_prefill || plan_both) attend_gathered(args, run, q, o);
+  const bool rotated = !args.attn_out_tap.present() && output_projection_->takes_rotated();
+  attend_paged(args, run, q, o, rotated, slots, 0, batch.num_decode_tokens);
+  if (paged_prefill || plan_both) attend_paged(args, run, q, o, rotated, slots, batch.num_decode_tokens, batch.num_prefill_tokens);
+  if (!paged_prefill || plan_both) attend_gathered(args, run, q, o, rotated);
   run.zero(o.slice(batch.num_request_tokens(), num_tokens - batch.num_request_tokens()));
 
   // (h) output projection
-  output_projection_->forward(run, batch.positions, cos_sin_, o, /*o_is_scratch=*/!args.attn_out_tap.present(), args.out);
+  output_projection_->forward(run, batch.positions, cos_sin_, o, rotated, args.out);
 }
 
 DeepseekV4Attention::ChosenSlots DeepseekV4Attention::allocate_slots(OpRunner& run, int64_t count) const {
@@ -250,7 +251,7 @@ void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const I
                                                            .lens = slots.lens});
 }
 
-void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o,
+void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
                                        const ChosenSlots& slots, int64_t first, int64_t count) const {
   if (count == 0) return;
   const Batch& batch = *args.batch;
@@ -265,6 +266,7 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, c
                                    .batch_invariant = options_.batch_invariant,
                                    .next_weights = output_projection_->first_weights(),
                                    .out = one_query_each(o)};
+  if (rotated) attention.positions = batch.positions.slice(first, count), attention.cos_sin = cos_sin_;
   if (ratio_ == 4) {
     attention.extra_cache = args.caches[CacheGroup::c4_compressed];
     attention.extra_indices = rows(slots.indices);
@@ -277,7 +279,8 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, c
   run(run.ops.sparse_attn_decode, attention);
 }
 
-void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o) const {
+void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o,
+                                          bool rotated) const {
   const Batch& batch = *args.batch;
   const int64_t window = config_.sliding_window;
   const TensorView local = ratio_ == 4 ? args.topk_indices : ratio_ == 128 ? batch.c128_local : TensorView{};
@@ -323,6 +326,9 @@ void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, OpRunner& run
                                                              .batch_invariant = options_.batch_invariant,
                                                              .out = o.slice(chunk.first_token, chunk.num_tokens)});
   }
+  if (!rotated || batch.num_prefill_tokens == 0) return;
+  const auto tokens = [&](const TensorView& v) { return v.slice(batch.num_decode_tokens, batch.num_prefill_tokens); };
+  run(run.ops.inverse_rope, InverseRopeParams{.o = tokens(o), .positions = tokens(batch.positions), .cos_sin = cos_sin_, .out = tokens(o)});
 }
 
 }  // namespace strata

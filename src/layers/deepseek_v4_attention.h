@@ -41,9 +41,9 @@ class DeepseekV4Attention final : public AttentionLayer {
   void choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const ChosenSlots& slots) const;
   // Whether the step's prefill tokens attend to the paged caches, and not to gathered rows.
   bool prefill_reads_pages(const ForwardArgs& args) const;
-  void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, const ChosenSlots& slots,
-                    int64_t first, int64_t count) const;
-  void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o) const;
+  void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
+                    const ChosenSlots& slots, int64_t first, int64_t count) const;
+  void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated) const;
   size_t measure_workspace() const;
 
   int64_t layer_;

@@ -25,8 +25,8 @@ OutputProjection::OutputProjection(const WeightLoader& loader, const LayerOption
   wo_b_ = loader.load_linear("wo_b", {.n = config.hidden_size, .k = rows, .columns = shard, .activation = wo_b_activation_});
 }
 
-void OutputProjection::forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o,
-                               bool o_is_scratch, const TensorView& out) const {
+void OutputProjection::forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool rotated,
+                               const TensorView& out) const {
   const int64_t num_tokens = o.shape[0];
   const int64_t group_width = heads_per_group_ * o.shape[2];
   ArenaScope scope(run.arena);
@@ -38,9 +38,9 @@ void OutputProjection::forward(OpRunner& run, const TensorView& positions, const
     run(run.ops.inverse_rope_quant,
         InverseRopeQuantParams{.o = o, .positions = positions, .cos_sin = cos_sin, .out = product.x, .scale = product.x_scale});
   } else {
-    const TensorView rotated = o_is_scratch ? o : run.arena.tensor(DType::bf16, {num_tokens, o.shape[1], o.shape[2]});
-    run(run.ops.inverse_rope, InverseRopeParams{.o = o, .positions = positions, .cos_sin = cos_sin, .out = rotated});
-    product.x = rotated.reshape({num_tokens, num_groups_, group_width});
+    const TensorView heads = rotated ? o : run.arena.tensor(DType::bf16, {num_tokens, o.shape[1], o.shape[2]});
+    if (!rotated) run(run.ops.inverse_rope, InverseRopeParams{.o = o, .positions = positions, .cos_sin = cos_sin, .out = heads});
+    product.x = heads.reshape({num_tokens, num_groups_, group_width});
   }
   run(run.ops.grouped_linear, product);
   run(run.ops.linear,

@@ -13,8 +13,10 @@ class OutputProjection {
 
   // What forward() reads first.
   const TensorView& first_weights() const { return wo_a_->weight.weight; }
-  // o: bf16 [T, H, D], overwritten by the bf16 path when `o_is_scratch`. out: bf16 [T, hidden], this rank's partial sum.
-  void forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool o_is_scratch,
+  // Whether forward() takes o with its rotation taken back, as attention can leave it.
+  bool takes_rotated() const { return !fp8_; }
+  // o: bf16 [T, H, D], not written; `rotated`: its rotation is taken back already. out: bf16 [T, hidden], this rank's partial sum.
+  void forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool rotated,
                const TensorView& out) const;
 
   size_t weight_bytes() const { return wo_a_->allocated_bytes() + wo_b_->allocated_bytes(); }

@@ -331,6 +331,35 @@ TEST(SparseAttnDecode, ResultsDoNotDependOnHeadsOrBatch) {
   }
 }
 
+// As by inverse_rope behind the op, at strides that several queries of an entry do not share with the entries.
+TEST(SparseAttnDecode, RotationIsThatOfTheOpBehind) {
+  constexpr int64_t kBatch = 3, kQueries = 2, kHeads = 3, kDim = 512, kPositions = 7, kTokens = kBatch * kQueries;
+  CachePages cache(KvFormat::bf16, kDim, 4, 1);
+  for (int64_t s = 0; s < 4; ++s) {
+    std::vector<float> values;
+    for (Bf16 v : random_bf16(kDim, 1.0f, static_cast<uint32_t>(s))) values.push_back(to_float(v));
+    cache.store(s, values);
+  }
+  Array<Bf16> q({kBatch, kQueries, kHeads, kDim}, random_bf16(kTokens * kHeads * kDim, 1.0f, 77));
+  Array<Bf16> plain({kBatch, kQueries, kHeads, kDim}), rotated({kTokens, kHeads, kDim}), memory({kBatch, kQueries + 1, kHeads, kDim});
+  Array<int32_t> indices({kBatch, kQueries, 4});
+  for (int32_t i = 0; i < 4 * kTokens; ++i) indices[i] = i % 4;
+  Array<int64_t> positions({kTokens}, {6, 0, 3, 5, 1, 2});
+  const Tensor table = build_rope_table({}, kPositions, open_device({}));
+  SparseAttnDecodeParams p{.q = q, .cache = cache, .indices = indices, .softmax_scale = 0.04f, .out = plain};
+  run(kDecode, p);
+  run(ops::make_inverse_rope(),
+      InverseRopeParams{
+          .o = plain.view().reshape({kTokens, kHeads, kDim}), .positions = positions, .cos_sin = table.view(), .out = rotated});
+  p.positions = positions, p.cos_sin = table.view();
+  p.out = memory.view();
+  p.out.shape[1] = kQueries;
+  run(kDecode, p);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    EXPECT_EQ(std::memcmp(p.out.row<Bf16>(t / kQueries, t % kQueries), &rotated[t * kHeads * kDim], kHeads * kDim * sizeof(Bf16)), 0) << t;
+  }
+}
+
 TEST(SparseAttnDecode, NoTokens) {
   CachePages cache(KvFormat::bf16, 512, 4, 1);
   Array<Bf16> q({0, 1, 4, 512}), out({0, 1, 4, 512});
@@ -418,6 +447,22 @@ TEST(SparseAttnDecode, Refusals) {
   refuse(p, {"next_weights", "contiguous"});
   p.next_weights = p.q;
   refuse(p, {"next_weights", "[1, 1, 2, 512]"});
+  p = good;
+  Array<int64_t> positions({1}, {4});
+  Array<float> cos_sin({4, 64});
+  p.cos_sin = cos_sin;
+  refuse(p, {"cos_sin", "absent without positions", "f32[4, 64]"});
+  p.positions = positions;
+  refuse(p, {"positions[0]", "[0, 4)", "is 4"});
+  positions[0] = -1;
+  refuse(p, {"positions[0]", "[0, 4)", "is -1"});
+  p.cos_sin = {};
+  refuse(p, {"cos_sin is required"});
+  p.cos_sin = cos_sin.view().columns(0, 63);
+  refuse(p, {"cos_sin", "even number of columns", "has 63"});
+  p.cos_sin = cos_sin;
+  p.positions.shape[0] = 2;
+  refuse(p, {"positions", "[1]", "i64[2]"});
   p = good;
   p.extra_cache = {};
   refuse(p, {"extra_indices", "absent without extra_cache", "i32[1, 1, 2]"});

@@ -26,9 +26,13 @@ struct SparseAttnDecodeParams {
   float softmax_scale = 0;
   bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
   TensorView next_weights{};     // [n, k], contiguous: a hint, what the op behind this one reads; absent: none. Nothing depends on it
-  TensorView out{};              // bf16 [B, S, H, Dv], Dv <= D
-  TensorView lse{};              // f32 [B, H, S]; absent: not wanted
-  TensorView max_logits{};       // f32 [B, H, S]; absent: not wanted
+  // With positions, the rotation by them is taken back on the last R lanes of out: exactly as by inverse_rope behind this op (V4 15, step
+  // 1), from what is rounded to bf16.
+  TensorView positions{};   // i64 [B*S], 0 <= p < rows of cos_sin; absent: out stays as it is
+  TensorView cos_sin{};     // f32 [max_positions, R], R <= Dv
+  TensorView out{};         // bf16 [B, S, H, Dv], Dv <= D
+  TensorView lse{};         // f32 [B, H, S]; absent: not wanted
+  TensorView max_logits{};  // f32 [B, H, S]; absent: not wanted
 };
 
 // From bf16 rows gathered before: V4 14.3. Entry i is in S iff i < topk_length[t] and 0 <= indices[t, i] < s_kv; anything else is skipped

@@ -2,7 +2,9 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
+#include "ops/kv_insert/row_checks.h"
 #include "ops/sparse_attention/attention_checks.h"
+#include "ops/sparse_attention/rotate_behind.h"
 
 namespace strata::ops {
 namespace {
@@ -70,6 +72,12 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
   c.view("out", p.out, DType::bf16, {batch, queries, heads, kAny});
   check_value_dim(c, p.out.shape[3], p.q.shape[3]);
   check_output(c, "out", p.out);
+  if (p.positions.present()) {
+    check_rotary_views(c, p.positions, p.cos_sin, batch * queries, p.out.shape[3]);
+    c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
+  } else {
+    c.require(!p.cos_sin.present(), "cos_sin must be absent without positions, is {}", p.cos_sin.describe());
+  }
   c.optional("lse", p.lse, DType::f32, {batch, heads, queries});
   check_output(c, "lse", p.lse);
   c.optional("max_logits", p.max_logits, DType::f32, {batch, heads, queries});
@@ -81,7 +89,9 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
 }  // namespace
 
 Op<SparseAttnDecodeParams> make_sparse_attn_decode() {
-  return {"sparse_attn_decode", check, join(cuda::sparse_attn_decode(), cpu::sparse_attn_decode(), reference::sparse_attn_decode())};
+  return {"sparse_attn_decode", check,
+          join(cuda::sparse_attn_decode(), rotate_behind(cpu::sparse_attn_decode(), cpu::inverse_rope()),
+               rotate_behind(reference::sparse_attn_decode(), reference::inverse_rope()))};
 }
 
 }  // namespace strata::ops

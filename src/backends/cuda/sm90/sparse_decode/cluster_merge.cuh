@@ -65,6 +65,7 @@ __device__ __forceinline__ void merge_in_cluster(const DecodeArgs& a, Shared& sh
   const float factor = empty ? 0.0f : weight * end.unshift * ptx::rcp(sum + ptx::ex2(sink * kLog2e - subtracted));
   if (exists && part == 0) store_head(a, token, own_head, empty, subtracted + __log2f(sum), maximum);
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
+  const int rotated_unit = a.positions != nullptr ? lane - (32 - kRotaryLanes / 8) : -1;
   uint16_t* const out = a.out + batch * a.out_batch_stride + query * a.out_query_stride + first_head * a.out_head_stride + 8 * lane;
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
@@ -80,8 +81,9 @@ __device__ __forceinline__ void merge_in_cluster(const DecodeArgs& a, Shared& sh
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const float* const s = sums[half];
-      ptx::st_global(out + row * a.out_head_stride + half * (kValueDim / 2),
-                     {ptx::cvt_bf16x2(s[0], s[1]), ptx::cvt_bf16x2(s[2], s[3]), ptx::cvt_bf16x2(s[4], s[5]), ptx::cvt_bf16x2(s[6], s[7])});
+      uint4 v = {ptx::cvt_bf16x2(s[0], s[1]), ptx::cvt_bf16x2(s[2], s[3]), ptx::cvt_bf16x2(s[4], s[5]), ptx::cvt_bf16x2(s[6], s[7])};
+      if (half == 1 && rotated_unit >= 0) v = rotate_back(v, shared.rotation + 4 * rotated_unit);
+      ptx::st_global(out + row * a.out_head_stride + half * (kValueDim / 2), v);
     }
   }
   ptx::cluster_wait();  // nobody leaves while others read

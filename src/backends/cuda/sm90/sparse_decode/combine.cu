@@ -7,6 +7,7 @@
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
+#include "backends/cuda/sm90/sparse_decode/rotation.cuh"
 
 namespace strata::cuda::sparse_decode {
 namespace {
@@ -21,11 +22,13 @@ struct Unit {
 };
 
 // Eight lanes of a result: 16 bytes, number `at` of the head's.
-__device__ __forceinline__ void store_unit(const DecodeArgs& a, int32_t token, int32_t head, int at, const Unit& sum, float factor) {
+__device__ __forceinline__ void store_unit(const DecodeArgs& a, int32_t token, int32_t head, int at, const Unit& sum, float factor,
+                                           bool rotates, const float2 (&rotation)[4]) {
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
   uint16_t* target = a.out + batch * a.out_batch_stride + query * a.out_query_stride + head * a.out_head_stride + 8 * at;
   const auto pair = [&](int i) { return ptx::cvt_bf16x2(sum.v[i] * factor, sum.v[i + 1] * factor); };
-  const uint4 v = {pair(0), pair(2), pair(4), pair(6)};
+  uint4 v = {pair(0), pair(2), pair(4), pair(6)};
+  if (rotates) v = rotate_back(v, rotation);
   reinterpret_cast<uintptr_t>(target) % 16 == 0 ? store_16<true>(target, v) : store_16<false>(target, v);
 }
 
@@ -74,6 +77,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
   float lse = of_split(a.part_lse, of_lane), unshift = of_split(a.part_unshift, of_lane), max_logit = of_split(a.part_max, of_lane);
   const float sink = __uint_as_float(ptx::ld_current_if(a.sink != nullptr && exists, a.sink + head, 0xFF800000u));
   ask(in_group);
+  const float2 rotation = a.positions != nullptr ? load_pair_rotation(a, token, lane) : float2{};
   const TokenRows rows(a, lengths);
   if (!rows.is_cut()) return;  // the attention kernel has written the result
   if (!rows.has(of_lane)) lse = max_logit = -INFINITY;
@@ -141,8 +145,19 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
   const bool empty = ends.subtracted == -INFINITY;
   if (empty) ends.subtracted = 0.0f;
   const float inverse = empty ? 0.0f : ptx::rcp(ends.sum + ptx::ex2(sink * kLog2e - ends.subtracted));
+  // The last unit of the last lanes is rotated.
+  constexpr int kPairs = 4, kFirstRotated = kLanes - kRotaryLanes / 8;
+  float2 of_pairs[kPairs];
 #pragma unroll
-  for (int j = 0; j < kUnits; ++j) store_unit(a, token, head, lane + kLanes * j, out[j], inverse);
+  for (int i = 0; i < kPairs; ++i) {
+    const int from = max(lane - kFirstRotated, 0) * kPairs + i;
+    of_pairs[i] = {__shfl_sync(~0u, rotation.x, from), __shfl_sync(~0u, rotation.y, from)};
+  }
+#pragma unroll
+  for (int j = 0; j < kUnits; ++j) {
+    const bool rotates = j == kUnits - 1 && lane >= kFirstRotated && a.positions != nullptr;
+    store_unit(a, token, head, lane + kLanes * j, out[j], inverse, rotates, of_pairs);
+  }
   if (lane == 0) store_head(a, token, head, empty, ends.subtracted + __log2f(ends.sum), ends.max_logit);
 }
 

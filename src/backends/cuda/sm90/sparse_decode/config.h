@@ -13,6 +13,7 @@ namespace strata::cuda::sparse_decode {
 
 inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row of fp16
 inline constexpr int kValueDim = 512;
+inline constexpr int kRotaryLanes = kChunkLanes;  // the last of the values
 inline constexpr int kHalves = 2;  // a tile's value lanes 0..255, and the others: what one consumer adds up
 inline constexpr int kParts = 2;   // of a half: the producers tell of each as soon as it is filled, so that logits start early
 
@@ -68,6 +69,9 @@ struct DecodeArgs {
   int64_t lse_batch_stride, lse_head_stride, lse_query_stride;
   float* max_logits;
   int64_t max_batch_stride, max_head_stride, max_query_stride;
+  const int64_t* positions;  // of query tokens; null: results are not rotated
+  const float* cos_sin;
+  int64_t cos_sin_stride;
   // With several splits, [token, split, head]: results of a split, normalised without the sink, as fp16 multiples of part_unshift; their
   // lse and maximum in base 2.
   uint16_t* part_out;

@@ -55,7 +55,10 @@ template <class Shared>
 __device__ __forceinline__ void share_list(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, const TokenRows& rows,
                                            int32_t end) {
   constexpr uint32_t kListReady = 15;
-  if (threadIdx.x == kConsumerThreads) shared.list = RowList(a, batch, query, rows, end);
+  if (threadIdx.x == kConsumerThreads) {
+    shared.list = RowList(a, batch, query, rows, end);
+    shared.token = batch * a.num_queries + query;
+  }
   ptx::barrier_sync(kListReady, kProducerThreads);
 }
 

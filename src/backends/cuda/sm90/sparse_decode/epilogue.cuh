@@ -108,6 +108,19 @@ __device__ __forceinline__ void turn_sums(Shared& shared, Sums& sums, int half, 
   }
   __syncwarp();
 }
+// The rotary lanes among them, of the warp's heads; eight lanes of a head a thread.
+template <class Shared>
+__device__ __forceinline__ void rotate_turned(Shared& shared) {
+  constexpr int kUnits = kRotaryLanes / 8;
+  const int lane = threadIdx.x % 32, unit = lane % kUnits, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
+  const uint32_t rows = turned(shared, 1) + (kLeftChunks - 1) * kChunkBytes;
+#pragma unroll 1
+  for (int r = lane / kUnits; r < 16; r += 32 / kUnits) {
+    const uint32_t at = rows + unit_offset(warp_row + r, unit);
+    ptx::st_shared(at, rotate_back(ptx::ld_shared(at), shared.rotation + 4 * unit));
+  }
+  __syncwarp();
+}
 // A loop: code that runs once costs more to fetch than to execute.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void store_turned(const DecodeArgs& a, Shared& shared, int half, int32_t token, int32_t split, bool is_part,

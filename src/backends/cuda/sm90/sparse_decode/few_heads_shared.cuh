@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/ptx/mbarrier.cuh"
+#include "backends/cuda/sm90/sparse_decode/rotation.cuh"
 #include "backends/cuda/sm90/sparse_decode/token_rows.cuh"
 
 namespace strata::cuda::sparse_decode::few_heads {
@@ -57,6 +58,7 @@ struct alignas(1024) Shared {
   float maximum[kLogitGroups][kHeads];     // of a group's logits so far
   // Each warp's: what is added to a head's logits; at the end the sum of its weights, relative to `subtracted` of its group.
   alignas(8) float of_warps[kLogitGroups][4][kHeads];
+  Rotation rotation;         // of the token
   float normaliser[kHeads];  // what sums of values become the output by
 };
 static_assert(sizeof(Shared<KvFormat::fp8_ds_mla, 32>) <= 232448 && sizeof(Shared<KvFormat::fp8_ds_mla_v4, 32>) <= 232448);

@@ -162,6 +162,8 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
   uint16_t* const target = (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
                                     : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
                            first_head * head_stride + kChunkLanes * kFirst + 16 * warp + 2 * at.g;
+  const bool rotates = kFirst > 0 && !is_part && a.positions != nullptr;
+  const float2 rotation = rotates ? shared.rotation[8 * warp + at.g] : float2{};
 #pragma unroll
   for (int c = 0; c < kColumns<Shared>; ++c) {
     const int head = head_of(c, at.q);
@@ -178,7 +180,8 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
         two[0] = at.g < 4 ? low[0] : high[0], two[1] = at.g < 4 ? low[1] : high[1];
       }
       if (first_head + head >= a.num_heads) continue;
-      const uint32_t pair = is_part ? ptx::cvt_f16x2(two[0], two[1]) : ptx::cvt_bf16x2(two[0], two[1]);
+      uint32_t pair = is_part ? ptx::cvt_f16x2(two[0], two[1]) : ptx::cvt_bf16x2(two[0], two[1]);
+      if (b == kOwnBlocks - 1 && rotates) pair = rotate_back(pair, rotation);
       store_pair<kAligned>(of_head + kChunkLanes * b, pair);
     }
   }
@@ -188,6 +191,7 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
 template <bool kAligned, int kFirst, class Shared>
 __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, int warp, int32_t tiles, int32_t token, int32_t split,
                                           int32_t first_head, bool is_part) {
+  if (kFirst > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
   Lane lane;
   Sums<Shared> sums;
 #pragma unroll

@@ -102,7 +102,11 @@ __device__ __forceinline__ void store_sums(const DecodeArgs& a, Shared& shared, 
     __syncwarp();
 #pragma unroll
     for (int r = 0; r < 16; r += 8) {
-      const uint4 eight = ptx::ld_shared(place(r + lane / kUnits, lane % kUnits));
+      uint4 eight = ptx::ld_shared(place(r + lane / kUnits, lane % kUnits));
+      if (constexpr int kFirstRotated = (kValueDim / 2 - kRotaryLanes) / kLanes;
+          i >= kFirstRotated && half == 1 && a.positions != nullptr) {
+        eight = rotate_back(eight, shared.rotation + (i - kFirstRotated) * kLanes / 2 + lane % kUnits * 4);
+      }
       if (first + r < a.num_heads) ptx::st_global(target + r * a.out_head_stride + i * kLanes, eight);
     }
     __syncwarp();
@@ -180,6 +184,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
     for (;; again = true) {
       produce<true>(a, shared, 0, rows.tiles, step, pow2(shared.key_shift), Slots(shared.list, 0));
       step += rows.tiles;
+      if (threadIdx.x / 32 == kConsumerThreads / 32) load_rotation(a, shared.token, shared.rotation);
       arrive(shared.produced);
       if (!must_start_over()) break;
       __syncthreads();

@@ -92,6 +92,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
     if (kInCluster && rows.is_cut()) {
       rows.has(2) ? merge_in_cluster<3>(a, shared, token, split, first_head) : merge_in_cluster<2>(a, shared, token, split, first_head);
     } else {
+      if (role == 1 && a.positions != nullptr && !rows.is_cut()) rotate_turned(shared);
       store_turned<kAligned>(a, shared, role, token, split, rows.is_cut(), first_head);
     }
   } else {

@@ -290,6 +290,7 @@ __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared,
       produce<kAligned>(a, shared, first, end, step, key_factor, slots);
     }
     step += end - first;
+    if (threadIdx.x / 32 == kConsumerThreads / 32) load_rotation(a, shared.token, shared.rotation);
     __syncthreads();
     if (again || shared.overflow == 0) break;
     atomicMin(&shared.key_shift, fitting_key_shift<Shared::kFormat>(a, shared.list, first));

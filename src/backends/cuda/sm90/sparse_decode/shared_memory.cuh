@@ -1,6 +1,7 @@
 // Shared memory of the Hopper decode kernels.
 #pragma once
 
+#include "backends/cuda/sm90/sparse_decode/rotation.cuh"
 #include "backends/cuda/sm90/sparse_decode/token_rows.cuh"
 
 namespace strata::cuda::sparse_decode {
@@ -21,6 +22,8 @@ struct alignas(1024) SharedMemory {
   uint64_t full[kStages][kHalves][kParts];
   uint64_t empty[kStages][kHalves];
   RowList list;
+  Rotation rotation;  // of the token
+  int32_t token;      // for the producers, when their tiles are done
   uint32_t overflow;  // a value did not fit fp16 at the present key shift
   int32_t key_shift;
 };

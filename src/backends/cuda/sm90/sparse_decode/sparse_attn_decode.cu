@@ -24,6 +24,9 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
                        std::string(to_string(p.extra_cache.format)));
   }
   if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
+  if (p.positions.present() && p.cos_sin.shape[1] != kRotaryLanes) {
+    return Support::no("needs " + std::to_string(kRotaryLanes) + " rotary lanes, has " + std::to_string(p.cos_sin.shape[1]));
+  }
   return Support::yes();
 }
 
@@ -56,6 +59,9 @@ DecodeArgs args_of(const SparseAttnDecodeParams& p) {
   a.num_queries = static_cast<int32_t>(p.q.shape[1]);
   a.sink = p.attn_sink.present() ? p.attn_sink.ptr<float>() : nullptr;
   a.scale_log2 = p.softmax_scale * kLog2e;
+  if (p.positions.present()) {
+    a.positions = p.positions.ptr<int64_t>(), a.cos_sin = p.cos_sin.ptr<float>(), a.cos_sin_stride = p.cos_sin.stride[0];
+  }
   a.out = p.out.ptr<uint16_t>();
   a.out_batch_stride = p.out.stride[0], a.out_query_stride = p.out.stride[1], a.out_head_stride = p.out.stride[2];
   if (p.lse.present()) {

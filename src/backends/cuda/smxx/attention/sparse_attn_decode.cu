@@ -3,6 +3,8 @@
 #include "backends/cuda/sm90/sparse_decode/sparse_decode.h"
 #include "backends/cuda/smxx/attention/generic_attention.h"
 #include "backends/cuda/smxx/attention/row_attention.h"
+#include "ops/factories.h"
+#include "ops/sparse_attention/rotate_behind.h"
 
 namespace strata::cuda {
 namespace {
@@ -57,8 +59,10 @@ constexpr Traits<SparseAttnDecodeParams> kGeneric{
 }  // namespace
 
 std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
-  return {sparse_attn_decode_sm90(), implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
-          implementation<SparseAttnDecodeParams>("cuda/generic", kGeneric)};
+  return ops::join(std::vector{sparse_attn_decode_sm90()},
+                   ops::rotate_behind({implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
+                                       implementation<SparseAttnDecodeParams>("cuda/generic", kGeneric)},
+                                      inverse_rope()));
 }
 
 }  // namespace strata::cuda

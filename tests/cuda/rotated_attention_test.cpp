@@ -1,0 +1,77 @@
+// sparse_attn_decode with positions: the bits of the same call without them and inverse_rope behind it.
+#include <string>
+
+#include "cuda/cuda_fixture.h"
+#include "inputs.h"
+#include "ops/attention_case.h"
+#include "ops/paging.h"
+#include "strata/op_set.h"
+
+namespace strata {
+namespace {
+
+struct Shape {
+  int64_t batch, heads, topk, extra_topk;
+  KvFormat format;
+};
+
+class RotatedAttention : public test::CudaTest, public testing::WithParamInterface<Shape> {
+ protected:
+  void add_scope(cases::Inputs& in, int64_t topk, PagedCache& cache, TensorView& indices, TensorView& length) const {
+    constexpr int32_t kPageSize = 64, kHoles[] = {-1};
+    const Shape& s = GetParam();
+    const int64_t num_pages = topk / kPageSize + 3;
+    const std::vector<int64_t> slots = cases::distinct_slots(in.rng(), num_pages * kPageSize, num_pages * kPageSize);
+    const int32_t row_dim = s.format == KvFormat::fp8_ds_mla_v4 ? 512 : 576;
+    cache = in.cache({.format = s.format, .row_dim = row_dim, .page_size = kPageSize, .num_pages = num_pages}, slots, 0.1);
+    const auto made = cases::make_indices(in.rng(), {.rows = s.batch, .width = topk}, slots, slots, kHoles);
+    indices = in.values(DType::i32, {s.batch, 1, topk}, made.indices);
+    length = in.i32(made.lengths);
+  }
+  template <class Params>
+  void run(const Op<Params>& op, const Params& p) {
+    const size_t bytes = op.workspace_bytes(p, *device_);
+    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
+    op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
+  }
+};
+
+TEST_P(RotatedAttention, AsByTheOpBehind) {
+  constexpr int64_t kPositions = 33;
+  const Shape& s = GetParam();
+  cases::Inputs in(device_, {});
+  SparseAttnDecodeParams p;
+  add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
+  if (s.extra_topk > 0) add_scope(in, s.extra_topk, p.extra_cache, p.extra_indices, p.extra_topk_length);
+  p.q = in.bf16({s.batch, 1, s.heads, p.cache.row_dim});
+  p.softmax_scale = 0.05f;
+  p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
+  run(default_ops().sparse_attn_decode, p);
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < s.batch; ++i) positions.push_back(in.rng().in(0, kPositions));
+  const TensorView table = in.rope_table(kPositions), o = p.out.reshape({s.batch, s.heads, 512});
+  const InverseRopeParams rotation{.o = o, .positions = in.i64(positions), .cos_sin = table, .out = o};
+  run(default_ops().inverse_rope, rotation);
+  const std::vector<uint8_t> behind = bytes_at(p.out.data, p.out.bytes());
+
+  p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
+  p.positions = rotation.positions, p.cos_sin = table;
+  run(default_ops().sparse_attn_decode, p);
+  EXPECT_EQ(behind, bytes_at(p.out.data, p.out.bytes()));
+}
+
+constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
+// Blocks of few heads with and without a merge, of 64, of 64 in clusters, and of heads in turns.
+INSTANTIATE_TEST_SUITE_P(Shapes, RotatedAttention,
+                         testing::Values(Shape{1, 64, 128, 512, kV4}, Shape{128, 8, 128, 512, kV4}, Shape{128, 16, 128, 512, kV4},
+                                         Shape{128, 32, 128, 512, kV4}, Shape{140, 33, 128, 512, kV4}, Shape{32, 128, 128, 1024, kV4},
+                                         Shape{70, 128, 100, 0, kV4}, Shape{1, 16, 2048, 0, KvFormat::fp8_ds_mla},
+                                         Shape{140, 32, 128, 0, KvFormat::fp8_ds_mla}, Shape{70, 128, 512, 0, KvFormat::fp8_ds_mla}),
+                         [](const auto& p) {
+                           const Shape& s = p.param;
+                           return "batch" + std::to_string(s.batch) + "_heads" + std::to_string(s.heads) + "_rows" +
+                                  std::to_string(s.topk + s.extra_topk) + (s.format == kV4 ? "_v4" : "_mla");
+                         });
+
+}  // namespace
+}  // namespace strata
