@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "ops/indexer_case.h"
 #include "registry.h"
 #include "typed_case.h"
@@ -26,7 +28,25 @@ HostArray reference_logits(const IndexerTopkParams& p) {
   return logits;
 }
 
-Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int64_t padding, bool short_path = false) {
+// The entries that have these slots, -2 for what is none of the token's.
+HostArray entries_of(const HostArray& slots, const IndexerTopkParams& p) {
+  HostArray entries = slots;
+  const int64_t k = slots.shape[1], blocks = p.slot_block_table.shape[1];
+  for (int64_t i = 0; i < slots.numel(); ++i) {
+    const int32_t slot = slots.ptr<int32_t>()[i], request = p.token_to_req.ptr<int32_t>()[i / k];
+    int32_t entry = slot == -1 ? -1 : -2;
+    for (int64_t block = 0; slot >= 0 && block < blocks; ++block) {
+      if (p.slot_block_table.row<int32_t>(request)[block] == slot / p.slot_page_size)
+        entry = static_cast<int32_t>(block) * p.slot_page_size + slot % p.slot_page_size;
+    }
+    std::memcpy(entries.data.data() + static_cast<size_t>(i) * sizeof(entry), &entry, sizeof(entry));
+  }
+  return entries;
+}
+
+// slot_page_size > 0: slots of all tokens but the last are wanted.
+Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int64_t padding, bool short_path = false,
+                               int32_t slot_page_size = 0) {
   const Scoring scoring = make_scoring(in, s);
   IndexerTopkParams p;
   p.lengths = scoring.lengths;
@@ -41,19 +61,38 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
   }
   const auto tokens = static_cast<int64_t>(scoring.host_lengths.size());
   p.topk_indices = in.output(DType::i32, {tokens, k}, {.inner = padding});
-  Output output = view_output("topk_indices", p.topk_indices, exact());
+  std::vector<Output> outputs{view_output("topk_indices", p.topk_indices, exact())};
+  if (slot_page_size > 0) {
+    std::vector<int64_t> rows;
+    for (const RequestShape& r : s.requests) rows.push_back(r.seq_len / s.ratio);
+    p.token_to_req = scoring.token_to_req;
+    p.slot_block_table = make_paging(in.rng(), slot_page_size, rows).table(in);
+    p.slot_page_size = slot_page_size;
+    p.slots = in.output(DType::i32, {tokens - 1, k}, {.inner = padding});
+    p.slot_lens = in.output(DType::i32, {tokens - 1});
+    outputs.push_back(view_output("slots", p.slots, exact()));
+    outputs.push_back(view_output("slot_lens", p.slot_lens, exact()));
+  }
   // Which entries win is exact when every logit is the same, or none is computed.
   if (!s.zero_q && !s.nan_weight && p.max_length > k) {
     // The reference's logits are the same for every implementation that is compared.
     auto logits = std::make_shared<HostArray>();
-    output.compare = [p, logits, format = s.format, lengths = scoring.host_lengths](const HostArray& got, const HostArray& want,
-                                                                                    DeviceId device) {
+    const auto compare = [p, logits, format = s.format, lengths = scoring.host_lengths](const char* name, const HostArray& got,
+                                                                                        const HostArray& want, DeviceId device) {
       if (logits->shape.empty()) *logits = reference_logits(p);
-      return compare_selection("topk_indices", got, want, *logits, lengths, indexer_slack(device, format));
+      return compare_selection(name, got, want, *logits, lengths, indexer_slack(device, format));
     };
+    outputs[0].compare = [compare](const HostArray& got, const HostArray& want, DeviceId device) {
+      return compare("topk_indices", got, want, device);
+    };
+    if (slot_page_size > 0) {
+      outputs[1].compare = [compare, p](const HostArray& got, const HostArray& want, DeviceId device) {
+        return compare("entries of slots", entries_of(got, p), entries_of(want, p), device);
+      };
+    }
   }
   return {
-      .params = p, .outputs = {std::move(output)}, .bytes = scoring.bytes + 4.0 * static_cast<double>(tokens * k), .flops = scoring.flops};
+      .params = p, .outputs = std::move(outputs), .bytes = scoring.bytes + 4.0 * static_cast<double>(tokens * k), .flops = scoring.flops};
 }
 
 }  // namespace
@@ -92,6 +131,19 @@ void add_indexer_topk(CaseList& list) {
     const ScoringShape equal{.requests = {{524288, 1}}, .heads = 4, .zero_q = !nan, .nan_weight = nan};
     cases.heavy("k512-" + name_of(equal), [equal](Inputs& in) { return build(in, equal, 512, 0); });
   }
+  // Slots too, from every kernel: rows that are chosen whole, that fit in registers, that are found by maxima, and others.
+  const auto with_slots = [&](const ScoringShape& shape, int64_t k, int32_t page_size, bool short_path = false, bool heavy = false) {
+    const std::string name = fmt::format("k{}-{}-slots{}{}", k, name_of(shape), page_size, short_path ? "-short" : "");
+    const auto builder = [=](Inputs& in) { return build(in, shape, k, 3, short_path, page_size); };
+    heavy ? cases.heavy(name, builder) : cases.test(name, builder);
+  };
+  for (const int64_t k : {7, 49, 512}) with_slots(small, k, 2);
+  with_slots(small, 512, 64, true);
+  with_slots(long_row, 512, 64);
+  with_slots({.requests = {{160000, 1}, {20003, 1}, {700, 1}, {40, 1}, {3, 1}}, .heads = 4}, 16, 53);
+  with_slots({.requests = {{160000, 1}, {20003, 1}, {700, 1}}, .heads = 4, .zero_q = true}, 16, 64);
+  with_slots({.requests = {{2000, 300}, {9, 9}}, .heads = 4, .zero_q = true}, 128, 64, false, true);
+  with_slots({.requests = {{140000, 300}}, .heads = 2, .zero_q = true}, 512, 64, false, true);
   const ScoringShape longest{.requests = {{1048571, 1}, {600000, 1}}, .heads = 2};
   cases.heavy("k512-" + name_of(longest), [longest](Inputs& in) { return build(in, longest, 512, 0); });
   // Every position of a million, two heads: in one piece, and as ties.

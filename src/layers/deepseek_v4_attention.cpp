@@ -238,8 +238,12 @@ bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {
 
 void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const ChosenSlots& slots) const {
   const Batch& batch = *args.batch;
-  if (query.q.present()) indexer_->select(run, batch, args.caches, query, args.topk_indices.slice(0, batch.num_tokens));
   const int64_t count = slots.lens.shape[0];
+  if (query.q.present()) {
+    const bool wanted = count > 0;
+    return indexer_->select(run, batch, args.caches, query, args.topk_indices.slice(0, batch.num_tokens),
+                            wanted ? slots.indices : TensorView{}, wanted ? slots.lens : TensorView{});
+  }
   if (count == 0) return;
   const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
   run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(0, count),

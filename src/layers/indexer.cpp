@@ -73,8 +73,9 @@ void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& pr
                                                 .weights_out = query.weights});
 }
 
-void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
-                     const TensorView& topk_indices) const {
+void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
+                     const TensorView& slots, const TensorView& slot_lens) const {
+  const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
   run(run.ops.indexer_topk, IndexerTopkParams{.q = query.q,
                                               .q_scale = query.scale,
                                               .weights = query.weights,
@@ -83,7 +84,11 @@ void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& cache
                                               .token_to_req = batch.token_to_req,
                                               .lengths = batch.c4_lens,
                                               .max_length = batch.max_seq_len / 4,
-                                              .topk_indices = topk_indices});
+                                              .topk_indices = topk_indices,
+                                              .slot_block_table = slots.present() ? compressed.block_table : TensorView{},
+                                              .slot_page_size = compressed.spec.page_size,
+                                              .slots = slots,
+                                              .slot_lens = slot_lens});
 }
 
 size_t Indexer::weight_bytes() const { return wq_b_->allocated_bytes() + weights_proj_->allocated_bytes() + compressor_.weight_bytes(); }

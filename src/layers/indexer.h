@@ -37,7 +37,8 @@ class Indexer {
   // The query of both projections.
   void make_query(OpRunner& run, const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
   // The chosen entries of every token to topk_indices [T, K], among the keys written so far.
-  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const;
+  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
+              const TensorView& slots, const TensorView& slot_lens) const;
 
   size_t weight_bytes() const;
 

@@ -202,6 +202,50 @@ TEST(IndexerTopk, ShortContextNeedsNoQuery) {
   expect_refused(kTopk, longer, {"max_length", "is -1"}, out);
 }
 
+TEST(IndexerTopk, SlotsOfTheFirstTokens) {
+  Array<int32_t> lengths({4}, {0, 3, 2, 3}), requests({4}, {-7, 1, 0, 1}), table({2, 2}, {9, 4, 3, 5}), out({4, 4}), slots({3, 4}),
+      lens({3});
+  IndexerTopkParams p{.token_to_req = requests,
+                      .lengths = lengths,
+                      .max_length = 4,
+                      .topk_indices = out,
+                      .slot_block_table = table,
+                      .slot_page_size = 2,
+                      .slots = slots,
+                      .slot_lens = lens};
+  run(kTopk, p);
+  EXPECT_EQ(slots.values(), (std::vector<int32_t>{-1, -1, -1, -1, 6, 7, 10, -1, 18, 19, -1, -1}));
+  EXPECT_EQ(lens.values(), (std::vector<int32_t>{0, 3, 2}));
+  EXPECT_EQ(out[15], -1);
+  p.slot_block_table = table.view().columns(0, 1);  // entries past it are no slots, but counted
+  run(kTopk, p);
+  EXPECT_EQ(slots.values(), (std::vector<int32_t>{-1, -1, -1, -1, 6, 7, -1, -1, 18, 19, -1, -1}));
+  EXPECT_EQ(lens[1], 3);
+
+  const auto refuse = [&](const IndexerTopkParams& bad, std::initializer_list<const char*> words) {
+    expect_refused(kTopk, bad, words, out, slots, lens);
+  };
+  IndexerTopkParams bad = p;
+  bad.slot_page_size = 0;
+  refuse(bad, {"slot_page_size", "positive", "is 0"});
+  bad = p;
+  bad.slot_block_table = {};
+  refuse(bad, {"slots", "absent without slot_block_table", "i32[3, 4]"});
+  bad.slots = {};
+  refuse(bad, {"slot_lens", "absent without slot_block_table", "i32[3]"});
+  bad = p;
+  bad.token_to_req = {};
+  refuse(bad, {"token_to_req is required"});
+  bad = p;
+  bad.slots.shape[1] = 3;
+  refuse(bad, {"slots", "[any, 4]", "i32[3, 3]"});
+  bad = p;
+  bad.slot_lens.shape[0] = 2;
+  refuse(bad, {"slot_lens", "[3]", "i32[2]"});
+  requests[2] = 2;
+  refuse(p, {"token_to_req[2]", "[0, 2)", "is 2"});
+}
+
 TEST(IndexerTopk, WorkspaceIsOneRow) {
   RandomCase c(KvFormat::indexer_fp8, 64);
   Array<int32_t> out({RandomCase::kTokens, 8});

@@ -48,7 +48,8 @@ struct TopkSelectParams {
 };
 
 // Logits and selection in one: the same result as IndexerLogits followed by TopkSelect, with bounded workspace (no [T, C] matrix).
-// max_length <= k (short context, not in captured graphs): 0..lengths[t]-1, nothing but lengths is read and q, cache etc. may be absent.
+// max_length <= k (short context, not in captured graphs): 0..lengths[t]-1, nothing but lengths is read and q, cache etc. may be absent; for
+// slots token_to_req is needed all the same.
 struct IndexerTopkParams {
   TensorView q{};
   TensorView q_scale{};
@@ -59,6 +60,11 @@ struct IndexerTopkParams {
   TensorView lengths{};       // i32 [T]
   int64_t max_length = 0;     // host-side upper bound of lengths
   TensorView topk_indices{};  // i32 [T, k]
+  // The first S tokens' entries as slots of another cache, as compute_global_topk behind this op makes them.
+  TensorView slot_block_table{};  // i32 [R, max_blocks]; absent: no slots are wanted
+  int32_t slot_page_size = 0;
+  TensorView slots{};      // i32 [S, k], S <= T
+  TensorView slot_lens{};  // i32 [S]
 };
 
 }  // namespace strata

@@ -33,10 +33,22 @@ size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities&) {
   return static_cast<size_t>(logits + std::min(p.lengths.shape[0], kFewTokens) * maxima_floats(p)) * sizeof(float);
 }
 
+// Of `count` tokens from `first` on.
+SlotViews slots_of(const IndexerTopkParams& p, int64_t first, int64_t count) {
+  count = p.slot_block_table.present() ? std::min(count, p.slots.shape[0] - first) : 0;
+  if (count <= 0) return {};
+  return {.block_table = p.slot_block_table,
+          .token_to_req = p.token_to_req.slice(first, count),
+          .page_size = p.slot_page_size,
+          .slots = p.slots.slice(first, count),
+          .lens = p.slot_lens.slice(first, count)};
+}
+
 template <LogitsLauncher kLogits, SelectLauncher kSelect>
 void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
-  if (all_selected(p)) return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, {}, context);
+  if (all_selected(p))
+    return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, {.slots = slots_of(p, 0, num_tokens)}, context);
   const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
   const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
   for (int64_t first = 0; first < num_tokens; first += chunk) {
@@ -58,7 +70,7 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
                                      .logits = logits},
                                     k, maxima, context);
     kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
-            {.behind_logits = true, .maxima = has_maxima ? maxima : TensorView{}}, context);
+            {.behind_logits = true, .maxima = has_maxima ? maxima : TensorView{}, .slots = slots_of(p, first, count)}, context);
   }
 }
 

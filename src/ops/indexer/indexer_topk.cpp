@@ -7,6 +7,28 @@
 namespace strata::ops {
 namespace {
 
+void check_slots(ParamCheck& c, const IndexerTopkParams& p) {
+  if (!p.slot_block_table.present()) {
+    c.require(!p.slots.present(), "slots must be absent without slot_block_table, is {}", p.slots.describe());
+    c.require(!p.slot_lens.present(), "slot_lens must be absent without slot_block_table, is {}", p.slot_lens.describe());
+    return;
+  }
+  c.view("slot_block_table", p.slot_block_table, DType::i32, {kAny, kAny});
+  c.require(p.slot_page_size > 0, "slot_page_size must be positive, is {}", p.slot_page_size);
+  c.view("token_to_req", p.token_to_req, DType::i32, {p.lengths.shape[0]});
+  c.view("slots", p.slots, DType::i32, {kAny, p.topk_indices.shape[1]});
+  const int64_t count = p.slots.shape[0];
+  c.require(count <= p.lengths.shape[0], "slots must have at most {} rows, has {}", p.lengths.shape[0], count);
+  check_output(c, "slots", p.slots);
+  c.view("slot_lens", p.slot_lens, DType::i32, {count});
+  if (!host_visible(p.lengths) || !host_visible(p.token_to_req)) return;
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t request = p.token_to_req.ptr<int32_t>()[t], rows = p.slot_block_table.shape[0];
+    c.require(p.lengths.ptr<int32_t>()[t] == 0 || (request >= 0 && request < rows), "token_to_req[{}] must be in [0, {}), is {}", t, rows,
+              request);
+  }
+}
+
 void check(const IndexerTopkParams& p, DeviceId device) {
   ParamCheck c("indexer_topk", device);
   c.view("lengths", p.lengths, DType::i32, {kAny});
@@ -16,16 +38,40 @@ void check(const IndexerTopkParams& p, DeviceId device) {
   check_output(c, "topk_indices", p.topk_indices);
   c.require(p.max_length >= 0 && p.max_length < kMaxIndices, "max_length must be in [0, {}), is {}", kMaxIndices, p.max_length);
   c.values_in("lengths", p.lengths, 0, p.max_length + 1, false);
+  check_slots(c, p);
   // Short contexts select everything: the caller need not have computed what would be scored.
   if (p.max_length <= p.topk_indices.shape[1]) return;
   check_scoring_views(c, p);
   check_candidates(c, p);
 }
 
+// Implementations that do not write slots, with the first of `lookups`, of the same backend, behind each where a call wants them.
+std::vector<Implementation<IndexerTopkParams>> slots_behind(std::vector<Implementation<IndexerTopkParams>> selections,
+                                                            const std::vector<Implementation<ComputeGlobalTopkParams>>& lookups) {
+  for (Implementation<IndexerTopkParams>& implementation : selections) {
+    implementation.run = [select = implementation.run, look_up = lookups.front()](const IndexerTopkParams& p,
+                                                                                  const ExecutionContext& context) {
+      select(p, context);
+      if (!p.slot_block_table.present()) return;
+      const int64_t count = p.slots.shape[0];
+      look_up.run({.topk_indices = p.topk_indices.slice(0, count),
+                   .token_to_req = p.token_to_req.slice(0, count),
+                   .block_table = p.slot_block_table,
+                   .page_size = p.slot_page_size,
+                   .global_indices = p.slots,
+                   .lens = p.slot_lens},
+                  context);
+    };
+  }
+  return selections;
+}
+
 }  // namespace
 
 Op<IndexerTopkParams> make_indexer_topk() {
-  return {"indexer_topk", check, join(cuda::indexer_topk(), cpu::indexer_topk(), reference::indexer_topk())};
+  return {"indexer_topk", check,
+          join(cuda::indexer_topk(), slots_behind(cpu::indexer_topk(), cpu::compute_global_topk()),
+               slots_behind(reference::indexer_topk(), reference::compute_global_topk()))};
 }
 
 }  // namespace strata::ops

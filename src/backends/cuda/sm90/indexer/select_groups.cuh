@@ -10,6 +10,7 @@
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/sm90/indexer/select_search.cuh"
 #include "backends/cuda/smxx/indexer/select.cuh"
+#include "backends/cuda/smxx/indexer/select_slots.cuh"
 
 namespace strata::cuda::sm90 {
 
@@ -28,6 +29,7 @@ struct GroupsShared {
 // Not inlined: short rows of a batch with long ones, and values that mislead the bound.
 __device__ __noinline__ void select_without_maxima(SelectShared<kGroupsThreads>& s, const SelectArgs& a, int64_t token) {
   select_row(s, a, token);
+  write_slots(a, token, a.lengths[token]);
 }
 
 // Lists the logits of this block's groups that reach the bound.
@@ -129,6 +131,7 @@ __global__ void __launch_bounds__(kGroupsThreads, 3) topk_select_groups_kernel(c
   const auto entry = [&](int e) { return s.select.found.entries[threadIdx.x + kGroupsThreads * e]; };
   const int held = (static_cast<int>(count) + kGroupsThreads - 1) / kGroupsThreads;
   if (!select_from_keys(s.select, keys, held, entry, n, a.k, out)) select_exhaustively(s.select, a, row, n, out);
+  write_slots(a, token, n);
 }
 
 }  // namespace strata::cuda::sm90

@@ -11,6 +11,7 @@
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/sm90/indexer/select_search.cuh"
 #include "backends/cuda/smxx/indexer/select_exhaustive.cuh"
+#include "backends/cuda/smxx/indexer/select_slots.cuh"
 
 namespace strata::cuda::sm90 {
 
@@ -68,7 +69,8 @@ __device__ __forceinline__ void choose(HeldShared<kThreads, kCluster>& first, co
 
 // Writes the k chosen of a row of n, the largest of those between among them. False where the counts do not fit.
 template <int kThreads, bool kCluster>
-__device__ __forceinline__ bool write_chosen(HeldShared<kThreads, kCluster>& s, int n, uint32_t k, uint32_t size, int32_t* out) {
+__device__ __forceinline__ bool write_chosen(HeldShared<kThreads, kCluster>& s, int n, uint32_t k, uint32_t size, int32_t* out,
+                                             const WordSlots& slots) {
   const uint32_t need = k - s.above, last = s.last_count;
   if (s.above > k || last < need || last > HeldShared<kThreads, kCluster>::kLast) return false;
   for (uint32_t i = threadIdx.x; i < last; i += kThreads) {
@@ -89,7 +91,11 @@ __device__ __forceinline__ bool write_chosen(HeldShared<kThreads, kCluster>& s, 
     return four_quads(bytes.x) | four_quads(bytes.y) << 16;
   };
   const auto write = [&](int word, uint32_t rest, uint32_t at) {
-    for (; rest != 0; rest &= rest - 1) out[at++] = 32 * word + __ffs(static_cast<int>(rest)) - 1;
+    for (; rest != 0; rest &= rest - 1, ++at) {
+      const int entry = 32 * word + __ffs(static_cast<int>(rest)) - 1;
+      out[at] = entry;
+      if (!kCluster && slots.row != nullptr) slots.row[at] = slots.offset == WordSlots::kNone ? -1 : slots.offset + entry;
+    }
   };
   uint32_t total;
   if constexpr (!kCluster) {
@@ -123,13 +129,15 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_held_ke
   if (!a.behind_logits) ptx::wait_for_previous_kernel();
   const int n = a.lengths[token];
   int32_t* const out = a.topk + token * a.topk_stride;
+  WordSlots slots;
+  if constexpr (!kCluster) slots = WordSlots(a, token, static_cast<int>(threadIdx.x));
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
   if (n <= a.k) {
-    for (auto i = static_cast<int>(place.rank * kThreads + threadIdx.x); i < a.k; i += static_cast<int>(place.size) * kThreads)
-      out[i] = i < n ? i : -1;
     if constexpr (kCluster) ptx::cluster_wait();
-    return;
+    if (place.rank != 0) return;
+    for (auto i = static_cast<int>(threadIdx.x); i < a.k; i += kThreads) out[i] = i < n ? i : -1;
+    return write_slots(a, token, n);
   }
 
   const float* const row = a.logits + token * a.logits_stride;
@@ -144,10 +152,13 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_held_ke
   }
   sync_all<kCluster>();
   if (place.rank != 0) return;
-  if (done) done = write_chosen(s, n, static_cast<uint32_t>(a.k), place.size, out);
-  if (done) return;
-  __syncthreads();  // all have seen it: its memory is used for something else
-  select_exhaustively(s.exhaustive, a, row, n, out);
+  if (done) done = write_chosen(s, n, static_cast<uint32_t>(a.k), place.size, out, slots);
+  if (done && slots.row != nullptr) return write_slot_count(a, token, n);
+  if (!done) {
+    __syncthreads();  // all have seen it: its memory is used for something else
+    select_exhaustively(s.exhaustive, a, row, n, out);
+  }
+  write_slots(a, token, n);
 }
 
 }  // namespace strata::cuda::sm90

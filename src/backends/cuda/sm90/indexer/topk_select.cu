@@ -7,6 +7,7 @@
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/select_groups.cuh"
 #include "backends/cuda/sm90/indexer/select_held.cuh"
+#include "backends/cuda/smxx/indexer/select_slots.cuh"
 
 namespace strata::cuda {
 namespace {
@@ -17,6 +18,7 @@ __global__ void __launch_bounds__(kThreads, kSelectBlocks<kThreads>) topk_select
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
   select_row(shared, a, blockIdx.x);
+  write_slots(a, blockIdx.x, a.lengths[blockIdx.x]);
 }
 
 struct Plan {
@@ -82,12 +84,7 @@ Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
 void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
   if (num_tokens == 0) return;
-  SelectArgs args = select_args(p);
-  args.behind_logits = hints.behind_logits;
-  if (hints.maxima.present()) {
-    args.maxima = hints.maxima.ptr<float>();
-    args.maxima_stride = hints.maxima.stride[0];
-  }
+  const SelectArgs args = select_args(p, hints);
   const Plan chosen = plan(args, p, capabilities(context.device).num_sms);
   allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
   all_shared_memory(chosen.kernel);

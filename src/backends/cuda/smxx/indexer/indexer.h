@@ -14,9 +14,17 @@ namespace strata::cuda {
 inline constexpr int kMaximaRows = 16;
 using LogitsLauncher = bool (*)(const IndexerLogitsParams& p, int32_t skip, const TensorView& maxima, const ExecutionContext& context);
 
+// Slots of the chosen entries of a call's first rows; absent: not wanted.
+struct SlotViews {
+  TensorView block_table{}, token_to_req{};
+  int32_t page_size = 0;
+  TensorView slots{}, lens{};
+};
+
 struct SelectHints {
   bool behind_logits = false;  // a LogitsLauncher of the same backend was enqueued just before
   TensorView maxima{};         // absent, or what it wrote
+  SlotViews slots{};
 };
 // p.logits may be absent where no length exceeds k.
 using SelectLauncher = void (*)(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context);

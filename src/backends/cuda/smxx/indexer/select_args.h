@@ -1,11 +1,27 @@
 // What the top-k kernels are launched with.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
-#include "strata/ops/indexer.h"
+#include "backends/cuda/common/divisor.h"
+#include "backends/cuda/smxx/indexer/indexer.h"
 
 namespace strata::cuda {
+
+// The chosen entries of the first `count` rows as slots.
+struct SlotArgs {
+  const int32_t* block_table = nullptr;
+  int64_t table_stride = 0;
+  int32_t max_blocks = 0;
+  Divisor page_size{1};
+  const int32_t* token_to_req = nullptr;
+  int32_t* slots = nullptr;
+  int64_t slots_stride = 0;
+  int32_t* lens = nullptr;
+  int64_t count = 0;
+};
 
 struct SelectArgs {
   const float* logits;
@@ -18,9 +34,26 @@ struct SelectArgs {
   bool behind_logits;   // the kernel in front computes the logits, and began when the lengths were there
   const float* maxima;  // the largest of each kMaximaRows logits, where the selection was given them
   int64_t maxima_stride;
+  SlotArgs slots;
 };
 
-inline SelectArgs select_args(const TopkSelectParams& p) {
+inline SlotArgs slot_args(const SlotViews& v) {
+  if (!v.slots.present()) return {};
+  // A table without rows, where no token has an entry, has no block either.
+  const int64_t max_blocks =
+      v.block_table.shape[0] > 0 ? std::min<int64_t>(v.block_table.shape[1], std::numeric_limits<int32_t>::max()) : 0;
+  return {.block_table = v.block_table.ptr<int32_t>(),
+          .table_stride = v.block_table.stride[0],
+          .max_blocks = static_cast<int32_t>(max_blocks),
+          .page_size = Divisor(v.page_size),
+          .token_to_req = v.token_to_req.ptr<int32_t>(),
+          .slots = v.slots.ptr<int32_t>(),
+          .slots_stride = v.slots.stride[0],
+          .lens = v.lens.ptr<int32_t>(),
+          .count = v.slots.shape[0]};
+}
+
+inline SelectArgs select_args(const TopkSelectParams& p, const SelectHints& hints) {
   const bool aligned = reinterpret_cast<uintptr_t>(p.logits.data) % 16 == 0 && (p.logits.stride[0] % 4 == 0 || p.logits.shape[0] == 1);
   return {p.logits.ptr<float>(),
           p.logits.stride[0],
@@ -29,9 +62,10 @@ inline SelectArgs select_args(const TopkSelectParams& p) {
           p.topk_indices.ptr<int32_t>(),
           p.topk_indices.stride[0],
           static_cast<int32_t>(p.topk_indices.shape[1]),
-          false,
-          nullptr,
-          0};
+          hints.behind_logits,
+          hints.maxima.present() ? hints.maxima.ptr<float>() : nullptr,
+          hints.maxima.present() ? hints.maxima.stride[0] : 0,
+          slot_args(hints.slots)};
 }
 
 // Threads for a row: many where few rows must be quick, few where many rows are on an SM at a time. The shortest list is for what
