@@ -102,14 +102,16 @@ __device__ __forceinline__ void load_angles(const float* row, int rotary, int la
   for (int i = 0; i < kPairs; ++i) angles[kPairs + i] = part[i];
 }
 
-// Interleaved pairs.
+// Interleaved pairs, as rotate_pair() has them. Which product is rounded first is said here and not left to the compiler, so that all
+// kernels make the same bits of the same values.
 template <int kValues>
 __device__ __forceinline__ void rotate_values(float (&x)[kValues], const float (&angles)[kValues], bool inverse = false) {
 #pragma unroll
   for (int i = 0; i < kValues / 2; ++i) {
-    const RopePair<float> turned = rotate_pair(x[2 * i], x[2 * i + 1], angles, i, kValues, inverse);
-    x[2 * i] = turned.first;
-    x[2 * i + 1] = turned.second;
+    const float c = angles[i], s = inverse ? -angles[kValues / 2 + i] : angles[kValues / 2 + i];
+    const float first = x[2 * i], second = x[2 * i + 1];
+    x[2 * i] = __fmaf_rn(first, c, -__fmul_rn(second, s));
+    x[2 * i + 1] = __fmaf_rn(second, c, __fmul_rn(first, s));
   }
 }
 
