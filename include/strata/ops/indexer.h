@@ -48,8 +48,8 @@ struct TopkSelectParams {
 };
 
 // Logits and selection in one: the same result as IndexerLogits followed by TopkSelect, with bounded workspace (no [T, C] matrix).
-// max_length <= k (short context, not in captured graphs): 0..lengths[t]-1, nothing but lengths is read and q, cache etc. may be absent; for
-// slots token_to_req is needed all the same.
+// max_length <= k (short context, not in captured graphs): 0..lengths[t]-1, nothing but lengths is read and q, cache etc. may be absent;
+// for slots token_to_req is needed all the same.
 struct IndexerTopkParams {
   TensorView q{};
   TensorView q_scale{};

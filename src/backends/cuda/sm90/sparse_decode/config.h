@@ -14,8 +14,8 @@ namespace strata::cuda::sparse_decode {
 inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row of fp16
 inline constexpr int kValueDim = 512;
 inline constexpr int kRotaryLanes = kChunkLanes;  // the last of the values
-inline constexpr int kHalves = 2;  // a tile's value lanes 0..255, and the others: what one consumer adds up
-inline constexpr int kParts = 2;   // of a half: the producers tell of each as soon as it is filled, so that logits start early
+inline constexpr int kHalves = 2;                 // a tile's value lanes 0..255, and the others: what one consumer adds up
+inline constexpr int kParts = 2;  // of a half: the producers tell of each as soon as it is filled, so that logits start early
 
 inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
