@@ -187,8 +187,7 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared<kStages>
       ptx::mbarrier_wait(ptx::shared_address(shared.full + stage.index), stage.parity);
       Pieces pieces;
       read_stage(shared.stages[stage.index], pieces);
-      __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(shared.empty + stage.index));
+      ptx::mbarrier_arrive(ptx::shared_address(shared.empty + stage.index));
       stage.next();
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) pieces.add_to(pooled[j], j);
@@ -236,7 +235,7 @@ __device__ __forceinline__ void init(Shared<kStages>& shared) {
   if (threadIdx.x != 0) return;
   for (int i = 0; i < kStages; ++i) {
     ptx::mbarrier_init(ptx::shared_address(shared.full + i), kStageRows);
-    ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolWarps);
+    ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolThreads);
   }
   for (uint64_t& barrier : shared.told) ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
   ptx::mbarrier_init(ptx::shared_address(&shared.verdict), 1);
