@@ -15,7 +15,7 @@ template <KvFormat kFormat>
 struct HeadTurnsShared : SharedMemory<kFormat, kHeadTile> {
   // Of each producing warp: some of the second turn's queries until the first turn's are done with.
   static constexpr int kHeadsAside = 3;
-  uint8_t aside[kProducerThreads / 32][kHeadsAside * 2 * kRowLanes<kFormat>];
+  alignas(16) uint8_t aside[kProducerThreads / 32][kHeadsAside * 2 * kRowLanes<kFormat>];
   uint64_t queries_free;   // the first turn's logits are done
   uint64_t queries_ready;  // the second turn's
   uint64_t produced;       // all tiles, and it is known whether a value did not fit
