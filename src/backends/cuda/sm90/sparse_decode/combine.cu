@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
       }
     }
   };
-  ptx::launch_dependents();
+  if (!a.merge_first) ptx::launch_dependents();
   ptx::wait_for_previous_kernel();
   const Lengths lengths(a, batch);
   int32_t of_lane = in_group + kGroup * lane;
@@ -110,6 +110,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
     }
     if (kFew) break;
   }
+  if (a.merge_first) ptx::launch_dependents();
   Ends ends{largest, lanes_sum(sum), lanes_max(max_logit)};
   if constexpr (kGroup > 1) {
     if (in_group > 0) {

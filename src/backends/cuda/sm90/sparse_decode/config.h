@@ -82,6 +82,7 @@ struct DecodeArgs {
   const uint8_t* next;
   int64_t next_apart;
   int32_t next_bytes, next_lanes, next_times;
+  bool merge_first;  // the next kernel begins when parts are merged, not beside the merge
 };
 
 }  // namespace strata::cuda::sparse_decode

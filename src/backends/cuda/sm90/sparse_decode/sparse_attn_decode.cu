@@ -114,6 +114,13 @@ void bring_next_near(const TensorView& weights, const Plan& plan, int64_t tokens
   a.next_lanes = static_cast<int32_t>(lanes), a.next_times = static_cast<int32_t>(times);
 }
 
+// Whether the product behind this op, which then is the next kernel, begins when parts are merged. What it reads of so few weights beside
+// the merge keeps that waiting longer than it saves; of more, the memory is busy all the time anyway.
+bool merge_first(const SparseAttnDecodeParams& p) {
+  constexpr int64_t kFewWeights = 96 << 20;
+  return p.positions.present() && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
+}
+
 // Space for the parts: outputs, lse, maxima and factors.
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
   return static_cast<size_t>(plan_of(p, c).most_parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
@@ -153,6 +160,7 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
   a.part_max = a.part_lse + parts;
   a.part_unshift = a.part_max + parts;
   bring_next_near(p.next_weights, plan, tokens, a);
+  a.merge_first = merge_first(p);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
     launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, aligned(p), context);
   } else {
