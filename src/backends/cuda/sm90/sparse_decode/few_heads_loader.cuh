@@ -139,7 +139,8 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
     }
     ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
     copy_rows<kAligned>(shared, rows.address, tile, warp, lane);
-    bring_next_near<kWarpgroup / 32>(rows.a, tile, warp);
+    // Most calls have nothing to bring: a branch of the whole warp.
+    if (tile < rows.a.next_times) bring_next_near<kWarpgroup / 32>(rows.a, tile, warp);
     if (guessed) {
       guessed = false;
       if (!confirm(tiles)) {

@@ -17,7 +17,7 @@ namespace strata::cuda::sparse_decode::few_heads {
 struct Lane {
   int g, q;
   __device__ __forceinline__ Lane() : g(threadIdx.x % 32 / 4), q(threadIdx.x % 4) {}
-  // What follows from it is computed again instead of being kept through a loop.
+  // What follows from it is computed again instead of being kept through a loop, where registers are too few.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(g), "+r"(q)); }
 };
 
@@ -39,18 +39,19 @@ __device__ __forceinline__ int pair_of(int warp, int g) { return g % kSecondPair
 // A value times its scale is less than 2^(9 + kScaleRoom) and fits fp16.
 constexpr int kScaleRoom = 6, kExponentBias = 127 + kScaleRoom, kSmallestTop = kScaleRoom + 1;
 
-// NaN from the byte of NaN, which makes an infinity here.
-__device__ __forceinline__ float power_of(uint32_t scale_byte) {
-  const float power = __uint_as_float(scale_byte << 23);
-  return fmaf(power, 0.0f, power);
-}
+// An infinity from the byte of NaN: a row with one is looked for where it is known that there is one (few_heads_softmax.cuh).
+constexpr uint32_t kNanByte = 255;
+__device__ __forceinline__ float power_of(uint32_t scale_byte) { return __uint_as_float(scale_byte << 23); }
 
 // The scales of a thread's two rows. Each is a power of two, as its exponent byte, and V3.2's are times `odd`, which is one in most caches.
 template <class Shared>
 struct RowScales {
-  uint2 bytes[2];    // V4: of the eight blocks, the last one that of the rotated lanes as values
-  uint4 fp32[2];     // V3.2: of the four tiles
-  bool odd = false;  // V3.2, any of the tile's: all warps of a group take the same way, as a product is theirs together
+  uint2 bytes[2];        // V4: of the seven blocks
+  uint4 fp32[2];         // V3.2: of the four tiles
+  uint32_t rotated = 0;  // V4: that of the largest of the thread's rotated lanes, as values
+  uint2 own[2];          // bytes of blocks 2 q and 2 q + 1 of each row
+  uint32_t top;          // the largest byte of the warp's rows
+  bool odd = false;      // V3.2, any of the tile's: all warps of a group take the same way, as a product is theirs together
 
   __device__ __forceinline__ uint32_t byte(int r, int block) const {
     if constexpr (Shared::kV4) {
@@ -63,7 +64,13 @@ struct RowScales {
     const uint32_t low = block < 4 ? fp32[r].x : fp32[r].z, high = block < 4 ? fp32[r].y : fp32[r].w;
     return block % 4 < 2 ? low : high;
   }
-  // Of blocks 2 q and 2 q + 1.
+  __device__ __forceinline__ void look(int q) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) own[r] = own_bytes(r, q);
+    top = __reduce_max_sync(~0u, max(max(max(own[0].x, own[0].y), max(own[1].x, own[1].y)), rotated));
+  }
+
+ private:
   __device__ __forceinline__ uint2 own_bytes(int r, int q) const {
     if constexpr (Shared::kV4) {
       const uint32_t two = (q < 2 ? bytes[r].x : bytes[r].y) >> (16 * (q % 2));
@@ -75,6 +82,13 @@ struct RowScales {
     }
   }
 };
+
+// The larger magnitudes of two bf16 pairs, with any sign.
+__device__ __forceinline__ uint32_t larger_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t larger;
+  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
 
 constexpr uint32_t kOddBits = 0x807FFFFFu;  // sign and fraction of an fp32 scale
 __device__ __forceinline__ float odd_factor(uint32_t scale) { return __uint_as_float((scale & kOddBits) | 0x3F800000u); }
@@ -91,10 +105,11 @@ __device__ __forceinline__ void add_scaled(Logits<Shared>& s, const Logits<Share
   for (int i = 0; i < 4 * Shared::kHeadTiles; ++i) s[i] = fmaf(i % 4 < 2 ? scale : of_eighth, of_block[i], s[i]);
 }
 
-// Four steps of a chunk of the heads' queries.
+// Four steps of a chunk of the heads' queries, which begin at the place of descriptor `queries`.
 template <class Shared>
-__device__ __forceinline__ void multiply(const Shared& shared, int chunk, const Steps& a, Logits<Shared>& of_chunk) {
-  const uint64_t heads = ptx::wgmma_descriptor(ptx::shared_address(shared.q[chunk]));
+__device__ __forceinline__ void multiply(uint64_t queries, int chunk, const Steps& a, Logits<Shared>& of_chunk) {
+  // Added to the low word: a descriptor of each chunk's place would be three instructions more.
+  const uint64_t heads = queries >> 32 << 32 | static_cast<uint32_t>(queries) + chunk * (Shared::kHeadBytes / 16);
   ptx::wgmma_fence();
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
@@ -141,8 +156,8 @@ struct Codes {
 // s += the logits of the codes, while those of the rotated lanes are on their way in s. A block is converted while the tensor cores have
 // the one before; with many heads there are no registers for more than one block's logits.
 template <bool kOdd, class Shared>
-__device__ __forceinline__ void add_codes(const Shared& shared, uint8_t* const (&quarters)[2], Codes& codes,
-                                          const RowScales<Shared>& scales, Steps& rotated, Logits<Shared>& s) {
+__device__ __forceinline__ void add_codes(uint64_t queries, uint8_t* const (&quarters)[2], Codes& codes, const RowScales<Shared>& scales,
+                                          Steps& rotated, Logits<Shared>& s) {
   constexpr int kBuffers = Shared::kHeadTiles > 2 ? 1 : 2;
   Steps a[2];
   Logits<Shared> of_block[kBuffers];
@@ -164,7 +179,7 @@ __device__ __forceinline__ void add_codes(const Shared& shared, uint8_t* const (
       ptx::wgmma_wait<0>();
       add(block - 1);
     }
-    multiply<Shared>(shared, block, a[block % 2], of_block[block % kBuffers]);
+    multiply<Shared>(queries, block, a[block % 2], of_block[block % kBuffers]);
     if constexpr (kBuffers == 2) {
       ptx::wgmma_wait<1>();
       add(block - 1);
@@ -201,50 +216,53 @@ __device__ __forceinline__ void own_logits(const Shared& shared, int lane, uint8
 
 // Logits of the warp's rows, without the heads' factors.
 template <class Shared>
-__device__ __forceinline__ void logits(Shared& shared, uint32_t stage, int group, int warp, Lane at, RowScales<Shared>& scales,
-                                       Logits<Shared>& s) {
+__device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_t stage, int group, int warp, Lane at,
+                                       RowScales<Shared>& scales, Logits<Shared>& s) {
   const int g = at.g, q = at.q, row = 16 * warp + g;
   constexpr int kFirstRotated = (Shared::kV4 ? kV4NopeDim : kMlaRopeOffset) / 16;
   uint8_t* const rows[2] = {shared.rows[stage][row], shared.rows[stage][row + 8]};
   const auto unit = [&](int r, int u) { return rows[r] + ((u ^ bank_swap(row + 8 * r)) << 4); };
   uint8_t* const quarters[2] = {unit(0, q), unit(1, q)};
   Steps rotated;
+  uint32_t largest = 0;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const uint4 lanes = *reinterpret_cast<const uint4*>(unit(r, kFirstRotated + 4 * i + q));
       rotated[2 * i][r] = lanes.x, rotated[2 * i][r + 2] = lanes.y;
       rotated[2 * i + 1][r] = lanes.z, rotated[2 * i + 1][r + 2] = lanes.w;
-      largest = max(largest, max_bf16_bits(lanes));
+      largest = larger_bf16x2(larger_bf16x2(largest, larger_bf16x2(lanes.x, lanes.y)), larger_bf16x2(lanes.z, lanes.w));
     }
     if constexpr (Shared::kV4) {
-      // As values they are of the scale with which the largest of a row would be in [2^7, 2^8), as codes are.
-      constexpr uint32_t kCodeExponent = 7, kLargestByte = 248;
-      largest = max(largest, __shfl_xor_sync(~0u, largest, 1));
-      largest = max(largest, __shfl_xor_sync(~0u, largest, 2));
-      const uint32_t byte = min(max(largest >> 7, kCodeExponent + 1) - kCodeExponent, kLargestByte);
       scales.bytes[r] = *reinterpret_cast<const uint2*>(&shared.scales[stage][row + 8 * r]);
-      scales.bytes[r].y = scales.bytes[r].y & 0x00FFFFFFu | byte << 24;
+      scales.bytes[r].y &= 0x00FFFFFFu;
     } else {
       scales.fp32[r] = *reinterpret_cast<const uint4*>(unit(r, kMlaScaleOffset / 16));
       scales.odd |= ((scales.fp32[r].x | scales.fp32[r].y | scales.fp32[r].z | scales.fp32[r].w) & kOddBits) != 0;
     }
   }
-  if constexpr (!Shared::kV4) scales.odd = ptx::barrier_or(kGroupBarrier + group, kWarpgroup, scales.odd);
+  if constexpr (Shared::kV4) {
+    // As values rotated lanes are of the scale with which the largest would be in [2^7, 2^8), as codes are.
+    constexpr uint32_t kCodeExponent = 7, kLargestByte = 248;
+    const uint32_t exponent = max(largest << 17, largest << 1 & 0xFFFF0000u) >> 24;
+    scales.rotated = min(max(exponent, kCodeExponent + 1) - kCodeExponent, kLargestByte);
+  } else {
+    scales.odd = ptx::barrier_or(kGroupBarrier + group, kWarpgroup, scales.odd);
+  }
   Codes codes;
   codes.load(quarters, 0);
+  scales.look(q);
   if constexpr (Shared::kOwnProducts) {
     const int lane = 4 * g + q;
     return !Shared::kV4 && scales.odd ? own_logits<true>(shared, lane, quarters, codes, scales, rotated, s)
                                       : own_logits<false>(shared, lane, quarters, codes, scales, rotated, s);
   }
-  multiply<Shared>(shared, Shared::kCodeBlocks, rotated, s);
+  multiply<Shared>(queries, Shared::kCodeBlocks, rotated, s);
   if (!Shared::kV4 && scales.odd) {
-    add_codes<true>(shared, quarters, codes, scales, rotated, s);
+    add_codes<true, Shared>(queries, quarters, codes, scales, rotated, s);
   } else {
-    add_codes<false>(shared, quarters, codes, scales, rotated, s);
+    add_codes<false, Shared>(queries, quarters, codes, scales, rotated, s);
   }
 }
 

@@ -50,12 +50,24 @@ template <class Shared>
 __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group, int warp, Lane at, bool is_last,
                                       const RowScales<Shared>& scales, Logits<Shared>& s, Softmax<Shared>& state) {
   const int g = at.g, q = at.q, lane = 4 * g + q, own_head = state.own_head(at);
-  const uint32_t attended = shared.attended[stage][warp] >> g;
+  const auto set_row = [&](int r, float v) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if ((attended >> (8 * r) & 1u) == 0) {
+    for (int h = 0; h < Shared::kHeadTiles; ++h) s[4 * h + 2 * r] = s[4 * h + 2 * r + 1] = v;
+  };
+  if (scales.top == kNanByte) {
 #pragma unroll
-      for (int h = 0; h < Shared::kHeadTiles; ++h) s[4 * h + 2 * r] = s[4 * h + 2 * r + 1] = -INFINITY;
+    for (int r = 0; r < 2; ++r) {
+      bool is_nan = false;
+      for (int block = 0; block < Shared::kCodeBlocks; ++block) is_nan |= scales.byte(r, block) == kNanByte;
+      if (is_nan) set_row(r, NAN);
+    }
+  }
+  // With many heads in a branch, as there are few tiles with rows that are not attended.
+  const uint32_t attended = Shared::kHeads > 16 ? __shfl_sync(~0u, shared.attended[stage][warp], 0) : shared.attended[stage][warp];
+  if (Shared::kHeads <= 16 || (attended & 0xFFFFu) != 0xFFFFu) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if ((attended >> g >> (8 * r) & 1u) == 0) set_row(r, -INFINITY);
     }
   }
   float largest_of[kColumns<Shared>];
@@ -63,9 +75,8 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
   for (int c = 0; c < kColumns<Shared>; ++c) largest_of[c] = fmaxf(s[c / 2 * 4 + c % 2], s[c / 2 * 4 + c % 2 + 2]);
   const float of_warp = combine_lanes(largest_of, g, [](float a, float b) { return fmaxf(a, b); });
   if (g < kColumns<Shared>) shared.columns[group][warp][own_head] = of_warp;
-  const uint2 first = scales.own_bytes(0, q), second = scales.own_bytes(1, q);
-  const uint32_t own_top = __reduce_max_sync(~0u, max(max(first.x, first.y), max(second.x, second.y)));
-  if (lane == 0) shared.tops[group][warp] = own_top;
+  const uint2 first = scales.own[0], second = scales.own[1];
+  if (lane == 0) shared.tops[group][warp] = scales.top;
   ptx::barrier_sync(kTurn + group, kTurnThreads);
 
   int32_t top_scale = shared.top_scale[group ^ 1];
@@ -175,17 +186,18 @@ __device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared,
 template <class Shared>
 __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared, int group, int warp, int32_t tiles, int32_t token,
                                             int32_t split, int32_t first_head, bool is_part) {
+  const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q[0]));
   Lane lane;
   Softmax<Shared> state;
   if (group == 1 && tiles > 0) ptx::barrier_arrive(kTurn, kTurnThreads);
 #pragma unroll 1
   for (int32_t tile = group; tile < tiles; tile += kLogitGroups) {
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
-    lane.forget();
+    if constexpr (Shared::kHeads > 16) lane.forget();
     Logits<Shared> s;
     RowScales<Shared> scales;
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
-    logits(shared, stage, group, warp, lane, scales, s);
+    logits(shared, queries, stage, group, warp, lane, scales, s);
     if (tile >= kLogitGroups) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
     weigh(shared, stage, group, warp, lane, tile + 1 == tiles, scales, s, state);
   }

@@ -49,6 +49,13 @@ struct ValueCodes {
   }
 };
 
+// Two products of bf16 with a power of two.
+__device__ __forceinline__ uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 // Earlier sums become relative to what the tile's weights are.
 template <class Shared>
 __device__ __forceinline__ void lift_sums(const Shared& shared, int group, Sums<Shared>& sums) {
@@ -104,11 +111,11 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
       hold(values);
     }
     if (is_rotated<Shared>(block)) {
-      const float scale = pow2(kExponentBias - shared.top_scale[group]);
+      const uint32_t scale = __byte_perm(__float_as_uint(pow2(kExponentBias - shared.top_scale[group])), 0, 0x3232);  // bf16, twice
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) values[step][j] = bf16x2_to_f16x2(values[step][j], scale);
+        for (int j = 0; j < 4; ++j) values[step][j] = bf16x2_to_f16x2(mul_bf16x2(values[step][j], scale), 1.0f);
       }
     } else {
       const uint4 two_steps[2] = {scales[block * (Shared::kPairPitch / 4)], scales[block * (Shared::kPairPitch / 4) + 1]};
@@ -192,7 +199,7 @@ template <bool kAligned, int kFirst, class Shared>
 __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, int warp, int32_t tiles, int32_t token, int32_t split,
                                           int32_t first_head, bool is_part) {
   if (kFirst > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
-  Lane lane;
+  const Lane lane;
   Sums<Shared> sums;
 #pragma unroll
   for (int i = 0; i < kOwnBlocks * 4 * Shared::kHeadTiles; ++i) sums[i % kOwnBlocks][i / kOwnBlocks] = 0.0f;
@@ -200,7 +207,6 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
   for (int32_t tile = 0; tile < tiles; ++tile) {
     const int group = tile % kLogitGroups;
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
-    lane.forget();
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
     ValueTile<kFirst, Shared> values(shared, stage, warp, lane);
     ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
