@@ -6,6 +6,7 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
+#include "backends/cuda/sm90/indexer/notes.h"
 #include "backends/cuda/smxx/indexer/indexer.h"
 
 namespace strata::cuda {
@@ -18,19 +19,14 @@ bool all_selected(const IndexerTopkParams& p) { return p.max_length <= p.topk_in
 // Rows of logits begin at multiples of 16 bytes.
 int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 * 4; }
 
-// Of tokens that are fewer than SMs, with rows that are long beside k, the logits' kernel may leave the largest of each few logits as well:
-// the selection then reads these, and of the logits those that may reach a bound.
-constexpr int64_t kFewTokens = 132;
-int64_t maxima_floats(const IndexerTopkParams& p) {
-  const int64_t maxima = (p.max_length + kMaximaRows - 1) / kMaximaRows;
-  return maxima >= 16 * p.topk_indices.shape[1] ? (maxima + 3) / 4 * 4 : 0;
-}
+// What the logits' kernel of few tokens may leave for the selection, of each.
+int64_t note_floats(const IndexerTopkParams& p, int num_sms) { return sm90::note_floats(p.max_length, p.topk_indices.shape[1], num_sms); }
 
-size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities&) {
+size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities& device) {
   if (all_selected(p)) return 0;
   const int64_t row = row_floats(p);
   const int64_t logits = std::min(p.lengths.shape[0] * row, std::max(kChunkFloats, row));
-  return static_cast<size_t>(logits + std::min(p.lengths.shape[0], kFewTokens) * maxima_floats(p)) * sizeof(float);
+  return static_cast<size_t>(logits + std::min(p.lengths.shape[0], sm90::kFewTokens) * note_floats(p, device.num_sms)) * sizeof(float);
 }
 
 // Of `count` tokens from `first` on.
@@ -51,26 +47,26 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
     return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, {.slots = slots_of(p, 0, num_tokens)}, context);
   const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
   const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
+  const int64_t floats = note_floats(p, capabilities(context.device).num_sms);
   for (int64_t first = 0; first < num_tokens; first += chunk) {
     const int64_t count = std::min(chunk, num_tokens - first);
     TensorView logits = TensorView::contiguous(context.workspace.data, DType::f32, p.lengths.device, {count, row});
     logits.shape[1] = p.max_length;
     const TensorView lengths = p.lengths.slice(first, count);
-    TensorView maxima;
-    if (count <= kFewTokens && maxima_floats(p) > 0) {
-      maxima = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, maxima_floats(p)});
-    }
-    const bool has_maxima = kLogits({.q = p.q.slice(first, count),
-                                     .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
-                                     .weights = p.weights.slice(first, count),
-                                     .cache = p.cache,
-                                     .block_table = p.block_table,
-                                     .token_to_req = p.token_to_req.slice(first, count),
-                                     .lengths = lengths,
-                                     .logits = logits},
-                                    k, maxima, context);
+    TensorView notes;
+    if (count <= sm90::kFewTokens && floats > 0)
+      notes = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, floats});
+    const bool has_notes = kLogits({.q = p.q.slice(first, count),
+                                    .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
+                                    .weights = p.weights.slice(first, count),
+                                    .cache = p.cache,
+                                    .block_table = p.block_table,
+                                    .token_to_req = p.token_to_req.slice(first, count),
+                                    .lengths = lengths,
+                                    .logits = logits},
+                                   k, notes, context);
     kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
-            {.behind_logits = true, .maxima = has_maxima ? maxima : TensorView{}, .slots = slots_of(p, first, count)}, context);
+            {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .slots = slots_of(p, first, count)}, context);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/decode_kernel.cuh"
+#include "backends/cuda/sm90/indexer/notes.h"
 #include "backends/cuda/sm90/indexer/one_token_kernel.cuh"
 #include "backends/cuda/sm90/indexer/prefill_kernel.cuh"
 #include "backends/cuda/sm90/linear/tensor_map.h"
@@ -15,12 +16,12 @@ namespace {
 
 // most_shared_bytes: of every call.
 template <class Args>
-void launch(void (*kernel)(Args), int blocks_on_sm, int threads, int shared_bytes, int most_shared_bytes, const Args& args,
+void launch(void (*kernel)(Args), int blocks, int threads, int shared_bytes, int most_shared_bytes, const Args& args,
             const ExecutionContext& context) {
   allow_shared_bytes(kernel, static_cast<size_t>(most_shared_bytes));
   all_shared_memory(kernel);  // room for a block of the selection beside this kernel's
   launch_early("indexer_logits", kernel,
-               {.grid = dim3(static_cast<unsigned>(blocks_on_sm * capabilities(context.device).num_sms)),
+               {.grid = dim3(static_cast<unsigned>(blocks)),
                 .block = dim3(static_cast<unsigned>(threads)),
                 .shared_bytes = static_cast<size_t>(shared_bytes)},
                context, args);
@@ -29,7 +30,8 @@ void launch(void (*kernel)(Args), int blocks_on_sm, int threads, int shared_byte
 template <int kHeads, int kTokens>
 void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& context) {
   constexpr int kSharedBytes = sizeof(sm90::PrefillShared<kHeads, kTokens>) + 1024;
-  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, 1, sm90::kPrefillThreads, kSharedBytes, kSharedBytes, args, context);
+  launch(sm90::indexer_logits_prefill_kernel<kHeads, kTokens>, capabilities(context.device).num_sms, sm90::kPrefillThreads, kSharedBytes,
+         kSharedBytes, args, context);
 }
 
 template <int kWarpgroups>
@@ -37,15 +39,18 @@ void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context
   constexpr int kSharedBytes = sizeof(sm90::DecodeShared<kWarpgroups>) + 1024;
   launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<kWarpgroups, true>
                                 : sm90::indexer_logits_decode_kernel<kWarpgroups, false>,
-         sm90::kDecodeWarpgroups / kWarpgroups, 128 * kWarpgroups, kSharedBytes, kSharedBytes, args, context);
+         sm90::kDecodeWarpgroups / kWarpgroups * capabilities(context.device).num_sms, 128 * kWarpgroups, kSharedBytes, kSharedBytes, args,
+         context);
 }
 
-template <int kWarpgroups>
-void launch_one_token(const sm90::OneTokenArgs& args, const ExecutionContext& context) {
-  const auto shared_bytes = [](int slots) { return static_cast<int>(sizeof(sm90::OneTokenShared)) + slots * sm90::kRowBytes + 1024; };
-  launch(args.logits.maxima != nullptr ? sm90::indexer_logits_one_token_kernel<kWarpgroups, true>
-                                       : sm90::indexer_logits_one_token_kernel<kWarpgroups, false>,
-         1, sm90::kOneTokenThreads<kWarpgroups>, shared_bytes(args.slots), shared_bytes(sm90::kOneTokenSlots), args, context);
+template <int kWarpgroups, sm90::Notes kNotes>
+void launch_one_token(const sm90::OneTokenArgs& args, int blocks, const ExecutionContext& context) {
+  constexpr int kList = kNotes == sm90::Notes::candidates ? sizeof(sm90::CandidatesShared) : 0;
+  const auto shared_bytes = [](int slots) {
+    return static_cast<int>(sizeof(sm90::OneTokenShared)) + slots * sm90::kRowBytes + kList + 1024;
+  };
+  launch(sm90::indexer_logits_one_token_kernel<kWarpgroups, kNotes>, blocks, sm90::kOneTokenThreads<kWarpgroups, kNotes>,
+         shared_bytes(args.slots), shared_bytes(sm90::kOneTokenSlots), args, context);
 }
 
 bool in_small_blocks(int64_t num_tokens, int64_t rows, int num_sms) {
@@ -67,14 +72,15 @@ Support sm90::supports_scoring(const TensorView& q, const PagedCache& cache, con
   return Support::yes();
 }
 
-bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& maxima, const ExecutionContext& context) {
+bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& notes, const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0], num_requests = p.block_table.shape[0];
   if (num_tokens == 0 || p.logits.shape[1] == 0) return false;
   if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {}, context);
   const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
   const bool one_token = decode && num_tokens == 1;
-  const bool writes_maxima = decode && maxima.present();
   const int num_sms = capabilities(context.device).num_sms;
+  const Notes left = decode && notes.present() ? notes_of(num_tokens, p.logits.shape[1], skip, num_sms) : Notes::none;
+  const int one_token_blocks = left == Notes::candidates ? candidate_blocks(num_sms) : num_sms;
   const LogitsArgs args{tensor_map("indexer_logits: cache", p.cache.data, std::max<int64_t>(p.cache.num_pages, 1), p.cache.page_size,
                                    kIndexerDim / 2, p.cache.page_stride / 2, kIndexerDim / 2, kTileRows),
                         p.q.ptr<uint8_t>(),
@@ -91,16 +97,24 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         skip,
                         p.logits.ptr<float>(),
                         p.logits.stride[0],
-                        writes_maxima ? maxima.ptr<float>() : nullptr,
-                        writes_maxima ? maxima.stride[0] : 0,
+                        left == Notes::maxima ? notes.ptr<float>() : nullptr,
+                        left == Notes::maxima ? notes.stride[0] : 0,
                         num_tokens,
-                        Divisor(num_sms * (decode && !one_token ? kDecodeWarpgroups : 1)),
+                        Divisor(one_token ? one_token_blocks : num_sms * (decode ? kDecodeWarpgroups : 1)),
                         static_cast<int>(p.q.shape[1])};
   if (one_token) {
-    const int64_t tiles = (p.logits.shape[1] + kTileRows - 1) / kTileRows, of_block = (tiles + num_sms - 1) / num_sms;
+    const int64_t tiles = (p.logits.shape[1] + kTileRows - 1) / kTileRows, of_block = (tiles + one_token_blocks - 1) / one_token_blocks;
     const OneTokenArgs one{args, static_cast<int32_t>(num_requests), static_cast<int32_t>(p.block_table.shape[1]),
-                           static_cast<int32_t>(std::min<int64_t>(of_block, kOneTokenSlots))};
-    of_block == 1 ? launch_one_token<1>(one, context) : launch_one_token<kOneTokenWarpgroups>(one, context);
+                           static_cast<int32_t>(std::min<int64_t>(of_block, kOneTokenSlots)),
+                           left == Notes::candidates ? candidates_in(notes.ptr<float>(), num_sms) : Candidates{}};
+    if (left == Notes::candidates) {
+      launch_one_token<kOneTokenWarpgroups, Notes::candidates>(one, one_token_blocks, context);
+    } else if (left == Notes::maxima) {
+      launch_one_token<kOneTokenWarpgroups, Notes::maxima>(one, one_token_blocks, context);
+    } else {
+      of_block == 1 ? launch_one_token<1, Notes::none>(one, one_token_blocks, context)
+                    : launch_one_token<kOneTokenWarpgroups, Notes::none>(one, one_token_blocks, context);
+    }
   } else if (decode) {
     in_small_blocks(num_tokens, p.logits.shape[1], num_sms) ? launch_decode<1>(args, context)
                                                             : launch_decode<sm90::kDecodeWarpgroups>(args, context);
@@ -109,7 +123,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
   } else {
     launch_prefill<64, 2>(args, context);
   }
-  return writes_maxima;
+  return left != Notes::none;
 }
 
 }  // namespace strata::cuda

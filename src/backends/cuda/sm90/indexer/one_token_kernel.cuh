@@ -10,6 +10,7 @@
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/sm90/indexer/candidates.cuh"
 #include "backends/cuda/sm90/indexer/scorer.cuh"
 #include "backends/cuda/smxx/indexer/indexer.h"
 #include "backends/cuda/smxx/indexer/order_key.cuh"
@@ -21,16 +22,17 @@ inline constexpr int kOneTokenWarpgroups = 4;  // one where no block has two til
 // it, would take an earlier turn's tile for its own.
 inline constexpr int kOneTokenSlots = 12;
 inline constexpr int kOneTokenRegisters = 88;  // a thread: beside them there is room for a block of the selection
-template <int kWarpgroups>
-inline constexpr int kOneTokenThreads = 128 * kWarpgroups + 32;
+template <int kWarpgroups, Notes kNotes>
+inline constexpr int kOneTokenThreads = 128 * kWarpgroups + (kNotes == Notes::candidates ? 64 : 32);
 
 struct OneTokenArgs {
   LogitsArgs logits;                   // parts: the blocks
   int32_t num_requests, table_blocks;  // of the block table
   int32_t slots;                       // kOneTokenSlots, or fewer where no block has more tiles
+  Candidates candidates;               // where they are left
 };
 
-// Behind it the rows of `slots` tiles.
+// Behind it the rows of `slots` tiles, then CandidatesShared.
 struct alignas(1024) OneTokenShared {
   uint8_t queries[Scorer<64, 1>::kQueryBytes];
   float scales[kOneTokenSlots][kTileRows];
@@ -68,18 +70,22 @@ __device__ __forceinline__ void load_tiles(const OneTokenArgs& args, OneTokenSha
   }
 }
 
-// kMaxima: as in decode_kernel.cuh.
-template <int kWarpgroups, bool kMaxima>
+// kNotes: what is left for the selection beside the logits; maxima as in decode_kernel.cuh. Candidates take another warp.
+template <int kWarpgroups, Notes kNotes>
 __global__ void __maxnreg__(kOneTokenRegisters) indexer_logits_one_token_kernel(const __grid_constant__ OneTokenArgs args) {
   constexpr int kScorers = 128 * kWarpgroups;  // threads
   extern __shared__ uint8_t dynamic[];
   auto& s = *reinterpret_cast<OneTokenShared*>(dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024);
   const LogitsArgs& a = args.logits;
+  auto& listed = *reinterpret_cast<CandidatesShared*>(s.rows(args.slots));
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, quad = thread % 4;
   const int warpgroup = __shfl_sync(kAllLanes, thread / 128, 0);  // the same in a warp, for the compiler too
   if (thread < args.slots) {
     ptx::mbarrier_init(ptx::shared_address(&s.full[thread]), 1);
     ptx::mbarrier_init(ptx::shared_address(&s.empty[thread]), 4);
+  }
+  if constexpr (kNotes == Notes::candidates) {
+    if (thread < kCandidateTiles) ptx::mbarrier_init(ptx::shared_address(&listed.scored[thread]), kTileRows);
   }
   ptx::fence_mbarrier_init();
   if (thread == 0) ptx::prefetch_tensor_map(&a.rows_map);
@@ -100,7 +106,14 @@ __global__ void __maxnreg__(kOneTokenRegisters) indexer_logits_one_token_kernel(
   const auto own_tiles = [&](int n) {
     return a.parts.divide((n + kTileRows - 1) / kTileRows + static_cast<int>(gridDim.x) - 1 - static_cast<int>(blockIdx.x));
   };
-  if (warpgroup == kWarpgroups) return load_tiles(args, s, [&] { return own_tiles(row_length()); });
+  if (warpgroup == kWarpgroups) {
+    if constexpr (kNotes == Notes::candidates) {
+      if (thread >= kScorers + 32) {
+        return list_candidates(listed, own_tiles(row_length()), a.skip / static_cast<int>(gridDim.x), args.candidates);
+      }
+    }
+    return load_tiles(args, s, [&] { return own_tiles(row_length()); });
+  }
 
   Scorer<64, 1>::load_queries(a, s.queries, 0, thread, kScorers);
   if (thread < 64) s.weights[thread] = Scorer<64, 1>::weight(a, 0, thread);
@@ -125,7 +138,13 @@ __global__ void __maxnreg__(kOneTokenRegisters) indexer_logits_one_token_kernel(
     const float logit = scorer.weighted_sum(sums) * scale;
     const int row = row_tile(i) * kTileRows + own_row;
     if (row < n && quad < 2) a.logits[row] = logit;
-    if constexpr (kMaxima) {
+    if constexpr (kNotes == Notes::candidates) {
+      if (quad < 2) {
+        listed.keys[i][own_row] = row < n ? order_key(logit) : 0;
+        ptx::mbarrier_arrive(ptx::shared_address(&listed.scored[i]));
+      }
+    }
+    if constexpr (kNotes == Notes::maxima) {
       const uint32_t largest = __reduce_max_sync(kAllLanes, row < n ? order_key(logit) : 0);
       const int group = row_tile(i) * (kTileRows / kMaximaRows) + thread % 128 / 32;
       if (lane == 0 && group * kMaximaRows < n) a.maxima[group] = logit_of(largest);

@@ -1,10 +1,12 @@
-// Launch of the top-k kernels: few rows with maxima by select_groups.cuh, rows that registers hold by select_held.cuh, longer ones by
-// select.cuh.
+// Launch of the top-k kernels: one row with candidates by select_candidates.cuh, few rows with maxima by select_groups.cuh, rows that
+// registers hold by select_held.cuh, longer ones by select.cuh.
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
+#include "backends/cuda/sm90/indexer/select_candidates.cuh"
 #include "backends/cuda/sm90/indexer/select_groups.cuh"
 #include "backends/cuda/sm90/indexer/select_held.cuh"
 #include "backends/cuda/smxx/indexer/select_slots.cuh"
@@ -79,12 +81,24 @@ Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
   return in_passes(pass_threads(p, num_sms));
 }
 
+void select_candidates(const SelectArgs& args, int64_t columns, const sm90::Candidates& candidates, const ExecutionContext& context) {
+  constexpr auto kKernel = sm90::topk_select_candidates_kernel<sm90::kCandidateQuads>;
+  allow_shared_bytes(kKernel, sm90::select_candidates_bytes(sm90::kCandidatesMaxRows));
+  all_shared_memory(kKernel);
+  launch_early("topk_select", kKernel,
+               {.grid = 1, .block = sm90::kCandidatesThreads, .shared_bytes = sm90::select_candidates_bytes(columns)}, context, args,
+               candidates);
+}
+
 }  // namespace
 
 void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
   if (num_tokens == 0) return;
   const SelectArgs args = select_args(p, hints);
+  if (const int num_sms = capabilities(context.device).num_sms;
+      hints.notes.present() && notes_of(num_tokens, p.logits.shape[1], args.k, num_sms) == Notes::candidates)
+    return select_candidates(args, p.logits.shape[1], candidates_in(hints.notes.ptr<float>(), num_sms), context);
   const Plan chosen = plan(args, p, capabilities(context.device).num_sms);
   allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
   all_shared_memory(chosen.kernel);

@@ -9,10 +9,10 @@
 namespace strata::cuda {
 
 // Writes the logits of tokens with more than `skip` candidates. Where nobody looks at the others (a selection of `skip` entries takes
-// all of theirs) they need not be computed; IndexerLogits has 0. maxima (f32 [T, C / kMaximaRows, rounded up], or absent) gets the largest
-// of each kMaximaRows logits of a row, where it returns true.
+// all of theirs) they need not be computed; IndexerLogits has 0. notes (f32 [T, note_floats()], or absent) gets what the selection may
+// begin with (sm90/indexer/notes.h), where it returns true.
 inline constexpr int kMaximaRows = 16;
-using LogitsLauncher = bool (*)(const IndexerLogitsParams& p, int32_t skip, const TensorView& maxima, const ExecutionContext& context);
+using LogitsLauncher = bool (*)(const IndexerLogitsParams& p, int32_t skip, const TensorView& notes, const ExecutionContext& context);
 
 // Slots of the chosen entries of a call's first rows; absent: not wanted.
 struct SlotViews {
@@ -23,14 +23,14 @@ struct SlotViews {
 
 struct SelectHints {
   bool behind_logits = false;  // a LogitsLauncher of the same backend was enqueued just before
-  TensorView maxima{};         // absent, or what it wrote
+  TensorView notes{};          // absent, or what it wrote
   SlotViews slots{};
 };
 // p.logits may be absent where no length exceeds k.
 using SelectLauncher = void (*)(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context);
 
 namespace smxx {
-bool launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& maxima, const ExecutionContext& context);
+bool launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& notes, const ExecutionContext& context);
 void launch_topk_select(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context);
 }  // namespace smxx
 

@@ -63,8 +63,8 @@ inline SelectArgs select_args(const TopkSelectParams& p, const SelectHints& hint
           p.topk_indices.stride[0],
           static_cast<int32_t>(p.topk_indices.shape[1]),
           hints.behind_logits,
-          hints.maxima.present() ? hints.maxima.ptr<float>() : nullptr,
-          hints.maxima.present() ? hints.maxima.stride[0] : 0,
+          hints.notes.present() ? hints.notes.ptr<float>() : nullptr,
+          hints.notes.present() ? hints.notes.stride[0] : 0,
           slot_args(hints.slots)};
 }
 
