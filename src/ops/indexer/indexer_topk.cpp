@@ -1,8 +1,11 @@
+#include <utility>
+
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
+#include "ops/run_behind.h"
 
 namespace strata::ops {
 namespace {
@@ -48,22 +51,17 @@ void check(const IndexerTopkParams& p, DeviceId device) {
 // Implementations that do not write slots, with the first of `lookups`, of the same backend, behind each where a call wants them.
 std::vector<Implementation<IndexerTopkParams>> slots_behind(std::vector<Implementation<IndexerTopkParams>> selections,
                                                             const std::vector<Implementation<ComputeGlobalTopkParams>>& lookups) {
-  for (Implementation<IndexerTopkParams>& implementation : selections) {
-    implementation.run = [select = implementation.run, look_up = lookups.front()](const IndexerTopkParams& p,
-                                                                                  const ExecutionContext& context) {
-      select(p, context);
-      if (!p.slot_block_table.present()) return;
-      const int64_t count = p.slots.shape[0];
-      look_up.run({.topk_indices = p.topk_indices.slice(0, count),
-                   .token_to_req = p.token_to_req.slice(0, count),
-                   .block_table = p.slot_block_table,
-                   .page_size = p.slot_page_size,
-                   .global_indices = p.slots,
-                   .lens = p.slot_lens},
-                  context);
-    };
-  }
-  return selections;
+  return run_behind(std::move(selections), lookups, [](const auto& look_up, const IndexerTopkParams& p, const auto& context) {
+    if (!p.slot_block_table.present()) return;
+    const int64_t count = p.slots.shape[0];
+    look_up.run({.topk_indices = p.topk_indices.slice(0, count),
+                 .token_to_req = p.token_to_req.slice(0, count),
+                 .block_table = p.slot_block_table,
+                 .page_size = p.slot_page_size,
+                 .global_indices = p.slots,
+                 .lens = p.slot_lens},
+                context);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "ops/sparse_attention/rotate_behind.h"
 
+#include <utility>
+
+#include "ops/run_behind.h"
+
 namespace strata::ops {
 namespace {
 
@@ -30,15 +34,9 @@ void rotate(const Implementation<InverseRopeParams>& rotation, const SparseAttnD
 
 std::vector<Implementation<SparseAttnDecodeParams>> rotate_behind(std::vector<Implementation<SparseAttnDecodeParams>> attention,
                                                                   const std::vector<Implementation<InverseRopeParams>>& rotations) {
-  if (rotations.empty()) return attention;  // a backend that is not built
-  for (Implementation<SparseAttnDecodeParams>& implementation : attention) {
-    implementation.run = [attend = implementation.run, rotation = rotations.front()](const SparseAttnDecodeParams& p,
-                                                                                     const ExecutionContext& context) {
-      attend(p, context);
-      if (p.positions.present()) rotate(rotation, p, context);
-    };
-  }
-  return attention;
+  return run_behind(std::move(attention), rotations, [](const auto& rotation, const SparseAttnDecodeParams& p, const auto& context) {
+    if (p.positions.present()) rotate(rotation, p, context);
+  });
 }
 
 }  // namespace strata::ops
