@@ -1,9 +1,13 @@
 #include "core/check.h"
 
+#include <algorithm>
+#include <limits>
 #include <string>
 
 namespace strata {
 namespace {
+
+constexpr int64_t kMaxI32 = std::numeric_limits<int32_t>::max();
 
 std::string list(std::initializer_list<int64_t> shape) {
   std::string text = "[";
@@ -26,25 +30,24 @@ std::string names(const Values& values) {
 
 }  // namespace
 
-void ParamCheck::on_device(std::string_view name, DeviceId id) {
-  require(id == device_, "{} must be on {}, is on {}", name, to_string(device_), to_string(id));
-}
+void ParamCheck::on_device(std::string_view name, DeviceId id) { require(id == device_, "{} must be on {}, is on {}", name, device_, id); }
 
 void ParamCheck::view(std::string_view name, const TensorView& v, std::initializer_list<DType> dtypes,
                       std::initializer_list<int64_t> shape) {
-  require(v.present(), "{} is required: {} {}, is absent", name, names(dtypes), list(shape));
-  bool dtype_ok = false;
-  for (DType t : dtypes) dtype_ok = dtype_ok || t == v.dtype;
-  require(dtype_ok, "{} must be {}, is {}", name, names(dtypes), v.describe());
+  if (!v.present()) reject("{} is required: {} {}, is absent", name, names(dtypes), list(shape));
+  if (std::find(dtypes.begin(), dtypes.end(), v.dtype) == dtypes.end()) reject("{} must be {}, is {}", name, names(dtypes), v);
   bool shape_ok = static_cast<size_t>(v.rank) == shape.size();
   for (size_t i = 0; shape_ok && i < shape.size(); ++i) {
     const int64_t want = shape.begin()[i];
     shape_ok = v.shape[i] >= 0 && (want == kAny || want == v.shape[i]);
   }
-  require(shape_ok, "{} must have shape {}, is {}", name, list(shape), v.describe());
+  if (!shape_ok) reject("{} must have shape {}, is {}", name, list(shape), v);
   require(v.rows_contiguous(), "{} must have stride 1 in its last dimension, has {}", name, v.stride[v.rank - 1]);
   on_device(name, v.device);
-  require(v.data != nullptr || v.numel() == 0, "{} must have memory, is {} with a null pointer", name, v.describe());
+  if (v.numel() == 0) return;
+  require(v.data != nullptr, "{} must have memory, is {} with a null pointer", name, v);
+  require(reinterpret_cast<uintptr_t>(v.data) % size_of(v.dtype) == 0, "{} must begin at a multiple of {} bytes, is at {}", name,
+          size_of(v.dtype), v.data);
 }
 
 void ParamCheck::optional(std::string_view name, const TensorView& v, DType dtype, std::initializer_list<int64_t> shape) {
@@ -52,19 +55,22 @@ void ParamCheck::optional(std::string_view name, const TensorView& v, DType dtyp
 }
 
 void ParamCheck::contiguous(std::string_view name, const TensorView& v) {
-  require(!v.present() || v.is_contiguous(), "{} must be contiguous, is {}", name, v.describe());
+  require(!v.present() || v.is_contiguous(), "{} must be contiguous, is {}", name, v);
 }
 
 void ParamCheck::cache(std::string_view name, const PagedCache& c, std::initializer_list<KvFormat> formats, int64_t row_dim) {
   require(c.present(), "{} is required, is absent (page_size {})", name, c.page_size);
-  bool format_ok = false;
-  for (KvFormat f : formats) format_ok = format_ok || f == c.format;
-  require(format_ok, "{} must have format {}, has {}", name, names(formats), to_string(c.format));
+  if (std::find(formats.begin(), formats.end(), c.format) == formats.end()) {
+    reject("{} must have format {}, has {}", name, names(formats), to_string(c.format));
+  }
   require(row_dim == kAny || c.row_dim == row_dim, "{} must have row_dim {}, has {}", name, row_dim, c.row_dim);
+  require(c.row_dim >= 1 && c.row_dim <= kMaxI32 / c.page_size, "{} must have a row_dim in [1, {}] with {} rows a page, has {}", name,
+          kMaxI32 / c.page_size, c.page_size, c.row_dim);
   const int64_t payload = page_payload_bytes(c.format, c.row_dim, c.page_size);
   require(c.page_stride >= payload, "{} must have a page_stride of at least {} bytes for {} rows, has {}", name, payload, c.page_size,
           c.page_stride);
-  require(c.num_pages >= 0, "{} must have num_pages >= 0, has {}", name, c.num_pages);
+  require(c.num_pages >= 0 && c.num_pages <= std::numeric_limits<int64_t>::max() / c.page_stride,
+          "{} must have num_pages >= 0 whose bytes fit 63 bits, has {} pages {} bytes apart", name, c.num_pages, c.page_stride);
   on_device(name, c.device);
   require(c.data != nullptr || c.num_pages == 0, "{} must have memory, has {} pages and a null pointer", name, c.num_pages);
 }

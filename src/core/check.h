@@ -10,6 +10,18 @@
 #include "strata/kv_format.h"
 #include "strata/tensor.h"
 
+// Views and devices as arguments of messages: they become text only where a message is written.
+template <>
+struct fmt::formatter<strata::TensorView> : fmt::formatter<std::string_view> {
+  auto format(const strata::TensorView& view, format_context& context) const {
+    return formatter<std::string_view>::format(view.describe(), context);
+  }
+};
+template <>
+struct fmt::formatter<strata::DeviceId> : fmt::formatter<std::string_view> {
+  auto format(strata::DeviceId id, format_context& context) const { return formatter<std::string_view>::format(to_string(id), context); }
+};
+
 namespace strata {
 
 template <class... Args>
@@ -30,7 +42,8 @@ class ParamCheck {
  public:
   ParamCheck(std::string_view op, DeviceId device) : op_(op), device_(device) {}
 
-  // Present, of this dtype and shape (kAny: any extent), last dimension contiguous, with memory, on the op's device.
+  // Present, of this dtype and shape (kAny: any extent), last dimension contiguous, with memory that begins at a multiple of an element's
+  // size, on the op's device.
   void view(std::string_view name, const TensorView& view, std::initializer_list<DType> dtypes, std::initializer_list<int64_t> shape);
   void view(std::string_view name, const TensorView& v, DType dtype, std::initializer_list<int64_t> shape) {
     view(name, v, {dtype}, shape);
@@ -38,14 +51,18 @@ class ParamCheck {
   // The same when present; nothing when absent.
   void optional(std::string_view name, const TensorView& view, DType dtype, std::initializer_list<int64_t> shape);
   void contiguous(std::string_view name, const TensorView& view);
-  // Present, one of the formats, a row dimension (kAny: any), a page stride that holds the payload, with memory, on the op's device.
+  // Present, one of the formats, a row dimension (kAny: any), a page stride that holds the payload, pages whose bytes 63 bits count, with
+  // memory, on the op's device.
   void cache(std::string_view name, const PagedCache& cache, std::initializer_list<KvFormat> formats, int64_t row_dim);
 
   template <class... Args>
-  void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
-    if (!condition) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", op_, fmt::format(format, std::forward<Args>(args)...)));
-    }
+  [[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", op_, fmt::format(format, std::forward<Args>(args)...)));
+  }
+  // Checks are part of every call: arguments that cost more than a number stand behind an if and reject().
+  template <class... Args>
+  void require(bool condition, fmt::format_string<Args...> format, Args&&... args) const {
+    if (!condition) reject(format, std::forward<Args>(args)...);
   }
 
   // Host-visible memory only (on other devices these do nothing): every value of an i64 [N] or i32 array lies in [low, high).

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 
 #include "backends/cpu/cpu_device.h"
 #include "backends/cuda/cuda_ops.h"
@@ -44,7 +45,8 @@ DeviceId parse_device_id(std::string_view text) {
 
 void* Device::allocate_host(size_t bytes) {
   constexpr size_t kAlignment = 256;
-  void* data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  const bool fits = bytes <= std::numeric_limits<size_t>::max() - (kAlignment - 1);
+  void* data = fits ? std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment) : nullptr;
   if (data == nullptr && bytes > 0)
     fail(ErrorCode::out_of_memory, "{}: allocation of {} bytes of host memory failed", to_string(id_), bytes);
   return data;

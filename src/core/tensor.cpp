@@ -13,12 +13,19 @@ void set_contiguous(TensorView& view, std::initializer_list<int64_t> shape) {
   view.shape = {};
   view.stride = {};
   int64_t stride = 1;
+  int64_t bytes = static_cast<int64_t>(size_of(view.dtype));
+  bool fits = true;
   for (int i = view.rank - 1; i >= 0; --i) {
     view.shape[i] = shape.begin()[i];
     view.stride[i] = stride;
-    stride *= view.shape[i];
+    fits = !__builtin_mul_overflow(stride, view.shape[i], &stride) && !__builtin_mul_overflow(bytes, view.shape[i], &bytes) && fits;
   }
+  for (int i = 0; i < view.rank; ++i) fits = fits && view.shape[i] >= 0;
+  require(fits, "a tensor's extents must be >= 0 and its bytes fit 63 bits, got {}", view);
 }
+
+// [begin, begin + count) lies within the dimension; the sum may not fit 64 bits.
+bool within(int64_t begin, int64_t count, int64_t extent) { return begin >= 0 && begin <= extent && count >= 0 && count <= extent - begin; }
 
 }  // namespace
 
@@ -49,8 +56,7 @@ bool TensorView::is_contiguous() const {
 bool TensorView::rows_contiguous() const { return rank == 0 || shape[rank - 1] <= 1 || stride[rank - 1] == 1; }
 
 TensorView TensorView::slice(int64_t begin, int64_t count) const {
-  require(rank > 0 && begin >= 0 && count >= 0 && begin + count <= shape[0], "rows [{}, {}) are not within {}", begin, begin + count,
-          describe());
+  require(rank > 0 && within(begin, count, shape[0]), "{} rows from row {} on are not within {}", count, begin, *this);
   TensorView view = *this;
   view.shape[0] = count;
   if (data != nullptr) view.data = static_cast<char*>(data) + begin * stride[0] * static_cast<int64_t>(size_of(dtype));
@@ -58,8 +64,7 @@ TensorView TensorView::slice(int64_t begin, int64_t count) const {
 }
 
 TensorView TensorView::columns(int64_t begin, int64_t count) const {
-  require(rank > 0 && begin >= 0 && count >= 0 && begin + count <= shape[rank - 1], "columns [{}, {}) are not within {}", begin,
-          begin + count, describe());
+  require(rank > 0 && within(begin, count, shape[rank - 1]), "{} columns from column {} on are not within {}", count, begin, *this);
   TensorView view = *this;
   view.shape[rank - 1] = count;
   if (data != nullptr) view.data = static_cast<char*>(data) + begin * stride[rank - 1] * static_cast<int64_t>(size_of(dtype));
@@ -69,7 +74,7 @@ TensorView TensorView::columns(int64_t begin, int64_t count) const {
 TensorView TensorView::reshape(std::initializer_list<int64_t> new_shape) const {
   TensorView view = *this;
   set_contiguous(view, new_shape);
-  require(is_contiguous() && view.numel() == numel(), "cannot view {} as {}", describe(), view.describe());
+  require(is_contiguous() && view.numel() == numel(), "cannot view {} as {}", *this, view);
   return view;
 }
 
@@ -86,9 +91,9 @@ std::string TensorView::describe() const {
   return text + " on " + to_string(device);
 }
 
-Tensor::Tensor(std::shared_ptr<Device> device, DType dtype, std::initializer_list<int64_t> shape)
-    : device_(std::move(device)), view_(TensorView::contiguous(nullptr, dtype, device_->id(), shape)) {
-  for (int i = 0; i < view_.rank; ++i) require(view_.shape[i] >= 0, "a tensor's extents must not be negative, got {}", view_.describe());
+Tensor::Tensor(std::shared_ptr<Device> device, DType dtype, std::initializer_list<int64_t> shape) : device_(std::move(device)) {
+  require(device_ != nullptr, "a tensor's device is required, is null");
+  view_ = TensorView::contiguous(nullptr, dtype, device_->id(), shape);
   if (view_.numel() > 0) view_.data = device_->allocate(view_.bytes());
 }
 

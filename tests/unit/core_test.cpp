@@ -179,10 +179,58 @@ TEST(ParamChecks, NameExpectedAndActual) {
   TensorView null = view;
   null.data = nullptr;
   check([&](ParamCheck& c) { c.view("x", null, DType::f32, {2, 3}); }, {"memory", "null"});
+  TensorView unaligned = view;
+  unaligned.data = memory + 2;
+  check([&](ParamCheck& c) { c.view("x", unaligned, DType::f32, {2, 3}); }, {"x must begin at a multiple of 4 bytes"});
   PagedCache cache{.data = memory, .format = KvFormat::bf16, .row_dim = 4, .page_size = 2, .num_pages = 4, .page_stride = 15};
   check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, 4); }, {"page_stride", "16", "15"});
   check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::indexer_fp8}, 4); }, {"indexer_fp8", "bf16"});
   check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, 5); }, {"row_dim 5", "has 4"});
+  cache.page_stride = 16;
+  cache.num_pages = INT64_MAX / 2;
+  check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, 4); }, {"num_pages", "63 bits"});
+  cache.num_pages = 4;
+  cache.row_dim = INT32_MAX;
+  check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, kAny); }, {"row_dim", "2147483647"});
+}
+
+TEST(Tensors, RefuseSizesThatDoNotFit) {
+  const auto device = open_device({});
+  constexpr int64_t k32 = int64_t{1} << 32;
+  for (const auto& [dtype, rows, columns] : {std::tuple{DType::u8, k32, k32},
+                                             {DType::f32, k32, k32},
+                                             {DType::f64, int64_t{1} << 60, int64_t{1}},
+                                             {DType::u8, int64_t{-1}, int64_t{4}},
+                                             {DType::u8, int64_t{-2}, int64_t{-2}}}) {
+    const std::string text = message([&] { Tensor(device, dtype, {rows, columns}); }, ErrorCode::invalid_argument);
+    EXPECT_NE(text.find(std::to_string(rows)), std::string::npos) << text;
+    EXPECT_THROW(TensorView::contiguous(nullptr, dtype, {}, {rows, columns}), Error);
+  }
+  message([&] { Tensor(device, DType::u8, {int64_t{1} << 62}); }, ErrorCode::out_of_memory);
+  message([&] { device->allocate(SIZE_MAX - 3); }, ErrorCode::out_of_memory);
+  message([&] { Tensor(nullptr, DType::u8, {4}); }, ErrorCode::invalid_argument);
+}
+
+TEST(Tensors, SlicesLieWithinTheTensor) {
+  char memory[64];
+  const TensorView view = TensorView::contiguous(memory, DType::u8, {}, {4, 8});
+  EXPECT_EQ(view.slice(4, 0).shape[0], 0);
+  EXPECT_EQ(view.columns(3, 5).data, memory + 3);
+  for (const auto& [begin, count] : {std::pair<int64_t, int64_t>{1, INT64_MAX}, {INT64_MAX, 1}, {-1, 1}, {0, -1}, {5, 0}, {0, 9}}) {
+    message([&] { view.slice(begin, count); }, ErrorCode::invalid_argument);
+    if (begin != 5) message([&] { view.columns(begin, count); }, ErrorCode::invalid_argument);
+  }
+  message([&] { view.reshape({5, 6}); }, ErrorCode::invalid_argument);
+  message([&] { view.reshape({-4, -8}); }, ErrorCode::invalid_argument);
+}
+
+TEST(CpuDevice, RefusesNumbersOfThreadsThatCannotBe) {
+  for (const int threads : {-1, 4097, INT32_MAX}) {
+    Config config;
+    config.cpu_threads = threads;
+    const std::string text = message([&] { open_device({}, config); }, ErrorCode::invalid_argument);
+    EXPECT_NE(text.find("cpu_threads must be in [0, 4096], is " + std::to_string(threads)), std::string::npos) << text;
+  }
 }
 
 }  // namespace

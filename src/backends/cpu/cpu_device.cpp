@@ -12,6 +12,8 @@
 namespace strata::cpu {
 namespace {
 
+constexpr int kMaxThreads = 4096;
+
 class CpuDevice final : public Device {
  public:
   CpuDevice(DeviceId id, const Config& config)
@@ -67,6 +69,9 @@ int threads_of(const Device& device) { return static_cast<const CpuDevice&>(devi
 
 std::shared_ptr<Device> make_device(DeviceId id, const Config& config) {
   require(id.index == 0, "device cpu has index 0 only, got {}", id.index);
+  // OpenMP ends the process when it cannot start a thread.
+  require(config.cpu_threads >= 0 && config.cpu_threads <= kMaxThreads, "cpu_threads must be in [0, {}], is {}", int{kMaxThreads},
+          config.cpu_threads);
   return std::make_shared<CpuDevice>(id, config);
 }
 
