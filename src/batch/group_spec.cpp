@@ -1,5 +1,7 @@
 #include "batch/group_spec.h"
 
+#include <limits>
+
 #include "core/check.h"
 
 namespace strata {
@@ -32,7 +34,8 @@ void check_group_spec(const char* owner, const CacheGroupSpec& spec, int64_t win
   require(static_cast<size_t>(spec.group) < kNumCacheGroups, "{}: unknown cache group number {}", owner, static_cast<int>(spec.group));
   require(spec.page_size > 0, "{}: {}.page_size must be positive, is {}", owner, name, spec.page_size);
   require(spec.ratio == ratio_of(spec.group), "{}: {}.ratio must be {}, is {}", owner, name, ratio_of(spec.group), spec.ratio);
-  require(spec.retained >= 0, "{}: {}.retained must not be negative, is {}", owner, name, spec.retained);
+  require(spec.retained >= 0 && spec.retained <= std::numeric_limits<int32_t>::max(), "{}: {}.retained must be in [0, 2^31), is {}", owner,
+          name, spec.retained);
   if (spec.retained > 0) {
     const int64_t reach = reach_of(spec.group, window);
     require(reach > 0, "{}: {}.retained must be 0 (every position is read), is {}", owner, name, spec.retained);

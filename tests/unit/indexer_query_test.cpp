@@ -206,6 +206,15 @@ TEST(IndexerQuery, Refusals) {
   p.positions = {};
   refuse(p, {"positions", "absent"});
   p = good;
+  p.positions = p.positions.reshape({2, 1});
+  refuse(p, {"positions must have shape [2]", "[2, 1]"});
+  p = good;
+  p.q = p.q.reshape({2, 128});
+  refuse(p, {"q must have shape [any, any, any]", "[2, 128]"});
+  p = good;
+  p.cos_sin = p.cos_sin.reshape({256});
+  refuse(p, {"cos_sin must have shape [any, any]", "[256]"});
+  p = good;
   p.softmax_scale = 0;
   refuse(p, {"softmax_scale", "positive", "is 0"});
   p = good;

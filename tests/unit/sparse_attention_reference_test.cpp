@@ -406,6 +406,9 @@ TEST(SparseAttnDecode, Refusals) {
   extra_length[0] = 3;
   refuse(good, {"extra_topk_length[0]", "[0, 2]", "is 3"});
   extra_length[0] = 2;
+  SparseAttnDecodeParams wrong = good;
+  wrong.out.dtype = DType::f16;
+  refuse(wrong, {"out must be bf16", "f16["});
   c.sink[1] = kNaN;
   refuse(good, {"attn_sink[1]", "infinity", "NaN"});
   c.sink[1] = 0;

@@ -36,7 +36,7 @@ void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
 void check(const CompressNormRopeStoreParams& p, DeviceId device) {
   ParamCheck c("compress_norm_rope_store", device);
   c.require(p.ratio == 4 || p.ratio == 128, "ratio must be 4 or 128, is {}", p.ratio);
-  c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
+  check_eps(c, p.eps);
   c.view("norm_weight", p.norm_weight, DType::f32, {kAny});
   const int64_t d = p.norm_weight.shape[0];
   c.require(d == 128 || d == 512, "norm_weight must have 128 or 512 values, has {}", d);

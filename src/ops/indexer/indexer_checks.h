@@ -21,7 +21,7 @@ inline void check_query_codes(ParamCheck& c, std::string_view name, const Tensor
     c.view(scale_name, scale, DType::e8m0, {q.shape[0], q.shape[1], width / kMxfp4Block});
     c.contiguous(scale_name, scale);
   } else {
-    c.require(!scale.present(), "{} must be absent beside {} of {}, is {}", scale_name, name, to_string(q.dtype), scale.describe());
+    c.require(!scale.present(), "{} must be absent beside {} of {}, is {}", scale_name, name, to_string(q.dtype), scale);
   }
 }
 

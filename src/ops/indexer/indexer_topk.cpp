@@ -12,8 +12,8 @@ namespace {
 
 void check_slots(ParamCheck& c, const IndexerTopkParams& p) {
   if (!p.slot_block_table.present()) {
-    c.require(!p.slots.present(), "slots must be absent without slot_block_table, is {}", p.slots.describe());
-    c.require(!p.slot_lens.present(), "slot_lens must be absent without slot_block_table, is {}", p.slot_lens.describe());
+    c.require(!p.slots.present(), "slots must be absent without slot_block_table, is {}", p.slots);
+    c.require(!p.slot_lens.present(), "slot_lens must be absent without slot_block_table, is {}", p.slot_lens);
     return;
   }
   c.view("slot_block_table", p.slot_block_table, DType::i32, {kAny, kAny});

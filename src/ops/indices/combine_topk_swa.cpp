@@ -25,7 +25,7 @@ void check_views(ParamCheck& c, const CombineTopkSwaParams& p) {
     c.view("topk_indices", p.topk_indices, DType::i32, {tokens, p.top_k});
   } else {
     c.require(!p.topk_indices.present() || p.topk_indices.numel() == 0, "topk_indices must be absent when top_k is 0, is {}",
-              p.topk_indices.describe());
+              p.topk_indices);
   }
   const int64_t width = int64_t{p.top_k} + p.window;
   c.require(p.combined_indices.shape[1] >= width, "combined_indices must have at least top_k + window = {} columns, has {}", width,

@@ -17,7 +17,7 @@ void check_output(ParamCheck& c, std::string_view name, const TensorView& out) {
     const int d = order[i];
     if (out.shape[d] == 1) continue;
     c.require(out.stride[d] >= span, "{} must have a stride of at least {} in dimension {} so that rows do not overlap, is {}", name, span,
-              d, out.describe());
+              d, out);
     span += (out.shape[d] - 1) * out.stride[d];
   }
 }
@@ -53,6 +53,7 @@ bool PagedTokens::host_visible() const {
 int64_t PagedTokens::position(ParamCheck& c, int64_t t) const {
   const int64_t p = positions.ptr<int64_t>()[t];
   c.require(p >= 0, "positions[{}] must not be negative, is {}", t, p);
+  c.require(p < std::numeric_limits<int64_t>::max(), "positions[{}] must be below 2^63 - 1, is {}", t, p);  // p + 1 is a length
   return p;
 }
 

@@ -24,6 +24,11 @@ inline void check_positive(ParamCheck& c, std::string_view name, float value) {
   c.require(std::isfinite(value) && value > 0.0f, "{} must be positive and finite, is {}", name, value);
 }
 
+// What is added to a mean before its root is taken.
+inline void check_eps(ParamCheck& c, float eps) {
+  c.require(std::isfinite(eps) && eps >= 0.0f, "eps must be finite and not negative, is {}", eps);
+}
+
 // Blocks [first, end) of the request of token t have an entry in the table, and every such entry is a page in [0, num_pages).
 void check_blocks(ParamCheck& c, int64_t t, const TensorView& token_to_req, const TensorView& block_table, int64_t first, int64_t end,
                   int64_t num_pages);

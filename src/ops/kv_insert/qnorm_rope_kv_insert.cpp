@@ -9,7 +9,7 @@ namespace {
 
 void check(const QNormRopeKvInsertParams& p, DeviceId device) {
   ParamCheck c("qnorm_rope_kv_insert", device);
-  c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
+  check_eps(c, p.eps);
   c.view("q", p.q, DType::bf16, {kAny, kAny, kAny});
   const int64_t tokens = p.q.shape[0], heads = p.q.shape[1], dim = p.q.shape[2];
   c.view("kv", p.kv, DType::bf16, {tokens, dim});
@@ -20,7 +20,7 @@ void check(const QNormRopeKvInsertParams& p, DeviceId device) {
     c.require(p.q_out.shape[1] == heads, "q_out must have the {} heads of q when it is e4m3, has {}", heads, p.q_out.shape[1]);
     c.require(!p.slot_mapping.present() || p.cache.format == KvFormat::fp8_tensor,
               "q_out must be bf16 beside a cache of format {}, is {}: e4m3 queries belong to fp8_tensor", to_string(p.cache.format),
-              p.q_out.describe());
+              p.q_out);
     check_positive(c, "q_scale_inv", p.q_scale_inv);
   } else {
     c.require(p.q_out.shape[1] >= heads, "q_out must have at least the {} heads of q, has {}", heads, p.q_out.shape[1]);

@@ -14,11 +14,10 @@ void check(const GroupedLinearParams& p, DeviceId device) {
   c.view("x", p.x, {DType::bf16, DType::e4m3}, {kAny, kAny, kAny});
   const int64_t tokens = p.x.shape[0], groups = p.x.shape[1], k = p.x.shape[2];
   if (p.x.dtype == DType::e4m3) {
-    c.require(k % kActivationBlock == 0, "x must have a multiple of {} channels when it is e4m3, is {}", int{kActivationBlock},
-              p.x.describe());
+    c.require(k % kActivationBlock == 0, "x must have a multiple of {} channels when it is e4m3, is {}", int{kActivationBlock}, p.x);
     c.view("x_scale", p.x_scale, DType::f32, {tokens, groups, k / kActivationBlock});
   } else {
-    c.require(!p.x_scale.present(), "x_scale must be absent beside a bf16 x, is {}", p.x_scale.describe());
+    c.require(!p.x_scale.present(), "x_scale must be absent beside a bf16 x, is {}", p.x_scale);
   }
   check_weight(c, p.weight, groups, k);
   c.view("y", p.y, DType::bf16, {tokens, groups, p.weight->n});

@@ -1,11 +1,14 @@
 #include "ops/linear/linear_checks.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "ops/linear/row_alignment.h"
 
 namespace strata::ops {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // On CUDA devices; elsewhere anything.
 void begins_at(ParamCheck& c, std::string_view name, const TensorView& v, int bytes) {
@@ -21,6 +24,8 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   const LinearWeight& w = *weight;
   c.require(w.groups == groups, "weight.groups must be {}, is {}", groups, w.groups);
   c.require(w.n >= 1 && w.k >= 1, "weight must have n >= 1 and k >= 1, has n {} and k {}", w.n, w.k);
+  c.require(w.n <= std::numeric_limits<int64_t>::max() / std::max<int64_t>(groups, 1),
+            "weight.n must be such that {} groups fit 63 bits, is {}", groups, w.n);
   c.require(w.k == k, "weight.k must be the {} input features of x, is {}", k, w.k);
   c.require(w.weight.present() != w.packed.present(), "weight must hold either a row-major matrix or a packed one, holds {}",
             w.weight.present() ? "both" : "neither");
@@ -33,7 +38,7 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   c.view("weight.weight", w.weight, {DType::bf16, DType::e4m3}, {w.groups * w.n, w.k});
   c.contiguous("weight.weight", w.weight);
   if (w.weight.dtype == DType::bf16) {
-    c.require(!w.scale.present(), "weight.scale must be absent beside a bf16 weight, is {}", w.scale.describe());
+    c.require(!w.scale.present(), "weight.scale must be absent beside a bf16 weight, is {}", w.scale);
     return;
   }
   c.require(w.block_n >= 1 && w.block_k >= 1, "weight.block_n and block_k must be at least 1, are {} and {}", w.block_n, w.block_k);

@@ -11,7 +11,7 @@ namespace {
 
 void check(const RmsNormPairParams& p, DeviceId device) {
   ParamCheck c("rms_norm_pair", device);
-  c.require(p.eps >= 0.0f, "eps must not be negative, is {}", p.eps);
+  check_eps(c, p.eps);
   if (p.q.present()) {
     c.view("q", p.q, DType::bf16, {kAny, kAny});
     c.view("q_weight", p.q_weight, DType::f32, {p.q.shape[1]});
@@ -20,11 +20,11 @@ void check(const RmsNormPairParams& p, DeviceId device) {
     check_output(c, "q_out", p.q_out);
     if (codes) {
       c.require(p.q.shape[0] == 0 || p.q_out.data == nullptr || p.q_out.data != p.q.data,
-                "q_out must not be the input q when it holds codes, is {}", p.q_out.describe());
+                "q_out must not be the input q when it holds codes, is {}", p.q_out);
       c.view("q_scale", p.q_scale, DType::f32, {p.q.shape[0], activation_blocks(p.q.shape[1])});
       check_output(c, "q_scale", p.q_scale);
     } else {
-      c.require(!p.q_scale.present(), "q_scale must be absent beside a bf16 q_out, is {}", p.q_scale.describe());
+      c.require(!p.q_scale.present(), "q_scale must be absent beside a bf16 q_out, is {}", p.q_scale);
     }
   } else {
     c.require(!p.q_scale.present() && p.q_format == ActivationFormat::bf16, "q_scale and an fp8 q_format need q, which is absent");

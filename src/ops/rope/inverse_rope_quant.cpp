@@ -16,7 +16,7 @@ void check(const InverseRopeQuantParams& p, DeviceId device) {
   c.view("out", p.out, DType::e4m3, {tokens, kAny, kAny});
   const int64_t groups = p.out.shape[1], width = p.out.shape[2];
   c.require(groups >= 1 && heads % groups == 0 && width == heads / groups * dim,
-            "out must have shape [{}, G, H / G * {}] with G a divisor of the {} heads of o, is {}", tokens, dim, heads, p.out.describe());
+            "out must have shape [{}, G, H / G * {}] with G a divisor of the {} heads of o, is {}", tokens, dim, heads, p.out);
   c.contiguous("out", p.out);
   c.view("scale", p.scale, DType::f32, {tokens, groups, width / kActivationBlock});
   c.contiguous("scale", p.scale);

@@ -59,9 +59,8 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
   if (p.extra_cache.present()) {
     check_scope_views(c, extra, p.q);
   } else {
-    c.require(!p.extra_indices.present(), "extra_indices must be absent without extra_cache, is {}", p.extra_indices.describe());
-    c.require(!p.extra_topk_length.present(), "extra_topk_length must be absent without extra_cache, is {}",
-              p.extra_topk_length.describe());
+    c.require(!p.extra_indices.present(), "extra_indices must be absent without extra_cache, is {}", p.extra_indices);
+    c.require(!p.extra_topk_length.present(), "extra_topk_length must be absent without extra_cache, is {}", p.extra_topk_length);
   }
   check_sink(c, p.attn_sink, heads);
   check_positive(c, "softmax_scale", p.softmax_scale);
@@ -76,7 +75,7 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
     check_rotary_views(c, p.positions, p.cos_sin, batch * queries, p.out.shape[3]);
     c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
   } else {
-    c.require(!p.cos_sin.present(), "cos_sin must be absent without positions, is {}", p.cos_sin.describe());
+    c.require(!p.cos_sin.present(), "cos_sin must be absent without positions, is {}", p.cos_sin);
   }
   c.optional("lse", p.lse, DType::f32, {batch, heads, queries});
   check_output(c, "lse", p.lse);
