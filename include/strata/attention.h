@@ -89,17 +89,22 @@ class AttentionLayer {
   virtual size_t weight_bytes() const = 0;  // device memory held, tables included
   // Bytes that every forward within the limits can run with.
   virtual size_t workspace_bytes() const = 0;
-  // Throws invalid_argument (views, caches, batch that do not fit the layer) or workspace_too_small before anything is written.
+  // Throws invalid_argument (views, caches, batch that do not fit the layer) or workspace_too_small before anything is written. One call
+  // of a layer at a time.
   virtual void forward(const ForwardArgs& args) = 0;
 };
 
-// Rotary tables are large and equal for most layers: one cache of device constants per model.
+// Rotary tables are large and equal for most layers: one cache of device constants per model. Not for several threads at once.
 class RopeTables {
  public:
+  // Throws invalid_argument for a null device and max_positions outside [1, 2^24].
   RopeTables(std::shared_ptr<Device> device, int64_t max_positions);
-  const TensorView& get(const RopeConfig& config);
+  const std::shared_ptr<Device>& device() const { return device_; }
+  int64_t max_positions() const { return max_positions_; }
+  // f32 [max_positions, config.dim]: build_rope_table of the config, made on the first call. The memory lives as long as this object.
+  TensorView get(const RopeConfig& config);
   // i32 [max_positions + 1]: 0, 1, 2, ... Lengths on the device that the host chose, without a copy: element n is n.
-  const TensorView& numbers();
+  TensorView numbers();
   size_t allocated_bytes() const;
 
  private:
@@ -137,23 +142,26 @@ class Lanes {
   bool concurrent_ = false;
 };
 
+// References need to live until the layer is made; the rest the layer shares.
 struct LayerContext {
   const Checkpoint& checkpoint;
   int64_t layer = 0;
-  std::shared_ptr<Device> device;
+  std::shared_ptr<Device> device{};
   const OpSet& ops;
   const LayerOptions& options;
-  std::shared_ptr<RopeTables> rope_tables;
-  std::shared_ptr<Communicator> communicator;  // null: the rank's partial sum is left in `out`
-  std::shared_ptr<Lanes> lanes;                // null: everything runs on the stream of the call, in order
+  std::shared_ptr<RopeTables> rope_tables{};     // on `device`, at least limits.max_model_len positions
+  std::shared_ptr<Communicator> communicator{};  // of the options' rank and size; null: the rank's partial sum is left in `out`
+  std::shared_ptr<Lanes> lanes{};                // null: everything runs on the stream of the call, in order
 };
 
 // Makers of layers by the config's architecture (or, failing that, model_type). Open to callers: a registry is a value, not a global.
 class LayerRegistry {
  public:
   using Maker = std::function<std::unique_ptr<AttentionLayer>(const LayerContext&)>;
-  void register_layer(const std::string& architecture, Maker maker);  // replaces an earlier one of the same name
-  // Throws unsupported listing the known names.
+  // Replaces an earlier one of the same name. Throws invalid_argument for an empty name or maker.
+  void register_layer(const std::string& architecture, Maker maker);
+  // Throws unsupported listing the known names. The layers here throw invalid_argument for a context that contradicts itself or the model,
+  // unsupported for options and shapes that no implementation takes, invalid_file for weights that are missing or cannot be, out_of_memory.
   std::unique_ptr<AttentionLayer> make(const LayerContext& context) const;
   std::vector<std::string> names() const;
 

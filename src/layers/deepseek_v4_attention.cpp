@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "layers/forward_check.h"
 #include "layers/linear_activation.h"
 #include "layers/v4_cache_groups.h"
 #include "ops/sparse_attention/prefill_choice.h"
@@ -20,8 +21,8 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
     : layer_(context.layer),
       ratio_(context.checkpoint.config().compress_ratio(context.layer)),
       config_(context.checkpoint.config()),
-      options_(context.options),
-      num_heads_(config_.num_attention_heads / std::max(context.options.tp_size, 1)),
+      options_(check_context(context)),
+      num_heads_(config_.num_attention_heads / options_.tp_size),
       eps_(static_cast<float>(config_.rms_norm_eps)),
       softmax_scale_(1.0f / std::sqrt(static_cast<float>(config_.head_dim))),
       device_(context.device),
@@ -29,20 +30,9 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
       rope_tables_(context.rope_tables),
       communicator_(context.communicator),
       lanes_(context.lanes) {
-  const int tp = options_.tp_size;
-  require(tp >= 1 && options_.tp_rank >= 0 && options_.tp_rank < tp, "tp_rank must be in [0, tp_size), is {} of {}", options_.tp_rank, tp);
-  require(config_.num_attention_heads % tp == 0, "num_attention_heads must be a multiple of tp_size {}, is {}", tp,
-          config_.num_attention_heads);
-  require(config_.o_groups % tp == 0, "o_groups must be a multiple of tp_size {}, is {}", tp, config_.o_groups);
-  require(num_heads_ >= 1 && num_heads_ <= 128, "a rank must have 1 to 128 heads, has {}", num_heads_);
-  const BatchLimits& limits = options_.limits;
-  require(limits.max_num_batched_tokens > 0 && limits.max_num_seqs > 0 && limits.max_model_len > 0,
-          "limits must be positive, are max_num_batched_tokens {}, max_num_seqs {}, max_model_len {}", limits.max_num_batched_tokens,
-          limits.max_num_seqs, limits.max_model_len);
-
+  require(config_.o_groups % options_.tp_size == 0, "o_groups must be a multiple of tp_size {}, is {}", options_.tp_size, config_.o_groups);
+  cache_groups();  // throws for formats that V4 caches do not have
   cos_sin_ = rope_tables_->get(config_.rope(layer_));
-  require(cos_sin_.shape[0] >= limits.max_model_len, "rotary tables must have max_model_len {} rows, have {}", limits.max_model_len,
-          cos_sin_.shape[0]);
   const WeightLoader loader{context.checkpoint, layer_, device_, ops_};
   const int64_t rank_rows = num_heads_ * config_.head_dim;
   x_activation_ = linear_activation(loader, "wq_a", options_);

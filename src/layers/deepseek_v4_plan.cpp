@@ -1,4 +1,5 @@
 // What a V4 layer asks of its caller: the workspace it needs, and arguments that fit.
+#include "core/check.h"
 #include "layers/deepseek_v4_attention.h"
 #include "layers/forward_check.h"
 #include "layers/planning_batch.h"
@@ -12,6 +13,10 @@ size_t DeepseekV4Attention::measure_workspace() const {
 
 void DeepseekV4Attention::check(const ForwardArgs& args) const {
   check_forward(*this, args, device_->id(), options_.limits, config_.head_dim, config_.head_dim);
+  if (args.batch == nullptr) return;
+  // A builder that was given another window made other index rows.
+  ParamCheck c("forward", device_->id());
+  c.view("swa_indices of the batch", args.batch->swa_indices, DType::i32, {args.batch->num_tokens, config_.sliding_window});
 }
 
 }  // namespace strata

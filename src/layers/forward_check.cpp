@@ -1,33 +1,52 @@
 #include "layers/forward_check.h"
 
+#include "batch/request_check.h"
 #include "core/check.h"
+#include "ops/kv_insert/row_checks.h"
 #include "ops/linear/linear_checks.h"
+#include "ops/sparse_attention/attention_checks.h"
 #include "strata/op.h"
 
 namespace strata {
 namespace {
 
 // The slots too, where the host can read them: ops that write to different caches look each at its own, and some of them would have run.
-void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches, DeviceId device) {
+void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches) {
   const PagedCache& cache = caches[spec.group];
   const GroupMetadata& group = batch[spec.group];
   const std::string_view name = to_string(spec.group);
-  require(group.present, "forward: the batch must have cache group {}, has not", name);
-  require(cache.present() && cache.data != nullptr, "forward: cache {} is required, is absent", name);
-  require(cache.device == device, "forward: cache {} must be on {}, is on {}", name, to_string(device), to_string(cache.device));
-  require(cache.format == spec.format && cache.row_dim == spec.row_dim, "forward: cache {} must hold {} rows of {}, holds {} rows of {}",
-          name, to_string(spec.format), spec.row_dim, to_string(cache.format), cache.row_dim);
-  require(cache.page_size == group.spec.page_size, "forward: cache {} must have the batch's page_size {}, has {}", name,
-          group.spec.page_size, cache.page_size);
-  const int64_t payload = page_payload_bytes(cache.format, cache.row_dim, cache.page_size);
-  require(cache.page_stride >= payload, "forward: cache {} must have a page_stride of at least {}, has {}", name, payload,
-          cache.page_stride);
+  c.require(group.present, "the batch must have cache group {}, has not", name);
+  ops::check_rows(c, name, cache, {spec.format}, spec.row_dim);
+  c.require(cache.page_size == group.spec.page_size, "{} must have the batch's page_size {}, has {}", name, group.spec.page_size,
+            cache.page_size);
   const std::string slots = fmt::format("{} slot_mapping", name);
   c.view(slots, group.slot_mapping, DType::i64, {batch.num_tokens});
   c.values_in(slots, group.slot_mapping, 0, cache.num_slots(), true);
 }
 
 }  // namespace
+
+const LayerOptions& check_context(const LayerContext& context) {
+  const LayerOptions& options = context.options;
+  require(context.device != nullptr, "layer {}: device is required, is null", context.layer);
+  require(context.rope_tables != nullptr, "layer {}: rope_tables are required, are null", context.layer);
+  check_limits(options.limits);
+  const RopeTables& tables = *context.rope_tables;
+  require(tables.device()->id() == context.device->id(), "rope_tables must be on {}, are on {}", context.device->id(),
+          tables.device()->id());
+  require(tables.max_positions() >= options.limits.max_model_len, "rope_tables must have max_model_len {} rows, have {}",
+          options.limits.max_model_len, tables.max_positions());
+  const int tp = options.tp_size;
+  require(tp >= 1 && options.tp_rank >= 0 && options.tp_rank < tp, "tp_rank must be in [0, tp_size), is {} of {}", options.tp_rank, tp);
+  const Communicator* communicator = context.communicator.get();
+  require(communicator == nullptr || (communicator->rank() == options.tp_rank && communicator->size() == tp),
+          "communicator must be of tp_rank {} of tp_size {}, is of {} of {}", options.tp_rank, tp, communicator ? communicator->rank() : 0,
+          communicator ? communicator->size() : 0);
+  const int64_t heads = context.checkpoint.config().num_attention_heads;
+  require(heads % tp == 0, "num_attention_heads must be a multiple of tp_size {}, is {}", tp, heads);
+  require(heads / tp >= 1 && heads / tp <= ops::kMaxHeads, "a rank must have 1 to {} heads, has {}", int64_t{ops::kMaxHeads}, heads / tp);
+  return options;
+}
 
 void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceId device, const BatchLimits& limits, int64_t q_dim,
                    int64_t attn_out_dim) {
@@ -54,7 +73,7 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
             "the batch must have at most max_num_seqs {} times 1 + num_speculative_tokens {} decode tokens, has {}", limits.max_num_seqs,
             limits.num_speculative_tokens, batch.num_decode_tokens);
   c.view("positions of the batch", batch.positions, DType::i64, {num_tokens});
-  for (const CacheGroupSpec& spec : layer.cache_groups()) check_cache(c, spec, batch, args.caches, device);
+  for (const CacheGroupSpec& spec : layer.cache_groups()) check_cache(c, spec, batch, args.caches);
   if (const int64_t topk = layer.index_topk(); topk > 0) {
     c.view("topk_indices", args.topk_indices, DType::i32, {kAny, topk});
     c.contiguous("topk_indices", args.topk_indices);

@@ -1,8 +1,10 @@
+#include "core/check.h"
 #include "strata/attention.h"
 
 namespace strata {
 
 Lanes::Lanes(std::shared_ptr<Device> device) : device_(std::move(device)) {
+  require(device_ != nullptr, "lanes: device is required, is null");
   for (Lane& lane : lanes_) lane = {device_->create_stream(), device_->create_event(), device_->create_event()};
   concurrent_ = lanes_.front().stream.handle != nullptr;
 }

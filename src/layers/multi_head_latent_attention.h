@@ -43,6 +43,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
 
   void load(const LayerContext& context);
   void check_options() const;
+  void check_dims() const;
   void check(const ForwardArgs& args) const;
   size_t measure_workspace() const;
   void run(const ForwardArgs& args, OpRunner& run) const;

@@ -1,25 +1,14 @@
 // Weights of an MLA layer: MLA specification 3 and 15.
-#include "core/check.h"
+#include "layers/forward_check.h"
 #include "layers/linear_activation.h"
 #include "layers/mla_cache_groups.h"
 #include "layers/multi_head_latent_attention.h"
 
 namespace strata {
-namespace {
-
-// Before anything divides by it.
-const LayerOptions& with_valid_rank(const LayerOptions& options) {
-  require(options.tp_size >= 1 && options.tp_rank >= 0 && options.tp_rank < options.tp_size, "tp_rank must be in [0, tp_size), is {} of {}",
-          options.tp_rank, options.tp_size);
-  return options;
-}
-
-}  // namespace
-
 MultiHeadLatentAttention::MultiHeadLatentAttention(const LayerContext& context)
     : layer_(context.layer),
       config_(context.checkpoint.config()),
-      options_(with_valid_rank(context.options)),
+      options_(check_context(context)),
       shape_(config_, options_),
       eps_(static_cast<float>(config_.rms_norm_eps)),
       device_(context.device),

@@ -6,6 +6,8 @@
 namespace strata {
 
 void LayerRegistry::register_layer(const std::string& architecture, Maker maker) {
+  require(!architecture.empty() && maker != nullptr, "layer registry: a name and a maker are required, got '{}'{}", architecture,
+          maker == nullptr ? " and no maker" : "");
   for (auto& [name, known] : makers_) {
     if (name == architecture) {
       known = std::move(maker);
@@ -16,6 +18,7 @@ void LayerRegistry::register_layer(const std::string& architecture, Maker maker)
 }
 
 std::unique_ptr<AttentionLayer> LayerRegistry::make(const LayerContext& context) const {
+  require(context.device != nullptr, "layer {}: device is required, is null", context.layer);
   const ModelConfig& config = context.checkpoint.config();
   for (const std::string& wanted : {config.architecture, config.model_type}) {
     for (const auto& [name, maker] : makers_) {

@@ -1,13 +1,18 @@
 #include <numeric>
 #include <vector>
 
+#include "core/check.h"
 #include "strata/attention.h"
 
 namespace strata {
 
-RopeTables::RopeTables(std::shared_ptr<Device> device, int64_t max_positions) : device_(std::move(device)), max_positions_(max_positions) {}
+RopeTables::RopeTables(std::shared_ptr<Device> device, int64_t max_positions) : device_(std::move(device)), max_positions_(max_positions) {
+  require(device_ != nullptr, "rotary tables: device is required, is null");
+  require(max_positions >= 1 && max_positions <= int64_t{1} << 24, "rotary tables: max_positions must be in [1, 2^24], is {}",
+          max_positions);
+}
 
-const TensorView& RopeTables::get(const RopeConfig& config) {
+TensorView RopeTables::get(const RopeConfig& config) {
   for (const auto& [known, table] : tables_) {
     if (known == config) return table.view();
   }
@@ -15,7 +20,7 @@ const TensorView& RopeTables::get(const RopeConfig& config) {
   return tables_.back().second.view();
 }
 
-const TensorView& RopeTables::numbers() {
+TensorView RopeTables::numbers() {
   if (!numbers_.view().present()) {
     std::vector<int32_t> values(static_cast<size_t>(max_positions_) + 1);
     std::iota(values.begin(), values.end(), 0);

@@ -1,5 +1,6 @@
 #include "layers/v4_cache_groups.h"
 
+#include "core/check.h"
 #include "layers/indexer.h"
 
 namespace strata {
@@ -14,6 +15,9 @@ constexpr int32_t kCompressedSpan = 256;
 std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const LayerOptions& options, int32_t ratio) {
   // Beside fp8_ds_mla_v4 caches every page is a multiple of 576 bytes, the alignment FlashMLA asks for; otherwise of 512.
   const KvFormat keys = options.kv_format.value_or(KvFormat::fp8_ds_mla_v4);
+  if (keys != KvFormat::bf16 && keys != KvFormat::fp8_tensor && keys != KvFormat::fp8_ds_mla_v4) {
+    fail(ErrorCode::unsupported, "kv_format must be bf16, fp8_tensor or fp8_ds_mla_v4 for V4 layers, is {}", to_string(keys));
+  }
   const int64_t alignment = keys == KvFormat::fp8_ds_mla_v4 ? 576 : 512;
   const auto spec = [&](CacheGroup group, KvFormat format, int64_t row_dim, int32_t page_size, int32_t positions_per_row,
                         int64_t retained) {

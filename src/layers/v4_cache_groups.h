@@ -7,6 +7,7 @@
 
 namespace strata {
 
+// Throws unsupported for a format that no V4 cache has.
 std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const LayerOptions& options, int32_t ratio);
 
 }  // namespace strata

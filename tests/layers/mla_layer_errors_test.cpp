@@ -268,6 +268,19 @@ TEST(MlaLoadErrors, ScalesThatAreNotNumbers) {
   }
 }
 
+TEST(MlaLoadErrors, VectorsThatAreNotNumbers) {
+  for (const std::string name : {"q_a_layernorm.weight", "indexer.k_norm.bias"}) {
+    const auto directory = spoilt(golden_model("mla_v32"), name, [](StoredTensor& t, std::vector<std::byte>& data) {
+      const float f32 = std::numeric_limits<float>::quiet_NaN();
+      const Bf16 bf16 = to_bf16(f32);
+      std::memcpy(data.data() + data.size() - size_of(t.dtype), t.dtype == DType::f32 ? static_cast<const void*>(&f32) : &bf16,
+                  size_of(t.dtype));
+      return true;
+    });
+    expect_load_error(ErrorCode::invalid_file, directory->string(), {name, "nan"});
+  }
+}
+
 TEST(MlaConstruction, OptionsThatCannotBe) {
   const auto refused = [](ErrorCode code, const std::string& model, const std::function<void(LayerOptions&)>& change,
                           const std::vector<std::string>& parts) {

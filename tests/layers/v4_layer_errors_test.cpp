@@ -63,6 +63,18 @@ const BadCall kBadCalls[] = {
      ErrorCode::invalid_argument,
      {"window", "page_size 64", "32"},
      [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::window].page_size = 32; }},
+    {"cache_pages_overflow",
+     ErrorCode::invalid_argument,
+     {"c4_state", "num_pages", "63 bits"},
+     [](ForwardArgs& a, Batch&) { a.caches[CacheGroup::c4_state].num_pages = INT64_MAX; }},
+    {"batch_of_another_window",
+     ErrorCode::invalid_argument,
+     {"swa_indices", "[40, 128]", "[40, 64]"},
+     [](ForwardArgs&, Batch& b) { b.swa_indices = b.swa_indices.columns(0, 64); }},
+    {"hidden_unaligned",
+     ErrorCode::invalid_argument,
+     {"hidden", "multiple of 2 bytes"},
+     [](ForwardArgs& a, Batch&) { a.hidden.data = static_cast<char*>(a.hidden.data) + 1; }},
     {"topk_absent", ErrorCode::invalid_argument, {"topk_indices", "absent"}, [](ForwardArgs& a, Batch&) { a.topk_indices = {}; }},
     {"topk_width", ErrorCode::invalid_argument, {"topk_indices", "32", "31"}, [](ForwardArgs& a, Batch&) { a.topk_indices.shape[1] = 31; }},
     {"topk_rows", ErrorCode::invalid_argument, {"topk_indices", "40", "39"}, [](ForwardArgs& a, Batch&) { a.topk_indices.shape[0] = 39; }},
@@ -116,6 +128,30 @@ TEST_P(V4LayerErrors, NamesTheProblemAndTouchesNothing) {
 
 std::string bad_call_name(const testing::TestParamInfo<size_t>& test) { return kBadCalls[test.param].name; }
 INSTANTIATE_TEST_SUITE_P(BadCalls, V4LayerErrors, testing::Range(size_t{0}, std::size(kBadCalls)), bad_call_name);
+
+// The scale of per-tensor caches is the caller's: one that was forgotten or is no number is found before the compressor writes its keys.
+TEST(V4LayerErrors, ScalesOfPerTensorCaches) {
+  LayerOptions options;
+  options.kv_format = KvFormat::fp8_tensor;
+  for (const float scale : {0.0f, -1.0f, NAN, INFINITY}) {
+    LayerFixture fixture(1, options);
+    fixture.runner->add_request(0);
+    const cases::StepRequest step[] = {{0, 40}};
+    const Batch& batch = fixture.runner->begin_step(step);
+    const Tensor workspace(fixture.device, DType::u8, {static_cast<int64_t>(fixture.runner->layer(0).workspace_bytes())});
+    ForwardArgs args;
+    args.batch = &batch;
+    args.caches = fixture.runner->pool().layer(0);
+    args.caches[CacheGroup::window].scale = scale;
+    args.hidden = fixture.hidden.view().slice(0, 40);
+    args.out = fixture.out.view().slice(0, 40);
+    args.topk_indices = fixture.runner->topk_indices();
+    args.workspace = {workspace.view().data, workspace.allocated_bytes()};
+    const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
+    EXPECT_THROW(fixture.runner->layer(0).forward(args), Error) << scale;
+    EXPECT_EQ(before, cache_bytes(fixture.runner->pool())) << "a refused call wrote to a cache";
+  }
+}
 
 TEST(V4DummyRun, ZerosOutAndTouchesNothing) {
   for (int64_t layer : {0, 1, 2}) {

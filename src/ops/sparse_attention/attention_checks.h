@@ -7,10 +7,13 @@ namespace strata::ops {
 
 inline constexpr int64_t kMaxHeads = 128;
 
-// 1..128 heads, key rows of 512 (V4) or 576 (MLA) values of which the first 1..D are the value vector.
+// Key rows of 512 (V4) or 576 (MLA) values.
+constexpr bool is_sparse_head_dim(int64_t head_dim) { return head_dim == 512 || head_dim == 576; }
+
+// 1..128 heads, key rows of which the first 1..D values are the value vector.
 inline void check_head_shape(ParamCheck& c, int64_t num_heads, int64_t head_dim) {
   c.require(num_heads >= 1 && num_heads <= kMaxHeads, "q must have 1 to {} heads, has {}", kMaxHeads, num_heads);
-  c.require(head_dim == 512 || head_dim == 576, "q must have a head dimension of 512 or 576, has {}", head_dim);
+  c.require(is_sparse_head_dim(head_dim), "q must have a head dimension of 512 or 576, has {}", head_dim);
 }
 inline void check_value_dim(ParamCheck& c, int64_t value_dim, int64_t head_dim) {
   c.require(value_dim >= 1 && value_dim <= head_dim, "out must have 1 to {} value lanes, has {}", head_dim, value_dim);
