@@ -44,12 +44,15 @@ class SafetensorsFile {
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes tensors (host memory) as one safetensors file: header padded to 8 bytes, data in the order given.
+// Writes tensors (host memory) as one safetensors file: header padded to 8 bytes, data in the order given. The file is there when all of
+// it is written, or as it was. Throws invalid_argument for names given twice, sizes that contradict shape and dtype, null data;
+// invalid_file when it cannot be written.
 void write_safetensors(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors);
 
 // A directory with config.json and model.safetensors, or model.safetensors.index.json and its shards.
 class Checkpoint {
  public:
+  // Throws invalid_file for files that are missing or cannot be what they claim to be.
   explicit Checkpoint(const std::filesystem::path& directory);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
@@ -81,7 +84,8 @@ struct SynthesizeOptions {
   uint64_t seed = 1;
 };
 // A checkpoint in the official format with random weights, scaled so that activations keep their size through a layer.
-// `progress` (may be null) is called with bytes written and bytes in all.
+// `progress` (may be null) is called with bytes written and bytes in all. Throws invalid_argument for a number of layers that the config
+// does not have, invalid_file for a config that cannot be and when files cannot be written.
 void synthesize_checkpoint(const ModelConfig& config, const SynthesizeOptions& options, const std::filesystem::path& directory,
                            const std::function<void(size_t, size_t)>& progress = nullptr);
 

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -172,7 +173,14 @@ Tensor WeightLoader::load_f32(std::string_view suffix, std::initializer_list<int
   fill_rows(*device, out.view().data, part.count, static_cast<size_t>(columns) * sizeof(float),
             [&](int64_t row, int64_t count, void* host) {
               const int64_t begin = (part.begin + row) * columns;
-              for (int64_t i = 0; i < count * columns; ++i) static_cast<float*>(host)[i] = stored_value(tensor, begin + i);
+              for (int64_t i = 0; i < count * columns; ++i) {
+                const float value = stored_value(tensor, begin + i);
+                if (std::isnan(value)) {
+                  fail(ErrorCode::invalid_file, "{}: tensor {}: value {}: expected a number, is nan", checkpoint.directory().string(),
+                       tensor.name, begin + i);
+                }
+                static_cast<float*>(host)[i] = value;
+              }
             });
   checkpoint.release(tensor);
   return out;

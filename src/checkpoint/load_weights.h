@@ -75,7 +75,7 @@ struct WeightLoader {
 
   bool has(std::string_view suffix) const { return checkpoint.find(layer, suffix) != nullptr; }
 
-  // A tensor of BF16, F16 or F32 values, widened to f32 [shape...]. Rank 1 or 2; the shard is of dimension 0.
+  // A tensor of BF16, F16 or F32 values, none of them NaN, widened to f32 [shape...]. Rank 1 or 2; the shard is of dimension 0.
   Tensor load_f32(std::string_view suffix, std::initializer_list<int64_t> shape, Shard shard = {}) const;
   // The same for a vector: norm weights, attention sinks.
   Tensor load_vector_f32(std::string_view suffix, int64_t length, Shard shard = {}) const { return load_f32(suffix, {length}, shard); }

@@ -24,6 +24,7 @@ SafetensorsWriter::~SafetensorsWriter() {
 void SafetensorsWriter::append(const void* data, size_t bytes) {
   require(bytes <= expected_ - written_, "{}: data: expected {} bytes, got at least {}", path_.string(), expected_, written_ + bytes);
   if (bytes == 0) return;
+  require(data != nullptr, "{}: data: expected memory for {} bytes, is null", path_.string(), bytes);
   out_.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
   fail_if_bad();
   written_ += bytes;

@@ -205,6 +205,10 @@ TEST(Safetensors, WriterRefusesWhatCannotBeAFile) {
   wrong = good;
   wrong.name = "__metadata__";
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"__metadata__", "reserved"});
+  wrong = good;
+  wrong.data = nullptr;
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"8 bytes", "null"});
+  wrong = good;
   wrong.name = "\xff";
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"UTF-8"});
   expect_parts(message_of(ErrorCode::invalid_file, [&] { write_safetensors(dir.path() / "no" / "x", {good}); }), {"cannot be written"});
