@@ -7,8 +7,30 @@
 #include <cstdio>
 
 #include "strata/error.h"
+#include "strata/op_set.h"
 
 namespace strata::cli {
+namespace {
+
+// A name that is no op's, or no implementation's, would force nothing and say nothing.
+void check_forced(const Config& config) {
+  const OpSet ops = default_ops();
+  for (const auto& [op, implementation] : config.force) {
+    bool known_op = op == "*", known_implementation = false;
+    for_each_op(ops, [&](const auto& candidate) {
+      if (op != "*" && op != candidate.name()) return;
+      known_op = true;
+      for (const auto& impl : candidate.implementations()) known_implementation = known_implementation || impl.name == implementation;
+    });
+    if (!known_op) throw Error(ErrorCode::invalid_argument, fmt::format("--force must name an op or *, names '{}'", op));
+    if (!known_implementation) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--force {} must name one of its implementations, names '{}'", op, implementation));
+    }
+  }
+}
+
+}  // namespace
 
 void add_common(CLI::App& app, CommonOptions& options) {
   app.add_option("--device", options.device, "cpu, cuda:N or opencl:N")->capture_default_str();
@@ -30,6 +52,7 @@ Config make_config(const CommonOptions& options) {
     }
     config.force[item.substr(0, equals)] = item.substr(equals + 1);
   }
+  check_forced(config);
   return config;
 }
 
@@ -79,7 +102,8 @@ std::string Table::csv() const {
   return text;
 }
 
-void print_json(const Json& value) { std::puts(value.dump(2).c_str()); }
+// Names of files need not be UTF-8.
+void print_json(const Json& value) { std::puts(value.dump(2, ' ', false, Json::error_handler_t::replace).c_str()); }
 
 Progress::Progress(std::string label, double total, bool quiet)
     : label_(std::move(label)), total_(total), shown_(!quiet && total > 0 && isatty(STDERR_FILENO) != 0) {}

@@ -46,6 +46,10 @@ int run(const Options& o) {
   Table table({"layer", "kind", "seq", "tokens", "expected", "out", "q", "attn_out", "topk equal", ""});
   Json json = {{"model", o.model}, {"cases", o.cases}, {"device", device->description()}, {"tolerance", o.tolerance}};
   for (const auto& r : results) {
+    if (r.out_error < 0) {  // nothing recorded is nothing that could differ
+      throw Error(ErrorCode::invalid_file,
+                  fmt::format("{}: layer{}.seq{}.{} must be there to compare with, is missing", o.cases, r.layer, r.sequence, r.expected));
+    }
     const bool ok = r.out_error <= o.tolerance;  // false for NaN
     passed = passed && ok;
     table.add({std::to_string(r.layer), r.kind, std::to_string(r.sequence), std::to_string(r.num_tokens), r.expected, number(r.out_error),
@@ -79,7 +83,7 @@ void add_replay(CLI::App& app, int& code) {
   sub->add_option("--cases", o->cases, "recorded cases (safetensors)")->required();
   sub->add_option("--batch", o->batch, "all: every sequence in one ragged batch; one: one after the other")->capture_default_str();
   sub->add_option("--chunk", o->chunk, "prefill tokens of a request per step; 0: as recorded")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   sub->add_option("--topk", o->topk, "own: the indexer's choice; recorded: the recorded one")->capture_default_str();
   sub->add_flag("--exact-index", o->exact_index, "compare with the recordings of the unquantised indexer (implied by --indexer none)");

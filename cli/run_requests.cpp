@@ -60,6 +60,15 @@ std::vector<Request> read_requests(const std::string& path, const std::vector<in
     }
     if (r.x.empty()) break;
     r.num_tokens = std::ssize(r.x.front()) / hidden;
+    for (size_t l = 0; l < r.x.size(); ++l) {
+      const int64_t tokens = std::ssize(r.x[l]) / hidden;
+      if (tokens != r.num_tokens || tokens == 0) {
+        throw Error(ErrorCode::invalid_file,
+                    fmt::format("input: seq{}.x must have the same tokens, at least 1, for every layer, has {} for "
+                                "layer {} and {} for layer {}",
+                                s, r.num_tokens, layers.front(), tokens, layers[l]));
+      }
+    }
     r.num_prefill = r.num_tokens;
     if (prefill != nullptr && prefill->dtype == DType::i32 && prefill->bytes == 4) {
       int32_t n;

@@ -51,7 +51,7 @@ void add_synthesize(CLI::App& app, int& code) {
   sub->footer("Exit codes: 0 success; 2 bad input.\nExample: strata synthesize --preset v4-flash --layers 4 --out model");
   sub->add_option("--preset", o->preset, fmt::format("shapes: {}", fmt::join(preset_names(), ", ")));
   sub->add_option("--config", o->config, "shapes from this config.json instead");
-  sub->add_option("--layers", o->layers, "number of layers; 0: as the shapes say")->check(CLI::NonNegativeNumber);
+  sub->add_option("--layers", o->layers, "number of layers; 0: as the shapes say")->check(CLI::Range(0, 4096));
   sub->add_flag("--fp8", o->fp8, "FP8 weights with block scales, where the official checkpoint has them");
   sub->add_flag("--bf16", o->bf16, "bf16 weights everywhere")->excludes("--fp8");
   sub->add_option("--seed", o->seed, "of the random numbers")->capture_default_str();
