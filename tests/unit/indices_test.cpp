@@ -68,6 +68,8 @@ TEST(SlotMapping, Refusals) {
   expect_refused(op, c.params(64, 1), {"block_table", "at least 2 blocks", "has 1"}, c.out);
   c.positions[0] = -1;
   expect_refused(op, c.params(64, 1), {"positions[0]", "negative", "is -1"}, c.out);
+  c.positions[0] = INT64_MAX;
+  expect_refused(op, c.params(64, 1), {"positions[0]", "below 2^63 - 1", "is 9223372036854775807"}, c.out);
   c.positions[0] = 1;
   c.token_to_req[0] = 1;
   expect_refused(op, c.params(64, 1), {"token_to_req[0]", "[0, 1)", "is 1"}, c.out);

@@ -74,6 +74,7 @@ TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
     expect_refused(op, c.params, words, c.q_out, c.kv_out);
   };
   refused([](Case& c) { c.params.eps = -1.0f; }, {"eps", "negative", "-1"});
+  refused([](Case& c) { c.params.eps = INFINITY; }, {"eps", "finite", "inf"});
   refused([](Case& c) { c.params.kv = {}; }, {"kv", "required", "absent"});
   refused([](Case& c) { c.params.kv.shape[0] = 1; }, {"kv", "[2, any]", "bf16[1, 4]"});
   refused([](Case& c) { c.params.q_weight.shape[0] = 1; }, {"q_weight", "[2]", "f32[1]"});
