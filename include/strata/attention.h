@@ -40,7 +40,7 @@ struct LayerOptions {
   std::optional<KvFormat> kv_format{};
   IndexerFormat indexer_format = IndexerFormat::fp8;
   bool hadamard = false;             // rotate indexer queries and keys (V4 10.5)
-  bool fp8_output = false;           // quantise the attention output to FP8 before wo_a (V4 15), for FP8 checkpoints
+  bool fp8_output = false;           // V4: quantise the attention output to FP8 before wo_a (V4 15)
   bool quantize_activations = true;  // FP8 weights take FP8 activations (V4 5.2); false: bf16 activations
   PrefillMode prefill_mode = PrefillMode::automatic;
   MlaMode mla_mode = MlaMode::automatic;

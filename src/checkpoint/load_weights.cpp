@@ -157,13 +157,6 @@ std::unique_ptr<LoadedLinear> load(const WeightLoader& loader, const Stack& stac
 
 }  // namespace
 
-Shard Shard::of_rank(int64_t extent, int rank, int size) {
-  require(size >= 1 && rank >= 0 && rank < size, "shard: expected 0 <= rank < size, is rank {} of {}", rank, size);
-  require(extent % size == 0, "shard: expected an extent that {} ranks divide, is {}", size, extent);
-  const int64_t count = extent / size;
-  return {rank * count, count};
-}
-
 Tensor WeightLoader::load_f32(std::string_view suffix, std::initializer_list<int64_t> shape, Shard shard) const {
   require(shape.size() == 1 || shape.size() == 2, "{}: load_f32: expected 1 or 2 dimensions, is {}", suffix, shape.size());
   const StoredTensor& tensor = require_tensor(checkpoint, layer, suffix, {DType::bf16, DType::f16, DType::f32}, shape);

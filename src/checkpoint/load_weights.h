@@ -18,9 +18,6 @@ namespace strata {
 struct Shard {
   int64_t begin = 0;
   int64_t count = -1;  // -1: to the end
-
-  // The rank-th of `size` equal parts. Throws invalid_argument unless size divides the extent.
-  static Shard of_rank(int64_t extent, int rank, int size);
 };
 
 // What an FP8 matrix becomes on the device. A bf16 matrix stays bf16.
@@ -72,8 +69,6 @@ struct WeightLoader {
   int64_t layer;
   std::shared_ptr<Device> device;
   const OpSet& ops;
-
-  bool has(std::string_view suffix) const { return checkpoint.find(layer, suffix) != nullptr; }
 
   // A tensor of BF16, F16 or F32 values, none of them NaN, widened to f32 [shape...]. Rank 1 or 2; the shard is of dimension 0.
   Tensor load_f32(std::string_view suffix, std::initializer_list<int64_t> shape, Shard shard = {}) const;

@@ -14,6 +14,7 @@ void MultiHeadLatentAttention::check_options() const {
     fail(ErrorCode::unsupported, "mla_mode must be automatic or mqa for layers with an indexer (index_topk {}), is mha",
          config_.index_topk);
   }
+  require(!options_.fp8_output, "fp8_output must be false for MLA layers, which have no wo_a, is true");
   const std::vector<CacheGroupSpec> groups = cache_groups();  // throws for formats that MLA caches do not have
   require(!options_.kv_scale_ue8m0 || groups.front().format == KvFormat::fp8_ds_mla,
           "kv_scale_ue8m0 must be false beside kv_format {}, is true", to_string(groups.front().format));

@@ -80,6 +80,24 @@ TEST(LayerContext, FormatsThatNoV4CacheHas) {
   }
 }
 
+// What changes results is not passed over where it means nothing; how they are computed may be.
+TEST(LayerContext, OptionsOfTheOtherFamily) {
+  const auto refused = [](const std::string& model, const std::string& part, const std::function<void(LayerOptions&)>& change) {
+    Context context(golden_model(model));
+    change(context.options);
+    expect_refused(ErrorCode::invalid_argument, {part}, [&] { context.make(); });
+  };
+  refused("v4_fp8", "kv_scale_ue8m0", [](LayerOptions& o) { o.kv_scale_ue8m0 = true; });
+  refused("v4_fp8", "rotary_embedding", [](LayerOptions& o) { o.rotary_embedding = false; });
+  refused("mla_v3", "fp8_output", [](LayerOptions& o) { o.fp8_output = true; });
+  for (const std::string model : {"v4_fp8", "mla_v3"}) {
+    Context context(golden_model(model));
+    context.options.prefill_mode = PrefillMode::paged;
+    context.options.mla_mode = MlaMode::mqa;
+    EXPECT_NO_THROW(context.make());
+  }
+}
+
 // Sizes that one of the attention ops refuses, which runs behind the insertion of the step's keys.
 TEST(LayerContext, MlaSizesThatNoOpTakes) {
   const auto refused = [](const std::string& golden, const std::string& part, MlaMode mode,

@@ -173,8 +173,6 @@ TEST_F(LoadWeights, VectorsAndTablesBecomeF32) {
   const Tensor ape = loader().load_f32("compressor.ape", {3, 5}, {1, 2});
   EXPECT_EQ(ape.view().describe(), "f32[2, 5] on cpu");
   for (size_t i = 0; i < 10; ++i) EXPECT_EQ(ape.view().ptr<float>()[i], table[5 + i]);
-  EXPECT_TRUE(loader().has("attn_sink"));
-  EXPECT_FALSE(loader().has("indexer.wk.weight"));
 }
 
 TEST_F(LoadWeights, VectorsOfTheWrongKind) {
@@ -385,13 +383,6 @@ TEST_F(LoadWeights, MatricesThatCannotBe) {
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_linear("wq_a", {.n = 4, .k = 6, .groups = 3}); }),
                {"groups", "4 rows", "is 3"});
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { loader().load_fused_linear({}, {.k = 6}); }), {"at least one part"});
-}
-
-TEST_F(LoadWeights, ShardsOfRanks) {
-  EXPECT_EQ(Shard::of_rank(12, 2, 3).begin, 8);
-  EXPECT_EQ(Shard::of_rank(12, 2, 3).count, 4);
-  expect_parts(message_of(ErrorCode::invalid_argument, [] { Shard::of_rank(12, 0, 5); }), {"5 ranks divide", "is 12"});
-  expect_parts(message_of(ErrorCode::invalid_argument, [] { Shard::of_rank(12, 3, 3); }), {"rank 3 of 3"});
 }
 
 TEST_F(LoadWeights, GroupsAreAmongTheRowsOfTheShard) {
