@@ -181,7 +181,7 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
   const int64_t num_tokens = std::max<int64_t>(num_actual, padding.num_tokens);
   // A uniform step: every request, padding ones too, has the same number of decode tokens.
   int64_t uniform = 0;
-  for (int64_t q = 1; q <= int64_t{1} + m.limits.num_speculative_tokens; ++q) {
+  for (int64_t q = 1; q <= std::min(int64_t{1} + m.limits.num_speculative_tokens, num_tokens); ++q) {
     const bool all = std::all_of(requests.begin(), requests.end(), [&](const BatchRequest& r) { return r.query_len == q; });
     if (all && q * num_requests == num_tokens && num_requests > 0) uniform = q;
   }
