@@ -63,7 +63,10 @@ int64_t queries_per_task(const DenseAttnPrefillParams& p, int threads) {
   }
 }
 
-HeadRows rows(const TensorView& view, int64_t first, int64_t head) { return {view.row<uint16_t>(first, head), view.stride[0]}; }
+// k_nope may have no lanes, and no memory then.
+HeadRows rows(const TensorView& view, int64_t first, int64_t head) {
+  return {view.data != nullptr ? view.row<uint16_t>(first, head) : nullptr, view.stride[0]};
+}
 
 // `count` queries from `first` on of the request.
 PrefillTask task_of(const DenseAttnPrefillParams& p, const Request& r, int64_t head, int64_t first, int64_t count) {

@@ -59,6 +59,7 @@ void PackQuery(const Queries& queries, int64_t token, std::byte* packed) {
   const int64_t vectors = vectors_of(heads);
   const KvFormat format = queries.cache.format;
   const int64_t row_bytes = row_data_bytes(format, kDim);
+  const auto* const scales = static_cast<const uint8_t*>(queries.q_scale.data);  // null but for MXFP4
   float* out = reinterpret_cast<float*>(packed);
   for (int64_t first = 0; first < vectors;) {
     const int64_t lanes = group_width(vectors, first) * kLanes;
@@ -69,7 +70,7 @@ void PackQuery(const Queries& queries, int64_t token, std::byte* packed) {
       if (h < heads) {
         const int64_t index = token * heads + h;
         decode_row(format, static_cast<const uint8_t*>(queries.q.data) + index * row_bytes,
-                   static_cast<const uint8_t*>(queries.q_scale.data) + index * 4, row);
+                   scales != nullptr ? scales + index * 4 : nullptr, row);
       }
       for (int64_t d = 0; d < kDim; ++d) group[d * lanes + l] = row[d];
     }
