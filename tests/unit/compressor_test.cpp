@@ -240,6 +240,7 @@ TEST(CompressNormRopeStore, RefusesWhatContradictsTheContract) {
   refused([](CompressCase& c) { c.params.cos_sin.shape[1] = 130; }, {"cos_sin", "[2, 128]", "130"});
   refused([](CompressCase& c) { c.out_slots[7] = 8; }, {"out_slots[7]", "[0, 8)", "8"});
   refused([](CompressCase& c) { c.params.cos_sin.shape[0] = 8; }, {"positions[11]", "[0, 8)", "11"});
+  refused([](CompressCase& c) { c.positions[11] = INT64_MAX; }, {"positions[11]", "below 2^63 - 1", "9223372036854775807"});
   refused([](CompressCase& c) { c.token_to_req[3] = 1; }, {"token_to_req[3]", "[0, 1)", "1"});
   refused([](CompressCase& c) { c.params.block_table.shape[1] = 2; }, {"block_table", "at least 3 blocks", "has 2"});
   refused([](CompressCase& c) { c.block_table[1] = 4; }, {"block_table[0, 1]", "below 4", "4"});

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
@@ -15,7 +17,9 @@ void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
   for (int64_t t = 0; t < p.positions.shape[0]; ++t) {
     const int64_t position = p.positions.ptr<int64_t>()[t];
     const int64_t slot = p.out_slots.ptr<int64_t>()[t];
-    if (p.state_slots.ptr<int64_t>()[t] < 0 || slot < 0 || !completes_entry(position, p.ratio)) continue;
+    if (p.state_slots.ptr<int64_t>()[t] < 0 || slot < 0) continue;
+    c.require(position < std::numeric_limits<int64_t>::max(), "positions[{}] must be below 2^63 - 1, is {}", t, position);
+    if (!completes_entry(position, p.ratio)) continue;
     c.require(slot < p.cache.num_slots(), "out_slots[{}] must be in [0, {}), is {}", t, p.cache.num_slots(), slot);
     const CompressorWindow window = compressor_window(position, p.ratio);
     c.require(window.rope_position < p.cos_sin.shape[0], "positions[{}] must have its window's first position in [0, {}), is {}", t,
