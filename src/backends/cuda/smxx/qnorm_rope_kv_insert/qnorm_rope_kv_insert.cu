@@ -1,6 +1,6 @@
-// Query norm + RoPE and key RoPE + quantise + insert in one launch: a warp per query head, and one more per token for the key row.
+// Query norm + RoPE and key RoPE + quantise + insert in one launch: a warp per query head or two, and one more per token for the key row.
 // Floor: 4 bytes per query value (3 with e4m3 queries) and about 1.7 KB per key; V4-Pro, 4096 tokens: 1.08 GB, 252 us at 4.3 TB/s.
-// The row stays in registers between its one read and its one write. Reached on an H200: 264 us (95%; e4m3 queries 83%), 2.4 us at 1 token.
+// The row stays in registers between its one read and its one write. Reached on an H200: 256 us, with e4m3 queries 186 of a floor of 189.
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/implementation.h"
@@ -14,6 +14,9 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kBlocksPerSm = 10;  // 40 warps in flight; with 12 the key row spills registers
+// From so many tokens on a warp has two heads where queries become codes: 186 us for 204 of 4096 tokens with 128 heads.
+constexpr int64_t kPairMinTokens = 9;
+constexpr int kPairBlocksPerSm = 7;
 // The widths of V4, which the wide path and block formats are made for.
 constexpr int kDim = 512;
 constexpr int kRotary = 64;
@@ -32,7 +35,7 @@ struct Call {
   int64_t q_out_stride[2];
   int32_t heads, padded_heads, dim, rotary;
   float eps, q_scale_inv;
-  Divisor rows_per_token;  // padded_heads, and one for the key
+  Divisor rows_per_token;  // the warps that have heads, and one for the key
   int32_t rows;
 };
 
@@ -45,30 +48,42 @@ __device__ __forceinline__ void store_query(const Call& c, E4m3* out, const floa
   store_codes<kWide>(out, x, [s = c.q_scale_inv](float v) { return __fmul_rn(v, s); });
 }
 
-// Two runs of 8 values a lane, 256 apart, so that each access of the warp is 512 consecutive bytes; the rotary lanes are the second run
-// of the last eight lanes.
-template <class Out>
-__device__ __forceinline__ void query_wide(const Call& c, const Bf16* q, Out* out, int64_t n, int lane) {
+// kHeads neighbouring heads. Two runs of 8 values a lane, 256 apart, so that each access of the warp is 512 consecutive bytes; the rotary
+// lanes are the second run of the last eight lanes. The same bits whatever kHeads is.
+template <int kHeads, class Out>
+__device__ __forceinline__ void query_wide(const Call& c, int64_t n, int h, Out* out, int lane) {
   constexpr int kRun = 8, kSecond = kDim / 2;
   const int begin = lane * kRun, rope_lane = kSecond + begin - (kDim - kRotary);
   const int64_t position = __ldg(c.positions + n);
-  float low[kRun], high[kRun], angles[kRun];
-  load_values<true>(q + begin, low);
-  load_values<true>(q + kSecond + begin, high);
+  float low[kHeads][kRun], high[kHeads][kRun], angles[kRun];
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const Bf16* const q = c.q.row(n, h + i);
+    load_values<true>(q + begin, low[i]);
+    load_values<true>(q + kSecond + begin, high[i]);
+  }
   // No branch: behind one the other lanes would wait for the angles too.
   load_angles<true>(c.cos_sin.row(position), kRotary, max(rope_lane, 0), angles);
-  float sum = 0.0f;
+  float sum[kHeads] = {};
 #pragma unroll
-  for (int i = 0; i < kRun; ++i) sum += low[i] * low[i] + high[i] * high[i];
-  const float scale = rsqrtf(lanes_sum(sum) / kDim + c.eps);
+  for (int i = 0; i < kHeads; ++i) {
 #pragma unroll
-  for (int i = 0; i < kRun; ++i) {
-    low[i] *= scale;
-    high[i] *= scale;
+    for (int j = 0; j < kRun; ++j) sum[i] = fmaf(low[i][j], low[i][j], fmaf(high[i][j], high[i][j], sum[i]));
   }
-  if (rope_lane >= 0) rotate_values(high, angles);
-  store_query<true>(c, out + begin, low);
-  store_query<true>(c, out + kSecond + begin, high);
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) sum[i] = lanes_sum(sum[i]);
+#pragma unroll
+  for (int i = 0; i < kHeads; ++i) {
+    const float scale = rsqrtf(fmaf(sum[i], 1.0f / kDim, c.eps));
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) {
+      low[i][j] *= scale;
+      high[i][j] *= scale;
+    }
+    if (rope_lane >= 0) rotate_values(high[i], angles);
+    store_query<true>(c, out + i * c.q_out_stride[1] + begin, low[i]);
+    store_query<true>(c, out + i * c.q_out_stride[1] + kSecond + begin, high[i]);
+  }
 }
 
 // Any width and alignment; out may be q: a lane reads what it writes before it writes it.
@@ -152,13 +167,16 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
   }
 }
 
-template <class Out, bool kWide>
-__global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm) qnorm_rope_kv_insert_kernel(const __grid_constant__ Call c) {
+// kHeads: of a warp. Two only of wide rows, and where no heads are added (q_out has none that q lacks).
+template <class Out, bool kWide, int kHeads>
+__global__ void __launch_bounds__(kWarps* kWarpSize, kHeads == 1 ? kBlocksPerSm : kPairBlocksPerSm)
+    qnorm_rope_kv_insert_kernel(const __grid_constant__ Call c) {
   start_early();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   const int lane = threadIdx.x % kWarpSize;
   if (row >= c.rows) return;
-  const int32_t n = c.rows_per_token.divide(static_cast<int32_t>(row)), h = static_cast<int32_t>(row) - n * c.rows_per_token.value();
+  const int32_t n = c.rows_per_token.divide(static_cast<int32_t>(row));
+  const int32_t h = (static_cast<int32_t>(row) - n * c.rows_per_token.value()) * kHeads;
   if (h == c.padded_heads) return insert_key(c, n, lane);
   Out* const out = static_cast<Out*>(c.q_out) + n * c.q_out_stride[0] + h * c.q_out_stride[1];
   if (h >= c.heads) {
@@ -169,7 +187,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm) qnorm_rope_kv
       for (int i = lane; i < c.dim; i += kWarpSize) out[i] = Out{0};
     }
   } else if constexpr (kWide) {
-    query_wide(c, c.q.row(n, h), out, n, lane);
+    query_wide<kHeads>(c, n, h, out, lane);
   } else {
     query(c, c.q.row(n, h), out, n, lane);
   }
@@ -178,7 +196,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm) qnorm_rope_kv
 void run(const QNormRopeKvInsertParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.q.shape[0], padded_heads = p.q_out.shape[1];
   const int64_t inserts = p.slot_mapping.present() ? p.slot_mapping.shape[0] : 0;
-  const int64_t per_token = padded_heads + (inserts > 0 ? 1 : 0), rows = tokens * per_token;
+  const bool wide =
+      p.q.shape[2] == kDim && p.cos_sin.shape[1] == kRotary && rows_aligned(p.q) && rows_aligned(p.q_out) && rows_aligned(p.cos_sin);
+  const bool codes = p.q_out.dtype == DType::e4m3;
+  const bool pairs = wide && codes && tokens >= kPairMinTokens && p.q.shape[1] == padded_heads && padded_heads % 2 == 0;
+  const int64_t per_token = (pairs ? padded_heads / 2 : padded_heads) + (inserts > 0 ? 1 : 0), rows = tokens * per_token;
   if (rows == 0) return;
   const unsigned blocks = blocks_for(rows, kWarps);
   const Call c{
@@ -203,10 +225,9 @@ void run(const QNormRopeKvInsertParams& p, const ExecutionContext& context) {
       .rows_per_token = Divisor(static_cast<int32_t>(per_token)),
       .rows = static_cast<int32_t>(rows),
   };
-  const bool wide = c.dim == kDim && c.rotary == kRotary && rows_aligned(p.q) && rows_aligned(p.q_out) && rows_aligned(p.cos_sin);
-  const auto kernel = p.q_out.dtype == DType::e4m3
-                          ? (wide ? qnorm_rope_kv_insert_kernel<E4m3, true> : qnorm_rope_kv_insert_kernel<E4m3, false>)
-                          : (wide ? qnorm_rope_kv_insert_kernel<Bf16, true> : qnorm_rope_kv_insert_kernel<Bf16, false>);
+  const auto kernel = pairs   ? qnorm_rope_kv_insert_kernel<E4m3, true, 2>
+                      : codes ? (wide ? qnorm_rope_kv_insert_kernel<E4m3, true, 1> : qnorm_rope_kv_insert_kernel<E4m3, false, 1>)
+                              : (wide ? qnorm_rope_kv_insert_kernel<Bf16, true, 1> : qnorm_rope_kv_insert_kernel<Bf16, false, 1>);
   launch_early("qnorm_rope_kv_insert_kernel", kernel, {blocks, kWarps * kWarpSize}, context, c);
 }
 
