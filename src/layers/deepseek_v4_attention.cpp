@@ -178,19 +178,20 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   };
   const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
   // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first and the others beside it. Otherwise,
-  // of a few tokens and of many, which keep the tensor cores busy, both begin at once, and in between the others wait for its queries.
+  // of a few tokens and of many, which keep the tensor cores busy, both begin at once; of a few, the product at least of its own queries
+  // comes first where the others' takes less time.
   const bool overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
   const bool choice_is_longer = overlaps && wq_b_->weight.n <= kQuickQueries * indexer_->query_rows();
-  if (overlaps && !choice_is_longer && num_tokens > kFewTokens) {
+  if (overlaps && num_tokens > kFewTokens) {
     run.arena.keep_all([&] {  // as on a lane: a plan has room for both orders
       const TensorView projected = indexer_->project_queries(run, qr);
       run.join(1);
       indexer_->make_query(run, batch, projected, cos_sin_, query);
     });
-    run.aside(1, make_queries);
-    run.join(0);
+    run.order(0, 1);
+    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
     run.aside(0, compress);
-    choose(args, run, query, slots);
+    make_queries(run);
   } else {
     if (select) {
       TensorView projected;

@@ -44,7 +44,7 @@ Indexer::Query Indexer::allocate_query(Arena& arena, int64_t num_tokens) const {
 }
 
 void Indexer::project_weights(OpRunner& run, const TensorView& x, const Query& query) const {
-  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights});
+  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights, .shares_device = run.concurrent()});
 }
 
 TensorView Indexer::project_queries(OpRunner& run, const NormedLatent& qr) const {

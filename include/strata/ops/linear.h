@@ -33,7 +33,7 @@ struct LinearParams {
   const LinearWeight* weight = nullptr;  // groups == 1
   TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride
   ActivationFormat activation = ActivationFormat::bf16;  // beside codes: the fp8 format that they have
-  bool shares_device = false;                            // a hint: other work runs beside this, leave it room. The result is the same
+  bool shares_device = false;                            // a hint: other work runs beside this, leave it room. Sums may round differently
 };
 
 // y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i]: the einsum "bhr,hdr->bhd" of the output path (V4 15, step 3).

@@ -7,31 +7,26 @@ namespace strata::cuda::sm90 {
 namespace {
 
 constexpr int kMinStages = 4;
-// Shared memory of a product beside other work, which needs room on the SMs.
+// Shared memory of a product that shares every SM with other work.
 constexpr int kSharedBytesBesideOthers = 112 << 10;
 // What it costs to add the partial sums of a cluster, in the bytes / 128 that a CTA brings in that time.
 constexpr int64_t kSplitCost = 60;
 
-}  // namespace
-
-// Of one CTA a tile or two that share k (clusters of more do not fill the SMs) the one that brings less to each, the tokens, which are in
-// L2, at half of their bytes.
-std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens, bool shares_device, const Capabilities& device) {
+// On so many SMs, with so much shared memory of each. Of one CTA a tile or two that share k (clusters of more do not fill the SMs) the one
+// that brings less to each, the tokens, which are in L2, at half of their bytes.
+std::optional<StreamedPlan> plan_on(int64_t num_sms, int shared_bytes, const LinearWeight& w, int64_t tokens) {
   const int64_t blocks = ceil_div(w.k, int64_t{kLinearBlock});
   std::optional<StreamedPlan> best;
   int64_t best_cost = 0;
   for (const int split : {1, 2}) {
-    const int64_t rows = ceil_div(ceil_div(w.n, int64_t{device.num_sms / split}), int64_t{kStreamedRowStep}) * kStreamedRowStep;
+    const int64_t rows = ceil_div(ceil_div(w.n, num_sms / split), int64_t{kStreamedRowStep}) * kStreamedRowStep;
     if (split > blocks || rows > 2 * kLinearRows) continue;
     const StreamedTile tile{token_product_rows(tokens), rows > kLinearRows ? 2 : 1};
     const auto chunk = static_cast<int>(ceil_div(blocks, int64_t{split}));
-    const auto stages_in = [&](int limit) {
-      int stages = chunk;
-      while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), chunk, stages).bytes > limit) --stages;
-      return stages < chunk ? stages / tile.slices() * tile.slices() : stages;
-    };
-    // Beside other work or alone, a product is cut the same way, so that it has the same bits.
-    if (stages_in(kSharedBytesBesideOthers) < std::min(chunk, kMinStages)) continue;
+    int stages = chunk;
+    while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), chunk, stages).bytes > shared_bytes) --stages;
+    if (stages < chunk) stages = stages / tile.slices() * tile.slices();
+    if (stages < std::min(chunk, kMinStages)) continue;
     const int64_t cost = chunk * (rows + tile.tokens / 2) + kSplitCost * split;
     if (best && cost >= best_cost) continue;
     best = StreamedPlan{.tile = tile,
@@ -39,10 +34,20 @@ std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens,
                         .num_tiles = static_cast<int>(ceil_div(w.n, rows)),
                         .split = split,
                         .max_chunk = chunk,
-                        .stages = stages_in(shares_device ? kSharedBytesBesideOthers : device.max_shared_bytes)};
+                        .stages = stages};
     best_cost = cost;
   }
   return best;
+}
+
+}  // namespace
+
+// Beside other work a product has half of the SMs to itself, if that is enough: what finds its place at once on the other half does not
+// wait for the last of these tiles, nor they for it (docs/kernels/20261121-layer-decode.md).
+std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens, bool shares_device, const Capabilities& device) {
+  if (!shares_device) return plan_on(device.num_sms, device.max_shared_bytes, w, tokens);
+  const auto on_half = plan_on(device.num_sms / 2, device.max_shared_bytes, w, tokens);
+  return on_half ? on_half : plan_on(device.num_sms, kSharedBytesBesideOthers, w, tokens);
 }
 
 void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream) {

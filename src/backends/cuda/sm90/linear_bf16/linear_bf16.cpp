@@ -28,15 +28,16 @@ int64_t num_tiles(const LinearWeight& w, int parts) { return w.groups * ceil_div
 int num_parts(const LinearWeight& w, const Capabilities& device) { return num_tiles(w, 1) > device.num_sms ? 2 : 1; }
 
 // x: [T, G, K].
-Support support(const TensorView& x, const LinearWeight* w, const Capabilities& device) {
+Support support(const TensorView& x, const LinearWeight* w, bool shares_device, const Capabilities& device) {
   if (Support on_device = needs_sm90(device); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::bf16) return Support::no("needs a row-major bf16 weight");
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   if (x.shape[0] > kBf16MaxTokens) return Support::no(fmt::format("takes at most {} tokens, got {}", kBf16MaxTokens, x.shape[0]));
-  // With few tiles the memory idles.
+  // With few tiles the memory idles. But a single one beside other work, which keeps it busy, costs that one SM.
   const int64_t tiles = num_tiles(*w, num_parts(*w, device));
-  if (4 * tiles < device.num_sms || tiles > device.num_sms) {
+  const bool aside = tiles == 1 && shares_device && x.shape[0] > token_product_rows(1);
+  if (!aside && (4 * tiles < device.num_sms || tiles > device.num_sms)) {
     return Support::no(
         fmt::format("takes {} to {} tiles of up to {} features, got {}", (device.num_sms + 3) / 4, device.num_sms, 2 * kBf16Rows, tiles));
   }

@@ -92,9 +92,8 @@ Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
                .aligned = aligned(p)});
 }
 
-// How much of next_weights comes to L2: with a tile what the memory brings beside its rows, of small calls more, as they wait more than
-// they read; and no more than L2 keeps (docs/kernels/20261121-layer-decode.md).
-constexpr int64_t kNextOfTile = 64 << 10, kNextLeast = 16 << 20, kNextMost = 32 << 20, kNextPiece = 8 << 10, kNextLine = 128;
+// How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md).
+constexpr int64_t kNextBytes = 16 << 20, kNextPiece = 8 << 10, kNextLine = 128;
 
 void bring_next_near(const TensorView& weights, const Plan& plan, int64_t tokens, DecodeArgs& a) {
   if (!weights.present() || reinterpret_cast<uintptr_t>(weights.data) % 16 != 0) return;
@@ -104,7 +103,7 @@ void bring_next_near(const TensorView& weights, const Plan& plan, int64_t tokens
   const int64_t times = few_heads ? tiles : ceil_div(tiles, 2);
   const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits, turns = blocks * times * warps;
   if (turns == 0) return;
-  const int64_t wanted = std::clamp(kNextOfTile * blocks * tiles, kNextLeast, kNextMost) / turns;
+  const int64_t wanted = kNextBytes / turns;
   const int64_t lanes = std::clamp<int64_t>(wanted / kNextPiece, 1, 32);
   const int64_t apart = static_cast<int64_t>(weights.bytes()) / (turns * lanes) / kNextLine * kNextLine;
   const int64_t bytes = std::min(apart, wanted / lanes / kNextLine * kNextLine);

@@ -180,7 +180,7 @@ int64_t blocks_of(const LinearWeight& w, const Capabilities& device) {
 }
 
 // x: [T, G, K].
-Support support(const TensorView& x, const LinearWeight* w, const Capabilities& device) {
+Support support(const TensorView& x, const LinearWeight* w, bool /*shares_device*/, const Capabilities& device) {
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::bf16) return Support::no("needs a row-major bf16 weight");
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
