@@ -7,8 +7,9 @@ namespace strata::cuda::sm90 {
 namespace {
 
 constexpr int kMinStages = 4;
-// Shared memory of a product that shares every SM with other work.
-constexpr int kSharedBytesBesideOthers = 112 << 10;
+// Shared memory of a product that shares every SM with other work, and of large tiles on half of the SMs: beside these there is room for a
+// block of many_tiles.cu, of a product of the same tokens.
+constexpr int kSharedBytesBesideOthers = 112 << 10, kSharedBytesOfLargeTiles = 148 << 10;
 // What it costs to add the partial sums of a cluster, in the bytes / 128 that a CTA brings in that time.
 constexpr int64_t kSplitCost = 60;
 
@@ -46,8 +47,10 @@ std::optional<StreamedPlan> plan_on(int64_t num_sms, int shared_bytes, const Lin
 // wait for the last of these tiles, nor they for it (docs/kernels/20261121-layer-decode.md).
 std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens, bool shares_device, const Capabilities& device) {
   if (!shares_device) return plan_on(device.num_sms, device.max_shared_bytes, w, tokens);
-  const auto on_half = plan_on(device.num_sms / 2, device.max_shared_bytes, w, tokens);
-  return on_half ? on_half : plan_on(device.num_sms, kSharedBytesBesideOthers, w, tokens);
+  const int half = device.num_sms / 2;
+  auto plan = plan_on(half, device.max_shared_bytes, w, tokens);
+  if (plan && plan->tile.parts == 2) plan = plan_on(half, std::min(kSharedBytesOfLargeTiles, device.max_shared_bytes), w, tokens);
+  return plan ? plan : plan_on(device.num_sms, kSharedBytesBesideOthers, w, tokens);
 }
 
 void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream) {
