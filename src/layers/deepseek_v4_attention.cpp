@@ -121,7 +121,7 @@ DeepseekV4Attention::ChosenSlots DeepseekV4Attention::allocate_slots(OpRunner& r
 }
 
 // What attention waits for is a chain of small ops and of products that read weights; whatever else a token needs is made beside it. On
-// lane 0 the compressed keys, which need x alone, those of the indexer first; on lane 1 the choice among them, or what runs beside it.
+// lane 0 the compressed keys, which need x alone, those of the indexer first; on lane 1 the choice among them.
 void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q, const ChosenSlots& slots) const {
   const Batch& batch = *args.batch;
   const TensorView& x = args.hidden;
@@ -177,7 +177,7 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
                                                             .eps = eps_});
   };
   const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
-  // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first and the others beside it. Otherwise,
+  // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first, then the others beside it. Otherwise,
   // of a few tokens and of many, which keep the tensor cores busy, both begin at once; of a few, the product at least of its own queries
   // comes first where the others' takes less time.
   const bool overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
