@@ -106,7 +106,7 @@ class Logits {
 
   __device__ __forceinline__ void clear_state() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) subtracted[r] = -INFINITY, sum[r] = 0.0f;
+    for (int r = 0; r < 2; ++r) maximum[r] = kLeast, sum[r] = 0.0f;
   }
 
   // Logits of the next tile, the last two chunks of lanes in a group of their own. Not waited for.
@@ -115,35 +115,44 @@ class Logits {
     ptx::fence_proxy_async();  // cp.async, and store_weights, wrote what wgmma reads
     ptx::wgmma_hold(s);
     ptx::wgmma_fence();
-    if constexpr (S::kTail) {
-      multiply_shared(s, S::kValueChunks, false);
-    } else {
+    // By turns queries in shared memory, where a product then reads twice as much, and those in registers.
+    constexpr int kFirstShared = S::kTail ? S::kValueChunks : S::kRegisterChunks;
+    constexpr int kShared = kSteps * (S::kChunks - kFirstShared), kAll = kShared + kSteps * S::kRegisterChunks, kTurn = kAll / kShared;
+    static_assert(kTurn * kShared == kAll);
 #pragma unroll
-      for (int c = S::kRegisterChunks; c < S::kChunks; ++c) multiply_shared(s, c, c > S::kRegisterChunks);
-    }
-#pragma unroll
-    for (int c = 0; c < S::kRegisterChunks; ++c) {
-      const uint64_t keys = descriptor(c);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) ptx::wgmma_bf16(s, q[4 * c + i], keys + 2 * i, true);
-      if (c == S::kRegisterChunks - (S::kTail ? 1 : 3)) ptx::wgmma_commit();
+    for (int i = 0; i < kAll; ++i) {
+      if (i % kTurn == 0) {
+        multiply_shared(s, kSteps * kFirstShared + i / kTurn, i > 0);
+      } else {
+        const int step = i - i / kTurn - 1;
+        ptx::wgmma_bf16(s, q[step], keys(step), true);
+      }
+      if (i == kAll - 1 - (S::kTail ? 0 : 2 * kSteps)) ptx::wgmma_commit();
     }
     if constexpr (S::kTail) {  // the last part arrives last
       wait(shared.full[tile.at][1], tile.parity());
       ptx::fence_proxy_async();
 #pragma unroll
-      for (int c = S::kRegisterChunks; c < S::kValueChunks; ++c) multiply_shared(s, c, true);
+      for (int step = kSteps * S::kRegisterChunks; step < kSteps * S::kValueChunks; ++step) multiply_shared(s, step, true);
     }
     ptx::wgmma_commit();
     attended = attended_rows();
     tile.advance(rows_stay);
   }
-  __device__ __forceinline__ uint64_t descriptor(int c) const { return ptx::wgmma_descriptor(ptx::shared_address(tile.chunk(shared, c))); }
-  // A chunk whose queries are in shared memory; 32 bytes an instruction.
-  __device__ __forceinline__ void multiply_shared(float (&s)[kSums], int c, bool more) {
-    const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q[c - S::kRegisterChunks])), keys = descriptor(c);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) ptx::wgmma_bf16(s, queries + 2 * i, keys + 2 * i, more || i > 0);
+  // An instruction takes a step of 32 bytes.
+  static constexpr int kSteps = 4;  // of a chunk
+  __device__ __forceinline__ uint64_t keys(int step) const {
+    return behind(first_keys, tile.chunk_place(step / kSteps) + step % kSteps * kStepPlaces);
+  }
+  // Whose queries are in shared memory.
+  __device__ __forceinline__ void multiply_shared(float (&s)[kSums], int step, bool more) {
+    const int chunk = step / kSteps - S::kRegisterChunks;
+    ptx::wgmma_bf16(s, behind(first_queries, chunk * (kHeadChunkBytes / 16) + step % kSteps * kStepPlaces), keys(step), more);
+  }
+  static constexpr uint32_t kStepPlaces = 32 / 16;
+  // What is so many times 16 bytes behind what a descriptor describes: one addition, for which the first product of a tile waits.
+  static __device__ __forceinline__ uint64_t behind(uint64_t descriptor, uint32_t places) {
+    return (descriptor & ~uint64_t{0xFFFFFFFF}) | (static_cast<uint32_t>(descriptor) + places);
   }
   __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {
     ptx::wgmma_wait<0>();
@@ -154,39 +163,39 @@ class Logits {
   // that may lag behind saves rescaling, but that weight is rounded to bf16.
   __device__ __forceinline__ void softmax(float (&s)[kSums]) {
     mask_missing(s);
-    float largest[2];
+    raise_maximum(s);
+    float added[2];
+#pragma unroll
+    for (int i = 0; i < kSums / 2; ++i) {  // rows in order: the first weights are stored while the last are on their way
+      const int r = i % 2;
+      float &first = s[2 * i], &second = s[2 * i + 1];
+      first = ptx::ex2(fmaf(first, a.scale_log2, -maximum[r]));
+      second = ptx::ex2(fmaf(second, a.scale_log2, -maximum[r]));
+      added[r] = i < 2 ? first + second : added[r] + (first + second);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sum[r] += added[r];
+  }
+  // The running maximum with these logits, and what the sums so far are multiplied by, for the value warpgroups: stored here, before the
+  // exponentials, so that the fence behind the weights does not wait for it.
+  __device__ __forceinline__ void raise_maximum(const float (&s)[kSums]) {
+    float largest[4] = {s[0], s[1], s[2], s[3]};  // chains of their own: this is the critical path
+#pragma unroll
+    for (int j = 4; j < kSums; ++j) largest[j % 4] = fmaxf(largest[j % 4], s[j]);
+    float rescale[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      largest[r] = fmaxf(s[2 * r], s[2 * r + 1]);
-#pragma unroll
-      for (int j = 1; j < kSums / 4; ++j) largest[r] = fmaxf(largest[r], fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+      const float raised = fmaxf(maximum[r], quad_max(fmaxf(largest[2 * r], largest[2 * r + 1])) * a.scale_log2);
+      rescale[r] = ptx::ex2(maximum[r] - raised);
+      maximum[r] = raised;
+      sum[r] *= rescale[r];
     }
-    rescale[0] = rescale[1] = 1.0f;
-    // One vote where the maximum of a head would be four shuffles, each waiting for the one before: this is the critical path.
-    if (__any_sync(~0u, largest[0] * a.scale_log2 > subtracted[0] || largest[1] * a.scale_log2 > subtracted[1])) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const float of_head = quad_max(largest[r]) * a.scale_log2;
-        if (of_head > subtracted[r]) {
-          rescale[r] = ptx::ex2(subtracted[r] - of_head);
-          subtracted[r] = of_head;
-        }
-      }
+    if constexpr (!S::kTail) wait(shared.weights_empty[weights.index], weights.parity ^ 1u);
+    if (threadIdx.x % 4 == 0) {
+      shared.rescale[weights.index][accumulator_row()] = rescale[0];
+      shared.rescale[weights.index][accumulator_row() + 8] = rescale[1];
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float offset = subtracted[r] == -INFINITY ? 0.0f : -subtracted[r];
-      float added = 0.0f;
-#pragma unroll
-      for (int j = 0; j < kSums / 4; ++j) {
-        float& first = s[4 * j + 2 * r];
-        float& second = s[4 * j + 2 * r + 1];
-        first = ptx::ex2(fmaf(first, a.scale_log2, offset));
-        second = ptx::ex2(fmaf(second, a.scale_log2, offset));
-        added += first + second;
-      }
-      sum[r] = sum[r] * rescale[r] + added;
-    }
+    arrive_warp(shared.rescale_full[weights.index]);
   }
   static __device__ __forceinline__ float quad_max(float v) {
     v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
@@ -212,14 +221,10 @@ class Logits {
     }
   }
 
-  // Weights as bf16 [head][row], swizzled, and what the sums so far are multiplied by: that is done while the next logits run.
+  // Weights as bf16 [head][row], swizzled.
   __device__ __forceinline__ void store_weights(const float (&s)[kSums]) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
-    if constexpr (S::kTail) {
-      ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with the tile's last lanes, which are there
-    } else {
-      wait(shared.weights_empty[weights.index], weights.parity ^ 1u);
-    }
+    if constexpr (S::kTail) ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with the tile's last lanes, which are there
     const uint32_t target = ptx::shared_address(shared.weights[S::kTail ? tile.last() : weights.index]);
 #pragma unroll
     for (int i = 0; i < kSums / 8; ++i) {
@@ -227,11 +232,6 @@ class Logits {
                        ptx::cvt_bf16x2(s[8 * i + 2], s[8 * i + 3]), ptx::cvt_bf16x2(s[8 * i + 4], s[8 * i + 5]),
                        ptx::cvt_bf16x2(s[8 * i + 6], s[8 * i + 7]));
     }
-    if (lane % 4 == 0) {
-      shared.rescale[weights.index][accumulator_row()] = rescale[0];
-      shared.rescale[weights.index][accumulator_row() + 8] = rescale[1];
-    }
-    arrive_warp(shared.rescale_full[weights.index]);
   }
 
   // The stored weights to the value warpgroups, behind a fence: that of the next logits will do, a second one costs 1.2 to 1.7 %.
@@ -260,18 +260,20 @@ class Logits {
     }
     const bool second = threadIdx.x % 2 != 0, wanted = threadIdx.x % 4 < 2;
     const int row = accumulator_row() + (second ? 8 : 0), head = item.first_head + row;
-    const float of_head = second ? total[1] : total[0], maximum = second ? subtracted[1] : subtracted[0];
+    const float of_head = second ? total[1] : total[0], largest = of_head == 0.0f ? -INFINITY : second ? maximum[1] : maximum[0];
     if (wanted) {
-      shared.normalizer[items.index][row] = head < a.num_heads ? Problem::normalizer(maximum, of_head, shared.sink[head]) : 0.0f;
-      if constexpr (Problem::kInCluster) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : maximum + __log2f(of_head);
+      shared.normalizer[items.index][row] = head < a.num_heads ? Problem::normalizer(largest, of_head, shared.sink[head]) : 0.0f;
+      if constexpr (Problem::kInCluster) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : largest + __log2f(of_head);
     }
     arrive_warp(shared.normalizer_full[items.index]);
     items.next();
-    if (wanted && head < a.num_heads) Problem::store_sums(a, item, head, maximum, of_head);
+    if (wanted && head < a.num_heads) Problem::store_sums(a, item, head, largest, of_head);
   }
 
   const Args& a;
   Shared& shared;
+  const uint64_t first_keys = ptx::wgmma_descriptor(ptx::shared_address(shared.k));
+  const uint64_t first_queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q));
   TilePosition<Problem> tile;
   Turn<S::kWeightTiles> weights;
   Turn<2> items;
@@ -279,9 +281,9 @@ class Logits {
   bool rows_stay = false;  // for the next item
   uint64_t attended;       // of the tile whose logits were started last
   // Of this thread's two heads.
-  float subtracted[2];  // the running maximum, in base 2 with the scale: what weights are relative to
-  float sum[2];         // of this thread's rows
-  float rescale[2];
+  static constexpr float kLeast = -3.402823466e38f;  // finite, as -inf - -inf is not a number
+  float maximum[2];                                  // the running one, in base 2 with the scale: what weights are relative to
+  float sum[2];                                      // of this thread's rows
 };
 
 }  // namespace strata::cuda::sparse_prefill

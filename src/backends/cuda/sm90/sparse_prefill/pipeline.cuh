@@ -1,6 +1,8 @@
 // What the roles of the kernel have in common: the rings, where bytes are.
 #pragma once
 
+#include <cstddef>
+
 #include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -54,6 +56,11 @@ class TilePosition : public TileState {
   // Where a chunk of the tile is.
   __device__ __forceinline__ uint8_t* chunk(Shared& shared, int c) const {
     return c < S::kParts * S::kPartChunks ? shared.k[slot(c / S::kPartChunks)][c % S::kPartChunks] : shared.weights[at];
+  }
+  // The same, counted from the first slot in 16 bytes, as descriptors do.
+  __device__ __forceinline__ uint32_t chunk_place(int c) const {
+    if (c >= S::kParts * S::kPartChunks) return (offsetof(Shared, weights) - offsetof(Shared, k)) / 16 + at * (kHeadChunkBytes / 16);
+    return slot(c / S::kPartChunks) * static_cast<uint32_t>(sizeof(Shared::k[0]) / 16) + c % S::kPartChunks * (S::kChunkBytes / 16);
   }
 
   __device__ __forceinline__ void start_item() {

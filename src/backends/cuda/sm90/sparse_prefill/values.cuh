@@ -91,11 +91,13 @@ class Values {
   template <class, int>
   friend class Values;
 
-  static __device__ __forceinline__ void scale_rows(Sums& sums, float first, float second) {
+  // Of head row (r = 0) or row + 8. A warp has eight heads there: it skips these products when the maxima of all eight stay.
+  static __device__ __forceinline__ void scale_head(Sums& sums, int r, float factor) {
+    if (factor == 1.0f) return;
 #pragma unroll
     for (int j = 0; j < 32; ++j) {
-      float* s = &sums[j / 16][4 * (j % 16)];
-      s[0] *= first, s[1] *= first, s[2] *= second, s[3] *= second;
+      float* s = &sums[j / 16][4 * (j % 16) + 2 * r];
+      s[0] *= factor, s[1] *= factor;
     }
   }
 
@@ -106,7 +108,9 @@ class Values {
     wait(shared.rescale_full[weights.index], weights.parity);
     if (more) {
       const float first = shared.rescale[weights.index][accumulator_row()], second = shared.rescale[weights.index][accumulator_row() + 8];
-      if (__any_sync(~0u, first != 1.0f || second != 1.0f)) scale_rows(sums, first, second);
+      scale_head(sums, 0, first);
+      scale_head(sums, 1, second);
+      __syncwarp();
     }
     wait(shared.weights_full[weights.index], weights.parity);
     ptx::wgmma_hold(sums[0]);
