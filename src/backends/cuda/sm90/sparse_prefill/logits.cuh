@@ -150,10 +150,6 @@ class Logits {
     ptx::wgmma_bf16(s, behind(first_queries, chunk * (kHeadChunkBytes / 16) + step % kSteps * kStepPlaces), keys(step), more);
   }
   static constexpr uint32_t kStepPlaces = 32 / 16;
-  // What is so many times 16 bytes behind what a descriptor describes: one addition, for which the first product of a tile waits.
-  static __device__ __forceinline__ uint64_t behind(uint64_t descriptor, uint32_t places) {
-    return (descriptor & ~uint64_t{0xFFFFFFFF}) | (static_cast<uint32_t>(descriptor) + places);
-  }
   __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);

@@ -116,24 +116,24 @@ class Values {
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
     ptx::wgmma_fence();
-    const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.weights[weights_place()]));
+    const uint64_t p = behind(first_weights, weights_place() * (kHeadChunkBytes / 16));
     uint64_t v[2];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      v[j] = ptx::wgmma_descriptor_mn(ptx::shared_address(tile.chunk(shared, S::kValueChunks / 2 * kHalf + 2 * j)), S::kChunkBytes);
+      v[j] = behind(first_values, tile.chunk_place(S::kValueChunks / 2 * kHalf + 2 * j));
     }
     if constexpr (S::kParts == 1) {
 #pragma unroll
       for (int i = 0; i < S::kRows / 16; ++i) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) ptx::wgmma_bf16_mn(sums[j], p + 2 * i, v[j] + 2048 * i / 16, more || i > 0);
+        for (int j = 0; j < 2; ++j) ptx::wgmma_bf16_mn(sums[j], behind(p, 2 * i), behind(v[j], 2048 * i / 16), more || i > 0);
       }
       ptx::wgmma_commit();
     } else {  // part by part: the first is given back while the second is added
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
 #pragma unroll
-        for (int i = 0; i < S::kRows / 16; ++i) ptx::wgmma_bf16_mn(sums[j], p + 2 * i, v[j] + 2048 * i / 16, more || i > 0);
+        for (int i = 0; i < S::kRows / 16; ++i) ptx::wgmma_bf16_mn(sums[j], behind(p, 2 * i), behind(v[j], 2048 * i / 16), more || i > 0);
         ptx::wgmma_commit();
       }
       ptx::wgmma_wait<1>();
@@ -305,6 +305,8 @@ class Values {
 
   const Args& a;
   Shared& shared;
+  const uint64_t first_values = ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k), S::kChunkBytes);
+  const uint64_t first_weights = ptx::wgmma_descriptor(ptx::shared_address(shared.weights));
   TilePosition<Problem> tile;
   bool rows_stay = false;  // for the next item
   Turn<S::kWeightTiles> weights;
