@@ -253,7 +253,7 @@ __device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_
   Codes codes;
   codes.load(quarters, 0);
   scales.look(q);
-  if constexpr (Shared::kOwnProducts) {
+  if constexpr (Shared::kOwnLogits) {
     const int lane = 4 * g + q;
     return !Shared::kV4 && scales.odd ? own_logits<true>(shared, lane, quarters, codes, scales, rotated, s)
                                       : own_logits<false>(shared, lane, quarters, codes, scales, rotated, s);

@@ -142,7 +142,7 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
       state.sums[2 * h + i] += upper + lower;
     }
   }
-  if constexpr (!Shared::kOwnProducts) ptx::fence_proxy_async();
+  if constexpr (!Shared::kOwnValues) ptx::fence_proxy_async();
   ptx::barrier_arrive(kWeightsReady + group, kWeightsThreads);
 }
 

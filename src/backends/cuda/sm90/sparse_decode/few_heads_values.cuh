@@ -100,13 +100,13 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
   const uint32_t place = ptx::shared_address(shared.p[group]);
   const uint64_t weights = ptx::wgmma_descriptor(place);
   OfHeads<Shared::kHeadTiles> own_weights;
-  if constexpr (Shared::kOwnProducts) own_weights.load(place, 4 * lane.g + lane.q);
+  if constexpr (Shared::kOwnValues) own_weights.load(place, 4 * lane.g + lane.q);
   const uint4* const scales = reinterpret_cast<const uint4*>(&shared.value_scales[group][0][pair_of(0, lane.q)]);
 #pragma unroll
   for (int i = 0; i < kOwnBlocks; ++i) {
     const int own = tile.kHasRotated ? (i + kOwnBlocks - 1) % kOwnBlocks : i, block = kFirst + own;
     Steps& values = tile.a[i % 2];
-    if (!Shared::kOwnProducts && i > 1) {
+    if (!Shared::kOwnValues && i > 1) {
       ptx::wgmma_wait<1>();
       hold(values);
     }
@@ -129,7 +129,7 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
         for (int j = 0; j < 4; ++j) values[step][j] = mul_f16x2(values[step][j], j < 2 ? of_first : of_second);
       }
     }
-    if constexpr (Shared::kOwnProducts) {
+    if constexpr (Shared::kOwnValues) {
 #pragma unroll
       for (int step = 0; step < 4; ++step) own_weights.add_product(sums[own], values[step], step);
     } else {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
   }
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage]));
-  if constexpr (Shared::kOwnProducts) return;
+  if constexpr (Shared::kOwnValues) return;
   ptx::wgmma_wait<0>();
 #pragma unroll
   for (int b = 0; b < kOwnBlocks; ++b) ptx::wgmma_hold(sums[b]);
