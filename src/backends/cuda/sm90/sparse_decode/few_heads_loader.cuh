@@ -71,7 +71,7 @@ struct Rows {
     ptx::bulk_prefetch_l2(row.data, RowAddress<kFormat>::kRowBytes);
     if (kFormat == KvFormat::fp8_ds_mla_v4) ptx::prefetch_l2(row.scales);
   }
-  __device__ __forceinline__ void advance(int32_t pair) {
+  __device__ __forceinline__ void advance(uint32_t pair) {
     const auto take = [&](int32_t& slot) {
       address = address_of(slot);
       slot = ask(at + 2 * kStep);
@@ -84,15 +84,16 @@ struct Rows {
 // A warp's rows of a tile. Eight lanes take one of four whole lines of 128 bytes of each of four rows, so that a lane needs few rows'
 // addresses; what is left of a row, in front of those and behind, is taken of several rows together.
 template <bool kAligned, class Shared>
-__device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Shared::kFormat>& address, int32_t tile, int warp, int lane) {
+__device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Shared::kFormat>& address, uint32_t tile, int warp, int lane) {
   constexpr int kWarpRows = 16, kLanes = 8, kLines = 4, kWhole = kLanes * kLines, kLeft = Shared::kRowBytes / 16 - kWhole;
   constexpr int kLast = kLeft % kLanes, kUnroll = kAligned ? kWarpRows / 4 : 1;
   static_assert(kLeft < 2 * kLanes && 32 % kLast == 0);
   const int first_row = warp * kWarpRows, first_lane = tile % 2 * kWarpRows;
   const uint32_t stage = tile % Shared::kRing, to = ptx::shared_address(shared.rows[stage][first_row]);
-  // V4's rows are multiples of 64 bytes.
+  // V4's rows are at multiples of 64 bytes: four units are as far from the next line as from the one before.
   const auto first_whole = [](const uint8_t* row) {
-    return static_cast<int>((0 - (reinterpret_cast<uint64_t>(row) >> 4)) & (Shared::kV4 ? kLanes / 2 : kLanes - 1));
+    const uint32_t unit = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row)) >> 4;
+    return static_cast<int>(Shared::kV4 ? unit & (kLanes / 2) : (0 - unit) & (kLanes - 1));
   };
   const auto left_unit = [&](const uint8_t* row, int i) { return i < first_whole(row) ? i : i + kWhole; };
 #pragma unroll kUnroll
@@ -131,23 +132,26 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
   bool guessed = true;
   int32_t tiles = 1;
 #pragma unroll 1
-  for (int32_t tile = 0; tile < tiles; ++tile) {
+  for (uint32_t tile = 0; static_cast<int32_t>(tile) < tiles; ++tile) {
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u, full = ptx::shared_address(&shared.full[stage]);
     if (tile % 2 == 0 && !guessed) rows.advance(tile / 2);
-    if (const int32_t before = tile - Shared::kAhead; Shared::kAhead < Shared::kRing && before >= 0) {
+    if (const uint32_t before = tile - Shared::kAhead; Shared::kAhead < Shared::kRing && tile >= Shared::kAhead) {
       ptx::mbarrier_wait(ptx::shared_address(&shared.full[before % Shared::kRing]), before / Shared::kRing & 1u);
     }
     ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
     copy_rows<kAligned>(shared, rows.address, tile, warp, lane);
     // Most calls have nothing to bring: a branch of the whole warp.
-    if (tile < rows.a.next_times) bring_next_near<kWarpgroup / 32>(rows.a, tile, warp);
+    if (static_cast<int32_t>(tile) < rows.a.next_times) {
+      __syncwarp();  // without it ptxas makes predicates of the branch, and every tile takes its instructions
+      bring_next_near<kWarpgroup / 32>(rows.a, tile, warp);
+    }
     if (guessed) {
       guessed = false;
       if (!confirm(tiles)) {
         ptx::cp_async_commit();
         ptx::cp_async_wait<0>();
         __syncwarp();  // which lane copies what depends on where the row is
-        tile = -1;
+        tile = ~0u;
         continue;
       }
       rows.advance(0);

@@ -191,7 +191,7 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
   Softmax<Shared> state;
   if (group == 1 && tiles > 0) ptx::barrier_arrive(kTurn, kTurnThreads);
 #pragma unroll 1
-  for (int32_t tile = group; tile < tiles; tile += kLogitGroups) {
+  for (uint32_t tile = group; static_cast<int32_t>(tile) < tiles; tile += kLogitGroups) {
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
     if constexpr (Shared::kHeads > 16) lane.forget();
     Logits<Shared> s;
@@ -199,7 +199,7 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
     logits(shared, queries, stage, group, warp, lane, scales, s);
     if (tile >= kLogitGroups) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
-    weigh(shared, stage, group, warp, lane, tile + 1 == tiles, scales, s, state);
+    weigh(shared, stage, group, warp, lane, static_cast<int32_t>(tile) + 1 == tiles, scales, s, state);
   }
   tell_sums(shared, group, warp, state);
   ptx::barrier_sync(kLogitsDone, kTurnThreads);

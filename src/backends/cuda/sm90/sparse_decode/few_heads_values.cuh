@@ -204,7 +204,7 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
 #pragma unroll
   for (int i = 0; i < kOwnBlocks * 4 * Shared::kHeadTiles; ++i) sums[i % kOwnBlocks][i / kOwnBlocks] = 0.0f;
 #pragma unroll 1
-  for (int32_t tile = 0; tile < tiles; ++tile) {
+  for (uint32_t tile = 0; static_cast<int32_t>(tile) < tiles; ++tile) {
     const int group = tile % kLogitGroups;
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
@@ -216,7 +216,7 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
     } else {
       add_values<false>(shared, stage, group, lane, values, sums);
     }
-    if (tile + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
+    if (static_cast<int32_t>(tile) + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
   }
   ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
   store<kAligned, kFirst>(a, shared, warp, token, split, first_head, is_part, sums);
