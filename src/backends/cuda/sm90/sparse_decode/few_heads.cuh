@@ -49,14 +49,12 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   const int lane = threadIdx.x % 32;
 
   ptx::launch_dependents();
-  if (threadIdx.x == kConsumers) few_heads::prepare(shared);
-  __syncthreads();
-  // Those that give registers back stand first, as the others wait for them.
   if (group == kGroups) {
-    ptx::registers_shrink<Registers<kHeads>::kLoader>();
-    load_block<kAligned>(a, shared, batch, query, split, warp, lane);
+    load_block<kAligned, Registers<kHeads>::kLoader>(a, shared, batch, query, split, warp, lane);
     return;
   }
+  if (threadIdx.x == 0) few_heads::prepare(shared);
+  __syncthreads();
   bring_queries_near<Block, kConsumers>(a, batch, query, first_head);
   // Not by a loading warp: the register of a load that nobody uses is waited for when it is written next.
   if (threadIdx.x == kConsumers - 1) {

@@ -33,7 +33,8 @@ struct alignas(1024) Shared {
   static_assert(kPitch >= kRowBytes && kPitch % 128 == 64);
 
   // Products of few heads are mma.sync of each warp by itself (few_heads_products.cuh), which start and end sooner. Every warp reads what
-  // wgmma reads once for four, so that with more heads shared memory is asked for too much: with the logits' queries sooner than with weights.
+  // wgmma reads once for four, so that with more heads shared memory is asked for too much: with the logits' queries sooner than with
+  // weights.
   static constexpr bool kOwnLogits = kHeads <= 8, kOwnValues = kHeads <= 16;
 
   // Operands of wgmma: a row of 64 fp16 (rotated queries: bf16), swizzled by 128 bytes, for each head.

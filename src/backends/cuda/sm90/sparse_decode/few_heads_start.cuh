@@ -8,18 +8,21 @@ namespace strata::cuda::sparse_decode::few_heads {
 
 // A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for as if every entry
 // were looked at, before the kernel in front has ended, when lengths and indices may still change. They bring the first tile's rows to L2,
-// and as soon as it has ended that tile is copied from where they say, while lengths and indices are on their way once more.
-template <bool kAligned, class Shared>
+// and as soon as it has ended that tile is copied from where they say, while lengths and indices are on their way once more. The first
+// indices are asked for in front of the block's first barrier, and registers given back behind that: it waits for them.
+template <bool kAligned, int kRegisters, class Shared>
 __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t split, int warp,
                                            int lane) {
   const auto start = [&](Rows<Shared::kFormat>& loaded, const TokenRows& rows, const BlockTiles& tiles) {
     loaded.start(RowList(a, batch, query, rows, tiles.end), tiles.first);
   };
   TokenRows rows(a, Lengths(a));
-  if (rows.total == 0) return;
   BlockTiles tiles(rows, split);
   Rows<Shared::kFormat> loaded(a, warp, lane);
-  start(loaded, rows, tiles);
+  if (rows.total > 0) start(loaded, rows, tiles);
+  __syncthreads();
+  ptx::registers_shrink<kRegisters>();
+  if (rows.total == 0) return;
   loaded.template bring_near<kAligned>(lane);
   const int32_t guess = loaded.even;
   loaded.address = loaded.address_of(guess);

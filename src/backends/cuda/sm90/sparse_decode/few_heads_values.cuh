@@ -149,26 +149,35 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
   hold(tile.a[1]);
 }
 
-// Four bytes: two value lanes.
+// Four bytes, two value lanes, of a head that there is. Predicates, as branches are more instructions than what they go round.
 template <bool kAligned>
-__device__ __forceinline__ void store_pair(uint16_t* target, uint32_t pair) {
+__device__ __forceinline__ void store_pair(bool wanted, uint16_t* target, uint32_t pair) {
   if constexpr (kAligned) {
-    *reinterpret_cast<uint32_t*>(target) = pair;
-  } else {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p st.global.b32 [%1], %2;\n}" ::"r"(static_cast<int>(wanted)), "l"(target),
+                 "r"(pair)
+                 : "memory");
+  } else if (wanted) {
     target[0] = static_cast<uint16_t>(pair), target[1] = static_cast<uint16_t>(pair >> 16);
   }
 }
 
-// A group's value lanes, 32 bytes of a head by eight threads.
-template <bool kAligned, int kFirst, class Shared>
-__device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int warp, int32_t token, int32_t split, int32_t first_head,
-                                      bool is_part, const Sums<Shared>& sums) {
+// Where the first head's lanes of a thread are stored to.
+__device__ __forceinline__ uint16_t* target_of(const DecodeArgs& a, int first_block, int warp, int32_t token, int32_t split,
+                                               int32_t first_head, bool is_part) {
   const Lane at;
   const int32_t batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
   const int64_t head_stride = is_part ? kValueDim : a.out_head_stride;
-  uint16_t* const target = (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
-                                    : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
-                           first_head * head_stride + kChunkLanes * kFirst + 16 * warp + 2 * at.g;
+  return (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
+                  : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
+         first_head * head_stride + kChunkLanes * first_block + 16 * warp + 2 * at.g;
+}
+
+// A group's value lanes, 32 bytes of a head by eight threads.
+template <bool kAligned, int kFirst, class Shared>
+__device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int warp, uint16_t* target, int32_t first_head,
+                                      bool is_part, const Sums<Shared>& sums) {
+  const Lane at;
+  const int64_t head_stride = is_part ? kValueDim : a.out_head_stride;
   const bool rotates = kFirst > 0 && !is_part && a.positions != nullptr;
   const float2 rotation = rotates ? shared.rotation[8 * warp + at.g] : float2{};
 #pragma unroll
@@ -186,10 +195,9 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
         const float high[2] = {__shfl_sync(~0u, two[1], from), __shfl_sync(~0u, two[1], from + 4)};
         two[0] = at.g < 4 ? low[0] : high[0], two[1] = at.g < 4 ? low[1] : high[1];
       }
-      if (first_head + head >= a.num_heads) continue;
       uint32_t pair = is_part ? ptx::cvt_f16x2(two[0], two[1]) : ptx::cvt_bf16x2(two[0], two[1]);
       if (b == kOwnBlocks - 1 && rotates) pair = rotate_back(pair, rotation);
-      store_pair<kAligned>(of_head + kChunkLanes * b, pair);
+      store_pair<kAligned>(first_head + head < a.num_heads, of_head + kChunkLanes * b, pair);
     }
   }
 }
@@ -200,6 +208,9 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
                                           int32_t first_head, bool is_part) {
   if (kFirst > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
   const Lane lane;
+  // Not at the end, where everything else waits for it.
+  uint16_t* target = target_of(a, kFirst, warp, token, split, first_head, is_part);
+  asm volatile("" : "+l"(target));
   Sums<Shared> sums;
 #pragma unroll
   for (int i = 0; i < kOwnBlocks * 4 * Shared::kHeadTiles; ++i) sums[i % kOwnBlocks][i / kOwnBlocks] = 0.0f;
@@ -219,7 +230,7 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
     if (static_cast<int32_t>(tile) + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
   }
   ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
-  store<kAligned, kFirst>(a, shared, warp, token, split, first_head, is_part, sums);
+  store<kAligned, kFirst>(a, shared, warp, target, first_head, is_part, sums);
 }
 
 }  // namespace strata::cuda::sparse_decode::few_heads
