@@ -140,6 +140,10 @@ void add_shapes(const Test& test) {
   test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}});
   test({.batch = 48, .heads = 33, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
   test({.batch = 13, .queries = 2, .heads = 49, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
+  // And those of few heads: heads and ranks that do not exist, several tokens, one of ten parts.
+  test({.batch = 1, .heads = 60, .main = {.topk = 130}, .extra = {.topk = 500, .page_size = 2}});
+  test({.batch = 2, .queries = 2, .heads = 50, .main = {.topk = 128}, .extra = {.topk = 512}, .sinks = Sinks::none, .key_size = 400.0});
+  for (const int64_t heads : {5, 30}) test({.batch = 2, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 500}});
   // Of the hint nothing must show: blocks of few heads, of 64 in clusters, of heads in turns.
   test({.heads = 64, .main = {.topk = 128}, .extra = {.topk = 512}, .next_weights = 3001});
   test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .next_weights = 3001});
@@ -283,6 +287,8 @@ void add_rotated(const Test& test) {
   // Of one token, with more parts than a warp of the merge has, and of so many that blocks merge them.
   test({.batch = 1, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
   test({.batch = 1, .queries = 2, .heads = 8, .main = {.topk = 1500}, .extra = {.topk = 700}, .rotary = kRotary});
+  for (const int64_t heads : {12, 120})
+    test({.batch = 2, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
   test({.batch = 2, .heads = 128, .main = {.topk = 2200}, .batch_invariant = true, .rotary = kRotary});
   test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
   test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}, .rotary = kRotary});

@@ -61,12 +61,13 @@ TEST_P(RotatedAttention, AsByTheOpBehind) {
 }
 
 constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
-// Blocks of few heads with and without a merge, of 64, of 64 in clusters, and of heads in turns.
+// Blocks of few heads in clusters, with and without a merge, of 64, of 64 in clusters, and of heads in turns.
 INSTANTIATE_TEST_SUITE_P(Shapes, RotatedAttention,
-                         testing::Values(Shape{1, 64, 128, 512, kV4}, Shape{128, 8, 128, 512, kV4}, Shape{128, 16, 128, 512, kV4},
-                                         Shape{128, 32, 128, 512, kV4}, Shape{140, 33, 128, 512, kV4}, Shape{32, 128, 128, 1024, kV4},
-                                         Shape{70, 128, 100, 0, kV4}, Shape{1, 16, 2048, 0, KvFormat::fp8_ds_mla},
-                                         Shape{140, 32, 128, 0, KvFormat::fp8_ds_mla}, Shape{70, 128, 512, 0, KvFormat::fp8_ds_mla}),
+                         testing::Values(Shape{1, 64, 128, 512, kV4}, Shape{1, 16, 128, 512, kV4}, Shape{8, 64, 128, 512, kV4},
+                                         Shape{128, 8, 128, 512, kV4}, Shape{128, 16, 128, 512, kV4}, Shape{128, 32, 128, 512, kV4},
+                                         Shape{140, 33, 128, 512, kV4}, Shape{32, 128, 128, 1024, kV4}, Shape{70, 128, 100, 0, kV4},
+                                         Shape{1, 16, 2048, 0, KvFormat::fp8_ds_mla}, Shape{140, 32, 128, 0, KvFormat::fp8_ds_mla},
+                                         Shape{70, 128, 512, 0, KvFormat::fp8_ds_mla}),
                          [](const auto& p) {
                            const Shape& s = p.param;
                            return "batch" + std::to_string(s.batch) + "_heads" + std::to_string(s.heads) + "_rows" +

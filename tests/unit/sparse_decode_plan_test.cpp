@@ -76,13 +76,23 @@ TEST(SparseDecodePlan, ClustersMergeWhereTheyAllFit) {
   EXPECT_TRUE(two.in_clusters);
   EXPECT_FALSE(plan_of(64, 64, 18, false, false).in_clusters);  // not aligned
   EXPECT_FALSE(plan_of(64, 64, 64, true, true).in_clusters);
-  for (const int64_t heads : {33, 64, 128}) {
+  EXPECT_TRUE(plan_of(1, 64, 10, false, true).in_clusters);  // of few heads
+  EXPECT_FALSE(plan_of(1, 64, 10, false, false).in_clusters);
+  EXPECT_FALSE(plan_of(1, 64, 10, false, true, kMla).in_clusters);
+  for (const int64_t heads : {8, 33, 64, 128}) {
     for (int64_t tiles = 1; tiles <= 130; ++tiles) {
       for (int64_t tokens = 1; tokens <= 140; ++tokens) {
         const Plan plan = plan_of(tokens, heads, tiles, false, true);
         if (!plan.in_clusters) continue;
-        ASSERT_TRUE(plan.block_heads == kHeadTile && (plan.splits == 2 || plan.splits == 3));
-        ASSERT_LE(tokens * ceil_div(heads, kHeadTile) * plan.splits, plan.splits == 2 ? kSms : kSms * 3 / 4);
+        const int64_t blocks = tokens * ceil_div(heads, plan.block_heads) * plan.splits;
+        if (plan.block_heads == kHeadTile) {
+          ASSERT_TRUE(plan.splits == 2 || plan.splits == 3);
+          ASSERT_LE(blocks, plan.splits == 2 ? kSms : kSms * 3 / 4);
+        } else {
+          ASSERT_LE(plan.block_heads, 16);
+          ASSERT_LE(plan.splits, kMostClusterParts);
+          ASSERT_LE(blocks, kSms * 10 / 13);
+        }
       }
     }
   }
@@ -104,24 +114,12 @@ TEST(SparseDecodePlan, BlocksHaveAsManyHeadsAndRowsAsWasMeasuredBest) {
     int64_t heads, rows, tokens, block_heads, splits;
   };
   for (const Best& b : std::initializer_list<Best>{
-           {kV4, 64, 640, 1, 8, 10},
-           {kV4, 64, 640, 8, 16, 4},
-           {kV4, 64, 640, 64, 32, 1},
-           {kV4, 64, 1152, 8, 16, 4},
-           {kV4, 64, 1152, 32, 64, 3},
-           {kV4, 64, 640, 128, 64, 1},
-           {kV4, 64, 1152, 256, 64, 1},
-           {kV4, 64, 128, 8, 8, 1},
-           {kV4, 64, 128, 32, 16, 1},
-           {kV4, 64, 128, 64, 32, 1},
-           {kV4, 128, 1152, 1, 16, 9},
-           {kV4, 128, 1152, 64, 64, 1},
-           {kV4, 128, 8320, 1, 32, 33},
-           {kV4, 128, 8320, 32, 64, 2},
-           {kMla, 64, 2048, 1, 16, 16},
-           {kMla, 128, 2048, 2, 32, 16},
-           {kMla, 128, 2048, 32, 64, 2},
-           {kMla, 128, 2048, 128, 64, 1},
+           {kV4, 64, 640, 1, 8, 5},      {kV4, 64, 640, 4, 16, 5},      {kV4, 32, 640, 1, 8, 10},    {kV4, 64, 384, 1, 8, 6},
+           {kV4, 64, 640, 8, 16, 4},     {kV4, 64, 640, 64, 32, 1},     {kV4, 64, 1152, 8, 16, 4},   {kV4, 64, 1152, 32, 64, 3},
+           {kV4, 64, 640, 128, 64, 1},   {kV4, 64, 1152, 256, 64, 1},   {kV4, 64, 128, 8, 8, 1},     {kV4, 64, 128, 32, 16, 1},
+           {kV4, 64, 128, 64, 32, 1},    {kV4, 128, 1152, 1, 16, 6},    {kV4, 128, 1152, 2, 16, 6},  {kV4, 128, 1152, 64, 64, 1},
+           {kV4, 128, 8320, 1, 32, 33},  {kV4, 128, 8320, 32, 64, 2},   {kMla, 64, 2048, 1, 16, 16}, {kMla, 128, 2048, 2, 32, 16},
+           {kMla, 128, 2048, 32, 64, 2}, {kMla, 128, 2048, 128, 64, 1},
        }) {
     const Plan plan = plan_of(b.tokens, b.heads, ceil_div(b.rows, kRowTile), false, true, b.format);
     const auto at = testing::Message() << b.tokens << " tokens, " << b.heads << " heads, " << b.rows << " rows";

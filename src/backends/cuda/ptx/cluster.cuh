@@ -13,6 +13,9 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 
 // All threads of the cluster arrive; what they wrote before is visible to threads after their wait.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+// They have written nothing that the others read, but for barriers that fence_mbarrier_init() makes visible.
+__device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+// Of all threads of the block that have not ended: they meet.
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 // The address in the cluster's shared memory of the same variable in the block of another rank.

@@ -16,5 +16,11 @@ __device__ __forceinline__ void store_async_f32x2(uint32_t mapped, float a, floa
                "r"(mapped_barrier)
                : "memory");
 }
+// 16 bytes, aligned to that; with them.
+__device__ __forceinline__ void store_async(uint32_t mapped, uint4 v, uint32_t mapped_barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(mapped), "r"(v.x),
+               "r"(v.y), "r"(v.z), "r"(v.w), "r"(mapped_barrier)
+               : "memory");
+}
 
 }  // namespace strata::cuda::ptx

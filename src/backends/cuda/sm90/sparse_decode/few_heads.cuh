@@ -35,14 +35,17 @@ struct Registers {
   static_assert(kLoader + few_heads::kLogitGroups * kLogits + few_heads::kValueGroups * kValues <= (few_heads::kGroups + 1) * kAtStart);
 };
 
-template <KvFormat kFormat, int kHeads, bool kAligned>
+// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes. kInCluster: a token's parts are the blocks of a cluster and
+// merged by them (few_heads_merge.cuh).
+template <KvFormat kFormat, int kHeads, bool kAligned, bool kInCluster>
 __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(const __grid_constant__ DecodeArgs a) {
   using namespace few_heads;
-  using Block = Shared<kFormat, kHeads>;
+  using Block = Shared<kFormat, kHeads, kInCluster>;
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<Block*>(shared_bytes);
   const int32_t head_tiles = (a.num_heads + kHeads - 1) / kHeads;
-  const int32_t block = static_cast<int32_t>(blockIdx.x), split = static_cast<int32_t>(blockIdx.y);
+  const int32_t block = kInCluster ? a.split_divisor.divide(static_cast<int32_t>(blockIdx.x)) : static_cast<int32_t>(blockIdx.x);
+  const int32_t split = kInCluster ? static_cast<int32_t>(blockIdx.x) - block * a.num_splits : static_cast<int32_t>(blockIdx.y);
   const int32_t token = divide(block, head_tiles), first_head = (block - token * head_tiles) * kHeads;
   const int32_t batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
   const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
     return;
   }
   if (threadIdx.x == 0) few_heads::prepare(shared);
-  __syncthreads();
+  few_heads::meet<Block>();
   bring_queries_near<Block, kConsumers>(a, batch, query, first_head);
   // Not by a loading warp: the register of a load that nobody uses is waited for when it is written next.
   if (threadIdx.x == kConsumers - 1) {
@@ -72,6 +75,9 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
     const BlockTiles of_block(rows, split);
     if (!rows.has(split)) return;
     tiles = of_block.end - of_block.first, is_part = rows.is_cut();
+    if constexpr (kInCluster) {
+      if (is_part && threadIdx.x < 32) prepare_merge(a, shared, rows, split, first_head);
+    }
     if (threadIdx.x < kHeads) {
       const int32_t head = first_head + static_cast<int32_t>(threadIdx.x);
       shared.sink[threadIdx.x] = a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;

@@ -2,6 +2,9 @@
 // another of a tile.
 #pragma once
 
+#include <algorithm>
+
+#include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/sparse_decode/rotation.cuh"
 #include "backends/cuda/sm90/sparse_decode/token_rows.cuh"
@@ -16,12 +19,35 @@ __device__ __forceinline__ constexpr int bank_swap(int row) { return row & 2 | r
 inline constexpr int kLogitGroups = 2, kValueGroups = 2, kGroups = kLogitGroups + kValueGroups;
 inline constexpr int kConsumers = kGroups * kWarpgroup, kBlockThreads = kConsumers + kWarpgroup;
 
-template <KvFormat kFormat_, int kHeads_>
+inline constexpr int kMergeUnits = kValueDim / 8;  // of eight value lanes, of a head
+
+// What a block of a cluster merges (few_heads_merge.cuh): of n parts, n places for each of its heads, which are every n-th of kHeads.
+template <int kHeads, bool kInCluster>
+struct Merge {};
+template <int kHeads>
+struct Merge<kHeads, true> {
+  static constexpr int kPlaces = [] {
+    int most = 0;
+    for (int parts = 2; parts <= kMostClusterParts; ++parts) most = std::max(most, (kHeads + parts - 1) / parts * parts);
+    return most;
+  }();
+  uint4 values[kPlaces][kMergeUnits];  // fp16
+  float4 ends[kPlaces];                // lse and maximum in base 2, unshift
+  uint64_t arrived;                    // the values and ends of all places
+  // Cluster addresses: where this block's part of each head goes.
+  struct {
+    uint32_t values, end, arrived;
+  } to[kHeads];
+  int32_t parts, own_heads;
+};
+
+template <KvFormat kFormat_, int kHeads_, bool kInCluster_ = false>
 struct alignas(1024) Shared {
   static constexpr KvFormat kFormat = kFormat_;
   static constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
   static constexpr int kHeads = kHeads_;
-  static constexpr int kHeadTiles = kHeads / 8;  // of eight heads
+  static constexpr bool kInCluster = kInCluster_;  // the blocks of a token's parts are a cluster and merge them
+  static constexpr int kHeadTiles = kHeads / 8;    // of eight heads
   static constexpr int kRowBytes = static_cast<int>(row_data_bytes(kFormat, 0));
   static constexpr int kPitch = kV4 ? 576 : 704;
   static constexpr int kCodeBlocks = kV4 ? 7 : 8;  // of 64 codes
@@ -61,8 +87,10 @@ struct alignas(1024) Shared {
   alignas(8) float of_warps[kLogitGroups][4][kHeads];
   Rotation rotation;         // of the token
   float normaliser[kHeads];  // what sums of values become the output by
+  [[no_unique_address]] Merge<kHeads, kInCluster> merge;
 };
 static_assert(sizeof(Shared<KvFormat::fp8_ds_mla, 32>) <= 232448 && sizeof(Shared<KvFormat::fp8_ds_mla_v4, 32>) <= 232448);
+static_assert(sizeof(Shared<KvFormat::fp8_ds_mla_v4, 16, true>) <= 232448);
 
 // Barriers; one thread, before anything else. Every loading thread tells of its copies, a lane of its warps of `attended` too.
 template <class Shared>
@@ -71,7 +99,20 @@ __device__ __forceinline__ void prepare(Shared& shared) {
     ptx::mbarrier_init(ptx::shared_address(&shared.full[stage]), kWarpgroup + kWarpgroup / 32);
     ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage]), kValueGroups * kWarpgroup / 32);
   }
+  if constexpr (Shared::kInCluster) ptx::mbarrier_init(ptx::shared_address(&shared.merge.arrived), 1);
   ptx::fence_mbarrier_init();
+}
+
+// The block's threads meet behind that; in a cluster all its blocks', while the kernel in front runs: nobody sends what another block has
+// made no barrier for.
+template <class Shared>
+__device__ __forceinline__ void meet() {
+  if constexpr (Shared::kInCluster) {
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
+  } else {
+    __syncthreads();
+  }
 }
 
 // Named barriers. kTurn + i: group i of logits and the other one, which has told what its weights are relative to. kWeightsReady + i:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/few_heads_logits.cuh"
+#include "backends/cuda/sm90/sparse_decode/few_heads_merge.cuh"
 
 namespace strata::cuda::sparse_decode::few_heads {
 
@@ -176,7 +177,11 @@ __device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared,
   if (threadIdx.x >= Shared::kHeads || first_head + head >= a.num_heads) return;
   const float lse = empty ? -INFINITY : subtracted + __log2f(sum), maximum = fmaxf(shared.maximum[0][head], shared.maximum[1][head]);
   if (is_part) {
-    store_part_head(a, part_index(a, token, split, first_head + head), lse, maximum, unshift);
+    if constexpr (Shared::kInCluster) {
+      send_end(shared, head, lse, maximum, unshift);
+    } else {
+      store_part_head(a, part_index(a, token, split, first_head + head), lse, maximum, unshift);
+    }
   } else {
     store_head(a, token, first_head + head, empty, lse, maximum);
   }
@@ -205,6 +210,10 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
   ptx::barrier_sync(kLogitsDone, kTurnThreads);
   const int last_group = (tiles + kLogitGroups - 1) % kLogitGroups;
   if (threadIdx.x < 32) finish_head(a, shared, last_group, token, split, first_head, is_part);
+  if constexpr (Shared::kInCluster) {
+    __syncwarp();
+    if (is_part) merge_own_heads(a, shared, token, split, first_head);
+  }
 }
 
 }  // namespace strata::cuda::sparse_decode::few_heads

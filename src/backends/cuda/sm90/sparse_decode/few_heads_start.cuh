@@ -20,7 +20,7 @@ __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, 
   BlockTiles tiles(rows, split);
   Rows<Shared::kFormat> loaded(a, warp, lane);
   if (rows.total > 0) start(loaded, rows, tiles);
-  __syncthreads();
+  meet<Shared>();
   ptx::registers_shrink<kRegisters>();
   if (rows.total == 0) return;
   loaded.template bring_near<kAligned>(lane);

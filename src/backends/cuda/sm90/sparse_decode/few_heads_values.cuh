@@ -172,7 +172,7 @@ __device__ __forceinline__ uint16_t* target_of(const DecodeArgs& a, int first_bl
          first_head * head_stride + kChunkLanes * first_block + 16 * warp + 2 * at.g;
 }
 
-// A group's value lanes, 32 bytes of a head by eight threads.
+// A group's value lanes, 32 bytes of a head by eight threads; of a part that a cluster merges, to the block that does.
 template <bool kAligned, int kFirst, class Shared>
 __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int warp, uint16_t* target, int32_t first_head,
                                       bool is_part, const Sums<Shared>& sums) {
@@ -185,6 +185,7 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
     const int head = head_of(c, at.q);
     const float factor = shared.normaliser[head];
     uint16_t* const of_head = target + head * head_stride;
+    [[maybe_unused]] uint32_t pairs[kOwnBlocks];
 #pragma unroll
     for (int b = 0; b < kOwnBlocks; ++b) {
       float two[2] = {sums[b][c / 2 * 4 + c % 2] * factor, sums[b][c / 2 * 4 + c % 2 + 2] * factor};
@@ -197,7 +198,11 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
       }
       uint32_t pair = is_part ? ptx::cvt_f16x2(two[0], two[1]) : ptx::cvt_bf16x2(two[0], two[1]);
       if (b == kOwnBlocks - 1 && rotates) pair = rotate_back(pair, rotation);
-      store_pair<kAligned>(first_head + head < a.num_heads, of_head + kChunkLanes * b, pair);
+      if constexpr (Shared::kInCluster) pairs[b] = pair;
+      store_pair<kAligned>(first_head + head < a.num_heads && !(Shared::kInCluster && is_part), of_head + kChunkLanes * b, pair);
+    }
+    if constexpr (Shared::kInCluster) {
+      if (is_part && first_head + head < a.num_heads) send_values(shared, head, {kFirst / kOwnBlocks, warp, at.g}, pairs);
     }
   }
 }

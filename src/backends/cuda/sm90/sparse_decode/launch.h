@@ -15,9 +15,14 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
 // Merges the parts that `attention_blocks` blocks of the kernel in front make.
 void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context);
 
-// Blocks of 64 heads of two or three parts, which merge them by themselves; aligned.
-template <KvFormat kFormat>
+// The blocks of a token's parts, aligned, are a cluster and merge them: two or three of 64 heads, up to
+// kMostClusterParts of 8 or 16 of V4.
+template <KvFormat kFormat, int kHeads>
 void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
+
+// Whether so many clusters of so many blocks of few heads run at a time: with more than kPortableCluster none may.
+template <KvFormat kFormat, int kHeads>
+bool clusters_fit(int64_t clusters, int64_t blocks_of_cluster);
 
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
@@ -37,7 +42,11 @@ extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const Decode
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
-extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_in_clusters<KvFormat::fp8_ds_mla>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template bool clusters_fit<KvFormat::fp8_ds_mla_v4, 8>(int64_t, int64_t);
+extern template bool clusters_fit<KvFormat::fp8_ds_mla_v4, 16>(int64_t, int64_t);
+extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 8>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 16>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 64>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_in_clusters<KvFormat::fp8_ds_mla, 64>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
 }  // namespace strata::cuda::sparse_decode

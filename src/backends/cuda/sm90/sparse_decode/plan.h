@@ -18,14 +18,15 @@ struct Problem {
   int64_t num_sms;
   KvFormat format;
   bool batch_invariant;
-  bool aligned;  // rows of the caches, of q and of out start at multiples of 16 bytes
+  bool aligned;                                 // rows of the caches, of q and of out start at multiples of 16 bytes
+  int64_t largest_cluster = kMostClusterParts;  // blocks of few heads
 };
 
 struct Plan {
   int64_t block_heads;
   int64_t tiles_per_split = 0;  // as in DecodeArgs
   int64_t splits = 1;
-  bool in_clusters = false;  // parts are merged by their blocks (cluster_merge.cuh)
+  bool in_clusters = false;  // parts are merged by their blocks (cluster_merge.cuh, few_heads_merge.cuh)
   int64_t most_parts = 0;    // of all tokens: room for them does not shrink as tokens or tiles grow, nor depend on alignment
 };
 
@@ -41,23 +42,35 @@ inline constexpr BlockCost kV4Costs[] = {
 inline constexpr BlockCost kMlaCosts[] = {{8, 430, 108, 150, 17}, {16, 435, 128, 105, 26}, {32, 570, 156, 120, 16}, {64, 660, 211, 0, 29}};
 // Merging parts by a kernel of its own, and by the blocks that have them.
 inline constexpr int64_t kMerge = 168, kMergeOfPart = 3, kMergeOf1024Heads = 42;  // the last: heads of all parts of all tokens
-inline constexpr int64_t kClusterMerge = 240;
+inline constexpr int64_t kClusterMerge = 240, kFewHeadsMerge = 125, kFewHeadsMergeOfMany = 175, kFewHeadsMergeOfLarge = 145;
 
-// Clusters of two blocks fill the SMs; those of three do not all fit into the groups of SMs that a cluster has to be in.
+// Whether the blocks of a token's parts can be clusters: those of two blocks fill the SMs, larger ones do not all fit into the groups of
+// SMs that a cluster has to be in (of few heads: of 5, 6 and 8 blocks 22, 17 and 15 on an H200).
 inline bool in_clusters(const Problem& p, int64_t block_heads, int64_t splits) {
   const int64_t blocks = p.tokens * ceil_div(p.heads, block_heads) * splits;
-  return block_heads == kHeadTile && p.aligned && !p.batch_invariant &&
-         (splits == 2 ? blocks <= p.num_sms : splits == 3 && 4 * blocks <= 3 * p.num_sms);
+  if (!p.aligned || p.batch_invariant) return false;
+  if (block_heads == kHeadTile) return splits == 2 ? blocks <= p.num_sms : splits == 3 && 4 * blocks <= 3 * p.num_sms;
+  // Fewer parts a kernel merges as fast.
+  return p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits >= 4 && splits <= p.largest_cluster &&
+         (splits <= kPortableCluster ? 13 * blocks <= 10 * p.num_sms : 8 * blocks <= 3 * p.num_sms);
+}
+
+inline int64_t merge_cost(const Problem& p, int64_t block_heads, int64_t splits) {
+  if (splits == 1) return 0;
+  if (!in_clusters(p, block_heads, splits)) {
+    return kMerge + kMergeOfPart * splits + kMergeOf1024Heads * p.tokens * p.heads * splits / 1024;
+  }
+  if (block_heads == kHeadTile) return kClusterMerge;
+  // With few clusters those of the next call find room beside them before they end.
+  const int64_t blocks = p.tokens * ceil_div(p.heads, block_heads) * splits;
+  return 8 * blocks > 3 * p.num_sms ? kFewHeadsMergeOfMany : splits > kPortableCluster ? kFewHeadsMergeOfLarge : kFewHeadsMerge;
 }
 
 inline int64_t cost(const Problem& p, const BlockCost& block, int64_t splits) {
   const int64_t tiles = ceil_div(p.tiles, splits), blocks = p.tokens * ceil_div(p.heads, block.heads) * splits;
   const int64_t rounds = ceil_div(blocks, p.num_sms), crowd = block.crowd + tiles * block.tile_crowd;
   const int64_t shared_ways = std::min(std::max<int64_t>(2 * blocks - p.num_sms, 0), p.num_sms);
-  const int64_t merge = in_clusters(p, block.heads, splits)
-                            ? kClusterMerge
-                            : kMerge + kMergeOfPart * splits + kMergeOf1024Heads * p.tokens * p.heads * splits / 1024;
-  return rounds * (block.start + tiles * block.tile) + rounds * crowd * shared_ways / p.num_sms + (splits > 1 ? merge : 0);
+  return rounds * (block.start + tiles * block.tile) + rounds * crowd * shared_ways / p.num_sms + merge_cost(p, block.heads, splits);
 }
 
 inline Plan plan(const Problem& p) {

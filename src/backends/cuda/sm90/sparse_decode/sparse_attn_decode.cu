@@ -81,7 +81,7 @@ bool aligned(const SparseAttnDecodeParams& p) {
          (!p.extra_cache.present() || aligned_16(p.extra_cache.data, {p.extra_cache.page_stride}));
 }
 
-Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
+Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c, int64_t largest_cluster = kMostClusterParts) {
   const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
   return plan({.tokens = p.q.shape[0] * p.q.shape[1],
                .heads = p.q.shape[2],
@@ -89,7 +89,18 @@ Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
                .num_sms = c.num_sms,
                .format = p.cache.format,
                .batch_invariant = p.batch_invariant,
-               .aligned = aligned(p)});
+               .aligned = aligned(p),
+               .largest_cluster = largest_cluster});
+}
+
+// Large clusters are the exception: not all groups of SMs of all devices, or of a part of one, have room for them.
+Plan plan_that_fits(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  const Plan plan = plan_of(p, c);
+  if (!plan.in_clusters || plan.splits <= kPortableCluster) return plan;
+  const int64_t clusters = p.q.shape[0] * p.q.shape[1] * ceil_div(p.q.shape[2], plan.block_heads);
+  const bool fit = plan.block_heads == 8 ? clusters_fit<KvFormat::fp8_ds_mla_v4, 8>(clusters, plan.splits)
+                                         : clusters_fit<KvFormat::fp8_ds_mla_v4, 16>(clusters, plan.splits);
+  return fit ? plan : plan_of(p, c, kPortableCluster);
 }
 
 // How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md).
@@ -131,8 +142,12 @@ void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const Execut
 }
 template <KvFormat kFormat>
 void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
-  if (plan.in_clusters) {
-    launch_in_clusters<kFormat>(a, tokens, context);
+  if (plan.in_clusters && plan.block_heads == kHeadTile) {
+    launch_in_clusters<kFormat, kHeadTile>(a, tokens, context);
+  } else if (plan.in_clusters) {
+    if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
+      plan.block_heads == 8 ? launch_in_clusters<kFormat, 8>(a, tokens, context) : launch_in_clusters<kFormat, 16>(a, tokens, context);
+    }
   } else if (plan.block_heads == 8) {
     launch<kFormat, 8>(a, tokens, rows_aligned, context);
   } else if (plan.block_heads == 16) {
@@ -149,7 +164,7 @@ void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_ali
 void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.q.shape[0] * p.q.shape[1];
   if (tokens == 0) return;
-  const Plan plan = plan_of(p, capabilities(context.device));
+  const Plan plan = plan_that_fits(p, capabilities(context.device));
   DecodeArgs a = args_of(p);
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
