@@ -5,10 +5,14 @@
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
-#include "backends/cuda/sm90/sparse_decode/part_ends.cuh"
 
 namespace strata::cuda::sparse_decode {
 
+// What the others of a cluster need of a head of a part besides its sums.
+struct PartEnd {
+  float lse, maximum;  // base 2
+  float unshift, unused;
+};
 // In the second half of the weights' place, when no product needs weights; the first is merge_softmax's.
 template <class Shared>
 __device__ __forceinline__ PartEnd* part_ends(Shared& shared) {
@@ -43,14 +47,23 @@ __device__ __forceinline__ void merge_in_cluster(const DecodeArgs& a, Shared& sh
       }
     }
   }
-  PartEnd end = PartEnd::none();
+  PartEnd end = {-INFINITY, -INFINITY, 0.0f, 0.0f};
   if (exists && part < kParts) {
     const float4 v = ptx::load_cluster_f32x4(ptx::map_shared(ptx::shared_address(part_ends(shared) + own_row), part));
     end = {v.x, v.y, v.z, 0.0f};
   }
   ptx::cluster_arrive();
-  const MergedHead merged = merge_ends<kLanesOfHead>(end, sink * kLog2e);
-  if (exists && part == 0) store_head(a, token, own_head, merged.empty, merged.lse, merged.maximum);
+  const auto over_parts = [](float v, const auto& join) {
+    v = join(v, __shfl_xor_sync(~0u, v, 1));
+    return join(v, __shfl_xor_sync(~0u, v, 2));
+  };
+  const auto largest = [](float x, float y) { return fmaxf(x, y); };
+  const float largest_lse = over_parts(end.lse, largest), maximum = over_parts(end.maximum, largest);
+  const bool empty = largest_lse == -INFINITY;
+  const float subtracted = empty ? 0.0f : largest_lse, weight = ptx::ex2(end.lse - subtracted);
+  const float sum = over_parts(weight, [](float x, float y) { return x + y; });
+  const float factor = empty ? 0.0f : weight * end.unshift * ptx::rcp(sum + ptx::ex2(sink * kLog2e - subtracted));
+  if (exists && part == 0) store_head(a, token, own_head, empty, subtracted + __log2f(sum), maximum);
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
   const int rotated_unit = a.positions != nullptr ? lane - (32 - kRotaryLanes / 8) : -1;
   uint16_t* const out = a.out + batch * a.out_batch_stride + query * a.out_query_stride + first_head * a.out_head_stride + 8 * lane;
@@ -59,7 +72,7 @@ __device__ __forceinline__ void merge_in_cluster(const DecodeArgs& a, Shared& sh
     float sums[kHalves][8] = {};
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
-      const float of_part = __shfl_sync(~0u, merged.factor, kLanesOfHead * i + p);
+      const float of_part = __shfl_sync(~0u, factor, kLanesOfHead * i + p);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) add_weighted(sums[half], of_part, parts[i][p][half]);
     }

@@ -55,9 +55,8 @@ template <class Shared>
 __device__ __forceinline__ void merge_own_heads(const DecodeArgs& a, const Shared& shared, int32_t token, int32_t rank,
                                                 int32_t first_head) {
   const auto& merge = shared.merge;
-  constexpr int kAtATime = kLogitGroups * kWarpgroup / kMergeUnits, kLanesOfHead = 16;
-  static_assert(kMostClusterParts <= kLanesOfHead);
-  const int thread = static_cast<int>(threadIdx.x), part = thread % kLanesOfHead, parts = merge.parts, own_heads = merge.own_heads;
+  constexpr int kAtATime = kLogitGroups * kWarpgroup / kMergeUnits;
+  const int thread = static_cast<int>(threadIdx.x), parts = merge.parts, own_heads = merge.own_heads;
   const Unit unit = Unit::of(thread % kMergeUnits);
   const bool rotates = unit.half == 1 && a.positions != nullptr;
   const float2 rotation = rotates ? load_pair_rotation(a, token, unit.pair()) : float2{};
@@ -68,17 +67,30 @@ __device__ __forceinline__ void merge_own_heads(const DecodeArgs& a, const Share
   for (int own = thread / kMergeUnits; own < own_heads; own += kAtATime) {
     const int first_place = own * parts, in_block = rank + first_place, head = first_head + in_block;
     uint4 values[kMostClusterParts];
+    float weights[kMostClusterParts], unshift[kMostClusterParts], largest = -INFINITY, maximum = -INFINITY;
 #pragma unroll
     for (int p = 0; p < kMostClusterParts; ++p) {
-      if (p < parts) values[p] = merge.values[first_place + p][unit.number()];
+      if (p >= parts) break;
+      values[p] = merge.values[first_place + p][unit.number()];
+      const float4 end = merge.ends[first_place + p];
+      weights[p] = end.x, unshift[p] = end.z;
+      largest = fmaxf(largest, end.x), maximum = fmaxf(maximum, end.y);
     }
-    const MergedHead merged =
-        merge_ends<kLanesOfHead>(part < parts ? merge.ends[first_place + part] : PartEnd::none(), shared.sink[in_block]);
+    const bool empty = largest == -INFINITY;
+    const float subtracted = empty ? 0.0f : largest;
+    float sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < kMostClusterParts; ++p) {
+      if (p >= parts) break;
+      weights[p] = ptx::ex2(weights[p] - subtracted);
+      sum += weights[p];
+    }
+    const float inverse = empty ? 0.0f : ptx::rcp(sum + ptx::ex2(shared.sink[in_block] - subtracted));
     float sums[8] = {};
 #pragma unroll
     for (int p = 0; p < kMostClusterParts; ++p) {
-      const float factor = __shfl_sync(~0u, merged.factor, p);
-      if (p < parts) add_weighted(sums, factor, values[p]);
+      if (p >= parts) break;
+      add_weighted(sums, weights[p] * unshift[p] * inverse, values[p]);
     }
 #pragma unroll
     for (int b = 0; b < 4; ++b) {
@@ -86,7 +98,7 @@ __device__ __forceinline__ void merge_own_heads(const DecodeArgs& a, const Share
       if (b == 3 && rotates) pair = rotate_back(pair, rotation);
       *reinterpret_cast<uint32_t*>(out + head * a.out_head_stride + kChunkLanes * b) = pair;
     }
-    if (unit.number() == 0) store_head(a, token, head, merged.empty, merged.lse, merged.maximum);
+    if (unit.number() == 0) store_head(a, token, head, empty, subtracted + __log2f(sum), maximum);
   }
 }
 
