@@ -12,13 +12,14 @@ namespace strata::cuda::sm90 {
 inline constexpr int kTileRows = 64;  // of the cache: a page is a whole number of tiles
 inline constexpr int kIndexerDim = 128;
 inline constexpr int kPrefillWarpgroups = 4;
-inline constexpr int kPrefillSlots = 14;     // tiles of a block in flight
-inline constexpr int kDecodeWarpgroups = 3;  // of an SM: one block's, or three small blocks'
-// Small blocks find room beside a product that runs at the same time. They are for many tokens, and for so few tiles that no SM has two;
-// rows that are longer want what large ones have.
-inline constexpr int64_t kSmallBlocksTokens = 9, kSmallBlocksRows = 16384;
-inline constexpr int kDecodeSlots = 4;       // tiles of a warpgroup in flight
-inline constexpr int kDecodeRegisters = 96;  // a thread: beside them there is room for a block of the selection
+inline constexpr int kPrefillSlots = 14;                                               // tiles of a block in flight
+inline constexpr int kDecodeWarpgroups = 2, kDecodeScorers = 128 * kDecodeWarpgroups;  // of a block, and their threads
+inline constexpr int kDecodeThreads = kDecodeScorers + 32;                             // and a warp that loads
+// Tiles of a block in flight: with so few it finds room beside a product that runs at the same time. That is for many tokens, and for so
+// few tiles that no SM has two; rows that are longer want more.
+inline constexpr int kDecodeSlots = 18, kDecodeSlotsBesideOthers = 8;
+inline constexpr int64_t kBesideOthersTokens = 9, kBesideOthersRows = 16384;
+inline constexpr int kDecodeRegisters = 80;  // a thread: beside them there is room for a block of the selection
 
 struct LogitsArgs {
   CUtensorMap rows_map;  // of the cache: pages, rows

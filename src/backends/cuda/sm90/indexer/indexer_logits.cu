@@ -34,13 +34,11 @@ void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& contex
          kSharedBytes, args, context);
 }
 
-template <int kWarpgroups>
-void launch_decode(const sm90::LogitsArgs& args, const ExecutionContext& context) {
-  constexpr int kSharedBytes = sizeof(sm90::DecodeShared<kWarpgroups>) + 1024;
-  launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<kWarpgroups, true>
-                                : sm90::indexer_logits_decode_kernel<kWarpgroups, false>,
-         sm90::kDecodeWarpgroups / kWarpgroups * capabilities(context.device).num_sms, 128 * kWarpgroups, kSharedBytes, kSharedBytes, args,
-         context);
+void launch_decode(const sm90::LogitsArgs& args, int slots, const ExecutionContext& context) {
+  const auto shared_bytes = [](int n) { return static_cast<int>(sizeof(sm90::DecodeShared)) + n * sm90::kRowBytes + 1024; };
+  launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<true> : sm90::indexer_logits_decode_kernel<false>,
+         capabilities(context.device).num_sms, sm90::kDecodeThreads, shared_bytes(slots), shared_bytes(sm90::kDecodeSlots),
+         sm90::DecodeArgs{args, slots}, context);
 }
 
 template <int kWarpgroups, sm90::Notes kNotes>
@@ -53,9 +51,9 @@ void launch_one_token(const sm90::OneTokenArgs& args, int blocks, const Executio
          shared_bytes(args.slots), shared_bytes(sm90::kOneTokenSlots), args, context);
 }
 
-bool in_small_blocks(int64_t num_tokens, int64_t rows, int num_sms) {
-  if (rows > sm90::kSmallBlocksRows) return false;
-  return num_tokens >= sm90::kSmallBlocksTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
+bool leaves_room(int64_t num_tokens, int64_t rows, int num_sms) {
+  if (rows > sm90::kBesideOthersRows) return false;
+  return num_tokens >= sm90::kBesideOthersTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
 }
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -100,7 +98,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         left == Notes::maxima ? notes.ptr<float>() : nullptr,
                         left == Notes::maxima ? notes.stride[0] : 0,
                         num_tokens,
-                        Divisor(one_token ? one_token_blocks : num_sms * (decode ? kDecodeWarpgroups : 1)),
+                        Divisor(one_token ? one_token_blocks : num_sms),
                         static_cast<int>(p.q.shape[1])};
   if (one_token) {
     const int64_t tiles = (p.logits.shape[1] + kTileRows - 1) / kTileRows, of_block = (tiles + one_token_blocks - 1) / one_token_blocks;
@@ -116,8 +114,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                     : launch_one_token<kOneTokenWarpgroups, Notes::none>(one, one_token_blocks, context);
     }
   } else if (decode) {
-    in_small_blocks(num_tokens, p.logits.shape[1], num_sms) ? launch_decode<1>(args, context)
-                                                            : launch_decode<sm90::kDecodeWarpgroups>(args, context);
+    launch_decode(args, leaves_room(num_tokens, p.logits.shape[1], num_sms) ? kDecodeSlotsBesideOthers : kDecodeSlots, context);
   } else if (p.q.shape[1] > 64) {
     launch_prefill<128, 1>(args, context);
   } else {
