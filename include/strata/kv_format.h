@@ -55,7 +55,7 @@ constexpr int64_t row_scale_bytes(KvFormat f) {
 }
 constexpr int64_t row_bytes(KvFormat f, int64_t row_dim) { return row_data_bytes(f, row_dim) + row_scale_bytes(f); }
 
-// Bytes that a page of page_size rows needs, and the same rounded up to `alignment` (576 beside fp8_ds_mla_v4 caches).
+// Bytes that a page of page_size rows needs, and the same rounded up to `alignment` > 0 (576 beside fp8_ds_mla_v4 caches). V4 6.
 constexpr int64_t page_payload_bytes(KvFormat f, int64_t row_dim, int64_t page_size) { return row_bytes(f, row_dim) * page_size; }
 constexpr int64_t page_padded_bytes(KvFormat f, int64_t row_dim, int64_t page_size, int64_t alignment) {
   return (page_payload_bytes(f, row_dim, page_size) + alignment - 1) / alignment * alignment;

@@ -24,7 +24,8 @@ struct TensorView {
   std::array<int64_t, kMaxRank> shape{};   // elements
   std::array<int64_t, kMaxRank> stride{};  // elements, not bytes
 
-  // A contiguous row-major view.
+  // A contiguous row-major view. Throws invalid_argument for a rank that is not 1 to kMaxRank, negative extents, more bytes than 63 bits
+  // count.
   static TensorView contiguous(void* data, DType dtype, DeviceId device, std::initializer_list<int64_t> shape);
 
   bool present() const { return rank > 0; }
@@ -50,7 +51,7 @@ struct TensorView {
     return static_cast<T*>(data) + i * stride[0] + j * stride[1];
   }
 
-  // Rows [begin, begin + count) of dimension 0.
+  // Rows [begin, begin + count) of dimension 0. Throws invalid_argument when they are not all there; so does columns().
   TensorView slice(int64_t begin, int64_t count) const;
   // Columns [begin, begin + count) of the last dimension.
   TensorView columns(int64_t begin, int64_t count) const;
@@ -64,6 +65,7 @@ struct TensorView {
 class Tensor {
  public:
   Tensor() = default;
+  // Throws invalid_argument for a null device and as TensorView::contiguous does, out_of_memory as the device does.
   Tensor(std::shared_ptr<Device> device, DType dtype, std::initializer_list<int64_t> shape);
   Tensor(Tensor&&) noexcept;
   Tensor& operator=(Tensor&&) noexcept;

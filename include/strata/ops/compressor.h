@@ -6,6 +6,9 @@
 
 namespace strata {
 
+// Errors of both: invalid_argument for shapes, dtypes, formats, devices; on host-visible memory also for slots past their cache, positions
+// below 0 or outside the table, and state pages that are missing, before anything is written.
+
 // state row state_slots[t] = [ kv[t] | score[t] + ape[positions[t] % ratio] ] for state_slots[t] >= 0: V4 9.2 "save" (save_partial_states).
 struct SavePartialStatesParams {
   TensorView kv_score{};     // f32 [T, 2*coff*d], rows contiguous: kv in the first half, score in the second
@@ -24,8 +27,8 @@ struct CompressNormRopeStoreParams {
   TensorView block_table{};   // i32 [R, max_blocks] of the state group
   TensorView token_to_req{};  // i32 [T]
   TensorView positions{};     // i64 [T]
-  TensorView state_slots{};   // i64 [T]
-  TensorView out_slots{};     // i64 [T]
+  TensorView state_slots{};   // i64 [T]; negative: skip
+  TensorView out_slots{};     // i64 [T]; negative: skip
   int32_t ratio = 4;          // 4 (overlapping) or 128
   TensorView norm_weight{};   // f32 [d], d = 512 or 128
   float eps = 1e-6f;

@@ -1,4 +1,6 @@
 // The lightning indexer: query side, logits, selection. V4 specification 10, MLA specification 11.
+// Errors of all of them: invalid_argument for shapes, dtypes, formats, devices, scales that are not positive; on host-visible memory also
+// for lengths outside their bounds, positions outside the table, and candidates whose page is missing.
 #pragma once
 
 #include "strata/kv_format.h"
@@ -51,7 +53,7 @@ struct TopkSelectParams {
 // max_length <= k (short context, not in captured graphs): 0..lengths[t]-1, nothing but lengths is read and q, cache etc. may be absent;
 // for slots token_to_req is needed all the same.
 struct IndexerTopkParams {
-  TensorView q{};
+  TensorView q{};  // these six as in IndexerLogitsParams
   TensorView q_scale{};
   TensorView weights{};
   PagedCache cache{};
@@ -62,9 +64,9 @@ struct IndexerTopkParams {
   TensorView topk_indices{};  // i32 [T, k]
   // The first S tokens' entries as slots of another cache, as compute_global_topk behind this op makes them.
   TensorView slot_block_table{};  // i32 [R, max_blocks]; absent: no slots are wanted
-  int32_t slot_page_size = 0;
-  TensorView slots{};      // i32 [S, k], S <= T
-  TensorView slot_lens{};  // i32 [S]
+  int32_t slot_page_size = 0;     // rows of a page of that cache
+  TensorView slots{};             // i32 [S, k], S <= T
+  TensorView slot_lens{};         // i32 [S]
 };
 
 }  // namespace strata

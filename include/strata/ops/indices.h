@@ -1,4 +1,6 @@
 // Index generation: who attends to what, as numbers. V4 specification 9.2, 11, 12 and 13.
+// Errors of all of them: invalid_argument for shapes, dtypes, devices, sizes below their least; on host-visible memory also for positions
+// below 0, requests outside the table, and table entries, among those that a valid token needs, that are missing or no page.
 #pragma once
 
 #include "strata/tensor.h"
@@ -15,7 +17,7 @@ struct ScatterBlockTablesParams {
 };
 
 // Slot of every token in one cache group. ratio 1: table[req][p / B] * B + p % B. ratio r > 1 (compressed groups): the slot of entry
-// p / r for boundary tokens ((p + 1) % r == 0), -1 for others. -1 where is_valid_token is 0.
+// p / r for boundary tokens ((p + 1) % r == 0), -1 for others. -1 where is_valid_token is 0. V4 9.2 and 11.
 struct SlotMappingParams {
   TensorView positions{};       // i64 [T]
   TensorView token_to_req{};    // i32 [T]
@@ -28,24 +30,24 @@ struct SlotMappingParams {
 
 // Sliding-window slots of every token, oldest first: V4 12.2 (swa_indices). Invalid tokens: length 0, row all -1.
 struct SwaIndicesParams {
-  TensorView positions{};
-  TensorView token_to_req{};
+  TensorView positions{};       // i64 [T]
+  TensorView token_to_req{};    // i32 [T]
   TensorView is_valid_token{};  // u8 [T]; absent: all valid
   TensorView block_table{};     // i32 [R, max_blocks] of the window group
-  int32_t page_size = 0;
-  int32_t window = 128;  // W, the query token included
-  TensorView indices{};  // i32 [T, W]
-  TensorView lens{};     // i32 [T]
+  int32_t page_size = 0;        // B, rows of a page
+  int32_t window = 128;         // W, the query token included
+  TensorView indices{};         // i32 [T, W]
+  TensorView lens{};            // i32 [T]
 };
 
 // Every complete compressed entry of each token, min((p + 1) / ratio, width) of them: V4 12.4 with a block table (slots), 12.5 without
 // (local entry numbers). Columns behind are -1. Invalid tokens: length 0, row all -1.
 struct CompressedIndicesParams {
-  TensorView positions{};
-  TensorView token_to_req{};
-  TensorView is_valid_token{};
-  TensorView block_table{};  // i32 [R, max_blocks] of the compressed group; absent: local entry numbers
-  int32_t page_size = 0;
+  TensorView positions{};       // i64 [T]
+  TensorView token_to_req{};    // i32 [T]; may be absent without a block table
+  TensorView is_valid_token{};  // u8 [T]; absent: all valid
+  TensorView block_table{};     // i32 [R, max_blocks] of the compressed group; absent: local entry numbers
+  int32_t page_size = 0;        // B, rows of a page; of no meaning without a block table
   int32_t ratio = 128;
   TensorView indices{};  // i32 [T, width]
   TensorView lens{};     // i32 [T]
@@ -58,7 +60,7 @@ struct ComputeGlobalTopkParams {
   TensorView token_to_req{};    // i32 [T]
   TensorView is_valid_token{};  // u8 [T]; absent: all valid
   TensorView block_table{};     // i32 [R, max_blocks]
-  int32_t page_size = 0;
+  int32_t page_size = 0;        // rows of a page
   TensorView global_indices{};  // i32 [T, k]; may be topk_indices itself
   TensorView lens{};            // i32 [T]
 };
@@ -66,7 +68,8 @@ struct ComputeGlobalTopkParams {
 // Rows of the gathered workspace for one prefill chunk: V4 13 (combine_topk_swa_indices).
 //   nt = min((p + 1) / ratio, top_k) (0 when top_k is 0), ns = min(p + 1, window), gather_start = seq_lens[c] - gather_lens[c]
 //   row[0 .. nt) = topk_indices[t][..] + c*M;  row[nt .. nt+ns) = c*M + N + (p - ns + 1 - gather_start) + i;  -1 behind;  lens[t] = nt + ns
-// Token t of the chunk belongs to chunk-local request c by query_start_loc, rebased by its first entry.
+// Token t of the chunk belongs to chunk-local request c by query_start_loc, rebased by its first entry. On host-visible memory
+// invalid_argument too for rows that were not gathered and for selected entries that the token cannot see.
 struct CombineTopkSwaParams {
   TensorView topk_indices{};     // i32 [T, top_k]; absent when top_k is 0
   TensorView query_start_loc{};  // i32 [R + 1], global token numbers of the chunk's requests

@@ -24,7 +24,7 @@ struct QNormRopeKvInsertParams {
   float q_scale_inv = 1.0f;  // e4m3 q_out only: code = e4m3(clamp(q * q_scale_inv))
 };
 
-// Quantise rows that are already rotated and bf16, and insert them: V4 5.5 and 6.1 (quantize_and_insert_k_cache).
+// Quantise rows that are already rotated and bf16, and insert them: V4 5.5 and 6.1 (quantize_and_insert_k_cache). Errors: as above.
 struct QuantizeAndInsertKParams {
   TensorView k{};             // bf16 [N, D]
   TensorView slot_mapping{};  // i64 [N_ins], N_ins <= N; negative: skip
@@ -35,7 +35,8 @@ struct QuantizeAndInsertKParams {
 // Rows of the paged cache as bf16, for the workspace of gathered prefill: V4 13 (dequantize_and_gather_k_cache).
 // For request c and i in [0, g), g = gather_lens ? gather_lens[c] : seq_lens[c]: pos = seq_lens[c] - g + i,
 //   out[c, offset + i] = row block_table[c][pos / page_size] * page_size + pos % page_size.
-// Other rows of out are not touched. Dequantisation is exact in bf16 for power-of-two scales.
+// Other rows of out are not touched. Dequantisation is exact in bf16 for power-of-two scales. Errors: invalid_argument for shapes, dtypes,
+// devices; on host-visible memory also for rows outside out and pages, among those read, that are missing.
 struct DequantizeAndGatherKParams {
   PagedCache cache{};        // any format but state_f32
   TensorView seq_lens{};     // i32 [R], in rows of this cache

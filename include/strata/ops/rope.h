@@ -19,11 +19,12 @@ struct RopeConfig {
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
-// fp32 frequencies f[0..dim/2) after the YaRN blend.
+// fp32 frequencies f[0..dim/2) after the YaRN blend: V4 5.4, MLA 6.1. Throws invalid_argument for an odd dim or one outside [2, 1024],
+// theta that is not above 1, and with YaRN lengths and betas that are not positive.
 void rope_frequencies(const RopeConfig& config, float* frequencies);
 
 // f32 [max_positions, dim]: row p = cos(p*f[0..dim/2)) then sin(p*f[0..dim/2)). The angle is the fp32 product, its cosine is taken in
-// double.
+// double. Throws as rope_frequencies does, and for max_positions outside [1, 2^24].
 Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const std::shared_ptr<Device>& device);
 
 // Which elements of the rotary slice form pair i.
@@ -35,7 +36,8 @@ enum class RopePairing : uint8_t {
 enum class RopeLanes : uint8_t { last, first };
 
 // out = o with the rotation by the query's position taken back on the last R lanes, every head: V4 15, step 1. fp32 inside, one rounding.
-// Rows of o that hold no token (padding) must be finite or zero; positions there must be inside the table.
+// Rows of o that hold no token (padding) must be finite or zero; positions there must be inside the table. Errors of both ops here:
+// invalid_argument for shapes, dtypes, devices; on host-visible memory also for positions outside the table.
 struct InverseRopeParams {
   TensorView o{};          // bf16 [T, H, D]
   TensorView positions{};  // i64 [T], 0 <= p < rows of cos_sin

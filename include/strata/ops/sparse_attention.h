@@ -13,7 +13,8 @@ namespace strata {
 // From paged caches, one query token or several per batch entry: V4 14.2. The V4 layer calls it with B = tokens, S = 1, for decode
 // and for prefill straight from the caches.
 // Entry i is in S iff i < topk_length[b] (no length: all) and indices[b, s, i] != -1. What lies behind the length is not looked at.
-// Other negative or out-of-range entries inside the length are caller errors (invalid_argument on host-visible memory).
+// Other negative or out-of-range entries inside the length are caller errors (invalid_argument on host-visible memory). Errors else:
+// invalid_argument for shapes, dtypes, formats, devices, a scale that is not positive, and on host-visible memory NaN sinks.
 struct SparseAttnDecodeParams {
   TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128
   PagedCache cache{};              // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D
