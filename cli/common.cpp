@@ -15,7 +15,8 @@ namespace {
 // A name that is no op's, or no implementation's, would force nothing and say nothing.
 void check_forced(const Config& config) {
   const OpSet ops = default_ops();
-  for (const auto& [op, implementation] : config.force) {
+  for (const auto& forced : config.force) {
+    const std::string &op = forced.first, &implementation = forced.second;
     bool known_op = op == "*", known_implementation = false;
     for_each_op(ops, [&](const auto& candidate) {
       if (op != "*" && op != candidate.name()) return;
