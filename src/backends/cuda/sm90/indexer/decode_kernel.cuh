@@ -12,7 +12,7 @@
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
-#include "backends/cuda/sm90/indexer/scorer.cuh"
+#include "backends/cuda/sm90/indexer/tile_ring.cuh"
 #include "backends/cuda/sm90/indexer/work.cuh"
 #include "backends/cuda/smxx/indexer/order_key.cuh"
 
@@ -20,16 +20,10 @@ namespace strata::cuda::sm90 {
 
 struct DecodeArgs {
   LogitsArgs logits;  // parts: the blocks
-  int32_t slots;      // of the ring, kDecodeSlots at most: a multiple of the warpgroups, so that a slot is always the same one's
+  int32_t slots;      // of the ring, kDecodeSlots at most
 };
 
-struct alignas(1024) DecodeShared {
-  uint8_t queries[Scorer<64, 1>::kQueryBytes];
-  float scales[kDecodeSlots][kTileRows];
-  float weights[64];
-  uint64_t full[kDecodeSlots], empty[kDecodeSlots];
-  __device__ uint8_t* rows(int slot) { return reinterpret_cast<uint8_t*>(this + 1) + slot * kRowBytes; }
-};
+using DecodeShared = RingShared<kDecodeSlots>;
 
 // Into L2, while the kernel in front may still run: what the addresses of the first tiles depend on, one after the other. A hint; what is
 // written until the kernels in front have ended is seen all the same.

@@ -11,16 +11,14 @@
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/sm90/indexer/candidates.cuh"
-#include "backends/cuda/sm90/indexer/scorer.cuh"
+#include "backends/cuda/sm90/indexer/tile_ring.cuh"
 #include "backends/cuda/smxx/indexer/indexer.h"
 #include "backends/cuda/smxx/indexer/order_key.cuh"
 
 namespace strata::cuda::sm90 {
 
 inline constexpr int kOneTokenWarpgroups = 4;  // one where no block has two tiles: small blocks find room beside others
-// Tiles of a block in flight. A multiple of the warpgroups, so that a slot is always the same one's: another one, which may be ahead of
-// it, would take an earlier turn's tile for its own.
-inline constexpr int kOneTokenSlots = 12;
+inline constexpr int kOneTokenSlots = 12;      // tiles of a block in flight
 inline constexpr int kOneTokenRegisters = 88;  // a thread: beside them there is room for a block of the selection
 template <int kWarpgroups, Notes kNotes>
 inline constexpr int kOneTokenThreads = 128 * kWarpgroups + (kNotes == Notes::candidates ? 64 : 32);
@@ -32,14 +30,8 @@ struct OneTokenArgs {
   Candidates candidates;               // where they are left
 };
 
-// Behind it the rows of `slots` tiles, then CandidatesShared.
-struct alignas(1024) OneTokenShared {
-  uint8_t queries[Scorer<64, 1>::kQueryBytes];
-  float scales[kOneTokenSlots][kTileRows];
-  float weights[64];
-  uint64_t full[kOneTokenSlots], empty[kOneTokenSlots];
-  __device__ uint8_t* rows(int slot) { return reinterpret_cast<uint8_t*>(this + 1) + slot * kRowBytes; }
-};
+// Behind it the rows, then CandidatesShared.
+using OneTokenShared = RingShared<kOneTokenSlots>;
 
 __device__ __forceinline__ int row_tile(int i) { return static_cast<int>(blockIdx.x + static_cast<unsigned>(i) * gridDim.x); }
 
