@@ -28,7 +28,6 @@ void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, 
 
 const LayerOptions& check_context(const LayerContext& context) {
   const LayerOptions& options = context.options;
-  require(context.device != nullptr, "layer {}: device is required, is null", context.layer);
   require(context.rope_tables != nullptr, "layer {}: rope_tables are required, are null", context.layer);
   check_limits(options.limits);
   const RopeTables& tables = *context.rope_tables;

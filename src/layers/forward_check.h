@@ -6,7 +6,7 @@
 
 namespace strata {
 
-// What layers of every family ask of their context; returns its options.
+// What layers of every family ask of their context, whose device LayerRegistry::make has asked for; returns its options.
 const LayerOptions& check_context(const LayerContext& context);
 
 // q_dim and attn_out_dim: lanes of a head in the taps.
