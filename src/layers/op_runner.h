@@ -6,6 +6,7 @@
 
 #include "core/arena.h"
 #include "strata/attention.h"
+#include "strata/error.h"
 #include "strata/op_set.h"
 
 namespace strata {
@@ -28,6 +29,16 @@ class OpRunner {
   // lanes: null, or what aside() uses.
   OpRunner(Device& device, Stream stream, const OpSet& op_set, Arena& memory, Lanes* lanes = nullptr)
       : ops(op_set), arena(memory), device_(device), stream_(stream), lanes_(lanes != nullptr && lanes->concurrent() ? lanes : nullptr) {}
+  // Where an op threw, what the lanes were given before still runs: whoever uses the stream next must not overtake it.
+  ~OpRunner() {
+    try {
+      join();
+    } catch (const Error&) {
+      // A device that failed does nothing any more.
+    }
+  }
+  OpRunner(const OpRunner&) = delete;
+  OpRunner& operator=(const OpRunner&) = delete;
 
   template <class Params>
   void operator()(const Op<Params>& op, const Params& params) {
@@ -53,8 +64,8 @@ class OpRunner {
     }
     OpRunner runner(device_, arena.measuring() ? stream_ : lanes_->fork(lane, stream_), ops, arena);
     runner.on_lane_ = true;
-    arena.keep_all([&] { f(runner); });
     forked_.set(lane);
+    arena.keep_all([&] { f(runner); });
   }
   // What lane `lane` is given next waits for what lane `other` has, both given work by aside().
   void order(size_t other, size_t lane) {
