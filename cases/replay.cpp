@@ -68,7 +68,7 @@ int64_t leader_of(const ModelConfig& config, int64_t layer) {
 }
 
 std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, int64_t leader, const AttentionLayer& attention,
-                                   const HeadDims& dims, bool exact_index) {
+                                   const HeadDims& dims, const ReplayOptions& options) {
   const std::string layer_prefix = fmt::format("layer{}.seq", layer);
   std::vector<Sequence> sequences;
   for (const StoredTensor& t : file.tensors()) {
@@ -95,13 +95,18 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, i
       }
       s.num_prefill = value;
     }
-    const bool exact = exact_index && file.find(prefix + "exact_index.out") != nullptr;
+    const bool exact = options.exact_index && file.find(prefix + "exact_index.out") != nullptr;
     const std::string source = prefix + (exact ? "exact_index." : "");
     s.expected = exact ? "exact_index.out" : "out";
     s.out = find_checked(file, source + "out", DType::bf16, {s.num_tokens, attention.hidden_size()});
     s.q = find_checked(file, prefix + "q", DType::bf16, {kAny, attention.num_heads(), dims.q});
     s.attn_out = find_checked(file, source + "attn_out", DType::bf16, {kAny, attention.num_heads(), dims.out});
-    if (attention.index_topk() > 0) s.topk = find_checked(file, source + "topk", DType::i32, {s.num_tokens, attention.index_topk()});
+    if (attention.index_topk() > 0) {
+      s.topk = find_checked(file, source + "topk", DType::i32, {s.num_tokens, attention.index_topk()});
+      if (s.topk == nullptr && options.topk == TopkSource::recorded) {
+        fail(ErrorCode::invalid_file, "cases: {}topk must be there to attend to the recorded choice, is missing", source);
+      }
+    }
     for (const auto& [name, t2] : {std::pair{"q", s.q}, std::pair{"attn_out", s.attn_out}}) {
       if (t2 != nullptr && t2->shape[0] > s.num_tokens) {
         fail(ErrorCode::invalid_file, "cases: {}{} must have at most {} rows, has {}", prefix, name, s.num_tokens, t2->shape[0]);
@@ -221,17 +226,17 @@ class LayerReplay {
     }
     load_hidden(step, &Sequence::x);
     const int64_t topk = layer.index_topk();
+    ForwardArgs extras;
+    extras.skip_topk = options_.topk == TopkSource::recorded && topk > 0;
     int64_t row = 0;
     for (const auto& [s, count] : step) {
-      if (options_.topk == TopkSource::recorded && s->topk != nullptr) {
+      if (extras.skip_topk) {
         const auto topk_row = static_cast<size_t>(topk) * sizeof(int32_t);
         device.copy_from_host(runner_.topk_indices().row<int32_t>(row), s->topk->data + static_cast<size_t>(s->done) * topk_row,
                               static_cast<size_t>(count) * topk_row, stream);
       }
       row += count;
     }
-    ForwardArgs extras;
-    extras.skip_topk = options_.topk == TopkSource::recorded && topk > 0;
     extras.q_tap = q_.view().slice(0, batch.num_tokens);
     extras.attn_out_tap = attn_out_.view().slice(0, batch.num_tokens);
     if (extras.skip_topk && batch.num_tokens > tokens) {
@@ -306,7 +311,7 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
                        runner_options);
     AttentionLayer& layer = runner.layer(runner.num_layers() - 1);
     const HeadDims dims(checkpoint.config());
-    std::vector<Sequence> sequences = sequences_of(cases, number, leader, layer, dims, options.exact_index);
+    std::vector<Sequence> sequences = sequences_of(cases, number, leader, layer, dims, options);
     LayerReplay layer_replay(runner, options, dims, runner_options.layer.limits.max_num_batched_tokens);
     const auto on_tokens = [&](int64_t tokens) {
       done += static_cast<double>(tokens);
@@ -324,6 +329,7 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
       r.layer = number;
       r.sequence = s.number;
       r.kind = layer.kind();
+      r.chooses = layer.index_topk() > 0;
       r.num_tokens = s.num_tokens;
       r.expected = s.expected;
       r.out_error = s.out ? relative_error(s.got_out, *s.out) : -1;

@@ -42,7 +42,7 @@ int run(const Options& o) {
   const auto results =
       cases::replay(checkpoint, file, device, default_ops(), default_layers(), options, [&](double share) { progress.update(share); });
   if (results.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no case layerL.seqS.x for a layer of {}", o.cases, o.model));
-  bool passed = true;
+  bool passed = true, chose_otherwise = false;
   Table table({"layer", "kind", "seq", "tokens", "expected", "out", "q", "attn_out", "topk equal", ""});
   Json json = {{"model", o.model}, {"cases", o.cases}, {"device", device->description()}, {"tolerance", o.tolerance}};
   for (const auto& r : results) {
@@ -52,6 +52,7 @@ int run(const Options& o) {
     }
     const bool ok = r.out_error <= o.tolerance;  // false for NaN
     passed = passed && ok;
+    chose_otherwise = chose_otherwise || (!ok && r.chooses && o.topk == "own");
     table.add({std::to_string(r.layer), r.kind, std::to_string(r.sequence), std::to_string(r.num_tokens), r.expected, number(r.out_error),
                number(r.q_error), number(r.attn_out_error), number(r.topk_agreement), ok ? "ok" : "beyond tolerance"});
     Json entry = {{"layer", r.layer},           {"kind", r.kind},         {"sequence", r.sequence},
@@ -67,6 +68,13 @@ int run(const Options& o) {
     print_json(json);
   } else {
     table.print();
+    if (chose_otherwise) {
+      fmt::print(
+          "A layer with an indexer is compared with the keys that the recording chose: replay with the indexer's format and rotation of "
+          "the\n"
+          "recording (DeepSeek's V4: --indexer mxfp4 --hadamard, or --indexer none for exact_index.*; V3.2: --hadamard), or with --topk "
+          "recorded.\n");
+    }
   }
   return passed ? kSuccess : kFailed;
 }
@@ -78,7 +86,7 @@ void add_replay(CLI::App& app, int& code) {
   CLI::App* sub = app.add_subcommand("replay", "Replay recorded cases and print the relative error of every sequence");
   sub->footer(
       "Exit codes: 0 all within tolerance; 1 a sequence beyond it; 2 bad input.\n"
-      "Example: strata replay --model tests/golden/v4_fp8 --cases tests/golden/v4_fp8/cases.safetensors --chunk 64");
+      "Example: strata replay --model tests/golden/v4_fp8 --cases tests/golden/v4_fp8/cases.safetensors --indexer none --chunk 64");
   sub->add_option("--model", o->model, "checkpoint directory")->required();
   sub->add_option("--cases", o->cases, "recorded cases (safetensors)")->required();
   sub->add_option("--batch", o->batch, "all: every sequence in one ragged batch; one: one after the other")->capture_default_str();
