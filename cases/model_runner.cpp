@@ -13,16 +13,6 @@ namespace {
 
 constexpr int64_t kFillerRequest = int64_t{1} << 60;
 
-// Pages of a group that let every request of the limits go on, whatever the order of steps.
-int64_t pages_of(const CacheGroupSpec& spec, const RunnerOptions& options) {
-  const int64_t span = spec.positions_per_page();
-  const BatchLimits& limits = options.layer.limits;
-  const int64_t kept = spec.retained > 0
-                           ? std::min(options.total_positions, limits.max_num_seqs * spec.retained + limits.max_num_batched_tokens)
-                           : options.total_positions;
-  return kept / span + 2 * limits.max_num_seqs;
-}
-
 // Matrices in the file's order are freed once they are packed. Their memory goes back before the next layer, the caches and the workspace
 // are allocated, so that the peak is what the runner states.
 void return_free_memory() {
@@ -56,15 +46,12 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
     workspace = std::max(workspace, layers_.back()->workspace_bytes());
     topk = std::max(topk, layers_.back()->index_topk());
   }
-  std::map<CacheGroup, int64_t> pages;
-  const int64_t spread = options_.shuffle_pages ? 2 : 1;
-  for (const auto& of_layer : groups) {
-    for (const CacheGroupSpec& spec : of_layer) pages[spec.group] = spread * pages_of(spec, options_);
+  std::map<CacheGroup, int64_t> pages = plan_pages(groups, limits, options_.total_positions);
+  if (options_.shuffle_pages) {
+    for (auto& [group, count] : pages) count = 2 * count + limits.max_num_seqs;  // of the filler requests below
   }
   pool_ = std::make_unique<PagedPool>(device_, groups, pages, options_.fill);
-  std::vector<int64_t> counts;
-  for (const CacheGroupSpec& spec : pool_->groups()) counts.push_back(pages.at(spec.group));
-  builder_ = std::make_unique<BatchBuilder>(device_, ops, limits, pool_->groups(), counts, checkpoint.config().sliding_window);
+  builder_ = std::make_unique<BatchBuilder>(device_, ops, limits, *pool_, checkpoint.config().sliding_window);
   workspace_ = Tensor(device_, DType::u8, {static_cast<int64_t>(workspace)});
   if (topk > 0) topk_ = Tensor(device_, DType::i32, {limits.max_num_batched_tokens, topk});
   if (options_.fill) device_->fill(workspace_.view().data, *options_.fill, workspace, {});
@@ -105,6 +92,7 @@ const Batch& ModelRunner::begin_step(std::span<const StepRequest> requests, Batc
   step_.assign(requests.begin(), requests.end());
   std::vector<BatchRequest> batch;
   wait_for_steps();
+  for (const auto& [id, position] : positions_) pool_->extend(id, position, position);  // pages behind the windows go back
   for (const StepRequest& r : step_) {
     const int64_t position = positions_.at(r.id);
     if (!pool_->extend(r.id, position, position + r.num_tokens)) {
@@ -116,9 +104,7 @@ const Batch& ModelRunner::begin_step(std::span<const StepRequest> requests, Batc
     BatchRequest& entry = batch.emplace_back();
     entry.query_len = r.num_tokens;
     entry.seq_len = positions_.at(r.id) + r.num_tokens;
-    for (const CacheGroupSpec& spec : pool_->groups()) {
-      entry.block_tables[static_cast<size_t>(spec.group)] = pool_->block_table(r.id, spec.group);
-    }
+    entry.block_tables = pool_->block_tables(r.id);
   }
   batch_ = &builder_->build(batch, padding, stream());
   return *batch_;

@@ -26,10 +26,9 @@ struct Group {
 
 // Pages of one layer that hold `context` positions of every request.
 int64_t pages(const CacheGroupSpec& spec, const Options& o, int64_t context) {
-  if (spec.retained == 0) return spec.pages_for(context) * o.requests;
-  const int64_t kept = std::min(context, spec.retained);
-  // A window may straddle a page border; the step's new tokens are shared by all requests.
-  return (spec.pages_for(kept) + 1) * o.requests + spec.pages_for(std::min(context * o.requests, o.max_batched_tokens));
+  const BatchLimits limits{.max_num_batched_tokens = o.max_batched_tokens, .max_num_seqs = o.requests, .max_model_len = context};
+  const std::vector<CacheGroupSpec> group{spec};
+  return plan_pages({&group, 1}, limits).at(spec.group);
 }
 
 double total_bytes(const std::map<CacheGroup, Group>& groups, const Options& o, int64_t context) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
-#include <map>
 #include <random>
 #include <vector>
 
@@ -32,11 +31,18 @@ class Engine {
     options.limits = limits;
     const OpSet ops = default_ops();
     const auto tables = std::make_shared<RopeTables>(device_, limits.max_model_len);
+    const auto lanes = std::make_shared<Lanes>(device_);  // on a GPU a layer overlaps what does not wait for each other
     std::vector<std::vector<CacheGroupSpec>> groups;
     size_t workspace_bytes = 1;
     int64_t topk = 1;
     for (int64_t layer : checkpoint.attention_layers()) {
-      layers_.push_back(default_layers().make({checkpoint, layer, device_, ops, options, tables, nullptr, nullptr}));
+      layers_.push_back(default_layers().make({.checkpoint = checkpoint,
+                                               .layer = layer,
+                                               .device = device_,
+                                               .ops = ops,
+                                               .options = options,
+                                               .rope_tables = tables,
+                                               .lanes = lanes}));
       groups.push_back(layers_.back()->cache_groups());
       workspace_bytes = std::max(workspace_bytes, layers_.back()->workspace_bytes());
       topk = std::max(topk, layers_.back()->index_topk());
@@ -51,18 +57,8 @@ class Engine {
     for (uint16_t& v : values) v = static_cast<uint16_t>((random() & 0x8000) | (0x3F00 + random() % 256));  // bf16 of 0.5 to 2, either sign
     device_->copy_from_host(hidden_.view().data, values.data(), hidden_.allocated_bytes(), {});
 
-    // Groups that keep everything share `cached_tokens`; sliding ones need their window per request and the tokens of one step.
-    std::map<CacheGroup, int64_t> pages;
-    for (const auto& of_layer : groups) {
-      for (const CacheGroupSpec& g : of_layer) {
-        pages[g.group] = g.retained == 0 ? g.pages_for(cached_tokens)
-                                         : limits.max_num_seqs * (g.pages_for(g.retained) + 2) + g.pages_for(limits.max_num_batched_tokens);
-      }
-    }
-    pool_ = std::make_unique<PagedPool>(device_, groups, pages);
-    std::vector<int64_t> num_pages;
-    for (const CacheGroupSpec& g : pool_->groups()) num_pages.push_back(pages.at(g.group));
-    builder_ = std::make_unique<BatchBuilder>(device_, ops, limits, pool_->groups(), num_pages, checkpoint.config().sliding_window);
+    pool_ = std::make_unique<PagedPool>(device_, groups, plan_pages(groups, limits, cached_tokens));
+    builder_ = std::make_unique<BatchBuilder>(device_, ops, limits, *pool_, checkpoint.config().sliding_window);
   }
 
   PagedPool& pool() { return *pool_; }
@@ -72,10 +68,7 @@ class Engine {
     std::vector<BatchRequest> requests, ordered;
     for (const Request& r : running) {
       if (r.scheduled == 0) continue;
-      BatchRequest request{.seq_len = r.computed + r.scheduled, .query_len = r.scheduled};
-      for (const CacheGroupSpec& g : pool_->groups())
-        request.block_tables[static_cast<size_t>(g.group)] = pool_->block_table(r.id, g.group);
-      requests.push_back(request);
+      requests.push_back({.seq_len = r.computed + r.scheduled, .query_len = r.scheduled, .block_tables = pool_->block_tables(r.id)});
     }
     for (int64_t i : decode_first_order(requests, limits_.num_speculative_tokens)) ordered.push_back(requests[static_cast<size_t>(i)]);
     const Batch& batch = builder_->build(ordered);
@@ -109,16 +102,16 @@ void serve(const Checkpoint& checkpoint) {
   std::deque<Request> waiting, running;
   for (const int64_t prompt : {250, 60, 400, 5, 130, 300}) waiting.push_back({.id = prompt, .prompt = prompt, .total = prompt + 12});
   std::printf("step  decode tokens  prefill tokens  longest context\n");
-  int64_t reserved = 0;  // positions that the running requests will need, in whole pages: 64 rows of the 4:1 group are 256 positions
-  const auto need = [](const Request& r) { return (r.total + 255) / 256 * 256; };
+  int64_t reserved = 0;  // positions that the running requests will hold
   for (int step = 0; !waiting.empty() || !running.empty(); ++step) {
     while (!waiting.empty() && static_cast<int64_t>(running.size()) < limits.max_num_seqs &&
-           reserved + need(waiting.front()) <= cached_tokens) {
-      reserved += need(waiting.front());
+           reserved + waiting.front().total <= cached_tokens) {
+      reserved += waiting.front().total;
       engine.pool().add_request(waiting.front().id);
       running.push_back(waiting.front());
       waiting.pop_front();
     }
+    for (const Request& r : running) engine.pool().extend(r.id, r.computed, r.computed);  // pages behind the windows go back
     int64_t budget = limits.max_num_batched_tokens;
     for (Request& r : running) {  // a chunk of the prompt, or one token
       r.scheduled = std::min(budget, std::max<int64_t>(r.prompt - r.computed, 1));
@@ -131,7 +124,7 @@ void serve(const Checkpoint& checkpoint) {
     for (Request& r : running) {
       r.computed += r.scheduled;
       if (r.computed < r.total) continue;
-      reserved -= need(r);
+      reserved -= r.total;
       engine.pool().remove_request(r.id);
     }
     std::erase_if(running, [](const Request& r) { return r.computed >= r.total; });

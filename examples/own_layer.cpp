@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -85,17 +84,19 @@ std::vector<float> prefill(const Checkpoint& checkpoint, const LayerRegistry& re
   const auto device = open_device({});
   LayerOptions options;
   options.limits = {.max_num_batched_tokens = tokens, .max_num_seqs = 1, .max_model_len = tokens};
-  const auto layer = registry.make({checkpoint, 0, device, ops, options, std::make_shared<RopeTables>(device, tokens), nullptr, nullptr});
+  const auto layer = registry.make({.checkpoint = checkpoint,
+                                    .layer = 0,
+                                    .device = device,
+                                    .ops = ops,
+                                    .options = options,
+                                    .rope_tables = std::make_shared<RopeTables>(device, tokens)});
   std::printf("layer 0 is %s\n", layer->kind().c_str());
-  std::map<CacheGroup, int64_t> pages;
-  std::vector<int64_t> counts;
-  for (const CacheGroupSpec& g : layer->cache_groups()) counts.push_back(pages[g.group] = g.pages_for(tokens));
-  PagedPool pool(device, {layer->cache_groups()}, pages);
-  BatchBuilder builder(device, ops, options.limits, pool.groups(), counts, checkpoint.config().sliding_window);
+  const std::vector<std::vector<CacheGroupSpec>> groups{layer->cache_groups()};
+  PagedPool pool(device, groups, plan_pages(groups, options.limits));
+  BatchBuilder builder(device, ops, options.limits, pool, checkpoint.config().sliding_window);
   pool.add_request(0);
   pool.extend(0, 0, tokens);
-  BatchRequest request{.seq_len = tokens, .query_len = tokens};
-  for (const CacheGroupSpec& g : pool.groups()) request.block_tables[static_cast<size_t>(g.group)] = pool.block_table(0, g.group);
+  const BatchRequest request{.seq_len = tokens, .query_len = tokens, .block_tables = pool.block_tables(0)};
 
   const Tensor hidden(device, DType::bf16, {tokens, layer->hidden_size()}), out(device, DType::bf16, {tokens, layer->hidden_size()});
   const Tensor workspace(device, DType::u8, {static_cast<int64_t>(layer->workspace_bytes())});

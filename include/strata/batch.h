@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,7 +14,7 @@
 
 namespace strata {
 
-// Sizes that are fixed at construction; every buffer and workspace is sized from them.
+// Sizes that are fixed at construction; every buffer and workspace is sized from them. All below 2^31.
 struct BatchLimits {
   int64_t max_num_batched_tokens = 0;  // tokens of one step, padding included
   int64_t max_num_seqs = 0;            // requests of one step, padding included
@@ -28,7 +29,7 @@ struct BatchRequest {
   int64_t query_len = 0;  // new tokens; may be 0
   // Block table of each group the builder was made with. Entries past the complete rows of seq_len positions, and of sliding groups those
   // of blocks older than what the first new token reads, are not looked at.
-  std::array<std::span<const int32_t>, kNumCacheGroups> block_tables{};
+  BlockTables block_tables{};
 };
 
 // Graph padding: the step runs with this many tokens and requests, real ones first. 0: no padding. Padding requests count as decodes
@@ -48,6 +49,7 @@ std::vector<int64_t> decode_first_order(std::span<const BatchRequest> requests, 
 struct GroupMetadata {
   bool present = false;
   CacheGroupSpec spec;
+  int64_t num_pages = 0;      // no table entry is more: every layer's cache of the group has as many
   TensorView block_table{};   // i32 [R, max_blocks]: rows lie further apart than max_blocks; entries nobody needs hold any page
   TensorView slot_mapping{};  // i64 [T]: by position (ratio 1) or of the entry a boundary token completes; -1: no row
 };
@@ -106,17 +108,27 @@ struct Batch {
 };
 
 // Rows of the gathered-prefill workspace for a layer of this ratio: 4 * (ceil(max_model_len / ratio) + W + max_num_batched_tokens), without
-// the compressed term for ratio 1. Every chunk of every plan fits (V4 13, adaptive plan).
+// the compressed term for ratio 1. Every chunk of every plan fits (V4 13, adaptive plan). Throws invalid_argument for another ratio, and
+// for limits and windows that cannot be.
 int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window);
 
-// Columns of the 128:1 index rows: ceil(max_model_len / 128) rounded up to 128 (V4 12.4).
+// Columns of the 128:1 index rows: ceil(max_model_len / 128) rounded up to 128 (V4 12.4). Throws invalid_argument outside [0, 2^31).
 int64_t c128_width(int64_t max_model_len);
+
+// Pages of each group for a PagedPool that never refuses: within the limits, while its requests hold at most `cached_positions` positions
+// together (0: max_num_seqs * max_model_len), and when before each step every request is extended by nothing, extend(id, n, n), which gives
+// the pages behind its windows back, and then by its new tokens. layer_groups[l]: cache_groups() of layer l.
+std::map<CacheGroup, int64_t> plan_pages(std::span<const std::vector<CacheGroupSpec>> layer_groups, const BatchLimits& limits,
+                                         int64_t cached_positions = 0);
 
 class BatchBuilder {
  public:
-  // `groups`: every cache group of the model once; num_pages[i] bounds the pages of groups[i]; window: W (0: the model has none).
+  // `groups`: every cache group of the model once; num_pages[i]: pages of each layer's cache of groups[i]; window: the config's
+  // sliding_window (0: the model has none).
   BatchBuilder(std::shared_ptr<Device> device, const OpSet& ops, const BatchLimits& limits, std::vector<CacheGroupSpec> groups,
                std::vector<int64_t> num_pages, int64_t window);
+  // For the groups and pages of a pool.
+  BatchBuilder(std::shared_ptr<Device> device, const OpSet& ops, const BatchLimits& limits, const PagedPool& pool, int64_t window);
   ~BatchBuilder();
   BatchBuilder(BatchBuilder&&) noexcept;
 

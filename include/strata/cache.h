@@ -51,6 +51,9 @@ struct LayerCaches {
   const PagedCache& operator[](CacheGroup g) const { return caches[static_cast<size_t>(g)]; }
 };
 
+// A request's block table of each group; empty where it has none.
+using BlockTables = std::array<std::span<const int32_t>, kNumCacheGroups>;
+
 // Page numbers of one group, handed out lowest first so that runs are repeatable.
 class PagePool {
  public:
@@ -78,6 +81,7 @@ class PagedPool {
             const std::map<CacheGroup, int64_t>& pages, std::optional<uint8_t> fill = {});
 
   const std::vector<CacheGroupSpec>& groups() const { return groups_; }  // every group once
+  std::vector<int64_t> num_pages() const;                                // of each of groups()
   const LayerCaches& layer(size_t l) const { return layers_[l]; }
   size_t allocated_bytes() const { return allocated_bytes_; }
   int64_t free_pages(CacheGroup group) const;
@@ -93,6 +97,8 @@ class PagedPool {
   void remove_request(int64_t id);
   // Page of block i of the request; entries that were released are 0 (never addressed again).
   std::span<const int32_t> block_table(int64_t id, CacheGroup group) const;
+  // Those of every group, as BatchRequest takes them. Like the one above good until the request is extended or removed.
+  BlockTables block_tables(int64_t id) const;
 
  private:
   struct Request {
@@ -101,6 +107,7 @@ class PagedPool {
   };
   void add_storage(size_t layer, const CacheGroupSpec& spec, const std::map<CacheGroup, int64_t>& pages);
   Request& request(int64_t id);
+  const Request& request(int64_t id) const;
   void release_page(CacheGroup group, int32_t page);
 
   std::shared_ptr<Device> device_;

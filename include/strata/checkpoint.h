@@ -49,17 +49,22 @@ class SafetensorsFile {
 // invalid_file when it cannot be written.
 void write_safetensors(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors);
 
-// A directory with config.json and model.safetensors, or model.safetensors.index.json and its shards.
+// A directory with config.json and model.safetensors, or model.safetensors.index.json and its shards; or what a loader of the caller's
+// has brought to memory.
 class Checkpoint {
  public:
   // Throws invalid_file for files that are missing or cannot be what they claim to be.
   explicit Checkpoint(const std::filesystem::path& directory);
+  // Tensors in host memory by their official names, those of the layers that are wanted. Their data is not copied: it stays where it is
+  // until the layers are made. Throws invalid_file for a config that cannot be; invalid_argument for names given twice, bytes that
+  // contradict shape and dtype, null data.
+  Checkpoint(const ModelConfig& config, std::vector<StoredTensor> tensors);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
 
   const ModelConfig& config() const;
-  const std::filesystem::path& directory() const;
+  const std::filesystem::path& directory() const;  // "memory" without one
   // Layer numbers that have attention tensors, ascending; MTP layer j is num_hidden_layers + j.
   std::vector<int64_t> attention_layers() const;
   // Every tensor's name.

@@ -80,7 +80,9 @@ struct BatchBuilder::Impl {
     batch.query_start_loc_host.reserve(max_requests + 1);
     batch.seq_lens_host.reserve(max_requests);
     for (auto& plan : batch.chunks) plan.reserve(max_requests);
-    for (const CacheGroupSpec& spec : groups) batch.groups[static_cast<size_t>(spec.group)] = {true, spec, {}, {}};
+    for (size_t i = 0; i < groups.size(); ++i) {
+      batch.groups[static_cast<size_t>(groups[i].group)] = {.present = true, .spec = groups[i], .num_pages = num_pages[i]};
+    }
   }
 
   void allocate() {
@@ -270,6 +272,10 @@ struct BatchBuilder::Impl {
 BatchBuilder::BatchBuilder(std::shared_ptr<Device> device, const OpSet& ops, const BatchLimits& limits, std::vector<CacheGroupSpec> groups,
                            std::vector<int64_t> num_pages, int64_t window)
     : impl_(std::make_unique<Impl>(std::move(device), ops, limits, std::move(groups), std::move(num_pages), window)) {}
+
+BatchBuilder::BatchBuilder(std::shared_ptr<Device> device, const OpSet& ops, const BatchLimits& limits, const PagedPool& pool,
+                           int64_t window)
+    : BatchBuilder(std::move(device), ops, limits, pool.groups(), pool.num_pages(), window) {}
 
 BatchBuilder::~BatchBuilder() = default;
 BatchBuilder::BatchBuilder(BatchBuilder&&) noexcept = default;

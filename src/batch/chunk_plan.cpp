@@ -1,8 +1,10 @@
 #include "batch/chunk_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "batch/group_spec.h"
+#include "batch/request_check.h"
 #include "core/check.h"
 
 namespace strata {
@@ -25,6 +27,9 @@ int64_t gather_len(int64_t query_len, int64_t seq_len, int64_t window) {
 
 int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window) {
   require(ratio == 1 || ratio == 4 || ratio == 128, "prefill_workspace_rows: ratio must be 1, 4 or 128, is {}", ratio);
+  check_limits(limits);
+  require(window >= 0 && window <= std::numeric_limits<int32_t>::max(), "prefill_workspace_rows: window must be in [0, 2^31), is {}",
+          window);
   return kRequestsPerFixedChunk * (longest_compressed(limits, ratio) + window + limits.max_num_batched_tokens);
 }
 

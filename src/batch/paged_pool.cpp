@@ -68,17 +68,24 @@ void PagedPool::add_storage(size_t l, const CacheGroupSpec& spec, const std::map
   if (fill_) device_->fill(cache.data, *fill_, storage_.back().allocated_bytes(), {});
 }
 
+std::vector<int64_t> PagedPool::num_pages() const {
+  std::vector<int64_t> pages;
+  for (const CacheGroupSpec& spec : groups_) pages.push_back(pools_.at(spec.group).num_pages());
+  return pages;
+}
+
 int64_t PagedPool::free_pages(CacheGroup group) const {
   const auto pool = pools_.find(group);
   require(pool != pools_.end(), "paged pool: it has no group {}", to_string(group));
   return pool->second.num_free();
 }
 
-PagedPool::Request& PagedPool::request(int64_t id) {
+const PagedPool::Request& PagedPool::request(int64_t id) const {
   const auto found = requests_.find(id);
   require(found != requests_.end(), "paged pool: request {} is not known", id);
   return found->second;
 }
+PagedPool::Request& PagedPool::request(int64_t id) { return const_cast<Request&>(std::as_const(*this).request(id)); }
 
 void PagedPool::add_request(int64_t id) {
   require(requests_.try_emplace(id).second, "paged pool: request ids must be new, {} is known", id);
@@ -136,10 +143,16 @@ void PagedPool::remove_request(int64_t id) {
 }
 
 std::span<const int32_t> PagedPool::block_table(int64_t id, CacheGroup group) const {
-  const auto found = requests_.find(id);
-  require(found != requests_.end(), "paged pool: request {} is not known", id);
+  const Request& r = request(id);
   require(pools_.contains(group), "paged pool: it has no group {}", to_string(group));
-  return found->second.tables[index_of(group)];
+  return r.tables[index_of(group)];
+}
+
+BlockTables PagedPool::block_tables(int64_t id) const {
+  const Request& r = request(id);
+  BlockTables tables;
+  std::copy(r.tables.begin(), r.tables.end(), tables.begin());
+  return tables;
 }
 
 }  // namespace strata

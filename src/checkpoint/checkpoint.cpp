@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/json.h"
+#include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_index.h"
 #include "checkpoint/tensor_names.h"
 #include "core/check.h"
@@ -25,7 +26,7 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 struct Checkpoint::Impl {
   struct Location {
     const StoredTensor* tensor;
-    const SafetensorsFile* file;
+    const SafetensorsFile* file;  // null: memory of the caller's
   };
   struct Hash {
     using is_transparent = void;
@@ -35,6 +36,7 @@ struct Checkpoint::Impl {
   fs::path directory;
   ModelConfig config;
   std::vector<std::unique_ptr<SafetensorsFile>> files;
+  std::vector<StoredTensor> given;  // without files
   std::unordered_map<std::string, Location, Hash, std::equal_to<>> tensors;
 
   void open_single(const fs::path& path) {
@@ -82,6 +84,19 @@ Checkpoint::Checkpoint(const fs::path& directory) : impl_(std::make_unique<Impl>
   }
 }
 
+Checkpoint::Checkpoint(const ModelConfig& config, std::vector<StoredTensor> tensors) : impl_(std::make_unique<Impl>()) {
+  impl_->directory = "memory";
+  config.validate();
+  check_tensors(tensors, impl_->directory.string());
+  impl_->config = config;
+  impl_->given = std::move(tensors);
+  for (const StoredTensor& tensor : impl_->given) {
+    strata::require(tensor.data != nullptr || tensor.bytes == 0, "memory: tensor {}: data: expected memory for {} bytes, is null",
+                    tensor.name, tensor.bytes);
+    impl_->tensors.emplace(tensor.name, Impl::Location{&tensor, nullptr});
+  }
+}
+
 Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
@@ -111,7 +126,7 @@ const StoredTensor* Checkpoint::find(std::string_view name) const {
 
 void Checkpoint::release(const StoredTensor& tensor) const {
   const auto it = impl_->tensors.find(tensor.name);
-  if (it != impl_->tensors.end()) it->second.file->release(tensor);
+  if (it != impl_->tensors.end() && it->second.file != nullptr) it->second.file->release(tensor);
 }
 
 const StoredTensor* Checkpoint::find(int64_t layer, std::string_view suffix) const {

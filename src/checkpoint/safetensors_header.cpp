@@ -176,21 +176,27 @@ std::vector<StoredTensor> parse_safetensors(const std::byte* file, size_t bytes,
   return parse_header({reinterpret_cast<const char*>(header), length}, header + length, rest - length, origin);
 }
 
-std::string make_safetensors_header(const std::vector<StoredTensor>& tensors, const std::string& origin) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+void check_tensors(const std::vector<StoredTensor>& tensors, const std::string& origin) {
   std::set<std::string_view> names;
-  size_t offset = 0;
   for (const StoredTensor& tensor : tensors) {
     require(tensor.name != kMetadata && names.insert(tensor.name).second, "{}: tensor names: expected unique ones, {} is {}", origin,
             brief(json(tensor.name)), tensor.name == kMetadata ? "reserved" : "given twice");
     const size_t bytes = stored_bytes(origin, tensor.name, tensor.dtype, tensor.shape, ErrorCode::invalid_argument);
     require(tensor.bytes == bytes, "{}: tensor {}: bytes: expected {} for {}[{}], is {}", origin, brief(json(tensor.name)), bytes,
             safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", "), tensor.bytes);
+  }
+}
+
+std::string make_safetensors_header(const std::vector<StoredTensor>& tensors, const std::string& origin) {
+  check_tensors(tensors, origin);
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  size_t offset = 0;
+  for (const StoredTensor& tensor : tensors) {
     nlohmann::ordered_json& entry = header[tensor.name];
     entry["dtype"] = safetensors_name(tensor.dtype);
     entry["shape"] = tensor.shape;
-    entry["data_offsets"] = {offset, offset + bytes};
-    offset += bytes;
+    entry["data_offsets"] = {offset, offset + tensor.bytes};
+    offset += tensor.bytes;
   }
   std::string text;
   try {

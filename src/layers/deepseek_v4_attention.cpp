@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "layers/forward.h"
 #include "layers/forward_check.h"
 #include "layers/linear_activation.h"
 #include "layers/v4_cache_groups.h"
@@ -79,14 +80,7 @@ size_t DeepseekV4Attention::weight_bytes() const {
 
 void DeepseekV4Attention::forward(const ForwardArgs& args) {
   check(args);
-  if (args.batch == nullptr) {  // dummy run: nothing is attended to, so the output is zero whatever the weights
-    device_->fill(args.out.data, 0, args.out.bytes(), args.stream);
-  } else {
-    Arena arena(device_->id(), args.workspace);
-    OpRunner runner(*device_, args.stream, ops_, arena, lanes_.get());
-    run(args, runner);
-  }
-  if (communicator_) communicator_->all_reduce_sum(args.out, *device_, args.stream);
+  run_forward(args, *device_, ops_, lanes_.get(), communicator_.get(), [&](OpRunner& runner) { run(args, runner); });
 }
 
 void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {

@@ -19,6 +19,8 @@ void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, 
   ops::check_rows(c, name, cache, {spec.format}, spec.row_dim);
   c.require(cache.page_size == group.spec.page_size, "{} must have the batch's page_size {}, has {}", name, group.spec.page_size,
             cache.page_size);
+  // Table entries are within the batch's pages, so the host need not read the tables to know that no row is outside the cache.
+  c.require(cache.num_pages >= group.num_pages, "{} must have the batch's {} pages, has {}", name, group.num_pages, cache.num_pages);
   const std::string slots = fmt::format("{} slot_mapping", name);
   c.view(slots, group.slot_mapping, DType::i64, {batch.num_tokens});
   c.values_in(slots, group.slot_mapping, 0, cache.num_slots(), true);

@@ -1,19 +1,13 @@
 #include "layers/multi_head_latent_attention.h"
 
+#include "layers/forward.h"
 #include "ops/linear/row_alignment.h"
 
 namespace strata {
 
 void MultiHeadLatentAttention::forward(const ForwardArgs& args) {
   check(args);
-  if (args.batch == nullptr) {  // dummy run: nothing is attended to, so the output is zero whatever the weights
-    device_->fill(args.out.data, 0, args.out.bytes(), args.stream);
-  } else {
-    Arena arena(device_->id(), args.workspace);
-    OpRunner runner(*device_, args.stream, ops_, arena, lanes_.get());
-    run(args, runner);
-  }
-  if (communicator_) communicator_->all_reduce_sum(args.out, *device_, args.stream);
+  run_forward(args, *device_, ops_, lanes_.get(), communicator_.get(), [&](OpRunner& runner) { run(args, runner); });
 }
 
 void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const {

@@ -5,6 +5,7 @@
 #include "layers/multi_head_latent_attention.h"
 
 namespace strata {
+
 MultiHeadLatentAttention::MultiHeadLatentAttention(const LayerContext& context)
     : layer_(context.layer),
       config_(context.checkpoint.config()),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "batch/chunk_plan.h"
 #include "unit/batch_case.h"
@@ -124,6 +125,8 @@ TEST(Batch, PrefillExampleOfTheSpecification) {
   EXPECT_EQ(c128_width(128 * 128), 128);
   EXPECT_EQ(c128_width(128 * 128 + 1), 256);
   EXPECT_EQ(c128_width(1048576), 8192);
+  EXPECT_THROW(c128_width(-1), Error);
+  EXPECT_THROW(c128_width(std::numeric_limits<int64_t>::max()), Error);
 }
 
 TEST(Batch, MixedStep) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint_files.h"
+#include "strata/attention.h"
 
 namespace strata::test {
 namespace {
@@ -175,6 +176,51 @@ TEST(Checkpoint, DirectoriesThatAreNone) {
   dir.write("config.json", preset("v4-tiny").to_json());
   expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path()); }),
                {"model.safetensors", "model.safetensors.index.json", "neither"});
+}
+
+// The tensors of a loader of the caller's make the layer that the files make.
+TEST(Checkpoint, OfTensorsInMemory) {
+  const Checkpoint files(std::string(STRATA_TEST_DATA) + "/golden/v4_fp8");
+  std::vector<StoredTensor> tensors;
+  for (const std::string& name : files.names()) tensors.push_back(*files.find(name));
+  const Checkpoint memory(files.config(), tensors);
+  EXPECT_EQ(memory.config(), files.config());
+  EXPECT_EQ(memory.names(), files.names());
+  EXPECT_EQ(memory.attention_layers(), files.attention_layers());
+  EXPECT_EQ(memory.require(1, "wkv.weight").data, files.require(1, "wkv.weight").data);
+  EXPECT_EQ(memory.find(7, "wkv.weight"), nullptr);
+  const auto device = open_device({});
+  const OpSet ops = default_ops();
+  LayerOptions options;
+  options.limits = {.max_num_batched_tokens = 8, .max_num_seqs = 1, .max_model_len = 64};
+  const auto tables = std::make_shared<RopeTables>(device, 64);
+  const auto weights = [&](const Checkpoint& c) {
+    return default_layers()
+        .make({.checkpoint = c, .layer = 1, .device = device, .ops = ops, .options = options, .rope_tables = tables})
+        ->weight_bytes();
+  };
+  EXPECT_EQ(weights(memory), weights(files));
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint(files.config(), {}).require(1, "wkv.weight"); }),
+               {"memory: tensor layers.1.attn.wkv.weight", "missing"});
+}
+
+TEST(Checkpoint, RefusesTensorsInMemoryThatCannotBe) {
+  const ModelConfig config = preset("v4-tiny");
+  const std::byte data[8]{};
+  const StoredTensor good{.name = "layers.0.attn.attn_sink", .dtype = DType::f32, .shape = {2}, .data = data, .bytes = 8};
+  const auto refusal = [&](ErrorCode code, const ModelConfig& c, std::vector<StoredTensor> tensors) {
+    return message_of(code, [&] { Checkpoint(c, std::move(tensors)); });
+  };
+  expect_parts(refusal(ErrorCode::invalid_argument, config, {good, good}), {"memory", "attn_sink", "given twice"});
+  StoredTensor bad = good;
+  bad.bytes = 4;
+  expect_parts(refusal(ErrorCode::invalid_argument, config, {bad}), {"attn_sink", "expected 8", "is 4"});
+  bad = good;
+  bad.data = nullptr;
+  expect_parts(refusal(ErrorCode::invalid_argument, config, {bad}), {"attn_sink", "8 bytes", "null"});
+  ModelConfig none = config;
+  none.num_attention_heads = 0;
+  expect_parts(refusal(ErrorCode::invalid_file, none, {good}), {"num_attention_heads"});
 }
 
 // Every recorded checkpoint there is (tests/golden/README.md), and its recorded cases.

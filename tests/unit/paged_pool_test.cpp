@@ -274,15 +274,13 @@ class Recycling : public testing::Test {
 TEST_F(Recycling, NoStepAddressesAReleasedPage) {
   const std::vector<CacheGroupSpec> groups = oracle::v4_groups();
   std::map<CacheGroup, int64_t> pages;
-  std::vector<int64_t> num_pages;
   for (const CacheGroupSpec& spec : groups) {
     // Full groups: half of what the requests could want. Sliding groups: their windows and one long prefill.
     pages[spec.group] = spec.retained == 0 ? kRequests * spec.pages_for(limits_.max_model_len) / 2
                                            : kRequests * (spec.pages_for(spec.retained) + 2) + spec.pages_for(200);
-    num_pages.push_back(pages[spec.group]);
   }
   PagedPool pool = pool_of({groups}, pages, 0xFF);
-  BatchBuilder builder(oracle::one_thread(), default_ops(), limits_, groups, num_pages, 128);
+  BatchBuilder builder(oracle::one_thread(), default_ops(), limits_, pool, 128);
   std::mt19937 random(3);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
 
@@ -313,9 +311,7 @@ TEST_F(Recycling, NoStepAddressesAReleasedPage) {
     for (int64_t i : decode_first_order(requests, limits_.num_speculative_tokens)) {
       ordered.push_back(requests[static_cast<size_t>(i)]);
       ordered_ids.push_back(ids[static_cast<size_t>(i)]);
-      for (const CacheGroupSpec& spec : groups) {
-        ordered.back().block_tables[static_cast<size_t>(spec.group)] = pool.block_table(ordered_ids.back(), spec.group);
-      }
+      ordered.back().block_tables = pool.block_tables(ordered_ids.back());
     }
     const Batch& b = builder.build(ordered);
     write_marks(b, pool, ordered_ids);
