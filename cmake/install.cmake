@@ -2,12 +2,18 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(STRATA_PC_LIBS_PRIVATE "-lgomp")
+# What a static libstrata needs at link time it needs for every user, also for those who do not ask pkg-config for --static.
+set(libs "-lgomp")
 if(STRATA_HAVE_ONEDNN)
-  string(APPEND STRATA_PC_LIBS_PRIVATE " -ldnnl")
+  string(APPEND libs " -ldnnl")
 endif()
 if(STRATA_WITH_CUDA)
-  string(APPEND STRATA_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcublasLt -lcudart_static -ldl -lpthread -lrt")
+  string(APPEND libs " -L${CUDAToolkit_LIBRARY_DIR} -lcublasLt -lcudart_static -ldl -lpthread -lrt")
+endif()
+if(BUILD_SHARED_LIBS)
+  set(STRATA_PC_NEEDS "Libs: -L\${libdir} -lstrata")
+else()
+  set(STRATA_PC_NEEDS "Requires: fmt libhwy\nLibs: -L\${libdir} -lstrata ${libs}")
 endif()
 # Relative to the .pc file, so that `cmake --install --prefix` may put the tree anywhere.
 file(RELATIVE_PATH STRATA_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)

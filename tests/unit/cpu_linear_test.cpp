@@ -1,5 +1,6 @@
 // The CPU's linear layers against the scalar reference: every implementation by name, at every instruction-set cap that it takes,
 // row-major and packed weights, strided rows.
+#include "backends/cpu/linear_amx_format.h"
 #include "unit/cpu_harness.h"
 
 namespace strata::cpu_test {
@@ -236,6 +237,58 @@ TEST(CpuLinear, TakesGroupedCodes) {
   for (const std::string name : {"cpu/amx", "cpu/onednn"}) {
     const Packed packed(weight.w, name, device);
     if (packed.data != nullptr) expect_near_bf16(expected, result(name, packed.w), 0.01, name);
+  }
+}
+
+// Memory of another size than n and k make is refused before y is written.
+TEST(CpuLinear, PackedWeightsOfAnotherSizeAreRefused) {
+  const auto device = capped(CpuIsa::best);
+  const auto op = ops::make_linear();
+  Random random(14);
+  const Weight weight({1, 1, 192, 256}, Weights::bf16, random);
+  const Packed packed(weight.w, "cpu/onednn", device);
+  if (packed.data == nullptr) GTEST_SKIP() << "no cpu/onednn here";
+  std::vector<Bf16> x(256), y(224);
+  const auto run = [&](int64_t n, int64_t bytes) {
+    LinearWeight w = packed.w;
+    w.n = n;
+    w.packed.shape[0] = bytes;
+    const LinearParams p{.x = view(x, DType::bf16, {1, 256}), .weight = &w, .y = view(y, DType::bf16, {1, n})};
+    const size_t needed = op.workspace_bytes(p, *device);
+    const Tensor workspace(device, DType::u8, {static_cast<int64_t>(needed)});
+    op(p, {*device, {}, {workspace.view().data, needed}});
+  };
+  const int64_t bytes = packed.w.packed.shape[0];
+  EXPECT_NO_THROW(run(192, bytes));
+  y.assign(224, Bf16{7});
+  for (const int64_t other : {int64_t{0}, int64_t{64}, bytes - 1, bytes + 1}) EXPECT_THROW(run(192, other), Error) << other;
+  EXPECT_THROW(run(224, bytes), Error);
+  for (const Bf16 v : y) EXPECT_EQ(v.bits, 7);
+}
+
+// The same of our own layout, whose header says what else its size follows from. Needs no AMX.
+TEST(CpuLinear, AmxMemoryOfAnotherSizeIsRefused) {
+  const auto device = capped(CpuIsa::portable);
+  Random random(15);
+  for (const Weights kind : {Weights::bf16, Weights::e4m3_pow2}) {
+    const Weight weight({1, 1, 192, 256}, kind, random);
+    const auto bytes = static_cast<int64_t>(cpu::amx::packed_bytes(weight.w));
+    const Tensor memory(device, DType::u8, {bytes + 64});
+    cpu::amx::pack(*device, weight.w, memory.view().ptr<std::byte>());
+    const auto check = [&](int64_t n, int64_t given) {
+      LinearWeight w;
+      w.n = n;
+      w.k = 256;
+      w.packed = memory.view().slice(0, given);
+      w.packing = "cpu/amx";
+      cpu::amx::check_packed(w);
+    };
+    EXPECT_NO_THROW(check(192, bytes));
+    for (const int64_t other : {int64_t{0}, int64_t{15}, int64_t{256}, bytes - 1, bytes + 1})
+      EXPECT_THROW(check(192, other), Error) << other;
+    EXPECT_THROW(check(256, bytes), Error);
+    memory.view().ptr<cpu::amx::Header>()->steps_per_scale = 0;
+    EXPECT_THROW(check(192, bytes), Error);
   }
 }
 

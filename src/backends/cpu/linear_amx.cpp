@@ -115,6 +115,7 @@ void product(const Device& device, const Layout& l, const Tokens& t, const amx::
 
 void run_linear(const LinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
+  amx::check_packed(*p.weight);
   const Tokens tokens(p.x.shape[0], p.x.shape[1]);
   Arena arena(p.x.device, context.workspace);
   const Layout l = layout(arena, tokens, threads_of(context.device));
@@ -126,6 +127,7 @@ void run_linear(const LinearParams& p, const ExecutionContext& context) {
 
 void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
+  amx::check_packed(*p.weight);
   const int64_t k = p.x.shape[2];
   const Tokens tokens(p.x.shape[0], k);
   Arena arena(p.x.device, context.workspace);

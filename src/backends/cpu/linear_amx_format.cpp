@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "backends/cpu/cpu_device.h"
+#include "core/check.h"
 
 namespace strata::cpu::amx {
 namespace {
@@ -25,6 +27,12 @@ int64_t steps_per_scale(const LinearWeight& w) { return w.block_k / kStep; }
 bool is_e4m3(const LinearWeight& w) { return w.weight.dtype == DType::e4m3; }
 
 Geometry geometry_of(const LinearWeight& w) { return geometry(w.n, w.k, is_e4m3(w), is_e4m3(w) ? steps_per_scale(w) : 1); }
+
+Header header_of(const LinearWeight& w) {
+  Header header;
+  std::memcpy(&header, w.packed.ptr<std::byte>(), sizeof(header));
+  return header;
+}
 
 void pack_codes(const LinearWeight& w, int64_t first_row, int64_t rows, int64_t step, uint8_t* dst, uint16_t* mask) {
   std::fill_n(dst, kCodes, kOne);
@@ -81,10 +89,21 @@ void pack(const Device& device, const LinearWeight& w, std::byte* dst) {
   });
 }
 
+void check_packed(const LinearWeight& w) {
+  const size_t given = w.packed.bytes();
+  require(given >= Geometry::header_bytes(), "weight.packed of cpu/amx must have a header of {} bytes, has {} bytes in all",
+          Geometry::header_bytes(), given);
+  const Header header = header_of(w);
+  require(header.steps_per_scale >= 1 && header.steps_per_scale <= std::numeric_limits<int32_t>::max(),
+          "weight.packed of cpu/amx must have a header with 1 to 2^31 - 1 steps a scale, has {}", header.steps_per_scale);
+  const size_t bytes = Geometry::header_bytes() +
+                       geometry(w.n, w.k, header.is_e4m3 != 0, header.steps_per_scale).group_bytes() * static_cast<size_t>(w.groups);
+  require(given == bytes, "weight.packed of cpu/amx must have {} bytes for {} groups of {} x {}, has {}", bytes, w.groups, w.n, w.k, given);
+}
+
 Group group_of(const LinearWeight& w, int64_t index) {
   const std::byte* const blob = w.packed.ptr<std::byte>();
-  Header header;
-  std::memcpy(&header, blob, sizeof(header));
+  const Header header = header_of(w);
   Group group;
   group.steps_per_scale = header.steps_per_scale;
   group.geometry = geometry(w.n, w.k, header.is_e4m3 != 0, header.steps_per_scale);

@@ -48,6 +48,9 @@ inline Geometry geometry(int64_t n, int64_t k, bool e4m3, int64_t steps_per_scal
   return g;
 }
 
+// Throws invalid_argument unless the packed memory is as large as its header and the weight's sizes make it.
+void check_packed(const LinearWeight& weight);
+
 // One group of a packed weight.
 struct Group {
   const float* scales = nullptr;    // e4m3 only

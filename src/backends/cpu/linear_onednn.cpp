@@ -10,6 +10,7 @@
 #include "backends/cpu/linear_quant.h"
 #include "core/arena.h"
 #include "core/check.h"
+#include "ops/linear/packed_weight.h"
 
 namespace strata::cpu {
 namespace {
@@ -27,10 +28,11 @@ Support device_support(const Device& device) {
   return Support::yes();
 }
 
-Support weight_support(const LinearWeight* w) {
+Support weight_support(const Matmul& matmul, const LinearWeight* w) {
   if (w == nullptr) return Support::no("no weight");
   if (w->packed.present()) {
-    return w->packing == kName ? Support::yes() : Support::no(fmt::format("the weight is packed for {}", w->packing));
+    if (w->packing != kName) return Support::no(fmt::format("the weight is packed for {}", w->packing));
+    return ops::packed_support(*w, matmul.packed_bytes(w->n, w->k) * static_cast<size_t>(w->groups));
   }
   if (w->weight.dtype != DType::bf16) return Support::no("e4m3 weights must be packed first");
   return Support::yes();
@@ -129,9 +131,9 @@ std::vector<Implementation<LinearParams>> onednn_linear() {
   auto matmul = OneDnnMatmul::shared();
   Implementation<LinearParams> impl;
   impl.name = kName;
-  impl.supports = [](const LinearParams& p, const Device& device) {
+  impl.supports = [matmul](const LinearParams& p, const Device& device) {
     const Support on_device = device_support(device);
-    return on_device ? weight_support(p.weight) : on_device;
+    return on_device ? weight_support(*matmul, p.weight) : on_device;
   };
   impl.workspace_bytes = [matmul](const LinearParams& p, const Device& device) {
     Arena arena(p.x.device);
@@ -146,9 +148,9 @@ std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear() {
   auto matmul = OneDnnMatmul::shared();
   Implementation<GroupedLinearParams> impl;
   impl.name = kName;
-  impl.supports = [](const GroupedLinearParams& p, const Device& device) {
+  impl.supports = [matmul](const GroupedLinearParams& p, const Device& device) {
     const Support on_device = device_support(device);
-    return on_device ? weight_support(p.weight) : on_device;
+    return on_device ? weight_support(*matmul, p.weight) : on_device;
   };
   impl.workspace_bytes = [matmul](const GroupedLinearParams& p, const Device& device) {
     Arena arena(p.x.device);

@@ -1,12 +1,13 @@
 #include "ops/linear/linear_checks.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "ops/linear/row_alignment.h"
 
 namespace strata::ops {
 namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 50;
 
 int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
@@ -24,9 +25,10 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   const LinearWeight& w = *weight;
   c.require(w.groups == groups, "weight.groups must be {}, is {}", groups, w.groups);
   c.require(w.n >= 1 && w.k >= 1, "weight must have n >= 1 and k >= 1, has n {} and k {}", w.n, w.k);
-  c.require(w.n <= std::numeric_limits<int64_t>::max() / std::max<int64_t>(groups, 1),
-            "weight.n must be such that {} groups fit 63 bits, is {}", groups, w.n);
   c.require(w.k == k, "weight.k must be the {} input features of x, is {}", k, w.k);
+  // Elements, and bytes of a packed form with what it pads them to.
+  c.require(w.n <= kMostElements / std::max<int64_t>(groups, 1) / w.k,
+            "weight.n must be such that {} groups of n x {} are at most 2^50, is {}", groups, w.k, w.n);
   c.require(w.weight.present() != w.packed.present(), "weight must hold either a row-major matrix or a packed one, holds {}",
             w.weight.present() ? "both" : "neither");
   c.require(w.packed.present() != w.packing.empty(), "weight.packing must name the packing exactly when weight.packed is present, is '{}'",

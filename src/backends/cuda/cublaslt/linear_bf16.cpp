@@ -7,6 +7,7 @@
 #include "backends/cuda/smxx/linear/operands.h"
 #include "core/arena.h"
 #include "core/check.h"
+#include "ops/linear/packed_weight.h"
 #include "ops/linear/row_alignment.h"
 
 namespace strata::cuda {
@@ -17,6 +18,8 @@ constexpr const char* kName = "cuda/cublaslt";
 // Row-major, or packed: rows without gaps both ways.
 bool has_bf16_rows(const LinearWeight& w) { return w.packed.present() ? w.packing == kName : w.weight.dtype == DType::bf16; }
 const void* bf16_rows(const LinearWeight& w) { return w.packed.present() ? w.packed.data : w.weight.data; }
+
+size_t bf16_bytes(const LinearWeight& w) { return static_cast<size_t>(w.groups * w.n * w.k) * sizeof(Bf16); }
 
 // The product of x and y as [T, G, K] and [T, G, N].
 Product product(const TensorView& x, const LinearWeight& w, const TensorView& y) {
@@ -56,6 +59,9 @@ Support support(CublasLt& lt, const TensorView& x, bool convert, const LinearWei
     return Support::no(w->packed.present() ? fmt::format("the weight is packed for {}", w->packing)
                                            : "e4m3 weights must be packed first: dequantised to bf16");
   }
+  if (w->packed.present()) {
+    if (const Support fits = ops::packed_support(*w, bf16_bytes(*w)); !fits) return fits;
+  }
   Arena arena(x.device);
   if (!lt.plan(product(layout(arena, x, convert).x, *w, y))) {
     return Support::no(fmt::format("cuBLASLt has no kernel for x {} and y {}", x.describe(), y.describe()));
@@ -83,7 +89,7 @@ void multiply(CublasLt& lt, const TensorView& x, bool converted, const LinearWei
 
 size_t packed_bytes(const LinearWeight& w, const Device& device) {
   if (!is_cuda(device) || !w.weight.present() || w.weight.dtype != DType::e4m3) return 0;
-  return static_cast<size_t>(w.groups * w.n * w.k) * sizeof(Bf16);
+  return bf16_bytes(w);
 }
 
 void pack(const LinearWeight& w, Device& device, void* dst) {
