@@ -170,7 +170,7 @@ class LayerReplay {
   }
 
   // Runs the sequences to their end, all of them in every step, decode requests first.
-  void run(std::vector<Sequence*> sequences, const std::function<void(int64_t)>& progress) {
+  void run(const std::vector<Sequence*>& sequences, const std::function<void(int64_t)>& progress) {
     for (const Sequence* s : sequences) runner_.add_request(s->number);
     for (;;) {
       std::vector<std::pair<Sequence*, int64_t>> step;
@@ -318,6 +318,7 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
       if (progress) progress(done / std::max(total, 1.0));
     };
     std::vector<Sequence*> all;
+    all.reserve(sequences.size());
     for (Sequence& s : sequences) all.push_back(&s);
     if (options.together) {
       layer_replay.run(all, on_tokens);

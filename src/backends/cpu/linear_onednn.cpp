@@ -4,7 +4,11 @@
 #include "backends/cpu/linear_impls.h"
 
 #ifdef STRATA_WITH_ONEDNN
+#include <omp.h>
+
+#include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "backends/cpu/linear_onednn_matmul.h"
 #include "backends/cpu/linear_quant.h"
@@ -66,8 +70,8 @@ void copy_rows(const Device& device, const TensorView& from, const TensorView& t
 
 // y = x W^T for one group, x already bf16 and dense when the layout has a copy of it.
 void product(const Matmul& matmul, const Layout& l, const TensorView& x, const void* weight, bool row_major, const TensorView& y,
-             const Device& device) {
-  const Matmul::Shape shape{x.shape[0], y.shape[1], x.shape[1], y.dtype == DType::f32, row_major, threads_of(device)};
+             const Device& device, int threads) {
+  const Matmul::Shape shape{x.shape[0], y.shape[1], x.shape[1], y.dtype == DType::f32, row_major, threads};
   matmul.run(shape, l.x.present() ? l.x.data : x.data, weight, l.y.present() ? l.y.data : y.data, l.scratch);
   if (l.y.present()) copy_rows(device, l.y, y);
 }
@@ -87,27 +91,71 @@ void run_linear(const Matmul& matmul, const LinearParams& p, const ExecutionCont
     parallel_for(device, p.x.shape[0], 4,
                  [&](int64_t t) { load_activations(device, p.x, p.x_scale, p.activation, t, 0, p.x.shape[1], l.x.row<Bf16>(t)); });
   }
-  product(matmul, l, p.x, group_weight(matmul, *p.weight, 0), row_major, p.y, device);
+  product(matmul, l, p.x, group_weight(matmul, *p.weight, 0), row_major, p.y, device, threads_of(device));
+}
+
+void multiply_group(const Matmul& matmul, const Layout& l, const GroupedLinearParams& p, int64_t g, const Device& device, int threads) {
+  const TensorView x = group_view(p.x, g);
+  if (p.x.dtype == DType::e4m3) {
+    const TensorView x_scale = group_view(p.x_scale, g);
+    parallel_for(device, x.shape[0], 4,
+                 [&](int64_t t) { load_activations(device, x, x_scale, ActivationFormat::bf16, t, 0, x.shape[1], l.x.row<Bf16>(t)); });
+  } else if (l.x.present()) {
+    copy_rows(device, x, l.x);
+  }
+  product(matmul, l, x, group_weight(matmul, *p.weight, g), !p.weight->packed.present(), group_view(p.y, g), device, threads);
+}
+
+// What one group of `tokens` of the call's tokens takes.
+Layout group_layout(Arena& arena, const Matmul& matmul, const GroupedLinearParams& p, int64_t tokens, int threads) {
+  return layout(arena, matmul, group_view(p.x, 0).slice(0, tokens), p.x.dtype == DType::e4m3, group_view(p.y, 0).slice(0, tokens),
+                !p.weight->packed.present(), threads);
+}
+
+size_t group_bytes(const Matmul& matmul, const GroupedLinearParams& p, int64_t tokens, int threads) {
+  Arena arena(p.x.device);
+  group_layout(arena, matmul, p, tokens, threads);
+  return (arena.peak() + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+}
+
+// The products of a few tokens with many groups (the heads of MLA) are too short to be shared: a thread takes whole groups. Shared, a layer
+// of 128 heads was 256 teams that waited for their last thread, which took 5 s where other programs had the cores.
+constexpr int64_t kFewTokens = 32;
+bool has_group_for_each_thread(const GroupedLinearParams& p, const Device& device) { return p.x.shape[1] >= threads_of(device); }
+
+void run_groups_aside(const Matmul& matmul, const GroupedLinearParams& p, const ExecutionContext& context) {
+  const size_t bytes = group_bytes(matmul, p, p.x.shape[0], 1);
+  std::exception_ptr error;  // none may leave the parallel region
+  parallel_for(context.device, p.x.shape[1], 1, [&](int64_t g) {
+    try {
+      const size_t begin = static_cast<size_t>(omp_get_thread_num()) * bytes;
+      Arena arena(p.x.device, {static_cast<std::byte*>(context.workspace.data) + begin, bytes});
+      multiply_group(matmul, group_layout(arena, matmul, p, p.x.shape[0], 1), p, g, context.device, 1);
+    } catch (...) {
+#pragma omp critical(strata_onednn_groups)
+      error = std::current_exception();
+    }
+  });
+  if (error) std::rethrow_exception(error);
 }
 
 void run_grouped(const Matmul& matmul, const GroupedLinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
-  const Device& device = context.device;
-  const bool row_major = !p.weight->packed.present();
-  const bool codes = p.x.dtype == DType::e4m3;
+  const int64_t tokens = p.x.shape[0];
+  if (tokens <= kFewTokens && has_group_for_each_thread(p, context.device)) return run_groups_aside(matmul, p, context);
+  const int threads = threads_of(context.device);
   Arena arena(p.x.device, context.workspace);
-  const Layout l = layout(arena, matmul, group_view(p.x, 0), codes, group_view(p.y, 0), row_major, threads_of(device));
-  for (int64_t g = 0; g < p.x.shape[1]; ++g) {
-    const TensorView x = group_view(p.x, g);
-    if (codes) {
-      const TensorView x_scale = group_view(p.x_scale, g);
-      parallel_for(device, x.shape[0], 4,
-                   [&](int64_t t) { load_activations(device, x, x_scale, ActivationFormat::bf16, t, 0, x.shape[1], l.x.row<Bf16>(t)); });
-    } else if (l.x.present()) {
-      copy_rows(device, x, l.x);
-    }
-    product(matmul, l, x, group_weight(matmul, *p.weight, g), row_major, group_view(p.y, g), device);
-  }
+  const Layout l = group_layout(arena, matmul, p, tokens, threads);
+  for (int64_t g = 0; g < p.x.shape[1]; ++g) multiply_group(matmul, l, p, g, context.device, threads);
+}
+
+// As much as fewer tokens take in the other way too: it does not shrink where the way changes.
+size_t grouped_workspace_bytes(const Matmul& matmul, const GroupedLinearParams& p, const Device& device) {
+  const int threads = threads_of(device);
+  const int64_t tokens = p.x.shape[0];
+  const size_t together = group_bytes(matmul, p, tokens, threads);
+  if (!has_group_for_each_thread(p, device)) return together;
+  return std::max(together, static_cast<size_t>(threads) * group_bytes(matmul, p, std::min(tokens, kFewTokens), 1));
 }
 
 size_t packed_bytes(const Matmul& matmul, const LinearWeight& w, const Device& device) {
@@ -153,10 +201,7 @@ std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear() {
     return on_device ? weight_support(*matmul, p.weight) : on_device;
   };
   impl.workspace_bytes = [matmul](const GroupedLinearParams& p, const Device& device) {
-    Arena arena(p.x.device);
-    layout(arena, *matmul, group_view(p.x, 0), p.x.dtype == DType::e4m3, group_view(p.y, 0), !p.weight->packed.present(),
-           threads_of(device));
-    return arena.peak();
+    return grouped_workspace_bytes(*matmul, p, device);
   };
   impl.run = [matmul](const GroupedLinearParams& p, const ExecutionContext& context) { run_grouped(*matmul, p, context); };
   return {std::move(impl)};

@@ -60,7 +60,7 @@ Support support(CublasLt& lt, const TensorView& x, bool convert, const LinearWei
                                            : "e4m3 weights must be packed first: dequantised to bf16");
   }
   if (w->packed.present()) {
-    if (const Support fits = ops::packed_support(*w, bf16_bytes(*w)); !fits) return fits;
+    if (Support fits = ops::packed_support(*w, bf16_bytes(*w)); !fits) return fits;
   }
   Arena arena(x.device);
   if (!lt.plan(product(layout(arena, x, convert).x, *w, y))) {
