@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/ceil_div.h"
+
 namespace strata::cases {
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 const LinearWeight* make_weight(Inputs& in, const WeightShape& s) {
   LinearWeight w;

@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/ceil_div.h"
 #include "strata/cache.h"
 
 namespace strata {
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Blocks [begin, end) of a table.
 struct BlockRange {

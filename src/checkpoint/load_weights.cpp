@@ -9,12 +9,11 @@
 
 #include "checkpoint/stored_matrix.h"
 #include "checkpoint/weight_form.h"
+#include "core/ceil_div.h"
 #include "core/check.h"
 
 namespace strata {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int threads_for(const Device& device) {
   const int configured = device.config().cpu_threads;

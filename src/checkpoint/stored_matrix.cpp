@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/safetensors_header.h"
+#include "core/ceil_div.h"
 #include "core/check.h"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
@@ -17,8 +18,6 @@ namespace strata {
 namespace {
 
 constexpr int64_t kElementsWorthThreads = 1 << 18;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T>
 T load_unaligned(const std::byte* at, int64_t i) {

@@ -12,6 +12,7 @@
 #include "backends/cpu/linear_impls.h"
 #include "backends/cpu/linear_quant.h"
 #include "core/arena.h"
+#include "core/ceil_div.h"
 #include "core/check.h"
 
 #if defined(__x86_64__)
@@ -20,8 +21,6 @@ namespace {
 
 constexpr const char* kName = "cpu/amx";
 constexpr int64_t kBlockBytes = int64_t{1} << 20;  // of A operands
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Support device_support(const Device& device) {
   if (device.id().kind != DeviceKind::cpu) return Support::no("runs on the CPU only");

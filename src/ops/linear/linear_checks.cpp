@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "core/ceil_div.h"
 #include "ops/linear/row_alignment.h"
 
 namespace strata::ops {
 namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 50;
-
-int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
 // On CUDA devices; elsewhere anything.
 void begins_at(ParamCheck& c, std::string_view name, const TensorView& v, int bytes) {
