@@ -1,4 +1,6 @@
 // Several devices in one process: the same bits on each, one after the other, in turns and at once.
+#include <cuda_runtime_api.h>
+
 #include <thread>
 
 #include "cuda/cuda_fixture.h"
@@ -63,6 +65,23 @@ TEST_P(CudaDevices, MemoryOfTheOtherIsRefused) {
   const Tensor here(device_, DType::bf16, {1, hidden}), there(second_, DType::bf16, {1, hidden});
   EXPECT_EQ(error_of([&] { runner.run_layer(0, there, here); }).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(error_of([&] { runner.run_layer(0, here, there); }).code(), ErrorCode::invalid_argument);
+}
+
+// A device that goes while it has memory leaves the calling thread on the device it was on.
+using CudaDevicesLeave = test::CudaTest;
+TEST_F(CudaDevicesLeave, TheCurrentDeviceAlone) {
+  int count = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  if (count < 2) GTEST_SKIP() << "needs two GPUs";
+  for (const int own : {1, 0}) {
+    ASSERT_EQ(cudaSetDevice(own), cudaSuccess);
+    auto device = open_device({DeviceKind::cuda, 1 - own});
+    device->deallocate(device->allocate(64));
+    device.reset();
+    int current = -1;
+    ASSERT_EQ(cudaGetDevice(&current), cudaSuccess);
+    EXPECT_EQ(current, own);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaDevices, testing::Values("v4_bf16", "v4_fp8", "mla_v32"), [](const auto& p) { return p.param; });

@@ -24,8 +24,12 @@ size_t MemoryPool::size_class(size_t bytes) {
 }
 
 MemoryPool::~MemoryPool() {
+  // Not by DeviceScope: at the end of a process these calls may fail, which nobody can be told here.
+  int previous = device_index_;
+  cudaGetDevice(&previous);
   cudaSetDevice(device_index_);
   for (const auto& [data, block] : blocks_) cudaFree(data);
+  if (previous != device_index_) cudaSetDevice(previous);
 }
 
 void* MemoryPool::allocate(size_t bytes) {
