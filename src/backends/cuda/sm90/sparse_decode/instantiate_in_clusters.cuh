@@ -5,27 +5,23 @@
 
 namespace strata::cuda::sparse_decode {
 
-template <class Kernel>
-void allow_large_clusters(Kernel* kernel) {
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-        "cudaFuncSetAttribute");
-}
-
 template <KvFormat kFormat, int kHeads>
-bool clusters_fit(int64_t clusters, int64_t blocks_of_cluster) {
+int64_t allow_large_clusters(int64_t blocks) {
   constexpr size_t kShared = sizeof(few_heads::Shared<kFormat, kHeads, true>);
   const auto kernel = few_heads_kernel<kFormat, kHeads, true, true>;
   allow_shared_bytes(kernel, kShared);
-  allow_large_clusters(kernel);
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(clusters * blocks_of_cluster)),
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+        "cudaFuncSetAttribute");
+  constexpr int64_t kMany = 256;  // clusters, more than SMs have groups
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(kMany * blocks)),
                              .block = dim3(few_heads::kBlockThreads),
                              .shared_bytes = kShared,
-                             .cluster = static_cast<unsigned>(blocks_of_cluster)},
+                             .cluster = static_cast<unsigned>(blocks)},
                             nullptr, /*early=*/false);
-  int fit = 0;
-  if (cudaOccupancyMaxActiveClusters(&fit, kernel, config.get()) == cudaSuccess) return fit >= clusters;
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, config.get()) == cudaSuccess) return clusters;
   cudaGetLastError();  // no cluster of so many
-  return false;
+  return 0;
 }
 
 template <KvFormat kFormat, int kHeads>
@@ -36,9 +32,8 @@ void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const Execut
   if constexpr (kHeads == kHeadTile) {
     launch_decode(sparse_decode_kernel<kFormat, true, true>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context, blocks);
   } else {
-    const auto kernel = few_heads_kernel<kFormat, kHeads, true, true>;
-    if (blocks > kPortableCluster) allow_large_clusters(kernel);
-    launch_decode(kernel, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads, true>), args, grid, context, blocks);
+    launch_decode(few_heads_kernel<kFormat, kHeads, true, true>, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads, true>),
+                  args, grid, context, blocks);
   }
 }
 

@@ -16,13 +16,14 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
 void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context);
 
 // The blocks of a token's parts, aligned, are a cluster and merge them: two or three of 64 heads, up to
-// kMostClusterParts of 8 or 16 of V4.
+// kMostClusterParts of 8 or 16 of V4. With more than kPortableCluster, behind allow_large_clusters.
 template <KvFormat kFormat, int kHeads>
 void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// Whether so many clusters of so many blocks of few heads run at a time: with more than kPortableCluster none may.
+// Lets the current device have clusters of more than kPortableCluster blocks of few heads. How many of `blocks` run there at a time: maybe
+// none.
 template <KvFormat kFormat, int kHeads>
-bool clusters_fit(int64_t clusters, int64_t blocks_of_cluster);
+int64_t allow_large_clusters(int64_t blocks);
 
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
@@ -42,8 +43,8 @@ extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const Decode
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
-extern template bool clusters_fit<KvFormat::fp8_ds_mla_v4, 8>(int64_t, int64_t);
-extern template bool clusters_fit<KvFormat::fp8_ds_mla_v4, 16>(int64_t, int64_t);
+extern template int64_t allow_large_clusters<KvFormat::fp8_ds_mla_v4, 8>(int64_t);
+extern template int64_t allow_large_clusters<KvFormat::fp8_ds_mla_v4, 16>(int64_t);
 extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 8>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 16>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 64>(const DecodeArgs&, int64_t, const ExecutionContext&);

@@ -1,6 +1,10 @@
 // sparse_attn_decode on Hopper: what it takes, how rows are split, the launches.
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <tuple>
 
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
@@ -93,13 +97,31 @@ Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c, int64_t lar
                .largest_cluster = largest_cluster});
 }
 
+// How many clusters of more than kPortableCluster blocks run at a time: asked for once a device, of the current one.
+class LargeClusters {
+ public:
+  int64_t at_a_time(int device, int64_t block_heads, int64_t blocks) {
+    const std::lock_guard lock(mutex_);
+    const auto [known, is_new] = known_.try_emplace({device, block_heads, blocks}, 0);
+    if (is_new) {
+      known->second = block_heads == 8 ? allow_large_clusters<KvFormat::fp8_ds_mla_v4, 8>(blocks)
+                                       : allow_large_clusters<KvFormat::fp8_ds_mla_v4, 16>(blocks);
+    }
+    return known->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<int, int64_t, int64_t>, int64_t> known_;
+};
+
 // Large clusters are the exception: not all groups of SMs of all devices, or of a part of one, have room for them.
-Plan plan_that_fits(const SparseAttnDecodeParams& p, const Capabilities& c) {
+Plan plan_that_fits(const SparseAttnDecodeParams& p, const Device& device, LargeClusters& large) {
+  const Capabilities c = capabilities(device);
   const Plan plan = plan_of(p, c);
   if (!plan.in_clusters || plan.splits <= kPortableCluster) return plan;
   const int64_t clusters = p.q.shape[0] * p.q.shape[1] * ceil_div(p.q.shape[2], plan.block_heads);
-  const bool fit = plan.block_heads == 8 ? clusters_fit<KvFormat::fp8_ds_mla_v4, 8>(clusters, plan.splits)
-                                         : clusters_fit<KvFormat::fp8_ds_mla_v4, 16>(clusters, plan.splits);
+  const bool fit = large.at_a_time(device.id().index, plan.block_heads, plan.splits) >= clusters;
   return fit ? plan : plan_of(p, c, kPortableCluster);
 }
 
@@ -161,10 +183,11 @@ void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_ali
   }
 }
 
-void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+void run(const SparseAttnDecodeParams& p, const ExecutionContext& context, LargeClusters& large) {
   const int64_t tokens = p.q.shape[0] * p.q.shape[1];
   if (tokens == 0) return;
-  const Plan plan = plan_that_fits(p, capabilities(context.device));
+  const DeviceScope scope(context.device.id().index);
+  const Plan plan = plan_that_fits(p, context.device, large);
   DecodeArgs a = args_of(p);
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
@@ -188,7 +211,11 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
 }  // namespace
 
 Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90() {
-  return implementation<SparseAttnDecodeParams>("cuda/sm90", {.supports = supports, .workspace_bytes = workspace_bytes, .run = run});
+  auto impl = implementation<SparseAttnDecodeParams>("cuda/sm90", {.supports = supports, .workspace_bytes = workspace_bytes});
+  impl.run = [large = std::make_shared<LargeClusters>()](const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+    run(p, context, *large);
+  };
+  return impl;
 }
 
 }  // namespace strata::cuda
