@@ -4,7 +4,7 @@
 
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
-#include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
+#include "backends/cuda/sm90/sparse_decode/merged_head.cuh"
 
 namespace strata::cuda::sparse_decode {
 
@@ -59,11 +59,10 @@ __device__ __forceinline__ void merge_in_cluster(const DecodeArgs& a, Shared& sh
   };
   const auto largest = [](float x, float y) { return fmaxf(x, y); };
   const float largest_lse = over_parts(end.lse, largest), maximum = over_parts(end.maximum, largest);
-  const bool empty = largest_lse == -INFINITY;
-  const float subtracted = empty ? 0.0f : largest_lse, weight = ptx::ex2(end.lse - subtracted);
-  const float sum = over_parts(weight, [](float x, float y) { return x + y; });
-  const float factor = empty ? 0.0f : weight * end.unshift * ptx::rcp(sum + ptx::ex2(sink * kLog2e - subtracted));
-  if (exists && part == 0) store_head(a, token, own_head, empty, subtracted + __log2f(sum), maximum);
+  const MergedHead merged(largest_lse);
+  const float weight = merged.weight(end.lse), sum = over_parts(weight, [](float x, float y) { return x + y; });
+  const float factor = weight * end.unshift * merged.inverse(sum, sink * kLog2e);
+  if (exists && part == 0) merged.store(a, token, own_head, sum, maximum);
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
   const int rotated_unit = a.positions != nullptr ? lane - (32 - kRotaryLanes / 8) : -1;
   uint16_t* const out = a.out + batch * a.out_batch_stride + query * a.out_query_stride + first_head * a.out_head_stride + 8 * lane;

@@ -5,8 +5,8 @@
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
-#include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
+#include "backends/cuda/sm90/sparse_decode/merged_head.cuh"
 #include "backends/cuda/sm90/sparse_decode/rotation.cuh"
 
 namespace strata::cuda::sparse_decode {
@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_unit(const DecodeArgs& a, int32_t token, i
 
 // What a warp knows of its parts of a head.
 struct Ends {
-  float subtracted, sum, max_logit;  // base 2; nothing yet: -inf, 0, -inf
+  float largest_lse, sum, max_logit;  // base 2; nothing yet: -inf, 0, -inf
 };
 
 // Of a block with several warps a head.
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
     max_logit = fmaxf(max_logit, of_split(a.part_max, split));
   }
   largest = lanes_max(largest);
-  const float subtracted = largest == -INFINITY ? 0.0f : largest;
+  const MergedHead of_warp(largest);
   float sum = 0.0f;
   Unit out[kUnits] = {};
   for (int32_t base = in_group; rows.has(base); base += kStride, of_lane += kStride) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
       lse = of_split(a.part_lse, of_lane), unshift = of_split(a.part_unshift, of_lane);
       if (!rows.has(of_lane)) lse = -INFINITY;
     }
-    const float weight = ptx::ex2(lse - subtracted), of_part = weight * unshift;
+    const float weight = of_warp.weight(lse), of_part = weight * unshift;
     sum += weight;
     for (int first = 0; first < (kFew ? 1 : kLanes) && rows.has(base + first * kGroup); first += kPartsOfAWarp) {
       if (first > 0) ask(base + first * kGroup);
@@ -122,18 +122,19 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
     if (in_group > 0) return;
 #pragma unroll
     for (int other = 1; other < kGroup; ++other) {
-      largest = fmaxf(largest, shared_ends[warp + other].subtracted);
+      largest = fmaxf(largest, shared_ends[warp + other].largest_lse);
       ends.max_logit = fmaxf(ends.max_logit, shared_ends[warp + other].max_logit);
     }
-    const float common = largest == -INFINITY ? 0.0f : largest, own = ptx::ex2(ends.subtracted - common);
-    ends.subtracted = largest, ends.sum *= own;
+    const MergedHead of_group(largest);
+    const float own = of_group.weight(ends.largest_lse);
+    ends.largest_lse = largest, ends.sum *= own;
 #pragma unroll
     for (int j = 0; j < kUnits; ++j) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) out[j].v[i] *= own;
     }
     for (int other = warp + 1; other < warp + kGroup; ++other) {
-      const float factor = ptx::ex2(shared_ends[other].subtracted - common);
+      const float factor = of_group.weight(shared_ends[other].largest_lse);
       ends.sum += factor * shared_ends[other].sum;
 #pragma unroll
       for (int j = 0; j < kUnits; ++j) {
@@ -143,9 +144,8 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
     }
   }
   if (!exists) return;
-  const bool empty = ends.subtracted == -INFINITY;
-  if (empty) ends.subtracted = 0.0f;
-  const float inverse = empty ? 0.0f : ptx::rcp(ends.sum + ptx::ex2(sink * kLog2e - ends.subtracted));
+  const MergedHead merged(ends.largest_lse);
+  const float inverse = merged.inverse(ends.sum, sink * kLog2e);
   // The last unit of the last lanes is rotated.
   constexpr int kPairs = 4, kFirstRotated = kLanes - kRotaryLanes / 8;
   float2 of_pairs[kPairs];
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
     const bool rotates = j == kUnits - 1 && lane >= kFirstRotated && a.positions != nullptr;
     store_unit(a, token, head, lane + kLanes * j, out[j], inverse, rotates, of_pairs);
   }
-  if (lane == 0) store_head(a, token, head, empty, ends.subtracted + __log2f(ends.sum), ends.max_logit);
+  if (lane == 0) merged.store(a, token, head, ends.sum, ends.max_logit);
 }
 
 // How many of the merge's blocks an SM may have. Those that start beside the attention kernel's would crowd the few SMs that these leave

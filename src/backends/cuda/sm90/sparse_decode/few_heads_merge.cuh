@@ -6,8 +6,8 @@
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cluster_async.cuh"
-#include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_shared.cuh"
+#include "backends/cuda/sm90/sparse_decode/merged_head.cuh"
 
 namespace strata::cuda::sparse_decode::few_heads {
 
@@ -76,16 +76,15 @@ __device__ __forceinline__ void merge_own_heads(const DecodeArgs& a, const Share
       weights[p] = end.x, unshift[p] = end.z;
       largest = fmaxf(largest, end.x), maximum = fmaxf(maximum, end.y);
     }
-    const bool empty = largest == -INFINITY;
-    const float subtracted = empty ? 0.0f : largest;
+    const MergedHead merged(largest);
     float sum = 0.0f;
 #pragma unroll
     for (int p = 0; p < kMostClusterParts; ++p) {
       if (p >= parts) break;
-      weights[p] = ptx::ex2(weights[p] - subtracted);
+      weights[p] = merged.weight(weights[p]);
       sum += weights[p];
     }
-    const float inverse = empty ? 0.0f : ptx::rcp(sum + ptx::ex2(shared.sink[in_block] - subtracted));
+    const float inverse = merged.inverse(sum, shared.sink[in_block]);
     float sums[8] = {};
 #pragma unroll
     for (int p = 0; p < kMostClusterParts; ++p) {
@@ -98,7 +97,7 @@ __device__ __forceinline__ void merge_own_heads(const DecodeArgs& a, const Share
       if (b == 3 && rotates) pair = rotate_back(pair, rotation);
       *reinterpret_cast<uint32_t*>(out + head * a.out_head_stride + kChunkLanes * b) = pair;
     }
-    if (unit.number() == 0) store_head(a, token, head, empty, subtracted + __log2f(sum), maximum);
+    if (unit.number() == 0) merged.store(a, token, head, sum, maximum);
   }
 }
 

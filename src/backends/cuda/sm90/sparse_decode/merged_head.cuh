@@ -1,0 +1,24 @@
+// The arithmetic of merging a head's parts (V4 14.4), base 2.
+#pragma once
+
+#include "backends/cuda/sm90/sparse_decode/epilogue.cuh"
+
+namespace strata::cuda::sparse_decode {
+
+struct MergedHead {
+  bool empty;        // no part has a row
+  float subtracted;  // from what weights are powers of
+
+  __device__ __forceinline__ explicit MergedHead(float largest_lse)
+      : empty(largest_lse == -INFINITY), subtracted(empty ? 0.0f : largest_lse) {}
+  __device__ __forceinline__ float weight(float lse) const { return ptx::ex2(lse - subtracted); }
+  // What weighted parts are multiplied by; sum: of the weights.
+  __device__ __forceinline__ float inverse(float sum, float sink) const {
+    return empty ? 0.0f : ptx::rcp(sum + ptx::ex2(sink - subtracted));
+  }
+  __device__ __forceinline__ void store(const DecodeArgs& a, int32_t token, int32_t head, float sum, float maximum) const {
+    store_head(a, token, head, empty, subtracted + __log2f(sum), maximum);
+  }
+};
+
+}  // namespace strata::cuda::sparse_decode
