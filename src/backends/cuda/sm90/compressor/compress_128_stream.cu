@@ -1,6 +1,6 @@
 // Many compressed entries of ratio 128 (V4 9.1 and 9.2 "compress"), d = 512: the copy engine streams the state rows through a ring in
 // shared memory, across entries, so that loads never wait for what becomes of an entry. Floor: the state rows, 512 KB an entry; 64 entries
-// 33.5 MB, 8.5 us to read on an H200. Reached there: 8.2 us; the 32 entries of a prompt, 16.8 MB: 6.5 us.
+// 33.5 MB, 8.5 us to read on an H200. Reached there: 8.0 us; the 32 entries of a prompt, 16.8 MB: 6.3 us.
 //
 // A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
 // asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
@@ -10,6 +10,7 @@
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
+#include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/sm90/compressor/compress_stream.h"
 #include "backends/cuda/smxx/compressor/entry.cuh"
 #include "backends/cuda/smxx/compressor/pooling.cuh"
@@ -23,7 +24,7 @@ constexpr int kThreads = kPoolThreads + kWarpSize;
 constexpr int kCluster = 4, kBlockRows = kRatio / kCluster;
 static_assert(kBlockRows == kWarpSize, "a row for each lane that asks");
 constexpr int kStageRows = 4, kEntryStages = kBlockRows / kStageRows;
-// Of the ring. A prompt of 4096 tokens, an entry a group: 6.5 us with four, 7.0 with five; 64 entries of decode steps: 8.4 and 8.2.
+// Of the ring. A prompt of 4096 tokens, an entry a group: 6.4 us with four, 7.0 with five; 64 entries of decode steps: 8.4 and 8.2.
 constexpr int kPromptStages = 4, kDecodeStages = 5;
 constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;  // a row: values, scores
 constexpr int kLaneTokens = 4;                                    // that a lane looks at together: of a prompt, most of a group's
@@ -73,15 +74,18 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared<kStages>
   const int64_t back = rows_back(rank);
   Turn<kStages> stage;
   Turn<Shared<kStages>::kEntries> entry;
+  const uint64_t policy = ptx::evict_first_policy();  // a row belongs to one entry: what stays in L2 is look-ups
+  const auto load_row = [&](int64_t row, int to) {
+    const uint32_t barrier = ptx::shared_address(shared.full + to);
+    ptx::mbarrier_arrive_expect_tx(barrier, kRowBytes);
+    ptx::bulk_load(ptx::shared_address(shared.stages[to] + lane % kStageRows * kRowBytes), state_data(a) + row, kRowBytes, barrier, policy);
+  };
   const auto load = [&](int64_t row, int begin, int end) {
 #pragma unroll 1
     for (int i = begin; i < end; ++i) {
       if (lane / kStageRows == i) {
-        const uint32_t barrier = ptx::shared_address(shared.full + stage.index);
         ptx::mbarrier_wait(ptx::shared_address(shared.empty + stage.index), stage.parity ^ 1);
-        ptx::mbarrier_arrive_expect_tx(barrier, kRowBytes);
-        ptx::bulk_load(ptx::shared_address(shared.stages[stage.index] + lane % kStageRows * kRowBytes), state_data(a) + row, kRowBytes,
-                       barrier);
+        load_row(row, static_cast<int>(stage.index));
       }
       stage.next();
       __syncwarp();  // no lane looks at a stage two turns ahead, whose parity is the present one's
@@ -89,12 +93,7 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared<kStages>
   };
   // The whole ring, which is empty as yet.
   const auto fill = [&](int64_t row) {
-    if (lane < kStages * kStageRows) {
-      const uint32_t barrier = ptx::shared_address(shared.full + lane / kStageRows);
-      ptx::mbarrier_arrive_expect_tx(barrier, kRowBytes);
-      ptx::bulk_load(ptx::shared_address(shared.stages[lane / kStageRows] + lane % kStageRows * kRowBytes), state_data(a) + row, kRowBytes,
-                     barrier);
-    }
+    if (lane < kStages * kStageRows) load_row(row, lane / kStageRows);
     stage.parity ^= 1;
     __syncwarp();
   };
