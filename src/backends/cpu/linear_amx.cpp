@@ -31,7 +31,7 @@ Support device_support(const Device& device) {
 }
 
 Support support(const LinearWeight* w, const Device& device) {
-  const Support on_device = device_support(device);
+  Support on_device = device_support(device);
   if (!on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->packed.present()) return Support::no("row-major weights must be packed first");
