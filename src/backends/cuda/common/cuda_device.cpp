@@ -195,7 +195,7 @@ bool is_cuda(const Device& device) { return device.id().kind == DeviceKind::cuda
 
 Capabilities capabilities(const Device& device) {
   const DeviceProperties p = device.properties();
-  return {p.compute_major, p.compute_minor, p.num_sms, static_cast<int>(p.max_shared_bytes), p.last_level_cache_bytes, p.memory_bytes};
+  return {p.compute_major, p.compute_minor, p.num_sms, static_cast<int>(p.max_shared_bytes)};
 }
 
 DeviceScope::DeviceScope(int index) {
