@@ -223,7 +223,7 @@ void add_prefill_attention(CaseList& list) {
   const auto add = [&](const Chunk& s) { list.push_back(std::make_unique<PrefillAttention>(s)); };
   for (const int64_t heads : {8, 16, 32, 64, 128}) {
     // On both sides of where 132 multiprocessors have had one block each.
-    for (const int64_t tokens : {16, 32, 64, 72, 128, 144, 256, 512, 1024, 2048}) {
+    for (const int64_t tokens : {1, 4, 16, 32, 64, 72, 128, 144, 256, 512, 1024, 2048}) {
       for (const int64_t top_k : {0, 512, 1024}) add({tokens, heads, top_k, 8 * top_k + kWindow});
     }
   }

@@ -23,20 +23,15 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <class Problem>
-using LeftValues = Values<Problem, 0>;
-template <class Problem>
-using RightValues = Values<Problem, 1>;
-
 // A loop of its own for parts: asked of every item, whether it is one costs whole items 0.25 us.
-template <template <class> class Role, class Problem>
-__device__ __forceinline__ void run_role(const typename Problem::Args& a, SharedMemory<typename Problem::Shape>& shared) {
+template <template <class> class Role, class Problem, class... Which>
+__device__ __forceinline__ void run_role(const typename Problem::Args& a, SharedMemory<typename Problem::Shape>& shared, Which... which) {
   if constexpr (Problem::kPartsFirst) {
-    Role<typename Problem::Parts> parts(a.parts, shared);
+    Role<typename Problem::Parts> parts(a.parts, shared, which...);
     parts.run();
     Role<Problem>(a, parts).run();
   } else {
-    Role<Problem>(a, shared).run();
+    Role<Problem>(a, shared, which...).run();
   }
 }
 
@@ -72,12 +67,9 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
   if (role == 0) {
     ptx::registers_grow<kLogitsRegisters>();
     run_role<Logits, Problem>(a, shared);
-  } else if (role == 1) {
+  } else if (role < 3) {
     ptx::registers_grow<kValuesRegisters>();
-    run_role<LeftValues, Problem>(a, shared);
-  } else if (role == 2) {
-    ptx::registers_grow<kValuesRegisters>();
-    run_role<RightValues, Problem>(a, shared);
+    run_role<Values, Problem>(a, shared, role - 1);
   } else {
     ptx::registers_shrink<kProducerRegisters>();
     run_role<Producer, Problem>(a, shared);

@@ -16,7 +16,7 @@ namespace strata::cuda::sparse_prefill {
 // Named barriers of the two warpgroups.
 inline constexpr uint32_t kValuesGroups = 2;
 
-template <class Problem, int kHalf>
+template <class Problem>
 class Values {
   using S = typename Problem::Shape;
   using Args = typename Problem::Args;
@@ -25,11 +25,11 @@ class Values {
   using Sums = float[2][64];  // of 128 lanes each: an instruction with more does not fit the registers of a block of 512 threads
 
  public:
-  __device__ __forceinline__ Values(const Args& args, Shared& memory) : a(args), shared(memory) {}
+  __device__ __forceinline__ Values(const Args& args, Shared& memory, int half) : half(half), a(args), shared(memory) {}
   // Goes on where other items ended.
   template <class Before>
   __device__ __forceinline__ Values(const Args& args, const Before& before)
-      : a(args), shared(before.shared), tile(before.tile), weights(before.weights), items(before.items) {}
+      : half(before.half), a(args), shared(before.shared), tile(before.tile), weights(before.weights), items(before.items) {}
 
   __device__ __forceinline__ void run() {
     int32_t token = -1;  // of a cluster's one item
@@ -88,7 +88,7 @@ class Values {
   }
 
  private:
-  template <class, int>
+  template <class>
   friend class Values;
 
   // Of head row (r = 0) or row + 8. A warp has eight heads there: it skips these products when the maxima of all eight stay.
@@ -120,7 +120,7 @@ class Values {
     uint64_t v[2];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      v[j] = behind(first_values, tile.chunk_place(S::kValueChunks / 2 * kHalf + 2 * j));
+      v[j] = behind(first_values, tile.chunk_place(S::kValueChunks / 2 * half + 2 * j));
     }
     if constexpr (S::kParts == 1) {
 #pragma unroll
@@ -150,7 +150,7 @@ class Values {
   }
   // The i-th part that this warpgroup reads.
   __device__ __forceinline__ void release_part(int i) {
-    if (!rows_stay) arrive_warp(shared.empty[tile.slot(S::kParts == 1 ? 0 : S::kParts / 2 * kHalf + i)]);
+    if (!rows_stay) arrive_warp(shared.empty[tile.slot(S::kParts == 1 ? 0 : S::kParts / 2 * half + i)]);
   }
   // All but the first `released` parts, and on to the next tile.
   __device__ __forceinline__ void release_tile(int released) {
@@ -166,9 +166,9 @@ class Values {
   __device__ __forceinline__ void store_staged(const Item& item, const Sums& sums, float first, float second) const {
     constexpr int kBoxBytes = kStoredHeads * 128, kBoxes = 4;
     static_assert(kBoxes * kBoxBytes == S::kChunkBytes);
-    ptx::barrier_sync(kValuesGroups + kHalf, kWarpgroup);  // the products of all four warps are done
+    ptx::barrier_sync(kValuesGroups + half, kWarpgroup);  // the products of all four warps are done
     const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
-    const uint32_t boxes = ptx::shared_address(tile.chunk(shared, kBoxes * kHalf + warp));
+    const uint32_t boxes = ptx::shared_address(tile.chunk(shared, kBoxes * half + warp));
 #pragma unroll
     for (int c = 0; c < kBoxes; ++c) {
 #pragma unroll
@@ -184,7 +184,7 @@ class Values {
     if (lane == 0) {
 #pragma unroll
       for (int c = 0; c < kBoxes; ++c) {
-        ptx::tma_store_3d(&a.out_map, boxes + c * kBoxBytes, (4 * kHalf + c) * kChunkLanes, item.first_head + kStoredHeads * warp,
+        ptx::tma_store_3d(&a.out_map, boxes + c * kBoxBytes, (4 * half + c) * kChunkLanes, item.first_head + kStoredHeads * warp,
                           item.token, ptx::evict_first_policy());
       }
       ptx::bulk_store_commit();
@@ -223,14 +223,12 @@ class Values {
       put(i, w);
     }
   }
-  static constexpr int kFirstLane = kHalf * (kValueDim / 2);
-
   __device__ __forceinline__ void store(const Item& item, const Sums& sums, float first, float second) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = item.first_head + accumulator_row() + 8 * r;
       const float factor = r == 0 ? first : second;
-      uint16_t* target = Problem::out(a, item.token, head) + kFirstLane + 8 * (threadIdx.x % 4);
+      uint16_t* target = Problem::out(a, item.token, head) + half * (kValueDim / 2) + 8 * (threadIdx.x % 4);
       const auto pair = [factor](float x, float y) { return ptx::cvt_bf16x2(x * factor, y * factor); };
       store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
         if (head >= a.num_heads) return;
@@ -268,7 +266,7 @@ class Values {
     const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
     const int exponent[2] = {part_exponent(sums, 0), part_exponent(sums, 1)};
     const float shrink[2] = {pow2(14 - exponent[0]), pow2(14 - exponent[1])};
-    const uint32_t part = part_sums(shared) + kHalf * (kPartBoxes / 2) * kHeadChunkBytes;
+    const uint32_t part = part_sums(shared) + half * (kPartBoxes / 2) * kHeadChunkBytes;
 #pragma unroll
     for (int c = 0; c < kPartBoxes / 2; ++c) {
 #pragma unroll
@@ -280,8 +278,8 @@ class Values {
       }
     }
     if (lane % 4 == 0) {
-      part_factors(shared, kHalf)[accumulator_row()] = pow2(exponent[0] - 14) * first;
-      part_factors(shared, kHalf)[accumulator_row() + 8] = pow2(exponent[1] - 14) * second;
+      part_factors(shared, half)[accumulator_row()] = pow2(exponent[0] - 14) * first;
+      part_factors(shared, half)[accumulator_row() + 8] = pow2(exponent[1] - 14) * second;
     }
   }
 
@@ -293,16 +291,17 @@ class Values {
       const float shrink = pow2(14 - exponent);
       const auto pair = [shrink](float x, float y) { return ptx::cvt_f16x2(x * shrink, y * shrink); };
       const bool exists = head < a.num_heads;
-      uint4* target = reinterpret_cast<uint4*>(Problem::part(a, item, head) + kFirstLane) + threadIdx.x % 4;
+      uint4* target = reinterpret_cast<uint4*>(Problem::part(a, item, head) + half * (kValueDim / 2)) + threadIdx.x % 4;
       store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
         if (exists) target[4 * i] = {w[0], w[1], w[2], w[3]};
       });
       if (exists && threadIdx.x % 4 == 0) {
-        Problem::part_factor(a, item, head, kHalf) = pow2(exponent - 14) * (r == 0 ? first : second);
+        Problem::part_factor(a, item, head, half) = pow2(exponent - 14) * (r == 0 ? first : second);
       }
     }
   }
 
+  const int half;  // of the lanes; one code for both, as what all roles run for an item does not fit the instruction cache otherwise
   const Args& a;
   Shared& shared;
   const uint64_t first_values = ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k), S::kChunkBytes);
