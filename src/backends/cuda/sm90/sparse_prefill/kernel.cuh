@@ -11,7 +11,7 @@
 // Reached: 2600 to 3000 cycles a tile (docs/kernels/20261121-sparse-prefill.md); the logits role, which does not multiply during its
 // softmax, is what a tile waits for.
 //
-// Roles: warpgroup 0 logits and softmax; 1 left value lanes; 2 right value lanes; 3 producer. The values of tile t - 1 are added while the
+// Roles: warpgroup 0 logits and softmax; 1 and 2 a half of the value lanes each; 3 producer. The values of tile t - 1 are added while the
 // softmax of tile t runs. The queries of the next item come through the ring of stages like a tile, so that it starts while the values of
 // the last one are still added and stored. Where the rows of a token fit into two stages, one block takes both items of its 65 to 128
 // heads in turn from the same rows.

@@ -301,7 +301,7 @@ class Values {
     }
   }
 
-  const int half;  // of the lanes; one code for both, as what all roles run for an item does not fit the instruction cache otherwise
+  const int half;  // of the lanes. Not of the type: one code for both is less to bring to the instruction cache for every item
   const Args& a;
   Shared& shared;
   const uint64_t first_values = ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k), S::kChunkBytes);
