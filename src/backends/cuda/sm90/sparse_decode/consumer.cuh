@@ -46,9 +46,19 @@ __device__ __forceinline__ void release(Shared& shared, uint32_t stage, int half
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage][half]));
 }
 
+// What is so many times 16 bytes behind what a descriptor describes: one addition.
+__device__ __forceinline__ uint64_t behind(uint64_t descriptor, uint32_t places) {
+  return (descriptor & ~uint64_t{0xFFFFFFFF}) | (static_cast<uint32_t>(descriptor) + places);
+}
+// Of a half of a stage, counted from the first in 16 bytes.
+template <class Shared>
+__device__ __forceinline__ uint32_t place_of(uint32_t stage, int half) {
+  return stage * static_cast<uint32_t>(sizeof(Shared::k[0]) / 16) + half * (kLeftChunks * kChunkBytes / 16);
+}
+
 template <class Shared>
 __device__ __forceinline__ uint64_t values_of(Shared& shared, uint32_t stage, int half) {
-  return ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k[stage][half * kLeftChunks]), kChunkBytes);
+  return behind(ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k), kChunkBytes), place_of<Shared>(stage, half));
 }
 constexpr int kNextValues = 128;                 // 16 rows on in a descriptor of values: 2048 bytes
 constexpr int kNextPart = 2 * kChunkBytes / 16;  // and 128 lanes on
@@ -64,8 +74,8 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int h
   const uint64_t v = values_of(shared, stage, half);
 #pragma unroll
   for (int i = 0; i < kRowTile / 16; ++i) {
-    ptx::wgmma_m64n128k16_rs_mn(sums[0], weights + 4 * i, v + kNextValues * i);
-    ptx::wgmma_m64n128k16_rs_mn(sums[1], weights + 4 * i, v + kNextValues * i + kNextPart);
+    ptx::wgmma_m64n128k16_rs_mn(sums[0], weights + 4 * i, behind(v, kNextValues * i));
+    ptx::wgmma_m64n128k16_rs_mn(sums[1], weights + 4 * i, behind(v, kNextValues * i + kNextPart));
   }
   ptx::wgmma_commit();
 }
@@ -77,68 +87,58 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int h
   const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p)), v = values_of(shared, stage, half);
 #pragma unroll
   for (int i = 0; i < kRowTile / 16; ++i) {  // 32 bytes on
-    ptx::wgmma_m64n128k16_mn(sums[0], p + 2 * i, v + kNextValues * i);
-    ptx::wgmma_m64n128k16_mn(sums[1], p + 2 * i, v + kNextValues * i + kNextPart);
+    ptx::wgmma_m64n128k16_mn(sums[0], behind(p, 2 * i), behind(v, kNextValues * i));
+    ptx::wgmma_m64n128k16_mn(sums[1], behind(p, 2 * i), behind(v, kNextValues * i + kNextPart));
   }
   ptx::wgmma_commit();
 }
 
 // What a softmax thread knows of its two heads, in base 2 with the scale.
 struct SoftmaxState {
-  float subtracted[2] = {-INFINITY, -INFINITY};  // what weights are relative to, in both consumers
-  float maximum[2] = {-INFINITY, -INFINITY};     // of this consumer's tiles
-  float sum[2] = {0, 0};                         // and of this thread's columns of them
+  static constexpr float kLeast = -3.402823466e38f;  // finite, as -inf - -inf is not a number
+  float subtracted[2] = {kLeast, kLeast};            // what weights are relative to, in both consumers
+  float maximum[2] = {-INFINITY, -INFINITY};         // of this consumer's tiles
+  float sum[2] = {0, 0};                             // and of this thread's columns of them
 };
 
-// Logits of rows that are not attended become -inf; the heads' maxima, and what is subtracted. Returns what earlier sums are to be
-// multiplied by.
-__device__ __forceinline__ float2 raise_maximum(float (&s)[32], float2 factors, const uint32_t* attended, SoftmaxState& state) {
-  const int pair = threadIdx.x % 4;
+// Which of this thread's rows are not attended: bit j its first of eight of rows 8 j, bit 8 + j its second.
+__device__ __forceinline__ uint32_t missing_rows(const uint32_t* attended) {
+  const int shift = threadIdx.x % 4 * 8;
   const uint4 low = *reinterpret_cast<const uint4*>(attended), high = *reinterpret_cast<const uint4*>(attended + 4);
   const uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  uint32_t missing = 0;
   if ((low.x & low.y & low.z & low.w & high.x & high.y & high.z & high.w) != ~0u) {
 #pragma unroll
+    for (int j = 0; j < 8; ++j) missing |= (~(words[j] >> shift) & 1u) << j | (~(words[j] >> shift) & 16u) << (4 + j);
+  }
+  return missing;
+}
+// Logits of rows that are not attended become -inf; the heads' maxima, and what is subtracted. Returns what earlier sums are to be
+// multiplied by.
+__device__ __forceinline__ float2 raise_maximum(float (&s)[32], float2 factors, uint32_t missing, SoftmaxState& state) {
+  if (missing != 0) {
+#pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const uint32_t bits = words[j] >> (8 * pair);
-      if ((bits & 1u) == 0) s[4 * j] = s[4 * j + 2] = -INFINITY;
-      if ((bits & 16u) == 0) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
+      if ((missing & (1u << j)) != 0) s[4 * j] = s[4 * j + 2] = -INFINITY;
+      if ((missing & (256u << j)) != 0) s[4 * j + 1] = s[4 * j + 3] = -INFINITY;
     }
   }
   const float factor[2] = {factors.x, factors.y};
-  float alpha[2];
+  float alpha[2], chain[4] = {s[0], s[1], s[2], s[3]};
+#pragma unroll
+  for (int j = 4; j < 32; ++j) chain[j % 4] = fmaxf(chain[j % 4], s[j]);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float largest = fmaxf(s[2 * r], s[2 * r + 1]);
-#pragma unroll
-    for (int j = 1; j < 8; ++j) largest = fmaxf(largest, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
+    float largest = fmaxf(chain[2 * r], chain[2 * r + 1]);
     largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
     largest *= factor[r];
     state.maximum[r] = fmaxf(state.maximum[r], largest);
-    alpha[r] = 1.0f;
-    if (largest > state.subtracted[r] + kMaxLag) {
-      alpha[r] = ptx::ex2(state.subtracted[r] - largest);
-      state.subtracted[r] = largest;
-    }
+    const float raised = largest > state.subtracted[r] + kMaxLag ? largest : state.subtracted[r];
+    alpha[r] = ptx::ex2(state.subtracted[r] - raised);
+    state.subtracted[r] = raised;
   }
   return {alpha[0], alpha[1]};
-}
-// Logits to weights.
-__device__ __forceinline__ void weigh(float (&s)[32], float2 factors, float2 alphas, SoftmaxState& state, Weights& weights) {
-  const float factor[2] = {factors.x, factors.y}, alpha[2] = {alphas.x, alphas.y};
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float offset = state.subtracted[r] == -INFINITY ? 0.0f : -state.subtracted[r];
-    float sum = 0.0f;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float first = ptx::ex2(fmaf(s[4 * j + 2 * r], factor[r], offset)),
-                  second = ptx::ex2(fmaf(s[4 * j + 2 * r + 1], factor[r], offset));
-      sum += first + second;
-      weights[2 * j + r] = ptx::cvt_f16x2(first, second);
-    }
-    state.sum[r] = state.sum[r] * alpha[r] + sum;
-  }
 }
 
 // A half of a tile's logits, queries times keys: first of those lanes that are filled first. The producers' stores become visible to the
@@ -146,11 +146,14 @@ __device__ __forceinline__ void weigh(float (&s)[32], float2 factors, float2 alp
 template <class Shared>
 __device__ __forceinline__ void add_logits(Shared& shared, uint32_t step, int half, bool is_first, float (&s)[32]) {
   const uint32_t stage = step % kStages, parity = step / kStages & 1u;
-  const auto multiply = [&](int chunk, bool accumulate) {
-    const uint64_t q = ptx::wgmma_descriptor(ptx::shared_address(shared.q[chunk]));
-    const uint64_t k = ptx::wgmma_descriptor(ptx::shared_address(shared.k[stage][chunk]));
+  const auto multiply = [&](int of_half, int chunk, bool accumulate) {
+    constexpr int kHeadPlaces = Shared::kHeadBytes / 16, kPlaces = kChunkBytes / 16;
+    const uint64_t q = behind(ptx::wgmma_descriptor(ptx::shared_address(shared.q)), of_half * kLeftChunks * kHeadPlaces);
+    const uint64_t k = behind(ptx::wgmma_descriptor(ptx::shared_address(shared.k)), place_of<Shared>(stage, of_half));
 #pragma unroll
-    for (int i = 0; i < kChunkLanes / 16; ++i) ptx::wgmma_m64n64k16(s, q + 2 * i, k + 2 * i, accumulate || i > 0);  // 32 bytes on
+    for (int i = 0; i < kChunkLanes / 16; ++i) {  // 32 bytes on
+      ptx::wgmma_m64n64k16(s, behind(q, chunk * kHeadPlaces + 2 * i), behind(k, chunk * kPlaces + 2 * i), accumulate || i > 0);
+    }
   };
   if (is_first) ptx::wgmma_hold(s);
 #pragma unroll
@@ -161,40 +164,58 @@ __device__ __forceinline__ void add_logits(Shared& shared, uint32_t step, int ha
     constexpr int kPartChunks = kLeftChunks / kParts;
 #pragma unroll
     for (int chunk = part * kPartChunks; chunk < (part + 1) * kPartChunks; ++chunk) {
-      multiply(half * kLeftChunks + chunk, !is_first || chunk > 0);
+      multiply(half, chunk, !is_first || chunk > 0);
     }
   }
   if (!is_first) {
 #pragma unroll
-    for (int chunk = kHalves * kLeftChunks; chunk < kChunks<Shared::kFormat>; ++chunk) multiply(chunk, true);
+    for (int chunk = kHalves * kLeftChunks; chunk < kChunks<Shared::kFormat>; ++chunk) multiply(0, chunk, true);
   }
   ptx::wgmma_commit();
 }
 
-// Weights [head][cache row], swizzled, with what earlier sums are multiplied by and what they are relative to, for the other consumer.
+// Logits to weights [head][cache row], swizzled, with what earlier sums are multiplied by and what they are relative to, for the other
+// consumer, which is told by tell_of_weights(). All is stored as it comes, so that the fence there waits for little.
 template <class Shared>
-__device__ __forceinline__ void give_weights(Shared& shared, int group, const Weights& weights, float2 alpha, const SoftmaxState& state) {
+__device__ __forceinline__ void give_weights(Shared& shared, const float (&s)[32], float2 factors, float2 alphas, SoftmaxState& state,
+                                             Weights& weights) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane % 16;
   const uint32_t p = ptx::shared_address(shared.p);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    ptx::stmatrix_x4(p + unit_offset(row, 2 * i + lane / 16), weights[4 * i], weights[4 * i + 1], weights[4 * i + 2], weights[4 * i + 3]);
-  }
   if (threadIdx.x % 4 == 0) {
-    shared.reference[accumulator_row()] = {alpha.x, state.subtracted[0]};
-    shared.reference[accumulator_row() + 8] = {alpha.y, state.subtracted[1]};
+    shared.reference[accumulator_row()] = {alphas.x, state.subtracted[0]};
+    shared.reference[accumulator_row() + 8] = {alphas.y, state.subtracted[1]};
   }
+  const float factor[2] = {factors.x, factors.y}, alpha[2] = {alphas.x, alphas.y};
+  float sum[2] = {0, 0};
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float first = ptx::ex2(fmaf(s[4 * j + 2 * r], factor[r], -state.subtracted[r])),
+                  second = ptx::ex2(fmaf(s[4 * j + 2 * r + 1], factor[r], -state.subtracted[r]));
+      sum[r] += first + second;
+      weights[2 * j + r] = ptx::cvt_f16x2(first, second);
+    }
+    if (j % 2 == 1) {
+      const uint32_t* const w = &weights[2 * j - 2];
+      ptx::stmatrix_x4(p + unit_offset(row, j - 1 + lane / 16), w[0], w[1], w[2], w[3]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) state.sum[r] = state.sum[r] * alpha[r] + sum[r];
+}
+__device__ __forceinline__ void tell_of_weights(int group) {
   ptx::fence_proxy_async();
   ptx::barrier_arrive(kWeightsReady + group, kConsumerThreads);
 }
-// Waits for the other consumer's weights and brings this one's sums to what they are relative to.
+// Waits for the other consumer's weights and brings this one's sums, if there are any, to what they are relative to.
 template <class Shared>
-__device__ __forceinline__ void take_weights(Shared& shared, int group, SoftmaxState& state, Sums& sums) {
+__device__ __forceinline__ void take_weights(Shared& shared, int group, SoftmaxState& state, Sums& sums, bool more) {
   ptx::barrier_sync(kWeightsReady + (group ^ 1), kConsumerThreads);
   const float2 first = shared.reference[accumulator_row()], second = shared.reference[accumulator_row() + 8];
   state.subtracted[0] = first.y, state.subtracted[1] = second.y;
   state.sum[0] *= first.x, state.sum[1] *= second.x;
-  if (__any_sync(~0u, first.x != 1.0f || second.x != 1.0f)) scale_rows(sums, first.x, second.x);
+  if (more && __any_sync(~0u, first.x != 1.0f || second.x != 1.0f)) scale_rows(sums, first.x, second.x);
 }
 
 // Consumer `group`: weights of every second tile from tile `group` on, and its half of the value lanes of all tiles. While one consumer is
@@ -208,8 +229,9 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
                                         Sums& sums, const LogitsDone& logits_done) {
   const auto stage_of = [&](int32_t tile) { return (step + tile) % kStages; };
   const auto own_values = [&](int32_t tile, const Weights& weights, float2 alpha) {
-    if (__any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
+    if (tile > 0 && __any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
     add_values(shared, stage_of(tile), group, weights, sums);
+    tell_of_weights(group);  // the fence does not keep these products waiting
     ptx::wgmma_wait<0>();
     hold(sums);
     release(shared, stage_of(tile), group);
@@ -221,10 +243,11 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
     Weights weights;
     add_logits(shared, step + tile, group, true, s);
     if (tile > 0) {
-      take_weights(shared, group, state, sums);
+      take_weights(shared, group, state, sums, tile > 1);
       add_values(shared, stage_of(tile - 1), group, sums);
     }
     add_logits(shared, step + tile, group ^ 1, false, s);
+    const uint32_t missing = missing_rows(shared.attended[stage_of(tile)]);
     if (tile > 0) {
       ptx::wgmma_wait<1>();
       hold(sums);
@@ -233,13 +256,12 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
     logits_done();
-    const float2 alpha = raise_maximum(s, factor, shared.attended[stage_of(tile)], state);
-    weigh(s, factor, alpha, state, weights);
-    give_weights(shared, group, weights, alpha, state);
+    const float2 alpha = raise_maximum(s, factor, missing, state);
+    give_weights(shared, s, factor, alpha, state, weights);
     own_values(tile, weights, alpha);
   }
   if (tile == tiles && tiles > 0) {
-    take_weights(shared, group, state, sums);
+    take_weights(shared, group, state, sums, tile > 1);
     add_values(shared, stage_of(tile - 1), group, sums);
     ptx::wgmma_wait<0>();
     hold(sums);
