@@ -144,8 +144,7 @@ __device__ __forceinline__ float2 raise_maximum(float (&s)[32], float2 factors, 
 // A half of a tile's logits, queries times keys: first of those lanes that are filled first. The producers' stores become visible to the
 // products by the fences here, which have no loads to wait for. Committed, not waited for.
 template <class Shared>
-__device__ __forceinline__ void add_logits(Shared& shared, uint32_t step, int half, bool is_first, float (&s)[32]) {
-  const uint32_t stage = step % kStages, parity = step / kStages & 1u;
+__device__ __forceinline__ void add_logits(Shared& shared, uint32_t stage, uint32_t parity, int half, bool is_first, float (&s)[32]) {
   const auto multiply = [&](int of_half, int chunk, bool accumulate) {
     constexpr int kHeadPlaces = Shared::kHeadBytes / 16, kPlaces = kChunkBytes / 16;
     const uint64_t q = behind(ptx::wgmma_descriptor(ptx::shared_address(shared.q)), of_half * kLeftChunks * kHeadPlaces);
@@ -225,9 +224,9 @@ __device__ __forceinline__ void take_weights(Shared& shared, int group, SoftmaxS
 // writes those of t has read those of t - 1. The first tile of a block, and the last if it is the other's, are those without the other
 // part. `logits_done()` follows those of each tile of this consumer.
 template <class Shared, class LogitsDone>
-__device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles, uint32_t step, float2 factor, SoftmaxState& state,
+__device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles, uint32_t phases, float2 factor, SoftmaxState& state,
                                         Sums& sums, const LogitsDone& logits_done) {
-  const auto stage_of = [&](int32_t tile) { return (step + tile) % kStages; };
+  const auto stage_of = [&](int32_t tile) { return static_cast<uint32_t>(tile) % kStages; };
   const auto own_values = [&](int32_t tile, const Weights& weights, float2 alpha) {
     if (tile > 0 && __any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
     add_values(shared, stage_of(tile), group, weights, sums);
@@ -241,12 +240,13 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
   for (; tile < tiles; tile += 2) {
     float s[32];
     Weights weights;
-    add_logits(shared, step + tile, group, true, s);
+    const uint32_t parity = phase_of(phases, stage_of(tile), tile);
+    add_logits(shared, stage_of(tile), parity, group, true, s);
     if (tile > 0) {
       take_weights(shared, group, state, sums, tile > 1);
       add_values(shared, stage_of(tile - 1), group, sums);
     }
-    add_logits(shared, step + tile, group ^ 1, false, s);
+    add_logits(shared, stage_of(tile), parity, group ^ 1, false, s);
     const uint32_t missing = missing_rows(shared.attended[stage_of(tile)]);
     if (tile > 0) {
       ptx::wgmma_wait<1>();

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
   bring_near<Shared>(a, batch, query, 0, 0);
 
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
-  uint32_t step = 0;
+  uint32_t phases = 0;
   bool again = false;
   const auto must_start_over = [&] {
     ptx::mbarrier_wait(ptx::shared_address(&shared.produced), again);
@@ -160,12 +160,12 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
       SoftmaxState state;
       clear(sums);
       if (role >= tiles) logits_done();
-      consume(shared, role, tiles, step, factor, state, sums, logits_done);
+      consume(shared, role, tiles, phases, factor, state, sums, logits_done);
       const float sink = load_sink(a, first_head);
       if (must_start_over()) {
         __syncthreads();  // the producers find the shift between the two
         again = true;
-        step += tiles;
+        phases = phases_behind(phases, tiles);
         __syncthreads();
         continue;
       }
@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
     const TokenRows rows(a, Lengths(a, batch));
     share_list(a, shared, batch, query, rows, rows.tiles);
     for (;; again = true) {
-      produce<true>(a, shared, 0, rows.tiles, step, pow2(shared.key_shift), Slots(shared.list, 0));
-      step += rows.tiles;
+      produce<true>(a, shared, 0, rows.tiles, phases, pow2(shared.key_shift), Slots(shared.list, 0));
+      phases = phases_behind(phases, rows.tiles);
       if (threadIdx.x / 32 == kConsumerThreads / 32) load_rotation(a, shared.token, shared.rotation);
       arrive(shared.produced);
       if (!must_start_over()) break;

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit. A split without
   // rows has nothing to do.
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
-  uint32_t step = 0;
+  uint32_t phases = 0;
   if (role < 2) {
     ptx::wait_for_previous_kernel();
     const Lengths lengths(a, batch);
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       const float unshift = pow2(-shared.key_shift);
       SoftmaxState state;
       clear(sums);
-      consume(shared, role, tiles.end - tiles.first, step, {scale.x * unshift, scale.y * unshift}, state, sums, [] {});
-      step += tiles.end - tiles.first;
+      consume(shared, role, tiles.end - tiles.first, phases, {scale.x * unshift, scale.y * unshift}, state, sums, [] {});
+      phases = phases_behind(phases, tiles.end - tiles.first);
       const float sink = load_sink(a, first_head);
       __syncthreads();
       if (again || shared.overflow == 0) {

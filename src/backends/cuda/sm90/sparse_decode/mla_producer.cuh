@@ -68,14 +68,14 @@ class MlaRows {
 template <bool kAligned, class Shared>
 class MlaProducer {
  public:
-  __device__ __forceinline__ MlaProducer(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor,
+  __device__ __forceinline__ MlaProducer(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
                                          const MlaRows::Slots& slots)
       : shared_(shared),
         place_((threadIdx.x - kConsumerThreads) / 4, threadIdx.x % 4),
         rows_(a, shared.list, first, slots),
         first_(first),
         tiles_(end - first),
-        step_(step),
+        phases_(phases),
         key_factor_(key_factor) {}
 
   // Returns false when a value may not fit, or when scales were taken to be powers of two and one was not: a warp takes them to be if those
@@ -154,7 +154,7 @@ class MlaProducer {
   template <bool kPowers, int kHalf>
   __device__ __forceinline__ void convert_half(int at) {
     const int tile = at / kTile;
-    const uint32_t fill_step = step_ + pair_ + tile, stage = fill_step % kStages, parity = fill_step / kStages & 1u;
+    const uint32_t stage = tile, parity = phase_of(phases_, stage, pair_);
     place_.forget();
     ptx::mbarrier_wait(ptx::shared_address(&shared_.empty[stage][kHalf]), parity ^ 1u);
     const uint32_t half_tile = ptx::shared_address(shared_.k[stage][kHalf * kLeftChunks]);
@@ -216,7 +216,7 @@ class MlaProducer {
   Place place_;
   MlaRows rows_;
   const int32_t first_, tiles_;
-  const uint32_t step_;
+  const uint32_t phases_;
   const float key_factor_;
   int32_t pair_ = 0;
   const uint8_t* row_;  // this thread's 16 bytes of each 64 of the row

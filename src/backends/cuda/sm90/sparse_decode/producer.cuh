@@ -180,11 +180,11 @@ struct Order {
   static constexpr int kAhead = 6, kTilesAhead = 1;
 };
 
-// The tiles [first, end); `step` counts the tiles this block has ever filled. The consumers have the fence, as it waits for every load of
+// The tiles [first, end). The consumers have the fence, as it waits for every load of
 // its thread that is in flight: so loads cross the producers' barriers, and each piece that has been converted is followed by the load of
 // one further on.
 template <bool kAligned, class Shared>
-__device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t step, float key_factor,
+__device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
                                         Slots slots) {
   constexpr KvFormat kFormat = Shared::kFormat;
   const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
@@ -219,19 +219,19 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
       left[1].template load<kAligned>(at - Order::kOddLeft, row, place);
     }
   };
-  bool fits = true;
   const auto put = [&]<int kHalf>(const RawRow<kHalf>& raw, int at) {
-    const uint32_t fill_step = step + pair + at / Order::kTile, stage = fill_step % kStages, parity = fill_step / kStages & 1u;
+    const uint32_t stage = at / Order::kTile, parity = phase_of(phases, stage, pair);
     place.forget();
     const auto tell = [&](int part) {
       __syncwarp();
       if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][part]));
     };
     constexpr int kPartChunks = kLeftChunks / kParts;
-    fits &= fill<kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) {
+    const bool fits = fill<kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) {
       if ((i + 1) % kPartChunks == 0 && i + 1 < kLeftChunks) tell(i / kPartChunks);
       load(at + i + Order::kAhead);
     });
+    if (!fits) shared.overflow = 1;  // at once: a sum of all tiles is a register more
     tell(kParts - 1);
   };
 #pragma unroll
@@ -245,7 +245,6 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
     put(right[1], Order::kOddRight);
     put(left[1], Order::kOddLeft);
   }
-  if (!fits) shared.overflow = 1;
 }
 
 // The largest key shift at which every value of the rows fits: the exact way after an overflow. All producer threads; the result is the
@@ -281,15 +280,15 @@ using FirstSlots = std::conditional_t<kFormat == KvFormat::fp8_ds_mla, MlaRows::
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end,
                                             FirstSlots<Shared::kFormat> slots) {
-  uint32_t step = 0;
+  uint32_t phases = 0;
   for (bool again = false;; again = true) {
     const float key_factor = pow2(shared.key_shift);
     if constexpr (Shared::kFormat == KvFormat::fp8_ds_mla) {
-      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, step, key_factor, slots).produce(again)) shared.overflow = 1;
+      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, phases, key_factor, slots).produce(again)) shared.overflow = 1;
     } else {
-      produce<kAligned>(a, shared, first, end, step, key_factor, slots);
+      produce<kAligned>(a, shared, first, end, phases, key_factor, slots);
     }
-    step += end - first;
+    phases = phases_behind(phases, end - first);
     if (threadIdx.x / 32 == kConsumerThreads / 32) load_rotation(a, shared.token, shared.rotation);
     __syncthreads();
     if (again || shared.overflow == 0) break;

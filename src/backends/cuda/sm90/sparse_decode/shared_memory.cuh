@@ -29,4 +29,15 @@ struct alignas(1024) SharedMemory {
 };
 static_assert(sizeof(SharedMemory<KvFormat::fp8_ds_mla, 64>) <= 232448, "227 KB a block");
 
+// How often stages have been filled: bit s is odd for stage s. A run over tiles begins with stage 0 whatever was before, so that a tile's
+// stage is known when the loop is compiled.
+__device__ __forceinline__ uint32_t phase_of(uint32_t phases, uint32_t stage, int32_t tile) {
+  return (phases >> stage ^ static_cast<uint32_t>(tile) / kStages) & 1u;
+}
+__device__ __forceinline__ uint32_t phases_behind(uint32_t phases, int32_t tiles) {
+  static_assert(kStages == 2);
+  const auto number = static_cast<uint32_t>(tiles);
+  return phases ^ ((number + 1) / kStages & 1u) ^ (number / kStages & 1u) << 1;
+}
+
 }  // namespace strata::cuda::sparse_decode
