@@ -66,6 +66,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
     }
   }
   ptx::wait_for_previous_kernel();
+  if (threadIdx.x == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.previous_ended));
   int32_t tiles;
   bool is_part;
   {

@@ -41,6 +41,14 @@ struct Merge<kHeads, true> {
   int32_t parts, own_heads;
 };
 
+// The sums of weights of each thread of the groups of logits, where they are not in registers.
+template <int kQuads>
+struct WeightSumsAside {
+  float4 of_threads[kLogitGroups][kQuads][kWarpgroup];
+};
+template <>
+struct WeightSumsAside<0> {};
+
 template <KvFormat kFormat_, int kHeads_, bool kInCluster_ = false>
 struct alignas(1024) Shared {
   static constexpr KvFormat kFormat = kFormat_;
@@ -63,6 +71,8 @@ struct alignas(1024) Shared {
   // weights.
   static constexpr bool kOwnLogits = kHeads <= 8, kOwnValues = kHeads <= 16;
 
+  static constexpr bool kSumsAside = kV4 && kHeads > 16;
+
   // Operands of wgmma: a row of 64 fp16 (rotated queries: bf16), swizzled by 128 bytes, for each head.
   uint8_t q[kQueryChunks][kHeadBytes];  // lanes in the order of few_heads_queries.cuh
   uint8_t p[kLogitGroups][kHeadBytes];  // weights, cache rows in the order of pair_of
@@ -70,6 +80,7 @@ struct alignas(1024) Shared {
   uint64_t scales[kV4 ? kRing : 1][kRowTile];  // V4: the rows' eight scale bytes
   uint32_t attended[kRing][4];                 // bit r of word w: row 16 w + r is attended
   uint64_t full[kRing], empty[kRing];
+  uint64_t previous_ended;  // the kernel in front, as a consumer has found
   alignas(8) float factor[kHeads];  // a head's logits to base 2, with the scale
   float sink[kHeads];               // base 2; -inf without
 
@@ -87,6 +98,7 @@ struct alignas(1024) Shared {
   alignas(8) float of_warps[kLogitGroups][4][kHeads];
   Rotation rotation;         // of the token
   float normaliser[kHeads];  // what sums of values become the output by
+  [[no_unique_address]] WeightSumsAside<kSumsAside ? kHeads / 16 : 0> weight_sums;
   [[no_unique_address]] Merge<kHeads, kInCluster> merge;
 };
 static_assert(sizeof(Shared<KvFormat::fp8_ds_mla, 32>) <= 232448 && sizeof(Shared<KvFormat::fp8_ds_mla_v4, 32>) <= 232448);
@@ -99,6 +111,7 @@ __device__ __forceinline__ void prepare(Shared& shared) {
     ptx::mbarrier_init(ptx::shared_address(&shared.full[stage]), kWarpgroup + kWarpgroup / 32);
     ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage]), kValueGroups * kWarpgroup / 32);
   }
+  ptx::mbarrier_init(ptx::shared_address(&shared.previous_ended), 1);
   if constexpr (Shared::kInCluster) ptx::mbarrier_init(ptx::shared_address(&shared.merge.arrived), 1);
   ptx::fence_mbarrier_init();
 }

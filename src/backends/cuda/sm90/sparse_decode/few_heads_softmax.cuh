@@ -23,15 +23,39 @@ __device__ __forceinline__ float combine_lanes(float (&v)[kCount], int g, Combin
   return v[0];
 }
 
-// What a group of logits knows of a head, in the lanes of all its warps that have it; the sums of weights are of the thread's rows and
-// columns.
+// What a group of logits knows of the tiles before: sums of weights of the thread's rows and columns, and what they are relative to, base
+// 2, of the lane's head. Where registers are too few for logits beside them they are in shared memory but while they are used.
 template <class Shared>
-struct Softmax {
-  float subtracted = -INFINITY;  // base 2
-  float sums[kColumns<Shared>] = {};
+struct WeightSums {
+  static constexpr int kCount = kColumns<Shared>;
+  float of_columns[kCount] = {};
+  float subtracted = -INFINITY;
 
-  static __device__ __forceinline__ int own_head(Lane at) { return head_of(at.g % kColumns<Shared>, at.q); }
+  __device__ __forceinline__ void load(const Shared& shared, int group, int thread) {
+    if constexpr (Shared::kSumsAside) {
+#pragma unroll
+      for (int i = 0; i < kCount / 4; ++i) {
+        const float4 four = shared.weight_sums.of_threads[group][i][thread];
+        of_columns[4 * i] = four.x, of_columns[4 * i + 1] = four.y, of_columns[4 * i + 2] = four.z, of_columns[4 * i + 3] = four.w;
+      }
+    }
+  }
+  __device__ __forceinline__ void store(Shared& shared, int group, int thread) const {
+    if constexpr (Shared::kSumsAside) {
+#pragma unroll
+      for (int i = 0; i < kCount / 4; ++i) {
+        shared.weight_sums.of_threads[group][i][thread] = {of_columns[4 * i], of_columns[4 * i + 1], of_columns[4 * i + 2],
+                                                           of_columns[4 * i + 3]};
+      }
+    }
+  }
 };
+
+// The head that a lane has of those of its columns, in all warps.
+template <class Shared>
+__device__ __forceinline__ int own_head_of(Lane at) {
+  return head_of(at.g % kColumns<Shared>, at.q);
+}
 __device__ __forceinline__ float of_column(float own, int column, int q) { return __shfl_sync(~0u, own, 4 * column + q); }
 
 // As if there had been a tile before the first.
@@ -42,6 +66,7 @@ __device__ __forceinline__ void prepare_softmax(Shared& shared) {
     const int group = thread / Shared::kHeads, head = thread % Shared::kHeads;
     shared.subtracted[group][head] = shared.maximum[group][head] = -INFINITY;
   }
+  if (thread < kLogitGroups * 4 * Shared::kHeads) shared.of_warps[0][0][thread] = 0.0f;
   if (thread < kLogitGroups) shared.top_scale[thread] = kSmallestTop;
 }
 
@@ -49,8 +74,8 @@ __device__ __forceinline__ void prepare_softmax(Shared& shared) {
 // to the other.
 template <class Shared>
 __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group, int warp, Lane at, bool is_last,
-                                      const RowScales<Shared>& scales, Logits<Shared>& s, Softmax<Shared>& state) {
-  const int g = at.g, q = at.q, lane = 4 * g + q, own_head = state.own_head(at);
+                                      const RowScales<Shared>& scales, Logits<Shared>& s, WeightSums<Shared>& sums) {
+  const int g = at.g, q = at.q, lane = 4 * g + q, own_head = own_head_of<Shared>(at);
   const auto set_row = [&](int r, float v) {
 #pragma unroll
     for (int h = 0; h < Shared::kHeadTiles; ++h) s[4 * h + 2 * r] = s[4 * h + 2 * r + 1] = v;
@@ -101,7 +126,11 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
     lift *= ptx::ex2(subtracted - largest);
     subtracted = largest;
   }
-  if (g < kColumns<Shared>) shared.of_warps[group][warp][own_head] = subtracted == -INFINITY ? 0.0f : -subtracted;
+  float& offset = shared.of_warps[group][warp][own_head];
+  // Aside it is zero if no logit was finite; then sums are zero too.
+  const float before = Shared::kSumsAside ? -offset : sums.subtracted;
+  static_assert(!Shared::kSumsAside || kColumns<Shared> == 8);  // no other lane writes what this one reads
+  if (g < kColumns<Shared>) offset = subtracted == -INFINITY ? 0.0f : -subtracted;
   if (warp == 0) {
     const bool lifted = __any_sync(~0u, lift != 1.0f);
     if (g < kColumns<Shared>) {
@@ -120,11 +149,12 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
   pair_scales[Shared::kPairPitch] = ptx::cvt_f16x2(value_scale(first.y), value_scale(second.y));
 
   __syncwarp();
-  if (__any_sync(~0u, subtracted != state.subtracted)) {
-    const float own_alpha = subtracted != state.subtracted ? ptx::ex2(state.subtracted - subtracted) : 1.0f;
+  sums.load(shared, group, 32 * warp + lane);
+  if (__any_sync(~0u, subtracted != before)) {
+    const float own_alpha = subtracted > before ? ptx::ex2(before - subtracted) : 1.0f;
 #pragma unroll
-    for (int c = 0; c < kColumns<Shared>; ++c) state.sums[c] *= of_column(own_alpha, c, q);
-    state.subtracted = subtracted;
+    for (int c = 0; c < kColumns<Shared>; ++c) sums.of_columns[c] *= of_column(own_alpha, c, q);
+    sums.subtracted = subtracted;
   }
   // Heads 2 q and 2 q + 1 of each eight: the swizzle is the same in all eights.
   const int unit = 2 * warp + g / kSecondPair;
@@ -140,19 +170,21 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
       const float offset = i == 0 ? offsets.x : offsets.y, factor = i == 0 ? factors.x : factors.y;
       const float upper = ptx::ex2(fmaf(s[4 * h + i], factor, offset)), lower = ptx::ex2(fmaf(s[4 * h + i + 2], factor, offset));
       *reinterpret_cast<uint32_t*>(pairs[i] + h * unit_offset(8, 0)) = ptx::cvt_f16x2(upper, lower);
-      state.sums[2 * h + i] += upper + lower;
+      sums.of_columns[2 * h + i] += upper + lower;
     }
   }
   if constexpr (!Shared::kOwnValues) ptx::fence_proxy_async();
   ptx::barrier_arrive(kWeightsReady + group, kWeightsThreads);
+  sums.store(shared, group, 32 * warp + lane);
 }
 
 // A group's sums of weights, of each warp's rows.
 template <class Shared>
-__device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, Softmax<Shared>& state) {
+__device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, WeightSums<Shared>& sums) {
   const Lane at;
-  const int head = state.own_head(at);
-  const float sum = combine_lanes(state.sums, at.g, [](float a, float b) { return a + b; });
+  const int head = own_head_of<Shared>(at);
+  sums.load(shared, group, 32 * warp + 4 * at.g + at.q);
+  const float sum = combine_lanes(sums.of_columns, at.g, [](float a, float b) { return a + b; });
   __syncwarp();
   if (at.g < kColumns<Shared>) shared.of_warps[group][warp][head] = sum;
 }
@@ -193,7 +225,8 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
                                             int32_t split, int32_t first_head, bool is_part) {
   const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q[0]));
   Lane lane;
-  Softmax<Shared> state;
+  WeightSums<Shared> sums;
+  sums.store(shared, group, static_cast<int>(threadIdx.x) % kWarpgroup);
   if (group == 1 && tiles > 0) ptx::barrier_arrive(kTurn, kTurnThreads);
 #pragma unroll 1
   for (uint32_t tile = group; static_cast<int32_t>(tile) < tiles; tile += kLogitGroups) {
@@ -204,9 +237,9 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
     logits(shared, queries, stage, group, warp, lane, scales, s);
     if (tile >= kLogitGroups) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
-    weigh(shared, stage, group, warp, lane, static_cast<int32_t>(tile) + 1 == tiles, scales, s, state);
+    weigh(shared, stage, group, warp, lane, static_cast<int32_t>(tile) + 1 == tiles, scales, s, sums);
   }
-  tell_sums(shared, group, warp, state);
+  tell_sums(shared, group, warp, sums);
   ptx::barrier_sync(kLogitsDone, kTurnThreads);
   const int last_group = (tiles + kLogitGroups - 1) % kLogitGroups;
   if (threadIdx.x < 32) finish_head(a, shared, last_group, token, split, first_head, is_part);

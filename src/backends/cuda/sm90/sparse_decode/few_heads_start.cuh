@@ -8,8 +8,10 @@ namespace strata::cuda::sparse_decode::few_heads {
 
 // A loading warp's part of the block. Lengths, indices and rows are a chain of three misses. So indices are asked for as if every entry
 // were looked at, before the kernel in front has ended, when lengths and indices may still change. They bring the first tile's rows to L2,
-// and as soon as it has ended that tile is copied from where they say, while lengths and indices are on their way once more. The first
-// indices are asked for in front of the block's first barrier, and registers given back behind that: it waits for them.
+// and as soon as it has ended that tile is copied from where they say, while lengths and indices are on their way once more. A block that
+// begins late, behind the end of a block in front, does without the former: a consumer, which has less to do, has found by then that the
+// kernel has ended. The first indices are asked for in front of the block's first barrier, and registers given back behind that: it waits
+// for them.
 template <bool kAligned, int kRegisters, class Shared>
 __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t split, int warp,
                                            int lane) {
@@ -23,7 +25,7 @@ __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, 
   meet<Shared>();
   ptx::registers_shrink<kRegisters>();
   if (rows.total == 0) return;
-  loaded.template bring_near<kAligned>(lane);
+  if (!ptx::mbarrier_test(ptx::shared_address(&shared.previous_ended), 0)) loaded.template bring_near<kAligned>(lane);
   const int32_t guess = loaded.even;
   loaded.address = loaded.address_of(guess);
   ptx::wait_for_previous_kernel();

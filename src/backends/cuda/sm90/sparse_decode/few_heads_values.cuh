@@ -59,7 +59,6 @@ __device__ __forceinline__ uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
 // Earlier sums become relative to what the tile's weights are.
 template <class Shared>
 __device__ __forceinline__ void lift_sums(const Shared& shared, int group, Sums<Shared>& sums) {
-  if (!shared.lifted[group]) return;
 #pragma unroll
   for (int c = 0; c < kColumns<Shared>; ++c) {
     const float lift = shared.lift[group][head_of(c)];
@@ -68,26 +67,38 @@ __device__ __forceinline__ void lift_sums(const Shared& shared, int group, Sums<
   }
 }
 
+// A thread's rows of a tile for ldmatrix.
+struct ValuePlaces {
+  uint32_t codes, rotated;
+
+  template <class Shared>
+  __device__ __forceinline__ static ValuePlaces of(int warp) {
+    // Eight threads' rows are those of a step's first pairs, or of its second: q and q + 8 for each q.
+    const int thread = threadIdx.x % 32, in_eight = thread % 8, pair = in_eight / 2 + 8 * (in_eight % 2), eight = thread / 8;
+    const int row = 16 * (eight / 2) + kSecondPair * (eight % 2) + pair, rotated_row = kSecondPair * (eight / 2) + pair;
+    ValuePlaces places{static_cast<uint32_t>(row * Shared::kPitch + ((warp ^ bank_swap(row)) << 4)),
+                       static_cast<uint32_t>(rotated_row * Shared::kPitch + kChunkLanes * Shared::kCodeBlocks +
+                                             ((2 * warp + eight % 2 ^ bank_swap(rotated_row)) << 4))};
+    // Once, not for every tile.
+    asm volatile("" : "+r"(places.codes), "+r"(places.rotated));
+    return places;
+  }
+};
+
 // What a group reads of a tile first, before its weights are there: codes of block kFirst, and rotated lanes, which come before codes.
 template <int kFirst, class Shared>
 struct ValueTile {
   static constexpr bool kHasRotated = is_rotated<Shared>(kFirst + kOwnBlocks - 1);
-  uint32_t first;  // this thread's row of codes for ldmatrix
+  uint32_t first;
   ValueCodes codes;
   Steps a[2];
 
-  __device__ __forceinline__ ValueTile(const Shared& shared, uint32_t stage, int warp, Lane lane) {
-    // Eight threads' rows are those of a step's first pairs, or of its second: q and q + 8 for each q.
-    const int thread = 4 * lane.g + lane.q, in_eight = thread % 8, pair = in_eight / 2 + 8 * (in_eight % 2), eight = thread / 8;
+  __device__ __forceinline__ ValueTile(const Shared& shared, uint32_t stage, const ValuePlaces& places) {
     const uint32_t tile = ptx::shared_address(shared.rows[stage][0]);
-    const int row = 16 * (eight / 2) + kSecondPair * (eight % 2) + pair;
-    first = tile + row * Shared::kPitch + ((warp ^ bank_swap(row)) << 4);
+    first = tile + places.codes;
     if constexpr (kHasRotated) {
-      const int rotated_row = kSecondPair * (eight / 2) + pair;
-      const uint32_t rotated =
-          tile + rotated_row * Shared::kPitch + kChunkLanes * Shared::kCodeBlocks + ((2 * warp + eight % 2 ^ bank_swap(rotated_row)) << 4);
 #pragma unroll
-      for (int step = 0; step < 4; ++step) ptx::ldmatrix_x4_trans(a[0][step], rotated + 16 * step * Shared::kPitch);
+      for (int step = 0; step < 4; ++step) ptx::ldmatrix_x4_trans(a[0][step], tile + places.rotated + 16 * step * Shared::kPitch);
     }
     codes.load<Shared>(first, kFirst);
   }
@@ -101,6 +112,7 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
   const uint64_t weights = ptx::wgmma_descriptor(place);
   OfHeads<Shared::kHeadTiles> own_weights;
   if constexpr (Shared::kOwnValues) own_weights.load(place, 4 * lane.g + lane.q);
+  const bool lifted = shared.lifted[group];
   const uint4* const scales = reinterpret_cast<const uint4*>(&shared.value_scales[group][0][pair_of(0, lane.q)]);
 #pragma unroll
   for (int i = 0; i < kOwnBlocks; ++i) {
@@ -129,6 +141,7 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
         for (int j = 0; j < 4; ++j) values[step][j] = mul_f16x2(values[step][j], j < 2 ? of_first : of_second);
       }
     }
+    if (i == 0 && lifted) lift_sums(shared, group, sums);  // behind the first conversions, which need not wait for it
     if constexpr (Shared::kOwnValues) {
 #pragma unroll
       for (int step = 0; step < 4; ++step) own_weights.add_product(sums[own], values[step], step);
@@ -213,6 +226,7 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
                                           int32_t first_head, bool is_part) {
   if (kFirst > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
   const Lane lane;
+  const ValuePlaces places = ValuePlaces::of<Shared>(warp);
   // Not at the end, where everything else waits for it.
   uint16_t* target = target_of(a, kFirst, warp, token, split, first_head, is_part);
   asm volatile("" : "+l"(target));
@@ -224,9 +238,8 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
     const int group = tile % kLogitGroups;
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
-    ValueTile<kFirst, Shared> values(shared, stage, warp, lane);
+    ValueTile<kFirst, Shared> values(shared, stage, places);
     ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
-    lift_sums(shared, group, sums);
     if (!Shared::kV4 && shared.odd[group]) {
       add_values<true>(shared, stage, group, lane, values, sums);
     } else {
