@@ -104,16 +104,16 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     if (thread == kStreamedConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_feature, at, ring);
     __syncwarp();
   } else {
-    ptx::wait_for_previous_kernel();
-    load_token_scales<kTokens, kStreamedConsumers>(a, chunk.first, chunk.count, ring + at.x_scale);
-    ptx::cp_async_commit();
-    ptx::cp_async_wait<0>();
-    ptx::barrier_sync(1, kStreamedConsumers);
     const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
     const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
     const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
                                   (scale_row(first_feature + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
     const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
+    ptx::wait_for_previous_kernel();
+    load_token_scales<kTokens, kStreamedConsumers>(a, chunk.first, chunk.count, ring + at.x_scale);
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<0>();
+    ptx::barrier_sync(1, kStreamedConsumers);
     float sums[kTokens / 2] = {};
     RingStage stage{.index = slice};
 #pragma unroll 1
@@ -137,11 +137,10 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   } else {
     __syncthreads();
   }
-  // Ranks take turns with the tokens; four features at a time.
-  const int fours = a.tile_rows / 4, tokens = (a.num_tokens - rank + a.split - 1) / a.split;
+  // Ranks take turns with the tokens, warps with a rank's; a lane has four features. A division would be as long a wait as these loads.
+  const int feature = 4 * lane, count = feature < a.tile_rows ? min(a.n - first_feature - feature, 4) : 0;
 #pragma unroll 1
-  for (int i = thread; i < fours * tokens; i += kStreamedThreads) {
-    const int token = i / fours * a.split + rank, feature = i % fours * 4;
+  for (int token = thread / 32 * a.split + rank; token < a.num_tokens && count > 0; token += kStreamedThreads / 32 * a.split) {
     const uint32_t from = ring + (token * kStride + feature) * 4;
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 1
@@ -153,11 +152,10 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
         sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
       }
     }
-    const int count = min(a.n - first_feature - feature, 4);
-    if (count > 0) store_features(a, 0, token, first_feature + feature, sum, count);
+    store_features(a, 0, token, first_feature + feature, sum, count);
   }
   if (a.split > 1) {  // no block leaves while another reads its partial sums
-    ptx::cluster_arrive();
+    ptx::cluster_arrive_relaxed();
     ptx::cluster_wait();
   }
 }
