@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "activation_scales.h"
 #include "ops/linear_case.h"
 #include "registry.h"
 
@@ -12,6 +13,7 @@ struct GroupedShape {
   enum class X : uint8_t { bf16, e4m3_ue8m0, e4m3_f32 } x = X::bf16;
   Padding x_padding{};
   Padding y_padding{};
+  ActivationFormat y = ActivationFormat::bf16;
 };
 
 Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
@@ -26,17 +28,26 @@ Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
     p.x_scale = activation_scales(in, {tokens, w.groups, w.k / 128}, s.x == GroupedShape::X::e4m3_ue8m0);
   }
   p.weight = make_weight(in, w);
-  p.y = in.output(DType::bf16, {tokens, w.groups, w.n}, s.y_padding);
+  const bool y_codes = s.y != ActivationFormat::bf16;
+  p.y = in.output(y_codes ? DType::e4m3 : DType::bf16, {tokens, w.groups, w.n}, s.y_padding);
+  if (y_codes) p.y_scale = in.output(DType::f32, {tokens, w.groups, w.n / 128}), p.y_format = s.y;
   const bool exact_operands = s.x != GroupedShape::X::e4m3_f32 && w.format != WeightFormat::e4m3_f32;
   const double t = static_cast<double>(tokens), g = static_cast<double>(w.groups), n = static_cast<double>(w.n),
                k = static_cast<double>(w.k);
   const double x_bytes = s.x == GroupedShape::X::bf16 ? 2 * k : k * (1.0 + 4.0 / 128);
   const bool codes = s.x != GroupedShape::X::bf16 && w.format != WeightFormat::bf16;
+  std::vector<Output> outputs;
+  if (y_codes) {
+    outputs.push_back(view_output("y", p.y, code_step()));
+    outputs.push_back(view_output("y_scale", p.y_scale, scale_step(s.y)));
+  } else {
+    outputs.push_back(view_output(
+        "y", p.y,
+        codes ? fp8_product_tolerance(exact_operands, DType::bf16, *in.device()) : product_tolerance(exact_operands, DType::bf16)));
+  }
   return {.params = p,
-          .outputs = {view_output(
-              "y", p.y,
-              codes ? fp8_product_tolerance(exact_operands, DType::bf16, *in.device()) : product_tolerance(exact_operands, DType::bf16))},
-          .bytes = weight_bytes(w) + t * g * (x_bytes + 2 * n),
+          .outputs = std::move(outputs),
+          .bytes = weight_bytes(w) + t * g * (x_bytes + (y_codes ? 1 + 4.0 / 128 : 2) * n),
           .flops = 2 * t * g * n * k};
 }
 
@@ -57,8 +68,10 @@ class Adder {
   void add(const GroupedShape& s, const std::string& suffix, Packing packing, Tags tags) {
     const char* weights[] = {"bf16", "e4m3", "e4m3_f32"};
     const char* inputs[] = {"", "-x_e4m3", "-x_e4m3_f32"};
-    const std::string name = fmt::format("T{}-G{}-N{}-K{}-{}{}{}", s.tokens, s.weight.groups, s.weight.n, s.weight.k,
-                                         weights[static_cast<int>(s.weight.format)], inputs[static_cast<int>(s.x)], suffix);
+    const char* results[] = {"", "-y_fp8", "-y_fp8_f32"};
+    const std::string name =
+        fmt::format("T{}-G{}-N{}-K{}-{}{}{}{}", s.tokens, s.weight.groups, s.weight.n, s.weight.k,
+                    weights[static_cast<int>(s.weight.format)], inputs[static_cast<int>(s.x)], results[static_cast<int>(s.y)], suffix);
     cases_.add({name, [s](Inputs& in) { return build(in, s); }, packer<GroupedLinearParams>(packing)}, tags);
   }
   CaseAdder<GroupedLinearParams> cases_;
@@ -110,6 +123,16 @@ void add_grouped_linear(CaseList& list) {
   add.test({2, {.n = 1000, .k = 1032, .groups = 10}}, "-edge", true);
   add.test({1026, {.n = 128, .k = 512, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
+
+  // Results as codes: by tiles of 64 features in pairs, of 128, and by products that leave them to a quantiser.
+  for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    for (const int64_t tokens : {0, 1, 8, 17, 32, 33}) {
+      add.test({.tokens = tokens, .weight = {.n = 512, .k = 264, .groups = 8}, .y = format});
+      add.test({.tokens = tokens, .weight = {.n = 1024, .k = 136, .groups = 10}, .y = format});
+    }
+    add.test(
+        {.tokens = 17, .weight = {.n = 256, .k = 256, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, .x = X::e4m3_ue8m0, .y = format});
+  }
 
   // Many tokens: tiles of 256 by 256, partly filled, groups that begin inside of one; more of them than fit at once; scale blocks of
   // several tiles.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "activation_scales.h"
 #include "registry.h"
 #include "typed_case.h"
 
@@ -34,12 +35,8 @@ Built<RmsNormPairParams> build(Inputs& in, const NormShape& s) {
     p.q_format = s.q_format;
     p.q_out = in.output(DType::e4m3, {tokens, s.q}, s.padding);
     p.q_scale = in.output(DType::f32, {tokens, (s.q + 127) / 128}, s.padding);
-    Tolerance scales = exact();
-    scales.kind = Tolerance::Kind::close;  // of an absmax that is rounded the other way: a factor of two, or one step of bf16
-    scales.beyond = 5e-4;
-    if (s.q_format == ActivationFormat::fp8_f32) scales.rel = 0x1.02p-8;
     outputs.push_back(view_output("q_out", p.q_out, code_step()));
-    outputs.push_back(view_output("q_scale", p.q_scale, scales));
+    outputs.push_back(view_output("q_scale", p.q_scale, scale_step(s.q_format)));
   } else if (s.q > 0) {
     output("q_out", p.q, p.q_out);
   }

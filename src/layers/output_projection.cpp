@@ -30,8 +30,12 @@ void OutputProjection::forward(OpRunner& run, const TensorView& positions, const
   const int64_t num_tokens = o.shape[0];
   const int64_t group_width = heads_per_group_ * o.shape[2];
   ArenaScope scope(run.arena);
-  const TensorView z = run.arena.tensor(DType::bf16, {num_tokens, num_groups_, o_lora_rank_});
-  GroupedLinearParams product{.weight = &wo_a_->weight, .y = z};
+  // As wo_b takes it.
+  const bool codes = wo_b_activation_ != ActivationFormat::bf16 && o_lora_rank_ % kActivationBlock == 0;
+  const TensorView z = run.arena.tensor(codes ? DType::e4m3 : DType::bf16, {num_tokens, num_groups_, o_lora_rank_});
+  TensorView z_scale;
+  if (codes) z_scale = run.arena.tensor(DType::f32, {num_tokens, num_groups_, o_lora_rank_ / kActivationBlock});
+  GroupedLinearParams product{.weight = &wo_a_->weight, .y = z, .y_scale = z_scale, .y_format = wo_b_activation_};
   if (fp8_) {
     product.x = run.arena.tensor(DType::e4m3, {num_tokens, num_groups_, group_width});
     product.x_scale = run.arena.tensor(DType::f32, {num_tokens, num_groups_, group_width / 128});
@@ -43,9 +47,12 @@ void OutputProjection::forward(OpRunner& run, const TensorView& positions, const
     product.x = heads.reshape({num_tokens, num_groups_, group_width});
   }
   run(run.ops.grouped_linear, product);
-  run(run.ops.linear,
-      LinearParams{
-          .x = z.reshape({num_tokens, num_groups_ * o_lora_rank_}), .weight = &wo_b_->weight, .y = out, .activation = wo_b_activation_});
+  const int64_t width = num_groups_ * o_lora_rank_;
+  run(run.ops.linear, LinearParams{.x = z.reshape({num_tokens, width}),
+                                   .x_scale = codes ? z_scale.reshape({num_tokens, width / kActivationBlock}) : TensorView{},
+                                   .weight = &wo_b_->weight,
+                                   .y = out,
+                                   .activation = wo_b_activation_});
 }
 
 }  // namespace strata

@@ -242,6 +242,26 @@ TEST(GroupedLinear, CodesWithScales) {
   }
 }
 
+TEST(GroupedLinear, ResultsAsCodes) {
+  constexpr int64_t kTokens = 2, kGroups = 2, kDepth = 16, kOutputs = 256, kBlocks = kTokens * kGroups * kOutputs / kActivationBlock;
+  Array<Bf16> x({kTokens, kGroups, kDepth}, random_bf16(kTokens * kGroups * kDepth, 1.0f, 6));
+  Array<Bf16> w({kGroups * kOutputs, kDepth}, random_bf16(kGroups * kOutputs * kDepth, 1.0f, 7)), y({kTokens, kGroups, kOutputs});
+  Array<E4m3> codes({kTokens, kGroups, kOutputs});
+  Array<float> scale({kTokens, kGroups, kOutputs / kActivationBlock});
+  const LinearWeight weight{.n = kOutputs, .k = kDepth, .groups = kGroups, .weight = w};
+  const auto op = ops::make_grouped_linear();
+  run(op, GroupedLinearParams{.x = x, .weight = &weight, .y = y});
+  for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    run(op, GroupedLinearParams{.x = x, .weight = &weight, .y = codes, .y_scale = scale, .y_format = format});
+    for (int64_t b = 0; b < kBlocks; ++b) {
+      E4m3 expected[kActivationBlock];
+      const int64_t first = b * kActivationBlock;
+      EXPECT_EQ(scale[b], quantize_activation(&y[first], kActivationBlock, format == ActivationFormat::fp8_ue8m0, expected)) << b;
+      for (int64_t i = 0; i < kActivationBlock; ++i) EXPECT_EQ(codes[first + i].bits, expected[i].bits) << first + i;
+    }
+  }
+}
+
 TEST(GroupedLinear, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_grouped_linear();
   const auto refused = [&](auto change, std::initializer_list<const char*> words) {
@@ -259,6 +279,9 @@ TEST(GroupedLinear, RefusesWhatContradictsTheContract) {
   refused([&](GroupedCase& c) { c.weight.groups = 1; }, {"weight.groups", "2", "1"});
   refused([&](GroupedCase& c) { c.params.y.shape[2] = 4; }, {"y", "[2, 2, 3]", "bf16[2, 2, 4]"});
   refused([&](GroupedCase& c) { c.params.y.dtype = DType::f32; }, {"y", "bf16", "f32"});
+  refused([&](GroupedCase& c) { c.params.y_scale = scale; }, {"y_scale", "absent", "f32[2, 2, 1]"});
+  Array<E4m3> y_codes({2, 2, 3});
+  refused([&](GroupedCase& c) { c.params.y = y_codes; }, {"weight.n", "multiple of 128", "3"});
 }
 
 // On a CUDA device memory is as aligned as its rows are apart: what a check says without one.

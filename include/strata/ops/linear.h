@@ -41,7 +41,11 @@ struct GroupedLinearParams {
   TensorView x{};        // bf16 [T, G, K]; or e4m3 [T, G, K] codes with x_scale; last dimension contiguous; aligned as above
   TensorView x_scale{};  // e4m3 x only: f32 [T, G, K/128]; absent for bf16 x
   const LinearWeight* weight = nullptr;  // groups == G
-  TensorView y{};                        // bf16 [T, G, N], last dimension contiguous; aligned as above
+  // bf16 [T, G, N], last dimension contiguous, aligned as above; or, contiguous, e4m3 [T, G, N], N a multiple of 128: what bf16 would be,
+  // quantised as linear quantises x.
+  TensorView y{};
+  TensorView y_scale{};                                // e4m3 y only: f32 [T, G, N / 128], contiguous
+  ActivationFormat y_format = ActivationFormat::bf16;  // e4m3 y only: the fp8 format
 };
 
 // Load-time conversion of a row-major weight into an implementation's own layout.

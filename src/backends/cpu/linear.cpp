@@ -1,8 +1,20 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/linear_impls.h"
+#include "backends/cpu/linear_quant.h"
 #include "ops/factories.h"
+#include "ops/linear/codes_behind.h"
 
 namespace strata::cpu {
+namespace {
+
+void quantize_rows(const TensorView& x, ActivationFormat format, const TensorView& codes, const TensorView& scale,
+                   const ExecutionContext& context) {
+  parallel_for(context.device, x.shape[0], 1, [&](int64_t t) {
+    quantize_row(context.device, x.row<Bf16>(t), x.shape[1], format, codes.row<E4m3>(t), scale.row<float>(t));
+  });
+}
+
+}  // namespace
 
 TensorView group_view(const TensorView& v, int64_t group) {
   TensorView result = v;
@@ -17,7 +29,7 @@ TensorView group_view(const TensorView& v, int64_t group) {
 // weights stay bytes) and 0.6 to 1.0 of it for 64 to 2048.
 std::vector<Implementation<LinearParams>> linear() { return ops::join(amx_linear(), ops::join(onednn_linear(), simd_linear())); }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::join(amx_grouped_linear(), ops::join(onednn_grouped_linear(), simd_grouped_linear()));
+  return ops::codes_behind(ops::join(amx_grouped_linear(), ops::join(onednn_grouped_linear(), simd_grouped_linear())), quantize_rows);
 }
 std::vector<WeightPacking> weight_packings() {
   std::vector<WeightPacking> packings = amx_weight_packings();

@@ -85,6 +85,18 @@ void fake_quantize(const Bf16* x, int64_t k, bool ue8m0, T* out) {
   if (i < k) fake_quantize_rest(x + i, k - i, ue8m0, out + i);
 }
 
+void QuantizeRow(const Bf16* x, int64_t k, bool ue8m0, E4m3* codes, float* scale) {
+  for (int64_t i = 0; i < k; i += kActivationBlock, ++scale) {
+    const auto value = [x, i](int64_t j) HWY_ATTR { return load_bf16(x + i + j); };
+    if (ue8m0) {
+      *scale = to_float(to_e8m0(store_e4m3_pow2(value, kActivationBlock, kActivationAmaxFloor, codes + i)));
+    } else {
+      *scale = amax_of(value, kActivationBlock, kActivationAmaxFloor) / kE4m3Max;
+      store_e4m3_divided(value, kActivationBlock, *scale, codes + i);
+    }
+  }
+}
+
 template <class T>
 void dequantize(const E4m3* codes, const float* scale, int64_t k, int64_t block, T* out) {
   for (int64_t begin = 0; begin < k; begin += block, ++scale) {
@@ -119,6 +131,7 @@ namespace {
 
 HWY_EXPORT(FakeQuantizeBf16);
 HWY_EXPORT(FakeQuantizeF32);
+HWY_EXPORT(QuantizeRow);
 HWY_EXPORT(DequantizeBf16);
 HWY_EXPORT(DequantizeF32);
 HWY_EXPORT(WidenRow);
@@ -144,6 +157,10 @@ void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, Activatio
 void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, float* out) {
   if (format == ActivationFormat::bf16) return copy_row(device, x, k, out);
   HWY_DISPATCH_TABLE(FakeQuantizeF32)[simd_index(device)](x, k, format == ActivationFormat::fp8_ue8m0, out);
+}
+
+void quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, E4m3* codes, float* scale) {
+  HWY_DISPATCH_TABLE(QuantizeRow)[simd_index(device)](x, k, format == ActivationFormat::fp8_ue8m0, codes, scale);
 }
 
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, Bf16* out) {

@@ -13,6 +13,9 @@ namespace strata::cpu {
 void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, Bf16* out);
 void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, float* out);
 
+// codes[0, k) = the row x after quantisation in groups of 128, whose scales are scale[0, k / 128). k is a multiple of 128.
+void quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, E4m3* codes, float* scale);
+
 // out[0, k) = codes[i] * scale[i / block].
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, Bf16* out);
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out);

@@ -3,7 +3,9 @@
 // tiles fit on the SMs at once, and for up to 8: there our kernels begin before the one in front has ended and let the next begin.
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear_impls.h"
+#include "backends/cuda/smxx/linear/operands.h"
 #include "ops/factories.h"
+#include "ops/linear/codes_behind.h"
 
 namespace strata::cuda {
 
@@ -21,8 +23,10 @@ std::vector<Implementation<LinearParams>> linear() {
                    cublaslt_bf16_linear());
 }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::join(many_tokens_grouped_linear(), few_tokens_grouped_linear(), cublaslt_fp8_grouped_linear(), hopper_bf16_grouped_linear(),
-                   few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear());
+  const auto values = [](auto... lists) { return ops::codes_behind(ops::join(std::move(lists)...), quantize_results); };
+  return ops::join(values(many_tokens_grouped_linear(), few_tokens_grouped_linear(), cublaslt_fp8_grouped_linear()),
+                   ops::codes_behind(hopper_bf16_grouped_linear(), quantize_results, hopper_bf16_leaves_codes),
+                   values(few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()));
 }
 std::vector<WeightPacking> weight_packings() { return cublaslt_weight_packings(); }
 

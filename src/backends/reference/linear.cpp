@@ -4,6 +4,7 @@
 
 #include "backends/reference/reference.h"
 #include "formats/quantize.h"
+#include "ops/linear/codes_behind.h"
 
 namespace strata::reference {
 namespace {
@@ -80,6 +81,16 @@ void run_grouped_linear(const GroupedLinearParams& p) {
   }
 }
 
+void quantize_rows(const TensorView& x, ActivationFormat format, const TensorView& codes, const TensorView& scale,
+                   const ExecutionContext&) {
+  for (int64_t t = 0; t < x.shape[0]; ++t) {
+    for (int64_t i = 0; i < x.shape[1]; i += kActivationBlock) {
+      scale.row<float>(t)[i / kActivationBlock] =
+          quantize_activation(x.row<Bf16>(t) + i, kActivationBlock, format == ActivationFormat::fp8_ue8m0, codes.row<E4m3>(t) + i);
+    }
+  }
+}
+
 template <class Params>
 std::vector<Implementation<Params>> row_major_only(std::vector<Implementation<Params>> implementations) {
   for (auto& impl : implementations) {
@@ -96,6 +107,8 @@ std::vector<Implementation<Params>> row_major_only(std::vector<Implementation<Pa
 }  // namespace
 
 std::vector<Implementation<LinearParams>> linear() { return row_major_only(always(run_linear)); }
-std::vector<Implementation<GroupedLinearParams>> grouped_linear() { return row_major_only(always(run_grouped_linear)); }
+std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
+  return ops::codes_behind(row_major_only(always(run_grouped_linear)), quantize_rows);
+}
 
 }  // namespace strata::reference

@@ -20,7 +20,17 @@ void check(const GroupedLinearParams& p, DeviceId device) {
     c.require(!p.x_scale.present(), "x_scale must be absent beside a bf16 x, is {}", p.x_scale);
   }
   check_weight(c, p.weight, groups, k);
-  c.view("y", p.y, DType::bf16, {tokens, groups, p.weight->n});
+  const int64_t n = p.weight->n;
+  c.view("y", p.y, {DType::bf16, DType::e4m3}, {tokens, groups, n});
+  if (p.y.dtype == DType::e4m3) {
+    c.require(n % kActivationBlock == 0, "weight.n must be a multiple of {} when y is e4m3, is {}", int{kActivationBlock}, n);
+    c.require(p.y_format != ActivationFormat::bf16, "y_format must be an fp8 format when y is e4m3, is bf16");
+    c.contiguous("y", p.y);
+    c.view("y_scale", p.y_scale, DType::f32, {tokens, groups, n / kActivationBlock});
+    c.contiguous("y_scale", p.y_scale);
+  } else {
+    c.require(!p.y_scale.present(), "y_scale must be absent beside a bf16 y, is {}", p.y_scale);
+  }
   check_output(c, "y", p.y);
   check_alignment(c, p.x, *p.weight, p.y);
 }

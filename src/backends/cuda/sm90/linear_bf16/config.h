@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "formats/quantize.h"
+
 namespace strata::cuda::sm90 {
 
 inline constexpr int kBf16MaxTokens = 32;
@@ -16,6 +18,9 @@ struct Bf16LinearArgs {
   void* y;                    // bf16 or f32
   int64_t y_stride, y_group;  // elements
   bool y_f32;
+  float* y_scale;  // y are codes, and this their scales, one of 128 features; null: y are values
+  int64_t y_scale_stride, y_scale_group;
+  bool ue8m0;
   int num_tokens;
   int n;  // features of a group
   int tiles_per_group;
@@ -25,7 +30,7 @@ struct Bf16LinearArgs {
 
 inline constexpr int kBf16Warpgroups = 4;  // that multiply: a part of the tile each, or blocks of channels in turns
 inline constexpr int kBf16Consumers = 128 * kBf16Warpgroups;
-inline constexpr int kBf16Threads = kBf16Consumers + 32;  // and a warp that asks for what they read
+inline constexpr int kBf16Threads = kBf16Consumers + 64;  // and a warp each that asks for weights and for tokens
 
 // What is fixed when the kernel is compiled: rows of tokens (8, 16 or 32), and parts of 64 features, 1 or 2. The warpgroups that have a
 // part take the blocks of channels in turns.
@@ -33,7 +38,11 @@ struct Bf16Tile {
   int tokens, parts;
   constexpr int rows() const { return parts * kBf16Rows; }
   constexpr int slices() const { return kBf16Warpgroups / parts; }
-  constexpr int stage_bytes() const { return (rows() + tokens) * kBf16Block * 2; }
+  constexpr int weight_bytes() const { return rows() * kBf16Block * 2; }
+  constexpr int token_bytes() const { return tokens * kBf16Block * 2; }
+  constexpr int stage_bytes() const { return weight_bytes() + token_bytes(); }
+  // Whether its features have a scale to themselves when y are codes.
+  constexpr bool leaves_codes() const { return rows() == kActivationBlock; }
   // Floats of a token's sums; 4 against bank conflicts.
   constexpr int sum_stride() const { return rows() + 4; }
   constexpr int sum_bytes() const { return slices() * tokens * sum_stride() * 4; }
@@ -47,7 +56,7 @@ struct Bf16LinearShared {
       : barriers(std::max(stages * tile.stage_bytes(), tile.sum_bytes())), bytes(barriers + stages * 16) {}
 };
 
-// The kernel of this tile: of the tensor maps of the weight and of x, and the arguments.
-const void* bf16_linear_kernel(const Bf16Tile& tile);
+// The kernel of this tile that leaves codes or values: of the tensor maps of the weight and of x, and the arguments.
+const void* bf16_linear_kernel(const Bf16Tile& tile, bool codes);
 
 }  // namespace strata::cuda::sm90

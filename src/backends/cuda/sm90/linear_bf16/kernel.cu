@@ -4,12 +4,14 @@
 // for 64 features, 64 channels and 32 tokens, whose 8 KB take 450. Reached on an H200: see docs/kernels/20261121-few-token-linear.md.
 //
 // Design: output features are the M of wgmma, tokens its N. A block has one tile of 64 features, or of 128 where the SMs are too few for
-// that. One thread fills a ring by TMA, a block of 64 channels of the tile and of the tokens in each stage: the tokens come from L2, once
+// that. Two threads fill a ring by TMA, a block of 64 channels of the tile and of the tokens in each stage: the tokens come from L2, once
 // for every tile, an eighth to half of the weight's bytes. Weights do not depend on the kernel in front, so the ring fills while that runs.
-// Four warpgroups multiply blocks in turns: one alone takes 0.19 us a block whatever the memory does, and cannot make up for the time that
+// Code is short, no loop unrolled that is not on the way of a product: in a layer a call finds it in no cache. Four warpgroups multiply
+// blocks in turns: one alone takes 0.19 us a block whatever the memory does, and cannot make up for the time that
 // the full ring waits for the tokens.
 #include <cuda.h>
 
+#include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
@@ -21,15 +23,41 @@
 namespace strata::cuda::sm90 {
 namespace {
 
+// Codes of a tile that is the features under one scale, whose sums lie from `sums` on: 16 threads have a token.
+template <Bf16Tile kTile>
+__device__ __forceinline__ void store_codes_of_tile(const Bf16LinearArgs& a, int group, int first_feature, const float* sums) {
+  static_assert(kTile.leaves_codes() && kTile.tokens * kCodeLanes <= kBf16Consumers);
+  const int thread = static_cast<int>(threadIdx.x), token = thread / kCodeLanes, feature = thread % kCodeLanes * kCodeChannels;
+  float values[kCodeChannels] = {};
+  if (token < a.num_tokens) {
+#pragma unroll
+    for (int slice = 0; slice < kTile.slices(); ++slice) {
+      const float* const from = sums + (slice * kTile.tokens + token) * kTile.sum_stride() + feature;
+#pragma unroll
+      for (int i = 0; i < kCodeChannels; ++i) values[i] += from[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kCodeChannels; i += 2) {
+    const uint32_t rounded = pack_bf16(values[i], values[i + 1]);
+    values[i] = bf16_low(rounded), values[i + 1] = bf16_high(rounded);
+  }
+  uint32_t codes[2];
+  const float scale = quantize_lanes(values, a.ue8m0, codes);
+  if (token >= a.num_tokens) return;
+  store_words(static_cast<uint8_t*>(a.y) + token * a.y_stride + group * a.y_group + first_feature + feature, codes);
+  if (feature == 0) a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + first_feature / kActivationBlock] = scale;
+}
+
 // A tile of one or two parts of 64 features. Of those that have a part, each warpgroup takes every kSlices-th block of channels.
-template <int kTokens, int kParts>
+template <int kTokens, int kParts, bool kCodes>
 __global__ void __launch_bounds__(kBf16Threads)
     few_tokens_bf16_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                            const __grid_constant__ Bf16LinearArgs a) {
   extern __shared__ __align__(1024) uint8_t shared[];
   constexpr Bf16Tile kTile{kTokens, kParts};
   constexpr int kConsumers = kBf16Consumers, kSlices = kTile.slices(), kPartBytes = kBf16Rows * kBf16Block * 2;
-  constexpr int kStageBytes = kTile.stage_bytes(), kWeightBytes = kParts * kPartBytes;
+  constexpr int kStageBytes = kTile.stage_bytes(), kWeightBytes = kTile.weight_bytes();
   const Bf16LinearShared at(kTile, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
   const uint32_t full = ptx::shared_address(shared + at.barriers), empty = full + a.stages * 8;
@@ -40,8 +68,9 @@ __global__ void __launch_bounds__(kBf16Threads)
   if (thread == kConsumers) {
     ptx::prefetch_tensor_map(&weights);
     ptx::prefetch_tensor_map(&x);
+#pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 1);
+      ptx::mbarrier_init(full + i * 8, 2);            // the weights, the tokens
       ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
     }
     ptx::fence_mbarrier_init();
@@ -49,25 +78,26 @@ __global__ void __launch_bounds__(kBf16Threads)
   __syncthreads();
 
   if (thread >= kConsumers) {
-    if (thread > kConsumers) return;
-    const uint64_t policy = ptx::evict_first_policy();
-    const auto load_weights = [&](int block, int stage) {
-      ptx::mbarrier_arrive_expect_tx(full + stage * 8, kStageBytes);
-      ptx::tma_load_2d(ring + stage * kStageBytes, &weights, block * kBf16Block, group * a.n + first_feature, full + stage * 8, policy);
+    if (lane > 0) return;
+    const auto fill = [&](uint32_t bytes, const auto& ask) {
+      RingStage stage;
+#pragma unroll 1
+      for (int block = 0; block < a.num_blocks; ++block, stage.next(a.stages)) {
+        if (block >= a.stages) ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
+        ptx::mbarrier_arrive_expect_tx(full + stage.index * 8, bytes);
+        ask(block * kBf16Block, ring + stage.index * kStageBytes, full + stage.index * 8);
+      }
     };
-    const auto load_tokens = [&](int block, int stage) {
-      ptx::tma_load_3d(ring + stage * kStageBytes + kWeightBytes, &x, block * kBf16Block, 0, group, full + stage * 8);
-    };
-    const int prologue = min(a.num_blocks, a.stages);
-    for (int block = 0; block < prologue; ++block) load_weights(block, block);
-    ptx::wait_for_previous_kernel();
-    ptx::launch_dependents();
-    for (int block = 0; block < prologue; ++block) load_tokens(block, block);
-    RingStage stage;
-    for (int block = prologue; block < a.num_blocks; ++block, stage.next(a.stages)) {
-      ptx::mbarrier_wait(empty + stage.index * 8, stage.parity);
-      load_weights(block, stage.index);
-      load_tokens(block, stage.index);
+    if (thread == kConsumers) {
+      const uint64_t policy = ptx::evict_first_policy();
+      fill(kWeightBytes, [&](int channel, uint32_t to, uint32_t barrier) {
+        ptx::tma_load_2d(to, &weights, channel, group * a.n + first_feature, barrier, policy);
+      });
+    } else {
+      ptx::wait_for_previous_kernel();
+      ptx::launch_dependents();
+      fill(kTile.token_bytes(),
+           [&](int channel, uint32_t to, uint32_t barrier) { ptx::tma_load_3d(to + kWeightBytes, &x, channel, 0, group, barrier); });
     }
     return;
   }
@@ -75,6 +105,7 @@ __global__ void __launch_bounds__(kBf16Threads)
   const int part = thread / 128 / kSlices, slice = thread / 128 % kSlices;
   float sums[kTokens / 2] = {};
   RingStage stage{.index = slice};
+#pragma unroll 1
   for (int block = slice; block < a.num_blocks; block += kSlices, stage.next(a.stages, kSlices)) {
     ptx::mbarrier_wait(full + stage.index * 8, stage.parity);
     const uint32_t w = ring + stage.index * kStageBytes;
@@ -97,7 +128,12 @@ __global__ void __launch_bounds__(kBf16Threads)
     turned[slice * kSliceSums + token * kStride + row] = sums[i];
   }
   ptx::barrier_sync(1, kConsumers);
+  if constexpr (kCodes) {
+    store_codes_of_tile<kTile>(a, group, first_feature, turned);
+    return;
+  }
   const int features = min(a.n - first_feature, kTile.rows());
+#pragma unroll 1
   for (int i = thread; i < a.num_tokens * features; i += kConsumers) {
     const int token = i / features, row = i - token * features;
     float sum = 0;
@@ -108,14 +144,18 @@ __global__ void __launch_bounds__(kBf16Threads)
 }
 
 template <int kTokens>
-const void* kernel(int parts) {
-  return reinterpret_cast<const void*>(parts == 1 ? few_tokens_bf16_kernel<kTokens, 1> : few_tokens_bf16_kernel<kTokens, 2>);
+const void* kernel(int parts, bool codes) {
+  return reinterpret_cast<const void*>(codes        ? few_tokens_bf16_kernel<kTokens, 2, true>
+                                       : parts == 1 ? few_tokens_bf16_kernel<kTokens, 1, false>
+                                                    : few_tokens_bf16_kernel<kTokens, 2, false>);
 }
 
 }  // namespace
 
-const void* bf16_linear_kernel(const Bf16Tile& tile) {
-  return tile.tokens == 8 ? kernel<8>(tile.parts) : tile.tokens == 16 ? kernel<16>(tile.parts) : kernel<32>(tile.parts);
+const void* bf16_linear_kernel(const Bf16Tile& tile, bool codes) {
+  return tile.tokens == 8    ? kernel<8>(tile.parts, codes)
+         : tile.tokens == 16 ? kernel<16>(tile.parts, codes)
+                             : kernel<32>(tile.parts, codes);
 }
 
 }  // namespace strata::cuda::sm90

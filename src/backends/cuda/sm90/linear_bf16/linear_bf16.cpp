@@ -45,14 +45,31 @@ Support support(const TensorView& x, const LinearWeight* w, bool shares_device, 
   return Support::yes();
 }
 
+// Of y as codes; absent: y are values.
+struct Scales {
+  TensorView values{};  // [T, G, n / 128]
+  ActivationFormat format = ActivationFormat::bf16;
+};
+
+Bf16Tile tile_of(int64_t tokens, const LinearWeight& w, const Capabilities& device) {
+  return {token_product_rows(tokens), num_parts(w, device)};
+}
+
 // x: [T, G, K]; y: [T, G, n].
-void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, bool shares_device, const ExecutionContext& context) {
+void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, const Scales& scales, bool shares_device,
+              const ExecutionContext& context) {
   if (y.numel() == 0) return;
   const Capabilities& device = capabilities(context.device);
   const int64_t num_tokens = x.shape[0];
-  const Bf16Tile tile{token_product_rows(num_tokens), num_parts(w, device)};
+  const Bf16Tile tile = tile_of(num_tokens, w, device);
   Bf16LinearArgs a{};
   set_output(a, y);
+  if (scales.values.present()) {
+    a.y_scale = scales.values.ptr<float>();
+    a.y_scale_stride = scales.values.stride[0];
+    a.y_scale_group = scales.values.stride[1];
+    a.ue8m0 = scales.format == ActivationFormat::fp8_ue8m0;
+  }
   a.num_tokens = static_cast<int>(num_tokens);
   a.n = static_cast<int>(w.n);
   a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{tile.rows()}));
@@ -65,7 +82,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, b
 
   const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, tile.rows());
   const CUtensorMap tokens = tensor_map("x", x.data, x.shape[1], x.shape[0], w.k, x.stride[1], x.stride[0], tile.tokens);
-  const void* kernel = bf16_linear_kernel(tile);
+  const void* kernel = bf16_linear_kernel(tile, a.y_scale != nullptr);
   allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tiles(w, tile.parts))),
@@ -76,7 +93,19 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, b
   check(cudaLaunchKernelExC(config.get(), kernel, arguments), "few_tokens_bf16_kernel");
 }
 
-using Product = Bf16Product<support, multiply>;
+void multiply_to_values(const TensorView& x, const LinearWeight& w, const TensorView& y, bool shares_device,
+                        const ExecutionContext& context) {
+  multiply(x, w, y, {}, shares_device, context);
+}
+using Product = Bf16Product<support, multiply_to_values>;
+
+Traits<GroupedLinearParams> grouped_product() {
+  Traits<GroupedLinearParams> traits = Product::grouped();
+  traits.run = [](const GroupedLinearParams& p, const ExecutionContext& context) {
+    multiply(p.x, *p.weight, p.y, {p.y_scale, p.y_format}, /*shares_device=*/false, context);
+  };
+  return traits;
+}
 
 }  // namespace
 
@@ -84,7 +113,10 @@ std::vector<Implementation<LinearParams>> hopper_bf16_linear() {
   return {implementation<LinearParams>("cuda/sm90_bf16", Product::linear())};
 }
 std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear() {
-  return {implementation<GroupedLinearParams>("cuda/sm90_bf16", Product::grouped())};
+  return {implementation<GroupedLinearParams>("cuda/sm90_bf16", grouped_product())};
+}
+bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device) {
+  return is_cuda(device) && tile_of(p.x.shape[0], *p.weight, capabilities(device)).leaves_codes();
 }
 
 }  // namespace strata::cuda

@@ -146,6 +146,13 @@ void quantize_rows(const TensorView& x, ActivationFormat format, const Quantized
   launch_quantize(x, format, out, nullptr, overlap, stream);
 }
 
+void quantize_results(const TensorView& x, ActivationFormat format, const TensorView& codes, const TensorView& scale,
+                      const ExecutionContext& context) {
+  DeviceScope scope(context.device.id().index);
+  quantize_rows(x, format, {codes.ptr<E4m3>(), scale.ptr<float>(), scale.stride[0], 1}, launches_early(context.device),
+                native(context.stream));
+}
+
 void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out, cudaStream_t stream) {
   launch_quantize(x, format, {}, out, /*overlap=*/false, stream);
 }

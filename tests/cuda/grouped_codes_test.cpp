@@ -1,0 +1,62 @@
+// grouped_linear that leaves codes: the bytes of the same call that leaves values, quantised.
+#include <string>
+
+#include "cuda/cuda_fixture.h"
+#include "formats/quantize.h"
+#include "inputs.h"
+#include "strata/op_set.h"
+
+namespace strata {
+namespace {
+
+struct Shape {
+  int64_t tokens, groups, n, k;
+};
+
+class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<Shape> {
+ protected:
+  void run(const GroupedLinearParams& p) {
+    const auto op = default_ops().grouped_linear;
+    const size_t bytes = op.workspace_bytes(p, *device_);
+    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
+    op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
+  }
+};
+
+TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
+  const auto [tokens, groups, n, k] = GetParam();
+  cases::Inputs in(device_, {});
+  const LinearWeight weight{.n = n, .k = k, .groups = groups, .weight = in.bf16({groups * n, k})};
+  GroupedLinearParams p{.x = in.bf16({tokens, groups, k}), .weight = &weight, .y = in.output(DType::bf16, {tokens, groups, n})};
+  run(p);
+  const std::vector<uint8_t> values = bytes_at(p.y.data, p.y.bytes());
+  const auto blocks = static_cast<size_t>(p.y.numel() / kActivationBlock);
+  for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    std::vector<uint8_t> codes(blocks * kActivationBlock), scales(blocks * sizeof(float));
+    for (size_t i = 0; i < blocks; ++i) {
+      const float scale =
+          quantize_activation(reinterpret_cast<const Bf16*>(values.data()) + i * kActivationBlock, kActivationBlock,
+                              format == ActivationFormat::fp8_ue8m0, reinterpret_cast<E4m3*>(codes.data() + i * kActivationBlock));
+      std::memcpy(scales.data() + i * sizeof(float), &scale, sizeof(float));
+    }
+    p.y = in.output(DType::e4m3, {tokens, groups, n});
+    p.y_scale = in.output(DType::f32, {tokens, groups, n / kActivationBlock});
+    p.y_format = format;
+    run(p);
+    EXPECT_EQ(codes, bytes_at(p.y.data, p.y.bytes()));
+    EXPECT_EQ(scales, bytes_at(p.y_scale.data, p.y_scale.bytes()));
+  }
+}
+
+// On Hopper tiles of 64 features in pairs, of 128, and more tokens than those take.
+INSTANTIATE_TEST_SUITE_P(Shapes, GroupedCodes,
+                         testing::Values(Shape{1, 8, 1024, 4096}, Shape{32, 8, 1024, 4096}, Shape{17, 4, 768, 264}, Shape{1, 16, 1024, 512},
+                                         Shape{11, 16, 1024, 512}, Shape{32, 16, 1024, 512}, Shape{33, 8, 256, 512}),
+                         [](const auto& p) {
+                           const Shape& s = p.param;
+                           return "tokens" + std::to_string(s.tokens) + "_groups" + std::to_string(s.groups) + "_n" + std::to_string(s.n) +
+                                  "_k" + std::to_string(s.k);
+                         });
+
+}  // namespace
+}  // namespace strata
