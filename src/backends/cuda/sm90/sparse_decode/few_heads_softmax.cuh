@@ -231,7 +231,7 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
 #pragma unroll 1
   for (uint32_t tile = group; static_cast<int32_t>(tile) < tiles; tile += kLogitGroups) {
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
-    if constexpr (Shared::kHeads > 16) lane.forget();
+    if constexpr (Shared::kHeads > 16 && !Shared::kSumsAside) lane.forget();
     Logits<Shared> s;
     RowScales<Shared> scales;
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
