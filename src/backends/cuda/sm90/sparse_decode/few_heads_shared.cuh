@@ -80,7 +80,7 @@ struct alignas(1024) Shared {
   uint64_t scales[kV4 ? kRing : 1][kRowTile];  // V4: the rows' eight scale bytes
   uint32_t attended[kRing][4];                 // bit r of word w: row 16 w + r is attended
   uint64_t full[kRing], empty[kRing];
-  uint64_t previous_ended;  // the kernel in front, as a consumer has found
+  uint64_t previous_ended;          // the kernel in front, as a consumer has found
   alignas(8) float factor[kHeads];  // a head's logits to base 2, with the scale
   float sink[kHeads];               // base 2; -inf without
 
