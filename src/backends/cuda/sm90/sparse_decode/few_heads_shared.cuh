@@ -80,16 +80,15 @@ struct alignas(1024) Shared {
   uint64_t scales[kV4 ? kRing : 1][kRowTile];  // V4: the rows' eight scale bytes
   uint32_t attended[kRing][4];                 // bit r of word w: row 16 w + r is attended
   uint64_t full[kRing], empty[kRing];
-  uint64_t previous_ended;          // the kernel in front, as a consumer has found
   alignas(8) float factor[kHeads];  // a head's logits to base 2, with the scale
   float sink[kHeads];               // base 2; -inf without
 
   // Of the last tile of each group of logits, whose values are still to be added (as is p).
-  uint32_t value_scales[kLogitGroups][8][kPairPitch];  // of the 64 value lanes of a block, fp16, of pairs of rows
-  float subtracted[kLogitGroups][kHeads];              // what weights are relative to, base 2
-  int32_t top_scale[kLogitGroups];                     // scales of values are relative to 2^(top_scale - kExponentBias)
-  float lift[kLogitGroups][kHeads];                    // what earlier sums of values become relative to the same by
-  bool lifted[kLogitGroups], odd[kLogitGroups];        // some lift is not 1; some scale is no power of two
+  alignas(16) uint32_t value_scales[kLogitGroups][8][kPairPitch];  // of the 64 value lanes of a block, fp16, of pairs of rows
+  float subtracted[kLogitGroups][kHeads];                          // what weights are relative to, base 2
+  int32_t top_scale[kLogitGroups];                                 // scales of values are relative to 2^(top_scale - kExponentBias)
+  float lift[kLogitGroups][kHeads];                                // what earlier sums of values become relative to the same by
+  bool lifted[kLogitGroups], odd[kLogitGroups];                    // some lift is not 1; some scale is no power of two
 
   float columns[kLogitGroups][4][kHeads];  // what each warp of a group knows of a head
   uint32_t tops[kLogitGroups][4];          // and of its rows' scales
@@ -98,6 +97,7 @@ struct alignas(1024) Shared {
   alignas(8) float of_warps[kLogitGroups][4][kHeads];
   Rotation rotation;         // of the token
   float normaliser[kHeads];  // what sums of values become the output by
+  uint64_t previous_ended;   // the kernel in front, as a consumer has found
   [[no_unique_address]] WeightSumsAside<kSumsAside ? kHeads / 16 : 0> weight_sums;
   [[no_unique_address]] Merge<kHeads, kInCluster> merge;
 };
