@@ -180,9 +180,8 @@ struct Order {
   static constexpr int kAhead = 6, kTilesAhead = 1;
 };
 
-// The tiles [first, end). The consumers have the fence, as it waits for every load of
-// its thread that is in flight: so loads cross the producers' barriers, and each piece that has been converted is followed by the load of
-// one further on.
+// The tiles [first, end). The consumers have the fence, as it waits for every load of its thread that is in flight: so loads cross the
+// producers' barriers, and each piece that has been converted is followed by the load of one further on.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
                                         Slots slots) {
