@@ -82,7 +82,8 @@ class Calls {
     compressed_ = cache(compressed_paging_);
     std::vector<int32_t> chosen;
     for (int64_t t = 0; t < s_.tokens; ++t) {  // ascending, one of each equal part of what the token sees
-      const double part = static_cast<double>((s_.context + t + 1) / kRatio) / static_cast<double>(s_.top_k);
+      const int64_t entries = (s_.context + t + 1) / kRatio;
+      const double part = static_cast<double>(entries) / static_cast<double>(s_.top_k);
       for (int64_t i = 0; i < s_.top_k; ++i)
         chosen.push_back(static_cast<int32_t>((static_cast<double>(i) + inputs_.rng().uniform()) * part));
     }
