@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/ptx/arithmetic.cuh"
+#include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/ptx/wgmma_f16.cuh"
 #include "backends/cuda/sm90/sparse_decode/queries.cuh"
 
@@ -46,10 +47,6 @@ __device__ __forceinline__ void release(Shared& shared, uint32_t stage, int half
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage][half]));
 }
 
-// What is so many times 16 bytes behind what a descriptor describes: one addition.
-__device__ __forceinline__ uint64_t behind(uint64_t descriptor, uint32_t places) {
-  return (descriptor & ~uint64_t{0xFFFFFFFF}) | (static_cast<uint32_t>(descriptor) + places);
-}
 // Of a half of a stage, counted from the first in 16 bytes.
 template <class Shared>
 __device__ __forceinline__ uint32_t place_of(uint32_t stage, int half) {
@@ -58,7 +55,7 @@ __device__ __forceinline__ uint32_t place_of(uint32_t stage, int half) {
 
 template <class Shared>
 __device__ __forceinline__ uint64_t values_of(Shared& shared, uint32_t stage, int half) {
-  return behind(ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k), kChunkBytes), place_of<Shared>(stage, half));
+  return ptx::behind(ptx::wgmma_descriptor_mn(ptx::shared_address(shared.k), kChunkBytes), place_of<Shared>(stage, half));
 }
 constexpr int kNextValues = 128;                 // 16 rows on in a descriptor of values: 2048 bytes
 constexpr int kNextPart = 2 * kChunkBytes / 16;  // and 128 lanes on
@@ -74,8 +71,8 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int h
   const uint64_t v = values_of(shared, stage, half);
 #pragma unroll
   for (int i = 0; i < kRowTile / 16; ++i) {
-    ptx::wgmma_m64n128k16_rs_mn(sums[0], weights + 4 * i, behind(v, kNextValues * i));
-    ptx::wgmma_m64n128k16_rs_mn(sums[1], weights + 4 * i, behind(v, kNextValues * i + kNextPart));
+    ptx::wgmma_m64n128k16_rs_mn(sums[0], weights + 4 * i, ptx::behind(v, kNextValues * i));
+    ptx::wgmma_m64n128k16_rs_mn(sums[1], weights + 4 * i, ptx::behind(v, kNextValues * i + kNextPart));
   }
   ptx::wgmma_commit();
 }
@@ -87,8 +84,8 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int h
   const uint64_t p = ptx::wgmma_descriptor(ptx::shared_address(shared.p)), v = values_of(shared, stage, half);
 #pragma unroll
   for (int i = 0; i < kRowTile / 16; ++i) {  // 32 bytes on
-    ptx::wgmma_m64n128k16_mn(sums[0], behind(p, 2 * i), behind(v, kNextValues * i));
-    ptx::wgmma_m64n128k16_mn(sums[1], behind(p, 2 * i), behind(v, kNextValues * i + kNextPart));
+    ptx::wgmma_m64n128k16_mn(sums[0], ptx::behind(p, 2 * i), ptx::behind(v, kNextValues * i));
+    ptx::wgmma_m64n128k16_mn(sums[1], ptx::behind(p, 2 * i), ptx::behind(v, kNextValues * i + kNextPart));
   }
   ptx::wgmma_commit();
 }
@@ -147,11 +144,11 @@ template <class Shared>
 __device__ __forceinline__ void add_logits(Shared& shared, uint32_t stage, uint32_t parity, int half, bool is_first, float (&s)[32]) {
   const auto multiply = [&](int of_half, int chunk, bool accumulate) {
     constexpr int kHeadPlaces = Shared::kHeadBytes / 16, kPlaces = kChunkBytes / 16;
-    const uint64_t q = behind(ptx::wgmma_descriptor(ptx::shared_address(shared.q)), of_half * kLeftChunks * kHeadPlaces);
-    const uint64_t k = behind(ptx::wgmma_descriptor(ptx::shared_address(shared.k)), place_of<Shared>(stage, of_half));
+    const uint64_t q = ptx::behind(ptx::wgmma_descriptor(ptx::shared_address(shared.q)), of_half * kLeftChunks * kHeadPlaces);
+    const uint64_t k = ptx::behind(ptx::wgmma_descriptor(ptx::shared_address(shared.k)), place_of<Shared>(stage, of_half));
 #pragma unroll
     for (int i = 0; i < kChunkLanes / 16; ++i) {  // 32 bytes on
-      ptx::wgmma_m64n64k16(s, behind(q, chunk * kHeadPlaces + 2 * i), behind(k, chunk * kPlaces + 2 * i), accumulate || i > 0);
+      ptx::wgmma_m64n64k16(s, ptx::behind(q, chunk * kHeadPlaces + 2 * i), ptx::behind(k, chunk * kPlaces + 2 * i), accumulate || i > 0);
     }
   };
   if (is_first) ptx::wgmma_hold(s);

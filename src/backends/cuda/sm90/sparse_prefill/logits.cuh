@@ -142,12 +142,12 @@ class Logits {
   // An instruction takes a step of 32 bytes.
   static constexpr int kSteps = 4;  // of a chunk
   __device__ __forceinline__ uint64_t keys(int step) const {
-    return behind(first_keys, tile.chunk_place(step / kSteps) + step % kSteps * kStepPlaces);
+    return ptx::behind(first_keys, tile.chunk_place(step / kSteps) + step % kSteps * kStepPlaces);
   }
   // Whose queries are in shared memory.
   __device__ __forceinline__ void multiply_shared(float (&s)[kSums], int step, bool more) {
     const int chunk = step / kSteps - S::kRegisterChunks;
-    ptx::wgmma_bf16(s, behind(first_queries, chunk * (kHeadChunkBytes / 16) + step % kSteps * kStepPlaces), keys(step), more);
+    ptx::wgmma_bf16(s, ptx::behind(first_queries, chunk * (kHeadChunkBytes / 16) + step % kSteps * kStepPlaces), keys(step), more);
   }
   static constexpr uint32_t kStepPlaces = 32 / 16;
   __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {

@@ -7,6 +7,7 @@
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/sm90/sparse_prefill/config.h"
 
 namespace strata::cuda::sparse_prefill {
@@ -87,11 +88,6 @@ class TilePosition : public TileState {
 
 // Byte offset of a 16-byte unit in a chunk [rows][8 units].
 __device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
-
-// What is so many times 16 bytes behind what a descriptor describes: one addition, for which the first product of a tile waits.
-__device__ __forceinline__ uint64_t behind(uint64_t descriptor, uint32_t places) {
-  return (descriptor & ~uint64_t{0xFFFFFFFF}) | (static_cast<uint32_t>(descriptor) + places);
-}
 
 // One arrival a warp, behind what all its lanes did.
 __device__ __forceinline__ void arrive_warp(const uint64_t& barrier) {

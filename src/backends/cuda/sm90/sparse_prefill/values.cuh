@@ -116,24 +116,25 @@ class Values {
     ptx::wgmma_hold(sums[0]);
     ptx::wgmma_hold(sums[1]);
     ptx::wgmma_fence();
-    const uint64_t p = behind(first_weights, weights_place() * (kHeadChunkBytes / 16));
+    const uint64_t p = ptx::behind(first_weights, weights_place() * (kHeadChunkBytes / 16));
     uint64_t v[2];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      v[j] = behind(first_values, tile.chunk_place(S::kValueChunks / 2 * half + 2 * j));
+      v[j] = ptx::behind(first_values, tile.chunk_place(S::kValueChunks / 2 * half + 2 * j));
     }
     if constexpr (S::kParts == 1) {
 #pragma unroll
       for (int i = 0; i < S::kRows / 16; ++i) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) ptx::wgmma_bf16_mn(sums[j], behind(p, 2 * i), behind(v[j], 2048 * i / 16), more || i > 0);
+        for (int j = 0; j < 2; ++j) ptx::wgmma_bf16_mn(sums[j], ptx::behind(p, 2 * i), ptx::behind(v[j], 2048 * i / 16), more || i > 0);
       }
       ptx::wgmma_commit();
     } else {  // part by part: the first is given back while the second is added
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
 #pragma unroll
-        for (int i = 0; i < S::kRows / 16; ++i) ptx::wgmma_bf16_mn(sums[j], behind(p, 2 * i), behind(v[j], 2048 * i / 16), more || i > 0);
+        for (int i = 0; i < S::kRows / 16; ++i)
+          ptx::wgmma_bf16_mn(sums[j], ptx::behind(p, 2 * i), ptx::behind(v[j], 2048 * i / 16), more || i > 0);
         ptx::wgmma_commit();
       }
       ptx::wgmma_wait<1>();
