@@ -1,5 +1,8 @@
 #include "layers/forward_check.h"
 
+#include <cstdint>
+#include <utility>
+
 #include "batch/request_check.h"
 #include "core/check.h"
 #include "ops/kv_insert/row_checks.h"
@@ -9,6 +12,24 @@
 
 namespace strata {
 namespace {
+
+// The bytes from the first element of a [T, width] view to behind its last.
+std::pair<uintptr_t, uintptr_t> bytes_of(const TensorView& v) {
+  const auto begin = reinterpret_cast<uintptr_t>(v.data);
+  const int64_t elements = v.numel() == 0 ? 0 : (v.shape[0] - 1) * v.stride[0] + v.shape[1];
+  return {begin, begin + static_cast<uintptr_t>(elements) * size_of(v.dtype)};
+}
+
+// The output projection is what writes `out`, when everything that reads `hidden` is done, so a layer may run in place. Shifted against
+// each other they are a slip of the caller's.
+void check_in_place(ParamCheck& c, const TensorView& hidden, const TensorView& out) {
+  const auto [hidden_begin, hidden_end] = bytes_of(hidden);
+  const auto [out_begin, out_end] = bytes_of(out);
+  const bool apart = hidden_end <= out_begin || out_end <= hidden_begin;
+  const bool same = hidden_begin == out_begin && (hidden.shape[0] <= 1 || hidden.stride[0] == out.stride[0]);
+  c.require(apart || same, "out must be hidden itself or not overlap it, begins {} bytes behind it and hidden has {}",
+            static_cast<int64_t>(out_begin - hidden_begin), static_cast<int64_t>(hidden_end - hidden_begin));
+}
 
 // The slots too, where the host can read them: ops that write to different caches look each at its own, and some of them would have run.
 void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches) {
@@ -58,6 +79,7 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
   c.view("out", args.out, DType::bf16, {num_tokens, layer.hidden_size()});
   c.contiguous("out", args.out);
   ops::check_row_alignment(c, "out", args.out);
+  check_in_place(c, args.hidden, args.out);
   c.require(num_tokens <= limits.max_num_batched_tokens, "hidden must have at most max_num_batched_tokens {} rows, has {}",
             limits.max_num_batched_tokens, num_tokens);
   if (args.batch == nullptr) return;

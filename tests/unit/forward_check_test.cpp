@@ -48,10 +48,22 @@ TEST(ForwardCheck, OnCudaMemoryIsAsAlignedAsItsRows) {
   const TensorView good = rows(0x1010, 40);  // rows 80 bytes apart
   const TensorView tap = TensorView::contiguous(reinterpret_cast<void*>(0x1008), DType::bf16, kCuda, {3, 1, 40});
   EXPECT_EQ(refusal(good, good), "");
-  EXPECT_EQ(refusal(rows(0x1008, 44), good), "");
+  EXPECT_EQ(refusal(rows(0x2008, 44), good), "");
   EXPECT_THAT(refusal(rows(0x1008, 40), good), testing::HasSubstr("forward: hidden must begin at a multiple of 16 bytes, is at 0x1008"));
   EXPECT_THAT(refusal(good, rows(0x1004, 40)), testing::HasSubstr("forward: out must begin at a multiple of 16 bytes, is at 0x1004"));
   EXPECT_THAT(refusal(good, good, tap), testing::HasSubstr("forward: q_tap must begin at a multiple of 16 bytes, is at 0x1008"));
+}
+
+// Rows of 80 bytes, three of them.
+TEST(ForwardCheck, OutIsHiddenOrApartFromIt) {
+  const TensorView out = rows(0x1000, 40);
+  EXPECT_EQ(refusal(out, out), "");
+  EXPECT_EQ(refusal(rows(0x1000 + 240, 40), out), "");
+  EXPECT_EQ(refusal(rows(0x1000 - 240, 40), out), "");
+  EXPECT_THAT(refusal(rows(0x1000 + 160, 40), out),
+              testing::HasSubstr("forward: out must be hidden itself or not overlap it, begins -160 bytes behind it and hidden has 240"));
+  EXPECT_THAT(refusal(rows(0x1000 - 160, 40), out), testing::HasSubstr("begins 160 bytes behind it"));
+  EXPECT_THAT(refusal(rows(0x1000, 48), out), testing::HasSubstr("begins 0 bytes behind it and hidden has 272")) << "rows further apart";
 }
 
 }  // namespace
