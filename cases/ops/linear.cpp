@@ -232,6 +232,9 @@ void add_linear(CaseList& list) {
     add.test({3, {.n = 200, .k = 320, .format = format}, ActivationFormat::fp8_ue8m0}, "-partial");
     add.test({3, {.n = 100, .k = 96, .format = format}, ActivationFormat::fp8_ue8m0}, "-partial");
     add.test({17, {.n = 160, .k = 256, .format = format, .block_n = 64, .block_k = 32}, ActivationFormat::bf16}, "-blocks64x32");
+    // Longer than the pieces that a CPU widens a row in: of whole blocks, and inside of one.
+    add.test({5, {.n = 100, .k = 2320, .format = format, .block_n = 64, .block_k = 96}, ActivationFormat::bf16}, "-blocks64x96");
+    add.test({5, {.n = 100, .k = 3000, .format = format, .block_n = 64, .block_k = 2048}, ActivationFormat::bf16}, "-blocks64x2048");
     add.test({17, {.n = 160, .k = 256, .format = format, .block_n = 1, .block_k = 256}, ActivationFormat::fp8_ue8m0}, "-rows");
   }
   add.test({0, {.n = 256, .k = 384, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0});

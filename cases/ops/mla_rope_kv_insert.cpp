@@ -7,6 +7,9 @@
 namespace strata::cases {
 namespace {
 
+// fp8_tensor: 175/16 / 7 is halfway between two codes, and fp32 has more than 1/7 for 1/7.
+constexpr float kTieScale = 7.0f, kTie = 10.9375f;
+
 struct InsertShape {
   int64_t tokens = 1;
   int64_t heads = 8;
@@ -25,6 +28,7 @@ struct InsertShape {
   bool ue8m0 = false;
   Padding padding{};   // of q; c and k_pe are columns of one matrix whenever it is not zero, as in the layer
   double scale = 1.0;  // of c
+  bool ties = false;   // c is a value that by the cache's scale is a tie of two codes, times its reciprocal is not
   const char* suffix = "";
 };
 
@@ -41,6 +45,7 @@ Built<MlaRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
     p.c = in.bf16({tokens, s.latent}, s.scale);
     p.k_pe = in.bf16({tokens, s.rotary}, s.scale);
   }
+  if (s.ties) p.c = in.bf16_values({tokens, s.latent}, std::vector<float>(static_cast<size_t>(tokens * s.latent), kTie));
   if (s.rotate) {
     std::vector<int64_t> positions(static_cast<size_t>(tokens));
     for (int64_t& position : positions) position = in.rng().in(0, kPositions);
@@ -79,7 +84,7 @@ Built<MlaRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
                         .page_size = s.page_size,
                         .num_pages = num_pages,
                         .extra_stride = s.extra_stride,
-                        .scale = 0.07f},
+                        .scale = s.ties ? kTieScale : 0.07f},
                        {});
     p.ue8m0 = s.ue8m0;
     // Latent lanes depend on nothing that may round differently; rotary lanes are 1/9 of a row.
@@ -128,6 +133,8 @@ void add_mla_rope_kv_insert(CaseList& list) {
   }
   test({.tokens = 33, .heads = 2, .format = KvFormat::fp8_ds_mla, .ue8m0 = true});
   test({.tokens = 33, .heads = 2, .format = KvFormat::fp8_ds_mla, .ue8m0 = true, .scale = 1e-5, .suffix = "-tiny_c"});
+  test({.tokens = 17, .heads = 3, .format = KvFormat::fp8_tensor, .ties = true, .suffix = "-ties"});
+  test({.tokens = 17, .heads = 3, .format = KvFormat::fp8_tensor, .latent = 7, .rotary = 2, .ties = true, .suffix = "-ties"});
   test({.tokens = 17, .absorbed = 0});
   test({.tokens = 17, .absorbed = 9, .unmapped = 5});
   test({.tokens = 17, .unmapped = 17});

@@ -19,12 +19,14 @@ struct QuantizeShape {
   double scale = 1.0;
   int64_t padding = 0;
   double skipped = 0.2;
+  float value = 0;  // of every element; 0: random ones
 };
 
 Built<QuantizeAndInsertKParams> build(Inputs& in, const QuantizeShape& s) {
   const int64_t tokens = in.share(s.tokens), mapped = tokens - std::min(s.unmapped, tokens);
   QuantizeAndInsertKParams p;
   p.k = in.bf16({tokens, s.dim}, s.scale, {.inner = s.padding});
+  if (s.value != 0) p.k = in.bf16_values({tokens, s.dim}, std::vector<float>(static_cast<size_t>(tokens * s.dim), s.value));
   const int64_t num_pages = tokens / s.page_size + 2;
   std::vector<int64_t> slots = distinct_slots(in.rng(), mapped, num_pages * s.page_size);
   for (int64_t& slot : slots) {
@@ -78,6 +80,10 @@ void add_quantize_and_insert_k(CaseList& list) {
   for (const double scale : {0.0, 1e-6, 1.0, 1e4})
     test({.tokens = 33, .format = KvFormat::fp8_ds_mla, .dim = 576, .ue8m0 = true, .scale = scale});
   test({.tokens = 33, .format = KvFormat::fp8_tensor, .cache_scale = 1.0f});
+  // 175/16 times 1/7 in fp32 is above what 175/16 / 7 is, halfway between two codes: rows of 576 values are divided.
+  for (const int32_t dim : {512, 33, 576}) {
+    test({.tokens = 33, .format = KvFormat::fp8_tensor, .dim = dim, .cache_scale = 7.0f, .value = 10.9375f});
+  }
   for (const int64_t tokens : {1, 64, 4096}) {
     for (const auto& [format, dim] :
          {std::pair{KvFormat::fp8_ds_mla_v4, 512}, std::pair{KvFormat::indexer_fp8, 128}, std::pair{KvFormat::fp8_ds_mla, 576}}) {

@@ -8,6 +8,7 @@
 
 #include "batch/chunk_plan.h"
 #include "unit/batch_case.h"
+#include "unit/host_device.h"
 
 namespace strata {
 namespace {
@@ -18,33 +19,21 @@ using oracle::Step;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Host memory that counts what a builder asks of its device.
-class CountingDevice final : public Device {
+// Counts what a builder asks of its device.
+class CountingDevice final : public test::HostDevice {
  public:
-  CountingDevice() : Device(DeviceId{}, reference_only()), cpu_(open_device({})) {}
-  std::string description() const override { return "counting"; }
+  CountingDevice() : HostDevice({}, reference_only()) {}
   void* allocate(size_t bytes) override {
     ++allocations;
-    void* data = cpu_->allocate(bytes);
+    void* data = HostDevice::allocate(bytes);
     std::memset(data, 0xFF, bytes);
     return data;
   }
-  void deallocate(void* data) noexcept override { cpu_->deallocate(data); }
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override {
+  void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {
     ++copies;
     copied_bytes = bytes;
-    std::memcpy(dst, src, bytes);
+    HostDevice::copy_from_host(dst, src, bytes, stream);
   }
-  void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override { std::memcpy(dst, src, bytes); }
-  void copy(void* dst, const void* src, size_t bytes, Stream) override { std::memmove(dst, src, bytes); }
-  void fill(void* dst, uint8_t value, size_t bytes, Stream) override { std::memset(dst, value, bytes); }
-  Stream create_stream() override { return {}; }
-  void destroy_stream(Stream) noexcept override {}
-  Event create_event() override { return {}; }
-  void destroy_event(Event) noexcept override {}
-  void record(Event, Stream) override {}
-  void wait(Event, Stream) override {}
-  void synchronize(Stream) override {}
 
   int allocations = 0;
   int copies = 0;
@@ -56,7 +45,6 @@ class CountingDevice final : public Device {
     config.force["*"] = "reference";
     return config;
   }
-  std::shared_ptr<Device> cpu_;
 };
 
 BatchBuilder builder_of(const Model& m, std::shared_ptr<Device> device = oracle::one_thread()) {

@@ -214,6 +214,15 @@ TEST(KvRows, PerTensorScaleMultipliesTheReciprocalOrDivides) {
     store_row(pages.cache, 0, x, {.divide = divide});
     EXPECT_EQ(pages.row(0), (std::vector<float>{3.0f, -6.0f, 448.0f * 3.0f, 0.0f}));
   }
+  // 175/16 / 7 is the tie between 0x3C and 0x3D, 1/7 in fp32 is more than 1/7.
+  pages.cache.scale = 7.0f;
+  const float tie[] = {10.9375f, -10.9375f, 0, 0};
+  store_row(pages.cache, 0, tie, {.divide = true});
+  EXPECT_EQ(pages.byte(0), 0x3C);
+  EXPECT_EQ(pages.byte(1), 0xBC);
+  store_row(pages.cache, 0, tie);
+  EXPECT_EQ(pages.byte(0), 0x3D);
+  EXPECT_EQ(pages.byte(1), 0xBD);
   // No bf16 step in between: bf16 would round this to 1.0625, a tie that goes to the even code 0x38.
   const float above_tie[] = {1.0626f, 0, 0, 0};
   pages.cache.scale = 1.0f;

@@ -4,8 +4,9 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <map>
+
+#include "unit/host_device.h"
 
 namespace strata {
 namespace {
@@ -14,20 +15,10 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 // Streams and events are numbers, and what is asked of them is written down.
-class NotedDevice final : public Device {
+class NotedDevice final : public test::HostDevice {
  public:
-  NotedDevice() : Device({}, {}) {}
-  std::string description() const override { return "notes"; }
-  void* allocate(size_t bytes) override { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
-  void deallocate(void* data) noexcept override { std::free(data); }
-  void copy_from_host(void*, const void*, size_t, Stream) override {}
-  void copy_to_host(void*, const void*, size_t, Stream) override {}
-  void copy(void*, const void*, size_t, Stream) override {}
-  void fill(void*, uint8_t, size_t, Stream) override {}
   Stream create_stream() override { return {reinterpret_cast<void*>(++streams_)}; }
-  void destroy_stream(Stream) noexcept override {}
   Event create_event() override { return {reinterpret_cast<void*>(++events_)}; }
-  void destroy_event(Event) noexcept override {}
   void record(Event event, Stream stream) override {
     if (broken) throw Error(ErrorCode::device_failure, "record");
     recorded_[number(event.handle)] = number(stream.handle);
@@ -35,7 +26,6 @@ class NotedDevice final : public Device {
   void wait(Event event, Stream stream) override {
     notes.push_back(std::to_string(number(stream.handle)) + " waits for " + std::to_string(recorded_.at(number(event.handle))));
   }
-  void synchronize(Stream) override {}
 
   std::vector<std::string> notes;
   bool broken = false;
