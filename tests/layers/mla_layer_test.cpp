@@ -220,6 +220,19 @@ TEST(MlaSkipTopk, ReproducesTheLeadersSelectionExactly) {
   EXPECT_NE(selection(full, 30), chosen);
 }
 
+// A layer that is handed its selection still writes its indexer keys: the next step may choose for itself.
+TEST(MlaSkipTopk, StillWritesIndexerKeys) {
+  const auto model = synthesized(small_mla("mla_v32", 4, 1));
+  LayerFixture chosen(model->string(), {0}), given(model->string(), {0});
+  const std::vector<float> want = chosen.prefill(0, 100);
+  given.runner->add_request(0);
+  given.device->copy(given.runner->topk_indices().data, chosen.runner->topk_indices().data, chosen.runner->topk_indices().bytes(), {});
+  ForwardArgs extras;
+  extras.skip_topk = true;
+  EXPECT_EQ(given.step({{0, 100}}, 0, extras), want);
+  EXPECT_EQ(test::cache_bytes(given.runner->pool()), test::cache_bytes(chosen.runner->pool()));
+}
+
 TEST(MlaSkipTopk, TheConfigSaysWhichLayersSkip) {
   const auto indexed = [](ModelConfig config) {
     const auto directory = synthesized(config);

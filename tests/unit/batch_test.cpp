@@ -34,9 +34,11 @@ class CountingDevice final : public test::HostDevice {
     copied_bytes = bytes;
     HostDevice::copy_from_host(dst, src, bytes, stream);
   }
+  void synchronize(Stream) override { ++waits; }
 
   int allocations = 0;
   int copies = 0;
+  int waits = 0;
   size_t copied_bytes = 0;
 
  private:
@@ -305,8 +307,10 @@ TEST(Batch, OneCopyAndFixedAddresses) {
   const int64_t stride = b[CacheGroup::window].block_table.stride[0];
   const size_t small_copy = device->copied_bytes;
   EXPECT_EQ(device->copies, 1);
+  const int waits = device->waits;
   expect_right(builder, m, large);
   EXPECT_EQ(device->copies, 2);
+  EXPECT_EQ(device->waits, waits + 1);  // the copy before it may still read the memory that is rewritten
   const void* const later[] = {
       b.positions.data,      b.swa_indices.data, b.c128_slots.data, b[CacheGroup::c4_state].block_table.data, b.query_start_loc_host.data(),
       b.seq_lens_host.data()};
