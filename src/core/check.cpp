@@ -35,6 +35,7 @@ void ParamCheck::on_device(std::string_view name, DeviceId id) { require(id == d
 void ParamCheck::view(std::string_view name, const TensorView& v, std::initializer_list<DType> dtypes,
                       std::initializer_list<int64_t> shape) {
   if (!v.present()) reject("{} is required: {} {}, is absent", name, names(dtypes), list(shape));
+  require(v.rank <= kMaxRank, "{} must have at most {} dimensions, has {}", name, int{kMaxRank}, v.rank);
   if (std::find(dtypes.begin(), dtypes.end(), v.dtype) == dtypes.end()) reject("{} must be {}, is {}", name, names(dtypes), v);
   bool shape_ok = static_cast<size_t>(v.rank) == shape.size();
   for (size_t i = 0; shape_ok && i < shape.size(); ++i) {
@@ -43,8 +44,14 @@ void ParamCheck::view(std::string_view name, const TensorView& v, std::initializ
   }
   if (!shape_ok) reject("{} must have shape {}, is {}", name, list(shape), v);
   require(v.rows_contiguous(), "{} must have stride 1 in its last dimension, has {}", name, v.stride[v.rank - 1]);
+  bool empty = false, forward = true;
+  for (int i = 0; i < v.rank; ++i) {
+    empty = empty || v.shape[i] == 0;
+    forward = forward && (v.stride[i] >= 0 || v.shape[i] <= 1);
+  }
+  if (!forward) reject("{} must have strides that are not negative, is {}", name, v);
   on_device(name, v.device);
-  if (v.numel() == 0) return;
+  if (empty) return;
   require(v.data != nullptr, "{} must have memory, is {} with a null pointer", name, v);
   require(reinterpret_cast<uintptr_t>(v.data) % size_of(v.dtype) == 0, "{} must begin at a multiple of {} bytes, is at {}", name,
           size_of(v.dtype), v.data);

@@ -80,6 +80,7 @@ TensorView TensorView::reshape(std::initializer_list<int64_t> new_shape) const {
 
 std::string TensorView::describe() const {
   if (!present()) return "absent";
+  if (rank > kMaxRank) return std::string(to_string(dtype)) + " of " + std::to_string(rank) + " dimensions";
   std::string text = std::string(to_string(dtype)) + "[";
   for (int i = 0; i < rank; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   text += "]";

@@ -13,6 +13,7 @@ size_t DeepseekV4Attention::measure_workspace() const {
 
 void DeepseekV4Attention::check(const ForwardArgs& args) const {
   check_forward(*this, args, device_->id(), options_.limits, config_.head_dim, config_.head_dim);
+  require(!args.llama_4_scaling.present(), "forward: llama_4_scaling must be absent for V4 layers, is {}", args.llama_4_scaling);
   if (args.batch == nullptr) return;
   // A builder that was given another window made other index rows.
   ParamCheck c("forward", device_->id());
