@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build demo test bench cuda cuda-sanitize lint format clean sanitize tsan coverage fuzz
+.PHONY: all setup build install demo test bench cuda cuda-sanitize lint format clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -15,6 +15,11 @@ build: setup
 	@cmake --preset release -B $(BUILD) > $(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
 	@rm -f $(BUILD).configure.log
 	@cmake --build $(BUILD) -j $(JOBS)
+
+# Library, headers, command, find_package(strata) and pkg-config.
+PREFIX ?= /usr/local
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 # A small checkpoint in the official format, prefill and decode of several requests through every layer kind, checked against the
 # reference backend.

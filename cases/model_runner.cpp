@@ -118,7 +118,7 @@ void ModelRunner::run_layer(size_t l, const TensorView& hidden, const TensorView
   args.out = out;
   if (layers_[l]->index_topk() > 0) args.topk_indices = topk_.view().columns(0, layers_[l]->index_topk());
   if (args.stream.handle == nullptr) args.stream = stream();
-  args.workspace = {workspace_.view().data, workspace_.allocated_bytes()};
+  args.workspace = workspace_of(workspace_);
   layers_[l]->forward(args);
 }
 

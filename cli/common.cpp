@@ -10,28 +10,6 @@
 #include "strata/op_set.h"
 
 namespace strata::cli {
-namespace {
-
-// A name that is no op's, or no implementation's, would force nothing and say nothing.
-void check_forced(const Config& config) {
-  const OpSet ops = default_ops();
-  for (const auto& forced : config.force) {
-    const std::string &op = forced.first, &implementation = forced.second;
-    bool known_op = op == "*", known_implementation = false;
-    for_each_op(ops, [&](const auto& candidate) {
-      if (op != "*" && op != candidate.name()) return;
-      known_op = true;
-      for (const auto& impl : candidate.implementations()) known_implementation = known_implementation || impl.name == implementation;
-    });
-    if (!known_op) throw Error(ErrorCode::invalid_argument, fmt::format("--force must name an op or *, names '{}'", op));
-    if (!known_implementation) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("--force {} must name one of its implementations, names '{}'", op, implementation));
-    }
-  }
-}
-
-}  // namespace
 
 void add_common(CLI::App& app, CommonOptions& options) {
   app.add_option("--device", options.device, "cpu, cuda:N or opencl:N")->capture_default_str();
@@ -53,7 +31,7 @@ Config make_config(const CommonOptions& options) {
     }
     config.force[item.substr(0, equals)] = item.substr(equals + 1);
   }
-  check_forced(config);
+  check_forced(default_ops(), config);
   return config;
 }
 

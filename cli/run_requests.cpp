@@ -7,23 +7,12 @@
 #include <cstring>
 #include <random>
 
+#include "strata/bf16.h"
 #include "strata/checkpoint.h"
 #include "strata/error.h"
 
 namespace strata::cli {
 namespace {
-
-uint16_t bf16_of(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
-}
-float float_of(uint16_t bf16) {
-  const uint32_t bits = uint32_t{bf16} << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
 
 std::vector<uint16_t> values_of(const StoredTensor& t, int64_t hidden) {
   if (t.dtype != DType::bf16 || t.shape.size() != 2 || t.shape[1] != hidden) {
@@ -95,7 +84,7 @@ std::vector<Request> random_requests(const RandomRequests& o, int64_t hidden) {
     r.num_prefill = o.requests == 1 ? o.prompt_tokens : o.prompt_tokens - s * (o.prompt_tokens / 2) / o.requests;
     r.num_tokens = r.num_prefill + o.decode_tokens;
     std::vector<uint16_t>& x = r.x.emplace_back(static_cast<size_t>(r.num_tokens * hidden));
-    for (uint16_t& v : x) v = bf16_of(normal(random));
+    for (uint16_t& v : x) v = to_bf16(normal(random)).bits;
     requests.push_back(std::move(r));
   }
   return requests;
@@ -108,7 +97,7 @@ std::map<std::string, double> compare_outputs(const std::vector<Request>& a, con
     for (size_t l = 0; l < kinds.size(); ++l) {
       double difference = 0, norm = 0;
       for (size_t e = 0; e < a[i].out[l].size(); ++e) {
-        const double x = float_of(a[i].out[l][e]), y = float_of(b[i].out[l][e]);
+        const double x = to_float(Bf16{a[i].out[l][e]}), y = to_float(Bf16{b[i].out[l][e]});
         difference += (x - y) * (x - y);
         norm += y * y;
       }

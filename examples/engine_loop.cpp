@@ -79,7 +79,7 @@ class Engine {
       args.hidden = hidden_.view().slice(0, batch.num_tokens);
       args.out = out_.view().slice(0, batch.num_tokens);
       if (layers_[l]->index_topk() > 0) args.topk_indices = topk_.view().columns(0, layers_[l]->index_topk());
-      args.workspace = {workspace_.view().data, workspace_.allocated_bytes()};
+      args.workspace = workspace_of(workspace_);
       layers_[l]->forward(args);
     }
     device_->synchronize({});

@@ -3,7 +3,6 @@
 //
 // The layer is Multi-head Latent Attention whose output is halved (a residual multiplier); the op is RMSNorm in plain loops. The program
 // runs one prefill with both and compares with the library's own layer.
-#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -12,17 +11,12 @@
 #include <vector>
 
 #include "strata/attention.h"
+#include "strata/bf16.h"
 #include "strata/error.h"
 
 namespace {
 
 using namespace strata;
-
-float from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
 
 // What the library asks of a layer. This one is another layer and a step after it.
 class HalvedAttention final : public AttentionLayer {
@@ -42,8 +36,8 @@ class HalvedAttention final : public AttentionLayer {
   size_t workspace_bytes() const override { return inner_->workspace_bytes(); }
   void forward(const ForwardArgs& args) override {
     inner_->forward(args);  // checks the arguments
-    auto* out = args.out.ptr<uint16_t>();
-    for (int64_t i = 0; i < args.out.numel(); ++i) out[i] = to_bf16(from_bf16(out[i]) * 0.5f);
+    auto* out = args.out.ptr<Bf16>();
+    for (int64_t i = 0; i < args.out.numel(); ++i) out[i] = to_bf16(to_float(out[i]) * 0.5f);
   }
 
  private:
@@ -53,12 +47,12 @@ class HalvedAttention final : public AttentionLayer {
 
 void norm_rows(const TensorView& x, const TensorView& weight, float eps, const TensorView& out) {
   for (int64_t t = 0; t < x.shape[0]; ++t) {
-    const auto* from = x.row<uint16_t>(t);
-    auto* to = out.row<uint16_t>(t);
+    const auto* from = x.row<Bf16>(t);
+    auto* to = out.row<Bf16>(t);
     double squares = 0;
-    for (int64_t i = 0; i < x.shape[1]; ++i) squares += double{from_bf16(from[i])} * from_bf16(from[i]);
+    for (int64_t i = 0; i < x.shape[1]; ++i) squares += double{to_float(from[i])} * to_float(from[i]);
     const auto factor = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(x.shape[1]) + eps));
-    for (int64_t i = 0; i < x.shape[1]; ++i) to[i] = to_bf16(from_bf16(from[i]) * factor * weight.ptr<float>()[i]);
+    for (int64_t i = 0; i < x.shape[1]; ++i) to[i] = to_bf16(to_float(from[i]) * factor * weight.ptr<float>()[i]);
   }
 }
 
@@ -102,16 +96,16 @@ std::vector<float> prefill(const Checkpoint& checkpoint, const LayerRegistry& re
   const Tensor workspace(device, DType::u8, {static_cast<int64_t>(layer->workspace_bytes())});
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < hidden.view().numel(); ++i) hidden.view().ptr<uint16_t>()[i] = to_bf16(normal(random));
+  for (int64_t i = 0; i < hidden.view().numel(); ++i) hidden.view().ptr<Bf16>()[i] = to_bf16(normal(random));
   ForwardArgs args;
   args.batch = &builder.build({&request, 1});
   args.caches = pool.layer(0);
   args.hidden = hidden;
   args.out = out;
-  args.workspace = {workspace.view().data, workspace.allocated_bytes()};
+  args.workspace = workspace_of(workspace);
   layer->forward(args);
   std::vector<float> values;
-  for (int64_t i = 0; i < out.view().numel(); ++i) values.push_back(from_bf16(out.view().ptr<uint16_t>()[i]));
+  for (int64_t i = 0; i < out.view().numel(); ++i) values.push_back(to_float(out.view().ptr<Bf16>()[i]));
   return values;
 }
 

@@ -2,12 +2,12 @@
 //
 // A call has four parts: params that say where everything is, the bytes of workspace that they need, the call, and, where wanted, the name
 // of the implementation that was chosen. Everything is the caller's memory; on a GPU the same calls go to a stream (ExecutionContext).
-#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <random>
 #include <vector>
 
+#include "strata/bf16.h"
 #include "strata/error.h"
 #include "strata/op_set.h"
 
@@ -18,18 +18,12 @@ using namespace strata;
 constexpr int64_t kTokens = 3, kHeads = 16, kDim = 512, kRows = 200, kTopk = 40;
 constexpr int32_t kPageSize = 64;
 
-Bf16 to_bf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
-}
-double to_double(Bf16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
-
 // Runs an op on a CPU, with a workspace of its own.
 template <class Params>
 void run(const Op<Params>& op, const Params& params, const std::shared_ptr<Device>& device) {
   const size_t bytes = op.workspace_bytes(params, *device);
   const Tensor workspace(device, DType::u8, {static_cast<int64_t>(bytes)});
-  op(params, {*device, {}, {workspace.view().data, bytes}});
+  op(params, {*device, {}, workspace_of(workspace)});
 }
 
 int compare() {
@@ -89,16 +83,16 @@ int compare() {
         if (slot < 0) continue;
         const Bf16* row = rows.view().ptr<Bf16>() + slot * kDim;
         double logit = 0;
-        for (int64_t d = 0; d < kDim; ++d) logit += to_double(query[d]) * to_double(row[d]);
+        for (int64_t d = 0; d < kDim; ++d) logit += to_float(query[d]) * to_float(row[d]);
         const double weight = std::exp(logit * scale);
         sum += weight;
-        for (int64_t d = 0; d < kDim; ++d) values[static_cast<size_t>(d)] += weight * to_double(row[d]);
+        for (int64_t d = 0; d < kDim; ++d) values[static_cast<size_t>(d)] += weight * to_float(row[d]);
       }
       worst_lse = std::max(worst_lse, std::abs(std::log(sum) - lse.view().ptr<float>()[t * kHeads + h]));
       sum += std::exp(sink.view().ptr<float>()[h]);  // takes its share of the softmax, not of the LSE
       const Bf16* result = out.view().ptr<Bf16>() + (t * kHeads + h) * kDim;
       for (int64_t d = 0; d < kDim; ++d)
-        worst_out = std::max(worst_out, std::abs(values[static_cast<size_t>(d)] / sum - to_double(result[d])));
+        worst_out = std::max(worst_out, std::abs(values[static_cast<size_t>(d)] / sum - to_float(result[d])));
     }
   }
   std::printf("against the softmax by hand: output within %.2g, LSE within %.2g\n", worst_out, worst_lse);

@@ -58,12 +58,12 @@ struct LayerOptions {
 std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
 
 // On CUDA hidden, out and the taps begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the
-// last dimension's.
+// last dimension's. No two of views, caches and workspace overlap, but for `out`, which may be `hidden` itself.
 struct ForwardArgs {
   const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
   LayerCaches caches{};
   TensorView hidden{};  // bf16 [T, hidden_size], already normalised by the block's norm
-  TensorView out{};     // bf16 [T, hidden_size]
+  TensorView out{};     // bf16 [T, hidden_size], contiguous; may be `hidden` itself: it is written last. Rows of padding become 0
   // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with index_topk() > 0. With skip_topk, and in V3.2
   // layers that have no indexer of their own, the layer reads the rows that are there instead of selecting. Keys are written all the same.
   TensorView topk_indices{};
@@ -89,8 +89,10 @@ class AttentionLayer {
   virtual size_t weight_bytes() const = 0;  // device memory held, tables included
   // Bytes that every forward within the limits can run with.
   virtual size_t workspace_bytes() const = 0;
-  // Throws invalid_argument (views, caches, batch that do not fit the layer) or workspace_too_small before anything is written. One call
-  // of a layer at a time.
+  // Puts the layer's work on args.stream and returns; on a CPU it is done then. args may go; what their views point to, the batch and the
+  // layer itself stay until the stream has reached the work. Throws invalid_argument (views, caches, batch that do not fit the layer) or
+  // workspace_too_small before anything is written, device_failure. One call of a layer, and of layers that share lanes, at a time; other
+  // layers may run on other threads and streams, with workspaces of their own. A batch of no tokens is fine.
   virtual void forward(const ForwardArgs& args) = 0;
 };
 
@@ -160,7 +162,8 @@ class LayerRegistry {
   using Maker = std::function<std::unique_ptr<AttentionLayer>(const LayerContext&)>;
   // Replaces an earlier one of the same name. Throws invalid_argument for an empty name or maker.
   void register_layer(const std::string& architecture, Maker maker);
-  // Throws unsupported listing the known names. The layers here throw invalid_argument for a context that contradicts itself or the model,
+  // Throws unsupported listing the known names, invalid_argument for names in Config::force that are not known (check_forced). The layers
+  // here throw invalid_argument for a context that contradicts itself or the model,
   // unsupported for options and shapes that no implementation takes, invalid_file for weights that are missing or cannot be, out_of_memory.
   std::unique_ptr<AttentionLayer> make(const LayerContext& context) const;
   std::vector<std::string> names() const;

@@ -28,7 +28,10 @@ struct BatchRequest {
   int64_t seq_len = 0;    // positions after this step, the new tokens included; 0 with query_len 0: a padding request
   int64_t query_len = 0;  // new tokens; may be 0
   // Block table of each group the builder was made with. Entries past the complete rows of seq_len positions, and of sliding groups those
-  // of blocks older than what the first new token reads, are not looked at.
+  // of blocks older than what the first new token reads, are not looked at and may be -1; all others are pages in [0, num_pages). A page
+  // may be in several tables (a common prefix), and in one several times, as long as the step writes no row of it: those of new
+  // positions, of the compressed entries that they complete and of their compressor states. That is not checked; such rows hold what any of
+  // the writers left.
   BlockTables block_tables{};
 };
 
@@ -121,6 +124,7 @@ int64_t c128_width(int64_t max_model_len);
 std::map<CacheGroup, int64_t> plan_pages(std::span<const std::vector<CacheGroupSpec>> layer_groups, const BatchLimits& limits,
                                          int64_t cached_positions = 0);
 
+// Not for several threads at once.
 class BatchBuilder {
  public:
   // `groups`: every cache group of the model once; num_pages[i]: pages of each layer's cache of groups[i]; window: the config's
@@ -132,7 +136,9 @@ class BatchBuilder {
   ~BatchBuilder();
   BatchBuilder(BatchBuilder&&) noexcept;
 
-  // Fills the device buffers (fixed addresses, one host-to-device copy) and returns the step's metadata, valid until the next build.
+  // Fills the device buffers (fixed addresses, one host-to-device copy) and returns the step's metadata, valid until the next build, whose
+  // work on its stream must come after all that reads them: on the same stream it does. Requests and tables are read before it returns. No
+  // requests without padding are a step of no tokens.
   // Throws invalid_argument before touching anything: seq_len < query_len, seq_len > max_model_len, more tokens or requests than the
   // limits, block tables that are too short or name pages outside [0, num_pages), padding smaller than the batch.
   const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding = {}, Stream stream = {});

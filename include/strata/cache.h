@@ -71,7 +71,8 @@ class PagePool {
   std::vector<bool> allocated_;
 };
 
-// Page storage for a set of layers and the block tables of their requests.
+// Page storage for a set of layers and the block tables of their requests; every page belongs to one request. Not for several threads at
+// once. Pages change hands on the host: steps that use them must follow one another on their streams in the order of the calls here.
 class PagedPool {
  public:
   // `layer_groups[l]` are the groups of layer l; all layers with a group share its spec. pages[g] is the number of pages of group g.
@@ -82,7 +83,7 @@ class PagedPool {
 
   const std::vector<CacheGroupSpec>& groups() const { return groups_; }  // every group once
   std::vector<int64_t> num_pages() const;                                // of each of groups()
-  const LayerCaches& layer(size_t l) const { return layers_[l]; }
+  const LayerCaches& layer(size_t l) const;                              // throws invalid_argument past the last
   size_t allocated_bytes() const { return allocated_bytes_; }
   int64_t free_pages(CacheGroup group) const;
 

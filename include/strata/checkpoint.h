@@ -50,7 +50,7 @@ class SafetensorsFile {
 void write_safetensors(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors);
 
 // A directory with config.json and model.safetensors, or model.safetensors.index.json and its shards; or what a loader of the caller's
-// has brought to memory.
+// has brought to memory. Layers copy what they need: it may go when they are made. Several threads may read one at once.
 class Checkpoint {
  public:
   // Throws invalid_file for files that are missing or cannot be what they claim to be.

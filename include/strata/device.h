@@ -50,7 +50,8 @@ struct DeviceProperties {
   int64_t memory_bytes = 0;
 };
 
-// Everything but id and config may be called from several threads at once.
+// Several threads may use one at once. Tensors, pools and layers share its ownership; raw memory, streams, events and graphs are given back
+// before the last owner goes.
 class Device {
  public:
   virtual ~Device() = default;

@@ -71,7 +71,7 @@ struct PagedCache {
   int32_t page_size = 0;  // rows of a page: any positive number
   int64_t num_pages = 0;
   int64_t page_stride = 0;  // bytes between pages; at least the payload, independent of it otherwise
-  float scale = 1.0f;       // fp8_tensor only: value = code * scale
+  float scale = 1.0f;       // fp8_tensor only: value = code * scale; positive and finite
 
   bool present() const { return page_size > 0; }
   int64_t num_slots() const { return num_pages * page_size; }

@@ -11,14 +11,18 @@
 
 #include "strata/device.h"
 #include "strata/error.h"
+#include "strata/tensor.h"
 
 namespace strata {
 
-// Caller-owned scratch memory on the op's device, aligned to 256 bytes.
+// Caller-owned scratch memory on the op's device, aligned to 256 bytes. What it holds before and after a call is of no meaning; calls that
+// may run at the same time, on several streams or threads, need one each.
 struct Workspace {
   void* data = nullptr;
   size_t bytes = 0;
 };
+// All of a tensor's memory.
+inline Workspace workspace_of(const Tensor& memory) { return {memory.view().data, memory.allocated_bytes()}; }
 
 // Where and with what an op runs.
 struct ExecutionContext {
@@ -60,6 +64,14 @@ void check_workspace(std::string_view op, std::string_view implementation, size_
 std::string forced_implementation(std::string_view op, const Device& device);
 }  // namespace detail
 
+// What holds for every op, unless a field says otherwise:
+// - Memory may be from anywhere that the device reaches: Device::allocate, an engine's pool, another library's tensor.
+// - A call puts work on context.stream and returns; on a CPU the work is done then. Params are read before it returns; what their views
+//   point to must stay until the stream has reached the work. Work on other streams is the caller's to order.
+// - Several threads may call an op at once, each with a workspace of its own.
+// - No output overlaps another view, cache or workspace, and no element of it is stored twice. Inputs may overlap each other.
+// - A call of 0 tokens is fine, and does nothing.
+// - A call that throws has written nothing, but for device_failure: after that memory may hold anything.
 template <class Params>
 class Op {
  public:

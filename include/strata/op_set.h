@@ -49,6 +49,10 @@ struct OpSet {
 // The ops with the implementations of every backend in this build.
 OpSet default_ops();
 
+// Throws invalid_argument for a name in Config::force that is none of these ops', or none of its implementations': it would force nothing
+// and say nothing. Layers do this when they are made; for ops on their own it is the caller's.
+void check_forced(const OpSet& ops, const Config& config);
+
 // Calls f(op) for every op, in the order above.
 template <class Set, class F>
 void for_each_op(Set& ops, F&& f) {

@@ -10,7 +10,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // In-place sum over all ranks of a contiguous bf16 or f32 tensor, ordered with the other work of the stream.
+  // In-place sum over all ranks of a contiguous bf16 or f32 tensor, ordered with the other work of the stream. A layer calls it once at the
+  // end of every forward, dummy runs and steps without tokens included, so that ranks stay in step. What it throws passes through.
   virtual void all_reduce_sum(const TensorView& tensor, Device& device, Stream stream) = 0;
 };
 

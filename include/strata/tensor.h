@@ -22,7 +22,7 @@ struct TensorView {
   DeviceId device{};
   int32_t rank = 0;
   std::array<int64_t, kMaxRank> shape{};   // elements
-  std::array<int64_t, kMaxRank> stride{};  // elements, not bytes
+  std::array<int64_t, kMaxRank> stride{};  // elements, not bytes; >= 0
 
   // A contiguous row-major view. Throws invalid_argument for a rank that is not 1 to kMaxRank, negative extents, more bytes than 63 bits
   // count.

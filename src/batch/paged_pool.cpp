@@ -68,6 +68,11 @@ void PagedPool::add_storage(size_t l, const CacheGroupSpec& spec, const std::map
   if (fill_) device_->fill(cache.data, *fill_, storage_.back().allocated_bytes(), {});
 }
 
+const LayerCaches& PagedPool::layer(size_t l) const {
+  require(l < layers_.size(), "paged pool: layer must be in [0, {}), is {}", layers_.size(), l);
+  return layers_[l];
+}
+
 std::vector<int64_t> PagedPool::num_pages() const {
   std::vector<int64_t> pages;
   for (const CacheGroupSpec& spec : groups_) pages.push_back(pools_.at(spec.group).num_pages());

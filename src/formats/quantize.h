@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "formats/bf16.h"
+#include "formats/bits.h"
 #include "formats/e2m1.h"
 #include "formats/e4m3.h"
 #include "formats/macros.h"

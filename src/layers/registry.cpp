@@ -19,6 +19,7 @@ void LayerRegistry::register_layer(const std::string& architecture, Maker maker)
 
 std::unique_ptr<AttentionLayer> LayerRegistry::make(const LayerContext& context) const {
   require(context.device != nullptr, "layer {}: device is required, is null", context.layer);
+  check_forced(context.ops, context.device->config());
   const ModelConfig& config = context.checkpoint.config();
   for (const std::string& wanted : {config.architecture, config.model_type}) {
     for (const auto& [name, maker] : makers_) {

@@ -51,6 +51,15 @@ struct EighthRank final : Communicator {
   void all_reduce_sum(const TensorView&, Device&, Stream) override {}
 };
 
+TEST(LayerContext, ForcedNamesThatForceNothing) {
+  Context context(golden_model("mla_v3"));
+  Config config;
+  config.force = {{"sparse_attn_decoder", "reference"}};
+  context.device = open_device({}, config);
+  context.tables = std::make_shared<RopeTables>(context.device, 64);
+  expect_refused(ErrorCode::invalid_argument, {"Config::force", "names 'sparse_attn_decoder'"}, [&] { context.make(); });
+}
+
 TEST(LayerContext, WhatBothFamiliesNeed) {
   for (const std::string model : {"v4_fp8", "mla_v3"}) {
     SCOPED_TRACE(model);

@@ -62,7 +62,7 @@ class Tables {
     args.hidden = fixture_.hidden.view().slice(0, batch.num_tokens);
     args.out = fixture_.out.view().slice(0, batch.num_tokens);
     args.topk_indices = topk_;
-    args.workspace = {workspace_.view().data, workspace_.allocated_bytes()};
+    args.workspace = workspace_of(workspace_);
     layer_.forward(args);
     return fixture_.output(batch.num_tokens);
   }

@@ -86,6 +86,14 @@ const BadCall kBadCalls[] = {
      ErrorCode::invalid_argument,
      {"c4_indexer_state", "has not"},
      [](ForwardArgs&, Batch& b) { b.groups[static_cast<size_t>(CacheGroup::c4_indexer_state)].present = false; }},
+    {"scaling_of_mla",
+     ErrorCode::invalid_argument,
+     {"llama_4_scaling must be absent for V4 layers", "f32[40]"},
+     [](ForwardArgs& a, Batch&) { a.llama_4_scaling = TensorView::contiguous(a.out.data, DType::f32, {}, {40}); }},
+    {"out_overlaps_hidden",
+     ErrorCode::invalid_argument,
+     {"out must be hidden itself or not overlap it"},
+     [](ForwardArgs& a, Batch&) { a.out.data = static_cast<char*>(a.hidden.data) + a.hidden.bytes() / 2; }},
     {"batch_limits",
      ErrorCode::invalid_argument,
      {"max_model_len 640", "100000"},
@@ -114,7 +122,7 @@ TEST_P(V4LayerErrors, NamesTheProblemAndTouchesNothing) {
   args.hidden = fixture.hidden.view().slice(0, 40);
   args.out = fixture.out.view().slice(0, 40);
   args.topk_indices = fixture.runner->topk_indices();
-  args.workspace = {workspace.view().data, workspace.allocated_bytes()};
+  args.workspace = workspace_of(workspace);
   bad.spoil(args, batch);
 
   const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
@@ -150,7 +158,7 @@ TEST(V4LayerErrors, ScalesOfPerTensorCaches) {
     args.hidden = fixture.hidden.view().slice(0, 40);
     args.out = fixture.out.view().slice(0, 40);
     args.topk_indices = fixture.runner->topk_indices();
-    args.workspace = {workspace.view().data, workspace.allocated_bytes()};
+    args.workspace = workspace_of(workspace);
     const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
     EXPECT_THROW(fixture.runner->layer(0).forward(args), Error) << scale;
     EXPECT_EQ(before, cache_bytes(fixture.runner->pool())) << "a refused call wrote to a cache";

@@ -163,6 +163,30 @@ TEST(Batch, EveryDraftTokenHasItsOwnLengths) {
   expect_right(builder, m, step);
 }
 
+// Of sliding groups those before the window, of all those behind the last complete row.
+TEST(Batch, TableEntriesThatNobodyNeedsMayBeMinusOne) {
+  const Model m = oracle::v4_model(kLimits);
+  std::mt19937 random(6);
+  Step step;
+  step.add(m, 1000, 1, random, 3);
+  step.add(m, 300, 40, random, 3);
+  for (size_t r = 0; r < 2; ++r) {
+    const BatchRequest& request = step.requests[r];
+    for (const CacheGroupSpec& spec : m.groups) {
+      std::vector<int32_t>& table = step.table(r, spec.group);
+      const int64_t oldest = spec.retained > 0 ? std::max<int64_t>(request.seq_len - request.query_len - spec.retained, 0) : 0;
+      for (int64_t b = 0; b < std::ssize(table); ++b) {
+        const bool behind = (b + 1) * spec.positions_per_page() <= oldest, before = b >= spec.pages_for(request.seq_len);
+        if (behind || before) table[static_cast<size_t>(b)] = -1;
+      }
+    }
+  }
+  EXPECT_EQ(step.table(0, CacheGroup::window)[12], -1);
+  EXPECT_NE(step.table(0, CacheGroup::window)[13], -1);
+  BatchBuilder builder = builder_of(m);
+  expect_right(builder, m, step);
+}
+
 TEST(Batch, Padding) {
   const Model m = oracle::v4_model(kLimits);
   BatchBuilder builder = builder_of(m);

@@ -182,6 +182,15 @@ TEST(ParamChecks, NameExpectedAndActual) {
   TensorView unaligned = view;
   unaligned.data = memory + 2;
   check([&](ParamCheck& c) { c.view("x", unaligned, DType::f32, {2, 3}); }, {"x must begin at a multiple of 4 bytes"});
+  TensorView backward = view;
+  backward.stride[0] = -3;
+  check([&](ParamCheck& c) { c.view("x", backward, DType::f32, {2, 3}); }, {"x must have strides that are not negative", "[-3, 1]"});
+  TensorView deep = view;
+  deep.rank = 5;
+  check([&](ParamCheck& c) { c.view("x", deep, DType::f32, {2, 3}); }, {"x must have at most 4 dimensions, has 5"});
+  TensorView beyond = null;  // 2^64 elements, which a count of 64 bits takes for none
+  beyond.shape = {int64_t{1} << 32, int64_t{1} << 32};
+  check([&](ParamCheck& c) { c.view("x", beyond, DType::f32, {kAny, kAny}); }, {"memory", "null"});
   PagedCache cache{.data = memory, .format = KvFormat::bf16, .row_dim = 4, .page_size = 2, .num_pages = 4, .page_stride = 15};
   check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, 4); }, {"page_stride", "16", "15"});
   check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::indexer_fp8}, 4); }, {"indexer_fp8", "bf16"});
@@ -192,6 +201,29 @@ TEST(ParamChecks, NameExpectedAndActual) {
   cache.num_pages = 4;
   cache.row_dim = INT32_MAX;
   check([&](ParamCheck& c) { c.cache("cache", cache, {KvFormat::bf16}, kAny); }, {"row_dim", "2147483647"});
+}
+
+TEST(ForcedNames, UnknownOnesAreRefused) {
+  const OpSet ops = default_ops();
+  const auto refused = [&](const char* op, const char* implementation, const char* part) {
+    Config config;
+    config.force = {{op, implementation}};
+    const std::string text = message([&] { check_forced(ops, config); }, ErrorCode::invalid_argument);
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  refused("liner", "reference", "must name an op or *, names 'liner'");
+  refused("linear", "referense", "of linear must name one of its implementations, names 'referense'");
+  refused("linear", "cpu/simd_", "names 'cpu/simd_'");
+  refused("*", "nowhere", "of * must name one of its implementations, names 'nowhere'");
+  refused("", "reference", "names ''");
+  Config known;
+  known.force = {{"linear", "reference"}, {"*", "reference"}};
+  EXPECT_NO_THROW(check_forced(ops, known));
+  // Names of the caller's own implementations are known where they are in the set.
+  OpSet own = ops;
+  own.linear.prepend({.name = "mine", .supports = {}, .workspace_bytes = {}, .run = {}});
+  known.force = {{"linear", "mine"}};
+  EXPECT_NO_THROW(check_forced(own, known));
 }
 
 TEST(Tensors, RefuseSizesThatDoNotFit) {

@@ -62,7 +62,7 @@ void with_every_implementation(const Op<Params>& op, const Params& params, int t
     const Tensor workspace(device, DType::u8, {static_cast<int64_t>(impl.workspace_bytes(params, *device))});
     device->fill(workspace.view().data, 0xFF, workspace.allocated_bytes(), {});
     op.check(params, {});
-    impl.run(params, {*device, {}, {workspace.view().data, workspace.allocated_bytes()}});
+    impl.run(params, {*device, {}, workspace_of(workspace)});
     check();
     ++ran;
   }

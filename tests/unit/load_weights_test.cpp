@@ -10,9 +10,11 @@
 
 #include "checkpoint_files.h"
 #include "formats/bf16.h"
+#include "formats/bits.h"
 #include "formats/e4m3.h"
 #include "formats/fp16.h"
 #include "formats/ue8m0.h"
+#include "host_device.h"
 
 namespace strata::test {
 namespace {
@@ -51,26 +53,13 @@ OpSet row_major_ops() {
 }
 
 // A CPU's memory behind another device's id: everything must go through copy_from_host.
-class OtherDevice final : public Device {
+class OtherDevice final : public test::HostDevice {
  public:
-  OtherDevice() : Device({DeviceKind::opencl, 0}, {}) {}
-  std::string description() const override { return "other"; }
-  void* allocate(size_t bytes) override { return ::operator new(bytes); }
-  void deallocate(void* data) noexcept override { ::operator delete(data); }
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override {
-    std::memcpy(dst, src, bytes);
+  OtherDevice() : HostDevice({DeviceKind::opencl, 0}) {}
+  void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+    HostDevice::copy_from_host(dst, src, bytes, stream);
     ++copies;
   }
-  void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override { std::memcpy(dst, src, bytes); }
-  void copy(void* dst, const void* src, size_t bytes, Stream) override { std::memcpy(dst, src, bytes); }
-  void fill(void* dst, uint8_t value, size_t bytes, Stream) override { std::memset(dst, value, bytes); }
-  Stream create_stream() override { return {}; }
-  void destroy_stream(Stream) noexcept override {}
-  Event create_event() override { return {}; }
-  void destroy_event(Event) noexcept override {}
-  void record(Event, Stream) override {}
-  void wait(Event, Stream) override {}
-  void synchronize(Stream) override {}
   int copies = 0;
 };
 
@@ -579,7 +568,7 @@ TEST_F(LoadWeights, LoadedMatricesWorkInTheOp) {
                                 .weight = &w->weight,
                                 .y = TensorView::contiguous(y.data(), DType::bf16, {}, {1, 256})};
       const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(ops_.linear.workspace_bytes(params, *device_))});
-      ops_.linear(params, {*device_, {}, {workspace.view().data, workspace.allocated_bytes()}});
+      ops_.linear(params, {*device_, {}, workspace_of(workspace)});
       for (int64_t i = 0; i < 256; ++i) {
         double sum = 0, size = 0;
         for (int64_t j = 0; j < 384; ++j) {

@@ -64,7 +64,8 @@ TEST(PagedPool, SlidingGroupsReleaseWhatIsTooOld) {
   EXPECT_EQ(pool.block_table(7, CacheGroup::c4_state).size(), 50u);
   ASSERT_TRUE(pool.extend(7, 191, 201));  // keeps 63 ...: block 0 still has position 63
   EXPECT_THAT(pool.block_table(7, CacheGroup::window), ElementsAre(0, 1, 2, 3));
-  ASSERT_TRUE(pool.extend(7, 192, 257));  // keeps 64 ...: page 0 is free, and taken again at once
+  EXPECT_EQ(pool.free_pages(CacheGroup::window), 6);  // a released entry is 0, as that of page 0 is
+  ASSERT_TRUE(pool.extend(7, 192, 257));              // keeps 64 ...: page 0 is free, and taken again at once
   EXPECT_THAT(pool.block_table(7, CacheGroup::window), ElementsAre(0, 1, 2, 3, 0));
   EXPECT_EQ(pool.free_pages(CacheGroup::window), 6);
   EXPECT_THAT(pool.block_table(7, CacheGroup::c4_compressed), ElementsAre(0, 1));
@@ -169,6 +170,7 @@ TEST(PagedPool, Errors) {
   const std::map<CacheGroup, int64_t> pages = {{CacheGroup::window, 2}, {CacheGroup::c4_state, 2}};
   const auto construct = [&](std::vector<std::vector<CacheGroupSpec>> layers) { return error_of([&] { pool_of(layers, pages); }); };
   EXPECT_EQ(construct({{kWindow}}), "");
+  EXPECT_THAT(error_of([&] { pool_of({{kWindow}, {}}, pages).layer(2); }), HasSubstr("layer must be in [0, 2), is 2"));
   EXPECT_THAT(construct({{kCompressed}}), HasSubstr("a number of pages is required for group c4_compressed"));
   EXPECT_THAT(construct({{kWindow, kWindow}}), HasSubstr("layer 0 must name group window once"));
   CacheGroupSpec other = kWindow;

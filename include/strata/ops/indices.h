@@ -1,6 +1,7 @@
 // Index generation: who attends to what, as numbers. V4 specification 9.2, 11, 12 and 13.
 // Errors of all of them: invalid_argument for shapes, dtypes, devices, sizes below their least; on host-visible memory also for positions
-// below 0, requests outside the table, and table entries, among those that a valid token needs, that are missing or no page.
+// below 0, requests outside the table, and table entries, among those that a valid token needs, that are missing or no page (-1, say).
+// Other entries are never read. On other memory these are the caller's promise: kernels do not check them.
 #pragma once
 
 #include "strata/tensor.h"

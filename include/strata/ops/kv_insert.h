@@ -24,7 +24,8 @@ struct QNormRopeKvInsertParams {
   float q_scale_inv = 1.0f;  // e4m3 q_out only: code = e4m3(clamp(q * q_scale_inv))
 };
 
-// Quantise rows that are already rotated and bf16, and insert them: V4 5.5 and 6.1 (quantize_and_insert_k_cache). Errors: as above.
+// Quantise rows that are already rotated and bf16, and insert them: V4 5.5 and 6.1 (quantize_and_insert_k_cache). fp8_tensor codes are of
+// x * (1 / scale) (V4 6.5), in rows of 576 values of x / scale (MLA 9). Errors: as above.
 struct QuantizeAndInsertKParams {
   TensorView k{};             // bf16 [N, D]
   TensorView slot_mapping{};  // i64 [N_ins], N_ins <= N; negative: skip

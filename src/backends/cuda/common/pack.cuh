@@ -8,6 +8,7 @@
 
 #include "backends/cuda/ptx/convert.cuh"
 #include "formats/bf16.h"
+#include "formats/bits.h"
 #include "formats/e4m3.h"
 #include "formats/quantize.h"
 
