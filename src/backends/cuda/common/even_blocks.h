@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/common/cuda_device.h"
-#include "backends/cuda/common/grid.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 

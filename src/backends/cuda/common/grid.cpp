@@ -1,5 +1,6 @@
 #include "backends/cuda/common/grid.h"
 
+#include "core/ceil_div.h"
 #include "core/check.h"
 
 namespace strata::cuda {

@@ -5,8 +5,6 @@
 
 namespace strata::cuda {
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Blocks for `items` pieces of work, `per_block` each. Kernels number the pieces in 31 bits (2^31 rows of a model's width fit no
 // memory): throws unsupported beyond that.
 unsigned blocks_for(int64_t items, int64_t per_block);

@@ -1,7 +1,6 @@
 // What elementwise kernels take instead of tensor views.
 #pragma once
 
-#include "backends/cuda/common/grid.h"
 #include "strata/tensor.h"
 
 namespace strata::cuda {

@@ -5,6 +5,7 @@
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/values.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 

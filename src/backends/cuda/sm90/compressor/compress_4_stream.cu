@@ -5,7 +5,6 @@
 // A block takes the entries of neighbouring tokens. One warp looks them up, four at a time, and asks for their rows; eight warps pool and
 // finish them, two channels a thread.
 // Look-ups come before the rows they are not for: behind megabytes of rows in flight each would take microseconds.
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
@@ -14,6 +13,7 @@
 #include "backends/cuda/sm90/compressor/compress_stream.h"
 #include "backends/cuda/smxx/compressor/entry.cuh"
 #include "backends/cuda/smxx/compressor/pooling.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

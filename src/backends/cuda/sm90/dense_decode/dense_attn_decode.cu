@@ -14,6 +14,7 @@
 #include "backends/cuda/sm90/dense_decode/split.h"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
 #include "backends/cuda/sm90/sparse_prefill/merge.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/linear/token_product.h"
+#include "core/ceil_div.h"
 #include "core/check.h"
 
 namespace strata::cuda::sm90 {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/smxx/linear/operands.h"
@@ -11,6 +10,7 @@
 #include "backends/cuda/sm90/linear/many_tiles.h"
 #include "backends/cuda/sm90/linear/streamed.h"
 #include "core/arena.h"
+#include "core/ceil_div.h"
 #include "formats/quantize.h"
 
 namespace strata::cuda {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/sm90/linear/many_tiles.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda::sm90 {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/sm90/linear/streamed.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda::sm90 {
 namespace {

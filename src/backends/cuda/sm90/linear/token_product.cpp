@@ -1,8 +1,8 @@
 #include "backends/cuda/sm90/linear/token_product.h"
 
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
+#include "core/ceil_div.h"
 #include "ops/linear/row_alignment.h"
 
 namespace strata::cuda::sm90 {

@@ -5,12 +5,12 @@
 
 #include "backends/cuda/bf16_product.h"
 #include "backends/cuda/common/check.h"
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/linear/token_product.h"
 #include "backends/cuda/sm90/linear_bf16/config.h"
+#include "core/ceil_div.h"
 #include "ops/linear/row_alignment.h"
 
 namespace strata::cuda {

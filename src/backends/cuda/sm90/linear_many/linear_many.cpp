@@ -5,7 +5,6 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/cublaslt/matmul.h"
@@ -14,6 +13,7 @@
 #include "backends/cuda/sm90/linear_many/config.h"
 #include "backends/cuda/smxx/linear/operands.h"
 #include "core/arena.h"
+#include "core/ceil_div.h"
 #include "formats/quantize.h"
 
 namespace strata::cuda {

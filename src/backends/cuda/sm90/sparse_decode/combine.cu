@@ -3,11 +3,11 @@
 // asked for together.
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/common/early_launch.cuh"
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
 #include "backends/cuda/sm90/sparse_decode/merged_head.cuh"
 #include "backends/cuda/sm90/sparse_decode/rotation.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda::sparse_decode {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/sm90/sparse_decode/tile.h"
+#include "core/ceil_div.h"
 #include "strata/kv_format.h"
 
 namespace strata::cuda::sparse_decode {

@@ -11,6 +11,7 @@
 #include "backends/cuda/sm90/sparse_decode/launch.h"
 #include "backends/cuda/sm90/sparse_decode/plan.h"
 #include "backends/cuda/sm90/sparse_decode/sparse_decode.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

@@ -4,12 +4,12 @@
 #include <limits>
 #include <string>
 
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/sparse_prefill/launch.h"
 #include "backends/cuda/sm90/sparse_prefill/merge.cuh"
 #include "backends/cuda/sm90/sparse_prefill/plan.h"
 #include "backends/cuda/sm90/sparse_prefill/sparse_prefill.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

@@ -10,6 +10,7 @@
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/smxx/attention/row_attention_plan.h"
 #include "backends/cuda/smxx/attention/token_address.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

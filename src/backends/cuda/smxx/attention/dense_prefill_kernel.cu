@@ -15,6 +15,7 @@
 #include "backends/cuda/smxx/attention/rows.cuh"
 #include "backends/cuda/smxx/attention/token_address.cuh"
 #include "backends/cuda/smxx/attention/warp_attention.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

@@ -4,8 +4,8 @@
 #include <array>
 #include <limits>
 
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/smxx/attention/row_attention_plan.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

@@ -10,6 +10,7 @@
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/cuda_ops.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

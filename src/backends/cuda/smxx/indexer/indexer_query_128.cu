@@ -14,6 +14,7 @@
 #include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/smxx/indexer/indexer_query.cuh"
+#include "core/ceil_div.h"
 #include "formats/quantize.h"
 
 namespace strata::cuda {

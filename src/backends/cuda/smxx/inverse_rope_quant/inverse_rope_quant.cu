@@ -3,6 +3,7 @@
 // (92%).
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/sm_threads.cuh"

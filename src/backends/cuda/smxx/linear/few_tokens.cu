@@ -14,11 +14,11 @@
 
 #include "backends/cuda/bf16_product.h"
 #include "backends/cuda/common/early_launch.cuh"
-#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mma.cuh"
+#include "core/ceil_div.h"
 #include "formats/bf16.h"
 #include "ops/linear/row_alignment.h"
 

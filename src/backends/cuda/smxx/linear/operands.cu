@@ -7,6 +7,7 @@
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/ptx/memory.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

@@ -8,11 +8,13 @@
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/cuda_ops.h"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {

@@ -2,6 +2,7 @@
 // a few runs of query lanes. Floor: 4 bytes per rotary query lane (all lanes with llama_4_scaling), 2 more into q_pe_out, and about
 // 2.4 KB per key; V3, 128 heads, 4096 tokens: 144 MB, 33 us at 4.3 TB/s. Reached on an H200: 44 us (76%).
 #include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/run.cuh"
 #include "backends/cuda/common/store_row.cuh"

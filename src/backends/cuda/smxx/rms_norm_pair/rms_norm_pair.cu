@@ -7,12 +7,14 @@
 
 #include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/ptx/memory.cuh"
+#include "core/ceil_div.h"
 
 namespace strata::cuda {
 namespace {
