@@ -59,9 +59,10 @@ __device__ __forceinline__ void tma_store_2d(const void* tensor_map, uint32_t sh
                "r"(shared)
                : "memory");
 }
-__device__ __forceinline__ void tma_store_3d(const void* tensor_map, uint32_t shared, int column, int row, int plane, uint64_t policy) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2, %3}], [%4], %5;" ::"l"(tensor_map),
-               "r"(column), "r"(row), "r"(plane), "r"(shared), "l"(policy)
+// The box of a tensor map of column groups at (row, group, plane).
+__device__ __forceinline__ void tma_store_groups(const void* tensor_map, uint32_t shared, int row, int group, int plane, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint [%0, {0, %1, %2, %3}], [%4], %5;" ::"l"(tensor_map),
+               "r"(row), "r"(group), "r"(plane), "r"(shared), "l"(policy)
                : "memory");
 }
 __device__ __forceinline__ void bulk_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

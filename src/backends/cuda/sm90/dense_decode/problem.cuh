@@ -55,7 +55,7 @@ struct DenseProblem {
   static constexpr bool kSharesRows = false;
   static constexpr bool kSplit = true, kInCluster = kMerges;
   static constexpr bool kMappedOut = false;
-  static constexpr bool kStartsEarly = true, kPartsFirst = false, kOnlyParts = false;
+  static constexpr bool kStartsEarly = true, kLetsOthersBegin = false, kPartsFirst = false, kOnlyParts = false, kDeals = false;
   static constexpr int kRows = Shape::kRows;
 
   struct Item {

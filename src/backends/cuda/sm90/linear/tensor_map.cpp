@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 
 #include "backends/cuda/common/check.h"
 #include "core/check.h"
@@ -29,6 +30,14 @@ CUresult encode(CUtensorMap& map, CUtensorMapDataType type, const void* data, co
   std::fill_n(step, kRank, 1);
   return function(&map, type, kRank, const_cast<void*>(data), extent, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                   CU_TENSOR_MAP_SWIZZLE_128B, fetch, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+void check_planes(CUresult result, const char* name, const void* data, std::array<int64_t, 3> shape, int64_t plane_stride,
+                  int64_t row_stride) {
+  if (result == CUDA_SUCCESS) return;
+  fail(ErrorCode::invalid_argument,
+       "{} and its rows must be aligned to 16 bytes, is {} [{}, {}, {}], {} elements a plane, {} a row (cuTensorMapEncodeTiled: error {})",
+       name, data, shape[0], shape[1], shape[2], plane_stride, row_stride, static_cast<int>(result));
 }
 
 }  // namespace
@@ -58,12 +67,21 @@ CUtensorMap tensor_map(const char* name, const void* data, int64_t planes, int64
   const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows), 1};
   CUtensorMap map;
   const CUresult result = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, extent, strides, box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
-  if (result != CUDA_SUCCESS) {
-    fail(
-        ErrorCode::invalid_argument,
-        "{} and its rows must be aligned to 16 bytes, is {} [{}, {}, {}], {} elements a plane, {} a row (cuTensorMapEncodeTiled: error {})",
-        name, data, planes, rows, columns, plane_stride, row_stride, static_cast<int>(result));
-  }
+  check_planes(result, name, data, {planes, rows, columns}, plane_stride, row_stride);
+  return map;
+}
+
+CUtensorMap column_groups_map(const char* name, const void* data, int64_t planes, int64_t rows, int64_t columns, int64_t plane_stride,
+                              int64_t row_stride, int box_rows, int box_groups) {
+  constexpr int64_t kLanes = 64;
+  const cuuint64_t extent[] = {static_cast<cuuint64_t>(kLanes), static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(columns / kLanes),
+                               static_cast<cuuint64_t>(planes)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_stride) * 2, static_cast<cuuint64_t>(kLanes) * 2,
+                                static_cast<cuuint64_t>(plane_stride) * 2};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(kLanes), static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(box_groups), 1};
+  CUtensorMap map;
+  const CUresult result = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, extent, strides, box, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+  check_planes(result, name, data, {planes, rows, columns}, plane_stride, row_stride);
   return map;
 }
 

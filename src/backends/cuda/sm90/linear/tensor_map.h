@@ -17,4 +17,9 @@ CUtensorMap tensor_map(const char* name, const void* data, DType dtype, int64_t 
 CUtensorMap tensor_map(const char* name, const void* data, int64_t planes, int64_t rows, int64_t columns, int64_t plane_stride,
                        int64_t row_stride, int box_rows);
 
+// The same by column groups of 128 bytes: a box has box_groups of them one behind the other, each of box_rows rows. A multiple of 64
+// columns.
+CUtensorMap column_groups_map(const char* name, const void* data, int64_t planes, int64_t rows, int64_t columns, int64_t plane_stride,
+                              int64_t row_stride, int box_rows, int box_groups);
+
 }  // namespace strata::cuda::sm90

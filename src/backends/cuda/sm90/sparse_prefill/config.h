@@ -11,7 +11,7 @@ namespace strata::cuda::sparse_prefill {
 inline constexpr int kHeadTile = 64;    // M of wgmma: the heads of one block
 inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row
 inline constexpr int kValueDim = 512;
-inline constexpr int kStoredHeads = 16;  // heads of a warp's sums: of a box of the output
+inline constexpr int kStoredHeads = 16, kStoredChunks = 4;  // heads and chunks of lanes of a warp's sums: of a box of the output
 inline constexpr int kStages = 3;
 inline constexpr int kHeadChunkBytes = kHeadTile * kChunkLanes * 2;
 inline constexpr int kSharedTiles = kStages - 1;  // of rows that stay for a second item, beside its queries
@@ -20,6 +20,10 @@ inline constexpr int kWarpgroup = 128;
 inline constexpr int kThreads = 4 * kWarpgroup;  // logits and softmax; left values; right values; producer
 inline constexpr int kLogitsRegisters = 160, kValuesRegisters = 160, kProducerRegisters = 32;
 static_assert(kLogitsRegisters + 2 * kValuesRegisters + kProducerRegisters <= 65536 / kWarpgroup);
+
+// A block's turn is an item, or both items of a token that share their rows.
+inline constexpr int32_t kRoundsInOrder = 2;  // of turns, then they are dealt: groups of SMs differ by 6 % in what they take for one
+inline constexpr int kDealt = 4;              // turns dealt at most that some role has not begun; roles are less than 4 tiles apart
 
 // Rows are 512 or 576 lanes, of which the first 512 are values. A tile is in parts, each in a slot of a ring; a stage is what else belongs
 // to a tile. Three whole tiles fit of 64 rows of 512 lanes or 48 of 576: a slot holds one. Of 64 rows of 576 lanes they do not: a slot
@@ -51,6 +55,8 @@ struct alignas(1024) SharedMemory {
   uint16_t attended[kStages][kWarpgroup / 32];           // bit i of word w: row kRowsPerWarp * w + i is attended
   uint64_t full[kStages][S::kFills], empty[S::kSlots];
   uint64_t normalizer_full[2];
+  uint64_t dealt[kDealt];
+  int32_t dealt_turn[kDealt];
   uint64_t rescale_full[S::kWeightTiles], weights_full[S::kWeightTiles], weights_empty[S::kWeightTiles];
 };
 static_assert(sizeof(SharedMemory<Shape<512>>) <= 232448 && sizeof(SharedMemory<Shape<576>>) <= 232448, "227 KB a block");
@@ -79,7 +85,7 @@ struct PrefillArgs {
   float* max_logits;
   int64_t max_token_stride, max_head_stride;
   bool rows_aligned;  // rows of q and kv start at multiples of 16 bytes
-  bool out_aligned;   // those of out: out_map is of out, in boxes of kStoredHeads heads and 64 lanes
+  bool out_aligned;   // those of out: out_map is of out, in boxes of kStoredHeads heads and kStoredChunks chunks
   CUtensorMap out_map;
 };
 
@@ -96,6 +102,8 @@ struct PartArgs : PrefillArgs {
 // Whole tokens, and parts of others before them.
 struct WholeArgs : PrefillArgs {
   PartArgs parts;
+  int32_t turns_in_order;  // those behind them are dealt
+  uint32_t* next_turn;     // the first block's to set
 };
 
 // Of a head.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
 #include "backends/cuda/sm90/sparse_prefill/launch.h"
@@ -10,23 +11,23 @@
 namespace strata::cuda::sparse_prefill {
 
 template <class Problem>
-void launch_roles(const typename Problem::Args& args, int blocks, cudaStream_t stream) {
+void launch_roles(const typename Problem::Args& args, int blocks, const ExecutionContext& context) {
   constexpr auto kernel = row_tiles_kernel<Problem>;
   constexpr int kSharedBytes = sizeof(SharedMemory<typename Problem::Shape>);
   allow_shared_bytes(kernel, kSharedBytes);
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = kSharedBytes}, stream,
-                            /*early=*/false);
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = kSharedBytes},
+                            native(context.stream), Problem::kStartsEarly && launches_early(context.device));
   check(cudaLaunchKernelEx(config.get(), kernel, args), "row_tiles_kernel");
 }
 
 template <int kDim, bool kTogether>
-void launch_prefill(const WholeArgs& args, int blocks, cudaStream_t stream) {
-  launch_roles<PrefillProblem<kDim, kTogether>>(args, blocks, stream);
+void launch_prefill(const WholeArgs& args, int blocks, const ExecutionContext& context) {
+  launch_roles<PrefillProblem<kDim, kTogether>>(args, blocks, context);
 }
 
 template <int kDim>
-void launch_parts(const PartArgs& args, int blocks, cudaStream_t stream) {
-  launch_roles<PartProblem<kDim>>(args, blocks, stream);
+void launch_parts(const PartArgs& args, int blocks, const ExecutionContext& context) {
+  launch_roles<PartProblem<kDim>>(args, blocks, context);
 }
 
 }  // namespace strata::cuda::sparse_prefill

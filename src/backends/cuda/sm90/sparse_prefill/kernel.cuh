@@ -38,12 +38,9 @@ __device__ __forceinline__ void run_role(const typename Problem::Args& a, Shared
 template <class Problem>
 __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_constant__ typename Problem::Args a) {
   using S = typename Problem::Shape;
-  if constexpr (Problem::kPartsFirst) {
-    if (a.parts.num_items > 0) ptx::launch_dependents();  // the merge, whose blocks find a place when these end
-  }
+  if constexpr (Problem::kLetsOthersBegin) ptx::launch_dependents();  // whose blocks find a place when these end
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<SharedMemory<typename Problem::Shape>*>(shared_bytes);
-  if (threadIdx.x < 2 * kHeadTile) shared.sink[threadIdx.x] = Problem::sink(a, static_cast<int>(threadIdx.x));
   if (threadIdx.x == 0) {
     constexpr int kWarps = kWarpgroup / 32;
     for (int i = 0; i < kStages; ++i) {
@@ -56,6 +53,9 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
       ptx::mbarrier_init(ptx::shared_address(&shared.weights_empty[i]), 2 * kWarps);
     }
     for (int i = 0; i < 2; ++i) ptx::mbarrier_init(ptx::shared_address(&shared.normalizer_full[i]), kWarps);
+    if constexpr (Problem::kDeals) {
+      for (int i = 0; i < kDealt; ++i) ptx::mbarrier_init(ptx::shared_address(&shared.dealt[i]), 1);
+    }
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -63,8 +63,15 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
     Problem::bring_near(a);
     ptx::wait_for_previous_kernel();
   }
+  if constexpr (Problem::kDeals) {
+    if (blockIdx.x == 0 && threadIdx.x == 0 && a.next_turn != nullptr) {
+      atomicExch(a.next_turn, static_cast<uint32_t>(a.turns_in_order));
+    }
+  }
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   if (role == 0) {
+    shared.sink[threadIdx.x] = Problem::sink(a, static_cast<int>(threadIdx.x));  // this role's alone
+    static_assert(sizeof(shared.sink) == kWarpgroup * sizeof(float));
     ptx::registers_grow<kLogitsRegisters>();
     run_role<Logits, Problem>(a, shared);
   } else if (role < 3) {

@@ -28,7 +28,8 @@ class Logits {
       : a(args), shared(before.shared), tile(before.tile), weights(before.weights), items(before.items) {}
 
   __device__ __forceinline__ void run() {
-    for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
+    Items<Problem> order;
+    for (int32_t i = Items<Problem>::first(); i < a.num_items; i = order.next(a, shared, i)) {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) {

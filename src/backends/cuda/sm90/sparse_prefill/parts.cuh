@@ -13,8 +13,9 @@ struct PartProblem {
   static constexpr int kDim = kRowDim;
   using Shape = sparse_prefill::Shape<kDim>;
   using Args = PartArgs;
-  static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = false;
-  static constexpr bool kPartsFirst = false, kOnlyParts = true;
+  static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = false,
+                        kLetsOthersBegin = false;
+  static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false;
 
   // The split is the fastest, so that the blocks of a token run at a time.
   struct Item {

@@ -12,18 +12,6 @@
 
 namespace strata::cuda::sparse_prefill {
 
-// The items of a block, in order.
-template <class Problem>
-__device__ __forceinline__ int32_t first_item() {
-  return static_cast<int32_t>(Problem::kSharesRows ? 2 * blockIdx.x : blockIdx.x);
-}
-template <class Problem>
-__device__ __forceinline__ int32_t next_item(int32_t item) {
-  const auto blocks = static_cast<int32_t>(gridDim.x);
-  if (!Problem::kSharesRows) return item + blocks;
-  return item % 2 == 0 ? item + 1 : item - 1 + 2 * blocks;
-}
-
 struct TileState {
   uint32_t at = 0;  // the stage
   uint32_t parities = 0, step = 1;
@@ -97,6 +85,42 @@ __device__ __forceinline__ void arrive_warp(const uint64_t& barrier) {
 __device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
   ptx::mbarrier_wait(ptx::shared_address(&barrier), parity);
 }
+
+// The items of a block: turns of the first rounds in order, the others as they are dealt.
+template <class Problem>
+class Items {
+  static constexpr int32_t kOfTurn = Problem::kSharesRows ? 2 : 1;
+  using Args = typename Problem::Args;
+  using Shared = SharedMemory<typename Problem::Shape>;
+
+ public:
+  static __device__ __forceinline__ int32_t first() { return static_cast<int32_t>(blockIdx.x) * kOfTurn; }
+  __device__ __forceinline__ int32_t next(const Args& a, const Shared& shared, int32_t item) {
+    if (kOfTurn > 1 && item % kOfTurn == 0) return item + 1;
+    int32_t turn = next_in_order(item);
+    if constexpr (Problem::kDeals) {
+      if (turn >= a.turns_in_order) {
+        wait(shared.dealt[place.index], place.parity);
+        turn = shared.dealt_turn[place.index];
+        place.next();
+      }
+    }
+    return turn * kOfTurn;
+  }
+  // The turn behind that of an item whose first rows have been asked for, by one thread. Should the first block begin so late that it has
+  // not yet set where dealing begins, then what is there ends this block's turns or makes it do another block's again, and the first block
+  // still deals out all.
+  __device__ __forceinline__ void deal(const Args& a, Shared& shared, int32_t item) const {
+    if (next_in_order(item) < a.turns_in_order) return;
+    const uint32_t turn = atomicAdd(a.next_turn, 1u), end = static_cast<uint32_t>(a.num_items) / kOfTurn;
+    shared.dealt_turn[place.index] = static_cast<int32_t>(min(turn, end));
+    ptx::mbarrier_arrive(ptx::shared_address(&shared.dealt[place.index]));
+  }
+
+ private:
+  static __device__ __forceinline__ int32_t next_in_order(int32_t item) { return item / kOfTurn + static_cast<int32_t>(gridDim.x); }
+  Turn<kDealt> place;
+};
 
 // Eight lanes of the output times a factor.
 __device__ __forceinline__ void store_lanes(uint16_t* target, const float (&v)[8], float factor, bool aligned) {

@@ -23,8 +23,13 @@ struct PrefillProblem {
   static constexpr bool kSplit = false;            // an item is all rows of its token
   static constexpr bool kInCluster = false;        // the two parts of its rows are a cluster's, which merges them
   static constexpr bool kMappedOut = true;         // Args have a tensor map of the output
-  static constexpr bool kStartsEarly = false;      // waits for the kernel in front by itself
+  static constexpr bool kStartsEarly = true;       // waits for the kernel in front by itself
+  static constexpr bool kLetsOthersBegin = true;   // the next kernel, from this one's beginning on
   static constexpr bool kOnlyParts = false;        // results are always parts
+  static constexpr bool kDeals = true;             // not all turns are in order
+
+  // Hints of what the first items read: not worth it here.
+  static __device__ __forceinline__ void bring_near(const Args&) {}
 
   // 64 heads of one token.
   struct Item {

@@ -35,7 +35,8 @@ class Producer {
       : a(args), shared(before.shared), warp(before.warp), lane(before.lane), tile(before.tile) {}
 
   __device__ __forceinline__ void run() {
-    for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
+    Items<Problem> order;
+    for (int32_t i = Items<Problem>::first(); i < a.num_items; i = order.next(a, shared, i)) {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) continue;
@@ -57,6 +58,9 @@ class Producer {
         const int32_t present = entry;
         entry = look_up(rows, t + 1);
         produce_rows(rows, present, t);
+        if constexpr (Problem::kDeals) {
+          if (t == 0 && threadIdx.x % kWarpgroup == 0) order.deal(a, shared, i);
+        }
       }
     }
   }

@@ -73,9 +73,13 @@ struct Extent {
   bool together(int64_t tokens) const { return d512 && head_tiles == 2 && row_tiles <= kSharedTiles && tokens > slots(); }
 };
 
+// In front of parts, which are aligned to as much: the next turn to be dealt.
+constexpr size_t kDealBytes = 16;
+
 size_t workspace_bytes(const SparseAttnPrefillParams& p, const Capabilities& c) {
   const Extent e(p, c);
-  return p.batch_invariant ? 0 : static_cast<size_t>(most_parts(p.q.shape[0], e.row_tiles, e.slots()) * p.q.shape[1] * kPartBytes);
+  const int64_t parts = p.batch_invariant ? 0 : most_parts(p.q.shape[0], e.row_tiles, e.slots());
+  return kDealBytes + static_cast<size_t>(parts * p.q.shape[1] * kPartBytes);
 }
 
 PartArgs part_args(const SparseAttnPrefillParams& p, const Plan& plan, const ExecutionContext& context) {
@@ -86,39 +90,41 @@ PartArgs part_args(const SparseAttnPrefillParams& p, const Plan& plan, const Exe
   a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.num_items *= a.num_splits;
   const int64_t parts = plan.splits * a.num_tokens * a.num_heads;
-  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_out = reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(context.workspace.data) + kDealBytes);
   a.part_factors = reinterpret_cast<float2*>(a.part_out + parts * kValueDim);
   a.part_lse = reinterpret_cast<float*>(a.part_factors + parts);
   a.part_max = a.part_lse + parts;
   return a;
 }
 
-void run_whole(const SparseAttnPrefillParams& p, const Extent& e, const PartArgs& parts, cudaStream_t stream) {
+void run_whole(const SparseAttnPrefillParams& p, const Extent& e, const PartArgs& parts, const ExecutionContext& context) {
   WholeArgs a{};
   set_args(a, p);
   a.parts = parts;
   if (a.out_aligned) {
-    a.out_map = sm90::tensor_map("sparse_attn_prefill: out", p.out.data, p.out.shape[0], p.out.shape[1], kValueDim, a.out_token_stride,
-                                 a.out_head_stride, kStoredHeads);
+    a.out_map = sm90::column_groups_map("sparse_attn_prefill: out", p.out.data, p.out.shape[0], p.out.shape[1], kValueDim,
+                                        a.out_token_stride, a.out_head_stride, kStoredHeads, kStoredChunks);
   }
   const bool together = e.together(p.q.shape[0]);
-  const int64_t blocks = std::min<int64_t>(together ? p.q.shape[0] : a.num_items, e.sms);
+  const int64_t turns = together ? p.q.shape[0] : a.num_items, blocks = std::min(turns, e.sms);
+  const bool deals = turns > kRoundsInOrder * blocks;
+  a.turns_in_order = deals ? static_cast<int32_t>(kRoundsInOrder * blocks) : std::numeric_limits<int32_t>::max();
+  a.next_turn = deals ? static_cast<uint32_t*>(context.workspace.data) : nullptr;
   const auto launch = together ? launch_prefill<512, true> : e.d512 ? launch_prefill<512, false> : launch_prefill<576, false>;
-  launch(a, static_cast<int>(blocks), stream);
+  launch(a, static_cast<int>(blocks), context);
 }
 
 void run(const SparseAttnPrefillParams& p, const ExecutionContext& context) {
   const int64_t tokens = p.q.shape[0];
   const Extent e(p, capabilities(context.device));
   const Plan of_call = p.batch_invariant ? Plan{tokens, 0, 1, e.row_tiles} : plan(tokens, e.row_tiles, e.slots());
-  const cudaStream_t stream = native(context.stream);
   PartArgs parts{};
   if (of_call.cut > 0) parts = part_args(tokens_of(p, of_call.whole, of_call.cut), of_call, context);
   if (of_call.whole > 0) {
-    run_whole(tokens_of(p, 0, of_call.whole), e, parts, stream);
+    run_whole(tokens_of(p, 0, of_call.whole), e, parts, context);
   } else if (of_call.cut > 0) {
     const auto launch = e.d512 ? launch_parts<512> : launch_parts<576>;
-    launch(parts, static_cast<int>(std::min<int64_t>(parts.num_items, e.sms)), stream);
+    launch(parts, static_cast<int>(std::min<int64_t>(parts.num_items, e.sms)), context);
   }
   if (of_call.cut > 0) launch_merge(parts, /*fixed_order=*/false, context);
 }

@@ -32,8 +32,9 @@ class Values {
       : half(before.half), a(args), shared(before.shared), tile(before.tile), weights(before.weights), items(before.items) {}
 
   __device__ __forceinline__ void run() {
+    Items<Problem> order;
     int32_t token = -1;  // of a cluster's one item
-    for (int32_t i = first_item<Problem>(); i < a.num_items; i = next_item<Problem>(i)) {
+    for (int32_t i = Items<Problem>::first(); i < a.num_items; i = order.next(a, shared, i)) {
       const Item item(a, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) {
@@ -162,20 +163,20 @@ class Values {
     tile.advance(rows_stay);
   }
 
-  // Through the stage of the item's last tile, whose values have been added: each warp puts its 16 heads there in boxes of 64 lanes,
-  // swizzled, which the copy engine writes out while the next item is under way.
+  // Through the stage of the item's last tile, whose values have been added: each warp puts its 16 heads there in pieces of 64
+  // lanes, swizzled, which are a box that the copy engine writes out while the next item is under way.
   __device__ __forceinline__ void store_staged(const Item& item, const Sums& sums, float first, float second) const {
-    constexpr int kBoxBytes = kStoredHeads * 128, kBoxes = 4;
-    static_assert(kBoxes * kBoxBytes == S::kChunkBytes);
+    constexpr int kChunkPart = kStoredHeads * 128;
+    static_assert(kStoredChunks * kChunkPart == S::kChunkBytes);
     ptx::barrier_sync(kValuesGroups + half, kWarpgroup);  // the products of all four warps are done
     const int warp = threadIdx.x % kWarpgroup / 32, lane = threadIdx.x % 32;
-    const uint32_t boxes = ptx::shared_address(tile.chunk(shared, kBoxes * half + warp));
+    const uint32_t box = ptx::shared_address(tile.chunk(shared, kStoredChunks * half + warp));
 #pragma unroll
-    for (int c = 0; c < kBoxes; ++c) {
+    for (int c = 0; c < kStoredChunks; ++c) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* s = &sums[c / 2][32 * (c % 2) + 8 * i];
-        ptx::stmatrix_x4(boxes + c * kBoxBytes + unit_offset(lane % 16, 2 * i + lane / 16), ptx::cvt_bf16x2(s[0] * first, s[1] * first),
+        ptx::stmatrix_x4(box + c * kChunkPart + unit_offset(lane % 16, 2 * i + lane / 16), ptx::cvt_bf16x2(s[0] * first, s[1] * first),
                          ptx::cvt_bf16x2(s[2] * second, s[3] * second), ptx::cvt_bf16x2(s[4] * first, s[5] * first),
                          ptx::cvt_bf16x2(s[6] * second, s[7] * second));
       }
@@ -183,11 +184,8 @@ class Values {
     ptx::fence_proxy_async();
     __syncwarp();
     if (lane == 0) {
-#pragma unroll
-      for (int c = 0; c < kBoxes; ++c) {
-        ptx::tma_store_3d(&a.out_map, boxes + c * kBoxBytes, (4 * half + c) * kChunkLanes, item.first_head + kStoredHeads * warp,
-                          item.token, ptx::evict_first_policy());
-      }
+      ptx::tma_store_groups(&a.out_map, box, item.first_head + kStoredHeads * warp, kStoredChunks * half, item.token,
+                            ptx::evict_first_policy());
       ptx::bulk_store_commit();
       ptx::bulk_store_wait_read();
     }

@@ -1,3 +1,3 @@
 #include "backends/cuda/sm90/sparse_prefill/instantiate.cuh"
 
-template void strata::cuda::sparse_prefill::launch_parts<512>(const PartArgs&, int, cudaStream_t);
+template void strata::cuda::sparse_prefill::launch_parts<512>(const PartArgs&, int, const strata::ExecutionContext&);

@@ -1,3 +1,3 @@
 #include "backends/cuda/sm90/sparse_prefill/instantiate.cuh"
 
-template void strata::cuda::sparse_prefill::launch_prefill<576, false>(const WholeArgs&, int, cudaStream_t);
+template void strata::cuda::sparse_prefill::launch_prefill<576, false>(const WholeArgs&, int, const strata::ExecutionContext&);
