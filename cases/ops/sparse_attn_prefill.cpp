@@ -114,6 +114,9 @@ void add_sparse_attn_prefill(CaseList& list) {
     test({.tokens = 140, .heads = 66, .rows = 100, .topk = 10, .dim = dim, .padding = {.inner = 3, .outer = 7}});
     // Both tiles of a token's heads by one block.
     test({.tokens = 140, .heads = 66, .rows = 300, .topk = 65, .dim = dim});
+    // Many rounds: most tokens go to whichever block is done first.
+    test({.tokens = 1300, .heads = 1, .rows = 700, .topk = 70, .dim = dim});
+    test({.tokens = 700, .heads = 66, .rows = 100, .topk = 10, .dim = dim});
     // Tokens that are left behind whole rounds of SMs, and calls of few tokens: rows in several parts, of which short tokens fill the first
     // ones only.
     for (const auto lengths : {Lengths::none, Lengths::zero, Lengths::random, Lengths::full}) {
