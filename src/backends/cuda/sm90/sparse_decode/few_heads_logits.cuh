@@ -36,49 +36,52 @@ using Steps = uint32_t[4][4];
 constexpr int kSecondPair = 4;
 __device__ __forceinline__ int pair_of(int warp, int g) { return g % kSecondPair * 8 + 2 * warp + g / kSecondPair; }
 
-// A value times its scale is less than 2^(9 + kScaleRoom) and fits fp16.
+// Scales of values are less than 2^(kScaleRoom + 1) when multiplied: 448 of them fit fp16.
 constexpr int kScaleRoom = 6, kExponentBias = 127 + kScaleRoom, kSmallestTop = kScaleRoom + 1;
 
 // An infinity from the byte of NaN: a row with one is looked for where it is known that there is one (few_heads_softmax.cuh).
 constexpr uint32_t kNanByte = 255;
 __device__ __forceinline__ float power_of(uint32_t scale_byte) { return __uint_as_float(scale_byte << 23); }
 
-// The scales of a thread's two rows. Each is a power of two, as its exponent byte, and V3.2's are times `odd`, which is one in most caches.
+// The scales of a thread's two rows.
 template <class Shared>
 struct RowScales {
-  uint2 bytes[2];        // V4: of the seven blocks
-  uint4 fp32[2];         // V3.2: of the four tiles
-  uint32_t rotated = 0;  // V4: that of the largest of the thread's rotated lanes, as values
-  uint2 own[2];          // bytes of blocks 2 q and 2 q + 1 of each row
-  uint32_t top;          // the largest byte of the warp's rows
-  bool odd = false;      // V3.2, any of the tile's: all warps of a group take the same way, as a product is theirs together
+  uint2 bytes[2];        // V4: exponent bytes of the seven blocks
+  float4 of_tiles[2];    // V3.2: any, of the four tiles
+  uint32_t rotated = 0;  // V4: the byte of the scale of the largest of the thread's rotated lanes, as values
+  uint2 own[2];          // V4: the bytes of blocks 2 q and 2 q + 1 of each row; V3.2: bits of the one scale of both
+  uint32_t top;          // the largest exponent byte of the warp's rows
 
-  __device__ __forceinline__ uint32_t byte(int r, int block) const {
-    if constexpr (Shared::kV4) {
-      return (block < 4 ? bytes[r].x : bytes[r].y) >> (8 * (block % 4)) & 0xFFu;
-    } else {
-      return tile(r, block) >> 23 & 0xFFu;
-    }
+  __device__ __forceinline__ float of(int r, int block) const {
+    if constexpr (Shared::kV4) return power_of(exponent(r, block));
+    return of_tile(r, block);
   }
-  __device__ __forceinline__ uint32_t tile(int r, int block) const {
-    const uint32_t low = block < 4 ? fp32[r].x : fp32[r].z, high = block < 4 ? fp32[r].y : fp32[r].w;
-    return block % 4 < 2 ? low : high;
+  // As a byte.
+  __device__ __forceinline__ uint32_t exponent(int r, int block) const {
+    if constexpr (Shared::kV4) return (block < 4 ? bytes[r].x : bytes[r].y) >> (8 * (block % 4)) & 0xFFu;
+    return __float_as_uint(of_tile(r, block)) >> 23 & 0xFFu;
   }
   __device__ __forceinline__ void look(int q) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) own[r] = own_bytes(r, q);
-    top = __reduce_max_sync(~0u, max(max(max(own[0].x, own[0].y), max(own[1].x, own[1].y)), rotated));
+    for (int r = 0; r < 2; ++r) own[r] = own_scales(r, q);
+    uint32_t largest = max(max(max(own[0].x, own[0].y), max(own[1].x, own[1].y)), rotated);
+    if constexpr (!Shared::kV4) largest = max(own[0].x << 1, own[1].x << 1) >> 24;
+    top = __reduce_max_sync(~0u, largest);
   }
 
  private:
-  __device__ __forceinline__ uint2 own_bytes(int r, int q) const {
+  __device__ __forceinline__ float of_tile(int r, int block) const {
+    const float low = block < 4 ? of_tiles[r].x : of_tiles[r].z, high = block < 4 ? of_tiles[r].y : of_tiles[r].w;
+    return block % 4 < 2 ? low : high;
+  }
+  __device__ __forceinline__ uint2 own_scales(int r, int q) const {
     if constexpr (Shared::kV4) {
       const uint32_t two = (q < 2 ? bytes[r].x : bytes[r].y) >> (16 * (q % 2));
       return {two & 0xFFu, two >> 8 & 0xFFu};
     } else {
-      const uint32_t low = q % 2 == 0 ? fp32[r].x : fp32[r].y, high = q % 2 == 0 ? fp32[r].z : fp32[r].w;
-      const uint32_t byte = (q < 2 ? low : high) >> 23 & 0xFFu;
-      return {byte, byte};
+      const float low = q % 2 == 0 ? of_tiles[r].x : of_tiles[r].y, high = q % 2 == 0 ? of_tiles[r].z : of_tiles[r].w;
+      const uint32_t bits = __float_as_uint(q < 2 ? low : high);
+      return {bits, bits};
     }
   }
 };
@@ -88,14 +91,6 @@ __device__ __forceinline__ uint32_t larger_bf16x2(uint32_t a, uint32_t b) {
   uint32_t larger;
   asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
   return larger;
-}
-
-constexpr uint32_t kOddBits = 0x807FFFFFu;  // sign and fraction of an fp32 scale
-__device__ __forceinline__ float odd_factor(uint32_t scale) { return __uint_as_float((scale & kOddBits) | 0x3F800000u); }
-// Codes times a factor that is no power of two, rounded to bf16, as MLA 9.1 has it: fp16 holds that exactly.
-__device__ __forceinline__ uint32_t rounded(uint32_t codes_f16x2, float low, float high) {
-  const float2 codes = __half22float2(as_half2(codes_f16x2));
-  return bf16x2_to_f16x2(ptx::cvt_bf16x2(codes.x * low, codes.y * high), 1.0f);
 }
 
 // s += the logits of a block times its scales.
@@ -135,8 +130,7 @@ struct Codes {
 #pragma unroll
     for (int r = 0; r < 2; ++r) of_row[r] = *reinterpret_cast<const uint4*>(quarters[r] + kChunkLanes * block);
   }
-  template <bool kOdd, class Shared>
-  __device__ __forceinline__ void convert(const RowScales<Shared>& scales, int block, Steps& a) const {
+  __device__ __forceinline__ void convert(Steps& a) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const uint32_t words[4] = {of_row[r].x, of_row[r].y, of_row[r].z, of_row[r].w};
@@ -144,10 +138,6 @@ struct Codes {
       for (int step = 0; step < 4; ++step) {
         const uint2 pairs = ptx::cvt_f16x4_e4m3x4(words[step]);
         a[step][r] = pairs.x, a[step][r + 2] = pairs.y;
-        if constexpr (kOdd) {
-          const float odd = odd_factor(scales.tile(r, block));
-          a[step][r] = rounded(pairs.x, odd, odd), a[step][r + 2] = rounded(pairs.y, odd, odd);
-        }
       }
     }
   }
@@ -155,7 +145,7 @@ struct Codes {
 
 // s += the logits of the codes, while those of the rotated lanes are on their way in s. A block is converted while the tensor cores have
 // the one before; with many heads there are no registers for more than one block's logits.
-template <bool kOdd, class Shared>
+template <class Shared>
 __device__ __forceinline__ void add_codes(uint64_t queries, uint8_t* const (&quarters)[2], Codes& codes, const RowScales<Shared>& scales,
                                           Steps& rotated, Logits<Shared>& s) {
   constexpr int kBuffers = Shared::kHeadTiles > 2 ? 1 : 2;
@@ -168,12 +158,12 @@ __device__ __forceinline__ void add_codes(uint64_t queries, uint8_t* const (&qua
     } else {
       ptx::wgmma_hold(of_block[block % kBuffers]);
       hold(a[block % 2]);
-      add_scaled<Shared>(s, of_block[block % kBuffers], power_of(scales.byte(0, block)), power_of(scales.byte(1, block)));
+      add_scaled<Shared>(s, of_block[block % kBuffers], scales.of(0, block), scales.of(1, block));
     }
   };
 #pragma unroll
   for (int block = 0; block < Shared::kCodeBlocks; ++block) {
-    codes.convert<kOdd, Shared>(scales, block, a[block % 2]);
+    codes.convert(a[block % 2]);
     if (block + 1 < Shared::kCodeBlocks) codes.load(quarters, block + 1);
     if constexpr (kBuffers == 1) {
       ptx::wgmma_wait<0>();
@@ -190,7 +180,7 @@ __device__ __forceinline__ void add_codes(uint64_t queries, uint8_t* const (&qua
 }
 
 // s = the logits of rotated lanes and codes, by products of the warp.
-template <bool kOdd, class Shared>
+template <class Shared>
 __device__ __forceinline__ void own_logits(const Shared& shared, int lane, uint8_t* const (&quarters)[2], Codes& codes,
                                            const RowScales<Shared>& scales, const Steps& rotated, Logits<Shared>& s) {
   OfHeads<Shared::kHeadTiles> queries;
@@ -203,21 +193,21 @@ __device__ __forceinline__ void own_logits(const Shared& shared, int lane, uint8
   for (int block = 0; block < Shared::kCodeBlocks; ++block) {
     Steps a;
     queries.load(ptx::shared_address(shared.q[block]), lane);
-    codes.convert<kOdd, Shared>(scales, block, a);
+    codes.convert(a);
     if (block + 1 < Shared::kCodeBlocks) codes.load(quarters, block + 1);
     Logits<Shared> of_block[2] = {};  // two chains of products, half as long
 #pragma unroll
     for (int step = 0; step < 4; ++step) queries.add_product(of_block[step % 2], a[step], step);
 #pragma unroll
     for (int i = 0; i < 4 * Shared::kHeadTiles; ++i) of_block[0][i] += of_block[1][i];
-    add_scaled<Shared>(s, of_block[0], power_of(scales.byte(0, block)), power_of(scales.byte(1, block)));
+    add_scaled<Shared>(s, of_block[0], scales.of(0, block), scales.of(1, block));
   }
 }
 
 // Logits of the warp's rows, without the heads' factors.
 template <class Shared>
-__device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_t stage, int group, int warp, Lane at,
-                                       RowScales<Shared>& scales, Logits<Shared>& s) {
+__device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_t stage, int warp, Lane at, RowScales<Shared>& scales,
+                                       Logits<Shared>& s) {
   const int g = at.g, q = at.q, row = 16 * warp + g;
   constexpr int kFirstRotated = (Shared::kV4 ? kV4NopeDim : kMlaRopeOffset) / 16;
   uint8_t* const rows[2] = {shared.rows[stage][row], shared.rows[stage][row + 8]};
@@ -238,8 +228,7 @@ __device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_
       scales.bytes[r] = *reinterpret_cast<const uint2*>(&shared.scales[stage][row + 8 * r]);
       scales.bytes[r].y &= 0x00FFFFFFu;
     } else {
-      scales.fp32[r] = *reinterpret_cast<const uint4*>(unit(r, kMlaScaleOffset / 16));
-      scales.odd |= ((scales.fp32[r].x | scales.fp32[r].y | scales.fp32[r].z | scales.fp32[r].w) & kOddBits) != 0;
+      scales.of_tiles[r] = *reinterpret_cast<const float4*>(unit(r, kMlaScaleOffset / 16));
     }
   }
   if constexpr (Shared::kV4) {
@@ -247,22 +236,15 @@ __device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_
     constexpr uint32_t kCodeExponent = 7, kLargestByte = 248;
     const uint32_t exponent = max(largest << 17, largest << 1 & 0xFFFF0000u) >> 24;
     scales.rotated = min(max(exponent, kCodeExponent + 1) - kCodeExponent, kLargestByte);
-  } else {
-    scales.odd = ptx::barrier_or(kGroupBarrier + group, kWarpgroup, scales.odd);
   }
   Codes codes;
   codes.load(quarters, 0);
   scales.look(q);
   if constexpr (Shared::kOwnLogits) {
-    const int lane = 4 * g + q;
-    return !Shared::kV4 && scales.odd ? own_logits<true>(shared, lane, quarters, codes, scales, rotated, s)
-                                      : own_logits<false>(shared, lane, quarters, codes, scales, rotated, s);
-  }
-  multiply<Shared>(queries, Shared::kCodeBlocks, rotated, s);
-  if (!Shared::kV4 && scales.odd) {
-    add_codes<true, Shared>(queries, quarters, codes, scales, rotated, s);
+    own_logits(shared, 4 * g + q, quarters, codes, scales, rotated, s);
   } else {
-    add_codes<false, Shared>(queries, quarters, codes, scales, rotated, s);
+    multiply<Shared>(queries, Shared::kCodeBlocks, rotated, s);
+    add_codes<Shared>(queries, quarters, codes, scales, rotated, s);
   }
 }
 

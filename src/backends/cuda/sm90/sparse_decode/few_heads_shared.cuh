@@ -88,7 +88,7 @@ struct alignas(1024) Shared {
   float subtracted[kLogitGroups][kHeads];                          // what weights are relative to, base 2
   int32_t top_scale[kLogitGroups];                                 // scales of values are relative to 2^(top_scale - kExponentBias)
   float lift[kLogitGroups][kHeads];                                // what earlier sums of values become relative to the same by
-  bool lifted[kLogitGroups], odd[kLogitGroups];                    // some lift is not 1; some scale is no power of two
+  bool lifted[kLogitGroups];                                       // some lift is not 1
 
   float columns[kLogitGroups][4][kHeads];  // what each warp of a group knows of a head
   uint32_t tops[kLogitGroups][4];          // and of its rows' scales
@@ -130,8 +130,7 @@ __device__ __forceinline__ void meet() {
 
 // Named barriers. kTurn + i: group i of logits and the other one, which has told what its weights are relative to. kWeightsReady + i:
 // it has stored a tile's weights for the values. kWeightsFree + i: they are not needed any more. kLogitsDone: both groups of logits.
-constexpr uint32_t kAllConsumers = 1, kGroupBarrier = 2, kTurn = 4, kWeightsReady = 6, kWeightsFree = 8, kLogitsDone = 10,
-                   kNormaliserReady = 11;
+constexpr uint32_t kAllConsumers = 1, kTurn = 2, kWeightsReady = 4, kWeightsFree = 6, kLogitsDone = 8, kNormaliserReady = 9;
 constexpr uint32_t kTurnThreads = kLogitGroups * kWarpgroup, kWeightsThreads = (1 + kValueGroups) * kWarpgroup,
                    kNormaliserThreads = 32 + kValueGroups * kWarpgroup;
 

@@ -84,7 +84,7 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       bool is_nan = false;
-      for (int block = 0; block < Shared::kCodeBlocks; ++block) is_nan |= scales.byte(r, block) == kNanByte;
+      for (int block = 0; block < Shared::kCodeBlocks; ++block) is_nan |= scales.exponent(r, block) == kNanByte;
       if (is_nan) set_row(r, NAN);
     }
   }
@@ -137,12 +137,14 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
       shared.subtracted[group][own_head] = subtracted, shared.lift[group][own_head] = lift;
       shared.maximum[group][own_head] = fmaxf(shared.maximum[group][own_head], largest);
     }
-    if (lane == 0) shared.top_scale[group] = top_scale, shared.lifted[group] = lifted, shared.odd[group] = scales.odd;
+    if (lane == 0) shared.top_scale[group] = top_scale, shared.lifted[group] = lifted;
   }
   if (!is_last) ptx::barrier_arrive(kTurn + (group ^ 1), kTurnThreads);
 
-  const auto value_scale = [&](uint32_t byte) {
-    return __uint_as_float(static_cast<uint32_t>(max(static_cast<int32_t>(byte) - top_scale + kExponentBias, 0)) << 23);
+  // V4: of an exponent byte; V3.2: of a scale's bits.
+  const auto value_scale = [&](uint32_t scale) {
+    if constexpr (!Shared::kV4) return __uint_as_float(scale) * pow2(kExponentBias - top_scale);
+    return __uint_as_float(static_cast<uint32_t>(max(static_cast<int32_t>(scale) - top_scale + kExponentBias, 0)) << 23);
   };
   uint32_t* const pair_scales = &shared.value_scales[group][2 * q][pair_of(warp, g)];
   pair_scales[0] = ptx::cvt_f16x2(value_scale(first.x), value_scale(second.x));
@@ -235,7 +237,7 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
     Logits<Shared> s;
     RowScales<Shared> scales;
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
-    logits(shared, queries, stage, group, warp, lane, scales, s);
+    logits(shared, queries, stage, warp, lane, scales, s);
     if (tile >= kLogitGroups) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
     weigh(shared, stage, group, warp, lane, static_cast<int32_t>(tile) + 1 == tiles, scales, s, sums);
   }

@@ -26,8 +26,7 @@ struct ValueCodes {
 #pragma unroll
     for (int i = 0; i < 2; ++i) ptx::ldmatrix_x4_trans(of_steps[i], first + kChunkLanes * block + 32 * i * Shared::kPitch);
   }
-  template <bool kOdd, class Shared>
-  __device__ __forceinline__ void convert(const uint8_t* tile, int block, int q, Steps& a) const {
+  __device__ __forceinline__ void convert(Steps& a) const {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
@@ -35,15 +34,6 @@ struct ValueCodes {
         constexpr uint32_t kPairsOfRows = 0x3120;
         const uint2 lanes = ptx::cvt_f16x4_e4m3x4(__byte_perm(of_steps[step / 2][step % 2 * 2 + i], 0, kPairsOfRows));
         a[step][2 * i] = lanes.x, a[step][2 * i + 1] = lanes.y;
-        if constexpr (kOdd) {
-          const auto factor = [&](int in_pair) {
-            const int row = 16 * step + q + kSecondPair * i + in_pair;
-            const uint8_t* const scales = tile + row * Shared::kPitch + ((kMlaScaleOffset / 16 ^ bank_swap(row)) << 4);
-            return odd_factor(*reinterpret_cast<const uint32_t*>(scales + 4 * (block / 2)));
-          };
-          const float of_first = factor(0), of_eighth = factor(8);
-          a[step][2 * i] = rounded(lanes.x, of_first, of_eighth), a[step][2 * i + 1] = rounded(lanes.y, of_first, of_eighth);
-        }
       }
     }
   }
@@ -104,8 +94,8 @@ struct ValueTile {
   }
 };
 
-// sums += weights * values, for blocks from kFirst on; the tile's place is given back. kOdd: a row has a scale that is no power of two.
-template <bool kOdd, int kFirst, class Shared>
+// sums += weights * values, for blocks from kFirst on; the tile's place is given back.
+template <int kFirst, class Shared>
 __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int group, Lane lane, ValueTile<kFirst, Shared>& tile,
                                            Sums<Shared>& sums) {
   const uint32_t place = ptx::shared_address(shared.p[group]);
@@ -131,7 +121,7 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
       }
     } else {
       const uint4 two_steps[2] = {scales[block * (Shared::kPairPitch / 4)], scales[block * (Shared::kPairPitch / 4) + 1]};
-      tile.codes.template convert<kOdd, Shared>(shared.rows[stage][0], block, lane.q, values);
+      tile.codes.convert(values);
       if (i + 1 < kOwnBlocks) tile.codes.template load<Shared>(tile.first, block + 1);
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
@@ -240,11 +230,7 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
     ValueTile<kFirst, Shared> values(shared, stage, places);
     ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
-    if (!Shared::kV4 && shared.odd[group]) {
-      add_values<true>(shared, stage, group, lane, values, sums);
-    } else {
-      add_values<false>(shared, stage, group, lane, values, sums);
-    }
+    add_values(shared, stage, group, lane, values, sums);
     if (static_cast<int32_t>(tile) + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
   }
   ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);

@@ -2,9 +2,9 @@
 //
 // What it is about: loads in flight, and few instructions between them. ptxas has one scoreboard for all loads that cross a branch, so a
 // wait for one is a wait for the latest. Pieces are asked for right behind a conversion, in that order, and nothing branches but the waits
-// for a place and the loop itself: a lane finds a row's address for the four that load it; scales that are not powers of two, whose
-// products are rounded to bf16 (MLA 9.1), have a loop of their own; and whether all fitted is seen at the end. Rows start at any multiple
-// of 16 bytes, so that pieces share sectors of 32 bytes with the next ones: L1 keeps them.
+// for a place and the loop itself: a lane finds a row's address for the four that load it, and whether all fitted is seen at the end. Rows
+// start at any multiple of 16 bytes, so that pieces share sectors of 32 bytes with the next ones: L1 keeps them. Scales are rounded to
+// fp16, and so are their products, not to bf16 (docs/numerics.md).
 #pragma once
 
 #include "backends/cuda/ptx/memory_in_order.cuh"
@@ -78,17 +78,19 @@ class MlaProducer {
         phases_(phases),
         key_factor_(key_factor) {}
 
-  // Returns false when a value may not fit, or when scales were taken to be powers of two and one was not: a warp takes them to be if those
-  // of its first rows are, and not with any_scale.
-  __device__ __forceinline__ bool produce(bool any_scale) {
+  // Returns false when a value may not fit.
+  __device__ __forceinline__ bool produce() {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) load(i);
     rows_.look_ahead(first_);
     prefetch(rows_.get(kTilesAhead));
-    if (any_scale || __any_sync(~0u, (scale_[0] & kMantissa) != 0)) {
-      convert_all<false>();
-    } else {
-      convert_all<true>();
+#pragma unroll 1
+    for (; pair_ < tiles_; pair_ += 2) {
+      convert_half<0>(0);
+      convert_half<1>(kLeft);
+      if (pair_ + 1 == tiles_) break;
+      convert_half<1>(kOddRight);
+      convert_half<0>(kOddLeft);
     }
     const float scale = __uint_as_float(largest_scale_) * key_factor_,
                 rotated = __uint_as_float(max(largest_ & 0xFFFFu, largest_ >> 16) << 16);
@@ -96,7 +98,7 @@ class MlaProducer {
   }
 
  private:
-  static constexpr uint32_t kMantissa = 0x7FFFFFu, kMagnitude = 0x7FFFFFFFu;
+  static constexpr uint32_t kMagnitude = 0x7FFFFFFFu;
   // A row's pieces in two tiles that follow each other, in the order in which they are converted: the left half of an even tile before its
   // right, the right half of an odd one before its left (consumer.cuh).
   static constexpr int kCodes = 4, kRotated = 2;  // of a half; of the right one besides
@@ -139,19 +141,8 @@ class MlaProducer {
       ptx::prefetch_l2_if(row != nullptr && at + quarter * kStep < kBytes, row + at + quarter * kStep);
   }
 
-  template <bool kPowers>
-  __device__ __forceinline__ void convert_all() {
-#pragma unroll 1
-    for (; pair_ < tiles_; pair_ += 2) {
-      convert_half<kPowers, 0>(0);
-      convert_half<kPowers, 1>(kLeft);
-      if (pair_ + 1 == tiles_) break;
-      convert_half<kPowers, 1>(kOddRight);
-      convert_half<kPowers, 0>(kOddLeft);
-    }
-  }
   // A half of a tile, from piece `at` on.
-  template <bool kPowers, int kHalf>
+  template <int kHalf>
   __device__ __forceinline__ void convert_half(int at) {
     const int tile = at / kTile;
     const uint32_t stage = tile, parity = phase_of(phases_, stage, pair_);
@@ -162,24 +153,14 @@ class MlaProducer {
       __syncwarp();
       if (place_.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared_.full[stage][kHalf][part]));
     };
-    if (at % kTile == 0) {  // NaN when it is the wrong way
-      const bool wrong_way = kPowers && (scale_[tile] & kMantissa) != 0;
-      largest_scale_ = max(largest_scale_, wrong_way ? kMagnitude : scale_[tile] & kMagnitude);
-    }
-    float scale;
+    if (at % kTile == 0) largest_scale_ = max(largest_scale_, scale_[tile] & kMagnitude);
+    __half2 scale;
 #pragma unroll
     for (int i = 0; i < kCodes; ++i) {
       const uint4 v = piece_[at + i];
-      if (i % 2 == 0) scale = __uint_as_float(__shfl_sync(~0u, scale_[tile], 2 * kHalf + i / 2, 4)) * key_factor_;
-      uint4 first, second;
-      if constexpr (kPowers) {
-        const __half2 factor = __float2half2_rn(scale);
-        first = scaled_codes(v.x, v.y, factor), second = scaled_codes(v.z, v.w, factor);
-      } else {
-        first = rounded_codes(v.x, v.y, scale), second = rounded_codes(v.z, v.w, scale);
-      }
-      ptx::st_shared(half_tile + i * kChunkBytes + place_.codes, first);
-      ptx::st_shared(half_tile + i * kChunkBytes + (place_.codes ^ 16), second);
+      if (i % 2 == 0) scale = __float2half2_rn(__uint_as_float(__shfl_sync(~0u, scale_[tile], 2 * kHalf + i / 2, 4)) * key_factor_);
+      ptx::st_shared(half_tile + i * kChunkBytes + place_.codes, scaled_codes(v.x, v.y, scale));
+      ptx::st_shared(half_tile + i * kChunkBytes + (place_.codes ^ 16), scaled_codes(v.z, v.w, scale));
       if (i == 1) tell(0);
       load(at + i + kAhead);
       __syncwarp();
@@ -199,17 +180,6 @@ class MlaProducer {
     }
     tell(1);
   }
-  // Eight e4m3 codes times any scale: the product is rounded to bf16, which fp16 holds exactly.
-  static __device__ __forceinline__ uint32_t rounded_pair(uint32_t codes_f16x2, float scale) {
-    const float2 codes = __half22float2(as_half2(codes_f16x2));
-    const uint32_t bf16 = ptx::cvt_bf16x2(codes.x * scale, codes.y * scale);
-    return ptx::cvt_f16x2(__uint_as_float(bf16 << 16), __uint_as_float(bf16 & 0xFFFF0000u));
-  }
-  static __device__ __forceinline__ uint4 rounded_codes(uint32_t w0, uint32_t w1, float scale) {
-    const uint4 v = codes_f16(w0, w1);
-    return {rounded_pair(v.x, scale), rounded_pair(v.y, scale), rounded_pair(v.z, scale), rounded_pair(v.w, scale)};
-  }
-
   static constexpr uint32_t kNeutral = 0x38000000u;  // about 2^-15; anything finite does, as the codes are zero
 
   Shared& shared_;

@@ -283,7 +283,7 @@ __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared,
   for (bool again = false;; again = true) {
     const float key_factor = pow2(shared.key_shift);
     if constexpr (Shared::kFormat == KvFormat::fp8_ds_mla) {
-      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, phases, key_factor, slots).produce(again)) shared.overflow = 1;
+      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, phases, key_factor, slots).produce()) shared.overflow = 1;
     } else {
       produce<kAligned>(a, shared, first, end, phases, key_factor, slots);
     }

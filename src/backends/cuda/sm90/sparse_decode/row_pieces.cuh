@@ -70,7 +70,7 @@ __device__ __forceinline__ uint4 codes_f16(uint32_t w0, uint32_t w1) {
   const uint2 first = ptx::cvt_f16x4_e4m3x4(w0), second = ptx::cvt_f16x4_e4m3x4(w1);
   return {first.x, first.y, second.x, second.y};
 }
-// And times a scale that fp16 holds exactly.
+// And times a scale.
 __device__ __forceinline__ uint4 scaled_codes(uint32_t w0, uint32_t w1, __half2 scale) {
   const uint4 v = codes_f16(w0, w1);
   return {mul_f16x2(v.x, scale), mul_f16x2(v.y, scale), mul_f16x2(v.z, scale), mul_f16x2(v.w, scale)};
