@@ -13,8 +13,9 @@ namespace strata::cuda::sparse_decode {
 namespace {
 
 constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = kValueDim / 256;
-// A warp a head has at most so many parts, all asked for at a time: few registers, so that four blocks fit on an SM.
-constexpr int kFewParts = 4, kMostBlocks = 4;
+// A warp a head has at most so many parts, all asked for at a time: few registers, so that four blocks fit on an SM. Two warps have so many
+// each, and four ask for so many at a time.
+constexpr int kFewParts = 4, kMostBlocks = 4, kManyParts = 8;
 
 // Eight value lanes.
 struct Unit {
@@ -45,8 +46,8 @@ constexpr int64_t kSharedOfGroups = kCombineWarps * (32 * kUnits * sizeof(Unit) 
 template <int kGroup>
 __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2)
     sparse_decode_combine_kernel(const __grid_constant__ DecodeArgs a) {
-  constexpr int kLanes = 32, kStride = kGroup * kLanes, kPartsOfAWarp = kGroup == 1 ? kFewParts : 8;
-  constexpr bool kFew = kGroup == 1;
+  constexpr int kLanes = 32, kStride = kGroup * kLanes, kPartsOfAWarp = kGroup == 1 ? kFewParts : kManyParts;
+  constexpr bool kOnce = kGroup <= 2;
   __shared__ Unit shared_out[kGroup > 1 ? kCombineWarps : 1][kUnits][kLanes];
   __shared__ Ends shared_ends[kCombineWarps];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, in_group = warp % kGroup;
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
   if (!rows.is_cut()) return;  // the attention kernel has written the result
   if (!rows.has(of_lane)) lse = max_logit = -INFINITY;
   float largest = lse;
-  for (int32_t split = of_lane + kStride; !kFew && rows.has(split); split += kStride) {
+  for (int32_t split = of_lane + kStride; !kOnce && rows.has(split); split += kStride) {
     largest = fmaxf(largest, of_split(a.part_lse, split));
     max_logit = fmaxf(max_logit, of_split(a.part_max, split));
   }
@@ -91,14 +92,14 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
   float sum = 0.0f;
   Unit out[kUnits] = {};
   for (int32_t base = in_group; rows.has(base); base += kStride, of_lane += kStride) {
-    if (!kFew && base > in_group) {
+    if (!kOnce && base > in_group) {
       ask(base);
       lse = of_split(a.part_lse, of_lane), unshift = of_split(a.part_unshift, of_lane);
       if (!rows.has(of_lane)) lse = -INFINITY;
     }
     const float weight = of_warp.weight(lse), of_part = weight * unshift;
     sum += weight;
-    for (int first = 0; first < (kFew ? 1 : kLanes) && rows.has(base + first * kGroup); first += kPartsOfAWarp) {
+    for (int first = 0; first < (kOnce ? 1 : kLanes) && rows.has(base + first * kGroup); first += kPartsOfAWarp) {
       if (first > 0) ask(base + first * kGroup);
 #pragma unroll
       for (int k = 0; k < kPartsOfAWarp; ++k) {
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
         for (int j = 0; j < kUnits; ++j) add_weighted(out[j].v, factor, ahead[k][j]);
       }
     }
-    if (kFew) break;
+    if (kOnce) break;
   }
   if (a.merge_first) ptx::launch_dependents();
   Ends ends{largest, lanes_sum(sum), lanes_max(max_logit)};
@@ -174,7 +175,7 @@ int64_t blocks_of_sm(int64_t blocks, int64_t attention_blocks, int64_t num_sms, 
 
 void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context) {
   // Few warps a head where a few parts are all, so that few blocks wait for the attention kernel to leave its SMs.
-  const int group = args.num_splits <= kFewParts ? 1 : args.num_splits <= 16 ? 2 : 4;
+  const int group = args.num_splits <= kFewParts ? 1 : args.num_splits <= 2 * kManyParts ? 2 : 4;
   const auto kernel = group == 1   ? sparse_decode_combine_kernel<1>
                       : group == 2 ? sparse_decode_combine_kernel<2>
                                    : sparse_decode_combine_kernel<4>;

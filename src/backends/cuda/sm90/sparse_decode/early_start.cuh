@@ -22,6 +22,7 @@ __device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t 
   const int thread = static_cast<int>(threadIdx.x), heads = min(Shared::kHeads, a.num_heads - first_head);
   const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
   if (a.sink != nullptr && thread % 32 == 0 && thread < heads) ptx::prefetch_l2(a.sink + first_head + thread);
+#pragma unroll 1  // not more than once or twice
   for (int i = thread; i < heads * kLines; i += kThreads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
 }
 

@@ -91,12 +91,16 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   if (group < kLogitGroups) {
     ptx::registers_grow<Registers<kHeads>::kLogits>();
     weigh_tiles(a, shared, group, warp, tiles, token, split, first_head, is_part);
-  } else if (group == kLogitGroups) {
-    ptx::registers_grow<Registers<kHeads>::kValues>();
-    add_tiles<kAligned, 0>(a, shared, warp, tiles, token, split, first_head, is_part);
   } else {
     ptx::registers_grow<Registers<kHeads>::kValues>();
-    add_tiles<kAligned, kOwnBlocks>(a, shared, warp, tiles, token, split, first_head, is_part);
+    const int first_block = group == kLogitGroups ? 0 : kOwnBlocks;
+    if constexpr (!Block::kV4) {
+      add_tiles<kAligned, false>(a, shared, first_block, warp, tiles, token, split, first_head, is_part);
+    } else if (first_block == 0) {
+      add_tiles<kAligned, false>(a, shared, 0, warp, tiles, token, split, first_head, is_part);
+    } else {
+      add_tiles<kAligned, true>(a, shared, kOwnBlocks, warp, tiles, token, split, first_head, is_part);
+    }
   }
 }
 

@@ -39,14 +39,14 @@ struct Queries {
     }
   }
 
-  __device__ __forceinline__ void store(Shared& shared, float scale_log2) const {
+  // Code that runs once is slow to fetch: a loop over heads.
+  __device__ __forceinline__ void store(Shared& shared, float scale_log2) {
     const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (head(i) >= Shared::kHeads) break;
+#pragma unroll 1
+    for (int head = this->head(0); head < Shared::kHeads; head += kWarps) {
       uint32_t largest = 0;
 #pragma unroll
-      for (int j = 0; j < kLoads; ++j) largest = max(largest, max_bf16_bits(v[i][j]));
+      for (int j = 0; j < kLoads; ++j) largest = max(largest, max_bf16_bits(v[0][j]));
       largest = __reduce_max_sync(~0u, largest);
       const int exponent = query_exponent(largest);
       const float factor = pow2(-exponent);
@@ -57,14 +57,19 @@ struct Queries {
         // A thread of the logits reads two units side by side of a block of codes, and of the rotated lanes one in each four.
         const bool rotated = unit >= 8 * Shared::kCodeBlocks;
         const int q = rotated ? in_chunk % 4 : in_chunk / 2, first_step = rotated ? in_chunk / 4 * 2 : in_chunk % 2 * 2;
-        const uint4 lanes = rotated ? scaled_bf16(v[i][j], factor) : bf16_to_f16(v[i][j], factor);
+        const uint4 lanes = rotated ? scaled_bf16(v[0][j], factor) : bf16_to_f16(v[0][j], factor);
         uint8_t* const chunk = shared.q[unit / 8];
         const auto word = [&](int step, int half) -> uint32_t& {
-          return *reinterpret_cast<uint32_t*>(chunk + unit_offset(head(i), 2 * (first_step + step) + half) + 4 * q);
+          return *reinterpret_cast<uint32_t*>(chunk + unit_offset(head, 2 * (first_step + step) + half) + 4 * q);
         };
         word(0, 0) = lanes.x, word(0, 1) = lanes.y, word(1, 0) = lanes.z, word(1, 1) = lanes.w;
       }
-      if (lane == 0) shared.factor[head(i)] = scale_log2 * pow2(exponent);
+      if (lane == 0) shared.factor[head] = scale_log2 * pow2(exponent);
+#pragma unroll
+      for (int i = 1; i < kTogether; ++i) {
+#pragma unroll
+        for (int j = 0; j < kLoads; ++j) v[i - 1][j] = v[i][j];
+      }
     }
   }
 };

@@ -9,13 +9,10 @@ namespace strata::cuda::sparse_decode::few_heads {
 // Blocks of 64 value lanes of a group.
 constexpr int kOwnBlocks = kValueDim / kChunkLanes / kValueGroups;
 
-// sums[b][4 h + 2 r + i]: of head_of(2 h + i), lane 2 g + r of the warp's 16 of the block (of rotated lanes: g + 8 r).
+// sums[b][4 h + 2 r + i]: of head_of(2 h + i), lane 2 g + r of the warp's 16 of the group's block b (of rotated lanes, V4's last block: g +
+// 8 r).
 template <class Shared>
 using Sums = float[kOwnBlocks][4 * Shared::kHeadTiles];
-template <class Shared>
-__device__ __forceinline__ constexpr bool is_rotated(int block) {
-  return Shared::kV4 && block == Shared::kCodeBlocks;
-}
 
 // 16 of the warp's lanes of a block of codes, all rows, as ldmatrix brings them: pairs of lanes of pairs of rows.
 struct ValueCodes {
@@ -62,11 +59,11 @@ struct ValuePlaces {
   uint32_t codes, rotated;
 
   template <class Shared>
-  __device__ __forceinline__ static ValuePlaces of(int warp) {
+  __device__ __forceinline__ static ValuePlaces of(int warp, int first_block) {
     // Eight threads' rows are those of a step's first pairs, or of its second: q and q + 8 for each q.
     const int thread = threadIdx.x % 32, in_eight = thread % 8, pair = in_eight / 2 + 8 * (in_eight % 2), eight = thread / 8;
     const int row = 16 * (eight / 2) + kSecondPair * (eight % 2) + pair, rotated_row = kSecondPair * (eight / 2) + pair;
-    ValuePlaces places{static_cast<uint32_t>(row * Shared::kPitch + ((warp ^ bank_swap(row)) << 4)),
+    ValuePlaces places{static_cast<uint32_t>(row * Shared::kPitch + kChunkLanes * first_block + ((warp ^ bank_swap(row)) << 4)),
                        static_cast<uint32_t>(rotated_row * Shared::kPitch + kChunkLanes * Shared::kCodeBlocks +
                                              ((2 * warp + eight % 2 ^ bank_swap(rotated_row)) << 4))};
     // Once, not for every tile.
@@ -75,10 +72,9 @@ struct ValuePlaces {
   }
 };
 
-// What a group reads of a tile first, before its weights are there: codes of block kFirst, and rotated lanes, which come before codes.
-template <int kFirst, class Shared>
+// What a group reads of a tile first, before its weights are there: codes of its first block, and rotated lanes, which come before codes.
+template <bool kHasRotated, class Shared>
 struct ValueTile {
-  static constexpr bool kHasRotated = is_rotated<Shared>(kFirst + kOwnBlocks - 1);
   uint32_t first;
   ValueCodes codes;
   Steps a[2];
@@ -90,29 +86,29 @@ struct ValueTile {
 #pragma unroll
       for (int step = 0; step < 4; ++step) ptx::ldmatrix_x4_trans(a[0][step], tile + places.rotated + 16 * step * Shared::kPitch);
     }
-    codes.load<Shared>(first, kFirst);
+    codes.load<Shared>(first, 0);
   }
 };
 
-// sums += weights * values, for blocks from kFirst on; the tile's place is given back.
-template <int kFirst, class Shared>
-__device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int group, Lane lane, ValueTile<kFirst, Shared>& tile,
-                                           Sums<Shared>& sums) {
+// sums += weights * values, for blocks from first_block on; the tile's place is given back.
+template <bool kHasRotated, class Shared>
+__device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int group, int first_block, Lane lane,
+                                           ValueTile<kHasRotated, Shared>& tile, Sums<Shared>& sums) {
   const uint32_t place = ptx::shared_address(shared.p[group]);
   const uint64_t weights = ptx::wgmma_descriptor(place);
   OfHeads<Shared::kHeadTiles> own_weights;
   if constexpr (Shared::kOwnValues) own_weights.load(place, 4 * lane.g + lane.q);
   const bool lifted = shared.lifted[group];
-  const uint4* const scales = reinterpret_cast<const uint4*>(&shared.value_scales[group][0][pair_of(0, lane.q)]);
+  const uint4* const scales = reinterpret_cast<const uint4*>(&shared.value_scales[group][first_block][pair_of(0, lane.q)]);
 #pragma unroll
   for (int i = 0; i < kOwnBlocks; ++i) {
-    const int own = tile.kHasRotated ? (i + kOwnBlocks - 1) % kOwnBlocks : i, block = kFirst + own;
+    const int own = kHasRotated ? (i + kOwnBlocks - 1) % kOwnBlocks : i;
     Steps& values = tile.a[i % 2];
     if (!Shared::kOwnValues && i > 1) {
       ptx::wgmma_wait<1>();
       hold(values);
     }
-    if (is_rotated<Shared>(block)) {
+    if (kHasRotated && own == kOwnBlocks - 1) {
       const uint32_t scale = __byte_perm(__float_as_uint(pow2(kExponentBias - shared.top_scale[group])), 0, 0x3232);  // bf16, twice
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
@@ -120,9 +116,9 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
         for (int j = 0; j < 4; ++j) values[step][j] = bf16x2_to_f16x2(mul_bf16x2(values[step][j], scale), 1.0f);
       }
     } else {
-      const uint4 two_steps[2] = {scales[block * (Shared::kPairPitch / 4)], scales[block * (Shared::kPairPitch / 4) + 1]};
+      const uint4 two_steps[2] = {scales[own * (Shared::kPairPitch / 4)], scales[own * (Shared::kPairPitch / 4) + 1]};
       tile.codes.convert(values);
-      if (i + 1 < kOwnBlocks) tile.codes.template load<Shared>(tile.first, block + 1);
+      if (i + 1 < kOwnBlocks) tile.codes.template load<Shared>(tile.first, own + 1);
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
         const uint4& two = two_steps[step / 2];
@@ -176,12 +172,12 @@ __device__ __forceinline__ uint16_t* target_of(const DecodeArgs& a, int first_bl
 }
 
 // A group's value lanes, 32 bytes of a head by eight threads; of a part that a cluster merges, to the block that does.
-template <bool kAligned, int kFirst, class Shared>
-__device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int warp, uint16_t* target, int32_t first_head,
-                                      bool is_part, const Sums<Shared>& sums) {
+template <bool kAligned, bool kHasRotated, class Shared>
+__device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int first_block, int warp, uint16_t* target,
+                                      int32_t first_head, bool is_part, const Sums<Shared>& sums) {
   const Lane at;
   const int64_t head_stride = is_part ? kValueDim : a.out_head_stride;
-  const bool rotates = kFirst > 0 && !is_part && a.positions != nullptr;
+  const bool rotates = first_block > 0 && !is_part && a.positions != nullptr;
   const float2 rotation = rotates ? shared.rotation[8 * warp + at.g] : float2{};
 #pragma unroll
   for (int c = 0; c < kColumns<Shared>; ++c) {
@@ -192,7 +188,7 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
 #pragma unroll
     for (int b = 0; b < kOwnBlocks; ++b) {
       float two[2] = {sums[b][c / 2 * 4 + c % 2] * factor, sums[b][c / 2 * 4 + c % 2 + 2] * factor};
-      if (is_rotated<Shared>(kFirst + b)) {
+      if (kHasRotated && b == kOwnBlocks - 1) {
         // Lanes g and g + 8 become 2 g and 2 g + 1.
         const int from = 4 * (2 * at.g % 8) + at.q;
         const float low[2] = {__shfl_sync(~0u, two[0], from), __shfl_sync(~0u, two[0], from + 4)};
@@ -205,20 +201,20 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
       store_pair<kAligned>(first_head + head < a.num_heads && !(Shared::kInCluster && is_part), of_head + kChunkLanes * b, pair);
     }
     if constexpr (Shared::kInCluster) {
-      if (is_part && first_head + head < a.num_heads) send_values(shared, head, {kFirst / kOwnBlocks, warp, at.g}, pairs);
+      if (is_part && first_head + head < a.num_heads) send_values(shared, head, {first_block / kOwnBlocks, warp, at.g}, pairs);
     }
   }
 }
 
-// A group of values: its blocks, from kFirst on, of all of the block's tiles.
-template <bool kAligned, int kFirst, class Shared>
-__device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, int warp, int32_t tiles, int32_t token, int32_t split,
-                                          int32_t first_head, bool is_part) {
-  if (kFirst > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
+// A group of values: its blocks, from first_block on, of all of the block's tiles.
+template <bool kAligned, bool kHasRotated, class Shared>
+__device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, int first_block, int warp, int32_t tiles, int32_t token,
+                                          int32_t split, int32_t first_head, bool is_part) {
+  if (first_block > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
   const Lane lane;
-  const ValuePlaces places = ValuePlaces::of<Shared>(warp);
+  const ValuePlaces places = ValuePlaces::of<Shared>(warp, first_block);
   // Not at the end, where everything else waits for it.
-  uint16_t* target = target_of(a, kFirst, warp, token, split, first_head, is_part);
+  uint16_t* target = target_of(a, first_block, warp, token, split, first_head, is_part);
   asm volatile("" : "+l"(target));
   Sums<Shared> sums;
 #pragma unroll
@@ -228,13 +224,13 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
     const int group = tile % kLogitGroups;
     const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
     ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
-    ValueTile<kFirst, Shared> values(shared, stage, places);
+    ValueTile<kHasRotated, Shared> values(shared, stage, places);
     ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
-    add_values(shared, stage, group, lane, values, sums);
+    add_values(shared, stage, group, first_block, lane, values, sums);
     if (static_cast<int32_t>(tile) + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
   }
   ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
-  store<kAligned, kFirst>(a, shared, warp, target, first_head, is_part, sums);
+  store<kAligned, kHasRotated>(a, shared, first_block, warp, target, first_head, is_part, sums);
 }
 
 }  // namespace strata::cuda::sparse_decode::few_heads
