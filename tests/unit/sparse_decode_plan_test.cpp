@@ -121,7 +121,8 @@ TEST(SparseDecodePlan, BlocksHaveAsManyHeadsAndRowsAsWasMeasuredBest) {
            {kV4, 128, 1152, 12, 32, 2},  {kV4, 128, 1152, 16, 32, 2},   {kV4, 128, 1152, 32, 64, 2},  {kV4, 128, 1152, 20, 64, 3},
            {kV4, 128, 8320, 1, 32, 33},  {kV4, 128, 8320, 32, 64, 2},   {kMla, 64, 2048, 1, 16, 16},  {kMla, 128, 2048, 2, 32, 16},
            {kMla, 128, 2048, 32, 64, 2}, {kMla, 128, 2048, 128, 64, 1}, {kMla, 128, 2048, 3, 32, 11}, {kMla, 128, 2048, 4, 32, 8},
-           {kMla, 128, 2048, 8, 32, 4},  {kMla, 64, 2048, 8, 32, 8},    {kMla, 32, 2048, 1, 8, 16},   {kMla, 64, 2048, 6, 32, 11},
+           {kMla, 128, 2048, 8, 32, 4},  {kMla, 64, 2048, 8, 32, 8},    {kMla, 32, 2048, 1, 16, 32},   {kMla, 64, 2048, 6, 32, 11},
+           {kMla, 128, 2048, 6, 32, 5},  {kMla, 128, 2048, 10, 32, 3},  {kMla, 64, 2048, 12, 32, 5},  {kMla, 128, 512, 2, 16, 8},
        }) {
     const Plan plan = plan_of(b.tokens, b.heads, ceil_div(b.rows, kRowTile), false, true, b.format);
     const auto at = testing::Message() << b.tokens << " tokens, " << b.heads << " heads, " << b.rows << " rows";

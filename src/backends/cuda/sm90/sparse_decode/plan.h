@@ -39,7 +39,7 @@ struct BlockCost {
 };
 inline constexpr BlockCost kV4Costs[] = {
     {8, 282, 110, 140, 0}, {16, 375, 114, 100, 0}, {32, 520, 144, 95, 0}, {64, 590, 222, 225, 0}, {128, 1310, 208, 480, 0}};
-inline constexpr BlockCost kMlaCosts[] = {{8, 379, 110, 104, 10}, {16, 443, 129, 88, 17}, {32, 559, 153, 105, 5}, {64, 717, 213, 108, 24}};
+inline constexpr BlockCost kMlaCosts[] = {{8, 336, 100, 40, 15}, {16, 348, 118, 32, 24}, {32, 412, 144, 15, 12}, {64, 642, 212, 138, 21}};
 // Merging parts by a kernel of its own, and by the blocks that have them.
 inline constexpr int64_t kMerge = 168, kMergeOfPart = 3, kMergeOf1024Heads = 42;  // the last: heads of all parts of all tokens
 inline constexpr int64_t kClusterMerge = 240, kFewHeadsMerge = 125, kFewHeadsMergeOfMany = 175, kFewHeadsMergeOfLarge = 145;
