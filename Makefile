@@ -18,7 +18,9 @@ build: setup
 
 # Library, headers, command, find_package(strata) and pkg-config.
 PREFIX ?= /usr/local
-install: build
+install: setup
+	@cmake --preset release -B $(BUILD) -DSTRATA_BUILD_TESTS=OFF -DSTRATA_BUILD_EXAMPLES=OFF > /dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 # A small checkpoint in the official format, prefill and decode of several requests through every layer kind, checked against the

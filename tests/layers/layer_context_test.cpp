@@ -1,11 +1,13 @@
 // What a layer cannot be made from: refused when it is made, not when the first step has written half of its caches.
 #include <functional>
 
+#include "bad_call.h"
 #include "mla_model.h"
 
 namespace strata {
 namespace {
 
+using test::expect_error;
 using test::golden_model;
 using test::ModelDirectory;
 using test::small_mla;
@@ -33,18 +35,6 @@ struct Context {
   std::shared_ptr<Communicator> communicator;
 };
 
-void expect_refused(ErrorCode code, const std::vector<std::string>& parts, const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "must be refused: " << parts.front();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
-    }
-  }
-}
-
 struct EighthRank final : Communicator {
   int rank() const override { return 7; }
   int size() const override { return 8; }
@@ -57,7 +47,7 @@ TEST(LayerContext, ForcedNamesThatForceNothing) {
   config.force = {{"sparse_attn_decoder", "reference"}};
   context.device = open_device({}, config);
   context.tables = std::make_shared<RopeTables>(context.device, 64);
-  expect_refused(ErrorCode::invalid_argument, {"Config::force", "names 'sparse_attn_decoder'"}, [&] { context.make(); });
+  expect_error(ErrorCode::invalid_argument, {"Config::force", "names 'sparse_attn_decoder'"}, [&] { context.make(); });
 }
 
 TEST(LayerContext, WhatBothFamiliesNeed) {
@@ -66,7 +56,7 @@ TEST(LayerContext, WhatBothFamiliesNeed) {
     const auto refused = [&](const std::vector<std::string>& parts, const std::function<void(Context&)>& spoil) {
       Context context(golden_model(model));
       spoil(context);
-      expect_refused(ErrorCode::invalid_argument, parts, [&] { context.make(); });
+      expect_error(ErrorCode::invalid_argument, parts, [&] { context.make(); });
     };
     EXPECT_NO_THROW(Context(golden_model(model)).make());
     refused({"device", "null"}, [](Context& c) { c.device = nullptr; });
@@ -84,7 +74,7 @@ TEST(LayerContext, FormatsThatNoV4CacheHas) {
   for (const KvFormat format : {KvFormat::fp8_ds_mla, KvFormat::state_f32, KvFormat::indexer_fp8}) {
     Context context(golden_model("v4_fp8"));
     context.options.kv_format = format;
-    expect_refused(ErrorCode::unsupported, {"kv_format", "V4", std::string(to_string(format))}, [&] { context.make(); });
+    expect_error(ErrorCode::unsupported, {"kv_format", "V4", std::string(to_string(format))}, [&] { context.make(); });
     EXPECT_THROW(cache_groups_of_layer(context.checkpoint.config(), context.options, 0), Error);
   }
 }
@@ -94,7 +84,7 @@ TEST(LayerContext, OptionsOfTheOtherFamily) {
   const auto refused = [](const std::string& model, const std::string& part, const std::function<void(LayerOptions&)>& change) {
     Context context(golden_model(model));
     change(context.options);
-    expect_refused(ErrorCode::invalid_argument, {part}, [&] { context.make(); });
+    expect_error(ErrorCode::invalid_argument, {part}, [&] { context.make(); });
   };
   refused("v4_fp8", "kv_scale_ue8m0", [](LayerOptions& o) { o.kv_scale_ue8m0 = true; });
   refused("v4_fp8", "rotary_embedding", [](LayerOptions& o) { o.rotary_embedding = false; });
@@ -116,7 +106,7 @@ TEST(LayerContext, MlaSizesThatNoOpTakes) {
     const auto model = test::synthesized(config);
     Context context(model->string());
     context.options.mla_mode = mode;
-    expect_refused(ErrorCode::unsupported, {part}, [&] { context.make(); });
+    expect_error(ErrorCode::unsupported, {part}, [&] { context.make(); });
   };
   using enum MlaMode;
   refused("mla_v3", "kv_lora_rank + qk_rope_head_dim", automatic, [](ModelConfig& c) { c.kv_lora_rank = 1024; });
@@ -148,7 +138,7 @@ TEST(LayerRegistryErrors, AnUnknownArchitecture) {
   const Context context(golden_model("mla_v3"));
   LayerRegistry registry;
   registry.register_layer("Mine", [](const LayerContext&) { return std::unique_ptr<AttentionLayer>(); });
-  expect_refused(ErrorCode::unsupported, {"DeepseekV3ForCausalLM", "known: Mine"}, [&] {
+  expect_error(ErrorCode::unsupported, {"DeepseekV3ForCausalLM", "known: Mine"}, [&] {
     registry.make({.checkpoint = context.checkpoint,
                    .layer = 0,
                    .device = context.device,

@@ -2,35 +2,19 @@
 #include <cstring>
 #include <functional>
 
+#include "bad_call.h"
 #include "mla_model.h"
 
 namespace strata {
 namespace {
 
+using test::BadCall;
 using test::cache_bytes;
+using test::expect_error;
 using test::golden_model;
 using test::LayerFixture;
 using test::ModelDirectory;
 using test::small_mla;
-
-template <class Call>
-void expect_error(ErrorCode code, const std::vector<std::string>& parts, Call&& call) {
-  try {
-    call();
-    FAIL() << "the call must be refused: " << (parts.empty() ? "" : parts.front());
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    for (const std::string& part : parts)
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
-  }
-}
-
-struct BadCall {
-  const char* name;
-  ErrorCode code;
-  std::vector<std::string> in_message;
-  std::function<void(ForwardArgs&, Batch&)> spoil;
-};
 
 constexpr auto kLatent = CacheGroup::mla_latent;
 constexpr auto kIndexer = CacheGroup::mla_indexer;
@@ -124,24 +108,8 @@ const BadCall kBadCalls[] = {
 class MlaLayerErrors : public testing::TestWithParam<size_t> {};
 
 TEST_P(MlaLayerErrors, NamesTheProblemAndTouchesNothing) {
-  const BadCall& bad = kBadCalls[GetParam()];
   LayerFixture fixture(0, {}, nullptr, "mla_v32");
-  fixture.prefill(0, 100);
-  fixture.runner->add_request(1);
-  const cases::StepRequest step[] = {{1, 40}};
-  Batch batch = fixture.runner->begin_step(step);
-  const Tensor workspace(fixture.device, DType::u8, {static_cast<int64_t>(fixture.runner->layer(0).workspace_bytes())});
-  ForwardArgs args;
-  args.batch = &batch;
-  args.caches = fixture.runner->pool().layer(0);
-  args.hidden = fixture.hidden.view().slice(0, 40);
-  args.out = fixture.out.view().slice(0, 40);
-  args.topk_indices = fixture.runner->topk_indices();
-  args.workspace = {workspace.view().data, fixture.runner->layer(0).workspace_bytes()};
-  bad.spoil(args, batch);
-  const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
-  expect_error(bad.code, bad.in_message, [&] { fixture.runner->layer(0).forward(args); });
-  EXPECT_EQ(before, cache_bytes(fixture.runner->pool())) << "a refused call wrote to a cache";
+  test::expect_refused(kBadCalls[GetParam()], fixture);
 }
 
 std::string bad_call_name(const testing::TestParamInfo<size_t>& test) { return kBadCalls[test.param].name; }

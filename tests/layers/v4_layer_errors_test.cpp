@@ -1,22 +1,15 @@
 // Arguments that do not fit the layer: an error that names the thing, what was expected and what was given, before any cache is touched.
 #include <cstring>
-#include <functional>
 #include <random>
 
-#include "layer_fixture.h"
+#include "bad_call.h"
 
 namespace strata {
 namespace {
 
+using test::BadCall;
 using test::cache_bytes;
 using test::LayerFixture;
-
-struct BadCall {
-  const char* name;
-  ErrorCode code;
-  std::vector<std::string> in_message;
-  std::function<void(ForwardArgs&, Batch&)> spoil;
-};
 
 const BadCall kBadCalls[] = {
     {"hidden_dtype", ErrorCode::invalid_argument, {"hidden", "bf16", "f32"}, [](ForwardArgs& a, Batch&) { a.hidden.dtype = DType::f32; }},
@@ -109,33 +102,8 @@ const BadCall kBadCalls[] = {
 class V4LayerErrors : public testing::TestWithParam<size_t> {};
 
 TEST_P(V4LayerErrors, NamesTheProblemAndTouchesNothing) {
-  const BadCall& bad = kBadCalls[GetParam()];
   LayerFixture fixture(1);
-  fixture.prefill(0, 100);
-  fixture.runner->add_request(1);
-  const cases::StepRequest step[] = {{1, 40}};
-  Batch batch = fixture.runner->begin_step(step);
-  const Tensor workspace(fixture.device, DType::u8, {static_cast<int64_t>(fixture.runner->layer(0).workspace_bytes())});
-  ForwardArgs args;
-  args.batch = &batch;
-  args.caches = fixture.runner->pool().layer(0);
-  args.hidden = fixture.hidden.view().slice(0, 40);
-  args.out = fixture.out.view().slice(0, 40);
-  args.topk_indices = fixture.runner->topk_indices();
-  args.workspace = workspace_of(workspace);
-  bad.spoil(args, batch);
-
-  const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
-  try {
-    fixture.runner->layer(0).forward(args);
-    FAIL() << "the call must be refused";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), bad.code) << error.what();
-    for (const std::string& part : bad.in_message) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
-    }
-  }
-  EXPECT_EQ(before, cache_bytes(fixture.runner->pool())) << "a refused call wrote to a cache";
+  test::expect_refused(kBadCalls[GetParam()], fixture);
 }
 
 std::string bad_call_name(const testing::TestParamInfo<size_t>& test) { return kBadCalls[test.param].name; }

@@ -215,7 +215,7 @@ std::shared_ptr<Device> make_device(DeviceId id, const Config& config) {
     cudaGetLastError();
     fail(ErrorCode::unsupported, "device {}: no CUDA device: {}", to_string(id), cudaGetErrorString(error));
   }
-  if (id.index >= count) fail(ErrorCode::unsupported, "device {}: this machine has {} CUDA devices", to_string(id), count);
+  if (id.index < 0 || id.index >= count) fail(ErrorCode::unsupported, "device {}: this machine has {} CUDA devices", to_string(id), count);
   return std::make_shared<CudaDevice>(id, config);
 }
 
