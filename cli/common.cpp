@@ -12,7 +12,7 @@
 namespace strata::cli {
 
 void add_common(CLI::App& app, CommonOptions& options) {
-  app.add_option("--device", options.device, "cpu, cuda:N or opencl:N")->capture_default_str();
+  app.add_option("--device", options.device, "cpu or cuda:N")->capture_default_str();
   app.add_option("--threads", options.threads, "CPU threads; 0: one per core")->check(CLI::Range(0, 4096))->capture_default_str();
   app.add_option("--isa", options.isa, "highest CPU instruction set: portable, avx2, avx512, avx512_bf16, amx, best")
       ->capture_default_str();
