@@ -266,15 +266,4 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
   }
 }
 
-// Brings the second consumer's softmax to the first; the weights' place is free. All consumer threads.
-template <class Shared>
-__device__ __forceinline__ void merge_softmax(Shared& shared, int group, SoftmaxState& state) {
-  float4& other = reinterpret_cast<float4*>(shared.p)[threadIdx.x % kWarpgroup];
-  if (group == 1) other = {state.sum[0], state.sum[1], state.maximum[0], state.maximum[1]};
-  ptx::barrier_sync(kQueryReady, kConsumerThreads);
-  if (group == 1) return;
-  state.sum[0] += other.x, state.sum[1] += other.y;
-  state.maximum[0] = fmaxf(state.maximum[0], other.z), state.maximum[1] = fmaxf(state.maximum[1], other.w);
-}
-
 }  // namespace strata::cuda::sparse_decode

@@ -34,40 +34,50 @@ __device__ __forceinline__ void store_part_head(const DecodeArgs& a, int64_t par
   a.part_unshift[part] = unshift;
 }
 
-// The first two lanes of four finish a head each: accumulator_row(), and the one eight further on.
-__device__ __forceinline__ int finished_row() { return accumulator_row() + 8 * (threadIdx.x % 2); }
-
-// The sink of the head that a thread finishes: asked for before the block meets.
-__device__ __forceinline__ float load_sink(const DecodeArgs& a, int32_t first_head) {
-  const int head = first_head + finished_row();
-  return __uint_as_float(ptx::ld_if(a.sink != nullptr && head < a.num_heads, a.sink + head, 0xFF800000u));
+// The sinks of a consumer thread's two heads.
+__device__ __forceinline__ float2 load_sinks(const DecodeArgs& a, int32_t first_head) {
+  const auto load = [&](int head) {
+    return __uint_as_float(ptx::ld_if(a.sink != nullptr && head < a.num_heads, a.sink + head, 0xFF800000u));
+  };
+  return {load(first_head + accumulator_row()), load(first_head + accumulator_row() + 8)};
 }
 
-// lse and maximum of the block's heads, and shared.alpha = what their sums of values become the output (or the split's part) by.
-// The softmax warpgroup; the other consumer waits at kWeightsReady, in turn_sums.
-template <class Shared, class StorePart>
-__device__ __forceinline__ void finish_softmax(const DecodeArgs& a, Shared& shared, const SoftmaxState& state, float sink, float unshift,
-                                               int32_t token, bool is_part, int32_t first_head, const StorePart& store_part) {
-  float sums[2];
+// What a consumer knows of its heads' weights when it has made its last, for the other.
+template <class Shared>
+__device__ __forceinline__ void give_end(Shared& shared, int group, const SoftmaxState& state) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    sums[r] = state.sum[r] + __shfl_xor_sync(~0u, state.sum[r], 1);
-    sums[r] += __shfl_xor_sync(~0u, sums[r], 2);
+    float sum = state.sum[r] + __shfl_xor_sync(~0u, state.sum[r], 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    if (threadIdx.x % 4 == 0) shared.ends[group][accumulator_row() + 8 * r] = {sum, state.maximum[r]};
   }
-  if (threadIdx.x % 4 > 1) return;
-  const bool second = threadIdx.x % 2 == 1;
-  const float sum = second ? sums[1] : sums[0], subtracted = second ? state.subtracted[1] : state.subtracted[0],
-              maximum = second ? state.maximum[1] : state.maximum[0];
-  const int row = finished_row(), head = first_head + row;
-  const bool empty = sum == 0.0f;
-  const float lse = empty ? -INFINITY : subtracted + __log2f(sum), whole = is_part ? sum : sum + ptx::ex2(sink * kLog2e - subtracted);
-  shared.alpha[row] = empty ? 0.0f : (is_part ? 1.0f : unshift) * ptx::rcp(whole);
-  if (head >= a.num_heads) return;
-  if (is_part) {
-    store_part(row, lse, maximum);
-  } else {
-    store_head(a, token, head, empty, lse, maximum);
+}
+
+// What a consumer thread's sums of values become the output (or the split's part) by, when both have given their ends. lse and maximum of
+// the block's heads go out by one of the first consumer's four lanes of a head.
+template <class Shared, class StorePart>
+__device__ __forceinline__ float2 finish_softmax(const DecodeArgs& a, Shared& shared, int group, const SoftmaxState& state, float2 sinks,
+                                                 float unshift, int32_t token, bool is_part, int32_t first_head,
+                                                 const StorePart& store_part) {
+  float factor[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = accumulator_row() + 8 * r, head = first_head + row;
+    const float2 first = shared.ends[0][row], second = shared.ends[1][row];
+    const float sum = first.x + second.x, maximum = fmaxf(first.y, second.y), subtracted = state.subtracted[r];
+    const bool empty = sum == 0.0f;
+    const float whole = is_part ? sum : sum + ptx::ex2((r == 0 ? sinks.x : sinks.y) * kLog2e - subtracted);
+    factor[r] = empty ? 0.0f : (is_part ? 1.0f : unshift) * ptx::rcp(whole);
+    if (group == 0 && threadIdx.x % 4 == r && head < a.num_heads) {
+      const float lse = empty ? -INFINITY : subtracted + __log2f(sum);
+      if (is_part) {
+        store_part(row, lse, maximum);
+      } else {
+        store_head(a, token, head, empty, lse, maximum);
+      }
+    }
   }
+  return {factor[0], factor[1]};
 }
 
 // Eight bf16.
@@ -89,10 +99,9 @@ __device__ __forceinline__ uint32_t turned(Shared& shared, int half) {
   return ptx::shared_address(shared.k[0][half * kLeftChunks]);
 }
 template <class Shared>
-__device__ __forceinline__ void turn_sums(Shared& shared, Sums& sums, int half, bool is_part) {
-  const int row = accumulator_row(), lane = threadIdx.x % 32, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
-  ptx::barrier_sync(kWeightsReady, kConsumerThreads);
-  scale_rows(sums, shared.alpha[row], shared.alpha[row + 8]);
+__device__ __forceinline__ void turn_sums(Shared& shared, Sums& sums, float2 factors, int half, bool is_part) {
+  const int lane = threadIdx.x % 32, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
+  scale_rows(sums, factors.x, factors.y);
   const auto turn = [&](auto&& convert) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {

@@ -79,11 +79,11 @@ __device__ __forceinline__ void second_queries(const DecodeArgs& a, Shared& shar
 // A consumer's sums of its block of heads to `out`, 32 lanes at a time through the weights' place, which no product needs: the stages hold
 // keys that the next turn needs.
 template <class Shared>
-__device__ __forceinline__ void store_sums(const DecodeArgs& a, Shared& shared, Sums& sums, int half, int32_t batch, int32_t query,
-                                           int32_t first_head) {
+__device__ __forceinline__ void store_sums(const DecodeArgs& a, Shared& shared, Sums& sums, float2 factors, int half, int32_t batch,
+                                           int32_t query, int32_t first_head) {
   constexpr int kLanes = 32, kUnits = kLanes / 8;
-  const int row = accumulator_row(), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  scale_rows(sums, shared.alpha[row], shared.alpha[row + 8]);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  scale_rows(sums, factors.x, factors.y);
   const uint32_t buffer = ptx::shared_address(shared.p) + warp * 16 * kLanes * 2;
   // No bank twice.
   const auto place = [&](int of_row, int unit) { return buffer + of_row * kLanes * 2 + ((unit ^ of_row / 2 % kUnits) << 4); };
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
       clear(sums);
       if (role >= tiles) logits_done();
       consume(shared, role, tiles, phases, factor, state, sums, logits_done);
-      const float sink = load_sink(a, first_head);
+      const float2 sinks = load_sinks(a, first_head);
+      give_end(shared, role, state);
       if (must_start_over()) {
         __syncthreads();  // the producers find the shift between the two
         again = true;
@@ -170,10 +171,8 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
         continue;
       }
       ptx::barrier_sync(kQueryReady, kConsumerThreads);  // no weights are needed any more
-      merge_softmax(shared, role, state);
-      if (role == 0) finish_softmax(a, shared, state, sink, unshift, token, false, first_head, [](auto...) {});
-      ptx::barrier_sync(kWeightsReady, kConsumerThreads);
-      store_sums(a, shared, sums, role, batch, query, first_head);
+      const float2 factors = finish_softmax(a, shared, role, state, sinks, unshift, token, false, first_head, [](auto...) {});
+      store_sums(a, shared, sums, factors, role, batch, query, first_head);
       first_head += kHeadTile;
     }
   } else {

@@ -65,30 +65,30 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
     ptx::registers_grow<kConsumerRegisters>();
     const float2 scale = {a.scale_log2 * shared.q_scale[accumulator_row()], a.scale_log2 * shared.q_scale[accumulator_row() + 8]};
     Sums sums;
+    float2 factors;
     for (bool again = false;; again = true) {
       const float unshift = pow2(-shared.key_shift);
       SoftmaxState state;
       clear(sums);
       consume(shared, role, tiles.end - tiles.first, phases, {scale.x * unshift, scale.y * unshift}, state, sums, [] {});
       phases = phases_behind(phases, tiles.end - tiles.first);
-      const float sink = load_sink(a, first_head);
+      const float2 sinks = load_sinks(a, first_head);
+      give_end(shared, role, state);
       __syncthreads();
       if (again || shared.overflow == 0) {
-        merge_softmax(shared, role, state);
-        if (role == 0) {
-          finish_softmax(a, shared, state, sink, unshift, token, rows.is_cut(), first_head, [&](int row, float lse, float maximum) {
-            if constexpr (kInCluster) {
-              part_ends(shared)[row] = {lse, maximum, unshift, 0.0f};
-            } else {
-              store_part_head(a, part_index(a, token, split, first_head + row), lse, maximum, unshift);
-            }
-          });
-        }
+        const auto store_part = [&](int row, float lse, float maximum) {
+          if constexpr (kInCluster) {
+            part_ends(shared)[row] = {lse, maximum, unshift, 0.0f};
+          } else {
+            store_part_head(a, part_index(a, token, split, first_head + row), lse, maximum, unshift);
+          }
+        };
+        factors = finish_softmax(a, shared, role, state, sinks, unshift, token, rows.is_cut(), first_head, store_part);
         break;
       }
       __syncthreads();
     }
-    turn_sums(shared, sums, role, rows.is_cut());
+    turn_sums(shared, sums, factors, role, rows.is_cut());
     if (kInCluster && rows.is_cut()) {
       rows.has(2) ? merge_in_cluster<3>(a, shared, token, split, first_head) : merge_in_cluster<2>(a, shared, token, split, first_head);
     } else {

@@ -204,7 +204,8 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
       row = address(0, place.quarter());
       const int tile = at / Order::kTile % 2;
       left[tile].template load_scales<kAligned>(row), right[tile].template load_scales<kAligned>(row);
-      address(Order::kTilesAhead, 0).prefetch(place.quarter());
+      // Those of the first stages are on their way (early_start.cuh).
+      if (index + Order::kTilesAhead >= kStages) address(Order::kTilesAhead, 0).prefetch(place.quarter());
       slots.ask(shared.list, first, index);
     }
     at %= Order::kCount;

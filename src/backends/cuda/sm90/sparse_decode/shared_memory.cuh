@@ -15,7 +15,7 @@ struct alignas(1024) SharedMemory {
   uint8_t q[kChunks<kFormat>][kHeadBytes];            // fp16, rows are heads
   uint8_t k[kStages][kChunks<kFormat>][kChunkBytes];  // fp16, rows are cache rows
   uint8_t p[kHeadBytes];                              // fp16 weights, [head][cache row]
-  float alpha[kHeads];                                // at the end: what a head's sums become the output by
+  float2 ends[2][kHeads];                             // of a consumer's tiles: a head's sum of weights, and its largest logit
   float2 reference[kHeads];  // what the sums are multiplied by before the present weights, and what those are relative to
   float q_scale[kHeads];     // a head's query is q_scale times its fp16 values
   alignas(16) uint32_t attended[kStages][kRowTile / 8];  // bit 4 i + j of word w: row 8 w + i is attended
