@@ -163,6 +163,24 @@ TEST(Batch, EveryDraftTokenHasItsOwnLengths) {
   expect_right(builder, m, step);
 }
 
+// Different numbers of draft tokens, and paddings that would be uniform with the first request's.
+TEST(Batch, AStepOfUnequalDraftsIsNotUniform) {
+  BatchLimits limits = kLimits;
+  limits.num_speculative_tokens = 1;
+  const Model m = oracle::v4_model(limits);
+  BatchBuilder builder = builder_of(m);
+  std::mt19937 random(8);
+  for (const auto& [first, second, padding] :
+       {std::tuple{1, 2, BatchPadding{3, 3}}, {2, 1, BatchPadding{6, 3}}, {2, 1, BatchPadding{4, 2}}}) {
+    Step step;
+    step.add(m, 130, first, random);
+    step.add(m, 131, second, random);
+    step.padding = padding;
+    expect_right(builder, m, step);
+    EXPECT_EQ(builder.build(step.requests, step.padding).num_request_tokens(), 3);
+  }
+}
+
 // Of sliding groups those before the window, of all those behind the last complete row.
 TEST(Batch, TableEntriesThatNobodyNeedsMayBeMinusOne) {
   const Model m = oracle::v4_model(kLimits);
