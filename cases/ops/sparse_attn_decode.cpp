@@ -235,6 +235,10 @@ void add_lengths(const Test& test) {
   test({.batch = 2, .heads = 4, .main = {.topk = 3000, .lengths = Lengths::full}, .batch_invariant = true});
   test({.batch = 140, .heads = 20, .main = {.topk = 20}, .extra = {.topk = 33}});
   test({.batch = 140, .heads = 33, .main = {.topk = 20}, .extra = {.topk = 9}});
+  // More blocks of few heads than SMs, which take several tokens each: none to five tiles of a token.
+  test({.batch = 300, .heads = 12, .main = {.topk = 40}, .extra = {.topk = 100}});
+  test({.batch = 140, .queries = 2, .heads = 16, .main = {.topk = 128}, .extra = {.topk = 180, .page_size = 2}, .next_weights = 3001});
+  test({.batch = 280, .heads = 7, .main = {.topk = 70}, .extra = {.topk = 30}, .sinks = Sinks::none, .key_size = 400.0});
   // One key takes nearly all of the weight, or queries and keys are large; scales far from 1.
   test({.q_size = 1e-6, .key_size = 1e6});
   test({.q_size = 1e4, .key_size = 1e-5});
@@ -314,6 +318,7 @@ void add_rotated(const Test& test) {
     test({.batch = 2, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
   test({.batch = 2, .heads = 128, .main = {.topk = 2200}, .batch_invariant = true, .rotary = kRotary});
   test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
+  test({.batch = 290, .heads = 8, .main = {.topk = 70}, .extra = {.topk = 30}, .rotary = kRotary});
   test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}, .rotary = kRotary});
   // Two turns of heads; blocks that start over; rows of any alignment; several queries; nothing attended.
   test({.batch = 70, .heads = 128, .main = {.topk = 100}, .rotary = kRotary});

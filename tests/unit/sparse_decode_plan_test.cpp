@@ -107,6 +107,16 @@ TEST(SparseDecodePlan, HeadsTakeTurnsWhereThatSavesARoundOfBlocks) {
   EXPECT_EQ(plan_of(128, 64, 2, false, true).block_heads, kHeadTile);
 }
 
+TEST(SparseDecodePlan, ManyTokensOfFewHeadsAreTakenInTurn) {
+  EXPECT_TRUE(plan_of(2048, 16, 10, false, true).in_turn);
+  EXPECT_TRUE(plan_of(2048, 8, 18, false, true).in_turn);
+  EXPECT_FALSE(plan_of(264, 16, 10, false, true).in_turn);  // two rounds of blocks
+  EXPECT_FALSE(plan_of(2048, 16, 10, true, true).in_turn);
+  EXPECT_FALSE(plan_of(2048, 16, 10, false, false).in_turn);
+  EXPECT_FALSE(plan_of(2048, 16, 10, false, true, kMla).in_turn);
+  EXPECT_FALSE(plan_of(2048, 32, 10, false, true).in_turn);
+}
+
 // What was measured as the fastest by 3 % and more, or within 3 % of it (docs/kernels/20261121-sparse-decode.md).
 TEST(SparseDecodePlan, BlocksHaveAsManyHeadsAndRowsAsWasMeasuredBest) {
   struct Best {

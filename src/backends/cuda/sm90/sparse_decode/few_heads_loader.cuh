@@ -84,12 +84,13 @@ struct Rows {
 // A warp's rows of a tile. Eight lanes take one of four whole lines of 128 bytes of each of four rows, so that a lane needs few rows'
 // addresses; what is left of a row, in front of those and behind, is taken of several rows together.
 template <bool kAligned, class Shared>
-__device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Shared::kFormat>& address, uint32_t tile, int warp, int lane) {
+__device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Shared::kFormat>& address, uint32_t stage, uint32_t second,
+                                          int warp, int lane) {
   constexpr int kWarpRows = 16, kLanes = 8, kLines = 4, kWhole = kLanes * kLines, kLeft = Shared::kRowBytes / 16 - kWhole;
   constexpr int kLast = kLeft % kLanes, kUnroll = kAligned ? kWarpRows / 4 : 1;
   static_assert(kLeft < 2 * kLanes && 32 % kLast == 0);
-  const int first_row = warp * kWarpRows, first_lane = tile % 2 * kWarpRows;
-  const uint32_t stage = tile % Shared::kRing, to = ptx::shared_address(shared.rows[stage][first_row]);
+  const int first_row = warp * kWarpRows, first_lane = static_cast<int>(second) * kWarpRows;
+  const uint32_t to = ptx::shared_address(shared.rows[stage][first_row]);
   // V4's rows are at multiples of 64 bytes: four units are as far from the next line as from the one before.
   const auto first_whole = [](const uint8_t* row) {
     const uint32_t unit = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row)) >> 4;
@@ -139,7 +140,7 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
       ptx::mbarrier_wait(ptx::shared_address(&shared.full[before % Shared::kRing]), before / Shared::kRing & 1u);
     }
     ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
-    copy_rows<kAligned>(shared, rows.address, tile, warp, lane);
+    copy_rows<kAligned>(shared, rows.address, stage, tile % 2, warp, lane);
     // Most calls have nothing to bring: a branch of the whole warp.
     if (static_cast<int32_t>(tile) < rows.a.next_times) {
       __syncwarp();  // without it ptxas makes predicates of the branch, and every tile takes its instructions

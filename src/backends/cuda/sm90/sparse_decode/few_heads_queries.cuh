@@ -15,6 +15,34 @@ __device__ __forceinline__ uint4 scaled_bf16(uint4 v, float factor) {
   return {two(v.x), two(v.y), two(v.z), two(v.w)};
 }
 
+// A head of which each lane has every 32nd unit of 16 bytes.
+template <class Shared, int kLoads>
+__device__ __forceinline__ void store_queries(Shared& shared, int head, const uint4 (&v)[kLoads], float scale_log2) {
+  constexpr int kUnits = kRowLanes<Shared::kFormat> / 8;
+  const int lane = threadIdx.x % 32;
+  uint32_t largest = 0;
+#pragma unroll
+  for (int j = 0; j < kLoads; ++j) largest = max(largest, max_bf16_bits(v[j]));
+  largest = __reduce_max_sync(~0u, largest);
+  const int exponent = query_exponent(largest);
+  const float factor = pow2(-exponent);
+#pragma unroll
+  for (int j = 0; j < kLoads; ++j) {
+    const int unit = lane + 32 * j, in_chunk = unit % 8;
+    if (unit >= kUnits) break;
+    // A thread of the logits reads two units side by side of a block of codes, and of the rotated lanes one in each four.
+    const bool rotated = unit >= 8 * Shared::kCodeBlocks;
+    const int q = rotated ? in_chunk % 4 : in_chunk / 2, first_step = rotated ? in_chunk / 4 * 2 : in_chunk % 2 * 2;
+    const uint4 lanes = rotated ? scaled_bf16(v[j], factor) : bf16_to_f16(v[j], factor);
+    uint8_t* const chunk = shared.q[unit / 8];
+    const auto word = [&](int step, int half) -> uint32_t& {
+      return *reinterpret_cast<uint32_t*>(chunk + unit_offset(head, 2 * (first_step + step) + half) + 4 * q);
+    };
+    word(0, 0) = lanes.x, word(0, 1) = lanes.y, word(1, 0) = lanes.z, word(1, 1) = lanes.w;
+  }
+  if (lane == 0) shared.factor[head] = scale_log2 * pow2(exponent);
+}
+
 // A consumer warp's heads, each in 16-byte units, one or more a lane: asked for first, converted when they are there, to fp16 of
 // which the largest of a head is in [2^14, 2^15); rotated lanes stay bf16, as rows have them. Heads that do not exist are zero.
 template <class Shared>
@@ -41,30 +69,9 @@ struct Queries {
 
   // Code that runs once is slow to fetch: a loop over heads.
   __device__ __forceinline__ void store(Shared& shared, float scale_log2) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int head = this->head(0); head < Shared::kHeads; head += kWarps) {
-      uint32_t largest = 0;
-#pragma unroll
-      for (int j = 0; j < kLoads; ++j) largest = max(largest, max_bf16_bits(v[0][j]));
-      largest = __reduce_max_sync(~0u, largest);
-      const int exponent = query_exponent(largest);
-      const float factor = pow2(-exponent);
-#pragma unroll
-      for (int j = 0; j < kLoads; ++j) {
-        const int unit = lane + 32 * j, in_chunk = unit % 8;
-        if (unit >= kUnits) break;
-        // A thread of the logits reads two units side by side of a block of codes, and of the rotated lanes one in each four.
-        const bool rotated = unit >= 8 * Shared::kCodeBlocks;
-        const int q = rotated ? in_chunk % 4 : in_chunk / 2, first_step = rotated ? in_chunk / 4 * 2 : in_chunk % 2 * 2;
-        const uint4 lanes = rotated ? scaled_bf16(v[0][j], factor) : bf16_to_f16(v[0][j], factor);
-        uint8_t* const chunk = shared.q[unit / 8];
-        const auto word = [&](int step, int half) -> uint32_t& {
-          return *reinterpret_cast<uint32_t*>(chunk + unit_offset(head, 2 * (first_step + step) + half) + 4 * q);
-        };
-        word(0, 0) = lanes.x, word(0, 1) = lanes.y, word(1, 0) = lanes.z, word(1, 1) = lanes.w;
-      }
-      if (lane == 0) shared.factor[head] = scale_log2 * pow2(exponent);
+      store_queries(shared, head, v[0], scale_log2);
 #pragma unroll
       for (int i = 1; i < kTogether; ++i) {
 #pragma unroll

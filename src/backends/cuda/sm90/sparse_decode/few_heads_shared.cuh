@@ -98,6 +98,10 @@ struct alignas(1024) Shared {
   Rotation rotation;         // of the token
   float normaliser[kHeads];  // what sums of values become the output by
   uint64_t previous_ended;   // the kernel in front, as a consumer has found
+  // Where a block takes several tokens (few_heads_in_turn.cuh): the tiles of the token whose queries are there; whether the group's tile is
+  // its token's last.
+  int32_t tiles[kRing];
+  bool last[kLogitGroups];
   [[no_unique_address]] WeightSumsAside<kSumsAside ? kHeads / 16 : 0> weight_sums;
   [[no_unique_address]] Merge<kHeads, kInCluster> merge;
 };
@@ -130,7 +134,9 @@ __device__ __forceinline__ void meet() {
 
 // Named barriers. kTurn + i: group i of logits and the other one, which has told what its weights are relative to. kWeightsReady + i:
 // it has stored a tile's weights for the values. kWeightsFree + i: they are not needed any more. kLogitsDone: both groups of logits.
-constexpr uint32_t kAllConsumers = 1, kTurn = 2, kWeightsReady = 4, kWeightsFree = 6, kLogitsDone = 8, kNormaliserReady = 9;
+// kRotationFree: the group of values that rotates.
+constexpr uint32_t kAllConsumers = 1, kTurn = 2, kWeightsReady = 4, kWeightsFree = 6, kLogitsDone = 8, kNormaliserReady = 9,
+                   kRotationFree = 10;
 constexpr uint32_t kTurnThreads = kLogitGroups * kWarpgroup, kWeightsThreads = (1 + kValueGroups) * kWarpgroup,
                    kNormaliserThreads = 32 + kValueGroups * kWarpgroup;
 

@@ -20,6 +20,10 @@ void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attentio
 template <KvFormat kFormat, int kHeads>
 void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
+// Of V4, 8 or 16 heads a block, aligned, rows not cut: so many blocks take the tokens in turn.
+template <int kHeads>
+void launch_in_turn(const DecodeArgs& args, int64_t num_tokens, int64_t blocks, const ExecutionContext& context);
+
 // Lets the current device have clusters of more than kPortableCluster blocks of few heads. How many of `blocks` run there at a time: maybe
 // none.
 template <KvFormat kFormat, int kHeads>
@@ -43,6 +47,8 @@ extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const Decode
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
+extern template void launch_in_turn<8>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
+extern template void launch_in_turn<16>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
 extern template int64_t allow_large_clusters<KvFormat::fp8_ds_mla_v4, 8>(int64_t);
 extern template int64_t allow_large_clusters<KvFormat::fp8_ds_mla_v4, 16>(int64_t);
 extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 8>(const DecodeArgs&, int64_t, const ExecutionContext&);

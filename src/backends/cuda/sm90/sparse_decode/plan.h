@@ -27,6 +27,7 @@ struct Plan {
   int64_t tiles_per_split = 0;  // as in DecodeArgs
   int64_t splits = 1;
   bool in_clusters = false;  // parts are merged by their blocks (cluster_merge.cuh, few_heads_merge.cuh)
+  bool in_turn = false;      // as many blocks as SMs take one token after the other (few_heads_in_turn.cuh)
   int64_t most_parts = 0;    // of all tokens: room for them does not shrink as tokens or tiles grow, nor depend on alignment
 };
 
@@ -53,6 +54,13 @@ inline bool in_clusters(const Problem& p, int64_t block_heads, int64_t splits) {
   // Fewer parts a kernel merges as fast.
   return p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits >= 4 && splits <= p.largest_cluster &&
          (splits <= kPortableCluster ? 13 * blocks <= 10 * p.num_sms : 8 * blocks <= 3 * p.num_sms);
+}
+
+// Of more than two rounds of blocks: rows are then on their way from one token to the next. Not where the same bits are asked for whatever
+// else is in the batch.
+inline bool in_turn(const Problem& p, int64_t block_heads, int64_t splits) {
+  return p.aligned && !p.batch_invariant && p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits == 1 &&
+         p.tokens * ceil_div(p.heads, block_heads) > 2 * p.num_sms;
 }
 
 inline int64_t merge_cost(const Problem& p, int64_t block_heads, int64_t splits) {
@@ -104,6 +112,7 @@ inline Plan plan(const Problem& p) {
     for (const BlockCost& block : kMlaCosts) consider(block);
   }
   plan.in_clusters = in_clusters(p, plan.block_heads, plan.splits);
+  plan.in_turn = in_turn(p, plan.block_heads, plan.splits);
   return plan;
 }
 

@@ -171,6 +171,9 @@ void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_ali
     if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
       plan.block_heads == 8 ? launch_in_clusters<kFormat, 8>(a, tokens, context) : launch_in_clusters<kFormat, 16>(a, tokens, context);
     }
+  } else if (kFormat == KvFormat::fp8_ds_mla_v4 && plan.in_turn) {
+    const int64_t sms = capabilities(context.device).num_sms;
+    plan.block_heads == 8 ? launch_in_turn<8>(a, tokens, sms, context) : launch_in_turn<16>(a, tokens, sms, context);
   } else if (plan.block_heads == 8) {
     launch<kFormat, 8>(a, tokens, rows_aligned, context);
   } else if (plan.block_heads == 16) {
