@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "registry.h"
 #include "typed_case.h"
@@ -106,7 +107,10 @@ void add_topk_select(CaseList& list) {
   for (const auto values : {Values::normal, Values::few, Values::equal, Values::specials, Values::ascending, Values::descending,
                             Values::offset, Values::clustered, Values::periodic}) {
     test({3, 20000, 512, values, true});
+    test({3, 8192, 512, values, true});
   }
+  test({40, 8000, 1024});
+  test({5, 8192, 2048, Values::normal, true});
   test({2, 32768, 2048, Values::periodic, true});
   test({150, 4200, 512, Values::normal, true, 3});
   // Many rows that are long.
@@ -116,9 +120,9 @@ void add_topk_select(CaseList& list) {
   test({2, 70000, 5000, Values::normal, true});
   cases.heavy("T1-C1048579-k512-full", [](Inputs& in) { return build(in, {1, 1048579, 512, Values::normal, true}); });
   cases.heavy("T1-C1048579-k2048-few_values-full", [](Inputs& in) { return build(in, {1, 1048579, 2048, Values::few, true}); });
-  for (const int64_t tokens : {1, 16, 64}) {
+  for (const auto& [tokens, columns] : {std::pair<int64_t, int64_t>{1, 32768}, {16, 32768}, {64, 32768}, {32, 8192}}) {
     for (const int64_t k : {512, 1024}) {
-      const SelectShape s{tokens, 32768, k, Values::normal, true};
+      const SelectShape s{tokens, columns, k, Values::normal, true};
       cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
     }
   }

@@ -1,5 +1,5 @@
-// Launch of the top-k kernels: one row with candidates by select_candidates.cuh, few rows with maxima by select_groups.cuh, rows that
-// registers hold by select_held.cuh, longer ones by select.cuh.
+// Launch of the top-k kernels: one row with candidates by select_candidates.cuh, few rows with maxima by select_groups.cuh, few short ones
+// by select_few_rows.cuh, rows that registers hold by select_held.cuh, longer ones by select.cuh.
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
@@ -7,6 +7,7 @@
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/select_candidates.cuh"
+#include "backends/cuda/sm90/indexer/select_few_rows.h"
 #include "backends/cuda/sm90/indexer/select_groups.cuh"
 #include "backends/cuda/sm90/indexer/select_held.cuh"
 #include "backends/cuda/smxx/indexer/select_slots.cuh"
@@ -96,10 +97,12 @@ void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hint
   const int64_t num_tokens = p.lengths.shape[0];
   if (num_tokens == 0) return;
   const SelectArgs args = select_args(p, hints);
-  if (const int num_sms = capabilities(context.device).num_sms;
-      hints.notes.present() && notes_of(num_tokens, p.logits.shape[1], args.k, num_sms) == Notes::candidates)
+  const int num_sms = capabilities(context.device).num_sms;
+  if (hints.notes.present() && notes_of(num_tokens, p.logits.shape[1], args.k, num_sms) == Notes::candidates)
     return select_candidates(args, p.logits.shape[1], candidates_in(hints.notes.ptr<float>(), num_sms), context);
-  const Plan chosen = plan(args, p, capabilities(context.device).num_sms);
+  if (args.maxima == nullptr && p.logits.present() && few_rows_fit(args, num_tokens, p.logits.shape[1], num_sms))
+    return launch_select_few_rows(args, num_tokens, context);
+  const Plan chosen = plan(args, p, num_sms);
   allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
   all_shared_memory(chosen.kernel);
   // The kernel in front (the logits, usually) may still run while the blocks of this one start.

@@ -11,10 +11,14 @@ struct WordSlots {
   int32_t* row = nullptr;                      // null: write_slots() has to do it
   int32_t offset = kNone;                      // slot - entry
 
+  // Whether the row's pages hold whole words.
+  __device__ __forceinline__ static bool fit(const SelectArgs& a, int64_t token) {
+    return token < a.slots.count && a.slots.page_size.value() % 32 == 0;
+  }
   WordSlots() = default;
   __device__ __forceinline__ WordSlots(const SelectArgs& a, int64_t token, int word) {
     const SlotArgs& s = a.slots;
-    if (token >= s.count || s.page_size.value() % 32 != 0) return;
+    if (!fit(a, token)) return;
     row = s.slots + token * s.slots_stride;
     const int32_t block = s.page_size.divide(32 * word), length = (a.lengths[token] + s.page_size.value() - 1) / s.page_size.value();
     if (block < min(length, s.max_blocks))
