@@ -8,13 +8,13 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kThreads = 1024, kQuads = 2;  // 32 registers each: there is room for a block beside one of the logits kernel
+constexpr int kThreads = 512, kQuads = 4;  // 64 registers each: there is room for a block beside one of the logits kernel
 
 }  // namespace
 
 bool sm90::few_rows_fit(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
-  const bool whole_quads = columns % 4 == 0 || a.behind_logits;  // rows of the workspace are padded
-  return num_tokens <= num_sms && columns <= 4 * kQuads * kThreads && whole_quads && a.aligned;
+  // A thread's entries are consecutive, which is slow from beyond L2. Rows of the workspace end with whole quads.
+  return a.behind_logits && a.aligned && num_tokens <= num_sms && columns <= 4 * kQuads * kThreads;
 }
 
 void sm90::launch_select_few_rows(const SelectArgs& args, int64_t num_tokens, const ExecutionContext& context) {

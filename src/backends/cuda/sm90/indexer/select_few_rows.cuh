@@ -135,7 +135,7 @@ __device__ __forceinline__ bool find_few_rows_bin(FewRowsShared<kThreads>& s, ui
 
 // Rows have at most 4 kQuads kThreads entries, begin at multiples of 16 bytes, and end with whole quads.
 template <int kThreads, int kQuads>
-__global__ void __launch_bounds__(kThreads, 2048 / kThreads) topk_select_few_rows_kernel(const __grid_constant__ SelectArgs a) {
+__global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_few_rows_kernel(const __grid_constant__ SelectArgs a) {
   using Shared = FewRowsShared<kThreads>;
   using Own = OwnNumbers<kQuads>;
   extern __shared__ __align__(128) uint8_t dynamic[];
