@@ -44,9 +44,27 @@ HostArray entries_of(const HostArray& slots, const IndexerTopkParams& p) {
   return entries;
 }
 
+// What makes q and weights of a call.
+IndexerQueryParams make_query(Inputs& in, int64_t tokens, const ScoringShape& s, bool hadamard) {
+  constexpr int64_t kPositions = 129;
+  std::vector<int64_t> positions(static_cast<size_t>(tokens));
+  for (int64_t& position : positions) position = in.rng().in(0, kPositions);
+  return {.q = in.bf16({tokens, s.heads, s.dim}),
+          .weights = in.bf16({tokens, s.heads}, 0.5),
+          .positions = in.i64(positions),
+          .cos_sin = in.rope_table(kPositions, 64),
+          .hadamard = hadamard,
+          .softmax_scale = 0.09F,
+          .head_scale = 0.125F,
+          .q_out = in.output(DType::e4m3, {tokens, s.heads, s.dim}),
+          .weights_out = in.output(DType::f32, {tokens, s.heads})};
+}
+
+enum class Query { made, first, first_hadamard };  // q and weights are there, or made by the op
+
 // slot_page_size > 0: slots of all tokens but the last are wanted.
 Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int64_t padding, bool short_path = false,
-                               int32_t slot_page_size = 0) {
+                               int32_t slot_page_size = 0, Query query = Query::made) {
   const Scoring scoring = make_scoring(in, s);
   IndexerTopkParams p;
   p.lengths = scoring.lengths;
@@ -60,6 +78,11 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
     p.token_to_req = scoring.token_to_req;
   }
   const auto tokens = static_cast<int64_t>(scoring.host_lengths.size());
+  if (query != Query::made) {
+    p.query = make_query(in, tokens, s, query == Query::first_hadamard);
+    p.q = p.query.q_out;
+    p.weights = p.query.weights_out;
+  }
   p.topk_indices = in.output(DType::i32, {tokens, k}, {.inner = padding});
   std::vector<Output> outputs{view_output("topk_indices", p.topk_indices, exact())};
   if (slot_page_size > 0) {
@@ -89,6 +112,12 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
       outputs[1].compare = [compare, p](const HostArray& got, const HostArray& want, DeviceId device) {
         return compare("entries of slots", entries_of(got, p), entries_of(want, p), device);
       };
+    }
+  }
+  if (query != Query::made) {  // written or not
+    for (const TensorView& view : {p.q, p.weights}) {
+      outputs.push_back(view_output("query", view, exact()));
+      outputs.back().compare = [](const HostArray&, const HostArray&, DeviceId) { return std::string{}; };
     }
   }
   return {
@@ -144,6 +173,20 @@ void add_indexer_topk(CaseList& list) {
   with_slots({.requests = {{160000, 1}, {20003, 1}, {700, 1}}, .heads = 4, .zero_q = true}, 16, 64);
   with_slots({.requests = {{2000, 300}, {9, 9}}, .heads = 4, .zero_q = true}, 128, 64, false, true);
   with_slots({.requests = {{140000, 300}}, .heads = 2, .zero_q = true}, 512, 64, false, true);
+  // With the query made by the op.
+  const std::vector<RequestShape> requests{{2604, 1}, {252, 1}, {9001, 1}, {3, 1},  {1300, 1},
+                                           {700, 1},  {0, 0},   {2048, 1}, {31, 1}, {5000, 1}};
+  for (const int64_t heads : {64, 61, 8}) {
+    const ScoringShape shape{.requests = requests, .heads = heads, .padding_tokens = 1};
+    for (const Query query : {Query::first, Query::first_hadamard}) {
+      cases.test(fmt::format("k16-{}-query{}", name_of(shape), query == Query::first ? "" : "-hadamard"),
+                 [=](Inputs& in) { return build(in, shape, 16, 0, false, 0, query); });
+    }
+  }
+  const ScoringShape one{.requests = {{20003, 1}}}, prompt{.requests = {{2000, 40}}};
+  for (const ScoringShape& shape : {one, prompt})
+    cases.test(fmt::format("k16-{}-query-slots64", name_of(shape)),
+               [=](Inputs& in) { return build(in, shape, 16, 0, false, 64, Query::first); });
   const ScoringShape longest{.requests = {{1048571, 1}, {600000, 1}}, .heads = 2};
   cases.heavy("k512-" + name_of(longest), [longest](Inputs& in) { return build(in, longest, 512, 0); });
   // Every position of a million, two heads: in one piece, and as ties.

@@ -177,13 +177,10 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   const bool overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
   const bool choice_is_longer = overlaps && wq_b_->weight.n <= kQuickQueries * indexer_->query_rows();
   if (overlaps && num_tokens > kFewTokens) {
-    run.arena.keep_all([&] {  // as on a lane: a plan has room for both orders
-      const TensorView projected = indexer_->project_queries(run, qr);
-      run.join(1);
-      indexer_->make_query(run, batch, projected, cos_sin_, query);
-    });
+    TensorView projected;
+    run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });  // as on a lane: a plan has room for both orders
     run.order(0, 1);
-    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
+    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, indexer_->make_query(batch, projected, cos_sin_, query), slots); });
     run.aside(0, compress);
     make_queries(run);
   } else {
@@ -193,11 +190,11 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
       run.aside(1, [&](OpRunner& aside) {
         const ArenaScope taken(aside.arena);
         if (!choice_is_longer) projected = indexer_->project_queries(aside, qr);
-        indexer_->make_query(aside, batch, projected, cos_sin_, query);
+        aside(aside.ops.indexer_query, indexer_->make_query(batch, projected, cos_sin_, query));
       });
       run.order(0, 1);
     }
-    if (indexer_) run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, slots); });
+    if (indexer_) run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, {}, slots); });
     if (compressor_) run.aside(0, compress);
     make_queries(run);
   }
@@ -223,12 +220,13 @@ bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {
   return ops::paged_prefill_is_faster(work, *device_);
 }
 
-void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const ChosenSlots& slots) const {
+void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const IndexerQueryParams& query_first,
+                                 const ChosenSlots& slots) const {
   const Batch& batch = *args.batch;
   const int64_t count = slots.lens.shape[0];
   if (query.q.present()) {
     const bool wanted = count > 0;
-    return indexer_->select(run, batch, args.caches, query, args.topk_indices.slice(0, batch.num_tokens),
+    return indexer_->select(run, batch, args.caches, query, query_first, args.topk_indices.slice(0, batch.num_tokens),
                             wanted ? slots.indices : TensorView{}, wanted ? slots.lens : TensorView{});
   }
   if (count == 0) return;

@@ -38,7 +38,8 @@ class DeepseekV4Attention final : public AttentionLayer {
   ChosenSlots allocate_slots(OpRunner& run, int64_t count) const;
   // Queries, the keys of the step in every cache, and the choice among the compressed ones, for the first tokens as slots.
   void project(const ForwardArgs& args, OpRunner& run, const TensorView& q, const ChosenSlots& slots) const;
-  void choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const ChosenSlots& slots) const;
+  void choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const IndexerQueryParams& query_first,
+              const ChosenSlots& slots) const;
   // Whether the step's prefill tokens attend to the paged caches, and not to gathered rows.
   bool prefill_reads_pages(const ForwardArgs& args) const;
   void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,

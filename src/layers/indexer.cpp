@@ -59,22 +59,23 @@ TensorView Indexer::project_queries(OpRunner& run, const NormedLatent& qr) const
   return q;
 }
 
-void Indexer::make_query(OpRunner& run, const Batch& batch, const TensorView& projected, const TensorView& cos_sin,
-                         const Query& query) const {
-  run(run.ops.indexer_query, IndexerQueryParams{.q = projected,
-                                                .weights = query.raw_weights,
-                                                .positions = batch.positions,
-                                                .cos_sin = cos_sin,
-                                                .hadamard = hadamard_,
-                                                .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
-                                                .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_)),
-                                                .q_out = query.q,
-                                                .q_scale_out = query.scale,
-                                                .weights_out = query.weights});
+IndexerQueryParams Indexer::make_query(const Batch& batch, const TensorView& projected, const TensorView& cos_sin,
+                                       const Query& query) const {
+  return {.q = projected,
+          .weights = query.raw_weights,
+          .positions = batch.positions,
+          .cos_sin = cos_sin,
+          .hadamard = hadamard_,
+          .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+          .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_)),
+          .q_out = query.q,
+          .q_scale_out = query.scale,
+          .weights_out = query.weights};
 }
 
-void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
-                     const TensorView& slots, const TensorView& slot_lens) const {
+void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
+                     const IndexerQueryParams& query_first, const TensorView& topk_indices, const TensorView& slots,
+                     const TensorView& slot_lens) const {
   const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
   run(run.ops.indexer_topk, IndexerTopkParams{.q = query.q,
                                               .q_scale = query.scale,
@@ -83,6 +84,7 @@ void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& cache
                                               .block_table = batch[CacheGroup::c4_indexer].block_table,
                                               .token_to_req = batch.token_to_req,
                                               .lengths = batch.c4_lens,
+                                              .query = query_first,
                                               .max_length = batch.max_seq_len / 4,
                                               .topk_indices = topk_indices,
                                               .slot_block_table = slots.present() ? compressed.block_table : TensorView{},

@@ -34,11 +34,11 @@ class Indexer {
   ActivationFormat query_activation() const { return activation_; }
   // The queries as projected, bf16 [T, Hi, Di] of the arena. `qr`: the query latent after its norm.
   TensorView project_queries(OpRunner& run, const NormedLatent& qr) const;
-  // The query of both projections.
-  void make_query(OpRunner& run, const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
-  // The chosen entries of every token to topk_indices [T, K], among the keys written so far.
-  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
-              const TensorView& slots, const TensorView& slot_lens) const;
+  // What makes the query of both projections, by itself or as a part of select().
+  IndexerQueryParams make_query(const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
+  // The chosen entries of every token to topk_indices [T, K], among the keys written so far. query_first: absent if the query is made.
+  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const IndexerQueryParams& query_first,
+              const TensorView& topk_indices, const TensorView& slots, const TensorView& slot_lens) const;
 
   size_t weight_bytes() const;
 

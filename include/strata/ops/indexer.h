@@ -59,7 +59,10 @@ struct IndexerTopkParams {
   PagedCache cache{};
   TensorView block_table{};
   TensorView token_to_req{};
-  TensorView lengths{};       // i32 [T]
+  TensorView lengths{};  // i32 [T]
+  // query.q present: q, q_scale and weights, which are its outputs, are made first, as indexer_query makes them, or stay as they are: an
+  // implementation may keep them to itself.
+  IndexerQueryParams query{};
   int64_t max_length = 0;     // host-side upper bound of lengths
   TensorView topk_indices{};  // i32 [T, k]
   // The first S tokens' entries as slots of another cache, as compute_global_topk behind this op makes them.

@@ -48,6 +48,8 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
   const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
   const int64_t floats = note_floats(p, capabilities(context.device).num_sms);
+  const bool makes_query = p.query.q.present(), whole = chunk >= num_tokens;
+  if (makes_query && !whole) launch_indexer_query(p.query, context);
   for (int64_t first = 0; first < num_tokens; first += chunk) {
     const int64_t count = std::min(chunk, num_tokens - first);
     TensorView logits = TensorView::contiguous(context.workspace.data, DType::f32, p.lengths.device, {count, row});
@@ -64,7 +66,7 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
                                     .token_to_req = p.token_to_req.slice(first, count),
                                     .lengths = lengths,
                                     .logits = logits},
-                                   k, notes, context);
+                                   k, {.notes = notes, .query = makes_query && whole ? &p.query : nullptr}, context);
     kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
             {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .slots = slots_of(p, first, count)}, context);
   }

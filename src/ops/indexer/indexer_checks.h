@@ -3,6 +3,7 @@
 
 #include "formats/quantize.h"
 #include "ops/indices/value_checks.h"
+#include "strata/ops/indexer.h"
 
 namespace strata::ops {
 
@@ -54,5 +55,8 @@ void check_candidates(ParamCheck& c, const Params& p) {
     check_blocks(c, t, p.token_to_req, p.block_table, 0, (length + p.cache.page_size - 1) / p.cache.page_size, p.cache.num_pages);
   }
 }
+
+// Of indexer_query, and of an op that begins with it.
+void check_query(ParamCheck& c, const IndexerQueryParams& p);
 
 }  // namespace strata::ops

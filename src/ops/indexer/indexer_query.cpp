@@ -7,10 +7,8 @@
 #include "ops/indexer/indexer_checks.h"
 
 namespace strata::ops {
-namespace {
 
-void check(const IndexerQueryParams& p, DeviceId device) {
-  ParamCheck c("indexer_query", device);
+void check_query(ParamCheck& c, const IndexerQueryParams& p) {
   c.view("q", p.q, DType::bf16, {kAny, kAny, kAny});
   const int64_t tokens = p.q.shape[0], heads = p.q.shape[1], dim = p.q.shape[2];
   c.require(dim >= 1 && dim <= kMaxIndexerDim, "q must have 1 to {} values per head, has {}", kMaxIndexerDim, dim);
@@ -35,6 +33,13 @@ void check(const IndexerQueryParams& p, DeviceId device) {
   c.view("weights_out", p.weights_out, DType::f32, {tokens, heads});
   c.contiguous("weights_out", p.weights_out);
   if (p.cos_sin.present()) c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
+}
+
+namespace {
+
+void check(const IndexerQueryParams& p, DeviceId device) {
+  ParamCheck c("indexer_query", device);
+  check_query(c, p);
 }
 
 }  // namespace

@@ -32,6 +32,18 @@ void check_slots(ParamCheck& c, const IndexerTopkParams& p) {
   }
 }
 
+void check_query_first(ParamCheck& c, const IndexerTopkParams& p) {
+  if (!p.query.q.present()) return;
+  check_query(c, p.query);
+  const auto same = [&](std::string_view name, const TensorView& v, const TensorView& made) {
+    c.require(v.data == made.data && v.dtype == made.dtype && v.numel() == made.numel(), "{} must be what query makes, {}, is {}", name,
+              made, v);
+  };
+  same("q", p.q, p.query.q_out);
+  same("q_scale", p.q_scale, p.query.q_scale_out);
+  same("weights", p.weights, p.query.weights_out);
+}
+
 void check(const IndexerTopkParams& p, DeviceId device) {
   ParamCheck c("indexer_topk", device);
   c.view("lengths", p.lengths, DType::i32, {kAny});
@@ -45,6 +57,7 @@ void check(const IndexerTopkParams& p, DeviceId device) {
   // Short contexts select everything: the caller need not have computed what would be scored.
   if (p.max_length <= p.topk_indices.shape[1]) return;
   check_scoring_views(c, p);
+  check_query_first(c, p);
   check_candidates(c, p);
 }
 
@@ -64,12 +77,24 @@ std::vector<Implementation<IndexerTopkParams>> slots_behind(std::vector<Implemen
   });
 }
 
+// The same for implementations that do not make the query.
+std::vector<Implementation<IndexerTopkParams>> query_in_front(std::vector<Implementation<IndexerTopkParams>> selections,
+                                                              const std::vector<Implementation<IndexerQueryParams>>& queries) {
+  for (Implementation<IndexerTopkParams>& selection : selections) {
+    selection.run = [run = selection.run, query = queries.front()](const IndexerTopkParams& p, const ExecutionContext& context) {
+      if (p.query.q.present() && p.max_length > p.topk_indices.shape[1]) query.run(p.query, context);
+      run(p, context);
+    };
+  }
+  return selections;
+}
+
 }  // namespace
 
 Op<IndexerTopkParams> make_indexer_topk() {
   return {"indexer_topk", check,
-          join(cuda::indexer_topk(), slots_behind(cpu::indexer_topk(), cpu::compute_global_topk()),
-               slots_behind(reference::indexer_topk(), reference::compute_global_topk()))};
+          join(cuda::indexer_topk(), query_in_front(slots_behind(cpu::indexer_topk(), cpu::compute_global_topk()), cpu::indexer_query()),
+               query_in_front(slots_behind(reference::indexer_topk(), reference::compute_global_topk()), reference::indexer_query()))};
 }
 
 }  // namespace strata::ops

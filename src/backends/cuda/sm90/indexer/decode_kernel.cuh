@@ -12,12 +12,14 @@
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/sm90/indexer/tile_ring.cuh"
 #include "backends/cuda/sm90/indexer/work.cuh"
+#include "backends/cuda/smxx/indexer/query_lanes.cuh"
 
 namespace strata::cuda::sm90 {
 
 struct DecodeArgs {
-  LogitsArgs logits;  // parts: the blocks
-  int32_t slots;      // of the ring, kDecodeSlots at most
+  LogitsArgs logits;       // parts: the blocks
+  int32_t slots;           // of the ring, kDecodeSlots at most
+  IndexerQueryArgs query;  // what a block makes queries and weights from, where it does
 };
 
 using DecodeShared = RingShared<kDecodeSlots>;
@@ -49,8 +51,51 @@ __device__ __forceinline__ void load_tiles(const LogitsArgs& a, DecodeShared& s,
   }
 }
 
-// kMaxima: the row's maxima are noted for the selection.
-template <bool kMaxima>
+// The same as load_token of what IndexerQuery would have left, by the lanes of eight of its warps.
+__device__ __forceinline__ Scorer<64, 1> make_token(const LogitsArgs& a, const IndexerQueryArgs& q, DecodeShared& s, int64_t token) {
+  using namespace indexer_query;
+  constexpr int kSteps = 64 / (kDecodeScorers / kHeadLanes);
+  const int lane = static_cast<int>(threadIdx.x) % 32, in_head = lane % kHeadLanes, first = static_cast<int>(threadIdx.x) / kHeadLanes;
+  uint4 values[kSteps][kHalves] = {};
+  float weights[kSteps] = {};
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int head = first + step * (kDecodeScorers / kHeadLanes);
+    if (head >= q.heads) continue;
+    const auto* const from = reinterpret_cast<const uint4*>(q.q + token * q.token_stride + head * q.head_stride) + in_head;
+    values[step][0] = from[0], values[step][1] = from[kHeadLanes];
+    weights[step] = q.weight(token, head);
+  }
+  LaneRotation<RopePairing::interleaved> rotation;
+  rotation.load(q, token, lane);
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int head = first + step * (kDecodeScorers / kHeadLanes);
+    uint32_t words[kHalves][kWords];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint4 v = values[step][half];
+      words[half][0] = v.x, words[half][1] = v.y, words[half][2] = v.z, words[half][3] = v.w;
+    }
+    rotation.turn(words[1]);
+    uint2 codes[kHalves];
+    const float scale = encode_e4m3(words, q.amax_floor, codes);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int piece = (half * kHeadLanes + in_head) / 2;  // of 16 bytes, as load_queries places them
+      reinterpret_cast<uint2*>(s.queries + head * kIndexerDim)[2 * (piece ^ head % 8) + in_head % 2] = codes[half];
+    }
+    if (in_head == 0) s.weights[head] = head < q.heads ? q.scaled_weight(weights[step], scale) : 0.0f;
+  }
+  ptx::fence_proxy_async();
+  ptx::barrier_sync(1, kDecodeScorers);
+  Scorer<64, 1> scorer;
+  scorer.set_weights([&](int column) { return s.weights[column]; });
+  return scorer;
+}
+
+// kMaxima: the row's maxima are noted for the selection. kMakesQuery: queries and weights are made here.
+template <bool kMaxima, bool kMakesQuery>
 __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const __grid_constant__ DecodeArgs args) {
   extern __shared__ uint8_t dynamic[];
   auto& s = *reinterpret_cast<DecodeShared*>(dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024);
@@ -75,7 +120,13 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
     if (count <= 0) continue;
     const int64_t token = tiles.group;
     if (before > 0) ptx::barrier_sync(1, kDecodeScorers);  // the queries before have been used
-    const Scorer<64, 1> scorer = load_token<kDecodeScorers>(a, s, token, [] {});
+    const Scorer<64, 1> scorer = [&] {
+      if constexpr (kMakesQuery) {
+        return make_token(a, args.query, s, token);
+      } else {
+        return load_token<kDecodeScorers>(a, s, token, [] {});
+      }
+    }();
     float* const out = a.logits + token * a.logits_stride;
     const int rows = scored_rows(a, token);
     for (int i = (warpgroup + kDecodeWarpgroups - before % kDecodeWarpgroups) % kDecodeWarpgroups; i < count; i += kDecodeWarpgroups) {

@@ -34,11 +34,16 @@ void launch_prefill(const sm90::LogitsArgs& args, const ExecutionContext& contex
          kSharedBytes, args, context);
 }
 
-void launch_decode(const sm90::LogitsArgs& args, int slots, const ExecutionContext& context) {
+void (*decode_kernel(bool maxima, bool makes_query))(sm90::DecodeArgs) {
+  using namespace sm90;
+  if (makes_query) return maxima ? indexer_logits_decode_kernel<true, true> : indexer_logits_decode_kernel<false, true>;
+  return maxima ? indexer_logits_decode_kernel<true, false> : indexer_logits_decode_kernel<false, false>;
+}
+
+void launch_decode(const sm90::DecodeArgs& args, bool makes_query, const ExecutionContext& context) {
   const auto shared_bytes = [](int n) { return static_cast<int>(sizeof(sm90::DecodeShared)) + n * sm90::kRowBytes + 1024; };
-  launch(args.maxima != nullptr ? sm90::indexer_logits_decode_kernel<true> : sm90::indexer_logits_decode_kernel<false>,
-         capabilities(context.device).num_sms, sm90::kDecodeThreads, shared_bytes(slots), shared_bytes(sm90::kDecodeSlots),
-         sm90::DecodeArgs{args, slots}, context);
+  launch(decode_kernel(args.logits.maxima != nullptr, makes_query), capabilities(context.device).num_sms, sm90::kDecodeThreads,
+         shared_bytes(args.slots), shared_bytes(sm90::kDecodeSlots), args, context);
 }
 
 template <int kWarpgroups, sm90::Notes kNotes>
@@ -56,6 +61,12 @@ bool leaves_room(int64_t num_tokens, int64_t rows, int num_sms) {
   return num_tokens >= sm90::kBesideOthersTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
 }
 
+// Of the shape and the operations that make_token has.
+bool makes_query_itself(const IndexerQueryParams& p) {
+  return suits_indexer_query_128(p) && p.cos_sin.present() && p.pairing == RopePairing::interleaved && p.lanes == RopeLanes::last &&
+         !p.hadamard;
+}
+
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 }  // namespace
@@ -70,12 +81,15 @@ Support sm90::supports_scoring(const TensorView& q, const PagedCache& cache, con
   return Support::yes();
 }
 
-bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& notes, const ExecutionContext& context) {
+bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints, const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0], num_requests = p.block_table.shape[0];
   if (num_tokens == 0 || p.logits.shape[1] == 0) return false;
-  if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {}, context);
+  if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {.query = hints.query}, context);
   const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
   const bool one_token = decode && num_tokens == 1;
+  const bool makes_query = hints.query != nullptr && decode && !one_token && makes_query_itself(*hints.query);
+  if (hints.query != nullptr && !makes_query) launch_indexer_query(*hints.query, context);
+  const TensorView& notes = hints.notes;
   const int num_sms = capabilities(context.device).num_sms;
   const Notes left = decode && notes.present() ? notes_of(num_tokens, p.logits.shape[1], skip, num_sms) : Notes::none;
   const int one_token_blocks = left == Notes::candidates ? candidate_blocks(num_sms) : num_sms;
@@ -114,7 +128,8 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                     : launch_one_token<kOneTokenWarpgroups, Notes::none>(one, one_token_blocks, context);
     }
   } else if (decode) {
-    launch_decode(args, leaves_room(num_tokens, p.logits.shape[1], num_sms) ? kDecodeSlotsBesideOthers : kDecodeSlots, context);
+    const int slots = leaves_room(num_tokens, p.logits.shape[1], num_sms) ? kDecodeSlotsBesideOthers : kDecodeSlots;
+    launch_decode({args, slots, makes_query ? indexer_query_args(*hints.query) : IndexerQueryArgs{}}, makes_query, context);
   } else if (p.q.shape[1] > 64) {
     launch_prefill<128, 1>(args, context);
   } else {

@@ -9,10 +9,13 @@
 namespace strata::cuda {
 
 // Writes the logits of tokens with more than `skip` candidates. Where nobody looks at the others (a selection of `skip` entries takes
-// all of theirs) they need not be computed; IndexerLogits has 0. notes (f32 [T, note_floats()], or absent) gets what the selection may
-// begin with (sm90/indexer/notes.h), where it returns true.
+// all of theirs) they need not be computed; IndexerLogits has 0. True: hints.notes was written.
 inline constexpr int kMaximaRows = 16;
-using LogitsLauncher = bool (*)(const IndexerLogitsParams& p, int32_t skip, const TensorView& notes, const ExecutionContext& context);
+struct LogitsHints {
+  TensorView notes{};  // f32 [T, note_floats()], or absent: for what the selection may begin with (sm90/indexer/notes.h)
+  const IndexerQueryParams* query = nullptr;  // what q, q_scale and weights are made from first, of the same tokens; null: they are there
+};
+using LogitsLauncher = bool (*)(const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints, const ExecutionContext& context);
 
 // Slots of the chosen entries of a call's first rows; absent: not wanted.
 struct SlotViews {
@@ -29,8 +32,10 @@ struct SelectHints {
 // p.logits may be absent where no length exceeds k.
 using SelectLauncher = void (*)(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context);
 
+void launch_indexer_query(const IndexerQueryParams& p, const ExecutionContext& context);
+
 namespace smxx {
-bool launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& notes, const ExecutionContext& context);
+bool launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints, const ExecutionContext& context);
 void launch_topk_select(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context);
 }  // namespace smxx
 

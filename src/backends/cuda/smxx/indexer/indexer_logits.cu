@@ -148,7 +148,8 @@ void launch(const Args& args, int64_t blocks, const ExecutionContext& context) {
 
 }  // namespace
 
-bool smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const TensorView& /*notes*/, const ExecutionContext& context) {
+bool smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints, const ExecutionContext& context) {
+  if (hints.query != nullptr) launch_indexer_query(*hints.query, context);
   const int64_t num_tokens = p.q.shape[0], columns = p.logits.shape[1];
   if (num_tokens == 0 || columns == 0) return false;
   const int padded_dim = (p.cache.row_dim + 15) / 16 * 16;

@@ -3,6 +3,7 @@
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/smxx/indexer/indexer.h"
 #include "backends/cuda/smxx/indexer/indexer_query.cuh"
 #include "backends/cuda/smxx/indexer/indexer_vector.cuh"
 #include "formats/quantize.h"
@@ -56,7 +57,9 @@ __global__ void indexer_query_kernel(const __grid_constant__ IndexerQueryArgs a,
   if (lane == 0) a.weights_out[head] = a.scaled_weight(a.weight(t, h), q_scale);
 }
 
-IndexerQueryArgs make_args(const IndexerQueryParams& p) {
+}  // namespace
+
+IndexerQueryArgs indexer_query_args(const IndexerQueryParams& p) {
   const bool rotates = p.cos_sin.present();
   const int64_t dim = p.q.shape[2], rotary = rotates ? p.cos_sin.shape[1] : 0;
   const bool bf16_weights = p.weights.dtype == DType::bf16;
@@ -84,30 +87,34 @@ IndexerQueryArgs make_args(const IndexerQueryParams& p) {
           .weights_out = p.weights_out.ptr<float>()};
 }
 
+namespace {
+
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-bool suits_128(const IndexerQueryParams& p) {
+}  // namespace
+
+bool suits_indexer_query_128(const IndexerQueryParams& p) {
   if (p.q.shape[2] != 128 || !aligned(p.q.data) || p.q.stride[0] % 8 != 0 || p.q.stride[1] % 8 != 0 || !aligned(p.q_out.data)) return false;
   if (p.amax_floor < 0x1p-100f) return false;
   return !p.cos_sin.present() || (p.cos_sin.shape[1] == 64 && aligned(p.cos_sin.data) && p.cos_sin.stride[0] % 4 == 0);
 }
 
-void run(const IndexerQueryParams& p, const ExecutionContext& context) {
+void launch_indexer_query(const IndexerQueryParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0];
   if (num_tokens == 0 || p.q.shape[1] == 0) return;
-  const IndexerQueryArgs args = make_args(p);
+  const IndexerQueryArgs args = indexer_query_args(p);
   const QueryCodes codes = p.q_out.dtype == DType::e4m3 ? QueryCodes::e4m3
                            : p.q_out.dtype == DType::u8 ? QueryCodes::mxfp4
                                                         : QueryCodes::bf16;
-  if (suits_128(p)) return launch_indexer_query_128(args, codes, num_tokens, context);
+  if (suits_indexer_query_128(p)) return launch_indexer_query_128(args, codes, num_tokens, context);
   const dim3 grid(static_cast<uint32_t>(num_tokens), static_cast<uint32_t>((args.heads + kWarps - 1) / kWarps));
   const size_t shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(args.dim);
   indexer_query_kernel<<<grid, kWarps * kWarpSize, shared_bytes, native(context.stream)>>>(args, codes);
   check_launch("indexer_query");
 }
 
-}  // namespace
-
-std::vector<Implementation<IndexerQueryParams>> indexer_query() { return smxx_implementation<IndexerQueryParams>({.run = run}); }
+std::vector<Implementation<IndexerQueryParams>> indexer_query() {
+  return smxx_implementation<IndexerQueryParams>({.run = launch_indexer_query});
+}
 
 }  // namespace strata::cuda

@@ -37,8 +37,11 @@ struct IndexerQueryArgs {
 
 enum class QueryCodes { e4m3, mxfp4, bf16 };
 
+IndexerQueryArgs indexer_query_args(const IndexerQueryParams& p);
+
 // Heads of 128 values of which one half, or nothing, is rotated, everything at multiples of 16 bytes, an amax_floor of at least 2^-100:
 // those of the models.
+bool suits_indexer_query_128(const IndexerQueryParams& p);
 void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, const ExecutionContext& context);
 
 }  // namespace strata::cuda
