@@ -39,7 +39,8 @@ struct LogitsArgs {
   float* maxima;  // nullptr: nobody wants them
   int64_t maxima_stride;
   int64_t num_tokens;
-  Divisor parts;  // of the work, one after another
+  Divisor parts;        // of the work, one after another
+  Divisor token_parts;  // of a token's own, where as many as that are as good: 1 at least
   int heads;
 };
 

@@ -113,6 +113,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         left == Notes::maxima ? notes.stride[0] : 0,
                         num_tokens,
                         Divisor(one_token ? one_token_blocks : num_sms),
+                        Divisor(static_cast<int>(std::max<int64_t>(num_sms / num_tokens, 1))),
                         static_cast<int>(p.q.shape[1])};
   if (one_token) {
     const int64_t tiles = (p.logits.shape[1] + kTileRows - 1) / kTileRows, of_block = (tiles + one_token_blocks - 1) / one_token_blocks;

@@ -23,6 +23,9 @@ __device__ __forceinline__ void load_line(const void* global) {
 // Work of a group of kGroup consecutive tokens that are worked on side by side: its tiles, and what it takes to begin with a group
 // (lengths, page numbers, queries) in tiles. A part that is made of short groups would take several times as long as the others without it.
 inline constexpr int kGroupStart = 6;
+// What a part takes longer that has a second token: it waits for that one's queries (docs/kernels/20261121-indexer.md).
+inline constexpr int kSecondToken = 8;
+inline constexpr int kMostPartedTiles = 1 << 24;  // of a token, as its parts are 32-bit numbers
 template <int kGroup>
 __device__ __forceinline__ int64_t tiles_of(const LogitsArgs& a, int64_t group) {
   int rows = 0;
@@ -64,12 +67,15 @@ __device__ __forceinline__ Share share_of(const LogitsArgs& a, int64_t total, in
 // The groups of one of several threads that search together, and the work of all of them.
 template <int kGroup>
 struct OwnGroups {
-  int64_t first, end, work = 0;
+  int64_t first, end, work = 0, longest = 0;
   __device__ OwnGroups(const LogitsArgs& a, int thread, int threads) {
     const int64_t num_groups = (a.num_tokens + kGroup - 1) / kGroup, each = (num_groups + threads - 1) / threads;
     first = thread * each;
     end = min(first + each, num_groups);
-    for (int64_t g = first; g < end; ++g) work += work_of<kGroup>(a, g);
+    for (int64_t g = first; g < end; ++g) {
+      const int64_t of_group = work_of<kGroup>(a, g);
+      work += of_group, longest = max(longest, of_group);
+    }
   }
   // Where `begin` is, counted from the first of these groups, if it is in them.
   __device__ bool find(const LogitsArgs& a, int64_t begin, int64_t& group, int64_t& done) const {
@@ -81,6 +87,15 @@ struct OwnGroups {
   }
 };
 
+// The part of a token that has as many parts as every other one.
+__device__ __forceinline__ WorkRange part_of_token(const LogitsArgs& a, int part) {
+  const int token = a.token_parts.divide(part), each = a.token_parts.value(), in_token = part - token * each;
+  if (token >= a.num_tokens) return {0, 0, 0};
+  const auto tiles = static_cast<int>(tiles_of<1>(a, token));
+  const int begin = a.token_parts.divide(tiles * in_token), end = a.token_parts.divide(tiles * (in_token + 1));
+  return {token, kGroupStart + begin, end - begin};
+}
+
 // By a warp.
 template <int kGroup>
 __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
@@ -91,6 +106,10 @@ __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
   const OwnGroups<kGroup> own(a, threadIdx.x % 32, 32);
   const int64_t sum = lanes_up_to(own.work);
   const auto [begin, size] = share_of(a, __shfl_sync(kAllLanes, sum, 31), part);
+  if (kGroup == 1 && a.num_tokens <= a.parts.value()) {
+    const auto longest = static_cast<int>(__reduce_max_sync(kAllLanes, static_cast<uint32_t>(own.longest)));
+    if (longest <= kMostPartedTiles && a.token_parts.divide(longest) <= size + kSecondToken) return part_of_token(a, part);
+  }
   int64_t group, done;
   const bool found = own.find(a, begin - (sum - own.work), group, done);
   const int lane = max(__ffs(static_cast<int>(__ballot_sync(kAllLanes, found))) - 1, 0);
