@@ -13,7 +13,7 @@ struct PartEnd {
   float lse, maximum;  // base 2
   float unshift, unused;
 };
-// In the second half of the weights' place, when no product needs weights; the first is merge_softmax's.
+// In the second half of the weights' place, when no product needs weights.
 template <class Shared>
 __device__ __forceinline__ PartEnd* part_ends(Shared& shared) {
   static_assert(sizeof(shared.p) / 2 >= kHeadTile * sizeof(PartEnd));

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
         __syncthreads();
         continue;
       }
-      ptx::barrier_sync(kQueryReady, kConsumerThreads);  // no weights are needed any more
+      ptx::barrier_sync(kQueryReady, kConsumerThreads);  // no weights are needed any more, and ends are there
       const float2 factors = finish_softmax(a, shared, role, state, sinks, unshift, token, false, first_head, [](auto...) {});
       store_sums(a, shared, sums, factors, role, batch, query, first_head);
       first_head += kHeadTile;
