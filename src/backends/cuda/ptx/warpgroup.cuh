@@ -19,17 +19,6 @@ __device__ __forceinline__ void registers_grow() {
 __device__ __forceinline__ void barrier_sync(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-// Whether any of them has `value`.
-__device__ __forceinline__ bool barrier_or(uint32_t id, uint32_t threads, bool value) {
-  uint32_t any;
-  asm volatile(
-      "{\n.reg .pred mine, any;\nsetp.ne.b32 mine, %3, 0;\n"
-      "bar.red.or.pred any, %1, %2, mine;\nselp.b32 %0, 1, 0, any;\n}"
-      : "=r"(any)
-      : "r"(id), "r"(threads), "r"(static_cast<uint32_t>(value))
-      : "memory");
-  return any != 0;
-}
 __device__ __forceinline__ void barrier_arrive(uint32_t id, uint32_t threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
