@@ -13,8 +13,8 @@ constexpr int kThreads = 512, kQuads = 4;  // 64 registers each: there is room f
 }  // namespace
 
 bool sm90::few_rows_fit(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
-  // A thread's entries are consecutive, which is slow from beyond L2. Rows of the workspace end with whole quads.
-  return a.behind_logits && a.aligned && num_tokens <= num_sms && columns <= 4 * kQuads * kThreads;
+  const bool whole_quads = columns % 4 == 0 || a.behind_logits;  // rows of the workspace end with them
+  return a.aligned && whole_quads && num_tokens <= num_sms && columns <= 4 * kQuads * kThreads;
 }
 
 void sm90::launch_select_few_rows(const SelectArgs& args, int64_t num_tokens, const ExecutionContext& context) {

@@ -5,7 +5,7 @@
 // So it is as little code as there can be, what few rows need out of the way. A thread has consecutive entries of the row: the bits of what
 // it chose are in order, and how many are in front is all that it takes to write them.
 //
-// Floor: the row once from L2, and the latency of six barriers.
+// Floor: the row once from L2, and the latency of six barriers and of what is between them.
 #pragma once
 
 #include "backends/cuda/ptx/memory.cuh"
@@ -29,6 +29,7 @@ struct FewRowsShared {
       uint2 extremes[kWarps];                                  // order keys, of each warp
       uint32_t counts[kWarps], above[kWarps], chosen[kWarps];  // entries of each warp's bins, above the step of the k-th, and chosen
       int32_t offset[kThreads];                                // WordSlots, of each thread's entries
+      bool taken[kLast];                                       // of `last`
       uint32_t last_count;
     };
     SelectShared<kThreads> exhaustive;
@@ -211,17 +212,22 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_few_row
     __syncthreads();                                    // all have seen it: its memory is used for something else
     return select_apart(s.exhaustive, a, token, static_cast<int>(n));
   }
+  // Four lanes compare an entry with the others.
 #pragma unroll 1
-  for (; between != 0; between &= between - 1, ++listed) {
-    const uint64_t mine = s.last[listed];
+  for (uint32_t from = 0; from < last; from += kThreads / 4) {
+    const uint32_t i = from + thread / 4;
+    const uint64_t rank = i < last ? s.last[i] : 0;
     uint32_t larger = 0;
 #pragma unroll 1
-    for (uint32_t j = 0; j < last; j += 4) {
-      const auto* const four = reinterpret_cast<const ulonglong2*>(s.last + j);
-      const ulonglong2 x = four[0], y = four[1];
-      larger += (x.x > mine) + (x.y > mine) + (y.x > mine) + (y.y > mine);
-    }
-    if (larger < need) chosen |= between & -between;
+    for (uint32_t j = thread % 4; j < last; j += 4) larger += s.last[j] > rank;
+    larger += __shfl_xor_sync(kAllLanes, larger, 1);
+    larger += __shfl_xor_sync(kAllLanes, larger, 2);
+    if (thread % 4 == 0 && i < last) s.taken[i] = larger < need;
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (; between != 0; between &= between - 1, ++listed) {
+    if (s.taken[listed]) chosen |= between & -between;
   }
   const uint32_t mine = __popc(chosen), up_to = lanes_up_to(mine);
   if (lane == 31) s.chosen[warp] = up_to;

@@ -6,7 +6,7 @@
 
 namespace strata::cuda::sm90 {
 
-// Whether it does such rows: a block each, all at once, behind the kernel that computes them.
+// Whether it does such rows: a block each, all at once.
 bool few_rows_fit(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms);
 void launch_select_few_rows(const SelectArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
