@@ -180,7 +180,7 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
     TensorView projected;
     run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });  // as on a lane: a plan has room for both orders
     run.order(0, 1);
-    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, indexer_->make_query(batch, projected, cos_sin_, query), slots); });
+    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, indexer_->query_params(batch, projected, cos_sin_, query), slots); });
     run.aside(0, compress);
     make_queries(run);
   } else {
@@ -190,7 +190,7 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
       run.aside(1, [&](OpRunner& aside) {
         const ArenaScope taken(aside.arena);
         if (!choice_is_longer) projected = indexer_->project_queries(aside, qr);
-        aside(aside.ops.indexer_query, indexer_->make_query(batch, projected, cos_sin_, query));
+        aside(aside.ops.indexer_query, indexer_->query_params(batch, projected, cos_sin_, query));
       });
       run.order(0, 1);
     }

@@ -59,8 +59,8 @@ TensorView Indexer::project_queries(OpRunner& run, const NormedLatent& qr) const
   return q;
 }
 
-IndexerQueryParams Indexer::make_query(const Batch& batch, const TensorView& projected, const TensorView& cos_sin,
-                                       const Query& query) const {
+IndexerQueryParams Indexer::query_params(const Batch& batch, const TensorView& projected, const TensorView& cos_sin,
+                                         const Query& query) const {
   return {.q = projected,
           .weights = query.raw_weights,
           .positions = batch.positions,

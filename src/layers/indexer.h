@@ -34,8 +34,8 @@ class Indexer {
   ActivationFormat query_activation() const { return activation_; }
   // The queries as projected, bf16 [T, Hi, Di] of the arena. `qr`: the query latent after its norm.
   TensorView project_queries(OpRunner& run, const NormedLatent& qr) const;
-  // What makes the query of both projections, by itself or as a part of select().
-  IndexerQueryParams make_query(const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
+  // What indexer_query makes the query of both projections from, by itself or as a part of select().
+  IndexerQueryParams query_params(const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
   // The chosen entries of every token to topk_indices [T, K], among the keys written so far. query_first: absent if the query is made.
   void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const IndexerQueryParams& query_first,
               const TensorView& topk_indices, const TensorView& slots, const TensorView& slot_lens) const;
