@@ -74,6 +74,12 @@ std::vector<int32_t> values(const TensorView& v) { return {v.ptr<int32_t>(), v.p
 
 const BatchLimits kLimits{.max_num_batched_tokens = 256, .max_num_seqs = 8, .max_model_len = 1024, .num_speculative_tokens = 0};
 
+Model drafting_model(int32_t num_speculative_tokens) {
+  BatchLimits limits = kLimits;
+  limits.num_speculative_tokens = num_speculative_tokens;
+  return oracle::v4_model(limits);
+}
+
 // V4 19, "Visibility".
 TEST(Batch, VisibilityOfTheSpecification) {
   const Model m = oracle::v4_model(kLimits);
@@ -120,9 +126,7 @@ TEST(Batch, PrefillExampleOfTheSpecification) {
 }
 
 TEST(Batch, MixedStep) {
-  BatchLimits limits = kLimits;
-  limits.num_speculative_tokens = 3;
-  const Model m = oracle::v4_model(limits);
+  const Model m = drafting_model(3);
   BatchBuilder builder = builder_of(m);
   std::mt19937 random(3);
   Step step;
@@ -148,9 +152,7 @@ TEST(Batch, MixedStep) {
 
 // The lengths of a decode request's tokens differ: V4 18.17.
 TEST(Batch, EveryDraftTokenHasItsOwnLengths) {
-  BatchLimits limits = kLimits;
-  limits.num_speculative_tokens = 3;
-  const Model m = oracle::v4_model(limits);
+  const Model m = drafting_model(3);
   BatchBuilder builder = builder_of(m);
   std::mt19937 random(4);
   Step step;
@@ -165,9 +167,7 @@ TEST(Batch, EveryDraftTokenHasItsOwnLengths) {
 
 // Different numbers of draft tokens, and paddings that would be uniform with the first request's.
 TEST(Batch, AStepOfUnequalDraftsIsNotUniform) {
-  BatchLimits limits = kLimits;
-  limits.num_speculative_tokens = 1;
-  const Model m = oracle::v4_model(limits);
+  const Model m = drafting_model(1);
   BatchBuilder builder = builder_of(m);
   std::mt19937 random(8);
   for (const auto& [first, second, padding] :
