@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/cuda_ops.h"
+#include "core/host_device.h"
 #include "ops/linear_case.h"
 #include "timing.h"
 
@@ -22,11 +23,6 @@ constexpr double kMinTime = 0.2;
 size_t last_level_cache(const Device& device) {
   const int64_t bytes = device.properties().last_level_cache_bytes;
   return bytes > 0 ? static_cast<size_t>(bytes) : 32 * kMiB;
-}
-
-int threads_of(const Device& device) {
-  if (device.config().cpu_threads > 0) return device.config().cpu_threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 // 64-byte vectors, which the compiler splits for machines with shorter ones; eight sums hide the latency of the additions.
@@ -58,7 +54,7 @@ void on_threads(int threads, F&& f) {
 }
 
 double read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
-  const int threads = threads_of(*device);
+  const int threads = host_threads(*device);
   const size_t part = bytes / sizeof(Vector) / static_cast<size_t>(threads) / kLanes * kLanes;
   const Tensor buffer(device, DType::u8, {static_cast<int64_t>(part * static_cast<size_t>(threads) * sizeof(Vector))});
   auto* data = buffer.view().ptr<Vector>();

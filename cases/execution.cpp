@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/host_device.h"
 
 namespace strata::cases {
 namespace {
@@ -30,9 +31,10 @@ void for_each_row(const TensorView& view, F&& f) {
   }
 }
 
-class ShapeOnlyDevice final : public Device {
+// Stands in for a device where shapes are made and no memory is touched.
+class ShapeOnlyDevice final : public HostDevice {
  public:
-  explicit ShapeOnlyDevice(const Device& like) : Device(like.id(), like.config()), properties_(like.properties()) {}
+  explicit ShapeOnlyDevice(const Device& like) : HostDevice(like.id(), like.config()), properties_(like.properties()) {}
   std::string description() const override { return "shapes only"; }
   DeviceProperties properties() const override { return properties_; }
   void* allocate(size_t) override { return nullptr; }
@@ -41,13 +43,6 @@ class ShapeOnlyDevice final : public Device {
   void copy_to_host(void*, const void*, size_t, Stream) override {}
   void copy(void*, const void*, size_t, Stream) override {}
   void fill(void*, uint8_t, size_t, Stream) override {}
-  Stream create_stream() override { return {}; }
-  void destroy_stream(Stream) noexcept override {}
-  Event create_event() override { return {}; }
-  void destroy_event(Event) noexcept override {}
-  void record(Event, Stream) override {}
-  void wait(Event, Stream) override {}
-  void synchronize(Stream) override {}
 
  private:
   DeviceProperties properties_;

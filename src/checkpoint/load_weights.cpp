@@ -1,7 +1,5 @@
 #include "checkpoint/load_weights.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -11,14 +9,10 @@
 #include "checkpoint/weight_form.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
+#include "core/host_device.h"
 
 namespace strata {
 namespace {
-
-int threads_for(const Device& device) {
-  const int configured = device.config().cpu_threads;
-  return configured > 0 ? configured : omp_get_max_threads();
-}
 
 // Lets `write(row, count, host)` fill `rows` rows of device memory: in place on a CPU, through a bounded buffer elsewhere, so that
 // a matrix is never on the host as a whole.
@@ -88,7 +82,7 @@ LinearWeight shape_only(const Stack& stack, const LinearRequest& request, bool f
 void store_rows(const Stack& stack, bool fp8, const std::shared_ptr<Device>& device, LoadedLinear& out) {
   out.storage = Tensor(device, fp8 ? DType::e4m3 : DType::bf16, {stack.rows, stack.columns});
   const size_t row_bytes = static_cast<size_t>(stack.columns) * size_of(out.storage.view().dtype);
-  const int threads = threads_for(*device);
+  const int threads = host_threads(*device);
   fill_rows(*device, out.storage.view().data, stack.rows, row_bytes, [&](int64_t row, int64_t count, void* host) {
     stack.for_rows(row, count, [&](const StoredMatrix& part, int64_t part_row, int64_t part_count, int64_t at) {
       void* to = static_cast<std::byte*>(host) + static_cast<size_t>(at - row) * row_bytes;

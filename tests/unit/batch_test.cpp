@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "batch/chunk_plan.h"
+#include "core/host_device.h"
 #include "unit/batch_case.h"
-#include "unit/host_device.h"
 
 namespace strata {
 namespace {
@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Counts what a builder asks of its device.
-class CountingDevice final : public test::HostDevice {
+class CountingDevice final : public HostDevice {
  public:
   CountingDevice() : HostDevice({}, reference_only()) {}
   void* allocate(size_t bytes) override {

@@ -1,10 +1,14 @@
 // Choosing an implementation, measuring a workspace, reading the environment, checking parameters.
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <cstdlib>
 
+#include "backends/cpu/cpu_device.h"
+#include "backends/cpu/cpu_features.h"
 #include "core/arena.h"
 #include "core/check.h"
+#include "core/host_device.h"
 #include "strata/op_set.h"
 
 namespace strata {
@@ -265,6 +269,20 @@ TEST(CpuDevice, RefusesNumbersOfThreadsThatCannotBe) {
     config.cpu_threads = threads;
     const std::string text = message([&] { open_device({}, config); }, ErrorCode::invalid_argument);
     EXPECT_NE(text.find("cpu_threads must be in [0, 4096], is " + std::to_string(threads)), std::string::npos) << text;
+  }
+}
+
+// The CPU's kernels run on whatever says that it is the CPU, as an engine's own device with its own memory may.
+TEST(CpuDevice, KernelsAskNoParticularClass) {
+  for (const CpuIsa isa : {CpuIsa::best, CpuIsa::portable}) {
+    for (const int threads : {0, 3}) {
+      Config config;
+      config.cpu_isa = isa;
+      config.cpu_threads = threads;
+      const HostDevice own({}, config);
+      EXPECT_EQ(cpu::isa_of(own), isa == CpuIsa::best ? cpu::machine_isa() : CpuIsa::portable);
+      EXPECT_EQ(cpu::threads_of(own), threads > 0 ? threads : omp_get_num_procs());
+    }
   }
 }
 

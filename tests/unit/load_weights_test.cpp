@@ -9,12 +9,12 @@
 #include <random>
 
 #include "checkpoint_files.h"
+#include "core/host_device.h"
 #include "formats/bf16.h"
 #include "formats/bits.h"
 #include "formats/e4m3.h"
 #include "formats/fp16.h"
 #include "formats/ue8m0.h"
-#include "host_device.h"
 
 namespace strata::test {
 namespace {
@@ -53,7 +53,7 @@ OpSet row_major_ops() {
 }
 
 // A CPU's memory behind another device's id: everything must go through copy_from_host.
-class OtherDevice final : public test::HostDevice {
+class OtherDevice final : public HostDevice {
  public:
   OtherDevice() : HostDevice({DeviceKind::opencl, 0}) {}
   void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {

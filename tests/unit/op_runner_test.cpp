@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "unit/host_device.h"
+#include "core/host_device.h"
 
 namespace strata {
 namespace {
@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 // Streams and events are numbers, and what is asked of them is written down.
-class NotedDevice final : public test::HostDevice {
+class NotedDevice final : public HostDevice {
  public:
   Stream create_stream() override { return {reinterpret_cast<void*>(++streams_)}; }
   Event create_event() override { return {reinterpret_cast<void*>(++events_)}; }

@@ -1,23 +1,26 @@
-// A device in host memory whose streams are null: what tests derive from that watch what is asked of a device, or stand in for another.
+// Devices whose memory is the host's: the CPU, and what tests put in the place of a device.
 #pragma once
 
-#include <cstring>
 #include <utility>
 
 #include "strata/device.h"
 
-namespace strata::test {
+namespace strata {
 
+// Every call runs to its end before it returns, so there is nothing to queue or to wait for: streams and events are null.
 class HostDevice : public Device {
  public:
   explicit HostDevice(DeviceId id = {}, Config config = {}) : Device(id, std::move(config)) {}
   std::string description() const override { return "host memory"; }
+
   void* allocate(size_t bytes) override { return allocate_host(bytes); }
   void deallocate(void* data) noexcept override { deallocate_host(data); }
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override { std::memcpy(dst, src, bytes); }
-  void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override { std::memcpy(dst, src, bytes); }
-  void copy(void* dst, const void* src, size_t bytes, Stream) override { std::memmove(dst, src, bytes); }
-  void fill(void* dst, uint8_t value, size_t bytes, Stream) override { std::memset(dst, value, bytes); }
+
+  void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override;
+  void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override;
+  void copy(void* dst, const void* src, size_t bytes, Stream) override;
+  void fill(void* dst, uint8_t value, size_t bytes, Stream) override;
+
   Stream create_stream() override { return {}; }
   void destroy_stream(Stream) noexcept override {}
   Event create_event() override { return {}; }
@@ -27,4 +30,7 @@ class HostDevice : public Device {
   void synchronize(Stream) override {}
 };
 
-}  // namespace strata::test
+// How many threads work on the host for a device: Config::cpu_threads, or one per core that the process may run on.
+int host_threads(const Device& device);
+
+}  // namespace strata

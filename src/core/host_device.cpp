@@ -1,0 +1,30 @@
+#include "core/host_device.h"
+
+#include <omp.h>
+
+#include <cstring>
+
+namespace strata {
+namespace {
+
+// Null with no bytes is a copy of nothing; memmove may not be asked that.
+void move_bytes(void* dst, const void* src, size_t bytes) {
+  if (bytes > 0) std::memmove(dst, src, bytes);
+}
+
+}  // namespace
+
+void HostDevice::copy_from_host(void* dst, const void* src, size_t bytes, Stream) { move_bytes(dst, src, bytes); }
+void HostDevice::copy_to_host(void* dst, const void* src, size_t bytes, Stream) { move_bytes(dst, src, bytes); }
+void HostDevice::copy(void* dst, const void* src, size_t bytes, Stream) { move_bytes(dst, src, bytes); }
+void HostDevice::fill(void* dst, uint8_t value, size_t bytes, Stream) {
+  if (bytes > 0) std::memset(dst, value, bytes);
+}
+
+int host_threads(const Device& device) {
+  static const int cores = omp_get_num_procs();  // asks the system
+  const int configured = device.config().cpu_threads;
+  return configured > 0 ? configured : cores;
+}
+
+}  // namespace strata
