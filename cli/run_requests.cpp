@@ -112,6 +112,7 @@ std::map<std::string, double> compare_outputs(const std::vector<Request>& a, con
 void write_outputs(const std::string& path, const std::vector<Request>& requests, const std::vector<int64_t>& layers, int64_t hidden) {
   std::vector<StoredTensor> tensors;
   std::vector<int32_t> prefill;
+  prefill.reserve(requests.size());  // the tensors point into it
   for (const Request& r : requests) prefill.push_back(static_cast<int32_t>(r.num_prefill));
   for (size_t l = 0; l < layers.size(); ++l) {
     for (size_t i = 0; i < requests.size(); ++i) {

@@ -1,8 +1,7 @@
 // The common part of CUDA implementations: they run on CUDA devices only, with the device made current.
 #pragma once
 
-#include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "backends/cuda/common/cuda_device.h"
@@ -18,9 +17,9 @@ struct Traits {
 };
 
 template <class Params>
-Implementation<Params> implementation(std::string name, Traits<Params> traits) {
+Implementation<Params> implementation(std::string_view name, Traits<Params> traits) {
   Implementation<Params> impl;
-  impl.name = std::move(name);
+  impl.name = name;
   impl.supports = [traits](const Params& p, const Device& device) {
     if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
     return traits.supports == nullptr ? Support::yes() : traits.supports(p, capabilities(device));

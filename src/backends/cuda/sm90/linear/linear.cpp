@@ -23,7 +23,7 @@ constexpr int64_t kGroupedMaxTokens = 256;
 
 Support support(const LinearWeight* w, bool codes, int64_t tokens, int64_t max_tokens, const Device& device) {
   if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
-  if (const Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
+  if (Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
   if (!codes) return Support::no("needs fp8 activations");
