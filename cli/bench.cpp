@@ -232,9 +232,7 @@ void add_bench(CLI::App& app, int& code) {
   csv->excludes("--json");
   csv->excludes(breakdown);
   command->add_option("--plot", options->plot, "write a bar plot of the shares of the roof to this SVG file");
-  command->add_option("--min-time", options->min_time, "seconds of measuring per case")
-      ->check(CLI::Range(0.0, 600.0))
-      ->capture_default_str();
+  command->add_option("--min-time", options->min_time, "seconds of measuring per case")->check(real_in(0, 600))->capture_default_str();
   command->add_flag("--no-reference", options->no_reference, "do not time the scalar reference");
   command->add_option("--seed", options->seed, "of the inputs")->capture_default_str();
   command->add_flag("--list", options->list, "print the cases instead of timing them");

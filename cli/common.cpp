@@ -20,6 +20,15 @@ void add_common(CLI::App& app, CommonOptions& options) {
   app.add_flag("--json", options.json, "JSON on stdout instead of a table");
 }
 
+CLI::Validator real_in(double low, double high) {
+  const auto check = [low, high](std::string& text) -> std::string {
+    double value = 0;
+    const bool number = CLI::detail::lexical_cast(text, value);
+    return number && value >= low && value <= high ? "" : fmt::format("must be a number in [{}, {}], is {}", low, high, text);
+  };
+  return {check, fmt::format("in [{}, {}]", low, high)};
+}
+
 Config make_config(const CommonOptions& options) {
   Config config = Config::from_environment();
   if (options.threads > 0) config.cpu_threads = options.threads;

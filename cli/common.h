@@ -30,6 +30,8 @@ struct CommonOptions {
   bool json = false;
 };
 void add_common(CLI::App& app, CommonOptions& options);
+// Accepts real numbers in [low, high]; CLI11's own ranges let NaN through.
+CLI::Validator real_in(double low, double high);
 // Config::from_environment() with the options laid over it.
 Config make_config(const CommonOptions& options);
 

@@ -330,7 +330,7 @@ void add_run(CLI::App& app, int& code) {
   sub->add_option("--out", o->output, "write inputs and outputs as cases that `strata replay` reads");
   sub->add_option("--seed", o->random.seed, "of the random hidden states")->capture_default_str();
   sub->add_flag("--check-reference", o->check_reference, "run the same on the reference backend and compare");
-  sub->add_option("--tolerance", o->tolerance, "of --check-reference")->capture_default_str();
+  sub->add_option("--tolerance", o->tolerance, "of --check-reference")->check(real_in(0, 1))->capture_default_str();
   sub->add_flag("--graph,!--no-graph", o->graph, "decode steps as captured graphs, on devices that have them (the default)");
   sub->add_flag("--overlap,!--no-overlap", o->overlap,
                 "independent work of a layer on auxiliary streams, on devices that have them (the default)");
