@@ -214,12 +214,13 @@ class LayerReplay {
     BatchPadding padding;
     if (options_.pad_tokens > 0) padding = {tokens + options_.pad_tokens, std::ssize(step) + options_.pad_tokens};
     const Batch& batch = runner_.begin_step(requests, padding);
+    const auto rows = [&](const Tensor& t) { return t.view().slice(0, batch.num_tokens); };
+    const TensorView hidden = rows(hidden_), out = rows(out_), q = rows(q_), attn_out = rows(attn_out_);
     if (options_.poison) {
-      for (const Tensor* t : {&hidden_, &out_, &q_, &attn_out_}) device.fill(t->view().data, 0xFF, t->allocated_bytes(), stream);
+      for (const TensorView& v : {out, q, attn_out}) device.fill(v.data, 0xFF, v.bytes(), stream);
       // Padding tokens are real arithmetic on whatever is there: finite values.
-      device.fill(hidden_.view().data, 0, hidden_.allocated_bytes(), stream);
+      device.fill(hidden.data, 0, hidden.bytes(), stream);
     }
-    const TensorView hidden = hidden_.view().slice(0, batch.num_tokens), out = out_.view().slice(0, batch.num_tokens);
     if (replayed_ > 0) {
       load_hidden(step, &Sequence::leader_x);
       runner_.run_layer(0, hidden, out);
@@ -237,8 +238,8 @@ class LayerReplay {
       }
       row += count;
     }
-    extras.q_tap = q_.view().slice(0, batch.num_tokens);
-    extras.attn_out_tap = attn_out_.view().slice(0, batch.num_tokens);
+    extras.q_tap = q;
+    extras.attn_out_tap = attn_out;
     if (extras.skip_topk && batch.num_tokens > tokens) {
       const TensorView rest = runner_.topk_indices().slice(tokens, batch.num_tokens - tokens);
       device.fill(rest.data, 0xFF, rest.bytes(), stream);  // -1

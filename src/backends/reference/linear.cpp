@@ -12,10 +12,18 @@ namespace {
 constexpr int64_t kTokens = 16, kOutputs = 64, kDepth = kActivationBlock;  // one tile
 using Tile = double[kDepth][kTokens];
 
-double weight_value(const LinearWeight& w, int64_t row, int64_t column) {
-  if (w.weight.dtype == DType::bf16) return to_float(w.weight.row<Bf16>(row)[column]);
-  const float scale = w.scale.row<float>(row / w.block_n)[column / w.block_k];
-  return double{kE4m3Values[w.weight.row<E4m3>(row)[column].bits]} * scale;
+// W[row, k0 .. k0 + depth).
+void load_weight(const LinearWeight& w, int64_t row, int64_t k0, int64_t depth, double* out) {
+  const int64_t end = k0 + depth;
+  if (w.weight.dtype == DType::bf16) {
+    for (int64_t k = k0; k < end; ++k) *out++ = to_float(w.weight.row<Bf16>(row)[k]);
+    return;
+  }
+  const float* scales = w.scale.row<float>(row / w.block_n);
+  for (int64_t k = k0; k < end;) {
+    const int64_t block = k / w.block_k, block_end = std::min(end, (block + 1) * w.block_k);
+    for (; k < block_end; ++k) *out++ = double{kE4m3Values[w.weight.row<E4m3>(row)[k].bits]} * scales[block];
+  }
 }
 
 // store(t, o, sum over k of x[t, k] * W[group * n + o, k]) for all t and o; load(t, k0, depth, column of tile) gives x[t, k0..k0+depth).
@@ -31,9 +39,10 @@ void product(const LinearWeight& w, int64_t group, int64_t tokens, const Load& l
         Tile x;
         for (int64_t t = 0; t < num_t; ++t) load(t0 + t, k0, depth, x, t);
         for (int64_t o = 0; o < num_o; ++o) {
+          double weights[kDepth];
+          load_weight(w, group * w.n + o0 + o, k0, depth, weights);
           for (int64_t k = 0; k < depth; ++k) {
-            const double value = weight_value(w, group * w.n + o0 + o, k0 + k);
-            for (int64_t t = 0; t < num_t; ++t) sums[o][t] += value * x[k][t];
+            for (int64_t t = 0; t < num_t; ++t) sums[o][t] += weights[k] * x[k][t];
           }
         }
       }
