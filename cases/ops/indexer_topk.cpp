@@ -187,6 +187,16 @@ void add_indexer_topk(CaseList& list) {
   for (const ScoringShape& shape : {one, prompt})
     cases.test(fmt::format("k16-{}-query-slots64", name_of(shape)),
                [=](Inputs& in) { return build(in, shape, 16, 0, false, 64, Query::first); });
+  // One token longer than the others, so that parts of equal tiles and equal parts of every token take about as long.
+  for (const int64_t tiles : {36, 46, 56}) {
+    std::vector<RequestShape> uneven(31, {2560, 1});
+    uneven.push_back({tiles * 256, 1});
+    const ScoringShape shape{.requests = uneven, .heads = 64};
+    for (const Query query : {Query::made, Query::first}) {
+      cases.test(fmt::format("k16-31of2560-1of{}{}", tiles * 256, query == Query::first ? "-query" : ""),
+                 [=](Inputs& in) { return build(in, shape, 16, 0, false, 0, query); });
+    }
+  }
   const ScoringShape longest{.requests = {{1048571, 1}, {600000, 1}}, .heads = 2};
   cases.heavy("k512-" + name_of(longest), [longest](Inputs& in) { return build(in, longest, 512, 0); });
   // Every position of a million, two heads: in one piece, and as ties.
