@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "bad_call.h"
+#include "core/host_device.h"
 #include "mla_model.h"
 
 namespace strata {
@@ -61,6 +62,9 @@ TEST(LayerContext, WhatBothFamiliesNeed) {
     EXPECT_NO_THROW(Context(golden_model(model)).make());
     refused({"device", "null"}, [](Context& c) { c.device = nullptr; });
     refused({"rope_tables", "null"}, [](Context& c) { c.tables = nullptr; });
+    refused({"rope_tables must be on cpu", "opencl:0"}, [](Context& c) {
+      c.tables = std::make_shared<RopeTables>(std::make_shared<HostDevice>(DeviceId{DeviceKind::opencl, 0}), 64);
+    });
     refused({"communicator", "tp_rank 0 of tp_size 1", "7 of 8"}, [](Context& c) { c.communicator = std::make_shared<EighthRank>(); });
     refused({"max_num_batched_tokens", "[1, 2^31)", "0"}, [](Context& c) { c.options.limits.max_num_batched_tokens = 0; });
     refused({"max_num_batched_tokens", "1125899906842624"}, [](Context& c) { c.options.limits.max_num_batched_tokens = int64_t{1} << 50; });
@@ -118,6 +122,12 @@ TEST(LayerContext, MlaSizesThatNoOpTakes) {
     c.qk_rope_head_dim = 256;
     c.kv_lora_rank = 320;
   });
+  ModelConfig short_latent = small_mla("mla_v3", 2);
+  short_latent.kv_lora_rank = 256;
+  const auto short_model = test::synthesized(short_latent);
+  Context records(short_model->string());
+  records.options.kv_format = KvFormat::fp8_ds_mla;
+  expect_error(ErrorCode::unsupported, {"fp8_ds_mla needs kv_lora_rank 512", "has 256"}, [&] { records.make(); });
   // What the other form takes is no hindrance.
   ModelConfig wide = small_mla("mla_v3", 2);
   wide.kv_lora_rank = 1024;

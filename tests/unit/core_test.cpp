@@ -272,6 +272,11 @@ TEST(CpuDevice, RefusesNumbersOfThreadsThatCannotBe) {
   }
 }
 
+TEST(CpuDevice, ThereIsOne) {
+  const std::string text = message([] { open_device({DeviceKind::cpu, 1}); }, ErrorCode::invalid_argument);
+  EXPECT_NE(text.find("index 0 only, got 1"), std::string::npos) << text;
+}
+
 // The CPU's kernels run on whatever says that it is the CPU, as an engine's own device with its own memory may.
 TEST(CpuDevice, KernelsAskNoParticularClass) {
   for (const CpuIsa isa : {CpuIsa::best, CpuIsa::portable}) {

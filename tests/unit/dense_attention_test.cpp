@@ -136,6 +136,8 @@ TEST(DenseAttnDecode, RefusesWhatContradictsTheContract) {
   refused([](DecodeCase& c) { c.lens[0] = 6; }, {"seq_lens[0]", "[0, max_seq_len = 5]", "6"});
   refused([](DecodeCase& c) { c.params.softmax_scale = 0.0f; }, {"softmax_scale", "0"});
   refused([](DecodeCase& c) { c.params.softmax_scale = kNaN; }, {"softmax_scale", "nan"});
+  refused([](DecodeCase& c) { c.params.max_query_len = -1; }, {"max_query_len", "negative", "-1"});
+  refused([](DecodeCase& c) { c.params.max_seq_len = -1; }, {"max_seq_len", "negative", "-1"});
   refused([](DecodeCase& c) { c.params.out.shape[2] = 65; }, {"out", "64", "65"});
   refused([](DecodeCase& c) { c.params.out.stride[0] = 64; }, {"out", "overlap", "strides"});
   refused([](DecodeCase& c) { c.params.lse.shape[1] = 3; }, {"lse", "[5, 2]", "f32[5, 3]"});
@@ -269,6 +271,13 @@ TEST(DenseAttnPrefill, RefusesWhatContradictsTheContract) {
   refused([](PrefillCase& c) { c.params.max_key_len = -1; }, {"max_key_len", "negative", "-1"});
   refused([](PrefillCase& c) { c.params.key_start_loc = {}; }, {"key_start_loc", "present beside query_start_loc", "absent"});
   refused([](PrefillCase& c) { c.start[1] = 41; }, {"query_start_loc[1]", "41"});
+  const auto without_starts = [](PrefillCase& c) { c.params.query_start_loc = c.params.key_start_loc = {}; };
+  refused([&](PrefillCase& c) { without_starts(c), c.params.max_query_len = 39; }, {"q", "max_query_len = 39", "40"});
+  refused([&](PrefillCase& c) { without_starts(c), c.params.max_key_len = 39; }, {"k_nope", "max_key_len = 39", "40"});
+  refused([](PrefillCase& c) { c.params.query_start_loc.shape[0] = c.params.key_start_loc.shape[0] = 0; },
+          {"query_start_loc", "at least 1 entry", "0"});
+  refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 0; }, {"v", "1 to 576 lanes", "0"});
+  refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 577; }, {"v", "1 to 576 lanes", "577"});
   refused([](PrefillCase& c) { c.params.softmax_scale = -1.0f; }, {"softmax_scale", "-1"});
 }
 

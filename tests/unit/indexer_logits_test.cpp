@@ -242,6 +242,9 @@ TEST(IndexerTopk, SlotsOfTheFirstTokens) {
   bad = p;
   bad.slot_lens.shape[0] = 2;
   refuse(bad, {"slot_lens", "[3]", "i32[2]"});
+  bad = p;
+  bad.slots.shape[0] = 5;
+  refuse(bad, {"slots", "at most 4 rows", "has 5"});
   requests[2] = 2;
   refuse(p, {"token_to_req[2]", "[0, 2)", "is 2"});
 }
@@ -308,6 +311,11 @@ TEST(IndexerLogits, Refusals) {
   p.q.stride = {192, 64, 1, 0};
   refuse(p, {"q must have 128", "has 64"});
   p = good();
+  p.q.dtype = DType::u8;
+  p.q.shape[2] = 17;
+  p.q.stride = {51, 17, 1, 0};
+  refuse(p, {"q must hold a multiple of 32 MXFP4 values per head", "holds 34"});
+  p = good();
   p.q.stride[0] = 512;
   refuse(p, {"q must be contiguous", "strides"});
   p = good();
@@ -326,6 +334,9 @@ TEST(IndexerLogits, Refusals) {
   topk.weights = topk.weights.slice(0, 4);
   topk.token_to_req = topk.token_to_req.slice(0, 4);
   expect_refused(kTopk, topk, {"lengths", "[4]", "i32[5]"}, out);
+  topk = c.topk_params(out);
+  topk.topk_indices.shape[1] = 0;
+  expect_refused(kTopk, topk, {"topk_indices", "at least 1 column", "has 0"}, out);
   c.table[1] = -5;
   expect_refused(kTopk, c.topk_params(out), {"block_table[0, 1]", "is -5"}, out);
 }

@@ -10,6 +10,25 @@ Row row_of(const Array<int32_t>& a, int64_t width, int64_t t) {
   return {a.values().begin() + t * width, a.values().begin() + (t + 1) * width};
 }
 
+// --- scatter_block_tables ---
+
+TEST(ScatterBlockTables, Refusals) {
+  const auto op = ops::make_scatter_block_tables();
+  Array<int32_t> entries({5}, {1, 2, 3, 4, 5}), table({2, 4});
+  const auto refuse = [&](Row segment, std::initializer_list<const char*> words) {
+    Array<int32_t> segments({2, 4}, {0, 0, 0, 4, segment[0], segment[1], segment[2], segment[3]});
+    expect_refused(op, {.entries = entries, .segments = segments, .block_table = table}, words, table);
+  };
+  refuse({1, 0, 0, -1}, {"segments[1]", "count that is not negative", "-1"});
+  refuse({2, 0, 0, 1}, {"segments[1]", "row in [0, 2)", "has 2"});
+  refuse({-1, 0, 0, 1}, {"segments[1]", "row in [0, 2)", "has -1"});
+  refuse({1, 2, 0, 3}, {"segments[1]", "columns in [0, 4)", "[2, 5)"});
+  refuse({1, -1, 0, 3}, {"segments[1]", "columns in [0, 4)", "[-1, 2)"});
+  refuse({1, 0, 3, 3}, {"segments[1]", "entries in [0, 5)", "[3, 6)"});
+  refuse({1, 0, -1, 3}, {"segments[1]", "entries in [0, 5)", "[-1, 2)"});
+  refuse({1, 0, INT32_MAX, INT32_MAX}, {"segments[1]", "columns in [0, 4)", "[0, 2147483647)"});
+}
+
 // --- slot_mapping ---
 
 struct SlotCase {
@@ -278,6 +297,8 @@ TEST(ComputeGlobalTopk, Refusals) {
   expect_refused(op, p, {"token_to_req[0]", "[0, 1)", "is 1"}, global, lens);
   p.global_indices.shape[1] = 1;
   expect_refused(op, p, {"global_indices", "[1, 2]", "i32[1, 1]"}, global, lens);
+  p.page_size = 0;
+  expect_refused(op, p, {"page_size", "positive", "is 0"}, global, lens);
 }
 
 // --- combine_topk_swa ---
@@ -401,6 +422,8 @@ TEST(CombineTopkSwa, Refusals) {
   c.p = good;
   c.p.window = 6;
   refuse({"combined_indices", "top_k + window = 9", "has 8"});
+  c.p.window = 0;
+  refuse({"window", "at least 1", "is 0"});
   c.p = good;
   c.p.combined_lens.shape[0] = 1;
   refuse({"combined_lens", "[2]", "i32[1]"});

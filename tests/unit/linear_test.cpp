@@ -171,6 +171,7 @@ TEST(Linear, RefusesWhatContradictsTheContract) {
   refused([&](Bf16Case& c) { c.weight.groups = 2; }, {"weight.groups", "1", "2"});
   refused([&](Bf16Case& c) { c.weight.n = 3; }, {"weight.weight", "[3, 3]", "bf16[2, 3]"});
   refused([&](Bf16Case& c) { c.weight.n = 0; }, {"weight", "n >= 1", "0"});
+  refused([&](Bf16Case& c) { c.weight.n = int64_t{1} << 50; }, {"weight.n", "2^50", "1125899906842624"});
   refused([&](Bf16Case& c) { c.weight.weight = {}; }, {"weight", "neither"});
   refused([&](Bf16Case& c) { c.weight.packing = "x"; }, {"weight.packing", "'x'"});
   refused([&](Bf16Case& c) { c.weight.weight = wide.view().columns(0, 3); }, {"weight.weight", "contiguous"});
@@ -280,8 +281,16 @@ TEST(GroupedLinear, RefusesWhatContradictsTheContract) {
   refused([&](GroupedCase& c) { c.params.y.shape[2] = 4; }, {"y", "[2, 2, 3]", "bf16[2, 2, 4]"});
   refused([&](GroupedCase& c) { c.params.y.dtype = DType::f32; }, {"y", "bf16", "f32"});
   refused([&](GroupedCase& c) { c.params.y_scale = scale; }, {"y_scale", "absent", "f32[2, 2, 1]"});
-  Array<E4m3> y_codes({2, 2, 3});
+  Array<E4m3> y_codes({2, 2, 3}), wide_codes({2, 2, 128});
   refused([&](GroupedCase& c) { c.params.y = y_codes; }, {"weight.n", "multiple of 128", "3"});
+  Array<Bf16> wide_weight({2 * 128, 128});
+  refused(
+      [&](GroupedCase& c) {
+        c.weight.n = 128;
+        c.weight.weight = wide_weight;
+        c.params.y = wide_codes;
+      },
+      {"y_format", "fp8", "bf16"});
 }
 
 // On a CUDA device memory is as aligned as its rows are apart: what a check says without one.

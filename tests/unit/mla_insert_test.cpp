@@ -92,6 +92,14 @@ TEST(MlaRopeKvInsert, RefusesWhatContradictsTheContract) {
   refused([](InsertCase& c) { c.params.cache.format = KvFormat::indexer_fp8; }, {"cache", "format", "indexer_fp8"});
   refused([](InsertCase& c) { c.params.cache.device = {DeviceKind::cuda, 0}; }, {"cache", "cpu", "cuda:0"});
   refused([](InsertCase& c) { c.params.cache.page_stride = 100; }, {"cache", "page_stride", "100"});
+  refused(
+      [](InsertCase& c) {
+        c.params.c.shape[1] = 544;
+        c.params.k_pe.shape[1] = 32;
+        c.params.cos_sin = c.params.positions = c.params.q_pe_out = {};
+        c.params.cache.format = KvFormat::fp8_ds_mla;
+      },
+      {"k_pe", "64 lanes beside a cache of format fp8_ds_mla", "32"});
   refused([](InsertCase& c) { c.params.ue8m0 = true; }, {"ue8m0", "bf16", "true"});
 }
 
@@ -134,6 +142,12 @@ TEST(IndexerKeyInsert, RefusesWhatContradictsTheContract) {
   };
   refused([](KeyCase& c) { c.params.k.dtype = DType::f32; }, {"k must be bf16", "f32"});
   refused([](KeyCase& c) { c.params.k.stride[1] = 2; }, {"k", "stride 1", "2"});
+  refused([](KeyCase& c) { c.params.k.shape[1] = 513; }, {"k", "1 to 512 lanes", "513"});
+  refused(
+      [](KeyCase& c) {
+        c.positions[1] = c.positions[4] = 0, c.params.cos_sin = TensorView::contiguous(c.table.view().data, DType::f32, {}, {8, 130});
+      },
+      {"cos_sin", "even number of columns in [2, 128]", "130"});
   refused([](KeyCase& c) { c.params.weight.shape[0] = 127; }, {"weight", "[128]", "f32[127]"});
   refused([](KeyCase& c) { c.params.bias = {}; }, {"bias", "absent"});
   refused([](KeyCase& c) { c.params.eps = 0.0f; }, {"eps", "0"});

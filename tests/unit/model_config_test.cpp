@@ -102,6 +102,7 @@ TEST(ModelConfig, RatioOfALayer) {
   EXPECT_EQ(c.compress_ratio(3), 1) << "an MTP layer sees the window only, whatever the entry says";
   EXPECT_EQ(parse(v32()).compress_ratio(1), 1);
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { c.compress_ratio(-1); }), {"layer", "-1"});
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { c.skip_topk(-1); }), {"layer", "-1"});
 }
 
 TEST(ModelConfig, RotaryTablesOfV4) {

@@ -435,6 +435,11 @@ TEST(SparseAttnDecode, Refusals) {
   p.cache.format = KvFormat::fp8_ds_mla;
   refuse(p, {"cache of format fp8_ds_mla", "row_dim 576", "has 512"});
   p = good;
+  p.q = TensorView::contiguous(c.p.q.data, DType::bf16, {}, {1, 1, 1, 576});
+  p.cache.format = KvFormat::fp8_ds_mla_v4;
+  p.cache.row_dim = 576;
+  refuse(p, {"cache of format fp8_ds_mla_v4", "row_dim 512", "has 576"});
+  p = good;
   p.cache.page_stride = 4095;
   refuse(p, {"cache", "at least 4096 bytes", "has 4095"});
   p = good;
