@@ -31,7 +31,7 @@ void add_layer_flags(CLI::App& app, LayerFlags& flags) {
   app.add_flag("--hadamard", flags.hadamard, "rotate indexer queries and keys by a Hadamard matrix");
   app.add_flag("--fp8-output", flags.fp8_output, "quantise the attention output to FP8 before wo_a");
   app.add_flag("--bf16-activations", flags.bf16_activations, "do not quantise the activations of FP8 linear layers");
-  app.add_flag("--batch-invariant", flags.batch_invariant, "results of a request do not depend on the rest of the batch");
+  app.add_flag("--batch-invariant", flags.batch_invariant, "attention of a request has the same bits alone and in a batch");
 }
 
 LayerOptions layer_options(const LayerFlags& flags) {

@@ -44,10 +44,12 @@ struct LayerOptions {
   bool quantize_activations = true;  // FP8 weights take FP8 activations (V4 5.2); false: bf16 activations
   PrefillMode prefill_mode = PrefillMode::automatic;
   MlaMode mla_mode = MlaMode::automatic;
-  int64_t context_chunk_rows =
-      0;  // MLA mha: rows of earlier context that are expanded at once; 0: 4096. Bounds the workspace, changes no result (MLA 7.1)
+  // MLA mha: rows of earlier context that are expanded at once; 0: 4096. Bounds the workspace, changes no result (MLA 7.1).
+  int64_t context_chunk_rows = 0;
   bool kv_scale_ue8m0 = false;   // fp8_ds_mla: write power-of-two scales (MLA 9.1)
   bool rotary_embedding = true;  // MLA: false for models without one
+  // A request's attention has the same bits alone and in a batch and, with PrefillMode::paged or MlaMode::mqa, in chunks of any size. Of
+  // the matrix products around it that is not promised: they may sum in another order where a step has another number of tokens.
   bool batch_invariant = false;
   int tp_rank = 0;
   int tp_size = 1;

@@ -52,7 +52,7 @@ std::vector<int64_t> decode_first_order(std::span<const BatchRequest> requests, 
 struct GroupMetadata {
   bool present = false;
   CacheGroupSpec spec;
-  int64_t num_pages = 0;      // no table entry is more: every layer's cache of the group has as many
+  int64_t num_pages = 0;      // table entries are below it: every layer's cache of the group has as many pages, or more
   TensorView block_table{};   // i32 [R, max_blocks]: rows lie further apart than max_blocks; entries nobody needs hold any page
   TensorView slot_mapping{};  // i64 [T]: by position (ratio 1) or of the entry a boundary token completes; -1: no row
 };

@@ -14,7 +14,7 @@ const char* to_string(CpuIsa isa);
 CpuIsa parse_cpu_isa(const std::string& name);
 
 struct Config {
-  int cpu_threads = 0;            // 0: one per core the process may run on
+  int cpu_threads = 0;            // of the CPU backend, and of what any device does on the host (loading); 0: one per core the process has
   CpuIsa cpu_isa = CpuIsa::best;  // caps the CPU backend, so that every path can be tested on one machine
   // op name -> implementation name ("reference", "cpu/amx", ...). "*" stands for every op that has such an implementation. Names that are
   // not known are found by check_forced (op_set.h).

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "strata/config.h"
 
@@ -16,7 +17,7 @@ enum class DeviceKind : uint8_t { cpu, cuda, opencl };
 
 struct DeviceId {
   DeviceKind kind = DeviceKind::cpu;
-  int32_t index = 0;
+  int32_t index = 0;  // of a CPU always 0: all of the machine is one device
   friend bool operator==(const DeviceId&, const DeviceId&) = default;
 };
 
@@ -109,7 +110,8 @@ class Device {
   Config config_;
 };
 
-// Throws unsupported when the backend is not in this build or the device is not present.
+// Throws unsupported when the backend is not in this build or the device is not present; invalid_argument for a number of threads that
+// cannot be.
 std::shared_ptr<Device> open_device(DeviceId id, const Config& config = {});
 
 }  // namespace strata
