@@ -10,6 +10,8 @@ namespace strata::cuda {
 // "cuda/sm90": our FP8 kernel for few tokens on Hopper.
 std::vector<Implementation<LinearParams>> few_tokens_linear();
 std::vector<Implementation<GroupedLinearParams>> few_tokens_grouped_linear();
+// Whether it makes the codes of a call that it takes and that wants some.
+bool few_tokens_leaves_codes(const GroupedLinearParams& p, const Device& device);
 // "cuda/sm90_many": our FP8 kernel for many tokens on Hopper.
 std::vector<Implementation<LinearParams>> many_tokens_linear();
 std::vector<Implementation<GroupedLinearParams>> many_tokens_grouped_linear();
@@ -22,7 +24,7 @@ std::vector<Implementation<GroupedLinearParams>> few_tokens_bf16_grouped_linear(
 // "cuda/sm90_bf16": our bf16 kernel for few tokens on Hopper.
 std::vector<Implementation<LinearParams>> hopper_bf16_linear();
 std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear();
-// Whether it makes the codes of a call that it takes and that wants some.
+// The same as few_tokens_leaves_codes.
 bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device);
 // "cuda/cublaslt": bf16 products by cuBLASLt; e4m3 weights dequantised when packed.
 std::vector<Implementation<LinearParams>> cublaslt_bf16_linear();

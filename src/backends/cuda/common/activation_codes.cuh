@@ -10,15 +10,17 @@ namespace strata::cuda {
 inline constexpr int kCodeChannels = 8;                              // of a lane
 inline constexpr int kCodeLanes = kActivationBlock / kCodeChannels;  // of a scale
 
-// strata::quantize_activation by 16 lanes of 8 channels each, those that do not exist being 0: codes as two words, and the scale.
-__device__ __forceinline__ float quantize_lanes(const float (&values)[kCodeChannels], bool ue8m0, uint32_t (&codes)[2]) {
+// strata::quantize_activation by the lanes that have a scale's channels, 4 or 8 each, those that do not exist being 0: codes as words, and
+// the scale.
+template <int kChannels>
+__device__ __forceinline__ float quantize_lanes(const float (&values)[kChannels], bool ue8m0, uint32_t (&codes)[kChannels / 4]) {
   float largest = 0;
 #pragma unroll
-  for (int i = 0; i < kCodeChannels; ++i) largest = fmaxf(largest, absolute(values[i]));
-  largest = fmaxf(lanes_max<kCodeLanes>(largest), kActivationAmaxFloor);
+  for (int i = 0; i < kChannels; ++i) largest = fmaxf(largest, absolute(values[i]));
+  largest = fmaxf(lanes_max<kActivationBlock / kChannels>(largest), kActivationAmaxFloor);
   const auto pack = [&](auto&& scaled) {
-    codes[0] = pack_e4m3(values, scaled);
-    codes[1] = pack_e4m3(values + 4, scaled);
+#pragma unroll
+    for (int i = 0; i < kChannels / 4; ++i) codes[i] = pack_e4m3(values + 4 * i, scaled);
   };
   if (ue8m0) {
     const BlockScale scale = BlockScale::of_e4m3(largest);

@@ -52,10 +52,10 @@ void quantize(const LinearParams& p, const Quantized& q, cudaStream_t stream) {
       /*overlap=*/true, stream);
 }
 
-// By the kernels that have no groups; false where they do not take this.
+// By the kernels for up to 32 tokens; false where they do not take this.
 bool run_token_product(const LinearParams& p, Quantized q, const Capabilities& device, cudaStream_t stream) {
   const int64_t tokens = p.x.shape[0];
-  if (tokens > sm90::kTokenProductMaxTokens || p.weight->groups > 1 || !sm90::token_product_reads(q.codes)) return false;
+  if (tokens > sm90::kTokenProductMaxTokens || !sm90::token_product_reads(q.codes)) return false;
   const auto streamed = sm90::plan_streamed(*p.weight, tokens, p.shares_device, device);
   const int stages = streamed ? 0 : sm90::many_tiles_stages(*p.weight, tokens, p.shares_device, device);
   if (!streamed && stages == 0) return false;
@@ -64,7 +64,7 @@ bool run_token_product(const LinearParams& p, Quantized q, const Capabilities& d
     q.scales.stride[1] = sm90::token_product_rows(tokens);
   }
   quantize(p, q, stream);
-  const sm90::TokenProduct product{q.codes, q.scales, *p.weight, p.y};
+  const sm90::TokenProduct product{as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y)};
   if (streamed) {
     sm90::run_streamed(*streamed, product, device, stream);
   } else {
@@ -84,9 +84,19 @@ void run_linear(sm90::LinearLauncher& launcher, const LinearParams& p, const Exe
   launcher.run({as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y), p.shares_device}, context.device, stream);
 }
 
+std::optional<sm90::StreamedPlan> plan_grouped(const GroupedLinearParams& p, const Capabilities& device) {
+  if (p.x.shape[0] > sm90::kTokenProductMaxTokens || !sm90::token_product_reads(p.x)) return std::nullopt;
+  return sm90::plan_streamed(*p.weight, p.x.shape[0], /*shares_device=*/false, device);
+}
+
 void run_grouped(sm90::LinearLauncher& launcher, const GroupedLinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
   DeviceScope scope(context.device.id().index);
+  const Capabilities& device = capabilities(context.device);
+  if (const auto plan = plan_grouped(p, device)) {
+    const bool ue8m0 = p.y_format == ActivationFormat::fp8_ue8m0;
+    return sm90::run_streamed(*plan, {p.x, p.x_scale, *p.weight, p.y, p.y_scale, ue8m0}, device, native(context.stream));
+  }
   const int64_t tokens = p.x.shape[0];
   for (int64_t first = 0; first < tokens; first += sm90::kLinearMaxTokens) {
     const int64_t count = std::min<int64_t>(tokens - first, sm90::kLinearMaxTokens);
@@ -123,6 +133,11 @@ std::vector<Implementation<GroupedLinearParams>> few_tokens_grouped_linear() {
   impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
   impl.run = [launcher](const GroupedLinearParams& p, const ExecutionContext& context) { run_grouped(*launcher, p, context); };
   return {std::move(impl)};
+}
+bool few_tokens_leaves_codes(const GroupedLinearParams& p, const Device& device) {
+  if (!support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], kGroupedMaxTokens, device)) return false;
+  const auto plan = plan_grouped(p, capabilities(device));
+  return plan && plan->leaves_codes();
 }
 
 }  // namespace strata::cuda

@@ -67,7 +67,7 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
     for (int i = 0; i < a.num_blocks; ++i) {
       const uint32_t barrier = x_full + i * 8;
       ptx::mbarrier_arrive_expect_tx(barrier, kTokens * kLinearBlock);
-      ptx::tma_load_2d(shared + at.tokens + i * kTokens * kLinearBlock, &x, i * kLinearBlock, 0, barrier);
+      ptx::tma_load_3d(shared + at.tokens + i * kTokens * kLinearBlock, &x, i * kLinearBlock / 2, 0, 0, barrier);
     }
   }
 #pragma unroll 1
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kManyTilesBound, 1)
   }
 
   ptx::wait_for_previous_kernel();
-  load_token_scales<kTokens, kManyTilesConsumers>(a, 0, a.num_blocks, base + at.x_scale);
+  load_token_scales<kTokens, kManyTilesConsumers>(a, 0, 0, a.num_blocks, base + at.x_scale);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
   ptx::barrier_sync(1, kManyTilesConsumers);

@@ -8,7 +8,9 @@
 // which do not depend on the kernel in front, at once, tokens when that has ended. So the first product waits for its own tokens only, and
 // no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups multiply blocks in turns, because waiting,
 // multiplying and scaling one after the other takes one of them as long as the memory or longer. In the end the partial sums lie where the
-// ring was, and each CTA adds those of some tokens over warpgroups and cluster, in a fixed order.
+// ring was, and each CTA adds those of some tokens over warpgroups and cluster, in a fixed order. A warp then has a token's features of the
+// tile, which where they are 128 can leave as codes under one scale.
+#include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -31,19 +33,20 @@ struct Chunk {
       : first(a.num_blocks * rank / a.split), count(a.num_blocks * (rank + 1) / a.split - first) {}
 };
 
-// One thread.
+// One thread; first_row of the weight, whose groups lie one behind the other.
 template <int kTokens>
-__device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const StreamedArgs& a, const Chunk& chunk,
-                                 int first_feature, const StreamedShared& at, uint32_t shared) {
+__device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const StreamedArgs& a, const Chunk& chunk, int first_row,
+                                 const StreamedShared& at, uint32_t shared) {
   const uint32_t full = shared + at.barriers, empty = full + a.stages * 8;
   const int weight_bytes = a.tile_rows * kLinearBlock;
   const uint64_t policy = ptx::evict_first_policy();
   const auto load_weights = [&](int block, int stage) {
     ptx::mbarrier_arrive_expect_tx(full + stage * 8, static_cast<uint32_t>(at.stage));
-    ptx::tma_load_2d(shared + stage * at.stage, &weights, (chunk.first + block) * kLinearBlock, first_feature, full + stage * 8, policy);
+    ptx::tma_load_2d(shared + stage * at.stage, &weights, (chunk.first + block) * kLinearBlock, first_row, full + stage * 8, policy);
   };
   const auto load_tokens = [&](int block, int stage) {
-    ptx::tma_load_2d(shared + stage * at.stage + weight_bytes, &x, (chunk.first + block) * kLinearBlock, 0, full + stage * 8);
+    const int channel_pair = (chunk.first + block) * kLinearBlock / 2;
+    ptx::tma_load_3d(shared + stage * at.stage + weight_bytes, &x, channel_pair, 0, static_cast<int>(blockIdx.y), full + stage * 8);
   };
   const int prologue = min(chunk.count, a.stages);
 #pragma unroll 1
@@ -61,7 +64,17 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
   }
 }
 
-template <int kTokens, int kParts>
+// A lane has four features of a tile of those under one scale, as its warp does.
+__device__ __forceinline__ void store_codes_of_tile(const StreamedArgs& a, int group, int token, int feature, float4 sum) {
+  const uint32_t low = pack_bf16(sum.x, sum.y), high = pack_bf16(sum.z, sum.w);
+  const float values[] = {bf16_low(low), bf16_high(low), bf16_low(high), bf16_high(high)};
+  uint32_t codes[1];
+  const float scale = quantize_lanes(values, a.ue8m0, codes);
+  *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(a.y) + token * a.y_stride + group * a.y_group + feature) = codes[0];
+  if (threadIdx.x % 32 == 0) a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + feature / kActivationBlock] = scale;
+}
+
+template <int kTokens, int kParts, bool kCodes>
 __global__ void __launch_bounds__(kStreamedThreads, 1)
     streamed_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                        const __grid_constant__ StreamedArgs a) {
@@ -73,7 +86,8 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   const uint32_t full = ring + at.barriers, empty = full + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int rank = static_cast<int>(ptx::cluster_rank());
-  const int first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
+  const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
+  const int first_row = group * a.n + first_feature;
   const Chunk chunk(a, rank);
 
   if (thread == kStreamedConsumers) {
@@ -87,10 +101,11 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     ptx::fence_mbarrier_init();
   }
   // The weight's scales of all rows of the tile: of one or more blocks of rows.
-  const int first_scale_row = first_feature / a.weight_block_rows, last_scale_row = (a.n - 1) / a.weight_block_rows;
-  const auto scale_row = [&](int feature) { return min(feature / a.weight_block_rows, last_scale_row); };
+  const int last_scale_row = (static_cast<int>(gridDim.y) * a.n - 1) / a.weight_block_rows;
+  const auto scale_row = [&](int row) { return min(row / a.weight_block_rows, last_scale_row); };
+  const int first_scale_row = scale_row(first_row);
   if (thread < kStreamedConsumers) {
-    const int rows = scale_row(first_feature + a.tile_rows - 1) - first_scale_row + 1;
+    const int rows = scale_row(first_row + a.tile_rows - 1) - first_scale_row + 1;
 #pragma unroll 1
     for (int i = thread; i < rows * chunk.count; i += kStreamedConsumers) {
       const int row = i / chunk.count, block = i - row * chunk.count;
@@ -101,16 +116,16 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   __syncthreads();
 
   if (thread >= kStreamedConsumers) {
-    if (thread == kStreamedConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_feature, at, ring);
+    if (thread == kStreamedConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_row, at, ring);
     __syncwarp();
   } else {
     const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
     const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
     const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
-                                  (scale_row(first_feature + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
+                                  (scale_row(first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
     const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
     ptx::wait_for_previous_kernel();
-    load_token_scales<kTokens, kStreamedConsumers>(a, chunk.first, chunk.count, ring + at.x_scale);
+    load_token_scales<kTokens, kStreamedConsumers>(a, group, chunk.first, chunk.count, ring + at.x_scale);
     ptx::cp_async_commit();
     ptx::cp_async_wait<0>();
     ptx::barrier_sync(1, kStreamedConsumers);
@@ -152,7 +167,11 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
         sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
       }
     }
-    store_features(a, 0, token, first_feature + feature, sum, count);
+    if constexpr (kCodes) {
+      store_codes_of_tile(a, group, token, first_feature + feature, sum);
+    } else {
+      store_features(a, group, token, first_feature + feature, sum, count);
+    }
   }
   if (a.split > 1) {  // no block leaves while another reads its partial sums
     ptx::cluster_arrive_relaxed();
@@ -161,14 +180,18 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
 }
 
 template <int kTokens>
-const void* kernel(int parts) {
-  return reinterpret_cast<const void*>(parts == 2 ? streamed_kernel_of<kTokens, 2> : streamed_kernel_of<kTokens, 1>);
+const void* kernel(int parts, bool codes) {
+  return reinterpret_cast<const void*>(codes        ? streamed_kernel_of<kTokens, 2, true>
+                                       : parts == 2 ? streamed_kernel_of<kTokens, 2, false>
+                                                    : streamed_kernel_of<kTokens, 1, false>);
 }
 
 }  // namespace
 
-const void* streamed_kernel(const StreamedTile& tile) {
-  return tile.tokens == 8 ? kernel<8>(tile.parts) : tile.tokens == 16 ? kernel<16>(tile.parts) : kernel<32>(tile.parts);
+const void* streamed_kernel(const StreamedTile& tile, bool codes) {
+  return tile.tokens == 8    ? kernel<8>(tile.parts, codes)
+         : tile.tokens == 16 ? kernel<16>(tile.parts, codes)
+                             : kernel<32>(tile.parts, codes);
 }
 
 }  // namespace strata::cuda::sm90

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "backends/cuda/sm90/linear/token_product.h"
+#include "formats/quantize.h"
 
 namespace strata::cuda::sm90 {
 
@@ -25,9 +26,14 @@ struct StreamedTile {
   constexpr int partial_bytes() const { return slices() * tokens * partial_stride() * 4; }
 };
 
+// Blocks of a grid: of the tiles of a group, of groups.
 struct StreamedArgs : TokenProductArgs {
   int tile_rows, split;   // features of a tile; CTAs of a cluster, each with a part of k
   int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
+  // y are codes: their scales, one of 128 features, which then are a tile.
+  float* y_scale = nullptr;
+  int64_t y_scale_stride = 0, y_scale_group = 0;
+  bool ue8m0 = false;
 };
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens' rows, and where the partial
@@ -50,13 +56,15 @@ struct StreamedShared {
   }
 };
 
-// The kernel of this tile: of the tensor maps of the weight and of x, and the arguments.
-const void* streamed_kernel(const StreamedTile& tile);
+// The kernel of this tile that leaves codes or values: of the tensor maps of the weight and of x, and the arguments.
+const void* streamed_kernel(const StreamedTile& tile, bool codes);
 
 // How a product is cut; nothing where the tiles are too many to be under way at once.
 struct StreamedPlan {
   StreamedTile tile;
-  int tile_rows, num_tiles, split, max_chunk, stages;
+  int tile_rows, tiles_per_group, split, max_chunk, stages;
+  // Whether a tile is the features under one scale when y are codes.
+  bool leaves_codes() const { return tile_rows == kActivationBlock; }
 };
 std::optional<StreamedPlan> plan_streamed(const LinearWeight& weight, int64_t tokens, bool shares_device, const Capabilities& device);
 void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream);

@@ -17,10 +17,13 @@ constexpr int64_t kSplitCost = 60;
 // that brings less to each, the tokens, which are in L2, at half of their bytes.
 std::optional<StreamedPlan> plan_on(int64_t num_sms, int shared_bytes, const LinearWeight& w, int64_t tokens) {
   const int64_t blocks = ceil_div(w.k, int64_t{kLinearBlock});
+  const auto tiles_per_group = [&](int64_t rows) { return ceil_div(w.n, rows); };
   std::optional<StreamedPlan> best;
   int64_t best_cost = 0;
   for (const int split : {1, 2}) {
-    const int64_t rows = ceil_div(ceil_div(w.n, num_sms / split), int64_t{kStreamedRowStep}) * kStreamedRowStep;
+    const int64_t most_tiles = num_sms / split;
+    int64_t rows = ceil_div(ceil_div(w.groups * w.n, most_tiles), int64_t{kStreamedRowStep}) * kStreamedRowStep;
+    while (w.groups > 1 && w.groups * tiles_per_group(rows) > most_tiles && rows <= 2 * kLinearRows) rows += kStreamedRowStep;
     if (split > blocks || rows > 2 * kLinearRows) continue;
     const StreamedTile tile{token_product_rows(tokens), rows > kLinearRows ? 2 : 1};
     const auto chunk = static_cast<int>(ceil_div(blocks, int64_t{split}));
@@ -32,7 +35,7 @@ std::optional<StreamedPlan> plan_on(int64_t num_sms, int shared_bytes, const Lin
     if (best && cost >= best_cost) continue;
     best = StreamedPlan{.tile = tile,
                         .tile_rows = static_cast<int>(rows),
-                        .num_tiles = static_cast<int>(ceil_div(w.n, rows)),
+                        .tiles_per_group = static_cast<int>(tiles_per_group(rows)),
                         .split = split,
                         .max_chunk = chunk,
                         .stages = stages};
@@ -55,13 +58,21 @@ std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens,
 
 void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream) {
   const StreamedShared shared(plan.tile, plan.tile_rows, plan.max_chunk, plan.stages);
-  launch_token_product("streamed_kernel", streamed_kernel(plan.tile),
-                       {.grid = dim3(static_cast<unsigned>(plan.num_tiles * plan.split)),
-                        .block = dim3(kStreamedThreads),
-                        .shared_bytes = static_cast<size_t>(shared.bytes),
-                        .cluster = static_cast<unsigned>(plan.split)},
-                       TokenProductMaps(product, plan.tile_rows),
-                       StreamedArgs{TokenProductArgs(product), plan.tile_rows, plan.split, plan.stages, plan.max_chunk}, device, stream);
+  StreamedArgs a{TokenProductArgs(product), plan.tile_rows, plan.split, plan.stages, plan.max_chunk};
+  const bool codes = product.y_scale.present();
+  if (codes) {
+    a.y_scale = product.y_scale.ptr<float>();
+    a.y_scale_stride = product.y_scale.stride[0];
+    a.y_scale_group = product.y_scale.stride[1];
+    a.ue8m0 = product.ue8m0;
+  }
+  launch_token_product(
+      "streamed_kernel", streamed_kernel(plan.tile, codes),
+      {.grid = dim3(static_cast<unsigned>(plan.tiles_per_group * plan.split), static_cast<unsigned>(product.weight.groups)),
+       .block = dim3(kStreamedThreads),
+       .shared_bytes = static_cast<size_t>(shared.bytes),
+       .cluster = static_cast<unsigned>(plan.split)},
+      TokenProductMaps(product, plan.tile_rows), a, device, stream);
 }
 
 }  // namespace strata::cuda::sm90

@@ -12,7 +12,8 @@ bool token_product_reads(const TensorView& x) { return ops::row_alignment(x) == 
 TokenProductArgs::TokenProductArgs(const TokenProduct& p)
     : x_scale(p.x_scale.ptr<float>()),
       x_scale_token(p.x_scale.stride[0]),
-      x_scale_block(p.x_scale.stride[1]),
+      x_scale_group(p.x_scale.stride[1]),
+      x_scale_block(p.x_scale.stride[2]),
       w_scale(p.weight.scale.ptr<float>()),
       w_scale_stride(p.weight.scale.stride[0]),
       weight_block_rows(static_cast<int>(p.weight.block_n)),
@@ -23,7 +24,8 @@ TokenProductArgs::TokenProductArgs(const TokenProduct& p)
 }
 
 TokenProductMaps::TokenProductMaps(const TokenProduct& p, int tile_rows)
-    : weight(tensor_map("weight", p.weight.weight.data, DType::e4m3, p.weight.n, p.weight.k, p.weight.k, tile_rows)),
-      x(tensor_map("x", p.x.data, DType::e4m3, p.x.shape[0], p.weight.k, p.x.stride[0], token_product_rows(p.x.shape[0]))) {}
+    : weight(tensor_map("weight", p.weight.weight.data, DType::e4m3, p.weight.groups * p.weight.n, p.weight.k, p.weight.k, tile_rows)),
+      x(tensor_map("x", p.x.data, p.x.shape[1], p.x.shape[0], p.weight.k / 2, p.x.stride[1] / 2, p.x.stride[0] / 2,
+                   token_product_rows(p.x.shape[0]))) {}
 
 }  // namespace strata::cuda::sm90

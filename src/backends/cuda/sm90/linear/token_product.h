@@ -1,4 +1,4 @@
-// y = x W^T of a weight of one group and up to 32 quantised tokens: what the kernels of streamed.h and many_tiles.h are told alike.
+// y = x W^T of up to 32 quantised tokens: what the kernels of streamed.h and many_tiles.h are told alike.
 #pragma once
 
 #include <cuda.h>
@@ -18,10 +18,12 @@ inline constexpr int kTokenProductMaxTokens = 32;
 constexpr int token_product_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : 32; }
 
 struct TokenProduct {
-  TensorView x;        // e4m3 [T, K], as token_product_reads() asks
-  TensorView x_scale;  // f32 [T, ceil(K / 128)], any strides
+  TensorView x;        // e4m3 [T, G, K], as token_product_reads() asks
+  TensorView x_scale;  // f32 [T, G, ceil(K / 128)], any strides
   const LinearWeight& weight;
-  TensorView y;  // [T, n], bf16 or f32
+  TensorView y;          // [T, G, n], bf16 or f32; or e4m3
+  TensorView y_scale{};  // e4m3 y only: f32 [T, G, n / 128]
+  bool ue8m0 = false;
 };
 
 // Rows at multiples of 16 bytes.
@@ -29,23 +31,23 @@ bool token_product_reads(const TensorView& x);
 
 struct TokenProductArgs {
   const float* x_scale;
-  int64_t x_scale_token, x_scale_block;  // elements between those of two tokens, of two blocks
-  const float* w_scale;                  // one a weight_block_rows x 128 block
+  int64_t x_scale_token, x_scale_group, x_scale_block;  // elements between those of two tokens, groups, blocks
+  const float* w_scale;                                 // one a weight_block_rows x 128 block
   int64_t w_scale_stride;
   int weight_block_rows;
   void* y;                    // bf16 or f32
   int64_t y_stride, y_group;  // elements
   bool y_f32;
   int num_tokens;
-  int n, num_blocks;  // features; blocks of kLinearBlock channels
+  int n, num_blocks;  // features of a group; blocks of kLinearBlock channels
 
   TokenProductArgs() = default;
   explicit TokenProductArgs(const TokenProduct& p);
 };
 
-// Boxes of tile_rows features, and of all tokens, by a block of channels.
+// Boxes of tile_rows features of all groups, and of a group's tokens, by a block of channels. Of x two channels are one element.
 struct TokenProductMaps {
-  CUtensorMap weight, x;
+  CUtensorMap weight, x;  // of two dimensions; of three, the last one groups
   TokenProductMaps(const TokenProduct& p, int tile_rows);
 };
 
