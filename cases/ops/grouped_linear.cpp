@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <array>
+
 #include "activation_scales.h"
 #include "ops/linear_case.h"
 #include "registry.h"
@@ -98,6 +100,13 @@ void add_grouped_linear(CaseList& list) {
   add.test({17, {.n = 128, .k = 384, .groups = 2}, X::e4m3_f32});
   add.test({17, {.n = 128, .k = 384, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}},
            "-strided");
+  // On Hopper: tiles of 112 features, the last of a group partly filled; by two blocks; tokens and groups apart in memory.
+  add.test_row_major(
+      {20, {.n = 320, .k = 256, .groups = 40, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}},
+      "-strided");
+  add.test_row_major(
+      {9, {.n = 960, .k = 2048, .groups = 8, .format = WeightFormat::e4m3_f32, .block_n = 64}, X::e4m3_f32, {.outer = 256}, {.inner = 8}},
+      "-strided", true);
   // On a GPU: tiles of 64 features, tokens in eights up to 64 and in fours beyond.
   for (const int64_t tokens : {1, 7, 32, 33, 65, 257}) {
     add.test({tokens, {.n = 192, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-edge");
@@ -132,6 +141,12 @@ void add_grouped_linear(CaseList& list) {
     }
     add.test(
         {.tokens = 17, .weight = {.n = 256, .k = 256, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, .x = X::e4m3_ue8m0, .y = format});
+    // e4m3: tiles of 128 features by one block and by two.
+    for (const auto& [tokens, groups, k] :
+         {std::array<int64_t, 3>{1, 16, 256}, {17, 16, 384}, {32, 16, 256}, {8, 8, 1024}, {30, 8, 1152}}) {
+      const WeightShape weight{.n = 1024, .k = k, .groups = groups, .format = WeightFormat::e4m3_ue8m0};
+      add.test_row_major({.tokens = tokens, .weight = weight, .x = X::e4m3_ue8m0, .y = format}, "", groups == 8);
+    }
   }
 
   // Many tokens: tiles of 256 by 256, partly filled, groups that begin inside of one; more of them than fit at once; scale blocks of

@@ -4,13 +4,17 @@
 #include "cuda/cuda_fixture.h"
 #include "formats/quantize.h"
 #include "inputs.h"
+#include "ops/linear_case.h"
 #include "strata/op_set.h"
 
 namespace strata {
 namespace {
 
+using cases::WeightFormat;
+
 struct Shape {
   int64_t tokens, groups, n, k;
+  WeightFormat weight = WeightFormat::bf16;
 };
 
 class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<Shape> {
@@ -24,10 +28,13 @@ class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<S
 };
 
 TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
-  const auto [tokens, groups, n, k] = GetParam();
+  const auto [tokens, groups, n, k, format_of_weight] = GetParam();
+  const bool takes_codes = format_of_weight != WeightFormat::bf16;
   cases::Inputs in(device_, {});
-  const LinearWeight weight{.n = n, .k = k, .groups = groups, .weight = in.bf16({groups * n, k})};
-  GroupedLinearParams p{.x = in.bf16({tokens, groups, k}), .weight = &weight, .y = in.output(DType::bf16, {tokens, groups, n})};
+  GroupedLinearParams p{.x = takes_codes ? in.e4m3({tokens, groups, k}, 100.0) : in.bf16({tokens, groups, k}),
+                        .weight = cases::make_weight(in, {.n = n, .k = k, .groups = groups, .format = format_of_weight}),
+                        .y = in.output(DType::bf16, {tokens, groups, n})};
+  if (takes_codes) p.x_scale = cases::activation_scales(in, {tokens, groups, k / kActivationBlock}, /*ue8m0=*/true);
   run(p);
   const std::vector<uint8_t> values = bytes_at(p.y.data, p.y.bytes());
   const auto blocks = static_cast<size_t>(p.y.numel() / kActivationBlock);
@@ -48,15 +55,23 @@ TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
   }
 }
 
-// On Hopper tiles of 64 features in pairs, of 128, and more tokens than those take.
-INSTANTIATE_TEST_SUITE_P(Shapes, GroupedCodes,
-                         testing::Values(Shape{1, 8, 1024, 4096}, Shape{32, 8, 1024, 4096}, Shape{17, 4, 768, 264}, Shape{1, 16, 1024, 512},
-                                         Shape{11, 16, 1024, 512}, Shape{32, 16, 1024, 512}, Shape{33, 8, 256, 512}),
-                         [](const auto& p) {
-                           const Shape& s = p.param;
-                           return "tokens" + std::to_string(s.tokens) + "_groups" + std::to_string(s.groups) + "_n" + std::to_string(s.n) +
-                                  "_k" + std::to_string(s.k);
-                         });
+// On Hopper tiles of 64 features in pairs, of 128, and more tokens than those take; of FP8 tiles of 128 by one block and by two, of 64.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GroupedCodes,
+    testing::Values(Shape{1, 8, 1024, 4096}, Shape{32, 8, 1024, 4096}, Shape{17, 4, 768, 264}, Shape{1, 16, 1024, 512},
+                    Shape{11, 16, 1024, 512}, Shape{32, 16, 1024, 512}, Shape{33, 8, 256, 512},
+                    Shape{1, 16, 1024, 512, WeightFormat::e4m3_ue8m0}, Shape{9, 16, 1024, 512, WeightFormat::e4m3_f32},
+                    Shape{32, 16, 1024, 512, WeightFormat::e4m3_ue8m0}, Shape{1, 8, 1024, 4096, WeightFormat::e4m3_ue8m0},
+                    Shape{12, 8, 1024, 4096, WeightFormat::e4m3_ue8m0}, Shape{32, 8, 1024, 4096, WeightFormat::e4m3_f32},
+                    Shape{17, 8, 1024, 256, WeightFormat::e4m3_ue8m0}, Shape{33, 8, 1024, 512, WeightFormat::e4m3_ue8m0}),
+    [](const auto& p) {
+      const Shape& s = p.param;
+      return "tokens" + std::to_string(s.tokens) + "_groups" + std::to_string(s.groups) + "_n" + std::to_string(s.n) + "_k" +
+             std::to_string(s.k) +
+             (s.weight == WeightFormat::bf16       ? ""
+              : s.weight == WeightFormat::e4m3_f32 ? "_fp8_f32"
+                                                   : "_fp8");
+    });
 
 }  // namespace
 }  // namespace strata
