@@ -7,7 +7,6 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/sm_threads.cuh"
-#include "backends/cuda/common/touch.cuh"
 #include "backends/cuda/common/values.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/cuda_ops.h"
@@ -32,8 +31,6 @@ struct Call {
   int32_t nope, rotary;
   Divisor of_head, of_token;  // runs
   int64_t total;
-  int64_t num_angles;
-  bool touches;  // few blocks: with more, or with angles asked for ahead, bringing near costs more than it gains
 };
 
 // A thread's share: 8 channels of a head.
@@ -97,11 +94,7 @@ template <bool kWide, int kRuns>
 __global__ void __launch_bounds__(kThreads, blocks_on_sm(blocks_per_sm(kRuns), kThreads))
     inverse_rope_quant_kernel(const __grid_constant__ Call c) {
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kRuns) + threadIdx.x;
-  start_early_in_turn([&] {  // the output projection comes next
-    if (!c.touches || first >= c.total) return;
-    const int32_t token = c.of_token.divide(static_cast<int32_t>(first));
-    touch_angles(c.cos_sin.data, c.cos_sin.stride0, c.num_angles, c.rotary, guess(c.positions + token), threadIdx.x % kWarpSize);
-  });
+  start_early();
   Run runs[kRuns];
   constexpr bool kAhead = kWide && kRuns < 4;  // of four there are no registers for more
   RunAngles<kWide, kAhead> angles[kRuns];
@@ -146,9 +139,7 @@ void run(const InverseRopeQuantParams& p, const ExecutionContext& context) {
                .rotary = static_cast<int32_t>(rotary),
                .of_head = Divisor(static_cast<int32_t>(of_head)),
                .of_token = Divisor(static_cast<int32_t>(heads * of_head)),
-               .total = total,
-               .num_angles = p.cos_sin.shape[0],
-               .touches = total <= at_once / 2};
+               .total = total};
   const auto kernel = !wide       ? inverse_rope_quant_kernel<false, 1>
                       : runs == 1 ? inverse_rope_quant_kernel<true, 1>
                       : runs == 2 ? inverse_rope_quant_kernel<true, 2>
