@@ -112,8 +112,11 @@ class Checker {
     }
     table.print();
     for (const Failure& f : failures_) fmt::print("\n{}\n", f.message);
-    fmt::print("\n{}, seed {}{}: {} failed\n", device_->description(), options_.check.seed,
-               options_.check.offset == 0 ? "" : fmt::format(", offset {}", options_.check.offset), failures_.size());
+    // Both numbers: where every implementation that was asked for is refused, nothing failed and nothing was checked.
+    int64_t passed = 0;
+    for (const auto& entry : tallies_) passed += entry.second.passed;
+    fmt::print("\n{}, seed {}{}: {} passed, {} failed\n", device_->description(), options_.check.seed,
+               options_.check.offset == 0 ? "" : fmt::format(", offset {}", options_.check.offset), passed, failures_.size());
   }
 
   Json as_json() const {
