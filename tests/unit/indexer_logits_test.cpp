@@ -249,6 +249,37 @@ TEST(IndexerTopk, SlotsOfTheFirstTokens) {
   refuse(p, {"token_to_req[2]", "[0, 2)", "is 2"});
 }
 
+// The query made by the op is what it scores: the choice of indexer_query and a call behind it, and no other memory may be named.
+TEST(IndexerTopk, ChoosesByTheQueryThatItMakes) {
+  RandomCase c(KvFormat::indexer_fp8, 16);
+  Array<Bf16> raw({RandomCase::kTokens, RandomCase::kHeads, RandomCase::kDim}, c.bf16.values());
+  Array<Bf16> raw_weights({RandomCase::kTokens, RandomCase::kHeads}, random_bf16(RandomCase::kTokens * RandomCase::kHeads, 1.0f, 5));
+  Array<E4m3> other({RandomCase::kTokens, RandomCase::kHeads, RandomCase::kDim});
+  Array<float> other_weights({RandomCase::kTokens, RandomCase::kHeads});
+  Array<int32_t> apart({RandomCase::kTokens, 8}), together({RandomCase::kTokens, 8});
+  const IndexerQueryParams query{.q = raw,
+                                 .weights = raw_weights,
+                                 .softmax_scale = 0.1f,
+                                 .head_scale = 0.5f,
+                                 .amax_floor = kKvAmaxFloor,
+                                 .q_out = c.fp8,
+                                 .weights_out = c.weights};
+  run(ops::make_indexer_query(), query);
+  run(kTopk, c.topk_params(apart));
+  c.fp8.fill(E4m3{0});
+  c.weights.fill(0.0f);
+  IndexerTopkParams p = c.topk_params(together);
+  p.query = query;
+  run(kTopk, p);
+  EXPECT_EQ(together.values(), apart.values());
+
+  p.query.q_out = other;
+  expect_refused(kTopk, p, {"q must be what query makes", "e4m3[5, 3, 128]"}, together, c.fp8, c.weights);
+  p.query.q_out = c.fp8;
+  p.query.weights_out = other_weights;
+  expect_refused(kTopk, p, {"weights must be what query makes"}, together, c.fp8, c.weights);
+}
+
 TEST(IndexerTopk, WorkspaceIsOneRow) {
   RandomCase c(KvFormat::indexer_fp8, 64);
   Array<int32_t> out({RandomCase::kTokens, 8});
