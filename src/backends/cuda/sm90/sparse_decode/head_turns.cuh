@@ -11,11 +11,12 @@
 
 namespace strata::cuda::sparse_decode {
 
+// What a producing warp has for itself, when its rows are loaded: so many of the second turn's queries until the first turn's are done
+// with.
+inline constexpr int kHeadsAside = 3;
+
 template <KvFormat kFormat>
-struct HeadTurnsShared : SharedMemory<kFormat, kHeadTile> {
-  // Of each producing warp: some of the second turn's queries until the first turn's are done with.
-  static constexpr int kHeadsAside = 3;
-  alignas(16) uint8_t aside[kProducerThreads / 32][kHeadsAside * 2 * kRowLanes<kFormat>];
+struct HeadTurnsShared : SharedMemory<kFormat, kHeadTile, kHeadsAside * 2 * kRowLanes<kFormat>> {
   uint64_t queries_free;   // the first turn's logits are done
   uint64_t queries_ready;  // the second turn's
   uint64_t produced;       // all tiles, and it is known whether a value did not fit
@@ -32,10 +33,10 @@ __device__ __forceinline__ void arrive(uint64_t& barrier) {
 template <class Shared>
 __device__ __forceinline__ void second_queries(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, bool again) {
   using Place = QueryPlace<Shared>;
-  constexpr int kAside = Shared::kHeadsAside, kHeld = Place::kWarpHeads - kAside;
+  constexpr int kAside = kHeadsAside, kHeld = Place::kWarpHeads - kAside;
   static_assert(Place::kUnits % 32 == 0);
   const int lane = threadIdx.x % 32, first = Place::first_head();
-  const uint32_t aside = ptx::shared_address(shared.aside[(threadIdx.x - kConsumerThreads) / 32]) + 16 * lane;
+  const uint32_t aside = ptx::shared_address(shared.of_warp[(threadIdx.x - kConsumerThreads) / 32]) + 16 * lane;
   const uint16_t* const q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + (kHeadTile + first) * a.q_head_stride + 8 * lane;
 #pragma unroll
   for (int i = 0; i < kAside * Place::kLoads; ++i) {

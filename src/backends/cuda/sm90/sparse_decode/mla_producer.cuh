@@ -134,11 +134,11 @@ class MlaProducer {
     return row != nullptr ? float_bits(load_f32(p)) : kNeutral;
   }
   __device__ __forceinline__ void prefetch(const uint8_t* row) const {
-    constexpr int kBytes = RowAddress<KvFormat::fp8_ds_mla>::kRowBytes, kStep = 64;
+    constexpr int kBytes = RowAddress<KvFormat::fp8_ds_mla>::kRowBytes, kLine = 128;
     const int quarter = place_.quarter();
 #pragma unroll
-    for (int at = 0; at < kBytes; at += 4 * kStep)
-      ptx::prefetch_l2_if(row != nullptr && at + quarter * kStep < kBytes, row + at + quarter * kStep);
+    for (int at = 0; at < kBytes; at += 4 * kLine)
+      ptx::prefetch_l2_if(row != nullptr && at + quarter * kLine < kBytes, row + at + quarter * kLine);
   }
 
   // A half of a tile, from piece `at` on.

@@ -13,6 +13,7 @@
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/memory_pair.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_decode/mla_producer.cuh"
@@ -33,31 +34,27 @@ struct HalfRow {
 template <int kHalf>
 struct RawRow {
   using Half = HalfRow<kHalf>;
-  using Address = RowAddress<KvFormat::fp8_ds_mla_v4>;
   uint4 piece[Half::kPieces];
   uint32_t scales;  // four ue8m0 bytes
   bool attended;
 
+  // `row`: the address of this thread's quarter.
   template <bool kAligned>
-  __device__ __forceinline__ void load(int i, const Address& at, const Place& place) {
-    if (i == 0) attended = at.data != nullptr;
-    piece[i] = load_16<kAligned>(attended, at.data + offset(i, place));
+  __device__ __forceinline__ void load(int i, uint64_t row, const Place& place) {
+    piece[i] = load_16<kAligned>(attended, reinterpret_cast<const uint8_t*>(row + offset(i, place)));
   }
   static __device__ __forceinline__ int offset(int i, const Place& place) {
     return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkLanes : kV4NopeDim + 64 * ((i - Half::kBlocks) ^ (place.row() & 1));
   }
-  // Asked for when the row's address is known, so that the address of scales is not kept.
-  template <bool kAligned>
-  __device__ __forceinline__ void load_scales(const Address& at) {
-    const uint8_t* p = at.scales + 4 * kHalf;
-    if constexpr (kAligned) {
-      scales = ptx::ld_if(at.data != nullptr, p, kNeutralScales);
-    } else {
-      scales = at.data != nullptr ? float_bits(load_f32(p)) : kNeutralScales;
-    }
-  }
-  static constexpr uint32_t kNeutralScales = 0x70707070u;  // 2^-15 each; anything finite does, as the codes are zero
 };
+
+// A row's scales, of both halves.
+template <bool kAligned>
+__device__ __forceinline__ uint2 load_scales(bool attended, const uint8_t* p) {
+  constexpr uint32_t kNeutral = 0x70707070u;  // 2^-15 each; anything finite does, as the codes are zero
+  if constexpr (kAligned) return ptx::ld_pair_if(attended, p, kNeutral);
+  return attended ? uint2{float_bits(load_f32(p)), float_bits(load_f32(p + 4))} : uint2{kNeutral, kNeutral};
+}
 
 // True when every scale byte is in 105 .. 126: at the usual shift its power of two is a normal fp16 and products stay below 2^16.
 __device__ __forceinline__ bool usual_scales(uint32_t bytes) {
@@ -66,18 +63,17 @@ __device__ __forceinline__ bool usual_scales(uint32_t bytes) {
 }
 // 2^(byte i of `bytes` - 127 + 8) as an fp16 pair, for usual scales: the byte less 104 is the exponent field.
 __device__ __forceinline__ uint32_t usual_scale(uint32_t bytes, int i) {
-  const uint32_t field = __byte_perm(bytes - 0x68686868u, 0, 0x0404u | static_cast<uint32_t>(i) << 4 | static_cast<uint32_t>(i) << 12);
-  return field << 2;
+  return __byte_perm((bytes - 0x68686868u) << 2, 0, 0x0404u | static_cast<uint32_t>(i) << 4 | static_cast<uint32_t>(i) << 12);
 }
 static_assert(kUsualKeyShift == 8);
+constexpr uint32_t kInfinities = 0x7C007C00u;  // an fp16 pair
 
-// Converts a thread's pieces and stores them; `after(i)` follows piece i. Returns false when a value may not fit fp16: key_factor =
-// 2^key_shift is too large.
+// Converts a thread's pieces and stores them; `after(i)` follows piece i. `largest` of rotated lanes' magnitudes: more than kLargestKey
+// when a value may not fit fp16, as key_factor = 2^key_shift is too large.
 template <int kHalf, class After>
-__device__ __forceinline__ bool store_row(const RawRow<kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile,
-                                          const After& after) {
+__device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile,
+                                          __half2& largest, const After& after) {
   using Half = HalfRow<kHalf>;
-  bool fits = true;
   const auto store_codes = [&](int i, uint4 first, uint4 second) {
     ptx::st_shared(half_tile + i * kChunkBytes + place.codes, first);
     ptx::st_shared(half_tile + i * kChunkBytes + (place.codes ^ 16), second);
@@ -93,8 +89,8 @@ __device__ __forceinline__ bool store_row(const RawRow<kHalf>& raw, const Place&
       // 2^(byte - 127); the byte of NaN makes an infinity here, and then NaN by the second product.
       const float power = __uint_as_float((bytes >> (8 * i) & 0xFFu) << 23);
       const float scale = fmaf(power, key_factor, __fmul_rn(power, 0.0f));
-      fits &= scale <= 128.0f;
       scales[i] = ptx::cvt_f16x2(scale, scale);
+      if (!(scale <= 128.0f)) largest = as_half2(kInfinities);
     }
   }
 #pragma unroll
@@ -107,12 +103,13 @@ __device__ __forceinline__ bool store_row(const RawRow<kHalf>& raw, const Place&
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const uint4 v = raw.piece[Half::kBlocks + i];
-      fits &= __uint_as_float(max_bf16_bits(v) << 16) * key_factor <= kLargestKey;
-      ptx::st_shared(half_tile + Half::kBlocks * kChunkBytes + (place.rotated ^ 64 * i), bf16_to_f16(v, key_factor));
+      const uint4 f = bf16_to_f16(v, key_factor);
+      largest = __hmax2(largest, __hmax2(__hmax2(__habs2(as_half2(f.x)), __habs2(as_half2(f.y))),
+                                         __hmax2(__habs2(as_half2(f.z)), __habs2(as_half2(f.w)))));
+      ptx::st_shared(half_tile + Half::kBlocks * kChunkBytes + (place.rotated ^ 64 * i), f);
       after(Half::kBlocks + i);
     }
   }
-  return fits;
 }
 
 // Barriers and what the producers tell; one thread, before anything else.
@@ -130,43 +127,74 @@ __device__ __forceinline__ void prepare(Shared& shared) {
   ptx::fence_mbarrier_init();
 }
 
-// Converts this thread's part of a half of a tile. Returns false when a value may not fit.
+// Converts this thread's part of a half of a tile.
 template <int kHalf, class Shared, class After>
-__device__ __forceinline__ bool fill(Shared& shared, const RawRow<kHalf>& raw, uint32_t stage, uint32_t parity, const Place& place,
-                                     float key_factor, const After& after) {
+__device__ __forceinline__ void fill(Shared& shared, const RawRow<kHalf>& raw, uint32_t stage, uint32_t parity, const Place& place,
+                                     float key_factor, __half2& largest, const After& after) {
   ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
   constexpr int kFirstChunk = HalfRow<kHalf>::kFirstChunk;
-  const bool fits = store_row(raw, place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]), after);
+  store_row(raw, place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]), largest, after);
   if constexpr (kHalf == 1) {
     const uint32_t word = __ballot_sync(~0u, raw.attended);
     if (place.first_of_warp()) shared.attended[stage][place.row() / 8] = word;
   }
-  return fits;
 }
 
-// The slots of a producer thread's rows, those of its warp's rows of four tiles in one register a lane. They are asked for again before
-// they are needed.
+// The slots of a producing warp's rows of four tiles, one a lane, and of the four behind those.
 struct Slots {
-  static constexpr int kTiles = 4;
+  static constexpr int kTiles = 4, kWarpRows = 32 / kTiles;
   int32_t now, ahead;
 
   __device__ __forceinline__ Slots(const RowList& list, int32_t first) : now(load(list, first)), ahead(load(list, first + kTiles)) {}
-  static __device__ __forceinline__ int32_t load(const RowList& list, int32_t tile) {
+  static __device__ __forceinline__ int32_t position(int32_t tile) {
     const int lane = threadIdx.x % 32, warp = (threadIdx.x - kConsumerThreads) / 32;
-    return list.slot((tile + lane / 8) * kRowTile + warp * 8 + lane % 8);
+    return (tile + lane / kWarpRows) * kRowTile + warp * kWarpRows + lane % kWarpRows;
   }
-  // To the tile `index` behind `first`; in order, from 0.
-  __device__ __forceinline__ void advance(int32_t index) {
-    if (index % kTiles == 0 && index > 0) now = ahead;
+  static __device__ __forceinline__ int32_t load(const RowList& list, int32_t tile) { return list.slot(position(tile)); }
+};
+
+// Where a producing warp's rows are, those of eight tiles in shared memory. Its lanes find them for four tiles at a time, one each: an
+// address is a chain of waits for constants and products, which the four threads of a row had twice a tile.
+template <class Shared>
+class FoundRows {
+ public:
+  __device__ __forceinline__ FoundRows(const DecodeArgs& a, Shared& shared, int32_t first, const Slots& slots)
+      : a_(a), shared_(shared), first_(first), ahead_(slots.ahead) {
+    find(0, slots.now);
   }
-  // Behind the last get() of that tile, which would wait for what is asked for here.
-  __device__ __forceinline__ void ask(const RowList& list, int32_t first, int32_t index) {
-    if (index % kTiles == 0 && index > 0) ahead = load(list, first + index + kTiles);
+  // Finds those of the four tiles behind the four from `index` on.
+  __device__ __forceinline__ void look_ahead(int32_t index) {
+    find(index + Slots::kTiles, ahead_);
+    ahead_ = Slots::load(shared_.list, first_ + index + 2 * Slots::kTiles);
   }
-  // Of the tile `more` < kTiles behind that of `index`.
-  __device__ __forceinline__ int32_t get(int32_t index, int more) const {
-    return __shfl_sync(~0u, index % kTiles + more < kTiles ? now : ahead, (index + more) % kTiles * 8 + threadIdx.x % 32 / 4);
+  __device__ __forceinline__ RowAddress<Shared::kFormat> get(const Place& place, int32_t index) const {
+    const uint4 v = ptx::ld_shared(address(place.row() / Slots::kWarpRows, index, place.row() % Slots::kWarpRows));
+    RowAddress<Shared::kFormat> row;
+    row.data = reinterpret_cast<const uint8_t*>(uint64_t{v.y} << 32 | v.x);
+    row.scales = reinterpret_cast<const uint8_t*>(uint64_t{v.w} << 32 | v.z);
+    return row;
   }
+
+ private:
+  static constexpr int kPlaces = 2 * Slots::kTiles;
+  static_assert(sizeof(Shared::of_warp[0]) >= kPlaces * Slots::kWarpRows * sizeof(uint4));
+
+  __device__ __forceinline__ uint32_t address(int warp, int32_t index, int of_tile) const {
+    return ptx::shared_address(shared_.of_warp[warp]) + (index % kPlaces * Slots::kWarpRows + of_tile) * static_cast<int>(sizeof(uint4));
+  }
+  __device__ __forceinline__ void find(int32_t index, int32_t slot) const {
+    const RowAddress<Shared::kFormat> row(a_, Slots::position(first_ + index) < shared_.list.main, slot);
+    const auto data = reinterpret_cast<uint64_t>(row.data), scales = reinterpret_cast<uint64_t>(row.scales);
+    ptx::st_shared(address((threadIdx.x - kConsumerThreads) / 32, index, threadIdx.x % 32),
+                   {static_cast<uint32_t>(data), static_cast<uint32_t>(data >> 32), static_cast<uint32_t>(scales),
+                    static_cast<uint32_t>(scales >> 32)});
+    __syncwarp();
+  }
+
+  const DecodeArgs& a_;
+  Shared& shared_;
+  const int32_t first_;
+  int32_t ahead_;  // this lane's slot of those behind those that are found
 };
 
 // A row's pieces in two tiles that follow each other, in the order in which they are converted: the left half of an even tile before its
@@ -184,30 +212,30 @@ struct Order {
 // producers' barriers, and each piece that has been converted is followed by the load of one further on.
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
-                                        Slots slots) {
-  constexpr KvFormat kFormat = Shared::kFormat;
+                                        const Slots& slots) {
   const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
   const int32_t tiles = end - first;
   Place place(thread / 4, thread % 4);
-  RowAddress<kFormat> row;
+  FoundRows<Shared> rows(a, shared, first, slots);
+  uint64_t row;
   RawRow<0> left[2];  // of even and odd tiles
   RawRow<1> right[2];
   int32_t pair = 0;
+  __half2 largest(0.0f, 0.0f);
   const auto load = [&](int at) {  // `at`: in the order, from the even tile `pair` on
     if (at % Order::kTile == 0) {
       const int32_t index = pair + at / Order::kTile;
-      slots.advance(index);
-      const auto address = [&](int more, int quarter) {
-        const int32_t row_at = (first + index + more) * kRowTile + place.row();
-        return RowAddress<kFormat>(a, row_at < shared.list.main, slots.get(index, more), quarter);
-      };
-      row = address(0, place.quarter());
+      const auto found = rows.get(place, index);
+      const bool attended = found.data != nullptr;
+      row = reinterpret_cast<uint64_t>(found.data) + 16 * place.quarter();
       const int tile = at / Order::kTile % 2;
-      left[tile].template load_scales<kAligned>(row), right[tile].template load_scales<kAligned>(row);
+      const uint2 scales = load_scales<kAligned>(attended, found.scales);
+      left[tile].scales = scales.x, right[tile].scales = scales.y;
+      left[tile].attended = right[tile].attended = attended;
       // Those of the first stages are on their way (early_start.cuh).
-      if (index + Order::kTilesAhead >= kStages) address(Order::kTilesAhead, 0).prefetch(place.quarter());
-      slots.ask(shared.list, first, index);
+      if (index + Order::kTilesAhead >= kStages) rows.get(place, index + Order::kTilesAhead).prefetch(place.quarter());
     }
+    if (at == Order::kAhead && pair % Slots::kTiles == 0) rows.look_ahead(pair);  // behind a run's first loads
     at %= Order::kCount;
     if (at < Order::kLeft) {
       left[0].template load<kAligned>(at, row, place);
@@ -227,11 +255,10 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
       if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][part]));
     };
     constexpr int kPartChunks = kLeftChunks / kParts;
-    const bool fits = fill<kHalf>(shared, raw, stage, parity, place, key_factor, [&](int i) {
+    fill<kHalf>(shared, raw, stage, parity, place, key_factor, largest, [&](int i) {
       if ((i + 1) % kPartChunks == 0 && i + 1 < kLeftChunks) tell(i / kPartChunks);
       load(at + i + Order::kAhead);
     });
-    if (!fits) shared.overflow = 1;  // at once: a sum of all tiles is a register more
     tell(kParts - 1);
   };
 #pragma unroll
@@ -245,6 +272,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
     put(right[1], Order::kOddRight);
     put(left[1], Order::kOddLeft);
   }
+  if (!(__half2float(__hmax(__low2half(largest), __high2half(largest))) <= kLargestKey)) shared.overflow = 1;
 }
 
 // The largest key shift at which every value of the rows fits: the exact way after an overflow. All producer threads; the result is the

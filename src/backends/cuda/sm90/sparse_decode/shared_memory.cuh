@@ -6,8 +6,12 @@
 
 namespace strata::cuda::sparse_decode {
 
+// What a producing warp has for itself: where its rows of V4 are (FoundRows).
+template <KvFormat kFormat>
+inline constexpr int kWarpBytes = kFormat == KvFormat::fp8_ds_mla_v4 ? 1024 : 16;
+
 // `kHeads_`: those of a block.
-template <KvFormat kFormat_, int kHeads_>
+template <KvFormat kFormat_, int kHeads_, int kWarpBytes_ = kWarpBytes<kFormat_>>
 struct alignas(1024) SharedMemory {
   static constexpr KvFormat kFormat = kFormat_;
   static constexpr int kHeads = kHeads_, kHeadBytes = kHeads * 128, kQueryThreads = kConsumerThreads;
@@ -21,6 +25,7 @@ struct alignas(1024) SharedMemory {
   alignas(16) uint32_t attended[kStages][kRowTile / 8];  // bit 4 i + j of word w: row 8 w + i is attended
   uint64_t full[kStages][kHalves][kParts];
   uint64_t empty[kStages][kHalves];
+  alignas(16) uint8_t of_warp[kProducerThreads / 32][kWarpBytes_];
   RowList list;
   Rotation rotation;  // of the token
   int32_t token;      // for the producers, when their tiles are done

@@ -93,15 +93,15 @@ struct RowAddress {
                                                 : page_data + (static_cast<int64_t>(in_page) * kRowBytes + kMlaScaleOffset);
   }
 
-  // Brings the row to L2, by the four threads of its quarters.
+  // Brings the row to L2, by the four threads of its quarters: each of its lines once, as every lane of a hint takes the way to L1 for
+  // itself. Of V4 the line of the scales besides; rows of V3.2 have theirs within.
   __device__ __forceinline__ void prefetch(int quarter) const {
-    constexpr int kStep = 64;
+    constexpr int kLine = 128, kFirst = 4 * kLine;
+    constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
+    static_assert(kRowBytes > kFirst + (kV4 ? 0 : kLine) && kRowBytes <= kFirst + kLine + (kV4 ? 0 : 16));
     if (data == nullptr) return;
-#pragma unroll
-    for (int at = 0; at < kRowBytes; at += 4 * kStep) {
-      if (at + quarter * kStep < kRowBytes) ptx::prefetch_l2(data + at + quarter * (kStep - 16));
-    }
-    if (kFormat == KvFormat::fp8_ds_mla_v4 && quarter == 3) ptx::prefetch_l2(scales);
+    ptx::prefetch_l2(data + quarter * kLine);
+    if (quarter < 2) ptx::prefetch_l2(kV4 && quarter == 1 ? scales : data + kFirst + quarter * kLine);
   }
 };
 

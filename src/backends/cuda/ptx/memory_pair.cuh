@@ -1,0 +1,21 @@
+// A load of two words at a time.
+#pragma once
+
+#include <cstdint>
+
+namespace strata::cuda::ptx {
+
+// Read-only data, aligned to 8 bytes; each word `otherwise` when not wanted. One predicated instruction, as those of memory.cuh.
+__device__ __forceinline__ uint2 ld_pair_if(bool wanted, const void* p, uint32_t otherwise) {
+  uint2 v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %3, 0;\n"
+      "mov.b32 %0, %4;\nmov.b32 %1, %4;\n"
+      "@p ld.global.nc.v2.u32 {%0, %1}, [%2];\n}"
+      : "=&r"(v.x), "=&r"(v.y)
+      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise));
+  return v;
+}
+
+}  // namespace strata::cuda::ptx
