@@ -26,7 +26,7 @@ std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
   const auto values = [](auto... lists) { return ops::codes_behind(ops::join(std::move(lists)...), quantize_results); };
   return ops::join(
       values(many_tokens_grouped_linear()), ops::codes_behind(few_tokens_grouped_linear(), quantize_results, few_tokens_leaves_codes),
-      values(cublaslt_fp8_grouped_linear()), ops::codes_behind(hopper_bf16_grouped_linear(), quantize_results, hopper_bf16_leaves_codes),
+      values(cublaslt_fp8_one_group()), ops::codes_behind(hopper_bf16_grouped_linear(), quantize_results, hopper_bf16_leaves_codes),
       values(few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()));
 }
 std::vector<WeightPacking> weight_packings() { return cublaslt_weight_packings(); }

@@ -17,7 +17,7 @@ std::vector<Implementation<LinearParams>> many_tokens_linear();
 std::vector<Implementation<GroupedLinearParams>> many_tokens_grouped_linear();
 // "cuda/cublaslt_fp8": block-scaled e4m3 products by cuBLASLt, on Hopper.
 std::vector<Implementation<LinearParams>> cublaslt_fp8_linear();
-std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_grouped_linear();
+std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_one_group();
 // "cuda/smxx": our bf16 kernel for few tokens.
 std::vector<Implementation<LinearParams>> few_tokens_bf16_linear();
 std::vector<Implementation<GroupedLinearParams>> few_tokens_bf16_grouped_linear();

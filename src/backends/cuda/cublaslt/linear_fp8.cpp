@@ -130,79 +130,46 @@ class Linear {
   Implementation<LinearParams> few_ = few_tokens_linear().front();
 };
 
-// grouped_linear: one product a group, x in place; its scales transposed.
-class GroupedLinear {
- public:
-  Support supports(const GroupedLinearParams& p, const Device& device) const {
-    if (const Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
-    if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
-    if (p.x.stride[0] % 16 != 0 || p.x.stride[1] % 16 != 0 || p.y.stride[1] % 8 != 0) {
-      return Support::no("rows of x and y must begin at multiples of 16 bytes");
-    }
-    GroupedLinearParams few = p;
-    few.x.shape[0] = few.y.shape[0] = few.x_scale.shape[0] = kStep - 1;
-    if (const Support s = few_.supports(few, device); !s) return Support::no("the last tokens: " + s.reason);
-    return lt_->plan(product(*p.weight, p.x.shape[0], p.x.stride[0], p.y)) ? Support::yes() : Support::no(no_kernel());
-  }
-  static size_t workspace_bytes(const GroupedLinearParams& p, const Device&) {
-    Arena arena(p.x.device);
-    layout_of(arena, p);
-    return arena.peak();
-  }
-  void run(const GroupedLinearParams& p, const ExecutionContext& context) const {
-    if (p.y.numel() == 0) return;
-    DeviceScope scope(context.device.id().index);
-    const int64_t tokens = p.x.shape[0], bulk = whole(tokens), blocks = p.x.shape[2] / kActivationBlock;
-    const LinearWeight& w = *p.weight;
-    Arena arena(p.x.device, context.workspace);
-    const auto [scales, scratch] = layout_of(arena, p);
-    transpose_scales(p.x_scale, bulk, bulk, scales.ptr<float>(), /*overlap=*/true, native(context.stream));
-    for (int64_t g = 0; g < w.groups; ++g) {
-      lt_->run(product(w, tokens, p.x.stride[0], p.y),
-               {.x = p.x.row<E4m3>(0, g),
-                .x_scale = scales.ptr<float>() + g * blocks * bulk,
-                .w = w.weight.row<E4m3>(g * w.n),
-                .w_scale = w.scale.row<float>(g * w.n / w.block_n),
-                .y = p.y.row<Bf16>(0, g)},
-               scratch.data, context.stream);
-    }
-    if (bulk < tokens) {
-      GroupedLinearParams tail = p;
-      tail.x = p.x.slice(bulk, tokens - bulk);
-      tail.x_scale = p.x_scale.slice(bulk, tokens - bulk);
-      tail.y = p.y.slice(bulk, tokens - bulk);
-      few_.run(tail, ExecutionContext{context.device, context.stream, {}});
-    }
-  }
-
- private:
-  struct Memory {
-    TensorView scales, scratch;
-  };
-  static Memory layout_of(Arena& arena, const GroupedLinearParams& p) {
-    const TensorView scales = arena.tensor(DType::f32, {p.x.shape[1], p.x.shape[2] / kActivationBlock, whole(p.x.shape[0])});
-    return {scales, arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)})};
-  }
-
-  std::shared_ptr<CublasLt> lt_ = std::make_shared<CublasLt>();
-  Implementation<GroupedLinearParams> few_ = few_tokens_grouped_linear().front();
-};
-
-template <class Params, class Op>
-std::vector<Implementation<Params>> implementation_of(std::shared_ptr<Op> op) {
-  Implementation<Params> impl;
-  impl.name = kName;
-  impl.supports = [op](const Params& p, const Device& device) { return op->supports(p, device); };
-  impl.workspace_bytes = [op](const Params& p, const Device& device) { return op->workspace_bytes(p, device); };
-  impl.run = [op](const Params& p, const ExecutionContext& context) { op->run(p, context); };
-  return {std::move(impl)};
+// A call of one group as linear has it.
+TensorView without_groups(const TensorView& v) {
+  TensorView result = v;
+  result.rank = 2;
+  result.shape = {v.shape[0], v.shape[2], 0, 0};
+  result.stride = {v.stride[0], v.stride[2], 0, 0};
+  return result;
+}
+LinearParams as_linear(const GroupedLinearParams& p) {
+  const bool codes = p.x.dtype == DType::e4m3;
+  return {.x = without_groups(p.x),
+          .x_scale = codes ? without_groups(p.x_scale) : TensorView{},
+          .weight = p.weight,
+          .y = without_groups(p.y),
+          .activation = codes ? ActivationFormat::fp8_f32 : ActivationFormat::bf16};
 }
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> cublaslt_fp8_linear() { return implementation_of<LinearParams>(std::make_shared<Linear>()); }
-std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_grouped_linear() {
-  return implementation_of<GroupedLinearParams>(std::make_shared<GroupedLinear>());
+std::vector<Implementation<LinearParams>> cublaslt_fp8_linear() {
+  const auto op = std::make_shared<Linear>();
+  Implementation<LinearParams> impl;
+  impl.name = kName;
+  impl.supports = [op](const LinearParams& p, const Device& device) { return op->supports(p, device); };
+  impl.workspace_bytes = [op](const LinearParams& p, const Device& device) { return op->workspace_bytes(p, device); };
+  impl.run = [op](const LinearParams& p, const ExecutionContext& context) { op->run(p, context); };
+  return {std::move(impl)};
+}
+
+std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_one_group() {
+  const auto op = std::make_shared<Linear>();
+  Implementation<GroupedLinearParams> impl;
+  impl.name = kName;
+  impl.supports = [op](const GroupedLinearParams& p, const Device& device) {
+    if (p.weight != nullptr && p.weight->groups != 1) return Support::no("takes one group");
+    return op->supports(as_linear(p), device);
+  };
+  impl.workspace_bytes = [op](const GroupedLinearParams& p, const Device& device) { return op->workspace_bytes(as_linear(p), device); };
+  impl.run = [op](const GroupedLinearParams& p, const ExecutionContext& context) { op->run(as_linear(p), context); };
+  return {std::move(impl)};
 }
 
 }  // namespace strata::cuda

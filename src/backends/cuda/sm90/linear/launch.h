@@ -1,4 +1,4 @@
-// Launches the kernel of kernel.cuh; what a call looks like is decided here.
+// Launches the kernel of kernel.cu; what a call looks like is decided here.
 #pragma once
 
 #include <map>

@@ -17,9 +17,6 @@ namespace strata::cuda {
 namespace {
 
 constexpr const char* kName = "cuda/sm90";
-// grouped_linear goes on in passes: cuBLASLt takes the groups one after the other, and each has too few tiles to fill the SMs. For the 16
-// groups of V4-Pro it needs 235 us from 4 to 256 tokens, a pass of 64 tokens 36 us.
-constexpr int64_t kGroupedMaxTokens = 256;
 
 Support support(const LinearWeight* w, bool codes, int64_t tokens, int64_t max_tokens, const Device& device) {
   if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
@@ -128,14 +125,14 @@ std::vector<Implementation<GroupedLinearParams>> few_tokens_grouped_linear() {
   Implementation<GroupedLinearParams> impl;
   impl.name = kName;
   impl.supports = [](const GroupedLinearParams& p, const Device& device) {
-    return support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], kGroupedMaxTokens, device);
+    return support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], sm90::kLinearMaxGroupedTokens, device);
   };
   impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
   impl.run = [launcher](const GroupedLinearParams& p, const ExecutionContext& context) { run_grouped(*launcher, p, context); };
   return {std::move(impl)};
 }
 bool few_tokens_leaves_codes(const GroupedLinearParams& p, const Device& device) {
-  if (!support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], kGroupedMaxTokens, device)) return false;
+  if (!support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], sm90::kLinearMaxGroupedTokens, device)) return false;
   const auto plan = plan_grouped(p, capabilities(device));
   return plan && plan->leaves_codes();
 }

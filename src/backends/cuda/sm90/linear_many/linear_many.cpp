@@ -1,4 +1,4 @@
-// "cuda/sm90_many": FP8 linear layers for many tokens: the quantiser of x, or its scales transposed, and the product of kernel.cuh.
+// "cuda/sm90_many": FP8 linear layers for many tokens: the quantiser of x, or its scales transposed, and the product of kernel.cu.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/cublaslt/matmul.h"
 #include "backends/cuda/linear_impls.h"
+#include "backends/cuda/sm90/linear/config.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "backends/cuda/sm90/linear_many/config.h"
 #include "backends/cuda/smxx/linear/operands.h"
@@ -23,9 +24,10 @@ namespace {
 constexpr int64_t kTokens = sm90::kManyCluster * sm90::kManyTokens, kFeatures = sm90::kManyFeatures;
 int64_t token_pairs(int64_t tokens) { return ceil_div(tokens, kTokens); }
 int64_t feature_tiles(int64_t n) { return ceil_div(n, kFeatures); }
+int64_t clusters(const Capabilities& device) { return device.num_sms / sm90::kManyCluster; }
 
-// What both ops ask. y: rows of a group.
-Support weight_supports(const LinearWeight* w, int64_t tokens, const Capabilities& device) {
+// What both ops ask.
+Support weight_supports(const LinearWeight* w, const Capabilities& device) {
   if (Support on_device = needs_sm90(device); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
@@ -33,17 +35,26 @@ Support weight_supports(const LinearWeight* w, int64_t tokens, const Capabilitie
     return Support::no(fmt::format("needs weight scales of (a multiple of) 128 x 128 blocks, has {} x {}", w->block_n, w->block_k));
   }
   if (w->k % 16 != 0) return Support::no(fmt::format("needs a multiple of 16 input features, got {}", w->k));
-  // At 512 tokens cuBLASLt's smaller tiles are faster, or as fast.
-  const int64_t clusters = device.num_sms / sm90::kManyCluster;
-  if (tokens <= 512 || token_pairs(tokens) * feature_tiles(w->n) * w->groups < clusters) {
-    return Support::no(
-        fmt::format("{} tokens of {} features are too few for tiles of {} by {}", tokens, w->n * w->groups, kTokens, kFeatures));
-  }
   return Support::yes();
+}
+// Of one group, whether there are tiles enough. At 512 tokens cuBLASLt's, which are smaller, are faster, or as fast.
+bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
+  return tokens > 512 && token_pairs(tokens) * feature_tiles(n) >= clusters(device);
+}
+// Of several groups, whether the kernel for few tokens is as fast: in one pass, or in some that together multiply at most half as many
+// features as all clusters have at a time (docs/kernels/20261121-many-token-linear.md).
+bool passes_do(int64_t features, int64_t tokens, const Capabilities& device) {
+  const int64_t passes = ceil_div(tokens, int64_t{sm90::kLinearMaxTokens});
+  return passes <= 1 || (tokens <= sm90::kLinearMaxGroupedTokens && 2 * passes * features <= clusters(device) * kFeatures);
+}
+Support too_few(int64_t tokens, int64_t features) {
+  return Support::no(fmt::format("{} tokens of {} features are too few for tiles of {} by {}", tokens, features, kTokens, kFeatures));
 }
 
 Support supports(const LinearParams& p, const Capabilities& device) {
-  if (Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
+  const int64_t tokens = p.x.shape[0];
+  if (Support s = weight_supports(p.weight, device); !s) return s;
+  if (!fills(p.weight->n, tokens, device)) return too_few(tokens, p.weight->n);
   if (p.activation == ActivationFormat::bf16) return Support::no("needs fp8 activations");
   if (p.x.dtype == DType::e4m3 && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
   if (p.y.dtype != DType::bf16 || p.y.stride[0] % 8 != 0) return Support::no("needs bf16 rows of y at multiples of 16 bytes");
@@ -51,7 +62,10 @@ Support supports(const LinearParams& p, const Capabilities& device) {
 }
 
 Support supports(const GroupedLinearParams& p, const Capabilities& device) {
-  if (Support s = weight_supports(p.weight, p.x.shape[0], device); !s) return s;
+  if (Support s = weight_supports(p.weight, device); !s) return s;
+  const int64_t tokens = p.x.shape[0], features = p.weight->n * p.weight->groups;
+  const bool takes = p.weight->groups == 1 ? fills(features, tokens, device) : !passes_do(features, tokens, device);
+  if (!takes) return too_few(tokens, features);
   if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
   if (p.weight->groups > 1 && p.weight->n % sm90::kManyBlock != 0) return Support::no("groups of features must be multiples of 128");
   if (p.x.stride[0] % 16 != 0 || p.x.stride[1] % 16 != 0 || p.y.stride[0] % 8 != 0 || p.y.stride[1] % 8 != 0) {
@@ -85,7 +99,7 @@ size_t workspace_bytes(const LinearParams& p, const Capabilities&) {
 size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
   Arena arena(p.x.device);
   scales_of(arena, p.x.shape[0], p.x.shape[1] * (p.x.shape[2] / kActivationBlock));
-  arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)});  // as above
+  if (p.weight->groups == 1) arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)});  // as above
   return arena.peak();
 }
 
@@ -116,9 +130,8 @@ void multiply(const TensorView& x, const TensorView& scales, const LinearWeight&
 
   const void* const kernel = sm90::linear_many_kernel();
   allow_shared_bytes(kernel, sm90::ManyShared::kBytes);
-  const int64_t clusters =
-      std::min<int64_t>(capabilities(context.device).num_sms / sm90::kManyCluster, int64_t{a.token_pairs} * a.feature_tiles);
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(clusters * sm90::kManyCluster)),
+  const int64_t running = std::min(clusters(capabilities(context.device)), int64_t{a.token_pairs} * a.feature_tiles);
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(running * sm90::kManyCluster)),
                              .block = dim3(sm90::kManyThreads),
                              .shared_bytes = sm90::ManyShared::kBytes},
                             native(context.stream), /*early=*/true);

@@ -16,8 +16,6 @@
 // is short where it is not on the way of a block: in a layer a call finds it in no cache.
 //
 // e4m3: the tensor core sums 128 products, scaled and added in fp32 (V4 5.2).
-#pragma once
-
 #include <cuda.h>
 
 #include <type_traits>
@@ -33,6 +31,7 @@
 #include "backends/cuda/sm90/linear/store_features.cuh"
 
 namespace strata::cuda::sm90 {
+namespace {
 
 // What a CTA does: tiles [first_tile, last_tile), of each the blocks [first_block, first_block + chunk) of k.
 struct Part {
@@ -372,6 +371,22 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   }
   // No block leaves while another reads its partial sums.
   if (a.split > 1 && num_tiles > 0) ptx::mbarrier_wait_cluster(read, (num_tiles - 1) % 2);
+}
+
+template <int kTokens, int kParts>
+const void* kernel() {
+  return reinterpret_cast<const void*>(&few_tokens_kernel<kTokens, kParts>);
+}
+
+}  // namespace
+
+const void* linear_kernel(const LinearTile& tile) {
+  switch (tile.tokens) {
+    case 8: return tile.parts == 2 ? kernel<8, 2>() : kernel<8, 1>();
+    case 16: return tile.parts == 2 ? kernel<16, 2>() : kernel<16, 1>();
+    case 32: return tile.parts == 2 ? kernel<32, 2>() : kernel<32, 1>();
+    default: return kernel<64, 1>();
+  }
 }
 
 }  // namespace strata::cuda::sm90
