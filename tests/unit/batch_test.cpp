@@ -125,6 +125,41 @@ TEST(Batch, PrefillExampleOfTheSpecification) {
   EXPECT_THROW(c128_width(std::numeric_limits<int64_t>::max()), Error);
 }
 
+// The most table entries that a step can have: every request reaches back from the last position of a block, and its new tokens begin
+// another one.
+TEST(Batch, SlidingWindowsThatTouchAsManyBlocksAsTheyCan) {
+  BatchLimits limits = kLimits;
+  limits.num_speculative_tokens = 2;
+  limits.max_num_batched_tokens = 3 * limits.max_num_seqs;
+  const Model m{limits, {group_spec(CacheGroup::window, 64, 1, 128)}, {1000}, 128};
+  BatchBuilder builder = builder_of(m);
+  std::mt19937 random(9);
+  Step step;
+  for (int64_t r = 0; r < kLimits.max_num_seqs; ++r) step.add(m, 63 + 127 + 3, 3, random);
+  expect_right(builder, m, step);
+}
+
+// A kernel may look at any entry of a row before it knows how many there are: those that no step has needed yet are pages, too.
+TEST(Batch, TableEntriesThatNoStepHasNeededArePages) {
+  const Model m = oracle::v4_model(kLimits);
+  const auto device = std::make_shared<CountingDevice>();  // whose memory is 0xFF at first
+  BatchBuilder builder = builder_of(m, device);
+  std::mt19937 random(10);
+  Step step;
+  for (int64_t r = 0; r < kLimits.max_num_seqs; ++r) step.add(m, 5, 1, random);
+  const Batch& batch = builder.build(step.requests);
+  for (size_t g = 0; g < m.groups.size(); ++g) {
+    const TensorView& table = batch[m.groups[g].group].block_table;
+    ASSERT_EQ(table.shape[0], kLimits.max_num_seqs);
+    for (int64_t r = 0; r < table.shape[0]; ++r) {
+      for (int64_t b = 0; b < table.shape[1]; ++b) {
+        const int32_t page = table.row<int32_t>(r)[b];
+        ASSERT_TRUE(page >= 0 && page < m.num_pages[g]) << to_string(m.groups[g].group) << " [" << r << ", " << b << "] is " << page;
+      }
+    }
+  }
+}
+
 TEST(Batch, MixedStep) {
   const Model m = drafting_model(3);
   BatchBuilder builder = builder_of(m);

@@ -134,6 +134,18 @@ TEST(ChunkPlan, WorkspaceRows) {
 }
 
 // Short requests share a chunk far beyond four; the workspace bounds it.
+// 8 requests of 9 tokens and 91 positions before them gather 100 rows each: exactly the 4 * (128 + 72) there are.
+TEST(ChunkPlan, AChunkMayFillTheWorkspace) {
+  const BatchLimits limits{.max_num_batched_tokens = 72, .max_num_seqs = 8, .max_model_len = 1024};
+  Requests requests;
+  for (int r = 0; r < 8; ++r) requests.add(100, 9);
+  ASSERT_EQ(prefill_workspace_rows(limits, 1, 128), 800);
+  const auto chunks = adaptive(requests.input(limits, 1, 128));
+  ASSERT_EQ(chunks.size(), 1u);
+  EXPECT_EQ(chunks[0].num_requests, 8);
+  EXPECT_EQ(chunks[0].max_rows, 100);
+}
+
 TEST(ChunkPlan, ShortRequestsShareAChunk) {
   Requests requests;
   for (int i = 0; i < 64; ++i) requests.add(4, 4);
