@@ -25,10 +25,10 @@ struct DecodeArgs {
 using DecodeShared = RingShared<kDecodeSlots>;
 
 // Into L2, while the kernel in front may still run: what the addresses of the first tiles depend on, one after the other. A hint; what is
-// written until the kernels in front have ended is seen all the same. By the threads that will take tiles.
+// written until the kernels in front have ended is seen all the same.
 __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
   constexpr int kLine = 32;  // numbers
-  const int64_t first = (int64_t{blockIdx.x} * kDecodeScorers + threadIdx.x) * kLine;
+  const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLine;
   if (first < a.num_tokens) {
     ptx::prefetch_l2(a.lengths + first);
     ptx::prefetch_l2(a.token_to_req + first);
@@ -36,57 +36,45 @@ __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
   if (first < a.table_entries) ptx::prefetch_l2(a.block_table + first);
 }
 
-// A block's tiles, token after token. By a warp.
-__device__ __forceinline__ Tiles first_tiles(const LogitsArgs& a, WorkRange& rest) {
-  Tiles tiles{};
-  rest.left = 0;
-  if (__builtin_expect(!equal_part(a, static_cast<int>(blockIdx.x), tiles), 0)) {
-    rest = find_work(a, static_cast<int>(blockIdx.x));
-    next_tiles<1>(a, rest, tiles);
-  }
-  return tiles;
-}
-
-// Loads them. A warp; a lane looks up a page of each 32 tiles.
-__device__ __forceinline__ void load_tiles(const LogitsArgs& a, DecodeShared& s, Tiles tiles, WorkRange rest, int slots) {
+// The tiles of a range, one after the other. A warp; a lane looks up a page of each 32 tiles.
+__device__ __forceinline__ void load_tiles(const LogitsArgs& a, DecodeShared& s, WorkRange range, int slots) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RingFiller filler(a, s, slots);
-  do {
+  Tiles tiles;
+  while (next_tiles<1>(a, range, tiles)) {
     if (tiles.begin >= tiles.end) continue;
     const int32_t* const table = a.block_table + a.token_to_req[tiles.group] * a.table_stride;
-#pragma unroll 1
     for (int first = tiles.begin; first < tiles.end; first += 32) {
       const int tile = min(first + lane, tiles.end - 1), block = a.page_tiles.divide(tile);
       filler.add(min(tiles.end - first, 32), __ldg(table + block), (tile - block * a.page_tiles.value()) * kTileRows);
     }
-  } while (next_tiles<1>(a, rest, tiles));
+  }
 }
 
 // The same as load_token of what IndexerQuery would have left, by the lanes of eight of its warps.
 __device__ __forceinline__ Scorer<64, 1> make_token(const LogitsArgs& a, const IndexerQueryArgs& q, DecodeShared& s, int64_t token) {
   using namespace indexer_query;
-  constexpr int kAtOnce = kDecodeScorers / kHeadLanes;
-  static_assert(64 == 2 * kAtOnce);
-  const int lane = static_cast<int>(threadIdx.x) % 32, in_head = lane % kHeadLanes;
-  int head = static_cast<int>(threadIdx.x) / kHeadLanes;
-  uint4 values[kHalves] = {}, later_values[kHalves] = {};
-  float weight = 0, later_weight = 0;
-  const auto load = [&](int of_head, uint4(&v)[kHalves], float& w) {
-    if (of_head >= q.heads) return;
-    const auto* const from = reinterpret_cast<const uint4*>(q.q + token * q.token_stride + of_head * q.head_stride) + in_head;
-    v[0] = from[0], v[1] = from[kHeadLanes];
-    w = q.weight(token, of_head);
-  };
-  load(head, values, weight);
-  load(head + kAtOnce, later_values, later_weight);
+  constexpr int kSteps = 64 / (kDecodeScorers / kHeadLanes);
+  const int lane = static_cast<int>(threadIdx.x) % 32, in_head = lane % kHeadLanes, first = static_cast<int>(threadIdx.x) / kHeadLanes;
+  uint4 values[kSteps][kHalves] = {};
+  float weights[kSteps] = {};
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int head = first + step * (kDecodeScorers / kHeadLanes);
+    if (head >= q.heads) continue;
+    const auto* const from = reinterpret_cast<const uint4*>(q.q + token * q.token_stride + head * q.head_stride) + in_head;
+    values[step][0] = from[0], values[step][1] = from[kHeadLanes];
+    weights[step] = q.weight(token, head);
+  }
   LaneRotation<RopePairing::interleaved> rotation;
   rotation.load(q, token, lane);
-#pragma unroll 1  // its code comes from memory
-  for (;; head += kAtOnce) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int head = first + step * (kDecodeScorers / kHeadLanes);
     uint32_t words[kHalves][kWords];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const uint4 v = values[half];
+      const uint4 v = values[step][half];
       words[half][0] = v.x, words[half][1] = v.y, words[half][2] = v.z, words[half][3] = v.w;
     }
     rotation.turn(words[1]);
@@ -97,12 +85,10 @@ __device__ __forceinline__ Scorer<64, 1> make_token(const LogitsArgs& a, const I
       const int piece = (half * kHeadLanes + in_head) / 2;  // of 16 bytes, as load_queries places them
       reinterpret_cast<uint2*>(s.queries + head * kIndexerDim)[2 * (piece ^ head % 8) + in_head % 2] = codes[half];
     }
-    if (in_head == 0) s.weights[head] = head < q.heads ? q.scaled_weight(weight, scale) : 0.0f;
-    if (head >= kAtOnce) break;
-    values[0] = later_values[0], values[1] = later_values[1], weight = later_weight;
+    if (in_head == 0) s.weights[head] = head < q.heads ? q.scaled_weight(weights[step], scale) : 0.0f;
   }
   ptx::fence_proxy_async();
-  ptx::barrier_sync(kQueriesReady, kDecodeScorers);
+  ptx::barrier_sync(1, kDecodeScorers);
   Scorer<64, 1> scorer;
   scorer.set_weights([&](int column) { return s.weights[column]; });
   return scorer;
@@ -114,34 +100,26 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
   extern __shared__ uint8_t dynamic[];
   auto& s = *reinterpret_cast<DecodeShared*>(dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024);
   const LogitsArgs& a = args.logits;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a warp, for the compiler too
-  const bool loads = warpgroup == kDecodeWarpgroups;
-  if (loads) {
-    prepare_ring(a, s, args.slots, lane);
-    __syncwarp();
-    ptx::barrier_arrive(kRingReady, kDecodeThreads);
-  } else {
-    prefetch_addresses(a);
-  }
+  prepare_ring(a, s, args.slots);
+  prefetch_addresses(a);
+  __syncthreads();
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
-  // What comes with a request, and of a token, begins beside the lengths.
+  // Addresses begin with a request: of few tokens all lie in one line, which comes beside the lengths.
   load_line(a.token_to_req);
-  if (kMakesQuery && lane < a.num_tokens) load_line(args.query.positions + lane);
-  WorkRange rest;
-  Tiles tiles = first_tiles(a, rest);
-  if (loads) return load_tiles(a, s, tiles, rest, args.slots);
-  ptx::barrier_sync(kRingReady, kDecodeThreads);
+  WorkRange range = find_work<1>(a, static_cast<int>(blockIdx.x));
+  if (warpgroup == kDecodeWarpgroups) return load_tiles(a, s, range, args.slots);
 
   RingTurns<kDecodeWarpgroups, DecodeShared> turns(s, args.slots, warpgroup);
   const int own_row = turns.own_row();
   int before = 0;  // tiles of the tokens in front
-  do {
+  Tiles tiles;
+  while (next_tiles<1>(a, range, tiles)) {
     const int count = tiles.end - tiles.begin;
     if (count <= 0) continue;
     const int64_t token = tiles.group;
-    if (before > 0) ptx::barrier_sync(kQueriesReady, kDecodeScorers);  // the queries before have been used
+    if (before > 0) ptx::barrier_sync(1, kDecodeScorers);  // the queries before have been used
     const Scorer<64, 1> scorer = [&] {
       if constexpr (kMakesQuery) {
         return make_token(a, args.query, s, token);
@@ -158,7 +136,7 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
       if constexpr (kMaxima) note_maximum(a.maxima + token * a.maxima_stride, tile, row, rows, logit);
     }
     before += count;
-  } while (next_tiles<1>(a, rest, tiles));
+  }
 }
 
 }  // namespace strata::cuda::sm90

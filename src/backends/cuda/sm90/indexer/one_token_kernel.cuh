@@ -62,7 +62,7 @@ __global__ void __maxnreg__(kOneTokenRegisters) indexer_logits_one_token_kernel(
   if constexpr (kNotes == Notes::candidates) {
     if (thread < kCandidateTiles) ptx::mbarrier_init(ptx::shared_address(&listed.scored[thread]), kTileRows);
   }
-  prepare_ring(a, s, args.slots, thread);
+  prepare_ring(a, s, args.slots);
   // A hint: what addresses depend on, into L2.
   constexpr int kLine = 32;
   if (blockIdx.x == 0 && thread == 0) ptx::prefetch_l2(a.lengths);

@@ -10,8 +10,6 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr uint32_t kQueriesReady = 1, kRingReady = 2;  // barriers of some of a block's threads
-
 // Behind it the rows of so many tiles as a launch has slots, kMostSlots at most. Slots are a multiple of the warpgroups, so that a slot is
 // always the same one's: another one, which may be ahead of it, would take an earlier turn's tile for its own.
 template <int kMostSlots>
@@ -23,9 +21,10 @@ struct alignas(1024) RingShared {
   __device__ uint8_t* rows(int slot) { return reinterpret_cast<uint8_t*>(this + 1) + slot * kRowBytes; }
 };
 
-// Barriers, by the first threads; the others meet them behind it.
+// Barriers, by all threads; __syncthreads behind it.
 template <class Shared>
-__device__ __forceinline__ void prepare_ring(const LogitsArgs& a, Shared& s, int slots, int thread) {
+__device__ __forceinline__ void prepare_ring(const LogitsArgs& a, Shared& s, int slots) {
+  const int thread = static_cast<int>(threadIdx.x);
   if (thread < slots) {
     ptx::mbarrier_init(ptx::shared_address(&s.full[thread]), 1);
     ptx::mbarrier_init(ptx::shared_address(&s.empty[thread]), 4);
@@ -42,7 +41,6 @@ class RingFiller {
 
   // `count` tiles, a lane's each: the page, and its first row there.
   __device__ __forceinline__ void add(int count, int page, int row) {
-#pragma unroll 1
     for (int j = 0; j < count; ++j) {
       const int its_page = __shfl_sync(kAllLanes, page, j), its_row = __shfl_sync(kAllLanes, row, j);
       if (round_ > 0) ptx::mbarrier_wait(ptx::shared_address(&s_.empty[slot_]), (round_ - 1) & 1);
@@ -70,7 +68,7 @@ __device__ __forceinline__ Scorer<64, 1> load_token(const LogitsArgs& a, Shared&
   Scorer<64, 1>::load_queries(a, s.queries, token, thread, kScorers);
   if (thread < 64) s.weights[thread] = Scorer<64, 1>::weight(a, token, thread);
   meanwhile();
-  ptx::barrier_sync(kQueriesReady, kScorers);
+  ptx::barrier_sync(1, kScorers);
   Scorer<64, 1> scorer;
   scorer.set_weights([&](int column) { return s.weights[column]; });
   return scorer;

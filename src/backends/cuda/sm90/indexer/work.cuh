@@ -25,6 +25,7 @@ __device__ __forceinline__ void load_line(const void* global) {
 inline constexpr int kGroupStart = 6;
 // What a part takes longer that has a second token: it waits for that one's queries (docs/kernels/20261121-indexer.md).
 inline constexpr int kSecondToken = 8;
+inline constexpr int kMostPartedTiles = 1 << 24;  // of a token, as its parts are 32-bit numbers
 template <int kGroup>
 __device__ __forceinline__ int64_t tiles_of(const LogitsArgs& a, int64_t group) {
   int rows = 0;
@@ -66,12 +67,15 @@ __device__ __forceinline__ Share share_of(const LogitsArgs& a, int64_t total, in
 // The groups of one of several threads that search together, and the work of all of them.
 template <int kGroup>
 struct OwnGroups {
-  int64_t first, end, work = 0;
+  int64_t first, end, work = 0, longest = 0;
   __device__ OwnGroups(const LogitsArgs& a, int thread, int threads) {
     const int64_t num_groups = (a.num_tokens + kGroup - 1) / kGroup, each = (num_groups + threads - 1) / threads;
     first = thread * each;
     end = min(first + each, num_groups);
-    for (int64_t g = first; g < end; ++g) work += work_of<kGroup>(a, g);
+    for (int64_t g = first; g < end; ++g) {
+      const int64_t of_group = work_of<kGroup>(a, g);
+      work += of_group, longest = max(longest, of_group);
+    }
   }
   // Where `begin` is, counted from the first of these groups, if it is in them.
   __device__ bool find(const LogitsArgs& a, int64_t begin, int64_t& group, int64_t& done) const {
@@ -83,11 +87,31 @@ struct OwnGroups {
   }
 };
 
-// By a warp, a group a token.
+// The part of a token that has as many parts as every other one.
+__device__ __forceinline__ WorkRange part_of_token(const LogitsArgs& a, int part) {
+  const int token = a.token_parts.divide(part), each = a.token_parts.value(), in_token = part - token * each;
+  if (token >= a.num_tokens) return {0, 0, 0};
+  const auto tiles = static_cast<int>(tiles_of<1>(a, token));
+  const int begin = a.token_parts.divide(tiles * in_token), end = a.token_parts.divide(tiles * (in_token + 1));
+  return {token, kGroupStart + begin, end - begin};
+}
+
+// By a warp.
+template <int kGroup>
 __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
-  const OwnGroups<1> own(a, threadIdx.x % 32, 32);
+  if (a.num_tokens <= kGroup) {  // nothing to look for
+    const Share share = share_of(a, work_of<kGroup>(a, 0), part);
+    return {0, share.begin, share.size};
+  }
+  const OwnGroups<kGroup> own(a, threadIdx.x % 32, 32);
   const int64_t sum = lanes_up_to(own.work);
-  const auto [begin, size] = share_of(a, __shfl_sync(kAllLanes, sum, 31), part);
+  const int64_t total = __shfl_sync(kAllLanes, sum, 31);
+  const auto [begin, size] = share_of(a, total, part);
+  if (kGroup == 1 && a.num_tokens <= a.parts.value()) {
+    const auto longest = static_cast<int>(__reduce_max_sync(kAllLanes, static_cast<uint32_t>(own.longest)));
+    const int64_t least = share_of(a, total, a.parts.value() - 1).size;  // all parts decide alike
+    if (longest <= kMostPartedTiles && a.token_parts.divide(longest) <= least + kSecondToken) return part_of_token(a, part);
+  }
   int64_t group, done;
   const bool found = own.find(a, begin - (sum - own.work), group, done);
   const int lane = max(__ffs(static_cast<int>(__ballot_sync(kAllLanes, found))) - 1, 0);
@@ -125,25 +149,6 @@ __device__ __forceinline__ bool next_tiles(const LogitsArgs& a, WorkRange& range
   const int64_t end = min(work_of<kGroup>(a, range.group), range.done + range.left);
   tiles = {range.group, static_cast<int>(max(range.done - kGroupStart, int64_t{0})), static_cast<int>(max(end - kGroupStart, int64_t{0}))};
   range = {range.group + 1, 0, range.left - (end - range.done)};
-  return true;
-}
-
-// Where the tokens are no more than the parts, and about as long: a part is one of equal parts of a token, of which all have as many. By a
-// warp; false, in all parts, where the longest token would keep its parts busy for longer than parts of equal work are.
-inline constexpr int kMostPartedTiles = 1 << 23;  // of a token: sums over all are 32-bit numbers
-__device__ __forceinline__ bool equal_part(const LogitsArgs& a, int part, Tiles& tiles) {
-  if (a.num_tokens > a.parts.value()) return false;
-  const auto capped_tiles = [&](int64_t token) { return static_cast<int>(min(tiles_of<1>(a, token), int64_t{kMostPartedTiles + 1})); };
-  int total = 0, longest = 0;
-#pragma unroll 1
-  for (int first = 0; first < static_cast<int>(a.num_tokens); first += 32) {
-    const int own = capped_tiles(first + static_cast<int>(threadIdx.x) % 32);
-    total += static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<uint32_t>(own + kGroupStart)));
-    longest = max(longest, static_cast<int>(__reduce_max_sync(kAllLanes, static_cast<uint32_t>(own))));
-  }
-  if (longest > kMostPartedTiles || a.token_parts.divide(longest) > a.parts.divide(total) + kSecondToken) return false;
-  const int token = a.token_parts.divide(part), in_token = part - token * a.token_parts.value(), count = capped_tiles(token);
-  tiles = {token, a.token_parts.divide(count * in_token), a.token_parts.divide(count * (in_token + 1))};
   return true;
 }
 
