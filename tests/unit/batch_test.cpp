@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -125,18 +126,39 @@ TEST(Batch, PrefillExampleOfTheSpecification) {
   EXPECT_THROW(c128_width(std::numeric_limits<int64_t>::max()), Error);
 }
 
+// Watches the bytes behind the host memory that it hands out.
+class GuardedDevice final : public HostDevice {
+ public:
+  using HostDevice::HostDevice;
+  void* allocate_host(size_t bytes) override {
+    auto* data = static_cast<unsigned char*>(HostDevice::allocate_host(bytes + kGuard));
+    std::memset(data + bytes, 0xA5, kGuard);
+    guards_.push_back(data + bytes);
+    return data;
+  }
+  bool intact() const {
+    return std::all_of(guards_.begin(), guards_.end(), [](const unsigned char* guard) {
+      return std::all_of(guard, guard + kGuard, [](unsigned char byte) { return byte == 0xA5; });
+    });
+  }
+
+ private:
+  static constexpr size_t kGuard = 4096;
+  std::vector<const unsigned char*> guards_;
+};
+
 // The most table entries that a step can have: every request reaches back from the last position of a block, and its new tokens begin
 // another one.
 TEST(Batch, SlidingWindowsThatTouchAsManyBlocksAsTheyCan) {
-  BatchLimits limits = kLimits;
-  limits.num_speculative_tokens = 2;
-  limits.max_num_batched_tokens = 3 * limits.max_num_seqs;
+  const BatchLimits limits{.max_num_batched_tokens = 384, .max_num_seqs = 128, .max_model_len = 1024, .num_speculative_tokens = 2};
   const Model m{limits, {group_spec(CacheGroup::window, 64, 1, 128)}, {1000}, 128};
-  BatchBuilder builder = builder_of(m);
+  const auto device = std::make_shared<GuardedDevice>();
+  BatchBuilder builder = builder_of(m, device);
   std::mt19937 random(9);
   Step step;
-  for (int64_t r = 0; r < kLimits.max_num_seqs; ++r) step.add(m, 63 + 127 + 3, 3, random);
+  for (int64_t r = 0; r < limits.max_num_seqs; ++r) step.add(m, 63 + 127 + 3, 3, random);
   expect_right(builder, m, step);
+  EXPECT_TRUE(device->intact()) << "more was written than the upload has room for";
 }
 
 // A kernel may look at any entry of a row before it knows how many there are: those that no step has needed yet are pages, too.

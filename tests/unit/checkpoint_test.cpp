@@ -64,12 +64,13 @@ TEST(Checkpoint, FindsMlaNames) {
 
 TEST(Checkpoint, ListsNamesAndLayersInOrder) {
   const TempDir dir;
-  const Checkpoint c = single(dir, preset("v4-tiny"),
-                              {"layers.10.attn.x", "layers.2.attn.x", "layers.2.attn.y", "mtp.0.attn.x", "layers.0.ffn.x",
-                               "layers.x.attn.y", "layers.-1.attn.y", "layers.99999999999999999999.attn.y", "layers."});
+  const Checkpoint c =
+      single(dir, preset("v4-tiny"),
+             {"layers.10.attn.x", "layers.2.attn.x", "layers.2.attn.y", "mtp.0.attn.x", "layers.0.ffn.x", "layers.x.attn.y",
+              "layers.-1.attn.y", "layers.99999999999999999999.attn.y", "layers.1000001.attn.y", "layers."});
   EXPECT_EQ(c.attention_layers(), (std::vector<int64_t>{2, 3, 10}));
   const std::vector<std::string> names = c.names();
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.size(), 10u);
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   EXPECT_EQ(c.directory(), dir.path());
 }

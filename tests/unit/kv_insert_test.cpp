@@ -18,12 +18,18 @@ struct InsertCase {
   static constexpr int64_t kTokens = 4, kHeads = 3, kDim = 512;
   explicit InsertCase(KvFormat format = KvFormat::fp8_ds_mla_v4, int64_t padded_heads = 5)
       : q_out({kTokens, padded_heads, kDim}), pages(format, kDim, 2, 3, 24) {
-    params = {.q = q, .kv = kv, .positions = positions, .cos_sin = table, .slot_mapping = slots, .cache = pages.cache, .q_out = q_out};
+    params = {.q = q,
+              .kv = kv,
+              .positions = positions,
+              .cos_sin = table,
+              .slot_mapping = slots.view().slice(0, 3),
+              .cache = pages.cache,
+              .q_out = q_out};
   }
   Array<Bf16> q{{kTokens, kHeads, kDim}, random_bf16(kTokens* kHeads* kDim, 3.0f, 1)};
   Array<Bf16> kv{{kTokens, kDim}, random_bf16(kTokens* kDim, 1.0f, 2)};
   Array<int64_t> positions{{kTokens}, {0, 9, 17, 31}};
-  Array<int64_t> slots{{3}, {5, -1, 2}};  // one row fewer than tokens
+  Array<int64_t> slots{{4}, {5, -1, 2, 0}};  // slot_mapping is the first three, one row fewer than tokens
   Array<Bf16> q_out;
   PageMemory pages;
   Tensor table = build_rope_table({}, 32, open_device({}));
@@ -68,10 +74,18 @@ TEST(QNormRopeKvInsert, KeysOfMappedRowsAndNoOthers) {
     expected.cache.scale = c.pages.cache.scale;
     store_row(expected.cache, 5, c.rotated(0).data());
     store_row(expected.cache, 2, c.rotated(2).data());
-    const std::string kv = c.kv.bytes();
-    run(ops::make_qnorm_rope_kv_insert(), c.params);
+    const std::string kv = c.kv.bytes(), before = c.pages.bytes();
+    const auto op = ops::make_qnorm_rope_kv_insert();
+    run(op, c.params);
     EXPECT_EQ(c.pages.bytes(), expected.bytes());
     EXPECT_EQ(c.kv.bytes(), kv);
+    // Any other implementation: which rows, not their last bits.
+    const auto device = open_device({});
+    InsertCase other(format);
+    other.pages.cache.scale = other.params.cache.scale = c.pages.cache.scale;
+    other.slots[0] = other.slots[2] = -1;
+    op(other.params, {*device, {}, {}});
+    EXPECT_EQ(other.pages.bytes(), before) << "a row without a slot was written";
   }
 }
 
