@@ -53,7 +53,10 @@ UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<co
   if (has_group(groups, CacheGroup::mla_indexer)) v.mla_lens = arena.tensor(DType::i32, {tokens});
 
   int64_t entries = 0;
-  for (const CacheGroupSpec& spec : groups) entries += max_entries(spec, limits);
+  for (const CacheGroupSpec& spec : groups) {
+    // A sum that does not fit is refused as a size that does not.
+    if (__builtin_add_overflow(entries, max_entries(spec, limits), &entries)) entries = std::numeric_limits<int64_t>::max();
+  }
   v.table_segments = arena.tensor(DType::i32, {requests * std::ssize(groups), 4});
   v.table_entries_offset = arena.used();
   v.table_entries = arena.tensor(DType::i32, {entries});

@@ -161,6 +161,25 @@ TEST(Batch, SlidingWindowsThatTouchAsManyBlocksAsTheyCan) {
   EXPECT_TRUE(device->intact()) << "more was written than the upload has room for";
 }
 
+// Sizes that 63 bits do not count, each and in their sum, are refused before anything is allocated.
+TEST(Batch, LimitsWhoseTablesNoMemoryHolds) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const BatchLimits limits{.max_num_batched_tokens = kMost, .max_num_seqs = kMost, .max_model_len = kMost};
+  std::vector<CacheGroupSpec> groups;
+  for (const CacheGroup group : {CacheGroup::mla_latent, CacheGroup::mla_indexer, CacheGroup::window, CacheGroup::c4_state}) {
+    groups.push_back(group_spec(group, 1, 1, 0));
+    const auto device = std::make_shared<CountingDevice>();
+    try {
+      builder_of({limits, groups, std::vector<int64_t>(groups.size(), 1), 1}, device);
+      ADD_FAILURE() << groups.size() << " groups were taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("63 bits"));
+    }
+    EXPECT_EQ(device->allocations, 0);
+  }
+}
+
 // A kernel may look at any entry of a row before it knows how many there are: those that no step has needed yet are pages, too.
 TEST(Batch, TableEntriesThatNoStepHasNeededArePages) {
   const Model m = oracle::v4_model(kLimits);
