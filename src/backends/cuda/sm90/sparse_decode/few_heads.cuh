@@ -26,12 +26,12 @@
 
 namespace strata::cuda::sparse_decode {
 
-// Of a thread of each role; all start with the same number.
-template <int kHeads>
+// Of a thread of each role; all start with the same number. In turn the groups of logits keep more from one token to the next.
+template <int kHeads, bool kInTurn = false>
 struct Registers {
   static constexpr bool kMany = kHeads > 16;
   static constexpr int kAtStart = 65536 / few_heads::kBlockThreads / 8 * 8;
-  static constexpr int kLoader = kMany ? 32 : 48, kLogits = kMany ? 96 : 112, kValues = kMany ? 128 : 104;
+  static constexpr int kLoader = kMany ? 32 : 48, kLogits = kMany ? 96 : kInTurn ? 120 : 112, kValues = kMany ? 128 : kInTurn ? 96 : 104;
   static_assert(kLoader + few_heads::kLogitGroups * kLogits + few_heads::kValueGroups * kValues <= (few_heads::kGroups + 1) * kAtStart);
 };
 
@@ -90,16 +90,16 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   ptx::barrier_sync(kAllConsumers, kConsumers);
   if (group < kLogitGroups) {
     ptx::registers_grow<Registers<kHeads>::kLogits>();
-    weigh_tiles(a, shared, group, warp, tiles, token, split, first_head, is_part);
+    weigh_token(a, shared, group, warp, tiles, token, split, first_head, is_part);
   } else {
     ptx::registers_grow<Registers<kHeads>::kValues>();
     const int first_block = group == kLogitGroups ? 0 : kOwnBlocks;
     if constexpr (!Block::kV4) {
-      add_tiles<kAligned, false>(a, shared, first_block, warp, tiles, token, split, first_head, is_part);
+      add_token<kAligned, false>(a, shared, first_block, warp, tiles, token, split, first_head, is_part);
     } else if (first_block == 0) {
-      add_tiles<kAligned, false>(a, shared, 0, warp, tiles, token, split, first_head, is_part);
+      add_token<kAligned, false>(a, shared, 0, warp, tiles, token, split, first_head, is_part);
     } else {
-      add_tiles<kAligned, true>(a, shared, kOwnBlocks, warp, tiles, token, split, first_head, is_part);
+      add_token<kAligned, true>(a, shared, kOwnBlocks, warp, tiles, token, split, first_head, is_part);
     }
   }
 }

@@ -20,32 +20,10 @@ struct Item {
   }
 };
 
-// A place of the ring and the parity of its turn.
-template <class Shared>
-struct Place {
-  uint32_t stage, parity;
-  __device__ __forceinline__ explicit Place(uint32_t tile) : stage(tile % Shared::kRing), parity(tile / Shared::kRing & 1u) {}
-};
-
 // A loading warp's part of the block's tokens.
 template <class Shared>
 __device__ __forceinline__ void load_tokens(const DecodeArgs& a, Shared& shared, int32_t items, int32_t head_tiles, int warp, int lane) {
   uint32_t at = 0;
-  const auto wait_for_place = [&] {
-    if (at >= static_cast<uint32_t>(Shared::kAhead)) {  // as in load_rows
-      const Place<Shared> before(at - Shared::kAhead);
-      ptx::mbarrier_wait(ptx::shared_address(&shared.full[before.stage]), before.parity);
-    }
-    const Place<Shared> place(at);
-    ptx::mbarrier_wait(ptx::shared_address(&shared.empty[place.stage]), place.parity ^ 1u);
-    return place.stage;
-  };
-  const auto tell = [&](uint32_t stage) {
-    const uint32_t full = ptx::shared_address(&shared.full[stage]);
-    ptx::cp_async_arrive(full);
-    if (lane == 0) ptx::mbarrier_arrive(full);
-    ++at;
-  };
   const auto length_of = [&](int32_t i) {
     return i < items ? Lengths::asked_by(lane, a, Item(a, i, head_tiles, Shared::kHeads).batch) : 0;
   };
@@ -56,16 +34,15 @@ __device__ __forceinline__ void load_tokens(const DecodeArgs& a, Shared& shared,
     const Item item(a, i, head_tiles, Shared::kHeads);
     const TokenRows rows(a, Lengths(next_length));
     next_length = length_of(i + gridDim.x);
-    const int32_t tiles = max(rows.tiles, 1);
-    const bool empty = rows.total == 0;  // a tile of rows that are not attended
-    if (empty) {
-      loaded.address = {};
+    const int32_t tiles = max(rows.tiles, 1);  // without rows one of rows that are not attended
+    if (rows.total == 0) {
+      loaded.list.end = 0, loaded.address = {};
     } else {
       loaded.start(RowList(a, item.batch, item.query, rows, tiles), 0);
     }
     {
       constexpr int kUnits = kRowLanes<Shared::kFormat> / 8;
-      const uint32_t stage = wait_for_place(), to = ptx::shared_address(shared.rows[stage][0]);
+      const uint32_t stage = wait_for_place(shared, at).stage, to = ptx::shared_address(shared.rows[stage][0]);
       const uint16_t* const q = a.q + item.batch * a.q_batch_stride + item.query * a.q_query_stride + item.first_head * a.q_head_stride;
       if (warp == 0 && lane == 0) shared.tiles[stage] = tiles;
 #pragma unroll 2
@@ -74,21 +51,10 @@ __device__ __forceinline__ void load_tokens(const DecodeArgs& a, Shared& shared,
         const bool wanted = item.first_head + head < a.num_heads;
         ptx::cp_async_16_or_zero(to + 16 * unit, q + (wanted ? head * a.q_head_stride + unit % kUnits * 8 : 0), wanted ? 16 : 0);
       }
-      tell(stage);
+      tell<true>(shared, stage, lane);
     }
-#pragma unroll 1
-    for (int32_t tile = 0; tile < tiles; ++tile) {
-      if (tile % 2 == 0 && !empty) loaded.advance(tile / 2);
-      const uint32_t stage = wait_for_place();
-      copy_rows<true>(shared, loaded.address, stage, tile % 2, warp, lane);
-      if (tile < a.next_times) {
-        __syncwarp();  // as in load_rows
-        bring_next_near<kWarpgroup / 32>(a, i, tile, warp);
-      }
-      const uint32_t attended = __ballot_sync(~0u, loaded.address.data != nullptr) >> (tile % 2 * 16);
-      if (lane == 0) shared.attended[stage][warp] = attended;
-      tell(stage);
-    }
+    load_rows<true>(shared, loaded, at + 1, tiles, i, warp, lane, Confirmed{});
+    at += 1 + tiles;
   }
 }
 
@@ -114,61 +80,50 @@ template <class Shared>
 __device__ __forceinline__ void weigh_tokens(const DecodeArgs& a, Shared& shared, int32_t items, int32_t head_tiles, int group, int warp) {
   constexpr uint32_t kThreads = kLogitGroups * kWarpgroup;
   const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q[0]));
+  static_assert(kLogitGroups == kValueGroups);  // whose arrivals the groups of logits make for queries
+  static_assert(!Shared::kSumsAside);
   Lane lane;
   uint32_t at = 0;
-  int32_t tiles = 0;
-  float sink = -INFINITY;  // of the token's head threadIdx.x
-  const auto take = [&](int32_t i) {
-    const int32_t head = Item(a, i, head_tiles, Shared::kHeads).first_head + static_cast<int32_t>(threadIdx.x);
-    if (threadIdx.x < Shared::kHeads) sink = a.sink != nullptr && head < a.num_heads ? a.sink[head] : -INFINITY;
-    const Place<Shared> place(at);
-    ptx::mbarrier_wait(ptx::shared_address(&shared.full[place.stage]), place.parity);
-    tiles = __shfl_sync(~0u, shared.tiles[place.stage], 0);
-    take_queries(a, shared, place.stage);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[place.stage]));
-    ++at;
+  bool waits = false;  // for the values, which have to add the group's last tile of the token before
+  const auto wait_for_values = [&] {
+    if (waits) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
+    waits = false;
   };
-  static_assert(kLogitGroups == kValueGroups);  // whose arrivals the groups of logits make for queries
-  if (static_cast<int32_t>(blockIdx.x) < items) take(blockIdx.x);
 #pragma unroll 1
   for (int32_t i = blockIdx.x; i < items; i += gridDim.x) {
     const Item item(a, i, head_tiles, Shared::kHeads);
+    const int32_t head = item.first_head + static_cast<int32_t>(threadIdx.x);
+    const bool has_sink = threadIdx.x < Shared::kHeads && a.sink != nullptr && head < a.num_heads;
+    const float sink = has_sink ? a.sink[head] * kLog2e : -INFINITY;
+    const Place<Shared> place(at++);
+    place.wait_until_full(shared);
+    const int32_t tiles = __shfl_sync(~0u, shared.tiles[place.stage], 0);
+    take_queries(a, shared, place.stage);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[place.stage]));
+    wait_for_values();
+    ptx::barrier_sync(kLogitsDone, kThreads);
     prepare_softmax(shared);
-    if (threadIdx.x < Shared::kHeads) shared.sink[threadIdx.x] = sink * kLog2e;
+    if (threadIdx.x < Shared::kHeads) shared.sink[threadIdx.x] = sink;
     ptx::fence_proxy_async();
     ptx::barrier_sync(kLogitsDone, kThreads);
     WeightSums<Shared> sums;
-    static_assert(!Shared::kSumsAside);
     if (group == 1) ptx::barrier_arrive(kTurn, kTurnThreads);
     lane.forget();  // places are computed here: for every tile they are 80 instructions, 0.1 us
 #pragma unroll 1
     for (int32_t tile = group; tile < tiles; tile += kLogitGroups) {
-      const Place<Shared> place(at + tile);
-      Logits<Shared> s;
-      RowScales<Shared> scales;
-      ptx::mbarrier_wait(ptx::shared_address(&shared.full[place.stage]), place.parity);
-      logits(shared, queries, place.stage, warp, lane, scales, s);
-      if (tile >= kLogitGroups) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
-      if (threadIdx.x % kWarpgroup == 0) shared.last[group] = tile + 1 == tiles;
-      weigh(shared, place.stage, group, warp, lane, tile + 1 == tiles, scales, s, sums);
+      weigh_tile(shared, queries, Place<Shared>(at + tile), group, warp, lane, tile < kLogitGroups, tile + 1 == tiles, sums);
     }
     tell_sums(shared, group, warp, sums);
     ptx::barrier_sync(kLogitsDone, kThreads);
-    const int last_group = (tiles + kLogitGroups - 1) % kLogitGroups;
-    // Until the values have added the group's last tile.
-    const auto wait_for_values = [&, wanted = group < tiles] {
-      if (wanted) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
-    };
+    waits = group < tiles;
     // The values have stored the token before when they have added a tile of this one: with more tiles they have.
-    const bool waits_first = tiles <= kLogitGroups;
-    if (waits_first) wait_for_values();
+    if (tiles <= kLogitGroups) wait_for_values();
+    const int last_group = (tiles + kLogitGroups - 1) % kLogitGroups;
     if (threadIdx.x < 32) finish_head(a, shared, last_group, item.token, 0, item.first_head, false);
     at += tiles;
-    if (i + static_cast<int32_t>(gridDim.x) < items) take(i + static_cast<int32_t>(gridDim.x));
-    if (!waits_first) wait_for_values();
-    ptx::barrier_sync(kLogitsDone, kThreads);
   }
+  wait_for_values();
 }
 
 // A group of values: its blocks, from first_block on, of all tiles.
@@ -186,22 +141,7 @@ __device__ __forceinline__ void add_tokens(const DecodeArgs& a, Shared& shared, 
       if (warp == 0) load_rotation(a, item.token, shared.rotation);
     }
     Sums<Shared> sums;
-#pragma unroll
-    for (int i = 0; i < kOwnBlocks * 4 * Shared::kHeadTiles; ++i) sums[i % kOwnBlocks][i / kOwnBlocks] = 0.0f;
-    ++at;
-    int group = 0;
-    bool last;
-#pragma unroll 1
-    do {
-      const Place<Shared> place(at++);
-      ptx::mbarrier_wait(ptx::shared_address(&shared.full[place.stage]), place.parity);
-      ValueTile<kHasRotated, Shared> values(shared, place.stage, places);
-      ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
-      last = shared.last[group];
-      add_values(shared, place.stage, group, first_block, lane, values, sums);
-      ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
-      group ^= 1;
-    } while (!last);
+    at += 1 + add_tiles<kHasRotated>(shared, at + 1, INT32_MAX, first_block, lane, places, sums);
     ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
     uint16_t* const target = target_of(a, first_block, warp, item.token, 0, item.first_head, false);
     store<true, kHasRotated>(a, shared, first_block, warp, target, item.first_head, false, sums);
@@ -217,7 +157,7 @@ template <int kHeads>
 __global__ void __launch_bounds__(few_heads::kBlockThreads, 1)
     few_heads_in_turn_kernel(const __grid_constant__ DecodeArgs a, int32_t items) {
   using namespace few_heads;
-  using Block = Shared<KvFormat::fp8_ds_mla_v4, kHeads>;
+  using Block = Shared<KvFormat::fp8_ds_mla_v4, kHeads, false, true>;
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<Block*>(shared_bytes);
   const int32_t head_tiles = (a.num_heads + kHeads - 1) / kHeads;
@@ -227,16 +167,16 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1)
   few_heads::meet<Block>();
   ptx::wait_for_previous_kernel();
   if (group == kGroups) {
-    ptx::registers_shrink<Registers<kHeads>::kLoader>();
+    ptx::registers_shrink<Registers<kHeads, true>::kLoader>();
     load_tokens(a, shared, items, head_tiles, warp, static_cast<int>(threadIdx.x % 32));
   } else if (group < kLogitGroups) {
-    ptx::registers_grow<Registers<kHeads>::kLogits>();
+    ptx::registers_grow<Registers<kHeads, true>::kLogits>();
     weigh_tokens(a, shared, items, head_tiles, group, warp);
   } else if (group == kLogitGroups) {
-    ptx::registers_grow<Registers<kHeads>::kValues>();
+    ptx::registers_grow<Registers<kHeads, true>::kValues>();
     add_tokens<false>(a, shared, items, head_tiles, 0, warp);
   } else {
-    ptx::registers_grow<Registers<kHeads>::kValues>();
+    ptx::registers_grow<Registers<kHeads, true>::kValues>();
     add_tokens<true>(a, shared, items, head_tiles, kOwnBlocks, warp);
   }
 }

@@ -2,6 +2,8 @@
 // bytes, so that nothing but the ring's depth bounds what is in flight.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_shared.cuh"
 #include "backends/cuda/sm90/sparse_decode/producer.cuh"
@@ -126,45 +128,63 @@ __device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Share
   }
 }
 
-// A block's tiles. The first one's rows are copied from where they are guessed to be, `rows.address`, while what tells where they are is on
-// its way: confirm() sets the number of tiles, and is false if the first tile has to be copied again.
+// A place for the block's tile `at`, when it is its turn to be on its way.
+template <class Shared>
+__device__ __forceinline__ Place<Shared> wait_for_place(Shared& shared, uint32_t at) {
+  const Place<Shared> place(at);
+  if (Shared::kAhead < Shared::kRing && at >= Shared::kAhead) Place<Shared>(at - Shared::kAhead).wait_until_full(shared);
+  place.wait_until_empty(shared);
+  return place;
+}
+
+// The tile is there when this thread's copies so far are.
+template <bool kAligned, class Shared>
+__device__ __forceinline__ void tell(Shared& shared, uint32_t stage, int lane) {
+  const uint32_t full = ptx::shared_address(&shared.full[stage]);
+  if constexpr (kAligned) {
+    ptx::cp_async_arrive(full);
+  } else {
+    ptx::mbarrier_arrive(full);
+  }
+  if (lane == 0) ptx::mbarrier_arrive(full);
+}
+
+// Nothing is guessed.
+struct Confirmed {};
+
+// The tiles of a token, from the block's tile `at` on; `item` is the token's place in the call. Without Confirmed, the first one's rows are
+// copied from where they are guessed to be, `rows.address`, while what tells where they are is on its way: confirm() sets the number of
+// tiles, and is false if the first tile has to be copied again.
 template <bool kAligned, class Shared, class Confirm>
-__device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>& rows, int warp, int lane, const Confirm& confirm) {
-  bool guessed = true;
-  int32_t tiles = 1;
+__device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>& rows, uint32_t at, int32_t tiles, uint32_t item, int warp,
+                                          int lane, const Confirm& confirm) {
+  bool guessed = !std::is_same_v<Confirm, Confirmed>;
 #pragma unroll 1
   for (uint32_t tile = 0; static_cast<int32_t>(tile) < tiles; ++tile) {
-    const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u, full = ptx::shared_address(&shared.full[stage]);
-    if (tile % 2 == 0 && !guessed) rows.advance(tile / 2);
-    if (const uint32_t before = tile - Shared::kAhead; Shared::kAhead < Shared::kRing && tile >= Shared::kAhead) {
-      ptx::mbarrier_wait(ptx::shared_address(&shared.full[before % Shared::kRing]), before / Shared::kRing & 1u);
-    }
-    ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
+    if (tile % 2 == 0 && !guessed && rows.list.end > 0) rows.advance(tile / 2);
+    const uint32_t stage = wait_for_place(shared, at + tile).stage;
     copy_rows<kAligned>(shared, rows.address, stage, tile % 2, warp, lane);
     // Most calls have nothing to bring: a branch of the whole warp.
     if (static_cast<int32_t>(tile) < rows.a.next_times) {
       __syncwarp();  // without it ptxas makes predicates of the branch, and every tile takes its instructions
-      bring_next_near<kWarpgroup / 32>(rows.a, tile, warp);
+      bring_next_near<kWarpgroup / 32>(rows.a, item, tile, warp);
     }
-    if (guessed) {
-      guessed = false;
-      if (!confirm(tiles)) {
-        ptx::cp_async_commit();
-        ptx::cp_async_wait<0>();
-        __syncwarp();  // which lane copies what depends on where the row is
-        tile = ~0u;
-        continue;
+    if constexpr (!std::is_same_v<Confirm, Confirmed>) {
+      if (guessed) {
+        guessed = false;
+        if (!confirm(tiles)) {
+          ptx::cp_async_commit();
+          ptx::cp_async_wait<0>();
+          __syncwarp();  // which lane copies what depends on where the row is
+          tile = ~0u;
+          continue;
+        }
+        rows.advance(0);
       }
-      rows.advance(0);
     }
     const uint32_t attended = __ballot_sync(~0u, rows.address.data != nullptr) >> (tile % 2 * 16);
     if (lane == 0) shared.attended[stage][warp] = attended;
-    if constexpr (kAligned) {
-      ptx::cp_async_arrive(full);
-    } else {
-      ptx::mbarrier_arrive(full);
-    }
-    if (lane == 0) ptx::mbarrier_arrive(full);
+    tell<kAligned>(shared, stage, lane);
   }
 }
 

@@ -49,12 +49,13 @@ struct WeightSumsAside {
 template <>
 struct WeightSumsAside<0> {};
 
-template <KvFormat kFormat_, int kHeads_, bool kInCluster_ = false>
+template <KvFormat kFormat_, int kHeads_, bool kInCluster_ = false, bool kInTurn_ = false>
 struct alignas(1024) Shared {
   static constexpr KvFormat kFormat = kFormat_;
   static constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
   static constexpr int kHeads = kHeads_;
   static constexpr bool kInCluster = kInCluster_;  // the blocks of a token's parts are a cluster and merge them
+  static constexpr bool kInTurn = kInTurn_;        // a block takes one token after the other (few_heads_in_turn.cuh)
   static constexpr int kHeadTiles = kHeads / 8;    // of eight heads
   static constexpr int kRowBytes = static_cast<int>(row_data_bytes(kFormat, 0));
   static constexpr int kPitch = kV4 ? 576 : 704;
@@ -119,6 +120,20 @@ __device__ __forceinline__ void prepare(Shared& shared) {
   if constexpr (Shared::kInCluster) ptx::mbarrier_init(ptx::shared_address(&shared.merge.arrived), 1);
   ptx::fence_mbarrier_init();
 }
+
+// The place in the ring of a tile, of all that the block loads, and the parity of its turn.
+template <class Shared>
+struct Place {
+  uint32_t stage, parity;
+
+  __device__ __forceinline__ explicit Place(uint32_t tile) : stage(tile % Shared::kRing), parity(tile / Shared::kRing & 1u) {}
+  __device__ __forceinline__ void wait_until_full(const Shared& shared) const {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
+  }
+  __device__ __forceinline__ void wait_until_empty(const Shared& shared) const {
+    ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage]), parity ^ 1u);
+  }
+};
 
 // The block's threads meet behind that; in a cluster all its blocks', while the kernel in front runs: nobody sends what another block has
 // made no barrier for.

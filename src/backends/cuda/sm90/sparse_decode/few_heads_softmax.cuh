@@ -62,10 +62,7 @@ __device__ __forceinline__ float of_column(float own, int column, int q) { retur
 template <class Shared>
 __device__ __forceinline__ void prepare_softmax(Shared& shared) {
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread < kLogitGroups * Shared::kHeads) {
-    const int group = thread / Shared::kHeads, head = thread % Shared::kHeads;
-    shared.subtracted[group][head] = shared.maximum[group][head] = -INFINITY;
-  }
+  if (thread < kLogitGroups * Shared::kHeads) shared.subtracted[0][thread] = shared.maximum[0][thread] = -INFINITY;
   if (thread < kLogitGroups * 4 * Shared::kHeads) shared.of_warps[0][0][thread] = 0.0f;
   if (thread < kLogitGroups) shared.top_scale[thread] = kSmallestTop;
 }
@@ -180,6 +177,19 @@ __device__ __forceinline__ void weigh(Shared& shared, uint32_t stage, int group,
   sums.store(shared, group, 32 * warp + lane);
 }
 
+// The logits and weights of a tile, of which it is the group's first of a token or not, and the token's last or not.
+template <class Shared>
+__device__ __forceinline__ void weigh_tile(Shared& shared, uint64_t queries, Place<Shared> place, int group, int warp, Lane lane,
+                                           bool is_first, bool is_last, WeightSums<Shared>& sums) {
+  Logits<Shared> s;
+  RowScales<Shared> scales;
+  place.wait_until_full(shared);
+  logits(shared, queries, place.stage, warp, lane, scales, s);
+  if (!is_first) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
+  if (Shared::kInTurn && threadIdx.x % kWarpgroup == 0) shared.last[group] = is_last;
+  weigh(shared, place.stage, group, warp, lane, is_last, scales, s, sums);
+}
+
 // A group's sums of weights, of each warp's rows.
 template <class Shared>
 __device__ __forceinline__ void tell_sums(Shared& shared, int group, int warp, WeightSums<Shared>& sums) {
@@ -221,9 +231,9 @@ __device__ __forceinline__ void finish_head(const DecodeArgs& a, Shared& shared,
   }
 }
 
-// A group of logits: every second of the block's tiles, from tile `group` on.
+// A group of logits of a block of one token: every second of its tiles, from tile `group` on.
 template <class Shared>
-__device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared, int group, int warp, int32_t tiles, int32_t token,
+__device__ __forceinline__ void weigh_token(const DecodeArgs& a, Shared& shared, int group, int warp, int32_t tiles, int32_t token,
                                             int32_t split, int32_t first_head, bool is_part) {
   const uint64_t queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q[0]));
   Lane lane;
@@ -232,14 +242,8 @@ __device__ __forceinline__ void weigh_tiles(const DecodeArgs& a, Shared& shared,
   if (group == 1 && tiles > 0) ptx::barrier_arrive(kTurn, kTurnThreads);
 #pragma unroll 1
   for (uint32_t tile = group; static_cast<int32_t>(tile) < tiles; tile += kLogitGroups) {
-    const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
     if constexpr (Shared::kHeads > 16 && !Shared::kSumsAside) lane.forget();
-    Logits<Shared> s;
-    RowScales<Shared> scales;
-    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
-    logits(shared, queries, stage, warp, lane, scales, s);
-    if (tile >= kLogitGroups) ptx::barrier_sync(kWeightsFree + group, kWeightsThreads);
-    weigh(shared, stage, group, warp, lane, static_cast<int32_t>(tile) + 1 == tiles, scales, s, sums);
+    weigh_tile(shared, queries, Place<Shared>(tile), group, warp, lane, tile < kLogitGroups, static_cast<int32_t>(tile) + 1 == tiles, sums);
   }
   tell_sums(shared, group, warp, sums);
   ptx::barrier_sync(kLogitsDone, kTurnThreads);

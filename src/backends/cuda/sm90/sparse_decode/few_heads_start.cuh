@@ -31,7 +31,7 @@ __device__ __forceinline__ void load_block(const DecodeArgs& a, Shared& shared, 
   ptx::wait_for_previous_kernel();
   const int32_t length = Lengths::asked_by(lane, a, batch);
   start(loaded, rows, tiles);
-  load_rows<kAligned>(shared, loaded, warp, lane, [&](int32_t& num_tiles) {
+  load_rows<kAligned>(shared, loaded, 0, 1, blockIdx.y * gridDim.x + blockIdx.x, warp, lane, [&](int32_t& num_tiles) {
     const Lengths lengths(length);
     const bool as_guessed = rows.are_of(a, lengths);
     if (!as_guessed) rows = TokenRows(a, lengths), tiles = BlockTiles(rows, split);

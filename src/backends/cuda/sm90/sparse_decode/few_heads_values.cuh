@@ -148,6 +148,26 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
   hold(tile.a[1]);
 }
 
+// A token's tiles, from the block's tile `at` on; in turn until the groups of logits say that one is the last, of as many as are returned.
+template <bool kHasRotated, class Shared>
+__device__ __forceinline__ int32_t add_tiles(Shared& shared, uint32_t at, int32_t tiles, int first_block, Lane lane,
+                                             const ValuePlaces& places, Sums<Shared>& sums) {
+#pragma unroll
+  for (int i = 0; i < kOwnBlocks * 4 * Shared::kHeadTiles; ++i) sums[i % kOwnBlocks][i / kOwnBlocks] = 0.0f;
+#pragma unroll 1
+  for (int32_t tile = 0; tile < tiles; ++tile) {
+    const int group = tile % kLogitGroups;
+    const Place<Shared> place(at + tile);
+    place.wait_until_full(shared);
+    ValueTile<kHasRotated, Shared> values(shared, place.stage, places);
+    ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
+    if (Shared::kInTurn && shared.last[group]) tiles = tile + 1;
+    add_values(shared, place.stage, group, first_block, lane, values, sums);
+    if (Shared::kInTurn || tile + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
+  }
+  return tiles;
+}
+
 // Four bytes, two value lanes, of a head that there is. Predicates, as branches are more instructions than what they go round.
 template <bool kAligned>
 __device__ __forceinline__ void store_pair(bool wanted, uint16_t* target, uint32_t pair) {
@@ -206,9 +226,9 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
   }
 }
 
-// A group of values: its blocks, from first_block on, of all of the block's tiles.
+// A group of values of a block of one token: its blocks, from first_block on.
 template <bool kAligned, bool kHasRotated, class Shared>
-__device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, int first_block, int warp, int32_t tiles, int32_t token,
+__device__ __forceinline__ void add_token(const DecodeArgs& a, Shared& shared, int first_block, int warp, int32_t tiles, int32_t token,
                                           int32_t split, int32_t first_head, bool is_part) {
   if (first_block > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
   const Lane lane;
@@ -217,18 +237,7 @@ __device__ __forceinline__ void add_tiles(const DecodeArgs& a, Shared& shared, i
   uint16_t* target = target_of(a, first_block, warp, token, split, first_head, is_part);
   asm volatile("" : "+l"(target));
   Sums<Shared> sums;
-#pragma unroll
-  for (int i = 0; i < kOwnBlocks * 4 * Shared::kHeadTiles; ++i) sums[i % kOwnBlocks][i / kOwnBlocks] = 0.0f;
-#pragma unroll 1
-  for (uint32_t tile = 0; static_cast<int32_t>(tile) < tiles; ++tile) {
-    const int group = tile % kLogitGroups;
-    const uint32_t stage = tile % Shared::kRing, parity = tile / Shared::kRing & 1u;
-    ptx::mbarrier_wait(ptx::shared_address(&shared.full[stage]), parity);
-    ValueTile<kHasRotated, Shared> values(shared, stage, places);
-    ptx::barrier_sync(kWeightsReady + group, kWeightsThreads);
-    add_values(shared, stage, group, first_block, lane, values, sums);
-    if (static_cast<int32_t>(tile) + kLogitGroups < tiles) ptx::barrier_arrive(kWeightsFree + group, kWeightsThreads);
-  }
+  add_tiles<kHasRotated>(shared, 0, tiles, first_block, lane, places, sums);
   ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
   store<kAligned, kHasRotated>(a, shared, first_block, warp, target, first_head, is_part, sums);
 }

@@ -10,7 +10,7 @@ namespace strata::cuda::sparse_decode {
 template <int kHeads>
 void launch_in_turn(const DecodeArgs& args, int64_t num_tokens, int64_t blocks, const ExecutionContext& context) {
   constexpr auto kernel = few_heads_in_turn_kernel<kHeads>;
-  constexpr size_t kSharedBytes = sizeof(few_heads::Shared<KvFormat::fp8_ds_mla_v4, kHeads>);
+  constexpr size_t kSharedBytes = sizeof(few_heads::Shared<KvFormat::fp8_ds_mla_v4, kHeads, false, true>);
   allow_shared_bytes(kernel, kSharedBytes);
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(few_heads::kBlockThreads), .shared_bytes = kSharedBytes};
