@@ -1,6 +1,7 @@
 // Linear layers on CUDA. FP8 on Hopper: few tokens, where the weight must be read once and nothing else matters, and many are our kernels',
-// what is between cuBLASLt's, which has the block scales. Elsewhere cuBLASLt in bf16, but on Hopper for up to 32 tokens of weights whose
-// tiles fit on the SMs at once, and for up to 8: there our kernels begin before the one in front has ended and let the next begin.
+// what is between, where our tiles would be partly filled, cuBLASLt's, which has the block scales. Elsewhere cuBLASLt in bf16, but on
+// Hopper for up to 32 tokens of weights whose tiles fit on the SMs at once, and for up to 8: there our kernels begin before the one in
+// front has ended and let the next begin.
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/smxx/linear/operands.h"
@@ -15,6 +16,22 @@ TensorView as_grouped(const TensorView& v) {
   result.shape = {v.shape[0], 1, v.shape[1], 0};
   result.stride = {v.stride[0], v.stride[0], v.stride[1], 0};  // the one group is as aligned as the rows
   return result;
+}
+
+LinearParams as_linear(const GroupedLinearParams& p) {
+  const auto without_groups = [](const TensorView& v) {
+    if (!v.present()) return v;
+    TensorView result = v;
+    result.rank = 2;
+    result.shape = {v.shape[0], v.shape[2], 0, 0};
+    result.stride = {v.stride[0], v.stride[2], 0, 0};
+    return result;
+  };
+  return {.x = without_groups(p.x),
+          .x_scale = without_groups(p.x_scale),
+          .weight = p.weight,
+          .y = without_groups(p.y),
+          .activation = p.x.dtype == DType::e4m3 ? ActivationFormat::fp8_f32 : ActivationFormat::bf16};
 }
 
 // cublaslt_fp8 leaves to our kernel for few tokens what that does faster.

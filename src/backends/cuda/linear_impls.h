@@ -33,5 +33,7 @@ std::vector<WeightPacking> cublaslt_weight_packings();
 
 // [T, K] as [T, 1, K], with a shape as the grouped op has it.
 TensorView as_grouped(const TensorView& view);
+// A call of one group as linear has it.
+LinearParams as_linear(const GroupedLinearParams& p);
 
 }  // namespace strata::cuda

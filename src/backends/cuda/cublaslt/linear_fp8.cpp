@@ -1,6 +1,8 @@
 // "cuda/cublaslt_fp8": e4m3 products by cuBLASLt with 1 x 128 scales of the activations and 128 x 128 scales of the weight, which it has on
 // Hopper. Floor: 2 * T * N * K flops at the machine's FP8 rate. cuBLASLt takes multiples of four tokens; our kernel for few tokens
 // multiplies the one to three that are left.
+#include <algorithm>
+
 #include "backends/cuda/common/cuda_device.h"
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cublaslt/matmul.h"
@@ -87,7 +89,7 @@ class Linear {
   size_t workspace_bytes(const LinearParams& p, const Device& device) const {
     Arena arena(p.x.device);
     layout(arena, p.x, few_.workspace_bytes(rest(p, kStep - 1), device));
-    return arena.peak();
+    return std::max(arena.peak(), many_.workspace_bytes(p, device));  // fewer tokens of the layer may be that kernel's
   }
   void run(const LinearParams& p, const ExecutionContext& context) const {
     if (p.y.numel() == 0) return;
@@ -127,25 +129,8 @@ class Linear {
   }
 
   std::shared_ptr<CublasLt> lt_ = std::make_shared<CublasLt>();
-  Implementation<LinearParams> few_ = few_tokens_linear().front();
+  Implementation<LinearParams> few_ = few_tokens_linear().front(), many_ = many_tokens_linear().front();
 };
-
-// A call of one group as linear has it.
-TensorView without_groups(const TensorView& v) {
-  TensorView result = v;
-  result.rank = 2;
-  result.shape = {v.shape[0], v.shape[2], 0, 0};
-  result.stride = {v.stride[0], v.stride[2], 0, 0};
-  return result;
-}
-LinearParams as_linear(const GroupedLinearParams& p) {
-  const bool codes = p.x.dtype == DType::e4m3;
-  return {.x = without_groups(p.x),
-          .x_scale = codes ? without_groups(p.x_scale) : TensorView{},
-          .weight = p.weight,
-          .y = without_groups(p.y),
-          .activation = codes ? ActivationFormat::fp8_f32 : ActivationFormat::bf16};
-}
 
 }  // namespace
 

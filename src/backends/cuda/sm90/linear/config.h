@@ -6,7 +6,6 @@
 namespace strata::cuda::sm90 {
 
 inline constexpr int kLinearMaxTokens = 64;
-inline constexpr int kLinearMaxGroupedTokens = 256;  // in passes of those, which grouped_linear is taken in
 inline constexpr int kLinearBlock = 128;             // channels at a time: those of one scale
 inline constexpr int kLinearRows = 64;               // output features that a warpgroup multiplies
 inline constexpr int kLinearMaxRing = 128 << 10;     // bytes; more only make every other load wait behind more requests

@@ -17,6 +17,8 @@ namespace strata::cuda {
 namespace {
 
 constexpr const char* kName = "cuda/sm90";
+// grouped_linear goes on in passes, for what sm90_many leaves: few features, or not 128 in a group.
+constexpr int64_t kGroupedMaxTokens = 256;
 
 Support support(const LinearWeight* w, bool codes, int64_t tokens, int64_t max_tokens, const Device& device) {
   if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
@@ -125,14 +127,14 @@ std::vector<Implementation<GroupedLinearParams>> few_tokens_grouped_linear() {
   Implementation<GroupedLinearParams> impl;
   impl.name = kName;
   impl.supports = [](const GroupedLinearParams& p, const Device& device) {
-    return support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], sm90::kLinearMaxGroupedTokens, device);
+    return support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], kGroupedMaxTokens, device);
   };
   impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
   impl.run = [launcher](const GroupedLinearParams& p, const ExecutionContext& context) { run_grouped(*launcher, p, context); };
   return {std::move(impl)};
 }
 bool few_tokens_leaves_codes(const GroupedLinearParams& p, const Device& device) {
-  if (!support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], sm90::kLinearMaxGroupedTokens, device)) return false;
+  if (!support(p.weight, p.x.dtype == DType::e4m3, p.x.shape[0], kGroupedMaxTokens, device)) return false;
   const auto plan = plan_grouped(p, capabilities(device));
   return plan && plan->leaves_codes();
 }

@@ -37,15 +37,19 @@ Support weight_supports(const LinearWeight* w, const Capabilities& device) {
   if (w->k % 16 != 0) return Support::no(fmt::format("needs a multiple of 16 input features, got {}", w->k));
   return Support::yes();
 }
-// Of one group, whether there are tiles enough. At 512 tokens cuBLASLt's, which are smaller, are faster, or as fast.
+// Of one group, cuBLASLt's tiles are smaller: this kernel is faster where the tiles of all rounds of the clusters are three quarters of
+// use, counting tokens by 128 as cuBLASLt does; beyond 512 tokens, three fifths (docs/kernels/20261121-many-token-linear.md).
 bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
-  return tokens > 512 && token_pairs(tokens) * feature_tiles(n) >= clusters(device);
+  const int64_t rounds = ceil_div(token_pairs(tokens) * feature_tiles(n), clusters(device));
+  const int64_t used = ceil_div(tokens, int64_t{sm90::kManyTokens}) * sm90::kManyTokens * n;
+  const int64_t all = rounds * clusters(device) * kTokens * kFeatures;
+  return tokens > 512 ? 5 * used >= 3 * all : 4 * used >= 3 * all;
 }
-// Of several groups, whether the kernel for few tokens is as fast: in one pass, or in some that together multiply at most half as many
-// features as all clusters have at a time (docs/kernels/20261121-many-token-linear.md).
+// Of several groups, whether the kernel for few tokens is as fast: in one pass, or in two that together multiply at most half as many
+// features as all clusters have at a time.
 bool passes_do(int64_t features, int64_t tokens, const Capabilities& device) {
   const int64_t passes = ceil_div(tokens, int64_t{sm90::kLinearMaxTokens});
-  return passes <= 1 || (tokens <= sm90::kLinearMaxGroupedTokens && 2 * passes * features <= clusters(device) * kFeatures);
+  return passes <= 1 || (passes == 2 && 2 * passes * features <= clusters(device) * kFeatures);
 }
 Support too_few(int64_t tokens, int64_t features) {
   return Support::no(fmt::format("{} tokens of {} features are too few for tiles of {} by {}", tokens, features, kTokens, kFeatures));
@@ -96,10 +100,10 @@ size_t workspace_bytes(const LinearParams& p, const Capabilities&) {
   quantized(arena, few);
   return arena.peak();
 }
-size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
+size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities& device) {
+  if (p.weight->groups == 1) return workspace_bytes(as_linear(p), device);
   Arena arena(p.x.device);
   scales_of(arena, p.x.shape[0], p.x.shape[1] * (p.x.shape[2] / kActivationBlock));
-  if (p.weight->groups == 1) arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)});  // as above
   return arena.peak();
 }
 
