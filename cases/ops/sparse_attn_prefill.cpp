@@ -131,6 +131,9 @@ void add_sparse_attn_prefill(CaseList& list) {
     test({.tokens = 20, .heads = 3, .rows = 1500, .topk = 700, .dim = dim, .lse = false, .max_logits = false});
     test({.tokens = 20, .heads = 3, .rows = 1500, .topk = 700, .dim = dim, .batch_invariant = true});
   }
+  // Rows that a GPU keeps in L2.
+  for (const int64_t heads : {3, 66}) test({.tokens = 300, .heads = heads, .rows = 8200, .topk = 100});
+  test({.tokens = 300, .heads = 3, .rows = 8200, .topk = 100, .padding = {.inner = 8, .outer = 16}});
   test({.rows = 1, .topk = 3});
   test({.rows = 0, .topk = 3});
   test({.topk = 0});

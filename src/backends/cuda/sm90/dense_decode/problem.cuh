@@ -56,6 +56,7 @@ struct DenseProblem {
   static constexpr bool kSplit = true, kInCluster = kMerges;
   static constexpr bool kMappedOut = false;
   static constexpr bool kStartsEarly = true, kLetsOthersBegin = false, kPartsFirst = false, kOnlyParts = false, kDeals = false;
+  static constexpr bool kKeepsRows = false;
   static constexpr int kRows = Shape::kRows;
 
   struct Item {

@@ -104,6 +104,7 @@ struct WholeArgs : PrefillArgs {
   PartArgs parts;
   int32_t turns_in_order;  // those behind them are dealt
   uint32_t* next_turn;     // the first block's to set
+  int32_t keeping_items;   // the first ones, whose rows are made the last to leave L2 until the end; 0: none
 };
 
 // Of a head.

@@ -15,7 +15,7 @@ struct PartProblem {
   using Args = PartArgs;
   static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = false,
                         kLetsOthersBegin = false;
-  static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false;
+  static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false, kKeepsRows = false;
 
   // The split is the fastest, so that the blocks of a token run at a time.
   struct Item {

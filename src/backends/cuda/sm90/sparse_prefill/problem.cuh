@@ -27,6 +27,7 @@ struct PrefillProblem {
   static constexpr bool kLetsOthersBegin = true;   // the next kernel, from this one's beginning on
   static constexpr bool kOnlyParts = false;        // results are always parts
   static constexpr bool kDeals = true;             // not all turns are in order
+  static constexpr bool kKeepsRows = kDim == 512;  // in L2, where Args say so
 
   // Hints of what the first items read: not worth it here.
   static __device__ __forceinline__ void bring_near(const Args&) {}

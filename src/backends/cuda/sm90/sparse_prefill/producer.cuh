@@ -4,6 +4,7 @@
 
 #include "backends/cuda/common/pack.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
+#include "backends/cuda/ptx/keep_in_l2.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
@@ -48,6 +49,7 @@ class Producer {
           continue;
         }
       }
+      if constexpr (Problem::kKeepsRows) keeps_rows = i < a.keeping_items;
       const Rows rows(a, item);
       // A tile ahead of its use. Lane l has the entry of the warp's row l.
       int32_t entry = look_up(rows, 0);
@@ -86,7 +88,8 @@ class Producer {
   }
 
   // This lane's eighth of every chunk of the step, of the warp's row 4 j + lane / 8; zeros when not wanted, and nothing is read then.
-  template <bool kAligned, bool kOnce>
+  enum class Leaves : uint8_t { first, as_others, last };  // L2
+  template <bool kAligned, Leaves kLeaves>
   __device__ __forceinline__ void copy_row(int fill, int j, const uint16_t* from, bool wanted) const {
     const int row = warp * S::kRowsPerWarp + 4 * j + lane / 8;
     const uint32_t to = unit_offset(row, lane % 8);
@@ -99,15 +102,15 @@ class Producer {
       }
       return;
     }
-    uint32_t once = 0;
+    uint32_t start = 0;
 #pragma unroll
     for (int c = 0; c < S::kChunks; ++c) {
       if (!in_step(c)) continue;
-      if constexpr (kOnce) {
+      if constexpr (kLeaves != Leaves::as_others) {
         // A shuffle, as ptxas 13.0 makes an illegal instruction of a policy and an address that has a part that is the same in all lanes.
-        if (c % S::kPartChunks == 0) once = __shfl_sync(~0u, target(c), lane);
-        ptx::cp_async_16_or_zero(once + c % S::kPartChunks * S::kChunkBytes, from + c * kChunkLanes, wanted ? 16 : 0,
-                                 ptx::evict_first_policy());
+        if (c % S::kPartChunks == 0) start = __shfl_sync(~0u, target(c), lane);
+        ptx::cp_async_16_or_zero(start + c % S::kPartChunks * S::kChunkBytes, from + c * kChunkLanes, wanted ? 16 : 0,
+                                 kLeaves == Leaves::first ? ptx::evict_first_policy() : ptx::evict_last_policy());
       } else {
         ptx::cp_async_16_or_zero(target(c), from + c * kChunkLanes, wanted ? 16 : 0);
       }
@@ -115,11 +118,11 @@ class Producer {
   }
 
   // Four attended rows of the warp's, the j-th such.
-  template <bool kAligned>
+  template <bool kAligned, Leaves kLeaves = Leaves::as_others>
   __device__ __forceinline__ void copy_rows(const Rows& rows, int fill, int j, uint32_t place, uint32_t mask) const {
     const int row = 4 * j + lane / 8;
     const uint32_t place_of_row = __shfl_sync(~0u, place, row);
-    copy_row<kAligned, false>(fill, j, rows.address(place_of_row) + 8 * (lane % 8), (mask >> row & 1u) != 0);
+    copy_row<kAligned, kLeaves>(fill, j, rows.address(place_of_row) + 8 * (lane % 8), (mask >> row & 1u) != 0);
   }
 
   __device__ __forceinline__ void finish_fill(int fill) {
@@ -143,7 +146,7 @@ class Producer {
         const int row = t * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
         const bool wanted = row < kHeadTile && head < a.num_heads;
         const uint16_t* from = q + (wanted ? head : 0) * a.q_head_stride;
-        a.rows_aligned ? copy_row<true, true>(fill, j, from, wanted) : copy_row<false, true>(fill, j, from, wanted);
+        a.rows_aligned ? copy_row<true, Leaves::first>(fill, j, from, wanted) : copy_row<false, Leaves::first>(fill, j, from, wanted);
       }
       finish_fill(fill);
     }
@@ -160,7 +163,10 @@ class Producer {
       wait_for_room(fill);
       if (fill == 0 && lane == 0) shared.attended[tile.at][warp] = static_cast<uint16_t>(mask);
       // Asked once, and not between copies: 1 us less of 71 in dense decode of 16 requests.
-      if (a.rows_aligned) {
+      if (Problem::kKeepsRows && keeps_rows) {
+#pragma unroll
+        for (int j = 0; j < S::kRowsPerWarp / 4; ++j) copy_rows<true, Leaves::last>(rows, fill, j, place, mask);
+      } else if (a.rows_aligned) {
 #pragma unroll
         for (int j = 0; j < S::kRowsPerWarp / 4; ++j) copy_rows<true>(rows, fill, j, place, mask);
       } else {
@@ -175,6 +181,7 @@ class Producer {
   const Args& a;
   SharedMemory<S>& shared;
   int warp, lane;
+  bool keeps_rows = false;  // of this item, which are aligned
   TilePosition<Problem> tile;
 };
 

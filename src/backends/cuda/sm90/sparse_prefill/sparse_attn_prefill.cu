@@ -59,18 +59,24 @@ SparseAttnPrefillParams tokens_of(SparseAttnPrefillParams p, int64_t first, int6
   return p;
 }
 
+// Fewer bytes of rows stay in L2 by themselves. An H200 has 50 MB of it, in halves that both come to hold the rows.
+constexpr int64_t kLeastKept = 8 << 20, kMostKept = 16 << 20;
+
 // What a call needs to know of its shapes.
 struct Extent {
-  int64_t head_tiles, row_tiles, sms;
+  int64_t head_tiles, row_tiles, row_bytes, sms;
   bool d512;
   Extent(const SparseAttnPrefillParams& p, const Capabilities& c)
       : head_tiles(ceil_div(p.q.shape[1], kHeadTile)),
         row_tiles(ceil_div(p.indices.shape[1], Shape<512>::kRows)),
+        row_bytes(p.kv.shape[0] * p.q.shape[2] * 2),
         sms(c.num_sms),
         d512(p.q.shape[2] == 512) {}
   int64_t slots() const { return std::max<int64_t>(1, sms / head_tiles); }
   // Both items of a token by one block: not where each can have a block for itself.
   bool together(int64_t tokens) const { return d512 && head_tiles == 2 && row_tiles <= kSharedTiles && tokens > slots(); }
+  // Whether rows are worth keeping in L2 while queries and outputs stream through it: of longer tokens, few or many bytes they are not.
+  bool keeps_rows() const { return d512 && row_tiles <= kSharedTiles && row_bytes >= kLeastKept && row_bytes <= kMostKept; }
 };
 
 // In front of parts, which are aligned to as much: the next turn to be dealt.
@@ -110,6 +116,7 @@ void run_whole(const SparseAttnPrefillParams& p, const Extent& e, const PartArgs
   const bool deals = turns > kRoundsInOrder * blocks;
   a.turns_in_order = deals ? static_cast<int32_t>(kRoundsInOrder * blocks) : std::numeric_limits<int32_t>::max();
   a.next_turn = deals ? static_cast<uint32_t*>(context.workspace.data) : nullptr;
+  if (deals && a.rows_aligned && e.keeps_rows()) a.keeping_items = static_cast<int32_t>(kRoundsInOrder * blocks) << (together ? 1 : 0);
   const auto launch = together ? launch_prefill<512, true> : e.d512 ? launch_prefill<512, false> : launch_prefill<576, false>;
   launch(a, static_cast<int>(blocks), context);
 }

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/convert.cuh"
+#include "backends/cuda/ptx/keep_in_l2.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/store_once.cuh"
@@ -83,6 +84,7 @@ class Values {
       }
       if constexpr (!Problem::kOnlyParts) store(item, sums, first, second);
     }
+    if constexpr (Problem::kKeepsRows) release_rows();
     if constexpr (Problem::kInCluster) {
       if (token >= 0) merge_in_cluster<Problem>(a, shared, token);
     }
@@ -91,6 +93,17 @@ class Values {
  private:
   template <class>
   friend class Values;
+
+  // A block's share of those that were made the last to leave L2: others must find room there when this is over.
+  __device__ __forceinline__ void release_rows() const {
+    if (a.keeping_items == 0) return;
+    constexpr uint32_t kLines = S::kChunks * kChunkLanes * 2 / 128, kThreadsHere = 2 * kWarpgroup;
+    const uint32_t lines = a.num_rows * kLines, thread = threadIdx.x - kWarpgroup;
+#pragma unroll 1
+    for (uint32_t i = blockIdx.x * kThreadsHere + thread; i < lines; i += gridDim.x * kThreadsHere) {
+      ptx::evict_as_others(a.kv + static_cast<int64_t>(i / kLines) * a.kv_stride + i % kLines * kChunkLanes);
+    }
+  }
 
   // Of head row (r = 0) or row + 8. A warp has eight heads there: it skips these products when the maxima of all eight stay.
   static __device__ __forceinline__ void scale_head(Sums& sums, int r, float factor) {
