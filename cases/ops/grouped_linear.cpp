@@ -164,7 +164,8 @@ void add_grouped_linear(CaseList& list) {
   // thousands.
   add.test_row_major({770, {.n = 256, .k = 384, .groups = 20, .format = WeightFormat::e4m3_f32, .block_n = 256}, X::e4m3_f32}, "-many",
                      true);
-  add.test({515, {.n = 5640, .k = 384, .groups = 1, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-many", true);
+  add.test({70, {.n = 1024, .k = 128, .groups = 16, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-many", true);
+  add.test({515, {.n = 5624, .k = 384, .groups = 1, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-many", true);
 
   const std::pair<const char*, WeightShape> layers[] = {
       {"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
