@@ -37,13 +37,13 @@ Support weight_supports(const LinearWeight* w, const Capabilities& device) {
   if (w->k % 16 != 0) return Support::no(fmt::format("needs a multiple of 16 input features, got {}", w->k));
   return Support::yes();
 }
-// Of one group, cuBLASLt's tiles are smaller: this kernel is faster where the tiles of all rounds of the clusters are three quarters of
-// use, counting tokens by 128 as cuBLASLt does; beyond 512 tokens, three fifths (docs/kernels/20261121-many-token-linear.md).
+// Of one group, cuBLASLt's tiles are smaller: this kernel is faster where three quarters of the tiles of all rounds of the clusters are
+// of use, counting tokens by 128 as cuBLASLt does (docs/kernels/20261121-many-token-linear.md).
 bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
   const int64_t rounds = ceil_div(token_pairs(tokens) * feature_tiles(n), clusters(device));
   const int64_t used = ceil_div(tokens, int64_t{sm90::kManyTokens}) * sm90::kManyTokens * n;
   const int64_t all = rounds * clusters(device) * kTokens * kFeatures;
-  return tokens > 512 ? 5 * used >= 3 * all : 4 * used >= 3 * all;
+  return 4 * used >= 3 * all;
 }
 // Of several groups, whether the kernel for few tokens is as fast: in one pass, or in two that together multiply at most half as many
 // features as all clusters have at a time.
