@@ -21,7 +21,7 @@
 // above 2^-1, a rotated lane of 224 and more or a NaN scale is noticed while it is converted; the block then finds the shift that fits
 // all its rows and starts over. Lanes 2^29 below the block's largest lose bits then; a scale below 2^-23 rounds to steps of 2^-32.
 //
-// Reached on an H200 (2026-11-21): about 3600 cycles a tile; 2450 without the producers' work.
+// Reached on an H200 (2026-11-22): 1.96 us a tile, about 3400 cycles; 1.48 us without the producers' work.
 //
 // Roles: warpgroups 0 and 1 logits and softmax of even and odd tiles, left and right values of all; 2 and 3 producers.
 #pragma once

@@ -235,7 +235,8 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
       // Those of the first stages are on their way (early_start.cuh).
       if (index + Order::kTilesAhead >= kStages) rows.get(place, index + Order::kTilesAhead).prefetch(place.quarter());
     }
-    if (at == Order::kAhead && pair % Slots::kTiles == 0) rows.look_ahead(pair);  // behind a run's first loads
+    // Behind a run's first loads. The tile behind the last is asked for too, and the one behind that for a hint: neither has rows.
+    if (at == Order::kAhead && pair % Slots::kTiles == 0 && tiles + 1 >= pair + Slots::kTiles) rows.look_ahead(pair);
     at %= Order::kCount;
     if (at < Order::kLeft) {
       left[0].template load<kAligned>(at, row, place);
