@@ -13,7 +13,7 @@
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
-#include "backends/cuda/ptx/memory_pair.cuh"
+#include "backends/cuda/ptx/memory_vector.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_decode/mla_producer.cuh"
@@ -38,10 +38,15 @@ struct RawRow {
   uint32_t scales;  // four ue8m0 bytes
   bool attended;
 
-  // `row`: the address of this thread's quarter.
+  // `row`: the address of this thread's quarter. A line of L1 is two of a row's pieces of 64 bytes: the second finds it there.
   template <bool kAligned>
   __device__ __forceinline__ void load(int i, uint64_t row, const Place& place) {
-    piece[i] = load_16<kAligned>(attended, reinterpret_cast<const uint8_t*>(row + offset(i, place)));
+    const auto* p = reinterpret_cast<const uint8_t*>(row + offset(i, place));
+    if constexpr (kAligned) {
+      piece[i] = ptx::ld_quad_if(attended, p);
+    } else {
+      piece[i] = load_16<false>(attended, p);
+    }
   }
   static __device__ __forceinline__ int offset(int i, const Place& place) {
     return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkLanes : kV4NopeDim + 64 * ((i - Half::kBlocks) ^ (place.row() & 1));

@@ -1,4 +1,4 @@
-// A load of two words at a time.
+// Loads of several words at a time that L1 may keep.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,18 @@ __device__ __forceinline__ uint2 ld_pair_if(bool wanted, const void* p, uint32_t
       "@p ld.global.nc.v2.u32 {%0, %1}, [%2];\n}"
       : "=&r"(v.x), "=&r"(v.y)
       : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise));
+  return v;
+}
+// Four words, aligned to 16 bytes; zero when not wanted.
+__device__ __forceinline__ uint4 ld_quad_if(bool wanted, const void* p) {
+  uint4 v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+      : "l"(p), "r"(static_cast<int>(wanted)));
   return v;
 }
 
