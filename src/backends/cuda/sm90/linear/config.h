@@ -6,9 +6,9 @@
 namespace strata::cuda::sm90 {
 
 inline constexpr int kLinearMaxTokens = 64;
-inline constexpr int kLinearBlock = 128;             // channels at a time: those of one scale
-inline constexpr int kLinearRows = 64;               // output features that a warpgroup multiplies
-inline constexpr int kLinearMaxRing = 128 << 10;     // bytes; more only make every other load wait behind more requests
+inline constexpr int kLinearBlock = 128;          // channels at a time: those of one scale
+inline constexpr int kLinearRows = 64;            // output features that a warpgroup multiplies
+inline constexpr int kLinearMaxRing = 128 << 10;  // bytes; more only make every other load wait behind more requests
 // Beside other work: two such kernels, or one and an indexer's, fit on an SM together. Alone up to a fifth slower, in a V4-Pro layer 6 us
 // less.
 inline constexpr int kLinearSharedRing = 64 << 10;
