@@ -10,7 +10,7 @@ namespace strata::cuda {
 struct Capabilities {
   int major = 0, minor = 0;  // compute capability
   int num_sms = 0;
-  int max_shared_bytes = 0;  // dynamic shared memory that a block may opt in to
+  int max_shared_bytes = 0;                               // dynamic shared memory that a block may opt in to
   bool sm90() const { return major == 9 && minor == 0; }  // wgmma, TMA: kernels in sm90/
 };
 

@@ -36,24 +36,6 @@ __device__ __forceinline__ void start_early(const Meanwhile& meanwhile) {
 #endif
 }
 
-// For a kernel in front of one that fills SMs (a product over many weights): the next kernel starts only when everything in front of this
-// one is done. Started before, it may have SMs still set up for much shared memory, with little L1 for the loads it has in flight.
-__device__ __forceinline__ void start_early_in_turn() {
-#if __CUDA_ARCH__ >= 900
-  ptx::wait_for_previous_kernel();
-  ptx::launch_dependents();
-#endif
-}
-template <class Meanwhile>
-__device__ __forceinline__ void start_early_in_turn(const Meanwhile& meanwhile) {
-#if __CUDA_ARCH__ >= 900
-  meanwhile();
-#else
-  (void)meanwhile;
-#endif
-  start_early_in_turn();
-}
-
 template <class... Params, class... Args>
 void launch_early(const char* name, void (*kernel)(Params...), const LaunchShape& shape, const ExecutionContext& context, Args&&... args) {
   const LaunchConfig config(shape, native(context.stream), launches_early(context.device));
