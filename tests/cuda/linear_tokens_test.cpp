@@ -62,7 +62,8 @@ TEST_F(LinearTokens, WhatTakesFewAndManyTakesAll) {
     }
   }
   const DeviceProperties p = device_->properties();
-  if (p.compute_major == 9 && p.compute_minor == 0) EXPECT_GT(taken, 50);
+  const bool hopper = p.compute_major == 9 && p.compute_minor == 0;
+  EXPECT_GT(taken, hopper ? 50 : -1);  // elsewhere bf16 weights are what is used
 }
 
 }  // namespace
