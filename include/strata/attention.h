@@ -12,6 +12,7 @@
 #include "strata/cache.h"
 #include "strata/checkpoint.h"
 #include "strata/op_set.h"
+#include "strata/owned_stream.h"
 #include "strata/parallel.h"
 
 namespace strata {
@@ -123,27 +124,24 @@ class RopeTables {
 class Lanes {
  public:
   explicit Lanes(std::shared_ptr<Device> device);
-  ~Lanes();
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
 
   static constexpr size_t kCount = 2;
-  bool concurrent() const { return concurrent_; }
+  bool concurrent() const { return lanes_.front().stream.get().handle != nullptr; }
   // What lane i is given next waits for what `stream` has now.
   Stream fork(size_t i, Stream stream);
   // What `stream` is given next waits for what lane i has now.
   void join(size_t i, Stream stream);
   // What lane `i` is given next waits for what lane `other` has now.
-  void order(size_t other, size_t i) { join(other, lanes_[i].stream); }
+  void order(size_t other, size_t i) { join(other, lanes_[i].stream.get()); }
 
  private:
   struct Lane {
-    Stream stream{};
-    Event forked{}, done{};
+    explicit Lane(const std::shared_ptr<Device>& device) : forked(device), done(device), stream(device) {}
+    OwnedEvent forked, done;
+    OwnedStream stream;
   };
   std::shared_ptr<Device> device_;
-  std::array<Lane, kCount> lanes_{};
-  bool concurrent_ = false;
+  std::array<Lane, kCount> lanes_;
 };
 
 // References need to live until the layer is made; the rest the layer shares.

@@ -1,4 +1,4 @@
-// A stream that goes away with its owner, after its work.
+// Streams and events that go away with their owner; a stream after its work.
 #pragma once
 
 #include <memory>
@@ -31,6 +31,20 @@ class OwnedStream {
  private:
   std::shared_ptr<Device> device_;
   Stream stream_;
+};
+
+class OwnedEvent {
+ public:
+  explicit OwnedEvent(std::shared_ptr<Device> device) : device_(std::move(device)), event_(device_->create_event()) {}
+  ~OwnedEvent() { device_->destroy_event(event_); }
+  OwnedEvent(const OwnedEvent&) = delete;
+  OwnedEvent& operator=(const OwnedEvent&) = delete;
+
+  Event get() const { return event_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  Event event_;
 };
 
 }  // namespace strata

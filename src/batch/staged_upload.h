@@ -14,24 +14,24 @@ namespace strata {
 class StagedUpload {
  public:
   StagedUpload(std::shared_ptr<Device> device, size_t bytes);
-  ~StagedUpload();
-  StagedUpload(const StagedUpload&) = delete;
-  StagedUpload& operator=(const StagedUpload&) = delete;
 
   // Aligned like device memory, zero at first; contents stay between steps.
-  Workspace memory() const { return {data_, bytes_}; }
+  Workspace memory() const { return {data_.get(), bytes_}; }
   // Returns when the host may write memory() again.
   void wait();
   // The first `bytes` bytes to `device_dst`: after the work that `stream` has now, before the work it is given next.
   void send(void* device_dst, size_t bytes, Stream stream);
 
  private:
+  struct Deallocate {
+    Device* device;
+    void operator()(void* data) const noexcept { device->deallocate_host(data); }
+  };
   std::shared_ptr<Device> device_;
-  OwnedStream copies_;
-  size_t bytes_ = 0;
-  void* data_ = nullptr;
-  Event before_{};
-  Event after_{};
+  size_t bytes_;
+  std::unique_ptr<void, Deallocate> data_;
+  OwnedEvent before_, after_;
+  OwnedStream copies_;  // last: its work is done before what it uses goes away
 };
 
 }  // namespace strata

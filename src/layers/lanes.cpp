@@ -2,30 +2,28 @@
 #include "strata/attention.h"
 
 namespace strata {
+namespace {
 
-Lanes::Lanes(std::shared_ptr<Device> device) : device_(std::move(device)) {
-  require(device_ != nullptr, "lanes: device is required, is null");
-  for (Lane& lane : lanes_) lane = {device_->create_stream(), device_->create_event(), device_->create_event()};
-  concurrent_ = lanes_.front().stream.handle != nullptr;
+std::shared_ptr<Device> required(std::shared_ptr<Device> device) {
+  require(device != nullptr, "lanes: device is required, is null");
+  return device;
 }
 
-Lanes::~Lanes() {
-  for (const Lane& lane : lanes_) {
-    device_->destroy_event(lane.done);
-    device_->destroy_event(lane.forked);
-    device_->destroy_stream(lane.stream);
-  }
-}
+}  // namespace
+
+Lanes::Lanes(std::shared_ptr<Device> device) : device_(required(std::move(device))), lanes_{Lane(device_), Lane(device_)} {}
 
 Stream Lanes::fork(size_t i, Stream stream) {
-  device_->record(lanes_[i].forked, stream);
-  device_->wait(lanes_[i].forked, lanes_[i].stream);
-  return lanes_[i].stream;
+  const Lane& lane = lanes_[i];
+  device_->record(lane.forked.get(), stream);
+  device_->wait(lane.forked.get(), lane.stream.get());
+  return lane.stream.get();
 }
 
 void Lanes::join(size_t i, Stream stream) {
-  device_->record(lanes_[i].done, lanes_[i].stream);
-  device_->wait(lanes_[i].done, stream);
+  const Lane& lane = lanes_[i];
+  device_->record(lane.done.get(), lane.stream.get());
+  device_->wait(lane.done.get(), stream);
 }
 
 }  // namespace strata
