@@ -5,34 +5,63 @@
 
 namespace strata::cuda::ptx {
 
-// Read-only data that this block reads once, aligned to 16 bytes: not kept in L1. Zero when not wanted; the load is one predicated
-// instruction, where a branch around it would make the compiler wait for the data to merge both ways. sm_80.
+// Predicated loads: one instruction, where a branch around it would make the compiler wait for what is in flight to merge both ways. None
+// of them is .nc, which promises that nobody writes the data while the kernel runs: a kernel that starts early (early_launch.cuh) is
+// already there while the one in front of it writes. ptxas also leaves ordinary loads between the barriers where they are written.
+
+// Aligned to 16 bytes; zero when not wanted.
+__device__ __forceinline__ uint4 ld_quad_if(bool wanted, const void* p) {
+  uint4 v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+      : "l"(p), "r"(static_cast<int>(wanted))
+      : "memory");
+  return v;
+}
+// The same for what this block reads once: not kept in L1. sm_80.
 __device__ __forceinline__ uint4 ld_once_if(bool wanted, const void* p) {
   uint4 v;
   asm volatile(
       "{\n.reg .pred p;\n"
       "setp.ne.b32 p, %5, 0;\n"
       "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
-      "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      "@p ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
       : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
-      : "l"(p), "r"(static_cast<int>(wanted)));
+      : "l"(p), "r"(static_cast<int>(wanted))
+      : "memory");
   return v;
 }
-// The same for four bytes, `otherwise` when not wanted.
+// Aligned to 8 bytes; each word `otherwise` when not wanted.
+__device__ __forceinline__ uint2 ld_pair_if(bool wanted, const void* p, uint32_t otherwise) {
+  uint2 v;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "setp.ne.b32 p, %3, 0;\n"
+      "mov.b32 %0, %4;\nmov.b32 %1, %4;\n"
+      "@p ld.global.v2.u32 {%0, %1}, [%2];\n}"
+      : "=&r"(v.x), "=&r"(v.y)
+      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise)
+      : "memory");
+  return v;
+}
+// Four bytes.
 __device__ __forceinline__ uint32_t ld_if(bool wanted, const void* p, uint32_t otherwise) {
   uint32_t v;
   asm volatile(
       "{\n.reg .pred p;\n"
       "setp.ne.b32 p, %2, 0;\n"
       "mov.b32 %0, %3;\n"
-      "@p ld.global.nc.u32 %0, [%1];\n}"
+      "@p ld.global.u32 %0, [%1];\n}"
       : "=&r"(v)
-      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise));
+      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise)
+      : "memory");
   return v;
 }
-
-// Four floats, aligned to 16 bytes; each `otherwise` when not wanted. One instruction, where a branch around it would be one for each load
-// in flight.
+// Four floats, aligned to 16 bytes; each `otherwise`.
 __device__ __forceinline__ float4 load_quad_if(bool wanted, const float* p, float otherwise) {
   float4 v;
   asm volatile(
@@ -57,6 +86,11 @@ __device__ __forceinline__ uint32_t ld_current_if(bool wanted, const void* p, ui
       : "=&r"(v)
       : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise));
   return v;
+}
+
+// A hint: the line of this address into L2.
+__device__ __forceinline__ void prefetch_l2_if(bool wanted, const void* p) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p prefetch.global.L2 [%0];\n}" ::"l"(p), "r"(static_cast<int>(wanted)));
 }
 
 // To global memory, aligned to 16 bytes.

@@ -42,8 +42,7 @@ struct Scorer {
       const int64_t token = first + column / kHeads;
       const int head = column % kHeads;
       uint4 v{};
-      if (token < a.num_tokens && head < a.heads)
-        v = __ldg(reinterpret_cast<const uint4*>(a.q + (token * a.heads + head) * kIndexerDim) + piece);
+      if (token < a.num_tokens && head < a.heads) v = reinterpret_cast<const uint4*>(a.q + (token * a.heads + head) * kIndexerDim)[piece];
       reinterpret_cast<uint4*>(queries + column * kIndexerDim)[piece ^ (column % 8)] = v;
     }
     ptx::fence_proxy_async();

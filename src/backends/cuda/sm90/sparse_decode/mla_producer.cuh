@@ -7,7 +7,7 @@
 // fp16, and so are their products, not to bf16 (docs/numerics.md).
 #pragma once
 
-#include "backends/cuda/ptx/memory_in_order.cuh"
+#include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/sparse_decode/row_pieces.cuh"
 
@@ -122,7 +122,7 @@ class MlaProducer {
     const int i = in_pair - (in_pair < kLeft ? 0 : in_pair < kOddRight ? kLeft : in_pair < kOddLeft ? kOddRight : kOddLeft);
     const int offset = i < kCodes ? (half * kLeftChunks + i) * kChunkLanes : kMlaRopeOffset + 64 * ((i - kCodes) ^ (place_.row() & 1));
     if constexpr (kAligned) {
-      piece_[in_pair] = ptx::ld_in_order_if(attended_[tile], row_ + offset);
+      piece_[in_pair] = ptx::ld_quad_if(attended_[tile], row_ + offset);
     } else {
       piece_[in_pair] = load_16<false>(attended_[tile], row_ + offset);
     }
@@ -130,7 +130,7 @@ class MlaProducer {
   // One of the row's four: each of its lanes has another.
   __device__ __forceinline__ uint32_t load_scale(const uint8_t* row) const {
     const uint8_t* p = row + kMlaScaleOffset + 4 * place_.quarter();
-    if constexpr (kAligned) return ptx::ld_in_order_if(row != nullptr, p, kNeutral);
+    if constexpr (kAligned) return ptx::ld_if(row != nullptr, p, kNeutral);
     return row != nullptr ? float_bits(load_f32(p)) : kNeutral;
   }
   __device__ __forceinline__ void prefetch(const uint8_t* row) const {

@@ -10,9 +10,9 @@ namespace {
 
 // A block writes the row of one token, kWords consecutive columns of both halves per thread. `half` is a multiple of kWords.
 template <int kWords>
-__global__ void save_partial_states_kernel(const float* __restrict__ kv_score, int64_t kv_score_stride, const float* __restrict__ ape,
-                                           int64_t ape_stride, int32_t ratio, int32_t half, const int64_t* __restrict__ positions,
-                                           const int64_t* __restrict__ state_slots, CacheRows state) {
+__global__ void save_partial_states_kernel(const float* kv_score, int64_t kv_score_stride, const float* ape, int64_t ape_stride,
+                                           int32_t ratio, int32_t half, const int64_t* positions, const int64_t* state_slots,
+                                           CacheRows state) {
   start_early();
   const int64_t t = blockIdx.x;
   const int32_t column = static_cast<int32_t>(threadIdx.x) * kWords;

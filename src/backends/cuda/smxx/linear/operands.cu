@@ -67,8 +67,8 @@ __device__ __forceinline__ void quantize_channels(float (&values)[kChannels], in
 // A block takes kTokens tokens and a piece of their channels. Several tokens, for rows at multiples of 16 bytes: their loads are on their
 // way together.
 template <int kTokens>
-__global__ void __launch_bounds__(kThreads) quantize_kernel(const Bf16* __restrict__ x, int64_t x_stride, int64_t tokens, int k, bool ue8m0,
-                                                            QuantizedRows out, Bf16* __restrict__ dequantized) {
+__global__ void __launch_bounds__(kThreads)
+    quantize_kernel(const Bf16* x, int64_t x_stride, int64_t tokens, int k, bool ue8m0, QuantizedRows out, Bf16* __restrict__ dequantized) {
   start_early();
   const int64_t first = int64_t{blockIdx.x} * kTokens;
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(max(k - column, 0), kChannels);
@@ -108,9 +108,8 @@ __global__ void __launch_bounds__(kThreads)
   store_channels(out + row * k + column, count, values);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    transpose_scales_kernel(const float* __restrict__ scales, int64_t scale_stride, int64_t scale_group, int64_t tokens, int64_t pitch,
-                            int blocks, float* __restrict__ out) {
+__global__ void __launch_bounds__(kThreads) transpose_scales_kernel(const float* scales, int64_t scale_stride, int64_t scale_group,
+                                                                    int64_t tokens, int64_t pitch, int blocks, float* __restrict__ out) {
   start_early();
   const int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int group = blockIdx.y / blocks, block = blockIdx.y - group * blocks;
