@@ -9,6 +9,8 @@
 namespace strata {
 namespace {
 
+// A form that one and 512 tokens can use serves any number. What a CPU implementation takes is a matter of the weight alone; those of a GPU
+// that take few tokens end below 512, and in between nothing is left out: tests/cuda/linear_tokens_test.cpp asks for every number.
 constexpr std::array<int64_t, 2> kTokenCounts{1, 512};
 constexpr int64_t kActivationBlock = 128;
 

@@ -7,26 +7,32 @@ namespace {
 
 class LinearTokens : public test::CudaTest {
  protected:
-  LinearWeight weight(int64_t n, int64_t k) const {
+  LinearWeight fp8(int64_t groups, int64_t n, int64_t k) const {
     return {.n = n,
             .k = k,
-            .weight = TensorView::contiguous(nullptr, DType::e4m3, device_->id(), {n, k}),
-            .scale = TensorView::contiguous(nullptr, DType::f32, device_->id(), {(n + 127) / 128, (k + 127) / 128}),
+            .groups = groups,
+            .weight = TensorView::contiguous(nullptr, DType::e4m3, device_->id(), {groups * n, k}),
+            .scale = TensorView::contiguous(nullptr, DType::f32, device_->id(), {(groups * n + 127) / 128, (k + 127) / 128}),
             .block_n = 128,
             .block_k = 128};
   }
-  bool takes(const LinearWeight& w, int64_t tokens, DType y) const {
+  LinearWeight bf16(int64_t groups, int64_t n, int64_t k) const {
+    return {.n = n, .k = k, .groups = groups, .weight = TensorView::contiguous(nullptr, DType::bf16, device_->id(), {groups * n, k})};
+  }
+  bool takes(const LinearWeight& w, ActivationFormat activation, DType y, int64_t tokens) const {
     const LinearParams p{.x = TensorView::contiguous(nullptr, DType::bf16, device_->id(), {tokens, w.k}),
                          .weight = &w,
                          .y = TensorView::contiguous(nullptr, y, device_->id(), {tokens, w.n}),
-                         .activation = ActivationFormat::fp8_ue8m0};
+                         .activation = activation};
     return any_takes(ops_.linear, p);
   }
-  bool takes_group(const LinearWeight& w, int64_t tokens) const {
-    const GroupedLinearParams p{.x = TensorView::contiguous(nullptr, DType::e4m3, device_->id(), {tokens, w.groups, w.k}),
-                                .x_scale = TensorView::contiguous(nullptr, DType::f32, device_->id(), {tokens, w.groups, w.k / 128}),
-                                .weight = &w,
-                                .y = TensorView::contiguous(nullptr, DType::bf16, device_->id(), {tokens, w.groups, w.n})};
+  // Codes where the weight has them.
+  bool takes_groups(const LinearWeight& w, int64_t tokens) const {
+    const DType x = w.weight.dtype;
+    GroupedLinearParams p{.x = TensorView::contiguous(nullptr, x, device_->id(), {tokens, w.groups, w.k}),
+                          .weight = &w,
+                          .y = TensorView::contiguous(nullptr, DType::bf16, device_->id(), {tokens, w.groups, w.n})};
+    if (x == DType::e4m3) p.x_scale = TensorView::contiguous(nullptr, DType::f32, device_->id(), {tokens, w.groups, w.k / 128});
     return any_takes(ops_.grouped_linear, p);
   }
 
@@ -41,29 +47,46 @@ class LinearTokens : public test::CudaTest {
   OpSet ops_ = default_ops();
 };
 
-constexpr int64_t kMost = 1100;
+// Whether takes(tokens) of the two numbers. Then it must be so of all.
+template <class F>
+bool taken(const LinearWeight& w, F&& takes) {
+  constexpr int64_t kMost = 1100;
+  if (!takes(1) || !takes(512)) return false;
+  const auto expect = [&](int64_t tokens) {
+    EXPECT_TRUE(takes(tokens)) << tokens << " tokens, " << w.groups << " groups, n " << w.n << ", k " << w.k << ", " << w.weight.describe();
+  };
+  for (int64_t tokens = 1; tokens <= kMost; tokens += tokens < 140 ? 1 : 17) expect(tokens);
+  for (const int64_t tokens : {4096, 10007, 65536}) expect(tokens);
+  return true;
+}
 
 TEST_F(LinearTokens, WhatTakesFewAndManyTakesAll) {
-  int64_t taken = 0;
+  int64_t fp8_taken = 0;
   for (const int64_t n : {8, 128, 320, 1032, 8192, 8200, 16896, 65536}) {
     for (const int64_t k : {128, 256, 512, 640, 1536, 2048, 7168}) {
-      const LinearWeight w = weight(n, k);
+      const LinearWeight codes = fp8(1, n, k), values = bf16(1, n, k);
       for (const DType y : {DType::bf16, DType::f32}) {
-        if (!takes(w, 1, y) || !takes(w, 512, y)) continue;
-        ++taken;
-        for (int64_t tokens = 1; tokens <= kMost; tokens += tokens < 140 ? 1 : 17) {
-          ASSERT_TRUE(takes(w, tokens, y)) << tokens << " tokens, n " << n << ", k " << k;
-        }
+        fp8_taken += taken(codes, [&](int64_t tokens) { return takes(codes, ActivationFormat::fp8_ue8m0, y, tokens); }) ? 1 : 0;
+        EXPECT_TRUE(taken(values, [&](int64_t tokens) { return takes(values, ActivationFormat::bf16, y, tokens); })) << n << " x " << k;
       }
-      if (!takes_group(w, 1) || !takes_group(w, 512)) continue;
-      for (int64_t tokens = 1; tokens <= kMost; tokens += tokens < 140 ? 1 : 17) {
-        ASSERT_TRUE(takes_group(w, tokens)) << "one group: " << tokens << " tokens, n " << n << ", k " << k;
-      }
+      taken(codes, [&](int64_t tokens) { return takes_groups(codes, tokens); });
     }
   }
   const DeviceProperties p = device_->properties();
   const bool hopper = p.compute_major == 9 && p.compute_minor == 0;
-  EXPECT_GT(taken, hopper ? 50 : -1);  // elsewhere bf16 weights are what is used
+  EXPECT_GT(fp8_taken, hopper ? 50 : -1);  // elsewhere bf16 weights are what is used
+}
+
+TEST_F(LinearTokens, AndOfSeveralGroups) {
+  for (const int64_t groups : {2, 8, 16, 128}) {
+    for (const int64_t n : {128, 192, 512, 1024}) {
+      for (const int64_t k : {128, 512, 4096}) {
+        const LinearWeight codes = fp8(groups, n, k), values = bf16(groups, n, k);
+        taken(codes, [&](int64_t tokens) { return takes_groups(codes, tokens); });
+        EXPECT_TRUE(taken(values, [&](int64_t tokens) { return takes_groups(values, tokens); })) << groups << " of " << n << " x " << k;
+      }
+    }
+  }
 }
 
 }  // namespace
