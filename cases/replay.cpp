@@ -4,8 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <optional>
-#include <random>
 #include <set>
 
 #include "core/check.h"

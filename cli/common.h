@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

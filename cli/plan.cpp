@@ -79,9 +79,10 @@ int run(const Options& o) {
                               {"bytes", bytes}});
   }
   const double total = total_bytes(groups, o, o.context);
+  const std::string requests = fmt::format("{} request{}", o.requests, o.requests == 1 ? "" : "s");
   json["total_bytes"] = total;
   if (!o.plot.empty()) {
-    Series series{.name = fmt::format("{} requests", o.requests), .points = {}};
+    Series series{.name = requests, .points = {}};
     Series bf16{.name = "bf16, all positions", .points = {}};
     for (int64_t context = 1024; context <= std::max<int64_t>(o.context, 2048); context *= 2) {
       series.points.emplace_back(static_cast<double>(context), total_bytes(groups, o, context) / 1e9);
@@ -96,7 +97,7 @@ int run(const Options& o) {
     print_json(json);
   } else {
     table.print();
-    fmt::print("{} for {} requests of {} positions, {:.1f} bytes a position in all layers\n", format_bytes(total), o.requests, o.context,
+    fmt::print("{} for {} of {} positions, {:.1f} bytes a position in all layers\n", format_bytes(total), requests, o.context,
                total / static_cast<double>(o.context * o.requests));
   }
   return kSuccess;

@@ -1,8 +1,6 @@
 // strata synthesize: a checkpoint in the official file format with random weights.
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "common.h"
 #include "strata/checkpoint.h"
 #include "strata/error.h"

@@ -1,7 +1,6 @@
 #include "checkpoint/json.h"
 
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // The attention tensors of a model: names, dtypes, shapes, and what random values stand for them.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "strata/checkpoint.h"

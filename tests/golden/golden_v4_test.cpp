@@ -3,8 +3,6 @@
 // 0.0056; layer 1 with its own selection: 0.019 (0.023) unquantised, 0.035 (0.042) in MXFP4.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "replay.h"
 
 namespace strata {

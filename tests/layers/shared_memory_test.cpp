@@ -1,5 +1,4 @@
 // Memory that two things share: hidden states that are overwritten by the output, and pages that are in the tables of several requests.
-#include <cstring>
 
 #include "layer_fixture.h"
 #include "mla_model.h"

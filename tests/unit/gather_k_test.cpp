@@ -1,5 +1,4 @@
 // dequantize_and_gather_k on the reference.
-#include <cmath>
 
 #include "ops/factories.h"
 #include "page_memory.h"

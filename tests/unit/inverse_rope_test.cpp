@@ -1,5 +1,4 @@
 // inverse_rope and inverse_rope_quant on the reference.
-#include <cmath>
 
 #include "formats/quantize.h"
 #include "formats/rope.h"

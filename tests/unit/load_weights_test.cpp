@@ -1,8 +1,6 @@
 // WeightLoader: shards, FP8 scales in every shape, dequantisation, stacked matrices, the choice of a form, packing, and refusals.
 #include "checkpoint/load_weights.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <functional>
 #include <limits>

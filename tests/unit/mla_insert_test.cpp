@@ -1,5 +1,4 @@
 // mla_rope_kv_insert and indexer_key_insert where the case lists do not reach: fused and unfused give the same bits, and refusals.
-#include <cmath>
 
 #include "op_test.h"
 #include "ops/factories.h"

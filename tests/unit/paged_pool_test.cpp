@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <random>
-#include <set>
 
 #include "strata/error.h"
 #include "unit/batch_case.h"

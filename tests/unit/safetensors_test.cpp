@@ -1,7 +1,4 @@
 // SafetensorsFile and write_safetensors: round trips, and every way in which a file can be wrong.
-#include <fmt/format.h>
-
-#include <numeric>
 
 #include "checkpoint_files.h"
 

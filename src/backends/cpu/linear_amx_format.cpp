@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "backends/cpu/cpu_device.h"
 #include "core/check.h"

@@ -1,8 +1,6 @@
 // What the checks of the ops that rotate vectors and touch cache rows have in common.
 #pragma once
 
-#include <algorithm>
-
 #include "formats/kv_rows.h"
 #include "ops/indices/value_checks.h"
 

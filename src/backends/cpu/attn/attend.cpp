@@ -1,8 +1,6 @@
 // Dispatch by path, and the block plan.
 #include "attend.h"
 
-#include <algorithm>
-
 #include "paths.h"
 #include "rows.h"
 
