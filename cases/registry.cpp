@@ -1,39 +1,59 @@
 #include "registry.h"
 
 namespace strata::cases {
+namespace {
+
+struct OpCases {
+  void (*all)(CaseList&);
+  void (*random)(CaseList&, Draw&);
+};
+constexpr OpCases kOps[] = {
+    {add_linear, add_random_linear},
+    {add_grouped_linear, add_random_grouped_linear},
+    {add_rms_norm_pair, add_random_rms_norm_pair},
+    {add_qnorm_rope_kv_insert, add_random_qnorm_rope_kv_insert},
+    {add_quantize_and_insert_k, add_random_quantize_and_insert_k},
+    {add_dequantize_and_gather_k, add_random_dequantize_and_gather_k},
+    {add_save_partial_states, add_random_save_partial_states},
+    {add_compress_norm_rope_store, add_random_compress_norm_rope_store},
+    {add_indexer_query, add_random_indexer_query},
+    {add_indexer_logits, add_random_indexer_logits},
+    {add_topk_select, add_random_topk_select},
+    {add_indexer_topk, add_random_indexer_topk},
+    {add_scatter_block_tables, add_random_scatter_block_tables},
+    {add_slot_mapping, add_random_slot_mapping},
+    {add_swa_indices, add_random_swa_indices},
+    {add_compressed_indices, add_random_compressed_indices},
+    {add_compute_global_topk, add_random_compute_global_topk},
+    {add_combine_topk_swa, add_random_combine_topk_swa},
+    {add_sparse_attn_decode, add_random_sparse_attn_decode},
+    {add_sparse_attn_prefill, add_random_sparse_attn_prefill},
+    {add_merge_attn_states, add_random_merge_attn_states},
+    {add_inverse_rope, add_random_inverse_rope},
+    {add_inverse_rope_quant, add_random_inverse_rope_quant},
+    {add_mla_rope_kv_insert, add_random_mla_rope_kv_insert},
+    {add_indexer_key_insert, add_random_indexer_key_insert},
+    {add_dense_attn_decode, add_random_dense_attn_decode},
+    {add_dense_attn_prefill, add_random_dense_attn_prefill},
+};
+
+}  // namespace
 
 CaseList all_cases() {
   CaseList list;
-  add_linear(list);
-  add_grouped_linear(list);
-  add_rms_norm_pair(list);
-  add_qnorm_rope_kv_insert(list);
-  add_quantize_and_insert_k(list);
-  add_dequantize_and_gather_k(list);
-  add_save_partial_states(list);
-  add_compress_norm_rope_store(list);
-  add_indexer_query(list);
-  add_indexer_logits(list);
-  add_topk_select(list);
-  add_indexer_topk(list);
-  add_scatter_block_tables(list);
-  add_slot_mapping(list);
-  add_swa_indices(list);
-  add_compressed_indices(list);
-  add_compute_global_topk(list);
-  add_combine_topk_swa(list);
-  add_sparse_attn_decode(list);
-  add_sparse_attn_prefill(list);
-  add_merge_attn_states(list);
-  add_inverse_rope(list);
-  add_inverse_rope_quant(list);
-  add_mla_rope_kv_insert(list);
-  add_indexer_key_insert(list);
-  add_dense_attn_decode(list);
-  add_dense_attn_prefill(list);
+  for (const OpCases& op : kOps) op.all(list);
   add_prefill_attention(list);
   add_batch(list);
   add_layers(list);
+  return list;
+}
+
+CaseList random_cases(uint64_t seed, int64_t number) {
+  CaseList list;
+  for (const OpCases& op : kOps) {
+    Draw draw(seed, number);
+    op.random(list, draw);
+  }
   return list;
 }
 

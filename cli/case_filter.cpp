@@ -39,6 +39,8 @@ void add_filter(CLI::App& app, CaseFilter& filter) {
   app.add_option("--impl", filter.implementation, "only this implementation");
 }
 
+bool takes_name(const CaseFilter& filter, const std::string& name) { return filter.name.empty() || matches(filter.name, name); }
+
 std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, const CaseFilter& filter, bool (*wanted)(const cases::Tags&)) {
   std::vector<std::string> ops;
   std::vector<const cases::AnyCase*> selected;
@@ -46,7 +48,7 @@ std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, con
     if (!wanted(c->tags())) continue;
     if (ops.empty() || ops.back() != c->op()) ops.push_back(c->op());
     if (!filter.ops.empty() && std::find(filter.ops.begin(), filter.ops.end(), c->op()) == filter.ops.end()) continue;
-    if (!filter.name.empty() && !matches(filter.name, c->name())) continue;
+    if (!takes_name(filter, c->name())) continue;
     selected.push_back(c.get());
   }
   for (const std::string& op : filter.ops) {

@@ -16,6 +16,9 @@ struct CaseFilter {
 };
 void add_filter(CLI::App& app, CaseFilter& filter);
 
+// Whether the filter's pattern of names takes this one.
+bool takes_name(const CaseFilter& filter, const std::string& name);
+
 // The cases that `wanted` and the filter take, in the lists' order. Throws invalid_argument when there is none, naming what there is.
 std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, const CaseFilter& filter, bool (*wanted)(const cases::Tags&));
 

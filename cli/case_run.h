@@ -20,12 +20,20 @@ class CaseRun {
   // run(case). `quiet`: no bar.
   template <class Run>
   void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const Run& run) {
-    Progress progress(command_, static_cast<double>(selected.size()), quiet);
-    num_selected_ = selected.size();
-    for (const cases::AnyCase* c : selected) {
-      if (interrupt_.received()) return;
-      run(*c);
-      progress.update(static_cast<double>(++num_done_));
+    for_each_number(selected.size(), quiet, [&](size_t i) {
+      run(*selected[i]);
+      return true;
+    });
+  }
+  // run(0), run(1), ... until `count` are done or one returns false.
+  template <class Run>
+  void for_each_number(size_t count, bool quiet, const Run& run) {
+    Progress progress(command_, static_cast<double>(count), quiet);
+    num_selected_ = count;
+    while (num_done_ < num_selected_ && !interrupt_.received()) {
+      const bool more = run(num_done_++);
+      if (!more) num_selected_ = num_done_;
+      progress.update(static_cast<double>(num_done_));
     }
   }
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <map>
 
 #include "case_filter.h"
@@ -16,7 +18,50 @@ struct Options {
   CommonOptions common;
   CaseFilter filter;
   cases::CheckOptions check;
+  int64_t random = 0;  // cases of every op with shapes drawn anew instead of the lists
+  double seconds = 0;  // 0: as long as they take
   bool list = false;
+};
+
+// Random cases by number, those of all chosen ops side by side.
+class RandomCases {
+ public:
+  explicit RandomCases(const Options& options) : seed_(options.check.seed), ops_{options.filter.ops, "", ""}, count_(options.random) {
+    if (is_named(options)) {
+      const std::string& name = options.filter.name;
+      std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), first_);
+      count_ = 1;
+    }
+    draw(first_);
+  }
+  // Whether one of them is asked for by its name.
+  static bool is_named(const Options& options) {
+    const std::string& name = options.filter.name;
+    return name.starts_with(kPrefix) && name.find_first_of("0123456789") == kPrefix.size();
+  }
+
+  size_t size() const { return static_cast<size_t>(count_) * selected_.size(); }
+  // Valid until the next one is asked for.
+  const cases::AnyCase& operator[](size_t i) {
+    const int64_t number = first_ + static_cast<int64_t>(i / selected_.size());
+    if (number != number_) draw(number);
+    return *selected_[i % selected_.size()];
+  }
+
+ private:
+  static constexpr std::string_view kPrefix = "random";
+
+  void draw(int64_t number) {
+    number_ = number;
+    list_ = cases::random_cases(seed_, number);
+    selected_ = select_cases(list_, ops_, [](const cases::Tags&) { return true; });
+  }
+
+  uint64_t seed_;
+  CaseFilter ops_;
+  int64_t first_ = 0, count_, number_ = 0;
+  cases::CaseList list_;
+  std::vector<const cases::AnyCase*> selected_;
 };
 
 // What became of one implementation's cases.
@@ -33,17 +78,18 @@ struct Failure {
 
 bool is_test(const cases::Tags& tags) { return tags.test; }
 
-int list_cases(const std::vector<const cases::AnyCase*>& selected, bool json) {
-  Json rows = Json::array();
-  Table table({"op", "case", "tags"});
-  for (const cases::AnyCase* c : selected) {
-    const std::string tags = c->tags().heavy ? "heavy" : "";
-    table.add({c->op(), c->name(), tags});
-    rows.push_back({{"op", c->op()}, {"case", c->name()}, {"heavy", c->tags().heavy}});
+class CaseTable {
+ public:
+  void add(const cases::AnyCase& c) {
+    table_.add({c.op(), c.name(), c.tags().heavy ? "heavy" : ""});
+    rows_.push_back({{"op", c.op()}, {"case", c.name()}, {"heavy", c.tags().heavy}});
   }
-  json ? print_json(rows) : table.print();
-  return kSuccess;
-}
+  void print(bool json) const { json ? print_json(rows_) : table_.print(); }
+
+ private:
+  Json rows_ = Json::array();
+  Table table_{{"op", "case", "tags"}};
+};
 
 // The reasons of one implementation, the most frequent first: "3 x needs AVX-512".
 std::string reasons_of(const Tally& tally) {
@@ -63,11 +109,17 @@ class Checker {
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
     run_.for_each(selected, options_.common.json, [&](const cases::AnyCase& c) { check(c); });
-    if (run_.interrupted()) return;
-    if (!options_.filter.implementation.empty() && tallies_.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("--impl must be an implementation of the chosen ops, is '{}'", options_.filter.implementation));
-    }
+    expect_some();
+  }
+
+  void run(RandomCases random) {
+    const auto start = std::chrono::steady_clock::now();
+    run_.for_each_number(random.size(), options_.common.json, [&](size_t i) {
+      const cases::AnyCase& c = random[i];
+      if (takes_name(options_.filter, c.name())) check(c);
+      return options_.seconds == 0 || std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < options_.seconds;
+    });
+    expect_some();
   }
 
   int report() const {
@@ -76,6 +128,18 @@ class Checker {
   }
 
  private:
+  void expect_some() const {
+    if (run_.interrupted()) return;
+    if (!options_.filter.implementation.empty() && tallies_.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--impl must be an implementation of the chosen ops, is '{}'", options_.filter.implementation));
+    }
+    if (tallies_.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--case must match a random case of this seed (--list has their names), is '{}'", options_.filter.name));
+    }
+  }
+
   void check(const cases::AnyCase& c) {
     const auto run = c.start_check(ops_, options_.check);
     for (const std::string& name : c.implementations(ops_)) {
@@ -147,10 +211,31 @@ class Checker {
   CaseRun run_{"check"};
 };
 
+int run_random(const Options& options) {
+  RandomCases random(options);
+  if (options.list) {
+    CaseTable table;
+    for (size_t i = 0; i < random.size(); ++i) {
+      if (takes_name(options.filter, random[i].name())) table.add(random[i]);
+    }
+    table.print(options.common.json);
+    return kSuccess;
+  }
+  Checker checker(options);
+  checker.run(std::move(random));
+  return checker.report();
+}
+
 int run_check(const Options& options) {
+  if (options.random > 0 || RandomCases::is_named(options)) return run_random(options);
   const cases::CaseList list = cases::all_cases();
   const auto selected = select_cases(list, options.filter, is_test);
-  if (options.list) return list_cases(selected, options.common.json);
+  if (options.list) {
+    CaseTable table;
+    for (const cases::AnyCase* c : selected) table.add(*c);
+    table.print(options.common.json);
+    return kSuccess;
+  }
   Checker checker(options);
   checker.run(selected);
   return checker.report();
@@ -164,10 +249,15 @@ void add_check(CLI::App& app, int& code) {
   command->footer(
       "Exit codes: 0 every case passed; 1 a case failed (its message has the command that reruns it), or interrupted (Ctrl-C or SIGTERM:\n"
       "reports the cases run so far); 2 bad input.\n"
-      "Example: strata check --op sparse_attn_decode --impl reference");
+      "Random cases depend on --seed and their number alone, so that the name of one makes it again: --case 'random17-*' --seed 5.\n"
+      "Examples: strata check --op sparse_attn_decode --impl reference\n"
+      "          strata check --op indexer_topk --random 1000000 --seconds 30 --seed 5");
   add_common(*command, options->common);
   add_filter(*command, options->filter);
-  command->add_option("--seed", options->check.seed, "of the inputs")->capture_default_str();
+  command->add_option("--seed", options->check.seed, "of the inputs, and of random shapes")->capture_default_str();
+  auto* random = command->add_option("--random", options->random, "instead of the lists, so many cases of each op with random shapes");
+  random->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+  command->add_option("--seconds", options->seconds, "begin no random case after so many")->check(real_in(0, 1e6))->needs(random);
   command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins behind a multiple of 256")
       ->check([](const std::string& text) {
         const bool number = !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == std::string::npos;

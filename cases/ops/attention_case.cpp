@@ -72,4 +72,12 @@ Tolerance attention_out(double abs, double rel, double cos, double key_size, int
   return tolerance;
 }
 
+Sinks random_sinks(Draw& draw) {
+  return draw.of({Sinks::none, Sinks::finite, Sinks::plus_infinity, Sinks::minus_infinity, Sinks::mixed, Sinks::mixed});
+}
+
+Lengths random_lengths(Draw& draw) {
+  return draw.chance(0.6) ? Lengths::random : draw.of({Lengths::none, Lengths::full, Lengths::full, Lengths::zero});
+}
+
 }  // namespace strata::cases

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compare.h"
+#include "draw.h"
 #include "inputs.h"
 
 namespace strata::cases {
@@ -13,6 +14,7 @@ enum class Sinks : uint8_t { none, finite, plus_infinity, minus_infinity, mixed 
 const char* name_of(Sinks sinks);
 // f32 [heads], or an absent view.
 TensorView make_sinks(Inputs& in, Sinks sinks, int64_t heads);
+Sinks random_sinks(Draw& draw);
 
 enum class Lengths : uint8_t {
   none,    // no lengths: every column counts
@@ -34,6 +36,8 @@ struct MadeIndices {
   std::vector<int32_t> lengths;  // empty with Lengths::none
   double attended = 0;           // entries that count
 };
+
+Lengths random_lengths(Draw& draw);
 
 // Entries inside a length are one of `valid`, or with the probability given one of `holes`; entries behind it are any of `valid`, of
 // `stale` and numbers that are no rows at all.

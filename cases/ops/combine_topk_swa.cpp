@@ -104,4 +104,17 @@ void add_combine_topk_swa(CaseList& list) {
   }
 }
 
+void add_random_combine_topk_swa(CaseList& list, Draw& draw) {
+  CombineShape s{.requests = draw.requests({.tokens = 1000, .positions = 100'000, .visible = 1e9})};
+  s.ratio = draw.of({1, 4, 128});
+  s.top_k = s.ratio == 1 ? 0 : static_cast<int32_t>(draw.size(0, 2100));
+  s.window = static_cast<int32_t>(draw.chance(0.5) ? 128 : draw.size(1, 700));
+  if (draw.chance(0.5)) s.extra_columns = draw.size(1, 100);
+  if (draw.chance(0.3)) s.extra_gather = draw.size(1, 100);
+  s.padding = draw.padding().inner;
+  CaseAdder<CombineTopkSwaParams>(list, "combine_topk_swa", &OpSet::combine_topk_swa).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

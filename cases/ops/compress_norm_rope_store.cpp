@@ -213,4 +213,21 @@ void add_compress_norm_rope_store(CaseList& list) {
   add_bench(cases);
 }
 
+void add_random_compress_norm_rope_store(CaseList& list, Draw& draw) {
+  CompressShape s;
+  s.ratio = draw.of({4, 4, 128});
+  s.dim = draw.of({512, 128});
+  s.format = s.dim == 512 ? draw.of({KvFormat::fp8_ds_mla_v4, KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor})
+                          : draw.of({KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::bf16});
+  s.state_page = draw.of({1, 3, 4, 8, 16, 53, 256});
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  s.hadamard = s.dim == 128 && draw.chance(0.5);
+  s.skipped = draw.of({0.0, 0.0, 0.3, 1.0});
+  if (draw.chance(0.3)) s.padding_tokens = draw.size(1, 20);
+  s.requests = draw.requests({.tokens = s.dim == 512 ? 1500 : 4000, .positions = s.dim == 512 ? 4000 : 8000, .visible = 1e9});
+  CaseAdder<CompressNormRopeStoreParams>(list, "compress_norm_rope_store", &OpSet::compress_norm_rope_store)
+      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
+}
+
 }  // namespace strata::cases

@@ -65,4 +65,15 @@ void add_compressed_indices(CaseList& list) {
   }
 }
 
+void add_random_compressed_indices(CaseList& list, Draw& draw) {
+  EntryShape s{.step = random_step(draw)};
+  s.ratio = draw.of({1, 4, 128});
+  s.width = draw.size(0, 1500);
+  s.local = draw.chance(0.5);
+  s.padding = draw.padding().inner;
+  CaseAdder<CompressedIndicesParams>(list, "compressed_indices", &OpSet::compressed_indices).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

@@ -84,4 +84,16 @@ void add_compute_global_topk(CaseList& list) {
   }
 }
 
+void add_random_compute_global_topk(CaseList& list, Draw& draw) {
+  GlobalShape s{.step = random_step(draw)};
+  s.k = draw.size(1, 2100);
+  s.skipped = draw.of({0.2, 0.0, 1.0});
+  s.beyond = draw.of({0.0, 0.2});
+  s.in_place = draw.chance(0.3);
+  s.padding = draw.padding().inner;
+  CaseAdder<ComputeGlobalTopkParams>(list, "compute_global_topk", &OpSet::compute_global_topk).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

@@ -178,4 +178,28 @@ void add_dense_attn_decode(CaseList& list) {
   bench({.heads = 128, .format = KvFormat::fp8_ds_mla}, 4, 4096, 1);
 }
 
+void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
+  DecodeShape s;
+  s.heads = draw.heads();
+  s.format = draw.of({KvFormat::bf16, KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla});
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  if (s.format != KvFormat::fp8_ds_mla && draw.chance(0.2)) s.dim = static_cast<int32_t>(draw.size(1, 576));
+  if (s.dim != 576 || draw.chance(0.2)) s.value_dim = draw.size(1, s.dim);
+  s.requests = draw.requests(
+      {.tokens = 300, .positions = 10'000, .visible = 2 * draw.work() / static_cast<double>(s.heads * (s.dim + s.value_dim))});
+  // More queries than rows: the first ones see nothing.
+  for (RequestShape& r : s.requests) {
+    if (r.query_len > 0 && draw.chance(0.05)) r.query_len += draw.in(1, 4);
+  }
+  s.lse = draw.chance(0.7);
+  s.batch_invariant = draw.chance(0.3);
+  if (draw.chance(0.2)) s.first_token = static_cast<int32_t>(draw.size(1, 100'000));
+  s.padding = draw.padding();
+  if (draw.chance(0.1)) s.poisoned = draw.size(1, 40);
+  CaseAdder<DenseAttnDecodeParams>(list, "dense_attn_decode", &OpSet::dense_attn_decode).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s, s.requests);
+  });
+}
+
 }  // namespace strata::cases

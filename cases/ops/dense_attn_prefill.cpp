@@ -182,4 +182,31 @@ void add_dense_attn_prefill(CaseList& list) {
   }
 }
 
+void add_random_dense_attn_prefill(CaseList& list, Draw& draw) {
+  PrefillShape s;
+  s.heads = draw.chance(0.7) ? draw.size(1, 8) : draw.heads();
+  s.causal = draw.chance(0.6);
+  if (draw.chance(0.3)) {
+    s.nope = draw.size(1, 512);
+    s.rotary = draw.size(1, std::min<int64_t>((576 - s.nope) / 2, 32)) * 2;
+    s.value = draw.size(1, 576);
+  }
+  const double of_pair = static_cast<double>(s.heads * (s.nope + s.rotary + s.value));
+  for (const RequestShape& r : draw.requests({.tokens = 600, .positions = 200'000 / s.heads, .visible = draw.work() / of_pair})) {
+    // As they come; all of a request; or queries that exceed the keys.
+    const int64_t keys = draw.chance(0.8) ? r.seq_len : draw.chance(0.5) ? r.query_len : r.query_len / 2;
+    s.requests.push_back({r.query_len, keys});
+  }
+  s.start_locs = s.requests.size() != 1 || draw.chance(0.5);
+  s.out = draw.of({DType::bf16, DType::bf16, DType::f32});
+  s.lse = draw.chance(0.7);
+  if (s.start_locs && draw.chance(0.2)) s.first = static_cast<int32_t>(draw.size(1, 100'000));
+  s.padding = draw.padding();
+  if (s.causal && draw.chance(0.1)) s.poisoned = draw.size(1, 70);
+  if (draw.chance(0.1)) s.q_size = draw.of({20.0, 0.0});
+  CaseAdder<DenseAttnPrefillParams>(list, "dense_attn_prefill", &OpSet::dense_attn_prefill).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s, s.requests);
+  });
+}
+
 }  // namespace strata::cases

@@ -116,4 +116,30 @@ void add_dequantize_and_gather_k(CaseList& list) {
   }
 }
 
+void add_random_dequantize_and_gather_k(CaseList& list, Draw& draw) {
+  GatherShape s{.seq_lens = {}, .gather_lens = {}};
+  s.format = draw.of({KvFormat::fp8_ds_mla_v4, KvFormat::fp8_ds_mla, KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::indexer_fp8,
+                      KvFormat::indexer_mxfp4});
+  const int32_t any = static_cast<int32_t>(draw.size(1, 600));
+  s.dim = s.format == KvFormat::fp8_ds_mla_v4 ? 512 : s.format == KvFormat::fp8_ds_mla ? 576 : 128;
+  if (s.format == KvFormat::bf16 || s.format == KvFormat::fp8_tensor) s.dim = any;
+  const int64_t rows = std::min<int64_t>(4'000'000 / s.dim, 50'000);
+  const bool parts = draw.chance(0.5);
+  int64_t longest = 1;
+  // The output has as many rows of every request as of the longest.
+  for (const RequestShape& r : draw.requests({.tokens = 200, .positions = rows, .visible = 1e9})) {
+    longest = std::max(longest, r.seq_len);
+    if (longest * (std::ssize(s.seq_lens) + 1) > rows) break;
+    s.seq_lens.push_back(r.seq_len);
+    if (parts) s.gather_lens.push_back(draw.size(0, r.seq_len));
+  }
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  if (draw.chance(0.4)) s.offset = draw.size(1, 300);
+  s.padding = draw.padding();
+  s.cache_scale = draw.of({0.125f, 1.0f, 7.0f});
+  CaseAdder<DequantizeAndGatherKParams>(list, "dequantize_and_gather_k", &OpSet::dequantize_and_gather_k)
+      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
+}
+
 }  // namespace strata::cases

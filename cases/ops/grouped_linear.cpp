@@ -41,7 +41,11 @@ Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
   std::vector<Output> outputs;
   if (y_codes) {
     Tolerance of_codes = code_step(codes ? 0.05 : 0.02), of_scales = scale_step(s.y);
-    if (codes) {
+    if (!exact_operands) {
+      // Sums of operands rounded to bf16: a share of 2^-8 of a value, more where terms cancel, beside steps of 2^-4 to 2^-3.
+      of_codes.inexact = 0.2, of_codes.beyond = 5e-2, of_scales.beyond = 2e-2;
+      if (s.y == ActivationFormat::fp8_f32) of_scales.rel = 0x1.02p-6;
+    } else if (codes) {
       // The sums have 13 bits (fp8_product_tolerance): more of them are rounded the other way, more of a block's largest are beside a power
       // of two. That codes are those of the values is tested bit for bit (tests/cuda/grouped_codes_test.cpp).
       of_codes.beyond = 1e-2, of_scales.beyond = 5e-3;
@@ -50,14 +54,22 @@ Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
     outputs.push_back(view_output("y", p.y, of_codes));
     outputs.push_back(view_output("y_scale", p.y_scale, of_scales));
   } else {
-    outputs.push_back(view_output(
-        "y", p.y,
-        codes ? fp8_product_tolerance(exact_operands, DType::bf16, *in.device()) : product_tolerance(exact_operands, DType::bf16)));
+    outputs.push_back(view_output("y", p.y,
+                                  codes ? fp8_product_tolerance(exact_operands, DType::bf16, p.y.numel(), *in.device())
+                                        : product_tolerance(exact_operands, DType::bf16, p.y.numel())));
   }
   return {.params = p,
           .outputs = std::move(outputs),
           .bytes = weight_bytes(w) + t * g * (x_bytes + (y_codes ? 1 + 4.0 / 128 : 2) * n),
           .flops = 2 * t * g * n * k};
+}
+
+std::string name_of(const GroupedShape& s) {
+  const char* weights[] = {"bf16", "e4m3", "e4m3_f32"};
+  const char* inputs[] = {"", "-x_e4m3", "-x_e4m3_f32"};
+  const char* results[] = {"", "-y_fp8", "-y_fp8_f32"};
+  return fmt::format("T{}-G{}-N{}-K{}-{}{}{}", s.tokens, s.weight.groups, s.weight.n, s.weight.k,
+                     weights[static_cast<int>(s.weight.format)], inputs[static_cast<int>(s.x)], results[static_cast<int>(s.y)]);
 }
 
 class Adder {
@@ -71,17 +83,14 @@ class Adder {
     test_row_major(s, suffix, heavy);
     add(s, suffix + "-packed", Packing::required, {.test = true, .heavy = heavy});
   }
+  void test_random(const std::string& name, const GroupedShape& s, Packing packing) {
+    cases_.add({name, [s](Inputs& in) { return build(in, s); }, packer<GroupedLinearParams>(packing)}, {.test = true});
+  }
   void bench(const GroupedShape& s, const std::string& label) { add(s, "-" + label, Packing::preferred, {.bench = true}); }
 
  private:
   void add(const GroupedShape& s, const std::string& suffix, Packing packing, Tags tags) {
-    const char* weights[] = {"bf16", "e4m3", "e4m3_f32"};
-    const char* inputs[] = {"", "-x_e4m3", "-x_e4m3_f32"};
-    const char* results[] = {"", "-y_fp8", "-y_fp8_f32"};
-    const std::string name =
-        fmt::format("T{}-G{}-N{}-K{}-{}{}{}{}", s.tokens, s.weight.groups, s.weight.n, s.weight.k,
-                    weights[static_cast<int>(s.weight.format)], inputs[static_cast<int>(s.x)], results[static_cast<int>(s.y)], suffix);
-    cases_.add({name, [s](Inputs& in) { return build(in, s); }, packer<GroupedLinearParams>(packing)}, tags);
+    cases_.add({name_of(s) + suffix, [s](Inputs& in) { return build(in, s); }, packer<GroupedLinearParams>(packing)}, tags);
   }
   CaseAdder<GroupedLinearParams> cases_;
 };
@@ -181,6 +190,22 @@ void add_grouped_linear(CaseList& list) {
                                                        {"table.pro.wqkv_a", {.n = 2048, .k = 7168, .format = WeightFormat::e4m3_ue8m0}},
                                                        {"table.pro.wo_b", {.n = 7168, .k = 16384, .format = WeightFormat::e4m3_ue8m0}}};
   for (const auto& [label, weight] : table) add.bench({4096, weight, X::e4m3_ue8m0}, label);
+}
+
+void add_random_grouped_linear(CaseList& list, Draw& draw) {
+  using X = GroupedShape::X;
+  GroupedShape s;
+  s.tokens = draw.chance(0.6) ? draw.size(0, 70) : draw.size(0, 1500);
+  s.x = draw.of({X::bf16, X::e4m3_ue8m0, X::e4m3_ue8m0, X::e4m3_f32});
+  if (draw.chance(0.3)) s.y = draw.of({ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32});
+  const double work = draw.work();
+  const auto elements = static_cast<int64_t>(std::min(work / static_cast<double>(std::max<int64_t>(s.tokens, 1)), 4e6));
+  const int64_t groups = draw.chance(0.5) ? draw.of<int64_t>({1, 2, 8, 16}) : draw.size(1, 40);
+  s.weight =
+      random_weight(draw, groups, std::max<int64_t>(elements, groups), s.y == ActivationFormat::bf16 ? 1 : 128, s.x == X::bf16 ? 1 : 128);
+  s.x_padding = draw.padding();
+  if (s.y == ActivationFormat::bf16) s.y_padding = draw.padding();
+  Adder(list).test_random(draw.name(name_of(s)), s, draw.of({Packing::never, Packing::preferred}));
 }
 
 }  // namespace strata::cases

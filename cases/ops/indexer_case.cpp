@@ -53,6 +53,7 @@ Scoring make_scoring(Inputs& in, const ScoringShape& s) {
 
 std::string name_of(const ScoringShape& s) {
   std::string name = fmt::format("H{}-D{}-{}-B{}", s.heads, s.dim, to_string(s.format), s.page_size);
+  if (s.ratio != 4) name += fmt::format("-r{}", s.ratio);
   for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.padding_tokens > 0) name += fmt::format("-pad{}", s.padding_tokens);
@@ -104,6 +105,32 @@ std::vector<ScoringTest> scoring_tests() {
     tests.push_back({{.requests = {{130, 2}, {9, 1}}, .ratio = 1, .heads = 5, .dim = dim, .format = KvFormat::bf16}});
   }
   return tests;
+}
+
+ScoringShape random_scoring(Draw& draw) {
+  constexpr int64_t kLogits = 4'000'000;  // of all tokens, as wide as the longest
+  ScoringShape s;
+  s.format = draw.of({KvFormat::indexer_fp8, KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::bf16});
+  s.ratio = draw.of<int64_t>({4, 4, 4, 1, 128});
+  s.heads = draw.heads();
+  if (s.format == KvFormat::bf16 && draw.chance(0.3)) s.dim = static_cast<int32_t>(draw.size(1, 512));
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  if (draw.chance(0.2)) s.padding_tokens = draw.size(1, 20);
+  s.zero_q = draw.chance(0.1);
+  s.nan_weight = !s.zero_q && draw.chance(0.03);
+  const int64_t rows = draw.chance(0.1) ? 300'000 : 30'000;
+  s.requests = draw.requests({.tokens = 600,
+                              .positions = rows * s.ratio,
+                              .visible = draw.work() * static_cast<double>(s.ratio) / static_cast<double>(s.heads * s.dim)});
+  int64_t tokens = s.padding_tokens, longest = 0;
+  for (RequestShape& r : s.requests) {
+    if ((tokens + r.query_len) * std::max(longest, r.seq_len / s.ratio) > kLogits) r.query_len = 0;
+    tokens += r.query_len;
+    longest = std::max(longest, r.seq_len / s.ratio);
+  }
+  if (draw.chance(0.2)) s.spare_length = draw.size(1, std::max<int64_t>(kLogits / std::max<int64_t>(tokens, 8), 1));
+  return s;
 }
 
 }  // namespace strata::cases

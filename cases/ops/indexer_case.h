@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "draw.h"
 #include "ops/paging.h"
 #include "strata/ops/indexer.h"
 
@@ -50,5 +51,6 @@ struct ScoringTest {
   bool heavy = false;
 };
 std::vector<ScoringTest> scoring_tests();
+ScoringShape random_scoring(Draw& draw);
 
 }  // namespace strata::cases

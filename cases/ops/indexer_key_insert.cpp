@@ -111,4 +111,24 @@ void add_indexer_key_insert(CaseList& list) {
   }
 }
 
+void add_random_indexer_key_insert(CaseList& list, Draw& draw) {
+  KeyShape s;
+  s.format = draw.of({KvFormat::indexer_fp8, KvFormat::indexer_fp8, KvFormat::bf16});
+  if (s.format == KvFormat::bf16 && draw.chance(0.4)) s.dim = draw.size(2, 512);
+  s.tokens = draw.size(0, 3000);
+  s.rotary = draw.chance(0.1) ? 0 : s.dim >= 64 && draw.chance(0.6) ? 64 : 2 * draw.size(1, s.dim / 2);
+  s.pairing = draw.of({RopePairing::interleaved, RopePairing::half_split});
+  s.lanes = draw.of({RopeLanes::first, RopeLanes::last});
+  s.hadamard = (s.dim & (s.dim - 1)) == 0 && draw.chance(0.5);
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  if (draw.chance(0.2)) s.unmapped = draw.size(1, s.tokens + 1);
+  s.skipped = draw.of({0.2, 0.0, 1.0});
+  s.scale = draw.of({1.0, 1.0, 0.0, 1e4});
+  s.padding = draw.padding().inner;
+  CaseAdder<IndexerKeyInsertParams>(list, "indexer_key_insert", &OpSet::indexer_key_insert).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

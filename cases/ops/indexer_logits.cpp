@@ -49,4 +49,12 @@ void add_indexer_logits(CaseList& list) {
   }
 }
 
+void add_random_indexer_logits(CaseList& list, Draw& draw) {
+  const ScoringShape s = random_scoring(draw);
+  const Padding padding = draw.padding();
+  CaseAdder<IndexerLogitsParams>(list, "indexer_logits", &OpSet::indexer_logits).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s, padding);
+  });
+}
+
 }  // namespace strata::cases

@@ -106,4 +106,23 @@ void add_indexer_query(CaseList& list) {
   }
 }
 
+void add_random_indexer_query(CaseList& list, Draw& draw) {
+  QueryShape s;
+  s.heads = draw.heads();
+  s.out = draw.of({DType::e4m3, DType::u8, DType::bf16});
+  if (draw.chance(0.3)) s.dim = draw.of<int64_t>({32, 64, 256, 512});
+  if (s.out == DType::bf16 && draw.chance(0.2)) s.dim = draw.size(2, 512);
+  s.hadamard = (s.dim & (s.dim - 1)) == 0 && draw.chance(0.5);
+  s.rotary = draw.chance(0.1) ? 0 : s.dim >= 64 && draw.chance(0.6) ? 64 : 2 * draw.size(1, s.dim / 2);
+  s.pairing = draw.of({RopePairing::interleaved, RopePairing::half_split});
+  s.lanes = draw.of({RopeLanes::first, RopeLanes::last});
+  s.weights = draw.of({DType::bf16, DType::f32});
+  s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 1e4});
+  s.padding = draw.padding();
+  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1000));
+  CaseAdder<IndexerQueryParams>(list, "indexer_query", &OpSet::indexer_query).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

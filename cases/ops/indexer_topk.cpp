@@ -224,4 +224,24 @@ void add_indexer_topk(CaseList& list) {
   prefill(8192, 65536, 1);
 }
 
+void add_random_indexer_topk(CaseList& list, Draw& draw) {
+  ScoringShape s = random_scoring(draw);
+  int64_t tokens = s.padding_tokens, longest = s.spare_length;
+  for (const RequestShape& r : s.requests) tokens += r.query_len, longest = std::max(longest, r.seq_len / s.ratio + s.spare_length);
+  const int64_t k = draw.chance(0.5) ? draw.of<int64_t>({16, 64, 512, 1024, 2048}) : draw.size(1, 3000);
+  const bool short_path = longest <= k && draw.chance(0.5);
+  const Query query = s.format != KvFormat::indexer_fp8 || short_path || draw.chance(0.6) ? Query::made
+                      : draw.chance(0.5)                                                  ? Query::first
+                                                                                          : Query::first_hadamard;
+  if (query != Query::made) s.zero_q = s.nan_weight = false;
+  const int32_t slot_page_size = tokens > 0 && draw.chance(0.4) ? draw.page_size() : 0;
+  const int64_t padding = draw.padding().inner;
+  const std::string name =
+      fmt::format("k{}-{}{}{}{}{}", k, name_of(s), slot_page_size > 0 ? fmt::format("-slots{}", slot_page_size) : "",
+                  short_path ? "-short" : "", query == Query::made ? "" : "-query", query == Query::first_hadamard ? "-hadamard" : "");
+  CaseAdder<IndexerTopkParams>(list, "indexer_topk", &OpSet::indexer_topk).test(draw.name(name), [=](Inputs& in) {
+    return build(in, s, k, padding, short_path, slot_page_size, query);
+  });
+}
+
 }  // namespace strata::cases

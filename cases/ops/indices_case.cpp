@@ -58,4 +58,15 @@ StepShape step_bench(Inputs& in, int64_t tokens) {
   return {.requests = std::vector<RequestShape>(static_cast<size_t>(in.share(tokens)), {kContext, 1})};
 }
 
+StepShape random_step(Draw& draw) {
+  StepShape s;
+  s.requests = draw.requests({.tokens = 1000, .positions = 100'000, .visible = 1e9});
+  s.with_validity = draw.chance(0.8);
+  if (s.with_validity && draw.chance(0.3)) s.padding_tokens = draw.size(1, 40);
+  if (s.with_validity) s.invalid = draw.of({0.0, 0.0, 0.2, 1.0});
+  s.page_size = draw.page_size();
+  s.table_padding = draw.padding().inner;
+  return s;
+}
+
 }  // namespace strata::cases

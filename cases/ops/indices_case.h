@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "draw.h"
 #include "ops/paging.h"
 
 namespace strata::cases {
@@ -30,6 +31,7 @@ std::string name_of(const StepShape& shape);
 
 // Steps that every index op is tested with.
 std::vector<StepShape> step_tests();
+StepShape random_step(Draw& draw);
 // T = 1, 64, 4096 tokens: decode requests of 4096 positions, and for 4096 one prompt.
 StepShape step_bench(Inputs& in, int64_t tokens);
 

@@ -41,10 +41,20 @@ Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   const double t = static_cast<double>(tokens), n = static_cast<double>(s.weight.n), k = static_cast<double>(s.weight.k);
   const bool codes = s.activation != ActivationFormat::bf16 && s.weight.format != WeightFormat::bf16;
   return {.params = p,
-          .outputs = {view_output(
-              "y", p.y, codes ? fp8_product_tolerance(exact_operands, s.out, *in.device()) : product_tolerance(exact_operands, s.out))},
+          .outputs = {view_output("y", p.y,
+                                  codes ? fp8_product_tolerance(exact_operands, s.out, p.y.numel(), *in.device())
+                                        : product_tolerance(exact_operands, s.out, p.y.numel()))},
           .bytes = weight_bytes(s.weight) + t * ((s.codes ? 1 + 4.0 / 128 : 2) * k + static_cast<double>(size_of(s.out)) * n),
           .flops = 2 * t * n * k};
+}
+
+std::string name_of(const LinearShape& s) {
+  std::string name = fmt::format("T{}-N{}-K{}-{}", s.tokens, s.weight.n, s.weight.k, name_of(s.weight.format));
+  if (s.activation != ActivationFormat::bf16) name += fmt::format("-x_{}", name_of(s.activation));
+  if (s.out == DType::f32) name += "-y_f32";
+  if (s.codes) name += "-codes";
+  if (s.shares_device) name += "-beside";
+  return name;
 }
 
 class Adder {
@@ -56,16 +66,14 @@ class Adder {
     add(s, suffix, Packing::never, {.test = true, .heavy = heavy});
     add(s, suffix + "-packed", Packing::required, {.test = true, .heavy = heavy});
   }
+  void test_random(const std::string& name, const LinearShape& s, Packing packing) {
+    cases_.add({name, [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(packing)}, {.test = true});
+  }
   void bench(const LinearShape& s, const std::string& label) { add(s, "-" + label, Packing::preferred, {.bench = true}); }
 
  private:
   void add(const LinearShape& s, const std::string& suffix, Packing packing, Tags tags) {
-    std::string name = fmt::format("T{}-N{}-K{}-{}", s.tokens, s.weight.n, s.weight.k, name_of(s.weight.format));
-    if (s.activation != ActivationFormat::bf16) name += fmt::format("-x_{}", name_of(s.activation));
-    if (s.out == DType::f32) name += "-y_f32";
-    if (s.codes) name += "-codes";
-    if (s.shares_device) name += "-beside";
-    cases_.add({name + suffix, [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(packing)}, tags);
+    cases_.add({name_of(s) + suffix, [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(packing)}, tags);
   }
   CaseAdder<LinearParams> cases_;
 };
@@ -261,6 +269,24 @@ std::unique_ptr<AnyCase> linear_ceiling_case(int64_t n) {
       "linear", &OpSet::linear,
       Case<LinearParams>{fmt::format("ceiling-{}", n), [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(Packing::preferred)},
       Tags{.bench = true});
+}
+
+void add_random_linear(CaseList& list, Draw& draw) {
+  LinearShape s;
+  s.tokens = draw.chance(0.6) ? draw.size(0, 70) : draw.size(0, 1500);
+  const double work = draw.work();
+  const auto elements = static_cast<int64_t>(std::min(work / static_cast<double>(std::max<int64_t>(s.tokens, 1)), 4e6));
+  s.weight = random_weight(draw, 1, std::max<int64_t>(elements, 1));
+  s.activation =
+      s.weight.format == WeightFormat::bf16 && draw.chance(0.6)
+          ? ActivationFormat::bf16
+          : draw.of({ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32, ActivationFormat::bf16});
+  s.codes = s.activation != ActivationFormat::bf16 && draw.chance(0.4);
+  s.out = draw.of({DType::bf16, DType::bf16, DType::f32});
+  s.x_padding = draw.padding();
+  s.y_padding = draw.padding();
+  s.shares_device = draw.chance(0.2);
+  Adder(list).test_random(draw.name(name_of(s)), s, draw.of({Packing::never, Packing::preferred}));
 }
 
 }  // namespace strata::cases

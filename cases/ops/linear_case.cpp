@@ -46,17 +46,20 @@ double weight_bytes(const WeightShape& s) {
   return s.format == WeightFormat::bf16 ? 2 * elements : elements * (1.0 + 4.0 / static_cast<double>(s.block_n * s.block_k));
 }
 
-Tolerance product_tolerance(bool exact_operands, DType out) {
-  if (!exact_operands) return {.kind = Tolerance::Kind::close, .abs_rms = 3e-2, .rel = 2.01 / 128, .cos = 1e-5};
+Tolerance product_tolerance(bool exact_operands, DType out, int64_t numel) {
+  constexpr int64_t kFew = 4096;
+  constexpr double kThreeRoundings = 3 * 0x1p-9;
+  const double cos = numel < kFew ? kThreeRoundings * kThreeRoundings / 2 : 1e-5;
+  if (!exact_operands) return {.kind = Tolerance::Kind::close, .abs_rms = 3e-2, .rel = 2.01 / 128, .cos = cos};
   return out == DType::f32 ? fp32_sum() : bf16_rounding(0.05);
 }
 
-Tolerance fp8_product_tolerance(bool exact_operands, DType out, const Device& device) {
-  Tolerance t = product_tolerance(exact_operands, out);
+Tolerance fp8_product_tolerance(bool exact_operands, DType out, int64_t numel, const Device& device) {
+  Tolerance t = product_tolerance(exact_operands, out, numel);
   if (device.id().kind != DeviceKind::cuda) return t;
   t.abs_rms = std::max(t.abs_rms, 5e-3);
   t.sum = exact_operands && out == DType::bf16;
-  t.cos = 1e-5;
+  t.cos = std::max(t.cos, 1e-5);
   t.inexact = 1.0;
   return t;
 }
@@ -77,6 +80,23 @@ const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& i
     return in.keep(std::move(packed));
   }
   return nullptr;
+}
+
+WeightShape random_weight(Draw& draw, int64_t groups, int64_t elements, int64_t multiple_n, int64_t multiple_k) {
+  WeightShape w{.groups = groups};
+  w.format = draw.of({WeightFormat::bf16, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_f32});
+  const auto size = [&](int64_t most, int64_t multiple) {
+    // What GPU kernels take is a multiple of 8 or 16 as a rule; what they refuse comes up too.
+    const int64_t unit = std::max(multiple, draw.of<int64_t>({1, 4, 8, 16, 16, 128}));
+    return std::max(draw.size(1, most) / unit, int64_t{1}) * unit;
+  };
+  w.k = size(std::min<int64_t>(elements / groups, 9000), multiple_k);
+  w.n = size(std::clamp<int64_t>(elements / groups / w.k, 1, 20'000), multiple_n);
+  if (draw.chance(0.2)) {
+    w.block_n = draw.of<int64_t>({1, 64, 128, 256, 96});
+    w.block_k = draw.of<int64_t>({128, 128, 32, 64, 96, 256, 2048});
+  }
+  return w;
 }
 
 }  // namespace strata::cases

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "draw.h"
 #include "typed_case.h"
 
 namespace strata::cases {
@@ -24,15 +25,17 @@ struct WeightShape {
 };
 const LinearWeight* make_weight(Inputs& in, const WeightShape& shape);
 double weight_bytes(const WeightShape& shape);
+// Any size with at most `elements`, of so many groups. multiple: of n and k, as codes ask for.
+WeightShape random_weight(Draw& draw, int64_t groups, int64_t elements, int64_t multiple_n = 1, int64_t multiple_k = 1);
 // The scales of activations that are given as codes: f32 of this shape, powers of two for `ue8m0`.
 TensorView activation_scales(Inputs& in, const Shape& shape, bool ue8m0, Padding padding = {});
 
 // Sums of products of operands that are exact in bf16: only the order of an fp32 accumulation and one rounding are free. Operands whose
-// scales are no powers of two may be rounded to bf16 after dequantisation (V4 5.2, MLA 3.1).
-Tolerance product_tolerance(bool exact_operands, DType out);
+// scales are no powers of two may be rounded to bf16 after dequantisation (V4 5.2, MLA 3.1); of few results one outlier decides the whole.
+Tolerance product_tolerance(bool exact_operands, DType out, int64_t numel);
 // Of products of e4m3 codes by codes on `device`: as above, but the FP8 tensor cores of a GPU align the products of a sum to its largest
 // and keep 13 bits below it (V4 5.2: "inner sums in fp32 (tensor core) or exact").
-Tolerance fp8_product_tolerance(bool exact_operands, DType out, const Device& device);
+Tolerance fp8_product_tolerance(bool exact_operands, DType out, int64_t numel, const Device& device);
 
 // Whether a case gives implementations their own layout of the weight.
 enum class Packing : uint8_t {

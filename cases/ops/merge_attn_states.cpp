@@ -119,4 +119,24 @@ void add_merge_attn_states(CaseList& list) {
   }
 }
 
+void add_random_merge_attn_states(CaseList& list, Draw& draw) {
+  MergeShape s;
+  s.parts = draw.size(1, 40);
+  s.heads = draw.heads();
+  s.dim = draw.chance(0.5) ? draw.of<int64_t>({64, 128, 512, 576}) : draw.size(1, 600);
+  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.parts * s.heads * s.dim), 1, 500));
+  s.in = draw.of({DType::f32, DType::bf16});
+  s.out = draw.of({DType::f32, DType::bf16});
+  s.sinks = random_sinks(draw);
+  s.empty = draw.of({0.2, 0.0, 0.7, 1.0});
+  s.lse_scale = draw.of({3.0, 3.0, 60.0, 0.0});
+  s.negative_empty = draw.chance(0.5);
+  s.lse = draw.chance(0.8);
+  s.padding = draw.padding();
+  s.in_place = s.in == s.out && draw.chance(0.3);
+  CaseAdder<MergeAttnStatesParams>(list, "merge_attn_states", &OpSet::merge_attn_states).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

@@ -162,4 +162,30 @@ void add_mla_rope_kv_insert(CaseList& list) {
   }
 }
 
+void add_random_mla_rope_kv_insert(CaseList& list, Draw& draw) {
+  InsertShape s;
+  s.heads = draw.heads();
+  s.format = draw.of({KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla});
+  if (s.format != KvFormat::fp8_ds_mla && draw.chance(0.3)) {
+    s.latent = draw.size(1, 500);
+    s.rotary = 2 * draw.size(1, 38);
+  }
+  if (draw.chance(0.3)) s.nope = draw.size(1, 200);
+  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.heads * (s.nope + s.rotary) + s.latent), 1, 1500));
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  if (draw.chance(0.6)) s.absorbed = draw.size(0, s.tokens);
+  if (draw.chance(0.2)) s.unmapped = draw.size(1, s.tokens + 1);
+  s.skipped = draw.of({0.2, 0.0, 1.0});
+  s.cache = draw.chance(0.9);
+  s.rotate = draw.chance(0.9);
+  s.llama = draw.chance(0.2);
+  s.ue8m0 = s.cache && s.format == KvFormat::fp8_ds_mla && draw.chance(0.5);
+  s.padding = draw.padding();
+  s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 3e4});
+  CaseAdder<MlaRopeKvInsertParams>(list, "mla_rope_kv_insert", &OpSet::mla_rope_kv_insert).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

@@ -136,4 +136,27 @@ void add_qnorm_rope_kv_insert(CaseList& list) {
   }
 }
 
+void add_random_qnorm_rope_kv_insert(CaseList& list, Draw& draw) {
+  InsertShape s;
+  s.heads = draw.heads();
+  s.format = draw.of({KvFormat::fp8_ds_mla_v4, KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor});
+  if (s.format != KvFormat::fp8_ds_mla_v4 && draw.chance(0.4)) {
+    s.dim = static_cast<int32_t>(draw.size(2, 600));
+    s.rotary = draw.size(1, std::min(s.dim / 2, 64)) * 2;
+  }
+  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1000));
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  s.e4m3_q = s.format == KvFormat::fp8_tensor && draw.chance(0.5);
+  s.in_place = !s.e4m3_q && draw.chance(0.2);
+  if (!s.e4m3_q && !s.in_place && draw.chance(0.2)) s.padded_heads = s.heads + draw.size(0, 64);
+  if (draw.chance(0.2)) s.unmapped = draw.size(1, s.tokens + 1);
+  s.skipped = draw.of({0.2, 0.0, 1.0});
+  s.cache = draw.chance(0.9);
+  s.padding = draw.padding();
+  s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 3e4});
+  CaseAdder<QNormRopeKvInsertParams>(list, "qnorm_rope_kv_insert", &OpSet::qnorm_rope_kv_insert)
+      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
+}
+
 }  // namespace strata::cases

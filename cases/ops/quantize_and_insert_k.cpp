@@ -93,4 +93,24 @@ void add_quantize_and_insert_k(CaseList& list) {
   }
 }
 
+void add_random_quantize_and_insert_k(CaseList& list, Draw& draw) {
+  QuantizeShape s;
+  s.format = draw.of({KvFormat::fp8_ds_mla_v4, KvFormat::fp8_ds_mla, KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::indexer_fp8,
+                      KvFormat::indexer_mxfp4});
+  const int32_t any = static_cast<int32_t>(draw.size(1, 600));
+  s.dim = s.format == KvFormat::fp8_ds_mla_v4 ? 512 : s.format == KvFormat::fp8_ds_mla ? 576 : 128;
+  if (s.format == KvFormat::bf16 || s.format == KvFormat::fp8_tensor) s.dim = any;
+  s.tokens = draw.size(0, std::min<int64_t>(1'000'000 / s.dim, 3000));
+  s.page_size = draw.page_size();
+  s.extra_stride = draw.page_gap();
+  if (draw.chance(0.2)) s.unmapped = draw.size(1, s.tokens + 1);
+  s.ue8m0 = s.format == KvFormat::fp8_ds_mla && draw.chance(0.5);
+  s.cache_scale = draw.of({0.125f, 1.0f, 7.0f});
+  s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 1e5, 1e36});
+  s.padding = draw.padding().inner;
+  s.skipped = draw.of({0.2, 0.0, 1.0});
+  CaseAdder<QuantizeAndInsertKParams>(list, "quantize_and_insert_k", &OpSet::quantize_and_insert_k)
+      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
+}
+
 }  // namespace strata::cases

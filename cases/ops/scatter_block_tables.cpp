@@ -36,13 +36,14 @@ Built<ScatterBlockTablesParams> build(Inputs& in, const TableShape& s) {
           .flops = 0};
 }
 
+std::string name_of(const TableShape& s) {
+  return fmt::format("R{}-width{}-S{}-longest{}", s.rows, s.width, s.segments_per_row, s.longest);
+}
+
 }  // namespace
 
 void add_scatter_block_tables(CaseList& list) {
   CaseAdder<ScatterBlockTablesParams> cases(list, "scatter_block_tables", &OpSet::scatter_block_tables);
-  const auto name_of = [](const TableShape& s) {
-    return fmt::format("R{}-width{}-S{}-longest{}", s.rows, s.width, s.segments_per_row, s.longest);
-  };
   for (const TableShape& s : {TableShape{1, 1, 1, 1}, TableShape{3, 40, 0, 0}, TableShape{5, 33, 1, 33}, TableShape{7, 200, 3, 50, 5},
                               TableShape{64, 900, 7, 128}, TableShape{2, 20000, 2, 9000, 3}, TableShape{300, 12, 4, 0}}) {
     cases.test(name_of(s), [s](Inputs& in) { return build(in, s); });
@@ -52,6 +53,17 @@ void add_scatter_block_tables(CaseList& list) {
     const TableShape s{64, 7 * longest, 7, longest};
     cases.bench(name_of(s), [s](Inputs& in) { return build(in, s); });
   }
+}
+
+void add_random_scatter_block_tables(CaseList& list, Draw& draw) {
+  TableShape s;
+  s.rows = draw.size(1, 400);
+  s.width = draw.size(1, std::min<int64_t>(1'000'000 / s.rows, 40'000));
+  s.segments_per_row = draw.size(0, std::min<int64_t>(s.width, 12));
+  s.longest = draw.size(0, s.width);
+  s.table_padding = draw.padding().inner;
+  CaseAdder<ScatterBlockTablesParams>(list, "scatter_block_tables", &OpSet::scatter_block_tables)
+      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
 }  // namespace strata::cases

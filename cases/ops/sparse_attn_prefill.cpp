@@ -155,4 +155,29 @@ void add_sparse_attn_prefill(CaseList& list) {
   add_prefill_bench(cases);
 }
 
+void add_random_sparse_attn_prefill(CaseList& list, Draw& draw) {
+  PrefillShape s;
+  s.dim = draw.of({512, 576});
+  s.value_dim = draw.chance(0.8) ? 512 : draw.size(1, s.dim);
+  s.heads = draw.heads();
+  s.topk = draw.size(0, 2000);
+  s.rows = draw.size(0, draw.chance(0.1) ? 20'000 : 2000);
+  const double of_token = static_cast<double>(s.heads * (s.topk + 8) * (s.dim + s.value_dim));
+  s.tokens = draw.size(0, std::clamp<int64_t>(static_cast<int64_t>(2 * draw.work() / of_token), 1, 1500));
+  s.lengths = random_lengths(draw);
+  s.skipped = draw.of({0.1, 0.1, 0.0, 0.5, 0.9, 1.0});
+  s.sinks = random_sinks(draw);
+  if (draw.chance(0.15)) {
+    const auto [q_size, key_size] = draw.of({std::pair{3.0, 0.1}, {1.0, 1.0}, {0.0, 0.1}, {0.1, 0.0}});
+    s.q_size = q_size, s.key_size = key_size;
+  }
+  s.lse = draw.chance(0.6);
+  s.max_logits = draw.chance(0.5);
+  s.batch_invariant = draw.chance(0.3);
+  s.padding = draw.padding();
+  CaseAdder<SparseAttnPrefillParams>(list, "sparse_attn_prefill", &OpSet::sparse_attn_prefill).test(draw.name(name_of(s)), [=](Inputs& in) {
+    return build(in, s);
+  });
+}
+
 }  // namespace strata::cases

@@ -43,4 +43,12 @@ void add_swa_indices(CaseList& list) {
   }
 }
 
+void add_random_swa_indices(CaseList& list, Draw& draw) {
+  const StepShape s = random_step(draw);
+  const auto window = static_cast<int32_t>(draw.chance(0.5) ? 128 : draw.size(1, 700));
+  const int64_t padding = draw.padding().inner;
+  CaseAdder<SwaIndicesParams>(list, "swa_indices", &OpSet::swa_indices)
+      .test(draw.name(fmt::format("W{}-{}", window, name_of(s))), [=](Inputs& in) { return build(in, s, window, padding); });
+}
+
 }  // namespace strata::cases
