@@ -75,8 +75,9 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
   for (int64_t i = 0; i < want.numel(); ++i) {
     if (same_bits(got, want, i)) continue;
     if (tolerance.any_nan && std::isnan(want.at(i)) && std::isnan(got.at(i))) continue;
-    inexact.add(i);
     const double w = want.at(i), g = got.at(i);
+    if (w == g) continue;  // zeros of either sign
+    inexact.add(i);
     const double difference = std::abs(g - w);
     // Infinities and NaN (also the poison of what must not be written) have to be the same bits.
     const double largest = room == nullptr ? abs : std::max(abs, room->at(i));

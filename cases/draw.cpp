@@ -5,7 +5,7 @@
 
 namespace strata::cases {
 
-Draw::Draw(uint64_t seed, int64_t number) : rng_(Rng(seed).next() + Rng(static_cast<uint64_t>(number)).next()), number_(number) {}
+Draw::Draw(uint64_t seed, int64_t number) : rng_(Rng(seed).next() ^ static_cast<uint64_t>(number)), number_(number), usual_(chance(0.6)) {}
 
 std::string Draw::name(const std::string& shape) const { return "random" + std::to_string(number_) + "-" + shape; }
 
@@ -21,28 +21,23 @@ int64_t Draw::size(int64_t low, int64_t high) {
   return std::clamp(n, low, high);
 }
 
-int64_t Draw::page_gap(int64_t unit) {
-  return chance(0.5) ? 0 : (chance(0.5) ? of<int64_t>({16, 48, 64, 192, 576}) : size(1, 600)) / unit * unit;
-}
-
 Padding Draw::padding() {
   if (chance(0.6)) return {};
-  const auto gap = [&] { return chance(0.5) ? of<int64_t>({0, 8, 16, 64, 512}) : size(0, 40); };
+  const auto gap = [&] { return usual_ ? 16 * in(0, 8) : chance(0.5) ? of<int64_t>({0, 8, 16, 64, 512}) : size(0, 40); };
   return {.inner = gap(), .outer = gap()};
 }
 
-double Draw::work() { return chance(0.04) ? 6e8 : chance(0.3) ? 1e8 : 1e7; }
+double Draw::work() { return chance(0.05) ? 6e8 : chance(0.3) ? 1.5e8 : 3e7; }
 
 std::vector<RequestShape> Draw::requests(const Step& step) {
-  if (chance(0.02)) return {};
   enum class Lengths : uint8_t { equal, equal_but_one, nearly_equal, uneven };
   const auto lengths = of({Lengths::equal, Lengths::equal_but_one, Lengths::nearly_equal, Lengths::uneven, Lengths::uneven});
   const int64_t new_tokens = chance(0.5) ? 1 : chance(0.5) ? in(2, 8) : size(1, step.tokens);
   const bool same_queries = chance(0.6);
-  const int64_t count = size(1, std::max<int64_t>(step.tokens / new_tokens, 1));
+  const int64_t most = std::max<int64_t>(step.tokens / new_tokens, 1), count = chance(0.1) ? 1 : tokens(most);
   const auto visible = static_cast<int64_t>(step.visible / static_cast<double>(new_tokens));  // by one token of each request together
-  const int64_t all = std::clamp<int64_t>(visible, 1, step.positions), longest = std::max<int64_t>(all / count, 1);
-  const int64_t typical = size(0, longest), odd_one = in(0, count - 1);
+  const int64_t all = std::clamp<int64_t>(visible, 1, step.positions), longest = std::max<int64_t>(all / std::max<int64_t>(count, 1), 1);
+  const int64_t typical = chance(0.4) ? size(0, longest) : size(longest / 8, longest), odd_one = in(0, count);
   std::vector<RequestShape> requests;
   for (int64_t r = 0; r < count; ++r) {
     int64_t length = typical;

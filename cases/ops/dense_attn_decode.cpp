@@ -181,11 +181,11 @@ void add_dense_attn_decode(CaseList& list) {
 void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
   DecodeShape s;
   s.heads = draw.heads();
-  s.format = draw.of({KvFormat::bf16, KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla});
+  if (!draw.usual() || draw.chance(0.2)) s.format = draw.of({KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla});
   s.page_size = draw.page_size();
   s.extra_stride = draw.page_gap();
-  if (s.format != KvFormat::fp8_ds_mla && draw.chance(0.2)) s.dim = static_cast<int32_t>(draw.size(1, 576));
-  if (s.dim != 576 || draw.chance(0.2)) s.value_dim = draw.size(1, s.dim);
+  if (s.format != KvFormat::fp8_ds_mla && !draw.usual() && draw.chance(0.5)) s.dim = static_cast<int32_t>(draw.size(1, 576));
+  if (s.dim != 576 || (!draw.usual() && draw.chance(0.4))) s.value_dim = draw.size(1, s.dim);
   s.requests = draw.requests(
       {.tokens = 300, .positions = 10'000, .visible = 2 * draw.work() / static_cast<double>(s.heads * (s.dim + s.value_dim))});
   // More queries than rows: the first ones see nothing.

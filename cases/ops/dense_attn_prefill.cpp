@@ -186,7 +186,7 @@ void add_random_dense_attn_prefill(CaseList& list, Draw& draw) {
   PrefillShape s;
   s.heads = draw.chance(0.7) ? draw.size(1, 8) : draw.heads();
   s.causal = draw.chance(0.6);
-  if (draw.chance(0.3)) {
+  if (!draw.usual()) {
     s.nope = draw.size(1, 512);
     s.rotary = draw.size(1, std::min<int64_t>((576 - s.nope) / 2, 32)) * 2;
     s.value = draw.size(1, 576);

@@ -55,8 +55,11 @@ Built<DequantizeAndGatherKParams> build(Inputs& in, const GatherShape& s) {
 }
 
 std::string name_of(const GatherShape& s) {
-  std::string name = fmt::format("{}-D{}-B{}-rows{}", to_string(s.format), s.dim, s.page_size, fmt::join(s.seq_lens, "+"));
-  if (!s.gather_lens.empty()) name += fmt::format("-last{}", fmt::join(s.gather_lens, "+"));
+  const auto lengths = [](const std::vector<int64_t>& v) {
+    return v.size() > 12 ? fmt::format("_of_{}", v.size()) : fmt::format("{}", fmt::join(v, "+"));
+  };
+  std::string name = fmt::format("{}-D{}-B{}-rows{}", to_string(s.format), s.dim, s.page_size, lengths(s.seq_lens));
+  if (!s.gather_lens.empty()) name += "-last" + lengths(s.gather_lens);
   if (s.offset > 0) name += fmt::format("-at{}", s.offset);
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";

@@ -54,7 +54,7 @@ Scoring make_scoring(Inputs& in, const ScoringShape& s) {
 std::string name_of(const ScoringShape& s) {
   std::string name = fmt::format("H{}-D{}-{}-B{}", s.heads, s.dim, to_string(s.format), s.page_size);
   if (s.ratio != 4) name += fmt::format("-r{}", s.ratio);
-  for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
+  name += name_of(s.requests);
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.padding_tokens > 0) name += fmt::format("-pad{}", s.padding_tokens);
   if (s.zero_q) name += "-ties";
@@ -110,8 +110,8 @@ std::vector<ScoringTest> scoring_tests() {
 ScoringShape random_scoring(Draw& draw) {
   constexpr int64_t kLogits = 4'000'000;  // of all tokens, as wide as the longest
   ScoringShape s;
-  s.format = draw.of({KvFormat::indexer_fp8, KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::bf16});
-  s.ratio = draw.of<int64_t>({4, 4, 4, 1, 128});
+  if (!draw.usual() || draw.chance(0.2)) s.format = draw.of({KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::bf16});
+  s.ratio = draw.chance(0.1) ? 128 : draw.of<int64_t>({4, 4, 1});
   s.heads = draw.heads();
   if (s.format == KvFormat::bf16 && draw.chance(0.3)) s.dim = static_cast<int32_t>(draw.size(1, 512));
   s.page_size = draw.page_size();

@@ -115,7 +115,7 @@ void add_random_indexer_key_insert(CaseList& list, Draw& draw) {
   KeyShape s;
   s.format = draw.of({KvFormat::indexer_fp8, KvFormat::indexer_fp8, KvFormat::bf16});
   if (s.format == KvFormat::bf16 && draw.chance(0.4)) s.dim = draw.size(2, 512);
-  s.tokens = draw.size(0, 3000);
+  s.tokens = draw.tokens(3000);
   s.rotary = draw.chance(0.1) ? 0 : s.dim >= 64 && draw.chance(0.6) ? 64 : 2 * draw.size(1, s.dim / 2);
   s.pairing = draw.of({RopePairing::interleaved, RopePairing::half_split});
   s.lanes = draw.of({RopeLanes::first, RopeLanes::last});

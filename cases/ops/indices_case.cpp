@@ -29,7 +29,7 @@ Step make_step(Inputs& in, const StepShape& s, int64_t ratio) {
 
 std::string name_of(const StepShape& s) {
   std::string name = fmt::format("B{}", s.page_size);
-  for (const RequestShape& r : s.requests) name += fmt::format("-{}of{}", r.query_len, r.seq_len);
+  name += name_of(s.requests);
   if (s.padding_tokens > 0) name += fmt::format("-pad{}", s.padding_tokens);
   if (s.invalid > 0) name += "-invalid";
   if (!s.with_validity) name += "-all_valid";

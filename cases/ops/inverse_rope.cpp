@@ -75,7 +75,7 @@ void add_random_inverse_rope(CaseList& list, Draw& draw) {
   s.heads = draw.heads();
   s.dim = draw.chance(0.5) ? 512 : draw.size(2, 600);
   s.rotary = s.dim >= 64 && draw.chance(0.6) ? 64 : 2 * draw.size(1, s.dim / 2);
-  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1500));
+  s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1500));
   s.in_place = draw.chance(0.5);
   s.padding = draw.padding();
   s.scale = draw.of({1.0, 1.0, 0.0, 1e30});

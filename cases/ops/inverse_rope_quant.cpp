@@ -77,7 +77,7 @@ void add_random_inverse_rope_quant(CaseList& list, Draw& draw) {
   s.heads = s.groups * draw.size(1, 128 / s.groups);
   s.dim = draw.chance(0.5) ? 512 : 128 * draw.in(1, 5);
   s.rotary = draw.chance(0.6) ? 64 : 2 * draw.size(1, s.dim / 2);
-  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1500));
+  s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1500));
   s.padding = draw.padding();
   s.scale = draw.of({1.0, 1.0, 0.0, 1e-12, 1e-3, 1e6});
   CaseAdder<InverseRopeQuantParams>(list, "inverse_rope_quant", &OpSet::inverse_rope_quant).test(draw.name(name_of(s)), [=](Inputs& in) {

@@ -273,9 +273,9 @@ std::unique_ptr<AnyCase> linear_ceiling_case(int64_t n) {
 
 void add_random_linear(CaseList& list, Draw& draw) {
   LinearShape s;
-  s.tokens = draw.chance(0.6) ? draw.size(0, 70) : draw.size(0, 1500);
+  s.tokens = draw.tokens(draw.chance(0.6) ? 70 : 1500);
   const double work = draw.work();
-  const auto elements = static_cast<int64_t>(std::min(work / static_cast<double>(std::max<int64_t>(s.tokens, 1)), 4e6));
+  const auto elements = static_cast<int64_t>(std::min(work / static_cast<double>(std::max<int64_t>(s.tokens, 1)), 8e6));
   s.weight = random_weight(draw, 1, std::max<int64_t>(elements, 1));
   s.activation =
       s.weight.format == WeightFormat::bf16 && draw.chance(0.6)
@@ -286,7 +286,7 @@ void add_random_linear(CaseList& list, Draw& draw) {
   s.x_padding = draw.padding();
   s.y_padding = draw.padding();
   s.shares_device = draw.chance(0.2);
-  Adder(list).test_random(draw.name(name_of(s)), s, draw.of({Packing::never, Packing::preferred}));
+  Adder(list).test_random(draw.name(name_of(s)), s, draw.of({Packing::never, Packing::never, Packing::preferred}));
 }
 
 }  // namespace strata::cases

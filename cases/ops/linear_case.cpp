@@ -86,13 +86,13 @@ WeightShape random_weight(Draw& draw, int64_t groups, int64_t elements, int64_t 
   WeightShape w{.groups = groups};
   w.format = draw.of({WeightFormat::bf16, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_f32});
   const auto size = [&](int64_t most, int64_t multiple) {
-    // What GPU kernels take is a multiple of 8 or 16 as a rule; what they refuse comes up too.
-    const int64_t unit = std::max(multiple, draw.of<int64_t>({1, 4, 8, 16, 16, 128}));
-    return std::max(draw.size(1, most) / unit, int64_t{1}) * unit;
+    const int64_t unit = draw.usual() ? draw.of<int64_t>({8, 16, 16, 128, 512}) : draw.of<int64_t>({1, 4, 8, 16});
+    const int64_t step = std::max(multiple, std::min(unit, most));
+    return std::max(draw.tokens(most) / step, int64_t{1}) * step;
   };
-  w.k = size(std::min<int64_t>(elements / groups, 9000), multiple_k);
+  w.k = size(draw.size(std::min<int64_t>(elements / groups, 64), std::min<int64_t>(elements / groups, 9000)), multiple_k);
   w.n = size(std::clamp<int64_t>(elements / groups / w.k, 1, 20'000), multiple_n);
-  if (draw.chance(0.2)) {
+  if (!draw.usual() && draw.chance(0.5)) {
     w.block_n = draw.of<int64_t>({1, 64, 128, 256, 96});
     w.block_k = draw.of<int64_t>({128, 128, 32, 64, 96, 256, 2048});
   }

@@ -124,7 +124,7 @@ void add_random_merge_attn_states(CaseList& list, Draw& draw) {
   s.parts = draw.size(1, 40);
   s.heads = draw.heads();
   s.dim = draw.chance(0.5) ? draw.of<int64_t>({64, 128, 512, 576}) : draw.size(1, 600);
-  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.parts * s.heads * s.dim), 1, 500));
+  s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.parts * s.heads * s.dim), 1, 500));
   s.in = draw.of({DType::f32, DType::bf16});
   s.out = draw.of({DType::f32, DType::bf16});
   s.sinks = random_sinks(draw);

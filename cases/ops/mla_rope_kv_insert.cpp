@@ -171,7 +171,7 @@ void add_random_mla_rope_kv_insert(CaseList& list, Draw& draw) {
     s.rotary = 2 * draw.size(1, 38);
   }
   if (draw.chance(0.3)) s.nope = draw.size(1, 200);
-  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.heads * (s.nope + s.rotary) + s.latent), 1, 1500));
+  s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.heads * (s.nope + s.rotary) + s.latent), 1, 1500));
   s.page_size = draw.page_size();
   s.extra_stride = draw.page_gap();
   if (draw.chance(0.6)) s.absorbed = draw.size(0, s.tokens);

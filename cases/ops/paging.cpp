@@ -5,6 +5,19 @@
 
 namespace strata::cases {
 
+std::string name_of(const std::vector<RequestShape>& requests) {
+  std::string name;
+  int entries = 0;
+  for (size_t i = 0, next = 0; i < requests.size(); i = next) {
+    if (++entries > 12) return name + "-and" + std::to_string(requests.size() - i);
+    const auto same = [&](const RequestShape& r) { return r.seq_len == requests[i].seq_len && r.query_len == requests[i].query_len; };
+    while (next < requests.size() && same(requests[next])) ++next;
+    name += "-" + std::to_string(requests[i].query_len) + "of" + std::to_string(requests[i].seq_len);
+    if (next > i + 1) name += "x" + std::to_string(next - i);
+  }
+  return name;
+}
+
 StepTokens make_tokens(const std::vector<RequestShape>& requests, int64_t padding) {
   StepTokens tokens;
   for (size_t r = 0; r < requests.size(); ++r) {

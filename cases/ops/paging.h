@@ -1,6 +1,7 @@
 // Requests, tokens and pages as an engine would hand them over, at random.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "inputs.h"
@@ -11,6 +12,9 @@ struct RequestShape {
   int64_t seq_len = 0;  // the new tokens included
   int64_t query_len = 0;
 };
+
+// "-1of40-3of700", equal neighbours as one, "-1of40x6", and no more than twelve.
+std::string name_of(const std::vector<RequestShape>& requests);
 
 // The tokens of one step, request after request, then padding.
 struct StepTokens {

@@ -144,7 +144,7 @@ void add_random_qnorm_rope_kv_insert(CaseList& list, Draw& draw) {
     s.dim = static_cast<int32_t>(draw.size(2, 600));
     s.rotary = draw.size(1, std::min(s.dim / 2, 64)) * 2;
   }
-  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1000));
+  s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1000));
   s.page_size = draw.page_size();
   s.extra_stride = draw.page_gap();
   s.e4m3_q = s.format == KvFormat::fp8_tensor && draw.chance(0.5);

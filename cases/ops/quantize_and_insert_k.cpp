@@ -100,7 +100,7 @@ void add_random_quantize_and_insert_k(CaseList& list, Draw& draw) {
   const int32_t any = static_cast<int32_t>(draw.size(1, 600));
   s.dim = s.format == KvFormat::fp8_ds_mla_v4 ? 512 : s.format == KvFormat::fp8_ds_mla ? 576 : 128;
   if (s.format == KvFormat::bf16 || s.format == KvFormat::fp8_tensor) s.dim = any;
-  s.tokens = draw.size(0, std::min<int64_t>(1'000'000 / s.dim, 3000));
+  s.tokens = draw.tokens(std::min<int64_t>(1'000'000 / s.dim, 3000));
   s.page_size = draw.page_size();
   s.extra_stride = draw.page_gap();
   if (draw.chance(0.2)) s.unmapped = draw.size(1, s.tokens + 1);

@@ -97,7 +97,7 @@ void add_random_rms_norm_pair(CaseList& list, Draw& draw) {
   NormShape s;
   s.q = draw.chance(0.2) ? 0 : draw.size(1, 4000);
   s.kv = draw.size(1, 4000);
-  s.tokens = draw.size(0, std::clamp<int64_t>(1'000'000 / (s.q + s.kv), 1, 1500));
+  s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.q + s.kv), 1, 1500));
   s.padding = draw.padding();
   s.in_place = draw.chance(0.3);
   s.scale = draw.of({1.0, 1.0, 1e-4, 1e4, 0.0});

@@ -77,7 +77,7 @@ void add_random_save_partial_states(CaseList& list, Draw& draw) {
   SaveShape s;
   s.width = 2 * draw.size(1, 1024);
   s.ratio = draw.chance(0.7) ? draw.of<int64_t>({4, 128}) : draw.size(1, 200);
-  s.tokens = draw.size(0, std::min<int64_t>(1'000'000 / s.width, 2000));
+  s.tokens = draw.tokens(std::min<int64_t>(1'000'000 / s.width, 2000));
   s.page_size = draw.page_size();
   s.extra_stride = draw.page_gap();
   s.padding = draw.padding().inner;

@@ -380,7 +380,7 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   const auto random_scope = [&](int64_t most) {
     ScopeShape scope;
     scope.topk = draw.chance(0.3) ? draw.of<int64_t>({128, 512, 640, 1024}) : draw.size(0, most);
-    scope.format = draw.chance(0.6) ? (s.dim == 576 ? kMla : kV4) : draw.of({KvFormat::bf16, KvFormat::fp8_tensor});
+    scope.format = draw.usual() ? (s.dim == 576 ? kMla : kV4) : draw.of({s.dim == 576 ? kMla : kV4, KvFormat::bf16, KvFormat::fp8_tensor});
     scope.page_size = draw.page_size();
     scope.extra_stride = draw.page_gap();
     scope.lengths = random_lengths(draw);
@@ -389,23 +389,24 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
     return scope;
   };
   s.dim = draw.of({512, 512, 576});
-  s.value_dim = draw.chance(0.8) ? 512 : draw.size(1, s.dim);
+  s.value_dim = draw.usual() || draw.chance(0.3) ? 512 : draw.size(1, s.dim);
   s.heads = draw.heads();
   s.main = random_scope(2500);
   if (draw.chance(0.6)) s.extra = random_scope(1500);
   s.queries = draw.chance(0.7) ? 1 : draw.in(2, 8);
   const double of_token = static_cast<double>(s.heads * (s.main.topk + s.extra.topk + 8) * (s.dim + s.value_dim));
-  s.batch = draw.size(0, std::clamp<int64_t>(static_cast<int64_t>(2 * draw.work() / of_token) / s.queries, 1, 400 / s.queries));
+  s.batch = draw.tokens(std::clamp<int64_t>(static_cast<int64_t>(2 * draw.work() / of_token) / s.queries, 1, 400 / s.queries));
   s.sinks = random_sinks(draw);
   if (draw.chance(0.15) && !rounds_lanes(s)) {
     const auto [q_size, key_size] = draw.of({std::pair{20.0, 0.1}, {1.0, 400.0}, {1e-6, 1e6}, {1e4, 1e-5}, {0.0, 0.1}, {1.0, 0.0}});
-    s.q_size = q_size, s.key_size = key_size;
+    const bool scaled = s.main.format == KvFormat::fp8_tensor || s.extra.format == KvFormat::fp8_tensor;  // by what must not be 0
+    if (key_size > 0 || !scaled) s.q_size = q_size, s.key_size = key_size;
   }
   s.lse = draw.chance(0.7);
   s.max_logits = draw.chance(0.5);
   s.batch_invariant = draw.chance(0.3);
   if (draw.chance(0.2)) s.next_weights = draw.size(1, 4000);
-  if (draw.chance(0.4) && s.value_dim >= 2) s.rotary = draw.chance(0.7) && s.value_dim >= 64 ? 64 : draw.size(1, s.value_dim / 2) * 2;
+  if (draw.chance(0.4) && s.value_dim >= 2) s.rotary = draw.usual() ? 64 : draw.size(1, s.value_dim / 2) * 2;
   s.padding = draw.padding();
   CaseAdder<SparseAttnDecodeParams>(list, "sparse_attn_decode", &OpSet::sparse_attn_decode).test(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);

@@ -158,12 +158,12 @@ void add_sparse_attn_prefill(CaseList& list) {
 void add_random_sparse_attn_prefill(CaseList& list, Draw& draw) {
   PrefillShape s;
   s.dim = draw.of({512, 576});
-  s.value_dim = draw.chance(0.8) ? 512 : draw.size(1, s.dim);
+  s.value_dim = draw.usual() || draw.chance(0.3) ? 512 : draw.size(1, s.dim);
   s.heads = draw.heads();
   s.topk = draw.size(0, 2000);
   s.rows = draw.size(0, draw.chance(0.1) ? 20'000 : 2000);
   const double of_token = static_cast<double>(s.heads * (s.topk + 8) * (s.dim + s.value_dim));
-  s.tokens = draw.size(0, std::clamp<int64_t>(static_cast<int64_t>(2 * draw.work() / of_token), 1, 1500));
+  s.tokens = draw.tokens(std::clamp<int64_t>(static_cast<int64_t>(2 * draw.work() / of_token), 1, 1500));
   s.lengths = random_lengths(draw);
   s.skipped = draw.of({0.1, 0.1, 0.0, 0.5, 0.9, 1.0});
   s.sinks = random_sinks(draw);

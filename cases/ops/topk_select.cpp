@@ -130,7 +130,7 @@ void add_topk_select(CaseList& list) {
 
 void add_random_topk_select(CaseList& list, Draw& draw) {
   SelectShape s;
-  s.tokens = draw.size(0, 400);
+  s.tokens = draw.tokens(400);
   s.columns = draw.size(0, std::min<int64_t>(draw.chance(0.1) ? 1'000'000 : 40'000, 2'000'000 / std::max<int64_t>(s.tokens, 1)));
   s.k = draw.chance(0.5) ? draw.of<int64_t>({16, 64, 512, 1024, 2048}) : draw.size(1, 5000);
   s.values = draw.of({Values::normal, Values::few, Values::equal, Values::specials, Values::ascending, Values::descending, Values::offset,
