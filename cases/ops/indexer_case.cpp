@@ -119,7 +119,7 @@ ScoringShape random_scoring(Draw& draw) {
   if (draw.chance(0.2)) s.padding_tokens = draw.size(1, 20);
   s.zero_q = draw.chance(0.1);
   s.nan_weight = !s.zero_q && draw.chance(0.03);
-  const int64_t rows = draw.chance(0.1) ? 300'000 : 30'000;
+  const int64_t rows = draw.of<int64_t>({20'000, 20'000, 20'000, 100'000, 300'000});
   s.requests = draw.requests({.tokens = 600,
                               .positions = rows * s.ratio,
                               .visible = draw.work() * static_cast<double>(s.ratio) / static_cast<double>(s.heads * s.dim)});

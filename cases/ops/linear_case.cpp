@@ -50,7 +50,7 @@ Tolerance product_tolerance(bool exact_operands, DType out, int64_t numel) {
   constexpr int64_t kFew = 4096;
   constexpr double kThreeRoundings = 3 * 0x1p-9;
   const double cos = numel < kFew ? kThreeRoundings * kThreeRoundings / 2 : 1e-5;
-  if (!exact_operands) return {.kind = Tolerance::Kind::close, .abs_rms = 3e-2, .rel = 2.01 / 128, .cos = cos};
+  if (!exact_operands) return {.kind = Tolerance::Kind::close, .abs_rms = 3e-2, .rel = 2.01 / 128, .cos = cos, .beyond = 1e-4};
   return out == DType::f32 ? fp32_sum() : bf16_rounding(0.05);
 }
 
@@ -87,7 +87,7 @@ WeightShape random_weight(Draw& draw, int64_t groups, int64_t elements, int64_t 
   w.format = draw.of({WeightFormat::bf16, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_f32});
   const auto size = [&](int64_t most, int64_t multiple) {
     const int64_t unit = draw.usual() ? draw.of<int64_t>({8, 16, 16, 128, 512}) : draw.of<int64_t>({1, 4, 8, 16});
-    const int64_t step = std::max(multiple, std::min(unit, most));
+    const int64_t step = multiple > 1 ? multiple : std::min(unit, most);
     return std::max(draw.tokens(most) / step, int64_t{1}) * step;
   };
   w.k = size(draw.size(std::min<int64_t>(elements / groups, 64), std::min<int64_t>(elements / groups, 9000)), multiple_k);
