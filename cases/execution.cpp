@@ -118,19 +118,26 @@ PagedCache Snapshot::cache(const PagedCache& cache) const {
 
 std::string Snapshot::stray_writes(const std::vector<Output>& outputs) const {
   std::vector<std::vector<bool>> owned(blocks_.size());
-  for (size_t b = 0; b < blocks_.size(); ++b) owned[b].resize(blocks_[b].size(), false);
+  std::vector<bool> changed(blocks_.size());
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    changed[b] = blocks_[b] != inputs_.blocks()[b].image;
+    if (changed[b]) owned[b].resize(blocks_[b].size(), false);
+  }
   for (const Output& output : outputs) {
     if (output.cache.present() && output.cache.data != nullptr) {
       const Place place = find(output.cache.data);
+      if (!changed[place.block]) continue;
       std::fill_n(owned[place.block].begin() + static_cast<int64_t>(place.offset), output.cache.num_pages * output.cache.page_stride, true);
     }
     if (!output.view.present() || output.view.numel() == 0) continue;
     const Place place = find(output.view.data);
+    if (!changed[place.block]) continue;
     for_each_row(output.view, [&](size_t offset, size_t bytes) {
       std::fill_n(owned[place.block].begin() + static_cast<int64_t>(place.offset + offset), bytes, true);
     });
   }
   for (size_t b = 0; b < blocks_.size(); ++b) {
+    if (!changed[b]) continue;
     const std::vector<std::byte>& image = inputs_.blocks()[b].image;
     for (size_t i = 0; i < blocks_[b].size(); ++i) {
       if (owned[b][i] || blocks_[b][i] == image[i]) continue;

@@ -1,6 +1,7 @@
 #include "ops/attention_case.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace strata::cases {
@@ -63,13 +64,17 @@ MadeIndices make_indices(Rng& rng, const IndexRows& s, std::span<const int64_t> 
 }
 
 Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel) {
-  constexpr int64_t kFew = 4096;
-  constexpr double kTwoRoundings = 0x1p-8;
-  Tolerance tolerance =
-      close(abs * std::max(1.0, key_size / 0.1), rel, numel < kFew ? std::max(cos, kTwoRoundings * kTwoRoundings / 2) : cos);
+  constexpr int64_t kFew = 4096, kVeryFew = 256;
+  const double roundings = numel < kVeryFew ? 0x1p-6 : 0x1p-8;
+  Tolerance tolerance = close(abs * std::max(1.0, key_size / 0.1), rel, numel < kFew ? std::max(cos, roundings * roundings / 2) : cos);
   // Two outliers that cancel leave the rounding of their probabilities: a few elements of a large output, none of a small one.
   tolerance.beyond = 1e-4;
   return tolerance;
+}
+
+float tensor_scale(double key_size) {
+  constexpr double kUsual = 0.1;
+  return key_size > 0 ? static_cast<float>(std::exp2(std::round(std::log2(key_size / kUsual)) - 7)) : 0x1p-7f;
 }
 
 Sinks random_sinks(Draw& draw) {

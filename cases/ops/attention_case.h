@@ -37,6 +37,9 @@ struct MadeIndices {
   double attended = 0;           // entries that count
 };
 
+// Of fp8_tensor rows with keys of this size: a power of two, so that bf16 holds their values.
+float tensor_scale(double key_size);
+
 Lengths random_lengths(Draw& draw);
 
 // Entries inside a length are one of `valid`, or with the probability given one of `holes`; entries behind it are any of `valid`, of
@@ -46,6 +49,7 @@ MadeIndices make_indices(Rng& rng, const IndexRows& shape, std::span<const int64
 
 // key_size: how large the values of keys are; the specification's tolerances are for 0.1. In an output of few values one outlier decides
 // the whole, and the permitted roundings do not average out: of the probability and of the result, each 2^-9 of it at most.
+// Of fewer still the terms of all may cancel.
 Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel);
 
 }  // namespace strata::cases

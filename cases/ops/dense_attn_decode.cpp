@@ -57,7 +57,7 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
                       .page_size = s.page_size,
                       .num_pages = paging.num_pages,
                       .extra_stride = s.extra_stride,
-                      .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1)},
+                      .scale = tensor_scale(s.key_size)},
                      slots_before(paging, s.poisoned), s.key_size);
   p.block_table = paging.table(in, {.inner = s.padding.inner});
   p.query_start_loc = in.i32(start);

@@ -133,4 +133,9 @@ ScoringShape random_scoring(Draw& draw) {
   return s;
 }
 
+int64_t random_topk(Draw& draw, int64_t longest) {
+  return draw.chance(0.3) ? draw.of<int64_t>({64, 512, 1024, 2048})
+                          : draw.size(1, std::clamp<int64_t>(draw.chance(0.8) ? longest / 4 : longest, 16, 3000));
+}
+
 }  // namespace strata::cases

@@ -52,5 +52,7 @@ struct ScoringTest {
 };
 std::vector<ScoringTest> scoring_tests();
 ScoringShape random_scoring(Draw& draw);
+// Entries that are chosen of at most `longest`.
+int64_t random_topk(Draw& draw, int64_t longest);
 
 }  // namespace strata::cases

@@ -53,7 +53,7 @@ void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedC
                     .page_size = scope.page_size,
                     .num_pages = num_pages,
                     .extra_stride = scope.extra_stride,
-                    .scale = 0.0078125f * static_cast<float>(s.key_size / 0.1),
+                    .scale = tensor_scale(s.key_size),
                     .ue8m0_rows = scope.ue8m0_rows},
                    valid, s.key_size);
   constexpr int32_t kHoles[] = {-1};
@@ -399,8 +399,7 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   s.sinks = random_sinks(draw);
   if (draw.chance(0.15) && !rounds_lanes(s)) {
     const auto [q_size, key_size] = draw.of({std::pair{20.0, 0.1}, {1.0, 400.0}, {1e-6, 1e6}, {1e4, 1e-5}, {0.0, 0.1}, {1.0, 0.0}});
-    const bool scaled = s.main.format == KvFormat::fp8_tensor || s.extra.format == KvFormat::fp8_tensor;  // by what must not be 0
-    if (key_size > 0 || !scaled) s.q_size = q_size, s.key_size = key_size;
+    s.q_size = q_size, s.key_size = key_size;
   }
   s.lse = draw.chance(0.7);
   s.max_logits = draw.chance(0.5);
