@@ -1,4 +1,5 @@
 // grouped_linear that leaves codes: the bytes of the same call that leaves values, quantised.
+#include <cstring>
 #include <string>
 
 #include "cuda/cuda_fixture.h"
