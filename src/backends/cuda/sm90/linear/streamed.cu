@@ -3,15 +3,17 @@
 // Floor: weight bytes / memory bandwidth; 7168 x 16384 at 4.3 TB/s is 27.3 us, 4096 x 8192 is 7.8 us. Reached on an H200 at 32 tokens, with
 // the quantiser in front: 31.0 and 12.7 us (docs/kernels/20261121-few-token-linear.md).
 //
-// Design: a tile is of 16 to 128 output features (the M of wgmma, tokens are its N), as many as make one round of all SMs; a cluster shares
-// it, each CTA a part of k. One thread fills a ring by TMA, a block of 128 channels of the tile and of the tokens in each stage: weights,
-// which do not depend on the kernel in front, at once, tokens when that has ended. So the first product waits for its own tokens only, and
-// no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups multiply blocks in turns, because waiting,
-// multiplying and scaling one after the other takes one of them as long as the memory or longer. In the end the partial sums lie where the
-// ring was, and each CTA adds those of some tokens over warpgroups and cluster, in a fixed order. A warp then has a token's features of the
-// tile, which where they are 128 can leave as codes under one scale.
+// Design: a tile is of 16 to 128 output features (the M of wgmma, tokens are its N), as many as make one round of all SMs; one CTA has it,
+// or two share it, each with a part of k. One thread fills a ring by TMA, a block of 128 channels of the tile and of the tokens in each
+// stage: weights, which do not depend on the kernel in front, at once, tokens when that has ended. So the first product waits for its own
+// tokens only, and no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups multiply blocks in turns,
+// because waiting, multiplying and scaling one after the other takes one of them as long as the memory or longer. In the end the partial
+// sums lie where the ring was, and are added over warpgroups, those of two CTAs token by token in turns: each sends the other what it has
+// of its tokens, by stores that arrive on a barrier, because a barrier of the cluster that releases them waits for all that the SM has
+// under way. A warp or half of one then has a token's features of the tile, which where they are 128 can leave as codes under one scale.
 #include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
@@ -64,6 +66,8 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
   }
 }
 
+__device__ __forceinline__ float4 operator+(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+
 // A lane has four features of a tile of those under one scale, as its warp does.
 __device__ __forceinline__ void store_codes_of_tile(const StreamedArgs& a, int group, int token, int feature, float4 sum) {
   const uint32_t low = pack_bf16(sum.x, sum.y), high = pack_bf16(sum.z, sum.w);
@@ -74,6 +78,45 @@ __device__ __forceinline__ void store_codes_of_tile(const StreamedArgs& a, int g
   if (threadIdx.x % 32 == 0) a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + feature / kActivationBlock] = scale;
 }
 
+// Adds the partial sums and stores, when they are there, by the threads that multiplied. 16 lanes for each part have a token; of a pair a
+// token is that of the CTA of its parity. `all_sent`: the barrier that the other CTA's sums arrive on.
+template <StreamedTile kTile, bool kCodes>
+__device__ __forceinline__ void finish_tile(const StreamedArgs& a, const uint8_t* shared, const StreamedShared& at, uint32_t all_sent,
+                                            int rank, int group, int first_feature) {
+  const int thread = static_cast<int>(threadIdx.x), feature = 4 * (thread % (16 * kTile.parts));
+  const int count = min(a.n - first_feature - feature, 4);
+#pragma unroll 1
+  for (int turn = 0; turn < kTile.parts; ++turn) {  // the other's first
+    const int token = kTile.parts == 1 ? thread / 16 : thread / 32 * 2 + (turn == 0 ? 1 - rank : rank);
+    const bool exists = token < a.num_tokens && feature<a.tile_rows, sends = a.split> 1 && token % 2 != rank;
+    float4 sum = make_float4(0, 0, 0, 0);
+    if (exists) {
+      const float* const partial = reinterpret_cast<const float*>(shared) + token * kTile.partial_stride() + feature;
+#pragma unroll
+      for (int s = 0; s < kTile.slices(); ++s) {
+        sum = sum + *reinterpret_cast<const float4*>(partial + s * kTile.tokens * kTile.partial_stride());
+      }
+    }
+    const uint8_t* const sent = shared + at.sent + (token / 2 * kTile.parts * kLinearRows + feature) * 4;
+    if (exists && sends) {
+      ptx::store_async(ptx::map_shared(ptx::shared_address(sent), 1 - rank),
+                       make_uint4(__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z), __float_as_uint(sum.w)),
+                       ptx::map_shared(all_sent, 1 - rank));
+    }
+    __syncwarp();  // lanes that wait do not keep others from sending
+    if (!exists || sends) continue;
+    if (a.split > 1) {
+      ptx::mbarrier_wait_cluster(all_sent, 0);
+      sum = sum + *reinterpret_cast<const float4*>(sent);
+    }
+    if constexpr (kCodes) {
+      store_codes_of_tile(a, group, token, first_feature + feature, sum);
+    } else if (count > 0) {
+      store_features(a, group, token, first_feature + feature, sum, count);
+    }
+  }
+}
+
 template <int kTokens, int kParts, bool kCodes>
 __global__ void __launch_bounds__(kStreamedThreads, 1)
     streamed_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
@@ -81,9 +124,9 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   constexpr StreamedTile kTile{kTokens, kParts};
   constexpr int kSlices = kTile.slices(), kStride = kTile.partial_stride();
   extern __shared__ __align__(1024) uint8_t shared[];
-  const StreamedShared at(kTile, a.tile_rows, a.max_chunk, a.stages);
+  const StreamedShared at(kTile, a.tile_rows, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
-  const uint32_t full = ring + at.barriers, empty = full + a.stages * 8;
+  const uint32_t full = ring + at.barriers, empty = full + a.stages * 8, all_sent = empty + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
@@ -98,7 +141,9 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
       ptx::mbarrier_init(full + i * 8, 1);
       ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
     }
+    ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
+    if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
   }
   // The weight's scales of all rows of the tile: of one or more blocks of rows.
   const int last_scale_row = (static_cast<int>(gridDim.y) * a.n - 1) / a.weight_block_rows;
@@ -114,69 +159,40 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     }
   }
   __syncthreads();
+  if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
   if (thread >= kStreamedConsumers) {
     if (thread == kStreamedConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_row, at, ring);
-    __syncwarp();
-  } else {
-    const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
-    const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
-    const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
-                                  (scale_row(first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
-    const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
-    ptx::wait_for_previous_kernel();
-    load_token_scales<kTokens, kStreamedConsumers>(a, group, chunk.first, chunk.count, ring + at.x_scale);
-    ptx::cp_async_commit();
-    ptx::cp_async_wait<0>();
-    ptx::barrier_sync(1, kStreamedConsumers);
-    float sums[kTokens / 2] = {};
-    RingStage stage{.index = slice};
+    return;
+  }
+  const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
+  const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
+  const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
+                                (scale_row(first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
+  const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
+  ptx::wait_for_previous_kernel();
+  load_token_scales<kTokens, kStreamedConsumers>(a, group, chunk.first, chunk.count, ring + at.x_scale);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  ptx::barrier_sync(1, kStreamedConsumers);
+  float sums[kTokens / 2] = {};
+  RingStage stage{.index = slice};
 #pragma unroll 1
-    for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
-      const uint32_t rows = ring + stage.index * at.stage;
-      add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + a.tile_rows * kLinearBlock, w_scales + block,
-                         x_scales + block * kTokens, full + stage.index * 8, stage.parity, empty + stage.index * 8);
-    }
-    ptx::barrier_sync(1, kStreamedConsumers);  // nobody multiplies what lies in the ring
-    float* const partial = reinterpret_cast<float*>(shared) + slice * kTokens * kStride + row;
+  for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
+    const uint32_t rows = ring + stage.index * at.stage;
+    add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + a.tile_rows * kLinearBlock, w_scales + block,
+                       x_scales + block * kTokens, full + stage.index * 8, stage.parity, empty + stage.index * 8);
+  }
+  ptx::barrier_sync(1, kStreamedConsumers);  // nobody multiplies what lies in the ring
+  float* const partial = reinterpret_cast<float*>(shared) + slice * kTokens * kStride + row;
 #pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) {
-      const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-      partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
-    }
+  for (int i = 0; i < kTokens / 2; ++i) {
+    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
   }
-
-  if (a.split > 1) {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  } else {
-    __syncthreads();
-  }
-  // Ranks take turns with the tokens, warps with a rank's; a lane has four features. A division would be as long a wait as these loads.
-  const int feature = 4 * lane, count = feature < a.tile_rows ? min(a.n - first_feature - feature, 4) : 0;
-#pragma unroll 1
-  for (int token = thread / 32 * a.split + rank; token < a.num_tokens && count > 0; token += kStreamedThreads / 32 * a.split) {
-    const uint32_t from = ring + (token * kStride + feature) * 4;
-    float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 1
-    for (int r = 0; r < a.split; ++r) {
-      const uint32_t of_rank = ptx::map_shared(from, r);
-#pragma unroll
-      for (int s = 0; s < kSlices; ++s) {
-        const float4 v = ptx::load_cluster_f32x4(of_rank + s * kTokens * kStride * 4);
-        sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
-      }
-    }
-    if constexpr (kCodes) {
-      store_codes_of_tile(a, group, token, first_feature + feature, sum);
-    } else {
-      store_features(a, group, token, first_feature + feature, sum, count);
-    }
-  }
-  if (a.split > 1) {  // no block leaves while another reads its partial sums
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
-  }
+  if (a.split > 1) ptx::cluster_wait();
+  ptx::barrier_sync(1, kStreamedConsumers);
+  finish_tile<kTile, kCodes>(a, shared, at, all_sent, rank, group, first_feature);
 }
 
 template <int kTokens>

@@ -24,11 +24,13 @@ struct StreamedTile {
   // Floats of a token's partial sums; 4 against bank conflicts.
   constexpr int partial_stride() const { return parts * kLinearRows + 4; }
   constexpr int partial_bytes() const { return slices() * tokens * partial_stride() * 4; }
+  // Sums that the other CTA of a pair sends: those of half of the tokens.
+  constexpr int sent_bytes() const { return tokens / 2 * parts * kLinearRows * 4; }
 };
 
 // Blocks of a grid: of the tiles of a group, of groups.
 struct StreamedArgs : TokenProductArgs {
-  int tile_rows, split;   // features of a tile; CTAs of a cluster, each with a part of k
+  int tile_rows, split;   // features of a tile; its CTAs, 1 or 2, each with a part of k
   int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
   // y are codes: their scales, one of 128 features, which then are a tile.
   float* y_scale = nullptr;
@@ -37,15 +39,17 @@ struct StreamedArgs : TokenProductArgs {
 };
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens' rows, and where the partial
-// sums are when all is multiplied; scales of x and of the weight; barriers (full and empty of every stage).
+// sums are when all is multiplied; what the other CTA of a pair sends; scales of x and of the weight; barriers (full and empty of every
+// stage, all sent).
 struct StreamedShared {
-  int stage, x_scale, w_scale, barriers, bytes;  // bytes of a stage, offsets
-  constexpr StreamedShared(const StreamedTile& tile, int tile_rows, int max_chunk, int stages)
+  int stage, sent, x_scale, w_scale, barriers, bytes;  // bytes of a stage, offsets
+  constexpr StreamedShared(const StreamedTile& tile, int tile_rows, int split, int max_chunk, int stages)
       : stage((tile_rows + tile.tokens) * kLinearBlock),
-        x_scale(ring_bytes(tile, stage, stages)),
+        sent(ring_bytes(tile, stage, stages)),
+        x_scale(sent + (split > 1 ? tile.sent_bytes() : 0)),
         w_scale(x_scale + max_chunk * tile.tokens * 4),
         barriers((w_scale + kStreamedScaleRows * max_chunk * 4 + 7) / 8 * 8),
-        bytes(barriers + stages * 16) {}
+        bytes(barriers + stages * 16 + 8) {}
 
  private:
   // The last part of the last stage is multiplied as if it had 64 rows.

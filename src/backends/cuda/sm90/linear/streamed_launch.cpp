@@ -28,7 +28,7 @@ std::optional<StreamedPlan> plan_on(int64_t num_sms, int shared_bytes, const Lin
     const StreamedTile tile{token_product_rows(tokens), rows > kLinearRows ? 2 : 1};
     const auto chunk = static_cast<int>(ceil_div(blocks, int64_t{split}));
     int stages = chunk;
-    while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), chunk, stages).bytes > shared_bytes) --stages;
+    while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), split, chunk, stages).bytes > shared_bytes) --stages;
     if (stages < chunk) stages = stages / tile.slices() * tile.slices();
     if (stages < std::min(chunk, kMinStages)) continue;
     const int64_t cost = chunk * (rows + tile.tokens / 2) + kSplitCost * split;
@@ -57,7 +57,7 @@ std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens,
 }
 
 void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream) {
-  const StreamedShared shared(plan.tile, plan.tile_rows, plan.max_chunk, plan.stages);
+  const StreamedShared shared(plan.tile, plan.tile_rows, plan.split, plan.max_chunk, plan.stages);
   StreamedArgs a{TokenProductArgs(product), plan.tile_rows, plan.split, plan.stages, plan.max_chunk};
   const bool codes = product.y_scale.present();
   if (codes) {

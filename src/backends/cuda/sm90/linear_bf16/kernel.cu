@@ -12,12 +12,12 @@
 #include <cuda.h>
 
 #include "backends/cuda/common/activation_codes.cuh"
-#include "backends/cuda/common/product_output.h"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/wgmma_bf16_narrow.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
+#include "backends/cuda/sm90/linear/store_features.cuh"
 #include "backends/cuda/sm90/linear_bf16/config.h"
 
 namespace strata::cuda::sm90 {
@@ -132,14 +132,18 @@ __global__ void __launch_bounds__(kBf16Threads)
     store_codes_of_tile<kTile>(a, group, first_feature, turned);
     return;
   }
-  const int features = min(a.n - first_feature, kTile.rows());
+  constexpr int kLanes = kTile.rows() / 4;  // of a token
+  const int feature = 4 * (thread % kLanes), count = min(a.n - first_feature - feature, 4);
+  if (count <= 0) return;
 #pragma unroll 1
-  for (int i = thread; i < a.num_tokens * features; i += kConsumers) {
-    const int token = i / features, row = i - token * features;
-    float sum = 0;
+  for (int token = thread / kLanes; token < a.num_tokens; token += kConsumers / kLanes) {
+    float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
-    for (int of_slice = 0; of_slice < kSlices; ++of_slice) sum += turned[of_slice * kSliceSums + token * kStride + row];
-    store_output(a, group, token, first_feature + row, sum);
+    for (int of_slice = 0; of_slice < kSlices; ++of_slice) {
+      const float4 v = *reinterpret_cast<const float4*>(turned + of_slice * kSliceSums + token * kStride + feature);
+      sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+    }
+    store_features(a, group, token, first_feature + feature, sum, count);
   }
 }
 
