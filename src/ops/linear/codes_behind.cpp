@@ -29,8 +29,9 @@ std::vector<Implementation<GroupedLinearParams>> codes_behind(std::vector<Implem
       Arena arena(p.x.device);
       return inner.supports(product_of_values(p, arena), device);
     };
-    implementation.workspace_bytes = [inner, as_it_is](const GroupedLinearParams& p, const Device& device) -> size_t {
-      if (as_it_is(p, device)) return inner.workspace_bytes(p, device);
+    // Codes that it makes itself too: it may leave those of fewer tokens to the quantiser.
+    implementation.workspace_bytes = [inner](const GroupedLinearParams& p, const Device& device) -> size_t {
+      if (p.y.dtype != DType::e4m3) return inner.workspace_bytes(p, device);
       Arena arena(p.x.device);
       arena.rest(inner.workspace_bytes(product_of_values(p, arena), device));
       return arena.peak();

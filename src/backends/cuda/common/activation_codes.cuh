@@ -10,14 +10,20 @@ namespace strata::cuda {
 inline constexpr int kCodeChannels = 8;                              // of a lane
 inline constexpr int kCodeLanes = kActivationBlock / kCodeChannels;  // of a scale
 
-// strata::quantize_activation by the lanes that have a scale's channels, 4 or 8 each, those that do not exist being 0: codes as words, and
-// the scale.
+// Of a lane's values.
 template <int kChannels>
-__device__ __forceinline__ float quantize_lanes(const float (&values)[kChannels], bool ue8m0, uint32_t (&codes)[kChannels / 4]) {
+__device__ __forceinline__ float largest_of(const float (&values)[kChannels]) {
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kChannels; ++i) largest = fmaxf(largest, absolute(values[i]));
-  largest = fmaxf(lanes_max<kActivationBlock / kChannels>(largest), kActivationAmaxFloor);
+  return largest;
+}
+
+// Codes of 4 or 8 of the channels under one scale as words, and the scale; `largest`: of all of them.
+template <int kChannels>
+__device__ __forceinline__ float quantize_under(float largest, const float (&values)[kChannels], bool ue8m0,
+                                                uint32_t (&codes)[kChannels / 4]) {
+  largest = fmaxf(largest, kActivationAmaxFloor);
   const auto pack = [&](auto&& scaled) {
 #pragma unroll
     for (int i = 0; i < kChannels / 4; ++i) codes[i] = pack_e4m3(values + 4 * i, scaled);
@@ -30,6 +36,12 @@ __device__ __forceinline__ float quantize_lanes(const float (&values)[kChannels]
   const float scale = __fdiv_rn(largest, kE4m3Max);
   pack([scale](float v) { return __fdiv_rn(v, scale); });
   return scale;
+}
+
+// strata::quantize_activation by the lanes that have a scale's channels, 4 or 8 each, those that do not exist being 0.
+template <int kChannels>
+__device__ __forceinline__ float quantize_lanes(const float (&values)[kChannels], bool ue8m0, uint32_t (&codes)[kChannels / 4]) {
+  return quantize_under(lanes_max<kActivationBlock / kChannels>(largest_of(values)), values, ue8m0, codes);
 }
 
 // The first `count` of a lane's codes to memory of any alignment.

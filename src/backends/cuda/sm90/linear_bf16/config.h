@@ -41,19 +41,21 @@ struct Bf16Tile {
   constexpr int weight_bytes() const { return rows() * kBf16Block * 2; }
   constexpr int token_bytes() const { return tokens * kBf16Block * 2; }
   constexpr int stage_bytes() const { return weight_bytes() + token_bytes(); }
-  // Whether its features have a scale to themselves when y are codes.
-  constexpr bool leaves_codes() const { return rows() == kActivationBlock; }
+  // Where y are codes: the tiles under one scale, whose CTAs tell each other the largest value.
+  constexpr int tiles_of_scale() const { return kActivationBlock / rows(); }
   // Floats of a token's sums; 4 against bank conflicts.
   constexpr int sum_stride() const { return rows() + 4; }
   constexpr int sum_bytes() const { return slices() * tokens * sum_stride() * 4; }
 };
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens, and where the warpgroups' sums
-// are in the end; barriers (full and empty of every stage).
+// are in the end; the largest values of the other tile under a scale; barriers (full and empty of every stage, those values).
 struct Bf16LinearShared {
-  int barriers, bytes;  // offset
+  int largest, barriers, bytes;  // offsets
   constexpr Bf16LinearShared(const Bf16Tile& tile, int stages)
-      : barriers(std::max(stages * tile.stage_bytes(), tile.sum_bytes())), bytes(barriers + stages * 16) {}
+      : largest(std::max(stages * tile.stage_bytes(), tile.sum_bytes())),
+        barriers(largest + tile.tokens * 4),
+        bytes(barriers + stages * 16 + 8) {}
 };
 
 // The kernel of this tile that leaves codes or values: of the tensor maps of the weight and of x, and the arguments.

@@ -12,6 +12,8 @@
 #include <cuda.h>
 
 #include "backends/cuda/common/activation_codes.cuh"
+#include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
@@ -23,30 +25,46 @@
 namespace strata::cuda::sm90 {
 namespace {
 
-// Codes of a tile that is the features under one scale, whose sums lie from `sums` on: 16 threads have a token.
+// Codes of a tile whose sums lie from `sums` on: 16 threads have a token. Of two tiles under one scale each CTA sends the other its
+// tokens' largest values, to others_largest, which arrive on the barrier others_there.
 template <Bf16Tile kTile>
-__device__ __forceinline__ void store_codes_of_tile(const Bf16LinearArgs& a, int group, int first_feature, const float* sums) {
-  static_assert(kTile.leaves_codes() && kTile.tokens * kCodeLanes <= kBf16Consumers);
-  const int thread = static_cast<int>(threadIdx.x), token = thread / kCodeLanes, feature = thread % kCodeLanes * kCodeChannels;
-  float values[kCodeChannels] = {};
-  if (token < a.num_tokens) {
+__device__ __forceinline__ void store_codes_of_tile(const Bf16LinearArgs& a, int group, int first_feature, const float* sums,
+                                                    const float* others_largest, uint32_t others_there) {
+  constexpr int kFeatures = kTile.rows() / kCodeLanes;
+  static_assert(kTile.tokens * kCodeLanes <= kBf16Consumers && kTile.tiles_of_scale() <= 2);
+  const int thread = static_cast<int>(threadIdx.x), token = thread / kCodeLanes, feature = thread % kCodeLanes * kFeatures;
+  if (token >= kTile.tokens) return;
+  float values[kFeatures] = {};
 #pragma unroll
-    for (int slice = 0; slice < kTile.slices(); ++slice) {
-      const float* const from = sums + (slice * kTile.tokens + token) * kTile.sum_stride() + feature;
+  for (int slice = 0; slice < kTile.slices(); ++slice) {
+    const float* const from = sums + (slice * kTile.tokens + token) * kTile.sum_stride() + feature;
 #pragma unroll
-      for (int i = 0; i < kCodeChannels; ++i) values[i] += from[i];
-    }
+    for (int i = 0; i < kFeatures; ++i) values[i] += from[i];
   }
 #pragma unroll
-  for (int i = 0; i < kCodeChannels; i += 2) {
+  for (int i = 0; i < kFeatures; i += 2) {
     const uint32_t rounded = pack_bf16(values[i], values[i + 1]);
     values[i] = bf16_low(rounded), values[i + 1] = bf16_high(rounded);
   }
-  uint32_t codes[2];
-  const float scale = quantize_lanes(values, a.ue8m0, codes);
+  float largest = lanes_max<kCodeLanes>(largest_of(values));
+  if constexpr (kTile.tiles_of_scale() == 2) {
+    const uint32_t other = 1 - ptx::cluster_rank();
+    if (feature == 0) {
+      ptx::store_async_f32(ptx::map_shared(ptx::shared_address(others_largest + token), other), largest,
+                           ptx::map_shared(others_there, other));
+    }
+    __syncwarp();  // lanes that wait do not keep others from sending
+    ptx::mbarrier_wait_cluster(others_there, 0);
+    largest = fmaxf(largest, others_largest[token]);
+  }
+  uint32_t codes[kFeatures / 4];
+  const float scale = quantize_under(largest, values, a.ue8m0, codes);
   if (token >= a.num_tokens) return;
-  store_words(static_cast<uint8_t*>(a.y) + token * a.y_stride + group * a.y_group + first_feature + feature, codes);
-  if (feature == 0) a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + first_feature / kActivationBlock] = scale;
+  const int channel = first_feature + feature;
+  store_words(static_cast<uint8_t*>(a.y) + token * a.y_stride + group * a.y_group + channel, codes);
+  if (channel % kActivationBlock == 0) {
+    a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + channel / kActivationBlock] = scale;
+  }
 }
 
 // A tile of one or two parts of 64 features. Of those that have a part, each warpgroup takes every kSlices-th block of channels.
@@ -61,6 +79,8 @@ __global__ void __launch_bounds__(kBf16Threads)
   const Bf16LinearShared at(kTile, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
   const uint32_t full = ptx::shared_address(shared + at.barriers), empty = full + a.stages * 8;
+  const uint32_t others_there = empty + a.stages * 8;
+  constexpr bool kPair = kCodes && kTile.tiles_of_scale() == 2;
   const int group = static_cast<int>(blockIdx.x) / a.tiles_per_group;
   const int first_feature = (static_cast<int>(blockIdx.x) - group * a.tiles_per_group) * kTile.rows();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
@@ -73,9 +93,12 @@ __global__ void __launch_bounds__(kBf16Threads)
       ptx::mbarrier_init(full + i * 8, 2);            // the weights, the tokens
       ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
     }
+    ptx::mbarrier_init(others_there, 1);
     ptx::fence_mbarrier_init();
+    if constexpr (kPair) ptx::mbarrier_arrive_expect_tx(others_there, kTokens * 4);
   }
   __syncthreads();
+  if constexpr (kPair) ptx::cluster_arrive_relaxed();  // the other may send
 
   if (thread >= kConsumers) {
     if (lane > 0) return;
@@ -129,7 +152,8 @@ __global__ void __launch_bounds__(kBf16Threads)
   }
   ptx::barrier_sync(1, kConsumers);
   if constexpr (kCodes) {
-    store_codes_of_tile<kTile>(a, group, first_feature, turned);
+    if constexpr (kPair) ptx::cluster_wait();
+    store_codes_of_tile<kTile>(a, group, first_feature, turned, reinterpret_cast<const float*>(shared + at.largest), others_there);
     return;
   }
   constexpr int kLanes = kTile.rows() / 4;  // of a token
@@ -147,11 +171,14 @@ __global__ void __launch_bounds__(kBf16Threads)
   }
 }
 
+template <int kTokens, int kParts>
+const void* kernel(bool codes) {
+  return reinterpret_cast<const void*>(codes ? few_tokens_bf16_kernel<kTokens, kParts, true>
+                                             : few_tokens_bf16_kernel<kTokens, kParts, false>);
+}
 template <int kTokens>
 const void* kernel(int parts, bool codes) {
-  return reinterpret_cast<const void*>(codes        ? few_tokens_bf16_kernel<kTokens, 2, true>
-                                       : parts == 1 ? few_tokens_bf16_kernel<kTokens, 1, false>
-                                                    : few_tokens_bf16_kernel<kTokens, 2, false>);
+  return parts == 1 ? kernel<kTokens, 1>(codes) : kernel<kTokens, 2>(codes);
 }
 
 }  // namespace
