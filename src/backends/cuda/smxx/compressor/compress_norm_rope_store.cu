@@ -95,6 +95,7 @@ void launch_4(const CompressArgs& a, const ExecutionContext& context) {
   const bool few = a.num_tokens * kEntryBytes <= kFewBytes;
   const int64_t blocks = entry_groups(a.num_tokens, int64_t{kDim == 512 ? 4 : 8} * capabilities(context.device).num_sms);
   const auto kernel = few ? compress_4_kernel<kDim, kAligned, true> : compress_4_kernel<kDim, kAligned, false>;
+  if (few) all_shared_memory(kernel);  // as save_partial_states
   launch_early("compress_norm_rope_store", kernel, {static_cast<uint32_t>(blocks), kThreads4<kDim>}, context, a);
 }
 

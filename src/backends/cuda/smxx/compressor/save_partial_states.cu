@@ -37,6 +37,8 @@ void launch(const SavePartialStatesParams& p, const ExecutionContext& context) {
   const int64_t half = p.ape.shape[1];
   static_assert(kMaxRowDim / 2 <= 1024, "a thread for every column");
   const LaunchShape shape{static_cast<uint32_t>(p.kv_score.shape[0]), static_cast<uint32_t>((half / kWords + 31) / 32 * 32)};
+  // In a layer its blocks wait on SMs that nobody else has yet: a product finds its place beside them.
+  all_shared_memory(save_partial_states_kernel<kWords>);
   launch_early("save_partial_states", save_partial_states_kernel<kWords>, shape, context, p.kv_score.ptr<float>(), p.kv_score.stride[0],
                p.ape.ptr<float>(), p.ape.stride[0], static_cast<int32_t>(p.ape.shape[0]), static_cast<int32_t>(half),
                p.positions.ptr<int64_t>(), p.state_slots.ptr<int64_t>(), CacheRows(p.state));
