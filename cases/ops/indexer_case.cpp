@@ -64,7 +64,7 @@ std::string name_of(const ScoringShape& s) {
 }
 
 double indexer_slack(DeviceId device, KvFormat format) {
-  return device.kind == DeviceKind::cuda && format == KvFormat::indexer_fp8 ? 4e-4 : 0.0;
+  return device.kind == DeviceKind::cuda && format == KvFormat::indexer_fp8 ? 8e-4 : 0.0;
 }
 
 std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio) {

@@ -38,7 +38,8 @@ std::string name_of(const ScoringShape& shape);
 
 // How far below the last selected logit another one may be selected instead of it, of the row's largest. The FP8 tensor cores of a GPU
 // align the products of a sum to its largest and keep 13 bits below that: single logits are off by up to 2e-4, and two of them decide
-// an exchange (MLA 17 has 1e-4 for one). Every other product of codes is exact in fp32: nothing but the noise of a sum.
+// an exchange (MLA 17 has 1e-4 for one); in a row of few candidates, whose largest is small, by twice as much. Every other product of codes
+// is exact in fp32: nothing but the noise of a sum.
 double indexer_slack(DeviceId device, KvFormat format);
 
 // The requests of a benchmark: `batch` decode tokens, or one prompt chunk of `prefill` tokens, over `rows` compressed rows each.

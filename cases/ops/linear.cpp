@@ -67,7 +67,9 @@ class Adder {
     add(s, suffix + "-packed", Packing::required, {.test = true, .heavy = heavy});
   }
   void test_random(const std::string& name, const LinearShape& s, Packing packing) {
-    cases_.add({name, [s](Inputs& in) { return build(in, s); }, packer<LinearParams>(packing)}, {.test = true});
+    cases_.add({name + suffix_of(s.weight, packing, s.x_padding, s.y_padding), [s](Inputs& in) { return build(in, s); },
+                packer<LinearParams>(packing)},
+               {.test = true});
   }
   void bench(const LinearShape& s, const std::string& label) { add(s, "-" + label, Packing::preferred, {.bench = true}); }
 

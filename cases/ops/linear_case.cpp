@@ -1,5 +1,7 @@
 #include "ops/linear_case.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -84,19 +86,34 @@ const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& i
 
 WeightShape random_weight(Draw& draw, int64_t groups, int64_t elements, int64_t multiple_n, int64_t multiple_k) {
   WeightShape w{.groups = groups};
-  w.format = draw.of({WeightFormat::bf16, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_f32});
-  const auto size = [&](int64_t most, int64_t multiple) {
+  w.format = draw.of({WeightFormat::bf16, WeightFormat::bf16, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_ue8m0, WeightFormat::e4m3_ue8m0,
+                      WeightFormat::e4m3_f32});
+  const auto whole = [&](int64_t n, int64_t multiple) {
     const int64_t unit = draw.usual() ? draw.of<int64_t>({8, 16, 16, 128, 512}) : draw.of<int64_t>({1, 4, 8, 16});
-    const int64_t step = multiple > 1 ? multiple : std::min(unit, most);
-    return std::max(draw.tokens(most) / step, int64_t{1}) * step;
+    const int64_t step = multiple > 1 ? multiple : n >= unit ? unit : std::clamp<int64_t>(n, 1, 8);
+    return std::max(n / step, int64_t{1}) * step;
   };
-  w.k = size(draw.size(std::min<int64_t>(elements / groups, 64), std::min<int64_t>(elements / groups, 9000)), multiple_k);
-  w.n = size(std::clamp<int64_t>(elements / groups / w.k, 1, 20'000), multiple_n);
+  const int64_t of_group = elements / groups;
+  if (draw.usual() && of_group >= 20'000 && draw.chance(0.6)) {  // tiles enough for a GPU's SMs
+    w.n = whole(std::min(draw.in(2048, 17'000), elements / 64) / groups, multiple_n);
+    w.k = whole(draw.size(16, std::max<int64_t>(of_group / w.n, 16)), multiple_k);
+  } else {
+    w.k = whole(draw.tokens(std::min<int64_t>(of_group, 9000)), multiple_k);
+    w.n = whole(draw.tokens(std::clamp<int64_t>(of_group / w.k, 1, 20'000)), multiple_n);
+  }
   if (!draw.usual() && draw.chance(0.5)) {
     w.block_n = draw.of<int64_t>({1, 64, 128, 256, 96});
     w.block_k = draw.of<int64_t>({128, 128, 32, 64, 96, 256, 2048});
   }
   return w;
+}
+
+std::string suffix_of(const WeightShape& w, Packing packing, Padding x, Padding y) {
+  std::string text;
+  if (w.block_n != 128 || w.block_k != 128) text += fmt::format("-blocks{}x{}", w.block_n, w.block_k);
+  if (x.inner + x.outer > 0) text += fmt::format("-x_strided{}", x.inner);
+  if (y.inner + y.outer > 0) text += fmt::format("-y_strided{}", y.inner);
+  return text + (packing == Packing::never ? "" : "-packed");
 }
 
 }  // namespace strata::cases

@@ -47,6 +47,9 @@ enum class Packing : uint8_t {
 // The packed copy of a weight for one implementation; null when it has no packing that takes the weight.
 const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& implementation, const OpSet& ops, Inputs& in);
 
+// What a random case's name says beside the product's size.
+std::string suffix_of(const WeightShape& weight, Packing packing, Padding x, Padding y);
+
 template <class Params>
 std::function<std::string(Params&, const std::string&, const OpSet&, Inputs&)> packer(Packing packing) {
   if (packing == Packing::never) return nullptr;
