@@ -1,9 +1,13 @@
-// Going through cases, one after the other, until all are done or the process is asked to stop.
+// Going through cases until all are done or the process is asked to stop.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <exception>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,21 +24,39 @@ class CaseRun {
   // run(case). `quiet`: no bar.
   template <class Run>
   void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const Run& run) {
-    for_each_number(selected.size(), quiet, [&](size_t i) {
+    for_each_number(selected.size(), 1, quiet, [&](size_t i) {
       run(*selected[i]);
       return true;
     });
   }
-  // run(0), run(1), ... until `count` are done or one returns false.
+  // run(0), run(1), ... by so many threads, until `count` are done or one returns false. What one throws ends them, and is thrown.
   template <class Run>
-  void for_each_number(size_t count, bool quiet, const Run& run) {
+  void for_each_number(size_t count, int threads, bool quiet, const Run& run) {
     Progress progress(command_, static_cast<double>(count), quiet);
     num_selected_ = count;
-    while (num_done_ < num_selected_ && !interrupt_.received()) {
-      const bool more = run(num_done_++);
-      if (!more) num_selected_ = num_done_;
-      progress.update(static_cast<double>(num_done_));
-    }
+    std::atomic<size_t> next = 0;
+    std::atomic<bool> more = true;
+    std::mutex mutex;
+    std::exception_ptr error;
+    const auto work = [&] {
+      try {
+        for (size_t i = 0; more && !interrupt_.received() && (i = next++) < count;) {
+          if (!run(i)) more = false;
+          const std::lock_guard lock(mutex);
+          progress.update(static_cast<double>(++num_done_));
+        }
+      } catch (...) {
+        more = false;
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+      }
+    };
+    std::vector<std::thread> others;
+    for (int i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+    for (std::thread& thread : others) thread.join();
+    if (error) std::rethrow_exception(error);
+    if (!more) num_selected_ = num_done_;
   }
 
   bool interrupted() const { return num_done_ < num_selected_; }

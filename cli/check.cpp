@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <map>
+#include <mutex>
 
 #include "case_filter.h"
 #include "case_run.h"
@@ -20,6 +21,7 @@ struct Options {
   cases::CheckOptions check;
   int64_t random = 0;  // cases of every op with shapes drawn anew instead of the lists
   double seconds = 0;  // 0: as long as they take
+  int jobs = 1;
   bool list = false;
 };
 
@@ -32,7 +34,11 @@ class RandomCases {
       std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), first_);
       count_ = 1;
     }
-    draw(first_);
+    cases::CaseList list = cases::random_cases(seed_, first_);
+    for (const cases::AnyCase* c : select_cases(list, ops_, any)) {
+      places_.push_back(
+          static_cast<size_t>(std::find_if(list.begin(), list.end(), [&](const auto& l) { return l.get() == c; }) - list.begin()));
+    }
   }
   // Whether one of them is asked for by its name.
   static bool is_named(const Options& options) {
@@ -40,28 +46,19 @@ class RandomCases {
     return name.starts_with(kPrefix) && name.find_first_of("0123456789") == kPrefix.size();
   }
 
-  size_t size() const { return static_cast<size_t>(count_) * selected_.size(); }
-  // Valid until the next one is asked for.
-  const cases::AnyCase& operator[](size_t i) {
-    const int64_t number = first_ + static_cast<int64_t>(i / selected_.size());
-    if (number != number_) draw(number);
-    return *selected_[i % selected_.size()];
+  size_t size() const { return static_cast<size_t>(count_) * places_.size(); }
+  std::unique_ptr<cases::AnyCase> operator[](size_t i) const {
+    return std::move(cases::random_cases(seed_, first_ + static_cast<int64_t>(i / places_.size()))[places_[i % places_.size()]]);
   }
 
  private:
   static constexpr std::string_view kPrefix = "random";
-
-  void draw(int64_t number) {
-    number_ = number;
-    list_ = cases::random_cases(seed_, number);
-    selected_ = select_cases(list_, ops_, [](const cases::Tags&) { return true; });
-  }
+  static bool any(const cases::Tags&) { return true; }
 
   uint64_t seed_;
   CaseFilter ops_;
-  int64_t first_ = 0, count_, number_ = 0;
-  cases::CaseList list_;
-  std::vector<const cases::AnyCase*> selected_;
+  int64_t first_ = 0, count_;
+  std::vector<size_t> places_;  // of the chosen ops' cases in a list
 };
 
 // What became of one implementation's cases.
@@ -70,10 +67,12 @@ struct Tally {
   int64_t failed = 0;
   int64_t skipped = 0;
   std::map<std::string, int64_t> reasons;
+  std::pair<size_t, size_t> place{SIZE_MAX, 0};  // of the first case, of the implementation in its op
 };
 
 struct Failure {
   std::string op, name, implementation, message;
+  size_t place = 0;
 };
 
 bool is_test(const cases::Tags& tags) { return tags.test; }
@@ -108,18 +107,21 @@ class Checker {
       : options_(options), device_(open_device(parse_device_id(options.common.device), make_config(options.common))) {}
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
-    run_.for_each(selected, options_.common.json, [&](const cases::AnyCase& c) { check(c); });
-    expect_some();
+    run_.for_each_number(selected.size(), options_.jobs, options_.common.json, [&](size_t i) {
+      check(*selected[i], i);
+      return true;
+    });
+    finish();
   }
 
-  void run(RandomCases random) {
+  void run(const RandomCases& random) {
     const auto start = std::chrono::steady_clock::now();
-    run_.for_each_number(random.size(), options_.common.json, [&](size_t i) {
-      const cases::AnyCase& c = random[i];
-      if (takes_name(options_.filter, c.name())) check(c);
+    run_.for_each_number(random.size(), options_.jobs, options_.common.json, [&](size_t i) {
+      const auto c = random[i];
+      if (takes_name(options_.filter, c->name())) check(*c, i);
       return options_.seconds == 0 || std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < options_.seconds;
     });
-    expect_some();
+    finish();
   }
 
   int report() const {
@@ -128,7 +130,10 @@ class Checker {
   }
 
  private:
-  void expect_some() const {
+  void finish() {
+    // By the cases' places, whichever was done first.
+    std::sort(tallies_.begin(), tallies_.end(), [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
+    std::stable_sort(failures_.begin(), failures_.end(), [](const Failure& a, const Failure& b) { return a.place < b.place; });
     if (run_.interrupted()) return;
     if (!options_.filter.implementation.empty() && tallies_.empty()) {
       throw Error(ErrorCode::invalid_argument,
@@ -140,17 +145,21 @@ class Checker {
     }
   }
 
-  void check(const cases::AnyCase& c) {
+  void check(const cases::AnyCase& c, size_t place) {
     const auto run = c.start_check(ops_, options_.check);
-    for (const std::string& name : c.implementations(ops_)) {
+    const std::vector<std::string> implementations = c.implementations(ops_);
+    for (size_t i = 0; i < implementations.size(); ++i) {
+      const std::string& name = implementations[i];
       if (!options_.filter.implementation.empty() && name != options_.filter.implementation) continue;
       const cases::CheckResult result = run->run(device_, name);
+      const std::lock_guard lock(mutex_);
       Tally& tally = tally_of(c.op(), name);
+      tally.place = std::min(tally.place, {place, i});
       switch (result.outcome) {
         case cases::Outcome::passed: ++tally.passed; break;
         case cases::Outcome::failed:
           ++tally.failed;
-          failures_.push_back({c.op(), c.name(), name, result.message});
+          failures_.push_back({c.op(), c.name(), name, result.message, place});
           break;
         case cases::Outcome::skipped:
           ++tally.skipped;
@@ -208,21 +217,23 @@ class Checker {
   OpSet ops_ = default_ops();
   std::vector<std::pair<std::pair<std::string, std::string>, Tally>> tallies_;
   std::vector<Failure> failures_;
+  std::mutex mutex_;  // of tallies and failures
   CaseRun run_{"check"};
 };
 
 int run_random(const Options& options) {
-  RandomCases random(options);
+  const RandomCases random(options);
   if (options.list) {
     CaseTable table;
     for (size_t i = 0; i < random.size(); ++i) {
-      if (takes_name(options.filter, random[i].name())) table.add(random[i]);
+      const auto c = random[i];
+      if (takes_name(options.filter, c->name())) table.add(*c);
     }
     table.print(options.common.json);
     return kSuccess;
   }
   Checker checker(options);
-  checker.run(std::move(random));
+  checker.run(random);
   return checker.report();
 }
 
@@ -263,6 +274,9 @@ void add_check(CLI::App& app, int& code) {
         const bool number = !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == std::string::npos;
         return number && std::stoi(text) < 256 && std::stoi(text) % 8 == 0 ? "" : "must be a multiple of 8 below 256, is " + text;
       });
+  command->add_option("--jobs", options->jobs, "cases side by side; on a CPU with --threads 1")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_flag("--list", options->list, "print the cases instead of running them");
   command->callback([options, &code] { code = run_check(*options); });
 }
