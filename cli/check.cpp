@@ -261,8 +261,8 @@ void add_check(CLI::App& app, int& code) {
       "Exit codes: 0 every case passed; 1 a case failed (its message has the command that reruns it), or interrupted (Ctrl-C or SIGTERM:\n"
       "reports the cases run so far); 2 bad input.\n"
       "Random cases depend on --seed and their number alone, so that the name of one makes it again: --case 'random17-*' --seed 5.\n"
-      "Examples: strata check --op sparse_attn_decode --impl reference\n"
-      "          strata check --op indexer_topk --random 1000000 --seconds 30 --seed 5");
+      "Example: strata check --op sparse_attn_decode --impl reference\n"
+      "         strata check --op indexer_topk --random 1000000 --seconds 30 --seed 5");
   add_common(*command, options->common);
   add_filter(*command, options->filter);
   command->add_option("--seed", options->check.seed, "of the inputs, and of random shapes")->capture_default_str();

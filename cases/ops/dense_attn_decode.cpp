@@ -187,7 +187,7 @@ void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
   if (s.format != KvFormat::fp8_ds_mla && !draw.usual() && draw.chance(0.5)) s.dim = static_cast<int32_t>(draw.size(1, 576));
   if (s.dim != 576 || (!draw.usual() && draw.chance(0.4))) s.value_dim = draw.size(1, s.dim);
   s.requests = draw.requests(
-      {.tokens = 300, .positions = 10'000, .visible = 2 * draw.work() / static_cast<double>(s.heads * (s.dim + s.value_dim))});
+      {.tokens = 300, .positions = 30'000, .visible = 2 * draw.work() / static_cast<double>(s.heads * (s.dim + s.value_dim))});
   // More queries than rows: the first ones see nothing.
   for (RequestShape& r : s.requests) {
     if (r.query_len > 0 && draw.chance(0.05)) r.query_len += draw.in(1, 4);

@@ -395,7 +395,8 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   if (draw.chance(0.6)) s.extra = random_scope(1500);
   s.queries = draw.chance(0.7) ? 1 : draw.in(2, 8);
   const double of_token = static_cast<double>(s.heads * (s.main.topk + s.extra.topk + 8) * (s.dim + s.value_dim));
-  s.batch = draw.tokens(std::clamp<int64_t>(static_cast<int64_t>(2 * draw.work() / of_token) / s.queries, 1, 400 / s.queries));
+  const int64_t most = std::min(static_cast<int64_t>(2 * draw.work() / of_token), 16'000'000 / (s.heads * s.dim));
+  s.batch = draw.tokens(std::clamp<int64_t>(most, s.queries, 1200) / s.queries);
   s.sinks = random_sinks(draw);
   if (draw.chance(0.15) && !rounds_lanes(s)) {
     const auto [q_size, key_size] = draw.of({std::pair{20.0, 0.1}, {1.0, 400.0}, {1e-6, 1e6}, {1e4, 1e-5}, {0.0, 0.1}, {1.0, 0.0}});

@@ -163,7 +163,8 @@ void add_random_sparse_attn_prefill(CaseList& list, Draw& draw) {
   s.topk = draw.size(0, 2000);
   s.rows = draw.size(0, draw.chance(0.1) ? 20'000 : 2000);
   const double of_token = static_cast<double>(s.heads * (s.topk + 8) * (s.dim + s.value_dim));
-  s.tokens = draw.tokens(std::clamp<int64_t>(static_cast<int64_t>(2 * draw.work() / of_token), 1, 1500));
+  const int64_t most = std::min(static_cast<int64_t>(2 * draw.work() / of_token), 16'000'000 / (s.heads * s.dim));
+  s.tokens = draw.tokens(std::clamp<int64_t>(most, 1, 1500));
   s.lengths = random_lengths(draw);
   s.skipped = draw.of({0.1, 0.1, 0.0, 0.5, 0.9, 1.0});
   s.sinks = random_sinks(draw);
