@@ -88,7 +88,8 @@ __device__ __forceinline__ void finish_tile(const StreamedArgs& a, const uint8_t
 #pragma unroll 1
   for (int turn = 0; turn < kTile.parts; ++turn) {  // the other's first
     const int token = kTile.parts == 1 ? thread / 16 : thread / 32 * 2 + (turn == 0 ? 1 - rank : rank);
-    const bool exists = token < a.num_tokens && feature<a.tile_rows, sends = a.split> 1 && token % 2 != rank;
+    const bool exists = token < a.num_tokens && feature < a.tile_rows;
+    const bool sends = a.split > 1 && token % 2 != rank;
     float4 sum = make_float4(0, 0, 0, 0);
     if (exists) {
       const float* const partial = reinterpret_cast<const float*>(shared) + token * kTile.partial_stride() + feature;
