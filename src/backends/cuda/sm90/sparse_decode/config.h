@@ -21,10 +21,6 @@ inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
 inline constexpr int kProducerThreads = 2 * kWarpgroup;
 inline constexpr int kThreads = kConsumerThreads + kProducerThreads;
-// 128 registers x 512 threads at the start: a consumer has 128 sums of values and 32 logits a thread, a producer its pieces of a row of two
-// halves of a tile.
-inline constexpr int kConsumerRegisters = 192, kProducerRegisters = 64;
-static_assert(2 * kConsumerRegisters + 2 * kProducerRegisters <= 512);
 
 template <KvFormat kFormat>
 inline constexpr int kRowLanes = fixed_row_dim(kFormat);

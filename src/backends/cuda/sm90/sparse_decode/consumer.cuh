@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/ptx/arithmetic.cuh"
+#include "backends/cuda/ptx/ldmatrix.cuh"
 #include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/ptx/wgmma_f16.cuh"
 #include "backends/cuda/sm90/sparse_decode/queries.cuh"
@@ -138,16 +139,40 @@ __device__ __forceinline__ float2 raise_maximum(float (&s)[32], float2 factors, 
   return {alpha[0], alpha[1]};
 }
 
+// So many steps of 16 lanes of a tile's logits take the queries from registers, those that are left: a product of logits reads shared
+// memory for as long as it takes, for keys one half of that and for queries the other.
+template <class Shared>
+using HeldQueries = uint32_t[Shared::kRoom.held_steps > 0 ? Shared::kRoom.held_steps : 1][4];
+constexpr int kChunkSteps = kChunkLanes / 16, kHalfSteps = kLeftChunks * kChunkSteps;
+
+// The queries of the last steps of the half that consumer `group` multiplies first.
+template <class Shared>
+__device__ __forceinline__ void load_held(Shared& shared, int group, HeldQueries<Shared>& held) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroup / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int i = 0; i < Shared::kRoom.held_steps; ++i) {
+    const int step = kHalfSteps - Shared::kRoom.held_steps + i;
+    ptx::ldmatrix_x4(held[i], ptx::shared_address(shared.q[group * kLeftChunks + step / kChunkSteps]) +
+                                  unit_offset(row, step % kChunkSteps * 2 + lane / 16));
+  }
+}
+
 // A half of a tile's logits, queries times keys: first of those lanes that are filled first. The producers' stores become visible to the
 // products by the fences here, which have no loads to wait for. Committed, not waited for.
 template <class Shared>
-__device__ __forceinline__ void add_logits(Shared& shared, uint32_t stage, uint32_t parity, int half, bool is_first, float (&s)[32]) {
+__device__ __forceinline__ void add_logits(Shared& shared, uint32_t stage, uint32_t parity, int half, bool is_first,
+                                           const HeldQueries<Shared>& held, float (&s)[32]) {
   const auto multiply = [&](int of_half, int chunk, bool accumulate) {
     constexpr int kHeadPlaces = Shared::kHeadBytes / 16, kPlaces = kChunkBytes / 16;
     const uint64_t q = ptx::behind(ptx::wgmma_descriptor(ptx::shared_address(shared.q)), of_half * kLeftChunks * kHeadPlaces);
     const uint64_t k = ptx::behind(ptx::wgmma_descriptor(ptx::shared_address(shared.k)), place_of<Shared>(stage, of_half));
 #pragma unroll
-    for (int i = 0; i < kChunkLanes / 16; ++i) {  // 32 bytes on
+    for (int i = 0; i < kChunkSteps; ++i) {  // 32 bytes on
+      const int at_held = chunk * kChunkSteps + i - (kHalfSteps - Shared::kRoom.held_steps);
+      if (is_first && at_held >= 0) {
+        ptx::wgmma_m64n64k16_rs(s, held[at_held], ptx::behind(k, chunk * kPlaces + 2 * i));
+        continue;
+      }
       ptx::wgmma_m64n64k16(s, ptx::behind(q, chunk * kHeadPlaces + 2 * i), ptx::behind(k, chunk * kPlaces + 2 * i), accumulate || i > 0);
     }
   };
@@ -233,17 +258,19 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
     release(shared, stage_of(tile), group);
   };
   int32_t tile = group;
+  HeldQueries<Shared> held;
+  if (tile < tiles) load_held(shared, group, held);
 #pragma unroll 1
   for (; tile < tiles; tile += 2) {
     float s[32];
     Weights weights;
     const uint32_t parity = phase_of(phases, stage_of(tile), tile);
-    add_logits(shared, stage_of(tile), parity, group, true, s);
+    add_logits(shared, stage_of(tile), parity, group, true, held, s);
     if (tile > 0) {
       take_weights(shared, group, state, sums, tile > 1);
       add_values(shared, stage_of(tile - 1), group, sums);
     }
-    add_logits(shared, stage_of(tile), parity, group ^ 1, false, s);
+    add_logits(shared, stage_of(tile), parity, group ^ 1, false, held, s);
     const uint32_t missing = missing_rows(shared.attended[stage_of(tile)]);
     if (tile > 0) {
       ptx::wgmma_wait<1>();

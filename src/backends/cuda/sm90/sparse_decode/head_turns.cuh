@@ -17,6 +17,7 @@ inline constexpr int kHeadsAside = 3;
 
 template <KvFormat kFormat>
 struct HeadTurnsShared : SharedMemory<kFormat, kHeadTile, kHeadsAside * 2 * kRowLanes<kFormat>> {
+  static constexpr RegisterRoom kRoom = {192, 64, 0, 6};
   uint64_t queries_free;   // the first turn's logits are done
   uint64_t queries_ready;  // the second turn's
   uint64_t produced;       // all tiles, and it is known whether a value did not fit
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
     load_queries<true>(a, shared, batch, query, 0);
     bring_queries_near<Shared>(a, batch, query, kHeadTile);
     const int32_t tiles = TokenRows(a, lengths).tiles;
-    ptx::registers_grow<kConsumerRegisters>();
+    ptx::registers_grow<Shared::kRoom.consumer>();
     const auto logits_done = [&] { arrive(shared.queries_free); };
     Sums sums;
 #pragma unroll 1
@@ -177,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
       first_head += kHeadTile;
     }
   } else {
-    ptx::registers_shrink<kProducerRegisters>();
+    ptx::registers_shrink<Shared::kRoom.producer>();
     ptx::wait_for_previous_kernel();
     const TokenRows rows(a, Lengths(a, batch));
     share_list(a, shared, batch, query, rows, rows.tiles);

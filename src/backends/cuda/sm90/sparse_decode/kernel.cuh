@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
     const TokenRows rows(a, lengths);
     const BlockTiles tiles(rows, split);
     if (!rows.has(split)) return;
-    ptx::registers_grow<kConsumerRegisters>();
+    ptx::registers_grow<Shared::kRoom.consumer>();
     const float2 scale = {a.scale_log2 * shared.q_scale[accumulator_row()], a.scale_log2 * shared.q_scale[accumulator_row() + 8]};
     Sums sums;
     float2 factors;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       store_turned<kAligned>(a, shared, role, token, split, rows.is_cut(), first_head);
     }
   } else {
-    ptx::registers_shrink<kProducerRegisters>();
+    ptx::registers_shrink<Shared::kRoom.producer>();
     ptx::wait_for_previous_kernel();
     // Slots are asked for together with lengths, as if every entry were looked at, and once more only if that is not so.
     const Lengths lengths(a, batch);

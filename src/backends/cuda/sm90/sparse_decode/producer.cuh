@@ -72,11 +72,11 @@ __device__ __forceinline__ uint32_t usual_scale(uint32_t bytes, int i) {
 static_assert(kUsualKeyShift == 8);
 constexpr uint32_t kInfinities = 0x7C007C00u;  // an fp16 pair
 
-// Converts a thread's pieces and stores them; `after(i)` follows piece i. `largest` of rotated lanes' magnitudes: more than kLargestKey
-// when a value may not fit fp16, as key_factor = 2^key_shift is too large.
+// Converts a thread's pieces and stores them; `after(i)` follows piece i. `largest` of rotated lanes' magnitudes, two fp16: more than
+// kLargestKey when a value may not fit fp16, as key_factor = 2^key_shift is too large.
 template <int kHalf, class After>
 __device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile,
-                                          __half2& largest, const After& after) {
+                                          uint32_t& largest, const After& after) {
   using Half = HalfRow<kHalf>;
   const auto store_codes = [&](int i, uint4 first, uint4 second) {
     ptx::st_shared(half_tile + i * kChunkBytes + place.codes, first);
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const Place&
       const float power = __uint_as_float((bytes >> (8 * i) & 0xFFu) << 23);
       const float scale = fmaf(power, key_factor, __fmul_rn(power, 0.0f));
       scales[i] = ptx::cvt_f16x2(scale, scale);
-      if (!(scale <= 128.0f)) largest = as_half2(kInfinities);
+      if (!(scale <= 128.0f)) largest = kInfinities;
     }
   }
 #pragma unroll
@@ -108,8 +108,10 @@ __device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const Place&
     for (int i = 0; i < 2; ++i) {
       const uint4 v = raw.piece[Half::kBlocks + i];
       const uint4 f = bf16_to_f16(v, key_factor);
-      largest = __hmax2(largest, __hmax2(__hmax2(__habs2(as_half2(f.x)), __habs2(as_half2(f.y))),
-                                         __hmax2(__habs2(as_half2(f.z)), __habs2(as_half2(f.w)))));
+      const __half2 larger = __hmax2(as_half2(largest), __hmax2(__hmax2(__habs2(as_half2(f.x)), __habs2(as_half2(f.y))),
+                                                                __hmax2(__habs2(as_half2(f.z)), __habs2(as_half2(f.w)))));
+      largest = *reinterpret_cast<const uint32_t*>(&larger);
+      asm volatile("" : "+r"(largest));  // one register, not two of 16 bits each
       ptx::st_shared(half_tile + Half::kBlocks * kChunkBytes + (place.rotated ^ 64 * i), f);
       after(Half::kBlocks + i);
     }
@@ -134,7 +136,7 @@ __device__ __forceinline__ void prepare(Shared& shared) {
 // Converts this thread's part of a half of a tile.
 template <int kHalf, class Shared, class After>
 __device__ __forceinline__ void fill(Shared& shared, const RawRow<kHalf>& raw, uint32_t stage, uint32_t parity, const Place& place,
-                                     float key_factor, __half2& largest, const After& after) {
+                                     float key_factor, uint32_t& largest, const After& after) {
   ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
   constexpr int kFirstChunk = HalfRow<kHalf>::kFirstChunk;
   store_row(raw, place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]), largest, after);
@@ -144,6 +146,14 @@ __device__ __forceinline__ void fill(Shared& shared, const RawRow<kHalf>& raw, u
   }
 }
 
+// A producer's number, read anew: where it is rarely needed, what follows from it is computed there instead of being kept through a loop
+// that needs all registers.
+__device__ __forceinline__ int producer_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread - kConsumerThreads;
+}
+
 // The slots of a producing warp's rows of four tiles, one a lane, and of the four behind those.
 struct Slots {
   static constexpr int kTiles = 4, kWarpRows = 32 / kTiles;
@@ -151,7 +161,7 @@ struct Slots {
 
   __device__ __forceinline__ Slots(const RowList& list, int32_t first) : now(load(list, first)), ahead(load(list, first + kTiles)) {}
   static __device__ __forceinline__ int32_t position(int32_t tile) {
-    const int lane = threadIdx.x % 32, warp = (threadIdx.x - kConsumerThreads) / 32;
+    const int thread = producer_thread(), lane = thread % 32, warp = thread / 32;
     return (tile + lane / kWarpRows) * kRowTile + warp * kWarpRows + lane % kWarpRows;
   }
   static __device__ __forceinline__ int32_t load(const RowList& list, int32_t tile) { return list.slot(position(tile)); }
@@ -189,9 +199,9 @@ class FoundRows {
   __device__ __forceinline__ void find(int32_t index, int32_t slot) const {
     const RowAddress<Shared::kFormat> row(a_, Slots::position(first_ + index) < shared_.list.main, slot);
     const auto data = reinterpret_cast<uint64_t>(row.data), scales = reinterpret_cast<uint64_t>(row.scales);
-    ptx::st_shared(address((threadIdx.x - kConsumerThreads) / 32, index, threadIdx.x % 32),
-                   {static_cast<uint32_t>(data), static_cast<uint32_t>(data >> 32), static_cast<uint32_t>(scales),
-                    static_cast<uint32_t>(scales >> 32)});
+    const int thread = producer_thread();
+    ptx::st_shared(address(thread / 32, index, thread % 32), {static_cast<uint32_t>(data), static_cast<uint32_t>(data >> 32),
+                                                              static_cast<uint32_t>(scales), static_cast<uint32_t>(scales >> 32)});
     __syncwarp();
   }
 
@@ -207,9 +217,7 @@ struct Order {
   static constexpr int kLeft = HalfRow<0>::kPieces, kRight = HalfRow<1>::kPieces, kTile = kLeft + kRight;
   static constexpr int kCount = 2 * kTile;
   static constexpr int kOddRight = kTile, kOddLeft = kTile + kRight;  // the first pieces of an odd tile's halves
-  // A thread has asked for so many pieces more than it has converted, and for the rows of so many tiles more to come to L2: measured. More
-  // pieces are spilled, and are no further ahead: the compiler waits for all loads that cross a branch at once.
-  static constexpr int kAhead = 6, kTilesAhead = 1;
+  static constexpr int kTilesAhead = 1;  // and the rows of so many tiles more have been asked to come to L2: measured
 };
 
 // The tiles [first, end). The consumers have the fence, as it waits for every load of its thread that is in flight: so loads cross the
@@ -217,6 +225,9 @@ struct Order {
 template <bool kAligned, class Shared>
 __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
                                         const Slots& slots) {
+  // A thread has asked for so many pieces more than it has converted. More are no further ahead: the compiler waits for all loads that
+  // cross a branch at once.
+  constexpr int kAhead = Shared::kRoom.pieces_ahead;
   const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
   const int32_t tiles = end - first;
   Place place(thread / 4, thread % 4);
@@ -225,7 +236,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
   RawRow<0> left[2];  // of even and odd tiles
   RawRow<1> right[2];
   int32_t pair = 0;
-  __half2 largest(0.0f, 0.0f);
+  uint32_t largest = 0;
   const auto load = [&](int at) {  // `at`: in the order, from the even tile `pair` on
     if (at % Order::kTile == 0) {
       const int32_t index = pair + at / Order::kTile;
@@ -240,7 +251,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
       if (index + Order::kTilesAhead >= kStages) rows.get(place, index + Order::kTilesAhead).prefetch(place.quarter());
     }
     // Behind a run's first loads. The tile behind the last is asked for too, and the one behind that for a hint: neither has rows.
-    if (at == Order::kAhead && pair % Slots::kTiles == 0 && tiles + 1 >= pair + Slots::kTiles) rows.look_ahead(pair);
+    if (at == kAhead && pair % Slots::kTiles == 0 && tiles + 1 >= pair + Slots::kTiles) rows.look_ahead(pair);
     at %= Order::kCount;
     if (at < Order::kLeft) {
       left[0].template load<kAligned>(at, row, place);
@@ -262,22 +273,23 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
     constexpr int kPartChunks = kLeftChunks / kParts;
     fill<kHalf>(shared, raw, stage, parity, place, key_factor, largest, [&](int i) {
       if ((i + 1) % kPartChunks == 0 && i + 1 < kLeftChunks) tell(i / kPartChunks);
-      load(at + i + Order::kAhead);
+      load(at + i + kAhead);
     });
     tell(kParts - 1);
   };
 #pragma unroll
-  for (int i = 0; i < Order::kAhead; ++i) load(i);
+  for (int i = 0; i < kAhead; ++i) load(i);
 #pragma unroll 1
   for (; pair < tiles; pair += 2) {
-    bring_next_near<kProducerThreads / 32>(a, pair / 2, thread / 32);
+    bring_next_near<kProducerThreads / 32>(a, pair / 2, producer_thread() / 32);
     put(left[0], 0);
     put(right[0], Order::kLeft);
     if (pair + 1 == tiles) break;
     put(right[1], Order::kOddRight);
     put(left[1], Order::kOddLeft);
   }
-  if (!(__half2float(__hmax(__low2half(largest), __high2half(largest))) <= kLargestKey)) shared.overflow = 1;
+  const __half2 of_all = as_half2(largest);
+  if (!(__half2float(__hmax(__low2half(of_all), __high2half(of_all))) <= kLargestKey)) shared.overflow = 1;
 }
 
 // The largest key shift at which every value of the rows fits: the exact way after an overflow. All producer threads; the result is the

@@ -10,10 +10,18 @@ namespace strata::cuda::sparse_decode {
 template <KvFormat kFormat>
 inline constexpr int kWarpBytes = kFormat == KvFormat::fp8_ds_mla_v4 ? 1024 : 16;
 
+// Registers of a thread of each role, of which all 512 start with 128, and what fits them besides a consumer's 128 sums of values and 32
+// logits: steps of its logits that take the queries from registers (consumer.cuh); pieces of its row that a producer of V4 asks for ahead.
+struct RegisterRoom {
+  int consumer, producer, held_steps, pieces_ahead;
+};
+
 // `kHeads_`: those of a block.
 template <KvFormat kFormat_, int kHeads_, int kWarpBytes_ = kWarpBytes<kFormat_>>
 struct alignas(1024) SharedMemory {
   static constexpr KvFormat kFormat = kFormat_;
+  static constexpr RegisterRoom kRoom = kFormat == KvFormat::fp8_ds_mla_v4 ? RegisterRoom{200, 56, 2, 5} : RegisterRoom{192, 64, 0, 0};
+  static_assert(kRoom.consumer + kRoom.producer == 256);
   static constexpr int kHeads = kHeads_, kHeadBytes = kHeads * 128, kQueryThreads = kConsumerThreads;
 
   uint8_t q[kChunks<kFormat>][kHeadBytes];            // fp16, rows are heads
