@@ -3,11 +3,12 @@
 //
 // Arithmetic of a tile of 64 rows and 64 heads, cycles of one SM (D = 512):
 //   tensor cores   logits 64 x 64 x 512 and values the same, at 2048 fp16 FMA a cycle                             1024 + 1024 = 2048
-//   shared memory  128 B a cycle: keys written 512; logits read keys 512 and queries 512; values read keys 512, weights 128  2176
+//   shared memory  128 B a cycle: keys written 512; logits read keys 512 and queries 480; values read keys 512, weights 128  2144
+//                  and on the same way rows from L2 to L1 and on to registers: measured                                      690
 //   memory         64 x 584 B at a 132nd of 4.3 TB/s, 1.75 GHz                                                              2010
 //   issue slots    dequantisation: 14336 conversions and as many packed products over 128 lanes                          224 + 112
 //                  softmax: 4096 ex2 at 16 a cycle, products, maxima and sums                                             256 + 160
-// Every resource is asked for nearly 2048 cycles, so all of it has to overlap. Two producer warpgroups convert rows while two consumer
+// Every resource is asked for 2048 cycles and more, so all of it has to overlap. Two producer warpgroups convert rows while two consumer
 // warpgroups multiply, and one consumer is in the softmax of a tile while the other multiplies. A stage is given back by halves (value
 // lanes 0..255 and the rest), because shared memory holds the queries and two tiles only: a tile's own consumer is the first to be done
 // with its half, which is then filled first and begins the logits of the tile after next. Producers tell of each quarter that is filled.
@@ -21,7 +22,8 @@
 // above 2^-1, a rotated lane of 224 and more or a NaN scale is noticed while it is converted; the block then finds the shift that fits
 // all its rows and starts over. Lanes 2^29 below the block's largest lose bits then; a scale below 2^-23 rounds to steps of 2^-32.
 //
-// Reached on an H200 (2026-11-22): 1.96 us a tile, about 3400 cycles; 1.48 us without the producers' work.
+// Reached on an H200 (2026-11-23): 1.88 us a tile, about 3350 cycles, in which the way to shared memory is busy 94 %; 1.48 us without the
+// producers' work.
 //
 // Roles: warpgroups 0 and 1 logits and softmax of even and odd tiles, left and right values of all; 2 and 3 producers.
 #pragma once
