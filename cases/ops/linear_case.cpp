@@ -60,6 +60,7 @@ Tolerance fp8_product_tolerance(bool exact_operands, DType out, int64_t numel, c
   Tolerance t = product_tolerance(exact_operands, out, numel);
   if (device.id().kind != DeviceKind::cuda) return t;
   t.abs_rms = std::max(t.abs_rms, 5e-3);
+  t.rel = std::max(t.rel, 0x1p-10);
   t.sum = exact_operands && out == DType::bf16;
   t.cos = std::max(t.cos, 1e-5);
   t.inexact = 1.0;
