@@ -13,7 +13,8 @@ int64_t Draw::size(int64_t low, int64_t high) {
   const auto bits = [](int64_t n) { return static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(n))); };
   const int64_t magnitude = in(bits(low), bits(high));
   const int64_t least = magnitude == 0 ? 0 : int64_t{1} << (magnitude - 1), most = magnitude == 0 ? 0 : 2 * least - 1;
-  int64_t n = in(std::clamp(least, low, high), std::clamp(most, low, high));
+  const int64_t begin = std::clamp(least, low, high);
+  int64_t n = in(begin, std::max(begin, std::clamp(most, low, high)));
   if (chance(0.5)) {
     const int64_t unit = chance(0.8) ? int64_t{1} << in(1, 9) : of({48, 53, 112});
     if (n >= unit / 2) n = (n + unit / 2) / unit * unit + of({-1, 0, 0, 1});
