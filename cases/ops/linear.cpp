@@ -219,6 +219,11 @@ void add_codes(Adder& add) {
     test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kCodes}, "-tiles", true);
     test({tokens, {.n = 8192, .k = 1536, .format = kFp8}, kCodes, DType::bf16, {}, {}, true}, "-tiles", true);
   }
+  // Few features and much k beside other work: clusters whose blocks meet in one tile.
+  for (const int64_t tokens : {17, 27, 32}) {
+    test({tokens, {.n = 8, .k = 3584, .format = kFp8}, kCodes, DType::bf16, {.inner = 128}, {.inner = 96}, true}, "-strided");
+    test({tokens, {.n = 1536, .k = 4096, .format = kFp8}, kCodes, DType::bf16, {}, {}, true}, "", true);
+  }
   // Many tokens: tiles of 256 by 256, of which on a GPU of 132 SMs few are empty.
   test({200, {.n = 16504, .k = 272, .format = kFp8}, kCodes}, "-edge", true);
   test({515, {.n = 5624, .k = 272, .format = kFp8}, kCodes}, "-edge", true);
