@@ -119,7 +119,8 @@ class Checker {
     run_.for_each_number(random.size(), options_.jobs, options_.common.json, [&](size_t i) {
       const auto c = random[i];
       if (takes_name(options_.filter, c->name())) check(*c, i);
-      return options_.seconds == 0 || std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < options_.seconds;
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      return !failed_often() && (options_.seconds == 0 || seconds < options_.seconds);
     });
     finish();
   }
@@ -130,6 +131,13 @@ class Checker {
   }
 
  private:
+  // A device that is lost fails all that follows.
+  bool failed_often() {
+    constexpr size_t kOften = 100;
+    const std::lock_guard lock(mutex_);
+    return failures_.size() >= kOften;
+  }
+
   void finish() {
     // By the cases' places, whichever was done first.
     std::sort(tallies_.begin(), tallies_.end(), [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
@@ -266,7 +274,8 @@ void add_check(CLI::App& app, int& code) {
   add_common(*command, options->common);
   add_filter(*command, options->filter);
   command->add_option("--seed", options->check.seed, "of the inputs, and of random shapes")->capture_default_str();
-  auto* random = command->add_option("--random", options->random, "instead of the lists, so many cases of each op with random shapes");
+  auto* random = command->add_option("--random", options->random,
+                                     "instead of the lists, so many cases of each op with random shapes; ends after 100 failures");
   random->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   command->add_option("--seconds", options->seconds, "begin no random case after so many")->check(real_in(0, 1e6))->needs(random);
   command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins behind a multiple of 256")
