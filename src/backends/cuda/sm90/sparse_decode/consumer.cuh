@@ -259,7 +259,7 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
   };
   int32_t tile = group;
   HeldQueries<Shared> held;
-  if (tile < tiles) load_held(shared, group, held);
+  load_held(shared, group, held);
 #pragma unroll 1
   for (; tile < tiles; tile += 2) {
     float s[32];
