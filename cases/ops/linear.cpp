@@ -188,8 +188,8 @@ void add_gpu_edges(Adder& add) {
   add.test({513, {.n = 5624, .k = 128, .format = kFp8, .block_n = 256}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 5}, {.inner = 8}},
            "-strided", true);
   add.test({770, {.n = 4088, .k = 144, .format = WeightFormat::e4m3_f32}, kQuantised}, "-edge", true);
-  // As few as these tiles are taken for, of a weight whose scales cuBLASLt does not read.
-  for (const int64_t tokens : {65, 257}) add.test({tokens, {.n = 8200, .k = 256, .format = kFp8}, kQuantised}, "-edge", true);
+  // Just three quarters of all tiles are of use.
+  add.test({257, {.n = 8448, .k = 256, .format = kFp8}, kQuantised}, "-edge", true);
 }
 
 // x as codes: in all that quantises by itself otherwise, with a last block of channels that is not full, with scales apart in memory, with

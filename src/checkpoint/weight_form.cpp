@@ -9,9 +9,10 @@
 namespace strata {
 namespace {
 
-// A form that one and 512 tokens can use serves any number. What a CPU implementation takes is a matter of the weight alone; those of a GPU
-// that take few tokens end below 512, and in between nothing is left out: tests/cuda/linear_tokens_test.cpp asks for every number.
-constexpr std::array<int64_t, 2> kTokenCounts{1, 512};
+// A form that these numbers can use serves any. What a CPU implementation takes is a matter of the weight alone; those of a GPU that take
+// few tokens end at 64, those that take only whole tiles do not begin at 65, and from there on nothing is left out:
+// tests/cuda/linear_tokens_test.cpp asks for every number.
+constexpr std::array<int64_t, 3> kTokenCounts{1, 65, 512};
 constexpr int64_t kActivationBlock = 128;
 
 LinearParams linear_call(const LinearRequest& request, const LinearWeight& weight, int64_t tokens, DeviceId device) {

@@ -1,4 +1,4 @@
-// A weight is loaded in a form that two numbers of tokens can use (checkpoint/weight_form.cpp): then all can.
+// A weight is loaded in a form that three numbers of tokens can use (checkpoint/weight_form.cpp): then all can.
 #include "cuda/cuda_fixture.h"
 #include "strata/op_set.h"
 
@@ -47,11 +47,11 @@ class LinearTokens : public test::CudaTest {
   OpSet ops_ = default_ops();
 };
 
-// Whether takes(tokens) of the two numbers. Then it must be so of all.
+// Whether takes(tokens) of the three numbers. Then it must be so of all.
 template <class F>
 bool taken(const LinearWeight& w, F&& takes) {
   constexpr int64_t kMost = 1100;
-  if (!takes(1) || !takes(512)) return false;
+  if (!takes(1) || !takes(65) || !takes(512)) return false;
   const auto expect = [&](int64_t tokens) {
     EXPECT_TRUE(takes(tokens)) << tokens << " tokens, " << w.groups << " groups, n " << w.n << ", k " << w.k << ", " << w.weight.describe();
   };
@@ -74,7 +74,7 @@ TEST_F(LinearTokens, WhatTakesFewAndManyTakesAll) {
   }
   const DeviceProperties p = device_->properties();
   const bool hopper = p.compute_major == 9 && p.compute_minor == 0;
-  EXPECT_GT(fp8_taken, hopper ? 50 : -1);  // elsewhere bf16 weights are what is used
+  EXPECT_GE(fp8_taken, hopper ? 32 : 0);  // those whose k is a multiple of 512; elsewhere bf16 weights are what is used
 }
 
 TEST_F(LinearTokens, AndOfSeveralGroups) {

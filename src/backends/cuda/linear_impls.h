@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "backends/cuda/common/cuda_device.h"
 #include "strata/op_set.h"
 
 namespace strata::cuda {
@@ -19,8 +18,6 @@ std::vector<Implementation<GroupedLinearParams>> many_tokens_grouped_linear();
 // "cuda/cublaslt_fp8": block-scaled e4m3 products by cuBLASLt, on Hopper.
 std::vector<Implementation<LinearParams>> cublaslt_fp8_linear();
 std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_one_group();
-// Whether cuBLASLt reads these operands, whatever the tokens are.
-Support cublaslt_fp8_reads(const LinearWeight* weight, const TensorView& y, const Capabilities& device);
 // "cuda/smxx": our bf16 kernel for few tokens.
 std::vector<Implementation<LinearParams>> few_tokens_bf16_linear();
 std::vector<Implementation<GroupedLinearParams>> few_tokens_bf16_grouped_linear();

@@ -23,6 +23,25 @@ constexpr int64_t kFewTokens = 32;
 
 int64_t whole(int64_t tokens) { return tokens / kStep * kStep; }
 
+Support support(const LinearWeight* w, int64_t tokens, const TensorView& y, const Device& device) {
+  if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
+  if (const Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
+  if (w == nullptr) return Support::no("no weight");
+  if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
+  if (w->block_n != 128 || w->block_k != 128)
+    return Support::no(fmt::format("needs 128 x 128 weight scales, has {} x {}", w->block_n, w->block_k));
+  if (w->k % 512 != 0)
+    return Support::no(fmt::format("cuBLASLt reads weight scales four at a time: k must be a multiple of 512, is {}", w->k));
+  if (!w->scale.is_contiguous()) return Support::no("weight scales must have no gaps");
+  if (w->groups > 1 && w->n % 128 != 0) return Support::no(fmt::format("groups must be a multiple of 128 rows, have {}", w->n));
+  const int64_t element = static_cast<int64_t>(size_of(y.dtype));
+  if (w->n * element % 16 != 0 || y.stride[0] * element % 16 != 0) {
+    return Support::no(fmt::format("rows of y must be multiples of 16 bytes, y is {}", y.describe()));
+  }
+  if (tokens < kStep && tokens > 0) return Support::no(fmt::format("needs at least {} tokens, got {}", kStep, tokens));
+  return Support::yes();
+}
+
 // One product of whole(T) tokens; x_stride in codes.
 Product product(const LinearWeight& w, int64_t tokens, int64_t x_stride, const TensorView& y) {
   Product p;
@@ -58,16 +77,14 @@ Layout layout(Arena& arena, const TensorView& x, size_t rest_bytes) {
 class Linear {
  public:
   Support supports(const LinearParams& p, const Device& device) const {
-    if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
-    if (Support s = cublaslt_fp8_reads(p.weight, p.y, capabilities(device)); !s) return s;
-    const int64_t tokens = p.x.shape[0];
-    if (tokens < kStep && tokens > 0) return Support::no(fmt::format("needs at least {} tokens, got {}", kStep, tokens));
+    if (const Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
     if (p.activation == ActivationFormat::bf16) return Support::no("activations must be fp8");
     const bool codes = p.x.dtype == DType::e4m3;
     if (codes && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
-    if (tokens <= kFewTokens && few_.supports(p, device)) return Support::no("cuda/sm90 takes so few tokens");
+    if (p.x.shape[0] <= kFewTokens && few_.supports(p, device)) return Support::no("cuda/sm90 takes so few tokens");
     if (const Support s = few_.supports(rest(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
-    return lt_->plan(product(*p.weight, tokens, codes ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes() : Support::no(no_kernel());
+    return lt_->plan(product(*p.weight, p.x.shape[0], codes ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes()
+                                                                                                 : Support::no(no_kernel());
   }
   size_t workspace_bytes(const LinearParams& p, const Device& device) const {
     Arena arena(p.x.device);
@@ -116,23 +133,6 @@ class Linear {
 };
 
 }  // namespace
-
-Support cublaslt_fp8_reads(const LinearWeight* w, const TensorView& y, const Capabilities& device) {
-  if (Support on_device = needs_sm90(device); !on_device) return on_device;
-  if (w == nullptr) return Support::no("no weight");
-  if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
-  if (w->block_n != 128 || w->block_k != 128)
-    return Support::no(fmt::format("needs 128 x 128 weight scales, has {} x {}", w->block_n, w->block_k));
-  if (w->k % 512 != 0)
-    return Support::no(fmt::format("cuBLASLt reads weight scales four at a time: k must be a multiple of 512, is {}", w->k));
-  if (!w->scale.is_contiguous()) return Support::no("weight scales must have no gaps");
-  if (w->groups > 1 && w->n % 128 != 0) return Support::no(fmt::format("groups must be a multiple of 128 rows, have {}", w->n));
-  const int64_t element = static_cast<int64_t>(size_of(y.dtype));
-  if (w->n * element % 16 != 0 || y.stride[0] * element % 16 != 0) {
-    return Support::no(fmt::format("rows of y must be multiples of 16 bytes, y is {}", y.describe()));
-  }
-  return Support::yes();
-}
 
 std::vector<Implementation<LinearParams>> cublaslt_fp8_linear() {
   const auto op = std::make_shared<Linear>();

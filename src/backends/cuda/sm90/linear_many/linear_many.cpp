@@ -45,11 +45,6 @@ bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
   const int64_t all = rounds * clusters(device) * kTokens * kFeatures;
   return 4 * used >= 3 * all;
 }
-// Of one group, the calls that are this kernel's: those, and all of more tokens than the kernel for few takes that cuBLASLt cannot read. A
-// weight that one number of tokens can use as it is must do so for all (checkpoint/weight_form.cpp asks for two).
-bool takes_group(const LinearWeight& w, int64_t tokens, const TensorView& y, const Capabilities& device) {
-  return fills(w.n, tokens, device) || (tokens > sm90::kLinearMaxTokens && !cublaslt_fp8_reads(&w, y, device));
-}
 // Of several groups, whether the kernel for few tokens is as fast: in one pass, or in two that together multiply at most half as many
 // features as all clusters have at a time.
 bool passes_do(int64_t features, int64_t tokens, const Capabilities& device) {
@@ -63,7 +58,7 @@ Support too_few(int64_t tokens, int64_t features) {
 Support supports(const LinearParams& p, const Capabilities& device) {
   const int64_t tokens = p.x.shape[0];
   if (Support s = weight_supports(p.weight, device); !s) return s;
-  if (!takes_group(*p.weight, tokens, p.y, device)) return too_few(tokens, p.weight->n);
+  if (!fills(p.weight->n, tokens, device)) return too_few(tokens, p.weight->n);
   if (p.activation == ActivationFormat::bf16) return Support::no("needs fp8 activations");
   if (p.x.dtype == DType::e4m3 && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
   if (p.y.dtype != DType::bf16 || p.y.stride[0] % 8 != 0) return Support::no("needs bf16 rows of y at multiples of 16 bytes");
@@ -73,7 +68,7 @@ Support supports(const LinearParams& p, const Capabilities& device) {
 Support supports(const GroupedLinearParams& p, const Capabilities& device) {
   if (Support s = weight_supports(p.weight, device); !s) return s;
   const int64_t tokens = p.x.shape[0], features = p.weight->n * p.weight->groups;
-  const bool takes = p.weight->groups == 1 ? takes_group(*p.weight, tokens, as_linear(p).y, device) : !passes_do(features, tokens, device);
+  const bool takes = p.weight->groups == 1 ? fills(features, tokens, device) : !passes_do(features, tokens, device);
   if (!takes) return too_few(tokens, features);
   if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
   if (p.weight->groups > 1 && p.weight->n % sm90::kManyBlock != 0) return Support::no("groups of features must be multiples of 128");
