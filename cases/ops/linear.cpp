@@ -188,6 +188,8 @@ void add_gpu_edges(Adder& add) {
   add.test({513, {.n = 5624, .k = 128, .format = kFp8, .block_n = 256}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 5}, {.inner = 8}},
            "-strided", true);
   add.test({770, {.n = 4088, .k = 144, .format = WeightFormat::e4m3_f32}, kQuantised}, "-edge", true);
+  // Features that end within 16 bytes, with room behind them.
+  add.test({512, {.n = 8444, .k = 256, .format = kFp8}, kQuantised, DType::bf16, {}, {.inner = 4}}, "-edge", true);
   // Just three quarters of all tiles are of use.
   add.test({257, {.n = 8448, .k = 256, .format = kFp8}, kQuantised}, "-edge", true);
 }

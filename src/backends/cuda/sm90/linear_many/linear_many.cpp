@@ -35,6 +35,8 @@ Support weight_supports(const LinearWeight* w, const Capabilities& device) {
     return Support::no(fmt::format("needs weight scales of (a multiple of) 128 x 128 blocks, has {} x {}", w->block_n, w->block_k));
   }
   if (w->k % 16 != 0) return Support::no(fmt::format("needs a multiple of 16 input features, got {}", w->k));
+  // Rows of y are stored by 16 bytes: what lies between them is not ours.
+  if (w->n % 8 != 0) return Support::no(fmt::format("needs a multiple of 8 output features, got {}", w->n));
   return Support::yes();
 }
 // Of one group, cuBLASLt's tiles are smaller: this kernel is faster where three quarters of the tiles of all rounds of the clusters are
