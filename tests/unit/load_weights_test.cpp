@@ -469,6 +469,9 @@ TEST_F(LoadWeights, AutomaticFormFollowsTheListOfImplementations) {
   // FP8 is fast for one token only: not chosen when bf16 does well for both.
   EXPECT_EQ(form({{"gemv", [](const LinearWeight& w, int64_t t) { return is_fp8(w) && t == 1; }}, {"gemm", bf16}, {"reference", any}}),
             DType::bf16);
+  // For up to 64 tokens and for whole tiles of many: what lies between must do, too.
+  const auto few_or_tiles = [](const LinearWeight& w, int64_t t) { return is_fp8(w) && (t <= 64 || t % 256 == 0); };
+  EXPECT_EQ(form({{"few, tiles", few_or_tiles}, {"gemm", bf16}}), DType::bf16);
 }
 
 TEST_F(LoadWeights, NoImplementationSaysWhyEveryOneRefused) {
