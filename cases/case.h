@@ -54,6 +54,7 @@ struct Tags {
   bool test = false;
   bool bench = false;
   bool heavy = false;  // a test that takes more than half a second of one core
+  bool drawn = false;  // a test whose shape was drawn at random
 };
 
 enum class Outcome : uint8_t { passed, failed, skipped };

@@ -40,6 +40,7 @@ struct InputOptions {
   double share = 1.0;       // of the tokens of a benchmark case
   bool keep_images = true;  // remember what was uploaded, to see afterwards what was written
   size_t offset = 0;        // bytes that everything begins behind a multiple of 256; a multiple of 8, as elements may be
+  bool drawn = false;       // Tags::drawn
 };
 
 class Inputs {
@@ -54,6 +55,9 @@ class Inputs {
 
   const std::shared_ptr<Device>& device() const { return device_; }
   Rng& rng() { return rng_; }
+  // Whether the shape was drawn: among thousands are sums whose terms cancel, and rows of few small values, of which the lists have none,
+  // so that bounds that have no form in the shape's terms are wider than those of the lists.
+  bool drawn() const { return options_.drawn; }
   // What a benchmark case uses of n tokens, requests or batch entries: all of them, or a share when the reference is timed.
   int64_t share(int64_t n) const;
 

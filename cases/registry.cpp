@@ -1,5 +1,8 @@
 #include "registry.h"
 
+#include <iterator>
+#include <utility>
+
 namespace strata::cases {
 namespace {
 
@@ -50,11 +53,15 @@ CaseList all_cases() {
 
 CaseList random_cases(uint64_t seed, int64_t number) {
   CaseList list;
-  for (const OpCases& op : kOps) {
-    Draw draw(seed, number);
-    op.random(list, draw);
-  }
+  for (size_t place = 0; place < std::size(kOps); ++place) list.push_back(random_case(seed, number, place));
   return list;
+}
+
+std::unique_ptr<AnyCase> random_case(uint64_t seed, int64_t number, size_t place) {
+  CaseList list;
+  Draw draw(seed, number);
+  kOps[place].random(list, draw);
+  return std::move(list.front());
 }
 
 }  // namespace strata::cases

@@ -11,6 +11,8 @@ CaseList all_cases();
 
 // Case `number` of `seed` of every op, in the order of all_cases().
 CaseList random_cases(uint64_t seed, int64_t number);
+// Its entry `place` alone.
+std::unique_ptr<AnyCase> random_case(uint64_t seed, int64_t number, size_t place);
 
 // Of every op, in cases/ops/: its list, and a case whose shape is drawn from what its contract allows.
 void add_linear(CaseList& list);

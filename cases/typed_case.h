@@ -88,7 +88,7 @@ class TypedCase final : public AnyCase {
       try {
         const Op<Params>& op = ops_.*case_.member_;
         const auto& implementation = find_implementation(op, name);
-        Call call(case_, device, {.seed = options_.seed, .offset = options_.offset});
+        Call call(case_, device, {.seed = options_.seed, .offset = options_.offset, .drawn = case_.tags().drawn});
         Params& params = call.built.params;
         if (case_.case_.adapt) {
           std::string refusal = case_.case_.adapt(params, name, ops_, call.inputs);
@@ -117,7 +117,7 @@ class TypedCase final : public AnyCase {
     const Call& reference() {
       if (!want_) {
         const Op<Params>& op = ops_.*case_.member_;
-        auto call = std::make_unique<Call>(case_, open_device({}), InputOptions{.seed = options_.seed});
+        auto call = std::make_unique<Call>(case_, open_device({}), InputOptions{.seed = options_.seed, .drawn = case_.tags().drawn});
         run_guarded(op, find_implementation(op, "reference"), call->built.params, call->inputs.device());
         want_ = std::move(call);
       }
@@ -219,6 +219,9 @@ class CaseAdder {
   }
   void heavy(std::string name, std::function<Built<Params>(Inputs&)> build) {
     add({std::move(name), std::move(build), nullptr}, {.test = true, .heavy = true});
+  }
+  void drawn(std::string name, std::function<Built<Params>(Inputs&)> build) {
+    add({std::move(name), std::move(build), nullptr}, {.test = true, .drawn = true});
   }
   void bench(std::string name, std::function<Built<Params>(Inputs&)> build) {
     add({std::move(name), std::move(build), nullptr}, {.bench = true});

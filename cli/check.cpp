@@ -48,7 +48,7 @@ class RandomCases {
 
   size_t size() const { return static_cast<size_t>(count_) * places_.size(); }
   std::unique_ptr<cases::AnyCase> operator[](size_t i) const {
-    return std::move(cases::random_cases(seed_, first_ + static_cast<int64_t>(i / places_.size()))[places_[i % places_.size()]]);
+    return cases::random_case(seed_, first_ + static_cast<int64_t>(i / places_.size()), places_[i % places_.size()]);
   }
 
  private:
@@ -229,35 +229,32 @@ class Checker {
   CaseRun run_{"check"};
 };
 
-int run_random(const Options& options) {
-  const RandomCases random(options);
+void add_to(CaseTable& table, const RandomCases& random, const CaseFilter& filter) {
+  for (size_t i = 0; i < random.size(); ++i) {
+    if (const auto c = random[i]; takes_name(filter, c->name())) table.add(*c);
+  }
+}
+void add_to(CaseTable& table, const std::vector<const cases::AnyCase*>& selected, const CaseFilter&) {
+  for (const cases::AnyCase* c : selected) table.add(*c);
+}
+
+template <class Cases>
+int list_or_run(const Options& options, const Cases& chosen) {
   if (options.list) {
     CaseTable table;
-    for (size_t i = 0; i < random.size(); ++i) {
-      const auto c = random[i];
-      if (takes_name(options.filter, c->name())) table.add(*c);
-    }
+    add_to(table, chosen, options.filter);
     table.print(options.common.json);
     return kSuccess;
   }
   Checker checker(options);
-  checker.run(random);
+  checker.run(chosen);
   return checker.report();
 }
 
 int run_check(const Options& options) {
-  if (options.random > 0 || RandomCases::is_named(options)) return run_random(options);
+  if (options.random > 0 || RandomCases::is_named(options)) return list_or_run(options, RandomCases(options));
   const cases::CaseList list = cases::all_cases();
-  const auto selected = select_cases(list, options.filter, is_test);
-  if (options.list) {
-    CaseTable table;
-    for (const cases::AnyCase* c : selected) table.add(*c);
-    table.print(options.common.json);
-    return kSuccess;
-  }
-  Checker checker(options);
-  checker.run(selected);
-  return checker.report();
+  return list_or_run(options, select_cases(list, options.filter, is_test));
 }
 
 }  // namespace

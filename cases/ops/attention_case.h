@@ -50,6 +50,6 @@ MadeIndices make_indices(Rng& rng, const IndexRows& shape, std::span<const int64
 // key_size: how large the values of keys are; the specification's tolerances are for 0.1. In an output of few values one outlier decides
 // the whole, and the permitted roundings do not average out: of the probability and of the result, each 2^-9 of it at most.
 // Of fewer still the terms of all may cancel.
-Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel);
+Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel, bool drawn);
 
 }  // namespace strata::cases

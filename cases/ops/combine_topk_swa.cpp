@@ -112,7 +112,7 @@ void add_random_combine_topk_swa(CaseList& list, Draw& draw) {
   if (draw.chance(0.5)) s.extra_columns = draw.size(1, 100);
   if (draw.chance(0.3)) s.extra_gather = draw.size(1, 100);
   s.padding = draw.padding().inner;
-  CaseAdder<CombineTopkSwaParams>(list, "combine_topk_swa", &OpSet::combine_topk_swa).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<CombineTopkSwaParams>(list, "combine_topk_swa", &OpSet::combine_topk_swa).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

@@ -71,7 +71,7 @@ void add_random_compressed_indices(CaseList& list, Draw& draw) {
   s.width = draw.size(0, 1500);
   s.local = draw.chance(0.5);
   s.padding = draw.padding().inner;
-  CaseAdder<CompressedIndicesParams>(list, "compressed_indices", &OpSet::compressed_indices).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<CompressedIndicesParams>(list, "compressed_indices", &OpSet::compressed_indices).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

@@ -91,9 +91,8 @@ void add_random_compute_global_topk(CaseList& list, Draw& draw) {
   s.beyond = draw.of({0.0, 0.2});
   s.in_place = draw.chance(0.3);
   s.padding = draw.padding().inner;
-  CaseAdder<ComputeGlobalTopkParams>(list, "compute_global_topk", &OpSet::compute_global_topk).test(draw.name(name_of(s)), [=](Inputs& in) {
-    return build(in, s);
-  });
+  CaseAdder<ComputeGlobalTopkParams>(list, "compute_global_topk", &OpSet::compute_global_topk)
+      .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
 }  // namespace strata::cases

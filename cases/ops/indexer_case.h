@@ -38,9 +38,9 @@ std::string name_of(const ScoringShape& shape);
 
 // How far below the last selected logit another one may be selected instead of it, of the row's largest. The FP8 tensor cores of a GPU
 // align the products of a sum to its largest and keep 13 bits below that: single logits are off by up to 2e-4, and two of them decide
-// an exchange (MLA 17 has 1e-4 for one); in a row of few candidates, whose largest is small, by twice as much. Every other product of codes
-// is exact in fp32: nothing but the noise of a sum.
-double indexer_slack(DeviceId device, KvFormat format);
+// an exchange (MLA 17 has 1e-4 for one); drawn shapes have rows of few candidates, whose largest is small: twice as much. Every other
+// product of codes is exact in fp32: nothing but the noise of a sum.
+double indexer_slack(DeviceId device, KvFormat format, bool drawn = false);
 
 // The requests of a benchmark: `batch` decode tokens, or one prompt chunk of `prefill` tokens, over `rows` compressed rows each.
 std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio);

@@ -126,7 +126,7 @@ void add_random_indexer_key_insert(CaseList& list, Draw& draw) {
   s.skipped = draw.of({0.2, 0.0, 1.0});
   s.scale = draw.of({1.0, 1.0, 0.0, 1e4});
   s.padding = draw.padding().inner;
-  CaseAdder<IndexerKeyInsertParams>(list, "indexer_key_insert", &OpSet::indexer_key_insert).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<IndexerKeyInsertParams>(list, "indexer_key_insert", &OpSet::indexer_key_insert).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

@@ -123,7 +123,7 @@ void add_random_indexer_query(CaseList& list, Draw& draw) {
   s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 1e4});
   s.padding = draw.padding();
   s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1000));
-  CaseAdder<IndexerQueryParams>(list, "indexer_query", &OpSet::indexer_query).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<IndexerQueryParams>(list, "indexer_query", &OpSet::indexer_query).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

@@ -100,11 +100,11 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
   if (!s.zero_q && !s.nan_weight && p.max_length > k) {
     // The reference's logits are the same for every implementation that is compared.
     auto logits = std::make_shared<HostArray>();
-    const auto compare = [p, logits, format = s.format, lengths = scoring.host_lengths](const char* name, const HostArray& got,
-                                                                                        const HostArray& want, DeviceId device) {
+    const auto compare = [p, logits, format = s.format, drawn = in.drawn(), lengths = scoring.host_lengths](
+                             const char* name, const HostArray& got, const HostArray& want, DeviceId device) {
       if (got.data == want.data) return std::string{};
       if (logits->shape.empty()) *logits = reference_logits(p);
-      return compare_selection(name, got, want, *logits, lengths, indexer_slack(device, format));
+      return compare_selection(name, got, want, *logits, lengths, indexer_slack(device, format, drawn));
     };
     outputs[0].compare = [compare](const HostArray& got, const HostArray& want, DeviceId device) {
       return compare("topk_indices", got, want, device);
@@ -241,7 +241,7 @@ void add_random_indexer_topk(CaseList& list, Draw& draw) {
   const std::string name =
       fmt::format("k{}-{}{}{}{}{}", k, name_of(s), slot_page_size > 0 ? fmt::format("-slots{}", slot_page_size) : "",
                   short_path ? "-short" : "", query == Query::made ? "" : "-query", query == Query::first_hadamard ? "-hadamard" : "");
-  CaseAdder<IndexerTopkParams>(list, "indexer_topk", &OpSet::indexer_topk).test(draw.name(name), [=](Inputs& in) {
+  CaseAdder<IndexerTopkParams>(list, "indexer_topk", &OpSet::indexer_topk).drawn(draw.name(name), [=](Inputs& in) {
     return build(in, s, k, padding, short_path, slot_page_size, query);
   });
 }

@@ -79,7 +79,7 @@ void add_random_inverse_rope(CaseList& list, Draw& draw) {
   s.in_place = draw.chance(0.5);
   s.padding = draw.padding();
   s.scale = draw.of({1.0, 1.0, 0.0, 1e30});
-  CaseAdder<InverseRopeParams>(list, "inverse_rope", &OpSet::inverse_rope).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<InverseRopeParams>(list, "inverse_rope", &OpSet::inverse_rope).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

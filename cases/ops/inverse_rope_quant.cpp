@@ -80,7 +80,7 @@ void add_random_inverse_rope_quant(CaseList& list, Draw& draw) {
   s.tokens = draw.tokens(std::clamp<int64_t>(1'000'000 / (s.heads * s.dim), 1, 1500));
   s.padding = draw.padding();
   s.scale = draw.of({1.0, 1.0, 0.0, 1e-12, 1e-3, 1e6});
-  CaseAdder<InverseRopeQuantParams>(list, "inverse_rope_quant", &OpSet::inverse_rope_quant).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<InverseRopeQuantParams>(list, "inverse_rope_quant", &OpSet::inverse_rope_quant).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

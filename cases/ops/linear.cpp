@@ -42,8 +42,8 @@ Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   const bool codes = s.activation != ActivationFormat::bf16 && s.weight.format != WeightFormat::bf16;
   return {.params = p,
           .outputs = {view_output("y", p.y,
-                                  codes ? fp8_product_tolerance(exact_operands, s.out, p.y.numel(), *in.device())
-                                        : product_tolerance(exact_operands, s.out, p.y.numel()))},
+                                  codes ? fp8_product_tolerance(exact_operands, s.out, p.y.numel(), in)
+                                        : product_tolerance(exact_operands, s.out, p.y.numel(), in))},
           .bytes = weight_bytes(s.weight) + t * ((s.codes ? 1 + 4.0 / 128 : 2) * k + static_cast<double>(size_of(s.out)) * n),
           .flops = 2 * t * n * k};
 }
@@ -69,7 +69,7 @@ class Adder {
   void test_random(const std::string& name, const LinearShape& s, Packing packing) {
     cases_.add({name + suffix_of(s.weight, packing, s.x_padding, s.y_padding), [s](Inputs& in) { return build(in, s); },
                 packer<LinearParams>(packing)},
-               {.test = true});
+               {.test = true, .drawn = true});
   }
   void bench(const LinearShape& s, const std::string& label) { add(s, "-" + label, Packing::preferred, {.bench = true}); }
 

@@ -32,10 +32,10 @@ TensorView activation_scales(Inputs& in, const Shape& shape, bool ue8m0, Padding
 
 // Sums of products of operands that are exact in bf16: only the order of an fp32 accumulation and one rounding are free. Operands whose
 // scales are no powers of two may be rounded to bf16 after dequantisation (V4 5.2, MLA 3.1); of few results one outlier decides the whole.
-Tolerance product_tolerance(bool exact_operands, DType out, int64_t numel);
-// Of products of e4m3 codes by codes on `device`: as above, but the FP8 tensor cores of a GPU align the products of a sum to its largest
+Tolerance product_tolerance(bool exact_operands, DType out, int64_t numel, const Inputs& in);
+// Of products of e4m3 codes by codes on in's device: as above, but the FP8 tensor cores of a GPU align the products of a sum to its largest
 // and keep 13 bits below it (V4 5.2: "inner sums in fp32 (tensor core) or exact").
-Tolerance fp8_product_tolerance(bool exact_operands, DType out, int64_t numel, const Device& device);
+Tolerance fp8_product_tolerance(bool exact_operands, DType out, int64_t numel, const Inputs& in);
 
 // Whether a case gives implementations their own layout of the weight.
 enum class Packing : uint8_t {

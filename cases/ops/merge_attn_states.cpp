@@ -134,7 +134,7 @@ void add_random_merge_attn_states(CaseList& list, Draw& draw) {
   s.lse = draw.chance(0.8);
   s.padding = draw.padding();
   s.in_place = s.in == s.out && draw.chance(0.3);
-  CaseAdder<MergeAttnStatesParams>(list, "merge_attn_states", &OpSet::merge_attn_states).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<MergeAttnStatesParams>(list, "merge_attn_states", &OpSet::merge_attn_states).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

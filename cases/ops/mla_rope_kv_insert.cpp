@@ -183,7 +183,7 @@ void add_random_mla_rope_kv_insert(CaseList& list, Draw& draw) {
   s.ue8m0 = s.cache && s.format == KvFormat::fp8_ds_mla && draw.chance(0.5);
   s.padding = draw.padding();
   s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 3e4});
-  CaseAdder<MlaRopeKvInsertParams>(list, "mla_rope_kv_insert", &OpSet::mla_rope_kv_insert).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<MlaRopeKvInsertParams>(list, "mla_rope_kv_insert", &OpSet::mla_rope_kv_insert).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }

@@ -156,7 +156,7 @@ void add_random_qnorm_rope_kv_insert(CaseList& list, Draw& draw) {
   s.padding = draw.padding();
   s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 3e4});
   CaseAdder<QNormRopeKvInsertParams>(list, "qnorm_rope_kv_insert", &OpSet::qnorm_rope_kv_insert)
-      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
+      .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
 }  // namespace strata::cases

@@ -110,7 +110,7 @@ void add_random_quantize_and_insert_k(CaseList& list, Draw& draw) {
   s.padding = draw.padding().inner;
   s.skipped = draw.of({0.2, 0.0, 1.0});
   CaseAdder<QuantizeAndInsertKParams>(list, "quantize_and_insert_k", &OpSet::quantize_and_insert_k)
-      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
+      .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
 }  // namespace strata::cases

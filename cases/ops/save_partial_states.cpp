@@ -82,9 +82,8 @@ void add_random_save_partial_states(CaseList& list, Draw& draw) {
   s.extra_stride = draw.page_gap();
   s.padding = draw.padding().inner;
   s.skipped = draw.of({0.2, 0.0, 1.0});
-  CaseAdder<SavePartialStatesParams>(list, "save_partial_states", &OpSet::save_partial_states).test(draw.name(name_of(s)), [=](Inputs& in) {
-    return build(in, s);
-  });
+  CaseAdder<SavePartialStatesParams>(list, "save_partial_states", &OpSet::save_partial_states)
+      .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
 }  // namespace strata::cases

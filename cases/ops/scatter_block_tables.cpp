@@ -63,7 +63,7 @@ void add_random_scatter_block_tables(CaseList& list, Draw& draw) {
   s.longest = draw.size(0, s.width);
   s.table_padding = draw.padding().inner;
   CaseAdder<ScatterBlockTablesParams>(list, "scatter_block_tables", &OpSet::scatter_block_tables)
-      .test(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
+      .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
 }  // namespace strata::cases

@@ -45,7 +45,7 @@ void add_random_slot_mapping(CaseList& list, Draw& draw) {
   const int32_t ratio = draw.of({1, 4, 128});
   if (draw.chance(0.1)) s.first_page = 2'000'000'000;
   CaseAdder<SlotMappingParams>(list, "slot_mapping", &OpSet::slot_mapping)
-      .test(draw.name(fmt::format("r{}-{}", ratio, name_of(s))), [=](Inputs& in) { return build(in, s, ratio); });
+      .drawn(draw.name(fmt::format("r{}-{}", ratio, name_of(s))), [=](Inputs& in) { return build(in, s, ratio); });
 }
 
 }  // namespace strata::cases

@@ -48,7 +48,7 @@ void add_random_swa_indices(CaseList& list, Draw& draw) {
   const auto window = static_cast<int32_t>(draw.chance(0.5) ? 128 : draw.size(1, 700));
   const int64_t padding = draw.padding().inner;
   CaseAdder<SwaIndicesParams>(list, "swa_indices", &OpSet::swa_indices)
-      .test(draw.name(fmt::format("W{}-{}", window, name_of(s))), [=](Inputs& in) { return build(in, s, window, padding); });
+      .drawn(draw.name(fmt::format("W{}-{}", window, name_of(s))), [=](Inputs& in) { return build(in, s, window, padding); });
 }
 
 }  // namespace strata::cases

@@ -137,7 +137,7 @@ void add_random_topk_select(CaseList& list, Draw& draw) {
                       Values::clustered, Values::periodic});
   s.full = draw.chance(0.4);
   s.padding = draw.padding().inner;
-  CaseAdder<TopkSelectParams>(list, "topk_select", &OpSet::topk_select).test(draw.name(name_of(s)), [=](Inputs& in) {
+  CaseAdder<TopkSelectParams>(list, "topk_select", &OpSet::topk_select).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);
   });
 }
