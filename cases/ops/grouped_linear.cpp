@@ -167,6 +167,26 @@ void add_grouped_linear(CaseList& list) {
     }
   }
 
+  // bf16 activations, e4m3 weights: pairs with half of k each, tiles of 64 features and of 128, more of them than SMs, a ring that comes
+  // around; rows apart in memory, aligned and not; scale blocks of several tiles; many tokens.
+  const auto mixed = [](int64_t n, int64_t k, int64_t groups) {
+    return WeightShape{.n = n, .k = k, .groups = groups, .format = WeightFormat::e4m3_ue8m0};
+  };
+  for (const int64_t tokens : {0, 1, 9, 17, 33, 64, 65, 130, 256}) add.test({tokens, mixed(256, 384, 3)}, "-edge");
+  for (const int64_t tokens : {2, 20, 40}) {
+    add.test({tokens, mixed(128, 8192, 2)}, "-edge", true);
+    add.test({tokens, mixed(1024, 128, 40)}, "-edge", true);
+    add.test({tokens, mixed(1024, 256, 16)}, "-edge", true);
+    add.test({tokens, mixed(256, 256, 2), X::bf16, {.inner = 8, .outer = 24}, {.inner = 8, .outer = 16}}, "-strided");
+    add.test({tokens, mixed(256, 256, 2), X::bf16, {.inner = 5, .outer = 3}, {.inner = 3, .outer = 7}}, "-strided");
+  }
+  add.test({11, {.n = 256, .k = 512, .groups = 4, .format = WeightFormat::e4m3_ue8m0, .block_n = 64, .block_k = 256}}, "-blocks");
+  add.test({11, {.n = 256, .k = 512, .groups = 4, .format = WeightFormat::e4m3_f32, .block_n = 256}}, "-blocks");
+  add.test({300, mixed(256, 640, 3)}, "-many", true);
+  for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
+    for (const int64_t tokens : {1, 20, 64, 70, 140, 260}) add.test({.tokens = tokens, .weight = mixed(256, 384, 3), .y = format});
+  }
+
   // Many tokens: tiles of 256 by 256, partly filled, groups that begin inside of one; more of them than fit at once; scale blocks of
   // several tiles.
   add.test({530, {.n = 384, .k = 256, .groups = 16, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0, {.outer = 128}, {.outer = 64}},
@@ -182,6 +202,7 @@ void add_grouped_linear(CaseList& list) {
       {"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
       {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
   for (const auto& [label, weight] : layers) {
+    for (const int64_t tokens : {64, 256}) add.bench({tokens, weight}, label);
     for (const int64_t tokens : {1, 32, 512, 4096}) {
       add.bench({tokens, weight}, label);
       add.bench({tokens, weight, X::e4m3_ue8m0}, label);

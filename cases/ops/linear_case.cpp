@@ -21,6 +21,7 @@ const LinearWeight* make_weight(Inputs& in, const WeightShape& s) {
   }
   w.block_n = s.block_n;
   w.block_k = s.block_k;
+  w.power_of_two_scales = s.format == WeightFormat::e4m3_ue8m0;
   w.weight = in.e4m3({rows, s.k}, 100.0);
   const Shape blocks{ceil_div(rows, s.block_n), ceil_div(s.k, s.block_k)};
   std::vector<float> scales(static_cast<size_t>(blocks[0] * blocks[1]));
@@ -81,6 +82,7 @@ const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& i
     packed.groups = weight.groups;
     packed.block_n = weight.block_n;
     packed.block_k = weight.block_k;
+    packed.power_of_two_scales = weight.power_of_two_scales;
     packed.packed = in.packed(bytes, [&](void* dst) { packing.pack(weight, *in.device(), dst); });
     packed.packing = packing.name;
     return in.keep(std::move(packed));

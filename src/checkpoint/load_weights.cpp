@@ -36,6 +36,7 @@ struct Stack {
   int64_t rows = 0;
   int64_t columns = 0;
   bool fp8 = true;
+  bool power_of_two_scales = true;  // FP8 only
   // The largest blocks that no part's border and no cut runs through: a cut at any row or column keeps its exact scales.
   int64_t block_n = 0;
   int64_t block_k = 0;
@@ -45,6 +46,7 @@ struct Stack {
     if (fp8) {
       block_n = std::gcd(block_n, std::gcd(part.block_n(), std::gcd(part.row_begin(), rows)));
       block_k = std::gcd(block_k, std::gcd(part.block_k(), part.column_begin()));
+      power_of_two_scales = power_of_two_scales && part.power_of_two_scales();
     }
     rows += part.rows();
     columns = part.columns();
@@ -73,6 +75,7 @@ LinearWeight shape_only(const Stack& stack, const LinearRequest& request, bool f
   if (fp8) {
     weight.block_n = stack.block_n;
     weight.block_k = stack.block_k;
+    weight.power_of_two_scales = stack.power_of_two_scales;
     weight.scale =
         TensorView::contiguous(nullptr, DType::f32, device, {ceil_div(stack.rows, stack.block_n), ceil_div(stack.columns, stack.block_k)});
   }

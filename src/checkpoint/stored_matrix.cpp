@@ -136,6 +136,13 @@ float StoredMatrix::scale(int64_t row, int64_t column) const {
   return scales_[static_cast<size_t>(i * scale_columns_ + j)];
 }
 
+bool StoredMatrix::power_of_two_scales() const {
+  return std::all_of(scales_.begin(), scales_.end(), [](float scale) {
+    int exponent = 0;
+    return std::frexp(scale, &exponent) == 0.5f;
+  });
+}
+
 void StoredMatrix::read_codes(int64_t row, int64_t count, E4m3* out, [[maybe_unused]] int threads) const {
   const std::byte* begin = weight_->data + (rows_.begin + row) * k_ + columns_.begin;
 #pragma omp parallel for num_threads(threads) schedule(static) if (count * columns_.count > kElementsWorthThreads)

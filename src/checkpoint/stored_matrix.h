@@ -41,6 +41,7 @@ class StoredMatrix {
   void read_bf16(int64_t row, int64_t count, Bf16* out, int threads) const;
   void read_codes(int64_t row, int64_t count, E4m3* out, int threads) const;  // FP8 only
   float scale(int64_t row, int64_t column) const;                             // FP8 only
+  bool power_of_two_scales() const;                                           // FP8 only
 
   // The pages of the file are not needed again.
   void release() const;

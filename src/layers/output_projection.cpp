@@ -14,12 +14,11 @@ OutputProjection::OutputProjection(const WeightLoader& loader, const LayerOption
   const int64_t rows = config.o_groups * o_lora_rank_;
   const int64_t rank_rows = num_groups_ * o_lora_rank_;
   const Shard shard{options.tp_rank * rank_rows, rank_rows};
-  // The bf16 path multiplies with the dequantised weight, which is exact (V4 4.2).
+  // The bf16 path multiplies with the dequantised weight, which is exact (V4 4.2): as bf16, or codes that become bf16 on the way.
   wo_a_ = loader.load_linear("wo_a", {.n = rows,
                                       .k = group_width,
                                       .rows = shard,
                                       .groups = num_groups_,
-                                      .form = fp8_ ? WeightForm::automatic : WeightForm::dequantize,
                                       .activation = fp8_ ? ActivationFormat::fp8_ue8m0 : ActivationFormat::bf16});
   wo_b_activation_ = linear_activation(loader, "wo_b", options);
   wo_b_ = loader.load_linear("wo_b", {.n = config.hidden_size, .k = rows, .columns = shard, .activation = wo_b_activation_});

@@ -12,7 +12,10 @@ class OutputProjection {
   OutputProjection(const WeightLoader& loader, const LayerOptions& options);
 
   // What forward() reads first.
-  const TensorView& first_weights() const { return wo_a_->weight.weight; }
+  TensorView first_weights() const {
+    const LinearWeight& w = wo_a_->weight;
+    return w.packed.present() ? w.packed.reshape({1, w.packed.shape[0]}) : w.weight;
+  }
   // Whether forward() takes o with its rotation taken back, as attention can leave it.
   bool takes_rotated() const { return !fp8_; }
   // o: bf16 [T, H, D], not written; `rotated`: its rotation is taken back already. out: bf16 [T, hidden], this rank's partial sum.

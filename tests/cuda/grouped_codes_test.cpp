@@ -16,6 +16,7 @@ using cases::WeightFormat;
 struct Shape {
   int64_t tokens, groups, n, k;
   WeightFormat weight = WeightFormat::bf16;
+  bool mixed = false;  // an e4m3 weight packed for activations of bf16
 };
 
 class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<Shape> {
@@ -29,12 +30,16 @@ class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<S
 };
 
 TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
-  const auto [tokens, groups, n, k, format_of_weight] = GetParam();
-  const bool takes_codes = format_of_weight != WeightFormat::bf16;
+  const auto [tokens, groups, n, k, format_of_weight, mixed] = GetParam();
+  const bool takes_codes = format_of_weight != WeightFormat::bf16 && !mixed;
   cases::Inputs in(device_, {});
   GroupedLinearParams p{.x = takes_codes ? in.e4m3({tokens, groups, k}, 100.0) : in.bf16({tokens, groups, k}),
                         .weight = cases::make_weight(in, {.n = n, .k = k, .groups = groups, .format = format_of_weight}),
                         .y = in.output(DType::bf16, {tokens, groups, n})};
+  if (mixed) {
+    p.weight = cases::pack_weight(*p.weight, "cuda/sm90_mixed", default_ops(), in);
+    if (p.weight == nullptr) GTEST_SKIP() << "the device has no packing for it";
+  }
   if (takes_codes) p.x_scale = cases::activation_scales(in, {tokens, groups, k / kActivationBlock}, /*ue8m0=*/true);
   run(p);
   const std::vector<uint8_t> values = bytes_at(p.y.data, p.y.bytes());
@@ -64,14 +69,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{1, 16, 1024, 512, WeightFormat::e4m3_ue8m0}, Shape{9, 16, 1024, 512, WeightFormat::e4m3_f32},
                     Shape{32, 16, 1024, 512, WeightFormat::e4m3_ue8m0}, Shape{1, 8, 1024, 4096, WeightFormat::e4m3_ue8m0},
                     Shape{12, 8, 1024, 4096, WeightFormat::e4m3_ue8m0}, Shape{32, 8, 1024, 4096, WeightFormat::e4m3_f32},
-                    Shape{17, 8, 1024, 256, WeightFormat::e4m3_ue8m0}, Shape{33, 8, 1024, 512, WeightFormat::e4m3_ue8m0}),
+                    Shape{17, 8, 1024, 256, WeightFormat::e4m3_ue8m0}, Shape{33, 8, 1024, 512, WeightFormat::e4m3_ue8m0},
+                    Shape{1, 8, 1024, 4096, WeightFormat::e4m3_ue8m0, true}, Shape{9, 16, 1024, 512, WeightFormat::e4m3_ue8m0, true},
+                    Shape{32, 8, 1024, 4096, WeightFormat::e4m3_ue8m0, true}, Shape{64, 8, 1024, 4096, WeightFormat::e4m3_ue8m0, true},
+                    Shape{100, 16, 1024, 512, WeightFormat::e4m3_ue8m0, true}, Shape{300, 8, 1024, 512, WeightFormat::e4m3_ue8m0, true}),
     [](const auto& p) {
       const Shape& s = p.param;
       return "tokens" + std::to_string(s.tokens) + "_groups" + std::to_string(s.groups) + "_n" + std::to_string(s.n) + "_k" +
              std::to_string(s.k) +
              (s.weight == WeightFormat::bf16       ? ""
               : s.weight == WeightFormat::e4m3_f32 ? "_fp8_f32"
-                                                   : "_fp8");
+                                                   : "_fp8") +
+             (s.mixed ? "_mixed" : "");
     });
 
 }  // namespace

@@ -14,7 +14,8 @@ class LinearTokens : public test::CudaTest {
             .weight = TensorView::contiguous(nullptr, DType::e4m3, device_->id(), {groups * n, k}),
             .scale = TensorView::contiguous(nullptr, DType::f32, device_->id(), {(groups * n + 127) / 128, (k + 127) / 128}),
             .block_n = 128,
-            .block_k = 128};
+            .block_k = 128,
+            .power_of_two_scales = true};
   }
   LinearWeight bf16(int64_t groups, int64_t n, int64_t k) const {
     return {.n = n, .k = k, .groups = groups, .weight = TensorView::contiguous(nullptr, DType::bf16, device_->id(), {groups * n, k})};
@@ -26,14 +27,29 @@ class LinearTokens : public test::CudaTest {
                          .activation = activation};
     return any_takes(ops_.linear, p);
   }
-  // Codes where the weight has them.
+  // Codes where the weight has them, but for one that is packed.
   bool takes_groups(const LinearWeight& w, int64_t tokens) const {
-    const DType x = w.weight.dtype;
+    const DType x = w.packed.present() ? DType::bf16 : w.weight.dtype;
     GroupedLinearParams p{.x = TensorView::contiguous(nullptr, x, device_->id(), {tokens, w.groups, w.k}),
                           .weight = &w,
                           .y = TensorView::contiguous(nullptr, DType::bf16, device_->id(), {tokens, w.groups, w.n})};
     if (x == DType::e4m3) p.x_scale = TensorView::contiguous(nullptr, DType::f32, device_->id(), {tokens, w.groups, w.k / 128});
     return any_takes(ops_.grouped_linear, p);
+  }
+
+  // By every packing that the device has for it.
+  std::vector<LinearWeight> packed(const LinearWeight& w) const {
+    std::vector<LinearWeight> forms;
+    for (const WeightPacking& packing : ops_.weight_packings) {
+      const auto bytes = static_cast<int64_t>(packing.packed_bytes(w, *device_));
+      if (bytes == 0) continue;
+      LinearWeight& form = forms.emplace_back(w);
+      form.packed = TensorView::contiguous(nullptr, DType::u8, device_->id(), {bytes});
+      form.packing = packing.name;
+      form.weight = {};
+      form.scale = {};
+    }
+    return forms;
   }
 
  private:
@@ -83,6 +99,10 @@ TEST_F(LinearTokens, AndOfSeveralGroups) {
       for (const int64_t k : {128, 512, 4096}) {
         const LinearWeight codes = fp8(groups, n, k), values = bf16(groups, n, k);
         taken(codes, [&](int64_t tokens) { return takes_groups(codes, tokens); });
+        for (const LinearWeight& w : packed(codes)) {
+          EXPECT_TRUE(taken(w, [&](int64_t tokens) { return takes_groups(w, tokens); }))
+              << w.packing << ", " << groups << " of " << n << " x " << k;
+        }
         EXPECT_TRUE(taken(values, [&](int64_t tokens) { return takes_groups(values, tokens); })) << groups << " of " << n << " x " << k;
       }
     }

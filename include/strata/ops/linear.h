@@ -18,8 +18,9 @@ struct LinearWeight {
   TensorView scale{};   // e4m3 only: f32 [ceil(groups*n / block_n), ceil(k / block_k)], multiplies
   int64_t block_n = 128;
   int64_t block_k = 128;
-  TensorView packed{};    // u8 [bytes], in the private layout of the implementation `packing`; absent when not packed
-  std::string packing{};  // name of the implementation that packed it; empty when not packed
+  bool power_of_two_scales = false;  // e4m3 only: every scale is one (F8_E8M0 has no others), so that codes times scales are bf16 exactly
+  TensorView packed{};               // u8 [bytes], in the private layout of the implementation `packing`; absent when not packed
+  std::string packing{};             // name of the implementation that packed it; empty when not packed
 };
 
 // y[t, o] = sum_i x[t, i] * W[o, i], fp32 accumulation, rounded once when y is bf16.

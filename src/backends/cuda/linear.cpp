@@ -1,7 +1,7 @@
 // Linear layers on CUDA. FP8 on Hopper: few tokens, where the weight must be read once and nothing else matters, and many are our kernels',
 // what is between, where our tiles would be partly filled, cuBLASLt's, which has the block scales. Elsewhere cuBLASLt in bf16, but on
 // Hopper for up to 32 tokens of weights whose tiles fit on the SMs at once, and for up to 8: there our kernels begin before the one in
-// front has ended and let the next begin.
+// front has ended and let the next begin. e4m3 weights that groups of bf16 activations are multiplied by are packed and read as codes.
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/smxx/linear/operands.h"
@@ -41,11 +41,12 @@ std::vector<Implementation<LinearParams>> linear() {
 }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
   const auto values = [](auto... lists) { return ops::codes_behind(ops::join(std::move(lists)...), quantize_results); };
-  return ops::join(
-      values(many_tokens_grouped_linear()), ops::codes_behind(few_tokens_grouped_linear(), quantize_results, few_tokens_leaves_codes),
-      values(cublaslt_fp8_one_group()), ops::codes_behind(hopper_bf16_grouped_linear(), quantize_results, hopper_bf16_leaves_codes),
-      values(few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()));
+  return ops::join(values(many_tokens_grouped_linear()),
+                   ops::codes_behind(few_tokens_grouped_linear(), quantize_results, few_tokens_leaves_codes),
+                   values(cublaslt_fp8_one_group()), ops::codes_behind(mixed_grouped_linear(), quantize_results, mixed_leaves_codes),
+                   ops::codes_behind(hopper_bf16_grouped_linear(), quantize_results, hopper_bf16_leaves_codes),
+                   values(few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()));
 }
-std::vector<WeightPacking> weight_packings() { return cublaslt_weight_packings(); }
+std::vector<WeightPacking> weight_packings() { return ops::join(mixed_weight_packings(), cublaslt_weight_packings()); }
 
 }  // namespace strata::cuda

@@ -26,6 +26,11 @@ std::vector<Implementation<LinearParams>> hopper_bf16_linear();
 std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear();
 // The same as few_tokens_leaves_codes.
 bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device);
+// "cuda/sm90_mixed": bf16 activations and e4m3 weights on Hopper, packed.
+std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear();
+// The same as few_tokens_leaves_codes.
+bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device);
+std::vector<WeightPacking> mixed_weight_packings();
 // "cuda/cublaslt": bf16 products by cuBLASLt; e4m3 weights dequantised when packed.
 std::vector<Implementation<LinearParams>> cublaslt_bf16_linear();
 std::vector<Implementation<GroupedLinearParams>> cublaslt_bf16_grouped_linear();

@@ -65,7 +65,7 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
   check_sink(c, p.attn_sink, heads);
   check_positive(c, "softmax_scale", p.softmax_scale);
   if (p.next_weights.present()) {
-    c.view("next_weights", p.next_weights, {DType::bf16, DType::e4m3, DType::f32}, {kAny, kAny});
+    c.view("next_weights", p.next_weights, {DType::bf16, DType::e4m3, DType::f32, DType::u8}, {kAny, kAny});
     c.contiguous("next_weights", p.next_weights);
   }
   c.view("out", p.out, DType::bf16, {batch, queries, heads, kAny});

@@ -60,6 +60,12 @@ __device__ __forceinline__ void tma_store_2d(const void* tensor_map, uint32_t sh
                : "memory");
 }
 // The box of a tensor map of column groups at (row, group, plane).
+__device__ __forceinline__ void tma_load_groups(uint32_t shared, const void* tensor_map, int row, int group, int plane, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {0, %2, %3, %4}], [%5];" ::"r"(shared),
+      "l"(tensor_map), "r"(row), "r"(group), "r"(plane), "r"(barrier)
+      : "memory");
+}
 __device__ __forceinline__ void tma_store_groups(const void* tensor_map, uint32_t shared, int row, int group, int plane, uint64_t policy) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint [%0, {0, %1, %2, %3}], [%4], %5;" ::"l"(tensor_map),
                "r"(row), "r"(group), "r"(plane), "r"(shared), "l"(policy)

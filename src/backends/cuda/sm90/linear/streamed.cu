@@ -11,17 +11,15 @@
 // sums lie where the ring was, and are added over warpgroups, those of two CTAs token by token in turns: each sends the other what it has
 // of its tokens, by stores that arrive on a barrier, because a barrier of the cluster that releases them waits for all that the SM has
 // under way. A warp or half of one then has a token's features of the tile, which where they are 128 can leave as codes under one scale.
-#include "backends/cuda/common/activation_codes.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
-#include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/linear/block_product.cuh"
+#include "backends/cuda/sm90/linear/finish_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
-#include "backends/cuda/sm90/linear/store_features.cuh"
 #include "backends/cuda/sm90/linear/streamed.h"
 #include "backends/cuda/sm90/linear/token_scales.cuh"
 
@@ -63,58 +61,6 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
     ptx::mbarrier_wait(empty + stage.index * 8, stage.parity);
     load_weights(block, stage.index);
     load_tokens(block, stage.index);
-  }
-}
-
-__device__ __forceinline__ float4 operator+(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
-
-// A lane has four features of a tile of those under one scale, as its warp does.
-__device__ __forceinline__ void store_codes_of_tile(const StreamedArgs& a, int group, int token, int feature, float4 sum) {
-  const uint32_t low = pack_bf16(sum.x, sum.y), high = pack_bf16(sum.z, sum.w);
-  const float values[] = {bf16_low(low), bf16_high(low), bf16_low(high), bf16_high(high)};
-  uint32_t codes[1];
-  const float scale = quantize_lanes(values, a.ue8m0, codes);
-  *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(a.y) + token * a.y_stride + group * a.y_group + feature) = codes[0];
-  if (threadIdx.x % 32 == 0) a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + feature / kActivationBlock] = scale;
-}
-
-// Adds the partial sums and stores, when they are there, by the threads that multiplied. 16 lanes for each part have a token; of a pair a
-// token is that of the CTA of its parity. `all_sent`: the barrier that the other CTA's sums arrive on.
-template <StreamedTile kTile, bool kCodes>
-__device__ __forceinline__ void finish_tile(const StreamedArgs& a, const uint8_t* shared, const StreamedShared& at, uint32_t all_sent,
-                                            int rank, int group, int first_feature) {
-  const int thread = static_cast<int>(threadIdx.x), feature = 4 * (thread % (16 * kTile.parts));
-  const int count = min(a.n - first_feature - feature, 4);
-#pragma unroll 1
-  for (int turn = 0; turn < kTile.parts; ++turn) {  // the other's first
-    const int token = kTile.parts == 1 ? thread / 16 : thread / 32 * 2 + (turn == 0 ? 1 - rank : rank);
-    const bool exists = token < a.num_tokens && feature < a.tile_rows;
-    const bool sends = a.split > 1 && token % 2 != rank;
-    float4 sum = make_float4(0, 0, 0, 0);
-    if (exists) {
-      const float* const partial = reinterpret_cast<const float*>(shared) + token * kTile.partial_stride() + feature;
-#pragma unroll
-      for (int s = 0; s < kTile.slices(); ++s) {
-        sum = sum + *reinterpret_cast<const float4*>(partial + s * kTile.tokens * kTile.partial_stride());
-      }
-    }
-    const uint8_t* const sent = shared + at.sent + (token / 2 * kTile.parts * kLinearRows + feature) * 4;
-    if (exists && sends) {
-      ptx::store_async(ptx::map_shared(ptx::shared_address(sent), 1 - rank),
-                       make_uint4(__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z), __float_as_uint(sum.w)),
-                       ptx::map_shared(all_sent, 1 - rank));
-    }
-    __syncwarp();  // lanes that wait do not keep others from sending
-    if (!exists || sends) continue;
-    if (a.split > 1) {
-      ptx::mbarrier_wait_cluster(all_sent, 0);
-      sum = sum + *reinterpret_cast<const float4*>(sent);
-    }
-    if constexpr (kCodes) {
-      store_codes_of_tile(a, group, token, first_feature + feature, sum);
-    } else if (count > 0) {
-      store_features(a, group, token, first_feature + feature, sum, count);
-    }
   }
 }
 
@@ -193,7 +139,7 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   }
   if (a.split > 1) ptx::cluster_wait();
   ptx::barrier_sync(1, kStreamedConsumers);
-  finish_tile<kTile, kCodes>(a, shared, at, all_sent, rank, group, first_feature);
+  finish_tile<kTile, kCodes>(a, shared, at.sent, all_sent, rank, group, first_feature);
 }
 
 template <int kTokens>

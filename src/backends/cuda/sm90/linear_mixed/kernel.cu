@@ -1,0 +1,189 @@
+// y = x W^T for up to 64 tokens of bf16 and a weight of e4m3 codes, which become bf16 in registers: what the dequantised weight gives, for
+// half of its bytes.
+//
+// Floor: weight bytes / memory bandwidth; 8 x 1024 x 4096 at 4.3 TB/s is 7.8 us, 16 groups 15.6 us. A part's block of 64 features and 128
+// channels has 8 KB, which take an SM 440 clocks; its codes cost each of four warps 112 instructions to convert, its products 8 wgmma, of
+// 20 clocks each at 32 tokens. Reached on an H200: see docs/kernels/20261123-mixed-linear.md.
+//
+// Design: that of streamed.cu, with features as the M of wgmma and tokens as its N. One thread fills a ring, a block of 128 channels of the
+// tile and of the tokens in each stage: codes by one bulk copy, as the packed weight has them in the order of reading, at once, tokens by
+// TMA, when the kernel in front has ended. Four warpgroups multiply; those that have a part take its blocks in turns. A thread reads its
+// operands of 64 channels and two rows in two pieces of 16 bytes, converts them, with their scale, while the products of the 64 channels
+// before run, and hands them to wgmma in registers; tokens are its operand in shared memory. A ring of its own for the tokens, with fewer
+// stages, is slower (the note).
+#include <cuda.h>
+
+#include "backends/cuda/ptx/bulk_copy.cuh"
+#include "backends/cuda/ptx/cp_async.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/ptx/tma.cuh"
+#include "backends/cuda/ptx/wgmma_behind.cuh"
+#include "backends/cuda/ptx/wgmma_f16_rs.cuh"
+#include "backends/cuda/sm90/linear/finish_tile.cuh"
+#include "backends/cuda/sm90/linear/ring_stage.cuh"
+#include "backends/cuda/sm90/linear_mixed/config.h"
+#include "backends/cuda/sm90/linear_mixed/mixed_values.cuh"
+
+namespace strata::cuda::sm90 {
+namespace {
+
+// The blocks of k of this CTA.
+struct Chunk {
+  int first, count;
+  __device__ Chunk(const MixedArgs& a, int rank)
+      : first(a.num_blocks * rank / a.split), count(a.num_blocks * (rank + 1) / a.split - first) {}
+};
+
+// One thread; first_row of the weight, whose groups lie one behind the other.
+template <StreamedTile kTile>
+__device__ inline void fill_ring(const CUtensorMap& x, const MixedArgs& a, const Chunk& chunk, int first_row, const MixedShared& at,
+                                 uint32_t shared) {
+  constexpr int kWeightBytes = kTile.parts * kMixedPartBytes;
+  const uint32_t codes_there = shared + at.barriers, tokens_there = codes_there + a.stages * 8, empty = tokens_there + a.stages * 8;
+  const uint64_t policy = ptx::evict_first_policy();
+  const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
+                               first_row % kMixedTileRows * kMixedBlock;
+  const auto load_weights = [&](int block, int stage) {
+    ptx::mbarrier_arrive_expect_tx(codes_there + stage * 8, kWeightBytes);
+    ptx::bulk_load(shared + stage * at.stage, codes + int64_t{block} * (2 * kMixedPartBytes), kWeightBytes, codes_there + stage * 8,
+                   policy);
+  };
+  const auto load_tokens = [&](int block, int stage) {
+    const int columns = (chunk.first + block) * (kMixedBlock / 64);
+    ptx::mbarrier_arrive_expect_tx(tokens_there + stage * 8, kTile.tokens * kMixedBlock * 2);
+    ptx::tma_load_groups(shared + stage * at.stage + kWeightBytes, &x, 0, columns, static_cast<int>(blockIdx.y), tokens_there + stage * 8);
+  };
+  const int prologue = min(chunk.count, a.stages);
+#pragma unroll 1
+  for (int block = 0; block < prologue; ++block) load_weights(block, block);
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+#pragma unroll 1
+  for (int block = 0; block < prologue; ++block) load_tokens(block, block);
+  RingStage stage;
+#pragma unroll 1
+  for (int block = prologue; block < chunk.count; ++block, stage.next(a.stages)) {
+    ptx::mbarrier_wait(empty + stage.index * 8, stage.parity);
+    load_weights(block, stage.index);
+    load_tokens(block, stage.index);
+  }
+}
+
+// Operands of 64 channels: of each 16 those of both rows of a lane. pieces: this lane's two.
+using Operands = uint32_t[4][4];
+__device__ __forceinline__ void convert(Operands& values, const uint4* pieces, const MixedScale& scale) {
+  const uint4 rows[2] = {pieces[0], pieces[32]};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    mixed_values(rows[h].x, scale, values[0][h], values[0][2 + h]);
+    mixed_values(rows[h].y, scale, values[1][h], values[1][2 + h]);
+    mixed_values(rows[h].z, scale, values[2][h], values[2][2 + h]);
+    mixed_values(rows[h].w, scale, values[3][h], values[3][2 + h]);
+  }
+  if (scale.has_rest) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) values[i / 4][i % 4] = ptx::mul_bf16x2(values[i / 4][i % 4], scale.rest);
+  }
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(values[i / 4][i % 4]));  // converted before what is waited for next, not behind it
+}
+
+template <int kTokens, int kParts, bool kCodes>
+__global__ void __launch_bounds__(kStreamedThreads, 1)
+    mixed_kernel_of(const __grid_constant__ CUtensorMap x, const __grid_constant__ MixedArgs a) {
+  constexpr StreamedTile kTile{kTokens, kParts};
+  constexpr int kSlices = kTile.slices(), kStride = kTile.partial_stride();
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const MixedShared at(kTile, a.split, a.max_chunk, a.stages);
+  const uint32_t ring = ptx::shared_address(shared);
+  const uint32_t codes_there = ring + at.barriers, tokens_there = codes_there + a.stages * 8, empty = tokens_there + a.stages * 8;
+  const uint32_t all_sent = empty + a.stages * 8;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int rank = static_cast<int>(ptx::cluster_rank());
+  const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
+  const int first_row = group * a.n + first_feature;
+  const Chunk chunk(a, rank);
+
+  if (thread == kStreamedConsumers) {
+    ptx::prefetch_tensor_map(&x);
+#pragma unroll 1
+    for (int i = 0; i < a.stages; ++i) {
+      ptx::mbarrier_init(codes_there + i * 8, 1);
+      ptx::mbarrier_init(tokens_there + i * 8, 1);
+      ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
+    }
+    ptx::mbarrier_init(all_sent, 1);
+    ptx::fence_mbarrier_init();
+    if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
+  }
+#pragma unroll 1
+  for (int i = thread; i < kParts * chunk.count && thread < kStreamedConsumers; i += kStreamedConsumers) {
+    const int part = i / chunk.count, block = i - part * chunk.count;
+    ptx::cp_async_4(ring + at.w_scale + (part * a.max_chunk + block) * 4,
+                    a.w_scale + int64_t{first_row / kMixedRows + part} * a.num_blocks + chunk.first + block);
+  }
+  __syncthreads();
+  if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
+
+  if (thread >= kStreamedConsumers) {
+    if (thread == kStreamedConsumers) fill_ring<kTile>(x, a, chunk, first_row, at, ring);
+    return;
+  }
+  const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices, warp = thread / 32 % 4;
+  const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + part * a.max_chunk;
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  ptx::barrier_sync(1, kStreamedConsumers);  // scales are there
+  float sums[kTokens / 2] = {};
+  Operands values[2];
+  RingStage stage{.index = slice};
+  uint32_t multiplied = 0;  // the barrier of the stage in front, which is given back when its products have ended
+#pragma unroll 1
+  for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
+    const MixedScale scale(w_scales[block]);
+    ptx::mbarrier_wait(codes_there + stage.index * 8, stage.parity);
+    const auto* const pieces = reinterpret_cast<const uint4*>(shared + stage.index * at.stage + part * kMixedPartBytes) + warp * 128 + lane;
+    const uint64_t x_rows = ptx::wgmma_descriptor(ring + stage.index * at.stage + kParts * kMixedPartBytes);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      ptx::wgmma_wait<1>();  // the products before last have read their operands
+      if (j == 1 && lane == 0 && multiplied != 0) ptx::mbarrier_arrive(multiplied);
+      convert(values[j], pieces + j * 64, scale);
+      if (j == 0) ptx::mbarrier_wait(tokens_there + stage.index * 8, stage.parity);
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) ptx::wgmma_bf16_rs(sums, values[j][i], ptx::behind(x_rows, j * (kTokens * 128 / 16) + 2 * i), true);
+      ptx::wgmma_commit();
+    }
+    multiplied = empty + stage.index * 8;
+  }
+  ptx::wgmma_wait<0>();
+  ptx::barrier_sync(1, kStreamedConsumers);  // nobody multiplies what lies in the ring
+  float* const partial = reinterpret_cast<float*>(shared) + slice * kTokens * kStride + part * kMixedRows + warp * 16;
+#pragma unroll
+  for (int i = 0; i < kTokens / 2; ++i) {
+    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
+  }
+  if (a.split > 1) ptx::cluster_wait();
+  ptx::barrier_sync(1, kStreamedConsumers);
+  finish_tile<kTile, kCodes>(a, shared, at.sent, all_sent, rank, group, first_feature);
+}
+
+template <int kTokens>
+const void* kernel(int parts, bool codes) {
+  return reinterpret_cast<const void*>(codes        ? mixed_kernel_of<kTokens, 2, true>
+                                       : parts == 2 ? mixed_kernel_of<kTokens, 2, false>
+                                                    : mixed_kernel_of<kTokens, 1, false>);
+}
+
+}  // namespace
+
+const void* mixed_kernel(const StreamedTile& tile, bool codes) {
+  return tile.tokens == 8    ? kernel<8>(tile.parts, codes)
+         : tile.tokens == 16 ? kernel<16>(tile.parts, codes)
+         : tile.tokens == 32 ? kernel<32>(tile.parts, codes)
+                             : kernel<64>(tile.parts, codes);
+}
+
+}  // namespace strata::cuda::sm90
