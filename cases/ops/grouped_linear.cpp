@@ -178,7 +178,7 @@ void add_grouped_linear(CaseList& list) {
     add.test({tokens, mixed(1024, 128, 40)}, "-edge", true);
     add.test({tokens, mixed(1024, 256, 16)}, "-edge", true);
     add.test({tokens, mixed(256, 256, 2), X::bf16, {.inner = 8, .outer = 24}, {.inner = 8, .outer = 16}}, "-strided");
-    add.test({tokens, mixed(256, 256, 2), X::bf16, {.inner = 5, .outer = 3}, {.inner = 3, .outer = 7}}, "-strided");
+    add.test({tokens, mixed(256, 256, 2), X::bf16, {.inner = 5, .outer = 3}, {.inner = 3, .outer = 7}}, "-unaligned");
   }
   add.test({11, {.n = 256, .k = 512, .groups = 4, .format = WeightFormat::e4m3_ue8m0, .block_n = 64, .block_k = 256}}, "-blocks");
   add.test({11, {.n = 256, .k = 512, .groups = 4, .format = WeightFormat::e4m3_f32, .block_n = 256}}, "-blocks");

@@ -42,6 +42,8 @@ struct MixedArgs {
   int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
 };
 
+inline constexpr int kMixedThreads = kStreamedConsumers + 64;  // and a warp each that asks for codes and for tokens
+
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's codes and one of the tokens, and where the partial sums are
 // when all is multiplied; what the other CTA of a pair sends; scales of the weight; barriers (codes there, tokens there and empty of every
 // stage; all sent).

@@ -5,7 +5,7 @@
 // channels has 8 KB, which take an SM 440 clocks; its codes cost each of four warps 112 instructions to convert, its products 8 wgmma, of
 // 20 clocks each at 32 tokens. Reached on an H200: see docs/kernels/20261123-mixed-linear.md.
 //
-// Design: that of streamed.cu, with features as the M of wgmma and tokens as its N. One thread fills a ring, a block of 128 channels of the
+// Design: that of streamed.cu, with features as the M of wgmma and tokens as its N. Two threads fill a ring, a block of 128 channels of the
 // tile and of the tokens in each stage: codes by one bulk copy, as the packed weight has them in the order of reading, at once, tokens by
 // TMA, when the kernel in front has ended. Four warpgroups multiply; those that have a part take its blocks in turns. A thread reads its
 // operands of 64 channels and two rows in two pieces of 16 bytes, converts them, with their scale, while the products of the 64 channels
@@ -34,38 +34,15 @@ struct Chunk {
       : first(a.num_blocks * rank / a.split), count(a.num_blocks * (rank + 1) / a.split - first) {}
 };
 
-// One thread; first_row of the weight, whose groups lie one behind the other.
-template <StreamedTile kTile>
-__device__ inline void fill_ring(const CUtensorMap& x, const MixedArgs& a, const Chunk& chunk, int first_row, const MixedShared& at,
-                                 uint32_t shared) {
-  constexpr int kWeightBytes = kTile.parts * kMixedPartBytes;
-  const uint32_t codes_there = shared + at.barriers, tokens_there = codes_there + a.stages * 8, empty = tokens_there + a.stages * 8;
-  const uint64_t policy = ptx::evict_first_policy();
-  const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
-                               first_row % kMixedTileRows * kMixedBlock;
-  const auto load_weights = [&](int block, int stage) {
-    ptx::mbarrier_arrive_expect_tx(codes_there + stage * 8, kWeightBytes);
-    ptx::bulk_load(shared + stage * at.stage, codes + int64_t{block} * (2 * kMixedPartBytes), kWeightBytes, codes_there + stage * 8,
-                   policy);
-  };
-  const auto load_tokens = [&](int block, int stage) {
-    const int columns = (chunk.first + block) * (kMixedBlock / 64);
-    ptx::mbarrier_arrive_expect_tx(tokens_there + stage * 8, kTile.tokens * kMixedBlock * 2);
-    ptx::tma_load_groups(shared + stage * at.stage + kWeightBytes, &x, 0, columns, static_cast<int>(blockIdx.y), tokens_there + stage * 8);
-  };
-  const int prologue = min(chunk.count, a.stages);
-#pragma unroll 1
-  for (int block = 0; block < prologue; ++block) load_weights(block, block);
-  ptx::wait_for_previous_kernel();
-  ptx::launch_dependents();
-#pragma unroll 1
-  for (int block = 0; block < prologue; ++block) load_tokens(block, block);
+// One thread asks for `bytes` of each block: ask(block, the stage that they go to, the barrier that they arrive on).
+template <class Ask>
+__device__ __forceinline__ void fill_ring(int blocks, int stages, uint32_t bytes, uint32_t there, uint32_t empty, Ask&& ask) {
   RingStage stage;
 #pragma unroll 1
-  for (int block = prologue; block < chunk.count; ++block, stage.next(a.stages)) {
-    ptx::mbarrier_wait(empty + stage.index * 8, stage.parity);
-    load_weights(block, stage.index);
-    load_tokens(block, stage.index);
+  for (int block = 0; block < blocks; ++block, stage.next(stages)) {
+    if (block >= stages) ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
+    ptx::mbarrier_arrive_expect_tx(there + stage.index * 8, bytes);
+    ask(block, stage.index, there + stage.index * 8);
   }
 }
 
@@ -89,7 +66,7 @@ __device__ __forceinline__ void convert(Operands& values, const uint4* pieces, c
 }
 
 template <int kTokens, int kParts, bool kCodes>
-__global__ void __launch_bounds__(kStreamedThreads, 1)
+__global__ void __launch_bounds__(kMixedThreads, 1)
     mixed_kernel_of(const __grid_constant__ CUtensorMap x, const __grid_constant__ MixedArgs a) {
   constexpr StreamedTile kTile{kTokens, kParts};
   constexpr int kSlices = kTile.slices(), kStride = kTile.partial_stride();
@@ -125,10 +102,23 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
-  if (thread >= kStreamedConsumers) {
-    if (thread == kStreamedConsumers) fill_ring<kTile>(x, a, chunk, first_row, at, ring);
-    return;
+  if (thread == kStreamedConsumers) {
+    constexpr uint32_t kBytes = kParts * kMixedPartBytes;
+    const uint64_t policy = ptx::evict_first_policy();
+    const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
+                                 first_row % kMixedTileRows * kMixedBlock;
+    fill_ring(chunk.count, a.stages, kBytes, codes_there, empty, [&](int block, int stage, uint32_t there) {
+      ptx::bulk_load(ring + stage * at.stage, codes + int64_t{block} * (2 * kMixedPartBytes), kBytes, there, policy);
+    });
+  } else if (thread == kStreamedConsumers + 32) {
+    ptx::wait_for_previous_kernel();
+    ptx::launch_dependents();
+    fill_ring(chunk.count, a.stages, kTokens * kMixedBlock * 2, tokens_there, empty, [&](int block, int stage, uint32_t there) {
+      const int columns = (chunk.first + block) * (kMixedBlock / 64);
+      ptx::tma_load_groups(ring + stage * at.stage + kParts * kMixedPartBytes, &x, 0, columns, group, there);
+    });
   }
+  if (thread >= kStreamedConsumers) return;
   const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices, warp = thread / 32 % 4;
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + part * a.max_chunk;
   ptx::cp_async_commit();

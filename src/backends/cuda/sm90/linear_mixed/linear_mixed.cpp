@@ -106,7 +106,7 @@ void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
   allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups)),
-                             .block = dim3(kStreamedThreads),
+                             .block = dim3(kMixedThreads),
                              .shared_bytes = static_cast<size_t>(MixedShared(plan.tile, plan.split, plan.max_chunk, plan.stages).bytes),
                              .cluster = static_cast<unsigned>(plan.split)},
                             native(context.stream), /*early=*/true);
