@@ -40,14 +40,15 @@ size_t position(const Op<Params>& op, const Params& params, const Device& device
   return static_cast<size_t>(&chosen - op.implementations().data());
 }
 
-// The worst position over the numbers of tokens. Throws unsupported.
-size_t worst_position(const OpSet& ops, const Device& device, const LinearRequest& request, const LinearWeight& weight) {
-  size_t worst = 0;
-  for (const int64_t tokens : kTokenCounts) {
-    worst = std::max(worst, request.groups == 0 ? position(ops.linear, linear_call(request, weight, tokens, device.id()), device)
-                                                : position(ops.grouped_linear, grouped_call(request, weight, tokens, device.id()), device));
-  }
-  return worst;
+// Of every number of tokens. Throws unsupported.
+using Positions = std::array<size_t, kTokenCounts.size()>;
+Positions positions(const OpSet& ops, const Device& device, const LinearRequest& request, const LinearWeight& weight) {
+  Positions all;
+  std::transform(kTokenCounts.begin(), kTokenCounts.end(), all.begin(), [&](int64_t tokens) {
+    return request.groups == 0 ? position(ops.linear, linear_call(request, weight, tokens, device.id()), device)
+                               : position(ops.grouped_linear, grouped_call(request, weight, tokens, device.id()), device);
+  });
+  return all;
 }
 
 LinearWeight packed_form(const LinearWeight& weight, const WeightPacking& packing, size_t bytes) {
@@ -64,14 +65,15 @@ LinearWeight packed_form(const LinearWeight& weight, const WeightPacking& packin
 WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, const LinearRequest& request,
                                     const std::optional<LinearWeight>& fp8, const std::optional<LinearWeight>& bf16,
                                     const std::string& name) {
-  using Rank = std::tuple<size_t, bool, size_t, bool>;
+  using Rank = std::tuple<size_t, Positions, bool, size_t, bool>;
   std::optional<WeightFormChoice> best;
   Rank best_rank;
   std::string refusals;
   const auto consider = [&](const LinearWeight& weight, const WeightFormChoice& choice) {
     try {
       const size_t bytes = choice.packing ? choice.packed_bytes : weight.weight.bytes() + weight.scale.bytes();
-      const Rank rank{worst_position(ops, device, request, weight), choice.packing == nullptr, bytes, choice.fp8};
+      const Positions at = positions(ops, device, request, weight);
+      const Rank rank{*std::max_element(at.begin(), at.end()), at, choice.packing == nullptr, bytes, choice.fp8};
       if (best && best_rank <= rank) return;
       best = choice;
       best_rank = rank;

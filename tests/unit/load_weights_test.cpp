@@ -266,7 +266,9 @@ TEST_F(LoadWeights, ScaleDtypesAndSpellings) {
   add_scale("b", "weight_scale_inv", DType::f32, m.scales);
   add_scale("c", "weight_scale", DType::bf16, bf16);
   for (const char* name : {"a", "b", "c"}) {
-    expect_part(loader().load_linear(name, {.n = 256, .k = 128, .form = WeightForm::fp8})->weight, m, 0, 0);
+    const auto w = loader().load_linear(name, {.n = 256, .k = 128, .form = WeightForm::fp8});
+    expect_part(w->weight, m, 0, 0);
+    EXPECT_TRUE(w->weight.power_of_two_scales);
   }
 }
 
@@ -277,7 +279,9 @@ TEST_F(LoadWeights, ScalesThatAreNoPowersOfTwo) {
   m.scales[1] = 0.0f;  // a block of zeros
   list_.add(prefix + "wq_b.weight", DType::e4m3, {m.n, m.k}, m.codes);
   list_.add(prefix + "wq_b.weight_scale_inv", DType::f32, {2, 2}, m.scales);
-  expect_part(loader().load_linear("wq_b", {.n = 256, .k = 256, .form = WeightForm::fp8})->weight, m, 0, 0);
+  const auto codes = loader().load_linear("wq_b", {.n = 256, .k = 256, .form = WeightForm::fp8});
+  expect_part(codes->weight, m, 0, 0);
+  EXPECT_FALSE(codes->weight.power_of_two_scales);
   const auto w = loader().load_linear("wq_b", {.n = 256, .k = 256, .form = WeightForm::dequantize});
   for (int64_t i = 0; i < 256; ++i) {
     for (int64_t j = 0; j < 256; ++j) ASSERT_EQ(value(w->weight, i, j), to_float(to_bf16(m.value(i, j))));
@@ -500,6 +504,7 @@ TEST_F(LoadWeights, PackingReplacesTheRowMajorCopy) {
                                   }});
   const auto w = loader().load_linear("wq_b", {.n = 128, .k = 256});
   EXPECT_EQ(w->weight.packing, "fast");
+  EXPECT_TRUE(w->weight.power_of_two_scales);
   EXPECT_FALSE(w->weight.weight.present());
   EXPECT_FALSE(w->weight.scale.present());
   EXPECT_EQ(w->storage.allocated_bytes() + w->scale_storage.allocated_bytes(), 0u);
@@ -542,6 +547,18 @@ TEST_F(LoadWeights, PackingThatDoesNotHelpIsLeftOut) {
   ops_ = fake_ops({{"slow", [](const LinearWeight& w, int64_t t) { return w.packing == "slow" && t == 1; }}, {"fast", row_major}});
   ops_.weight_packings = {packing};
   EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 128})->weight.packing, "");
+}
+
+// Many tokens are the same implementation's in both forms, one token has a faster one that reads rows alone.
+TEST_F(LoadWeights, AmongEqualsTheFormThatIsFastForFewTokens) {
+  add_fp8("wq_b", Matrix(128, 128, 31));
+  ops_ = fake_ops({{"few", [](const LinearWeight& w, int64_t t) { return is_bf16(w) && t <= 8; }},
+                   {"any", [](const LinearWeight& w, int64_t) { return is_bf16(w) || w.packing == "any"; }}});
+  ops_.weight_packings.push_back({"any", [](const LinearWeight& w, const Device&) { return static_cast<size_t>(w.n * w.k * 2); },
+                                  [](const LinearWeight&, Device&, void*) {}});
+  const auto w = loader().load_linear("wq_b", {.n = 128, .k = 128});
+  EXPECT_EQ(w->weight.packing, "");
+  EXPECT_EQ(w->weight.weight.dtype, DType::bf16);
 }
 
 TEST_F(LoadWeights, OtherDevicesAreFilledThroughCopies) {
