@@ -16,6 +16,17 @@ void set_output(Args& a, const TensorView& y) {
   a.y_f32 = y.dtype == DType::f32;
 }
 
+// The scales of y where it is codes; three members more: `float* y_scale; int64_t y_scale_stride, y_scale_group; bool ue8m0;`. Absent:
+// values.
+template <class Args>
+void set_output_scales(Args& a, const TensorView& scale, bool ue8m0) {
+  if (!scale.present()) return;
+  a.y_scale = scale.ptr<float>();
+  a.y_scale_stride = scale.stride[0];
+  a.y_scale_group = scale.stride[1];
+  a.ue8m0 = ue8m0;
+}
+
 template <class Args>
 STRATA_HOST_DEVICE void store_output(const Args& a, int group, int token, int feature, float sum) {
   const int64_t at = token * a.y_stride + group * a.y_group + feature;

@@ -5,6 +5,7 @@
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
+#include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/linear/store_features.cuh"
 #include "backends/cuda/sm90/linear/streamed.h"
 
@@ -67,6 +68,25 @@ __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared
       }
     }
   }
+}
+
+// The same from the sums of wgmma of the threads that multiplied, when nobody multiplies what lies in shared memory any more. first_sum: of
+// the warp, as of partial sums: of its slice's first token, and the first of its 16 rows.
+template <StreamedTile kTile, bool kCodes, class Args>
+__device__ __forceinline__ void end_tile(const float (&sums)[kTile.tokens / 2], const Args& a, uint8_t* shared, int sent_at,
+                                         uint32_t all_sent, int rank, int group, int first_feature, int first_sum) {
+  constexpr int kStride = kTile.partial_stride();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  ptx::barrier_sync(1, kStreamedConsumers);
+  float* const partial = reinterpret_cast<float*>(shared) + first_sum;
+#pragma unroll
+  for (int i = 0; i < kTile.tokens / 2; ++i) {
+    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
+  }
+  if (a.split > 1) ptx::cluster_wait();
+  ptx::barrier_sync(1, kStreamedConsumers);
+  finish_tile<kTile, kCodes>(a, shared, sent_at, all_sent, rank, group, first_feature);
 }
 
 }  // namespace strata::cuda::sm90

@@ -21,22 +21,16 @@
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
 #include "backends/cuda/sm90/linear/streamed.h"
+#include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear/token_scales.cuh"
 
 namespace strata::cuda::sm90 {
 namespace {
 
-// The blocks of k of this CTA.
-struct Chunk {
-  int first, count;
-  __device__ Chunk(const StreamedArgs& a, int rank)
-      : first(a.num_blocks * rank / a.split), count(a.num_blocks * (rank + 1) / a.split - first) {}
-};
-
 // One thread; first_row of the weight, whose groups lie one behind the other.
 template <int kTokens>
-__device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const StreamedArgs& a, const Chunk& chunk, int first_row,
-                                 const StreamedShared& at, uint32_t shared) {
+__device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const StreamedArgs& a, const TileChunk& chunk,
+                                 int first_row, const StreamedShared& at, uint32_t shared) {
   const uint32_t full = shared + at.barriers, empty = full + a.stages * 8;
   const int weight_bytes = a.tile_rows * kLinearBlock;
   const uint64_t policy = ptx::evict_first_policy();
@@ -69,7 +63,7 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     streamed_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                        const __grid_constant__ StreamedArgs a) {
   constexpr StreamedTile kTile{kTokens, kParts};
-  constexpr int kSlices = kTile.slices(), kStride = kTile.partial_stride();
+  constexpr int kSlices = kTile.slices();
   extern __shared__ __align__(1024) uint8_t shared[];
   const StreamedShared at(kTile, a.tile_rows, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
@@ -78,7 +72,7 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
   const int first_row = group * a.n + first_feature;
-  const Chunk chunk(a, rank);
+  const TileChunk chunk(a, rank);
 
   if (thread == kStreamedConsumers) {
     ptx::prefetch_tensor_map(&weights);
@@ -130,16 +124,7 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + a.tile_rows * kLinearBlock, w_scales + block,
                        x_scales + block * kTokens, full + stage.index * 8, stage.parity, empty + stage.index * 8);
   }
-  ptx::barrier_sync(1, kStreamedConsumers);  // nobody multiplies what lies in the ring
-  float* const partial = reinterpret_cast<float*>(shared) + slice * kTokens * kStride + row;
-#pragma unroll
-  for (int i = 0; i < kTokens / 2; ++i) {
-    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-    partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
-  }
-  if (a.split > 1) ptx::cluster_wait();
-  ptx::barrier_sync(1, kStreamedConsumers);
-  finish_tile<kTile, kCodes>(a, shared, at.sent, all_sent, rank, group, first_feature);
+  end_tile<kTile, kCodes>(sums, a, shared, at.sent, all_sent, rank, group, first_feature, slice * kTokens * kTile.partial_stride() + row);
 }
 
 template <int kTokens>

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/streamed.h"
 #include "core/ceil_div.h"
 
@@ -60,12 +61,7 @@ void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const C
   const StreamedShared shared(plan.tile, plan.tile_rows, plan.split, plan.max_chunk, plan.stages);
   StreamedArgs a{TokenProductArgs(product), plan.tile_rows, plan.split, plan.stages, plan.max_chunk};
   const bool codes = product.y_scale.present();
-  if (codes) {
-    a.y_scale = product.y_scale.ptr<float>();
-    a.y_scale_stride = product.y_scale.stride[0];
-    a.y_scale_group = product.y_scale.stride[1];
-    a.ue8m0 = product.ue8m0;
-  }
+  set_output_scales(a, product.y_scale, product.ue8m0);
   launch_token_product(
       "streamed_kernel", streamed_kernel(plan.tile, codes),
       {.grid = dim3(static_cast<unsigned>(plan.tiles_per_group * plan.split), static_cast<unsigned>(product.weight.groups)),

@@ -64,12 +64,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   const Bf16Tile tile = tile_of(num_tokens, w, device);
   Bf16LinearArgs a{};
   set_output(a, y);
-  if (scales.values.present()) {
-    a.y_scale = scales.values.ptr<float>();
-    a.y_scale_stride = scales.values.stride[0];
-    a.y_scale_group = scales.values.stride[1];
-    a.ue8m0 = scales.format == ActivationFormat::fp8_ue8m0;
-  }
+  set_output_scales(a, scales.values, scales.format == ActivationFormat::fp8_ue8m0);
   a.num_tokens = static_cast<int>(num_tokens);
   a.n = static_cast<int>(w.n);
   a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{tile.rows()}));

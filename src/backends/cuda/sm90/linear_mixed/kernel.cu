@@ -21,18 +21,12 @@
 #include "backends/cuda/ptx/wgmma_f16_rs.cuh"
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
+#include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear_mixed/config.h"
 #include "backends/cuda/sm90/linear_mixed/mixed_values.cuh"
 
 namespace strata::cuda::sm90 {
 namespace {
-
-// The blocks of k of this CTA.
-struct Chunk {
-  int first, count;
-  __device__ Chunk(const MixedArgs& a, int rank)
-      : first(a.num_blocks * rank / a.split), count(a.num_blocks * (rank + 1) / a.split - first) {}
-};
 
 // One thread asks for `bytes` of each block: ask(block, the stage that they go to, the barrier that they arrive on).
 template <class Ask>
@@ -69,7 +63,7 @@ template <int kTokens, int kParts, bool kCodes>
 __global__ void __launch_bounds__(kMixedThreads, 1)
     mixed_kernel_of(const __grid_constant__ CUtensorMap x, const __grid_constant__ MixedArgs a) {
   constexpr StreamedTile kTile{kTokens, kParts};
-  constexpr int kSlices = kTile.slices(), kStride = kTile.partial_stride();
+  constexpr int kSlices = kTile.slices();
   extern __shared__ __align__(1024) uint8_t shared[];
   const MixedShared at(kTile, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
@@ -79,7 +73,7 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
   const int first_row = group * a.n + first_feature;
-  const Chunk chunk(a, rank);
+  const TileChunk chunk(a, rank);
 
   if (thread == kStreamedConsumers) {
     ptx::prefetch_tensor_map(&x);
@@ -148,16 +142,8 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
     multiplied = empty + stage.index * 8;
   }
   ptx::wgmma_wait<0>();
-  ptx::barrier_sync(1, kStreamedConsumers);  // nobody multiplies what lies in the ring
-  float* const partial = reinterpret_cast<float*>(shared) + slice * kTokens * kStride + part * kMixedRows + warp * 16;
-#pragma unroll
-  for (int i = 0; i < kTokens / 2; ++i) {
-    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-    partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
-  }
-  if (a.split > 1) ptx::cluster_wait();
-  ptx::barrier_sync(1, kStreamedConsumers);
-  finish_tile<kTile, kCodes>(a, shared, at.sent, all_sent, rank, group, first_feature);
+  end_tile<kTile, kCodes>(sums, a, shared, at.sent, all_sent, rank, group, first_feature,
+                          slice * kTokens * kTile.partial_stride() + part * kMixedRows + warp * 16);
 }
 
 template <int kTokens>

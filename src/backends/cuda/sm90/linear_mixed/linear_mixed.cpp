@@ -87,12 +87,7 @@ void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
   a.codes = packed;
   a.w_scale = reinterpret_cast<const float*>(packed + mixed_weight(w).code_bytes());
   set_output(a, p.y);
-  if (codes) {
-    a.y_scale = p.y_scale.ptr<float>();
-    a.y_scale_stride = p.y_scale.stride[0];
-    a.y_scale_group = p.y_scale.stride[1];
-    a.ue8m0 = p.y_format == ActivationFormat::fp8_ue8m0;
-  }
+  set_output_scales(a, p.y_scale, p.y_format == ActivationFormat::fp8_ue8m0);
   a.num_tokens = static_cast<int>(num_tokens);
   a.n = static_cast<int>(w.n);
   a.num_blocks = static_cast<int>(w.k / kMixedBlock);
