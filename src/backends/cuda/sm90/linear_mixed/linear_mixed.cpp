@@ -26,6 +26,7 @@ using namespace sm90;
 constexpr const char* kName = "cuda/sm90_mixed";
 // In launches of kMixedTokens. Beyond, making bf16 of the weight costs less than reading it again.
 constexpr int64_t kFewTokens = 4 * kMixedTokens;
+constexpr int64_t kMostChannels = 1 << 17;  // a tile's scales lie in shared memory, beside the ring
 // What it costs to add the partial sums of a pair, in the bytes / 128 that a CTA brings in that time.
 constexpr int64_t kSplitCost = 60;
 
@@ -127,6 +128,7 @@ Support support(const LinearWeight* w, const TensorView& x, const Capabilities& 
 
 size_t packed_bytes(const LinearWeight& w, const Device& device) {
   if (!is_cuda(device) || !capabilities(device).sm90() || !w.weight.present() || w.weight.dtype != DType::e4m3) return 0;
+  if (w.k > kMostChannels) return 0;
   const bool whole = w.n % kMixedTileRows == 0 && w.k % kMixedBlock == 0 && w.block_n % kMixedRows == 0 && w.block_k % kMixedBlock == 0;
   return whole && w.power_of_two_scales ? static_cast<size_t>(mixed_weight(w).bytes()) : 0;
 }
