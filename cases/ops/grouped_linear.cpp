@@ -224,11 +224,15 @@ void add_random_grouped_linear(CaseList& list, Draw& draw) {
   const double work = draw.work();
   const auto elements = static_cast<int64_t>(std::min(work / static_cast<double>(std::max<int64_t>(s.tokens, 1)), 8e6));
   const int64_t groups = draw.chance(0.5) ? draw.of<int64_t>({1, 2, 8, 16}) : draw.size(1, 40);
-  s.weight =
-      random_weight(draw, groups, std::max<int64_t>(elements, groups), s.y == ActivationFormat::bf16 ? 1 : 128, s.x == X::bf16 ? 1 : 128);
+  // As a layer packs codes for activations of bf16: of whole blocks.
+  const bool packs = s.x == X::bf16 && draw.chance(0.3);
+  s.weight = random_weight(draw, groups, std::max<int64_t>(elements, groups), packs || s.y != ActivationFormat::bf16 ? 128 : 1,
+                           packs || s.x != X::bf16 ? 128 : 1);
+  if (packs) s.weight.format = WeightFormat::e4m3_ue8m0;
   s.x_padding = draw.padding();
   if (s.y == ActivationFormat::bf16) s.y_padding = draw.padding();
-  Adder(list).test_random(draw.name(name_of(s)), s, draw.of({Packing::never, Packing::never, Packing::preferred}));
+  Adder(list).test_random(draw.name(name_of(s)), s,
+                          packs ? Packing::preferred : draw.of({Packing::never, Packing::never, Packing::preferred}));
 }
 
 }  // namespace strata::cases
