@@ -25,8 +25,8 @@ __device__ __forceinline__ void store_codes_of_tile(const Args& a, int group, in
 }
 
 // Adds the partial sums and stores, when they are there, by the threads that multiplied. 16 lanes for each part have a token; of a pair a
-// token is that of the CTA of its parity, and the others' are sent first: `sent` is where they lie, `all_sent` the barrier that they arrive
-// on. Args: num_tokens, n, tile_rows, split, and where y and y_scale go, as in StreamedArgs.
+// token is that of the CTA of its parity, and the others' are sent first: from `sent_at` on they lie, `all_sent` is the barrier that they
+// arrive on. Args: num_tokens, n, tile_rows, split, and where y and y_scale go, as in StreamedArgs.
 template <StreamedTile kTile, bool kCodes, class Args>
 __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared, int sent_at, uint32_t all_sent, int rank, int group,
                                             int first_feature) {
