@@ -72,6 +72,8 @@ Tolerance attention_out(double abs, double rel, double cos, double key_size, int
   return tolerance;
 }
 
+Tolerance attention_lse(double size, double rel, bool drawn) { return close((drawn ? 2e-6 : 1e-6) * std::max(1.0, size), rel, 1e-7); }
+
 float tensor_scale(double key_size) {
   constexpr double kUsual = 0.1;
   return key_size > 0 ? static_cast<float>(std::exp2(std::round(std::log2(key_size / kUsual)) - 7)) : 0x1p-7f;

@@ -51,5 +51,7 @@ MadeIndices make_indices(Rng& rng, const IndexRows& shape, std::span<const int64
 // the whole, and the permitted roundings do not average out: of the probability and of the result, each 2^-9 of it at most.
 // Of fewer still the terms of all may cancel.
 Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel, bool drawn);
+// Of the logarithms of sums and of the largest logits, whose size this is about.
+Tolerance attention_lse(double size, double rel, bool drawn);
 
 }  // namespace strata::cases

@@ -68,8 +68,7 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
   std::vector<Output> outputs{view_output("out", p.out, attention_out(8e-4, 2.01 / 128, 5e-6, s.key_size, p.out.numel(), in.drawn()))};
   if (s.lse) {
     p.lse = in.output(DType::f32, {tokens, s.heads}, {.inner = s.padding.inner});
-    outputs.push_back(
-        view_output("lse", p.lse, close((in.drawn() ? 2e-6 : 1e-6) * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7)));
+    outputs.push_back(view_output("lse", p.lse, attention_lse(s.q_size * s.key_size / 0.1, 8.01 / 65536, in.drawn())));
   }
   for (Output& output : outputs) output.tolerance.any_nan = s.poisoned > 0;
   const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.dim + s.value_dim);

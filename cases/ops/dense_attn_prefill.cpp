@@ -99,8 +99,7 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
   };
   if (s.lse) {
     p.lse = in.output(DType::f32, {tq, s.heads}, {.inner = s.padding.inner});
-    outputs.push_back(
-        view_output("lse", p.lse, close((in.drawn() ? 2e-6 : 1e-6) * std::max(1.0, 10 * s.q_size * s.key_size), 8.01 / 65536, 1e-7)));
+    outputs.push_back(view_output("lse", p.lse, attention_lse(10 * s.q_size * s.key_size, 8.01 / 65536, in.drawn())));
   }
   const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.nope + s.rotary + s.value);
   const double rows = static_cast<double>(tq) * static_cast<double>(s.nope + s.rotary + s.value) +

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/ceil_div.h"
+#include "ops/linear/packed_weight.h"
 
 namespace strata::cases {
 
@@ -76,16 +77,8 @@ const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& i
     if (packing.name != implementation) continue;
     const size_t bytes = packing.packed_bytes(weight, *in.device());
     if (bytes == 0) return nullptr;
-    LinearWeight packed;
-    packed.n = weight.n;
-    packed.k = weight.k;
-    packed.groups = weight.groups;
-    packed.block_n = weight.block_n;
-    packed.block_k = weight.block_k;
-    packed.power_of_two_scales = weight.power_of_two_scales;
-    packed.packed = in.packed(bytes, [&](void* dst) { packing.pack(weight, *in.device(), dst); });
-    packed.packing = packing.name;
-    return in.keep(std::move(packed));
+    return in.keep(
+        strata::ops::as_packed(weight, packing.name, in.packed(bytes, [&](void* dst) { packing.pack(weight, *in.device(), dst); })));
   }
   return nullptr;
 }

@@ -94,7 +94,7 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   }
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
   Tolerance out = attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel(), in.drawn());
-  Tolerance logits = close((in.drawn() ? 2e-6 : 1e-6) * std::max(1.0, s.q_size * s.key_size / 0.1), 8.01 / 65536, 1e-7);
+  Tolerance logits = attention_lse(s.q_size * s.key_size / 0.1, 8.01 / 65536, in.drawn());
   if (rounds_lanes(s)) {
     // The mean square of queries and keys, with their outliers, is twice that of their size (random.h), and of single lanes it is more.
     const double of_logits = kLaneRounding * std::sqrt(512.0) * 2 * s.q_size * s.key_size * p.softmax_scale;

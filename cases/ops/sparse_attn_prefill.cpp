@@ -50,7 +50,7 @@ Built<SparseAttnPrefillParams> build(Inputs& in, const PrefillShape& s) {
   p.batch_invariant = s.batch_invariant;
   p.out = in.output(DType::bf16, {s.tokens, s.heads, s.value_dim}, s.padding);
   std::vector<Output> outputs{view_output("out", p.out, attention_out(8e-4, 3.01 / 128, 7e-6, s.key_size, p.out.numel(), in.drawn()))};
-  const Tolerance logits = close((in.drawn() ? 2e-6 : 1e-6) * std::max(1.0, s.q_size * s.key_size / 0.01), 2.01 / 65536, 1e-7);
+  const Tolerance logits = attention_lse(s.q_size * s.key_size / 0.01, 2.01 / 65536, in.drawn());
   if (s.lse) {
     p.lse = in.output(DType::f32, {s.tokens, s.heads}, {.inner = s.padding.inner});
     outputs.push_back(view_output("lse", p.lse, logits));

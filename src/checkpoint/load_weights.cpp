@@ -10,6 +10,7 @@
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/host_device.h"
+#include "ops/linear/packed_weight.h"
 
 namespace strata {
 namespace {
@@ -118,10 +119,7 @@ void pack(const WeightFormChoice& choice, const std::shared_ptr<Device>& device,
   out.packed_storage = Tensor(device, DType::u8, {static_cast<int64_t>(choice.packed_bytes)});
   choice.packing->pack(out.weight, *device, out.packed_storage.view().data);
   device->synchronize(Stream{});
-  out.weight.packed = out.packed_storage;
-  out.weight.packing = choice.packing->name;
-  out.weight.weight = {};
-  out.weight.scale = {};
+  out.weight = ops::as_packed(out.weight, choice.packing->name, out.packed_storage);
   out.storage = Tensor();
   out.scale_storage = Tensor();
 }

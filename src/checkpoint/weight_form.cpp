@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/check.h"
+#include "ops/linear/packed_weight.h"
 
 namespace strata {
 namespace {
@@ -52,12 +53,8 @@ Positions positions(const OpSet& ops, const Device& device, const LinearRequest&
 }
 
 LinearWeight packed_form(const LinearWeight& weight, const WeightPacking& packing, size_t bytes) {
-  LinearWeight packed = weight;
-  packed.packed = TensorView::contiguous(nullptr, DType::u8, weight.weight.device, {static_cast<int64_t>(bytes)});
-  packed.packing = packing.name;
-  packed.weight = {};
-  packed.scale = {};
-  return packed;
+  return ops::as_packed(weight, packing.name,
+                        TensorView::contiguous(nullptr, DType::u8, weight.weight.device, {static_cast<int64_t>(bytes)}));
 }
 
 }  // namespace

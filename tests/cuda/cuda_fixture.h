@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "strata/error.h"
+#include "strata/op.h"
 #include "strata/owned_stream.h"
+#include "strata/tensor.h"
 
 namespace strata::test {
 
@@ -32,6 +34,14 @@ class CudaTest : public testing::Test {
     }
     ADD_FAILURE() << "nothing was thrown";
     return Error(ErrorCode::invalid_argument, "");
+  }
+
+  // A call with the workspace that it asks for.
+  template <class Params>
+  void run(const Op<Params>& op, const Params& p) {
+    const size_t bytes = op.workspace_bytes(p, *device_);
+    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
+    op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
   }
 
   std::vector<uint8_t> bytes_at(const void* data, size_t bytes) {

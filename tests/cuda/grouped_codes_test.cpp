@@ -19,15 +19,7 @@ struct Shape {
   bool mixed = false;  // an e4m3 weight packed for activations of bf16
 };
 
-class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<Shape> {
- protected:
-  void run(const GroupedLinearParams& p) {
-    const auto op = default_ops().grouped_linear;
-    const size_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
-    op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
-  }
-};
+class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<Shape> {};
 
 TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
   const auto [tokens, groups, n, k, format_of_weight, mixed] = GetParam();
@@ -41,7 +33,7 @@ TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
     if (p.weight == nullptr) GTEST_SKIP() << "the device has no packing for it";
   }
   if (takes_codes) p.x_scale = cases::activation_scales(in, {tokens, groups, k / kActivationBlock}, /*ue8m0=*/true);
-  run(p);
+  run(default_ops().grouped_linear, p);
   const std::vector<uint8_t> values = bytes_at(p.y.data, p.y.bytes());
   const auto blocks = static_cast<size_t>(p.y.numel() / kActivationBlock);
   for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
@@ -55,7 +47,7 @@ TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
     p.y = in.output(DType::e4m3, {tokens, groups, n});
     p.y_scale = in.output(DType::f32, {tokens, groups, n / kActivationBlock});
     p.y_format = format;
-    run(p);
+    run(default_ops().grouped_linear, p);
     EXPECT_EQ(codes, bytes_at(p.y.data, p.y.bytes()));
     EXPECT_EQ(scales, bytes_at(p.y_scale.data, p.y_scale.bytes()));
   }

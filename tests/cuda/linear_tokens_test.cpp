@@ -1,5 +1,6 @@
 // A weight is loaded in a form that four numbers of tokens can use (checkpoint/weight_form.cpp): then all can.
 #include "cuda/cuda_fixture.h"
+#include "ops/linear/packed_weight.h"
 #include "strata/op_set.h"
 
 namespace strata {
@@ -43,11 +44,7 @@ class LinearTokens : public test::CudaTest {
     for (const WeightPacking& packing : ops_.weight_packings) {
       const auto bytes = static_cast<int64_t>(packing.packed_bytes(w, *device_));
       if (bytes == 0) continue;
-      LinearWeight& form = forms.emplace_back(w);
-      form.packed = TensorView::contiguous(nullptr, DType::u8, device_->id(), {bytes});
-      form.packing = packing.name;
-      form.weight = {};
-      form.scale = {};
+      forms.push_back(ops::as_packed(w, packing.name, TensorView::contiguous(nullptr, DType::u8, device_->id(), {bytes})));
     }
     return forms;
   }

@@ -1,6 +1,5 @@
 // A weight packed as codes for activations of bf16 multiplies as its dequantised values do, bit for bit: by rows of the identity.
 #include <cmath>
-#include <limits>
 
 #include "cuda/cuda_fixture.h"
 #include "formats/bf16.h"
@@ -35,7 +34,7 @@ TEST_P(MixedWeight, IsItsDequantisedValues) {
   const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
   if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";
 
-  // Token t has the channels t and, where channels are more than tokens, t + tokens and so on, one at a time.
+  // Token t of a call has the channel first + t alone.
   for (int64_t first = 0; first < kK; first += tokens) {
     std::vector<float> x(static_cast<size_t>(tokens * kGroups * kK));
     for (int64_t t = 0; t < tokens && first + t < kK; ++t) {
@@ -43,10 +42,7 @@ TEST_P(MixedWeight, IsItsDequantisedValues) {
     }
     const GroupedLinearParams p{
         .x = in.bf16_values({tokens, kGroups, kK}, x), .weight = packed, .y = in.output(DType::bf16, {tokens, kGroups, kN})};
-    const auto op = default_ops().grouped_linear;
-    const size_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
-    op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
+    run(default_ops().grouped_linear, p);
     const std::vector<uint8_t> y = bytes_at(p.y.data, p.y.bytes());
     for (int64_t t = 0; t < tokens && first + t < kK; ++t) {
       for (int64_t row = 0; row < kGroups * kN; ++row) {
@@ -75,10 +71,7 @@ TEST_F(MixedWeight, ACodeThatIsNoNumberIsNoneInTheResult) {
     const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
     if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";
     const GroupedLinearParams p{.x = in.bf16({tokens, 1, kK}), .weight = packed, .y = in.output(DType::bf16, {tokens, 1, kN})};
-    const auto op = default_ops().grouped_linear;
-    const size_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
-    op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
+    run(default_ops().grouped_linear, p);
     const std::vector<uint8_t> y = bytes_at(p.y.data, p.y.bytes());
     const auto* const values = reinterpret_cast<const Bf16*>(y.data());
     for (int64_t t = 0; t < tokens; ++t) {

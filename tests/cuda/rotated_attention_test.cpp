@@ -28,12 +28,6 @@ class RotatedAttention : public test::CudaTest, public testing::WithParamInterfa
     indices = in.values(DType::i32, {s.batch, 1, topk}, made.indices);
     length = in.i32(made.lengths);
   }
-  template <class Params>
-  void run(const Op<Params>& op, const Params& p) {
-    const size_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
-    op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
-  }
 };
 
 TEST_P(RotatedAttention, AsByTheOpBehind) {

@@ -1,6 +1,7 @@
-// Whether packed memory can be what its LinearWeight says. An implementation whose own layout it is asks in `supports`: it alone knows the
-// bytes.
+// Weights in the layout of one implementation.
 #pragma once
+
+#include <string>
 
 #include "core/check.h"
 #include "strata/op.h"
@@ -8,7 +9,18 @@
 
 namespace strata::ops {
 
-// `bytes`: what the layout takes for the weight's sizes.
+// The row-major weight as `packing` has packed it.
+inline LinearWeight as_packed(const LinearWeight& w, const std::string& packing, const TensorView& packed) {
+  LinearWeight result = w;
+  result.weight = {};
+  result.scale = {};
+  result.packed = packed;
+  result.packing = packing;
+  return result;
+}
+
+// Whether packed memory can be what its LinearWeight says. An implementation whose own layout it is asks in `supports`: it alone knows the
+// bytes, those that the layout takes for the weight's sizes.
 inline Support packed_support(const LinearWeight& w, size_t bytes) {
   if (w.packed.bytes() == bytes) return Support::yes();
   return Support::no(

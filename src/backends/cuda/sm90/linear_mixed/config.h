@@ -19,12 +19,8 @@ inline constexpr int kMixedTokens = 64;                           // that a laun
 // A part's block is as its warpgroup reads it: for each warp, which has 16 rows, its 64 channels j and its 8 rows h in four pieces
 // 2 j + h of 16 bytes a lane. Those are four words (mixed_word.h), of 16 channels each: lane 4 r + q has of row 8 h + r the codes of
 // channels 2 q, 2 q + 1 and 2 q + 8, 2 q + 9, which are its operands of wgmma.
-struct MixedWeight {
-  int64_t n, k, groups;
-  int64_t blocks() const { return k / kMixedBlock; }
-  int64_t code_bytes() const { return groups * n * k; }
-  int64_t bytes() const { return code_bytes() + groups * n / kMixedRows * blocks() * 4; }
-};
+inline int64_t mixed_code_bytes(const LinearWeight& w) { return w.groups * w.n * w.k; }
+inline int64_t mixed_bytes(const LinearWeight& w) { return mixed_code_bytes(w) + w.groups * w.n / kMixedRows * (w.k / kMixedBlock) * 4; }
 
 // One call. Group g multiplies x[:, g] to y[:, g].
 struct MixedArgs {

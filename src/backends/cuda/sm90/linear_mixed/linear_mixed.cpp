@@ -65,10 +65,9 @@ Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Cap
 
 bool few(const TensorView& x) { return x.shape[0] <= kFewTokens && ops::row_alignment(x) == 16; }
 
-// What many tokens are multiplied by; null data until it lies in a workspace.
-LinearWeight as_bf16(const LinearWeight& w, const TensorView& values) { return {.n = w.n, .k = w.k, .groups = w.groups, .weight = values}; }
-TensorView bf16_shape(const LinearWeight& w, DeviceId device) {
-  return TensorView::contiguous(nullptr, DType::bf16, device, {w.groups * w.n, w.k});
+// What many tokens are multiplied by, in the arena's memory.
+LinearWeight as_bf16(const LinearWeight& w, Arena& arena) {
+  return {.n = w.n, .k = w.k, .groups = w.groups, .weight = arena.tensor(DType::bf16, {w.groups * w.n, w.k})};
 }
 GroupedLinearParams with_weight(const GroupedLinearParams& p, const LinearWeight& w) {
   GroupedLinearParams product = p;
@@ -86,7 +85,7 @@ void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
   const auto* const packed = w.packed.ptr<uint8_t>();
   MixedArgs a{};
   a.codes = packed;
-  a.w_scale = reinterpret_cast<const float*>(packed + mixed_weight(w).code_bytes());
+  a.w_scale = reinterpret_cast<const float*>(packed + mixed_code_bytes(w));
   set_output(a, p.y);
   set_output_scales(a, p.y_scale, p.y_format == ActivationFormat::fp8_ue8m0);
   a.num_tokens = static_cast<int>(num_tokens);
@@ -123,14 +122,14 @@ Support support(const LinearWeight* w, const TensorView& x, const Capabilities& 
   if (w == nullptr) return Support::no("no weight");
   if (!w->packed.present() || w->packing != kName) return Support::no(fmt::format("needs an e4m3 weight packed for {}", kName));
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
-  return ops::packed_support(*w, static_cast<size_t>(mixed_weight(*w).bytes()));
+  return ops::packed_support(*w, static_cast<size_t>(mixed_bytes(*w)));
 }
 
 size_t packed_bytes(const LinearWeight& w, const Device& device) {
   if (!is_cuda(device) || !capabilities(device).sm90() || !w.weight.present() || w.weight.dtype != DType::e4m3) return 0;
   if (w.k > kMostChannels) return 0;
   const bool whole = w.n % kMixedTileRows == 0 && w.k % kMixedBlock == 0 && w.block_n % kMixedRows == 0 && w.block_k % kMixedBlock == 0;
-  return whole && w.power_of_two_scales ? static_cast<size_t>(mixed_weight(w).bytes()) : 0;
+  return whole && w.power_of_two_scales ? static_cast<size_t>(mixed_bytes(w)) : 0;
 }
 
 void pack(const LinearWeight& w, Device& device, void* dst) {
@@ -147,13 +146,14 @@ std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
   impl.supports = [many](const GroupedLinearParams& p, const Device& device) -> Support {
     if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
     if (Support fits = support(p.weight, p.x, capabilities(device)); !fits || few(p.x)) return fits;
-    const LinearWeight values = as_bf16(*p.weight, bf16_shape(*p.weight, p.x.device));
+    Arena arena(p.x.device);
+    const LinearWeight values = as_bf16(*p.weight, arena);
     return many.supports(with_weight(p, values), device);
   };
   impl.workspace_bytes = [many](const GroupedLinearParams& p, const Device& device) -> size_t {
     if (few(p.x)) return 0;
     Arena arena(p.x.device);
-    const LinearWeight values = as_bf16(*p.weight, arena.tensor(DType::bf16, {p.weight->groups * p.weight->n, p.weight->k}));
+    const LinearWeight values = as_bf16(*p.weight, arena);
     arena.rest(many.workspace_bytes(with_weight(p, values), device));
     return arena.peak();
   };
@@ -168,8 +168,8 @@ std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
       return;
     }
     Arena arena(p.x.device, context.workspace);
-    const LinearWeight values = as_bf16(*p.weight, arena.tensor(DType::bf16, {p.weight->groups * p.weight->n, p.weight->k}));
-    unpack_mixed(mixed_weight(*p.weight), p.weight->packed.data, values.weight.ptr<Bf16>(), native(context.stream));
+    const LinearWeight values = as_bf16(*p.weight, arena);
+    unpack_mixed(*p.weight, values.weight.ptr<Bf16>(), native(context.stream));
     const GroupedLinearParams product = with_weight(p, values);
     many.run(product, {context.device, context.stream, arena.rest(many.workspace_bytes(product, context.device))});
   };

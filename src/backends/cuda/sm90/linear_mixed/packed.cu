@@ -86,22 +86,23 @@ __global__ void __launch_bounds__(kThreads)
   *reinterpret_cast<uint4*>(to + 8) = make_uint4(high[0], high[1], high[2], high[3]);
 }
 
-dim3 grid_of(const MixedWeight& w) { return dim3(static_cast<unsigned>(w.groups * w.n / kMixedRows), static_cast<unsigned>(w.blocks())); }
+dim3 grid_of(const LinearWeight& w) {
+  return dim3(static_cast<unsigned>(w.groups * w.n / kMixedRows), static_cast<unsigned>(w.k / kMixedBlock));
+}
 
 }  // namespace
 
 void pack_mixed(const LinearWeight& w, void* packed, cudaStream_t stream) {
-  const MixedWeight to = mixed_weight(w);
   auto* const codes = static_cast<uint8_t*>(packed);
-  pack_kernel<<<grid_of(to), kThreads, 0, stream>>>(w.weight.ptr<E4m3>(), w.k, w.scale.ptr<float>(), w.scale.stride[0], w.block_n,
-                                                    w.block_k, codes, reinterpret_cast<float*>(codes + to.code_bytes()));
+  pack_kernel<<<grid_of(w), kThreads, 0, stream>>>(w.weight.ptr<E4m3>(), w.k, w.scale.ptr<float>(), w.scale.stride[0], w.block_n, w.block_k,
+                                                   codes, reinterpret_cast<float*>(codes + mixed_code_bytes(w)));
   check_launch("pack_kernel");
 }
 
-void unpack_mixed(const MixedWeight& w, const void* packed, Bf16* out, cudaStream_t stream) {
-  const auto* const codes = static_cast<const uint8_t*>(packed);
+void unpack_mixed(const LinearWeight& w, Bf16* out, cudaStream_t stream) {
+  const uint8_t* const codes = w.packed.ptr<uint8_t>();
   const LaunchConfig config({.grid = grid_of(w), .block = dim3(kThreads)}, stream, /*early=*/true);
-  check(cudaLaunchKernelEx(config.get(), unpack_kernel, codes, reinterpret_cast<const float*>(codes + w.code_bytes()), w.k, out),
+  check(cudaLaunchKernelEx(config.get(), unpack_kernel, codes, reinterpret_cast<const float*>(codes + mixed_code_bytes(w)), w.k, out),
         "unpack_kernel");
 }
 

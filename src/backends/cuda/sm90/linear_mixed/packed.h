@@ -9,13 +9,11 @@
 
 namespace strata::cuda::sm90 {
 
-inline MixedWeight mixed_weight(const LinearWeight& w) { return {.n = w.n, .k = w.k, .groups = w.groups}; }
-
 // Of a row-major e4m3 weight with powers of two as scales, n and k multiples of 128, scale blocks multiples of 64 x 128. A code that is no
 // number makes its part's block NaN: it has no bf16 of its own here.
 void pack_mixed(const LinearWeight& weight, void* packed, cudaStream_t stream);
 
-// out [G * n, k] = codes times scales.
-void unpack_mixed(const MixedWeight& weight, const void* packed, Bf16* out, cudaStream_t stream);
+// out [G * n, k] = codes times scales of a packed weight.
+void unpack_mixed(const LinearWeight& weight, Bf16* out, cudaStream_t stream);
 
 }  // namespace strata::cuda::sm90
