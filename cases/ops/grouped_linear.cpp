@@ -183,8 +183,18 @@ void add_grouped_linear(CaseList& list) {
   add.test({11, {.n = 256, .k = 512, .groups = 4, .format = WeightFormat::e4m3_ue8m0, .block_n = 64, .block_k = 256}}, "-blocks");
   add.test({11, {.n = 256, .k = 512, .groups = 4, .format = WeightFormat::e4m3_f32, .block_n = 256}}, "-blocks");
   add.test({300, mixed(256, 640, 3)}, "-many", true);
+  add.test({300, mixed(256, 256, 3), X::bf16, {.inner = 5, .outer = 3}, {.inner = 3, .outer = 7}}, "-unaligned", true);
+  // By tiles of 256 by 256: features of a group's last tile that one block of a cluster has alone; more tiles than clusters, and a block of
+  // channels each; rows apart in memory, aligned and not.
+  add.test({500, mixed(384, 256, 14)}, "-many", true);
+  add.test({520, mixed(256, 128, 30)}, "-many", true);
+  add.test({300, mixed(256, 640, 30)}, "-many", true);
+  add.test({300, mixed(256, 256, 30), X::bf16, {.inner = 8, .outer = 24}, {.inner = 8, .outer = 16}}, "-strided", true);
+  add.test({300, mixed(256, 256, 30), X::bf16, {.inner = 5, .outer = 3}, {.inner = 8, .outer = 16}}, "-unaligned", true);
+  add.test({300, mixed(256, 256, 30), X::bf16, {}, {.inner = 3, .outer = 7}}, "-unaligned", true);
   for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
     for (const int64_t tokens : {1, 20, 64, 70, 140, 260}) add.test({.tokens = tokens, .weight = mixed(256, 384, 3), .y = format});
+    add.test({.tokens = 300, .weight = mixed(256, 384, 30), .y = format}, "", true);
   }
 
   // Many tokens: tiles of 256 by 256, partly filled, groups that begin inside of one; more of them than fit at once; scale blocks of
@@ -202,11 +212,16 @@ void add_grouped_linear(CaseList& list) {
       {"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
       {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
   for (const auto& [label, weight] : layers) {
-    for (const int64_t tokens : {64, 256}) add.bench({tokens, weight}, label);
+    for (const int64_t tokens : {64, 128, 256, 1024}) add.bench({tokens, weight}, label);
     for (const int64_t tokens : {1, 32, 512, 4096}) {
       add.bench({tokens, weight}, label);
       add.bench({tokens, weight, X::e4m3_ue8m0}, label);
     }
+  }
+  // Of one of eight tensor-parallel ranks.
+  for (const int64_t groups : {1, 2}) {
+    const WeightShape weight{.n = 1024, .k = 4096, .groups = groups, .format = WeightFormat::e4m3_ue8m0};
+    for (const int64_t tokens : {32, 128, 512, 4096}) add.bench({tokens, weight}, "rank.wo_a");
   }
   // The products of docs/performance.md alone: x is given in codes.
   const std::pair<const char*, WeightShape> table[] = {{"table.pro.wq_b", {.n = 65536, .k = 1536, .format = WeightFormat::e4m3_ue8m0}},

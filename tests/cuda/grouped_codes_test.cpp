@@ -64,7 +64,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{17, 8, 1024, 256, WeightFormat::e4m3_ue8m0}, Shape{33, 8, 1024, 512, WeightFormat::e4m3_ue8m0},
                     Shape{1, 8, 1024, 4096, WeightFormat::e4m3_ue8m0, true}, Shape{9, 16, 1024, 512, WeightFormat::e4m3_ue8m0, true},
                     Shape{32, 8, 1024, 4096, WeightFormat::e4m3_ue8m0, true}, Shape{64, 8, 1024, 4096, WeightFormat::e4m3_ue8m0, true},
-                    Shape{100, 16, 1024, 512, WeightFormat::e4m3_ue8m0, true}, Shape{300, 8, 1024, 512, WeightFormat::e4m3_ue8m0, true}),
+                    Shape{100, 16, 1024, 512, WeightFormat::e4m3_ue8m0, true}, Shape{200, 8, 1024, 512, WeightFormat::e4m3_ue8m0, true},
+                    Shape{300, 8, 1024, 512, WeightFormat::e4m3_ue8m0, true}),
     [](const auto& p) {
       const Shape& s = p.param;
       return "tokens" + std::to_string(s.tokens) + "_groups" + std::to_string(s.groups) + "_n" + std::to_string(s.n) + "_k" +

@@ -59,11 +59,24 @@ __device__ __forceinline__ void tma_store_2d(const void* tensor_map, uint32_t sh
                "r"(shared)
                : "memory");
 }
+__device__ __forceinline__ void tma_store_3d(const void* tensor_map, uint32_t shared, int column, int row, int plane) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(tensor_map), "r"(column), "r"(row),
+               "r"(plane), "r"(shared)
+               : "memory");
+}
 // The box of a tensor map of column groups at (row, group, plane).
 __device__ __forceinline__ void tma_load_groups(uint32_t shared, const void* tensor_map, int row, int group, int plane, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {0, %2, %3, %4}], [%5];" ::"r"(shared),
       "l"(tensor_map), "r"(row), "r"(group), "r"(plane), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void tma_load_groups_multicast(uint32_t shared, const void* tensor_map, int row, int group, int plane,
+                                                          uint32_t barrier, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {0, %2, %3, %4}], [%5], "
+      "%6;" ::"r"(shared),
+      "l"(tensor_map), "r"(row), "r"(group), "r"(plane), "r"(barrier), "h"(blocks)
       : "memory");
 }
 __device__ __forceinline__ void tma_store_groups(const void* tensor_map, uint32_t shared, int row, int group, int plane, uint64_t policy) {

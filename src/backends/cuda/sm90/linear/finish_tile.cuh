@@ -30,7 +30,7 @@ __device__ __forceinline__ void store_codes_of_tile(const Args& a, int group, in
 template <StreamedTile kTile, bool kCodes, class Args>
 __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared, int sent_at, uint32_t all_sent, int rank, int group,
                                             int first_feature) {
-  constexpr int kLanes = 16 * kTile.parts, kAtOnce = kStreamedConsumers / kLanes;  // of a token; tokens
+  constexpr int kLanes = 16 * kTile.parts, kAtOnce = kTile.consumers() / kLanes;  // of a token; tokens
   constexpr bool kByParity = kTile.tokens > kAtOnce;
   const int thread = static_cast<int>(threadIdx.x), feature = 4 * (thread % kLanes);
   const int count = min(a.n - first_feature - feature, 4);
@@ -77,7 +77,7 @@ __device__ __forceinline__ void end_tile(const float (&sums)[kTile.tokens / 2], 
                                          uint32_t all_sent, int rank, int group, int first_feature, int first_sum) {
   constexpr int kStride = kTile.partial_stride();
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  ptx::barrier_sync(1, kStreamedConsumers);
+  ptx::barrier_sync(1, kTile.consumers());
   float* const partial = reinterpret_cast<float*>(shared) + first_sum;
 #pragma unroll
   for (int i = 0; i < kTile.tokens / 2; ++i) {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void end_tile(const float (&sums)[kTile.tokens / 2], 
     partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
   }
   if (a.split > 1) ptx::cluster_wait();
-  ptx::barrier_sync(1, kStreamedConsumers);
+  ptx::barrier_sync(1, kTile.consumers());
   finish_tile<kTile, kCodes>(a, shared, sent_at, all_sent, rank, group, first_feature);
 }
 

@@ -19,8 +19,9 @@ inline constexpr int kStreamedScaleRows = 3;
 // What is fixed when the kernel is compiled: rows of tokens (8, 16 or 32), and parts of 64 features, 1 or 2, of which the last may be
 // partly filled. The warpgroups that have a part take the blocks of k in turns.
 struct StreamedTile {
-  int tokens, parts;
-  constexpr int slices() const { return kStreamedWarpgroups / parts; }
+  int tokens, parts, warpgroups = kStreamedWarpgroups;
+  constexpr int consumers() const { return 128 * warpgroups; }  // threads that multiply
+  constexpr int slices() const { return warpgroups / parts; }
   // Floats of a token's partial sums; 4 against bank conflicts.
   constexpr int partial_stride() const { return parts * kLinearRows + 4; }
   constexpr int partial_bytes() const { return slices() * tokens * partial_stride() * 4; }

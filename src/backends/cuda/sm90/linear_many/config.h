@@ -3,13 +3,12 @@
 
 #include <cstdint>
 
+#include "backends/cuda/sm90/linear/tile_walk.h"
+
 namespace strata::cuda::sm90 {
 
-inline constexpr int kManyTokens = 128;    // of a tile: 64 of each of two warpgroups
-inline constexpr int kManyFeatures = 256;  // of a tile, multiplied 128 at a time
-inline constexpr int kManyBlock = 128;     // channels at a time: those of one scale
-inline constexpr int kManyCluster = 2;     // blocks with the same features
-inline constexpr int kManyBand = 8;        // feature tiles that clusters go through before the next tokens
+// A tile's tokens are 64 of each of two warpgroups; its features are multiplied 128 at a time.
+inline constexpr int kManyBlock = 128;  // channels at a time: those of one scale
 inline constexpr int kManyStages = 3;
 inline constexpr int kManyThreads = 3 * 128;  // the first warpgroup asks for operands
 
@@ -21,8 +20,7 @@ struct ManyArgs {
   int weight_block_rows;
   int num_features, num_blocks;  // of a group; of k
   int x_group_stride, y_group_stride;
-  int token_pairs, feature_tiles;  // of tiles of a cluster's blocks; of all groups
-  int group_tiles;                 // feature tiles of a group
+  TileWalk walk;
 };
 
 // Dynamic shared memory, all offsets multiples of 1024 as swizzled operands need. A stage: tokens, features.

@@ -22,31 +22,11 @@
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/ptx/wgmma.cuh"
+#include "backends/cuda/sm90/linear/tile_walk.cuh"
 #include "backends/cuda/sm90/linear_many/config.h"
 
 namespace strata::cuda::sm90 {
 namespace {
-
-// The tiles of this block, in order.
-struct ManyTiles {
-  int tile;
-  __device__ ManyTiles() : tile(blockIdx.x / kManyCluster) {}
-  __device__ bool done(const ManyArgs& a) const { return tile >= a.token_pairs * a.feature_tiles; }
-  __device__ void next() { tile += gridDim.x / kManyCluster; }
-};
-
-// Where a tile begins.
-struct ManyPlace {
-  int token, group, feature;  // feature: of the group
-  __device__ ManyPlace(const ManyArgs& a, int tile) {
-    const int of_band = kManyBand * a.token_pairs, band = tile / of_band, in_band = tile - band * of_band;
-    const int width = min(kManyBand, a.feature_tiles - band * kManyBand), pair = in_band / width;
-    token = (pair * kManyCluster + static_cast<int>(ptx::cluster_rank())) * kManyTokens;
-    const int feature_tile = band * kManyBand + in_band - pair * width;
-    group = feature_tile / a.group_tiles;
-    feature = (feature_tile - group * a.group_tiles) * kManyFeatures;
-  }
-};
 
 struct ManyStage {
   int index = 0;
@@ -67,8 +47,8 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
   constexpr int kHalf = kManyFeatures / kManyCluster;
   const int first = static_cast<int>(ptx::cluster_rank()) * kHalf;
   ManyStage stage;
-  for (ManyTiles tiles; !tiles.done(a); tiles.next()) {
-    const ManyPlace place(a, tiles.tile);
+  for (ManyTiles tiles; !tiles.done(a.walk); tiles.next()) {
+    const ManyPlace place(a.walk, tiles.tile);
     const int first_row = place.group * a.num_features, first_channel = place.group * a.x_group_stride;
     const uint4 in_y = make_uint4(place.token, place.group * a.y_group_stride + place.feature, a.num_features - place.feature, 0);
     const float* x_scale = a.x_scale + int64_t{place.group} * a.num_blocks * a.x_scale_stride + place.token;
@@ -140,13 +120,13 @@ class ManyMultiplier {
 
   __device__ __forceinline__ void multiply_tiles() {
     ManyTiles tiles;
-    if (tiles.done(a_)) return;
+    if (tiles.done(a_.walk)) return;
     open_stage();
     open_tile();
     bool first = true;
     do {
       tiles.next();
-      const bool more = !tiles.done(a_);
+      const bool more = !tiles.done(a_.walk);
       if (a_.num_blocks == 1) {
         multiply_block<true, true>(first, more);
       } else {
@@ -156,7 +136,7 @@ class ManyMultiplier {
         multiply_block<false, true>(first, more);
       }
       first = false;
-    } while (!tiles.done(a_));
+    } while (!tiles.done(a_.walk));
     store<1>(place_);
     if (lane_ == 0) ptx::bulk_store_wait();
   }

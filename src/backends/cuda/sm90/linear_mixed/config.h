@@ -12,7 +12,7 @@ inline constexpr int kMixedBlock = 128;                           // channels at
 inline constexpr int kMixedRows = 64;                             // features of a part, which a warpgroup multiplies
 inline constexpr int kMixedPartBytes = kMixedRows * kMixedBlock;  // of a part's codes of a block
 inline constexpr int kMixedTileRows = 2 * kMixedRows;             // features of a packed tile
-inline constexpr int kMixedTokens = 64;                           // that a launch takes
+inline constexpr int kMixedTokens = 128;                          // of a tile, at most
 
 // A packed weight: codes, [G * n / 128][K / 128][2 parts][64 x 128], then their scales, f32 [G * n / 64][K / 128].
 //
@@ -32,13 +32,16 @@ struct MixedArgs {
   float* y_scale;  // y are codes: their scales, one of 128 features, which are a tile
   int64_t y_scale_stride, y_scale_group;
   bool ue8m0;
-  int num_tokens;
-  int n, num_blocks;      // features of a group; blocks of channels
-  int tile_rows, split;   // features of a tile, 64 or 128; its CTAs, 1 or 2, each with a part of k
-  int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
+  int num_tokens, tile_tokens;  // tokens of a tile: a multiple of 8; what lies behind them in shared memory is multiplied, not stored
+  int n, num_blocks;            // features of a group; blocks of channels
+  int tile_rows, split;         // features of a tile, 64 or 128; its CTAs, 1 or 2, each with a part of k
+  int stages, max_chunk;        // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
 };
 
-inline constexpr int kMixedThreads = kStreamedConsumers + 64;  // and a warp each that asks for codes and for tokens
+inline constexpr int kMixedAskers = 64;  // threads beside those that multiply: a warp that asks for codes, and one for tokens
+
+// 128 tokens are two warpgroups', a part each: of four a thread has too few registers.
+constexpr StreamedTile mixed_tile(int tokens, int parts) { return {tokens, parts, tokens == 128 ? 2 : kStreamedWarpgroups}; }
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's codes and one of the tokens, and where the partial sums are
 // when all is multiplied; what the other CTA of a pair sends; scales of the weight; barriers (codes there, tokens there and empty of every

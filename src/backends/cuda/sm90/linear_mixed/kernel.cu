@@ -1,5 +1,5 @@
-// y = x W^T for up to 64 tokens of bf16 and a weight of e4m3 codes, which become bf16 in registers: what the dequantised weight gives, for
-// half of its bytes.
+// y = x W^T for few tokens of bf16 and a weight of e4m3 codes, which become bf16 in registers: what the dequantised weight gives, for half
+// of its bytes.
 //
 // Floor: weight bytes / memory bandwidth; 8 x 1024 x 4096 at 4.3 TB/s is 7.8 us, 16 groups 15.6 us. A part's block of 64 features and 128
 // channels has 8 KB, which take an SM 440 clocks; its codes cost each of four warps 112 instructions to convert, its products 8 wgmma, of
@@ -10,7 +10,8 @@
 // TMA, when the kernel in front has ended. Four warpgroups multiply; those that have a part take its blocks in turns. A thread reads its
 // operands of 64 channels and two rows in two pieces of 16 bytes, converts them, with their scale, while the products of the 64 channels
 // before run, and hands them to wgmma in registers; tokens are its operand in shared memory. A ring of its own for the tokens, with fewer
-// stages, is slower (the note).
+// stages, is slower (the note). More than 64 tokens are tiles of up to 128, of two warpgroups: L2 brings tokens to all of them, at 5.7 TB/s
+// of what it brings together, which bounds these.
 #include <cuda.h>
 
 #include "backends/cuda/ptx/bulk_copy.cuh"
@@ -40,29 +41,21 @@ __device__ __forceinline__ void fill_ring(int blocks, int stages, uint32_t bytes
   }
 }
 
-// Operands of 64 channels: of each 16 those of both rows of a lane. pieces: this lane's two.
-using Operands = uint32_t[4][4];
-__device__ __forceinline__ void convert(Operands& values, const uint4* pieces, const MixedScale& scale) {
-  const uint4 rows[2] = {pieces[0], pieces[32]};
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    mixed_values(rows[h].x, scale, values[0][h], values[0][2 + h]);
-    mixed_values(rows[h].y, scale, values[1][h], values[1][2 + h]);
-    mixed_values(rows[h].z, scale, values[2][h], values[2][2 + h]);
-    mixed_values(rows[h].w, scale, values[3][h], values[3][2 + h]);
-  }
-  if (scale.has_rest) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) values[i / 4][i % 4] = ptx::mul_bf16x2(values[i / 4][i % 4], scale.rest);
-  }
-#pragma unroll
-  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(values[i / 4][i % 4]));  // converted before what is waited for next, not behind it
+// The call of one tile of tokens.
+__device__ __forceinline__ MixedArgs of_token_tile(MixedArgs a, int tile) {
+  const int first = tile * a.tile_tokens;
+  a.num_tokens = min(a.num_tokens - first, a.tile_tokens);
+  a.y = static_cast<uint8_t*>(a.y) + first * a.y_stride * (a.y_scale != nullptr ? 1 : a.y_f32 ? 4 : 2);
+  if (a.y_scale != nullptr) a.y_scale += first * a.y_scale_stride;
+  return a;
 }
 
 template <int kTokens, int kParts, bool kCodes>
-__global__ void __launch_bounds__(kMixedThreads, 1)
-    mixed_kernel_of(const __grid_constant__ CUtensorMap x, const __grid_constant__ MixedArgs a) {
-  constexpr StreamedTile kTile{kTokens, kParts};
+__global__ void __launch_bounds__(mixed_tile(kTokens, kParts).consumers() + kMixedAskers, 1)
+    mixed_kernel_of(const __grid_constant__ CUtensorMap x, const __grid_constant__ MixedArgs args) {
+  constexpr StreamedTile kTile = mixed_tile(kTokens, kParts);
+  constexpr int kConsumers = kTile.consumers();
+  const MixedArgs a = kTokens == kMixedTokens ? of_token_tile(args, blockIdx.z) : args;
   constexpr int kSlices = kTile.slices();
   extern __shared__ __align__(1024) uint8_t shared[];
   const MixedShared at(kTile, a.split, a.max_chunk, a.stages);
@@ -73,9 +66,10 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
   const int first_row = group * a.n + first_feature;
+  const int first_token = kTokens == kMixedTokens ? static_cast<int>(blockIdx.z) * a.tile_tokens : 0;
   const TileChunk chunk(a, rank);
 
-  if (thread == kStreamedConsumers) {
+  if (thread == kConsumers) {
     ptx::prefetch_tensor_map(&x);
 #pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
@@ -88,7 +82,7 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
     if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
   }
 #pragma unroll 1
-  for (int i = thread; i < kParts * chunk.count && thread < kStreamedConsumers; i += kStreamedConsumers) {
+  for (int i = thread; i < kParts * chunk.count && thread < kConsumers; i += kConsumers) {
     const int part = i / chunk.count, block = i - part * chunk.count;
     ptx::cp_async_4(ring + at.w_scale + (part * a.max_chunk + block) * 4,
                     a.w_scale + int64_t{first_row / kMixedRows + part} * a.num_blocks + chunk.first + block);
@@ -96,7 +90,7 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
-  if (thread == kStreamedConsumers) {
+  if (thread == kConsumers) {
     constexpr uint32_t kBytes = kParts * kMixedPartBytes;
     const uint64_t policy = ptx::evict_first_policy();
     const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
@@ -104,22 +98,23 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
     fill_ring(chunk.count, a.stages, kBytes, codes_there, empty, [&](int block, int stage, uint32_t there) {
       ptx::bulk_load(ring + stage * at.stage, codes + int64_t{block} * (2 * kMixedPartBytes), kBytes, there, policy);
     });
-  } else if (thread == kStreamedConsumers + 32) {
+  } else if (thread == kConsumers + 32) {
     ptx::wait_for_previous_kernel();
     ptx::launch_dependents();
-    fill_ring(chunk.count, a.stages, kTokens * kMixedBlock * 2, tokens_there, empty, [&](int block, int stage, uint32_t there) {
-      const int columns = (chunk.first + block) * (kMixedBlock / 64);
-      ptx::tma_load_groups(ring + stage * at.stage + kParts * kMixedPartBytes, &x, 0, columns, group, there);
-    });
+    fill_ring(chunk.count, a.stages, static_cast<uint32_t>(a.tile_tokens) * kMixedBlock * 2, tokens_there, empty,
+              [&](int block, int stage, uint32_t there) {
+                const int columns = (chunk.first + block) * (kMixedBlock / 64);
+                ptx::tma_load_groups(ring + stage * at.stage + kParts * kMixedPartBytes, &x, first_token, columns, group, there);
+              });
   }
-  if (thread >= kStreamedConsumers) return;
+  if (thread >= kConsumers) return;
   const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices, warp = thread / 32 % 4;
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + part * a.max_chunk;
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
-  ptx::barrier_sync(1, kStreamedConsumers);  // scales are there
+  ptx::barrier_sync(1, kConsumers);  // scales are there
   float sums[kTokens / 2] = {};
-  Operands values[2];
+  MixedOperands values[2];
   RingStage stage{.index = slice};
   uint32_t multiplied = 0;  // the barrier of the stage in front, which is given back when its products have ended
 #pragma unroll 1
@@ -132,11 +127,11 @@ __global__ void __launch_bounds__(kMixedThreads, 1)
     for (int j = 0; j < 2; ++j) {
       ptx::wgmma_wait<1>();  // the products before last have read their operands
       if (j == 1 && lane == 0 && multiplied != 0) ptx::mbarrier_arrive(multiplied);
-      convert(values[j], pieces + j * 64, scale);
+      mixed_operands(values[j], pieces + j * 64, scale);
       if (j == 0) ptx::mbarrier_wait(tokens_there + stage.index * 8, stage.parity);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < 4; ++i) ptx::wgmma_bf16_rs(sums, values[j][i], ptx::behind(x_rows, j * (kTokens * 128 / 16) + 2 * i), true);
+      for (int i = 0; i < 4; ++i) ptx::wgmma_bf16_rs(sums, values[j][i], ptx::behind(x_rows, j * a.tile_tokens * (128 / 16) + 2 * i), true);
       ptx::wgmma_commit();
     }
     multiplied = empty + stage.index * 8;
@@ -159,7 +154,8 @@ const void* mixed_kernel(const StreamedTile& tile, bool codes) {
   return tile.tokens == 8    ? kernel<8>(tile.parts, codes)
          : tile.tokens == 16 ? kernel<16>(tile.parts, codes)
          : tile.tokens == 32 ? kernel<32>(tile.parts, codes)
-                             : kernel<64>(tile.parts, codes);
+         : tile.tokens == 64 ? kernel<64>(tile.parts, codes)
+                             : kernel<128>(tile.parts, codes);
 }
 
 }  // namespace strata::cuda::sm90

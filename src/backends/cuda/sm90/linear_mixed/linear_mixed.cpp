@@ -1,5 +1,5 @@
-// "cuda/sm90_mixed" of grouped_linear: bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Few tokens by our
-// kernel, which reads the codes; many by cuBLASLt, of the weight as bf16 in the workspace.
+// "cuda/sm90_mixed" of grouped_linear: bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Its codes are read
+// by two kernels, one for few tokens (kernel.cu) and one for many (many.cu).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
+#include "backends/cuda/sm90/linear_mixed/many.h"
 #include "backends/cuda/sm90/linear_mixed/packed.h"
 #include "core/arena.h"
 #include "core/ceil_div.h"
@@ -24,58 +25,78 @@ namespace {
 using namespace sm90;
 
 constexpr const char* kName = "cuda/sm90_mixed";
-// In launches of kMixedTokens. Beyond, making bf16 of the weight costs less than reading it again.
-constexpr int64_t kFewTokens = 4 * kMixedTokens;
 constexpr int64_t kMostChannels = 1 << 17;  // a tile's scales lie in shared memory, beside the ring
 // What it costs to add the partial sums of a pair, in the bytes / 128 that a CTA brings in that time.
 constexpr int64_t kSplitCost = 60;
 
-constexpr int token_rows(int64_t tokens) { return tokens <= token_product_rows(tokens) ? token_product_rows(tokens) : kMixedTokens; }
+constexpr int token_rows(int64_t tokens) {
+  return tokens <= token_product_rows(tokens) ? token_product_rows(tokens) : tokens <= 64 ? 64 : kMixedTokens;
+}
 
+// Of the kernel for few tokens.
 struct Plan {
   StreamedTile tile;
-  int split, max_chunk, stages;
+  int token_tiles, tile_tokens, split, max_chunk, stages;
+  int64_t cost;  // blocks of channels that an SM takes, one after the other
 };
 
 // Tiles of 128 or 64 features, one CTA's or a pair's, which brings least to each SM: codes, and tokens, which are in L2, at half of their
-// bytes. What leaves codes has tiles of the features under one scale.
+// bytes. What leaves codes has tiles of the features under one scale. One token at least.
 Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Capabilities& device) {
   const int64_t blocks = w.k / kMixedBlock;
+  const int64_t tile_tokens = ceil_div(ceil_div(tokens, ceil_div(tokens, int64_t{kMixedTokens})), int64_t{8}) * 8;
+  const int64_t token_tiles = ceil_div(tokens, tile_tokens);
   std::optional<Plan> best;
   int64_t best_cost = 0;
   for (const int parts : {2, 1}) {
     if (leaves_codes && parts * kMixedRows != kActivationBlock) continue;
     for (const int split : {1, 2}) {
-      const StreamedTile tile{token_rows(tokens), parts};
-      const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = w.groups * w.n / (parts * kMixedRows);
+      const StreamedTile tile = mixed_tile(token_rows(tile_tokens), parts);
+      const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = token_tiles * w.groups * w.n / (parts * kMixedRows);
       const int64_t rounds = ceil_div(tiles * split, int64_t{device.num_sms});
-      const int64_t cost = rounds * (chunk * (parts * kMixedRows + tile.tokens) + kSplitCost * split);
+      const int64_t cost = rounds * (chunk * (parts * kMixedRows + tile_tokens) + kSplitCost * split);
       if (split > blocks || (best && cost >= best_cost)) continue;
       const auto max_chunk = static_cast<int>(chunk);
       int stages = max_chunk;
       while (stages > 0 && MixedShared(tile, split, max_chunk, stages).bytes > device.max_shared_bytes) --stages;
       // A stage is always the same warpgroups', which give one back while they multiply the next: two for each at least, as there are.
       if (stages < max_chunk) stages = stages / tile.slices() * tile.slices();
-      best = Plan{.tile = tile, .split = split, .max_chunk = max_chunk, .stages = stages};
+      if (stages < std::min(max_chunk, 2 * tile.slices())) continue;
+      best = Plan{.tile = tile,
+                  .token_tiles = static_cast<int>(token_tiles),
+                  .tile_tokens = static_cast<int>(tile_tokens),
+                  .split = split,
+                  .max_chunk = max_chunk,
+                  .stages = stages,
+                  .cost = rounds * chunk};
       best_cost = cost;
     }
   }
   return *best;
 }
 
-bool few(const TensorView& x) { return x.shape[0] <= kFewTokens && ops::row_alignment(x) == 16; }
-
-// What many tokens are multiplied by, in the arena's memory.
-LinearWeight as_bf16(const LinearWeight& w, Arena& arena) {
-  return {.n = w.n, .k = w.k, .groups = w.groups, .weight = arena.tensor(DType::bf16, {w.groups * w.n, w.k})};
+bool aligned(const TensorView& v) { return ops::row_alignment(v) == 16; }
+// What is multiplied: x, or a copy of it whose rows are aligned.
+TensorView operand(Arena& arena, const TensorView& x) {
+  return aligned(x) ? x : arena.tensor(DType::bf16, {x.shape[0], x.shape[1], x.shape[2]});
 }
-GroupedLinearParams with_weight(const GroupedLinearParams& p, const LinearWeight& w) {
-  GroupedLinearParams product = p;
-  product.weight = &w;
-  return product;
+void copy_rows(const TensorView& to, const TensorView& from, cudaStream_t stream) {
+  for (int64_t g = 0; g < from.shape[1]; ++g) {
+    const auto bytes = static_cast<size_t>(from.shape[2]) * sizeof(Bf16);
+    check(cudaMemcpy2DAsync(to.ptr<Bf16>() + g * to.stride[1], static_cast<size_t>(to.stride[0]) * sizeof(Bf16),
+                            from.ptr<Bf16>() + g * from.stride[1], static_cast<size_t>(from.stride[0]) * sizeof(Bf16), bytes,
+                            static_cast<size_t>(from.shape[0]), cudaMemcpyDeviceToDevice, stream),
+          "cudaMemcpy2DAsync");
+  }
 }
 
-// At most kMixedTokens.
+// Whether tiles of up to 128 x 128 are as fast as those of 256 x 256, of which a round of all SMs takes 1.5 times as long.
+bool few_tokens(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
+  if (tokens == 0) return true;
+  const int64_t rounds = ceil_div(TileWalk(tokens, w.n, w.groups).tiles(), int64_t{device.num_sms / kManyCluster});
+  return 2 * plan_of(w, tokens, false, device).cost < 3 * rounds * (w.k / kMixedBlock);
+}
+
 void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
   const LinearWeight& w = *p.weight;
   const Capabilities& device = capabilities(context.device);
@@ -89,6 +110,7 @@ void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
   set_output(a, p.y);
   set_output_scales(a, p.y_scale, p.y_format == ActivationFormat::fp8_ue8m0);
   a.num_tokens = static_cast<int>(num_tokens);
+  a.tile_tokens = plan.tile_tokens;
   a.n = static_cast<int>(w.n);
   a.num_blocks = static_cast<int>(w.k / kMixedBlock);
   a.tile_rows = plan.tile.parts * kMixedRows;
@@ -96,12 +118,13 @@ void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
   a.stages = plan.stages;
   a.max_chunk = plan.max_chunk;
   const CUtensorMap tokens =
-      column_groups_map("x", p.x.data, p.x.shape[1], num_tokens, w.k, p.x.stride[1], p.x.stride[0], plan.tile.tokens, kMixedBlock / 64);
+      column_groups_map("x", p.x.data, p.x.shape[1], num_tokens, w.k, p.x.stride[1], p.x.stride[0], plan.tile_tokens, kMixedBlock / 64);
   const void* const kernel = mixed_kernel(plan.tile, codes);
   allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups)),
-                             .block = dim3(kMixedThreads),
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups),
+                                          static_cast<unsigned>(plan.token_tiles)),
+                             .block = dim3(static_cast<unsigned>(plan.tile.consumers() + kMixedAskers)),
                              .shared_bytes = static_cast<size_t>(MixedShared(plan.tile, plan.split, plan.max_chunk, plan.stages).bytes),
                              .cluster = static_cast<unsigned>(plan.split)},
                             native(context.stream), /*early=*/true);
@@ -109,19 +132,36 @@ void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
   check(cudaLaunchKernelExC(config.get(), kernel, arguments), "mixed_kernel");
 }
 
-GroupedLinearParams tokens_of(const GroupedLinearParams& p, int64_t first, int64_t count) {
-  GroupedLinearParams part = p;
-  part.x = p.x.slice(first, count);
-  part.y = p.y.slice(first, count);
-  if (p.y_scale.present()) part.y_scale = p.y_scale.slice(first, count);
-  return part;
+void run_many(const GroupedLinearParams& p, const ExecutionContext& context) {
+  const LinearWeight& w = *p.weight;
+  const Capabilities& device = capabilities(context.device);
+  const int64_t num_tokens = p.x.shape[0];
+  const auto* const packed = w.packed.ptr<uint8_t>();
+  MixedManyArgs a{};
+  a.codes = packed;
+  a.w_scale = reinterpret_cast<const float*>(packed + mixed_code_bytes(w));
+  a.n = static_cast<int>(w.n);
+  a.num_blocks = static_cast<int>(w.k / kMixedBlock);
+  a.walk = TileWalk(num_tokens, w.n, w.groups);
+  const CUtensorMap x = column_groups_map("x", p.x.data, w.groups, num_tokens, w.k, p.x.stride[1], p.x.stride[0], kManyTokens, 1);
+  const CUtensorMap y = tensor_map("y", p.y.data, w.groups, num_tokens, w.n, p.y.stride[1], p.y.stride[0], kMixedManyOutTokens);
+  const void* const kernel = mixed_many_kernel();
+  allow_shared_bytes(kernel, MixedManyShared::kBytes);
+  const int64_t clusters = std::min(int64_t{device.num_sms / kManyCluster}, a.walk.tiles());
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(clusters * kManyCluster)),
+                             .block = dim3(kMixedManyThreads),
+                             .shared_bytes = MixedManyShared::kBytes},
+                            native(context.stream), /*early=*/true);
+  void* arguments[] = {const_cast<CUtensorMap*>(&x), const_cast<CUtensorMap*>(&y), &a};
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), "many_kernel");
 }
 
-Support support(const LinearWeight* w, const TensorView& x, const Capabilities& device) {
+Support supports(const GroupedLinearParams& p, const Capabilities& device) {
+  const LinearWeight* const w = p.weight;
   if (Support on_device = needs_sm90(device); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->packed.present() || w->packing != kName) return Support::no(fmt::format("needs an e4m3 weight packed for {}", kName));
-  if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
+  if (p.x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   return ops::packed_support(*w, static_cast<size_t>(mixed_bytes(*w)));
 }
 
@@ -137,45 +177,30 @@ void pack(const LinearWeight& w, Device& device, void* dst) {
   pack_mixed(w, dst, nullptr);
 }
 
+size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
+  Arena arena(p.x.device);
+  operand(arena, p.x);
+  return arena.peak();
+}
+
+void run(const GroupedLinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  Arena arena(p.x.device, context.workspace);
+  GroupedLinearParams product = p;
+  product.x = operand(arena, p.x);
+  if (!aligned(p.x)) copy_rows(product.x, p.x, native(context.stream));
+  const bool many = p.y.dtype == DType::bf16 && aligned(p.y) && !few_tokens(*p.weight, p.x.shape[0], capabilities(context.device));
+  many ? run_many(product, context) : run_few(product, context);
+}
+
 }  // namespace
 
 std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
-  const Implementation<GroupedLinearParams> many = cublaslt_bf16_grouped_linear().front();
-  Implementation<GroupedLinearParams> impl;
-  impl.name = kName;
-  impl.supports = [many](const GroupedLinearParams& p, const Device& device) -> Support {
-    if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
-    if (Support fits = support(p.weight, p.x, capabilities(device)); !fits || few(p.x)) return fits;
-    Arena arena(p.x.device);
-    const LinearWeight values = as_bf16(*p.weight, arena);
-    return many.supports(with_weight(p, values), device);
-  };
-  impl.workspace_bytes = [many](const GroupedLinearParams& p, const Device& device) -> size_t {
-    if (few(p.x)) return 0;
-    Arena arena(p.x.device);
-    const LinearWeight values = as_bf16(*p.weight, arena);
-    arena.rest(many.workspace_bytes(with_weight(p, values), device));
-    return arena.peak();
-  };
-  impl.run = [many](const GroupedLinearParams& p, const ExecutionContext& context) {
-    const int64_t tokens = p.x.shape[0];
-    if (p.y.numel() == 0) return;
-    DeviceScope scope(context.device.id().index);
-    if (few(p.x)) {
-      for (int64_t first = 0; first < tokens; first += kMixedTokens) {
-        run_few(tokens_of(p, first, std::min<int64_t>(tokens - first, kMixedTokens)), context);
-      }
-      return;
-    }
-    Arena arena(p.x.device, context.workspace);
-    const LinearWeight values = as_bf16(*p.weight, arena);
-    unpack_mixed(*p.weight, values.weight.ptr<Bf16>(), native(context.stream));
-    const GroupedLinearParams product = with_weight(p, values);
-    many.run(product, {context.device, context.stream, arena.rest(many.workspace_bytes(product, context.device))});
-  };
-  return {std::move(impl)};
+  return {implementation<GroupedLinearParams>(kName, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run})};
 }
-bool mixed_leaves_codes(const GroupedLinearParams& p, const Device&) { return few(p.x); }
+bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
+  return few_tokens(*p.weight, p.x.shape[0], capabilities(device));
+}
 std::vector<WeightPacking> mixed_weight_packings() { return {{kName, packed_bytes, pack}}; }
 
 }  // namespace strata::cuda

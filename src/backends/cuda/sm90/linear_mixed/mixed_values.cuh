@@ -25,4 +25,23 @@ __device__ __forceinline__ void mixed_values(uint32_t word, const MixedScale& sc
   cd = ptx::mul_bf16x2((word << 4 & 0x80F080F0) | (word >> 4 & 0x07000700), scale.biased);
 }
 
+// A lane's operands of wgmma of 64 channels: of each 16 those of its two rows. pieces: its two of a packed block (config.h).
+using MixedOperands = uint32_t[4][4];
+__device__ __forceinline__ void mixed_operands(MixedOperands& values, const uint4* pieces, const MixedScale& scale) {
+  const uint4 rows[2] = {pieces[0], pieces[32]};
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    mixed_values(rows[h].x, scale, values[0][h], values[0][2 + h]);
+    mixed_values(rows[h].y, scale, values[1][h], values[1][2 + h]);
+    mixed_values(rows[h].z, scale, values[2][h], values[2][2 + h]);
+    mixed_values(rows[h].w, scale, values[3][h], values[3][2 + h]);
+  }
+  if (scale.has_rest) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) values[i / 4][i % 4] = ptx::mul_bf16x2(values[i / 4][i % 4], scale.rest);
+  }
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(values[i / 4][i % 4]));  // converted before what is waited for next, not behind it
+}
+
 }  // namespace strata::cuda::sm90

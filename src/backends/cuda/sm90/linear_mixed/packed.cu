@@ -1,10 +1,5 @@
-// A block of threads has a part's block of 64 features and 128 channels, 8 KB of codes. Packing is done once; unpacking is memory-bound:
-// 3 bytes a code over memory bandwidth, 33.5 million codes 23 us at 4.3 TB/s.
+// A block of threads has a part's block of 64 features and 128 channels, 8 KB of codes. Done once, when a model is loaded.
 #include "backends/cuda/common/check.h"
-#include "backends/cuda/common/launch_config.h"
-#include "backends/cuda/common/warp.cuh"
-#include "backends/cuda/ptx/programmatic_launch.cuh"
-#include "backends/cuda/sm90/linear_mixed/mixed_values.cuh"
 #include "backends/cuda/sm90/linear_mixed/mixed_word.h"
 #include "backends/cuda/sm90/linear_mixed/packed.h"
 #include "formats/e4m3.h"
@@ -47,63 +42,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of four lanes that have the codes of four places in each 16 channels of a row, each gets all of 16 channels: element i of lane q goes to
-// element q of lane i.
-__device__ __forceinline__ void exchange(uint32_t (&pairs)[4]) {
-#pragma unroll
-  for (int distance = 1; distance < 4; distance *= 2) {
-    const bool upper = (threadIdx.x & distance) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & distance) != 0) continue;
-      const uint32_t got = __shfl_xor_sync(~0u, upper ? pairs[i] : pairs[i | distance], distance);
-      (upper ? pairs[i] : pairs[i | distance]) = got;
-    }
-  }
-}
-
-__global__ void __launch_bounds__(kThreads)
-    unpack_kernel(const uint8_t* __restrict__ codes, const float* __restrict__ packed_scales, int64_t k, Bf16* __restrict__ out) {
-  ptx::launch_dependents();
-  const uint4 words = *reinterpret_cast<const uint4*>(codes + part_offset() + threadIdx.x * 16);
-  const MixedScale scale(packed_scales[int64_t{blockIdx.x} * gridDim.y + blockIdx.y]);
-  uint32_t low[4], high[4];  // of the lower and the upper eight of 16 channels
-  mixed_values(words.x, scale, low[0], high[0]);
-  mixed_values(words.y, scale, low[1], high[1]);
-  mixed_values(words.z, scale, low[2], high[2]);
-  mixed_values(words.w, scale, low[3], high[3]);
-  if (scale.has_rest) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) low[i] = ptx::mul_bf16x2(low[i], scale.rest), high[i] = ptx::mul_bf16x2(high[i], scale.rest);
-  }
-  exchange(low);
-  exchange(high);
-  const Piece piece(static_cast<int>(threadIdx.x));
-  const int channel = piece.first / 64 * 64 + static_cast<int>(threadIdx.x) % 4 * 16;
-  Bf16* const to = out + (int64_t{blockIdx.x} * kMixedRows + piece.row) * k + int64_t{blockIdx.y} * kMixedBlock + channel;
-  ptx::wait_for_previous_kernel();  // which may still read what was here
-  *reinterpret_cast<uint4*>(to) = make_uint4(low[0], low[1], low[2], low[3]);
-  *reinterpret_cast<uint4*>(to + 8) = make_uint4(high[0], high[1], high[2], high[3]);
-}
-
-dim3 grid_of(const LinearWeight& w) {
-  return dim3(static_cast<unsigned>(w.groups * w.n / kMixedRows), static_cast<unsigned>(w.k / kMixedBlock));
-}
-
 }  // namespace
 
 void pack_mixed(const LinearWeight& w, void* packed, cudaStream_t stream) {
   auto* const codes = static_cast<uint8_t*>(packed);
-  pack_kernel<<<grid_of(w), kThreads, 0, stream>>>(w.weight.ptr<E4m3>(), w.k, w.scale.ptr<float>(), w.scale.stride[0], w.block_n, w.block_k,
-                                                   codes, reinterpret_cast<float*>(codes + mixed_code_bytes(w)));
+  const dim3 grid(static_cast<unsigned>(w.groups * w.n / kMixedRows), static_cast<unsigned>(w.k / kMixedBlock));
+  pack_kernel<<<grid, kThreads, 0, stream>>>(w.weight.ptr<E4m3>(), w.k, w.scale.ptr<float>(), w.scale.stride[0], w.block_n, w.block_k,
+                                             codes, reinterpret_cast<float*>(codes + mixed_code_bytes(w)));
   check_launch("pack_kernel");
-}
-
-void unpack_mixed(const LinearWeight& w, Bf16* out, cudaStream_t stream) {
-  const uint8_t* const codes = w.packed.ptr<uint8_t>();
-  const LaunchConfig config({.grid = grid_of(w), .block = dim3(kThreads)}, stream, /*early=*/true);
-  check(cudaLaunchKernelEx(config.get(), unpack_kernel, codes, reinterpret_cast<const float*>(codes + mixed_code_bytes(w)), w.k, out),
-        "unpack_kernel");
 }
 
 }  // namespace strata::cuda::sm90

@@ -1,10 +1,9 @@
-// Weights as linear_mixed reads them: made when a model is loaded, and back as bf16 for products of many tokens.
+// Weights as linear_mixed reads them: made when a model is loaded.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "backends/cuda/sm90/linear_mixed/config.h"
-#include "formats/bf16.h"
 #include "strata/ops/linear.h"
 
 namespace strata::cuda::sm90 {
@@ -12,8 +11,5 @@ namespace strata::cuda::sm90 {
 // Of a row-major e4m3 weight with powers of two as scales, n and k multiples of 128, scale blocks multiples of 64 x 128. A code that is no
 // number makes its part's block NaN: it has no bf16 of its own here.
 void pack_mixed(const LinearWeight& weight, void* packed, cudaStream_t stream);
-
-// out [G * n, k] = codes times scales of a packed weight.
-void unpack_mixed(const LinearWeight& weight, Bf16* out, cudaStream_t stream);
 
 }  // namespace strata::cuda::sm90

@@ -1,0 +1,30 @@
+// Where a block is on its walk over the tiles of a product of many tokens.
+#pragma once
+
+#include "backends/cuda/ptx/cluster.cuh"
+#include "backends/cuda/sm90/linear/tile_walk.h"
+
+namespace strata::cuda::sm90 {
+
+// The tiles of this block, in order.
+struct ManyTiles {
+  int tile;
+  __device__ ManyTiles() : tile(blockIdx.x / kManyCluster) {}
+  __device__ bool done(const TileWalk& w) const { return tile >= w.token_pairs * w.feature_tiles; }
+  __device__ void next() { tile += gridDim.x / kManyCluster; }
+};
+
+// Where a tile begins.
+struct ManyPlace {
+  int token, group, feature;  // feature: of the group
+  __device__ ManyPlace(const TileWalk& w, int tile) {
+    const int of_band = kManyBand * w.token_pairs, band = tile / of_band, in_band = tile - band * of_band;
+    const int width = min(kManyBand, w.feature_tiles - band * kManyBand), pair = in_band / width;
+    token = (pair * kManyCluster + static_cast<int>(ptx::cluster_rank())) * kManyTokens;
+    const int feature_tile = band * kManyBand + in_band - pair * width;
+    group = feature_tile / w.group_tiles;
+    feature = (feature_tile - group * w.group_tiles) * kManyFeatures;
+  }
+};
+
+}  // namespace strata::cuda::sm90

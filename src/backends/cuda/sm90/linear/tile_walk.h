@@ -1,0 +1,27 @@
+// The tiles of a product of many tokens, and the order in which clusters take them: what host code and kernels agree on.
+#pragma once
+
+#include <cstdint>
+
+#include "core/ceil_div.h"
+
+namespace strata::cuda::sm90 {
+
+inline constexpr int kManyTokens = 128;    // of a tile
+inline constexpr int kManyFeatures = 256;  // of a tile
+inline constexpr int kManyCluster = 2;     // blocks with the same features, and neighbouring tokens
+inline constexpr int kManyBand = 8;        // feature tiles that clusters go through before the next tokens
+
+struct TileWalk {
+  int token_pairs = 0, feature_tiles = 0;  // of tiles of a cluster's blocks; of all groups
+  int group_tiles = 0;                     // feature tiles of a group
+
+  TileWalk() = default;
+  TileWalk(int64_t tokens, int64_t features, int64_t groups)
+      : token_pairs(static_cast<int>(ceil_div(tokens, int64_t{kManyCluster} * kManyTokens))),
+        feature_tiles(static_cast<int>(groups * ceil_div(features, int64_t{kManyFeatures}))),
+        group_tiles(static_cast<int>(ceil_div(features, int64_t{kManyFeatures}))) {}
+  int64_t tiles() const { return int64_t{token_pairs} * feature_tiles; }  // of clusters
+};
+
+}  // namespace strata::cuda::sm90
