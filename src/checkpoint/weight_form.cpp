@@ -11,9 +11,9 @@ namespace strata {
 namespace {
 
 // A form that these numbers can use serves any. What a CPU implementation takes is a matter of the weight alone; those of a GPU that take
-// few tokens end at 64, or, of groups, at 256; those that take only whole tiles do not begin behind either, and from there on nothing is
-// left out: tests/cuda/linear_tokens_test.cpp asks for every number.
-constexpr std::array<int64_t, 4> kTokenCounts{1, 65, 257, 512};
+// few tokens end at 64 or 128, or, of groups, at 256; those that take only whole tiles do not begin behind either, and from there on
+// nothing is left out: tests/cuda/linear_tokens_test.cpp asks for every number.
+constexpr std::array<int64_t, 5> kTokenCounts{1, 65, 129, 257, 512};
 constexpr int64_t kActivationBlock = 128;
 
 LinearParams linear_call(const LinearRequest& request, const LinearWeight& weight, int64_t tokens, DeviceId device) {

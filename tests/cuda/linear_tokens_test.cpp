@@ -1,4 +1,4 @@
-// A weight is loaded in a form that four numbers of tokens can use (checkpoint/weight_form.cpp): then all can.
+// A weight is loaded in a form that five numbers of tokens can use (checkpoint/weight_form.cpp): then all can.
 #include "cuda/cuda_fixture.h"
 #include "ops/linear/packed_weight.h"
 #include "strata/op_set.h"
@@ -60,11 +60,11 @@ class LinearTokens : public test::CudaTest {
   OpSet ops_ = default_ops();
 };
 
-// Whether takes(tokens) of the four numbers. Then it must be so of all.
+// Whether takes(tokens) of the five numbers. Then it must be so of all.
 template <class F>
 bool taken(const LinearWeight& w, F&& takes) {
   constexpr int64_t kMost = 1100;
-  if (!takes(1) || !takes(65) || !takes(257) || !takes(512)) return false;
+  if (!takes(1) || !takes(65) || !takes(129) || !takes(257) || !takes(512)) return false;
   const auto expect = [&](int64_t tokens) {
     EXPECT_TRUE(takes(tokens)) << tokens << " tokens, " << w.groups << " groups, n " << w.n << ", k " << w.k << ", " << w.weight.describe();
   };

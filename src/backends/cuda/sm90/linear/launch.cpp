@@ -18,8 +18,6 @@ namespace {
 constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr int kMinRing = 48 << 10;
 
-int token_rows(int64_t tokens) { return tokens <= kTokenProductMaxTokens ? token_product_rows(tokens) : 64; }
-
 int num_blocks(int64_t k) { return static_cast<int>(ceil_div(k, kLinearBlock)); }
 
 // Stages, an even number, of a ring of `ring` bytes at most that fit beside everything else when k is cut in `split` parts; 0 when too few
@@ -59,7 +57,7 @@ std::string refusal(const LinearWeight& w, int64_t tokens, const Capabilities& d
   if (w.groups > 1 && w.n % kLinearRows != 0) {
     return fmt::format("groups must be a multiple of {} rows, have {}", kLinearRows, w.n);
   }
-  const LinearTile tile{token_rows(tokens), 1};
+  const LinearTile tile{token_product_rows(tokens), 1};
   const bool fits = std::ranges::any_of(kSplits, [&](int split) { return stages_for(tile, split, num_blocks(w.k), kMinRing, device) > 0; });
   return fits ? "" : fmt::format("{} tokens of {} input features do not fit in shared memory", tokens, w.k);
 }
@@ -84,7 +82,7 @@ LinearPlan LinearLauncher::plan(const LinearCall& call, const Device& device) {
   LinearPlan best{};
   double best_cost = 0;
   for (const int parts : {1, 2}) {
-    const LinearTile tile{token_rows(call.x.shape[0]), parts};
+    const LinearTile tile{token_product_rows(call.x.shape[0]), parts};
     if (parts == 2 && tile.tokens > 32) continue;
     const int rows = tile.rows();
     if (w.block_n % rows != 0 || (w.groups > 1 && w.n % rows != 0)) continue;

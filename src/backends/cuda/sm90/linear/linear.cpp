@@ -51,11 +51,17 @@ void quantize(const LinearParams& p, const Quantized& q, cudaStream_t stream) {
       /*overlap=*/true, stream);
 }
 
-// By the kernels for up to 32 tokens; false where they do not take this.
+// Of a product whose tiles are all under way at once. codes: its x, or what it is quantised to.
+std::optional<sm90::StreamedPlan> plan_product(const LinearParams& p, const TensorView& codes, const Capabilities& device) {
+  if (codes.dtype == DType::e4m3 && !sm90::token_product_reads(codes)) return std::nullopt;
+  return sm90::plan_streamed(*p.weight, p.x.shape[0], p.shares_device, device);
+}
+
+// By the kernels that the memory bounds; false where they do not take this.
 bool run_token_product(const LinearParams& p, Quantized q, const Capabilities& device, cudaStream_t stream) {
   const int64_t tokens = p.x.shape[0];
-  if (tokens > sm90::kTokenProductMaxTokens || !sm90::token_product_reads(q.codes)) return false;
-  const auto streamed = sm90::plan_streamed(*p.weight, tokens, p.shares_device, device);
+  if (!sm90::token_product_reads(q.codes)) return false;
+  const auto streamed = plan_product(p, q.codes, device);
   const int stages = streamed ? 0 : sm90::many_tiles_stages(*p.weight, tokens, p.shares_device, device);
   if (!streamed && stages == 0) return false;
   if (p.x.dtype == DType::bf16) {  // a block's scales side by side
@@ -111,7 +117,10 @@ std::vector<Implementation<LinearParams>> few_tokens_linear() {
   Implementation<LinearParams> impl;
   impl.name = kName;
   impl.supports = [](const LinearParams& p, const Device& device) {
-    return support(p.weight, p.activation != ActivationFormat::bf16, p.x.shape[0], sm90::kLinearMaxTokens, device);
+    const int64_t tokens = p.x.shape[0];
+    Support s = support(p.weight, p.activation != ActivationFormat::bf16, tokens, sm90::kTokenProductMaxTokens, device);
+    if (!s || tokens <= sm90::kLinearMaxTokens || plan_product(p, p.x, capabilities(device))) return s;
+    return Support::no(fmt::format("{} tokens of {} x {} are not all under way at once", tokens, p.weight->n, p.weight->k));
   };
   impl.workspace_bytes = [](const LinearParams& p, const Device&) -> size_t {
     Arena arena(p.x.device);

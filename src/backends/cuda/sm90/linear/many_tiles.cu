@@ -1,4 +1,4 @@
-// y = x W^T for 1 to 32 tokens where there are more tiles of 128 features than SMs.
+// y = x W^T for 1 to 64 tokens where there are more tiles of 128 features than SMs.
 //
 // Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 32768 x 1024 is 7.8 us. Reached on an H200 at 32 tokens,
 // with the quantiser in front: 25.8 and 11.2 us (docs/kernels/20261121-few-token-linear.md).
@@ -77,11 +77,12 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
   }
 }
 
-// As if a block had so many threads: with 64 registers of each, two small blocks of the indexer's logits find room beside it.
-constexpr int kManyTilesBound = 1024;
+// As if a block had so many threads: with 64 registers of each, two small blocks of the indexer's logits find room beside it. Of 64 tokens
+// those are too few.
+constexpr int bound(int tokens) { return tokens > 32 ? kManyTilesThreads : 1024; }
 
 template <int kTokens>
-__global__ void __launch_bounds__(kManyTilesBound, 1)
+__global__ void __launch_bounds__(bound(kTokens), 1)
     many_tiles_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                          const __grid_constant__ ManyTilesArgs a) {
   extern __shared__ __align__(1024) uint8_t shared[];
@@ -168,7 +169,8 @@ __global__ void __launch_bounds__(kManyTilesBound, 1)
 const void* many_tiles_kernel(int token_rows) {
   return reinterpret_cast<const void*>(token_rows == 8    ? many_tiles_kernel_of<8>
                                        : token_rows == 16 ? many_tiles_kernel_of<16>
-                                                          : many_tiles_kernel_of<32>);
+                                       : token_rows == 32 ? many_tiles_kernel_of<32>
+                                                          : many_tiles_kernel_of<64>);
 }
 
 }  // namespace strata::cuda::sm90

@@ -5,6 +5,7 @@
 
 namespace strata::cuda::sm90 {
 
+inline constexpr int kManyTilesMaxTokens = 64;
 inline constexpr int kManyTilesRows = 128;  // features of a tile: two warpgroups', a team's
 inline constexpr int kManyTilesTeams = 2;   // that take tiles in turns
 inline constexpr int kManyTilesConsumers = 256 * kManyTilesTeams;
@@ -28,7 +29,7 @@ struct ManyTilesShared {
         bytes(barriers + kManyTilesTeams * stages * 16 + num_blocks * 8) {}
 };
 
-// The kernel for 8, 16 or 32 token rows: of the tensor maps of the weight and of x, and the arguments.
+// The kernel for 8, 16, 32 or 64 token rows: of the tensor maps of the weight and of x, and the arguments.
 const void* many_tiles_kernel(int token_rows);
 
 // Stages of a team's ring; 0 where the kernel cannot take a weight, or has too few tiles for all SMs.

@@ -1,4 +1,4 @@
-// y = x W^T for 1 to 32 tokens where every CTA has one tile at most: weights and tokens stream through shared memory together.
+// y = x W^T for 1 to 128 tokens where every CTA has one tile at most: weights and tokens stream through shared memory together.
 //
 // Floor: weight bytes / memory bandwidth; 7168 x 16384 at 4.3 TB/s is 27.3 us, 4096 x 8192 is 7.8 us. Reached on an H200 at 32 tokens, with
 // the quantiser in front: 31.0 and 12.7 us (docs/kernels/20261121-few-token-linear.md).
@@ -59,11 +59,11 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
 }
 
 template <int kTokens, int kParts, bool kCodes>
-__global__ void __launch_bounds__(kStreamedThreads, 1)
+__global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     streamed_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                        const __grid_constant__ StreamedArgs a) {
-  constexpr StreamedTile kTile{kTokens, kParts};
-  constexpr int kSlices = kTile.slices();
+  constexpr StreamedTile kTile = streamed_tile(kTokens, kParts);
+  constexpr int kSlices = kTile.slices(), kConsumers = kTile.consumers();
   extern __shared__ __align__(1024) uint8_t shared[];
   const StreamedShared at(kTile, a.tile_rows, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   const int first_row = group * a.n + first_feature;
   const TileChunk chunk(a, rank);
 
-  if (thread == kStreamedConsumers) {
+  if (thread == kConsumers) {
     ptx::prefetch_tensor_map(&weights);
     ptx::prefetch_tensor_map(&x);
 #pragma unroll 1
@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   const int last_scale_row = (static_cast<int>(gridDim.y) * a.n - 1) / a.weight_block_rows;
   const auto scale_row = [&](int row) { return min(row / a.weight_block_rows, last_scale_row); };
   const int first_scale_row = scale_row(first_row);
-  if (thread < kStreamedConsumers) {
+  if (thread < kConsumers) {
     const int rows = scale_row(first_row + a.tile_rows - 1) - first_scale_row + 1;
 #pragma unroll 1
-    for (int i = thread; i < rows * chunk.count; i += kStreamedConsumers) {
+    for (int i = thread; i < rows * chunk.count; i += kConsumers) {
       const int row = i / chunk.count, block = i - row * chunk.count;
       ptx::cp_async_4(ring + at.w_scale + (row * a.max_chunk + block) * 4,
                       a.w_scale + (first_scale_row + row) * a.w_scale_stride + chunk.first + block);
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
-  if (thread >= kStreamedConsumers) {
-    if (thread == kStreamedConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_row, at, ring);
+  if (thread >= kConsumers) {
+    if (thread == kConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_row, at, ring);
     return;
   }
   const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
                                 (scale_row(first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
   const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
   ptx::wait_for_previous_kernel();
-  load_token_scales<kTokens, kStreamedConsumers>(a, group, chunk.first, chunk.count, ring + at.x_scale);
+  load_token_scales<kTokens, kConsumers>(a, group, chunk.first, chunk.count, ring + at.x_scale);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
-  ptx::barrier_sync(1, kStreamedConsumers);
+  ptx::barrier_sync(1, kConsumers);
   float sums[kTokens / 2] = {};
   RingStage stage{.index = slice};
 #pragma unroll 1
@@ -139,7 +139,9 @@ const void* kernel(int parts, bool codes) {
 const void* streamed_kernel(const StreamedTile& tile, bool codes) {
   return tile.tokens == 8    ? kernel<8>(tile.parts, codes)
          : tile.tokens == 16 ? kernel<16>(tile.parts, codes)
-                             : kernel<32>(tile.parts, codes);
+         : tile.tokens == 32 ? kernel<32>(tile.parts, codes)
+         : tile.tokens == 64 ? kernel<64>(tile.parts, codes)
+                             : kernel<128>(tile.parts, codes);
 }
 
 }  // namespace strata::cuda::sm90

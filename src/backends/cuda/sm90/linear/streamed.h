@@ -8,19 +8,17 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kStreamedWarpgroups = 4;  // that multiply
-inline constexpr int kStreamedConsumers = 128 * kStreamedWarpgroups;
-inline constexpr int kStreamedThreads = kStreamedConsumers + 32;  // and a warp that asks for what they read
 // A tile has rows in multiples of this: those of a warp in wgmma, which then have one weight scale.
 inline constexpr int kStreamedRowStep = 16;
 // Scale blocks of at least 64 rows that a tile of 128 can touch.
 inline constexpr int kStreamedScaleRows = 3;
 
-// What is fixed when the kernel is compiled: rows of tokens (8, 16 or 32), and parts of 64 features, 1 or 2, of which the last may be
-// partly filled. The warpgroups that have a part take the blocks of k in turns.
+// What is fixed when the kernel is compiled: rows of tokens (8, 16, 32, 64 or 128), parts of 64 features, 1 or 2, of which the last may be
+// partly filled, and warpgroups. Those that have a part take the blocks of k in turns.
 struct StreamedTile {
-  int tokens, parts, warpgroups = kStreamedWarpgroups;
+  int tokens, parts, warpgroups;
   constexpr int consumers() const { return 128 * warpgroups; }  // threads that multiply
+  constexpr int threads() const { return consumers() + 32; }    // and a warp that asks for what they read
   constexpr int slices() const { return warpgroups / parts; }
   // Floats of a token's partial sums; 4 against bank conflicts.
   constexpr int partial_stride() const { return parts * kLinearRows + 4; }
@@ -28,6 +26,9 @@ struct StreamedTile {
   // Sums that the other CTA of a pair sends: those of half of the tokens.
   constexpr int sent_bytes() const { return tokens / 2 * parts * kLinearRows * 4; }
 };
+
+// Of 128 tokens a thread of four warpgroups has too few registers.
+constexpr StreamedTile streamed_tile(int tokens, int parts) { return {tokens, parts, tokens > 64 ? 2 : 4}; }
 
 // Blocks of a grid: of the tiles of a group, of groups.
 struct StreamedArgs : TokenProductArgs {

@@ -26,7 +26,7 @@ std::optional<StreamedPlan> plan_on(int64_t num_sms, int shared_bytes, const Lin
     int64_t rows = ceil_div(ceil_div(w.groups * w.n, most_tiles), int64_t{kStreamedRowStep}) * kStreamedRowStep;
     while (w.groups > 1 && w.groups * tiles_per_group(rows) > most_tiles && rows <= 2 * kLinearRows) rows += kStreamedRowStep;
     if (split > blocks || rows > 2 * kLinearRows) continue;
-    const StreamedTile tile{token_product_rows(tokens), rows > kLinearRows ? 2 : 1};
+    const StreamedTile tile = streamed_tile(token_product_rows(tokens), rows > kLinearRows ? 2 : 1);
     const auto chunk = static_cast<int>(ceil_div(blocks, int64_t{split}));
     int stages = chunk;
     while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), split, chunk, stages).bytes > shared_bytes) --stages;
@@ -65,7 +65,7 @@ void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const C
   launch_token_product(
       "streamed_kernel", streamed_kernel(plan.tile, codes),
       {.grid = dim3(static_cast<unsigned>(plan.tiles_per_group * plan.split), static_cast<unsigned>(product.weight.groups)),
-       .block = dim3(kStreamedThreads),
+       .block = dim3(static_cast<unsigned>(plan.tile.threads())),
        .shared_bytes = static_cast<size_t>(shared.bytes),
        .cluster = static_cast<unsigned>(plan.split)},
       TokenProductMaps(product, plan.tile_rows), a, device, stream);

@@ -1,4 +1,4 @@
-// y = x W^T of up to 32 quantised tokens: what the kernels of streamed.h and many_tiles.h are told alike.
+// y = x W^T of up to 128 quantised tokens: what the kernels of streamed.h and many_tiles.h are told alike.
 #pragma once
 
 #include <cuda.h>
@@ -13,9 +13,11 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kTokenProductMaxTokens = 32;
+inline constexpr int kTokenProductMaxTokens = 128;
 // Rows of tokens that a kernel is compiled for: tokens are the N of wgmma.
-constexpr int token_product_rows(int64_t tokens) { return tokens <= 8 ? 8 : tokens <= 16 ? 16 : 32; }
+constexpr int token_product_rows(int64_t tokens) {
+  return tokens <= 8 ? 8 : tokens <= 16 ? 16 : tokens <= 32 ? 32 : tokens <= 64 ? 64 : 128;
+}
 
 struct TokenProduct {
   TensorView x;        // e4m3 [T, G, K], as token_product_reads() asks

@@ -40,9 +40,6 @@ struct MixedArgs {
 
 inline constexpr int kMixedAskers = 64;  // threads beside those that multiply: a warp that asks for codes, and one for tokens
 
-// 128 tokens are two warpgroups', a part each: of four a thread has too few registers.
-constexpr StreamedTile mixed_tile(int tokens, int parts) { return {tokens, parts, tokens == 128 ? 2 : kStreamedWarpgroups}; }
-
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's codes and one of the tokens, and where the partial sums are
 // when all is multiplied; what the other CTA of a pair sends; scales of the weight; barriers (codes there, tokens there and empty of every
 // stage; all sent).

@@ -51,9 +51,9 @@ __device__ __forceinline__ MixedArgs of_token_tile(MixedArgs a, int tile) {
 }
 
 template <int kTokens, int kParts, bool kCodes>
-__global__ void __launch_bounds__(mixed_tile(kTokens, kParts).consumers() + kMixedAskers, 1)
+__global__ void __launch_bounds__(streamed_tile(kTokens, kParts).consumers() + kMixedAskers, 1)
     mixed_kernel_of(const __grid_constant__ CUtensorMap x, const __grid_constant__ MixedArgs args) {
-  constexpr StreamedTile kTile = mixed_tile(kTokens, kParts);
+  constexpr StreamedTile kTile = streamed_tile(kTokens, kParts);
   constexpr int kConsumers = kTile.consumers();
   const MixedArgs a = kTokens == kMixedTokens ? of_token_tile(args, blockIdx.z) : args;
   constexpr int kSlices = kTile.slices();

@@ -29,10 +29,6 @@ constexpr int64_t kMostChannels = 1 << 17;  // a tile's scales lie in shared mem
 // What it costs to add the partial sums of a pair, in the bytes / 128 that a CTA brings in that time.
 constexpr int64_t kSplitCost = 60;
 
-constexpr int token_rows(int64_t tokens) {
-  return tokens <= token_product_rows(tokens) ? token_product_rows(tokens) : tokens <= 64 ? 64 : kMixedTokens;
-}
-
 // Of the kernel for few tokens.
 struct Plan {
   StreamedTile tile;
@@ -51,7 +47,7 @@ Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Cap
   for (const int parts : {2, 1}) {
     if (leaves_codes && parts * kMixedRows != kActivationBlock) continue;
     for (const int split : {1, 2}) {
-      const StreamedTile tile = mixed_tile(token_rows(tile_tokens), parts);
+      const StreamedTile tile = streamed_tile(token_product_rows(tile_tokens), parts);
       const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = token_tiles * w.groups * w.n / (parts * kMixedRows);
       const int64_t rounds = ceil_div(tiles * split, int64_t{device.num_sms});
       const int64_t cost = rounds * (chunk * (parts * kMixedRows + tile_tokens) + kSplitCost * split);
