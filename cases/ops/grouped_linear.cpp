@@ -148,6 +148,9 @@ void add_grouped_linear(CaseList& list) {
   add.test({20, {.n = 1000, .k = 264, .groups = 4}, X::bf16, {.inner = 8, .outer = 16}, {.inner = 3, .outer = 7}}, "-strided");
   add.test({20, {.n = 1000, .k = 136, .groups = 10}, X::bf16, {.inner = 8, .outer = 16}, {.inner = 3, .outer = 7}}, "-strided", true);
   add.test({2, {.n = 1000, .k = 1032, .groups = 10}}, "-edge", true);
+  for (const int64_t tokens : {50, 100, 128}) {
+    add.test_row_major({tokens, {.n = 512, .k = 640, .groups = 8, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-edge", true);
+  }
   add.test({1026, {.n = 128, .k = 512, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
 
@@ -161,7 +164,7 @@ void add_grouped_linear(CaseList& list) {
         {.tokens = 17, .weight = {.n = 256, .k = 256, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, .x = X::e4m3_ue8m0, .y = format});
     // e4m3: tiles of 128 features by one block and by two.
     for (const auto& [tokens, groups, k] :
-         {std::array<int64_t, 3>{1, 16, 256}, {17, 16, 384}, {32, 16, 256}, {8, 8, 1024}, {30, 8, 1152}}) {
+         {std::array<int64_t, 3>{1, 16, 256}, {17, 16, 384}, {32, 16, 256}, {8, 8, 1024}, {30, 8, 1152}, {50, 8, 384}, {100, 16, 256}}) {
       const WeightShape weight{.n = 1024, .k = k, .groups = groups, .format = WeightFormat::e4m3_ue8m0};
       add.test_row_major({.tokens = tokens, .weight = weight, .x = X::e4m3_ue8m0, .y = format}, "", groups == 8);
     }

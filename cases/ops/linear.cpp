@@ -108,7 +108,7 @@ void add_bench(Adder& add) {
       {"pro.compressor_c4", {.n = 2048, .k = 7168}, kPlain, DType::f32},
   };
   for (const NamedWeight& layer : layers) {
-    for (const int64_t tokens : {1, 4, 8, 16, 512}) {
+    for (const int64_t tokens : {1, 4, 8, 16, 64, 128, 512}) {
       LinearShape s{tokens, layer.weight, layer.activation, layer.out};
       add.bench(s, layer.label);
       s.codes = layer.latent;
@@ -156,6 +156,13 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 20040, .k = 640, .format = kFp8}, kQuantised}, "-tiles", true);
     add.test({tokens, {.n = 17000, .k = 400, .format = kFp8, .block_n = 64}, kQuantised}, "-tiles", true);
     add.test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kQuantised, DType::f32}, "-tiles", true);
+  }
+  // 33 to 128 tokens: tiles of one part in pairs with half of k each, more tiles than SMs, a ring that comes around.
+  for (const int64_t tokens : {50, 64, 100, 128}) {
+    add.test({tokens, {.n = 4000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
+    add.test({tokens, {.n = 1000, .k = 1040, .format = kFp8}, kQuantised, DType::f32, {.inner = 8}, {.inner = 3}}, "-tiles");
+    add.test({tokens, {.n = 17000, .k = 272, .format = kFp8}, kQuantised}, "-tiles", true);
+    add.test({tokens, {.n = 1536, .k = 4096, .format = kFp8}, kQuantised, DType::bf16, {}, {}, true}, "-tiles", true);
   }
   // Rings used several times over: of tiles in two parts, of which the last is partly filled; of several tiles, with rows of odd length.
   add.test({12, {.n = 5000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
@@ -220,6 +227,10 @@ void add_codes(Adder& add) {
     test({tokens, {.n = 20040, .k = 656, .format = kFp8}, kCodes, DType::bf16, {.inner = 32}}, "-tiles", true);
     test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kCodes}, "-tiles", true);
     test({tokens, {.n = 8192, .k = 1536, .format = kFp8}, kCodes, DType::bf16, {}, {}, true}, "-tiles", true);
+  }
+  for (const int64_t tokens : {50, 100}) {
+    test({tokens, {.n = 4000, .k = 2064, .format = kFp8}, kCodes, DType::bf16, {.inner = 16}}, "-tiles", true);
+    test({tokens, {.n = 1000, .k = 1040, .format = kFp8}, kCodes, DType::bf16, {.inner = 5}}, "-unaligned");
   }
   // Few features and much k beside other work: clusters whose blocks meet in one tile.
   for (const int64_t tokens : {17, 27, 32}) {

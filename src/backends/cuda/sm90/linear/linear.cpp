@@ -57,6 +57,16 @@ std::optional<sm90::StreamedPlan> plan_product(const LinearParams& p, const Tens
   return sm90::plan_streamed(*p.weight, p.x.shape[0], p.shares_device, device);
 }
 
+// Beyond kLinearMaxTokens these tiles have to be small, as L2 brings the tokens to each of them: at most two fifths of what a tile of
+// 128 x 128 and all of k brings, of which cuBLASLt makes a round (docs/kernels/20261121-few-token-linear.md).
+bool brings_little(const sm90::StreamedPlan& plan, const LinearWeight& w) {
+  const int64_t blocks = ceil_div(w.k, int64_t{sm90::kLinearBlock});
+  return 5 * plan.max_chunk * (plan.tile_rows + plan.tile.tokens) <= 2 * blocks * 256;
+}
+Support too_many(const LinearParams& p) {
+  return Support::no(fmt::format("{} tokens of {} x {} are too many", p.x.shape[0], p.weight->n, p.weight->k));
+}
+
 // By the kernels that the memory bounds; false where they do not take this.
 bool run_token_product(const LinearParams& p, Quantized q, const Capabilities& device, cudaStream_t stream) {
   const int64_t tokens = p.x.shape[0];
@@ -119,8 +129,9 @@ std::vector<Implementation<LinearParams>> few_tokens_linear() {
   impl.supports = [](const LinearParams& p, const Device& device) {
     const int64_t tokens = p.x.shape[0];
     Support s = support(p.weight, p.activation != ActivationFormat::bf16, tokens, sm90::kTokenProductMaxTokens, device);
-    if (!s || tokens <= sm90::kLinearMaxTokens || plan_product(p, p.x, capabilities(device))) return s;
-    return Support::no(fmt::format("{} tokens of {} x {} are not all under way at once", tokens, p.weight->n, p.weight->k));
+    if (!s || tokens <= sm90::kLinearMaxTokens) return s;
+    const auto plan = plan_product(p, p.x, capabilities(device));
+    return plan && brings_little(*plan, *p.weight) ? s : too_many(p);
   };
   impl.workspace_bytes = [](const LinearParams& p, const Device&) -> size_t {
     Arena arena(p.x.device);

@@ -195,6 +195,7 @@ std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
   return {implementation<GroupedLinearParams>(kName, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run})};
 }
 bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
+  if (!is_cuda(device) || !supports(p, capabilities(device))) return false;
   return few_tokens(*p.weight, p.x.shape[0], capabilities(device));
 }
 std::vector<WeightPacking> mixed_weight_packings() { return {{kName, packed_bytes, pack}}; }
