@@ -221,8 +221,8 @@ void add_grouped_linear(CaseList& list) {
       {"flash.wo_a", {.n = 1024, .k = 4096, .groups = 8, .format = WeightFormat::e4m3_ue8m0}},
       {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
   for (const auto& [label, weight] : layers) {
-    for (const int64_t tokens : {64, 128, 256, 1024}) add.bench({tokens, weight}, label);
-    for (const int64_t tokens : {1, 32, 512, 4096}) {
+    for (const int64_t tokens : {256, 1024}) add.bench({tokens, weight}, label);
+    for (const int64_t tokens : {1, 32, 64, 128, 512, 4096}) {
       add.bench({tokens, weight}, label);
       add.bench({tokens, weight, X::e4m3_ue8m0}, label);
     }
