@@ -25,7 +25,7 @@ int64_t whole(int64_t tokens) { return tokens / kStep * kStep; }
 
 Support support(const LinearWeight* w, int64_t tokens, const TensorView& y, const Device& device) {
   if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
-  if (const Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
+  if (Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
   if (w->block_n != 128 || w->block_k != 128)
@@ -77,7 +77,7 @@ Layout layout(Arena& arena, const TensorView& x, size_t rest_bytes) {
 class Linear {
  public:
   Support supports(const LinearParams& p, const Device& device) const {
-    if (const Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
+    if (Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
     if (p.activation == ActivationFormat::bf16) return Support::no("activations must be fp8");
     const bool codes = p.x.dtype == DType::e4m3;
     if (codes && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
