@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <utility>
 
 #include "ops/indexer_case.h"
 #include "registry.h"
@@ -216,6 +217,14 @@ void add_indexer_topk(CaseList& list) {
     for (const int64_t rows : {8192, 32768}) decode(batch, rows, 512);
   }
   for (const int64_t batch : {1, 16}) decode(batch, 32768, 1024);
+  // What a layer adds: pages padded to multiples of 576 bytes, which begin inside of a line of L2 every other time, and slots.
+  for (const int64_t batch : {32, 64, 128}) {
+    for (const auto& [stride, slots] : {std::pair<int64_t, int32_t>{0, 64}, {192, 0}, {192, 64}}) {
+      cases.bench(fmt::format("decode-b{}-rows8192-k512-stride+{}{}", batch, stride, slots > 0 ? "-slots" : ""), [=](Inputs& in) {
+        return build(in, {.requests = decode_requests(in.share(batch), 8192, 4), .extra_stride = stride}, 512, 0, false, slots);
+      });
+    }
+  }
   const auto prefill = [&](int64_t tokens, int64_t rows, int64_t ratio) {
     cases.bench(fmt::format("prefill{}-rows{}-k512", tokens, rows), [=](Inputs& in) {
       return build(in, {.requests = prefill_request(in.share(tokens), rows, ratio), .ratio = ratio}, 512, 0);
