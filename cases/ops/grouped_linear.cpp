@@ -193,7 +193,7 @@ void add_grouped_linear(CaseList& list) {
   add.test({11, {.n = 256, .k = 512, .groups = 4, .format = WeightFormat::e4m3_f32, .block_n = 256}}, "-blocks");
   add.test({300, mixed(256, 640, 3)}, "-many", true);
   add.test({300, mixed(256, 256, 3), X::bf16, {.inner = 5, .outer = 3}, {.inner = 3, .outer = 7}}, "-unaligned", true);
-  add.test({2523, mixed(256, 256, 1)}, "-many", true);  // twenty tiles of tokens, of which as many of 128 are more
+  add.test({2523, mixed(256, 256, 1)}, "-many", true);  // twenty tiles of tokens
   // By tiles of 256 by 256: features of a group's last tile that one block of a cluster has alone; more tiles than clusters, and a block of
   // channels each; rows apart in memory, aligned and not.
   add.test({500, mixed(384, 256, 14)}, "-many", true);

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <utility>
+#include <string>
 
 #include "ops/indexer_case.h"
 #include "registry.h"
@@ -208,9 +208,11 @@ void add_indexer_topk(CaseList& list) {
     cases.heavy("k2048-" + name_of(million), [million](Inputs& in) { return build(in, million, 2048, 0); });
   }
 
-  const auto decode = [&](int64_t batch, int64_t rows, int64_t k) {
-    cases.bench(fmt::format("decode-b{}-rows{}-k{}", batch, rows, k),
-                [=](Inputs& in) { return build(in, {.requests = decode_requests(in.share(batch), rows, 4)}, k, 0); });
+  const auto decode = [&](int64_t batch, int64_t rows, int64_t k, const std::string& suffix = "", int64_t extra_stride = 0,
+                          int32_t slot_page_size = 0) {
+    cases.bench(fmt::format("decode-b{}-rows{}-k{}{}", batch, rows, k, suffix), [=](Inputs& in) {
+      return build(in, {.requests = decode_requests(in.share(batch), rows, 4), .extra_stride = extra_stride}, k, 0, false, slot_page_size);
+    });
   };
   for (const int64_t rows : {8192, 32768, 262144}) decode(1, rows, 512);
   for (const int64_t batch : {16, 32, 128}) {
@@ -219,11 +221,9 @@ void add_indexer_topk(CaseList& list) {
   for (const int64_t batch : {1, 16}) decode(batch, 32768, 1024);
   // What a layer adds: pages padded to multiples of 576 bytes, which begin inside of a line of L2 every other time, and slots.
   for (const int64_t batch : {32, 64, 128}) {
-    for (const auto& [stride, slots] : {std::pair<int64_t, int32_t>{0, 64}, {192, 0}, {192, 64}}) {
-      cases.bench(fmt::format("decode-b{}-rows8192-k512-stride+{}{}", batch, stride, slots > 0 ? "-slots" : ""), [=](Inputs& in) {
-        return build(in, {.requests = decode_requests(in.share(batch), 8192, 4), .extra_stride = stride}, 512, 0, false, slots);
-      });
-    }
+    decode(batch, 8192, 512, "-stride+0-slots", 0, 64);
+    decode(batch, 8192, 512, "-stride+192", 192);
+    decode(batch, 8192, 512, "-stride+192-slots", 192, 64);
   }
   const auto prefill = [&](int64_t tokens, int64_t rows, int64_t ratio) {
     cases.bench(fmt::format("prefill{}-rows{}-k512", tokens, rows), [=](Inputs& in) {

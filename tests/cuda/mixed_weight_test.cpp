@@ -78,8 +78,8 @@ TEST_F(MixedWeight, ACodeThatIsNoNumberIsNoneInTheResult) {
     codes[200 * kK + 150] = 0xFF;
     LinearWeight weight{.n = kN, .k = kK, .groups = groups};
     weight.weight = in.values(DType::e4m3, {groups * kN, kK}, codes);
-    const std::vector<int64_t> blocks = {groups * kN / kBlock, kK / kBlock};
-    weight.scale = in.values(DType::f32, {blocks[0], blocks[1]}, std::vector<float>(blocks[0] * blocks[1], 1.0f));
+    const int64_t rows = groups * kN / kBlock, columns = kK / kBlock;
+    weight.scale = in.values(DType::f32, {rows, columns}, std::vector<float>(rows * columns, 1.0f));
     weight.power_of_two_scales = true;
     const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
     if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";

@@ -26,13 +26,4 @@ __device__ __forceinline__ void bulk_load(uint32_t shared, const void* global, u
                : "memory");
 }
 
-// To the same place in the blocks of a cluster that `blocks` has a bit for, and on their barriers.
-__device__ __forceinline__ void bulk_load_multicast(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier,
-                                                    uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared),
-      "l"(global), "r"(bytes), "r"(barrier), "h"(blocks)
-      : "memory");
-}
-
 }  // namespace strata::cuda::ptx

@@ -63,9 +63,6 @@ bool brings_little(const sm90::StreamedPlan& plan, const LinearWeight& w) {
   const int64_t blocks = ceil_div(w.k, int64_t{sm90::kLinearBlock});
   return 5 * plan.max_chunk * (plan.tile_rows + plan.tile.tokens) <= 2 * blocks * 256;
 }
-Support too_many(const LinearParams& p) {
-  return Support::no(fmt::format("{} tokens of {} x {} are too many", p.x.shape[0], p.weight->n, p.weight->k));
-}
 
 // By the kernels that the memory bounds; false where they do not take this.
 bool run_token_product(const LinearParams& p, Quantized q, const Capabilities& device, cudaStream_t stream) {
@@ -131,7 +128,8 @@ std::vector<Implementation<LinearParams>> few_tokens_linear() {
     Support s = support(p.weight, p.activation != ActivationFormat::bf16, tokens, sm90::kTokenProductMaxTokens, device);
     if (!s || tokens <= sm90::kLinearMaxTokens) return s;
     const auto plan = plan_product(p, p.x, capabilities(device));
-    return plan && brings_little(*plan, *p.weight) ? s : too_many(p);
+    if (plan && brings_little(*plan, *p.weight)) return s;
+    return Support::no(fmt::format("{} tokens of {} x {} are too many", tokens, p.weight->n, p.weight->k));
   };
   impl.workspace_bytes = [](const LinearParams& p, const Device&) -> size_t {
     Arena arena(p.x.device);

@@ -1,12 +1,11 @@
-// Where a block is on its walk over the tiles of a product of many tokens.
+// Where a cluster is on its walk over the tiles of a product of many tokens.
 #pragma once
 
-#include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/sm90/linear/tile_walk.h"
 
 namespace strata::cuda::sm90 {
 
-// The tiles of this block, in order.
+// The tiles of this cluster, in order.
 struct ManyTiles {
   int tile;
   __device__ ManyTiles() : tile(blockIdx.x / kManyCluster) {}
@@ -14,13 +13,13 @@ struct ManyTiles {
   __device__ void next() { tile += gridDim.x / kManyCluster; }
 };
 
-// Where a tile begins.
+// Where a cluster's tile begins, or, of two that lie behind each other by their tokens, that of the block `rank`.
 struct ManyPlace {
   int token, group, feature;  // feature: of the group
-  __device__ ManyPlace(const TileWalk& w, int tile) {
+  __device__ ManyPlace(const TileWalk& w, int tile, int rank = 0) {
     const int of_band = kManyBand * w.token_pairs, band = tile / of_band, in_band = tile - band * of_band;
     const int width = min(kManyBand, w.feature_tiles - band * kManyBand), pair = in_band / width;
-    token = (pair * kManyCluster + static_cast<int>(ptx::cluster_rank())) * kManyTokens;
+    token = (pair * kManyCluster + rank) * kManyTokens;
     const int feature_tile = band * kManyBand + in_band - pair * width;
     group = feature_tile / w.group_tiles;
     feature = (feature_tile - group * w.group_tiles) * kManyFeatures;

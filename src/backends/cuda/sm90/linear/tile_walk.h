@@ -1,6 +1,7 @@
 // The tiles of a product of many tokens, and the order in which clusters take them: what host code and kernels agree on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/ceil_div.h"
@@ -12,6 +13,8 @@ inline constexpr int kManyFeatures = 256;  // of a tile
 inline constexpr int kManyCluster = 2;     // blocks with the same features, and neighbouring tokens
 inline constexpr int kManyBand = 8;        // feature tiles that clusters go through before the next tokens
 
+inline int64_t many_clusters(int num_sms) { return num_sms / kManyCluster; }  // at a time
+
 struct TileWalk {
   int token_pairs = 0, feature_tiles = 0;  // of tiles of a cluster's blocks; of all groups
   int group_tiles = 0;                     // feature tiles of a group
@@ -22,6 +25,8 @@ struct TileWalk {
         feature_tiles(static_cast<int>(groups * ceil_div(features, int64_t{kManyFeatures}))),
         group_tiles(static_cast<int>(ceil_div(features, int64_t{kManyFeatures}))) {}
   int64_t tiles() const { return int64_t{token_pairs} * feature_tiles; }  // of clusters
+  int64_t rounds(int num_sms) const { return ceil_div(tiles(), many_clusters(num_sms)); }
+  unsigned blocks(int num_sms) const { return static_cast<unsigned>(std::min(tiles(), many_clusters(num_sms)) * kManyCluster); }
 };
 
 }  // namespace strata::cuda::sm90

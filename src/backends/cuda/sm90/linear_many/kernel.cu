@@ -48,7 +48,7 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
   const int first = static_cast<int>(ptx::cluster_rank()) * kHalf;
   ManyStage stage;
   for (ManyTiles tiles; !tiles.done(a.walk); tiles.next()) {
-    const ManyPlace place(a.walk, tiles.tile);
+    const ManyPlace place(a.walk, tiles.tile, static_cast<int>(ptx::cluster_rank()));
     const int first_row = place.group * a.num_features, first_channel = place.group * a.x_group_stride;
     const uint4 in_y = make_uint4(place.token, place.group * a.y_group_stride + place.feature, a.num_features - place.feature, 0);
     const float* x_scale = a.x_scale + int64_t{place.group} * a.num_blocks * a.x_scale_stride + place.token;

@@ -23,9 +23,6 @@ namespace {
 
 // Tiles of a cluster.
 constexpr int64_t kTokens = sm90::kManyCluster * sm90::kManyTokens, kFeatures = sm90::kManyFeatures;
-int64_t token_pairs(int64_t tokens) { return ceil_div(tokens, kTokens); }
-int64_t feature_tiles(int64_t n) { return ceil_div(n, kFeatures); }
-int64_t clusters(const Capabilities& device) { return device.num_sms / sm90::kManyCluster; }
 
 // What both ops ask.
 Support weight_supports(const LinearWeight* w, const Capabilities& device) {
@@ -43,9 +40,9 @@ Support weight_supports(const LinearWeight* w, const Capabilities& device) {
 // Of one group, cuBLASLt's tiles are smaller: this kernel is faster where three quarters of the tiles of all rounds of the clusters are
 // of use, counting tokens by 128 as cuBLASLt does (docs/kernels/20261121-many-token-linear.md).
 bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
-  const int64_t rounds = ceil_div(token_pairs(tokens) * feature_tiles(n), clusters(device));
+  const int64_t rounds = sm90::TileWalk(tokens, n, 1).rounds(device.num_sms);
   const int64_t used = ceil_div(tokens, int64_t{sm90::kManyTokens}) * sm90::kManyTokens * n;
-  const int64_t all = rounds * clusters(device) * kTokens * kFeatures;
+  const int64_t all = rounds * sm90::many_clusters(device.num_sms) * kTokens * kFeatures;
   return 4 * used >= 3 * all;
 }
 // Of several groups, whether the kernels for few tokens are as fast: with all tiles under way at once, in one pass, or in two that together
@@ -53,7 +50,7 @@ bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
 bool passes_do(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
   if (tokens <= sm90::kTokenProductMaxTokens && sm90::plan_streamed(w, tokens, /*shares_device=*/false, device)) return true;
   const int64_t passes = ceil_div(tokens, int64_t{sm90::kLinearMaxTokens});
-  return passes <= 1 || (passes == 2 && 2 * passes * w.n * w.groups <= clusters(device) * kFeatures);
+  return passes <= 1 || (passes == 2 && 2 * passes * w.n * w.groups <= sm90::many_clusters(device.num_sms) * kFeatures);
 }
 Support too_few(int64_t tokens, int64_t features) {
   return Support::no(fmt::format("{} tokens of {} features are too few for tiles of {} by {}", tokens, features, kTokens, kFeatures));
@@ -87,7 +84,7 @@ struct Quantized {
   TensorView scales;  // f32 [blocks of 128 channels, T to a whole number of tiles]
 };
 TensorView scales_of(Arena& arena, int64_t tokens, int64_t blocks) {
-  return arena.tensor(DType::f32, {blocks, token_pairs(tokens) * kTokens});
+  return arena.tensor(DType::f32, {blocks, ceil_div(tokens, kTokens) * kTokens});
 }
 Quantized quantized(Arena& arena, const TensorView& x) {
   const int64_t tokens = x.shape[0], k = x.shape[1];
@@ -136,8 +133,7 @@ void multiply(const TensorView& x, const TensorView& scales, const LinearWeight&
 
   const void* const kernel = sm90::linear_many_kernel();
   allow_shared_bytes(kernel, sm90::ManyShared::kBytes);
-  const int64_t running = std::min(clusters(capabilities(context.device)), a.walk.tiles());
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(running * sm90::kManyCluster)),
+  const LaunchConfig config({.grid = dim3(a.walk.blocks(capabilities(context.device).num_sms)),
                              .block = dim3(sm90::kManyThreads),
                              .shared_bytes = sm90::ManyShared::kBytes},
                             native(context.stream), /*early=*/true);

@@ -39,9 +39,8 @@ struct Plan {
 // Tiles of 128 or 64 features, one CTA's or a pair's, which brings least to each SM: codes, and tokens, which are in L2, at half of their
 // bytes. What leaves codes has tiles of the features under one scale. One token at least.
 Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Capabilities& device) {
-  const int64_t blocks = w.k / kMixedBlock;
-  const int64_t tile_tokens = ceil_div(ceil_div(tokens, ceil_div(tokens, int64_t{kMixedTokens})), int64_t{8}) * 8;
-  const int64_t token_tiles = ceil_div(tokens, tile_tokens);
+  const int64_t blocks = w.k / kMixedBlock, token_tiles = ceil_div(tokens, int64_t{kMixedTokens});
+  const int64_t tile_tokens = ceil_div(ceil_div(tokens, token_tiles), int64_t{8}) * 8;
   std::optional<Plan> best;
   int64_t best_cost = 0;
   for (const int parts : {2, 1}) {
@@ -86,36 +85,36 @@ void copy_rows(const TensorView& to, const TensorView& from, cudaStream_t stream
   }
 }
 
-// Whether tiles of up to 128 x 128 are as fast as those of 256 x 256, of which a round of all SMs takes 1.5 times as long.
-bool few_tokens(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
-  if (tokens == 0) return true;
-  const int64_t rounds = ceil_div(TileWalk(tokens, w.n, w.groups).tiles(), int64_t{device.num_sms / kManyCluster});
-  return 2 * plan_of(w, tokens, false, device).cost < 3 * rounds * (w.k / kMixedBlock);
+// Whether its tiles, of up to 128 x 128, are as fast as those of 256 x 256, of which a round of all SMs takes 1.5 times as long.
+bool is_faster(const Plan& plan, const LinearWeight& w, int64_t tokens, const Capabilities& device) {
+  return 2 * plan.cost < 3 * TileWalk(tokens, w.n, w.groups).rounds(device.num_sms) * (w.k / kMixedBlock);
 }
 
-void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
+template <class Args>
+void set_weight(Args& a, const LinearWeight& w) {
+  a.codes = w.packed.ptr<uint8_t>();
+  a.w_scale = reinterpret_cast<const float*>(a.codes + mixed_code_bytes(w));
+  a.n = static_cast<int>(w.n);
+  a.num_blocks = static_cast<int>(w.k / kMixedBlock);
+}
+
+void run_few(const GroupedLinearParams& p, const Plan& plan, const ExecutionContext& context) {
   const LinearWeight& w = *p.weight;
   const Capabilities& device = capabilities(context.device);
   const int64_t num_tokens = p.x.shape[0];
-  const bool codes = p.y_scale.present();
-  const Plan plan = plan_of(w, num_tokens, codes, device);
-  const auto* const packed = w.packed.ptr<uint8_t>();
   MixedArgs a{};
-  a.codes = packed;
-  a.w_scale = reinterpret_cast<const float*>(packed + mixed_code_bytes(w));
+  set_weight(a, w);
   set_output(a, p.y);
   set_output_scales(a, p.y_scale, p.y_format == ActivationFormat::fp8_ue8m0);
   a.num_tokens = static_cast<int>(num_tokens);
   a.tile_tokens = plan.tile_tokens;
-  a.n = static_cast<int>(w.n);
-  a.num_blocks = static_cast<int>(w.k / kMixedBlock);
   a.tile_rows = plan.tile.parts * kMixedRows;
   a.split = plan.split;
   a.stages = plan.stages;
   a.max_chunk = plan.max_chunk;
   const CUtensorMap tokens =
       column_groups_map("x", p.x.data, p.x.shape[1], num_tokens, w.k, p.x.stride[1], p.x.stride[0], plan.tile_tokens, kMixedBlock / 64);
-  const void* const kernel = mixed_kernel(plan.tile, codes);
+  const void* const kernel = mixed_kernel(plan.tile, p.y_scale.present());
   allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups),
@@ -130,21 +129,15 @@ void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
 
 void run_many(const GroupedLinearParams& p, const ExecutionContext& context) {
   const LinearWeight& w = *p.weight;
-  const Capabilities& device = capabilities(context.device);
   const int64_t num_tokens = p.x.shape[0];
-  const auto* const packed = w.packed.ptr<uint8_t>();
   MixedManyArgs a{};
-  a.codes = packed;
-  a.w_scale = reinterpret_cast<const float*>(packed + mixed_code_bytes(w));
-  a.n = static_cast<int>(w.n);
-  a.num_blocks = static_cast<int>(w.k / kMixedBlock);
+  set_weight(a, w);
   a.walk = TileWalk(num_tokens, w.n, w.groups);
   const CUtensorMap x = column_groups_map("x", p.x.data, w.groups, num_tokens, w.k, p.x.stride[1], p.x.stride[0], kManyTokens, 1);
   const CUtensorMap y = tensor_map("y", p.y.data, w.groups, num_tokens, w.n, p.y.stride[1], p.y.stride[0], kMixedManyOutTokens);
   const void* const kernel = mixed_many_kernel();
   allow_shared_bytes(kernel, MixedManyShared::kBytes);
-  const int64_t clusters = std::min(int64_t{device.num_sms / kManyCluster}, a.walk.tiles());
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(clusters * kManyCluster)),
+  const LaunchConfig config({.grid = dim3(a.walk.blocks(capabilities(context.device).num_sms)),
                              .block = dim3(kMixedManyThreads),
                              .shared_bytes = MixedManyShared::kBytes},
                             native(context.stream), /*early=*/true);
@@ -185,8 +178,12 @@ void run(const GroupedLinearParams& p, const ExecutionContext& context) {
   GroupedLinearParams product = p;
   product.x = operand(arena, p.x);
   if (!aligned(p.x)) copy_rows(product.x, p.x, native(context.stream));
-  const bool many = p.y.dtype == DType::bf16 && aligned(p.y) && !few_tokens(*p.weight, p.x.shape[0], capabilities(context.device));
-  many ? run_many(product, context) : run_few(product, context);
+  const LinearWeight& w = *p.weight;
+  const int64_t tokens = p.x.shape[0];
+  const Capabilities& device = capabilities(context.device);
+  const Plan plan = plan_of(w, tokens, p.y_scale.present(), device);
+  const bool few = p.y.dtype != DType::bf16 || !aligned(p.y) || is_faster(plan, w, tokens, device);
+  few ? run_few(product, plan, context) : run_many(product, context);
 }
 
 }  // namespace
@@ -196,7 +193,9 @@ std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
 }
 bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
   if (!is_cuda(device) || !supports(p, capabilities(device))) return false;
-  return few_tokens(*p.weight, p.x.shape[0], capabilities(device));
+  const LinearWeight& w = *p.weight;
+  const int64_t tokens = p.x.shape[0];
+  return tokens == 0 || is_faster(plan_of(w, tokens, /*leaves_codes=*/false, capabilities(device)), w, tokens, capabilities(device));
 }
 std::vector<WeightPacking> mixed_weight_packings() { return {{kName, packed_bytes, pack}}; }
 

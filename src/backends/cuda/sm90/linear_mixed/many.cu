@@ -55,7 +55,7 @@ struct Place {
   __device__ Place(const MixedManyArgs& a, int tile) {
     const ManyPlace of_cluster(a.walk, tile);
     const int rank = static_cast<int>(ptx::cluster_rank()), first = of_cluster.feature + rank * kMixedTileRows;
-    token = of_cluster.token - rank * kManyTokens;
+    token = of_cluster.token;
     group = of_cluster.group;
     exists = first < a.n;
     feature = exists ? first : of_cluster.feature;
