@@ -1,7 +1,9 @@
 // Whole layers at the official shapes with synthetic weights, prefill and decode: what `strata bench --op layer` times.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <random>
+#include <string>
 
 #include "fill_caches.h"
 #include "lambda_case.h"
@@ -19,6 +21,7 @@ struct LayerBench {
   int64_t context;     // positions before them
   bool gpu = false;    // takes minutes on a CPU
   bool fp8_output = false;
+  std::optional<KvFormat> kv_format{};
 };
 
 // A directory that goes away with its owner.
@@ -138,6 +141,7 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   runner.layer.limits = {
       .max_num_batched_tokens = state->tokens, .max_num_seqs = bench.requests, .max_model_len = bench.context + bench.new_tokens};
   runner.layer.fp8_output = bench.fp8_output;
+  runner.layer.kv_format = bench.kv_format;
   runner.total_positions = bench.requests * runner.layer.limits.max_model_len;
   state->recorder = std::make_unique<CallRecorder>(ops);
   state->runner =
@@ -194,6 +198,10 @@ constexpr LayerBench kBenches[] = {
     {"v3", 0, 64, 1, 4096, true},
     {"v3.2", 0, 32, 1, 8192, true},
     {"v3.2", 0, 64, 1, 8192, true},
+    {"v3.2", 0, 1, 512, 4096, true, false, KvFormat::fp8_ds_mla},
+    {"v3.2", 0, 4, 1, 8192, true, false, KvFormat::fp8_ds_mla},
+    {"v3.2", 0, 32, 1, 8192, true, false, KvFormat::fp8_ds_mla},
+    {"v3.2", 0, 64, 1, 8192, true, false, KvFormat::fp8_ds_mla},
     {"v4-flash", 4, 1, 1, 32768, true},
     {"v4-flash", 4, 32, 1, 32768, true},
     {"v4-flash", 4, 64, 1, 32768, true},
@@ -225,7 +233,8 @@ std::string name_of(const LayerBench& bench) {
   const std::string context = bench.context > 0 ? "-context" + std::to_string(bench.context) : "";
   const std::string step =
       bench.new_tokens > 1 ? "-prefill-" + std::to_string(bench.new_tokens) : "-decode-b" + std::to_string(bench.requests);
-  return bench.preset + kind + step + context + (bench.fp8_output ? "-fp8-output" : "");
+  const std::string format = bench.kv_format ? "-" + std::string(to_string(*bench.kv_format)) : "";
+  return bench.preset + kind + step + context + (bench.fp8_output ? "-fp8-output" : "") + format;
 }
 
 }  // namespace

@@ -209,9 +209,10 @@ void add_indexer_topk(CaseList& list) {
   }
 
   const auto decode = [&](int64_t batch, int64_t rows, int64_t k, const std::string& suffix = "", int64_t extra_stride = 0,
-                          int32_t slot_page_size = 0) {
+                          int32_t slot_page_size = 0, Query query = Query::made) {
     cases.bench(fmt::format("decode-b{}-rows{}-k{}{}", batch, rows, k, suffix), [=](Inputs& in) {
-      return build(in, {.requests = decode_requests(in.share(batch), rows, 4), .extra_stride = extra_stride}, k, 0, false, slot_page_size);
+      return build(in, {.requests = decode_requests(in.share(batch), rows, 4), .extra_stride = extra_stride}, k, 0, false, slot_page_size,
+                   query);
     });
   };
   for (const int64_t rows : {8192, 32768, 262144}) decode(1, rows, 512);
@@ -224,6 +225,7 @@ void add_indexer_topk(CaseList& list) {
     decode(batch, 8192, 512, "-stride+0-slots", 0, 64);
     decode(batch, 8192, 512, "-stride+192", 192);
     decode(batch, 8192, 512, "-stride+192-slots", 192, 64);
+    decode(batch, 8192, 512, "-stride+192-slots-query", 192, 64, Query::first);
   }
   const auto prefill = [&](int64_t tokens, int64_t rows, int64_t ratio) {
     cases.bench(fmt::format("prefill{}-rows{}-k512", tokens, rows), [=](Inputs& in) {

@@ -165,10 +165,12 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
     bench(fmt::format("prefill{}-H64-rows128+512", tokens), {tokens, 64, 512, true});
     bench(fmt::format("prefill{}-H128-rows128+1024", tokens), {tokens, 128, 1024, true});
   }
-  for (const int64_t heads : {16, 128}) {
-    for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
-      cases.bench(fmt::format("b4-H{}-D576-rows2048-{}", heads, to_string(format)),
-                  [=](Inputs& in) { return build_mla(in, 4, heads, format); });
+  for (const int64_t batch : {1, 4, 32, 128}) {
+    for (const int64_t heads : {16, 128}) {
+      for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
+        cases.bench(fmt::format("b{}-H{}-D576-rows2048-{}", batch, heads, to_string(format)),
+                    [=](Inputs& in) { return build_mla(in, batch, heads, format); });
+      }
     }
   }
 }

@@ -351,6 +351,56 @@ void add_many_tiles(const Test& test) {
   test({.batch = 2, .heads = 16, .main = {.topk = 1200}, .extra = {.topk = 600}, .key_size = 400.0, .batch_invariant = true});
 }
 
+// Rows of bf16 in tiles of 64 rows and heads: whole tokens, cut ones, more tokens than there are blocks.
+template <class Test>
+void add_bf16(const Test& test) {
+  constexpr auto kBf16 = KvFormat::bf16;
+  for (const int64_t heads : {1, 16, 63, 64, 65, 100, 128}) {
+    test({.batch = 3, .heads = heads, .main = {.topk = 128, .format = kBf16}, .extra = {.topk = 300, .format = kBf16, .page_size = 2}});
+    test({.batch = 3, .heads = heads, .main = {.topk = 700, .format = kBf16}, .dim = 576, .value_dim = 512});
+  }
+  for (const int32_t dim : {512, 576}) {
+    for (const int64_t queries : {2, 5}) {
+      test({.batch = 3,
+            .queries = queries,
+            .heads = 70,
+            .main = {.topk = 130, .format = kBf16},
+            .extra = {.topk = 700, .format = kBf16, .page_size = 53},
+            .dim = dim,
+            .value_dim = 512});
+    }
+    test({.batch = 150,
+          .heads = 20,
+          .main = {.topk = 100, .format = kBf16},
+          .extra = {.topk = 70, .format = kBf16},
+          .dim = dim,
+          .value_dim = 512});
+    test({.batch = 140, .queries = 3, .heads = 33, .main = {.topk = 90, .format = kBf16}, .dim = dim, .value_dim = 512});
+    test({.batch = 170, .heads = 65, .main = {.topk = 70, .format = kBf16}, .dim = dim, .value_dim = 512});
+    test({.batch = 2, .heads = 128, .main = {.topk = 1500, .format = kBf16}, .dim = dim, .value_dim = 512, .batch_invariant = true});
+    test({.batch = 2, .heads = 64, .main = {.topk = 700, .format = kBf16, .lengths = Lengths::zero}, .dim = dim, .value_dim = 512});
+    test({.heads = 64, .main = {.format = kBf16, .skipped = 1.0}, .extra = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512});
+    for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
+      test({.heads = 9, .main = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512, .sinks = sinks});
+    }
+    test({.batch = 3,
+          .queries = 2,
+          .heads = 70,
+          .main = {.topk = 600, .format = kBf16},
+          .dim = dim,
+          .value_dim = 512,
+          .padding = {.inner = 3, .outer = 7}});
+    test({.batch = 3,
+          .heads = 70,
+          .main = {.topk = 600, .format = kBf16, .page_size = 53, .extra_stride = 16},
+          .dim = dim,
+          .value_dim = 512,
+          .rotary = 64,
+          .padding = {.inner = 64, .outer = 512}});
+    test({.batch = 3, .queries = 2, .heads = 70, .main = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512, .key_size = 400.0});
+  }
+}
+
 }  // namespace
 
 void add_sparse_attn_decode(CaseList& list) {
@@ -362,6 +412,7 @@ void add_sparse_attn_decode(CaseList& list) {
   add_powers_of_two(test);
   add_many_tiles(test);
   add_rotated(test);
+  add_bf16(test);
   for (const DecodeShape& s :
        {DecodeShape{.batch = 128, .heads = 16, .main = {.topk = 128, .lengths = Lengths::full}, .extra = {.topk = 1024, .page_size = 2}},
         DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},

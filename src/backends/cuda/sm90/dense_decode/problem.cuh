@@ -44,6 +44,10 @@ struct DenseArgs {
   float2* part_factors;
   float* part_lse;
   bool rows_aligned, out_aligned;  // rows of q and of the cache, of out, start at multiples of 16 bytes
+
+  __device__ __forceinline__ float& lse_of(int64_t token, int64_t head) const {
+    return lse[token * lse_token_stride + head * lse_head_stride];
+  }
 };
 
 // kMerges: the two parts of a token's rows are the items of a cluster's blocks, which merge them; otherwise a kernel of its own does.
@@ -115,7 +119,7 @@ struct DenseProblem {
     if (a.num_splits > 1) {
       a.part_lse[part_index(a, item, head)] = empty ? -INFINITY : lse;
     } else if (a.lse != nullptr) {
-      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : lse * sparse_prefill::kLn2;
+      a.lse_of(item.token, head) = empty ? INFINITY : lse * sparse_prefill::kLn2;
     }
   }
 
@@ -142,7 +146,7 @@ struct DenseProblem {
       const int32_t row = first_row + position;
       return static_cast<int32_t>(ptx::ld_current_if(wanted && row < visible, table + a.page_size.divide(row), 0xFFFFFFFFu));
     }
-    __device__ __forceinline__ bool attended(int32_t entry) const { return static_cast<uint32_t>(entry) < a.num_pages; }
+    __device__ __forceinline__ bool attended(int32_t entry, int32_t) const { return static_cast<uint32_t>(entry) < a.num_pages; }
     __device__ __forceinline__ uint32_t locate(int32_t entry, int32_t position) const {
       const int32_t row = first_row + position, in_page = row - a.page_size.divide(row) * a.page_size.value();
       return static_cast<uint32_t>(entry) * a.page_units + in_page * (kDim / 8);
@@ -169,7 +173,7 @@ struct DenseProblem {
     for (int i = thread; i < kEarlyTiles * kRows * kLines; i += threads) {
       const int position = i / kLines;
       const int32_t entry = rows.look_up(true, position);
-      if (rows.attended(entry)) ptx::prefetch_l2(rows.address(rows.locate(entry, position)) + i % kLines * kLine);
+      if (rows.attended(entry, position)) ptx::prefetch_l2(rows.address(rows.locate(entry, position)) + i % kLines * kLine);
     }
   }
 };

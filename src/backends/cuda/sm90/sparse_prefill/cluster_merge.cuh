@@ -60,7 +60,7 @@ __device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a
   const bool empty = largest == -INFINITY;
   const float base = empty ? 0.0f : largest, weight = ptx::ex2(lse - base), total = weight + __shfl_xor_sync(~0u, weight, 1);
   if (a.lse != nullptr && lane < kHeads * kClusterParts && part == 0 && head < a.num_heads) {
-    a.lse[token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (base + __log2f(total)) * kLn2;
+    a.lse_of(token, head) = empty ? INFINITY : (base + __log2f(total)) * kLn2;
   }
   const float share = empty ? 0.0f : weight / total, factors[2] = {share * left, share * right};
   const uint32_t there = __ballot_sync(~0u, lse != -INFINITY);  // without rows a part is what was there before

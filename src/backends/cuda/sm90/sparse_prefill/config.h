@@ -63,35 +63,40 @@ static_assert(sizeof(SharedMemory<Shape<512>>) <= 232448 && sizeof(SharedMemory<
 
 inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
 
-// An item is 64 heads of one token.
-struct PrefillArgs {
+// An item is 64 heads of one token. Source says which rows a token attends to: GatheredRows (gathered_rows.cuh) or PagedRows
+// (backends/cuda/sm90/sparse_decode_bf16/paged_rows.cuh).
+template <class Source>
+struct TokenArgs : Source {
   int32_t num_items, items_per_token_log2;
   int32_t num_heads;
   const uint16_t* q;  // bf16
   int64_t q_token_stride, q_head_stride;
-  const uint16_t* kv;  // bf16
-  int64_t kv_stride;
-  uint32_t num_rows;
-  const int32_t* indices;
-  int64_t indices_stride;
-  const int32_t* lengths;  // null: width
-  int32_t width;
   const float* sink;  // null: none
   float scale_log2;   // softmax_scale * log2(e)
   uint16_t* out;      // bf16
   int64_t out_token_stride, out_head_stride;
   float* lse;  // null: not wanted
-  int64_t lse_token_stride, lse_head_stride;
+  typename Source::SumsStride lse_stride;
+  int64_t lse_head_stride;
   float* max_logits;
-  int64_t max_token_stride, max_head_stride;
-  bool rows_aligned;  // rows of q and kv start at multiples of 16 bytes
+  typename Source::SumsStride max_stride;
+  int64_t max_head_stride;
+  bool rows_aligned;  // rows of q and of the source start at multiples of 16 bytes
   bool out_aligned;   // those of out: out_map is of out, in boxes of kStoredHeads heads and kStoredChunks chunks
   CUtensorMap out_map;
+
+  __device__ __forceinline__ float& lse_of(int64_t token, int64_t head) const {
+    return lse[this->sums_offset(token, lse_stride) + head * lse_head_stride];
+  }
+  __device__ __forceinline__ float& max_of(int64_t token, int64_t head) const {
+    return max_logits[this->sums_offset(token, max_stride) + head * max_head_stride];
+  }
 };
 
 // An item is a part of that, of so many tiles. [split, token, head]: what a part adds up to as fp16, what each half of the lanes is to be
 // multiplied by to be its result, its lse and maximum in base 2. Of a part without rows the latter two are there: -inf.
-struct PartArgs : PrefillArgs {
+template <class Source>
+struct PartArgs : TokenArgs<Source> {
   static constexpr bool kSparse = true;
   int32_t num_tokens, num_splits, tiles_per_split;
   uint16_t* part_out;
@@ -100,8 +105,9 @@ struct PartArgs : PrefillArgs {
 };
 
 // Whole tokens, and parts of others before them.
-struct WholeArgs : PrefillArgs {
-  PartArgs parts;
+template <class Source>
+struct WholeArgs : TokenArgs<Source> {
+  PartArgs<Source> parts;
   int32_t turns_in_order;  // those behind them are dealt
   uint32_t* next_turn;     // the first block's to set
   int32_t keeping_items;   // the first ones, whose rows are made the last to leave L2 until the end; 0: none

@@ -20,14 +20,14 @@ void launch_roles(const typename Problem::Args& args, int blocks, const Executio
   check(cudaLaunchKernelEx(config.get(), kernel, args), "row_tiles_kernel");
 }
 
-template <int kDim, bool kTogether>
-void launch_prefill(const WholeArgs& args, int blocks, const ExecutionContext& context) {
-  launch_roles<PrefillProblem<kDim, kTogether>>(args, blocks, context);
+template <class Source, int kDim, bool kTogether>
+void launch_tokens(const WholeArgs<Source>& args, int blocks, const ExecutionContext& context) {
+  launch_roles<PrefillProblem<Source, kDim, kTogether>>(args, blocks, context);
 }
 
-template <int kDim>
-void launch_parts(const PartArgs& args, int blocks, const ExecutionContext& context) {
-  launch_roles<PartProblem<kDim>>(args, blocks, context);
+template <class Source, int kDim>
+void launch_parts(const PartArgs<Source>& args, int blocks, const ExecutionContext& context) {
+  launch_roles<PartProblem<Source, kDim>>(args, blocks, context);
 }
 
 }  // namespace strata::cuda::sparse_prefill

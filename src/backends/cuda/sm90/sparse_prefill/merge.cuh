@@ -98,11 +98,9 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
     store_lanes(target, out.v[half], inverse, a.out_aligned);
   }
   if (lane > 0) return;
-  if (a.lse != nullptr) {
-    a.lse[token * a.lse_token_stride + head * a.lse_head_stride] = empty ? INFINITY : (base + __log2f(total)) * kLn2;
-  }
+  if (a.lse != nullptr) a.lse_of(token, head) = empty ? INFINITY : (base + __log2f(total)) * kLn2;
   if constexpr (Args::kSparse) {
-    if (a.max_logits != nullptr) a.max_logits[token * a.max_token_stride + head * a.max_head_stride] = maximum * kLn2;
+    if (a.max_logits != nullptr) a.max_of(token, head) = maximum * kLn2;
   }
 }
 

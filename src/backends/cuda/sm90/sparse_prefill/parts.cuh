@@ -7,12 +7,12 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <int kRowDim>
+template <class Source, int kRowDim>
 struct PartProblem {
-  using Whole = PrefillProblem<kRowDim, false>;
+  using Whole = PrefillProblem<Source, kRowDim, false>;
   static constexpr int kDim = kRowDim;
   using Shape = sparse_prefill::Shape<kDim>;
-  using Args = PartArgs;
+  using Args = PartArgs<Source>;
   static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = false,
                         kLetsOthersBegin = false;
   static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false, kKeepsRows = false;
@@ -23,7 +23,7 @@ struct PartProblem {
     int32_t first_row;  // of the part
     int32_t length;     // of the token
     int32_t tiles;      // 0: nothing to do
-    __device__ __forceinline__ Item(const PartArgs& a, int32_t item) {
+    __device__ __forceinline__ Item(const Args& a, int32_t item) {
       const int32_t whole = item / a.num_splits, first_tile = (item - whole * a.num_splits) * a.tiles_per_split;
       split = item - whole * a.num_splits;
       const typename Whole::Item of(a, whole);
@@ -33,37 +33,35 @@ struct PartProblem {
     }
   };
 
-  static __device__ __forceinline__ int64_t part_index(const PartArgs& a, const Item& item, int head) {
+  static __device__ __forceinline__ int64_t part_index(const Args& a, const Item& item, int head) {
     return (int64_t{item.split} * a.num_tokens + item.token) * a.num_heads + head;
   }
-  static __device__ __forceinline__ void store_ends(const PartArgs& a, const Item& item, int head, float lse, float maximum) {
+  static __device__ __forceinline__ void store_ends(const Args& a, const Item& item, int head, float lse, float maximum) {
     const int64_t index = part_index(a, item, head);
     a.part_lse[index] = lse;
     a.part_max[index] = maximum;
   }
   // An item without tiles, by the logits role.
-  static __device__ __forceinline__ void mark_empty(const PartArgs& a, const Item& item) {
+  static __device__ __forceinline__ void mark_empty(const Args& a, const Item& item) {
     const int head = item.first_head + threadIdx.x % kWarpgroup;
     if (head < min(item.first_head + kHeadTile, a.num_heads)) store_ends(a, item, head, -INFINITY, -INFINITY);
   }
 
-  static __device__ __forceinline__ float sink(const PartArgs&, int) { return -INFINITY; }  // the merge's
+  static __device__ __forceinline__ float sink(const Args&, int) { return -INFINITY; }  // the merge's
   static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
-  static __device__ __forceinline__ void store_sums(const PartArgs& a, const Item& item, int head, float maximum, float total) {
+  static __device__ __forceinline__ void store_sums(const Args& a, const Item& item, int head, float maximum, float total) {
     store_ends(a, item, head, total == 0.0f ? -INFINITY : maximum + __log2f(total), maximum);
   }
 
-  static __device__ __forceinline__ uint16_t* part(const PartArgs& a, const Item& item, int head) {
+  static __device__ __forceinline__ uint16_t* part(const Args& a, const Item& item, int head) {
     return a.part_out + part_index(a, item, head) * kValueDim;
   }
-  static __device__ __forceinline__ float& part_factor(const PartArgs& a, const Item& item, int head, int half) {
+  static __device__ __forceinline__ float& part_factor(const Args& a, const Item& item, int head, int half) {
     return reinterpret_cast<float*>(a.part_factors + part_index(a, item, head))[half];
   }
 
-  class Rows : public Whole::Rows {
-   public:
-    __device__ __forceinline__ Rows(const PartArgs& a, const Item& item)
-        : Whole::Rows(a, a.indices + item.token * a.indices_stride + item.first_row, item.length - item.first_row) {}
+  struct Rows : Source::Reader {
+    __device__ __forceinline__ Rows(const Args& a, const Item& item) : Source::Reader(a, item.token, item.first_row, item.length) {}
   };
 };
 

@@ -1,33 +1,33 @@
-// What is particular to sparse prefill in the roles: its items and where their results go. Dense decode has its own
-// (backends/cuda/sm90/dense_decode/problem.cuh).
+// What is particular to sparse attention in the roles: its items and where their results go. Source: where a token's rows are. Dense
+// decode has its own (backends/cuda/sm90/dense_decode/problem.cuh).
 #pragma once
 
 #include "backends/cuda/ptx/arithmetic.cuh"
-#include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
 
 namespace strata::cuda::sparse_prefill {
 
-template <int kRowDim>
+template <class Source, int kRowDim>
 struct PartProblem;
 
 // kTogether: more than 64 heads, and no token has more than kSharedTiles tiles of rows.
-template <int kRowDim, bool kTogether>
+template <class Source, int kRowDim, bool kTogether>
 struct PrefillProblem {
   static constexpr int kDim = kRowDim;
   using Shape = sparse_prefill::Shape<kDim>;
   static constexpr bool kSharesRows = kTogether;  // both items of a token are the same block's, and the rows are loaded once
-  using Args = WholeArgs;
-  using Parts = PartProblem<kRowDim>;
-  static constexpr bool kPartsFirst = !kTogether;  // of tokens left behind whole rounds of the multiprocessors
-  static constexpr bool kSplit = false;            // an item is all rows of its token
-  static constexpr bool kInCluster = false;        // the two parts of its rows are a cluster's, which merges them
-  static constexpr bool kMappedOut = true;         // Args have a tensor map of the output
-  static constexpr bool kStartsEarly = true;       // waits for the kernel in front by itself
-  static constexpr bool kLetsOthersBegin = true;   // the next kernel, from this one's beginning on
-  static constexpr bool kOnlyParts = false;        // results are always parts
-  static constexpr bool kDeals = true;             // not all turns are in order
-  static constexpr bool kKeepsRows = kDim == 512;  // in L2, where Args say so
+  using Args = WholeArgs<Source>;
+  using Parts = PartProblem<Source, kRowDim>;
+  using OfToken = TokenArgs<Source>;
+  static constexpr bool kPartsFirst = !kTogether;                        // of tokens left behind whole rounds of the multiprocessors
+  static constexpr bool kSplit = false;                                  // an item is all rows of its token
+  static constexpr bool kInCluster = false;                              // the two parts of its rows are a cluster's, which merges them
+  static constexpr bool kMappedOut = true;                               // Args have a tensor map of the output
+  static constexpr bool kStartsEarly = true;                             // waits for the kernel in front by itself
+  static constexpr bool kLetsOthersBegin = true;                         // the next kernel, from this one's beginning on
+  static constexpr bool kOnlyParts = false;                              // results are always parts
+  static constexpr bool kDeals = true;                                   // not all turns are in order
+  static constexpr bool kKeepsRows = kDim == 512 && Source::kOneMatrix;  // in L2, where Args say so
 
   // Hints of what the first items read: not worth it here.
   static __device__ __forceinline__ void bring_near(const Args&) {}
@@ -36,16 +36,16 @@ struct PrefillProblem {
   struct Item {
     int32_t token, first_head, length;
     int32_t tiles;  // at least one, whose rows may all be missing: an empty token has results too
-    __device__ __forceinline__ Item(const PrefillArgs& a, int32_t item)
+    __device__ __forceinline__ Item(const OfToken& a, int32_t item)
         : token(item >> a.items_per_token_log2), first_head((item - (token << a.items_per_token_log2)) * kHeadTile) {
-      length = a.lengths == nullptr ? a.width : min(max(a.lengths[token], 0), a.width);
+      length = a.count(token);
       tiles = max(1, (length + Shape::kRows - 1) / Shape::kRows);
     }
     __device__ __forceinline__ bool last_of_rows() const { return first_head > 0; }
   };
 
   // Of a head, in base 2. Loaded ahead of its use: at an item's end nothing hides a load.
-  static __device__ __forceinline__ float sink(const PrefillArgs& a, int head) {
+  static __device__ __forceinline__ float sink(const OfToken& a, int head) {
     return a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;
   }
 
@@ -54,39 +54,18 @@ struct PrefillProblem {
     return total == 0.0f ? 0.0f : ptx::rcp(total + ptx::ex2(sink - maximum));
   }
   // Its lse and maximum (in base 2).
-  static __device__ __forceinline__ void store_sums(const PrefillArgs& a, const Item& item, int head, float maximum, float total) {
-    if (a.lse != nullptr) {
-      a.lse[item.token * a.lse_token_stride + head * a.lse_head_stride] = total == 0.0f ? INFINITY : (maximum + __log2f(total)) * kLn2;
-    }
-    if (a.max_logits != nullptr) {
-      a.max_logits[item.token * a.max_token_stride + head * a.max_head_stride] = maximum * kLn2;
-    }
+  static __device__ __forceinline__ void store_sums(const OfToken& a, const Item& item, int head, float maximum, float total) {
+    if (a.lse != nullptr) a.lse_of(item.token, head) = total == 0.0f ? INFINITY : (maximum + __log2f(total)) * kLn2;
+    if (a.max_logits != nullptr) a.max_of(item.token, head) = maximum * kLn2;
   }
 
-  static __device__ __forceinline__ uint16_t* out(const PrefillArgs& a, int32_t token, int head) {
+  static __device__ __forceinline__ uint16_t* out(const OfToken& a, int32_t token, int head) {
     return a.out + token * a.out_token_stride + head * a.out_head_stride;
   }
 
   // The rows of an item, by their position.
-  class Rows {
-   public:
-    __device__ __forceinline__ Rows(const PrefillArgs& args, const Item& item)
-        : Rows(args, args.indices + item.token * args.indices_stride, item.length) {}
-    __device__ __forceinline__ Rows(const PrefillArgs& args, const int32_t* first_index, int32_t count)
-        : a(args), indices(first_index), length(count) {}
-    // What says where a row is: asked for a tile ahead, and without a branch, so that nothing waits for it.
-    __device__ __forceinline__ int32_t look_up(bool wanted, int32_t position) const {
-      return static_cast<int32_t>(ptx::ld_if(wanted && position < length, indices + position, 0xFFFFFFFFu));
-    }
-    __device__ __forceinline__ bool attended(int32_t entry) const { return static_cast<uint32_t>(entry) < a.num_rows; }
-    // Of an attended row; what one lane says to others, and where that is.
-    __device__ __forceinline__ uint32_t locate(int32_t entry, int32_t) const { return static_cast<uint32_t>(entry); }
-    __device__ __forceinline__ const uint16_t* address(uint32_t place) const { return a.kv + static_cast<int64_t>(place) * a.kv_stride; }
-
-   private:
-    const PrefillArgs& a;
-    const int32_t* indices;
-    int32_t length;
+  struct Rows : Source::Reader {
+    __device__ __forceinline__ Rows(const OfToken& a, const Item& item) : Source::Reader(a, item.token, 0, item.length) {}
   };
 };
 

@@ -155,9 +155,10 @@ class Producer {
 
   __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t t) {
     keep_nothing();
-    const bool attended = rows.attended(entry);
+    const int32_t position = t * S::kRows + warp * S::kRowsPerWarp + lane;
+    const bool attended = rows.attended(entry, position);
     const uint32_t mask = __ballot_sync(~0u, attended);
-    const uint32_t place = attended ? rows.locate(entry, t * S::kRows + warp * S::kRowsPerWarp + lane) : 0;
+    const uint32_t place = attended ? rows.locate(entry, position) : 0;
 #pragma unroll
     for (int fill = 0; fill < S::kFills; ++fill) {
       wait_for_room(fill);

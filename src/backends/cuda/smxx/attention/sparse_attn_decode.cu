@@ -1,6 +1,7 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/sm90/sparse_decode/sparse_decode.h"
+#include "backends/cuda/sm90/sparse_decode_bf16/sparse_decode_bf16.h"
 #include "backends/cuda/smxx/attention/generic_attention.h"
 #include "backends/cuda/smxx/attention/row_attention.h"
 #include "ops/factories.h"
@@ -60,7 +61,7 @@ constexpr Traits<SparseAttnDecodeParams> kGeneric{
 
 std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
   return ops::join(std::vector{sparse_attn_decode_sm90()},
-                   ops::rotate_behind({implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
+                   ops::rotate_behind({sparse_attn_decode_bf16_sm90(), implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
                                        implementation<SparseAttnDecodeParams>("cuda/generic", kGeneric)},
                                       inverse_rope()));
 }

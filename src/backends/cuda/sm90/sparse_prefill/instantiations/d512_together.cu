@@ -1,3 +1,8 @@
+#include "backends/cuda/sm90/sparse_prefill/gathered_rows.cuh"
 #include "backends/cuda/sm90/sparse_prefill/instantiate.cuh"
 
-template void strata::cuda::sparse_prefill::launch_prefill<512, true>(const WholeArgs&, int, const strata::ExecutionContext&);
+namespace strata::cuda::sparse_prefill {
+
+template void launch_tokens<GatheredRows, 512, true>(const WholeArgs<GatheredRows>&, int, const ExecutionContext&);
+
+}  // namespace strata::cuda::sparse_prefill
