@@ -207,6 +207,8 @@ constexpr LayerBench kBenches[] = {
     {"v4-flash", 4, 64, 1, 32768, true},
     {"v4-flash", 4, 128, 1, 32768, true},
     {"v4-flash", 4, 256, 1, 32768, true},
+    {"v4-flash", 4, 32, 1, 49152, true},
+    {"v4-flash", 4, 64, 1, 49152, true},
     {"v4-flash", 0, 64, 1, 32768, true},
     {"v4-flash", 4, 1, 2048, 0, true},
     {"v4-flash", 4, 1, 8192, 0, true},

@@ -227,6 +227,13 @@ void add_indexer_topk(CaseList& list) {
     decode(batch, 8192, 512, "-stride+192-slots", 192, 64);
     decode(batch, 8192, 512, "-stride+192-slots-query", 192, 64, Query::first);
   }
+  // V3.2: every position is scored, and 2048 are chosen. Behind 8192 and 16384 rows other kernels select.
+  for (const int64_t batch : {4, 32, 64, 128}) {
+    for (const int64_t rows : {8192, 8200, 16384, 32768}) decode(batch, rows, 2048);
+  }
+  for (const int64_t batch : {16, 32, 128}) {
+    for (const int64_t rows : {8200, 16384}) decode(batch, rows, 512);
+  }
   const auto prefill = [&](int64_t tokens, int64_t rows, int64_t ratio) {
     cases.bench(fmt::format("prefill{}-rows{}-k512", tokens, rows), [=](Inputs& in) {
       return build(in, {.requests = prefill_request(in.share(tokens), rows, ratio), .ratio = ratio}, 512, 0);

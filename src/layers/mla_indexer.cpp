@@ -64,8 +64,10 @@ void MlaIndexer::project_queries(OpRunner& run, const NormedLatent& q_c, const Q
                                    .shares_device = run.concurrent()});
 }
 
-void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
-                        const TensorView& topk_indices) const {
+void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
+                        const TensorView& slots, const TensorView& slot_lens) const {
+  const GroupMetadata& latent = batch[CacheGroup::mla_latent];
+  const bool wants_slots = slot_lens.shape[0] > 0;
   const int64_t tokens = query.q.shape[0];
   ArenaScope scope(run.arena);
   const TensorView folded = run.arena.tensor(DType::f32, {tokens, num_heads_});
@@ -89,7 +91,11 @@ void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& ca
                                               .token_to_req = batch.token_to_req,
                                               .lengths = batch.mla_lens,
                                               .max_length = batch.max_seq_len,
-                                              .topk_indices = topk_indices});
+                                              .topk_indices = topk_indices,
+                                              .slot_block_table = wants_slots ? latent.block_table : TensorView{},
+                                              .slot_page_size = latent.spec.page_size,
+                                              .slots = wants_slots ? slots : TensorView{},
+                                              .slot_lens = wants_slots ? slot_lens : TensorView{}});
 }
 
 size_t MlaIndexer::weight_bytes() const {

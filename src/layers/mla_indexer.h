@@ -25,8 +25,10 @@ class MlaIndexer {
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
   void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;
   void project_queries(OpRunner& run, const NormedLatent& q_c, const Query& query) const;
-  // Chooses among all keys written so far. topk_indices: i32 [T, K].
-  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices) const;
+  // Chooses among all keys written so far. topk_indices: i32 [T, K]; slots, i32 [N, K], and slot_lens, i32 [N]: the same of the first N
+  // tokens as slots of the latent cache.
+  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
+              const TensorView& slots, const TensorView& slot_lens) const;
 
   size_t weight_bytes() const;
 

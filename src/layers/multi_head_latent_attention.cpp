@@ -52,7 +52,8 @@ void MultiHeadLatentAttention::choose(const ForwardArgs& args, OpRunner& run, co
   if (query.q.present()) run.aside(1, [&](OpRunner& aside) { indexer_->project_queries(aside, q_c, query); });
   if (indexer_) run.order(0, 1);
   run.aside(1, [&](OpRunner& aside) {
-    if (query.q.present()) indexer_->select(aside, batch, args.caches, query, args.topk_indices.slice(0, batch.num_tokens));
+    if (query.q.present())
+      return indexer_->select(aside, batch, args.caches, query, args.topk_indices.slice(0, batch.num_tokens), rows.slots, rows.lens);
     if (tokens == 0) return;
     const GroupMetadata& latent = batch[CacheGroup::mla_latent];
     aside(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(0, tokens),

@@ -16,9 +16,11 @@ inline constexpr int kPrefillSlots = 14;                                        
 inline constexpr int kDecodeWarpgroups = 2, kDecodeScorers = 128 * kDecodeWarpgroups;  // of a block, and their threads
 inline constexpr int kDecodeThreads = kDecodeScorers + 32;                             // and a warp that loads
 // Tiles of a block in flight: with so few it finds room beside a product that runs at the same time. That is for many tokens, and for so
-// few tiles that no SM has two; rows that are longer want more.
+// few tiles that no SM has two; rows that are longer want more. Of more tokens yet the product is not what matters: two such blocks fit on
+// an SM, and while blocks of the kernel in front are still there, all of them begin on the SMs that are free, two on each, which then take
+// a quarter longer than all SMs would.
 inline constexpr int kDecodeSlots = 18, kDecodeSlotsBesideOthers = 8;
-inline constexpr int64_t kBesideOthersTokens = 9, kBesideOthersRows = 16384;
+inline constexpr int64_t kBesideOthersTokens = 9, kBesideOthersMostTokens = 32, kBesideOthersRows = 16384;
 inline constexpr int kDecodeRegisters = 80;  // a thread: beside them there is room for a block of the selection
 
 struct LogitsArgs {

@@ -57,7 +57,7 @@ void launch_one_token(const sm90::OneTokenArgs& args, int blocks, const Executio
 }
 
 bool leaves_room(int64_t num_tokens, int64_t rows, int num_sms) {
-  if (rows > sm90::kBesideOthersRows) return false;
+  if (rows > sm90::kBesideOthersRows || num_tokens > sm90::kBesideOthersMostTokens) return false;
   return num_tokens >= sm90::kBesideOthersTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
 }
 

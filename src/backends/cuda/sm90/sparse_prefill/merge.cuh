@@ -104,12 +104,13 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
   }
 }
 
+// As many warps a head as have all of its parts on their way at once; of few parts one has them in two turns, which is as fast.
 // fixed_order: the order of a sum must not depend on how many parts other tokens have.
 template <class Args>
 void launch_merge(const Args& args, bool fixed_order, const ExecutionContext& context) {
-  const bool together = fixed_order || args.num_splits <= 2 * kPartsAtOnce;
-  const auto kernel = together ? merge_kernel<Args, 1> : merge_kernel<Args, kMergeWarps>;
-  const unsigned blocks = blocks_for(int64_t{args.num_tokens} * args.num_heads, together ? kMergeWarps : 1);
+  const int group = fixed_order || args.num_splits <= 2 * kPartsAtOnce ? 1 : args.num_splits <= 4 * kPartsAtOnce ? 4 : kMergeWarps;
+  const auto kernel = group == 1 ? merge_kernel<Args, 1> : group == 4 ? merge_kernel<Args, 4> : merge_kernel<Args, kMergeWarps>;
+  const unsigned blocks = blocks_for(int64_t{args.num_tokens} * args.num_heads, kMergeWarps / group);
   launch_early("merge_kernel", kernel, {.grid = dim3(blocks), .block = dim3(kMergeThreads)}, context, args);
 }
 

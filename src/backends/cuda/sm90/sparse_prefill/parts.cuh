@@ -13,9 +13,11 @@ struct PartProblem {
   static constexpr int kDim = kRowDim;
   using Shape = sparse_prefill::Shape<kDim>;
   using Args = PartArgs<Source>;
-  static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = false,
+  static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = true,
                         kLetsOthersBegin = false;
   static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false, kKeepsRows = false;
+
+  static __device__ __forceinline__ void bring_near(const Args&) {}
 
   // The split is the fastest, so that the blocks of a token run at a time.
   struct Item {
