@@ -73,15 +73,17 @@ Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
           .flops = attention_flops(tokens, s)};
 }
 
-// V3.2: each token attends to 2048 positions of its own request's latent cache; no second scope, no sinks.
-Built<SparseAttnDecodeParams> build_mla(Inputs& in, int64_t batch, int64_t heads, KvFormat format) {
+// V3.2: each token attends to 2048 of `rows` positions of its own request's latent cache, or of the one request's; no second scope, no
+// sinks.
+Built<SparseAttnDecodeParams> build_mla(Inputs& in, int64_t batch, int64_t heads, KvFormat format, int64_t rows, bool one_request) {
   constexpr int64_t kTopk = 2048, kRow = 576, kLatent = 512;
   constexpr int32_t kPageSize = 64;
   const int64_t tokens = in.share(batch);
-  const Paging paging = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(tokens), 2 * kTopk));
+  const Paging paging = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(one_request ? 1 : tokens), rows));
   std::vector<int32_t> indices;
   for (int64_t t = 0; t < tokens; ++t) {
-    for (int32_t position : ascending_choice(in.rng(), kTopk, 2 * kTopk)) indices.push_back(static_cast<int32_t>(paging.slot(t, position)));
+    for (int32_t position : ascending_choice(in.rng(), kTopk, rows))
+      indices.push_back(static_cast<int32_t>(paging.slot(one_request ? 0 : t, position)));
   }
   SparseAttnDecodeParams p;
   p.q = in.bf16({tokens, 1, heads, kRow});
@@ -94,7 +96,8 @@ Built<SparseAttnDecodeParams> build_mla(Inputs& in, int64_t batch, int64_t heads
   const double t = static_cast<double>(tokens), h = static_cast<double>(heads), lanes = static_cast<double>(kRow + kLatent);
   return {.params = p,
           .outputs = {},
-          .bytes = t * (static_cast<double>(kTopk) * (4 + static_cast<double>(row_bytes(format, kRow))) + 2 * h * lanes),
+          .bytes = static_cast<double>(one_request ? rows : tokens * kTopk) * static_cast<double>(row_bytes(format, kRow)) +
+                   t * (4 * static_cast<double>(kTopk) + 2 * h * lanes),
           .flops = 2 * t * h * static_cast<double>(kTopk) * lanes};
 }
 
@@ -169,8 +172,14 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
     for (const int64_t heads : {16, 128}) {
       for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
         cases.bench(fmt::format("b{}-H{}-D576-rows2048-{}", batch, heads, to_string(format)),
-                    [=](Inputs& in) { return build_mla(in, batch, heads, format); });
+                    [=](Inputs& in) { return build_mla(in, batch, heads, format, 4096, false); });
       }
+    }
+  }
+  for (const int64_t heads : {16, 32, 64, 128}) {
+    for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla, KvFormat::fp8_tensor}) {
+      cases.bench(fmt::format("prefill512-H{}-D576-rows2048of8192-{}", heads, to_string(format)),
+                  [=](Inputs& in) { return build_mla(in, 512, heads, format, 8192, true); });
     }
   }
 }
@@ -192,6 +201,10 @@ void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {
   for (const int64_t heads : {8, 16, 32}) {  // ranks of two, four and eight
     cases.bench(fmt::format("T{}-H{}-rows640of{}", kTokens, heads, kRows),
                 [=](Inputs& in) { return build_selected(in, kTokens, heads, 640, kRows, kDim); });
+  }
+  for (const int64_t heads : {16, 32, 64, 128}) {  // beside sparse_attn_decode's prefill512
+    cases.bench(fmt::format("T512-H{}-D576-rows2048of8192", heads),
+                [=](Inputs& in) { return build_selected(in, 512, heads, 2048, 8192, 576); });
   }
   cases.bench("T4096-H128-D576-rows2048of32768", [](Inputs& in) { return build_selected(in, 4096, 128, 2048, 32768, 576); });
 }

@@ -1,9 +1,16 @@
 #include "layers/mla_absorbed.h"
 
+#include <algorithm>
+
+#include "ops/sparse_attention/prefill_choice.h"
+
 namespace strata {
 
-MlaAbsorbedAttention::MlaAbsorbedAttention(const WeightLoader& loader, const MlaShape& shape, bool batch_invariant)
-    : shape_(shape), batch_invariant_(batch_invariant) {
+MlaAbsorbedAttention::MlaAbsorbedAttention(const LayerContext& context, const WeightLoader& loader, const MlaShape& shape)
+    : shape_(shape),
+      device_(context.device),
+      prefill_mode_(context.options.prefill_mode),
+      batch_invariant_(context.options.batch_invariant) {
   // A head has P rows of its key, then V rows of its value (MLA 3). Products with an absorbed weight take bf16 on both sides.
   std::vector<FusedPart> keys, values;
   for (int64_t h = shape.first_head; h < shape.first_head + shape.heads; ++h) {
@@ -44,20 +51,77 @@ void MlaAbsorbedAttention::forward_dense(OpRunner& run, const Batch& batch, cons
   });
 }
 
-void MlaAbsorbedAttention::forward_sparse(OpRunner& run, const PagedCache& cache, const ChosenRows& rows, const TensorView& q,
-                                          const TensorView& q_absorbed, const TensorView& o) const {
+// Batch-invariant calls read the pages: the two ways round differently, and which is faster depends on how a prompt is cut.
+bool MlaAbsorbedAttention::gathers(const PagedCache& cache, int64_t num_tokens, int64_t num_rows, int64_t topk) const {
+  if (prefill_mode_ != PrefillMode::automatic) return prefill_mode_ == PrefillMode::gathered;
+  if (batch_invariant_) return false;
+  const PrefillWork work{.format = cache.format,
+                         .row_dim = shape_.row(),
+                         .num_tokens = num_tokens,
+                         .num_heads = shape_.heads,
+                         .rows_per_token = std::min(topk, num_rows),
+                         .num_chunks = 1,
+                         .gathered_rows = num_rows};
+  return !ops::paged_prefill_is_faster(work, *device_);
+}
+
+void MlaAbsorbedAttention::forward_sparse(OpRunner& run, const Batch& batch, const PagedCache& cache, const ChosenRows& rows,
+                                          const TensorView& q, const TensorView& q_absorbed, const TensorView& o) const {
   const int64_t tokens = q.shape[0], topk = rows.slots.shape[1];
   if (tokens == 0) return run.join();
   forward(run, q, q_absorbed, o, [&](const TensorView& z) {
     run.join();
-    run(run.ops.sparse_attn_decode, SparseAttnDecodeParams{.q = q_absorbed.reshape({tokens, 1, shape_.heads, shape_.row()}),
-                                                           .cache = cache,
-                                                           .indices = rows.slots.reshape({tokens, 1, topk}),
-                                                           .topk_length = rows.lens,
+    // A plan with a choice in it has room for both ways.
+    const bool plans_both = run.arena.measuring() && prefill_mode_ == PrefillMode::automatic && !batch_invariant_;
+    int64_t first = 0;  // that has not attended
+    const auto attend_paged_to = [&](int64_t end) {
+      if (end > first) attend_paged(run, cache, rows, q_absorbed, z, {first, end - first});
+      first = end;
+    };
+    for (auto r = static_cast<size_t>(batch.num_decodes); r + 1 < batch.query_start_loc_host.size(); ++r) {
+      const int64_t begin = batch.query_start_loc_host[r], end = batch.query_start_loc_host[r + 1];
+      const int64_t num_rows = std::min<int64_t>(batch.seq_lens_host[r], batch.limits.max_model_len);
+      if (begin == end || (!plans_both && !gathers(cache, end - begin, num_rows, topk))) continue;
+      attend_paged_to(plans_both ? end : begin);
+      attend_gathered(run, batch, cache, rows, q_absorbed, z, {begin, end - begin}, static_cast<int64_t>(r), num_rows);
+      first = end;
+    }
+    attend_paged_to(tokens);
+  });
+}
+
+void MlaAbsorbedAttention::attend_paged(OpRunner& run, const PagedCache& cache, const ChosenRows& rows, const TensorView& q_absorbed,
+                                        const TensorView& z, Span span) const {
+  const auto one_query_each = [&](const TensorView& v) {
+    return v.slice(span.first, span.count).reshape({span.count, 1, v.shape[1], v.shape[2]});
+  };
+  run(run.ops.sparse_attn_decode,
+      SparseAttnDecodeParams{.q = one_query_each(q_absorbed),
+                             .cache = cache,
+                             .indices = rows.slots.slice(span.first, span.count).reshape({span.count, 1, rows.slots.shape[1]}),
+                             .topk_length = rows.lens.slice(span.first, span.count),
+                             .softmax_scale = shape_.softmax_scale,
+                             .batch_invariant = batch_invariant_,
+                             .out = one_query_each(z)});
+}
+
+void MlaAbsorbedAttention::attend_gathered(OpRunner& run, const Batch& batch, const PagedCache& cache, const ChosenRows& rows,
+                                           const TensorView& q_absorbed, const TensorView& z, Span span, int64_t request,
+                                           int64_t num_rows) const {
+  ArenaScope scope(run.arena);
+  const TensorView keys = run.arena.tensor(DType::bf16, {1, num_rows, shape_.row()});
+  run(run.ops.dequantize_and_gather_k,
+      DequantizeAndGatherKParams{.cache = cache,
+                                 .seq_lens = batch.seq_lens.slice(request, 1),
+                                 .block_table = batch[CacheGroup::mla_latent].block_table.slice(request, 1),
+                                 .out = keys});
+  run(run.ops.sparse_attn_prefill, SparseAttnPrefillParams{.q = q_absorbed.slice(span.first, span.count),
+                                                           .kv = keys.reshape({num_rows, shape_.row()}),
+                                                           .indices = rows.positions.slice(span.first, span.count),
+                                                           .topk_length = rows.lens.slice(span.first, span.count),
                                                            .softmax_scale = shape_.softmax_scale,
                                                            .batch_invariant = batch_invariant_,
-                                                           .out = z.reshape({tokens, 1, shape_.heads, shape_.latent})});
-  });
+                                                           .out = z.slice(span.first, span.count)});
 }
 
 }  // namespace strata

@@ -19,6 +19,7 @@ void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const
   // (a) query, latent and rotary key; sparse layers: which rows are attended to
   ChosenRows rows;
   if (sparse()) {
+    rows.positions = args.topk_indices.slice(0, absorbed_tokens);
     rows.slots = run.arena.tensor(DType::i32, {absorbed_tokens, config_.index_topk});
     rows.lens = run.arena.tensor(DType::i32, {absorbed_tokens});
     write_indexer_keys(args, run);
@@ -135,7 +136,7 @@ void MultiHeadLatentAttention::attend_absorbed(const ForwardArgs& args, OpRunner
     if (absorbed_) absorbed_->forward_dense(run, batch, cache, num_requests, q, q_absorbed, out);
     return;
   }
-  absorbed_->forward_sparse(run, cache, rows, q, q_absorbed, out);
+  absorbed_->forward_sparse(run, batch, cache, rows, q, q_absorbed, out);
 }
 
 }  // namespace strata

@@ -42,7 +42,7 @@ void MultiHeadLatentAttention::load(const LayerContext& context) {
                                         .rows = {shape_.first_head * shape_.head(), shape_.heads * shape_.head()},
                                         .activation = q_activation_});
   // kv_b_proj is loaded in the forms that the modes need.
-  if (sparse() || options_.mla_mode != MlaMode::mha) absorbed_.emplace(loader, shape_, options_.batch_invariant);
+  if (sparse() || options_.mla_mode != MlaMode::mha) absorbed_.emplace(context, loader, shape_);
   if (!sparse() && options_.mla_mode != MlaMode::mqa) expanded_.emplace(loader, shape_, options_, rope_tables_->numbers());
   if (sparse() && !config_.skip_topk(layer_)) indexer_.emplace(loader, options_, cos_sin_);
   q_c_format_ = indexer_ ? common_format(q_activation_, indexer_->query_activation()) : q_activation_;

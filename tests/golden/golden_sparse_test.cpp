@@ -157,6 +157,7 @@ class GoldenSparse : public testing::TestWithParam<std::tuple<Target, int64_t>> 
     options.layer.kv_format = KvFormat::fp8_ds_mla;
     options.layer.kv_scale_ue8m0 = true;
     options.chunk = std::get<1>(GetParam());
+    options.layer.prefill_mode = options.chunk > 0 ? PrefillMode::gathered : PrefillMode::automatic;
     options.pad_tokens = options.chunk > 0 ? 5 : 0;
     options.shuffle_pages = true;
     options.poison = true;

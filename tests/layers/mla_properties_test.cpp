@@ -125,6 +125,25 @@ TEST_P(MlaProperties, PaddingChangesNothing) {
 std::string form_name(const testing::TestParamInfo<Form>& test) { return test.param.name; }
 INSTANTIATE_TEST_SUITE_P(Forms, MlaProperties, testing::ValuesIn(kForms), form_name);
 
+// Scales that are powers of two: gathered rows hold what the pages do.
+TEST(MlaForms, GatheredPrefillEqualsPaged) {
+  for (const KvFormat format : {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}) {
+    SCOPED_TRACE(to_string(format));
+    ReplayOptions gathered;
+    gathered.layer.kv_format = format;
+    gathered.layer.kv_scale_ue8m0 = format == KvFormat::fp8_ds_mla;
+    gathered.chunk = 100;
+    gathered.shuffle_pages = gathered.poison = true;
+    ReplayOptions paged = gathered, automatic = gathered;
+    gathered.layer.prefill_mode = PrefillMode::gathered;
+    paged.layer.prefill_mode = PrefillMode::paged;
+    automatic.layer.prefill_mode = PrefillMode::automatic;
+    const auto from_pages = run("mla_v32", paged);
+    expect_same(run("mla_v32", gathered), from_pages, 5e-3);
+    expect_equal(run("mla_v32", automatic), from_pages);  // what a CPU does
+  }
+}
+
 // With bf16 weights a last-bit difference stays one; with the indexer's FP8 codes it may flip a selection near the threshold.
 TEST(MlaForms, EveryCpuPathAgrees) {
   for (const std::string model : {"mla_v3", "mla_v32"}) {

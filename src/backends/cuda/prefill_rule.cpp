@@ -39,10 +39,28 @@ PrefillTime time_of(const PrefillWork& work) {
   return interpolate(time_of(next[-1], work.num_tokens), time_of(*next, work.num_tokens), std::max(way, 0.0));
 }
 
+// MLA's rows on Hopper, microseconds of a token and 2048 rows: from the pages, and gathered, for up to so many heads.
+struct MlaTimes {
+  int64_t heads;
+  double fp8_ds_mla, fp8_tensor, gathered;
+};
+constexpr MlaTimes kMlaTimes[] = {{16, 0.40, 1.0, 0.45}, {32, 0.45, 1.0, 0.45}, {64, 0.65, 1.5, 0.46}, {128, 1.22, 2.8, 0.9}};
+constexpr double kMlaGather = 6.0, kMlaGatheredRow = 7e-4;  // a launch more, and a row
+
+bool paged_mla_is_faster(const PrefillWork& work) {
+  if (work.format != KvFormat::fp8_ds_mla && work.format != KvFormat::fp8_tensor) return true;
+  const MlaTimes& times =
+      *std::find_if(std::begin(kMlaTimes), std::end(kMlaTimes) - 1, [&](const MlaTimes& t) { return t.heads >= work.num_heads; });
+  const double paged = work.format == KvFormat::fp8_ds_mla ? times.fp8_ds_mla : times.fp8_tensor;
+  const double tokens = static_cast<double>(work.num_tokens * work.rows_per_token) / 2048;
+  return tokens * (paged - times.gathered) < kMlaGather + static_cast<double>(work.gathered_rows) * kMlaGatheredRow;
+}
+
 }  // namespace
 
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device) {
   if (!is_cuda(device)) return false;
+  if (work.row_dim == kMlaRowDim) return !capabilities(device).sm90() || paged_mla_is_faster(work);
   // Elsewhere both ways take the portable kernel, whose times have not been compared.
   if (!capabilities(device).sm90() || work.format != KvFormat::fp8_ds_mla_v4) return false;
   const PrefillTime time = time_of(work);

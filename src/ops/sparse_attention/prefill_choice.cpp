@@ -4,6 +4,8 @@
 
 namespace strata::ops {
 
-bool paged_prefill_is_faster(const PrefillWork& work, const Device& device) { return cuda::paged_prefill_is_faster(work, device); }
+bool paged_prefill_is_faster(const PrefillWork& work, const Device& device) {
+  return device.id().kind == DeviceKind::cuda ? cuda::paged_prefill_is_faster(work, device) : work.row_dim == kMlaRowDim;
+}
 
 }  // namespace strata::ops

@@ -6,9 +6,12 @@
 
 namespace strata {
 
-// The prefill tokens of one step, as the host knows them.
+inline constexpr int64_t kMlaRowDim = 576;
+
+// The prefill tokens of one step, or of one request of it, as the host knows them.
 struct PrefillWork {
   KvFormat format = KvFormat::bf16;  // of the caches
+  int64_t row_dim = 512;             // kMlaRowDim: MLA's, otherwise V4's
   int64_t num_tokens = 0;
   int64_t num_heads = 0;
   int64_t rows_per_token = 0;  // at most
@@ -18,7 +21,7 @@ struct PrefillWork {
 
 namespace ops {
 
-// By the measured rule of the device's backend; false where there is none: rows are gathered.
+// By the measured rule of the device's backend. Where there is none V4's rows are gathered, MLA's are not.
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device);
 
 }  // namespace ops
