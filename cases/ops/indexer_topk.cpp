@@ -220,13 +220,8 @@ void add_indexer_topk(CaseList& list) {
     for (const int64_t rows : {8192, 32768}) decode(batch, rows, 512);
   }
   for (const int64_t batch : {1, 16}) decode(batch, 32768, 1024);
-  // What a layer adds: pages padded to multiples of 576 bytes, which begin inside of a line of L2 every other time, and slots.
-  for (const int64_t batch : {32, 64, 128}) {
-    decode(batch, 8192, 512, "-stride+0-slots", 0, 64);
-    decode(batch, 8192, 512, "-stride+192", 192);
-    decode(batch, 8192, 512, "-stride+192-slots", 192, 64);
-    decode(batch, 8192, 512, "-stride+192-slots-query", 192, 64, Query::first);
-  }
+  // As a layer calls it: pages padded to multiples of 576 bytes, slots, the query in front.
+  for (const int64_t batch : {32, 64, 128}) decode(batch, 8192, 512, "-stride+192-slots-query", 192, 64, Query::first);
   // V3.2: every position is scored, and 2048 are chosen. Behind 8192 and 16384 rows other kernels select.
   for (const int64_t batch : {4, 32, 64, 128}) {
     for (const int64_t rows : {8192, 8200, 16384, 32768}) decode(batch, rows, 2048);

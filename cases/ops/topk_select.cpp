@@ -108,9 +108,12 @@ void add_topk_select(CaseList& list) {
                             Values::offset, Values::clustered, Values::periodic}) {
     test({3, 20000, 512, values, true});
     test({3, 8192, 512, values, true});
+    test({3, 16384, 512, values, true});
   }
+  test({40, 12000, 1024});
   test({40, 8000, 1024});
   test({5, 8192, 2048, Values::normal, true});
+  for (const int64_t columns : {8193, 16381, 16384, 16385}) test({5, columns, 2048, Values::normal, true});
   test({2, 32768, 2048, Values::periodic, true});
   test({150, 4200, 512, Values::normal, true, 3});
   // Many rows that are long.

@@ -63,5 +63,29 @@ TEST_F(PrefillRule, OtherFormatsAreGathered) {
       *device_));
 }
 
+// MLA: rows that the kernel would convert for every token anew are gathered, of more heads than the kernel for few of them has.
+TEST_F(PrefillRule, MlaRowsAreGatheredWhereTheyAreConverted) {
+  const auto reads_pages = [&](KvFormat format, int64_t tokens, int64_t heads, int64_t context) {
+    const PrefillWork work{.format = format,
+                           .row_dim = kMlaRowDim,
+                           .num_tokens = tokens,
+                           .num_heads = heads,
+                           .rows_per_token = 2048,
+                           .num_chunks = 1,
+                           .gathered_rows = context};
+    return ops::paged_prefill_is_faster(work, *device_);
+  };
+  for (const int64_t tokens : {1, 16, 512, 8192}) {
+    EXPECT_TRUE(reads_pages(KvFormat::bf16, tokens, 128, 8192)) << tokens;
+    EXPECT_TRUE(reads_pages(KvFormat::fp8_ds_mla, tokens, 16, 8192)) << tokens;
+  }
+  for (const auto format : {KvFormat::fp8_ds_mla, KvFormat::fp8_tensor}) {
+    EXPECT_TRUE(reads_pages(format, 1, 128, 8192));
+    EXPECT_TRUE(reads_pages(format, 64, 128, 1 << 20));
+    EXPECT_EQ(reads_pages(format, 512, 128, 8192), !hopper());
+    EXPECT_EQ(reads_pages(format, 8192, 64, 1 << 17), !hopper());
+  }
+}
+
 }  // namespace
 }  // namespace strata

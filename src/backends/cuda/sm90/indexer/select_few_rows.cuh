@@ -134,9 +134,13 @@ __device__ __forceinline__ bool find_few_rows_bin(FewRowsShared<kThreads>& s, ui
   return true;
 }
 
+// Of a thread. With 64 there is room for 512 threads beside a block of the logits kernel, in every quarter of an SM. Twice the numbers
+// would want 64 too, and do better so right behind the logits; in a layer they do better with 80 (docs/kernels/20261121-indexer.md).
+constexpr int few_rows_registers(int quads) { return quads > 4 ? 80 : 64; }
+
 // Rows have at most 4 kQuads kThreads entries, begin at multiples of 16 bytes, and end with whole quads.
 template <int kThreads, int kQuads>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_few_rows_kernel(const __grid_constant__ SelectArgs a) {
+__global__ void __maxnreg__(few_rows_registers(kQuads)) topk_select_few_rows_kernel(const __grid_constant__ SelectArgs a) {
   using Shared = FewRowsShared<kThreads>;
   using Own = OwnNumbers<kQuads>;
   extern __shared__ __align__(128) uint8_t dynamic[];

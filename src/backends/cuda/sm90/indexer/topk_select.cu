@@ -101,7 +101,7 @@ void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hint
   if (hints.notes.present() && notes_of(num_tokens, p.logits.shape[1], args.k, num_sms) == Notes::candidates)
     return select_candidates(args, p.logits.shape[1], candidates_in(hints.notes.ptr<float>(), num_sms), context);
   if (args.maxima == nullptr && p.logits.present() && few_rows_fit(args, num_tokens, p.logits.shape[1], num_sms))
-    return launch_select_few_rows(args, num_tokens, context);
+    return launch_select_few_rows(args, num_tokens, p.logits.shape[1], context);
   const Plan chosen = plan(args, p, num_sms);
   allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
   all_shared_memory(chosen.kernel);

@@ -1,4 +1,4 @@
-// Rows of paged bf16 caches: those that a token attends to in a first scope, and behind them those of a second one.
+// Rows of paged bf16 caches: those that a token attends to in a scope, and behind them those of a second one.
 #pragma once
 
 #include "backends/cuda/common/divisor.h"
@@ -19,15 +19,18 @@ struct RowScope {
   __device__ __forceinline__ int32_t count(int32_t entry) const { return lengths == nullptr ? width : min(max(lengths[entry], 0), width); }
 };
 
+// kScopes: 1 or 2.
+template <int kScopes>
 struct PagedRows {
   static constexpr bool kOneMatrix = false;
   // Of a number for each head: between batch entries, and between query tokens of one.
   struct SumsStride {
     int64_t entry, query;
   };
-  static constexpr uint32_t kMostUnits = uint32_t{1} << 31;  // of a cache
+  // Of a cache. What is beyond says that a row is the second scope's.
+  static constexpr uint32_t kMostUnits = uint32_t{1} << 31;
 
-  RowScope scopes[2];
+  RowScope scopes[kScopes];
   uint32_t row_units;   // 16 bytes each, of a row
   Divisor queries{1};   // query tokens of a batch entry
   int32_t first_token;  // of the call's
@@ -40,8 +43,8 @@ struct PagedRows {
 
   __device__ __forceinline__ int32_t entry_of(int32_t token) const { return queries.divide(first_token + token); }
   __device__ __forceinline__ int32_t count(int32_t token) const {
-    const int32_t entry = entry_of(token);
-    return scopes[0].count(entry) + scopes[1].count(entry);
+    const int32_t entry = entry_of(token), of_first = scopes[0].count(entry);
+    return kScopes == 1 ? of_first : of_first + scopes[kScopes - 1].count(entry);
   }
   __device__ __forceinline__ int64_t sums_offset(int64_t token, SumsStride stride) const {
     const int32_t entry = entry_of(static_cast<int32_t>(token)),
@@ -54,12 +57,12 @@ struct PagedRows {
   class Reader {
    public:
     __device__ __forceinline__ Reader(const PagedRows& rows, int32_t of, int32_t from, int32_t count)
-        : a(rows), token(of), first(from), of_first_scope(rows.scopes[0].count(rows.entry_of(of))), all(count) {}
+        : a(rows), token(of), first(from), all(count), of_first_scope(kScopes == 1 ? count : rows.scopes[0].count(rows.entry_of(of))) {}
     __device__ __forceinline__ int32_t look_up(bool wanted, int32_t position) const {
       const int32_t at = first + position;
-      const int32_t* const index = at < of_first_scope ? a.scopes[0].indices + token * a.scopes[0].indices_stride + at
-                                                       : a.scopes[1].indices + token * a.scopes[1].indices_stride + (at - of_first_scope);
-      return static_cast<int32_t>(ptx::ld_if(wanted && at < all, index, 0xFFFFFFFFu));
+      const auto index = [&](const RowScope& scope, int32_t i) { return scope.indices + token * scope.indices_stride + i; };
+      const int32_t* const found = in_second(position) ? index(a.scopes[kScopes - 1], at - of_first_scope) : index(a.scopes[0], at);
+      return static_cast<int32_t>(ptx::ld_if(wanted && at < all, found, 0xFFFFFFFFu));
     }
     __device__ __forceinline__ bool attended(int32_t slot, int32_t position) const {
       return static_cast<uint32_t>(slot) < scope_at(position).num_slots;
@@ -72,16 +75,17 @@ struct PagedRows {
              static_cast<uint32_t>(row) * a.row_units;
     }
     __device__ __forceinline__ const uint16_t* address(uint32_t place) const {
-      return a.scopes[place < kMostUnits ? 0 : 1].data + int64_t{place % kMostUnits} * 8;
+      if constexpr (kScopes == 1) return a.scopes[0].data + int64_t{place} * 8;
+      return a.scopes[place < kMostUnits ? 0 : kScopes - 1].data + int64_t{place % kMostUnits} * 8;
     }
 
    private:
-    __device__ __forceinline__ bool in_second(int32_t position) const { return first + position >= of_first_scope; }
-    __device__ __forceinline__ const RowScope& scope_at(int32_t position) const { return a.scopes[in_second(position) ? 1 : 0]; }
+    __device__ __forceinline__ bool in_second(int32_t position) const { return kScopes > 1 && first + position >= of_first_scope; }
+    __device__ __forceinline__ const RowScope& scope_at(int32_t position) const { return a.scopes[in_second(position) ? kScopes - 1 : 0]; }
 
     const PagedRows& a;
     int32_t token, first;
-    int32_t of_first_scope, all;
+    int32_t all, of_first_scope;
   };
 };
 

@@ -14,10 +14,12 @@ namespace {
 
 using namespace sparse_prefill;
 
+constexpr int64_t kV4Dim = 512;  // which may have a second cache
+
 Support supports_cache(const PagedCache& cache) {
   if (cache.format != KvFormat::bf16) return Support::no("needs caches of bf16, has " + std::string(to_string(cache.format)));
   if (cache.page_stride % 16 != 0) return Support::no("needs a page_stride that is a multiple of 16 bytes");
-  if (cache.num_pages * (cache.page_stride / 16) > PagedRows::kMostUnits) return Support::no("needs a cache below 32 GiB");
+  if (cache.num_pages * (cache.page_stride / 16) > PagedRows<2>::kMostUnits) return Support::no("needs a cache below 32 GiB");
   return Support::yes();
 }
 
@@ -33,6 +35,7 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
   if (token_stride(p.q) <= 0 || token_stride(p.out) <= 0 || token_stride(p.indices) <= 0) return Support::no("needs evenly spaced tokens");
   if (!p.extra_cache.present()) return Support::yes();
+  if (p.q.shape[3] != kV4Dim) return Support::no("needs one cache of rows of 576 lanes, has two");
   if (token_stride(p.extra_indices) <= 0) return Support::no("needs evenly spaced tokens");
   return supports_cache(p.extra_cache);
 }
@@ -50,10 +53,11 @@ RowScope scope_of(const PagedCache& cache, const TensorView& indices, const Tens
 
 bool aligned_16(const PagedCache& cache) { return reinterpret_cast<uintptr_t>(cache.data) % 16 == 0; }
 
-TokenArgs<PagedRows> args_of(const SparseAttnDecodeParams& p) {
-  TokenArgs<PagedRows> a{};
+template <int kScopes>
+TokenArgs<PagedRows<kScopes>> args_of(const SparseAttnDecodeParams& p) {
+  TokenArgs<PagedRows<kScopes>> a{};
   a.scopes[0] = scope_of(p.cache, p.indices, p.topk_length);
-  if (p.extra_cache.present()) a.scopes[1] = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length);
+  if (p.extra_cache.present()) a.scopes[kScopes - 1] = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length);
   a.row_units = static_cast<uint32_t>(p.q.shape[3] / 8);
   a.queries = Divisor(static_cast<int32_t>(std::max<int64_t>(p.q.shape[1], 1)));
   a.q = p.q.ptr<uint16_t>();
@@ -81,7 +85,8 @@ size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
 }
 
 void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
-  run_call(args_of(p), extent_of(p, capabilities(context.device)), p.batch_invariant, context);
+  const Extent e = extent_of(p, capabilities(context.device));
+  e.d512 ? run_call<512>(args_of<2>(p), e, p.batch_invariant, context) : run_call<576>(args_of<1>(p), e, p.batch_invariant, context);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ PartArgs<Source> part_args(const TokenArgs<Source>& tokens, const Plan& plan, co
   return a;
 }
 
-template <class Source>
+template <int kDim, class Source>
 void run_whole(const TokenArgs<Source>& tokens, int64_t count, const Extent& e, const PartArgs<Source>& parts,
                const ExecutionContext& context) {
   WholeArgs<Source> a{tokens, parts};
@@ -90,23 +90,23 @@ void run_whole(const TokenArgs<Source>& tokens, int64_t count, const Extent& e, 
   a.next_turn = deals ? static_cast<uint32_t*>(context.workspace.data) : nullptr;
   if (deals && a.rows_aligned && e.keeps_rows()) a.keeping_items = static_cast<int32_t>(kRoundsInOrder * blocks) << (together ? 1 : 0);
   const auto num_blocks = static_cast<int>(blocks);
-  if constexpr (Source::kOneMatrix) {
-    if (together) return launch_tokens<Source, 512, true>(a, num_blocks, context);
+  if constexpr (Source::kOneMatrix && kDim == 512) {
+    if (together) return launch_tokens<Source, kDim, true>(a, num_blocks, context);
   }
-  e.d512 ? launch_tokens<Source, 512, false>(a, num_blocks, context) : launch_tokens<Source, 576, false>(a, num_blocks, context);
+  launch_tokens<Source, kDim, false>(a, num_blocks, context);
 }
 
-// `all`: without what follows from the extent. batch_invariant: no token is cut.
-template <class Source>
+// kDim: lanes of a row. `all`: without what follows from the extent. batch_invariant: no token is cut.
+template <int kDim, class Source>
 void run_call(const TokenArgs<Source>& all, const Extent& e, bool batch_invariant, const ExecutionContext& context) {
   const Plan of_call = batch_invariant ? Plan{e.tokens, 0, 1, e.row_tiles} : plan(e.tokens, e.row_tiles, e.slots());
   PartArgs<Source> parts{};
   if (of_call.cut > 0) parts = part_args(tokens_of(all, e, of_call.whole, of_call.cut), of_call, context);
   if (of_call.whole > 0) {
-    run_whole(tokens_of(all, e, 0, of_call.whole), of_call.whole, e, parts, context);
+    run_whole<kDim>(tokens_of(all, e, 0, of_call.whole), of_call.whole, e, parts, context);
   } else if (of_call.cut > 0) {
     const auto blocks = static_cast<int>(std::min<int64_t>(parts.num_items, e.sms));
-    e.d512 ? launch_parts<Source, 512>(parts, blocks, context) : launch_parts<Source, 576>(parts, blocks, context);
+    launch_parts<Source, kDim>(parts, blocks, context);
   }
   if (of_call.cut > 0) launch_merge(parts, /*fixed_order=*/false, context);
 }

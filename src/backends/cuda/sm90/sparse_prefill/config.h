@@ -64,7 +64,7 @@ static_assert(sizeof(SharedMemory<Shape<512>>) <= 232448 && sizeof(SharedMemory<
 inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
 
 // An item is 64 heads of one token. Source says which rows a token attends to: GatheredRows (gathered_rows.cuh) or PagedRows
-// (backends/cuda/sm90/sparse_decode_bf16/paged_rows.cuh).
+// (sm90/sparse_decode_bf16/paged_rows.cuh).
 template <class Source>
 struct TokenArgs : Source {
   int32_t num_items, items_per_token_log2;

@@ -57,7 +57,8 @@ size_t workspace_bytes(const SparseAttnPrefillParams& p, const Capabilities& c) 
 }
 
 void run(const SparseAttnPrefillParams& p, const ExecutionContext& context) {
-  run_call(args_of(p), extent_of(p, capabilities(context.device)), p.batch_invariant, context);
+  const Extent e = extent_of(p, capabilities(context.device));
+  e.d512 ? run_call<512>(args_of(p), e, p.batch_invariant, context) : run_call<576>(args_of(p), e, p.batch_invariant, context);
 }
 
 }  // namespace
