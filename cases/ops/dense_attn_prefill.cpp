@@ -175,7 +175,8 @@ void add_dense_attn_prefill(CaseList& list) {
   const PrefillShape heavy{.requests = {{512, 512}, {100, 700}}, .heads = 8};
   cases.heavy(name_of(heavy), [heavy](Inputs& in) { return build(in, heavy, heavy.requests); });
   for (const int64_t heads : {16, 128}) {
-    for (const auto& [queries, keys, causal] : {std::tuple<int64_t, int64_t, bool>{1024, 1024, true}, {512, 4096, false}}) {
+    for (const auto& [queries, keys, causal] :
+         {std::tuple<int64_t, int64_t, bool>{1024, 1024, true}, {4096, 4096, true}, {512, 4096, false}}) {
       const PrefillShape s{.requests = {{queries, keys}}, .heads = heads, .causal = causal};
       cases.bench(name_of(s), [s](Inputs& in) { return build(in, s, {{in.share(s.requests[0].queries), in.share(s.requests[0].keys)}}); });
     }

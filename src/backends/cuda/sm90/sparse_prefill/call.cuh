@@ -62,7 +62,8 @@ TokenArgs<Source> tokens_of(TokenArgs<Source> a, const Extent& e, int64_t first,
 
 template <class Source>
 PartArgs<Source> part_args(const TokenArgs<Source>& tokens, const Plan& plan, const ExecutionContext& context) {
-  PartArgs<Source> a{tokens};
+  PartArgs<Source> a{};
+  static_cast<TokenArgs<Source>&>(a) = tokens;
   a.num_tokens = static_cast<int32_t>(plan.cut);
   a.num_splits = static_cast<int32_t>(plan.splits);
   a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
@@ -78,7 +79,9 @@ PartArgs<Source> part_args(const TokenArgs<Source>& tokens, const Plan& plan, co
 template <int kDim, class Source>
 void run_whole(const TokenArgs<Source>& tokens, int64_t count, const Extent& e, const PartArgs<Source>& parts,
                const ExecutionContext& context) {
-  WholeArgs<Source> a{tokens, parts};
+  WholeArgs<Source> a{};
+  static_cast<TokenArgs<Source>&>(a) = tokens;
+  a.parts = parts;
   if (a.out_aligned) {
     a.out_map = sm90::column_groups_map("sparse attention: out", a.out, count, e.heads, kValueDim, a.out_token_stride, a.out_head_stride,
                                         kStoredHeads, kStoredChunks);

@@ -1,6 +1,7 @@
 // The value roles: two warpgroups add up weighted values, 256 lanes each, and write the output.
 #pragma once
 
+#include "backends/cuda/common/transpose_quad.cuh"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/keep_in_l2.cuh"
@@ -201,21 +202,6 @@ class Values {
                             ptx::evict_first_policy());
       ptx::bulk_store_commit();
       ptx::bulk_store_wait_read();
-    }
-  }
-
-  // Of four lanes, lane p has words w[0 .. 3] of its own and gets word p of each.
-  static __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
-    const bool odd = (threadIdx.x & 1u) != 0, high = (threadIdx.x & 2u) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const uint32_t other = __shfl_xor_sync(~0u, odd ? w[i] : w[i + 1], 1);
-      w[i] = odd ? other : w[i], w[i + 1] = odd ? w[i + 1] : other;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t other = __shfl_xor_sync(~0u, high ? w[i] : w[i + 2], 2);
-      w[i] = high ? other : w[i], w[i + 2] = high ? w[i + 2] : other;
     }
   }
 

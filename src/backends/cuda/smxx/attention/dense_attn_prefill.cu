@@ -3,10 +3,10 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/sm90/dense_prefill/dense_prefill.h"
 #include "backends/cuda/smxx/attention/dense_prefill.h"
 
 namespace strata::cuda {
-namespace {
 
 DensePrefill dense_prefill(const DenseAttnPrefillParams& p) {
   DensePrefill a;
@@ -26,6 +26,7 @@ DensePrefill dense_prefill(const DenseAttnPrefillParams& p) {
   a.v_stride = {p.v.stride[0], p.v.stride[1]};
   a.out_stride = {p.out.stride[0], p.out.stride[1]};
   a.is_aligned = rows_aligned(p.k_nope) && rows_aligned(p.k_pe) && rows_aligned(p.v);
+  a.out_aligned = rows_aligned(p.out);
   a.lse_stride = {p.lse.stride[0], p.lse.stride[1]};
   if (p.query_start_loc.present()) {
     a.query_start_loc = p.query_start_loc.ptr<int32_t>();
@@ -43,6 +44,8 @@ DensePrefill dense_prefill(const DenseAttnPrefillParams& p) {
   a.causal = p.causal;
   return a;
 }
+
+namespace {
 
 Support supports(const DenseAttnPrefillParams& p, const Capabilities&) {
   const int64_t nope = p.k_nope.shape[2], rotary = p.k_pe.shape[1], value = p.v.shape[2];
@@ -63,7 +66,7 @@ constexpr Traits<DenseAttnPrefillParams> kGeneric{
 }  // namespace
 
 std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill() {
-  return {implementation<DenseAttnPrefillParams>("cuda/smxx", kTensorCores),
+  return {dense_attn_prefill_sm90(), implementation<DenseAttnPrefillParams>("cuda/smxx", kTensorCores),
           implementation<DenseAttnPrefillParams>("cuda/generic", kGeneric)};
 }
 

@@ -4,6 +4,7 @@
 #include "backends/cuda/common/divisor.h"
 #include "strata/dtype.h"
 #include "strata/op.h"
+#include "strata/ops/dense_attention.h"
 
 namespace strata::cuda {
 
@@ -20,6 +21,7 @@ struct DensePrefill {
   HeadStrides q_stride, k_nope_stride, v_stride, out_stride, lse_stride;
   int64_t k_pe_stride = 0;
   bool is_aligned = false;                   // all rows of keys and values to 16 bytes
+  bool out_aligned = false;                  // those of out
   const int32_t* query_start_loc = nullptr;  // [num_requests + 1]; null: one request of all rows
   const int32_t* key_start_loc = nullptr;
   int32_t num_requests = 1, num_queries = 0, num_keys = 0, num_heads = 0;
@@ -41,6 +43,8 @@ __device__ __forceinline__ RequestRange request_range(const DensePrefill& a, int
   return {q[request] - q[0], q[request + 1] - q[request], k[request] - k[0], k[request + 1] - k[request]};
 }
 #endif
+
+DensePrefill dense_prefill(const DenseAttnPrefillParams& p);
 
 void dense_prefill_run(const DensePrefill& a, const ExecutionContext& context);          // P + R <= 192, V <= 128, multiples of 8
 void generic_dense_prefill_run(const DensePrefill& a, const ExecutionContext& context);  // any shape

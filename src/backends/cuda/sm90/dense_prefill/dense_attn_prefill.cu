@@ -1,0 +1,72 @@
+// dense_attn_prefill on Hopper: what it takes, the launch.
+#include <algorithm>
+#include <string>
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/sm90/dense_prefill/dense_prefill.h"
+#include "backends/cuda/sm90/dense_prefill/kernel.cuh"
+#include "backends/cuda/sm90/linear/tensor_map.h"
+#include "core/ceil_div.h"
+
+namespace strata::cuda {
+namespace {
+
+using namespace dense_prefill_sm90;
+
+int64_t tiles_of(const DenseAttnPrefillParams& p) { return ceil_div(std::min(p.max_query_len, p.q.shape[0]), int64_t{kQueries}); }
+int64_t requests_of(const DenseAttnPrefillParams& p) { return p.query_start_loc.present() ? p.query_start_loc.shape[0] - 1 : 1; }
+
+// As the copy engine wants it: whatever the extents are.
+bool copies(const TensorView& v) {
+  const auto multiple = [](int64_t elements) { return elements % 8 == 0; };
+  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && multiple(v.stride[0]) && (v.rank == 2 || multiple(v.stride[1]));
+}
+
+Support supports(const DenseAttnPrefillParams& p, const Capabilities& c) {
+  if (Support sm90 = needs_sm90(c); !sm90) return sm90;
+  const int64_t nope = p.k_nope.shape[2], rotary = p.k_pe.shape[1], value = p.v.shape[2];
+  if (nope != kNopeDim || rotary != kRotaryDim || value != kValueDim) {
+    return Support::no("needs 128 + 64 key lanes and 128 value lanes, has " + std::to_string(nope) + " + " + std::to_string(rotary) +
+                       " and " + std::to_string(value));
+  }
+  if (!copies(p.q) || !copies(p.k_nope) || !copies(p.k_pe) || !copies(p.v)) return Support::no("needs rows at multiples of 16 bytes");
+  if (p.q.shape[0] == 0 || p.k_nope.shape[0] == 0) return Support::no("needs queries and keys");
+  if (requests_of(p) * p.q.shape[1] * tiles_of(p) >= int64_t{1} << 31) return Support::no("too many queries");
+  return Support::yes();
+}
+
+CUtensorMap map_of(const char* name, const TensorView& v, int64_t lanes) {
+  return sm90::column_groups_map(name, v.data, v.shape[1], v.shape[0], lanes, v.stride[1], v.stride[0], kQueries,
+                                 static_cast<int>(lanes / kChunkLanes));
+}
+
+void run(const DenseAttnPrefillParams& p, const ExecutionContext& context) {
+  const int64_t heads = p.q.shape[1], tiles = tiles_of(p), items = requests_of(p) * heads * tiles;
+  if (items == 0) return;
+  const int64_t group = heads % 8 == 0 ? 8 : heads % 4 == 0 ? 4 : heads % 2 == 0 ? 2 : 1;
+  static_assert(kQueries == kKeys);
+  const Args a{
+      .call = dense_prefill(p),
+      .q = map_of("dense_attn_prefill: q", p.q, kNopeDim + kRotaryDim),
+      .k_nope = map_of("dense_attn_prefill: k_nope", p.k_nope, kNopeDim),
+      .k_pe = sm90::tensor_map("dense_attn_prefill: k_pe", p.k_pe.data, DType::bf16, p.k_pe.shape[0], kRotaryDim, p.k_pe.stride[0], kKeys),
+      .v = map_of("dense_attn_prefill: v", p.v, kValueDim),
+      .num_items = static_cast<int32_t>(items),
+      .items_of_request = Divisor(static_cast<int32_t>(heads * tiles)),
+      .items_of_group = Divisor(static_cast<int32_t>(group * tiles)),
+      .heads_of_group = Divisor(static_cast<int32_t>(group)),
+      .tiles = static_cast<int32_t>(tiles)};
+  allow_shared_bytes(dense_prefill_sm90_kernel, sizeof(SharedMemory));
+  const int64_t blocks = std::min<int64_t>(items, capabilities(context.device).num_sms);
+  launch_early("dense_prefill_sm90_kernel", dense_prefill_sm90_kernel,
+               {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = sizeof(SharedMemory)}, context, a);
+}
+
+}  // namespace
+
+Implementation<DenseAttnPrefillParams> dense_attn_prefill_sm90() {
+  return implementation<DenseAttnPrefillParams>("cuda/sm90", {.supports = supports, .run = run});
+}
+
+}  // namespace strata::cuda
