@@ -8,7 +8,7 @@
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/smxx/attention/dense_prefill.h"
 
-namespace strata::cuda::dense_prefill_sm90 {
+namespace strata::cuda::dense_prefill {
 
 inline constexpr int kNopeDim = 128, kRotaryDim = 64, kValueDim = 128;
 inline constexpr int kChunkLanes = 64;  // of a swizzled 128-byte row
@@ -42,4 +42,4 @@ struct Args {
   int32_t tiles;  // of the longest request's queries
 };
 
-}  // namespace strata::cuda::dense_prefill_sm90
+}  // namespace strata::cuda::dense_prefill

@@ -12,7 +12,7 @@
 namespace strata::cuda {
 namespace {
 
-using namespace dense_prefill_sm90;
+using namespace dense_prefill;
 
 int64_t tiles_of(const DenseAttnPrefillParams& p) { return ceil_div(std::min(p.max_query_len, p.q.shape[0]), int64_t{kQueries}); }
 int64_t requests_of(const DenseAttnPrefillParams& p) { return p.query_start_loc.present() ? p.query_start_loc.shape[0] - 1 : 1; }
@@ -47,7 +47,7 @@ void run(const DenseAttnPrefillParams& p, const ExecutionContext& context) {
   const int64_t group = heads % 8 == 0 ? 8 : heads % 4 == 0 ? 4 : heads % 2 == 0 ? 2 : 1;
   static_assert(kQueries == kKeys);
   const Args a{
-      .call = dense_prefill(p),
+      .call = dense_prefill_of(p),
       .q = map_of("dense_attn_prefill: q", p.q, kNopeDim + kRotaryDim),
       .k_nope = map_of("dense_attn_prefill: k_nope", p.k_nope, kNopeDim),
       .k_pe = sm90::tensor_map("dense_attn_prefill: k_pe", p.k_pe.data, DType::bf16, p.k_pe.shape[0], kRotaryDim, p.k_pe.stride[0], kKeys),

@@ -9,11 +9,12 @@
 // in registers.
 #pragma once
 
+#include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/common/transpose_quad.cuh"
 #include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/convert.cuh"
-#include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
@@ -23,7 +24,7 @@
 #include "backends/cuda/smxx/attention/token_address.cuh"
 #include "backends/cuda/smxx/attention/warp_attention.cuh"
 
-namespace strata::cuda::dense_prefill_sm90 {
+namespace strata::cuda::dense_prefill {
 
 struct Item {
   RequestRange r;
@@ -53,25 +54,10 @@ __device__ __forceinline__ int32_t item_of_round(int32_t round) {
   return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
 }
 
-struct Turn {
-  uint32_t index = 0, parity = 0;
-  __device__ __forceinline__ void next() {
-    if (++index == kStages) index = 0, parity ^= 1;
-  }
-};
-
-__device__ __forceinline__ void arrive_warp(const uint64_t& barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
-}
-__device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
-  ptx::mbarrier_wait(ptx::shared_address(&barrier), parity);
-}
-
 // A warp, of which one lane asks.
 __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
   const bool asks = threadIdx.x % 32 == 0;
-  Turn keys, values;
+  Turn<kStages> keys, values;
   uint32_t q_parity = 1;
   for (int32_t round = 0; round * static_cast<int32_t>(gridDim.x) < a.num_items; ++round) {
     const int32_t i = item_of_round(round);
@@ -329,7 +315,7 @@ class Consumer {
   SharedMemory& s;
   const int half;
   const uint64_t first_q, first_keys, first_values;
-  Turn keys, values;
+  Turn<kStages> keys, values;
   int32_t row;                                       // of the request's queries, this thread's first: the other is eight on
   static constexpr float kLeast = -3.402823466e38f;  // finite, as -inf - -inf is not a number
   float maximum[2], sum[2];                          // in base 2 with the scale; of this thread's columns
@@ -363,4 +349,4 @@ __global__ void __launch_bounds__(kThreads, 1) dense_prefill_sm90_kernel(const _
   }
 }
 
-}  // namespace strata::cuda::dense_prefill_sm90
+}  // namespace strata::cuda::dense_prefill

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "backends/cuda/common/ring.cuh"
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/convert.cuh"
-#include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/sm90/sparse_prefill/config.h"
@@ -76,15 +76,6 @@ class TilePosition : public TileState {
 
 // Byte offset of a 16-byte unit in a chunk [rows][8 units].
 __device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
-
-// One arrival a warp, behind what all its lanes did.
-__device__ __forceinline__ void arrive_warp(const uint64_t& barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
-}
-__device__ __forceinline__ void wait(const uint64_t& barrier, uint32_t parity) {
-  ptx::mbarrier_wait(ptx::shared_address(&barrier), parity);
-}
 
 // The items of a block: turns of the first rounds in order, the others as they are dealt.
 template <class Problem>

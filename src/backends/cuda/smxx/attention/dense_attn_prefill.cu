@@ -8,7 +8,7 @@
 
 namespace strata::cuda {
 
-DensePrefill dense_prefill(const DenseAttnPrefillParams& p) {
+DensePrefill dense_prefill_of(const DenseAttnPrefillParams& p) {
   DensePrefill a;
   a.q = p.q.ptr<Bf16>();
   a.k_nope = p.k_nope.ptr<Bf16>();
@@ -56,11 +56,12 @@ Support supports(const DenseAttnPrefillParams& p, const Capabilities&) {
 
 constexpr Traits<DenseAttnPrefillParams> kTensorCores{
     .supports = supports,
-    .run = [](const DenseAttnPrefillParams& p, const ExecutionContext& context) { dense_prefill_run(dense_prefill(p), context); },
+    .run = [](const DenseAttnPrefillParams& p, const ExecutionContext& context) { dense_prefill_run(dense_prefill_of(p), context); },
 };
 
 constexpr Traits<DenseAttnPrefillParams> kGeneric{
-    .run = [](const DenseAttnPrefillParams& p, const ExecutionContext& context) { generic_dense_prefill_run(dense_prefill(p), context); },
+    .run = [](const DenseAttnPrefillParams& p,
+              const ExecutionContext& context) { generic_dense_prefill_run(dense_prefill_of(p), context); },
 };
 
 }  // namespace

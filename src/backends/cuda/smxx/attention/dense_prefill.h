@@ -44,7 +44,7 @@ __device__ __forceinline__ RequestRange request_range(const DensePrefill& a, int
 }
 #endif
 
-DensePrefill dense_prefill(const DenseAttnPrefillParams& p);
+DensePrefill dense_prefill_of(const DenseAttnPrefillParams& p);
 
 void dense_prefill_run(const DensePrefill& a, const ExecutionContext& context);          // P + R <= 192, V <= 128, multiples of 8
 void generic_dense_prefill_run(const DensePrefill& a, const ExecutionContext& context);  // any shape
