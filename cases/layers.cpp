@@ -16,7 +16,7 @@ namespace {
 struct LayerBench {
   const char* preset;
   int32_t ratio;  // V4: as in config.json
-  int64_t requests;
+  int32_t requests;
   int64_t new_tokens;  // of each request
   int64_t context;     // positions before them
   bool gpu = false;    // takes minutes on a CPU
