@@ -19,8 +19,8 @@ namespace strata {
 
 enum class IndexerFormat : uint8_t { fp8, mxfp4, none };  // none: unquantised (bf16) indexer queries and keys
 
-// How prefill tokens of V4 and of sparse MLA layers read their keys; the result is the same (V4 13). Gathered rows of an MLA request take
-// max_model_len * (kv_lora_rank + qk_rope_head_dim) bf16 of the workspace.
+// How prefill tokens of V4 and of sparse MLA layers read their keys; the result is the same (V4 13). Where rows of an MLA request may
+// be gathered, max_model_len * (kv_lora_rank + qk_rope_head_dim) bf16 of the workspace are theirs.
 enum class PrefillMode : uint8_t {
   automatic,  // the device's measured rule
   gathered,   // dequantise and gather to a bf16 workspace, then attend

@@ -71,8 +71,8 @@ void MlaAbsorbedAttention::forward_sparse(OpRunner& run, const Batch& batch, con
   if (tokens == 0) return run.join();
   forward(run, q, q_absorbed, o, [&](const TensorView& z) {
     run.join();
-    // A plan with a choice in it has room for both ways.
-    const bool plans_both = run.arena.measuring() && prefill_mode_ == PrefillMode::automatic && !batch_invariant_;
+    // A plan has room for both ways where some request of so many tokens is gathered: the sooner, the fewer rows it has.
+    const bool plans = run.arena.measuring();
     int64_t first = 0;  // that has not attended
     const auto attend_paged_to = [&](int64_t end) {
       if (end > first) attend_paged(run, cache, rows, q_absorbed, z, {first, end - first});
@@ -81,8 +81,8 @@ void MlaAbsorbedAttention::forward_sparse(OpRunner& run, const Batch& batch, con
     for (auto r = static_cast<size_t>(batch.num_decodes); r + 1 < batch.query_start_loc_host.size(); ++r) {
       const int64_t begin = batch.query_start_loc_host[r], end = batch.query_start_loc_host[r + 1];
       const int64_t num_rows = std::min<int64_t>(batch.seq_lens_host[r], batch.limits.max_model_len);
-      if (begin == end || (!plans_both && !gathers(cache, end - begin, num_rows, topk))) continue;
-      attend_paged_to(plans_both ? end : begin);
+      if (begin == end || !gathers(cache, end - begin, plans ? topk : num_rows, topk)) continue;
+      attend_paged_to(plans ? end : begin);
       attend_gathered(run, batch, cache, rows, q_absorbed, z, {begin, end - begin}, static_cast<int64_t>(r), num_rows);
       first = end;
     }

@@ -68,6 +68,20 @@ TEST(MlaRotaryEmbedding, TurnsTheRotaryLanesOnly) {
   EXPECT_GT(turned, 60 * 4 * 16);
 }
 
+// Rows are gathered where the rule may ask for it, which on a CPU it never does, and where the caller does.
+TEST(MlaSparsePrefill, OnlyAPlanThatMayGatherHasRoomForRows) {
+  const auto workspace = [](PrefillMode mode) {
+    LayerOptions options;
+    options.prefill_mode = mode;
+    options.kv_format = KvFormat::fp8_ds_mla;
+    LayerFixture fixture(0, options, nullptr, "mla_v32");
+    return static_cast<int64_t>(fixture.runner->layer(0).workspace_bytes());
+  };
+  const int64_t paged = workspace(PrefillMode::paged);
+  EXPECT_EQ(workspace(PrefillMode::automatic), paged);
+  EXPECT_GT(workspace(PrefillMode::gathered), paged);
+}
+
 TEST(MlaLlama4Scaling, MultipliesTheRotatedQueryAndNothingElse) {
   for (const std::string& model : kModels) {
     SCOPED_TRACE(model);
