@@ -1,28 +1,20 @@
 // Whole layers at the official shapes with synthetic weights, prefill and decode: what `strata bench --op layer` times.
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
 
+#include "core/check.h"
 #include "fill_caches.h"
 #include "lambda_case.h"
+#include "layer_shape.h"
 #include "model_runner.h"
 #include "registry.h"
 
 namespace strata::cases {
 namespace {
-
-struct LayerBench {
-  const char* preset;
-  int32_t ratio;  // V4: as in config.json
-  int32_t requests;
-  int64_t new_tokens;  // of each request
-  int64_t context;     // positions before them
-  bool gpu = false;    // takes minutes on a CPU
-  bool fp8_output = false;
-  std::optional<KvFormat> kv_format{};
-};
 
 // A directory that goes away with its owner.
 class ScratchDirectory {
@@ -40,11 +32,11 @@ class ScratchDirectory {
   std::filesystem::path path_;
 };
 
-ModelConfig one_layer_config(const LayerBench& bench) {
-  ModelConfig config = preset(bench.preset);
+ModelConfig one_layer_config(const LayerShape& shape) {
+  ModelConfig config = preset(shape.preset);
   config.num_hidden_layers = 1;
   config.num_nextn_predict_layers = 0;
-  if (config.family == ModelFamily::deepseek_v4) config.compress_ratios = {bench.ratio};
+  if (config.family == ModelFamily::deepseek_v4) config.compress_ratios = {shape.ratio};
   return config;
 }
 
@@ -117,6 +109,25 @@ double cache_bytes(const ModelConfig& c, const std::vector<CacheGroupSpec>& grou
   return bytes;
 }
 
+// A rank that adds nothing of the others: what they send is no part of a layer's time here.
+class FirstOf final : public Communicator {
+ public:
+  explicit FirstOf(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  void all_reduce_sum(const TensorView&, Device&, Stream) override {}
+
+ private:
+  int size_;
+};
+
+// A rank's part of the heads and groups, for its work.
+ModelConfig of_rank(ModelConfig config, int32_t tp_size) {
+  config.num_attention_heads /= tp_size;
+  config.o_groups /= tp_size;
+  return config;
+}
+
 struct State {
   ScratchDirectory directory;
   std::unique_ptr<Checkpoint> checkpoint;
@@ -126,31 +137,33 @@ struct State {
   int64_t tokens = 0;
 };
 
-Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
+Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
   Work work;
-  if (bench.gpu && device->id().kind == DeviceKind::cpu) {
+  if (gpu && device->id().kind == DeviceKind::cpu) {
     work.refusal = "a case for GPUs: it takes minutes on a CPU";
     return work;
   }
-  const ModelConfig config = one_layer_config(bench);
+  const ModelConfig config = one_layer_config(shape);
   auto state = std::make_shared<State>();
   synthesize_checkpoint(config, {.fp8 = true, .seed = options.seed}, state->directory.path());
   state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
-  state->tokens = bench.requests * bench.new_tokens;
+  state->tokens = shape.requests * shape.new_tokens;
   RunnerOptions runner;
   runner.layer.limits = {
-      .max_num_batched_tokens = state->tokens, .max_num_seqs = bench.requests, .max_model_len = bench.context + bench.new_tokens};
-  runner.layer.fp8_output = bench.fp8_output;
-  runner.layer.kv_format = bench.kv_format;
-  runner.total_positions = bench.requests * runner.layer.limits.max_model_len;
+      .max_num_batched_tokens = state->tokens, .max_num_seqs = shape.requests, .max_model_len = shape.context + shape.new_tokens};
+  runner.layer.fp8_output = shape.fp8_output;
+  runner.layer.kv_format = shape.kv_format;
+  runner.layer.tp_size = shape.tp_size;
+  if (shape.tp_size > 1) runner.communicator = std::make_shared<FirstOf>(shape.tp_size);
+  runner.total_positions = shape.requests * runner.layer.limits.max_model_len;
   state->recorder = std::make_unique<CallRecorder>(ops);
   state->runner =
       std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, state->recorder->ops(), default_layers(), runner);
   std::vector<StepRequest> step;
-  for (int64_t r = 0; r < bench.requests; ++r) {
+  for (int64_t r = 0; r < shape.requests; ++r) {
     state->runner->add_request(r);
-    state->runner->pretend_position(r, bench.context);
-    step.push_back({r, bench.new_tokens});
+    state->runner->pretend_position(r, shape.context);
+    step.push_back({r, shape.new_tokens});
   }
   // Of equal keys, of zeros say, all are chosen alike, which takes the selection several times as long as different ones.
   Rng rng(options.seed);
@@ -164,17 +177,17 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   device->copy(state->hidden.view().data, random.data, random.bytes(), {});
   device->synchronize({});
 
-  const double weights = linear_weights(config, bench.ratio);
+  const ModelConfig rank = of_rank(config, shape.tp_size);
+  const double weights = linear_weights(rank, shape.ratio);
   work.flops = 2.0 * weights * static_cast<double>(state->tokens);
-  for (int64_t p = bench.context; p < bench.context + bench.new_tokens; ++p) {
+  for (int64_t p = shape.context; p < shape.context + shape.new_tokens; ++p) {
     const bool mla = config.family == ModelFamily::deepseek_mla;
-    work.flops +=
-        d(bench.requests) * (mla ? mla_attention_flops(config, bench.new_tokens > 1, p) : attention_flops(config, bench.ratio, p));
+    work.flops += d(shape.requests) * (mla ? mla_attention_flops(rank, shape.new_tokens > 1, p) : attention_flops(rank, shape.ratio, p));
   }
   // The least that must be read: the weights as this device holds them, and what the last query of each request reads of its caches.
   const AttentionLayer& layer = state->runner->layer(0);
   work.bytes = static_cast<double>(layer.weight_bytes()) +
-               d(bench.requests) * cache_bytes(config, layer.cache_groups(), bench.context + bench.new_tokens - 1);
+               d(shape.requests) * cache_bytes(config, layer.cache_groups(), shape.context + shape.new_tokens - 1);
   work.call = [state](size_t, Stream stream) { state->runner->run_layer(0, state->hidden, state->out, {.stream = stream}); };
   work.record = [state] {
     return state->recorder->record(state->runner->stream(), [&] { state->runner->run_layer(0, state->hidden, state->out); });
@@ -182,76 +195,79 @@ Work prepare(const LayerBench& bench, const OpSet& ops, const std::shared_ptr<De
   return work;
 }
 
-constexpr LayerBench kBenches[] = {
-    {"v4-flash", 4, 1, 512, 0},
-    {"v4-flash", 128, 1, 512, 0},
-    {"v4-flash", 0, 1, 512, 0},
-    {"v4-flash", 4, 1, 1, 8192},
-    {"v4-flash", 4, 16, 1, 8192},
-    {"v4-flash", 128, 16, 1, 8192},
-    {"v2-lite", 0, 1, 1024, 0},
-    {"v2-lite", 0, 16, 1, 4096},
-    {"v3", 0, 1, 1024, 0},
-    {"v3", 0, 4, 1, 4096},
-    {"v3.2", 0, 1, 512, 4096},
-    {"v3.2", 0, 4, 1, 8192},
-    {"v3", 0, 1, 4096, 0, true},
-    {"v3", 0, 64, 1, 4096, true},
-    {"v3.2", 0, 32, 1, 8192, true},
-    {"v3.2", 0, 64, 1, 8192, true},
-    {"v3.2", 0, 32, 1, 32768, true},
-    {"v3.2", 0, 1, 512, 4096, true, false, KvFormat::fp8_ds_mla},
-    {"v3.2", 0, 4, 1, 8192, true, false, KvFormat::fp8_ds_mla},
-    {"v3.2", 0, 32, 1, 8192, true, false, KvFormat::fp8_ds_mla},
-    {"v3.2", 0, 64, 1, 8192, true, false, KvFormat::fp8_ds_mla},
-    {"v4-flash", 4, 1, 1, 32768, true},
-    {"v4-flash", 4, 32, 1, 32768, true},
-    {"v4-flash", 4, 64, 1, 32768, true},
-    {"v4-flash", 4, 128, 1, 32768, true},
-    {"v4-flash", 4, 256, 1, 32768, true},
-    {"v4-flash", 4, 32, 1, 49152, true},
-    {"v4-flash", 4, 64, 1, 49152, true},
-    {"v4-flash", 4, 1, 1, 131072, true},
-    {"v4-flash", 4, 32, 1, 131072, true},
-    {"v4-flash", 0, 64, 1, 32768, true},
-    {"v4-flash", 4, 1, 2048, 0, true},
-    {"v4-flash", 4, 1, 8192, 0, true},
-    {"v4-pro", 4, 1, 1, 32768, true},
-    {"v4-pro", 4, 32, 1, 32768, true},
-    {"v4-pro", 4, 64, 1, 32768, true},
-    {"v4-pro", 4, 128, 1, 32768, true},
-    {"v4-pro", 4, 256, 1, 32768, true},
-    {"v4-flash", 4, 1, 1, 32768, true, true},
-    {"v4-flash", 4, 32, 1, 32768, true, true},
-    {"v4-pro", 4, 1, 1, 32768, true, true},
-    {"v4-pro", 4, 32, 1, 32768, true, true},
-    {"v4-pro", 4, 1, 8192, 0, true},
-    {"v4-pro", 128, 1, 1, 32768, true},
-    {"v4-pro", 128, 32, 1, 32768, true},
-    {"v4-pro", 128, 64, 1, 32768, true},
-    {"v4-pro", 4, 1, 512, 0, true},
-    {"v4-pro", 128, 1, 8192, 0, true},
+constexpr const char* kNames[] = {
+    "v4-flash-c4-prefill-512",
+    "v4-flash-c128-prefill-512",
+    "v4-flash-window-prefill-512",
+    "v4-flash-c4-decode-b1-context8192",
+    "v4-flash-c4-decode-b16-context8192",
+    "v4-flash-c128-decode-b16-context8192",
+    "v2-lite-prefill-1024",
+    "v2-lite-decode-b16-context4096",
+    "v3-prefill-1024",
+    "v3-decode-b4-context4096",
+    "v3.2-prefill-512-context4096",
+    "v3.2-decode-b4-context8192",
+};
+// They take minutes on a CPU.
+constexpr const char* kGpuNames[] = {
+    "v3-prefill-4096",
+    "v3-decode-b64-context4096",
+    "v3.2-decode-b32-context8192",
+    "v3.2-decode-b64-context8192",
+    "v3.2-decode-b32-context32768",
+    "v3.2-prefill-512-context4096-fp8_ds_mla",
+    "v3.2-decode-b4-context8192-fp8_ds_mla",
+    "v3.2-decode-b32-context8192-fp8_ds_mla",
+    "v3.2-decode-b64-context8192-fp8_ds_mla",
+    "v4-flash-c4-decode-b1-context32768",
+    "v4-flash-c4-decode-b32-context32768",
+    "v4-flash-c4-decode-b64-context32768",
+    "v4-flash-c4-decode-b128-context32768",
+    "v4-flash-c4-decode-b256-context32768",
+    "v4-flash-c4-decode-b32-context49152",
+    "v4-flash-c4-decode-b64-context49152",
+    "v4-flash-c4-decode-b1-context131072",
+    "v4-flash-c4-decode-b32-context131072",
+    "v4-flash-window-decode-b64-context32768",
+    "v4-flash-c4-prefill-2048",
+    "v4-flash-c4-prefill-8192",
+    "v4-pro-c4-decode-b1-context32768",
+    "v4-pro-c4-decode-b32-context32768",
+    "v4-pro-c4-decode-b64-context32768",
+    "v4-pro-c4-decode-b128-context32768",
+    "v4-pro-c4-decode-b256-context32768",
+    "v4-flash-c4-decode-b1-context32768-fp8-output",
+    "v4-flash-c4-decode-b32-context32768-fp8-output",
+    "v4-pro-c4-decode-b1-context32768-fp8-output",
+    "v4-pro-c4-decode-b32-context32768-fp8-output",
+    "v4-pro-c4-prefill-8192",
+    "v4-pro-c128-decode-b1-context32768",
+    "v4-pro-c128-decode-b32-context32768",
+    "v4-pro-c128-decode-b64-context32768",
+    "v4-pro-c4-prefill-512",
+    "v4-pro-c128-prefill-8192",
 };
 
-std::string name_of(const LayerBench& bench) {
-  const bool v4 = std::string_view(bench.preset).starts_with("v4");
-  const std::string kind = !v4 ? "" : bench.ratio == 0 ? "-window" : "-c" + std::to_string(bench.ratio);
-  const std::string context = bench.context > 0 ? "-context" + std::to_string(bench.context) : "";
-  const std::string step =
-      bench.new_tokens > 1 ? "-prefill-" + std::to_string(bench.new_tokens) : "-decode-b" + std::to_string(bench.requests);
-  const std::string format = bench.kv_format ? "-" + std::string(to_string(*bench.kv_format)) : "";
-  return bench.preset + kind + step + context + (bench.fp8_output ? "-fp8-output" : "") + format;
+void add(CaseList& list, const std::string& name, bool gpu) {
+  const std::optional<LayerShape> shape = layer_shape(name);
+  require(shape.has_value(), "a layer's name must be as layer_shape.h has it, is {}", name);
+  list.push_back(std::make_unique<LambdaCase>(
+      "layer", name, [shape = *shape, gpu](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
+        return prepare(shape, gpu, ops, device, options);
+      }));
 }
 
 }  // namespace
 
 void add_layers(CaseList& list) {
-  for (const LayerBench& bench : kBenches) {
-    list.push_back(std::make_unique<LambdaCase>(
-        "layer", name_of(bench), [bench](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
-          return prepare(bench, ops, device, options);
-        }));
-  }
+  for (const char* name : kNames) add(list, name, false);
+  for (const char* name : kGpuNames) add(list, name, true);
+}
+
+void add_layer_of(CaseList& list, const std::string& name) {
+  const bool known = std::any_of(list.begin(), list.end(), [&](const auto& c) { return c->op() == "layer" && c->name() == name; });
+  if (!known && layer_shape(name)) add(list, name, false);
 }
 
 }  // namespace strata::cases

@@ -202,7 +202,8 @@ class Bencher {
 };
 
 int run_bench(const Options& options) {
-  const cases::CaseList list = cases::all_cases();
+  cases::CaseList list = cases::all_cases();
+  cases::add_layer_of(list, options.filter.name);
   const auto selected = select_cases(list, options.filter, is_bench);
   if (options.list) {
     Table table({"op", "case"});
@@ -223,6 +224,8 @@ void add_bench(CLI::App& app, int& code) {
   command->footer(
       "Exit codes: 0 success; 1 interrupted (Ctrl-C or SIGTERM: reports the cases timed so far); 2 bad input.\n"
       "--impl '*' times every implementation.\n"
+      "--case also takes a layer of any shape: PRESET[-window|-c4|-c128]-decode-bREQUESTS or -prefill-TOKENS[-bREQUESTS], then\n"
+      "[-contextPOSITIONS][-fp8-output][-KV_FORMAT][-tpSIZE], as v4-pro-c4-decode-b48-context16384 or v3.2-decode-b8-context8192-tp8.\n"
       "Example: strata bench --op sparse_attn_decode --case 'b16-*' --plot decode.svg");
   add_common(*command, options->common);
   add_filter(*command, options->filter);

@@ -24,7 +24,8 @@ void add_layer_flags(CLI::App& app, LayerFlags& flags) {
   app.add_option("--kv-format", flags.kv_format,
                  "format of cached keys: auto (V4 fp8_ds_mla_v4, MLA bf16), bf16, fp8_tensor, fp8_ds_mla_v4 (V4), fp8_ds_mla (MLA)")
       ->capture_default_str();
-  app.add_option("--prefill", flags.prefill, "V4: how prefill reads its keys: auto, gathered, paged")->capture_default_str();
+  app.add_option("--prefill", flags.prefill, "V4, and MLA with an indexer: how prefill reads its keys: auto, gathered, paged")
+      ->capture_default_str();
   app.add_option("--mla-mode", flags.mla_mode, "MLA: auto (decode mqa, prefill mha), mha: expanded keys, mqa: absorbed queries")
       ->capture_default_str();
   app.add_flag("--kv-scale-ue8m0", flags.kv_scale_ue8m0, "power-of-two scales in fp8_ds_mla caches");

@@ -1,0 +1,62 @@
+#include "layer_shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "strata/model_config.h"
+
+namespace strata::cases {
+namespace {
+
+bool is_v4(const std::string& preset) { return preset.starts_with("v4"); }
+
+int64_t number(const std::ssub_match& digits, int64_t absent) { return digits.matched ? std::stoll(digits.str()) : absent; }
+
+std::optional<KvFormat> format_of(const std::string& name) {
+  for (const KvFormat format : {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla_v4, KvFormat::fp8_ds_mla}) {
+    if (to_string(format) == name) return format;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string name_of(const LayerShape& s) {
+  std::string name = s.preset;
+  if (is_v4(s.preset)) name += s.ratio == 0 ? "-window" : fmt::format("-c{}", s.ratio);
+  if (s.new_tokens > 1) {
+    name += fmt::format("-prefill-{}", s.new_tokens);
+    if (s.requests > 1) name += fmt::format("-b{}", s.requests);
+  } else {
+    name += fmt::format("-decode-b{}", s.requests);
+  }
+  if (s.context > 0) name += fmt::format("-context{}", s.context);
+  if (s.fp8_output) name += "-fp8-output";
+  if (s.kv_format) name += fmt::format("-{}", to_string(*s.kv_format));
+  if (s.tp_size > 1) name += fmt::format("-tp{}", s.tp_size);
+  return name;
+}
+
+std::optional<LayerShape> layer_shape(const std::string& name) {
+  static const std::regex kForm(
+      "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?)"
+      "(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_tensor|fp8_ds_mla_v4|fp8_ds_mla))?(?:-tp([0-9]{1,9}))?");
+  std::smatch m;
+  if (!std::regex_match(name, m, kForm)) return {};
+  LayerShape s{.preset = m[1]};
+  const std::vector<std::string> presets = preset_names();
+  if (std::find(presets.begin(), presets.end(), s.preset) == presets.end() || is_v4(s.preset) != m[2].matched) return {};
+  s.ratio = m[2] == "-c4" ? 4 : m[2] == "-c128" ? 128 : 0;
+  s.requests = number(m[3], number(m[5], 1));
+  s.new_tokens = number(m[4], 1);
+  s.context = number(m[6], 0);
+  s.fp8_output = m[7].matched;
+  s.kv_format = format_of(m[8]);
+  s.tp_size = static_cast<int32_t>(number(m[9], 1));
+  // One name of a shape: no zeros, no prefill of one token.
+  return name_of(s) == name && s.requests > 0 ? std::optional(s) : std::nullopt;
+}
+
+}  // namespace strata::cases

@@ -1,0 +1,85 @@
+// Names of the layers that `strata bench` times.
+#include "layer_shape.h"
+
+#include <gtest/gtest.h>
+
+#include "registry.h"
+
+namespace strata::cases {
+namespace {
+
+TEST(LayerShape, NamesSayEverything) {
+  const LayerShape shapes[] = {
+      {.preset = "v4-pro", .ratio = 4, .requests = 48, .context = 16384},
+      {.preset = "v4-flash", .requests = 64, .context = 32768, .fp8_output = true},
+      {.preset = "v4-flash", .ratio = 128, .new_tokens = 512},
+      {.preset = "v3.2", .requests = 3, .new_tokens = 100, .context = 4096, .kv_format = KvFormat::fp8_ds_mla, .tp_size = 8},
+      {.preset = "v4-tiny", .ratio = 4, .requests = 2, .fp8_output = true, .kv_format = KvFormat::fp8_ds_mla_v4, .tp_size = 2},
+      {.preset = "v2-lite-tiny", .kv_format = KvFormat::fp8_tensor},
+  };
+  for (const LayerShape& shape : shapes) {
+    const std::string name = name_of(shape);
+    const auto parsed = layer_shape(name);
+    ASSERT_TRUE(parsed) << name;
+    EXPECT_EQ(*parsed, shape) << name;
+  }
+  EXPECT_EQ(name_of(shapes[0]), "v4-pro-c4-decode-b48-context16384");
+  EXPECT_EQ(name_of(shapes[3]), "v3.2-prefill-100-b3-context4096-fp8_ds_mla-tp8");
+}
+
+TEST(LayerShape, OtherNamesAreNone) {
+  for (const char* name : {"",
+                           "v4-pro",
+                           "v4-pro-decode-b1",
+                           "v3-c4-decode-b1",
+                           "v5-decode-b1",
+                           "v3-decode-b",
+                           "v3-decode-b0",
+                           "v3-decode-b01",
+                           "v3-decode-b-1",
+                           "v3-decode-b1-context0",
+                           "v3-prefill-1",
+                           "v3-prefill-0",
+                           "v3-prefill-16-b1",
+                           "v3-decode-b1-fp4",
+                           "v3-decode-b1-tp1",
+                           "v3-decode-b1-",
+                           "v3-decode-b1-tp8-context4",
+                           "v3-decode-b1111111111",
+                           "v3-decode-b*",
+                           "xv3-decode-b1",
+                           "v3-decode-b1x",
+                           "b1-H16-D576-rows2048-bf16"}) {
+    EXPECT_FALSE(layer_shape(name)) << name;
+  }
+}
+
+TEST(LayerShape, ListedLayersAreThereOnceAndOthersCanBeAdded) {
+  CaseList list = all_cases();
+  const size_t before = list.size();
+  add_layer_of(list, "v4-flash-c4-prefill-512");
+  add_layer_of(list, "not a layer");
+  EXPECT_EQ(list.size(), before);
+  add_layer_of(list, "v4-tiny-c4-decode-b3-context100-tp2");
+  ASSERT_EQ(list.size(), before + 1);
+  EXPECT_EQ(list.back()->op(), "layer");
+}
+
+// A rank of two reads less than the whole layer does.
+TEST(LayerShape, ARankOfSeveralIsTimedAlone) {
+  const OpSet ops = default_ops();
+  const auto device = open_device({});
+  const auto bytes_of = [&](const std::string& name) {
+    CaseList list;
+    add_layer_of(list, name);
+    const Work work = list.at(0)->prepare(ops, device, "", {});
+    EXPECT_TRUE(work.refusal.empty()) << work.refusal;
+    work.call(0, {});
+    return work.bytes;
+  };
+  EXPECT_LT(bytes_of("v4-tiny-c4-decode-b2-context40-tp2"), bytes_of("v4-tiny-c4-decode-b2-context40"));
+  EXPECT_LT(bytes_of("v3.2-tiny-prefill-8-b2-tp2"), bytes_of("v3.2-tiny-prefill-8-b2"));
+}
+
+}  // namespace
+}  // namespace strata::cases
