@@ -24,6 +24,7 @@ struct PrefillShape {
   bool lse = true;
   int32_t first = 0;  // start locations begin with it
   Padding padding{};
+  int64_t out_gap = 0;  // elements more between heads of the output
   double q_size = 1.0;
   double key_size = 1.0;
   int64_t poisoned = 0;  // so many last values of every request are NaN
@@ -87,7 +88,7 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
   }
   p.causal = s.causal;
   p.softmax_scale = 0.13523377f;
-  p.out = in.output(s.out, {tq, s.heads, s.value}, s.padding);
+  p.out = in.output(s.out, {tq, s.heads, s.value}, {.inner = s.padding.inner + s.out_gap, .outer = s.padding.outer});
   Tolerance close_to = attention_out(8e-4, 2.01 / 128, 5e-6, s.key_size, p.out.numel(), in.drawn());
   close_to.beyond = 0;
   std::vector<Output> outputs{view_output("out", p.out, close_to)};
@@ -121,6 +122,7 @@ std::string name_of(const PrefillShape& s) {
   if (!s.lse) name += "-no_lse";
   if (s.first > 0) name += fmt::format("-from{}", s.first);
   if (s.padding.inner + s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
+  if (s.out_gap > 0) name += fmt::format("-out+{}", s.out_gap);
   if (s.q_size != 1.0 || s.key_size != 1.0) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
   if (s.poisoned > 0) name += fmt::format("-poisoned{}", s.poisoned);
   return name + s.suffix;
@@ -135,6 +137,7 @@ void add_shapes(const Test& test) {
       test({.requests = kRagged, .heads = 3, .causal = causal, .out = out});
       test({.requests = {{70, 130}}, .causal = causal, .start_locs = false, .out = out});
       test({.requests = kRagged, .heads = 3, .causal = causal, .out = out, .padding = {.inner = 8, .outer = 3}});
+      test({.requests = {{70, 130}}, .heads = 3, .causal = causal, .out = out, .out_gap = 3});
     }
     for (const int64_t heads : {1, 2, 16, 63, 128}) test({.requests = {{9, 20}, {4, 4}}, .heads = heads, .causal = causal});
     for (const int64_t n : {1, 2, 15, 16, 17, 31, 63, 65, 128, 200}) test({.requests = {{n, n}}, .heads = 2, .causal = causal});

@@ -56,7 +56,7 @@ bool MlaAbsorbedAttention::gathers(const PagedCache& cache, int64_t num_tokens, 
   if (prefill_mode_ != PrefillMode::automatic) return prefill_mode_ == PrefillMode::gathered;
   if (batch_invariant_) return false;
   const PrefillWork work{.format = cache.format,
-                         .row_dim = shape_.row(),
+                         .latent = true,
                          .num_tokens = num_tokens,
                          .num_heads = shape_.heads,
                          .rows_per_token = std::min(topk, num_rows),

@@ -67,7 +67,7 @@ TEST_F(PrefillRule, OtherFormatsAreGathered) {
 TEST_F(PrefillRule, MlaRowsAreGatheredWhereTheyAreConverted) {
   const auto reads_pages = [&](KvFormat format, int64_t tokens, int64_t heads, int64_t context) {
     const PrefillWork work{.format = format,
-                           .row_dim = kMlaRowDim,
+                           .latent = true,
                            .num_tokens = tokens,
                            .num_heads = heads,
                            .rows_per_token = 2048,

@@ -5,7 +5,7 @@
 namespace strata::ops {
 
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device) {
-  return device.id().kind == DeviceKind::cuda ? cuda::paged_prefill_is_faster(work, device) : work.row_dim == kMlaRowDim;
+  return device.id().kind == DeviceKind::cuda ? cuda::paged_prefill_is_faster(work, device) : work.latent;
 }
 
 }  // namespace strata::ops

@@ -6,12 +6,10 @@
 
 namespace strata {
 
-inline constexpr int64_t kMlaRowDim = 576;
-
 // The prefill tokens of one step, or of one request of it, as the host knows them.
 struct PrefillWork {
   KvFormat format = KvFormat::bf16;  // of the caches
-  int64_t row_dim = 512;             // kMlaRowDim: MLA's, otherwise V4's
+  bool latent = false;               // of MLA, otherwise V4's
   int64_t num_tokens = 0;
   int64_t num_heads = 0;
   int64_t rows_per_token = 0;  // at most
