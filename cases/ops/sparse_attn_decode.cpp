@@ -379,6 +379,13 @@ void add_bf16(const Test& test) {
     test({.batch = 170, .heads = 65, .main = {.topk = 70, .format = kBf16}, .dim = dim, .value_dim = 512});
     test({.batch = 2, .heads = 128, .main = {.topk = 1500, .format = kBf16}, .dim = dim, .value_dim = 512, .batch_invariant = true});
     test({.batch = 2, .heads = 64, .main = {.topk = 700, .format = kBf16, .lengths = Lengths::zero}, .dim = dim, .value_dim = 512});
+    // One token and one head: nothing else says how far apart others would be.
+    test({.batch = 1,
+          .heads = 1,
+          .main = {.topk = 100, .format = kBf16},
+          .dim = dim,
+          .value_dim = 512,
+          .padding = {.inner = 3, .outer = 7}});
     test({.heads = 64, .main = {.format = kBf16, .skipped = 1.0}, .extra = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512});
     for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
       test({.heads = 9, .main = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512, .sinks = sinks});

@@ -26,5 +26,13 @@ inline bool rows_aligned(const TensorView& v) {
   }
   return true;
 }
+// Also where there is one row alone: as the copy engine wants the distances of what a tensor map is of.
+inline bool strides_aligned(const TensorView& v) {
+  if (reinterpret_cast<uintptr_t>(v.data) % 16 != 0) return false;
+  for (int i = 0; i + 1 < v.rank; ++i) {
+    if (v.stride[i] * static_cast<int64_t>(size_of(v.dtype)) % 16 != 0) return false;
+  }
+  return true;
+}
 
 }  // namespace strata::cuda

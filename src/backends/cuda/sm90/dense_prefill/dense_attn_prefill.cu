@@ -1,9 +1,11 @@
 // dense_attn_prefill on Hopper: what it takes, the launch.
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/dense_prefill/dense_prefill.h"
 #include "backends/cuda/sm90/dense_prefill/kernel.cuh"
 #include "backends/cuda/sm90/linear/tensor_map.h"
@@ -17,12 +19,6 @@ using namespace dense_prefill;
 int64_t tiles_of(const DenseAttnPrefillParams& p) { return ceil_div(std::min(p.max_query_len, p.q.shape[0]), int64_t{kQueries}); }
 int64_t requests_of(const DenseAttnPrefillParams& p) { return p.query_start_loc.present() ? p.query_start_loc.shape[0] - 1 : 1; }
 
-// As the copy engine wants it: whatever the extents are.
-bool copies(const TensorView& v) {
-  const auto multiple = [](int64_t elements) { return elements % 8 == 0; };
-  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && multiple(v.stride[0]) && (v.rank == 2 || multiple(v.stride[1]));
-}
-
 Support supports(const DenseAttnPrefillParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
   const int64_t nope = p.k_nope.shape[2], rotary = p.k_pe.shape[1], value = p.v.shape[2];
@@ -30,7 +26,9 @@ Support supports(const DenseAttnPrefillParams& p, const Capabilities& c) {
     return Support::no("needs 128 + 64 key lanes and 128 value lanes, has " + std::to_string(nope) + " + " + std::to_string(rotary) +
                        " and " + std::to_string(value));
   }
-  if (!copies(p.q) || !copies(p.k_nope) || !copies(p.k_pe) || !copies(p.v)) return Support::no("needs rows at multiples of 16 bytes");
+  for (const TensorView* rows : {&p.q, &p.k_nope, &p.k_pe, &p.v}) {
+    if (!strides_aligned(*rows)) return Support::no("needs rows at multiples of 16 bytes");
+  }
   if (p.q.shape[0] == 0 || p.k_nope.shape[0] == 0) return Support::no("needs queries and keys");
   if (requests_of(p) * p.q.shape[1] * tiles_of(p) >= int64_t{1} << 31) return Support::no("too many queries");
   return Support::yes();
@@ -44,7 +42,7 @@ CUtensorMap map_of(const char* name, const TensorView& v, int64_t lanes) {
 void run(const DenseAttnPrefillParams& p, const ExecutionContext& context) {
   const int64_t heads = p.q.shape[1], tiles = tiles_of(p), items = requests_of(p) * heads * tiles;
   if (items == 0) return;
-  const int64_t group = heads % 8 == 0 ? 8 : heads % 4 == 0 ? 4 : heads % 2 == 0 ? 2 : 1;
+  const int64_t group = std::gcd(heads, int64_t{8});
   static_assert(kQueries == kKeys);
   const Args a{
       .call = dense_prefill_of(p),

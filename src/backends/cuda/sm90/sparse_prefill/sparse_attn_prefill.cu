@@ -1,9 +1,9 @@
 // sparse_attn_prefill on Hopper: what it takes, its arguments.
 #include <algorithm>
-#include <initializer_list>
 #include <limits>
 #include <string>
 
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/sparse_prefill/call.cuh"
 #include "backends/cuda/sm90/sparse_prefill/gathered_rows.cuh"
 #include "backends/cuda/sm90/sparse_prefill/sparse_prefill.h"
@@ -17,11 +17,6 @@ Support supports(const SparseAttnPrefillParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
   if (p.out.shape[2] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[2]));
   return Support::yes();
-}
-
-// Rows of bf16 that start at multiples of 16 bytes.
-bool aligned(const TensorView& v, std::initializer_list<int64_t> strides) {
-  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s % 8 == 0; });
 }
 
 TokenArgs<GatheredRows> args_of(const SparseAttnPrefillParams& p) {
@@ -43,8 +38,8 @@ TokenArgs<GatheredRows> args_of(const SparseAttnPrefillParams& p) {
   a.lse_stride = p.lse.stride[0], a.lse_head_stride = p.lse.stride[1];
   a.max_logits = p.max_logits.ptr<float>();
   a.max_stride = p.max_logits.stride[0], a.max_head_stride = p.max_logits.stride[1];
-  a.rows_aligned = aligned(p.q, {a.q_token_stride, a.q_head_stride}) && aligned(p.kv, {a.kv_stride});
-  a.out_aligned = aligned(p.out, {a.out_token_stride, a.out_head_stride}) && a.out_token_stride > 0 && a.out_head_stride > 0;
+  a.rows_aligned = strides_aligned(p.q) && strides_aligned(p.kv);
+  a.out_aligned = strides_aligned(p.out) && a.out_token_stride > 0 && a.out_head_stride > 0;
   return a;
 }
 
