@@ -42,7 +42,7 @@ std::string name_of(const LayerShape& s) {
 std::optional<LayerShape> layer_shape(const std::string& name) {
   static const std::regex kForm(
       "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?)"
-      "(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_tensor|fp8_ds_mla_v4|fp8_ds_mla))?(?:-tp([0-9]{1,9}))?");
+      "(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
   std::smatch m;
   if (!std::regex_match(name, m, kForm)) return {};
   LayerShape s{.preset = m[1]};
@@ -55,7 +55,7 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
   s.fp8_output = m[7].matched;
   s.kv_format = format_of(m[8]);
   s.tp_size = static_cast<int32_t>(number(m[9], 1));
-  // One name of a shape: no zeros, no prefill of one token.
+  // One name of a shape: no zeros, no prefill of one token, no other formats.
   return name_of(s) == name && s.requests > 0 ? std::optional(s) : std::nullopt;
 }
 

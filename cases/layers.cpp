@@ -6,7 +6,6 @@
 #include <random>
 #include <string>
 
-#include "core/check.h"
 #include "fill_caches.h"
 #include "lambda_case.h"
 #include "layer_shape.h"
@@ -249,11 +248,9 @@ constexpr const char* kGpuNames[] = {
     "v4-pro-c128-prefill-8192",
 };
 
-void add(CaseList& list, const std::string& name, bool gpu) {
-  const std::optional<LayerShape> shape = layer_shape(name);
-  require(shape.has_value(), "a layer's name must be as layer_shape.h has it, is {}", name);
+void add(CaseList& list, const LayerShape& shape, bool gpu) {
   list.push_back(std::make_unique<LambdaCase>(
-      "layer", name, [shape = *shape, gpu](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
+      "layer", name_of(shape), [shape, gpu](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
         return prepare(shape, gpu, ops, device, options);
       }));
 }
@@ -261,13 +258,14 @@ void add(CaseList& list, const std::string& name, bool gpu) {
 }  // namespace
 
 void add_layers(CaseList& list) {
-  for (const char* name : kNames) add(list, name, false);
-  for (const char* name : kGpuNames) add(list, name, true);
+  for (const char* name : kNames) add(list, layer_shape(name).value(), false);
+  for (const char* name : kGpuNames) add(list, layer_shape(name).value(), true);
 }
 
 void add_layer_of(CaseList& list, const std::string& name) {
   const bool known = std::any_of(list.begin(), list.end(), [&](const auto& c) { return c->op() == "layer" && c->name() == name; });
-  if (!known && layer_shape(name)) add(list, name, false);
+  if (known) return;
+  if (const auto shape = layer_shape(name)) add(list, *shape, false);
 }
 
 }  // namespace strata::cases

@@ -48,7 +48,7 @@ std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode();
 std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill();
 std::vector<WeightPacking> weight_packings();
 
-// ops/sparse_attention/prefill_choice.h; false on other devices.
+// ops/sparse_attention/prefill_choice.h, of a CUDA device.
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device);
 
 }  // namespace strata::cuda

@@ -60,7 +60,6 @@ bool paged_mla_is_faster(const PrefillWork& work) {
 }  // namespace
 
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device) {
-  if (!is_cuda(device)) return false;
   if (work.latent) return !capabilities(device).sm90() || paged_mla_is_faster(work);
   // Elsewhere both ways take the portable kernel, whose times have not been compared.
   if (!capabilities(device).sm90() || work.format != KvFormat::fp8_ds_mla_v4) return false;

@@ -21,8 +21,8 @@
 #include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
 #include "backends/cuda/sm90/dense_prefill/config.h"
+#include "backends/cuda/smxx/attention/prefill_again.cuh"
 #include "backends/cuda/smxx/attention/token_address.cuh"
-#include "backends/cuda/smxx/attention/warp_attention.cuh"
 
 namespace strata::cuda::dense_prefill {
 
@@ -90,12 +90,6 @@ __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
     q_parity ^= 1;
     __syncwarp();
   }
-}
-
-// A weight of 0 does not stop a NaN of a value that only later queries see, or another request's, which share the tile: what is NaN is
-// computed once more, from what its query sees.
-__device__ __noinline__ void compute_again(const DensePrefill& a, const RequestRange& r, int64_t token, int64_t head) {
-  prefill_query(a, r, token, head);
 }
 
 // 64 queries of each item.
@@ -276,7 +270,8 @@ class Consumer {
     __syncwarp();
     const int32_t first = item.first_query + half * 64 + threadIdx.x % kWarpgroup / 32 * 16;
     for (int i = 0; i < 16; ++i) {
-      if ((nan_lanes[i / 8] >> (i % 8 * 4) & 0xFu) != 0) compute_again(call, item.r, int64_t{item.r.first_query} + first + i, item.head);
+      if ((nan_lanes[i / 8] >> (i % 8 * 4) & 0xFu) != 0)
+        prefill_query_again(call, item.r, int64_t{item.r.first_query} + first + i, item.head);
     }
   }
   // Eight consecutive lanes a thread, where they are bf16 and rows begin at multiples of 16 bytes.

@@ -12,9 +12,9 @@
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/smxx/attention/dense_prefill.h"
+#include "backends/cuda/smxx/attention/prefill_again.cuh"
 #include "backends/cuda/smxx/attention/rows.cuh"
 #include "backends/cuda/smxx/attention/token_address.cuh"
-#include "backends/cuda/smxx/attention/warp_attention.cuh"
 #include "core/ceil_div.h"
 
 namespace strata::cuda {
@@ -64,10 +64,6 @@ __device__ __forceinline__ void store_pair(const DensePrefill& a, int64_t offset
   if (column >= a.value_dim) return;
   a.out_f32[offset + column] = x;
   a.out_f32[offset + column + 1] = y;  // value_dim is even
-}
-
-__device__ __noinline__ void prefill_query_again(const DensePrefill& a, const RequestRange& r, int64_t token, int64_t head) {
-  prefill_query(a, r, token, head);
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
@@ -195,8 +191,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
 
-  // A weight of 0 does not stop a NaN of a value that only later queries see, which share the tile: what is NaN is computed once more,
-  // from what its query sees.
+  // A NaN of a value that only later queries see, which share the tile.
   if (!a.causal) return;
   __syncwarp();
   for (int i = 0; i < 16; ++i) {
