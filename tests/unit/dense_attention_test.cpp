@@ -136,8 +136,9 @@ TEST(DenseAttnDecode, RefusesWhatContradictsTheContract) {
   refused([](DecodeCase& c) { c.lens[0] = 6; }, {"seq_lens[0]", "[0, max_seq_len = 5]", "6"});
   refused([](DecodeCase& c) { c.params.softmax_scale = 0.0f; }, {"softmax_scale", "0"});
   refused([](DecodeCase& c) { c.params.softmax_scale = kNaN; }, {"softmax_scale", "nan"});
-  refused([](DecodeCase& c) { c.params.max_query_len = -1; }, {"max_query_len", "negative", "-1"});
-  refused([](DecodeCase& c) { c.params.max_seq_len = -1; }, {"max_seq_len", "negative", "-1"});
+  refused([](DecodeCase& c) { c.params.max_query_len = -1; }, {"max_query_len", "[0, 2147483648)", "-1"});
+  refused([](DecodeCase& c) { c.params.max_seq_len = -1; }, {"max_seq_len", "[0, 2147483648)", "-1"});
+  refused([](DecodeCase& c) { c.params.max_seq_len = int64_t{1} << 31; }, {"max_seq_len", "[0, 2147483648)", "is 2147483648"});
   refused([](DecodeCase& c) { c.params.out.shape[2] = 65; }, {"out", "64", "65"});
   refused([](DecodeCase& c) { c.params.out.stride[0] = 64; }, {"out", "overlap", "strides"});
   refused([](DecodeCase& c) { c.params.lse.shape[1] = 3; }, {"lse", "[5, 2]", "f32[5, 3]"});
@@ -268,7 +269,8 @@ TEST(DenseAttnPrefill, RefusesWhatContradictsTheContract) {
   refused([](PrefillCase& c) { c.params.lse.shape[0] = 39; }, {"lse", "[40, 2]", "f32[39, 2]"});
   refused([](PrefillCase& c) { c.params.max_query_len = 39; }, {"query_start_loc[1]", "max_query_len = 39", "40"});
   refused([](PrefillCase& c) { c.params.max_key_len = 39; }, {"key_start_loc[1]", "max_key_len = 39", "40"});
-  refused([](PrefillCase& c) { c.params.max_key_len = -1; }, {"max_key_len", "negative", "-1"});
+  refused([](PrefillCase& c) { c.params.max_key_len = -1; }, {"max_key_len", "[0, 2147483648)", "-1"});
+  refused([](PrefillCase& c) { c.params.max_key_len = int64_t{1} << 31; }, {"max_key_len", "[0, 2147483648)", "is 2147483648"});
   refused([](PrefillCase& c) { c.params.key_start_loc = {}; }, {"key_start_loc", "present beside query_start_loc", "absent"});
   refused([](PrefillCase& c) { c.start[1] = 41; }, {"query_start_loc[1]", "41"});
   const auto without_starts = [](PrefillCase& c) { c.params.query_start_loc = c.params.key_start_loc = {}; };
@@ -279,6 +281,36 @@ TEST(DenseAttnPrefill, RefusesWhatContradictsTheContract) {
   refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 0; }, {"v", "1 to 576 lanes", "0"});
   refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 577; }, {"v", "1 to 576 lanes", "577"});
   refused([](PrefillCase& c) { c.params.softmax_scale = -1.0f; }, {"softmax_scale", "-1"});
+}
+
+// What shapes show is refused where values are not looked at, too: workspaces and launches are planned by it.
+TEST(DenseAttention, MoreQueriesThanTheRequestsHaveRoomForOnAGpu) {
+  constexpr DeviceId kGpu{DeviceKind::cuda, 0};
+  const auto refuse = [&](const auto& op, const auto& params, std::string_view words) {
+    try {
+      op.check(params, kGpu);
+      ADD_FAILURE() << op.name() << " accepted the call";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(), testing::HasSubstr(words));
+    }
+  };
+  DecodeCase decode;
+  DenseAttnDecodeParams d = decode.params;
+  d.cache.device = kGpu;
+  for (TensorView* view : {&d.q, &d.block_table, &d.query_start_loc, &d.seq_lens, &d.out, &d.lse}) view->device = kGpu;
+  d.max_query_len = 2;
+  refuse(ops::make_dense_attn_decode(), d, "q must have at most 4 rows, max_query_len = 2 for each of 2 requests, has 5");
+  d.max_query_len = 3;
+  EXPECT_NO_THROW(ops::make_dense_attn_decode().check(d, kGpu));
+
+  PrefillCase prefill;
+  DenseAttnPrefillParams p = prefill.params;
+  for (TensorView* view : {&p.q, &p.k_nope, &p.k_pe, &p.v, &p.query_start_loc, &p.key_start_loc, &p.out, &p.lse}) view->device = kGpu;
+  p.max_query_len = 39;
+  refuse(ops::make_dense_attn_prefill(), p, "q must have at most 39 rows, max_query_len = 39 for each of 1 requests, has 40");
+  p.max_query_len = 40;
+  EXPECT_NO_THROW(ops::make_dense_attn_prefill().check(p, kGpu));
 }
 
 }  // namespace

@@ -247,6 +247,13 @@ TEST(IndexerTopk, SlotsOfTheFirstTokens) {
   refuse(bad, {"slots", "at most 4 rows", "has 5"});
   requests[2] = 2;
   refuse(p, {"token_to_req[2]", "[0, 2)", "is 2"});
+  requests[2] = 0;
+  const int32_t page = table[0];
+  table[0] = -1;
+  refuse(p, {"slot_block_table[0, 0]", "is -1"});
+  table[0] = 2'000'000'000;
+  refuse(p, {"slot_block_table[0, 0]", "is 2000000000"});
+  table[0] = page;
 }
 
 // The query made by the op is what it scores: the choice of indexer_query and a call behind it, and no other memory may be named.
@@ -278,6 +285,13 @@ TEST(IndexerTopk, ChoosesByTheQueryThatItMakes) {
   p.query.q_out = c.fp8;
   p.query.weights_out = other_weights;
   expect_refused(kTopk, p, {"weights must be what query makes"}, together, c.fp8, c.weights);
+  // The same memory as another number of tokens and heads.
+  p.query = query;
+  p.query.q = raw.view().reshape({RandomCase::kHeads, RandomCase::kTokens, RandomCase::kDim});
+  p.query.q_out = c.fp8.view().reshape({RandomCase::kHeads, RandomCase::kTokens, RandomCase::kDim});
+  p.query.weights = raw_weights.view().reshape({RandomCase::kHeads, RandomCase::kTokens});
+  p.query.weights_out = c.weights.view().reshape({RandomCase::kHeads, RandomCase::kTokens});
+  expect_refused(kTopk, p, {"q must be what query makes, e4m3[3, 5, 128]", "is e4m3[5, 3, 128]"}, together, c.fp8, c.weights);
 }
 
 TEST(IndexerTopk, WorkspaceIsOneRow) {

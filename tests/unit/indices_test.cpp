@@ -106,6 +106,17 @@ TEST(SlotMapping, Refusals) {
   expect_refused(op, p, {"is_valid_token", "u8", "bool[1]"}, c.out);
 }
 
+// A table without entries may have no memory: that is no reason not to look.
+TEST(SlotMapping, TablesWithoutEntries) {
+  SlotCase c({64}, {0}, {1}, {4}, 1);
+  for (const auto& [shape, words] : {std::pair{std::array<int64_t, 2>{1, 0}, "block_table must have at least 2 blocks"},
+                                     std::pair{std::array<int64_t, 2>{0, 3}, "token_to_req[0] must be in [0, 0)"}}) {
+    SlotMappingParams p = c.params(64, 1);
+    p.block_table = TensorView::contiguous(nullptr, DType::i32, {}, {shape[0], shape[1]});
+    expect_refused(ops::make_slot_mapping(), p, {words}, c.out);
+  }
+}
+
 // --- swa_indices ---
 
 struct WindowCase {

@@ -38,8 +38,9 @@ void check(const DenseAttnDecodeParams& p, DeviceId device) {
   const int64_t requests = p.seq_lens.shape[0];
   c.view("block_table", p.block_table, DType::i32, {requests, kAny});
   c.view("query_start_loc", p.query_start_loc, DType::i32, {requests + 1});
-  c.require(p.max_query_len >= 0, "max_query_len must not be negative, is {}", p.max_query_len);
-  c.require(p.max_seq_len >= 0, "max_seq_len must not be negative, is {}", p.max_seq_len);
+  check_longest(c, "max_query_len", p.max_query_len);
+  check_longest(c, "max_seq_len", p.max_seq_len);
+  check_room(c, tokens, requests, p.max_query_len);
   check_positive(c, "softmax_scale", p.softmax_scale);
   c.view("out", p.out, DType::bf16, {tokens, heads, kAny});
   check_value_dim(c, p.out.shape[2], dim);

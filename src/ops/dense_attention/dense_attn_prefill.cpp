@@ -8,12 +8,12 @@ namespace strata::ops {
 namespace {
 
 void check_requests(ParamCheck& c, const DenseAttnPrefillParams& p, int64_t queries, int64_t keys) {
-  c.require(p.max_query_len >= 0, "max_query_len must not be negative, is {}", p.max_query_len);
-  c.require(p.max_key_len >= 0, "max_key_len must not be negative, is {}", p.max_key_len);
+  check_longest(c, "max_query_len", p.max_query_len);
+  check_longest(c, "max_key_len", p.max_key_len);
   c.require(p.query_start_loc.present() == p.key_start_loc.present(), "key_start_loc must be {} beside query_start_loc, is {}",
             p.query_start_loc.present() ? "present" : "absent", p.key_start_loc.present() ? "present" : "absent");
   if (!p.query_start_loc.present()) {
-    c.require(queries <= p.max_query_len, "q must have at most max_query_len = {} rows, has {}", p.max_query_len, queries);
+    check_room(c, queries, 1, p.max_query_len);
     c.require(keys <= p.max_key_len, "k_nope must have at most max_key_len = {} rows, has {}", p.max_key_len, keys);
     return;
   }
@@ -22,6 +22,7 @@ void check_requests(ParamCheck& c, const DenseAttnPrefillParams& p, int64_t quer
   c.view("key_start_loc", p.key_start_loc, DType::i32, {p.query_start_loc.shape[0]});
   check_start_loc(c, "query_start_loc", p.query_start_loc, queries, "max_query_len", p.max_query_len);
   check_start_loc(c, "key_start_loc", p.key_start_loc, keys, "max_key_len", p.max_key_len);
+  check_room(c, queries, p.query_start_loc.shape[0] - 1, p.max_query_len);
 }
 
 void check(const DenseAttnPrefillParams& p, DeviceId device) {

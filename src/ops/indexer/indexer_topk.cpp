@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <utility>
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
+#include "core/ceil_div.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
 #include "ops/run_behind.h"
@@ -24,11 +26,13 @@ void check_slots(ParamCheck& c, const IndexerTopkParams& p) {
   c.require(count <= p.lengths.shape[0], "slots must have at most {} rows, has {}", p.lengths.shape[0], count);
   check_output(c, "slots", p.slots);
   c.view("slot_lens", p.slot_lens, DType::i32, {count});
-  if (!host_visible(p.lengths) || !host_visible(p.token_to_req)) return;
+  if (!host_visible(p.lengths) || !host_visible(p.token_to_req) || !host_visible(p.slot_block_table)) return;
   for (int64_t t = 0; t < count; ++t) {
-    const int64_t request = p.token_to_req.ptr<int32_t>()[t], rows = p.slot_block_table.shape[0];
-    c.require(p.lengths.ptr<int32_t>()[t] == 0 || (request >= 0 && request < rows), "token_to_req[{}] must be in [0, {}), is {}", t, rows,
-              request);
+    const int64_t length = p.lengths.ptr<int32_t>()[t], request = p.token_to_req.ptr<int32_t>()[t], rows = p.slot_block_table.shape[0];
+    c.require(length == 0 || (request >= 0 && request < rows), "token_to_req[{}] must be in [0, {}), is {}", t, rows, request);
+    // Entries behind the table become -1, as compute_global_topk makes them.
+    const int64_t blocks = std::min(ceil_div(length, int64_t{p.slot_page_size}), p.slot_block_table.shape[1]);
+    check_blocks(c, t, p.token_to_req, p.slot_block_table, 0, blocks, kMaxIndices / p.slot_page_size, "slot_block_table");
   }
 }
 
@@ -36,8 +40,8 @@ void check_query_first(ParamCheck& c, const IndexerTopkParams& p) {
   if (!p.query.q.present()) return;
   check_query(c, p.query);
   const auto same = [&](std::string_view name, const TensorView& v, const TensorView& made) {
-    c.require(v.data == made.data && v.dtype == made.dtype && v.numel() == made.numel(), "{} must be what query makes, {}, is {}", name,
-              made, v);
+    c.require(v.data == made.data && v.dtype == made.dtype && v.rank == made.rank && v.shape == made.shape,
+              "{} must be what query makes, {}, is {}", name, made, v);
   };
   same("q", p.q, p.query.q_out);
   same("q_scale", p.q_scale, p.query.q_scale_out);

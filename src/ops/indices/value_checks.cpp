@@ -23,15 +23,15 @@ void check_output(ParamCheck& c, std::string_view name, const TensorView& out) {
 }
 
 void check_blocks(ParamCheck& c, int64_t t, const TensorView& token_to_req, const TensorView& block_table, int64_t first, int64_t end,
-                  int64_t num_pages) {
+                  int64_t num_pages, std::string_view name) {
   if (first >= end) return;
   const int64_t request = token_to_req.ptr<int32_t>()[t];
   c.require(request >= 0 && request < block_table.shape[0], "token_to_req[{}] must be in [0, {}), is {}", t, block_table.shape[0], request);
-  c.require(end <= block_table.shape[1], "block_table must have at least {} blocks for token {} of request {}, has {}", end, t, request,
+  c.require(end <= block_table.shape[1], "{} must have at least {} blocks for token {} of request {}, has {}", name, end, t, request,
             block_table.shape[1]);
   const int32_t* pages = block_table.row<int32_t>(request);
   for (int64_t block = first; block < end; ++block) {
-    c.require(pages[block] >= 0 && pages[block] < num_pages, "block_table[{}, {}] must be in [0, {}) (token {} needs it), is {}", request,
+    c.require(pages[block] >= 0 && pages[block] < num_pages, "{}[{}, {}] must be in [0, {}) (token {} needs it), is {}", name, request,
               block, num_pages, t, pages[block]);
   }
 }

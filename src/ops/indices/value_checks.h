@@ -14,7 +14,10 @@ namespace strata::ops {
 // Slots and workspace rows are stored as i32.
 inline constexpr int64_t kMaxIndices = int64_t{std::numeric_limits<int32_t>::max()} + 1;
 
-inline bool host_visible(const TensorView& v) { return v.present() && v.data != nullptr && v.device.kind == DeviceKind::cpu; }
+// A view of no elements may have no memory.
+inline bool host_visible(const TensorView& v) {
+  return v.present() && v.device.kind == DeviceKind::cpu && (v.data != nullptr || v.numel() == 0);
+}
 
 // No element is stored twice: an op writes rows in any order and from several threads.
 void check_output(ParamCheck& c, std::string_view name, const TensorView& out);
@@ -31,7 +34,7 @@ inline void check_eps(ParamCheck& c, float eps) {
 
 // Blocks [first, end) of the request of token t have an entry in the table, and every such entry is a page in [0, num_pages).
 void check_blocks(ParamCheck& c, int64_t t, const TensorView& token_to_req, const TensorView& block_table, int64_t first, int64_t end,
-                  int64_t num_pages);
+                  int64_t num_pages, std::string_view name = "block_table");
 
 // positions i64 [T], token_to_req i32 [T], is_valid_token u8 [T] or absent, block_table i32 [R, max_blocks], page_size > 0.
 struct PagedTokens {

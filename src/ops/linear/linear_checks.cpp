@@ -52,6 +52,7 @@ void check_alignment(ParamCheck& c, const TensorView& x, const LinearWeight& w, 
   check_row_alignment(c, "x", x);
   check_row_alignment(c, "y", y);
   begins_at(c, w.packed.present() ? "weight.packed" : "weight.weight", w.packed.present() ? w.packed : w.weight, 16);
+  if (w.scale.present()) begins_at(c, "weight.scale", w.scale, 16);
 }
 
 }  // namespace strata::ops
