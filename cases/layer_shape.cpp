@@ -29,6 +29,7 @@ std::string name_of(const LayerShape& s) {
   if (s.new_tokens > 1) {
     name += fmt::format("-prefill-{}", s.new_tokens);
     if (s.requests > 1) name += fmt::format("-b{}", s.requests);
+    if (s.beside > 0) name += fmt::format("-beside{}", s.beside);
   } else {
     name += fmt::format("-decode-b{}", s.requests);
   }
@@ -41,7 +42,7 @@ std::string name_of(const LayerShape& s) {
 
 std::optional<LayerShape> layer_shape(const std::string& name) {
   static const std::regex kForm(
-      "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?)"
+      "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?(?:-beside([0-9]{1,9}))?)"
       "(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
   std::smatch m;
   if (!std::regex_match(name, m, kForm)) return {};
@@ -51,10 +52,11 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
   s.ratio = m[2] == "-c4" ? 4 : m[2] == "-c128" ? 128 : 0;
   s.requests = number(m[3], number(m[5], 1));
   s.new_tokens = number(m[4], 1);
-  s.context = number(m[6], 0);
-  s.fp8_output = m[7].matched;
-  s.kv_format = format_of(m[8]);
-  s.tp_size = static_cast<int32_t>(number(m[9], 1));
+  s.beside = number(m[6], 0);
+  s.context = number(m[7], 0);
+  s.fp8_output = m[8].matched;
+  s.kv_format = format_of(m[9]);
+  s.tp_size = static_cast<int32_t>(number(m[10], 1));
   // One name of a shape: no zeros, no prefill of one token, no other formats.
   return name_of(s) == name && s.requests > 0 ? std::optional(s) : std::nullopt;
 }

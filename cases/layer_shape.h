@@ -14,7 +14,8 @@ struct LayerShape {
   int32_t ratio = 0;  // V4: as in config.json, 0, 4 or 128
   int64_t requests = 1;
   int64_t new_tokens = 1;  // of each request
-  int64_t context = 0;     // positions before them
+  int64_t beside = 0;      // further requests, of one new token, beside those of several
+  int64_t context = 0;     // positions before them, of every request
   bool fp8_output = false;
   std::optional<KvFormat> kv_format{};  // absent: the family's own
   int32_t tp_size = 1;                  // of which the layer is the first rank, without the others
@@ -22,8 +23,8 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
-// PRESET[-window|-c4|-c128]-decode-bREQUESTS or -prefill-TOKENS[-bREQUESTS], then [-contextPOSITIONS][-fp8-output][-FORMAT][-tpSIZE]: V4
-// presets have a kind, others none.
+// PRESET[-window|-c4|-c128]-decode-bREQUESTS or -prefill-TOKENS[-bREQUESTS][-besideDECODES], then
+// [-contextPOSITIONS][-fp8-output][-FORMAT][-tpSIZE]: V4 presets have a kind, others none.
 std::string name_of(const LayerShape& shape);
 // Of a name; absent: it is not one.
 std::optional<LayerShape> layer_shape(const std::string& name);

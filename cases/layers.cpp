@@ -127,6 +127,12 @@ ModelConfig of_rank(ModelConfig config, int32_t tp_size) {
   return config;
 }
 
+// Requests with as many new tokens each.
+struct Part {
+  int64_t requests, new_tokens;
+};
+std::vector<Part> parts_of(const LayerShape& shape) { return {{shape.beside, 1}, {shape.requests, shape.new_tokens}}; }
+
 struct State {
   ScratchDirectory directory;
   std::unique_ptr<Checkpoint> checkpoint;
@@ -146,23 +152,26 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   auto state = std::make_shared<State>();
   synthesize_checkpoint(config, {.fp8 = true, .seed = options.seed}, state->directory.path());
   state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
-  state->tokens = shape.requests * shape.new_tokens;
+  const int64_t num_requests = shape.beside + shape.requests;
+  std::vector<StepRequest> step;
+  for (const Part& part : parts_of(shape)) {
+    for (int64_t i = 0; i < part.requests; ++i) step.push_back({std::ssize(step), part.new_tokens});
+    state->tokens += part.requests * part.new_tokens;
+  }
   RunnerOptions runner;
   runner.layer.limits = {
-      .max_num_batched_tokens = state->tokens, .max_num_seqs = shape.requests, .max_model_len = shape.context + shape.new_tokens};
+      .max_num_batched_tokens = state->tokens, .max_num_seqs = num_requests, .max_model_len = shape.context + shape.new_tokens};
   runner.layer.fp8_output = shape.fp8_output;
   runner.layer.kv_format = shape.kv_format;
   runner.layer.tp_size = shape.tp_size;
   if (shape.tp_size > 1) runner.communicator = std::make_shared<FirstOf>(shape.tp_size);
-  runner.total_positions = shape.requests * runner.layer.limits.max_model_len;
+  runner.total_positions = num_requests * runner.layer.limits.max_model_len;
   state->recorder = std::make_unique<CallRecorder>(ops);
   state->runner =
       std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, state->recorder->ops(), default_layers(), runner);
-  std::vector<StepRequest> step;
-  for (int64_t r = 0; r < shape.requests; ++r) {
-    state->runner->add_request(r);
-    state->runner->pretend_position(r, shape.context);
-    step.push_back({r, shape.new_tokens});
+  for (const StepRequest& request : step) {
+    state->runner->add_request(request.id);
+    state->runner->pretend_position(request.id, shape.context);
   }
   // Of equal keys, of zeros say, all are chosen alike, which takes the selection several times as long as different ones.
   Rng rng(options.seed);
@@ -179,14 +188,17 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   const ModelConfig rank = of_rank(config, shape.tp_size);
   const double weights = linear_weights(rank, shape.ratio);
   work.flops = 2.0 * weights * static_cast<double>(state->tokens);
-  for (int64_t p = shape.context; p < shape.context + shape.new_tokens; ++p) {
-    const bool mla = config.family == ModelFamily::deepseek_mla;
-    work.flops += d(shape.requests) * (mla ? mla_attention_flops(rank, shape.new_tokens > 1, p) : attention_flops(rank, shape.ratio, p));
-  }
   // The least that must be read: the weights as this device holds them, and what the last query of each request reads of its caches.
   const AttentionLayer& layer = state->runner->layer(0);
-  work.bytes = static_cast<double>(layer.weight_bytes()) +
-               d(shape.requests) * cache_bytes(config, layer.cache_groups(), shape.context + shape.new_tokens - 1);
+  work.bytes = static_cast<double>(layer.weight_bytes());
+  for (const Part& part : parts_of(shape)) {
+    const int64_t end = shape.context + part.new_tokens;
+    for (int64_t p = shape.context; p < end; ++p) {
+      const bool mla = config.family == ModelFamily::deepseek_mla;
+      work.flops += d(part.requests) * (mla ? mla_attention_flops(rank, part.new_tokens > 1, p) : attention_flops(rank, shape.ratio, p));
+    }
+    work.bytes += d(part.requests) * cache_bytes(config, layer.cache_groups(), end - 1);
+  }
   work.call = [state](size_t, Stream stream) { state->runner->run_layer(0, state->hidden, state->out, {.stream = stream}); };
   work.record = [state] {
     return state->recorder->record(state->runner->stream(), [&] { state->runner->run_layer(0, state->hidden, state->out); });
@@ -212,6 +224,7 @@ constexpr const char* kNames[] = {
 constexpr const char* kGpuNames[] = {
     "v3-prefill-4096",
     "v3-decode-b64-context4096",
+    "v3-prefill-512-beside32-context4096",
     "v3.2-decode-b32-context8192",
     "v3.2-decode-b64-context8192",
     "v3.2-decode-b32-context32768",
@@ -229,6 +242,7 @@ constexpr const char* kGpuNames[] = {
     "v4-flash-c4-decode-b1-context131072",
     "v4-flash-c4-decode-b32-context131072",
     "v4-flash-window-decode-b64-context32768",
+    "v4-flash-c4-prefill-512-beside32-context32768",
     "v4-flash-c4-prefill-2048",
     "v4-flash-c4-prefill-8192",
     "v4-pro-c4-decode-b1-context32768",

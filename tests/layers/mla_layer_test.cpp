@@ -82,6 +82,27 @@ TEST(MlaSparsePrefill, OnlyAPlanThatMayGatherHasRoomForRows) {
   EXPECT_GT(workspace(PrefillMode::gathered), paged);
 }
 
+// A prompt beside decode requests is no bound of theirs: by its length each of them would be planned as if it had as many tokens.
+TEST(MlaMixedStep, DecodeRequestsHaveBoundsOfTheirOwn) {
+  std::vector<std::pair<int64_t, int64_t>> bounds;  // max_query_len, max_seq_len of every call
+  OpSet ops = default_ops();
+  Implementation<DenseAttnDecodeParams> noting = ops.dense_attn_decode.implementations().back();
+  noting.run = [run = noting.run, &bounds](const DenseAttnDecodeParams& p, const ExecutionContext& context) {
+    bounds.emplace_back(p.max_query_len, p.max_seq_len);
+    run(p, context);
+  };
+  ops.dense_attn_decode.prepend(noting);
+  LayerOptions options;
+  options.limits.num_speculative_tokens = 1;
+  LayerFixture fixture(golden_model("mla_v3"), {0}, options, nullptr, ops);
+  for (const auto& [id, tokens] : {std::pair{0, 40}, std::pair{1, 60}, std::pair{2, 100}}) fixture.prefill(id, tokens);
+  bounds.clear();
+  fixture.step({{0, 1}, {1, 2}, {2, 150}});
+  fixture.step({{0, 1}, {1, 1}});
+  fixture.step({{2, 150}});
+  EXPECT_EQ(bounds, (std::vector<std::pair<int64_t, int64_t>>{{2, 62}, {1, 63}}));
+}
+
 TEST(MlaLlama4Scaling, MultipliesTheRotatedQueryAndNothingElse) {
   for (const std::string& model : kModels) {
     SCOPED_TRACE(model);

@@ -16,6 +16,8 @@ TEST(LayerShape, NamesSayEverything) {
       {.preset = "v3.2", .requests = 3, .new_tokens = 100, .context = 4096, .kv_format = KvFormat::fp8_ds_mla, .tp_size = 8},
       {.preset = "v4-tiny", .ratio = 4, .requests = 2, .fp8_output = true, .kv_format = KvFormat::fp8_ds_mla_v4, .tp_size = 2},
       {.preset = "v2-lite-tiny", .kv_format = KvFormat::fp8_tensor},
+      {.preset = "v3", .new_tokens = 512, .beside = 32, .context = 4096},
+      {.preset = "v4-flash", .ratio = 4, .requests = 2, .new_tokens = 64, .beside = 8, .fp8_output = true},
   };
   for (const LayerShape& shape : shapes) {
     const std::string name = name_of(shape);
@@ -25,6 +27,7 @@ TEST(LayerShape, NamesSayEverything) {
   }
   EXPECT_EQ(name_of(shapes[0]), "v4-pro-c4-decode-b48-context16384");
   EXPECT_EQ(name_of(shapes[3]), "v3.2-prefill-100-b3-context4096-fp8_ds_mla-tp8");
+  EXPECT_EQ(name_of(shapes[6]), "v3-prefill-512-beside32-context4096");
 }
 
 TEST(LayerShape, OtherNamesAreNone) {
@@ -41,6 +44,8 @@ TEST(LayerShape, OtherNamesAreNone) {
                            "v3-prefill-1",
                            "v3-prefill-0",
                            "v3-prefill-16-b1",
+                           "v3-prefill-16-beside0",
+                           "v3-decode-b1-beside2",
                            "v3-decode-b1-fp4",
                            "v3-decode-b1-tp1",
                            "v3-decode-b1-",
