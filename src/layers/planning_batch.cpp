@@ -10,9 +10,9 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
     return TensorView::contiguous(nullptr, dtype, device, shape);
   };
   const int64_t num_prefill_tokens = num_tokens - num_decode_tokens;
-  const int64_t num_decodes = std::min(limits.max_num_seqs, num_decode_tokens);
-  // Index ops of a prefill step see up to this many requests, though one of them has all the tokens here.
-  const int64_t num_requests = std::max(num_decodes + (num_prefill_tokens > 0 ? 1 : 0), std::min(limits.max_num_seqs, num_tokens));
+  // As many requests as a step may have, most of which may be without tokens.
+  const int64_t num_decodes = num_decode_tokens > 0 ? limits.max_num_seqs : 0;
+  const int64_t num_requests = limits.max_num_seqs + (num_decodes > 0 && num_prefill_tokens > 0 ? 1 : 0);
   Batch batch;
   batch.limits = limits;
   batch.num_tokens = batch.num_actual_tokens = num_tokens;
@@ -21,7 +21,7 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
   batch.num_prefills = num_requests - num_decodes;
   batch.num_decode_tokens = num_decode_tokens;
   batch.num_prefill_tokens = num_prefill_tokens;
-  batch.max_query_len = num_prefill_tokens > 0 ? num_prefill_tokens : int64_t{1} + limits.num_speculative_tokens;
+  batch.max_query_len = std::max(num_prefill_tokens, num_decodes > 0 ? int64_t{1} + limits.num_speculative_tokens : 0);
   batch.max_seq_len = limits.max_model_len;
   batch.positions = shape_only(DType::i64, {num_tokens});
   batch.query_start_loc = shape_only(DType::i32, {num_requests + 1});
@@ -45,11 +45,10 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
       batch.c128_local = shape_only(DType::i32, {num_tokens, width});
     }
   }
-  // Tokens of a request: the first decode request has all that the others leave over.
+  // The first request of a kind has all its tokens.
   batch.query_start_loc_host.push_back(0);
   for (int64_t r = 0; r < num_requests; ++r) {
-    int64_t tokens = r < num_decodes ? 1 : r == num_decodes ? num_prefill_tokens : 0;
-    if (r == 0 && num_decodes > 0) tokens += num_decode_tokens - num_decodes;
+    const int64_t tokens = r == num_decodes ? num_prefill_tokens : r == 0 ? num_decode_tokens : 0;
     const bool earlier_context = r == 0 || r == num_decodes;
     batch.seq_lens_host.push_back(static_cast<int32_t>(tokens + (earlier_context ? limits.max_model_len : 0)));
     batch.query_start_loc_host.push_back(batch.query_start_loc_host.back() + static_cast<int32_t>(tokens));
@@ -64,15 +63,17 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
   return batch;
 }
 
-LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& groups) {
+LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& groups, CacheGeometry geometry) {
   LayerCaches caches;
   for (const CacheGroupSpec& spec : groups) {
+    const bool easy = geometry == CacheGeometry::easy;
+    const int64_t page_stride = spec.page_bytes + (easy ? 0 : 8);
     caches[spec.group] = PagedCache{.device = device,
                                     .format = spec.format,
                                     .row_dim = spec.row_dim,
                                     .page_size = spec.page_size,
-                                    .num_pages = 1,
-                                    .page_stride = spec.page_bytes};
+                                    .num_pages = easy ? 1 : (int64_t{1} << 37) / page_stride,
+                                    .page_stride = page_stride};
   }
   return caches;
 }
@@ -85,11 +86,11 @@ size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Devi
     return TensorView::contiguous(nullptr, dtype, id, shape);
   };
   size_t peak = 0;
-  const auto measure = [&](int64_t tokens, int64_t decode_tokens) {
+  const auto measure_with = [&](int64_t tokens, int64_t decode_tokens, CacheGeometry geometry) {
     const Batch batch = planning_batch(id, limits, groups, window, tokens, decode_tokens);
     ForwardArgs args;
     args.batch = &batch;
-    args.caches = planning_caches(id, groups);
+    args.caches = planning_caches(id, groups, geometry);
     args.hidden = shape_only(DType::bf16, {tokens, layer.hidden_size()});
     args.out = args.hidden;
     if (layer.index_topk() > 0) args.topk_indices = shape_only(DType::i32, {tokens, layer.index_topk()});
@@ -97,6 +98,9 @@ size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Devi
     OpRunner runner(*device, {}, ops, arena, lanes);
     run(args, runner);
     peak = std::max(peak, arena.peak());
+  };
+  const auto measure = [&](int64_t tokens, int64_t decode_tokens) {
+    for (const CacheGeometry geometry : {CacheGeometry::easy, CacheGeometry::hard}) measure_with(tokens, decode_tokens, geometry);
   };
   // The implementation chosen may change with the number of tokens, so small steps, and small decode parts of large ones, are measured too.
   const int64_t most_tokens = limits.max_num_batched_tokens;

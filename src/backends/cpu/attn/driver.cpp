@@ -72,10 +72,11 @@ void attend_divided(const AttendBatch& b, const Plan& plan, const AttendQuery& q
 
 }  // namespace
 
+// Partial results even where there are so many queries that none is divided: room for a call has to do for one of fewer queries.
 std::size_t attend_batch_workspace_bytes(const AttendBatch& b) {
   const Plan plan(b);
   const auto partials = static_cast<std::size_t>(plan.groups + partials_in_flight(plan.threads) + plan.groups);
-  return plan.threads * plan.scratch + (divide_rows(b, plan.threads) ? partials * plan.partial : 0);
+  return plan.threads * plan.scratch + (b.split == RowSplit::never ? 0 : partials * plan.partial);
 }
 
 void attend_batch(const AttendBatch& b, const QueryAt& query_at, std::byte* workspace) {
