@@ -25,9 +25,9 @@ struct MlaExpandedAttention::Step {
 
   int64_t first_token(int64_t request) const { return batch.query_start_loc_host[static_cast<size_t>(request)]; }
   int64_t query_len(int64_t request) const { return first_token(request + 1) - first_token(request); }
-  // Positions before the step's tokens that they attend to. Padding requests have length 0, whatever tokens they have.
+  // Positions before the step's tokens that they attend to.
   int64_t context(int64_t request) const {
-    return query_len(request) == 0 ? 0 : std::max<int64_t>(0, batch.seq_lens_host[static_cast<size_t>(request)] - query_len(request));
+    return query_len(request) == 0 ? 0 : batch.seq_lens_host[static_cast<size_t>(request)] - query_len(request);
   }
 };
 
@@ -37,7 +37,6 @@ MlaExpandedAttention::MlaExpandedAttention(const WeightLoader& loader, const Mla
       activation_(linear_activation(loader, "kv_b_proj", options)),
       chunk_rows_(options.context_chunk_rows > 0 ? options.context_chunk_rows : kDefaultChunkRows),
       numbers_(numbers) {
-  require(options.context_chunk_rows >= 0, "context_chunk_rows must not be negative, is {}", options.context_chunk_rows);
   kv_b_ = loader.load_linear("kv_b_proj", {.n = shape.total_heads * shape.kv_b_head(),
                                            .k = shape.latent,
                                            .rows = {shape.first_head * shape.kv_b_head(), shape.heads * shape.kv_b_head()},
@@ -67,15 +66,19 @@ DenseAttnPrefillParams MlaExpandedAttention::attention(const TensorView& q, cons
 void MlaExpandedAttention::forward(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t first_request, const TensorView& q,
                                    const TensorView& c, const TensorView& k_pe, const TensorView& o) const {
   const Step step{batch, cache, q, c, k_pe, o};
+  // Padding requests of a uniform step are the last ones, and have tokens.
+  int64_t end = batch.num_requests;
+  while (end > first_request && batch.seq_lens_host[static_cast<size_t>(end - 1)] == 0) --end;
+  run.zero(o.slice(step.first_token(end), step.first_token(batch.num_requests) - step.first_token(end)));
   int64_t fresh = first_request;  // requests [fresh, r) have no context: one call takes them all
-  for (int64_t r = first_request; r < batch.num_requests; ++r) {
+  for (int64_t r = first_request; r < end; ++r) {
     const int64_t context = step.context(r);
     if (context == 0) continue;
     attend_new(run, step, fresh, r - fresh);
     attend_with_context(run, step, r, context);
     fresh = r + 1;
   }
-  attend_new(run, step, fresh, batch.num_requests - fresh);
+  attend_new(run, step, fresh, end - fresh);
 }
 
 void MlaExpandedAttention::attend_new(OpRunner& run, const Step& step, int64_t first_request, int64_t num_requests) const {

@@ -29,7 +29,12 @@ std::vector<LayerKind> kinds() {
     list.push_back({v4_paged[layer], "v4_fp8", layer, 512, 512, paged});
     list.push_back({v4_fp8_output[layer], "v4_fp8", layer, 512, 512, fp8_output});
   }
-  list.push_back({"mla_dense", "mla_v3", 0, 192, 128});
+  for (const auto& [name, mode] :
+       {std::pair{"mla_dense", MlaMode::automatic}, std::pair{"mla_dense_mha", MlaMode::mha}, std::pair{"mla_dense_mqa", MlaMode::mqa}}) {
+    LayerOptions options;
+    options.mla_mode = mode;
+    list.push_back({name, "mla_v3", 0, 192, 128, options});
+  }
   list.push_back({"mla_sparse", "mla_v32", 0, 192, 128});
   return list;
 }
