@@ -35,6 +35,7 @@ enum class MlaMode : uint8_t {
   mqa,        // absorbed queries over the latent cache (576/512)
 };
 
+// Of another family's options those that change results are refused; those that say how they are computed are of no account.
 struct LayerOptions {
   BatchLimits limits;
   // Of the attention's keys. Absent: the family's own, V4 fp8_ds_mla_v4, MLA bf16. V4 takes bf16 and fp8_tensor too, MLA fp8_tensor and
@@ -62,7 +63,8 @@ struct LayerOptions {
 std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
 
 // On CUDA hidden, out and the taps begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the
-// last dimension's. No two of views, caches and workspace overlap, but for `out`, which may be `hidden` itself.
+// last dimension's. No two of views, caches and workspace overlap, but for `out`, which may be `hidden` itself; only between these two it
+// is checked.
 struct ForwardArgs {
   const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
   LayerCaches caches{};
@@ -70,6 +72,7 @@ struct ForwardArgs {
   TensorView out{};     // bf16 [T, hidden_size], contiguous; may be `hidden` itself: it is written last. Rows of padding become 0
   // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with index_topk() > 0. With skip_topk, and in V3.2
   // layers that have no indexer of their own, the layer reads the rows that are there instead of selecting. Keys are written all the same.
+  // Entries that are read are the caller's promise: ascending, each below the token's number of candidates, -1 behind.
   TensorView topk_indices{};
   bool skip_topk = false;
   TensorView llama_4_scaling{};  // f32 [T], MLA only: multiplies each token's query after the rotation; absent: none (MLA 6.4)

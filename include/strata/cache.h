@@ -30,6 +30,9 @@ enum class CacheGroup : uint8_t {
 inline constexpr size_t kNumCacheGroups = 9;
 std::string_view to_string(CacheGroup group);
 
+// page_size and page_bytes are a proposal: an engine with pages of its own changes them in a copy before the pool and the builder are made,
+// alike for all layers of a group: page_size >= 1, page_bytes at least page_payload_bytes. Some sizes keep a GPU from its fastest kernels
+// (multiples of 64 rows do not). A page is bytes: copying the pages of a prefix, of every group and layer, copies the prefix.
 struct CacheGroupSpec {
   CacheGroup group = CacheGroup::window;
   KvFormat format = KvFormat::bf16;

@@ -18,7 +18,7 @@ struct Config {
   CpuIsa cpu_isa = CpuIsa::best;  // caps the CPU backend, so that every path can be tested on one machine
   // op name -> implementation name ("reference", "cpu/amx", ...). "*" stands for every op that has such an implementation. Names that are
   // not known are found by check_forced (op_set.h).
-  std::map<std::string, std::string> force;
+  std::map<std::string, std::string> force{};
 
   // STRATA_CPU_THREADS, STRATA_CPU_ISA, STRATA_FORCE="op=implementation,...". Throws Error(invalid_argument).
   static Config from_environment();

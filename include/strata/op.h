@@ -60,6 +60,8 @@ namespace detail {
 [[noreturn]] void throw_no_implementation(std::string_view op, const Device& device, const std::vector<Candidate>& refused);
 // Throws workspace_too_small, or invalid_argument where the memory is not aligned to 256 bytes; 0 bytes may be anywhere.
 void check_workspace(std::string_view op, std::string_view implementation, size_t needed, const Workspace& given);
+// Throws invalid_argument for an implementation of `op` without a name or one of its functions.
+void check_complete(std::string_view op, std::string_view name, bool functions);
 // The name that the device's Config forces for this op; empty: none.
 std::string forced_implementation(std::string_view op, const Device& device);
 }  // namespace detail
@@ -68,6 +70,8 @@ std::string forced_implementation(std::string_view op, const Device& device);
 // - Memory may be from anywhere that the device reaches: Device::allocate, an engine's pool, another library's tensor.
 // - A call puts work on context.stream and returns; on a CPU the work is done then. Params are read before it returns; what their views
 //   point to must stay until the stream has reached the work. Work on other streams is the caller's to order.
+// - Weights, of norms and sinks too, their scales and biases are there before the call. A GPU's kernels read them while what is in front
+//   of them in the stream still runs: after a kernel that writes one, synchronise before the first call.
 // - Several threads may call an op at once, each with a workspace of its own.
 // - No output overlaps another view, cache or workspace, and no element of it is stored twice. Inputs may overlap each other.
 // - A call of 0 tokens is fine, and does nothing.
@@ -83,8 +87,11 @@ class Op {
   const std::string& name() const { return name_; }
   const std::vector<Implementation<Params>>& implementations() const { return implementations_; }
 
-  // A caller's own implementation goes before the built-in ones.
-  void prepend(Implementation<Params> implementation) { implementations_.insert(implementations_.begin(), std::move(implementation)); }
+  // A caller's own implementation goes before the built-in ones. Throws invalid_argument where its name or one of its functions is missing.
+  void prepend(Implementation<Params> implementation) {
+    detail::check_complete(name_, implementation.name, implementation.supports && implementation.workspace_bytes && implementation.run);
+    implementations_.insert(implementations_.begin(), std::move(implementation));
+  }
 
   // Every implementation in order, with why it is refused.
   std::vector<Candidate> candidates(const Params& params, const Device& device) const {
@@ -107,6 +114,7 @@ class Op {
   // Throws Error(invalid_argument) naming the field, what it must be and what it is; every view must be on `device`.
   void check(const Params& params, DeviceId device) const { check_(params, device); }
 
+  // Of the implementation that is chosen for these shapes: fewer tokens may be another one's, which takes more.
   size_t workspace_bytes(const Params& params, const Device& device) const {
     return select(params, device).workspace_bytes(params, device);
   }

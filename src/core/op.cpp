@@ -6,6 +6,10 @@
 
 namespace strata::detail {
 
+void check_complete(std::string_view op, std::string_view name, bool functions) {
+  require(!name.empty() && functions, "{}: an implementation must have a name, supports, workspace_bytes and run, '{}' has not", op, name);
+}
+
 void throw_no_implementation(std::string_view op, const Device& device, const std::vector<Candidate>& refused) {
   std::string text = fmt::format("{}: no implementation takes this call on {}", op, to_string(device.id()));
   const std::string forced = forced_implementation(op, device);

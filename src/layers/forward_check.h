@@ -6,6 +6,9 @@
 
 namespace strata {
 
+// The model has such a layer, its own or one that predicts.
+void check_layer_number(const ModelConfig& config, int64_t layer);
+
 // What layers of every family ask of their context, whose device LayerRegistry::make has asked for; returns its options.
 const LayerOptions& check_context(const LayerContext& context);
 

@@ -6,7 +6,6 @@
 
 #include "core/arena.h"
 #include "strata/attention.h"
-#include "strata/error.h"
 #include "strata/op_set.h"
 
 namespace strata {
@@ -31,10 +30,12 @@ class OpRunner {
       : ops(op_set), arena(memory), device_(device), stream_(stream), lanes_(lanes != nullptr && lanes->concurrent() ? lanes : nullptr) {}
   // Where an op threw, what the lanes were given before still runs: whoever uses the stream next must not overtake it.
   ~OpRunner() {
-    try {
-      join();
-    } catch (const Error&) {
-      // A device that failed does nothing any more.
+    for (size_t lane = 0; lane < Lanes::kCount; ++lane) {
+      try {
+        join(lane);
+      } catch (...) {
+        // A device that failed does nothing any more; the other lane is joined all the same.
+      }
     }
   }
   OpRunner(const OpRunner&) = delete;

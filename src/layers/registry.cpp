@@ -1,5 +1,6 @@
 #include "core/check.h"
 #include "layers/deepseek_v4_attention.h"
+#include "layers/forward_check.h"
 #include "layers/multi_head_latent_attention.h"
 #include "strata/attention.h"
 
@@ -21,6 +22,7 @@ std::unique_ptr<AttentionLayer> LayerRegistry::make(const LayerContext& context)
   require(context.device != nullptr, "layer {}: device is required, is null", context.layer);
   check_forced(context.ops, context.device->config());
   const ModelConfig& config = context.checkpoint.config();
+  check_layer_number(config, context.layer);
   for (const std::string& wanted : {config.architecture, config.model_type}) {
     for (const auto& [name, maker] : makers_) {
       if (!wanted.empty() && name == wanted) return maker(context);

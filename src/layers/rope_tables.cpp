@@ -24,9 +24,10 @@ TensorView RopeTables::numbers() {
   if (!numbers_.view().present()) {
     std::vector<int32_t> values(static_cast<size_t>(max_positions_) + 1);
     std::iota(values.begin(), values.end(), 0);
-    numbers_ = Tensor(device_, DType::i32, {max_positions_ + 1});
-    device_->copy_from_host(numbers_.view().data, values.data(), values.size() * sizeof(int32_t), Stream{});
+    Tensor numbers(device_, DType::i32, {max_positions_ + 1});
+    device_->copy_from_host(numbers.view().data, values.data(), values.size() * sizeof(int32_t), Stream{});
     device_->synchronize(Stream{});
+    numbers_ = std::move(numbers);
   }
   return numbers_.view();
 }

@@ -70,7 +70,17 @@ TEST(LayerContext, WhatBothFamiliesNeed) {
     refused({"max_num_batched_tokens", "1125899906842624"}, [](Context& c) { c.options.limits.max_num_batched_tokens = int64_t{1} << 50; });
     refused({"max_num_seqs", "-1"}, [](Context& c) { c.options.limits.max_num_seqs = -1; });
     refused({"num_speculative_tokens", "-5"}, [](Context& c) { c.options.limits.num_speculative_tokens = -5; });
-    refused({"tp_rank", "1 of 1"}, [](Context& c) { c.options.tp_rank = 1; });
+    refused({"tp_rank must be in [0, tp_size = 1)", "is 1"}, [](Context& c) { c.options.tp_rank = 1; });
+    refused({"tp_size must be at least 1, is 0"}, [](Context& c) { c.options.tp_size = 0; });
+    refused({"indexer_format", "fp8, mxfp4 or none", "77"}, [](Context& c) { c.options.indexer_format = IndexerFormat(77); });
+    refused({"prefill_mode", "77"}, [](Context& c) { c.options.prefill_mode = PrefillMode(77); });
+    refused({"mla_mode", "77"}, [](Context& c) { c.options.mla_mode = MlaMode(77); });
+    refused({"context_chunk_rows", "negative", "-1"}, [](Context& c) { c.options.context_chunk_rows = -1; });
+    for (const int64_t layer : {-1, 99}) {
+      refused({"layer must be in [0, ", "is " + std::to_string(layer)}, [&](Context& c) { c.layer = layer; });
+      expect_error(ErrorCode::invalid_argument, {"layer must be in [0, "},
+                   [&] { cache_groups_of_layer(ModelConfig::load(golden_model(model)), {}, layer); });
+    }
   }
 }
 

@@ -91,9 +91,9 @@ TEST(MlaTensorParallelErrors, SizesThatDoNotDivide) {
   };
   refused(0, 3, "num_attention_heads must be a multiple of tp_size 3, is 4");
   refused(0, 8, "num_attention_heads must be a multiple of tp_size 8, is 4");
-  refused(2, 2, "tp_rank must be in [0, tp_size), is 2 of 2");
-  refused(-1, 2, "tp_rank must be in [0, tp_size), is -1 of 2");
-  refused(0, 0, "tp_rank must be in [0, tp_size), is 0 of 0");
+  refused(2, 2, "tp_rank must be in [0, tp_size = 2), is 2");
+  refused(-1, 2, "tp_rank must be in [0, tp_size = 2), is -1");
+  refused(0, 0, "tp_size must be at least 1, is 0");
 }
 
 TEST(MlaCommunicator, ReducesOnceAfterTheOutputProjectionAndInDummyRunsToo) {

@@ -225,9 +225,26 @@ TEST(ForcedNames, UnknownOnesAreRefused) {
   EXPECT_NO_THROW(check_forced(ops, known));
   // Names of the caller's own implementations are known where they are in the set.
   OpSet own = ops;
-  own.linear.prepend({.name = "mine", .supports = {}, .workspace_bytes = {}, .run = {}});
+  Implementation<LinearParams> mine = own.linear.implementations().front();
+  mine.name = "mine";
+  own.linear.prepend(mine);
   known.force = {{"linear", "mine"}};
   EXPECT_NO_THROW(check_forced(own, known));
+}
+
+TEST(OpTest, AnImplementationIsComplete) {
+  OpSet ops = default_ops();
+  const Implementation<LinearParams> whole = ops.linear.implementations().front();
+  const auto refused = [&](auto change) {
+    Implementation<LinearParams> own = whole;
+    change(own);
+    const std::string text = message([&] { ops.linear.prepend(own); }, ErrorCode::invalid_argument);
+    EXPECT_NE(text.find("linear: an implementation must have a name, supports, workspace_bytes and run"), std::string::npos) << text;
+  };
+  refused([](auto& own) { own.name.clear(); });
+  refused([](auto& own) { own.supports = nullptr; });
+  refused([](auto& own) { own.workspace_bytes = nullptr; });
+  refused([](auto& own) { own.run = nullptr; });
 }
 
 TEST(Tensors, RefuseSizesThatDoNotFit) {

@@ -42,7 +42,8 @@ struct IndexerLogitsParams {
 };
 
 // The k largest logits of each row as ascending entry numbers, left-packed, -1 behind: V4 10.4, MLA 11.8.
-// lengths[t] <= k: 0..lengths[t]-1. Ties: the smaller entry wins. NaN counts as -inf. Columns at or past lengths[t] are never read.
+// lengths[t] <= k: 0..lengths[t]-1. Ties: the smaller entry wins. NaN counts as -inf. Columns at or past lengths[t] do not matter;
+// a GPU may read up to three of them.
 struct TopkSelectParams {
   TensorView logits{};        // f32 [T, C]
   TensorView lengths{};       // i32 [T], 0 <= lengths[t] <= C

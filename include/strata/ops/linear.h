@@ -9,7 +9,8 @@
 
 namespace strata {
 
-// A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present; on CUDA devices at a multiple of 16 bytes.
+// A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present; on CUDA devices at a multiple of 16 bytes, and
+// `scale` too.
 struct LinearWeight {
   int64_t n = 0;        // output features of one group
   int64_t k = 0;        // input features of one group
@@ -50,6 +51,10 @@ struct GroupedLinearParams {
 };
 
 // Load-time conversion of a row-major weight into an implementation's own layout.
+// A layer asks `linear` for every form that a matrix may have (FP8 or bf16; row-major, or packed by one of OpSet::weight_packings) at one
+// token and at many, and loads it in the form whose slower answer comes first in the op's list. So an implementation of the caller's that
+// takes row-major weights of few tokens only keeps the built-in ones of many tokens from their packings: let it say no where it is not
+// meant, and to weight->packed unless weight->packing is its own name.
 struct WeightPacking {
   std::string name;  // of the linear implementation that reads it
   // Bytes of the packed form; 0 when this packing does not take the weight.
