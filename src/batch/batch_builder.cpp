@@ -91,6 +91,11 @@ struct BatchBuilder::Impl {
     uploaded = lay_out_upload(measure, limits, groups);
     const size_t upload_bytes = measure.used();
     derived = lay_out_derived(measure, limits, groups, window);
+    for (const auto& [name, count] :
+         {std::pair{"a request", derived.tables.shape[1]}, std::pair{"a step", uploaded.table_entries.shape[0]}}) {
+      require(count <= std::numeric_limits<int32_t>::max(), "batch builder: {} may need at most 2^31 - 1 entries of block tables, needs {}",
+              name, count);
+    }
     set_views(limits.max_num_batched_tokens, limits.max_num_seqs);
     num_segments = uploaded.table_segments.shape[0];
     num_entries = uploaded.table_entries.shape[0];

@@ -161,6 +161,20 @@ TEST(Batch, SlidingWindowsThatTouchAsManyBlocksAsTheyCan) {
   EXPECT_TRUE(device->intact()) << "more was written than the upload has room for";
 }
 
+// What says where a step's entries go is of 32 bits.
+TEST(Batch, TablesOfMoreThan32BitsAreRefused) {
+  const BatchLimits limits{.max_num_batched_tokens = 4, .max_num_seqs = 4, .max_model_len = int64_t{1} << 30};
+  const auto device = std::make_shared<CountingDevice>();
+  try {
+    builder_of({limits, {group_spec(CacheGroup::mla_latent, 1, 1, 0)}, {8}, 0}, device);
+    ADD_FAILURE() << "was made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("a step may need at most 2^31 - 1 entries of block tables, needs 4294967296"));
+  }
+  EXPECT_EQ(device->allocations, 0);
+}
+
 // Sizes that 63 bits do not count, each and in their sum, are refused before anything is allocated.
 TEST(Batch, LimitsWhoseTablesNoMemoryHolds) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
