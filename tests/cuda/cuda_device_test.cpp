@@ -254,5 +254,29 @@ TEST_F(CudaDevice, WhatMayNotBeCapturedIsRefusedAndNothingIsLeftCapturing) {
   device_->deallocate(data);
 }
 
+// Waiting for the device would end another thread's capture: what was given back since the last wait stays where it is.
+TEST_F(CudaDevice, OthersAllocateWhileAThreadCaptures) {
+  const OwnedStream stream(device_);
+  void* const freed = device_->allocate(100);
+  void* const used = device_->allocate(4096);
+  device_->fill(used, 0, 4096, {});
+  device_->synchronize({});
+  device_->deallocate(freed);
+  void* meanwhile = nullptr;
+  const Graph graph = device_->capture(stream.get(), [&] {
+    device_->fill(used, 7, 4096, stream.get());
+    std::thread([&] { meanwhile = device_->allocate(100); }).join();
+  });
+  EXPECT_NE(meanwhile, nullptr);
+  EXPECT_NE(meanwhile, freed);
+  device_->launch(graph, stream.get());
+  device_->synchronize(stream.get());
+  EXPECT_TRUE(all(used, 4096, 7));
+  void* const later = device_->allocate(100);
+  EXPECT_EQ(later, freed);
+  device_->destroy_graph(graph);
+  for (void* data : {meanwhile, later, used}) device_->deallocate(data);
+}
+
 }  // namespace
 }  // namespace strata

@@ -50,13 +50,18 @@ class CudaDevice final : public Device {
   }
 
   void* allocate(size_t bytes) override {
+    // No capture begins meanwhile: waiting for the device would end it.
+    const std::lock_guard lock(capturing_mutex_);
     refuse_while_capturing("allocate");
-    return pool_.allocate(bytes);
+    return pool_.allocate(bytes, /*may_synchronize=*/capturing_.empty());
   }
   void deallocate(void* data) noexcept override { pool_.deallocate(data); }
 
   void* allocate_host(size_t bytes) override {
-    refuse_while_capturing("allocate_host");
+    {
+      const std::lock_guard lock(capturing_mutex_);
+      refuse_while_capturing("allocate_host");
+    }
     DeviceScope scope(index_);
     void* data = nullptr;
     check(cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocPortable), fmt::format("cudaHostAlloc of {} bytes", bytes));
@@ -127,17 +132,19 @@ class CudaDevice final : public Device {
   Graph capture(Stream stream, const std::function<void()>& work) override {
     require(stream.handle != nullptr, "{}: capture: the stream must be a created one, is the default stream", to_string(id()));
     DeviceScope scope(index_);
-    check(cudaStreamBeginCapture(cuda::native(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     std::exception_ptr failure;
-    set_capturing(true);
-    try {
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    set_capturing(false);
     cudaGraph_t graph = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(cuda::native(stream), &graph);
+    cudaError_t ended = cudaSuccess;
+    {
+      const Capturing mark(*this);
+      check(cudaStreamBeginCapture(cuda::native(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+      try {
+        work();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      ended = cudaStreamEndCapture(cuda::native(stream), &graph);
+    }
     if (failure || ended != cudaSuccess) {
       if (graph != nullptr) cudaGraphDestroy(graph);
       cudaGetLastError();
@@ -165,28 +172,35 @@ class CudaDevice final : public Device {
     check(cudaMemcpyAsync(dst, src, bytes, kind, cuda::native(stream)), call);
   }
 
+  // Says that this thread captures, as long as it lives.
+  class Capturing {
+   public:
+    explicit Capturing(CudaDevice& device) : device_(device) {
+      const std::lock_guard lock(device_.capturing_mutex_);
+      device_.capturing_.push_back(std::this_thread::get_id());
+    }
+    ~Capturing() {
+      const std::lock_guard lock(device_.capturing_mutex_);
+      device_.capturing_.erase(std::find(device_.capturing_.begin(), device_.capturing_.end(), std::this_thread::get_id()));
+    }
+    Capturing(const Capturing&) = delete;
+    Capturing& operator=(const Capturing&) = delete;
+
+   private:
+    CudaDevice& device_;
+  };
   // CUDA itself refuses cudaMalloc while a thread captures, but not memory that the pool has: no allocation gets into a graph unseen.
-  void refuse_while_capturing(const char* call) {
-    const std::lock_guard lock(capturing_mutex_);
+  // With capturing_mutex_ held.
+  void refuse_while_capturing(const char* call) const {
     if (std::find(capturing_.begin(), capturing_.end(), std::this_thread::get_id()) == capturing_.end()) return;
     fail(ErrorCode::device_failure, "{}: {} was called while a graph is captured", to_string(id()), call);
   }
-  void set_capturing(bool on) {
-    const std::lock_guard lock(capturing_mutex_);
-    const auto self = std::this_thread::get_id();
-    if (on) {
-      capturing_.push_back(self);
-    } else {
-      std::erase(capturing_, self);
-    }
-  }
-
   int index_;
   MemoryPool pool_;
   DeviceProperties properties_;
   std::string name_;
   std::mutex capturing_mutex_;
-  std::vector<std::thread::id> capturing_;
+  std::vector<std::thread::id> capturing_;  // threads, each as often as it captures
 };
 
 }  // namespace

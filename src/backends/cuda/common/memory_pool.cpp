@@ -32,12 +32,12 @@ MemoryPool::~MemoryPool() {
   if (previous != device_index_) cudaSetDevice(previous);
 }
 
-void* MemoryPool::allocate(size_t bytes) {
+void* MemoryPool::allocate(size_t bytes, bool may_synchronize) {
   if (bytes > SIZE_MAX - kLargeStep) fail(ErrorCode::out_of_memory, "CUDA: an allocation of {} bytes cannot be", bytes);
   const size_t size = size_class(bytes);
   const std::lock_guard lock(mutex_);
   const DeviceScope scope(device_index_);
-  if (void* data = reuse(size)) return data;
+  if (void* data = reuse(size, may_synchronize)) return data;
   void* data = nullptr;
   cudaError_t error = cudaMalloc(&data, size);
   if (error == cudaErrorMemoryAllocation) {
@@ -60,11 +60,12 @@ void* MemoryPool::allocate(size_t bytes) {
   return data;
 }
 
-void* MemoryPool::reuse(size_t bytes) {
+void* MemoryPool::reuse(size_t bytes, bool may_synchronize) {
   const auto found = free_.find(bytes);
   if (found == free_.end() || found->second == nullptr) return nullptr;
   Block& block = *found->second;
   if (block.freed_at > num_freed_at_sync_) {
+    if (!may_synchronize) return nullptr;
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize before memory is used again");
     num_freed_at_sync_ = num_freed_;
   }

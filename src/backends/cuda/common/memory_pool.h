@@ -19,7 +19,8 @@ class MemoryPool {
   MemoryPool& operator=(const MemoryPool&) = delete;
 
   // A free block of the size class, or a new one; when the device has no memory left, after all free blocks were returned to it.
-  void* allocate(size_t bytes);
+  // may_synchronize: whether the device may be waited for before memory is used again. It may not while a thread captures a graph.
+  void* allocate(size_t bytes, bool may_synchronize);
   // Null, and pointers that are not the pool's, do nothing.
   void deallocate(void* data) noexcept;
 
@@ -34,7 +35,7 @@ class MemoryPool {
     uint64_t freed_at = 0;
     bool in_use = true;
   };
-  void* reuse(size_t bytes);
+  void* reuse(size_t bytes, bool may_synchronize);
   void release_free_blocks();
 
   int device_index_;
