@@ -18,9 +18,10 @@ struct Rows {
   __device__ T* row(int64_t i, int64_t j) const { return data + i * stride0 + j * stride1; }
 };
 
+inline bool begins_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 // True when every row begins at a multiple of 16 bytes.
 inline bool rows_aligned(const TensorView& v) {
-  if (reinterpret_cast<uintptr_t>(v.data) % 16 != 0) return false;
+  if (!begins_aligned(v.data)) return false;
   for (int i = 0; i + 1 < v.rank; ++i) {
     if (v.shape[i] > 1 && v.stride[i] * static_cast<int64_t>(size_of(v.dtype)) % 16 != 0) return false;
   }
@@ -28,9 +29,8 @@ inline bool rows_aligned(const TensorView& v) {
 }
 // Also where there is one row alone: as the copy engine wants the distances of what a tensor map is of.
 inline bool strides_aligned(const TensorView& v) {
-  if (reinterpret_cast<uintptr_t>(v.data) % 16 != 0) return false;
   for (int i = 0; i + 1 < v.rank; ++i) {
-    if (v.stride[i] * static_cast<int64_t>(size_of(v.dtype)) % 16 != 0) return false;
+    if (v.stride[i] <= 0 || v.stride[i] * static_cast<int64_t>(size_of(v.dtype)) % 16 != 0) return false;
   }
   return true;
 }

@@ -70,6 +70,7 @@ Support support(CublasLt& lt, const TensorView& x, bool convert, const LinearWei
 }
 
 size_t workspace_bytes(const TensorView& x, bool convert) {
+  if (x.shape[0] == 0) return 0;
   Arena arena(x.device);
   layout(arena, x, convert);
   return arena.peak();

@@ -76,7 +76,8 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.num_items = static_cast<int32_t>(e.requests * e.queries * e.head_tiles * splits);
   a.num_heads = static_cast<int32_t>(p.q.shape[1]);
   a.num_tokens = static_cast<int32_t>(p.q.shape[0]);
-  a.max_rows = static_cast<int32_t>(p.max_seq_len);
+  // Never behind a request's table, whatever its length says before the kernel in front has written it.
+  a.max_rows = static_cast<int32_t>(std::min(p.max_seq_len, p.block_table.shape[1] * p.cache.page_size));
   a.q = p.q.ptr<uint16_t>();
   a.q_token_stride = p.q.stride[0], a.q_head_stride = p.q.stride[1];
   a.cache = static_cast<const uint16_t*>(p.cache.data);

@@ -40,6 +40,10 @@ CUtensorMap map_of(const char* name, const TensorView& v, int64_t lanes) {
 }
 
 void run(const DenseAttnPrefillParams& p, const ExecutionContext& context) {
+  // The copy engine cannot read it. Where memory is, is not known when a plan is made.
+  for (const TensorView* rows : {&p.q, &p.k_nope, &p.k_pe, &p.v}) {
+    if (!begins_aligned(rows->data)) return dense_prefill_run(dense_prefill_of(p), context);
+  }
   const int64_t heads = p.q.shape[1], tiles = tiles_of(p), items = requests_of(p) * heads * tiles;
   if (items == 0) return;
   const int64_t group = std::gcd(heads, int64_t{8});

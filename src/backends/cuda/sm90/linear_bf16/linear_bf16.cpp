@@ -113,7 +113,7 @@ std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear() {
 }
 // Of few tokens tiles of 64 features leave values: a pair waits for two SMs, and V4-Flash's layer takes 0.5 us more than with a quantiser.
 bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device) {
-  if (!is_cuda(device)) return false;
+  if (!is_cuda(device) || !support(p.x, p.weight, /*shares_device=*/false, capabilities(device))) return false;
   const Bf16Tile tile = tile_of(p.x.shape[0], *p.weight, capabilities(device));
   return tile.tiles_of_scale() == 1 || tile.tokens > token_product_rows(1);
 }

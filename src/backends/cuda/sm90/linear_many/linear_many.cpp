@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
@@ -76,6 +77,10 @@ Support supports(const GroupedLinearParams& p, const Capabilities& device) {
   if (p.x.stride[0] % 16 != 0 || p.x.stride[1] % 16 != 0 || p.y.stride[0] % 8 != 0 || p.y.stride[1] % 8 != 0) {
     return Support::no("rows of x and y must begin at multiples of 16 bytes");
   }
+  // A tensor map's coordinates are of 32 bits, and groups are columns of one.
+  const int64_t groups = p.weight->groups;
+  if ((groups - 1) * std::max(p.x.stride[1], p.y.stride[1]) + std::max(p.weight->k, p.weight->n) > std::numeric_limits<int32_t>::max())
+    return Support::no("the groups of x and y must lie within 2^31 columns");
   return Support::yes();
 }
 

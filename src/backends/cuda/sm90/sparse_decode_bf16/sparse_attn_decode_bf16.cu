@@ -71,7 +71,7 @@ TokenArgs<PagedRows<kScopes>> args_of(const SparseAttnDecodeParams& p) {
   a.max_logits = p.max_logits.ptr<float>();
   a.max_stride = {p.max_logits.stride[0], p.max_logits.stride[2]}, a.max_head_stride = p.max_logits.stride[1];
   a.rows_aligned = rows_aligned(p.q) && aligned_16(p.cache) && (!p.extra_cache.present() || aligned_16(p.extra_cache));
-  a.out_aligned = strides_aligned(p.out) && a.out_head_stride > 0;
+  a.out_aligned = begins_aligned(p.out.data) && strides_aligned(p.out);
   return a;
 }
 

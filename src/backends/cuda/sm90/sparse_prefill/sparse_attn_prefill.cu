@@ -38,8 +38,8 @@ TokenArgs<GatheredRows> args_of(const SparseAttnPrefillParams& p) {
   a.lse_stride = p.lse.stride[0], a.lse_head_stride = p.lse.stride[1];
   a.max_logits = p.max_logits.ptr<float>();
   a.max_stride = p.max_logits.stride[0], a.max_head_stride = p.max_logits.stride[1];
-  a.rows_aligned = strides_aligned(p.q) && strides_aligned(p.kv);
-  a.out_aligned = strides_aligned(p.out) && a.out_token_stride > 0 && a.out_head_stride > 0;
+  a.rows_aligned = rows_aligned(p.q) && rows_aligned(p.kv);
+  a.out_aligned = begins_aligned(p.out.data) && strides_aligned(p.out);
   return a;
 }
 

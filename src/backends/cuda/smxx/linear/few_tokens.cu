@@ -185,7 +185,7 @@ Support support(const TensorView& x, const LinearWeight* w, bool /*shares_device
   if (!w->weight.present() || w->weight.dtype != DType::bf16) return Support::no("needs a row-major bf16 weight");
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   const int64_t tokens = x.shape[0];
-  if (tokens < 1 || tokens > kMaxTokens) return Support::no("takes 1 to 8 tokens, got " + std::to_string(tokens));
+  if (tokens > kMaxTokens) return Support::no("takes at most 8 tokens, got " + std::to_string(tokens));
   if (w->k % 8 != 0 || ops::row_alignment(x) != 16) return Support::no("needs rows at multiples of 16 bytes");
   // x is read by every block: a quarter of the weight's bytes at most. Beyond that nothing was measured.
   if (4 * tokens * blocks_of(*w, device) > w->groups * w->n) return Support::no("too many tokens for so few features");
@@ -198,6 +198,7 @@ Support support(const TensorView& x, const LinearWeight* w, bool /*shares_device
 
 // x: [T, G, K]; y: [T, G, n].
 void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, bool /*shares_device*/, const ExecutionContext& context) {
+  if (y.numel() == 0) return;
   Args a{};
   a.x = x.ptr<Bf16>();
   a.x_stride = x.stride[0];
