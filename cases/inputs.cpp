@@ -156,6 +156,7 @@ PagedCache Inputs::cache(const CacheShape& shape, std::span<const int64_t> fille
     require(slot >= 0 && slot < cache.num_slots(), "a case's cache has {} rows, row {} is to be filled", cache.num_slots(), slot);
     if (i < kDistinctRows) {
       rng_.normal(row.data(), shape.row_dim, static_cast<float>(scale));
+      if (shape.infinite) row[0] = INFINITY;
       store_row(host, slot, row.data(), {.ue8m0 = shape.ue8m0_rows > 0 && rng_.uniform() < shape.ue8m0_rows});
       continue;
     }

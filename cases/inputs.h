@@ -31,6 +31,7 @@ struct CacheShape {
   int32_t page_size = 64;
   int64_t num_pages = 1;
   int64_t extra_stride = 0;  // bytes between pages beyond the payload
+  bool infinite = false;     // lane 0 of every row is +inf
   float scale = 1.0f;        // fp8_tensor only
   double ue8m0_rows = 0.0;   // fp8_ds_mla: the share of rows whose scales are powers of two
 };

@@ -76,7 +76,7 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
                       .row_dim = 2 * coff * s.dim,
                       .page_size = s.state_page,
                       .num_pages = states.num_pages,
-                      .extra_stride = s.extra_stride / 4 * 4},
+                      .extra_stride = s.extra_stride},
                      filled, 2.0);
   p.block_table = states.table(in);
   p.token_to_req = in.i32(tokens.token_to_req);

@@ -139,6 +139,10 @@ void add_shapes(const Test& test) {
     test({.requests = {{140, 40}, {2500, 3}}, .heads = 3, .format = format, .poisoned = 30});
   }
   test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .batch_invariant = true, .poisoned = 2});
+  // As many as make two parts each on an H200, and one whose second part has no rows.
+  std::vector<RequestShape> two_parts(60, {300, 1});
+  two_parts.push_back({20, 1});
+  test({.requests = two_parts, .heads = 8, .poisoned = 2, .suffix = "-two_parts"});
   test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .dim = 96, .value_dim = 64, .poisoned = 2});
   test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .suffix = "-nothing"});
   test({.requests = {}, .heads = 4, .suffix = "-no_requests"});

@@ -25,15 +25,21 @@ Scoring make_scoring(Inputs& in, const ScoringShape& s) {
     products += static_cast<double>(length);
   }
   result.max_length += s.spare_length;
-  const Paging paging = make_paging(in.rng(), s.page_size, rows);
-  result.cache = in.cache(
-      {.format = s.format, .row_dim = s.dim, .page_size = s.page_size, .num_pages = paging.num_pages, .extra_stride = s.extra_stride},
-      paging.all_slots());
+  const Paging paging = make_paging(in.rng(), s.page_size, rows, s.spare_pages);
+  result.cache = in.cache({.format = s.format,
+                           .row_dim = s.dim,
+                           .page_size = s.page_size,
+                           .num_pages = paging.num_pages,
+                           .extra_stride = s.extra_stride,
+                           .infinite = s.infinite_keys},
+                          paging.all_slots());
   result.block_table = paging.table(in);
   result.token_to_req = in.i32(tokens.token_to_req);
   result.lengths = in.i32(result.host_lengths);
-  result.weights = s.nan_weight ? in.values(DType::f32, {t, s.heads}, std::vector<float>(static_cast<size_t>(t * s.heads), NAN))
-                                : in.f32({t, s.heads}, 0.02);
+  const auto all_weights = [&](float value) {
+    return in.values(DType::f32, {t, s.heads}, std::vector<float>(static_cast<size_t>(t * s.heads), value));
+  };
+  result.weights = s.nan_weight ? all_weights(NAN) : s.infinite_keys ? all_weights(0.02f) : in.f32({t, s.heads}, 0.02);
   if (s.format == KvFormat::indexer_mxfp4) {
     std::vector<uint8_t> codes(static_cast<size_t>(t * s.heads * s.dim / 2)), scales(static_cast<size_t>(t * s.heads * s.dim / 32));
     for (uint8_t& code : codes) code = s.zero_q ? 0 : static_cast<uint8_t>(in.rng().next());
@@ -59,6 +65,7 @@ std::string name_of(const ScoringShape& s) {
   if (s.padding_tokens > 0) name += fmt::format("-pad{}", s.padding_tokens);
   if (s.zero_q) name += "-ties";
   if (s.nan_weight) name += "-nan";
+  if (s.infinite_keys) name += "-inf";
   if (s.spare_length > 0) name += fmt::format("-max+{}", s.spare_length);
   return name + s.suffix;
 }
@@ -89,6 +96,13 @@ std::vector<ScoringTest> scoring_tests() {
     tests.push_back({{.requests = {{300, 5}, {9, 9}}, .heads = 8, .format = format, .padding_tokens = 4}});
     tests.push_back({{.requests = {{3, 3}, {2, 1}}, .heads = 8, .format = format, .padding_tokens = 1, .suffix = "-no_candidates"}});
     tests.push_back({{.requests = {}, .heads = 8, .format = format}});
+    tests.push_back({{.requests = {{3, 3}},
+                      .heads = 8,
+                      .format = format,
+                      .padding_tokens = 2,
+                      .spare_length = 700,
+                      .spare_pages = 0,
+                      .suffix = "-no_pages"}});
     tests.push_back({{.requests = {{430, 2}}, .heads = 8, .format = format, .zero_q = true}});
     tests.push_back({{.requests = {{200, 64}}, .heads = 64, .format = format}});
     tests.push_back({{.requests = {{2000, 300}}, .heads = 16, .format = format}, true});
@@ -104,6 +118,9 @@ std::vector<ScoringTest> scoring_tests() {
   tests.push_back({{.requests = {{130, 2}, {64, 1}}, .ratio = 1, .heads = 64}});
   for (const int32_t dim : {1, 37, 64, 256}) {
     tests.push_back({{.requests = {{130, 2}, {9, 1}}, .ratio = 1, .heads = 5, .dim = dim, .format = KvFormat::bf16}});
+  }
+  for (const int64_t heads : {1, 5, 40}) {
+    tests.push_back({{.requests = {{200, 9}, {64, 1}}, .heads = heads, .dim = 64, .format = KvFormat::bf16, .infinite_keys = true}});
   }
   return tests;
 }

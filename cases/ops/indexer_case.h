@@ -19,9 +19,11 @@ struct ScoringShape {
   int32_t page_size = 64;
   int64_t extra_stride = 0;
   int64_t padding_tokens = 0;
-  bool zero_q = false;       // every logit is 0: only the order of ties decides
-  bool nan_weight = false;   // every logit is NaN
-  int64_t spare_length = 0;  // of max_length, beyond the longest
+  bool zero_q = false;         // every logit is 0: only the order of ties decides
+  bool nan_weight = false;     // every logit is NaN
+  bool infinite_keys = false;  // a logit is +inf, or 0 where no head's query has a positive first lane
+  int64_t spare_length = 0;    // of max_length, beyond the longest
+  int64_t spare_pages = 2;
   std::string suffix{};
 };
 

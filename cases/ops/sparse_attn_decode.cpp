@@ -38,6 +38,7 @@ struct DecodeShape {
   bool batch_invariant = false;
   int64_t next_weights = 0;  // rows
   int64_t rotary = 0;        // lanes whose rotation is taken back
+  bool nan_head = false;     // the last head's queries are NaN: its lse says so, however rows are cut
   Padding padding{};
   std::string suffix{};
 };
@@ -76,9 +77,20 @@ bool rounds_lanes(const DecodeShape& s) {
   return rounds(s.main) || rounds(s.extra);
 }
 
+TensorView make_queries(Inputs& in, const DecodeShape& s) {
+  const int64_t of_token = s.heads * s.dim;
+  std::vector<float> values(static_cast<size_t>(s.batch * s.queries * of_token));
+  in.rng().normal(values.data(), std::ssize(values), static_cast<float>(s.q_size));
+  for (auto end = values.begin(); s.nan_head && end != values.end();) {
+    end += of_token;
+    std::fill(end - s.dim, end, NAN);
+  }
+  return in.bf16_values({s.batch, s.queries, s.heads, s.dim}, values, s.padding);
+}
+
 Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   SparseAttnDecodeParams p;
-  p.q = in.bf16({s.batch, s.queries, s.heads, s.dim}, s.q_size, s.padding);
+  p.q = make_queries(in, s);
   add_scope(in, s, s.main, p.cache, p.indices, p.topk_length);
   if (s.extra.topk > 0) add_scope(in, s, s.extra, p.extra_cache, p.extra_indices, p.extra_topk_length);
   p.attn_sink = make_sinks(in, s.sinks, s.heads);
@@ -110,6 +122,7 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
     p.max_logits = in.output(DType::f32, {s.batch, s.heads, s.queries}, {.inner = s.padding.outer});
     outputs.push_back(view_output("max_logits", p.max_logits, logits));
   }
+  for (Output& output : outputs) output.tolerance.any_nan = s.nan_head;
   return {.params = p, .outputs = std::move(outputs)};
 }
 
@@ -126,6 +139,7 @@ std::string name_of(const DecodeShape& s) {
   if (s.extra.topk > 0) name += "-and" + name_of(s.extra);
   name += fmt::format("-sink_{}", name_of(s.sinks));
   if (s.value_dim != s.dim) name += fmt::format("-Dv{}", s.value_dim);
+  if (s.nan_head) name += "-nan_head";
   if (s.q_size != 1.0 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
   if (!s.lse) name += "-no_lse";
   if (!s.max_logits) name += "-no_max";
@@ -333,6 +347,29 @@ void add_rotated(const Test& test) {
   test({.heads = 8, .main = {.format = KvFormat::bf16}, .dim = 576, .value_dim = 576, .rotary = kRotary});
 }
 
+// Rows in one part, in parts that a cluster merges, in parts that a kernel behind merges.
+template <class Test>
+void add_nan_heads(const Test& test) {
+  for (const int64_t heads : {1, 16, 64, 70}) {
+    for (const bool invariant : {false, true}) {
+      test({.batch = 1, .heads = heads, .main = {.topk = 640}, .batch_invariant = invariant, .nan_head = true});
+      test({.batch = 3,
+            .heads = heads,
+            .main = {.topk = 2048, .format = kMla},
+            .dim = 576,
+            .value_dim = 512,
+            .batch_invariant = invariant,
+            .nan_head = true});
+      test({.heads = heads,
+            .main = {.topk = 640, .format = kBf16},
+            .extra = {.topk = 700, .format = kBf16},
+            .batch_invariant = invariant,
+            .nan_head = true});
+    }
+    test({.batch = 140, .heads = heads, .main = {.topk = 64}, .nan_head = true});
+  }
+}
+
 // Few heads with many more tiles than a block holds at a time.
 template <class Test>
 void add_many_tiles(const Test& test) {
@@ -418,6 +455,7 @@ void add_sparse_attn_decode(CaseList& list) {
   add_lengths(test);
   add_powers_of_two(test);
   add_many_tiles(test);
+  add_nan_heads(test);
   add_rotated(test);
   add_bf16(test);
   for (const DecodeShape& s :

@@ -116,6 +116,24 @@ TEST_P(BatchInvariance, SameBitsAloneAndAgain) {
               [&](int64_t first, int64_t count) { return requests(all, first, count); });
 }
 
+// How many parts there may be follows from the width of the indices, how they are added must not.
+TEST_P(BatchInvariance, SameBitsInWiderIndices) {
+  constexpr int64_t kWidth = 9000, kNarrow = 8192;
+  cases::Inputs in(device_, {});
+  SparseAttnDecodeParams wide = make(in);
+  wide.extra_cache = {}, wide.extra_indices = wide.extra_topk_length = {};
+  add_scope(in, kWidth, wide.cache, wide.indices, wide.topk_length);
+  std::vector<int32_t> lengths(kBatch);
+  for (int32_t& length : lengths) length = static_cast<int32_t>(in.rng().in(kNarrow / 2 + 4, kNarrow + 1));
+  wide.topk_length = in.i32(lengths);
+  SparseAttnDecodeParams narrow = wide;
+  narrow.indices = wide.indices.columns(0, kNarrow);
+  for (const auto& implementation : default_ops().sparse_attn_decode.implementations()) {
+    if (!implementation.supports(wide, *device_)) continue;
+    EXPECT_EQ(differing(results(implementation, wide), results(implementation, narrow)), 0) << implementation.name;
+  }
+}
+
 // Otherwise tokens that are left behind whole rounds of SMs are cut. Of few rows, many tokens have both tiles of heads done by one block.
 TEST_F(InvarianceTest, PrefillOfChunks) {
   constexpr int64_t kTokens = 140, kRows = 700, kHeads = 66;

@@ -69,7 +69,7 @@ struct CacheRows {
   // A row that is going to be written, if there is such a slot: the write then finds its page in the address tables.
   __device__ __forceinline__ void touch_row(int64_t slot) const {
     if (slot < 0 || slot >= num_slots) return;
-    touch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(row(slot).data) & ~uintptr_t{3}));
+    touch(row(slot).data);
   }
 };
 

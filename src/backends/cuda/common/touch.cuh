@@ -8,9 +8,10 @@
 namespace strata::cuda {
 
 // Brings the line of an address into L2 and its page into the SM's address tables, which a prefetch does not wait for. Not into L1: what is
-// still written by kernels in front is seen all the same. A multiple of 4 bytes. Volatile, or the assembler drops a load that nobody uses.
+// still written by kernels in front is seen all the same. Volatile, or the assembler drops a load that nobody uses.
 __device__ __forceinline__ void touch(const void* global) {
-  asm volatile("{\n.reg .b32 unused;\nld.volatile.global.b32 unused, [%0];\n}\n" ::"l"(global) : "memory");
+  const uintptr_t word = reinterpret_cast<uintptr_t>(global) & ~uintptr_t{3};
+  asm volatile("{\n.reg .b32 unused;\nld.volatile.global.b32 unused, [%0];\n}\n" ::"l"(word) : "memory");
 }
 
 // A number as it is now: says where to touch, after a look at its range.

@@ -4,6 +4,7 @@
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/indexer/indexer.h"
 #include "backends/cuda/sm90/indexer/decode_kernel.cuh"
 #include "backends/cuda/sm90/indexer/notes.h"
@@ -67,8 +68,6 @@ bool makes_query_itself(const IndexerQueryParams& p) {
          !p.hadamard;
 }
 
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 }  // namespace
 
 Support sm90::supports_scoring(const TensorView& q, const PagedCache& cache, const Capabilities& c) {
@@ -84,7 +83,9 @@ Support sm90::supports_scoring(const TensorView& q, const PagedCache& cache, con
 bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints, const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0], num_requests = p.block_table.shape[0];
   if (num_tokens == 0 || p.logits.shape[1] == 0) return false;
-  if (!aligned(p.q.data) || !aligned(p.cache.data)) return smxx::launch_indexer_logits(p, skip, {.query = hints.query}, context);
+  // What a tensor map cannot be of; a cache without pages has nothing to map.
+  if (!begins_aligned(p.q.data) || !begins_aligned(p.cache.data) || p.cache.num_pages == 0)
+    return smxx::launch_indexer_logits(p, skip, {.query = hints.query}, context);
   const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
   const bool one_token = decode && num_tokens == 1;
   const bool makes_query = hints.query != nullptr && decode && !one_token && makes_query_itself(*hints.query);
@@ -93,8 +94,8 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
   const int num_sms = capabilities(context.device).num_sms;
   const Notes left = decode && notes.present() ? notes_of(num_tokens, p.logits.shape[1], skip, num_sms) : Notes::none;
   const int one_token_blocks = left == Notes::candidates ? candidate_blocks(num_sms) : num_sms;
-  const LogitsArgs args{tensor_map("indexer_logits: cache", p.cache.data, std::max<int64_t>(p.cache.num_pages, 1), p.cache.page_size,
-                                   kIndexerDim / 2, p.cache.page_stride / 2, kIndexerDim / 2, kTileRows),
+  const LogitsArgs args{tensor_map("indexer_logits: cache", p.cache.data, p.cache.num_pages, p.cache.page_size, kIndexerDim / 2,
+                                   p.cache.page_stride / 2, kIndexerDim / 2, kTileRows),
                         p.q.ptr<uint8_t>(),
                         p.weights.ptr<float>(),
                         static_cast<const uint8_t*>(p.cache.data),

@@ -174,8 +174,10 @@ int64_t blocks_of_sm(int64_t blocks, int64_t attention_blocks, int64_t num_sms, 
 }  // namespace
 
 void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context) {
-  // Few warps a head where a few parts are all, so that few blocks wait for the attention kernel to leave its SMs.
-  const int group = args.num_splits <= kFewParts ? 1 : args.num_splits <= 2 * kManyParts ? 2 : 4;
+  // Few warps a head where a few parts are all, so that few blocks wait for the attention kernel to leave its SMs. How many share them is
+  // how they are added: where that must not follow from how many there may be, it is as for the most.
+  const bool fixed_order = args.tiles_per_split > 0;
+  const int group = fixed_order ? 4 : args.num_splits <= kFewParts ? 1 : args.num_splits <= 2 * kManyParts ? 2 : 4;
   const auto kernel = group == 1   ? sparse_decode_combine_kernel<1>
                       : group == 2 ? sparse_decode_combine_kernel<2>
                                    : sparse_decode_combine_kernel<4>;

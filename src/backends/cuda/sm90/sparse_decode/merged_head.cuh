@@ -5,19 +5,18 @@
 
 namespace strata::cuda::sparse_decode {
 
+// sum: of the weights. 0: no part has a row; the largest lse does not say so, as a maximum passes over what is no number.
 struct MergedHead {
-  bool empty;        // no part has a row
   float subtracted;  // from what weights are powers of
 
-  __device__ __forceinline__ explicit MergedHead(float largest_lse)
-      : empty(largest_lse == -INFINITY), subtracted(empty ? 0.0f : largest_lse) {}
+  __device__ __forceinline__ explicit MergedHead(float largest_lse) : subtracted(largest_lse == -INFINITY ? 0.0f : largest_lse) {}
   __device__ __forceinline__ float weight(float lse) const { return ptx::ex2(lse - subtracted); }
-  // What weighted parts are multiplied by; sum: of the weights.
+  // What weighted parts are multiplied by.
   __device__ __forceinline__ float inverse(float sum, float sink) const {
-    return empty ? 0.0f : ptx::rcp(sum + ptx::ex2(sink - subtracted));
+    return sum == 0.0f ? 0.0f : ptx::rcp(sum + ptx::ex2(sink - subtracted));
   }
   __device__ __forceinline__ void store(const DecodeArgs& a, int32_t token, int32_t head, float sum, float maximum) const {
-    store_head(a, token, head, empty, subtracted + __log2f(sum), maximum);
+    store_head(a, token, head, sum == 0.0f, subtracted + __log2f(sum), maximum);
   }
 };
 

@@ -57,8 +57,9 @@ __device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a
   const float lse = of_part(part_lse(shared)), left = of_part(part_factors(shared, 0)), right = of_part(part_factors(shared, 1));
   ptx::cluster_arrive();
   const float largest = fmaxf(lse, __shfl_xor_sync(~0u, lse, 1));
-  const bool empty = largest == -INFINITY;
-  const float base = empty ? 0.0f : largest, weight = ptx::ex2(lse - base), total = weight + __shfl_xor_sync(~0u, weight, 1);
+  const float base = largest == -INFINITY ? 0.0f : largest, weight = ptx::ex2(lse - base);
+  const float total = weight + __shfl_xor_sync(~0u, weight, 1);
+  const bool empty = total == 0.0f;  // not by the largest: a maximum passes over what is no number
   if (a.lse != nullptr && lane < kHeads * kClusterParts && part == 0 && head < a.num_heads) {
     a.lse_of(token, head) = empty ? INFINITY : (base + __log2f(total)) * kLn2;
   }

@@ -257,7 +257,8 @@ class Logits {
     }
     const bool second = threadIdx.x % 2 != 0, wanted = threadIdx.x % 4 < 2;
     const int row = accumulator_row() + (second ? 8 : 0), head = item.first_head + row;
-    const float of_head = second ? total[1] : total[0], largest = of_head == 0.0f ? -INFINITY : second ? maximum[1] : maximum[0];
+    const float of_head = second ? total[1] : total[0], top = second ? maximum[1] : maximum[0];
+    const float largest = of_head == 0.0f || top == kLeast ? -INFINITY : top;  // no rows, or no logit that is a number
     if (wanted) {
       shared.normalizer[items.index][row] = head < a.num_heads ? Problem::normalizer(largest, of_head, shared.sink[head]) : 0.0f;
       if constexpr (Problem::kInCluster) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : largest + __log2f(of_head);

@@ -121,10 +121,14 @@ __global__ void __launch_bounds__(kThreads) indexer_logits_kernel(const Args a) 
             mma_operands<kFormat>(acc[n + 1], rows, heads[2], heads[3]);
           }
         }
+        // Not of heads that are not there: 0 of an infinite key is no number.
+        const int heads_left = a.heads - first_head - group - lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < kHeadGroup / 8; ++n) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) sums[i / 2] += weights[group + 8 * n + lane % 4 * 2 + i % 2] * ptx::relu_nan(acc[n][i]);
+          for (int i = 0; i < 4; ++i) {
+            if (8 * n + i % 2 < heads_left) sums[i / 2] += weights[group + 8 * n + lane % 4 * 2 + i % 2] * ptx::relu_nan(acc[n][i]);
+          }
         }
       }
     }

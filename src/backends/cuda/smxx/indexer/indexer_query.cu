@@ -2,6 +2,7 @@
 // indexer_query_128.cu.
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/smxx/indexer/indexer.h"
 #include "backends/cuda/smxx/indexer/indexer_query.cuh"
@@ -87,16 +88,11 @@ IndexerQueryArgs indexer_query_args(const IndexerQueryParams& p) {
           .weights_out = p.weights_out.ptr<float>()};
 }
 
-namespace {
-
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
-}  // namespace
-
 bool suits_indexer_query_128(const IndexerQueryParams& p) {
-  if (p.q.shape[2] != 128 || !aligned(p.q.data) || p.q.stride[0] % 8 != 0 || p.q.stride[1] % 8 != 0 || !aligned(p.q_out.data)) return false;
+  if (p.q.shape[2] != 128 || !begins_aligned(p.q.data) || p.q.stride[0] % 8 != 0 || p.q.stride[1] % 8 != 0 || !begins_aligned(p.q_out.data))
+    return false;
   if (p.amax_floor < 0x1p-100f) return false;
-  return !p.cos_sin.present() || (p.cos_sin.shape[1] == 64 && aligned(p.cos_sin.data) && p.cos_sin.stride[0] % 4 == 0);
+  return !p.cos_sin.present() || (p.cos_sin.shape[1] == 64 && begins_aligned(p.cos_sin.data) && p.cos_sin.stride[0] % 4 == 0);
 }
 
 void launch_indexer_query(const IndexerQueryParams& p, const ExecutionContext& context) {
