@@ -45,7 +45,13 @@ std::string describe(const std::string& name, const HostArray& got, const HostAr
                      want.at(wrong.first), wrong.count, want.numel(), what);
 }
 
-// Isolated differences are few; two are granted to small tensors. A NaN never is one.
+// No rounding makes a NaN or an infinity of a number: one that is not the reference's own is wrong, whatever share may be further away. It
+// may also be the poison of an element that was not written, or of one that must not be.
+std::string describe_not_finite(const std::string& name, const HostArray& got, const HostArray& want, const Differences& wrong) {
+  return describe(name, got, want, wrong, "are NaN or infinite on one side only, or differently");
+}
+
+// Isolated differences are few; two are granted to small tensors.
 bool too_many(int64_t count, double share, int64_t numel) {
   return share < 1.0 && static_cast<double>(count) > share * static_cast<double>(numel) + 2.0;
 }
@@ -72,21 +78,24 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
   }
   const double rms = finite > 0 ? std::sqrt(sum_want / static_cast<double>(finite)) : 0.0;
   const double abs = tolerance.abs + tolerance.abs_rms * rms;
-  Differences wrong, inexact;
+  Differences not_finite, wrong, inexact;
   for (int64_t i = 0; i < want.numel(); ++i) {
     if (same_bits(got, want, i)) continue;
     if (tolerance.any_nan && std::isnan(want.at(i)) && std::isnan(got.at(i))) continue;
     const double w = want.at(i), g = got.at(i);
+    if (!std::isfinite(w) || !std::isfinite(g)) {
+      not_finite.add(i);
+      continue;
+    }
     if (std::abs(w - g) < std::numeric_limits<float>::min()) continue;  // zeros of either sign, and what some devices make 0
     inexact.add(i);
     const double difference = std::abs(g - w);
-    // Infinities and NaN (also the poison of what must not be written) have to be the same bits.
     const double largest = room == nullptr ? abs : std::max(abs, room->at(i));
     const double relative = tolerance.rel * (std::abs(w) + 1e-6);
     const double allowed = tolerance.sum ? largest + relative : std::max(largest, relative);
-    const bool ok = std::isfinite(w) && std::isfinite(g) && difference <= allowed;
-    if (!ok) wrong.add(i);
+    if (difference > allowed) wrong.add(i);
   }
+  if (not_finite.count > 0) return describe_not_finite(name, got, want, not_finite);
   if (static_cast<double>(wrong.count) > tolerance.beyond * static_cast<double>(want.numel())) {
     return describe(name, got, want, wrong, fmt::format("are beyond abs {:.3g} and rel {:.3g}", abs, tolerance.rel).c_str());
   }
@@ -106,24 +115,29 @@ int ordinal(uint8_t code, int sign_bit) {
   return (code & sign_bit) != 0 ? -magnitude : magnitude;
 }
 
+constexpr int kFromNan = 256;  // further than any two numbers are apart
+
 int code_distance(DType dtype, uint8_t got, uint8_t want) {
+  if (got == want) return 0;
   if (dtype == DType::e4m3) {
     const bool nan = (got & 0x7F) == 0x7F || (want & 0x7F) == 0x7F;
-    return nan ? 256 : std::abs(ordinal(got, 0x80) - ordinal(want, 0x80));
+    return nan ? kFromNan : std::abs(ordinal(got, 0x80) - ordinal(want, 0x80));
   }
-  if (dtype == DType::e8m0) return std::abs(int{got} - int{want});
+  if (dtype == DType::e8m0) return got == 0xFF || want == 0xFF ? kFromNan : std::abs(int{got} - int{want});
   const int low = std::abs(ordinal(got & 15, 8) - ordinal(want & 15, 8));  // u8: two e2m1 codes
   const int high = std::abs(ordinal(got >> 4, 8) - ordinal(want >> 4, 8));
   return std::max(low, high);
 }
 
 std::string compare_codes(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance) {
-  Differences inexact, beyond;
+  Differences not_finite, inexact, beyond;
   for (int64_t i = 0; i < want.numel(); ++i) {
     const int distance = code_distance(want.dtype, got.ptr<uint8_t>()[i], want.ptr<uint8_t>()[i]);
     if (!same_bits(got, want, i)) inexact.add(i);
     if (distance > 1) beyond.add(i);
+    if (distance == kFromNan) not_finite.add(i);
   }
+  if (not_finite.count > 0) return describe_not_finite(name, got, want, not_finite);
   if (static_cast<double>(beyond.count) > tolerance.beyond * static_cast<double>(want.numel())) {
     return describe(name, got, want, beyond, "are more than one code away");
   }

@@ -24,7 +24,7 @@ struct Tolerance {
   double rel = 0;
   double cos = 0;        // 0: not looked at
   double inexact = 1.0;  // share of the elements that may differ at all: rounding differs in isolated elements only
-  double beyond = 0;     // share that may be further away: an absmax next to a power of two moves a whole block and its scale
+  double beyond = 0;     // share that may be further away, of numbers: an absmax next to a power of two moves a whole block and its scale
   bool sum = false;      // close: within abs and rel together, of an error that is rounded afterwards
   bool any_nan = false;  // close: where NaN is wanted, every NaN is; else it is the poison, which must stay as it is
 };

@@ -44,6 +44,7 @@ struct Tally {
   int64_t beyond = 0;
   std::string first_inexact;
   std::string first_beyond;
+  std::string first_wrong;  // of what no share of the values may be
 };
 
 void compare_row(const std::string& name, const PagedCache& got, const PagedCache& want, int64_t slot, double noise, Tally& tally) {
@@ -54,19 +55,28 @@ void compare_row(const std::string& name, const PagedCache& got, const PagedCach
   for (int64_t begin = 0; begin < want.row_dim; begin += block) {
     const int64_t end = std::min<int64_t>(begin + block, want.row_dim);
     double block_amax = 0;
-    for (int64_t i = begin; i < end; ++i) block_amax = std::max<double>(block_amax, std::max(std::abs(w[i]), std::abs(g[i])));
+    for (int64_t i = begin; i < end; ++i) {
+      for (const float v : {g[i], w[i]}) {
+        if (std::isfinite(v)) block_amax = std::max<double>(block_amax, std::abs(v));
+      }
+    }
     for (int64_t i = begin; i < end; ++i) {
       ++tally.values;
       if (g[i] == w[i]) continue;
       const auto text = [&] { return fmt::format("{} row {} lane {} is {:.9g}, must be {:.9g}", name, slot, i, g[i], w[i]); };
+      if (!std::isfinite(g[i]) || !std::isfinite(w[i])) {
+        // No rounding makes a NaN or an infinity of a number.
+        if (tally.first_wrong.empty()) tally.first_wrong = text();
+        continue;
+      }
       if (tally.inexact++ == 0) tally.first_inexact = text();
       const double allowed = 1.01 * step(want, i, std::max(std::abs(g[i]), std::abs(w[i])), block_amax) + noise * block_amax;
-      if (std::abs(double{g[i]} - w[i]) <= allowed) continue;  // false for NaN
+      if (std::abs(double{g[i]} - w[i]) <= allowed) continue;
       if (tally.beyond++ == 0) tally.first_beyond = text();
     }
   }
-  if (want.format == KvFormat::fp8_ds_mla_v4 && row_scale(got, slot)[kV4NumBlocks] != 0 && tally.beyond++ == 0) {
-    tally.first_beyond =
+  if (want.format == KvFormat::fp8_ds_mla_v4 && row_scale(got, slot)[kV4NumBlocks] != 0 && tally.first_wrong.empty()) {
+    tally.first_wrong =
         fmt::format("{} row {}: byte {} of the scale row is {}, must be 0", name, slot, kV4NumBlocks, row_scale(got, slot)[kV4NumBlocks]);
   }
 }
@@ -102,6 +112,7 @@ std::string compare_caches(const std::string& name, const PagedCache& got, const
 
   Tally tally;
   for (int64_t slot : computed) compare_row(name, got, want, slot, tolerance.abs_rms, tally);
+  if (!tally.first_wrong.empty()) return tally.first_wrong;
   if (static_cast<double>(tally.beyond) > tolerance.beyond * static_cast<double>(tally.values)) {
     return fmt::format("{}; {} of {} values are more than one code away", tally.first_beyond, tally.beyond, tally.values);
   }

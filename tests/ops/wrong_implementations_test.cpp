@@ -117,6 +117,18 @@ TEST(Close, NaN) {
                                    [](const RmsNormPairParams& p, const ExecutionContext&) { p.q_out.row<Bf16>(0)[3].bits = 0x7FC0; });
 }
 
+// However few of how many elements: what may be further away are numbers.
+TEST(Close, NaNOrInfinityInALargeCase) {
+  const std::string name = "b110-s1-H16-D512-rows60-fp8_ds_mla_v4-B64-and90-fp8_ds_mla_v4-B2-sink_mixed";
+  const auto all_bits = [&](int64_t element, uint16_t bits, const std::string& message) {
+    expect_caught<SparseAttnDecodeParams>(
+        &OpSet::sparse_attn_decode, name, message,
+        [=](const SparseAttnDecodeParams& p, const ExecutionContext&) { p.out.ptr<Bf16>()[element].bits = bits; });
+  };
+  all_bits(5 * 16 * 512 + 3, 0xFFFF, "out[5, 0, 0, 3] is -nan");  // as it was before the run
+  all_bits(109 * 16 * 512 - 1, 0x7F80, "out[108, 0, 15, 511] is inf");
+}
+
 TEST(Close, EverythingOnePercentLarger) {
   // Within the tolerance of every element, but not as a whole.
   expect_caught<SparseAttnDecodeParams>(&OpSet::sparse_attn_decode, "b2-s1-H16-D512-rows200-fp8_ds_mla_v4-B64-sink_mixed",
@@ -152,6 +164,29 @@ TEST(CodeStep, CodesBesideTheirScales) {
                                    });
 }
 
+// One block of many, as it was before the run: its codes or its scale, whatever share of a case may be further away.
+TEST(CodeStep, BlockNotWritten) {
+  const auto forget = [](const TensorView& v, size_t bytes) { std::memset(v.data, 0xFF, bytes); };
+  for (const bool codes : {true, false}) {
+    expect_caught<InverseRopeQuantParams>(
+        &OpSet::inverse_rope_quant, "T300-H4-G1-D512-R64", codes ? "out[0, 0, 0] is" : "scale[0, 0, 0] is",
+        [=](const InverseRopeQuantParams& p, const ExecutionContext&) { codes ? forget(p.out, 128) : forget(p.scale, sizeof(float)); });
+    expect_caught<GroupedLinearParams>(
+        &OpSet::grouped_linear, "T17-G16-N1024-K384-e4m3-x_e4m3-y_fp8", codes ? "y[0, 0, 0] is" : "y_scale[0, 0, 0] is",
+        [=](const GroupedLinearParams& p, const ExecutionContext&) { codes ? forget(p.y, 128) : forget(p.y_scale, sizeof(float)); });
+  }
+}
+
+// NaN is one code above the largest scale.
+TEST(CodeStep, ScaleThatIsNaN) {
+  using cases::compare, cases::code_step, cases::HostArray;
+  const auto scales = [](uint8_t last) { return HostArray{DType::e8m0, {3}, {std::byte{1}, std::byte{127}, std::byte{last}}}; };
+  EXPECT_EQ(compare("scale", scales(253), scales(254), code_step()), "");
+  EXPECT_EQ(compare("scale", scales(255), scales(255), code_step()), "");
+  EXPECT_THAT(compare("scale", scales(255), scales(254), code_step()), HasSubstr("scale[2] is nan"));
+  EXPECT_THAT(compare("scale", scales(254), scales(255), code_step()), HasSubstr("must be nan"));
+}
+
 constexpr const char* kCompress = "r4-D512-fp8_ds_mla_v4-S4-B64-17of17-3of3-4of4-300of300";
 
 TEST(CodeStep, WrongScaleOfOneCacheRow) {
@@ -162,6 +197,30 @@ TEST(CodeStep, WrongScaleOfOneCacheRow) {
                                                    scale_of(p.cache, p.out_slots.ptr<int64_t>()[t])[3] += 1;
                                                }
                                              });
+}
+
+Fault<CompressNormRopeStoreParams> in_first_entry(std::function<void(const PagedCache&, int64_t slot)> change) {
+  return [change](const CompressNormRopeStoreParams& p, const ExecutionContext&) {
+    for (int64_t t = 0; t < p.positions.shape[0]; ++t) {
+      if (p.positions.ptr<int64_t>()[t] == 3) return change(p.cache, p.out_slots.ptr<int64_t>()[t]);
+    }
+  };
+}
+
+TEST(CodeStep, NaNInOneCacheRowOfMany) {
+  const std::string name = "r4-D512-fp8_ds_mla_v4-S4-B64-8600of8600";
+  const auto caught = [&](const std::string& message, std::function<void(const PagedCache&, int64_t slot)> change) {
+    expect_caught<CompressNormRopeStoreParams>(&OpSet::compress_norm_rope_store, name, message, in_first_entry(std::move(change)));
+  };
+  caught("lane 5 is nan", [](const PagedCache& cache, int64_t slot) { data_of(cache, slot)[5] = 0x7F; });
+  caught("lane 128 is nan", [](const PagedCache& cache, int64_t slot) { scale_of(cache, slot)[2] = 0xFF; });
+  caught("byte 7 of the scale row is 255", [](const PagedCache& cache, int64_t slot) { scale_of(cache, slot)[7] = 0xFF; });
+}
+
+TEST(CodeStep, InfinityInACacheRow) {
+  expect_caught<CompressNormRopeStoreParams>(
+      &OpSet::compress_norm_rope_store, "r4-D512-bf16-S4-B64-17of17-3of3-4of4-300of300", "lane 9 is inf",
+      in_first_entry([](const PagedCache& cache, int64_t slot) { reinterpret_cast<Bf16*>(data_of(cache, slot))[9].bits = 0x7F80; }));
 }
 
 constexpr const char* kQuantize = "T17-fp8_ds_mla_v4-D512-B64";
