@@ -44,8 +44,10 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
   static const std::regex kForm(
       "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?(?:-beside([0-9]{1,9}))?)"
       "(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
+  // Longer than any shape's name. std::regex recurses for every character, so that a long text ends the stack.
+  constexpr size_t kLongest = 200;
   std::smatch m;
-  if (!std::regex_match(name, m, kForm)) return {};
+  if (name.size() > kLongest || !std::regex_match(name, m, kForm)) return {};
   LayerShape s{.preset = m[1]};
   const std::vector<std::string> presets = preset_names();
   if (std::find(presets.begin(), presets.end(), s.preset) == presets.end() || is_v4(s.preset) != m[2].matched) return {};

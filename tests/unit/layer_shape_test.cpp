@@ -59,6 +59,13 @@ TEST(LayerShape, OtherNamesAreNone) {
   }
 }
 
+TEST(LayerShape, NamesOfAnyLength) {
+  for (const size_t length : {200, 60'000, 10'000'000}) {
+    EXPECT_FALSE(layer_shape(std::string(length, 'a')));
+    EXPECT_FALSE(layer_shape("v3-decode-b1-fp8_" + std::string(length, 'a')));
+  }
+}
+
 TEST(LayerShape, ListedLayersAreThereOnceAndOthersCanBeAdded) {
   CaseList list = all_cases();
   const size_t before = list.size();
