@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "backends/cuda/cuda_ops.h"
 #include "core/host_device.h"
+#include "on_threads.h"
 #include "ops/linear_case.h"
 #include "timing.h"
 
@@ -43,14 +43,6 @@ read_all(const Vector* data, size_t n) {
     for (size_t j = 0; j < sizeof(Vector) / sizeof(uint64_t); ++j) sum += v[j];
   }
   return sum;
-}
-
-template <class F>
-void on_threads(int threads, F&& f) {
-  std::vector<std::thread> team;
-  team.reserve(static_cast<size_t>(threads));
-  for (int t = 0; t < threads; ++t) team.emplace_back([&f, t] { f(t); });
-  for (std::thread& thread : team) thread.join();
 }
 
 double read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {

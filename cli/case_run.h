@@ -7,13 +7,13 @@
 #include <exception>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "case.h"
 #include "common.h"
 #include "interrupt.h"
+#include "on_threads.h"
 
 namespace strata::cli {
 
@@ -38,7 +38,7 @@ class CaseRun {
     std::atomic<bool> more = true;
     std::mutex mutex;
     std::exception_ptr error;
-    const auto work = [&] {
+    const auto work = [&](int) {
       try {
         for (size_t i = 0; more && !interrupt_.received() && (i = next++) < count;) {
           if (!run(i)) more = false;
@@ -51,10 +51,7 @@ class CaseRun {
         if (!error) error = std::current_exception();
       }
     };
-    std::vector<std::thread> others;
-    for (int i = 1; i < threads; ++i) others.emplace_back(work);
-    work();
-    for (std::thread& thread : others) thread.join();
+    cases::on_threads(threads, work);
     if (error) std::rethrow_exception(error);
     if (!more) num_selected_ = num_done_;
   }
