@@ -53,14 +53,15 @@ struct Checkpoint::Impl {
         const fs::path path = directory / shard;
         std::error_code ignored;
         if (!fs::exists(path, ignored)) {
-          fail(ErrorCode::invalid_file, "{}: shard {}: expected beside the index, is missing", index.string(), shard);
+          fail(ErrorCode::invalid_file, "{}: shard {}: expected beside the index, is missing", index.string(),
+               brief(nlohmann::json(shard)));
         }
         file = files.emplace_back(std::make_unique<SafetensorsFile>(path)).get();
       }
       const StoredTensor* tensor = file->find(name);
       if (tensor == nullptr) {
         fail(ErrorCode::invalid_file, "{}: tensor {}: expected in shard {}, is not there", index.string(), brief(nlohmann::json(name)),
-             shard);
+             brief(nlohmann::json(shard)));
       }
       tensors.emplace(name, Location{tensor, file});
     }

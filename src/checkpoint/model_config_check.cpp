@@ -125,6 +125,8 @@ void check_model_config(const ModelConfig& c, const std::string& origin) {
   check.integer("num_attention_heads", c.num_attention_heads, 1, kMaxHeads);
   check.integer("max_position_embeddings", c.max_position_embeddings, 1, kMaxPosition);
   check.real("rms_norm_eps", c.rms_norm_eps, 0.0, 1.0);
+  // The norms take it as fp32, in which less is 0.
+  if (static_cast<float>(c.rms_norm_eps) <= 0.0f) check.reject("rms_norm_eps", "a number that is above 0 in fp32", c.rms_norm_eps);
   check.real("rope_theta", c.rope_theta, 1.0, kMaxReal);
   check_yarn(c, check);
   check.integer("quantization_config.weight_block_size[0]", c.weight_block_size[0], 1, kMaxFeatures);

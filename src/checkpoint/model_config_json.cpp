@@ -98,7 +98,7 @@ ModelFamily find_family(const ModelConfig& c, const Fields& f) {
   // Multi-head latent attention has many names (DeepSeek V2, V3, V3.2, Kimi K2, ...) and one key that nothing else has.
   if (f.get("kv_lora_rank") != nullptr) return ModelFamily::deepseek_mla;
   f.reject("model_type", "\"deepseek_v4\", or kv_lora_rank to be given",
-           fmt::format("\"{}\" (architecture \"{}\")", c.model_type, c.architecture));
+           fmt::format("{} (architecture {})", brief(json(c.model_type)), brief(json(c.architecture))));
 }
 
 void read_rope(ModelConfig& c, const Fields& f) {
@@ -108,7 +108,7 @@ void read_rope(ModelConfig& c, const Fields& f) {
   const auto old_key = scaling->text("type");
   const auto new_key = scaling->text("rope_type");
   if (old_key && new_key && *old_key != *new_key) {
-    scaling->reject("rope_type", fmt::format("the same as type, \"{}\"", *old_key), fmt::format("\"{}\"", *new_key));
+    scaling->reject("rope_type", fmt::format("the same as type, {}", brief(json(*old_key))), brief(json(*new_key)));
   }
   const auto type = new_key ? new_key : old_key;
   if (!type) scaling->reject("type", "\"yarn\" or \"default\"", "missing");

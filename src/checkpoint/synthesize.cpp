@@ -43,7 +43,9 @@ void write_config(const ModelConfig& config, const fs::path& path) {
   out.close();
   std::error_code error;
   if (out) fs::rename(temporary, path, error);
-  if (!out || error) fail(ErrorCode::invalid_file, "{}: cannot be written", path.string());
+  if (out && !error) return;
+  fs::remove(temporary, error);
+  fail(ErrorCode::invalid_file, "{}: cannot be written", path.string());
 }
 
 }  // namespace

@@ -125,12 +125,20 @@ TEST_F(Sharded, FindsTensorsInTheirShards) {
 
 TEST_F(Sharded, MissingShard) {
   std::filesystem::remove(dir_.path() / "model-00002-of-00002.safetensors");
-  expect_parts(refusal(), {"index.json", "shard model-00002-of-00002.safetensors", "missing"});
+  expect_parts(refusal(), {"index.json", "shard \"model-00002-of-00002.safetensors\"", "missing"});
 }
 
 TEST_F(Sharded, TensorAbsentFromItsShard) {
   index_["weight_map"]["layers.1.attn.q_norm.weight"] = "model-00002-of-00002.safetensors";
-  expect_parts(refusal(), {"layers.1.attn.q_norm.weight", "expected in shard model-00002-of-00002.safetensors", "is not there"});
+  expect_parts(refusal(), {"layers.1.attn.q_norm.weight", "expected in shard \"model-00002-of-00002.safetensors\"", "is not there"});
+}
+
+// What a terminal would obey, or is longer than a line, is not printed as it is.
+TEST_F(Sharded, NamesThatAreNotText) {
+  index_["weight_map"]["layers.1.attn.attn_sink"] = "a\n\x1b[31m" + std::string(10'000, 'b');
+  const std::string message = refusal();
+  expect_parts(message, {"shard \"a\\n\\u001b[31mbbb", "bbb...", "missing"});
+  EXPECT_LT(message.size(), dir_.path().string().size() + 200);
 }
 
 TEST_F(Sharded, ShardNamesThatLeaveTheDirectory) {

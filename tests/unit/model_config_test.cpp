@@ -306,6 +306,7 @@ TEST(ModelConfig, ImpossibleValuesOfV4) {
       {"/max_position_embeddings", 0, {"is 0"}},
       {"/rms_norm_eps", 0.0, {"a number in (0, 1]", "is 0"}},
       {"/rms_norm_eps", -1e-6, {"is -1e-06"}},
+      {"/rms_norm_eps", 1e-60, {"above 0 in fp32", "is 1e-60"}},
       {"/rope_theta", 1, {"is 1"}},
       {"/rope_theta", huge, {"is 1e+300"}},
       {"/compress_rope_theta", 0, {"is 0"}},
@@ -358,6 +359,24 @@ TEST(ModelConfig, UnknownModels) {
   j.erase("architectures");
   j.erase("model_type");
   expect_parts(message_of(ErrorCode::invalid_file, [&] { parse(j); }), {"architectures", "missing"});
+}
+
+// What a terminal would obey, or is longer than a line, is not printed as it is.
+TEST(ModelConfig, TextThatIsNotText) {
+  const std::string text = "a\n\x1b[31m" + std::string(10'000, 'b');
+  const auto expect_shown = [](const json& j) {
+    const std::string message = message_of(ErrorCode::invalid_file, [&] { parse(j); });
+    expect_parts(message, {"is \"a\\n\\u001b[31mbbb", "bbb..."});
+    EXPECT_LT(message.size(), 400u);
+  };
+  json j = v4();
+  j["architectures"] = {text};
+  j["model_type"] = text;
+  expect_shown(j);
+  j = v4();
+  j["rope_scaling"]["type"] = text + "c";
+  j["rope_scaling"]["rope_type"] = text;
+  expect_shown(j);
 }
 
 TEST(ModelConfig, Syntax) {

@@ -220,6 +220,16 @@ TEST(Synthesize, LeavesNothingBehindWhenStopped) {
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 
+// Nor where the last file cannot take its place.
+TEST(Synthesize, LeavesNoPartOfAConfigThatCannotBeWritten) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir.path() / "config.json" / "a folder");
+  const std::string message =
+      message_of(ErrorCode::invalid_file, [&] { synthesize_checkpoint(preset("v4-tiny"), {.num_layers = 1}, dir.path()); });
+  EXPECT_THAT(message, ::testing::HasSubstr("config.json: cannot be written"));
+  EXPECT_FALSE(std::filesystem::exists(dir.path() / "config.json.partial"));
+}
+
 TEST(Synthesize, DirectoryThatCannotBe) {
   const TempDir dir;
   const auto file = dir.write("file", "x");
