@@ -1,6 +1,7 @@
 // strata plan: what a model's caches, weights and workspace take.
 #include <fmt/format.h>
 
+#include <limits>
 #include <map>
 
 #include "common.h"
@@ -28,7 +29,13 @@ struct Group {
 int64_t pages(const CacheGroupSpec& spec, const Options& o, int64_t context) {
   const BatchLimits limits{.max_num_batched_tokens = o.max_batched_tokens, .max_num_seqs = o.requests, .max_model_len = context};
   const std::vector<CacheGroupSpec> group{spec};
-  return plan_pages({&group, 1}, limits).at(spec.group);
+  const int64_t count = plan_pages({&group, 1}, limits).at(spec.group);
+  if (count > std::numeric_limits<int32_t>::max()) {  // page numbers have 32 bits
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("--context and --requests must need fewer than 2^31 pages of each group, need {} of {}", count, to_string(spec.group)));
+  }
+  return count;
 }
 
 double total_bytes(const std::map<CacheGroup, Group>& groups, const Options& o, int64_t context) {
@@ -50,7 +57,9 @@ int run(const Options& o) {
   LayerOptions options = layer_options(o.layer);
   options.limits = {.max_num_batched_tokens = o.max_batched_tokens, .max_num_seqs = o.requests, .max_model_len = o.context};
   std::map<CacheGroup, Group> groups;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+  // As a checkpoint has them: the layers that predict further tokens follow the model's.
+  const int64_t num_layers = config.num_hidden_layers + config.num_nextn_predict_layers;
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
     for (const CacheGroupSpec& spec : cache_groups_of_layer(config, options, layer)) {
       groups[spec.group].spec = spec;
       groups[spec.group].layers += 1;
@@ -88,8 +97,7 @@ int run(const Options& o) {
       series.points.emplace_back(static_cast<double>(context), total_bytes(groups, o, context) / 1e9);
       const double row =
           static_cast<double>(config.kv_lora_rank > 0 ? config.kv_lora_rank + config.qk_rope_head_dim : config.head_dim) * 2.0;
-      bf16.points.emplace_back(static_cast<double>(context),
-                               row * static_cast<double>(context * o.requests * config.num_hidden_layers) / 1e9);
+      bf16.points.emplace_back(static_cast<double>(context), row * static_cast<double>(context * o.requests * num_layers) / 1e9);
     }
     write_line_plot(o.plot, "Cache memory by context length", "positions", "GB", {series, bf16});
   }
@@ -107,7 +115,9 @@ int run(const Options& o) {
 
 void add_plan(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
-  CLI::App* sub = app.add_subcommand("plan", "Cache bytes by group for a number of requests and a context length");
+  CLI::App* sub = app.add_subcommand(
+      "plan",
+      "Cache bytes by group, of all layers and those that predict further tokens (MTP), for a number of requests and a context length");
   sub->footer("Exit codes: 0 success; 2 bad input.\nExample: strata plan --preset v4-pro --context 1048576 --requests 4 --plot plan.svg");
   sub->add_option("--model", o->model, "checkpoint directory or config.json");
   sub->add_option("--preset", o->preset_name, "shapes of a preset instead");
