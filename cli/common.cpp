@@ -13,9 +13,9 @@ namespace strata::cli {
 
 void add_common(CLI::App& app, CommonOptions& options) {
   app.add_option("--device", options.device, "cpu or cuda:N")->capture_default_str();
-  app.add_option("--threads", options.threads, "CPU threads; 0: one per core")->check(CLI::Range(0, 4096))->capture_default_str();
-  app.add_option("--isa", options.isa, "highest CPU instruction set: portable, avx2, avx512, avx512_bf16, amx, best")
-      ->capture_default_str();
+  app.add_option("--threads", options.threads, "CPU threads; 0: one per core, as without STRATA_CPU_THREADS")->check(CLI::Range(0, 4096));
+  app.add_option("--isa", options.isa,
+                 "highest CPU instruction set: portable, avx2, avx512, avx512_bf16, amx, or best, as without STRATA_CPU_ISA");
   app.add_option("--force", options.force, "OP=IMPLEMENTATION: use this implementation of an op; * for every op that has it");
   app.add_flag("--json", options.json, "JSON on stdout instead of a table");
 }
@@ -31,8 +31,8 @@ CLI::Validator real_in(double low, double high) {
 
 Config make_config(const CommonOptions& options) {
   Config config = Config::from_environment();
-  if (options.threads > 0) config.cpu_threads = options.threads;
-  if (options.isa != "best") config.cpu_isa = parse_cpu_isa(options.isa);
+  if (options.threads) config.cpu_threads = *options.threads;
+  if (options.isa) config.cpu_isa = parse_cpu_isa(*options.isa);
   for (const std::string& item : options.force) {
     const size_t equals = item.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {

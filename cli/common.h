@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,15 +24,15 @@ using Json = nlohmann::ordered_json;
 // Options that every subcommand takes the same way.
 struct CommonOptions {
   std::string device = "cpu";
-  int threads = 0;
-  std::string isa = "best";
+  std::optional<int> threads;  // absent: the environment's
+  std::optional<std::string> isa;
   std::vector<std::string> force;  // op=implementation
   bool json = false;
 };
 void add_common(CLI::App& app, CommonOptions& options);
 // Accepts real numbers in [low, high]; CLI11's own ranges let NaN through.
 CLI::Validator real_in(double low, double high);
-// Config::from_environment() with the options laid over it.
+// Config::from_environment() with the options that were given laid over it.
 Config make_config(const CommonOptions& options);
 
 // Rows of text with right-aligned number columns, printed on stdout.
