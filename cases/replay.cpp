@@ -1,13 +1,13 @@
 #include "replay.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <set>
 
 #include "core/check.h"
 #include "formats/bf16.h"
+#include "recorded_sequences.h"
 
 namespace strata::cases {
 namespace {
@@ -29,27 +29,6 @@ struct Sequence {
   int64_t done = 0;
 };
 
-// S of "layer{L}.seq{S}.x"; -1: another name.
-int64_t number_between(std::string_view name, std::string_view prefix, std::string_view suffix) {
-  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size()) return -1;
-  const std::string_view digits = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
-}
-
-const StoredTensor* find_checked(const SafetensorsFile& file, const std::string& name, DType dtype, std::vector<int64_t> shape) {
-  const StoredTensor* t = file.find(name);
-  if (t == nullptr) return nullptr;
-  bool ok = t->dtype == dtype && t->shape.size() == shape.size();
-  for (size_t i = 0; ok && i < shape.size(); ++i) ok = shape[i] == kAny || shape[i] == t->shape[i];
-  if (!ok) {
-    fail(ErrorCode::invalid_file, "cases: {} must be {} [{}] (-1: any), is {} [{}]", name, to_string(dtype), fmt::join(shape, ", "),
-         to_string(t->dtype), fmt::join(t->shape, ", "));
-  }
-  return t;
-}
-
 // Lanes of a head: of the rotated query, and of the attention output.
 struct HeadDims {
   int64_t q;
@@ -69,38 +48,28 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, i
                                    const HeadDims& dims, const ReplayOptions& options) {
   const std::string layer_prefix = fmt::format("layer{}.seq", layer);
   std::vector<Sequence> sequences;
-  for (const StoredTensor& t : file.tensors()) {
-    const int64_t number = number_between(t.name, layer_prefix, ".x");
-    if (number < 0) continue;
+  for (const int64_t number : sequence_numbers(file, layer_prefix)) {
     const std::string prefix = fmt::format("{}{}.", layer_prefix, number);
     Sequence s;
     s.number = number;
-    s.x = find_checked(file, prefix + "x", DType::bf16, {kAny, attention.hidden_size()});
+    s.x = find_input(file, prefix + "x", attention.hidden_size());
     s.num_tokens = s.x->shape[0];
     if (leader != layer) {
       const std::string name = fmt::format("layer{}.seq{}.x", leader, number);
-      s.leader_x = find_checked(file, name, DType::bf16, {s.num_tokens, attention.hidden_size()});
+      s.leader_x = find_recorded(file, name, DType::bf16, {s.num_tokens, attention.hidden_size()});
       if (s.leader_x == nullptr) {
         fail(ErrorCode::invalid_file, "cases: {} is missing: layer {} attends to what layer {} selects", name, layer, leader);
       }
     }
-    s.num_prefill = s.num_tokens;
-    if (const StoredTensor* n = find_checked(file, prefix + "num_prefill", DType::i32, {1})) {
-      int32_t value;
-      std::memcpy(&value, n->data, sizeof value);
-      if (value < 0 || value > s.num_tokens) {
-        fail(ErrorCode::invalid_file, "cases: {}num_prefill must be in [0, {}], is {}", prefix, s.num_tokens, value);
-      }
-      s.num_prefill = value;
-    }
+    s.num_prefill = recorded_prefill(file, prefix, s.num_tokens);
     const bool exact = options.exact_index && file.find(prefix + "exact_index.out") != nullptr;
     const std::string source = prefix + (exact ? "exact_index." : "");
     s.expected = exact ? "exact_index.out" : "out";
-    s.out = find_checked(file, source + "out", DType::bf16, {s.num_tokens, attention.hidden_size()});
-    s.q = find_checked(file, prefix + "q", DType::bf16, {kAny, attention.num_heads(), dims.q});
-    s.attn_out = find_checked(file, source + "attn_out", DType::bf16, {kAny, attention.num_heads(), dims.out});
+    s.out = find_recorded(file, source + "out", DType::bf16, {s.num_tokens, attention.hidden_size()});
+    s.q = find_recorded(file, prefix + "q", DType::bf16, {kAny, attention.num_heads(), dims.q});
+    s.attn_out = find_recorded(file, source + "attn_out", DType::bf16, {kAny, attention.num_heads(), dims.out});
     if (attention.index_topk() > 0) {
-      s.topk = find_checked(file, source + "topk", DType::i32, {s.num_tokens, attention.index_topk()});
+      s.topk = find_recorded(file, source + "topk", DType::i32, {s.num_tokens, attention.index_topk()});
       if (s.topk == nullptr && options.topk == TopkSource::recorded) {
         fail(ErrorCode::invalid_file, "cases: {}topk must be there to attend to the recorded choice, is missing", source);
       }
@@ -117,30 +86,36 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, i
     s.got_topk.resize(n * static_cast<size_t>(attention.index_topk()));
     sequences.push_back(std::move(s));
   }
-  std::sort(sequences.begin(), sequences.end(), [](const Sequence& a, const Sequence& b) { return a.number < b.number; });
   return sequences;
+}
+
+// What a file holds need not be aligned.
+template <class T>
+T element(const StoredTensor& t, size_t i) {
+  T value;
+  std::memcpy(&value, t.data + i * sizeof(T), sizeof(T));
+  return value;
 }
 
 // Relative error of the last rows of `got` against a recorded tensor.
 double relative_error(const std::vector<Bf16>& got, const StoredTensor& expected) {
   const auto n = static_cast<size_t>(expected.numel());
-  const Bf16* want = reinterpret_cast<const Bf16*>(expected.data);
   const Bf16* have = got.data() + (got.size() - n);
   double difference = 0, norm = 0;
   for (size_t i = 0; i < n; ++i) {
-    const double d = double{to_float(have[i])} - to_float(want[i]);
+    const double want = to_float(element<Bf16>(expected, i)), d = to_float(have[i]) - want;
     difference += d * d;
-    norm += double{to_float(want[i])} * to_float(want[i]);
+    norm += want * want;
   }
   return std::sqrt(difference) / std::sqrt(std::max(norm, 1e-300));  // NaN stays NaN, which no tolerance accepts
 }
 
 double topk_agreement(const Sequence& s, int64_t k, int64_t ratio) {
-  const int32_t* want = reinterpret_cast<const int32_t*>(s.topk->data);
   int64_t rows = 0, equal = 0;
   for (int64_t t = 0; t < s.num_tokens; ++t) {
     if ((t + 1) / ratio <= k) continue;
-    const std::set<int32_t> expected(want + t * k, want + (t + 1) * k);
+    std::set<int32_t> expected;
+    for (int64_t i = 0; i < k; ++i) expected.insert(element<int32_t>(*s.topk, static_cast<size_t>(t * k + i)));
     ++rows;
     for (int64_t i = 0; i < k; ++i) equal += expected.count(s.got_topk[static_cast<size_t>(t * k + i)]) ? 1 : 0;
   }
@@ -271,14 +246,15 @@ class LayerReplay {
   Tensor hidden_, out_, q_, attn_out_;
 };
 
-// Limits that the layer's longest sequences need.
-BatchLimits limits_for(const SafetensorsFile& cases, int64_t layer, int64_t pad) {
+// Limits that the layer's longest sequences need. No more than the file has memory for: their shapes are checked.
+BatchLimits limits_for(const SafetensorsFile& cases, int64_t layer, int64_t hidden, int64_t pad) {
   BatchLimits limits;
-  for (const StoredTensor& t : cases.tensors()) {
-    if (number_between(t.name, fmt::format("layer{}.seq", layer), ".x") < 0 || t.shape.empty()) continue;
-    limits.max_num_batched_tokens += t.shape[0];
+  const std::string prefix = fmt::format("layer{}.seq", layer);
+  for (const int64_t number : sequence_numbers(cases, prefix)) {
+    const int64_t tokens = find_input(cases, fmt::format("{}{}.x", prefix, number), hidden)->shape[0];
+    limits.max_num_batched_tokens += tokens;
     limits.max_num_seqs += 1;
-    limits.max_model_len = std::max(limits.max_model_len, t.shape[0]);
+    limits.max_model_len = std::max(limits.max_model_len, tokens);
   }
   limits.max_num_batched_tokens += pad;
   limits.max_num_seqs += pad;
@@ -300,7 +276,7 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
     if (options.only_layer >= 0 && number != options.only_layer) continue;
     RunnerOptions runner_options;
     runner_options.layer = options.layer;
-    runner_options.layer.limits = limits_for(cases, number, options.pad_tokens);
+    runner_options.layer.limits = limits_for(cases, number, checkpoint.config().hidden_size, options.pad_tokens);
     if (runner_options.layer.limits.max_num_seqs == options.pad_tokens) continue;  // no case for this layer
     runner_options.total_positions = runner_options.layer.limits.max_num_batched_tokens;
     runner_options.shuffle_pages = options.shuffle_pages;

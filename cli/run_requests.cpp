@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
 
+#include "recorded_sequences.h"
 #include "strata/bf16.h"
 #include "strata/checkpoint.h"
 #include "strata/error.h"
@@ -14,62 +16,67 @@
 namespace strata::cli {
 namespace {
 
-std::vector<uint16_t> values_of(const StoredTensor& t, int64_t hidden) {
-  if (t.dtype != DType::bf16 || t.shape.size() != 2 || t.shape[1] != hidden) {
-    throw Error(ErrorCode::invalid_file, fmt::format("input: {} must be bf16 [tokens, {}], is {} [{}]", t.name, hidden, to_string(t.dtype),
-                                                     fmt::join(t.shape, ", ")));
-  }
+std::set<int64_t> numbers(const SafetensorsFile& file, const std::string& prefix) {
+  const std::vector<int64_t> list = cases::sequence_numbers(file, prefix);
+  return {list.begin(), list.end()};
+}
+
+std::vector<uint16_t> values_of(const StoredTensor& t) {
   std::vector<uint16_t> values(static_cast<size_t>(t.numel()));
   std::memcpy(values.data(), t.data, t.bytes);
   return values;
+}
+
+// Of sequence `id` of every layer, in the format of recorded cases.
+Request request_of_layers(const SafetensorsFile& file, int64_t id, const std::vector<int64_t>& layers, int64_t hidden) {
+  Request r;
+  r.id = id;
+  for (const int64_t layer : layers) {
+    const std::string prefix = fmt::format("layer{}.seq{}.", layer, id);
+    const StoredTensor* x = cases::find_input(file, prefix + "x", hidden);
+    if (x == nullptr) {
+      throw Error(ErrorCode::invalid_file, fmt::format("input: {}x must be there, as for other layers, is missing", prefix));
+    }
+    const auto expect_same = [&](const char* what, int64_t first, int64_t value) {
+      if (value == first) return;
+      throw Error(ErrorCode::invalid_file,
+                  fmt::format("input: seq{} must have the same {} for every layer, has {} for layer {} and {} for layer {}", id, what,
+                              first, layers.front(), value, layer));
+    };
+    if (r.x.empty()) r.num_tokens = x->shape[0];
+    expect_same("tokens", r.num_tokens, x->shape[0]);
+    const int64_t prefill = cases::recorded_prefill(file, prefix, r.num_tokens);
+    if (r.x.empty()) r.num_prefill = prefill;
+    expect_same("num_prefill", r.num_prefill, prefill);
+    r.x.push_back(values_of(*x));
+  }
+  return r;
 }
 
 }  // namespace
 
 std::vector<Request> read_requests(const std::string& path, const std::vector<int64_t>& layers, int64_t hidden) {
   const SafetensorsFile file(path);
+  std::set<int64_t> of_layers;
+  for (const int64_t layer : layers) of_layers.merge(numbers(file, fmt::format("layer{}.seq", layer)));
+  const std::set<int64_t> of_all = numbers(file, "seq");
   std::vector<Request> requests;
-  for (int64_t s = 0;; ++s) {
-    Request r;
-    r.id = s;
-    const StoredTensor* prefill = file.find(fmt::format("layer{}.seq{}.num_prefill", layers.front(), s));
-    if (const StoredTensor* x = file.find(fmt::format("seq{}.x", s))) {
-      r.x.push_back(values_of(*x, hidden));
-      prefill = file.find(fmt::format("seq{}.num_prefill", s));
-    } else {
-      for (int64_t layer : layers) {
-        const StoredTensor* of_layer = file.find(fmt::format("layer{}.seq{}.x", layer, s));
-        if (of_layer == nullptr) break;
-        r.x.push_back(values_of(*of_layer, hidden));
-      }
-      if (r.x.size() != layers.size() && !r.x.empty()) {
-        throw Error(ErrorCode::invalid_file,
-                    fmt::format("input: seq{}.x must be there for {} layers, is for {}", s, layers.size(), r.x.size()));
-      }
-    }
-    if (r.x.empty()) break;
-    r.num_tokens = std::ssize(r.x.front()) / hidden;
-    for (size_t l = 0; l < r.x.size(); ++l) {
-      const int64_t tokens = std::ssize(r.x[l]) / hidden;
-      if (tokens != r.num_tokens || tokens == 0) {
-        throw Error(ErrorCode::invalid_file,
-                    fmt::format("input: seq{}.x must have the same tokens, at least 1, for every layer, has {} for "
-                                "layer {} and {} for layer {}",
-                                s, r.num_tokens, layers.front(), tokens, layers[l]));
-      }
-    }
-    r.num_prefill = r.num_tokens;
-    if (prefill != nullptr && prefill->dtype == DType::i32 && prefill->bytes == 4) {
-      int32_t n;
-      std::memcpy(&n, prefill->data, sizeof n);
-      if (n < 0 || n > r.num_tokens) {
-        throw Error(ErrorCode::invalid_file, fmt::format("input: {} must be in [0, {}], is {}", prefill->name, r.num_tokens, n));
-      }
-      r.num_prefill = n;
-    }
-    requests.push_back(std::move(r));
+  for (const int64_t id : of_all) {
+    const std::string prefix = fmt::format("seq{}.", id);
+    const StoredTensor& x = *cases::find_input(file, prefix + "x", hidden);
+    Request& r = requests.emplace_back();
+    r.id = id;
+    r.num_tokens = x.shape[0];
+    r.num_prefill = cases::recorded_prefill(file, prefix, r.num_tokens);
+    r.x.push_back(values_of(x));
   }
-  if (requests.empty()) throw Error(ErrorCode::invalid_file, fmt::format("input: {} must have seq0.x or layerL.seq0.x, has neither", path));
+  for (const int64_t id : of_layers) {
+    if (!of_all.contains(id)) requests.push_back(request_of_layers(file, id, layers, hidden));
+  }
+  if (requests.empty()) {
+    throw Error(ErrorCode::invalid_file, fmt::format("input: {} must have seqS.x, or layerL.seqS.x for every layer, has neither", path));
+  }
+  std::sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) { return a.id < b.id; });
   return requests;
 }
 

@@ -24,7 +24,8 @@ struct RandomRequests {
 };
 std::vector<Request> random_requests(const RandomRequests& o, int64_t hidden);
 
-// "seqS.x", or "layerL.seqS.x" for every layer (the format of recorded cases).
+// Of every S in the file: seqS.x and seqS.num_prefill, or layerL.seqS.x and layerL.seqS.num_prefill for every layer (the format of recorded
+// cases). Without num_prefill all tokens are prefill. Throws invalid_file.
 std::vector<Request> read_requests(const std::string& path, const std::vector<int64_t>& layers, int64_t hidden);
 // Inputs and outputs as cases that `strata replay` reads.
 void write_outputs(const std::string& path, const std::vector<Request>& requests, const std::vector<int64_t>& layers, int64_t hidden);
