@@ -7,6 +7,7 @@
 #include "bench_breakdown.h"
 #include "case_filter.h"
 #include "case_run.h"
+#include "case_table.h"
 #include "ceilings.h"
 #include "common.h"
 #include "registry.h"
@@ -205,10 +206,11 @@ int run_bench(const Options& options) {
   cases::CaseList list = cases::all_cases();
   cases::add_layer_of(list, options.filter.name);
   const auto selected = select_cases(list, options.filter, is_bench);
+  if (options.filter.implementation != "*") check_implementation(selected, options.filter);
   if (options.list) {
-    Table table({"op", "case"});
-    for (const cases::AnyCase* c : selected) table.add({c->op(), c->name()});
-    table.print();
+    CaseTable table;
+    for (const cases::AnyCase* c : selected) table.add(*c);
+    table.print(options.common.json);
     return kSuccess;
   }
   Bencher bencher(options);

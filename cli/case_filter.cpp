@@ -62,4 +62,15 @@ std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, con
   return selected;
 }
 
+void check_implementation(const std::vector<const cases::AnyCase*>& selected, const CaseFilter& filter) {
+  if (filter.implementation.empty()) return;
+  const OpSet ops = default_ops();
+  for (const cases::AnyCase* c : selected) {
+    const std::vector<std::string> names = c->implementations(ops);
+    if (std::find(names.begin(), names.end(), filter.implementation) != names.end()) return;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--impl must be an implementation of the chosen ops, is '{}'", filter.implementation));
+}
+
 }  // namespace strata::cli

@@ -9,6 +9,7 @@
 
 #include "case_filter.h"
 #include "case_run.h"
+#include "case_table.h"
 #include "common.h"
 #include "registry.h"
 
@@ -35,7 +36,9 @@ class RandomCases {
       count_ = 1;
     }
     cases::CaseList list = cases::random_cases(seed_, first_);
-    for (const cases::AnyCase* c : select_cases(list, ops_, any)) {
+    const std::vector<const cases::AnyCase*> chosen = select_cases(list, ops_, any);
+    check_implementation(chosen, options.filter);
+    for (const cases::AnyCase* c : chosen) {
       places_.push_back(
           static_cast<size_t>(std::find_if(list.begin(), list.end(), [&](const auto& l) { return l.get() == c; }) - list.begin()));
     }
@@ -75,20 +78,13 @@ struct Failure {
   size_t place = 0;
 };
 
+// Of random cases, whose names are known one by one.
+[[noreturn]] void refuse_name(const CaseFilter& filter) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--case must match a random case of this seed (--list has their names), is '{}'", filter.name));
+}
+
 bool is_test(const cases::Tags& tags) { return tags.test; }
-
-class CaseTable {
- public:
-  void add(const cases::AnyCase& c) {
-    table_.add({c.op(), c.name(), c.tags().heavy ? "heavy" : ""});
-    rows_.push_back({{"op", c.op()}, {"case", c.name()}, {"heavy", c.tags().heavy}});
-  }
-  void print(bool json) const { json ? print_json(rows_) : table_.print(); }
-
- private:
-  Json rows_ = Json::array();
-  Table table_{{"op", "case", "tags"}};
-};
 
 // The reasons of one implementation, the most frequent first: "3 x needs AVX-512".
 std::string reasons_of(const Tally& tally) {
@@ -142,15 +138,7 @@ class Checker {
     // By the cases' places, whichever was done first.
     std::sort(tallies_.begin(), tallies_.end(), [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
     std::stable_sort(failures_.begin(), failures_.end(), [](const Failure& a, const Failure& b) { return a.place < b.place; });
-    if (run_.interrupted()) return;
-    if (!options_.filter.implementation.empty() && tallies_.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("--impl must be an implementation of the chosen ops, is '{}'", options_.filter.implementation));
-    }
-    if (tallies_.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("--case must match a random case of this seed (--list has their names), is '{}'", options_.filter.name));
-    }
+    if (!run_.interrupted() && tallies_.empty()) refuse_name(options_.filter);
   }
 
   void check(const cases::AnyCase& c, size_t place) {
@@ -243,6 +231,7 @@ int list_or_run(const Options& options, const Cases& chosen) {
   if (options.list) {
     CaseTable table;
     add_to(table, chosen, options.filter);
+    if (table.empty()) refuse_name(options.filter);
     table.print(options.common.json);
     return kSuccess;
   }
@@ -254,7 +243,9 @@ int list_or_run(const Options& options, const Cases& chosen) {
 int run_check(const Options& options) {
   if (options.random > 0 || RandomCases::is_named(options)) return list_or_run(options, RandomCases(options));
   const cases::CaseList list = cases::all_cases();
-  return list_or_run(options, select_cases(list, options.filter, is_test));
+  const auto selected = select_cases(list, options.filter, is_test);
+  check_implementation(selected, options.filter);
+  return list_or_run(options, selected);
 }
 
 }  // namespace

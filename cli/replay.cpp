@@ -95,7 +95,7 @@ void add_replay(CLI::App& app, int& code) {
       ->capture_default_str();
   sub->add_option("--topk", o->topk, "own: the indexer's choice; recorded: the recorded one")->capture_default_str();
   sub->add_flag("--exact-index", o->exact_index, "compare with the recordings of the unquantised indexer (implied by --indexer none)");
-  sub->add_option("--layer", o->only_layer, "only this layer");
+  sub->add_option("--layer", o->only_layer, "only this layer")->check(CLI::Range(0, 1 << 20));
   sub->add_option("--tolerance", o->tolerance, "largest accepted ||out - expected|| / ||expected||")
       ->check(real_in(0, 1))
       ->capture_default_str();
