@@ -33,6 +33,7 @@ namespace {
 
 struct SimdScratch {
   float *q, *rows, *p;
+  float* part;  // the partial result of a block that is not the first
   BlockRows* block;
   std::size_t bytes;
 
@@ -47,6 +48,7 @@ struct SimdScratch {
     q = reinterpret_cast<float*>(take(heads * dim * 4));
     rows = reinterpret_cast<float*>(take(kTileRows * dim * 4));
     p = reinterpret_cast<float*>(take(heads * kTileRows * 4));
+    part = reinterpret_cast<float*>(take(attend_partial_bytes(num_heads, shape.value_dim)));
     block = reinterpret_cast<BlockRows*>(take(sizeof(BlockRows)));
     bytes = used;
   }
@@ -89,6 +91,13 @@ inline void decode_row(const RowSource& source, const RowRef& row, int dim, floa
   }
 }
 
+// A partial result that no row has contributed to.
+inline void start(int num_heads, int value_dim, PartialView part) {
+  std::fill_n(part.max2, num_heads, -std::numeric_limits<float>::infinity());
+  std::fill_n(part.sum, num_heads, kEmptySum);
+  std::fill_n(part.acc, static_cast<std::size_t>(num_heads) * static_cast<std::size_t>(value_dim), 0.0f);
+}
+
 }  // namespace
 }  // namespace strata::cpu
 #endif  // STRATA_SIMD_ATTEND_ONCE
@@ -97,45 +106,36 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-void accumulate(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin, std::int64_t block_end,
-                std::byte* scratch, PartialView partial) {
-  const SimdScratch s(scratch, shape, heads.count);
+
+// The rows of s.block under the queries s.q: the partial result of one block.
+void block_result(const AttendShape& shape, int heads, const SimdScratch& s, PartialView part) {
   const int dim = shape.head_dim, value_dim = shape.value_dim;
-  for (int h = 0; h < heads.count; ++h) {
-    decode_bf16(reinterpret_cast<const std::byte*>(query.q + (heads.begin + h) * query.q_head_stride), dim, s.q + h * dim);
-    partial.max2[h] = -std::numeric_limits<float>::infinity();
-    partial.sum[h] = kEmptySum;
-  }
-  std::fill_n(partial.acc, static_cast<std::size_t>(heads.count) * static_cast<std::size_t>(value_dim), 0.0f);
   const float scale2 = shape.softmax_scale * kLog2E;
-  const std::int64_t total = total_entries(shape, query), step = attend_block_entries(total);
-  for (std::int64_t b = block_begin; b < block_end; ++b) {
-    collect_block(shape, query, b * step, std::min(total, (b + 1) * step), *s.block);
-    for (int first = 0; first < s.block->count; first += kTileRows) {
-      const int count = std::min(kTileRows, s.block->count - first);
-      for (int r = 0; r < count; ++r) {
-        const RowSource& source = shape.source[first + r < s.block->scope0_count ? 0 : 1];
-        decode_row(source, s.block->row[first + r], dim, s.rows + r * dim);
+  start(heads, value_dim, part);
+  for (int first = 0; first < s.block->count; first += kTileRows) {
+    const int count = std::min(kTileRows, s.block->count - first);
+    for (int r = 0; r < count; ++r) {
+      const RowSource& source = shape.source[first + r < s.block->scope0_count ? 0 : 1];
+      decode_row(source, s.block->row[first + r], dim, s.rows + r * dim);
+    }
+    // Rows are taken four at a time; what stands behind the last one is not a row of this query.
+    const int padded = (count + 3) / 4 * 4;
+    std::fill(s.rows + count * dim, s.rows + padded * dim, 0.0f);
+    int h = 0;
+    for (; h + 2 <= heads; h += 2) {
+      for (int r = 0; r < padded; r += 4) dots<2>(s.q + h * dim, s.rows + r * dim, dim, s.p + h * kTileRows + r);
+    }
+    for (; h < heads; ++h) {
+      for (int r = 0; r < padded; r += 4) dots<1>(s.q + h * dim, s.rows + r * dim, dim, s.p + h * kTileRows + r);
+    }
+    float rescale[2];
+    for (h = 0; h < heads; h += 2) {
+      const int pair = std::min(2, heads - h);
+      for (int i = 0; i < pair; ++i) {
+        rescale[i] = softmax_tile(s.p + (h + i) * kTileRows, count, scale2, part.max2[h + i], part.sum[h + i]);
       }
-      // Rows are taken four at a time; what stands behind the last one is not a row of this query.
-      const int padded = (count + 3) / 4 * 4;
-      std::fill(s.rows + count * dim, s.rows + padded * dim, 0.0f);
-      int h = 0;
-      for (; h + 2 <= heads.count; h += 2) {
-        for (int r = 0; r < padded; r += 4) dots<2>(s.q + h * dim, s.rows + r * dim, dim, s.p + h * kTileRows + r);
-      }
-      for (; h < heads.count; ++h) {
-        for (int r = 0; r < padded; r += 4) dots<1>(s.q + h * dim, s.rows + r * dim, dim, s.p + h * kTileRows + r);
-      }
-      float rescale[2];
-      for (h = 0; h < heads.count; h += 2) {
-        const int pair = std::min(2, heads.count - h);
-        for (int i = 0; i < pair; ++i) {
-          rescale[i] = softmax_tile(s.p + (h + i) * kTileRows, count, scale2, partial.max2[h + i], partial.sum[h + i]);
-        }
-        const auto add = pair == 2 ? add_values<2> : add_values<1>;
-        add(s.p + h * kTileRows, rescale, s.rows, count, dim, value_dim, partial.acc + static_cast<std::ptrdiff_t>(h) * value_dim);
-      }
+      const auto add = pair == 2 ? add_values<2> : add_values<1>;
+      add(s.p + h * kTileRows, rescale, s.rows, count, dim, value_dim, part.acc + static_cast<std::ptrdiff_t>(h) * value_dim);
     }
   }
 }
@@ -149,10 +149,11 @@ HWY_AFTER_NAMESPACE();
 namespace strata::cpu {
 namespace {
 
-HWY_EXPORT(accumulate);
+HWY_EXPORT(block_result);
 
-// Both partial results as if the later blocks had been added to the earlier ones.
-void merge(int num_heads, int value_dim, PartialView into, PartialView from) {
+// Both partial results as if the later blocks had been added to the earlier ones. Never inlined: copies of it could round differently
+// where the compiler fuses products and sums.
+[[gnu::noinline]] void merge(int num_heads, int value_dim, PartialView into, PartialView from) {
   for (int h = 0; h < num_heads; ++h) {
     if (from.sum[h] <= 0.0f) continue;
     float* a = into.acc + static_cast<std::ptrdiff_t>(h) * value_dim;
@@ -179,17 +180,31 @@ void finish(const AttendShape& shape, const AttendQuery& query, HeadRange heads,
   }
 }
 
+// Every block starts afresh and is merged: the same operations whether one thread has all blocks or each has one.
 template <CpuIsa kIsa>
-void accumulate_capped(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin,
-                       std::int64_t block_end, std::byte* scratch, PartialView partial) {
-  HWY_DISPATCH_TABLE(accumulate)[simd_index(kIsa)](shape, query, heads, block_begin, block_end, scratch, partial);
+void accumulate(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin, std::int64_t block_end,
+                std::byte* memory, PartialView partial) {
+  const SimdScratch s(memory, shape, heads.count);
+  const PartialView later = partial_view(s.part, heads.count);
+  for (int h = 0; h < heads.count; ++h) {
+    decode_bf16(reinterpret_cast<const std::byte*>(query.q + (heads.begin + h) * query.q_head_stride), shape.head_dim,
+              s.q + h * shape.head_dim);
+  }
+  if (block_begin == block_end) start(heads.count, shape.value_dim, partial);
+  const std::int64_t total = total_entries(shape, query), step = attend_block_entries(total);
+  for (std::int64_t b = block_begin; b < block_end; ++b) {
+    collect_block(shape, query, b * step, std::min(total, (b + 1) * step), *s.block);
+    const bool first = b == block_begin;
+    HWY_DISPATCH_TABLE(block_result)[simd_index(kIsa)](shape, heads.count, s, first ? partial : later);
+    if (!first) merge(heads.count, shape.value_dim, partial, later);
+  }
 }
 
 }  // namespace
 
-const PathFunctions kAvx512Path = {simd_scratch_bytes, accumulate_capped<CpuIsa::avx512>, merge, finish};
-const PathFunctions kAvx2Path = {simd_scratch_bytes, accumulate_capped<CpuIsa::avx2>, merge, finish};
-const PathFunctions kPortablePath = {simd_scratch_bytes, accumulate_capped<CpuIsa::portable>, merge, finish};
+const PathFunctions kAvx512Path = {simd_scratch_bytes, accumulate<CpuIsa::avx512>, merge, finish};
+const PathFunctions kAvx2Path = {simd_scratch_bytes, accumulate<CpuIsa::avx2>, merge, finish};
+const PathFunctions kPortablePath = {simd_scratch_bytes, accumulate<CpuIsa::portable>, merge, finish};
 
 }  // namespace strata::cpu
 #endif  // HWY_ONCE
