@@ -267,6 +267,9 @@ void add_linear(CaseList& list) {
     // Longer than the pieces that a CPU widens a row in: of whole blocks, and inside of one.
     add.test({5, {.n = 100, .k = 2320, .format = format, .block_n = 64, .block_k = 96}, ActivationFormat::bf16}, "-blocks64x96");
     add.test({5, {.n = 100, .k = 3000, .format = format, .block_n = 64, .block_k = 2048}, ActivationFormat::bf16}, "-blocks64x2048");
+    // Blocks across the ends of those pieces, of which no number is a whole number of vectors.
+    add.test({5, {.n = 100, .k = 1001, .format = format, .block_n = 64, .block_k = 100}, ActivationFormat::bf16}, "-blocks64x100");
+    add.test({5, {.n = 100, .k = 2001, .format = format, .block_n = 64, .block_k = 40}, ActivationFormat::fp8_ue8m0}, "-blocks64x40");
     add.test({17, {.n = 160, .k = 256, .format = format, .block_n = 1, .block_k = 256}, ActivationFormat::fp8_ue8m0}, "-rows");
   }
   add.test({0, {.n = 256, .k = 384, .format = WeightFormat::e4m3_ue8m0}, ActivationFormat::fp8_ue8m0});

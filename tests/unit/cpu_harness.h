@@ -23,7 +23,7 @@ inline std::shared_ptr<Device> capped(CpuIsa isa) {
   return open_device({}, config);
 }
 
-// False when there is no such implementation or it refuses the call.
+// False when there is no such implementation or it refuses the call. The workspace is NaN as bf16 and fp32.
 template <class Params>
 bool run(const Op<Params>& op, const std::string& name, const Params& params, Device& device) {
   op.check(params, device.id());
@@ -31,6 +31,7 @@ bool run(const Op<Params>& op, const std::string& name, const Params& params, De
     if (impl.name != name || !impl.supports(params, device)) continue;
     const size_t bytes = impl.workspace_bytes(params, device);
     void* const workspace = device.allocate(bytes + 1);
+    device.fill(workspace, 0xFF, bytes + 1, {});
     impl.run(params, {device, {}, {workspace, bytes}});
     device.deallocate(workspace);
     return true;

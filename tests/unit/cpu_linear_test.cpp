@@ -19,8 +19,9 @@ std::string describe(const Shape& s, Weights weights, ActivationFormat format) {
 
 // A row-major weight with every finite code in it.
 struct Weight {
-  Weight(const Shape& s, Weights kind, Random& random) {
-    const int64_t rows = s.groups * s.n, blocks_n = (rows + 127) / 128, blocks_k = (s.k + 127) / 128;
+  Weight(const Shape& s, Weights kind, Random& random, int64_t block_k = 128) {
+    const int64_t rows = s.groups * s.n, blocks_n = (rows + 127) / 128, blocks_k = (s.k + block_k - 1) / block_k;
+    w.block_k = block_k;
     w.n = s.n;
     w.k = s.k;
     w.groups = s.groups;
@@ -130,10 +131,10 @@ struct Call {
   }
 };
 
-void compare(const Shape& s, Weights kind, ActivationFormat format, DType y_type) {
+void compare(const Shape& s, Weights kind, ActivationFormat format, DType y_type, int64_t block_k = 128) {
   Random random(static_cast<unsigned>(s.tokens * 31 + s.n * 7 + s.k));
   const Call call{s, (s.k + s.n) % 3, y_type, format};
-  Weight weight(s, kind, random);
+  Weight weight(s, kind, random, block_k);
   std::vector<Bf16> x;
   for (int64_t i = 0; i < s.tokens * (s.groups * s.k + call.gap); ++i)
     x.push_back(to_bf16(random.normal(random.below(50) == 0 ? 30.0f : 1.0f)));
@@ -181,6 +182,17 @@ TEST(CpuLinear, AgreesWithTheReference) {
 // Several blocks of tokens of the AMX product, whose operands of 4096 features fill 1 MB with 128 tokens.
 TEST(CpuLinear, AgreesOverSeveralBlocksOfTokens) {
   compare({270, 1, 40, 4096}, Weights::e4m3_pow2, ActivationFormat::fp8_ue8m0, DType::bf16);
+}
+
+// Rows longer than a piece that is widened at a time, scale blocks across the ends of pieces: nothing behind a row is read.
+TEST(CpuLinear, TakesScaleBlocksOfAnyWidth) {
+  for (const int64_t block_k : {1, 40, 65, 100, 1000, 1024, 1500, 2048}) {
+    SCOPED_TRACE("blocks of " + std::to_string(block_k));
+    for (const int64_t k : {1001, 1025, 2001}) {
+      compare({3, 1, 33, k}, Weights::e4m3_pow2, ActivationFormat::bf16, DType::f32, block_k);
+      compare({3, 2, 33, k}, Weights::e4m3_f32, ActivationFormat::bf16, DType::bf16, block_k);
+    }
+  }
 }
 
 // x times the identity: what is left of the quantiser, exactly.

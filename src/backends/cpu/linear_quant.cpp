@@ -144,8 +144,16 @@ void copy_row(const Device& device, const Bf16* x, int64_t k, float* out) { HWY_
 template <class T>
 void weight_columns(const Device& device, const LinearWeight& w, int64_t row, int64_t first, int64_t n, T* out) {
   if (w.weight.dtype == DType::bf16) return copy_row(device, w.weight.row<Bf16>(row) + first, n, out);
+  const E4m3* codes = w.weight.row<E4m3>(row) + first;
   const float* scale = w.scale.row<float>(row / w.block_n) + first / w.block_k;
-  dequantize_row(device, w.weight.row<E4m3>(row) + first, scale, n, w.block_k, out);
+  if (const int64_t before = first % w.block_k; before != 0) {  // the rest of the block that `first` is in
+    const int64_t rest = n < w.block_k - before ? n : w.block_k - before;
+    dequantize_row(device, codes, scale++, rest, w.block_k, out);
+    codes += rest;
+    out += rest;
+    n -= rest;
+  }
+  dequantize_row(device, codes, scale, n, w.block_k, out);
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ void load_activations(const Device& device, const TensorView& x, const TensorVie
   }
 }
 
-// out[0, n) = columns [first, first + n) of row `row` of the row-major bf16 or e4m3 matrix. For e4m3 `first` begins a scale block, or
-// all columns are in one.
+// out[0, n) = columns [first, first + n) of row `row` of the row-major bf16 or e4m3 matrix.
 void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, Bf16* out);
 void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, float* out);
 

@@ -85,6 +85,7 @@ constexpr int64_t kPanel = 32;       // output features of a task
 constexpr int64_t kDepth = 1024;     // input features widened at a time: a panel of them is half of a small L2
 constexpr int64_t kBlockRows = 256;  // tokens whose sums a task keeps
 constexpr int64_t kRowAlign = 16;    // rows of widened operands end with zeros up to a multiple of this
+static_assert(kDepth % kRowAlign == 0, "only the last piece of a row has zeros behind it");
 
 int64_t padded(int64_t k) { return (k + kRowAlign - 1) / kRowAlign * kRowAlign; }
 
@@ -114,9 +115,6 @@ void store_sums(const float* sums, int64_t n, const TensorView& y, int64_t t, in
 void product(const Layout& l, int64_t g, const LinearWeight& w, const TensorView& y, const Device& device) {
   const auto add_products = HWY_DISPATCH_TABLE(AddProducts)[simd_index(device)];
   const int64_t tokens = y.shape[0], k = w.k;
-  // Weight rows are widened in pieces of whole scale blocks, or inside one.
-  const int64_t block = w.weight.dtype == DType::e4m3 ? w.block_k : 1;
-  const int64_t depth = block >= kDepth ? kDepth : kDepth / block * block;
   parallel_for(device, (w.n + kPanel - 1) / kPanel, 1, [&](int64_t panel) {
     const int64_t first = panel * kPanel, columns = std::min(kPanel, w.n - first);
     const int64_t tile_columns = (columns + 3) / 4 * 4;
@@ -125,8 +123,8 @@ void product(const Layout& l, int64_t g, const LinearWeight& w, const TensorView
     for (int64_t t = 0; t < tokens; t += kBlockRows) {
       const int64_t rows = std::min(kBlockRows, tokens - t);
       std::fill_n(sums, rows * tile_columns, 0.0f);
-      for (int64_t i = 0; i < k; i += depth) {
-        const int64_t part = std::min(depth, k - i), stride = padded(part);
+      for (int64_t i = 0; i < k; i += kDepth) {
+        const int64_t part = std::min(kDepth, k - i), stride = padded(part);
         for (int64_t c = 0; c < tile_columns; ++c) {
           float* const row = weights + c * stride;
           if (c < columns) load_weight_columns(device, w, g * w.n + first + c, i, part, row);
@@ -169,9 +167,6 @@ Support support(const LinearWeight* w, const Device& device) {
   if (device.id().kind != DeviceKind::cpu) return Support::no("runs on the CPU only");
   if (w == nullptr) return Support::no("no weight");
   if (w->packed.present()) return Support::no(fmt::format("the weight is packed for {}", w->packing));
-  if (w->weight.dtype == DType::e4m3 && w->block_k > kDepth && w->block_k % kDepth != 0) {
-    return Support::no(fmt::format("scale blocks of {} columns are no multiple of {}", w->block_k, kDepth));
-  }
   return Support::yes();
 }
 
