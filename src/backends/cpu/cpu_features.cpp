@@ -43,7 +43,8 @@ CpuIsa detect() {
     return CpuIsa::portable;
   }
   if (!os_saves(kAvx512State) || !has(leaf7.b, {16, 17, 28, 30, 31 /* AVX-512 F, DQ, CD, BW, VL */})) return CpuIsa::avx2;
-  if (!has(leaf7.c, {1, 6 /* VBMI, VBMI2 */}) || !has(leaf7_1.a, {5 /* AVX512_BF16 */})) return CpuIsa::avx512;
+  // All that avx512_target.h enables: the compiler may use any of it in any of those files.
+  if (!has(leaf7.c, {1, 6, 8 /* VBMI, VBMI2, GFNI */}) || !has(leaf7_1.a, {5 /* AVX512_BF16 */})) return CpuIsa::avx512;
   if (!os_saves(kTileState) || !has(leaf7.d, {22, 24 /* AMX-BF16, AMX-TILE */})) return CpuIsa::avx512_bf16;
   // Linux gives a process the tile state only when it asks: arch_prctl ARCH_REQ_XCOMP_PERM, feature 18 (XTILEDATA). Threads inherit it.
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
