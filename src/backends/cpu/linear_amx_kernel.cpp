@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backends/cpu/amx_tile.h"
 #include "backends/cpu/avx512_target.h"
 #include "formats/e4m3.h"
 #include "formats/ue8m0.h"
@@ -31,22 +32,6 @@ constexpr int64_t kPanelWidth = 32;    // features of a panel
 constexpr int64_t kPrefetchSteps = 2;  // how far weights are asked for in advance: the hardware stops at page ends
 constexpr int64_t kRing = 4;           // decoded steps that are kept when no second pass needs them: 8 KB of L1
 static_assert(kRing > kAhead);
-
-// Static storage, one for each number of rows: g++ 12 believes that _tile_loadconfig reads 8 bytes only and drops stores to a local one.
-struct TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-struct TileConfigs {
-  alignas(64) TileConfig config[17];
-  constexpr TileConfigs() {
-    for (int rows = 1; rows <= 16; ++rows) {
-      for (int tile = 0; tile < 6; ++tile) config[rows].rows[tile] = static_cast<uint8_t>(rows);  // sums and A; B has 16 rows always
-    }
-  }
-};
-constexpr TileConfigs kTileConfigs;
 
 // The magnitudes of codes 0..127.
 struct Magnitudes {
@@ -165,15 +150,15 @@ class Decoder {
 // One step: the sums of one or two tiles of tokens, in tiles 0, 1 and 2, 3.
 template <bool kTwo>
 inline void add_step(const std::byte* a, int64_t tile_bytes, const std::byte* b) {
-  _tile_loadd(4, a, 64);
-  _tile_loadd(6, b, 64);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_loadd(7, b + kStepBytes / 2, 64);
-  _tile_dpbf16ps(1, 4, 7);
+  tile_load<4>(a, 64);
+  tile_load<6>(b, 64);
+  tile_dot_bf16<0, 4, 6>();
+  tile_load<7>(b + kStepBytes / 2, 64);
+  tile_dot_bf16<1, 4, 7>();
   if constexpr (kTwo) {
-    _tile_loadd(5, a + tile_bytes, 64);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    tile_load<5>(a + tile_bytes, 64);
+    tile_dot_bf16<2, 5, 6>();
+    tile_dot_bf16<3, 5, 7>();
   }
 }
 
@@ -188,11 +173,11 @@ template <bool kTwo>
 inline void store_result(const Task& t, int64_t first, int64_t last) {
   alignas(64) float sums[2 * kTileRows][kPanelWidth];
   constexpr int64_t kStride = sizeof(sums[0]);
-  _tile_stored(0, sums[0], kStride);
-  _tile_stored(1, sums[0] + 16, kStride);
+  tile_store<0>(sums[0], kStride);
+  tile_store<1>(sums[0] + 16, kStride);
   if constexpr (kTwo) {
-    _tile_stored(2, sums[kTileRows], kStride);
-    _tile_stored(3, sums[kTileRows] + 16, kStride);
+    tile_store<2>(sums[kTileRows], kStride);
+    tile_store<3>(sums[kTileRows] + 16, kStride);
   }
   const __mmask32 columns = t.features >= kPanelWidth ? ~0u : (1u << t.features) - 1;
   for (int64_t row = first; row < last; ++row) {
@@ -214,17 +199,16 @@ void add_steps(const Task& t, int64_t tile, Decoder& decoder) {
   const int64_t step_bytes = t.rows * 64, tile_bytes = t.steps * step_bytes;
   const std::byte* const a = t.a + tile * tile_bytes;
   const int64_t first = tile * t.rows, last = std::min(t.tokens, first + (kTwo ? 2 : 1) * t.rows);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_zero<2>();
+  tile_zero<3>();
   for (int64_t step = 0; step < t.steps; ++step) {
     if (first + step < last) prefetch_result(t, first + step);
     if (tile == 0 && t.scales == nullptr) {
       prefetch(t.panel + (step + kPrefetchSteps) * kStepBytes, kStepBytes);
     } else if (tile == 0) {
       decoder.next();
-      __asm__ volatile("" ::: "memory");  // the tile loads are opaque to the compiler, the stores above must not pass them
     }
     const std::byte* const b = t.scales != nullptr ? t.decoded + decoded_offset(step, t.tiles) : t.panel + step * kStepBytes;
     add_step<kTwo>(a + step * step_bytes, tile_bytes, b);
@@ -235,7 +219,9 @@ void add_steps(const Task& t, int64_t tile, Decoder& decoder) {
 }  // namespace
 
 void multiply(const Task& t) {
-  _tile_loadconfig(&kTileConfigs.config[t.rows]);
+  TileConfig config;
+  for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<uint8_t>(t.rows);  // sums and A; B has 16 rows always
+  amx_begin(config);
   Decoder decoder(t);
   for (int64_t i = 0; t.scales != nullptr && i < kAhead; ++i) decoder.next();
   // Cutting K so that B operands stay in L1 between tiles gains less than reloading the sums costs.
@@ -246,7 +232,7 @@ void multiply(const Task& t) {
       add_steps<false>(t, tile, decoder);
     }
   }
-  _tile_release();
+  amx_end();
 }
 
 }  // namespace strata::cpu::amx

@@ -29,7 +29,7 @@ struct Task {
   int64_t features = 0;
 };
 
-// Needs AMX-BF16, AVX-512 with VBMI and BF16, GFNI. Changes the thread's tile configuration and releases it.
+// Needs CpuIsa::amx. Changes the thread's tile configuration and releases it.
 void multiply(const Task& task);
 
 }  // namespace strata::cpu::amx

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/cpu/amx_tile.h"
 #include "backends/cpu/avx512_target.h"
 #include "outcome.h"
 #include "paths.h"
@@ -25,20 +26,11 @@ STRATA_AVX512_BEGIN
 namespace strata::cpu {
 namespace {
 
-// In static storage: g++ 12's _tile_loadconfig tells the compiler that it reads 8 bytes, and the rest of a local would
-// be dropped as dead stores.
-struct TileConfig {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-alignas(64) constexpr TileConfig kTileConfig;
-
 // Tiles 0..3 accumulate, 4 and 5 are A, 6 and 7 are B; all are 16 rows of 64 bytes.
 class AmxEngine {
  public:
-  AmxEngine() { _tile_loadconfig(&kTileConfig); }
-  ~AmxEngine() { _tile_release(); }
+  AmxEngine() { amx_begin(); }
+  ~AmxEngine() { amx_end(); }
   AmxEngine(const AmxEngine&) = delete;
   AmxEngine& operator=(const AmxEngine&) = delete;
 
@@ -49,41 +41,41 @@ class AmxEngine {
                      Meanwhile& meanwhile) {
     float* right = out + out_step;  // of the second head tile
     if (first) {
-      _tile_zero(0);
-      _tile_zero(2);
+      tile_zero<0>();
+      tile_zero<2>();
       if constexpr (kHeadTiles == 2) {
-        _tile_zero(1);
-        _tile_zero(3);
+        tile_zero<1>();
+        tile_zero<3>();
       }
     } else {
-      _tile_loadd(0, out, 64);
-      _tile_loadd(2, out + 256, 64);
+      tile_load<0>(out, 64);
+      tile_load<2>(out + 256, 64);
       if constexpr (kHeadTiles == 2) {
-        _tile_loadd(1, right, 64);
-        _tile_loadd(3, right + 256, 64);
+        tile_load<1>(right, 64);
+        tile_load<3>(right + 256, 64);
       }
     }
     for (int c = 0; c < chunks; ++c) {
-      _tile_loadd(6, q + c * 1024, 64);
-      _tile_loadd(4, k + c * 2048, 64);
-      _tile_dpbf16ps(0, 4, 6);
+      tile_load<6>(q + c * 1024, 64);
+      tile_load<4>(k + c * 2048, 64);
+      tile_dot_bf16<0, 4, 6>();
       meanwhile();
-      _tile_loadd(5, k + c * 2048 + 1024, 64);
-      _tile_dpbf16ps(2, 5, 6);
+      tile_load<5>(k + c * 2048 + 1024, 64);
+      tile_dot_bf16<2, 5, 6>();
       meanwhile();
       if constexpr (kHeadTiles == 2) {
-        _tile_loadd(7, q + q_step + c * 1024, 64);
-        _tile_dpbf16ps(1, 4, 7);
+        tile_load<7>(q + q_step + c * 1024, 64);
+        tile_dot_bf16<1, 4, 7>();
         meanwhile();
-        _tile_dpbf16ps(3, 5, 7);
+        tile_dot_bf16<3, 5, 7>();
         meanwhile();
       }
     }
-    _tile_stored(0, out, 64);
-    _tile_stored(2, out + 256, 64);
+    tile_store<0>(out, 64);
+    tile_store<2>(out + 256, 64);
     if constexpr (kHeadTiles == 2) {
-      _tile_stored(1, right, 64);
-      _tile_stored(3, right + 256, 64);
+      tile_store<1>(right, 64);
+      tile_store<3>(right + 256, 64);
     }
   }
 
@@ -93,41 +85,41 @@ class AmxEngine {
                      Meanwhile& meanwhile) {
     float* below = acc + acc_step;  // of the second head tile
     if (first) {
-      _tile_zero(0);
-      _tile_zero(1);
+      tile_zero<0>();
+      tile_zero<1>();
       if constexpr (kHeadTiles == 2) {
-        _tile_zero(2);
-        _tile_zero(3);
+        tile_zero<2>();
+        tile_zero<3>();
       }
     } else {
-      _tile_loadd(0, acc, 64);
-      _tile_loadd(1, acc + 256, 64);
+      tile_load<0>(acc, 64);
+      tile_load<1>(acc + 256, 64);
       if constexpr (kHeadTiles == 2) {
-        _tile_loadd(2, below, 64);
-        _tile_loadd(3, below + 256, 64);
+        tile_load<2>(below, 64);
+        tile_load<3>(below + 256, 64);
       }
     }
     for (int r = 0; r < subs; ++r, p += 1024, v += 2048) {
-      _tile_loadd(4, p, 64);
-      _tile_loadd(6, v, 64);
-      _tile_dpbf16ps(0, 4, 6);
+      tile_load<4>(p, 64);
+      tile_load<6>(v, 64);
+      tile_dot_bf16<0, 4, 6>();
       meanwhile();
-      _tile_loadd(7, v + 1024, 64);
-      _tile_dpbf16ps(1, 4, 7);
+      tile_load<7>(v + 1024, 64);
+      tile_dot_bf16<1, 4, 7>();
       meanwhile();
       if constexpr (kHeadTiles == 2) {
-        _tile_loadd(5, p + p_step, 64);
-        _tile_dpbf16ps(2, 5, 6);
+        tile_load<5>(p + p_step, 64);
+        tile_dot_bf16<2, 5, 6>();
         meanwhile();
-        _tile_dpbf16ps(3, 5, 7);
+        tile_dot_bf16<3, 5, 7>();
         meanwhile();
       }
     }
-    _tile_stored(0, acc, 64);
-    _tile_stored(1, acc + 256, 64);
+    tile_store<0>(acc, 64);
+    tile_store<1>(acc + 256, 64);
     if constexpr (kHeadTiles == 2) {
-      _tile_stored(2, below, 64);
-      _tile_stored(3, below + 256, 64);
+      tile_store<2>(below, 64);
+      tile_store<3>(below + 256, 64);
     }
   }
 };

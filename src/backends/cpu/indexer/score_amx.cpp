@@ -13,8 +13,8 @@
 #include <cstring>
 #include <utility>
 
+#include "backends/cpu/amx_tile.h"
 #include "backends/cpu/avx512_target.h"
-#include "backends/cpu/indexer/amx_tile.h"
 #include "backends/cpu/indexer/score.h"
 #include "formats/e2m1.h"
 #include "formats/e4m3.h"

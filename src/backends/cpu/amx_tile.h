@@ -5,20 +5,21 @@
 
 #include <cstdint>
 
-namespace strata::cpu::indexer {
+namespace strata::cpu {
 
-// Eight tiles of 16 rows x 64 bytes. Loading a configuration clears the tiles.
-inline void amx_begin() {
-  struct alignas(64) {
-    uint8_t palette = 1;
-    uint8_t start_row = 0;
-    uint8_t reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } config;
-  static_assert(sizeof(config) == 64);
-  asm volatile("ldtilecfg %0" : : "m"(config));
-}
+// Eight tiles of 16 rows x 64 bytes, unless `rows` is changed.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+// Loading a configuration clears the tiles.
+inline void amx_begin(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
+inline void amx_begin() { amx_begin(TileConfig()); }
 // Gives the tile state back, so that context switches need not save it.
 inline void amx_end() { asm volatile("tilerelease"); }
 
@@ -41,4 +42,4 @@ inline void tile_dot_bf16() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
 }
 
-}  // namespace strata::cpu::indexer
+}  // namespace strata::cpu
