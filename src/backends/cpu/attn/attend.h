@@ -27,7 +27,7 @@ struct RowSource {
   std::int64_t page_size = 0;        // rows a page; 0: one flat array
   std::int64_t page_stride = 0;      // bytes between pages
   std::int64_t row_stride = 0;       // bytes between rows of a page (ignored by fp8_ds_mla_v4, whose page layout fixes it)
-  std::int64_t num_rows = -1;        // rows of the whole source: an index >= num_rows is skipped; -1: not known
+  std::int64_t num_rows = 0;         // rows of the whole source: an index >= num_rows is skipped
   float scale = 1.0f;                // fp8_tensor only
 };
 
@@ -107,21 +107,14 @@ class QueryAt {
   AttendQuery (*call_)(const void*, std::int64_t);
 };
 
-enum class RowSplit {
-  automatic,  // cut key lists over threads when there are fewer queries than threads
-  never,
-  always,
-};
-
 struct AttendBatch {
   AttendPath path = AttendPath::portable;
   AttendShape shape;
   std::int64_t num_queries = 0;
-  int num_threads = 0;  // 0: as many as OpenMP would use
-  RowSplit split = RowSplit::automatic;
+  int num_threads = 1;
 };
 
-// Workspace of attend_batch (64-byte aligned), for a machine of num_threads threads (0: as many as OpenMP would use).
+// Workspace of attend_batch (64-byte aligned).
 std::size_t attend_batch_workspace_bytes(const AttendBatch& batch);
 void attend_batch(const AttendBatch& batch, const QueryAt& query_at, std::byte* workspace);
 

@@ -1,8 +1,8 @@
 // A batch of query tokens over OpenMP threads.
 //
-// Enough queries: one query is one task. Few queries (or when asked): the tasks of a query are (group of heads) x
-// (block of its key list); every block leaves a partial result and these are merged in the order of the blocks. That is
-// the arithmetic of the undivided call, operation by operation, so both give the same bits.
+// Enough queries: one query is one task. Fewer queries than threads: the tasks of a query are (group of heads) x (block of
+// its key list); every block leaves a partial result and these are merged in the order of the blocks. That is the arithmetic
+// of the undivided call, operation by operation, so both give the same bits.
 #include <omp.h>
 
 #include <algorithm>
@@ -18,12 +18,6 @@ constexpr int kHeadGroup = 32;  // heads of a task when key lists are divided: t
 
 std::size_t align64(std::size_t n) { return (n + 63) & ~std::size_t{63}; }
 
-int thread_count(const AttendBatch& b) { return b.num_threads > 0 ? b.num_threads : omp_get_max_threads(); }
-
-bool divide_rows(const AttendBatch& b, int threads) {
-  return b.split == RowSplit::always || (b.split == RowSplit::automatic && b.num_queries < threads);
-}
-
 // Partial results in flight: enough to keep the threads busy between two merges.
 int partials_in_flight(int threads) { return 2 * threads; }
 
@@ -32,7 +26,7 @@ struct Plan {
   std::size_t scratch, partial;  // bytes a thread; bytes a partial result of kHeadGroup heads
   int groups;
   explicit Plan(const AttendBatch& b)
-      : threads(thread_count(b)),
+      : threads(b.num_threads),
         scratch(align64(attend_scratch_bytes(b.path, b.shape, b.shape.num_heads))),
         partial(align64(attend_partial_bytes(std::min(kHeadGroup, b.shape.num_heads), b.shape.value_dim))),
         groups((b.shape.num_heads + kHeadGroup - 1) / kHeadGroup) {}
@@ -76,12 +70,12 @@ void attend_divided(const AttendBatch& b, const Plan& plan, const AttendQuery& q
 std::size_t attend_batch_workspace_bytes(const AttendBatch& b) {
   const Plan plan(b);
   const auto partials = static_cast<std::size_t>(plan.groups + partials_in_flight(plan.threads) + plan.groups);
-  return plan.threads * plan.scratch + (b.split == RowSplit::never ? 0 : partials * plan.partial);
+  return plan.threads * plan.scratch + partials * plan.partial;
 }
 
 void attend_batch(const AttendBatch& b, const QueryAt& query_at, std::byte* workspace) {
   const Plan plan(b);
-  if (divide_rows(b, plan.threads)) {
+  if (b.num_queries < plan.threads) {
     for (std::int64_t i = 0; i < b.num_queries; ++i) attend_divided(b, plan, query_at(i), workspace);
     return;
   }

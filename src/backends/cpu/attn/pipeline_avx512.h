@@ -292,7 +292,6 @@ inline void finish_partials(const AttendShape& shape, const AttendQuery& query, 
     const Outcome o = finish_head(part.max2[i], part.sum[i], query.sink ? &query.sink[h] : nullptr);
     if (query.lse) query.lse[h * query.lse_stride] = o.lse;
     if (query.max_logits) query.max_logits[h * query.lse_stride] = o.max_logit;
-    if (!query.out) continue;
     std::uint16_t* out = query.out + h * query.out_head_stride;
     const float* acc = part.acc + static_cast<std::size_t>(i / 16) * chunks * 512 + (i % 16) * 16;
     const __m512 f = _mm512_set1_ps(o.factor);

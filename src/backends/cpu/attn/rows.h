@@ -35,21 +35,16 @@ inline void append_rows(const RowSource& src, const KeyList& keys, std::int64_t 
   const bool paged = src.page_size > 0;
   const bool v4 = src.format == KvFormat::fp8_ds_mla_v4;
   const std::int64_t row_stride = v4 ? 576 : src.row_stride;
-  const std::uint64_t limit = src.num_rows < 0 ? UINT64_MAX >> 1 : static_cast<std::uint64_t>(src.num_rows);
+  const auto limit = static_cast<std::uint64_t>(src.num_rows);
   for (std::int64_t e = begin; e < end; ++e) {
     const std::int64_t index = keys.indices ? keys.indices[e] : e;
     if (index < 0) continue;
-    // 32-bit unsigned division is several times cheaper than 64-bit, and an index that came as int32 always fits.
     std::uint64_t page = 0, slot = static_cast<std::uint64_t>(index);
     if (paged) {
-      if (slot <= UINT32_MAX && src.page_size <= INT32_MAX) {
-        const auto i = static_cast<std::uint32_t>(slot), size = static_cast<std::uint32_t>(src.page_size);
-        page = i / size;
-        slot = i % size;
-      } else {
-        page = slot / static_cast<std::uint64_t>(src.page_size);
-        slot %= static_cast<std::uint64_t>(src.page_size);
-      }
+      // 32-bit unsigned division is several times cheaper than 64-bit; indices, lengths and page sizes come as int32.
+      const auto i = static_cast<std::uint32_t>(index), size = static_cast<std::uint32_t>(src.page_size);
+      page = i / size;
+      slot = i % size;
       if (keys.block_table) {
         if (page >= static_cast<std::uint64_t>(keys.block_table_len) || keys.block_table[page] < 0) continue;
         page = static_cast<std::uint64_t>(keys.block_table[page]);
