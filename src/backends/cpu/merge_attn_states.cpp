@@ -6,7 +6,7 @@
 
 #include "backends/cpu/cpu_device.h"
 #include "backends/cpu/cpu_ops.h"
-#include "core/check.h"
+#include "backends/cpu/simd_implementation.h"
 #include "formats/bf16.h"
 
 namespace strata::cpu {
@@ -70,13 +70,6 @@ void run(const MergeAttnStatesParams& p, const ExecutionContext& context) {
 
 }  // namespace
 
-std::vector<Implementation<MergeAttnStatesParams>> merge_attn_states() {
-  return {
-      {.name = "cpu/simd",
-       .supports = [](const MergeAttnStatesParams&,
-                      const Device& device) { return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on a CPU"); },
-       .workspace_bytes = [](const MergeAttnStatesParams&, const Device&) -> size_t { return 0; },
-       .run = run}};
-}
+std::vector<Implementation<MergeAttnStatesParams>> merge_attn_states() { return simd_implementation(run); }
 
 }  // namespace strata::cpu

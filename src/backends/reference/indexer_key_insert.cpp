@@ -1,23 +1,17 @@
 #include <array>
 #include <cmath>
 
+#include "backends/reference/indexer_vector.h"
 #include "backends/reference/reference.h"
 #include "formats/hadamard.h"
 #include "formats/kv_rows.h"
 #include "formats/rope.h"
-#include "ops/indexer/indexer_checks.h"
 
 namespace strata::reference {
 namespace {
 
-using Vector = std::array<double, ops::kMaxIndexerDim>;
-
-void round_to_bf16(Vector& x, int64_t n) {
-  for (int64_t d = 0; d < n; ++d) x[d] = to_float(to_bf16(static_cast<float>(x[d])));
-}
-
 // A true LayerNorm: the mean is taken out, the variance is the biased one, the bias comes last.
-void layer_norm(const Bf16* k, const float* weight, const float* bias, float eps, int64_t n, Vector& out) {
+void layer_norm(const Bf16* k, const float* weight, const float* bias, float eps, int64_t n, IndexerVector& out) {
   double mean = 0.0;
   for (int64_t d = 0; d < n; ++d) mean += to_float(k[d]);
   mean /= static_cast<double>(n);
@@ -32,7 +26,7 @@ void run(const IndexerKeyInsertParams& p) {
   for (int64_t t = 0; t < p.slot_mapping.shape[0]; ++t) {
     const int64_t slot = p.slot_mapping.ptr<int64_t>()[t];
     if (slot < 0) continue;
-    Vector x;
+    IndexerVector x;
     layer_norm(p.k.row<Bf16>(t), p.weight.ptr<float>(), p.bias.ptr<float>(), p.eps, dim, x);
     round_to_bf16(x, dim);
     if (p.cos_sin.present()) {

@@ -1,22 +1,16 @@
 #include <array>
 
+#include "backends/reference/indexer_vector.h"
 #include "backends/reference/reference.h"
 #include "formats/hadamard.h"
 #include "formats/quantize.h"
 #include "formats/rope.h"
-#include "ops/indexer/indexer_checks.h"
 
 namespace strata::reference {
 namespace {
 
-using Vector = std::array<double, ops::kMaxIndexerDim>;
-
-void round_to_bf16(Vector& x, int64_t n) {
-  for (int64_t d = 0; d < n; ++d) x[d] = to_float(to_bf16(static_cast<float>(x[d])));
-}
-
 // Writes head h's codes and returns the scale to fold into its weight: 1 where the scale is kept beside the codes or there is none.
-float store_codes(const IndexerQueryParams& p, int64_t t, int64_t h, const Vector& x) {
+float store_codes(const IndexerQueryParams& p, int64_t t, int64_t h, const IndexerVector& x) {
   const int64_t dim = p.q.shape[2];
   const int64_t head = t * p.q.shape[1] + h;
   std::array<Bf16, ops::kMaxIndexerDim> rounded;
@@ -41,7 +35,7 @@ void run(const IndexerQueryParams& p) {
   for (int64_t t = 0; t < p.q.shape[0]; ++t) {
     const float* cos_sin = rotary > 0 ? p.cos_sin.row<float>(p.positions.ptr<int64_t>()[t]) : nullptr;
     for (int64_t h = 0; h < p.q.shape[1]; ++h) {
-      Vector x;
+      IndexerVector x;
       const Bf16* q = p.q.row<Bf16>(t, h);
       for (int64_t d = 0; d < dim; ++d) x[d] = to_float(q[d]);
       if (rotary > 0) rotate(x.data() + first_rotary, cos_sin, rotary, p.pairing);

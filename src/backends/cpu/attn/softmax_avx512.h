@@ -7,6 +7,8 @@
 // count. Nothing puts tile products beside them.
 #pragma once
 
+#include "backends/cpu/transpose_avx512.h"
+
 namespace strata::cpu {
 namespace {
 
@@ -48,28 +50,9 @@ inline void update_max(const float* logits, int rows, float scale2, float* max2)
 
 // In: t[j] dword h = pair j of head h. Out: row h of `tile` = the 16 pairs of head h (an A tile, 16 heads x 32 rows).
 inline void store_transposed(__m512i t[16], std::byte* tile) {
-  __m512i u[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    u[i] = _mm512_unpacklo_epi32(t[i], t[i + 1]);
-    u[i + 1] = _mm512_unpackhi_epi32(t[i], t[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {  // t[i + k]: in lane l, pairs i..i+3 of head 4l + k
-    t[i] = _mm512_unpacklo_epi64(u[i], u[i + 2]);
-    t[i + 1] = _mm512_unpackhi_epi64(u[i], u[i + 2]);
-    t[i + 2] = _mm512_unpacklo_epi64(u[i + 1], u[i + 3]);
-    t[i + 3] = _mm512_unpackhi_epi64(u[i + 1], u[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {  // 4x4 transposition of 128-bit lanes
-    const __m512i a = _mm512_shuffle_i32x4(t[k], t[4 + k], 0x44), b = _mm512_shuffle_i32x4(t[k], t[4 + k], 0xEE);
-    const __m512i c = _mm512_shuffle_i32x4(t[8 + k], t[12 + k], 0x44), d = _mm512_shuffle_i32x4(t[8 + k], t[12 + k], 0xEE);
-    _mm512_store_si512(tile + (k)*64, _mm512_shuffle_i32x4(a, c, 0x88));
-    _mm512_store_si512(tile + (4 + k) * 64, _mm512_shuffle_i32x4(a, c, 0xDD));
-    _mm512_store_si512(tile + (8 + k) * 64, _mm512_shuffle_i32x4(b, d, 0x88));
-    _mm512_store_si512(tile + (12 + k) * 64, _mm512_shuffle_i32x4(b, d, 0xDD));
-  }
+  transpose_dwords(t);
+#pragma GCC unroll 16
+  for (int h = 0; h < 16; ++h) _mm512_store_si512(tile + h * 64, t[h]);
 }
 
 // exp of one head tile's logits: sums to sum[16], bf16 A tiles of 32 rows (zero beyond `rows`) to `tiles`.

@@ -7,6 +7,7 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/indexer/plan.h"
 #include "backends/cpu/indexer/selection.h"
+#include "backends/cpu/simd_implementation.h"
 
 namespace strata::cpu {
 namespace indexer {
@@ -118,14 +119,9 @@ void run(const TopkSelectParams& p, const ExecutionContext& context) {
 }  // namespace indexer
 
 std::vector<Implementation<TopkSelectParams>> topk_select() {
-  Implementation<TopkSelectParams> impl;
-  impl.name = "cpu/simd";
-  impl.supports = [](const TopkSelectParams&, const Device& device) {
-    return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on the CPU only");
-  };
-  impl.workspace_bytes = [](const TopkSelectParams& p, const Device& device) { return indexer::layout_of(p, device).bytes; };
-  impl.run = indexer::run;
-  return {std::move(impl)};
+  auto list = simd_implementation(indexer::run);
+  list[0].workspace_bytes = [](const TopkSelectParams& p, const Device& device) { return indexer::layout_of(p, device).bytes; };
+  return list;
 }
 
 }  // namespace strata::cpu

@@ -1,0 +1,18 @@
+// A vector of the indexer on its way to codes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "formats/bf16.h"
+#include "ops/indexer/indexer_checks.h"
+
+namespace strata::reference {
+
+using IndexerVector = std::array<double, ops::kMaxIndexerDim>;
+
+inline void round_to_bf16(IndexerVector& x, int64_t n) {
+  for (int64_t d = 0; d < n; ++d) x[d] = to_float(to_bf16(static_cast<float>(x[d])));
+}
+
+}  // namespace strata::reference
