@@ -125,7 +125,7 @@ inline bool scale_is_plain(float s) { return std::fabs(s) > 0x1p-116f && std::fa
 
 __attribute__((noinline)) Dims64 decode64_scalar(const RowSource& src, const std::byte* data, const std::byte* scales, int group) {
   alignas(64) std::uint16_t v[64];
-  decode_dims_scalar(src, data, scales, group * 64, 64, v);
+  decode_group(src, data, scales, group, v);
   return {_mm512_load_si512(v), _mm512_load_si512(v + 32)};
 }
 

@@ -1,5 +1,5 @@
-// Scalar decoding of key rows to bf16: the definition that the vector decoders match, and their way out for values they
-// do not handle (a scale outside the fast range, a NaN code).
+// Scalar decoding of key rows: what the fp32 path does, and for the decoders to bf16 vectors the definition that they match and the way
+// out for values they do not handle (a scale outside the fast range, a NaN code).
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,38 @@
 
 namespace strata::cpu {
 
-// Dims [begin, begin + count) of one row, as bf16 bits. A run must not cross the border between codes and bf16 dims.
-inline void decode_dims_scalar(const RowSource& src, const std::byte* data, const std::byte* scales, int begin, int count,
-                               std::uint16_t* out) {
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(data);
-  auto codes = [&](auto scale_of) {
-    for (int i = 0; i < count; ++i) out[i] = to_bf16(to_float(E4m3{bytes[begin + i]}) * scale_of(begin + i)).bits;
+// A value as bf16 bits, or as the fp32 value of these.
+inline void store_rounded(float v, std::uint16_t* out) { *out = to_bf16(v).bits; }
+inline void store_rounded(float v, float* out) { *out = round_to_bf16(v); }
+
+inline void load_dims(const std::byte* from, int count, std::uint16_t* out) { std::memcpy(out, from, static_cast<std::size_t>(count) * 2); }
+inline void load_dims(const std::byte* from, int count, float* out) {
+  for (int i = 0; i < count; ++i) {
+    Bf16 v;
+    std::memcpy(&v, from + 2 * i, 2);
+    out[i] = to_float(v);
+  }
+}
+
+// Dims [64 * group, 64 * group + 64) of one row: codes of one scale, or bf16 dims.
+template <class T>
+inline void decode_group(const RowSource& src, const std::byte* data, const std::byte* scales, int group, T* out) {
+  constexpr int kDims = 64;
+  const int begin = kDims * group;
+  const auto codes = [&](float scale) {
+    for (int i = 0; i < kDims; ++i) store_rounded(kE4m3Values[static_cast<std::uint8_t>(data[begin + i])] * scale, out + i);
   };
-  auto copy = [&](std::size_t offset) { std::memcpy(out, data + offset, static_cast<std::size_t>(count) * 2); };
-  const auto first = static_cast<std::size_t>(begin);
   switch (src.format) {
-    case KvFormat::fp8_tensor: return codes([&](int) { return src.scale; });
+    case KvFormat::fp8_tensor: return codes(src.scale);
     case KvFormat::fp8_ds_mla_v4:
-      if (begin >= kV4NopeDim) return copy(first * 2 - kV4NopeDim);
-      return codes([&](int d) { return to_float(E8m0{static_cast<std::uint8_t>(scales[d / 64])}); });
+      if (begin >= kV4NopeDim) return load_dims(data + 2 * begin - kV4NopeDim, kDims, out);
+      return codes(to_float(E8m0{static_cast<std::uint8_t>(scales[group])}));
     case KvFormat::fp8_ds_mla:
-      if (begin >= kMlaLatentDim) return copy(kMlaRopeOffset + (first - kMlaLatentDim) * 2);
-      return codes([&](int d) {
-        float s;
-        std::memcpy(&s, data + kMlaScaleOffset + 4 * (d / kMlaTile), 4);
-        return s;
-      });
-    default: return copy(first * 2);
+      if (begin >= kMlaLatentDim) return load_dims(data + kMlaRopeOffset + 2 * (begin - kMlaLatentDim), kDims, out);
+      float scale;
+      std::memcpy(&scale, data + kMlaScaleOffset + 4 * (begin / kMlaTile), 4);
+      return codes(scale);
+    default: return load_dims(data + 2 * begin, kDims, out);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "outcome.h"
 #include "paths.h"
 #include "rows.h"
+#include "scalar_rows.h"
 #include "simd_tiles.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,13 +21,9 @@
 #define STRATA_SIMD_ATTEND_ONCE
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "formats/bf16.h"
-#include "formats/e4m3.h"
-#include "formats/kv_rows.h"
-#include "formats/ue8m0.h"
 
 namespace strata::cpu {
 namespace {
@@ -59,38 +56,6 @@ inline std::size_t simd_scratch_bytes(const AttendShape& shape, int num_heads) {
   return SimdScratch(const_cast<std::byte*>(&kOrigin), shape, num_heads).bytes;
 }
 
-inline void decode_bf16(const std::byte* from, int count, float* out) {
-  for (int i = 0; i < count; ++i) {
-    Bf16 v;
-    std::memcpy(&v, from + 2 * i, 2);
-    out[i] = to_float(v);
-  }
-}
-
-inline void decode_codes(const std::byte* from, int count, float scale, float* out) {
-  for (int i = 0; i < count; ++i) out[i] = round_to_bf16(kE4m3Values[static_cast<std::uint8_t>(from[i])] * scale);
-}
-
-// One row as the fp32 values of its bf16 dequantisation.
-inline void decode_row(const RowSource& source, const RowRef& row, int dim, float* out) {
-  switch (source.format) {
-    case KvFormat::fp8_ds_mla_v4:
-      for (int g = 0; g < 7; ++g) {
-        decode_codes(row.data + 64 * g, 64, to_float(E8m0{static_cast<std::uint8_t>(row.scales[g])}), out + 64 * g);
-      }
-      return decode_bf16(row.data + kV4NopeDim, dim - kV4NopeDim, out + kV4NopeDim);
-    case KvFormat::fp8_ds_mla:
-      for (int t = 0; t < kMlaLatentDim / kMlaTile; ++t) {
-        float scale;
-        std::memcpy(&scale, row.data + kMlaScaleOffset + 4 * t, 4);
-        decode_codes(row.data + kMlaTile * t, kMlaTile, scale, out + kMlaTile * t);
-      }
-      return decode_bf16(row.data + kMlaRopeOffset, dim - kMlaLatentDim, out + kMlaLatentDim);
-    case KvFormat::fp8_tensor: return decode_codes(row.data, dim, source.scale, out);
-    default: return decode_bf16(row.data, dim, out);
-  }
-}
-
 // A partial result that no row has contributed to.
 inline void start(int num_heads, int value_dim, PartialView part) {
   std::fill_n(part.max2, num_heads, -std::numeric_limits<float>::infinity());
@@ -116,7 +81,8 @@ void block_result(const AttendShape& shape, int heads, const SimdScratch& s, Par
     const int count = std::min(kTileRows, s.block->count - first);
     for (int r = 0; r < count; ++r) {
       const RowSource& source = shape.source[first + r < s.block->scope0_count ? 0 : 1];
-      decode_row(source, s.block->row[first + r], dim, s.rows + r * dim);
+      const RowRef& row = s.block->row[first + r];
+      for (int g = 0; g < dim / 64; ++g) decode_group(source, row.data, row.scales, g, s.rows + r * dim + 64 * g);
     }
     // Rows are taken four at a time; what stands behind the last one is not a row of this query.
     const int padded = (count + 3) / 4 * 4;
@@ -187,7 +153,7 @@ void accumulate(const AttendShape& shape, const AttendQuery& query, HeadRange he
   const SimdScratch s(memory, shape, heads.count);
   const PartialView later = partial_view(s.part, heads.count);
   for (int h = 0; h < heads.count; ++h) {
-    decode_bf16(reinterpret_cast<const std::byte*>(query.q + (heads.begin + h) * query.q_head_stride), shape.head_dim,
+    load_dims(reinterpret_cast<const std::byte*>(query.q + (heads.begin + h) * query.q_head_stride), shape.head_dim,
               s.q + h * shape.head_dim);
   }
   if (block_begin == block_end) start(heads.count, shape.value_dim, partial);
