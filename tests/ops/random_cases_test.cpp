@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "gpu.h"
 #include "registry.h"
 #include "typed_case.h"
 
@@ -41,11 +42,7 @@ TEST_P(RandomCases, EveryImplementationAgreesWithTheReference) {
   constexpr int64_t kCases = 10;
   const OpSet ops = default_ops();
   std::vector<std::shared_ptr<Device>> devices{open_device({}, Config::from_environment())};
-  try {
-    devices.push_back(open_device({DeviceKind::cuda, 0}));
-  } catch (const Error&) {
-    // No GPU, or a build without CUDA.
-  }
+  if (auto gpu = test::gpu_or_null()) devices.push_back(std::move(gpu));
   for (int64_t number = 0; number < kCases; ++number) {
     const CaseList list = cases::random_cases(1, number);
     const AnyCase& c = case_of(list, GetParam());
