@@ -7,6 +7,7 @@
 
 #include "draw.h"
 #include "formats/bf16.h"
+#include "gpu.h"
 #include "mla_model.h"
 
 namespace strata {
@@ -151,9 +152,11 @@ class RandomSteps : public testing::TestWithParam<Family> {
     LayerOptions options;
     options.prefill_mode = draw.of({PrefillMode::paged, PrefillMode::gathered, PrefillMode::automatic});
     if (config.index_topk == 0) options.mla_mode = draw.of({MlaMode::mha, MlaMode::mqa, MlaMode::automatic});
-    // Rounding differs, and by one step where activations are quantised. The two forms of MLA, of which automatic takes one for prompts and
-    // one for decode, quantise other things.
-    const double bound = fp8 && options.mla_mode == MlaMode::automatic ? 0.12 : 0.03;
+    // Rounding differs, and by one step where activations are quantised. The two forms of dense MLA, of which automatic takes one for
+    // prompts and one for decode, quantise other things (0.062). The other layers of a CPU did not differ at all (0.0000); theirs of a GPU
+    // were not measured and keep the wide bound.
+    const bool two_forms = options.mla_mode == MlaMode::automatic && (config.index_topk == 0 || device->id().kind != DeviceKind::cpu);
+    const double bound = fp8 && two_forms ? 0.12 : 0.03;
     options.context_chunk_rows = draw.of<int64_t>({0, 100});
     Steps run(directory->string(), device, options, draw.chance(0.5));
     std::vector<Request> requests = random_requests(draw, run.width()), alone = requests;
@@ -182,12 +185,8 @@ TEST_P(RandomSteps, BatchedEqualsAlone) {
 
 TEST_P(RandomSteps, BatchedEqualsAloneOnAGpu) {
   constexpr int64_t kCases = 20;
-  std::shared_ptr<Device> device;
-  try {
-    device = open_device({DeviceKind::cuda, 0});
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
+  const std::shared_ptr<Device> device = test::gpu_or_null();
+  if (device == nullptr) GTEST_SKIP() << "no GPU, or a build without CUDA";
   for (int64_t number = 0; number < kCases; ++number) check(device, number);
 }
 
