@@ -49,8 +49,10 @@ class InvarianceTest : public test::CudaTest {
   // slice(first, count): the call for these entries of `num_entries` alone; each of `counts` at every multiple of it.
   template <class Params, class Slice>
   void check_alone(const Op<Params>& op, const Params& all, int64_t num_entries, const std::vector<int64_t>& counts, const Slice& slice) {
+    int checked = 0;
     for (const auto& implementation : op.implementations()) {
       if (!implementation.supports(all, *device_)) continue;
+      ++checked;
       SCOPED_TRACE(implementation.name);
       const std::vector<uint8_t> together = results(implementation, all);
       EXPECT_EQ(differing(together, results(implementation, all)), 0) << "run again";
@@ -69,6 +71,7 @@ class InvarianceTest : public test::CudaTest {
         }
       }
     }
+    EXPECT_GT(checked, 0) << "no implementation of " << op.name() << " takes the call";
   }
 };
 

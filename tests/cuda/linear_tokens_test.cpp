@@ -49,6 +49,12 @@ class LinearTokens : public test::CudaTest {
     return forms;
   }
 
+  // Codes of groups are taken here alone; elsewhere their weights are packed, and activations of bf16.
+  bool hopper() const {
+    const DeviceProperties p = device_->properties();
+    return p.compute_major == 9 && p.compute_minor == 0;
+  }
+
  private:
   template <class Params>
   bool any_takes(const Op<Params>& op, const Params& p) const {
@@ -74,7 +80,7 @@ bool taken(const LinearWeight& w, F&& takes) {
 }
 
 TEST_F(LinearTokens, WhatTakesFewAndManyTakesAll) {
-  int64_t fp8_taken = 0;
+  int64_t fp8_taken = 0, codes_taken = 0;
   for (const int64_t n : {8, 128, 320, 1032, 8192, 8200, 16896, 65536}) {
     for (const int64_t k : {128, 256, 512, 640, 1536, 2048, 7168}) {
       const LinearWeight codes = fp8(1, n, k), values = bf16(1, n, k);
@@ -82,20 +88,22 @@ TEST_F(LinearTokens, WhatTakesFewAndManyTakesAll) {
         fp8_taken += taken(codes, [&](int64_t tokens) { return takes(codes, ActivationFormat::fp8_ue8m0, y, tokens); }) ? 1 : 0;
         EXPECT_TRUE(taken(values, [&](int64_t tokens) { return takes(values, ActivationFormat::bf16, y, tokens); })) << n << " x " << k;
       }
-      taken(codes, [&](int64_t tokens) { return takes_groups(codes, tokens); });
+      codes_taken += taken(codes, [&](int64_t tokens) { return takes_groups(codes, tokens); }) ? 1 : 0;
     }
   }
-  const DeviceProperties p = device_->properties();
-  const bool hopper = p.compute_major == 9 && p.compute_minor == 0;
-  EXPECT_GE(fp8_taken, hopper ? 32 : 0);  // those whose k is a multiple of 512; elsewhere bf16 weights are what is used
+  EXPECT_GE(fp8_taken, hopper() ? 32 : 0);  // those whose k is a multiple of 512; elsewhere bf16 weights are what is used
+  if (hopper()) {
+    EXPECT_GT(codes_taken, 0) << "one group of codes is taken at no size";
+  }
 }
 
 TEST_F(LinearTokens, AndOfSeveralGroups) {
+  int64_t codes_taken = 0;
   for (const int64_t groups : {2, 8, 16, 128}) {
     for (const int64_t n : {128, 192, 512, 1024}) {
       for (const int64_t k : {128, 512, 4096}) {
         const LinearWeight codes = fp8(groups, n, k), values = bf16(groups, n, k);
-        taken(codes, [&](int64_t tokens) { return takes_groups(codes, tokens); });
+        codes_taken += taken(codes, [&](int64_t tokens) { return takes_groups(codes, tokens); }) ? 1 : 0;
         for (const LinearWeight& w : packed(codes)) {
           EXPECT_TRUE(taken(w, [&](int64_t tokens) { return takes_groups(w, tokens); }))
               << w.packing << ", " << groups << " of " << n << " x " << k;
@@ -103,6 +111,9 @@ TEST_F(LinearTokens, AndOfSeveralGroups) {
         EXPECT_TRUE(taken(values, [&](int64_t tokens) { return takes_groups(values, tokens); })) << groups << " of " << n << " x " << k;
       }
     }
+  }
+  if (hopper()) {
+    EXPECT_GT(codes_taken, 0) << "several groups of codes are taken at no size";
   }
 }
 
