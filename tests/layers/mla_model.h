@@ -1,4 +1,4 @@
-// Small MLA models of random weights, 256 wide: what the tests of MLA layers make for themselves.
+// Small models of random weights, 256 wide: what the tests of layers make for themselves.
 #pragma once
 
 #include "layer_fixture.h"

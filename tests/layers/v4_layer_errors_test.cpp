@@ -207,9 +207,9 @@ TEST(V4SkipTopk, StillWritesIndexerKeys) {
 TEST(V4Construction, RefusesMoreHeadsThanTheKernelsTake) {
   ModelConfig config = ModelConfig::load(test::golden_model("v4_fp8"));
   config.num_attention_heads = 256;
-  const auto path = std::filesystem::temp_directory_path() / ("strata_heads_test_" + std::to_string(std::random_device{}()));
-  synthesize_checkpoint(config, {.num_layers = 1, .seed = 3}, path);
-  const Checkpoint checkpoint(path);
+  const test::ModelDirectory directory;
+  synthesize_checkpoint(config, {.num_layers = 1, .seed = 3}, directory.path());
+  const Checkpoint checkpoint(directory.path());
   const auto device = open_device({});
   const OpSet ops = default_ops();
   LayerOptions options;
@@ -238,7 +238,6 @@ TEST(V4Construction, RefusesMoreHeadsThanTheKernelsTake) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("max_model_len 64 rows, have 63"), std::string::npos) << error.what();
   }
-  std::filesystem::remove_all(path);
 }
 
 TEST(V4Communicator, ReducesOnceAfterTheOutputProjection) {

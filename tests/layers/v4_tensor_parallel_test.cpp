@@ -1,7 +1,7 @@
 // Tensor parallelism: each rank loads its shard only; the sum of the ranks' outputs is the single-rank output.
 #include <cmath>
 
-#include "layer_fixture.h"
+#include "mla_model.h"
 
 namespace strata {
 namespace {
@@ -11,16 +11,14 @@ using test::LayerFixture;
 class V4TensorParallel : public testing::TestWithParam<std::tuple<std::string, int64_t, bool>> {};
 
 // The golden models have two groups; for tp 4 a checkpoint with four is made.
-const std::string& four_group_model() {
-  static const std::string directory = [] {
-    const auto path = std::filesystem::temp_directory_path() / ("strata_tp_test_" + std::to_string(std::random_device{}()));
+std::string four_group_model() {
+  static const std::unique_ptr<test::ModelDirectory> directory = [] {
     ModelConfig config = ModelConfig::load(test::golden_model("v4_fp8"));
     config.num_attention_heads = 8;
     config.o_groups = 4;
-    synthesize_checkpoint(config, {.fp8 = true, .seed = 3}, path);
-    return path.string();
+    return test::synthesized(config, /*fp8=*/true);
   }();
-  return directory;
+  return directory->string();
 }
 
 std::vector<float> run_rank(const std::string& model, int64_t layer, int rank, int size, bool fp8_output, size_t* weight_bytes) {
