@@ -1,0 +1,333 @@
+// What every op refuses, field by field, whatever the rest of the call is.
+#include <limits>
+
+#include "formats/kv_rows.h"
+#include "ops/contract.h"
+
+namespace strata {
+namespace {
+
+using test::Contract;
+using test::ViewField;
+using test::ViewKind;
+using test::When;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr ViewKind kInput{};
+constexpr ViewKind kOptional{.optional = true};
+constexpr ViewKind kOutput{.output = true};
+constexpr ViewKind kOptionalOutput{.optional = true, .output = true};
+constexpr ViewKind kContiguous{.contiguous = true};
+constexpr ViewKind kContiguousOutput{.output = true, .contiguous = true};
+
+template <class P>
+ViewField<P> view(const char* name, TensorView P::*m, const char* extents, ViewKind is = kInput, When<P> when = {}) {
+  return {name, [m](P& p) -> TensorView& { return p.*m; }, extents, is, std::move(when)};
+}
+
+// Of a weight that belongs to the test's copy of a call. What packed weights must be is in linear_test.
+template <class P>
+ViewField<P> of_weight(const char* name, TensorView LinearWeight::*m, ViewKind is = kInput) {
+  return {name, [m](P& p) -> TensorView& { return const_cast<LinearWeight*>(p.weight)->*m; }, "==", is};
+}
+
+Contract<LinearParams> contract_of(const Op<LinearParams>&) {
+  using P = LinearParams;
+  const When<P> codes = [](const P& p) { return p.x.dtype == DType::e4m3; };
+  return {.views = {view("x", &P::x, "=="), view("x_scale", &P::x_scale, "=="), view("y", &P::y, "==", kOutput),
+                    of_weight<P>("weight.weight", &LinearWeight::weight, {.optional = true, .contiguous = true}),
+                    of_weight<P>("weight.scale", &LinearWeight::scale)},
+          .values = {{"weight", [](P& p) { p.weight = nullptr; }},
+                     {"weight", [](P& p) { const_cast<LinearWeight*>(p.weight)->weight = {}; }},
+                     {"activation", [](P& p) { p.activation = ActivationFormat::bf16; }, codes},
+                     {"x_scale", [](P& p) { p.x_scale = p.x; }, [=](const P& p) { return !codes(p); }}}};
+}
+
+Contract<GroupedLinearParams> contract_of(const Op<GroupedLinearParams>&) {
+  using P = GroupedLinearParams;
+  const When<P> codes = [](const P& p) { return p.y.dtype == DType::e4m3; };
+  return {.views = {view("x", &P::x, "==="), view("x_scale", &P::x_scale, "==="), view("y", &P::y, "===", kOutput),
+                    view("y_scale", &P::y_scale, "===", kContiguousOutput),
+                    of_weight<P>("weight.weight", &LinearWeight::weight, {.optional = true, .contiguous = true}),
+                    of_weight<P>("weight.scale", &LinearWeight::scale)},
+          .values = {{"weight", [](P& p) { p.weight = nullptr; }},
+                     {"weight", [](P& p) { const_cast<LinearWeight*>(p.weight)->weight = {}; }},
+                     {"y_format", [](P& p) { p.y_format = ActivationFormat::bf16; }, codes},
+                     {"y", [](P& p) { ++p.y.stride[0]; }, [=](const P& p) { return codes(p) && p.y.shape[0] > 1; }},
+                     {"y_scale", [](P& p) { p.y_scale = p.y; }, [=](const P& p) { return !codes(p); }}}};
+}
+
+Contract<RmsNormPairParams> contract_of(const Op<RmsNormPairParams>&) {
+  using P = RmsNormPairParams;
+  const When<P> both = [](const P& p) { return p.q.present(); };
+  return {.views = {view("q", &P::q, "==", kOptional), view("q_weight", &P::q_weight, "=", kInput, both),
+                    view("q_out", &P::q_out, "==", kOutput, both), view("q_scale", &P::q_scale, "==", kOutput, both),
+                    view("kv", &P::kv, "=="), view("kv_weight", &P::kv_weight, "="), view("kv_out", &P::kv_out, "==", kOutput)},
+          .values = {{"eps", [](P& p) { p.eps = kNaN; }}}};
+}
+
+Contract<QNormRopeKvInsertParams> contract_of(const Op<QNormRopeKvInsertParams>&) {
+  using P = QNormRopeKvInsertParams;
+  return {.views = {view("q", &P::q, "=*="), view("kv", &P::kv, "=="), view("positions", &P::positions, "="),
+                    view("cos_sin", &P::cos_sin, "*="), view("slot_mapping", &P::slot_mapping, "*", kOptional),
+                    view("q_out", &P::q_out, "=*=", kOutput)},
+          .caches = {{"cache", &P::cache, false, [](const P& p) { return p.slot_mapping.present(); }}},
+          .values = {{"eps", [](P& p) { p.eps = -1; }},
+                     {"q_scale_inv", [](P& p) { p.q_scale_inv = 0; }, [](const P& p) { return p.q_out.dtype == DType::e4m3; }}}};
+}
+
+Contract<QuantizeAndInsertKParams> contract_of(const Op<QuantizeAndInsertKParams>&) {
+  using P = QuantizeAndInsertKParams;
+  return {.views = {view("k", &P::k, "*="), view("slot_mapping", &P::slot_mapping, "*")},
+          .caches = {{"cache", &P::cache}},
+          .values = {{"ue8m0", [](P& p) { p.ue8m0 = true; }, [](const P& p) { return p.cache.format != KvFormat::fp8_ds_mla; }}}};
+}
+
+Contract<DequantizeAndGatherKParams> contract_of(const Op<DequantizeAndGatherKParams>&) {
+  using P = DequantizeAndGatherKParams;
+  const auto too_wide = [](P& p) {
+    p.cache.format = KvFormat::bf16;
+    p.cache.row_dim = kMaxRowDim + 1;
+    p.cache.num_pages = 0;
+    p.cache.page_stride = page_payload_bytes(p.cache.format, p.cache.row_dim, p.cache.page_size);
+  };
+  return {.views = {view("seq_lens", &P::seq_lens, "="), view("gather_lens", &P::gather_lens, "=", kOptional),
+                    view("block_table", &P::block_table, "=*"), view("out", &P::out, "=*=", kOutput)},
+          .caches = {{"cache", &P::cache}},
+          .values = {{"cache", too_wide}, {"offset", [](P& p) { p.offset = -1; }}}};
+}
+
+Contract<SavePartialStatesParams> contract_of(const Op<SavePartialStatesParams>&) {
+  using P = SavePartialStatesParams;
+  return {.views = {view("kv_score", &P::kv_score, "=="), view("ape", &P::ape, "*="), view("positions", &P::positions, "="),
+                    view("state_slots", &P::state_slots, "=")},
+          .caches = {{"state", &P::state}}};
+}
+
+Contract<CompressNormRopeStoreParams> contract_of(const Op<CompressNormRopeStoreParams>&) {
+  using P = CompressNormRopeStoreParams;
+  return {.views = {view("block_table", &P::block_table, "**"), view("token_to_req", &P::token_to_req, "="),
+                    view("positions", &P::positions, "="), view("state_slots", &P::state_slots, "="), view("out_slots", &P::out_slots, "="),
+                    view("norm_weight", &P::norm_weight, "="), view("cos_sin", &P::cos_sin, "*=")},
+          .caches = {{"state", &P::state}, {"cache", &P::cache}},
+          .values = {{"ratio", [](P& p) { p.ratio = 5; }},
+                     {"eps", [](P& p) { p.eps = -1; }},
+                     {"hadamard", [](P& p) { p.hadamard = true; }, [](const P& p) { return p.norm_weight.shape[0] == 512; }}}};
+}
+
+Contract<IndexerQueryParams> contract_of(const Op<IndexerQueryParams>&) {
+  using P = IndexerQueryParams;
+  return {.views = {view("q", &P::q, "==="), view("weights", &P::weights, "=="), view("positions", &P::positions, "=", kOptional),
+                    view("cos_sin", &P::cos_sin, "*=", kOptional), view("q_out", &P::q_out, "===", kContiguousOutput),
+                    view("q_scale_out", &P::q_scale_out, "===", kContiguousOutput),
+                    view("weights_out", &P::weights_out, "==", kContiguousOutput)},
+          .values = {{"softmax_scale", [](P& p) { p.softmax_scale = 0; }},
+                     {"head_scale", [](P& p) { p.head_scale = 0; }},
+                     {"amax_floor", [](P& p) { p.amax_floor = 0; }},
+                     {"positions", [](P& p) { p.positions = {}; }, [](const P& p) { return p.cos_sin.present(); }},
+                     {"q_scale_out", [](P& p) { p.q_scale_out = p.q_out; }, [](const P& p) { return p.q_out.dtype != DType::u8; }}}};
+}
+
+Contract<IndexerLogitsParams> contract_of(const Op<IndexerLogitsParams>&) {
+  using P = IndexerLogitsParams;
+  return {
+      .views = {view("q", &P::q, "===", kContiguous), view("q_scale", &P::q_scale, "===", kContiguous),
+                view("weights", &P::weights, "==", kContiguous), view("block_table", &P::block_table, "**"),
+                view("token_to_req", &P::token_to_req, "="), view("lengths", &P::lengths, "="), view("logits", &P::logits, "=*", kOutput)},
+      .caches = {{"cache", &P::cache}},
+      .values = {{"q_scale", [](P& p) { p.q_scale = p.q; }, [](const P& p) { return p.q.dtype != DType::u8; }}}};
+}
+
+Contract<TopkSelectParams> contract_of(const Op<TopkSelectParams>&) {
+  using P = TopkSelectParams;
+  return {.views = {view("logits", &P::logits, "=*"), view("lengths", &P::lengths, "="),
+                    view("topk_indices", &P::topk_indices, "=*", kOutput)}};
+}
+
+Contract<IndexerTopkParams> contract_of(const Op<IndexerTopkParams>&) {
+  using P = IndexerTopkParams;
+  const auto scores = [](const P& p) { return p.max_length > p.topk_indices.shape[1]; };
+  const auto has_slots = [](const P& p) { return p.slot_block_table.present(); };
+  const auto makes_query = [=](const P& p) { return scores(p) && p.query.q.present(); };
+  // No case makes MXFP4 queries; indexer_query's do, and the check is one function.
+  const auto of_query = [&](const char* name, TensorView IndexerQueryParams::*m, const char* extents, ViewKind is = kInput) {
+    return ViewField<P>{name, [m](P& p) -> TensorView& { return p.query.*m; }, extents, is, makes_query};
+  };
+  return {
+      .views = {view<P>("q", &P::q, "===", kContiguous, scores), view<P>("q_scale", &P::q_scale, "===", kContiguous, scores),
+                view<P>("weights", &P::weights, "==", kContiguous, scores), view<P>("block_table", &P::block_table, "**", kInput, scores),
+                view<P>("token_to_req", &P::token_to_req, "=", kInput, [=](const P& p) { return scores(p) || has_slots(p); }),
+                view("lengths", &P::lengths, "="), view("topk_indices", &P::topk_indices, "=*", kOutput),
+                view("slot_block_table", &P::slot_block_table, "**", kOptional), view("slots", &P::slots, "==", kOutput),
+                view("slot_lens", &P::slot_lens, "="), of_query("q", &IndexerQueryParams::q, "===", kOptional),
+                of_query("weights", &IndexerQueryParams::weights, "=="),
+                of_query("positions", &IndexerQueryParams::positions, "=", kOptional),
+                of_query("cos_sin", &IndexerQueryParams::cos_sin, "*=", kOptional),
+                of_query("q_out", &IndexerQueryParams::q_out, "===", kContiguousOutput),
+                of_query("weights_out", &IndexerQueryParams::weights_out, "==", kContiguousOutput)},
+      .caches = {{"cache", &P::cache, false, scores}},
+      .values = {{"max_length", [](P& p) { p.max_length = -1; }},
+                 {"slot_page_size", [](P& p) { p.slot_page_size = 0; }, has_slots},
+                 {"slots", [](P& p) { p.slots = p.topk_indices; }, [=](const P& p) { return !has_slots(p); }},
+                 {"slot_lens", [](P& p) { p.slot_lens = p.lengths; }, [=](const P& p) { return !has_slots(p); }},
+                 {"softmax_scale", [](P& p) { p.query.softmax_scale = 0; }, makes_query}}};
+}
+
+Contract<ScatterBlockTablesParams> contract_of(const Op<ScatterBlockTablesParams>&) {
+  using P = ScatterBlockTablesParams;
+  return {.views = {view("entries", &P::entries, "*"), view("segments", &P::segments, "*=", kContiguous),
+                    view("block_table", &P::block_table, "**", kOutput)}};
+}
+
+Contract<SlotMappingParams> contract_of(const Op<SlotMappingParams>&) {
+  using P = SlotMappingParams;
+  return {.views = {view("positions", &P::positions, "="), view("token_to_req", &P::token_to_req, "="),
+                    view("is_valid_token", &P::is_valid_token, "=", kOptional), view("block_table", &P::block_table, "**"),
+                    view("slot_mapping", &P::slot_mapping, "=", kOutput)},
+          .values = {{"page_size", [](P& p) { p.page_size = 0; }}, {"ratio", [](P& p) { p.ratio = 0; }}}};
+}
+
+Contract<SwaIndicesParams> contract_of(const Op<SwaIndicesParams>&) {
+  using P = SwaIndicesParams;
+  return {.views = {view("positions", &P::positions, "="), view("token_to_req", &P::token_to_req, "="),
+                    view("is_valid_token", &P::is_valid_token, "=", kOptional), view("block_table", &P::block_table, "**"),
+                    view("indices", &P::indices, "==", kOutput), view("lens", &P::lens, "=", kOutput)},
+          .values = {{"page_size", [](P& p) { p.page_size = 0; }}, {"window", [](P& p) { p.window = 0; }}}};
+}
+
+Contract<CompressedIndicesParams> contract_of(const Op<CompressedIndicesParams>&) {
+  using P = CompressedIndicesParams;
+  const auto has_table = [](const P& p) { return p.block_table.present(); };
+  return {.views = {view("positions", &P::positions, "="), view("token_to_req", &P::token_to_req, "=", kOptional),
+                    view("is_valid_token", &P::is_valid_token, "=", kOptional), view("block_table", &P::block_table, "**", kOptional),
+                    view("indices", &P::indices, "=*", kOutput), view("lens", &P::lens, "=", kOutput)},
+          .values = {{"token_to_req", [](P& p) { p.token_to_req = {}; }, has_table},
+                     {"page_size", [](P& p) { p.page_size = 0; }, has_table},
+                     {"ratio", [](P& p) { p.ratio = 0; }}}};
+}
+
+Contract<ComputeGlobalTopkParams> contract_of(const Op<ComputeGlobalTopkParams>&) {
+  using P = ComputeGlobalTopkParams;
+  return {.views = {view("topk_indices", &P::topk_indices, "=="), view("token_to_req", &P::token_to_req, "="),
+                    view("is_valid_token", &P::is_valid_token, "=", kOptional), view("block_table", &P::block_table, "**"),
+                    view("global_indices", &P::global_indices, "==", kOutput), view("lens", &P::lens, "=", kOutput)},
+          .values = {{"page_size", [](P& p) { p.page_size = 0; }}}};
+}
+
+Contract<CombineTopkSwaParams> contract_of(const Op<CombineTopkSwaParams>&) {
+  using P = CombineTopkSwaParams;
+  return {.views = {view<P>("topk_indices", &P::topk_indices, "==", kInput, [](const P& p) { return p.top_k > 0; }),
+                    view("query_start_loc", &P::query_start_loc, "="), view("seq_lens", &P::seq_lens, "="),
+                    view("gather_lens", &P::gather_lens, "="), view("combined_indices", &P::combined_indices, "=*", kOutput),
+                    view("combined_lens", &P::combined_lens, "=", kOutput)},
+          .values = {{"window", [](P& p) { p.window = 0; }},
+                     {"ratio", [](P& p) { p.ratio = 0; }},
+                     {"top_k", [](P& p) { p.top_k = -1; }},
+                     {"n", [](P& p) { p.n = -1; }},
+                     {"n", [](P& p) { p.n = p.m + 1; }},
+                     {"m", [](P& p) { p.m = int64_t{1} << 40; }, [](const P& p) { return p.seq_lens.shape[0] > 0; }}}};
+}
+
+Contract<SparseAttnDecodeParams> contract_of(const Op<SparseAttnDecodeParams>&) {
+  using P = SparseAttnDecodeParams;
+  return {
+      .views = {view("q", &P::q, "===="), view("indices", &P::indices, "==*"), view("topk_length", &P::topk_length, "=", kOptional),
+                view("extra_indices", &P::extra_indices, "==*"), view("extra_topk_length", &P::extra_topk_length, "=", kOptional),
+                view("attn_sink", &P::attn_sink, "=", kOptional),
+                view("next_weights", &P::next_weights, "**", {.optional = true, .contiguous = true}),
+                view("positions", &P::positions, "=", kOptional), view("cos_sin", &P::cos_sin, "*="), view("out", &P::out, "===*", kOutput),
+                view("lse", &P::lse, "===", kOptionalOutput), view("max_logits", &P::max_logits, "===", kOptionalOutput)},
+      .caches = {{"cache", &P::cache}, {"extra_cache", &P::extra_cache, true}},
+      .values = {{"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};
+}
+
+Contract<SparseAttnPrefillParams> contract_of(const Op<SparseAttnPrefillParams>&) {
+  using P = SparseAttnPrefillParams;
+  return {.views = {view("q", &P::q, "==="), view("kv", &P::kv, "*="), view("indices", &P::indices, "=*"),
+                    view("topk_length", &P::topk_length, "=", kOptional), view("attn_sink", &P::attn_sink, "=", kOptional),
+                    view("out", &P::out, "==*", kOutput), view("lse", &P::lse, "==", kOptionalOutput),
+                    view("max_logits", &P::max_logits, "==", kOptionalOutput)},
+          .values = {{"softmax_scale", [](P& p) { p.softmax_scale = kNaN; }}}};
+}
+
+Contract<MergeAttnStatesParams> contract_of(const Op<MergeAttnStatesParams>&) {
+  using P = MergeAttnStatesParams;
+  return {.views = {view("o", &P::o, "===="), view("lse", &P::lse, "==="), view("attn_sink", &P::attn_sink, "=", kOptional),
+                    view("out", &P::out, "===", kOutput), view("lse_out", &P::lse_out, "==", kOptionalOutput)},
+          .values = {{"empty_lse", [](P& p) { p.empty_lse = 0; }, [](const P& p) { return p.lse_out.present(); }}}};
+}
+
+Contract<InverseRopeParams> contract_of(const Op<InverseRopeParams>&) {
+  using P = InverseRopeParams;
+  return {.views = {view("o", &P::o, "==="), view("positions", &P::positions, "="), view("cos_sin", &P::cos_sin, "*="),
+                    view("out", &P::out, "===", kOutput)}};
+}
+
+Contract<InverseRopeQuantParams> contract_of(const Op<InverseRopeQuantParams>&) {
+  using P = InverseRopeQuantParams;
+  return {.views = {view("o", &P::o, "==="), view("positions", &P::positions, "="), view("cos_sin", &P::cos_sin, "*="),
+                    view("out", &P::out, "===", kContiguousOutput), view("scale", &P::scale, "===", kContiguousOutput)}};
+}
+
+Contract<MlaRopeKvInsertParams> contract_of(const Op<MlaRopeKvInsertParams>&) {
+  using P = MlaRopeKvInsertParams;
+  return {.views = {view("q", &P::q, "=**", kOutput), view("c", &P::c, "=*"), view("k_pe", &P::k_pe, "==", kOutput),
+                    view("positions", &P::positions, "=", kOptional), view("cos_sin", &P::cos_sin, "*=", kOptional),
+                    view("llama_4_scaling", &P::llama_4_scaling, "=", kOptional), view("q_pe_out", &P::q_pe_out, "*==", kOptionalOutput),
+                    view("slot_mapping", &P::slot_mapping, "*", kOptional)},
+          .caches = {{"cache", &P::cache, false, [](const P& p) { return p.slot_mapping.present(); }}},
+          .values = {{"positions", [](P& p) { p.positions = {}; }, [](const P& p) { return p.cos_sin.present(); }},
+                     {"ue8m0", [](P& p) { p.ue8m0 = true; }, [](const P& p) { return p.cache.format != KvFormat::fp8_ds_mla; }}}};
+}
+
+Contract<IndexerKeyInsertParams> contract_of(const Op<IndexerKeyInsertParams>&) {
+  using P = IndexerKeyInsertParams;
+  return {.views = {view("k", &P::k, "*="), view("weight", &P::weight, "="), view("bias", &P::bias, "="),
+                    view("positions", &P::positions, "=", kOptional), view("cos_sin", &P::cos_sin, "*=", kOptional),
+                    view("slot_mapping", &P::slot_mapping, "*")},
+          .caches = {{"cache", &P::cache}},
+          .values = {{"positions", [](P& p) { p.positions = {}; }, [](const P& p) { return p.cos_sin.present(); }},
+                     {"eps", [](P& p) { p.eps = 0; }}}};
+}
+
+Contract<DenseAttnDecodeParams> contract_of(const Op<DenseAttnDecodeParams>&) {
+  using P = DenseAttnDecodeParams;
+  return {.views = {view("q", &P::q, "==="), view("block_table", &P::block_table, "=*"), view("query_start_loc", &P::query_start_loc, "="),
+                    view("seq_lens", &P::seq_lens, "="), view("out", &P::out, "==*", kOutput), view("lse", &P::lse, "==", kOptionalOutput)},
+          .caches = {{"cache", &P::cache}},
+          .values = {{"max_query_len", [](P& p) { p.max_query_len = -1; }},
+                     {"max_seq_len", [](P& p) { p.max_seq_len = -1; }},
+                     {"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};
+}
+
+Contract<DenseAttnPrefillParams> contract_of(const Op<DenseAttnPrefillParams>&) {
+  using P = DenseAttnPrefillParams;
+  return {.views = {view("q", &P::q, "==="), view("k_nope", &P::k_nope, "==="), view("k_pe", &P::k_pe, "=="), view("v", &P::v, "==="),
+                    view("query_start_loc", &P::query_start_loc, "=", kOptional), view("key_start_loc", &P::key_start_loc, "="),
+                    view("out", &P::out, "===", kOutput), view("lse", &P::lse, "==", kOptionalOutput)},
+          .values = {{"q", [](P& p) { p.q.shape[1] = 0; }},
+                     {"max_query_len", [](P& p) { p.max_query_len = -1; }},
+                     {"max_key_len", [](P& p) { p.max_key_len = -1; }},
+                     {"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};
+}
+
+std::vector<std::string> op_names() {
+  std::vector<std::string> names;
+  const OpSet ops = default_ops();
+  for_each_op(ops, [&](const auto& op) { names.push_back(op.name()); });
+  return names;
+}
+
+class Contracts : public testing::TestWithParam<std::string> {};
+
+TEST_P(Contracts, EveryFieldIsChecked) {
+  const OpSet ops = default_ops();
+  for_each_op(ops, [&](const auto& op) {
+    if (op.name() == GetParam()) test::expect_contract(ops, op, contract_of(op));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Contracts, testing::ValuesIn(op_names()), [](const auto& op) { return op.param; });
+
+}  // namespace
+}  // namespace strata
