@@ -46,15 +46,15 @@ Contract<LinearParams> contract_of(const Op<LinearParams>&) {
 Contract<GroupedLinearParams> contract_of(const Op<GroupedLinearParams>&) {
   using P = GroupedLinearParams;
   const When<P> codes = [](const P& p) { return p.y.dtype == DType::e4m3; };
-  return {.views = {view("x", &P::x, "==="), view("x_scale", &P::x_scale, "==="), view("y", &P::y, "===", kOutput),
-                    view("y_scale", &P::y_scale, "===", kContiguousOutput),
+  const When<P> values = [](const P& p) { return p.y.dtype != DType::e4m3; };
+  return {.views = {view("x", &P::x, "==="), view("x_scale", &P::x_scale, "==="), view("y", &P::y, "===", kOutput, values),
+                    view("y", &P::y, "===", kContiguousOutput, codes), view("y_scale", &P::y_scale, "===", kContiguousOutput),
                     of_weight<P>("weight.weight", &LinearWeight::weight, {.optional = true, .contiguous = true}),
                     of_weight<P>("weight.scale", &LinearWeight::scale)},
           .values = {{"weight", [](P& p) { p.weight = nullptr; }},
                      {"weight", [](P& p) { const_cast<LinearWeight*>(p.weight)->weight = {}; }},
                      {"y_format", [](P& p) { p.y_format = ActivationFormat::bf16; }, codes},
-                     {"y", [](P& p) { ++p.y.stride[0]; }, [=](const P& p) { return codes(p) && p.y.shape[0] > 1; }},
-                     {"y_scale", [](P& p) { p.y_scale = p.y; }, [=](const P& p) { return !codes(p); }}}};
+                     {"y_scale", [](P& p) { p.y_scale = p.y; }, values}}};
 }
 
 Contract<RmsNormPairParams> contract_of(const Op<RmsNormPairParams>&) {
@@ -303,9 +303,10 @@ Contract<DenseAttnDecodeParams> contract_of(const Op<DenseAttnDecodeParams>&) {
 Contract<DenseAttnPrefillParams> contract_of(const Op<DenseAttnPrefillParams>&) {
   using P = DenseAttnPrefillParams;
   return {.views = {view("q", &P::q, "==="), view("k_nope", &P::k_nope, "==="), view("k_pe", &P::k_pe, "=="), view("v", &P::v, "==="),
-                    view("query_start_loc", &P::query_start_loc, "=", kOptional), view("key_start_loc", &P::key_start_loc, "="),
+                    view("query_start_loc", &P::query_start_loc, "=", kOptional), view("key_start_loc", &P::key_start_loc, "=", kOptional),
                     view("out", &P::out, "===", kOutput), view("lse", &P::lse, "==", kOptionalOutput)},
-          .values = {{"q", [](P& p) { p.q.shape[1] = 0; }},
+          .values = {{"key_start_loc", [](P& p) { p.key_start_loc = {}; }, [](const P& p) { return p.query_start_loc.present(); }},
+                     {"q", [](P& p) { p.q.shape[1] = 0; }},
                      {"max_query_len", [](P& p) { p.max_query_len = -1; }},
                      {"max_key_len", [](P& p) { p.max_key_len = -1; }},
                      {"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};
