@@ -642,11 +642,23 @@ TEST(BatchErrors, Construction) {
   EXPECT_THAT(error([](Model& m) { m.window = 129; }), HasSubstr("window.retained must be 0 or at least 129, is 128"));
   EXPECT_THAT(error([](Model& m) { m.groups[3].retained = 7; }), HasSubstr("c4_state.retained must be 0 or at least 8, is 7"));
   EXPECT_THAT(error([](Model& m) { m.groups[1].retained = 8; }), HasSubstr("c4_compressed.retained must be 0"));
+  EXPECT_THAT(error([](Model& m) { m.groups[0].retained = -1; }), HasSubstr("window.retained must be in [0, 2^31), is -1"));
+  EXPECT_THAT(error([](Model& m) { m.groups[0].retained = int64_t{1} << 31; }), HasSubstr("window.retained must be in [0, 2^31), is 2147"));
   EXPECT_THAT(error([](Model& m) { m.groups[0].page_size = 0; }), HasSubstr("window.page_size must be positive"));
   EXPECT_THAT(error([](Model& m) { m.groups[1].ratio = 1; }), HasSubstr("c4_compressed.ratio must be 4, is 1"));
   EXPECT_THAT(error([](Model& m) { m.num_pages[0] = -1; }), HasSubstr("num_pages of group window must be in [0, 33554432], is -1"));
   EXPECT_THAT(error([](Model& m) { m.num_pages[0] = 33554433; }), HasSubstr("is 33554433"));  // slots are i32
   EXPECT_EQ(error([](Model& m) { m.num_pages[0] = 33554432; }), "");
+}
+
+TEST(BatchErrors, ADeviceIsRequired) {
+  try {
+    builder_of(oracle::v4_model(kLimits), nullptr);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(e.what(), HasSubstr("device is required, is null"));
+  }
 }
 
 TEST(DecodeFirstOrder, IsStable) {

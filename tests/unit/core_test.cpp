@@ -294,6 +294,16 @@ TEST(CpuDevice, ThereIsOne) {
   EXPECT_NE(text.find("index 0 only, got 1"), std::string::npos) << text;
 }
 
+TEST(CpuDevice, HasNoGraphs) {
+  const auto device = open_device({});
+  bool ran = false;
+  const std::string capture = message([&] { device->capture({}, [&] { ran = true; }); }, ErrorCode::unsupported);
+  EXPECT_NE(capture.find("device cpu captures no graphs"), std::string::npos) << capture;
+  EXPECT_FALSE(ran);
+  const std::string launch = message([&] { device->launch({}, {}); }, ErrorCode::unsupported);
+  EXPECT_NE(launch.find("device cpu has no graphs"), std::string::npos) << launch;
+}
+
 // The CPU's kernels run on whatever says that it is the CPU, as an engine's own device with its own memory may.
 TEST(CpuDevice, KernelsAskNoParticularClass) {
   for (const CpuIsa isa : {CpuIsa::best, CpuIsa::portable}) {

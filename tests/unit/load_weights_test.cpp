@@ -169,6 +169,11 @@ TEST_F(LoadWeights, VectorsOfTheWrongKind) {
   expect_parts(refusal([&] { loader().load_vector_f32("q_norm.weight", 7); }),
                {"tensor layers.0.attn.q_norm.weight", "shape", "expected [7]", "is [6]"});
   expect_parts(refusal([&] { loader().load_f32("q_norm.weight", {2, 3}); }), {"expected [2, 3]", "is [6]"});
+  expect_parts(message_of(ErrorCode::invalid_argument,
+                          [&] {
+                            loader().load_f32("q_norm.weight", {1, 2, 3});
+                          }),
+               {"q_norm.weight", "expected 1 or 2 dimensions", "is 3"});
   expect_parts(refusal([&] { loader().load_vector_f32("kv_norm.weight", 2); }),
                {"kv_norm.weight", "dtype", "BF16 or F16 or F32", "is F8_E4M3"});
   expect_parts(refusal([&] { loader().load_vector_f32("attn_sink", 2); }),

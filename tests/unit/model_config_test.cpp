@@ -224,6 +224,9 @@ TEST(ModelConfig, LoadsAFileOrADirectory) {
   expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(dir.path() / "absent"); }), {"absent", "cannot be opened"});
   dir.write("config.json", std::string(size_t{1} << 21, ' '));
   expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(dir.path()); }), {"config.json", "at most 1048576 bytes"});
+  const TempDir other;
+  std::filesystem::create_directory(other.path() / "config.json");
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(other.path()); }), {"config.json", "cannot be read"});
 }
 
 const json kRemoved = json(json::value_t::discarded);

@@ -1,5 +1,6 @@
 // SafetensorsFile and write_safetensors: round trips, and every way in which a file can be wrong.
 
+#include "checkpoint/safetensors_writer.h"
 #include "checkpoint_files.h"
 
 namespace strata::test {
@@ -209,7 +210,28 @@ TEST(Safetensors, WriterRefusesWhatCannotBeAFile) {
   wrong.name = "\xff";
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"UTF-8"});
   expect_parts(message_of(ErrorCode::invalid_file, [&] { write_safetensors(dir.path() / "no" / "x", {good}); }), {"cannot be written"});
+  wrong = good;
+  wrong.name.assign(17'000'000, '\x01');  // six bytes each in JSON
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"header", "at most 100000000 bytes"});
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(Safetensors, WriterTakesTheBytesThatItWasTold) {
+  const TempDir dir;
+  const auto path = dir.path() / "x.safetensors";
+  const std::byte data[8] = {};
+  const std::vector<StoredTensor> list{{.name = "a", .dtype = DType::f32, .shape = {2}, .data = nullptr, .bytes = 8}};
+  {
+    SafetensorsWriter writer(path, list);
+    writer.append(data, 6);
+    expect_parts(message_of(ErrorCode::invalid_argument, [&] { writer.append(data, 3); }), {"expected 8 bytes", "got at least 9"});
+    expect_parts(message_of(ErrorCode::invalid_argument, [&] { writer.finish(); }), {"expected 8 bytes", "got 6"});
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "what was not finished stays";
+  std::filesystem::create_directories(path / "not empty");
+  SafetensorsWriter writer(path, list);
+  writer.append(data, 8);
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { writer.finish(); }), {"x.safetensors", "cannot be put in place"});
 }
 
 }  // namespace
