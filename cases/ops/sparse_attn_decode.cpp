@@ -152,6 +152,7 @@ std::string name_of(const DecodeShape& s) {
 
 constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
 constexpr auto kMla = KvFormat::fp8_ds_mla;
+constexpr auto kBf16 = KvFormat::bf16;
 
 template <class Test>
 void add_shapes(const Test& test) {
@@ -391,7 +392,6 @@ void add_many_tiles(const Test& test) {
 // Rows of bf16 in tiles of 64 rows and heads: whole tokens, cut ones, more tokens than there are blocks.
 template <class Test>
 void add_bf16(const Test& test) {
-  constexpr auto kBf16 = KvFormat::bf16;
   for (const int64_t heads : {1, 16, 63, 64, 65, 100, 128}) {
     test({.batch = 3, .heads = heads, .main = {.topk = 128, .format = kBf16}, .extra = {.topk = 300, .format = kBf16, .page_size = 2}});
     test({.batch = 3, .heads = heads, .main = {.topk = 700, .format = kBf16}, .dim = 576, .value_dim = 512});
