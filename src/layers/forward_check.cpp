@@ -100,10 +100,10 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
   c.view("hidden", args.hidden, DType::bf16, {kAny, layer.hidden_size()});
   ops::check_row_alignment(c, "hidden", args.hidden);
   const int64_t num_tokens = args.hidden.shape[0];
-  if (args.batch != nullptr)
-    c.require(args.batch->num_tokens == num_tokens, "hidden must have the batch's {} rows, has {}", args.batch->num_tokens, num_tokens);
   c.require(num_tokens <= limits.max_num_batched_tokens, "hidden must have at most max_num_batched_tokens {} rows, has {}",
             limits.max_num_batched_tokens, num_tokens);
+  if (args.batch != nullptr)
+    c.require(args.batch->num_tokens == num_tokens, "hidden must have the batch's {} rows, has {}", args.batch->num_tokens, num_tokens);
   c.view("out", args.out, DType::bf16, {num_tokens, layer.hidden_size()});
   c.contiguous("out", args.out);
   ops::check_row_alignment(c, "out", args.out);
