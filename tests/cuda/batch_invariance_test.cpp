@@ -131,7 +131,8 @@ TEST_P(BatchInvariance, SameBitsInWiderIndices) {
   wide.topk_length = in.i32(lengths);
   SparseAttnDecodeParams narrow = wide;
   narrow.indices = wide.indices.columns(0, kNarrow);
-  for (const auto& implementation : default_ops().sparse_attn_decode.implementations()) {
+  const auto op = default_ops().sparse_attn_decode;
+  for (const auto& implementation : op.implementations()) {
     if (!implementation.supports(wide, *device_)) continue;
     EXPECT_EQ(differing(results(implementation, wide), results(implementation, narrow)), 0) << implementation.name;
   }
