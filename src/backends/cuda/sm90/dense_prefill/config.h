@@ -32,13 +32,13 @@ struct alignas(1024) SharedMemory {
 };
 static_assert(sizeof(SharedMemory) <= 232448, "227 KB a block");
 
-// An item is 128 queries of a head. Of a request the heads of a group come with their last queries first, which see the most keys; heads
-// of a group share L2.
+// A block's turn is a tile of 128 queries of a head, or two of them, as far from either end (dense_prefill/turns.h). Heads of a group,
+// which share L2, take turns.
 struct Args {
   DensePrefill call;
   CUtensorMap q, k_nope, k_pe, v;
-  int32_t num_items;
-  Divisor items_of_request{1}, items_of_group{1}, heads_of_group{1};
+  int32_t num_turns, tiles_of_turn;
+  Divisor turns_of_request{1}, turns_of_group{1}, heads_of_group{1};
   int32_t tiles;  // of the longest request's queries
 };
 

@@ -21,6 +21,7 @@
 #include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
 #include "backends/cuda/sm90/dense_prefill/config.h"
+#include "backends/cuda/sm90/dense_prefill/turns.h"
 #include "backends/cuda/smxx/attention/prefill_again.cuh"
 #include "backends/cuda/smxx/attention/token_address.cuh"
 
@@ -32,26 +33,28 @@ struct Item {
   int32_t sees;   // query i of the request sees the keys before i + sees; all: before sees
   int32_t end;    // the keys that the last query sees
   int32_t tiles;  // of keys; 0: nobody sees any, or there are no queries
-  __device__ __forceinline__ Item(const Args& a, int32_t item) {
-    const int32_t request = a.items_of_request.divide(item), in_request = item - request * a.items_of_request.value();
-    const int32_t group = a.items_of_group.divide(in_request), in_group = in_request - group * a.items_of_group.value();
-    const int32_t tile = a.heads_of_group.divide(in_group);
-    head = group * a.heads_of_group.value() + in_group - tile * a.heads_of_group.value();
-    first_query = (a.tiles - 1 - tile) * kQueries;
+  __device__ __forceinline__ Item(const Args& a, int32_t turn, int32_t part) {
+    const int32_t request = a.turns_of_request.divide(turn), in_request = turn - request * a.turns_of_request.value();
+    const int32_t group = a.turns_of_group.divide(in_request), in_group = in_request - group * a.turns_of_group.value();
+    const int32_t of_head = a.heads_of_group.divide(in_group), tile = tile_of(a.tiles, of_head, part);
+    head = group * a.heads_of_group.value() + in_group - of_head * a.heads_of_group.value();
     r = request_range(a.call, request);
+    first_query = tile < 0 ? r.num_queries : tile * kQueries;
     sees = a.call.causal ? r.num_keys - r.num_queries + 1 : r.num_keys;
     const int32_t last_query = min(first_query + kQueries, r.num_queries) - 1;
     end = max(a.call.causal ? last_query + sees : sees, 0);
     // The same in a warp, for the compiler too.
-    tiles = __shfl_sync(kAllLanes, first_query < r.num_queries ? (end + kKeys - 1) / kKeys : 0, 0);
+    tiles = __shfl_sync(kAllLanes, has_queries() ? (end + kKeys - 1) / kKeys : 0, 0);
   }
   __device__ __forceinline__ bool has_queries() const { return first_query < r.num_queries; }
 };
 
-// The items of a block: every second round in the opposite order, as the first items of a round are the longest.
-__device__ __forceinline__ int32_t item_of_round(int32_t round) {
-  const auto blocks = static_cast<int32_t>(gridDim.x), block = static_cast<int32_t>(blockIdx.x);
-  return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+// Calls what(item) for the items of this block, in order.
+template <class What>
+__device__ __forceinline__ void for_each_item(const Args& a, const What& what) {
+  for (auto turn = static_cast<int32_t>(blockIdx.x); turn < a.num_turns; turn += static_cast<int32_t>(gridDim.x)) {
+    for (int32_t part = 0; part < a.tiles_of_turn; ++part) what(Item(a, turn, part));
+  }
 }
 
 // A warp, of which one lane asks.
@@ -59,11 +62,8 @@ __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
   const bool asks = threadIdx.x % 32 == 0;
   Turn<kStages> keys, values;
   uint32_t q_parity = 1;
-  for (int32_t round = 0; round * static_cast<int32_t>(gridDim.x) < a.num_items; ++round) {
-    const int32_t i = item_of_round(round);
-    if (i >= a.num_items) continue;
-    const Item item(a, i);
-    if (item.tiles == 0) continue;
+  for_each_item(a, [&](const Item& item) {
+    if (item.tiles == 0) return;
     if (asks) {
       const uint32_t full = ptx::shared_address(&s.q_full);
       wait(s.q_empty, q_parity);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
     }
     q_parity ^= 1;
     __syncwarp();
-  }
+  });
 }
 
 // 64 queries of each item.
@@ -106,10 +106,7 @@ class Consumer {
   __device__ __forceinline__ void run() {
     if (half == 1) let_other_multiply();  // the first begins
     uint32_t q_parity = 0;
-    for (int32_t round = 0; round * static_cast<int32_t>(gridDim.x) < a.num_items; ++round) {
-      const int32_t i = item_of_round(round);
-      if (i >= a.num_items) continue;
-      const Item item(a, i);
+    for_each_item(a, [&](const Item& item) {
       begin(item);
       if (item.tiles > 0) {
         wait(s.q_full, q_parity);
@@ -117,7 +114,7 @@ class Consumer {
         attend(item);
       }
       if (item.has_queries()) store(item);
-    }
+    });
   }
 
  private:
@@ -137,6 +134,7 @@ class Consumer {
 
   __device__ __forceinline__ void attend(const Item& item) {
     Sums logits;
+    wait(s.keys_full[keys.index], keys.parity);
     start_logits(logits);
     ptx::wgmma_wait<0>();
     end_logits(logits, item.tiles == 1);
@@ -165,8 +163,8 @@ class Consumer {
     end_values();
   }
 
+  // Of keys that are there.
   __device__ __forceinline__ void start_logits(Sums& logits) {
-    wait(s.keys_full[keys.index], keys.parity);
     ptx::wgmma_hold(logits);
     ptx::wgmma_fence();
     const uint64_t k = ptx::behind(first_keys, keys.index * (kKeyChunks * kChunkBytes / 16));
@@ -269,6 +267,7 @@ class Consumer {
     if ((nan_lanes[0] | nan_lanes[1]) == 0) return;
     __syncwarp();
     const int32_t first = item.first_query + half * 64 + threadIdx.x % kWarpgroup / 32 * 16;
+#pragma unroll 1
     for (int i = 0; i < 16; ++i) {
       if ((nan_lanes[i / 8] >> (i % 8 * 4) & 0xFu) != 0)
         prefill_query_again(call, item.r, int64_t{item.r.first_query} + first + i, item.head);
