@@ -111,23 +111,29 @@ void add_shapes(const Test& test) {
       test({.requests = {{300, 1}, {129, 3}}, .heads = heads, .format = format, .batch_invariant = true});
     test({.requests = {{2500, 1}, {70, 3}, {1, 1}}, .heads = 5, .format = format});
   }
-  // Rows in several parts, of which short requests fill only the first ones; pages that tiles do not end with.
-  for (const int32_t page_size : {16, 48, 100}) {
-    test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}}, .heads = 70, .page_size = page_size});
-    test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}}, .heads = 70, .page_size = page_size, .batch_invariant = true});
-  }
-  // Two parts of every token, of which short requests fill one or none.
-  for (const int64_t heads : {5, 70}) {
-    std::vector<RequestShape> two;
-    for (int64_t i = 0; i < (heads > 64 ? 30 : 60); ++i) two.push_back({i % 7 == 0 ? 48 * (i / 7) : 420 - i, i % 6 == 5 ? 0 : 1});
-    test({.requests = two, .heads = heads});
-    test({.requests = two, .heads = heads, .padding = {.inner = 5, .outer = 3}});
-  }
-  // More query tokens than SMs: blocks take several of them, of any length.
-  for (const int64_t heads : {2, 66}) {
-    std::vector<RequestShape> many;
-    for (int64_t i = 0; i < (heads > 64 ? 70 : 140); ++i) many.push_back({i % 3 == 0 ? 40 : 300 - i, i % 5 == 0 ? 0 : 1});
-    test({.requests = many, .heads = heads});
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    // Rows in several parts, of which short requests fill only the first ones; pages that tiles do not end with.
+    for (const int32_t page_size : {16, 48, 100}) {
+      test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}}, .heads = 70, .format = format, .page_size = page_size});
+      test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}},
+            .heads = 70,
+            .format = format,
+            .page_size = page_size,
+            .batch_invariant = true});
+    }
+    // Two parts of every token, of which short requests fill one or none.
+    for (const int64_t heads : {5, 70}) {
+      std::vector<RequestShape> two;
+      for (int64_t i = 0; i < (heads > 64 ? 30 : 60); ++i) two.push_back({i % 7 == 0 ? 48 * (i / 7) : 420 - i, i % 6 == 5 ? 0 : 1});
+      test({.requests = two, .heads = heads, .format = format});
+      test({.requests = two, .heads = heads, .format = format, .padding = {.inner = 5, .outer = 3}});
+    }
+    // More query tokens than SMs: blocks take several of them, of any length.
+    for (const int64_t heads : {2, 66}) {
+      std::vector<RequestShape> many;
+      for (int64_t i = 0; i < (heads > 64 ? 70 : 140); ++i) many.push_back({i % 3 == 0 ? 40 : 300 - i, i % 5 == 0 ? 0 : 1});
+      test({.requests = many, .heads = heads, .format = format});
+    }
   }
   for (const int64_t queries : {1, 2, 3, 4, 5, 8, 33}) test({.requests = {{140, queries}, {50, queries}}, .heads = 8});
   // More queries than rows: the first ones see nothing.
@@ -142,7 +148,9 @@ void add_shapes(const Test& test) {
   // As many as make two parts each on an H200, and one whose second part has no rows.
   std::vector<RequestShape> two_parts(60, {300, 1});
   two_parts.push_back({20, 1});
-  test({.requests = two_parts, .heads = 8, .poisoned = 2, .suffix = "-two_parts"});
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    test({.requests = two_parts, .heads = 8, .format = format, .poisoned = 2, .suffix = "-two_parts"});
+  }
   test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .dim = 96, .value_dim = 64, .poisoned = 2});
   test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .suffix = "-nothing"});
   test({.requests = {}, .heads = 4, .suffix = "-no_requests"});
@@ -178,7 +186,9 @@ void add_dense_attn_decode(CaseList& list) {
   bench({.heads = 16}, 4, 4096, 1);
   bench({.heads = 16}, 32, 4096, 2);
   bench({.heads = 128}, 4, 4096, 2);
-  bench({.heads = 128, .format = KvFormat::fp8_tensor}, 4, 4096, 1);
+  for (const int64_t heads : {16, 128}) {
+    for (const int64_t batch : {1, 4, 32}) bench({.heads = heads, .format = KvFormat::fp8_tensor}, batch, 4096, 1);
+  }
   bench({.heads = 128, .format = KvFormat::fp8_ds_mla}, 4, 4096, 1);
 }
 

@@ -20,6 +20,7 @@ struct BenchShape {
   int64_t heads = 64;
   int64_t topk = 512;
   bool one_request = false;  // prefill: neighbouring tokens of one request, which share rows; else every token has its own
+  KvFormat format = KvFormat::fp8_ds_mla_v4;
 };
 
 double attention_flops(int64_t tokens, const BenchShape& s) {
@@ -35,9 +36,9 @@ std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
 }
 
 Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
-  constexpr auto kFormat = KvFormat::fp8_ds_mla_v4;
   constexpr int32_t kPageSize = 64;
   constexpr int64_t kPad = 64;  // 64 * 584 + 64 = 37440, the padded page
+  constexpr float kScale = 0.0078125f;
   const int64_t tokens = in.share(s.tokens), requests = s.one_request ? 1 : tokens;
   const int64_t window_rows = s.one_request ? tokens + kWindow - 1 : kWindow, compressed_rows = 2 * s.topk;
   const Paging window = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), window_rows));
@@ -52,12 +53,14 @@ Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
   }
   SparseAttnDecodeParams p;
   p.q = in.bf16({tokens, 1, s.heads, kDim});
-  p.cache = in.cache({.format = kFormat, .page_size = kPageSize, .num_pages = window.num_pages, .extra_stride = kPad}, window.all_slots());
+  p.cache = in.cache({.format = s.format, .page_size = kPageSize, .num_pages = window.num_pages, .extra_stride = kPad, .scale = kScale},
+                     window.all_slots());
   p.indices = in.values(DType::i32, {tokens, 1, kWindow}, indices);
   p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), kWindow));
   if (s.topk > 0) {
-    p.extra_cache = in.cache({.format = kFormat, .page_size = kPageSize, .num_pages = compressed.num_pages, .extra_stride = kPad},
-                             compressed.all_slots());
+    p.extra_cache =
+        in.cache({.format = s.format, .page_size = kPageSize, .num_pages = compressed.num_pages, .extra_stride = kPad, .scale = kScale},
+                 compressed.all_slots());
     p.extra_indices = in.values(DType::i32, {tokens, 1, s.topk}, extra);
     p.extra_topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), static_cast<int32_t>(s.topk)));
   }
@@ -69,7 +72,7 @@ Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
   const double key_rows = s.one_request ? static_cast<double>(window_rows + (s.topk > 0 ? compressed_rows : 0)) : t * rows;
   return {.params = p,
           .outputs = {},
-          .bytes = key_rows * static_cast<double>(row_bytes(kFormat, kDim)) + t * (4 * rows + 4.0 * static_cast<double>(s.heads) * kDim),
+          .bytes = key_rows * static_cast<double>(row_bytes(s.format, kDim)) + t * (4 * rows + 4.0 * static_cast<double>(s.heads) * kDim),
           .flops = attention_flops(tokens, s)};
 }
 
@@ -160,6 +163,13 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
     bench(fmt::format("b{}-H64-rows128+512", batch), {batch, 64, 512});
     bench(fmt::format("b{}-H128-rows128+1024", batch), {batch, 128, 1024});
   }
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    for (const int64_t batch : {1, 32, 128}) {
+      for (const int64_t heads : {16, 64}) {
+        bench(fmt::format("b{}-H{}-rows128+512-{}", batch, heads, to_string(format)), {batch, heads, 512, false, format});
+      }
+    }
+  }
   for (const int64_t batch : {1, 16}) {
     bench(fmt::format("b{}-H64-rows128", batch), {batch, 64, 0});
     bench(fmt::format("b{}-H16-rows128+1024", batch), {batch, 16, 1024});  // a rank of eight
@@ -170,7 +180,7 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
   }
   for (const int64_t batch : {1, 4, 32, 128}) {
     for (const int64_t heads : {16, 128}) {
-      for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla}) {
+      for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla, KvFormat::fp8_tensor}) {
         cases.bench(fmt::format("b{}-H{}-D576-rows2048-{}", batch, heads, to_string(format)),
                     [=](Inputs& in) { return build_mla(in, batch, heads, format, 4096, false); });
       }

@@ -20,6 +20,7 @@ struct ScopeShape {
   Lengths lengths = Lengths::random;
   double skipped = 0.1;
   double ue8m0_rows = 0.0;
+  float scale = 1.0f;  // of fp8_tensor, beside what fits the keys
 };
 
 struct DecodeShape {
@@ -54,7 +55,7 @@ void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedC
                     .page_size = scope.page_size,
                     .num_pages = num_pages,
                     .extra_stride = scope.extra_stride,
-                    .scale = tensor_scale(s.key_size),
+                    .scale = tensor_scale(s.key_size) * scope.scale,
                     .ue8m0_rows = scope.ue8m0_rows},
                    valid, s.key_size);
   constexpr int32_t kHoles[] = {-1};
@@ -67,12 +68,13 @@ void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedC
 }
 
 // The reference reads lanes of V3.2's rows as bf16 (MLA 9.1), which changes them where scales are no powers of two; who does not round them
-// is nearer to what the cache holds (docs/numerics.md). The difference, rms, as a share of a lane: an error of at most 2^-8 of a power of
-// two, and mantissas anywhere in [1, 2).
+// is nearer to what the cache holds (docs/numerics.md). It does not round those of fp8_tensor; who multiplies them by what one cache's
+// scale is of the other's may. The difference, rms, as a share of a lane: an error of at most 2^-8 of a power of two, and mantissas
+// anywhere in [1, 2).
 const double kLaneRounding = 0x1p-8 / std::sqrt(6.0);
 bool rounds_lanes(const DecodeShape& s) {
   const auto rounds = [](const ScopeShape& scope) {
-    return scope.topk > 0 && scope.format == KvFormat::fp8_ds_mla && scope.ue8m0_rows < 1.0;
+    return scope.topk > 0 && ((scope.format == KvFormat::fp8_ds_mla && scope.ue8m0_rows < 1.0) || scope.scale != 1.0f);
   };
   return rounds(s.main) || rounds(s.extra);
 }
@@ -110,7 +112,8 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   if (rounds_lanes(s)) {
     // The mean square of queries and keys, with their outliers, is twice that of their size (random.h), and of single lanes it is more.
     const double of_logits = kLaneRounding * std::sqrt(512.0) * 2 * s.q_size * s.key_size * p.softmax_scale;
-    logits.abs = std::max(logits.abs, 16 * of_logits), logits.cos += kLaneRounding * kLaneRounding;
+    const bool of_v32 = s.main.format == KvFormat::fp8_ds_mla;  // otherwise lanes of up to 448 beside others of 0.002 are rounded
+    logits.abs = std::max(logits.abs, (of_v32 ? 16 : 32) * of_logits), logits.cos += kLaneRounding * kLaneRounding;
     out.abs *= 2, out.cos += kLaneRounding * kLaneRounding, out.beyond *= 10;
   }
   std::vector<Output> outputs{view_output("out", p.out, out)};
@@ -128,10 +131,11 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
 
 std::string name_of(const ScopeShape& s) {
   const char* lengths[] = {"", "", "-full", "-empty"};
-  return fmt::format("{}{}-{}-B{}{}{}{}{}", s.topk, s.lengths == Lengths::none ? "-no_length" : lengths[static_cast<int>(s.lengths)],
+  return fmt::format("{}{}-{}-B{}{}{}{}{}{}", s.topk, s.lengths == Lengths::none ? "-no_length" : lengths[static_cast<int>(s.lengths)],
                      to_string(s.format), s.page_size, s.extra_stride > 0 ? fmt::format("+{}", s.extra_stride) : "",
                      s.skipped == 1.0 ? "-all_skipped" : "", s.skipped == 0.0 ? "-no_holes" : "",
-                     s.ue8m0_rows > 0 ? fmt::format("-ue8m0_{:g}", s.ue8m0_rows) : "");
+                     s.ue8m0_rows > 0 ? fmt::format("-ue8m0_{:g}", s.ue8m0_rows) : "",
+                     s.scale != 1.0f ? fmt::format("-scale{:g}", s.scale) : "");
 }
 
 std::string name_of(const DecodeShape& s) {
@@ -389,59 +393,67 @@ void add_many_tiles(const Test& test) {
   test({.batch = 2, .heads = 16, .main = {.topk = 1200}, .extra = {.topk = 600}, .key_size = 400.0, .batch_invariant = true});
 }
 
-// Rows of bf16 in tiles of 64 rows and heads: whole tokens, cut ones, more tokens than there are blocks.
+// Rows that kernels multiply as bf16, in tiles of 48 or 64 rows and 64 heads: whole tokens, cut ones, more tokens than there are blocks.
+// scale: of the second cache.
 template <class Test>
-void add_bf16(const Test& test) {
+void add_bf16_products(const Test& test, KvFormat format, float scale) {
   for (const int64_t heads : {1, 16, 63, 64, 65, 100, 128}) {
-    test({.batch = 3, .heads = heads, .main = {.topk = 128, .format = kBf16}, .extra = {.topk = 300, .format = kBf16, .page_size = 2}});
-    test({.batch = 3, .heads = heads, .main = {.topk = 700, .format = kBf16}, .dim = 576, .value_dim = 512});
+    test({.batch = 3,
+          .heads = heads,
+          .main = {.topk = 128, .format = format},
+          .extra = {.topk = 300, .format = format, .page_size = 2, .scale = scale}});
+    test({.batch = 3, .heads = heads, .main = {.topk = 700, .format = format}, .dim = 576, .value_dim = 512});
   }
   for (const int32_t dim : {512, 576}) {
     for (const int64_t queries : {2, 5}) {
       test({.batch = 3,
             .queries = queries,
             .heads = 70,
-            .main = {.topk = 130, .format = kBf16},
-            .extra = {.topk = 700, .format = kBf16, .page_size = 53},
+            .main = {.topk = 130, .format = format},
+            .extra = {.topk = 700, .format = format, .page_size = 53, .scale = scale},
             .dim = dim,
             .value_dim = 512});
     }
     test({.batch = 150,
           .heads = 20,
-          .main = {.topk = 100, .format = kBf16},
-          .extra = {.topk = 70, .format = kBf16},
+          .main = {.topk = 100, .format = format},
+          .extra = {.topk = 70, .format = format, .scale = scale},
           .dim = dim,
           .value_dim = 512});
-    test({.batch = 140, .queries = 3, .heads = 33, .main = {.topk = 90, .format = kBf16}, .dim = dim, .value_dim = 512});
-    test({.batch = 170, .heads = 65, .main = {.topk = 70, .format = kBf16}, .dim = dim, .value_dim = 512});
-    test({.batch = 2, .heads = 128, .main = {.topk = 1500, .format = kBf16}, .dim = dim, .value_dim = 512, .batch_invariant = true});
-    test({.batch = 2, .heads = 64, .main = {.topk = 700, .format = kBf16, .lengths = Lengths::zero}, .dim = dim, .value_dim = 512});
+    test({.batch = 140, .queries = 3, .heads = 33, .main = {.topk = 90, .format = format}, .dim = dim, .value_dim = 512});
+    test({.batch = 170, .heads = 65, .main = {.topk = 70, .format = format}, .dim = dim, .value_dim = 512});
+    test({.batch = 2, .heads = 128, .main = {.topk = 1500, .format = format}, .dim = dim, .value_dim = 512, .batch_invariant = true});
+    test({.batch = 2, .heads = 64, .main = {.topk = 700, .format = format, .lengths = Lengths::zero}, .dim = dim, .value_dim = 512});
     // One token and one head: nothing else says how far apart others would be.
     test({.batch = 1,
           .heads = 1,
-          .main = {.topk = 100, .format = kBf16},
+          .main = {.topk = 100, .format = format},
           .dim = dim,
           .value_dim = 512,
           .padding = {.inner = 3, .outer = 7}});
-    test({.heads = 64, .main = {.format = kBf16, .skipped = 1.0}, .extra = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512});
+    test({.heads = 64,
+          .main = {.format = format, .skipped = 1.0},
+          .extra = {.topk = 600, .format = format, .scale = scale},
+          .dim = dim,
+          .value_dim = 512});
     for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
-      test({.heads = 9, .main = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512, .sinks = sinks});
+      test({.heads = 9, .main = {.topk = 600, .format = format}, .dim = dim, .value_dim = 512, .sinks = sinks});
     }
     test({.batch = 3,
           .queries = 2,
           .heads = 70,
-          .main = {.topk = 600, .format = kBf16},
+          .main = {.topk = 600, .format = format},
           .dim = dim,
           .value_dim = 512,
           .padding = {.inner = 3, .outer = 7}});
     test({.batch = 3,
           .heads = 70,
-          .main = {.topk = 600, .format = kBf16, .page_size = 53, .extra_stride = 16},
+          .main = {.topk = 600, .format = format, .page_size = 53, .extra_stride = 16},
           .dim = dim,
           .value_dim = 512,
           .rotary = 64,
           .padding = {.inner = 64, .outer = 512}});
-    test({.batch = 3, .queries = 2, .heads = 70, .main = {.topk = 600, .format = kBf16}, .dim = dim, .value_dim = 512, .key_size = 400.0});
+    test({.batch = 3, .queries = 2, .heads = 70, .main = {.topk = 600, .format = format}, .dim = dim, .value_dim = 512, .key_size = 400.0});
   }
 }
 
@@ -457,7 +469,12 @@ void add_sparse_attn_decode(CaseList& list) {
   add_many_tiles(test);
   add_nan_heads(test);
   add_rotated(test);
-  add_bf16(test);
+  add_bf16_products(test, kBf16, 1.0f);
+  add_bf16_products(test, KvFormat::fp8_tensor, 0.7f);
+  for (const float scale : {0.25f, 64.0f, 0x1p-110f}) {  // beside the first; the last leaves nothing of the second's keys
+    const auto format = KvFormat::fp8_tensor;
+    test({.heads = 16, .main = {.topk = 40, .format = format}, .extra = {.topk = 100, .format = format, .scale = scale}});
+  }
   for (const DecodeShape& s :
        {DecodeShape{.batch = 128, .heads = 16, .main = {.topk = 128, .lengths = Lengths::full}, .extra = {.topk = 1024, .page_size = 2}},
         DecodeShape{.batch = 4, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512, .page_size = 2}},
@@ -488,7 +505,11 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   s.value_dim = draw.usual() || draw.chance(0.3) ? 512 : draw.size(1, s.dim);
   s.heads = draw.heads();
   s.main = random_scope(2500);
-  if (draw.chance(0.6)) s.extra = random_scope(1500);
+  if (draw.chance(0.6)) {
+    s.extra = random_scope(1500);
+    if (draw.chance(0.3)) s.extra.format = s.main.format;
+    if (s.extra.format == KvFormat::fp8_tensor) s.extra.scale = draw.of({1.0f, 0.7f, 3.0f});
+  }
   s.queries = draw.chance(0.7) ? 1 : draw.in(2, 8);
   const double of_token = static_cast<double>(s.heads * (s.main.topk + s.extra.topk + 8) * (s.dim + s.value_dim));
   const int64_t most = std::min(static_cast<int64_t>(2 * draw.work() / of_token), 16'000'000 / (s.heads * s.dim));

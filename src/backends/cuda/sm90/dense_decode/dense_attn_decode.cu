@@ -1,18 +1,18 @@
-// dense_attn_decode on Hopper: what it takes, the cut into parts, the launches. Rows are 576 lanes of bf16.
+// dense_attn_decode on Hopper: what it takes, the cut into parts, the launches. Rows are 576 lanes of bf16, or as many e4m3 codes with one
+// scale for the cache, which logits and results are multiplied by.
 //
-// Floor: a row is read once for 64 heads or more (1152 bytes), and costs 2 (576 + 512) flops a head. The kernel is that of
+// Floor: a row is read once for 64 heads or more (1152 or 576 bytes), and costs 2 (576 + 512) flops a head. The kernel is that of
 // sm90/sparse_prefill with rows from pages.
 #include <algorithm>
 #include <limits>
 #include <string>
 
-#include "backends/cuda/common/check.h"
-#include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/dense_decode/dense_decode.h"
+#include "backends/cuda/sm90/dense_decode/launch.h"
 #include "backends/cuda/sm90/dense_decode/problem.cuh"
 #include "backends/cuda/sm90/dense_decode/split.h"
-#include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
+#include "backends/cuda/sm90/sparse_prefill/cluster_merge.cuh"
 #include "backends/cuda/sm90/sparse_prefill/merge.cuh"
 #include "core/ceil_div.h"
 
@@ -39,9 +39,13 @@ int64_t splits_of(const DenseAttnDecodeParams& p, const Capabilities& c) {
   return e.row_tiles > 1 ? choose_splits(e.requests * e.queries, e.row_tiles, e.slots(c), {.fixed = 128, .of_split = 0}) : 1;
 }
 
+bool is_coded(const DenseAttnDecodeParams& p) { return p.cache.format == KvFormat::fp8_tensor; }
+
 Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
-  if (p.cache.format != KvFormat::bf16) return Support::no("needs a cache of bf16, has " + std::string(to_string(p.cache.format)));
+  if (p.cache.format != KvFormat::bf16 && !is_coded(p)) {
+    return Support::no("needs a cache of bf16 or fp8_tensor, has " + std::string(to_string(p.cache.format)));
+  }
   if (p.q.shape[2] != kRowDim || p.out.shape[2] != kValueDim) {
     return Support::no("needs rows of 576 lanes and 512 value lanes, has " + std::to_string(p.q.shape[2]) + " and " +
                        std::to_string(p.out.shape[2]));
@@ -80,7 +84,8 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.max_rows = static_cast<int32_t>(std::min(p.max_seq_len, p.block_table.shape[1] * p.cache.page_size));
   a.q = p.q.ptr<uint16_t>();
   a.q_token_stride = p.q.stride[0], a.q_head_stride = p.q.stride[1];
-  a.cache = static_cast<const uint16_t*>(p.cache.data);
+  a.cache = static_cast<const uint8_t*>(p.cache.data);
+  a.value_scale = is_coded(p) ? p.cache.scale : 1.0f;
   a.page_units = static_cast<uint32_t>(p.cache.page_stride / 16);
   a.page_size = Divisor(p.cache.page_size);
   a.num_pages = static_cast<uint32_t>(std::min<int64_t>(p.cache.num_pages, std::numeric_limits<int32_t>::max()));
@@ -88,7 +93,7 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.table_stride = p.block_table.stride[0];
   a.query_start_loc = p.query_start_loc.ptr<int32_t>();
   a.seq_lens = p.seq_lens.ptr<int32_t>();
-  a.scale_log2 = p.softmax_scale * sparse_prefill::kLog2e;
+  a.scale_log2 = a.value_scale * p.softmax_scale * sparse_prefill::kLog2e;
   a.out = p.out.ptr<uint16_t>();
   a.out_token_stride = p.out.stride[0], a.out_head_stride = p.out.stride[1];
   a.lse = p.lse.ptr<float>();
@@ -102,29 +107,15 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   return a;
 }
 
-// In clusters: the two parts of a token, which its blocks merge, or its two tiles of heads, which then read the same rows at a time and
-// from the same side of L2.
-template <bool kMerges>
-void launch(const DenseArgs& a, int blocks, const ExecutionContext& context) {
-  constexpr auto kernel = sparse_prefill::row_tiles_kernel<DenseProblem<kMerges>>;
-  constexpr int kSharedBytes = sizeof(sparse_prefill::SharedMemory<typename DenseProblem<kMerges>::Shape>);
-  allow_shared_bytes(kernel, kSharedBytes);
-  launch_early("row_tiles_kernel", kernel,
-               {.grid = dim3(static_cast<unsigned>(blocks)),
-                .block = dim3(sparse_prefill::kThreads),
-                .shared_bytes = kSharedBytes,
-                .cluster = kMerges || a.head_tiles == 2 ? 2u : 1u},
-               context, a);
-}
-
 void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
   if (p.q.shape[0] == 0 || p.seq_lens.shape[0] == 0) return;
   const DenseArgs a = args_of(p, context);
   const int num_blocks = capabilities(context.device).num_sms / 2 * 2;
   if (a.num_splits == sparse_prefill::kClusterParts && a.num_items <= num_blocks && !p.batch_invariant) {
-    return launch<true>(a, a.num_items, context);
+    return is_coded(p) ? launch<true, true>(a, a.num_items, context) : launch<false, true>(a, a.num_items, context);
   }
-  launch<false>(a, std::min(a.num_items, num_blocks), context);
+  const int blocks = std::min(a.num_items, num_blocks);
+  is_coded(p) ? launch<true, false>(a, blocks, context) : launch<false, false>(a, blocks, context);
   if (a.num_splits > 1) sparse_prefill::launch_merge(a, p.batch_invariant, context);
 }
 

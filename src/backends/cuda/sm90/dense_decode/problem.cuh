@@ -25,8 +25,9 @@ struct DenseArgs {
   int32_t max_rows;   // of a request
   const uint16_t* q;  // bf16
   int64_t q_token_stride, q_head_stride;
-  const uint16_t* cache;  // bf16 rows
-  uint32_t page_units;    // 16 bytes each, between pages
+  const uint8_t* cache;  // rows of bf16, or of e4m3 codes
+  float value_scale;     // of codes
+  uint32_t page_units;   // 16 bytes each, between pages
   Divisor page_size{1};
   uint32_t num_pages;
   const int32_t* block_table;
@@ -50,8 +51,9 @@ struct DenseArgs {
   }
 };
 
-// kMerges: the two parts of a token's rows are the items of a cluster's blocks, which merge them; otherwise a kernel of its own does.
-template <bool kMerges>
+// kOfCodes: rows are e4m3 codes. kMerges: the two parts of a token's rows are the items of a cluster's blocks, which merge them; otherwise
+// a kernel of its own does.
+template <bool kOfCodes, bool kMerges>
 struct DenseProblem {
   static constexpr int kDim = kRowDim;
   using Shape = sparse_prefill::Shape<kDim, kTileRows>;
@@ -60,8 +62,9 @@ struct DenseProblem {
   static constexpr bool kSplit = true, kInCluster = kMerges;
   static constexpr bool kMappedOut = false;
   static constexpr bool kStartsEarly = true, kLetsOthersBegin = false, kPartsFirst = false, kOnlyParts = false, kDeals = false;
-  static constexpr bool kKeepsRows = false;
+  static constexpr bool kKeepsRows = false, kCodes = kOfCodes;
   static constexpr int kRows = Shape::kRows;
+  static constexpr int kRowBytes = kDim * (kCodes ? 1 : 2);
 
   struct Item {
     int32_t request, split, first_head;
@@ -110,7 +113,9 @@ struct DenseProblem {
   }
 
   static __device__ __forceinline__ float sink(const DenseArgs&, int) { return -INFINITY; }
-  static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
+  static __device__ __forceinline__ float normalizer(const DenseArgs& a, float, float total, float) {
+    return total == 0.0f ? 0.0f : (kCodes ? a.value_scale : 1.0f) * ptx::rcp(total);
+  }
   // Where a cluster merges parts, their lse is the merge's, out of shared memory.
   static __device__ __forceinline__ void store_sums(const DenseArgs& a, const Item& item, int head, float maximum, float total) {
     if constexpr (kMerges) return;
@@ -149,9 +154,12 @@ struct DenseProblem {
     __device__ __forceinline__ bool attended(int32_t entry, int32_t) const { return static_cast<uint32_t>(entry) < a.num_pages; }
     __device__ __forceinline__ uint32_t locate(int32_t entry, int32_t position) const {
       const int32_t row = first_row + position, in_page = row - a.page_size.divide(row) * a.page_size.value();
-      return static_cast<uint32_t>(entry) * a.page_units + in_page * (kDim / 8);
+      return static_cast<uint32_t>(entry) * a.page_units + in_page * (kRowBytes / 16);
     }
-    __device__ __forceinline__ const uint16_t* address(uint32_t place) const { return a.cache + int64_t{place} * 8; }
+    __device__ __forceinline__ const uint16_t* address(uint32_t place) const {
+      return reinterpret_cast<const uint16_t*>(a.cache + int64_t{place} * 16);
+    }
+    static __device__ __forceinline__ float factor(int32_t) { return 1.0f; }
 
    private:
     const DenseArgs& a;
@@ -162,7 +170,7 @@ struct DenseProblem {
   // What the block reads first to L2, a chain of three misses of L2 and TLB otherwise. Before the wait for the kernel in front lengths and
   // tables may still change, so nothing but these hints follows from what they hold by now.
   static __device__ __forceinline__ void bring_near(const DenseArgs& a) {
-    constexpr int kLine = 64, kLines = kDim / kLine, kEarlyTiles = 2;  // bf16 of 128 bytes
+    constexpr int kLine = 64, kLines = kDim / kLine, kRowLines = (kRowBytes + 127) / 128, kEarlyTiles = 2;  // bf16 of 128 bytes
     const Item item(a, blockIdx.x);
     if (item.tiles == 0 || static_cast<uint32_t>(item.token) >= static_cast<uint32_t>(a.num_tokens)) return;
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -170,10 +178,10 @@ struct DenseProblem {
     const int heads = min(sparse_prefill::kHeadTile, a.num_heads - item.first_head);
     for (int i = thread; i < heads * kLines; i += threads) ptx::prefetch_l2(q + i / kLines * a.q_head_stride + i % kLines * kLine);
     const Rows rows(a, item);
-    for (int i = thread; i < kEarlyTiles * kRows * kLines; i += threads) {
-      const int position = i / kLines;
+    for (int i = thread; i < kEarlyTiles * kRows * kRowLines; i += threads) {
+      const int position = i / kRowLines;
       const int32_t entry = rows.look_up(true, position);
-      if (rows.attended(entry, position)) ptx::prefetch_l2(rows.address(rows.locate(entry, position)) + i % kLines * kLine);
+      if (rows.attended(entry, position)) ptx::prefetch_l2(rows.address(rows.locate(entry, position)) + i % kRowLines * kLine);
     }
   }
 };

@@ -1,4 +1,4 @@
-// Rows of paged bf16 caches: those that a token attends to in a scope, and behind them those of a second one.
+// Rows of paged caches, of bf16 or of e4m3 codes: those that a token attends to in a scope, and behind them those of a second one.
 #pragma once
 
 #include "backends/cuda/common/divisor.h"
@@ -7,7 +7,7 @@
 namespace strata::cuda::sparse_prefill {
 
 struct RowScope {
-  const uint16_t* data;
+  const uint8_t* data;
   uint32_t page_units;  // 16 bytes each, between pages
   Divisor page_size{1};
   uint32_t num_slots;
@@ -20,9 +20,10 @@ struct RowScope {
 };
 
 // kScopes: 1 or 2.
-template <int kScopes>
+template <int kScopes, bool kOfCodes>
 struct PagedRows {
-  static constexpr bool kOneMatrix = false;
+  static constexpr bool kOneMatrix = false, kCodes = kOfCodes;
+  static constexpr int kTileRows = kCodes ? 48 : 64;  // three tiles are to leave room for codes on their way
   // Of a number for each head: between batch entries, and between query tokens of one.
   struct SumsStride {
     int64_t entry, query;
@@ -34,6 +35,8 @@ struct PagedRows {
   uint32_t row_units;   // 16 bytes each, of a row
   Divisor queries{1};   // query tokens of a batch entry
   int32_t first_token;  // of the call's
+  // Of codes: what the first scope's sums are multiplied by, and the second one's codes beside that.
+  float scale, second_factor;
 
   void skip(int64_t tokens) {
     first_token += static_cast<int32_t>(tokens);
@@ -41,6 +44,7 @@ struct PagedRows {
   }
   static float* skip(float* sums, SumsStride, int64_t) { return sums; }
 
+  __device__ __forceinline__ float value_scale() const { return kCodes ? scale : 1.0f; }
   __device__ __forceinline__ int32_t entry_of(int32_t token) const { return queries.divide(first_token + token); }
   __device__ __forceinline__ int32_t count(int32_t token) const {
     const int32_t entry = entry_of(token), of_first = scopes[0].count(entry);
@@ -75,9 +79,11 @@ struct PagedRows {
              static_cast<uint32_t>(row) * a.row_units;
     }
     __device__ __forceinline__ const uint16_t* address(uint32_t place) const {
-      if constexpr (kScopes == 1) return a.scopes[0].data + int64_t{place} * 8;
-      return a.scopes[place < kMostUnits ? 0 : kScopes - 1].data + int64_t{place % kMostUnits} * 8;
+      const uint8_t* const data = a.scopes[kScopes == 1 || place < kMostUnits ? 0 : kScopes - 1].data;
+      return reinterpret_cast<const uint16_t*>(data + int64_t{kScopes == 1 ? place : place % kMostUnits} * 16);
     }
+    // What codes are multiplied by.
+    __device__ __forceinline__ float factor(int32_t position) const { return in_second(position) ? a.second_factor : 1.0f; }
 
    private:
     __device__ __forceinline__ bool in_second(int32_t position) const { return kScopes > 1 && first + position >= of_first_scope; }

@@ -1,5 +1,6 @@
-// sparse_attn_decode over bf16 caches on Hopper: what it takes, its arguments. The kernel is that of sm90/sparse_prefill with rows from
-// pages: a tile of 64 rows and 64 heads takes 2600 to 3000 cycles of an SM there, so it is bound by the products from about 20 heads on.
+// sparse_attn_decode over caches of bf16, or of e4m3 codes with one scale, on Hopper: what it takes, its arguments. The kernel is that of
+// sm90/sparse_prefill with rows from pages: a tile of 64 rows and 64 heads takes 2600 to 3000 cycles of an SM there, so it is bound by the
+// products from about 20 heads on.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -16,10 +17,14 @@ using namespace sparse_prefill;
 
 constexpr int64_t kV4Dim = 512;  // which may have a second cache
 
+bool is_coded(const PagedCache& cache) { return cache.format == KvFormat::fp8_tensor; }
+
 Support supports_cache(const PagedCache& cache) {
-  if (cache.format != KvFormat::bf16) return Support::no("needs caches of bf16, has " + std::string(to_string(cache.format)));
+  if (cache.format != KvFormat::bf16 && !is_coded(cache)) {
+    return Support::no("needs caches of bf16 or fp8_tensor, has " + std::string(to_string(cache.format)));
+  }
   if (cache.page_stride % 16 != 0) return Support::no("needs a page_stride that is a multiple of 16 bytes");
-  if (cache.num_pages * (cache.page_stride / 16) > PagedRows<2>::kMostUnits) return Support::no("needs a cache below 32 GiB");
+  if (cache.num_pages * (cache.page_stride / 16) > PagedRows<2, false>::kMostUnits) return Support::no("needs a cache below 32 GiB");
   return Support::yes();
 }
 
@@ -29,6 +34,9 @@ int64_t token_stride(const TensorView& v) {
   return v.shape[0] <= 1 || v.stride[0] == v.shape[1] * v.stride[1] ? v.stride[1] : 0;
 }
 
+// What codes of the second cache are multiplied by beside those of the first.
+float second_factor(const SparseAttnDecodeParams& p) { return p.extra_cache.present() ? p.extra_cache.scale / p.cache.scale : 1.0f; }
+
 Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
   if (Support cache = supports_cache(p.cache); !cache) return cache;
@@ -37,11 +45,15 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (!p.extra_cache.present()) return Support::yes();
   if (p.q.shape[3] != kV4Dim) return Support::no("needs one cache of rows of 576 lanes, has two");
   if (token_stride(p.extra_indices) <= 0) return Support::no("needs evenly spaced tokens");
+  if (p.extra_cache.format != p.cache.format) return Support::no("needs caches of one format");
+  if (is_coded(p.cache) && !(second_factor(p) >= 0x1p-100f && second_factor(p) <= 0x1p100f)) {
+    return Support::no("needs scales within 2^100 of one another");
+  }
   return supports_cache(p.extra_cache);
 }
 
 RowScope scope_of(const PagedCache& cache, const TensorView& indices, const TensorView& lengths) {
-  return {.data = static_cast<const uint16_t*>(cache.data),
+  return {.data = static_cast<const uint8_t*>(cache.data),
           .page_units = static_cast<uint32_t>(cache.page_stride / 16),
           .page_size = Divisor(cache.page_size),
           .num_slots = static_cast<uint32_t>(std::min<int64_t>(cache.num_slots(), std::numeric_limits<int32_t>::max())),
@@ -53,17 +65,18 @@ RowScope scope_of(const PagedCache& cache, const TensorView& indices, const Tens
 
 bool aligned_16(const PagedCache& cache) { return reinterpret_cast<uintptr_t>(cache.data) % 16 == 0; }
 
-template <int kScopes>
-TokenArgs<PagedRows<kScopes>> args_of(const SparseAttnDecodeParams& p) {
-  TokenArgs<PagedRows<kScopes>> a{};
+template <int kScopes, bool kCodes>
+TokenArgs<PagedRows<kScopes, kCodes>> args_of(const SparseAttnDecodeParams& p) {
+  TokenArgs<PagedRows<kScopes, kCodes>> a{};
   a.scopes[0] = scope_of(p.cache, p.indices, p.topk_length);
   if (p.extra_cache.present()) a.scopes[kScopes - 1] = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length);
-  a.row_units = static_cast<uint32_t>(p.q.shape[3] / 8);
+  a.row_units = static_cast<uint32_t>(p.q.shape[3] / (kCodes ? 16 : 8));
+  a.scale = kCodes ? p.cache.scale : 1.0f, a.second_factor = second_factor(p);
   a.queries = Divisor(static_cast<int32_t>(std::max<int64_t>(p.q.shape[1], 1)));
   a.q = p.q.ptr<uint16_t>();
   a.q_token_stride = token_stride(p.q), a.q_head_stride = p.q.stride[2];
   a.sink = p.attn_sink.ptr<float>();
-  a.scale_log2 = p.softmax_scale * kLog2e;
+  a.scale_log2 = a.scale * p.softmax_scale * kLog2e;
   a.out = p.out.ptr<uint16_t>();
   a.out_token_stride = token_stride(p.out), a.out_head_stride = p.out.stride[2];
   a.lse = p.lse.ptr<float>();
@@ -77,16 +90,22 @@ TokenArgs<PagedRows<kScopes>> args_of(const SparseAttnDecodeParams& p) {
 
 Extent extent_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
   const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
-  return {p.q.shape[0] * p.q.shape[1], p.q.shape[2], p.q.shape[3], rows, 0, c};
+  const int64_t rows_of_tile = is_coded(p.cache) ? PagedRows<2, true>::kTileRows : PagedRows<2, false>::kTileRows;
+  return {p.q.shape[0] * p.q.shape[1], p.q.shape[2], p.q.shape[3], rows, rows_of_tile, 0, c};
 }
 
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
   return sparse_prefill::workspace_bytes(extent_of(p, c), p.batch_invariant);
 }
 
-void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+template <bool kCodes>
+void run_rows(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
   const Extent e = extent_of(p, capabilities(context.device));
-  e.d512 ? run_call<512>(args_of<2>(p), e, p.batch_invariant, context) : run_call<576>(args_of<1>(p), e, p.batch_invariant, context);
+  e.d512 ? run_call<512>(args_of<2, kCodes>(p), e, p.batch_invariant, context)
+         : run_call<576>(args_of<1, kCodes>(p), e, p.batch_invariant, context);
+}
+void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+  is_coded(p.cache) ? run_rows<true>(p, context) : run_rows<false>(p, context);
 }
 
 }  // namespace

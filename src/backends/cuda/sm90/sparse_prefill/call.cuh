@@ -19,11 +19,12 @@ struct Extent {
   int64_t matrix_bytes;  // of gathered rows; 0: they are paged
   int64_t sms;
   bool d512;
-  Extent(int64_t num_tokens, int64_t num_heads, int64_t dim, int64_t rows_of_token, int64_t bytes, const Capabilities& c)
+  Extent(int64_t num_tokens, int64_t num_heads, int64_t dim, int64_t rows_of_token, int64_t rows_of_tile, int64_t bytes,
+         const Capabilities& c)
       : tokens(num_tokens),
         heads(num_heads),
         head_tiles(ceil_div(num_heads, kHeadTile)),
-        row_tiles(ceil_div(rows_of_token, Shape<512>::kRows)),
+        row_tiles(ceil_div(rows_of_token, rows_of_tile)),
         matrix_bytes(bytes),
         sms(c.num_sms),
         d512(dim == 512) {}
@@ -82,7 +83,7 @@ void run_whole(const TokenArgs<Source>& tokens, int64_t count, const Extent& e, 
   WholeArgs<Source> a{};
   static_cast<TokenArgs<Source>&>(a) = tokens;
   a.parts = parts;
-  if (a.out_aligned) {
+  if (a.out_aligned && !Source::kCodes) {
     a.out_map = sm90::column_groups_map("sparse attention: out", a.out, count, e.heads, kValueDim, a.out_token_stride, a.out_head_stride,
                                         kStoredHeads, kStoredChunks);
   }

@@ -18,8 +18,13 @@ inline constexpr int kSharedTiles = kStages - 1;  // of rows that stay for a sec
 
 inline constexpr int kWarpgroup = 128;
 inline constexpr int kThreads = 4 * kWarpgroup;  // logits and softmax; left values; right values; producer
-inline constexpr int kLogitsRegisters = 160, kValuesRegisters = 160, kProducerRegisters = 32;
-static_assert(kLogitsRegisters + 2 * kValuesRegisters + kProducerRegisters <= 65536 / kWarpgroup);
+struct Registers {
+  int logits, values, producer;
+};
+// Of a thread, where rows are bf16; where they are e4m3 codes (coded_rows.cuh), whose tiles are smaller.
+inline constexpr Registers kRegisters{160, 160, 32}, kCodedRegisters{152, 160, 40};
+constexpr bool fit(const Registers& r) { return r.logits + 2 * r.values + r.producer <= 65536 / kWarpgroup; }
+static_assert(fit(kRegisters) && fit(kCodedRegisters));
 
 // A block's turn is an item, or both items of a token that share their rows.
 inline constexpr int32_t kRoundsInOrder = 2;  // of turns, then they are dealt: groups of SMs differ by 6 % in what they take for one

@@ -6,7 +6,8 @@
 namespace strata::cuda::sparse_prefill {
 
 struct GatheredRows {
-  static constexpr bool kOneMatrix = true;
+  static constexpr bool kOneMatrix = true, kCodes = false;
+  static constexpr int kTileRows = 64;
   using SumsStride = int64_t;  // between tokens, of a number for each head
 
   const uint16_t* kv;  // bf16
@@ -24,6 +25,7 @@ struct GatheredRows {
   }
   static float* skip(float* sums, SumsStride stride, int64_t tokens) { return sums == nullptr ? nullptr : sums + tokens * stride; }
 
+  static __device__ __forceinline__ float value_scale() { return 1.0f; }
   // Of a token.
   __device__ __forceinline__ int32_t count(int32_t token) const { return lengths == nullptr ? width : min(max(lengths[token], 0), width); }
   __device__ __forceinline__ int64_t sums_offset(int64_t token, SumsStride stride) const { return token * stride; }

@@ -13,7 +13,7 @@ namespace strata::cuda::sparse_prefill {
 template <class Problem>
 void launch_roles(const typename Problem::Args& args, int blocks, const ExecutionContext& context) {
   constexpr auto kernel = row_tiles_kernel<Problem>;
-  constexpr int kSharedBytes = sizeof(SharedMemory<typename Problem::Shape>);
+  constexpr int kSharedBytes = shared_bytes<Problem>();
   allow_shared_bytes(kernel, kSharedBytes);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads), .shared_bytes = kSharedBytes},
                             native(context.stream), Problem::kStartsEarly && launches_early(context.device));

@@ -68,17 +68,18 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
       atomicExch(a.next_turn, static_cast<uint32_t>(a.turns_in_order));
     }
   }
+  constexpr Registers kOfRole = Problem::kCodes ? kCodedRegisters : kRegisters;
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   if (role == 0) {
     shared.sink[threadIdx.x] = Problem::sink(a, static_cast<int>(threadIdx.x));  // this role's alone
     static_assert(sizeof(shared.sink) == kWarpgroup * sizeof(float));
-    ptx::registers_grow<kLogitsRegisters>();
+    ptx::registers_grow<kOfRole.logits>();
     run_role<Logits, Problem>(a, shared);
   } else if (role < 3) {
-    ptx::registers_grow<kValuesRegisters>();
+    ptx::registers_grow<kOfRole.values>();
     run_role<Values, Problem>(a, shared, role - 1);
   } else {
-    ptx::registers_shrink<kProducerRegisters>();
+    ptx::registers_shrink<kOfRole.producer>();
     run_role<Producer, Problem>(a, shared);
   }
 }

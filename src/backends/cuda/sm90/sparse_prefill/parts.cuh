@@ -11,11 +11,11 @@ template <class Source, int kRowDim>
 struct PartProblem {
   using Whole = PrefillProblem<Source, kRowDim, false>;
   static constexpr int kDim = kRowDim;
-  using Shape = sparse_prefill::Shape<kDim>;
+  using Shape = sparse_prefill::Shape<kDim, Source::kTileRows>;
   using Args = PartArgs<Source>;
   static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = true,
                         kLetsOthersBegin = false;
-  static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false, kKeepsRows = false;
+  static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false, kKeepsRows = false, kCodes = Source::kCodes;
 
   static __device__ __forceinline__ void bring_near(const Args&) {}
 
@@ -50,7 +50,9 @@ struct PartProblem {
   }
 
   static __device__ __forceinline__ float sink(const Args&, int) { return -INFINITY; }  // the merge's
-  static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
+  static __device__ __forceinline__ float normalizer(const Args& a, float, float total, float) {
+    return total == 0.0f ? 0.0f : a.value_scale() * ptx::rcp(total);
+  }
   static __device__ __forceinline__ void store_sums(const Args& a, const Item& item, int head, float maximum, float total) {
     store_ends(a, item, head, total == 0.0f ? -INFINITY : maximum + __log2f(total), maximum);
   }

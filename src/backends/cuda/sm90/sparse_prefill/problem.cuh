@@ -14,7 +14,7 @@ struct PartProblem;
 template <class Source, int kRowDim, bool kTogether>
 struct PrefillProblem {
   static constexpr int kDim = kRowDim;
-  using Shape = sparse_prefill::Shape<kDim>;
+  using Shape = sparse_prefill::Shape<kDim, Source::kTileRows>;
   static constexpr bool kSharesRows = kTogether;  // both items of a token are the same block's, and the rows are loaded once
   using Args = WholeArgs<Source>;
   using Parts = PartProblem<Source, kRowDim>;
@@ -22,11 +22,12 @@ struct PrefillProblem {
   static constexpr bool kPartsFirst = !kTogether;                        // of tokens left behind whole rounds of the multiprocessors
   static constexpr bool kSplit = false;                                  // an item is all rows of its token
   static constexpr bool kInCluster = false;                              // the two parts of its rows are a cluster's, which merges them
-  static constexpr bool kMappedOut = true;                               // Args have a tensor map of the output
+  static constexpr bool kMappedOut = !Source::kCodes;                    // Args have a tensor map of the output
   static constexpr bool kStartsEarly = true;                             // waits for the kernel in front by itself
   static constexpr bool kLetsOthersBegin = true;                         // the next kernel, from this one's beginning on
   static constexpr bool kOnlyParts = false;                              // results are always parts
   static constexpr bool kDeals = true;                                   // not all turns are in order
+  static constexpr bool kCodes = Source::kCodes;                         // rows are e4m3 codes
   static constexpr bool kKeepsRows = kDim == 512 && Source::kOneMatrix;  // in L2, where Args say so
 
   // Hints of what the first items read: not worth it here.
@@ -50,8 +51,8 @@ struct PrefillProblem {
   }
 
   // Of a head whose weights, relative to 2^maximum, add up to `total`: what its sums of values become the output by.
-  static __device__ __forceinline__ float normalizer(float maximum, float total, float sink) {
-    return total == 0.0f ? 0.0f : ptx::rcp(total + ptx::ex2(sink - maximum));
+  static __device__ __forceinline__ float normalizer(const OfToken& a, float maximum, float total, float sink) {
+    return total == 0.0f ? 0.0f : a.value_scale() * ptx::rcp(total + ptx::ex2(sink - maximum));
   }
   // Its lse and maximum (in base 2).
   static __device__ __forceinline__ void store_sums(const OfToken& a, const Item& item, int head, float maximum, float total) {

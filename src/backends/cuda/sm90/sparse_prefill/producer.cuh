@@ -2,21 +2,15 @@
 // Eight lanes copy 128 consecutive bytes into one swizzled row of a chunk, which hits every bank once.
 #pragma once
 
-#include "backends/cuda/common/pack.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/keep_in_l2.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/tma.cuh"
+#include "backends/cuda/sm90/sparse_prefill/coded_rows.cuh"
+#include "backends/cuda/sm90/sparse_prefill/copy_narrow.cuh"
 #include "backends/cuda/sm90/sparse_prefill/pipeline.cuh"
 
 namespace strata::cuda::sparse_prefill {
-
-// 16 bytes of any alignment; zeros when not wanted.
-__device__ __forceinline__ void copy_narrow(uint32_t shared, const uint16_t* global, bool wanted) {
-  uint32_t w[4] = {};
-  if (wanted) load_words(reinterpret_cast<const uint8_t*>(global), w);
-  ptx::st_shared(shared, {w[0], w[1], w[2], w[3]});
-}
 
 template <class Problem>
 class Producer {
@@ -51,6 +45,12 @@ class Producer {
       }
       if constexpr (Problem::kKeepsRows) keeps_rows = i < a.keeping_items;
       const Rows rows(a, item);
+      if constexpr (Problem::kCodes) {
+        produce_codes(item, rows, [&] {
+          if constexpr (Problem::kDeals) deal(order, i);
+        });
+        continue;
+      }
       // A tile ahead of its use. Lane l has the entry of the warp's row l.
       int32_t entry = look_up(rows, 0);
 #pragma unroll 1
@@ -61,7 +61,7 @@ class Producer {
         entry = look_up(rows, t + 1);
         produce_rows(rows, present, t);
         if constexpr (Problem::kDeals) {
-          if (t == 0 && threadIdx.x % kWarpgroup == 0) order.deal(a, shared, i);
+          if (t == 0) deal(order, i);
         }
       }
     }
@@ -70,6 +70,10 @@ class Producer {
  private:
   template <class>
   friend class Producer;
+
+  __device__ __forceinline__ void deal(const Items<Problem>& order, int32_t item) const {
+    if (threadIdx.x % kWarpgroup == 0) order.deal(a, shared, item);
+  }
 
   // What follows from a thread's place is computed again for each tile: kept, it would be spilled, and loads wait behind copies of rows.
   __device__ __forceinline__ void keep_nothing() { asm volatile("" : "+r"(lane), "+r"(warp)); }
@@ -177,6 +181,69 @@ class Producer {
       finish_fill(fill);
     }
     tile.advance();
+  }
+
+  // Where the warp's rows of a tile are; lane l says it of row l.
+  struct Places {
+    uint32_t mask, place;  // mask: of attended rows
+  };
+  __device__ __forceinline__ Places find(const Rows& rows, int32_t entry, int32_t t) const {
+    const int32_t position = t * S::kRows + warp * S::kRowsPerWarp + lane;
+    const bool attended = rows.attended(entry, position);
+    return {.mask = __ballot_sync(~0u, attended), .place = attended ? rows.locate(entry, position) : 0};
+  }
+
+  // Calls what(step, address, wanted) for the lane's codes of a group of rows.
+  template <class What>
+  __device__ __forceinline__ void for_each_step(const Rows& rows, const Places& places, int group, const What& what) const {
+    const int row = 4 * group + CodedRows<S>::row();
+    const uint32_t place = __shfl_sync(~0u, places.place, row);
+    const uint8_t* from = reinterpret_cast<const uint8_t*>(rows.address(place)) + CodedRows<S>::first_code();
+    const bool wanted = (places.mask >> row & 1u) != 0;
+#pragma unroll
+    for (int step = 0; step < CodedTile<S>::kSteps; ++step) what(step, from, wanted);
+  }
+
+  // A group of rows becomes bf16 while the next ones are on their way: of a tile the first groups come with those of the tile before.
+  template <class Begun>
+  __device__ __forceinline__ void produce_codes(const Item& item, const Rows& rows, const Begun& begun) {
+    using Tile = CodedTile<S>;
+    CodedRows<S> codes(shared);
+    Places places = find(rows, look_up(rows, 0), 0);
+    int32_t entry = look_up(rows, 1);
+#pragma unroll
+    for (int group = 0; group < Tile::kAhead; ++group) {
+      for_each_step(rows, places, group,
+                    [&](int step, const uint8_t* from, bool wanted) { codes.ask(step, from, wanted, a.rows_aligned); });
+      codes.next_group();
+    }
+#pragma unroll 1
+    for (int t = 0; t < S::kQueryTiles; ++t) produce_queries(item, t);
+#pragma unroll 1
+    for (int32_t t = 0; t < item.tiles; ++t) {
+      wait_for_room(0);
+      if (lane == 0) shared.attended[tile.at][warp] = static_cast<uint16_t>(places.mask);
+      const uint32_t first_chunk = ptx::shared_address(tile.chunk(shared, 0));
+#pragma unroll
+      for (int group = 0; group < Tile::kGroups; ++group) {
+        if (group + Tile::kAhead == Tile::kGroups) {
+          places = find(rows, entry, t + 1);
+          entry = look_up(rows, t + 2);
+        }
+        const int row = warp * S::kRowsPerWarp + 4 * group + CodedRows<S>::row();
+        const float factor = rows.factor(t * S::kRows + row);
+        for_each_step(rows, places, (group + Tile::kAhead) % Tile::kGroups, [&](int step, const uint8_t* from, bool wanted) {
+          codes.convert(step, first_chunk, row, factor);
+          codes.ask(step, from, wanted, a.rows_aligned);
+        });
+        codes.next_group();
+      }
+      ptx::mbarrier_arrive(ptx::shared_address(&shared.full[tile.at][0]));
+      arrive_warp(shared.full[tile.at][0]);
+      tile.advance();
+      if (t == 0) begun();
+    }
+    ptx::cp_async_wait<0>();  // of rows that are not there: the next item's go to the same places
   }
 
   const Args& a;

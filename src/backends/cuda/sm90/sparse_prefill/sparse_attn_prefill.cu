@@ -44,7 +44,7 @@ TokenArgs<GatheredRows> args_of(const SparseAttnPrefillParams& p) {
 }
 
 Extent extent_of(const SparseAttnPrefillParams& p, const Capabilities& c) {
-  return {p.q.shape[0], p.q.shape[1], p.q.shape[2], p.indices.shape[1], p.kv.shape[0] * p.q.shape[2] * 2, c};
+  return {p.q.shape[0], p.q.shape[1], p.q.shape[2], p.indices.shape[1], GatheredRows::kTileRows, p.kv.shape[0] * p.q.shape[2] * 2, c};
 }
 
 size_t workspace_bytes(const SparseAttnPrefillParams& p, const Capabilities& c) {

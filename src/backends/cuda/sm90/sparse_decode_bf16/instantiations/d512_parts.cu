@@ -3,6 +3,6 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template void launch_parts<PagedRows<2>, 512>(const PartArgs<PagedRows<2>>&, int, const ExecutionContext&);
+template void launch_parts<PagedRows<2, false>, 512>(const PartArgs<PagedRows<2, false>>&, int, const ExecutionContext&);
 
 }  // namespace strata::cuda::sparse_prefill

@@ -3,6 +3,6 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template void launch_parts<PagedRows<1>, 576>(const PartArgs<PagedRows<1>>&, int, const ExecutionContext&);
+template void launch_parts<PagedRows<1, false>, 576>(const PartArgs<PagedRows<1, false>>&, int, const ExecutionContext&);
 
 }  // namespace strata::cuda::sparse_prefill

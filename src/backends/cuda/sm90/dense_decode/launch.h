@@ -1,0 +1,13 @@
+// Launches of the kernel for dense decode; each is instantiated in a file of its own.
+#pragma once
+
+#include "backends/cuda/sm90/dense_decode/problem.cuh"
+#include "strata/op.h"
+
+namespace strata::cuda::dense_decode {
+
+// kCodes, kMerges: of DenseProblem.
+template <bool kCodes, bool kMerges>
+void launch(const DenseArgs& args, int blocks, const ExecutionContext& context);
+
+}  // namespace strata::cuda::dense_decode
