@@ -93,7 +93,7 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.table_stride = p.block_table.stride[0];
   a.query_start_loc = p.query_start_loc.ptr<int32_t>();
   a.seq_lens = p.seq_lens.ptr<int32_t>();
-  a.scale_log2 = a.value_scale * p.softmax_scale * sparse_prefill::kLog2e;
+  a.scale_log2 = a.value_scale * p.softmax_scale * kLog2e;
   a.out = p.out.ptr<uint16_t>();
   a.out_token_stride = p.out.stride[0], a.out_head_stride = p.out.stride[1];
   a.lse = p.lse.ptr<float>();

@@ -107,7 +107,7 @@ struct DenseProblem {
 
   // An item without tiles, by the logits role.
   static __device__ __forceinline__ void mark_empty(const DenseArgs& a, const Item& item) {
-    const int head = item.first_head + threadIdx.x % sparse_prefill::kWarpgroup;
+    const int head = item.first_head + threadIdx.x % kWarpgroup;
     if (item.token >= 0 && head < min(item.first_head + sparse_prefill::kHeadTile, a.num_heads))
       a.part_lse[part_index(a, item, head)] = -INFINITY;
   }
@@ -124,7 +124,7 @@ struct DenseProblem {
     if (a.num_splits > 1) {
       a.part_lse[part_index(a, item, head)] = empty ? -INFINITY : lse;
     } else if (a.lse != nullptr) {
-      a.lse_of(item.token, head) = empty ? INFINITY : lse * sparse_prefill::kLn2;
+      a.lse_of(item.token, head) = empty ? INFINITY : lse * kLn2;
     }
   }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/smxx/attention/dense_prefill.h"
 
 namespace strata::cuda::dense_prefill {
@@ -18,7 +19,7 @@ inline constexpr int kQueries = 128, kKeys = 128;  // of a tile
 inline constexpr int kStages = 2;
 inline constexpr int kChunkBytes = 128 * kChunkLanes * 2;  // of 128 rows
 
-inline constexpr int kWarpgroup = 128, kConsumers = 2;  // warpgroups that multiply, 64 queries each
+inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 queries each
 inline constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
 inline constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 65536 / kWarpgroup);

@@ -12,6 +12,7 @@
 // under the first one of the next tile. Features come in groups with channels and columns of their own (grouped_linear).
 #include <cuda.h>
 
+#include "backends/cuda/common/ring.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/convert.cuh"
@@ -28,17 +29,6 @@
 namespace strata::cuda::sm90 {
 namespace {
 
-struct ManyStage {
-  int index = 0;
-  uint32_t parity = 0;
-  __device__ void next() {
-    if (++index == kManyStages) {
-      index = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // One thread: asks for the operands of all tiles, as both blocks have read what was in a stage before. Pointers walk: between an empty
 // stage and its copies nothing is computed.
 __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w, const ManyArgs& a, uint32_t shared, uint32_t full,
@@ -46,7 +36,7 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
   constexpr uint16_t kBoth = (1u << kManyCluster) - 1;
   constexpr int kHalf = kManyFeatures / kManyCluster;
   const int first = static_cast<int>(ptx::cluster_rank()) * kHalf;
-  ManyStage stage;
+  Turn<kManyStages> stage;
   for (ManyTiles tiles; !tiles.done(a.walk); tiles.next()) {
     const ManyPlace place(a.walk, tiles.tile, static_cast<int>(ptx::cluster_rank()));
     const int first_row = place.group * a.num_features, first_channel = place.group * a.x_group_stride;
@@ -205,7 +195,7 @@ class ManyMultiplier {
   const int warp_, lane_;
   uint32_t full_, arrive_at_, token_scales_, weight_scales_, places_, out_;  // shared addresses, of the first stage
   uint32_t first_tokens_, first_features_, tokens_, features_;  // lower halves of descriptors: of the first and of the present stage
-  ManyStage stage_;
+  Turn<kManyStages> stage_;
   uint4 place_, next_place_;
   float token_scale_[2], weight_scale_[2];  // of this thread's tokens, rows l / 4 and 8 more of the warp, and of each half of the features
   float sums_[2][64];

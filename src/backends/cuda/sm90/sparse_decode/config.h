@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/common/logarithms.h"
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_decode/tile.h"
 #include "formats/kv_rows.h"
 
@@ -17,7 +19,6 @@ inline constexpr int kRotaryLanes = kChunkLanes;  // the last of the values
 inline constexpr int kHalves = 2;                 // a tile's value lanes 0..255, and the others: what one consumer adds up
 inline constexpr int kParts = 2;  // of a half: the producers tell of each as soon as it is filled, so that logits start early
 
-inline constexpr int kWarpgroup = 128;
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
 inline constexpr int kProducerThreads = 2 * kWarpgroup;
 inline constexpr int kThreads = kConsumerThreads + kProducerThreads;
@@ -33,8 +34,6 @@ inline constexpr int kChunkBytes = kRowTile * kChunkLanes * 2;
 // Keys are held in fp16 as value * 2^key_shift. With 8, codes times scales of 2^-23 .. 2^-1 are exact: all that the cache's quantiser
 // chooses for keys up to 224.
 inline constexpr int kUsualKeyShift = 8;
-
-inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
 
 // One of the two caches with the indices into it.
 struct Scope {

@@ -25,9 +25,6 @@ __device__ __forceinline__ void load_queries(const DecodeArgs& a, Shared& shared
   ptx::barrier_sync(kQueryReady, kConsumerThreads);
 }
 
-// Where a consumer thread's accumulators belong: heads row and row + 8 of the block's 64.
-__device__ __forceinline__ int accumulator_row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4; }
-
 // A consumer's sums: two blocks of 128 value lanes, as one product of 256 lanes wants more registers than a thread of 512 starts with.
 using Sums = float[2][64];
 

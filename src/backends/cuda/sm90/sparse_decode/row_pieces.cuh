@@ -44,9 +44,6 @@ __device__ __forceinline__ uint32_t max_bf16_bits(uint4 v) {
 // Queries times 2^-exponent have their largest, of these bits, in [2^14, 2^15): nothing overflows fp16.
 __device__ __forceinline__ int query_exponent(uint32_t largest_bits) { return max(static_cast<int>(largest_bits >> 7) - 127 - 14, -100); }
 
-// Byte offset of a 16-byte unit in a [64 rows][8 units] chunk.
-__device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
-
 // A producer thread's place in a tile: a row, and 16 of the 64 bytes of each block of codes. All of it follows from `codes`, so that
 // nothing more is kept in registers.
 struct Place {

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 
+#include "backends/cuda/common/logarithms.h"
+#include "backends/cuda/common/warpgroup.cuh"
+
 namespace strata::cuda::sparse_prefill {
 
 inline constexpr int kHeadTile = 64;    // M of wgmma: the heads of one block
@@ -16,7 +19,6 @@ inline constexpr int kStages = 3;
 inline constexpr int kHeadChunkBytes = kHeadTile * kChunkLanes * 2;
 inline constexpr int kSharedTiles = kStages - 1;  // of rows that stay for a second item, beside its queries
 
-inline constexpr int kWarpgroup = 128;
 inline constexpr int kThreads = 4 * kWarpgroup;  // logits and softmax; left values; right values; producer
 struct Registers {
   int logits, values, producer;
@@ -65,8 +67,6 @@ struct alignas(1024) SharedMemory {
   uint64_t rescale_full[S::kWeightTiles], weights_full[S::kWeightTiles], weights_empty[S::kWeightTiles];
 };
 static_assert(sizeof(SharedMemory<Shape<512>>) <= 232448 && sizeof(SharedMemory<Shape<576>>) <= 232448, "227 KB a block");
-
-inline constexpr float kLn2 = 0.69314718055994530942f, kLog2e = 1.44269504088896340736f;
 
 // An item is 64 heads of one token. Source says which rows a token attends to: GatheredRows (gathered_rows.cuh) or PagedRows
 // (sm90/sparse_decode_bf16/paged_rows.cuh).

@@ -74,9 +74,6 @@ class TilePosition : public TileState {
   }
 };
 
-// Byte offset of a 16-byte unit in a chunk [rows][8 units].
-__device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
-
 // The items of a block: turns of the first rounds in order, the others as they are dealt.
 template <class Problem>
 class Items {
@@ -124,8 +121,5 @@ __device__ __forceinline__ void store_lanes(uint16_t* target, const float (&v)[8
     for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(w[i / 2] >> (16 * (i % 2)));
   }
 }
-
-// Of a thread of a warpgroup: its accumulators belong to heads row and row + 8 of the item's 64.
-__device__ __forceinline__ int accumulator_row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4; }
 
 }  // namespace strata::cuda::sparse_prefill

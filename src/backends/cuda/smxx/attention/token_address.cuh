@@ -1,12 +1,11 @@
 // Where a query token's values are, and how queries and outputs of any alignment are read and written: what the attention kernels share.
 #pragma once
 
+#include "backends/cuda/common/logarithms.h"
 #include "backends/cuda/common/pack.cuh"
 #include "backends/cuda/smxx/attention/row_attention.h"
 
 namespace strata::cuda {
-
-inline constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 __device__ __forceinline__ int64_t token_offset(const RowAttention& a, const TokenStrides& s, int32_t token, int32_t head) {
   const int32_t batch = a.queries_per_batch.divide(token), query = token - batch * a.queries_per_batch.value();
