@@ -33,7 +33,8 @@ TEST_F(LayerImplementations, AttentionOnHopperIsHoppers) {
         "v4-flash-window-decode-b2-context4096", "v4-flash-c4-decode-b2-context4096-bf16", "v4-flash-c4-decode-b2-context4096-tp8",
         "v3.2-decode-b2-context4096", "v3.2-decode-b2-context4096-fp8_ds_mla", "v3.2-decode-b2-context4096-tp8",
         "v3.2-prefill-512-context4096", "v3.2-prefill-512-context4096-fp8_ds_mla", "v3-decode-b2-context4096", "v3-prefill-512",
-        "v3-prefill-512-beside2-context4096", "v2-lite-prefill-512", "v2-lite-decode-b2-context4096"}) {
+        "v3-prefill-512-beside2-context4096", "v3-decode-b2-context4096-fp8_tensor", "v3.2-decode-b2-context4096-fp8_tensor",
+        "v4-flash-c4-decode-b2-context4096-fp8_tensor", "v2-lite-prefill-512", "v2-lite-decode-b2-context4096"}) {
     for (const cases::RecordedCall& call : calls_of(name)) {
       if (!ops.contains(call.op)) continue;
       seen.insert(call.op);

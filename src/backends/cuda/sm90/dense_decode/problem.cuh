@@ -34,7 +34,7 @@ struct DenseArgs {
   int64_t table_stride;
   const int32_t* query_start_loc;
   const int32_t* seq_lens;
-  float scale_log2;  // softmax_scale * log2(e)
+  float scale_log2;  // softmax_scale * log2(e), times the scale of codes
   uint16_t* out;     // bf16
   int64_t out_token_stride, out_head_stride;
   float* lse;  // null: not wanted

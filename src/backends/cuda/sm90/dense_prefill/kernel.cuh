@@ -52,7 +52,10 @@ struct Item {
 // Calls what(item) for the items of this block, in order.
 template <class What>
 __device__ __forceinline__ void for_each_item(const Args& a, const What& what) {
-  for (auto turn = static_cast<int32_t>(blockIdx.x); turn < a.num_turns; turn += static_cast<int32_t>(gridDim.x)) {
+  const auto blocks = static_cast<int32_t>(gridDim.x), block = static_cast<int32_t>(blockIdx.x);
+  for (int32_t round = 0; round * blocks < a.num_turns; ++round) {
+    const int32_t turn = turn_of_round(round, blocks, block, a.tiles_of_turn);
+    if (turn >= a.num_turns) continue;
     for (int32_t part = 0; part < a.tiles_of_turn; ++part) what(Item(a, turn, part));
   }
 }

@@ -1,4 +1,5 @@
-// The Hopper implementation of sparse_attn_decode over bf16 caches; sparse_attn_decode() of cuda_ops.h has it behind that over fp8 rows.
+// The Hopper implementation of sparse_attn_decode over bf16 and fp8_tensor caches; sparse_attn_decode() of cuda_ops.h has it behind that of
+// rows with scales.
 #pragma once
 
 #include "backends/cuda/common/implementation.h"

@@ -1,4 +1,4 @@
-// A call of sparse attention to bf16 rows: its cut into whole tokens and parts, its workspace, the launches.
+// A call of sparse attention to rows that are multiplied as bf16: its cut into whole tokens and parts, its workspace, the launches.
 #pragma once
 
 #include <algorithm>

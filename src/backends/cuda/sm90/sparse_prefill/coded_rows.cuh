@@ -2,8 +2,8 @@
 // behind the shared memory of all problems, two groups of four rows ahead of their use: registers would not hold as many bytes. What it
 // asked for it alone reads.
 //
-// Of a tile of 48 rows of 576 codes, cycles of one SM: shared memory 216 for the codes to arrive, 216 to read them, 432 to write bf16; a
-// scheduler's slots 54 conversions and 108 products for 432 codes of a lane each, and about 100 for addresses.
+// Of a tile of 48 rows of 576 codes, cycles of one SM: shared memory 216 for the codes to arrive, 216 to read them, 432 to write bf16. Of a
+// lane's 216 codes, in 15 steps: 120 instructions to fp16, 240 to fp32, 120 to bf16, and about 200 beside them.
 #pragma once
 
 #include <cuda_fp16.h>

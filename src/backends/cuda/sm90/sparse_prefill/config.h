@@ -77,7 +77,7 @@ struct TokenArgs : Source {
   const uint16_t* q;  // bf16
   int64_t q_token_stride, q_head_stride;
   const float* sink;  // null: none
-  float scale_log2;   // softmax_scale * log2(e)
+  float scale_log2;   // softmax_scale * log2(e), times the scale of codes
   uint16_t* out;      // bf16
   int64_t out_token_stride, out_head_stride;
   float* lse;  // null: not wanted

@@ -1,5 +1,6 @@
-// Attention to bf16 rows that are key and value at once, on Hopper: sparse prefill from gathered rows, and dense decode from the pages. A
-// block takes items of 64 heads of one token, one after the other. A Problem says what the items, their rows and their results are.
+// Attention to rows that are key and value at once, of bf16 or turned into it, on Hopper: sparse prefill from gathered rows, sparse and
+// dense decode from the pages. A block takes items of 64 heads of one token, one after the other. A Problem says what the items, their rows
+// and their results are.
 //
 // Arithmetic of a tile of 64 rows and 64 heads, cycles of one SM (D = 512):
 //   tensor cores   logits 64 x 64 x 512 and values the same, at 2048 bf16 FMA a cycle                             1024 + 1024 = 2048

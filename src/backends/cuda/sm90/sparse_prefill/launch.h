@@ -1,4 +1,4 @@
-// Launches of the Hopper kernel for sparse attention to bf16 rows; each is instantiated in a file of its own.
+// Launches of the Hopper kernel for sparse attention to rows that are multiplied as bf16; each is instantiated in a file of its own.
 #pragma once
 
 #include "backends/cuda/sm90/sparse_prefill/config.h"

@@ -1,5 +1,6 @@
-// The producer: a warpgroup that copies rows of q and attended rows into the ring, as they are, by 16-byte cp.async.
-// Eight lanes copy 128 consecutive bytes into one swizzled row of a chunk, which hits every bank once.
+// The producer: a warpgroup that copies rows of q and attended rows into the ring, as they are, by 16-byte cp.async; or, of e4m3 codes,
+// what they are as bf16 (coded_rows.cuh). Eight lanes copy 128 consecutive bytes into one swizzled row of a chunk, which hits every bank
+// once.
 #pragma once
 
 #include "backends/cuda/ptx/cp_async.cuh"
@@ -227,7 +228,8 @@ class Producer {
 #pragma unroll
       for (int group = 0; group < Tile::kGroups; ++group) {
         if (group + Tile::kAhead == Tile::kGroups) {
-          places = find(rows, entry, t + 1);
+          // Behind the item's tiles nothing is asked for, though there may be rows: another part's.
+          places = t + 1 < item.tiles ? find(rows, entry, t + 1) : Places{};
           entry = look_up(rows, t + 2);
         }
         const int row = warp * S::kRowsPerWarp + 4 * group + CodedRows<S>::row();
@@ -243,7 +245,7 @@ class Producer {
       tile.advance();
       if (t == 0) begun();
     }
-    ptx::cp_async_wait<0>();  // of rows that are not there: the next item's go to the same places
+    ptx::cp_async_wait<0>();  // of zeros: the next item's rows go to the same places
   }
 
   const Args& a;
