@@ -64,11 +64,9 @@ MadeIndices make_indices(Rng& rng, const IndexRows& s, std::span<const int64_t> 
 }
 
 Tolerance attention_out(double abs, double rel, double cos, double key_size, int64_t numel, bool drawn) {
-  // A lane that outweighs the others is rounded to either side, and of a large one both are up to 2^-7 of it apart.
-  constexpr int64_t kVeryFew = 256;
-  const int64_t few = drawn ? 16384 : 4096;
-  const double roundings = !drawn ? 0x1p-8 : numel < kVeryFew ? 0x1p-6 : 0x1p-7;
-  Tolerance tolerance = close(abs * std::max(1.0, key_size / 0.1), rel, numel < few ? std::max(cos, roundings * roundings / 2) : cos);
+  constexpr int64_t kFew = 4096, kVeryFew = 256;
+  const double roundings = drawn && numel < kVeryFew ? 0x1p-6 : 0x1p-8;
+  Tolerance tolerance = close(abs * std::max(1.0, key_size / 0.1), rel, numel < kFew ? std::max(cos, roundings * roundings / 2) : cos);
   // Two outliers that cancel leave the rounding of their probabilities: a few elements of a large output, none of a small one.
   tolerance.beyond = drawn ? 1e-4 : 1e-5;
   return tolerance;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kDim = 512;
 constexpr int64_t kWindow = 128;
+constexpr float kScale = 0.0078125f;  // of fp8_tensor
 
 // Each token attends to the last kWindow positions and to `topk` entries of its request's compressed rows.
 struct BenchShape {
@@ -38,7 +39,6 @@ std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
 Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
   constexpr int32_t kPageSize = 64;
   constexpr int64_t kPad = 64;  // 64 * 584 + 64 = 37440, the padded page
-  constexpr float kScale = 0.0078125f;
   const int64_t tokens = in.share(s.tokens), requests = s.one_request ? 1 : tokens;
   const int64_t window_rows = s.one_request ? tokens + kWindow - 1 : kWindow, compressed_rows = 2 * s.topk;
   const Paging window = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), window_rows));
@@ -90,7 +90,7 @@ Built<SparseAttnDecodeParams> build_mla(Inputs& in, int64_t batch, int64_t heads
   }
   SparseAttnDecodeParams p;
   p.q = in.bf16({tokens, 1, heads, kRow});
-  p.cache = in.cache({.format = format, .row_dim = kRow, .page_size = kPageSize, .num_pages = paging.num_pages, .scale = 0.0078125f},
+  p.cache = in.cache({.format = format, .row_dim = kRow, .page_size = kPageSize, .num_pages = paging.num_pages, .scale = kScale},
                      paging.all_slots());
   p.indices = in.values(DType::i32, {tokens, 1, kTopk}, indices);
   p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), kTopk));

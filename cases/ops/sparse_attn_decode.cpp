@@ -74,9 +74,13 @@ void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedC
 const double kLaneRounding = 0x1p-8 / std::sqrt(6.0);
 bool rounds_lanes(const DecodeShape& s) {
   const auto rounds = [](const ScopeShape& scope) {
-    return scope.topk > 0 && ((scope.format == KvFormat::fp8_ds_mla && scope.ue8m0_rows < 1.0) || scope.scale != 1.0f);
+    return scope.topk > 0 && scope.format == KvFormat::fp8_ds_mla && scope.ue8m0_rows < 1.0;
   };
   return rounds(s.main) || rounds(s.extra);
+}
+bool rounds_by_scale(const DecodeShape& s) {
+  int exponent = 0;
+  return s.extra.topk > 0 && std::frexp(s.extra.scale, &exponent) != 0.5f;
 }
 
 TensorView make_queries(Inputs& in, const DecodeShape& s) {
@@ -109,11 +113,10 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
   Tolerance out = attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel(), in.drawn());
   Tolerance logits = attention_lse(s.q_size * s.key_size / 0.1, 8.01 / 65536, in.drawn());
-  if (rounds_lanes(s)) {
+  if (rounds_lanes(s) || rounds_by_scale(s)) {
     // The mean square of queries and keys, with their outliers, is twice that of their size (random.h), and of single lanes it is more.
     const double of_logits = kLaneRounding * std::sqrt(512.0) * 2 * s.q_size * s.key_size * p.softmax_scale;
-    const bool of_v32 = s.main.format == KvFormat::fp8_ds_mla;  // otherwise lanes of up to 448 beside others of 0.002 are rounded
-    logits.abs = std::max(logits.abs, (of_v32 ? 16 : 32) * of_logits), logits.cos += kLaneRounding * kLaneRounding;
+    logits.abs = std::max(logits.abs, (rounds_lanes(s) ? 16 : 32) * of_logits), logits.cos += kLaneRounding * kLaneRounding;
     out.abs *= 2, out.cos += kLaneRounding * kLaneRounding, out.beyond *= 10;
   }
   std::vector<Output> outputs{view_output("out", p.out, out)};
@@ -515,7 +518,7 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   const int64_t most = std::min(static_cast<int64_t>(2 * draw.work() / of_token), 16'000'000 / (s.heads * s.dim));
   s.batch = draw.tokens(std::clamp<int64_t>(most, s.queries, 1200) / s.queries);
   s.sinks = random_sinks(draw);
-  if (draw.chance(0.15) && !rounds_lanes(s)) {
+  if (draw.chance(0.15) && !rounds_lanes(s) && !rounds_by_scale(s)) {
     const auto [q_size, key_size] = draw.of({std::pair{20.0, 0.1}, {1.0, 400.0}, {1e-6, 1e6}, {1e4, 1e-5}, {0.0, 0.1}, {1.0, 0.0}});
     s.q_size = q_size, s.key_size = key_size;
   }
