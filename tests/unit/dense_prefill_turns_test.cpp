@@ -82,6 +82,7 @@ TEST(DensePrefillTurns, TwoWhereTheyFillRounds) {
   EXPECT_EQ(tiles_of_turn(true, 16, 8, 132), 1);     // 64 turns of two for 132 blocks
   EXPECT_EQ(tiles_of_turn(true, 16, 17, 132), 1);    // 144
   EXPECT_EQ(tiles_of_turn(false, 128, 32, 132), 1);  // all tiles see as much
+  EXPECT_EQ(tiles_of_turn(true, 128, 1, 132), 1);
   EXPECT_EQ(tiles_of_turn(true, 0, 8, 132), 1);
 }
 

@@ -113,9 +113,7 @@ struct DenseProblem {
   }
 
   static __device__ __forceinline__ float sink(const DenseArgs&, int) { return -INFINITY; }
-  static __device__ __forceinline__ float normalizer(const DenseArgs& a, float, float total, float) {
-    return total == 0.0f ? 0.0f : (kCodes ? a.value_scale : 1.0f) * ptx::rcp(total);
-  }
+  static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
   // Where a cluster merges parts, their lse is the merge's, out of shared memory.
   static __device__ __forceinline__ void store_sums(const DenseArgs& a, const Item& item, int head, float maximum, float total) {
     if constexpr (kMerges) return;

@@ -16,6 +16,7 @@ inline constexpr int kChunkLanes = 64;  // of a swizzled 128-byte row
 inline constexpr int kNopeChunks = kNopeDim / kChunkLanes, kKeyChunks = kNopeChunks + kRotaryDim / kChunkLanes,
                      kValueChunks = kValueDim / kChunkLanes;
 inline constexpr int kQueries = 128, kKeys = 128;  // of a tile
+static_assert(kQueries == kKeys, "turns.h counts on it");
 inline constexpr int kStages = 2;
 inline constexpr int kChunkBytes = 128 * kChunkLanes * 2;  // of 128 rows
 

@@ -128,7 +128,7 @@ class Consumer {
   __device__ __forceinline__ void let_other_multiply() const { ptx::barrier_arrive(kTurns + 1 - half, kConsumers * kWarpgroup); }
 
   __device__ __forceinline__ void begin(const Item& item) {
-    row = item.first_query + half * 64 + threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4;
+    row = item.first_query + half * 64 + accumulator_row();
 #pragma unroll
     for (int i = 0; i < 64; ++i) o[i] = 0.0f;
 #pragma unroll

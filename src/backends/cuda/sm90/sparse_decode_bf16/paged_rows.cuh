@@ -35,8 +35,8 @@ struct PagedRows {
   uint32_t row_units;   // 16 bytes each, of a row
   Divisor queries{1};   // query tokens of a batch entry
   int32_t first_token;  // of the call's
-  // Of codes: what the first scope's sums are multiplied by, and the second one's codes beside that.
-  float scale, second_factor;
+  // Of codes: what sums are multiplied by, the first scope's scale, and the second one's codes beside that.
+  float value_scale, second_factor;
 
   void skip(int64_t tokens) {
     first_token += static_cast<int32_t>(tokens);
@@ -44,7 +44,6 @@ struct PagedRows {
   }
   static float* skip(float* sums, SumsStride, int64_t) { return sums; }
 
-  __device__ __forceinline__ float value_scale() const { return kCodes ? scale : 1.0f; }
   __device__ __forceinline__ int32_t entry_of(int32_t token) const { return queries.divide(first_token + token); }
   __device__ __forceinline__ int32_t count(int32_t token) const {
     const int32_t entry = entry_of(token), of_first = scopes[0].count(entry);

@@ -71,12 +71,12 @@ TokenArgs<PagedRows<kScopes, kCodes>> args_of(const SparseAttnDecodeParams& p) {
   a.scopes[0] = scope_of(p.cache, p.indices, p.topk_length);
   if (p.extra_cache.present()) a.scopes[kScopes - 1] = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length);
   a.row_units = static_cast<uint32_t>(p.q.shape[3] / (kCodes ? 16 : 8));
-  a.scale = kCodes ? p.cache.scale : 1.0f, a.second_factor = second_factor(p);
+  a.value_scale = kCodes ? p.cache.scale : 1.0f, a.second_factor = second_factor(p);
   a.queries = Divisor(static_cast<int32_t>(std::max<int64_t>(p.q.shape[1], 1)));
   a.q = p.q.ptr<uint16_t>();
   a.q_token_stride = token_stride(p.q), a.q_head_stride = p.q.stride[2];
   a.sink = p.attn_sink.ptr<float>();
-  a.scale_log2 = a.scale * p.softmax_scale * kLog2e;
+  a.scale_log2 = a.value_scale * p.softmax_scale * kLog2e;
   a.out = p.out.ptr<uint16_t>();
   a.out_token_stride = token_stride(p.out), a.out_head_stride = p.out.stride[2];
   a.lse = p.lse.ptr<float>();

@@ -83,7 +83,7 @@ void run_whole(const TokenArgs<Source>& tokens, int64_t count, const Extent& e, 
   WholeArgs<Source> a{};
   static_cast<TokenArgs<Source>&>(a) = tokens;
   a.parts = parts;
-  if (a.out_aligned && !Source::kCodes) {
+  if (a.kMappedOut && a.out_aligned) {
     a.out_map = sm90::column_groups_map("sparse attention: out", a.out, count, e.heads, kValueDim, a.out_token_stride, a.out_head_stride,
                                         kStoredHeads, kStoredChunks);
   }

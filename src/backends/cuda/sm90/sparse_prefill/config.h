@@ -72,6 +72,7 @@ static_assert(sizeof(SharedMemory<Shape<512>>) <= 232448 && sizeof(SharedMemory<
 // (sm90/sparse_decode_bf16/paged_rows.cuh).
 template <class Source>
 struct TokenArgs : Source {
+  static constexpr bool kMappedOut = !Source::kCodes;  // out_map is of out, where that is aligned: its boxes take a stage of 64 rows
   int32_t num_items, items_per_token_log2;
   int32_t num_heads;
   const uint16_t* q;  // bf16

@@ -25,7 +25,6 @@ struct GatheredRows {
   }
   static float* skip(float* sums, SumsStride stride, int64_t tokens) { return sums == nullptr ? nullptr : sums + tokens * stride; }
 
-  static __device__ __forceinline__ float value_scale() { return 1.0f; }
   // Of a token.
   __device__ __forceinline__ int32_t count(int32_t token) const { return lengths == nullptr ? width : min(max(lengths[token], 0), width); }
   __device__ __forceinline__ int64_t sums_offset(int64_t token, SumsStride stride) const { return token * stride; }

@@ -260,7 +260,9 @@ class Logits {
     const float of_head = second ? total[1] : total[0], top = second ? maximum[1] : maximum[0];
     const float largest = of_head == 0.0f || top == kLeast ? -INFINITY : top;  // no rows, or no logit that is a number
     if (wanted) {
-      shared.normalizer[items.index][row] = head < a.num_heads ? Problem::normalizer(a, largest, of_head, shared.sink[head]) : 0.0f;
+      float normalizer = head < a.num_heads ? Problem::normalizer(largest, of_head, shared.sink[head]) : 0.0f;
+      if constexpr (Problem::kCodes) normalizer *= a.value_scale;
+      shared.normalizer[items.index][row] = normalizer;
       if constexpr (Problem::kInCluster) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : largest + __log2f(of_head);
     }
     arrive_warp(shared.normalizer_full[items.index]);

@@ -50,9 +50,7 @@ struct PartProblem {
   }
 
   static __device__ __forceinline__ float sink(const Args&, int) { return -INFINITY; }  // the merge's
-  static __device__ __forceinline__ float normalizer(const Args& a, float, float total, float) {
-    return total == 0.0f ? 0.0f : a.value_scale() * ptx::rcp(total);
-  }
+  static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
   static __device__ __forceinline__ void store_sums(const Args& a, const Item& item, int head, float maximum, float total) {
     store_ends(a, item, head, total == 0.0f ? -INFINITY : maximum + __log2f(total), maximum);
   }

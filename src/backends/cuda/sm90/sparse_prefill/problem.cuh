@@ -22,7 +22,7 @@ struct PrefillProblem {
   static constexpr bool kPartsFirst = !kTogether;                        // of tokens left behind whole rounds of the multiprocessors
   static constexpr bool kSplit = false;                                  // an item is all rows of its token
   static constexpr bool kInCluster = false;                              // the two parts of its rows are a cluster's, which merges them
-  static constexpr bool kMappedOut = !Source::kCodes;                    // Args have a tensor map of the output
+  static constexpr bool kMappedOut = OfToken::kMappedOut;                // Args have a tensor map of the output
   static constexpr bool kStartsEarly = true;                             // waits for the kernel in front by itself
   static constexpr bool kLetsOthersBegin = true;                         // the next kernel, from this one's beginning on
   static constexpr bool kOnlyParts = false;                              // results are always parts
@@ -51,8 +51,8 @@ struct PrefillProblem {
   }
 
   // Of a head whose weights, relative to 2^maximum, add up to `total`: what its sums of values become the output by.
-  static __device__ __forceinline__ float normalizer(const OfToken& a, float maximum, float total, float sink) {
-    return total == 0.0f ? 0.0f : a.value_scale() * ptx::rcp(total + ptx::ex2(sink - maximum));
+  static __device__ __forceinline__ float normalizer(float maximum, float total, float sink) {
+    return total == 0.0f ? 0.0f : ptx::rcp(total + ptx::ex2(sink - maximum));
   }
   // Its lse and maximum (in base 2).
   static __device__ __forceinline__ void store_sums(const OfToken& a, const Item& item, int head, float maximum, float total) {

@@ -83,6 +83,16 @@ class Producer {
     return rows.look_up(lane < S::kRowsPerWarp, t * S::kRows + warp * S::kRowsPerWarp + lane);
   }
 
+  // Where the warp's rows of a tile are; lane l says it of row l.
+  struct Places {
+    uint32_t mask, place;  // mask: of attended rows
+  };
+  __device__ __forceinline__ Places find(const Rows& rows, int32_t entry, int32_t t) const {
+    const int32_t position = t * S::kRows + warp * S::kRowsPerWarp + lane;
+    const bool attended = rows.attended(entry, position);
+    return {.mask = __ballot_sync(~0u, attended), .place = attended ? rows.locate(entry, position) : 0};
+  }
+
   // Until there is room for a step of the tile.
   __device__ __forceinline__ void wait_for_room(int fill) const {
     if (S::kTail && fill == 0) wait(shared.weights_empty[tile.at], tile.parity() ^ 1u);
@@ -130,9 +140,10 @@ class Producer {
     copy_row<kAligned, kLeaves>(fill, j, rows.address(place_of_row) + 8 * (lane % 8), (mask >> row & 1u) != 0);
   }
 
-  __device__ __forceinline__ void finish_fill(int fill) {
+  // copied: by cp.async, to the ring itself.
+  __device__ __forceinline__ void finish_fill(int fill, bool copied) {
     const uint32_t full = ptx::shared_address(&shared.full[tile.at][fill]);
-    if (a.rows_aligned) {
+    if (copied) {
       ptx::cp_async_arrive(full);
     } else {
       ptx::mbarrier_arrive(full);
@@ -153,17 +164,14 @@ class Producer {
         const uint16_t* from = q + (wanted ? head : 0) * a.q_head_stride;
         a.rows_aligned ? copy_row<true, Leaves::first>(fill, j, from, wanted) : copy_row<false, Leaves::first>(fill, j, from, wanted);
       }
-      finish_fill(fill);
+      finish_fill(fill, a.rows_aligned);
     }
     tile.advance_queries();
   }
 
   __device__ __forceinline__ void produce_rows(const Rows& rows, int32_t entry, int32_t t) {
     keep_nothing();
-    const int32_t position = t * S::kRows + warp * S::kRowsPerWarp + lane;
-    const bool attended = rows.attended(entry, position);
-    const uint32_t mask = __ballot_sync(~0u, attended);
-    const uint32_t place = attended ? rows.locate(entry, position) : 0;
+    const auto [mask, place] = find(rows, entry, t);
 #pragma unroll
     for (int fill = 0; fill < S::kFills; ++fill) {
       wait_for_room(fill);
@@ -179,19 +187,9 @@ class Producer {
 #pragma unroll 1
         for (int j = 0; j < S::kRowsPerWarp / 4; ++j) copy_rows<false>(rows, fill, j, place, mask);
       }
-      finish_fill(fill);
+      finish_fill(fill, a.rows_aligned);
     }
     tile.advance();
-  }
-
-  // Where the warp's rows of a tile are; lane l says it of row l.
-  struct Places {
-    uint32_t mask, place;  // mask: of attended rows
-  };
-  __device__ __forceinline__ Places find(const Rows& rows, int32_t entry, int32_t t) const {
-    const int32_t position = t * S::kRows + warp * S::kRowsPerWarp + lane;
-    const bool attended = rows.attended(entry, position);
-    return {.mask = __ballot_sync(~0u, attended), .place = attended ? rows.locate(entry, position) : 0};
   }
 
   // Calls what(step, address, wanted) for the lane's codes of a group of rows.
@@ -240,8 +238,7 @@ class Producer {
         });
         codes.next_group();
       }
-      ptx::mbarrier_arrive(ptx::shared_address(&shared.full[tile.at][0]));
-      arrive_warp(shared.full[tile.at][0]);
+      finish_fill(0, false);
       tile.advance();
       if (t == 0) begun();
     }
