@@ -63,10 +63,11 @@ class CodedRows {
   static __device__ __forceinline__ int first_code() { return 16 * piece(); }
 
   // A step of a group, and nothing where the row ends before; zeros when not wanted.
-  __device__ __forceinline__ void ask(int step, const uint8_t* from, bool wanted, bool aligned) const {
+  template <bool kAligned>
+  __device__ __forceinline__ void ask(int step, const uint8_t* from, bool wanted) const {
     if (has(step)) {
       const uint32_t to = staged + step * Tile::kStepBytes;
-      if (aligned) {
+      if constexpr (kAligned) {
         ptx::cp_async_16_or_zero(to, from + step * 128, wanted ? 16 : 0);
       } else {
         copy_narrow(to, from + step * 128, wanted);
@@ -74,11 +75,17 @@ class CodedRows {
     }
     ptx::cp_async_commit();
   }
-  // The step that was asked for first to a row of the tile whose first chunk is at `tile`.
-  __device__ __forceinline__ void convert(int step, uint32_t tile, int row_of_tile, float factor) const {
-    ptx::cp_async_wait<Tile::kAhead * Tile::kSteps - 1>();
+  // The codes of the step that was asked for first, whose place may be asked for again once they are converted, or of the one behind it.
+  // `before`: how many steps in front of it have not been asked for again.
+  template <int kBefore>
+  __device__ __forceinline__ uint4 arrived(int step) const {
+    ptx::cp_async_wait<Tile::kAhead * Tile::kSteps - 1 - kBefore>();
+    const uint32_t at = step < Tile::kSteps ? staged + step * Tile::kStepBytes : other_group();
+    return ptx::ld_shared(at);
+  }
+  // To a row of the tile whose first chunk is at `tile`.
+  static __device__ __forceinline__ void convert(int step, const uint4& codes, uint32_t tile, int row_of_tile, float factor) {
     if (!has(step)) return;
-    const uint4 codes = ptx::ld_shared(staged + step * Tile::kStepBytes);
     const int unit = piece() % 4 * 2;
     const uint32_t to = tile + (2 * step + piece() / 4) * S::kChunkBytes + unit_offset(row_of_tile, unit);
     const uint2 a = coded_values(codes.x, factor), b = coded_values(codes.y, factor);
@@ -88,13 +95,15 @@ class CodedRows {
   }
   // On to the other group's places.
   __device__ __forceinline__ void next_group() {
-    staged += at_second ? -Tile::kGroupBytes : Tile::kGroupBytes;
+    staged = other_group();
     at_second = !at_second;
   }
 
  private:
   static __device__ __forceinline__ int piece() { return threadIdx.x / 4 % 2 * 2 + threadIdx.x / 8 % 2 + threadIdx.x / 16 % 2 * 4; }
   static __device__ __forceinline__ bool has(int step) { return 2 * step + 1 < S::kChunks || piece() < 4; }
+
+  __device__ __forceinline__ uint32_t other_group() const { return at_second ? staged - Tile::kGroupBytes : staged + Tile::kGroupBytes; }
 
   uint32_t staged;
   bool at_second = false;

@@ -47,9 +47,10 @@ class Producer {
       if constexpr (Problem::kKeepsRows) keeps_rows = i < a.keeping_items;
       const Rows rows(a, item);
       if constexpr (Problem::kCodes) {
-        produce_codes(item, rows, [&] {
+        const auto begun = [&] {
           if constexpr (Problem::kDeals) deal(order, i);
-        });
+        };
+        a.rows_aligned ? produce_codes<true>(item, rows, begun) : produce_codes<false>(item, rows, begun);
         continue;
       }
       // A tile ahead of its use. Lane l has the entry of the warp's row l.
@@ -204,7 +205,7 @@ class Producer {
   }
 
   // A group of rows becomes bf16 while the next ones are on their way: of a tile the first groups come with those of the tile before.
-  template <class Begun>
+  template <bool kAligned, class Begun>
   __device__ __forceinline__ void produce_codes(const Item& item, const Rows& rows, const Begun& begun) {
     using Tile = CodedTile<S>;
     CodedRows<S> codes(shared);
@@ -213,11 +214,12 @@ class Producer {
 #pragma unroll
     for (int group = 0; group < Tile::kAhead; ++group) {
       for_each_step(rows, places, group,
-                    [&](int step, const uint8_t* from, bool wanted) { codes.ask(step, from, wanted, a.rows_aligned); });
+                    [&](int step, const uint8_t* from, bool wanted) { codes.template ask<kAligned>(step, from, wanted); });
       codes.next_group();
     }
 #pragma unroll 1
     for (int t = 0; t < S::kQueryTiles; ++t) produce_queries(item, t);
+    uint4 next = codes.template arrived<0>(0);
 #pragma unroll 1
     for (int32_t t = 0; t < item.tiles; ++t) {
       wait_for_room(0);
@@ -233,8 +235,10 @@ class Producer {
         const int row = warp * S::kRowsPerWarp + 4 * group + CodedRows<S>::row();
         const float factor = rows.factor(t * S::kRows + row);
         for_each_step(rows, places, (group + Tile::kAhead) % Tile::kGroups, [&](int step, const uint8_t* from, bool wanted) {
-          codes.convert(step, first_chunk, row, factor);
-          codes.ask(step, from, wanted, a.rows_aligned);
+          const uint4 present = next;
+          next = codes.template arrived<1>(step + 1);  // on its way while these are converted
+          codes.convert(step, present, first_chunk, row, factor);
+          codes.template ask<kAligned>(step, from, wanted);
         });
         codes.next_group();
       }
