@@ -64,9 +64,12 @@ std::string compare_exact(const std::string& name, const HostArray& got, const H
   return wrong.count == 0 ? "" : describe(name, got, want, wrong, "differ");
 }
 
+// From a number to the next one.
+double bf16_step(double v) { return v > 0 ? std::exp2(std::ilogb(v) - 7) : 0.0; }
+
 std::string compare_close(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance,
                           const HostArray* room) {
-  double sum_want = 0, sum_got = 0, product = 0;
+  double sum_want = 0, sum_got = 0, product = 0, largest = 0;
   int64_t finite = 0;
   for (int64_t i = 0; i < want.numel(); ++i) {
     const double w = want.at(i), g = got.at(i);
@@ -74,6 +77,7 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
     sum_want += w * w;
     sum_got += g * g;
     product += w * g;
+    largest = std::max(largest, std::abs(w));
     ++finite;
   }
   const double rms = finite > 0 ? std::sqrt(sum_want / static_cast<double>(finite)) : 0.0;
@@ -90,9 +94,9 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
     if (std::abs(w - g) < std::numeric_limits<float>::min()) continue;  // zeros of either sign, and what some devices make 0
     inexact.add(i);
     const double difference = std::abs(g - w);
-    const double largest = room == nullptr ? abs : std::max(abs, room->at(i));
+    const double own = room == nullptr ? abs : std::max(abs, room->at(i));
     const double relative = tolerance.rel * (std::abs(w) + 1e-6);
-    const double allowed = tolerance.sum ? largest + relative : std::max(largest, relative);
+    const double allowed = tolerance.sum ? own + relative : std::max(own, relative);
     if (difference > allowed) wrong.add(i);
   }
   if (not_finite.count > 0) return describe_not_finite(name, got, want, not_finite);
@@ -103,8 +107,9 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
     return describe(name, got, want, inexact, fmt::format("differ, of which {:.2g} may", tolerance.inexact).c_str());
   }
   if (tolerance.cos > 0 && sum_want >= 1e-12) {
-    const double cos_diff = 1.0 - 2.0 * product / (sum_want + sum_got);
-    if (cos_diff > tolerance.cos) return fmt::format("{} has cos_diff {:.3g}, must be below {:.3g}", name, cos_diff, tolerance.cos);
+    const double cos_diff = 1.0 - 2.0 * product / (sum_want + sum_got), step = want.dtype == DType::bf16 ? bf16_step(largest) : 0.0;
+    const double allowed = tolerance.cos + step * step / (sum_want + sum_got);
+    if (cos_diff > allowed) return fmt::format("{} has cos_diff {:.3g}, must be below {:.3g}", name, cos_diff, allowed);
   }
   return "";
 }

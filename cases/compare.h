@@ -22,7 +22,7 @@ struct Tolerance {
   double abs = 0;
   double abs_rms = 0;
   double rel = 0;
-  double cos = 0;        // 0: not looked at
+  double cos = 0;        // 0: not looked at. Of bf16 the largest element may be one number off beside it: a tie is rounded to either side
   double inexact = 1.0;  // share of the elements that may differ at all: rounding differs in isolated elements only
   double beyond = 0;     // share that may be further away, of numbers: an absmax next to a power of two moves a whole block and its scale
   bool sum = false;      // close: within abs and rel together, of an error that is rounded afterwards
