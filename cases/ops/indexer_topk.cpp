@@ -234,6 +234,18 @@ void add_indexer_topk(CaseList& list) {
       return build(in, {.requests = prefill_request(in.share(tokens), rows, ratio), .ratio = ratio}, 512, 0);
     });
   };
+  // Requests with drafted tokens, and requests beside a prompt.
+  for (const int64_t tokens : {2, 4}) {
+    cases.bench(fmt::format("decode-b32x{}-rows8192-k512", tokens), [=](Inputs& in) {
+      return build(in, {.requests = std::vector<RequestShape>(static_cast<size_t>(in.share(32)), RequestShape{8192 * 4, tokens})}, 512, 0);
+    });
+  }
+  cases.bench("decode-b32-prefill512-rows8192-k512", [=](Inputs& in) {
+    std::vector<RequestShape> requests = decode_requests(in.share(32), 8192, 4);
+    requests.push_back({8192 * 4, in.share(512)});
+    return build(in, {.requests = std::move(requests)}, 512, 0);
+  });
+  prefill(512, 8192, 4);
   prefill(512, 32768, 4);
   for (const int64_t rows : {4096, 16384}) prefill(4096, rows, 1);
   prefill(8192, 65536, 1);

@@ -41,9 +41,9 @@ __device__ __forceinline__ void load_tiles(const LogitsArgs& a, DecodeShared& s,
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RingFiller filler(a, s, slots);
   Tiles tiles;
-  while (next_tiles<1>(a, range, tiles)) {
+  while (next_tiles(a, range, tiles)) {
     if (tiles.begin >= tiles.end) continue;
-    const int32_t* const table = a.block_table + a.token_to_req[tiles.group] * a.table_stride;
+    const int32_t* const table = a.block_table + a.token_to_req[tiles.token] * a.table_stride;
     for (int first = tiles.begin; first < tiles.end; first += 32) {
       const int tile = min(first + lane, tiles.end - 1), block = a.page_tiles.divide(tile);
       filler.add(min(tiles.end - first, 32), __ldg(table + block), (tile - block * a.page_tiles.value()) * kTileRows);
@@ -115,10 +115,10 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
   const int own_row = turns.own_row();
   int before = 0;  // tiles of the tokens in front
   Tiles tiles;
-  while (next_tiles<1>(a, range, tiles)) {
+  while (next_tiles(a, range, tiles)) {
     const int count = tiles.end - tiles.begin;
     if (count <= 0) continue;
-    const int64_t token = tiles.group;
+    const int64_t token = tiles.token;
     if (before > 0) ptx::barrier_sync(1, kDecodeScorers);  // the queries before have been used
     const Scorer<64, 1> scorer = [&] {
       if constexpr (kMakesQuery) {

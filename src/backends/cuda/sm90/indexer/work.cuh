@@ -20,24 +20,24 @@ __device__ __forceinline__ void load_line(const void* global) {
   asm volatile("{\n.reg .b32 unused;\nld.global.ca.b32 unused, [%0];\n}\n" ::"l"(global) : "memory");
 }
 
-// Work of a group of kGroup consecutive tokens that are worked on side by side: its tiles, and what it takes to begin with a group
-// (lengths, page numbers, queries) in tiles. A part that is made of short groups would take several times as long as the others without it.
-inline constexpr int kGroupStart = 6;
+// What it takes to begin with a token (length, page numbers, queries), in tiles. A part that is made of short tokens would take several
+// times as long as the others without it.
+inline constexpr int kTokenStart = 6;
 // What a part takes longer that has a second token: it waits for that one's queries (docs/kernels/20261121-indexer.md).
 inline constexpr int kSecondToken = 8;
 inline constexpr int kMostPartedTiles = 1 << 24;  // of a token, as its parts are 32-bit numbers
+__device__ __forceinline__ int tiles_of_rows(int rows) { return rows > 0 ? (rows - 1) / kTileRows + 1 : 0; }
+
+// Work of a group of kGroup consecutive tokens: of one token, here; of the tokens that a block works on side by side, in runs.cuh.
 template <int kGroup>
-__device__ __forceinline__ int64_t tiles_of(const LogitsArgs& a, int64_t group) {
-  int rows = 0;
-#pragma unroll
-  for (int i = 0; i < kGroup; ++i) rows = max(rows, scored_rows(a, group * kGroup + i));
-  return (rows + int64_t{kTileRows} - 1) / kTileRows;
-}
-template <int kGroup>
-__device__ __forceinline__ int64_t work_of(const LogitsArgs& a, int64_t group) {
-  const int64_t tiles = tiles_of<kGroup>(a, group);
-  return tiles > 0 ? tiles + kGroupStart : 0;
-}
+struct Work;
+template <>
+struct Work<1> {
+  static __device__ __forceinline__ int64_t of(const LogitsArgs& a, int64_t token) {
+    const int tiles = tiles_of_rows(scored_rows(a, token));
+    return tiles > 0 ? int64_t{tiles} + kTokenStart : 0;
+  }
+};
 
 // A part of the work of all groups, equal in size to the others and consecutive.
 struct WorkRange {
@@ -73,7 +73,7 @@ struct OwnGroups {
     first = thread * each;
     end = min(first + each, num_groups);
     for (int64_t g = first; g < end; ++g) {
-      const int64_t of_group = work_of<kGroup>(a, g);
+      const int64_t of_group = Work<kGroup>::of(a, g);
       work += of_group, longest = max(longest, of_group);
     }
   }
@@ -82,7 +82,7 @@ struct OwnGroups {
     group = first;
     done = begin;
     if (begin < 0 || begin >= work) return false;
-    for (int64_t n; done >= (n = work_of<kGroup>(a, group)); ++group) done -= n;
+    for (int64_t n; done >= (n = Work<kGroup>::of(a, group)); ++group) done -= n;
     return true;
   }
 };
@@ -91,16 +91,16 @@ struct OwnGroups {
 __device__ __forceinline__ WorkRange part_of_token(const LogitsArgs& a, int part) {
   const int token = a.token_parts.divide(part), each = a.token_parts.value(), in_token = part - token * each;
   if (token >= a.num_tokens) return {0, 0, 0};
-  const auto tiles = static_cast<int>(tiles_of<1>(a, token));
+  const auto tiles = tiles_of_rows(scored_rows(a, token));
   const int begin = a.token_parts.divide(tiles * in_token), end = a.token_parts.divide(tiles * (in_token + 1));
-  return {token, kGroupStart + begin, end - begin};
+  return {token, kTokenStart + begin, end - begin};
 }
 
 // By a warp.
 template <int kGroup>
 __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
   if (a.num_tokens <= kGroup) {  // nothing to look for
-    const Share share = share_of(a, work_of<kGroup>(a, 0), part);
+    const Share share = share_of(a, Work<kGroup>::of(a, 0), part);
     return {0, share.begin, share.size};
   }
   const OwnGroups<kGroup> own(a, threadIdx.x % 32, 32);
@@ -136,18 +136,17 @@ __device__ __forceinline__ void find_work(const LogitsArgs& a, WorkSearch& s, in
   if (own.find(a, begin - (sum - own.work), group, done)) range = {group, done, size};
 }
 
-// Tiles [begin, end) of a group; not always any.
+// Tiles [begin, end) of a token; not always any.
 struct Tiles {
-  int64_t group;
+  int64_t token;
   int begin, end;
 };
 
-// Takes the next group's share of a range. False at its end.
-template <int kGroup>
+// Takes the next token's share of a range. False at its end.
 __device__ __forceinline__ bool next_tiles(const LogitsArgs& a, WorkRange& range, Tiles& tiles) {
   if (range.left <= 0) return false;
-  const int64_t end = min(work_of<kGroup>(a, range.group), range.done + range.left);
-  tiles = {range.group, static_cast<int>(max(range.done - kGroupStart, int64_t{0})), static_cast<int>(max(end - kGroupStart, int64_t{0}))};
+  const int64_t end = min(Work<1>::of(a, range.group), range.done + range.left);
+  tiles = {range.group, static_cast<int>(max(range.done - kTokenStart, int64_t{0})), static_cast<int>(max(end - kTokenStart, int64_t{0}))};
   range = {range.group + 1, 0, range.left - (end - range.done)};
   return true;
 }
