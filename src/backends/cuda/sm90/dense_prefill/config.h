@@ -16,14 +16,15 @@ inline constexpr int kChunkLanes = 64;  // of a swizzled 128-byte row
 inline constexpr int kNopeChunks = kNopeDim / kChunkLanes, kKeyChunks = kNopeChunks + kRotaryDim / kChunkLanes,
                      kValueChunks = kValueDim / kChunkLanes;
 inline constexpr int kQueries = 128, kKeys = 128;  // of a tile
-static_assert(kQueries == kKeys, "turns.h counts on it");
 inline constexpr int kStages = 2;
+inline constexpr int kDealt = 2;                           // items dealt at most that some role has not begun
 inline constexpr int kChunkBytes = 128 * kChunkLanes * 2;  // of 128 rows
 
 inline constexpr int kConsumers = 2;  // warpgroups that multiply, 64 queries each
 inline constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-inline constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
-static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 65536 / kWarpgroup);
+inline constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+// Roles share what a block begins with: one that asks for more would wait for ever.
+static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 65536 / kThreads / 8 * 8 * (kConsumers + 1));
 
 struct alignas(1024) SharedMemory {
   uint8_t q[kKeyChunks][kChunkBytes];
@@ -31,16 +32,19 @@ struct alignas(1024) SharedMemory {
   uint8_t values[kStages][kValueChunks][kChunkBytes];
   uint64_t q_full, q_empty;
   uint64_t keys_full[kStages], keys_empty[kStages], values_full[kStages], values_empty[kStages];
+  uint64_t dealt_full[kDealt], dealt_empty[kDealt];
+  int32_t dealt[kDealt];
 };
 static_assert(sizeof(SharedMemory) <= 232448, "227 KB a block");
 
-// A block's turn is a tile of 128 queries of a head, or two of them, as far from either end (dense_prefill/turns.h). Heads of a group,
-// which share L2, take turns.
+// An item is a tile of 128 queries of a head. Of causal attention the last one sees most keys, so that is a head's first. Heads of a group,
+// which share L2, take turns. Each block has one item, and whoever is done takes the next.
 struct Args {
   DensePrefill call;
   CUtensorMap q, k_nope, k_pe, v;
-  int32_t num_turns, tiles_of_turn;
-  Divisor turns_of_request{1}, turns_of_group{1}, heads_of_group{1};
+  int32_t num_items;
+  uint32_t* next_item;  // the first block's to set
+  Divisor items_of_request{1}, items_of_group{1}, heads_of_group{1};
   int32_t tiles;  // of the longest request's queries
 };
 

@@ -8,7 +8,6 @@
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/dense_prefill/dense_prefill.h"
 #include "backends/cuda/sm90/dense_prefill/kernel.cuh"
-#include "backends/cuda/sm90/dense_prefill/turns.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "core/ceil_div.h"
 
@@ -46,9 +45,8 @@ void run(const DenseAttnPrefillParams& p, const ExecutionContext& context) {
     if (!begins_aligned(rows->data)) return dense_prefill_run(dense_prefill_of(p), context);
   }
   const int64_t heads = p.q.shape[1], tiles = tiles_of(p), sms = capabilities(context.device).num_sms;
-  const int32_t of_turn = tiles_of_turn(p.causal, requests_of(p) * heads, tiles, sms);
-  const int64_t of_head = turns_of_head(tiles, of_turn), turns = requests_of(p) * heads * of_head;
-  if (turns == 0) return;
+  const int64_t items = requests_of(p) * heads * tiles;
+  if (items == 0) return;
   const int64_t group = std::gcd(heads, int64_t{8});
   const Args a{
       .call = dense_prefill_of(p),
@@ -56,22 +54,25 @@ void run(const DenseAttnPrefillParams& p, const ExecutionContext& context) {
       .k_nope = map_of("dense_attn_prefill: k_nope", p.k_nope, kNopeDim),
       .k_pe = sm90::tensor_map("dense_attn_prefill: k_pe", p.k_pe.data, DType::bf16, p.k_pe.shape[0], kRotaryDim, p.k_pe.stride[0], kKeys),
       .v = map_of("dense_attn_prefill: v", p.v, kValueDim),
-      .num_turns = static_cast<int32_t>(turns),
-      .tiles_of_turn = of_turn,
-      .turns_of_request = Divisor(static_cast<int32_t>(heads * of_head)),
-      .turns_of_group = Divisor(static_cast<int32_t>(group * of_head)),
+      .num_items = static_cast<int32_t>(items),
+      .next_item = static_cast<uint32_t*>(context.workspace.data),
+      .items_of_request = Divisor(static_cast<int32_t>(heads * tiles)),
+      .items_of_group = Divisor(static_cast<int32_t>(group * tiles)),
       .heads_of_group = Divisor(static_cast<int32_t>(group)),
       .tiles = static_cast<int32_t>(tiles)};
   allow_shared_bytes(dense_prefill_sm90_kernel, sizeof(SharedMemory));
   launch_early("dense_prefill_sm90_kernel", dense_prefill_sm90_kernel,
-               {.grid = dim3(static_cast<unsigned>(std::min(turns, sms))), .block = dim3(kThreads), .shared_bytes = sizeof(SharedMemory)},
+               {.grid = dim3(static_cast<unsigned>(std::min(items, sms))), .block = dim3(kThreads), .shared_bytes = sizeof(SharedMemory)},
                context, a);
 }
 
 }  // namespace
 
 Implementation<DenseAttnPrefillParams> dense_attn_prefill_sm90() {
-  return implementation<DenseAttnPrefillParams>("cuda/sm90", {.supports = supports, .run = run});
+  return implementation<DenseAttnPrefillParams>(
+      "cuda/sm90", {.supports = supports,
+                    .workspace_bytes = [](const DenseAttnPrefillParams&, const Capabilities&) { return sizeof(uint32_t); },
+                    .run = run});
 }
 
 }  // namespace strata::cuda

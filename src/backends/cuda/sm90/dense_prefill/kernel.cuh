@@ -21,7 +21,6 @@
 #include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
 #include "backends/cuda/sm90/dense_prefill/config.h"
-#include "backends/cuda/sm90/dense_prefill/turns.h"
 #include "backends/cuda/smxx/attention/prefill_again.cuh"
 #include "backends/cuda/smxx/attention/token_address.cuh"
 
@@ -33,13 +32,13 @@ struct Item {
   int32_t sees;   // query i of the request sees the keys before i + sees; all: before sees
   int32_t end;    // the keys that the last query sees
   int32_t tiles;  // of keys; 0: nobody sees any, or there are no queries
-  __device__ __forceinline__ Item(const Args& a, int32_t turn, int32_t part) {
-    const int32_t request = a.turns_of_request.divide(turn), in_request = turn - request * a.turns_of_request.value();
-    const int32_t group = a.turns_of_group.divide(in_request), in_group = in_request - group * a.turns_of_group.value();
-    const int32_t of_head = a.heads_of_group.divide(in_group), tile = tile_of(a.tiles, of_head, part);
+  __device__ __forceinline__ Item(const Args& a, int32_t number) {
+    const int32_t request = a.items_of_request.divide(number), in_request = number - request * a.items_of_request.value();
+    const int32_t group = a.items_of_group.divide(in_request), in_group = in_request - group * a.items_of_group.value();
+    const int32_t of_head = a.heads_of_group.divide(in_group);
     head = group * a.heads_of_group.value() + in_group - of_head * a.heads_of_group.value();
     r = request_range(a.call, request);
-    first_query = tile < 0 ? r.num_queries : tile * kQueries;
+    first_query = (a.tiles - 1 - of_head) * kQueries;
     sees = a.call.causal ? r.num_keys - r.num_queries + 1 : r.num_keys;
     const int32_t last_query = min(first_query + kQueries, r.num_queries) - 1;
     end = max(a.call.causal ? last_query + sees : sees, 0);
@@ -49,25 +48,20 @@ struct Item {
   __device__ __forceinline__ bool has_queries() const { return first_query < r.num_queries; }
 };
 
-// Calls what(item) for the items of this block, in order.
-template <class What>
-__device__ __forceinline__ void for_each_item(const Args& a, const What& what) {
-  const auto blocks = static_cast<int32_t>(gridDim.x), block = static_cast<int32_t>(blockIdx.x);
-  for (int32_t round = 0; round * blocks < a.num_turns; ++round) {
-    const int32_t turn = turn_of_round(round, blocks, block, a.tiles_of_turn);
-    if (turn >= a.num_turns) continue;
-    for (int32_t part = 0; part < a.tiles_of_turn; ++part) what(Item(a, turn, part));
-  }
-}
-
-// A warp, of which one lane asks.
+// A warp, of which one lane asks. It deals the block's items.
 __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
   const bool asks = threadIdx.x % 32 == 0;
   Turn<kStages> keys, values;
+  Turn<kDealt> dealt;
   uint32_t q_parity = 1;
-  for_each_item(a, [&](const Item& item) {
-    if (item.tiles == 0) return;
-    if (asks) {
+  auto number = static_cast<int32_t>(blockIdx.x);
+  while (number < a.num_items) {
+    const Item item(a, number);
+    int32_t next = 0;
+    // Should the first block begin so late that it has not yet set where dealing begins, then what is there ends this block's items or has
+    // it do one of another's again, and the first block still deals out all.
+    const auto take_next = [&] { next = static_cast<int32_t>(min(atomicAdd(a.next_item, 1u), static_cast<uint32_t>(a.num_items))); };
+    if (asks && item.tiles > 0) {
       const uint32_t full = ptx::shared_address(&s.q_full);
       wait(s.q_empty, q_parity);
       ptx::mbarrier_arrive_expect_tx(full, kKeyChunks * kChunkBytes);
@@ -82,17 +76,29 @@ __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
       };
       ask_keys(0);
       for (int32_t t = 0; t < item.tiles; ++t) {
-        if (t + 1 < item.tiles) ask_keys(t + 1);
+        if (t + 1 < item.tiles) {
+          ask_keys(t + 1);
+        } else {
+          take_next();  // comes while the last values' place is waited for
+        }
         const uint32_t there = ptx::shared_address(&s.values_full[values.index]);
         wait(s.values_empty[values.index], values.parity ^ 1);
         ptx::mbarrier_arrive_expect_tx(there, kValueChunks * kChunkBytes);
         ptx::tma_load_groups(ptx::shared_address(s.values[values.index]), &a.v, item.r.first_key + t * kKeys, 0, item.head, there);
         values.next();
       }
+      q_parity ^= 1;
+    } else if (asks) {
+      take_next();
     }
-    q_parity ^= 1;
-    __syncwarp();
-  });
+    if (asks) {
+      wait(s.dealt_empty[dealt.index], dealt.parity ^ 1);
+      s.dealt[dealt.index] = next;
+      ptx::mbarrier_arrive(ptx::shared_address(&s.dealt_full[dealt.index]));
+    }
+    dealt.next();
+    number = __shfl_sync(kAllLanes, next, 0);
+  }
 }
 
 // 64 queries of each item.
@@ -109,7 +115,9 @@ class Consumer {
   __device__ __forceinline__ void run() {
     if (half == 1) let_other_multiply();  // the first begins
     uint32_t q_parity = 0;
-    for_each_item(a, [&](const Item& item) {
+    auto number = static_cast<int32_t>(blockIdx.x);
+    while (number < a.num_items) {
+      const Item item(a, number);
       begin(item);
       if (item.tiles > 0) {
         wait(s.q_full, q_parity);
@@ -117,7 +125,11 @@ class Consumer {
         attend(item);
       }
       if (item.has_queries()) store(item);
-    });
+      wait(s.dealt_full[dealt.index], dealt.parity);
+      number = __shfl_sync(kAllLanes, s.dealt[dealt.index], 0);
+      arrive_warp(s.dealt_empty[dealt.index]);
+      dealt.next();
+    }
   }
 
  private:
@@ -313,6 +325,7 @@ class Consumer {
   const int half;
   const uint64_t first_q, first_keys, first_values;
   Turn<kStages> keys, values;
+  Turn<kDealt> dealt;
   int32_t row;                                       // of the request's queries, this thread's first: the other is eight on
   static constexpr float kLeast = -3.402823466e38f;  // finite, as -inf - -inf is not a number
   float maximum[2], sum[2];                          // in base 2 with the scale; of this thread's columns
@@ -332,10 +345,12 @@ __global__ void __launch_bounds__(kThreads, 1) dense_prefill_sm90_kernel(const _
       make(s.keys_full[i], 1), make(s.values_full[i], 1);
       make(s.keys_empty[i], kWarps), make(s.values_empty[i], kWarps);
     }
+    for (int i = 0; i < kDealt; ++i) make(s.dealt_full[i], 1), make(s.dealt_empty[i], kWarps);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
   ptx::wait_for_previous_kernel();
+  if (blockIdx.x == 0 && threadIdx.x == 0) atomicExch(a.next_item, gridDim.x);
   const int role = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   if (role == kConsumers) {
     ptx::registers_shrink<kProducerRegisters>();
