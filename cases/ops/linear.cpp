@@ -120,6 +120,7 @@ void add_bench(Adder& add) {
       {"pro.wq_b", {.n = 65536, .k = 1536, .format = kFp8}, kQuantised, DType::bf16},
       {"pro.wqkv_a", {.n = 2048, .k = 7168, .format = kFp8}, kQuantised, DType::bf16},
       {"pro.wo_b", {.n = 7168, .k = 16384, .format = kFp8}, kQuantised, DType::bf16},
+      {"v3.q_b", {.n = 24576, .k = 1536, .format = kFp8}, kQuantised, DType::bf16},
       {"pro.wq_b", {.n = 65536, .k = 1536}, kPlain, DType::bf16},
       {"pro.wqkv_a", {.n = 2048, .k = 7168}, kPlain, DType::bf16},
       {"pro.wo_b", {.n = 7168, .k = 16384}, kPlain, DType::bf16},
@@ -131,6 +132,12 @@ void add_bench(Adder& add) {
       add.bench(s, label);
       s.codes = layer.activation != kPlain;  // the product alone, which is what DeepGEMM's figures are
       if (s.codes) add.bench(s, label);
+    }
+  }
+  // A chunk of a prompt beside decode requests.
+  for (const NamedWeight& layer : table) {
+    for (const int64_t tokens : {512, 544, 1056}) {
+      if (layer.activation != kPlain) add.bench({tokens, layer.weight, layer.activation, layer.out}, "beside." + std::string(layer.label));
     }
   }
 }
@@ -199,6 +206,11 @@ void add_gpu_edges(Adder& add) {
   add.test({512, {.n = 8444, .k = 256, .format = kFp8}, kQuantised, DType::bf16, {}, {.inner = 4}}, "-edge", true);
   // Just three quarters of all tiles are of use.
   add.test({257, {.n = 8448, .k = 256, .format = kFp8}, kQuantised}, "-edge", true);
+  // A few tokens more than whole tiles, for which these would go round once more.
+  add.test({517, {.n = 6400, .k = 656, .format = kFp8}, kQuantised}, "-edge", true);
+  add.test({544, {.n = 6400, .k = 768, .format = kFp8}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 5}, {.inner = 8}}, "-strided",
+           true);
+  add.test({576, {.n = 6400, .k = 768, .format = kFp8}, kQuantised, DType::bf16, {.inner = 16}, {}, false, true}, "-codes", true);
 }
 
 // x as codes: in all that quantises by itself otherwise, with a last block of channels that is not full, with scales apart in memory, with

@@ -36,8 +36,8 @@ LinearParams as_linear(const GroupedLinearParams& p) {
 
 // cublaslt_fp8 leaves to our kernel for few tokens what that does faster.
 std::vector<Implementation<LinearParams>> linear() {
-  return ops::join(many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), hopper_bf16_linear(), few_tokens_bf16_linear(),
-                   cublaslt_bf16_linear());
+  return ops::join(many_and_few_tokens_linear(), many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), hopper_bf16_linear(),
+                   few_tokens_bf16_linear(), cublaslt_bf16_linear());
 }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
   const auto values = [](auto... lists) { return ops::codes_behind(ops::join(std::move(lists)...), quantize_results); };

@@ -15,6 +15,8 @@ bool few_tokens_leaves_codes(const GroupedLinearParams& p, const Device& device)
 // "cuda/sm90_many": our FP8 kernel for many tokens on Hopper.
 std::vector<Implementation<LinearParams>> many_tokens_linear();
 std::vector<Implementation<GroupedLinearParams>> many_tokens_grouped_linear();
+// "cuda/sm90_many_few": whole tiles of tokens by that, the last tokens by the kernel for few.
+std::vector<Implementation<LinearParams>> many_and_few_tokens_linear();
 // "cuda/cublaslt_fp8": block-scaled e4m3 products by cuBLASLt, on Hopper.
 std::vector<Implementation<LinearParams>> cublaslt_fp8_linear();
 std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_one_group();
