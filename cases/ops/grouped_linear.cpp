@@ -197,7 +197,11 @@ void add_grouped_linear(CaseList& list) {
   // By tiles of 256 by 256: features of a group's last tile that one block of a cluster has alone; more tiles than clusters, and a block of
   // channels each; rows apart in memory, aligned and not.
   add.test({500, mixed(384, 256, 14)}, "-many", true);
-  add.test({520, mixed(256, 128, 30)}, "-many", true);
+  add.test({770, mixed(256, 128, 30)}, "-many", true);
+  // A few tokens more than whole tiles, for which these would go round once more.
+  add.test({520, mixed(256, 128, 30)}, "-beside", true);
+  add.test({544, mixed(1024, 256, 8), X::bf16, {.inner = 8, .outer = 24}, {.inner = 8, .outer = 16}}, "-beside-strided", true);
+  add.test({544, mixed(1024, 256, 8), X::bf16, {.inner = 5, .outer = 3}, {.inner = 8, .outer = 16}}, "-beside-unaligned_x", true);
   add.test({300, mixed(256, 640, 30)}, "-many", true);
   add.test({300, mixed(256, 256, 30), X::bf16, {.inner = 8, .outer = 24}, {.inner = 8, .outer = 16}}, "-strided", true);
   add.test({300, mixed(256, 256, 30), X::bf16, {.inner = 5, .outer = 3}, {.inner = 8, .outer = 16}}, "-unaligned_x", true);
@@ -223,7 +227,7 @@ void add_grouped_linear(CaseList& list) {
       {"pro.wo_a", {.n = 1024, .k = 4096, .groups = 16, .format = WeightFormat::e4m3_ue8m0}}};
   for (const auto& [label, weight] : layers) {
     for (const int64_t tokens : {256, 1024}) add.bench({tokens, weight}, label);
-    for (const int64_t tokens : {1, 32, 64, 128, 512, 4096}) {
+    for (const int64_t tokens : {1, 32, 64, 128, 512, 544, 4096}) {
       add.bench({tokens, weight}, label);
       add.bench({tokens, weight, X::e4m3_ue8m0}, label);
     }

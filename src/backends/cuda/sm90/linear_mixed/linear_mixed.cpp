@@ -85,9 +85,18 @@ void copy_rows(const TensorView& to, const TensorView& from, cudaStream_t stream
   }
 }
 
-// Whether its tiles, of up to 128 x 128, are as fast as those of 256 x 256, of which a round of all SMs takes 1.5 times as long.
-bool is_faster(const Plan& plan, const LinearWeight& w, int64_t tokens, const Capabilities& device) {
-  return 2 * plan.cost < 3 * TileWalk(tokens, w.n, w.groups).rounds(device.num_sms) * (w.k / kMixedBlock);
+// How many tokens, the first ones, are the kernel's for many: none, all, or whole tiles where the others would have that go round once
+// more. Of its tiles of 256 x 256 a round of all SMs takes 1.5 times as long as of the other's, of up to 128 x 128.
+int64_t tokens_of_many(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
+  const auto cost_of_few = [&](int64_t few) { return few == 0 ? 0 : 2 * plan_of(w, few, /*leaves_codes=*/false, device).cost; };
+  const auto cost_of_many = [&](int64_t many) { return 3 * TileWalk(many, w.n, w.groups).rounds(device.num_sms) * (w.k / kMixedBlock); };
+  const int64_t whole = tokens / kMixedManyTokens * kMixedManyTokens;
+  int64_t best = tokens, least = cost_of_many(tokens);
+  for (const int64_t many : {whole, int64_t{0}}) {
+    const int64_t cost = cost_of_many(many) + cost_of_few(tokens - many);
+    if (cost < least) best = many, least = cost;
+  }
+  return best;
 }
 
 template <class Args>
@@ -172,6 +181,14 @@ size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
   return arena.peak();
 }
 
+// Tokens [first, first + count) of a call that leaves values.
+GroupedLinearParams tokens_of(const GroupedLinearParams& p, int64_t first, int64_t count) {
+  GroupedLinearParams part = p;
+  part.x = p.x.slice(first, count);
+  part.y = p.y.slice(first, count);
+  return part;
+}
+
 void run(const GroupedLinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
   Arena arena(p.x.device, context.workspace);
@@ -181,9 +198,12 @@ void run(const GroupedLinearParams& p, const ExecutionContext& context) {
   const LinearWeight& w = *p.weight;
   const int64_t tokens = p.x.shape[0];
   const Capabilities& device = capabilities(context.device);
-  const Plan plan = plan_of(w, tokens, p.y_scale.present(), device);
-  const bool few = p.y.dtype != DType::bf16 || !aligned(p.y) || is_faster(plan, w, tokens, device);
-  few ? run_few(product, plan, context) : run_many(product, context);
+  const int64_t many = p.y.dtype == DType::bf16 && aligned(p.y) ? tokens_of_many(w, tokens, device) : 0;
+  if (many == 0) return run_few(product, plan_of(w, tokens, p.y_scale.present(), device), context);
+  run_many(tokens_of(product, 0, many), context);
+  if (many < tokens) {
+    run_few(tokens_of(product, many, tokens - many), plan_of(w, tokens - many, /*leaves_codes=*/false, device), context);
+  }
 }
 
 }  // namespace
@@ -193,9 +213,7 @@ std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
 }
 bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
   if (!is_cuda(device) || !supports(p, capabilities(device))) return false;
-  const LinearWeight& w = *p.weight;
-  const int64_t tokens = p.x.shape[0];
-  return tokens == 0 || is_faster(plan_of(w, tokens, /*leaves_codes=*/false, capabilities(device)), w, tokens, capabilities(device));
+  return tokens_of_many(*p.weight, p.x.shape[0], capabilities(device)) == 0;
 }
 std::vector<WeightPacking> mixed_weight_packings() { return {{kName, packed_bytes, pack}}; }
 
