@@ -20,7 +20,7 @@ namespace {
 std::string index_of(const HostArray& a, int64_t i) {
   std::string text;
   for (size_t d = a.shape.size(); d-- > 0;) {
-    text = std::to_string(i % a.shape[d]) + (text.empty() ? "" : ", ") + text;
+    text.insert(0, std::to_string(i % a.shape[d]) + (text.empty() ? "" : ", "));
     i /= a.shape[d];
   }
   return "[" + text + "]";
