@@ -6,12 +6,12 @@
 #include <cstdint>
 
 #include "backends/cuda/common/divisor.h"
+#include "backends/cuda/sm90/indexer/seats.h"
 
 namespace strata::cuda::sm90 {
 
 inline constexpr int kTileRows = 64;  // of the cache: a page is a whole number of tiles
 inline constexpr int kIndexerDim = 128;
-inline constexpr int kPrefillWarpgroups = 4;
 inline constexpr int kPrefillSlots = 14;                                               // tiles of a block in flight
 inline constexpr int kDecodeWarpgroups = 2, kDecodeScorers = 128 * kDecodeWarpgroups;  // of a block, and their threads
 inline constexpr int kDecodeThreads = kDecodeScorers + 32;                             // and a warp that loads

@@ -1,7 +1,7 @@
 // Logits of the lightning indexer on Hopper for several tokens of a request, fp8.
 //
 // Four warpgroups score the same tiles for two tokens each (one of more than 64 heads), or take them in turns where a request has few
-// tokens (runs.cuh). A warp beside them has the copy engine bring the tiles into a ring in shared memory, over the ends of runs, and both
+// tokens (seats.h). A warp beside them has the copy engine bring the tiles into a ring in shared memory, over the ends of runs, and both
 // operands of the products are read from there: a thread has registers for the sums, the weights and little else, and the loop does
 // nothing but products and epilogues.
 //
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
   };
   int64_t held = -1;  // the first token whose queries are there
   for_each_run<kTokens>(a, range, [&](const Run& run) {
-    const int seats = seats_of<kTokens>(run.count), copies = copies_of(seats), turn = turn_of(warpgroup, seats);
+    const int seats = seats_of(run.count, kTokens), copies = copies_of(seats), turn = turn_of(warpgroup, seats);
     const int seat = run.first + (warpgroup - turn * seats) * kTokens;
     int left = run.end - run.begin;
     if (turn >= min(copies, left)) return keep_up(left);

@@ -1,44 +1,14 @@
 // What a block of the prefill kernel works on: groups of consecutive tokens, and in them runs, the consecutive tokens of one request, which
 // score the same rows.
-//
-// A run has a seat for each kTokens of its tokens, which is a warpgroup's. Where it needs at most half of the warpgroups, as a decode
-// request beside a prompt or each of a batch with a few tokens of its own does, its seats are there twice or four times, and these take
-// its tiles in turns.
 #pragma once
 
+#include "backends/cuda/sm90/indexer/seats.h"
 #include "backends/cuda/sm90/indexer/work.cuh"
 
 namespace strata::cuda::sm90 {
 
 template <int kTokens>
-inline constexpr int kGroupOf = kTokens* kPrefillWarpgroups;
-
-template <int kTokens>
-__device__ __forceinline__ int seats_of(int tokens) {
-  return (tokens + kTokens - 1) / kTokens;
-}
-// kPrefillWarpgroups / seats, and which of them a warpgroup has, without a division; turn_of may be behind the last one.
-__device__ __forceinline__ int copies_of(int seats) { return seats == 1 ? 4 : seats == 2 ? 2 : 1; }
-__device__ __forceinline__ int turn_of(int warpgroup, int seats) {
-  return seats == 1 ? warpgroup : seats == 2 ? warpgroup / 2 : warpgroup >= seats ? 1 : 0;
-}
-static_assert(kPrefillWarpgroups == 4);
-
-// What a tile takes, in eighths of what it takes where every warpgroup multiplies it. One warpgroup's product takes a quarter; all blocks
-// together get its rows from memory in 450 cycles, which is more.
-inline constexpr int kTileWork = 8, kTileWorkOfTwo = 5, kTileWorkOfOne = 3;  // by seats
-inline constexpr int kRunStart = kTokenStart * kTileWork;
-
-__device__ __forceinline__ int run_work(int seats, int rows) {
-  return kRunStart + tiles_of_rows(rows) * (seats == 1 ? kTileWorkOfOne : seats == 2 ? kTileWorkOfTwo : kTileWork);
-}
-// Tiles of a run that its first `work` begin with.
-__device__ __forceinline__ int tiles_in_work(int seats, int work) {
-  const int of_tiles = max(work - kRunStart, 0);
-  if (seats == 1) return (of_tiles + kTileWorkOfOne - 1) / kTileWorkOfOne;
-  if (seats == 2) return (of_tiles + kTileWorkOfTwo - 1) / kTileWorkOfTwo;
-  return (of_tiles + kTileWork - 1) / kTileWork;
-}
+inline constexpr int kGroupOf{kPrefillWarpgroups * kTokens};
 
 // Not asked for behind its rows, so that both come at the same time.
 __device__ __forceinline__ int request_of(const LogitsArgs& a, int64_t token) { return token < a.num_tokens ? a.token_to_req[token] : -1; }
@@ -62,7 +32,7 @@ struct Work {
     for (int i = 0; i < kGroup; ++i) {
       ++tokens, longest = max(longest, rows[i]);
       if (i + 1 < kGroup && request[i + 1] == request[i]) continue;
-      if (longest > 0) work += run_work(seats_of<kTokens>(tokens), longest);
+      if (longest > 0) work += run_work(seats_of(tokens, kTokens), tiles_of_rows(longest));
       tokens = longest = 0;
     }
     return work;
@@ -96,7 +66,7 @@ __device__ __forceinline__ void for_each_run(const LogitsArgs& a, WorkRange rang
       const int end = begins != 0 ? __ffs(static_cast<int>(begins)) - 1 : kGroup;
       const int longest = __reduce_max_sync(kAllLanes, lane >= first && lane < end ? rows : 0);
       if (longest == 0) continue;
-      const int seats = seats_of<kTokens>(end - first), work = run_work(seats, longest);
+      const int seats = seats_of(end - first, kTokens), work = run_work(seats, tiles_of_rows(longest));
       if (range.done >= work) {
         range.done -= work;
         continue;

@@ -20,9 +20,6 @@ __device__ __forceinline__ void load_line(const void* global) {
   asm volatile("{\n.reg .b32 unused;\nld.global.ca.b32 unused, [%0];\n}\n" ::"l"(global) : "memory");
 }
 
-// What it takes to begin with a token (length, page numbers, queries), in tiles. A part that is made of short tokens would take several
-// times as long as the others without it.
-inline constexpr int kTokenStart = 6;
 // What a part takes longer that has a second token: it waits for that one's queries (docs/kernels/20261121-indexer.md).
 inline constexpr int kSecondToken = 8;
 inline constexpr int kMostPartedTiles = 1 << 24;  // of a token, as its parts are 32-bit numbers
