@@ -15,6 +15,7 @@ struct LayerShape {
   int64_t requests = 1;
   int64_t new_tokens = 1;  // of each request
   int64_t beside = 0;      // further requests, of one new token, beside those of several
+  int64_t draft = 0;       // drafted tokens behind each single new one
   int64_t context = 0;     // positions before them, of every request
   bool fp8_output = false;
   std::optional<KvFormat> kv_format{};  // absent: the family's own
@@ -23,7 +24,7 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
-// PRESET[-window|-c4|-c128]-decode-bREQUESTS or -prefill-TOKENS[-bREQUESTS][-besideDECODES], then
+// PRESET[-window|-c4|-c128]-decode-bREQUESTS[-draftTOKENS] or -prefill-TOKENS[-bREQUESTS][-besideDECODES[-draftTOKENS]], then
 // [-contextPOSITIONS][-fp8-output][-FORMAT][-tpSIZE]: V4 presets have a kind, others none.
 std::string name_of(const LayerShape& shape);
 // Of a name; absent: it is not one.

@@ -130,8 +130,12 @@ ModelConfig of_rank(ModelConfig config, int32_t tp_size) {
 // Requests with as many new tokens each.
 struct Part {
   int64_t requests, new_tokens;
+  bool decode;
 };
-std::vector<Part> parts_of(const LayerShape& shape) { return {{shape.beside, 1}, {shape.requests, shape.new_tokens}}; }
+std::vector<Part> parts_of(const LayerShape& shape) {
+  const bool decode = shape.new_tokens == 1;
+  return {{shape.beside, 1 + shape.draft, true}, {shape.requests, decode ? 1 + shape.draft : shape.new_tokens, decode}};
+}
 
 struct State {
   ScratchDirectory directory;
@@ -154,13 +158,17 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
   const int64_t num_requests = shape.beside + shape.requests;
   std::vector<StepRequest> step;
+  int64_t most_new = 0;
   for (const Part& part : parts_of(shape)) {
+    most_new = std::max(most_new, part.new_tokens);
     for (int64_t i = 0; i < part.requests; ++i) step.push_back({std::ssize(step), part.new_tokens});
     state->tokens += part.requests * part.new_tokens;
   }
   RunnerOptions runner;
-  runner.layer.limits = {
-      .max_num_batched_tokens = state->tokens, .max_num_seqs = num_requests, .max_model_len = shape.context + shape.new_tokens};
+  runner.layer.limits = {.max_num_batched_tokens = state->tokens,
+                         .max_num_seqs = num_requests,
+                         .max_model_len = shape.context + most_new,
+                         .num_speculative_tokens = static_cast<int32_t>(shape.draft)};
   runner.layer.fp8_output = shape.fp8_output;
   runner.layer.kv_format = shape.kv_format;
   runner.layer.tp_size = shape.tp_size;
@@ -195,7 +203,7 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
     const int64_t end = shape.context + part.new_tokens;
     for (int64_t p = shape.context; p < end; ++p) {
       const bool mla = config.family == ModelFamily::deepseek_mla;
-      work.flops += d(part.requests) * (mla ? mla_attention_flops(rank, part.new_tokens > 1, p) : attention_flops(rank, shape.ratio, p));
+      work.flops += d(part.requests) * (mla ? mla_attention_flops(rank, !part.decode, p) : attention_flops(rank, shape.ratio, p));
     }
     work.bytes += d(part.requests) * cache_bytes(config, layer.cache_groups(), end - 1);
   }
@@ -224,6 +232,7 @@ constexpr const char* kNames[] = {
 constexpr const char* kGpuNames[] = {
     "v3-prefill-4096",
     "v3-decode-b64-context4096",
+    "v3-decode-b32-draft1-context4096",
     "v3-prefill-512-beside32-context4096",
     "v3.2-decode-b32-context8192",
     "v3.2-decode-b64-context8192",
@@ -232,11 +241,14 @@ constexpr const char* kGpuNames[] = {
     "v3.2-decode-b4-context8192-fp8_ds_mla",
     "v3.2-decode-b32-context8192-fp8_ds_mla",
     "v3.2-decode-b64-context8192-fp8_ds_mla",
+    "v3.2-decode-b32-draft1-context8192-fp8_ds_mla",
+    "v3.2-prefill-512-beside32-context8192-fp8_ds_mla",
     "v4-flash-c4-decode-b1-context32768",
     "v4-flash-c4-decode-b32-context32768",
     "v4-flash-c4-decode-b64-context32768",
     "v4-flash-c4-decode-b128-context32768",
     "v4-flash-c4-decode-b256-context32768",
+    "v4-flash-c4-decode-b32-draft1-context32768",
     "v4-flash-c4-decode-b32-context49152",
     "v4-flash-c4-decode-b64-context49152",
     "v4-flash-c4-decode-b1-context131072",
@@ -247,6 +259,7 @@ constexpr const char* kGpuNames[] = {
     "v4-flash-c4-prefill-8192",
     "v4-pro-c4-decode-b1-context32768",
     "v4-pro-c4-decode-b32-context32768",
+    "v4-pro-c4-decode-b32-draft1-context32768",
     "v4-pro-c4-decode-b64-context32768",
     "v4-pro-c4-decode-b128-context32768",
     "v4-pro-c4-decode-b256-context32768",
@@ -254,6 +267,7 @@ constexpr const char* kGpuNames[] = {
     "v4-flash-c4-decode-b32-context32768-fp8-output",
     "v4-pro-c4-decode-b1-context32768-fp8-output",
     "v4-pro-c4-decode-b32-context32768-fp8-output",
+    "v4-pro-c4-prefill-512-beside32-context32768",
     "v4-pro-c4-prefill-8192",
     "v4-pro-c128-decode-b1-context32768",
     "v4-pro-c128-decode-b32-context32768",

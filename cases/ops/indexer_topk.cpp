@@ -241,9 +241,9 @@ void add_indexer_topk(CaseList& list) {
     });
   }
   cases.bench("decode-b32-prefill512-rows8192-k512", [=](Inputs& in) {
-    std::vector<RequestShape> requests = decode_requests(in.share(32), 8192, 4);
-    requests.push_back({8192 * 4, in.share(512)});
-    return build(in, {.requests = std::move(requests)}, 512, 0);
+    std::vector<RequestShape> together = decode_requests(in.share(32), 8192, 4);
+    together.push_back({8192 * 4, in.share(512)});
+    return build(in, {.requests = std::move(together)}, 512, 0);
   });
   prefill(512, 8192, 4);
   prefill(512, 32768, 4);

@@ -18,6 +18,8 @@ TEST(LayerShape, NamesSayEverything) {
       {.preset = "v2-lite-tiny", .kv_format = KvFormat::fp8_tensor},
       {.preset = "v3", .new_tokens = 512, .beside = 32, .context = 4096},
       {.preset = "v4-flash", .ratio = 4, .requests = 2, .new_tokens = 64, .beside = 8, .fp8_output = true},
+      {.preset = "v3", .requests = 32, .draft = 1, .context = 4096},
+      {.preset = "v3.2", .new_tokens = 512, .beside = 3, .draft = 2},
   };
   for (const LayerShape& shape : shapes) {
     const std::string name = name_of(shape);
@@ -28,6 +30,7 @@ TEST(LayerShape, NamesSayEverything) {
   EXPECT_EQ(name_of(shapes[0]), "v4-pro-c4-decode-b48-context16384");
   EXPECT_EQ(name_of(shapes[3]), "v3.2-prefill-100-b3-context4096-fp8_ds_mla-tp8");
   EXPECT_EQ(name_of(shapes[6]), "v3-prefill-512-beside32-context4096");
+  EXPECT_EQ(name_of(shapes[8]), "v3-decode-b32-draft1-context4096");
 }
 
 TEST(LayerShape, OtherNamesAreNone) {
@@ -46,6 +49,8 @@ TEST(LayerShape, OtherNamesAreNone) {
                            "v3-prefill-16-b1",
                            "v3-prefill-16-beside0",
                            "v3-decode-b1-beside2",
+                           "v3-decode-b1-draft0",
+                           "v3-prefill-16-draft1",
                            "v3-decode-b1-fp4",
                            "v3-decode-b1-tp1",
                            "v3-decode-b1-",
@@ -75,6 +80,24 @@ TEST(LayerShape, ListedLayersAreThereOnceAndOthersCanBeAdded) {
   add_layer_of(list, "v4-tiny-c4-decode-b3-context100-tp2");
   ASSERT_EQ(list.size(), before + 1);
   EXPECT_EQ(list.back()->op(), "layer");
+}
+
+// Drafted tokens are decode requests' own: every layer has such a step, and works on as many tokens more.
+TEST(LayerShape, DraftedTokensAreTimed) {
+  const OpSet ops = default_ops();
+  const auto device = open_device({});
+  const auto flops_of = [&](const std::string& name) {
+    CaseList list;
+    add_layer_of(list, name);
+    const Work work = list.at(0)->prepare(ops, device, "", {});
+    EXPECT_TRUE(work.refusal.empty()) << work.refusal;
+    work.call(0, {});
+    return work.flops;
+  };
+  for (const std::string preset : {"v4-tiny-c4", "v3.2-tiny", "v2-lite-tiny"}) {
+    EXPECT_GT(flops_of(preset + "-decode-b2-draft2-context40"), 2.5 * flops_of(preset + "-decode-b2-context40")) << preset;
+    EXPECT_GT(flops_of(preset + "-prefill-9-beside3-draft1-context40"), flops_of(preset + "-prefill-9-beside3-context40")) << preset;
+  }
 }
 
 // A rank of two reads less than the whole layer does.
