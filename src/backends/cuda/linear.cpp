@@ -1,7 +1,8 @@
 // Linear layers on CUDA. FP8 on Hopper: few tokens, where the weight must be read once and nothing else matters, and many are our kernels',
-// what is between, where our tiles would be partly filled, cuBLASLt's, which has the block scales. Elsewhere cuBLASLt in bf16, but on
-// Hopper for up to 32 tokens of weights whose tiles fit on the SMs at once, and for up to 8: there our kernels begin before the one in
-// front has ended and let the next begin. e4m3 weights that groups of bf16 activations are multiplied by are packed and read as codes.
+// whole tiles of many and a few more both of them's, what is between, where our tiles would be partly filled, cuBLASLt's, which has the
+// block scales. Elsewhere cuBLASLt in bf16, but on Hopper for up to 32 tokens of weights whose tiles fit on the SMs at once, and for up to
+// 8: there our kernels begin before the one in front has ended and let the next begin. e4m3 weights that groups of bf16 activations are
+// multiplied by are packed and read as codes.
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear_impls.h"
 #include "backends/cuda/smxx/linear/operands.h"
