@@ -33,7 +33,8 @@ std::string name_of(const LayerShape& s) {
   } else {
     name += fmt::format("-decode-b{}", s.requests);
   }
-  if (s.draft > 0) name += fmt::format("-draft{}", s.draft);
+  const bool decodes = s.new_tokens == 1 || s.beside > 0;
+  if (decodes && s.draft > 0) name += fmt::format("-draft{}", s.draft);
   if (s.context > 0) name += fmt::format("-context{}", s.context);
   if (s.fp8_output) name += "-fp8-output";
   if (s.kv_format) name += fmt::format("-{}", to_string(*s.kv_format));
@@ -43,9 +44,8 @@ std::string name_of(const LayerShape& s) {
 
 std::optional<LayerShape> layer_shape(const std::string& name) {
   static const std::regex kForm(
-      "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?(?:-beside([0-9]{1,9}))?)(?:-draft([0-9]{1,"
-      "9}))?"
-      "(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
+      "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?(?:-beside([0-9]{1,9}))?)"
+      "(?:-draft([0-9]{1,9}))?(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
   // Longer than any shape's name. std::regex recurses for every character, so that a long text ends the stack.
   constexpr size_t kLongest = 200;
   std::smatch m;
@@ -62,8 +62,7 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
   s.fp8_output = m[9].matched;
   s.kv_format = format_of(m[10]);
   s.tp_size = static_cast<int32_t>(number(m[11], 1));
-  if (s.draft > 0 && s.new_tokens > 1 && s.beside == 0) return {};  // of whom?
-  // One name of a shape: no zeros, no prefill of one token, no other formats.
+  // One name of a shape: no zeros, no prefill of one token, no drafts of prefill, no other formats.
   return name_of(s) == name && s.requests > 0 ? std::optional(s) : std::nullopt;
 }
 

@@ -158,16 +158,14 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
   const int64_t num_requests = shape.beside + shape.requests;
   std::vector<StepRequest> step;
-  int64_t most_new = 0;
   for (const Part& part : parts_of(shape)) {
-    most_new = std::max(most_new, part.new_tokens);
     for (int64_t i = 0; i < part.requests; ++i) step.push_back({std::ssize(step), part.new_tokens});
     state->tokens += part.requests * part.new_tokens;
   }
   RunnerOptions runner;
   runner.layer.limits = {.max_num_batched_tokens = state->tokens,
                          .max_num_seqs = num_requests,
-                         .max_model_len = shape.context + most_new,
+                         .max_model_len = shape.context + std::max(shape.new_tokens, 1 + shape.draft),
                          .num_speculative_tokens = static_cast<int32_t>(shape.draft)};
   runner.layer.fp8_output = shape.fp8_output;
   runner.layer.kv_format = shape.kv_format;

@@ -75,8 +75,8 @@ double indexer_slack(DeviceId device, KvFormat format, bool drawn) {
   return drawn ? 8e-4 : 4e-4;
 }
 
-std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio) {
-  return std::vector<RequestShape>(static_cast<size_t>(batch), RequestShape{rows * ratio, 1});
+std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio, int64_t tokens) {
+  return std::vector<RequestShape>(static_cast<size_t>(batch), RequestShape{rows * ratio, tokens});
 }
 
 std::vector<RequestShape> prefill_request(int64_t tokens, int64_t rows, int64_t ratio) { return {{rows * ratio, tokens}}; }

@@ -44,8 +44,9 @@ std::string name_of(const ScoringShape& shape);
 // product of codes is exact in fp32: nothing but the noise of a sum.
 double indexer_slack(DeviceId device, KvFormat format, bool drawn = false);
 
-// The requests of a benchmark: `batch` decode tokens, or one prompt chunk of `prefill` tokens, over `rows` compressed rows each.
-std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio);
+// The requests of a benchmark: `batch` of decode with so many tokens each, or one prompt chunk of `prefill` tokens, over `rows` compressed
+// rows each.
+std::vector<RequestShape> decode_requests(int64_t batch, int64_t rows, int64_t ratio, int64_t tokens = 1);
 std::vector<RequestShape> prefill_request(int64_t tokens, int64_t rows, int64_t ratio);
 
 // Lists of requests that both scoring ops are tested with.

@@ -236,9 +236,8 @@ void add_indexer_topk(CaseList& list) {
   };
   // Requests with drafted tokens, and requests beside a prompt.
   for (const int64_t tokens : {2, 4}) {
-    cases.bench(fmt::format("decode-b32x{}-rows8192-k512", tokens), [=](Inputs& in) {
-      return build(in, {.requests = std::vector<RequestShape>(static_cast<size_t>(in.share(32)), RequestShape{8192 * 4, tokens})}, 512, 0);
-    });
+    cases.bench(fmt::format("decode-b32x{}-rows8192-k512", tokens),
+                [=](Inputs& in) { return build(in, {.requests = decode_requests(in.share(32), 8192, 4, tokens)}, 512, 0); });
   }
   cases.bench("decode-b32-prefill512-rows8192-k512", [=](Inputs& in) {
     std::vector<RequestShape> together = decode_requests(in.share(32), 8192, 4);

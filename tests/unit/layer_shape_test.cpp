@@ -82,18 +82,19 @@ TEST(LayerShape, ListedLayersAreThereOnceAndOthersCanBeAdded) {
   EXPECT_EQ(list.back()->op(), "layer");
 }
 
+// What a layer of this name does once.
+Work done_once(const std::string& name) {
+  CaseList list;
+  add_layer_of(list, name);
+  const Work work = list.at(0)->prepare(default_ops(), open_device({}), "", {});
+  EXPECT_TRUE(work.refusal.empty()) << work.refusal;
+  work.call(0, {});
+  return work;
+}
+
 // Drafted tokens are decode requests' own: every layer has such a step, and works on as many tokens more.
 TEST(LayerShape, DraftedTokensAreTimed) {
-  const OpSet ops = default_ops();
-  const auto device = open_device({});
-  const auto flops_of = [&](const std::string& name) {
-    CaseList list;
-    add_layer_of(list, name);
-    const Work work = list.at(0)->prepare(ops, device, "", {});
-    EXPECT_TRUE(work.refusal.empty()) << work.refusal;
-    work.call(0, {});
-    return work.flops;
-  };
+  const auto flops_of = [](const std::string& name) { return done_once(name).flops; };
   for (const std::string preset : {"v4-tiny-c4", "v3.2-tiny", "v2-lite-tiny"}) {
     EXPECT_GT(flops_of(preset + "-decode-b2-draft2-context40"), 2.5 * flops_of(preset + "-decode-b2-context40")) << preset;
     EXPECT_GT(flops_of(preset + "-prefill-9-beside3-draft1-context40"), flops_of(preset + "-prefill-9-beside3-context40")) << preset;
@@ -102,16 +103,7 @@ TEST(LayerShape, DraftedTokensAreTimed) {
 
 // A rank of two reads less than the whole layer does.
 TEST(LayerShape, ARankOfSeveralIsTimedAlone) {
-  const OpSet ops = default_ops();
-  const auto device = open_device({});
-  const auto bytes_of = [&](const std::string& name) {
-    CaseList list;
-    add_layer_of(list, name);
-    const Work work = list.at(0)->prepare(ops, device, "", {});
-    EXPECT_TRUE(work.refusal.empty()) << work.refusal;
-    work.call(0, {});
-    return work.bytes;
-  };
+  const auto bytes_of = [](const std::string& name) { return done_once(name).bytes; };
   EXPECT_LT(bytes_of("v4-tiny-c4-decode-b2-context40-tp2"), bytes_of("v4-tiny-c4-decode-b2-context40"));
   EXPECT_LT(bytes_of("v3.2-tiny-prefill-8-b2-tp2"), bytes_of("v3.2-tiny-prefill-8-b2"));
 }

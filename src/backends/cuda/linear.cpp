@@ -35,6 +35,12 @@ LinearParams as_linear(const GroupedLinearParams& p) {
           .activation = p.x.dtype == DType::e4m3 ? ActivationFormat::fp8_f32 : ActivationFormat::bf16};
 }
 
+LinearParams shapes_of(const LinearParams& p, int64_t count) {
+  LinearParams part = p;
+  part.x.shape[0] = part.x_scale.shape[0] = part.y.shape[0] = count;
+  return part;
+}
+
 // cublaslt_fp8 leaves to our kernel for few tokens what that does faster.
 std::vector<Implementation<LinearParams>> linear() {
   return ops::join(many_and_few_tokens_linear(), many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), hopper_bf16_linear(),

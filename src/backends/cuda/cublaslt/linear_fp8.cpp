@@ -82,13 +82,13 @@ class Linear {
     const bool codes = p.x.dtype == DType::e4m3;
     if (codes && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
     if (p.x.shape[0] <= kFewTokens && few_.supports(p, device)) return Support::no("cuda/sm90 takes so few tokens");
-    if (const Support s = few_.supports(rest(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
+    if (const Support s = few_.supports(shapes_of(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
     return lt_->plan(product(*p.weight, p.x.shape[0], codes ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes()
                                                                                                  : Support::no(no_kernel());
   }
   size_t workspace_bytes(const LinearParams& p, const Device& device) const {
     Arena arena(p.x.device);
-    layout(arena, p.x, few_.workspace_bytes(rest(p, kStep - 1), device));
+    layout(arena, p.x, few_.workspace_bytes(shapes_of(p, kStep - 1), device));
     return std::max(arena.peak(), many_.workspace_bytes(p, device));  // fewer tokens of the layer may be that kernel's
   }
   void run(const LinearParams& p, const ExecutionContext& context) const {
@@ -96,7 +96,7 @@ class Linear {
     DeviceScope scope(context.device.id().index);
     const int64_t tokens = p.x.shape[0], bulk = whole(tokens);
     Arena arena(p.x.device, context.workspace);
-    const Layout l = layout(arena, p.x, few_.workspace_bytes(rest(p, kStep - 1), context.device));
+    const Layout l = layout(arena, p.x, few_.workspace_bytes(shapes_of(p, kStep - 1), context.device));
     if (p.x.dtype == DType::e4m3) {
       transpose_scales(as_grouped(p.x_scale), bulk, bulk, l.scales.ptr<float>(), /*overlap=*/true, native(context.stream));
     } else {
@@ -112,22 +112,11 @@ class Linear {
               .y = p.y.data},
              l.scratch.data, context.stream);
     if (bulk < tokens) {
-      LinearParams tail = p;
-      tail.x = p.x.slice(bulk, tokens - bulk);
-      if (p.x_scale.present()) tail.x_scale = p.x_scale.slice(bulk, tokens - bulk);
-      tail.y = p.y.slice(bulk, tokens - bulk);
-      few_.run(tail, ExecutionContext{context.device, context.stream, l.rest});
+      few_.run(tokens_of(p, bulk, tokens - bulk), ExecutionContext{context.device, context.stream, l.rest});
     }
   }
 
  private:
-  // The shapes of a call for the last `count` tokens.
-  static LinearParams rest(const LinearParams& p, int64_t count) {
-    LinearParams r = p;
-    r.x.shape[0] = r.x_scale.shape[0] = r.y.shape[0] = count;
-    return r;
-  }
-
   std::shared_ptr<CublasLt> lt_ = std::make_shared<CublasLt>();
   Implementation<LinearParams> few_ = few_tokens_linear().front(), many_ = many_tokens_linear().front();
 };

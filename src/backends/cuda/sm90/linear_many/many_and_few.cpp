@@ -26,22 +26,6 @@ bool pays(const LinearWeight& w, int64_t tokens, int64_t few, int num_sms) {
   return saved > kFewSeconds + static_cast<double>(w.n * w.k) / kWeightBytesPerSecond;
 }
 
-// Tokens [first, first + count) of a call.
-LinearParams tokens_of(const LinearParams& p, int64_t first, int64_t count) {
-  LinearParams part = p;
-  part.x = p.x.slice(first, count);
-  if (p.x_scale.present()) part.x_scale = p.x_scale.slice(first, count);
-  part.y = p.y.slice(first, count);
-  return part;
-}
-
-// The shapes of a call for `count` of them.
-LinearParams shapes_of(const LinearParams& p, int64_t count) {
-  LinearParams part = p;
-  part.x.shape[0] = part.x_scale.shape[0] = part.y.shape[0] = count;
-  return part;
-}
-
 class ManyAndFew {
  public:
   Support supports(const LinearParams& p, const Device& device) const {

@@ -181,14 +181,6 @@ size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
   return arena.peak();
 }
 
-// Tokens [first, first + count) of a call that leaves values.
-GroupedLinearParams tokens_of(const GroupedLinearParams& p, int64_t first, int64_t count) {
-  GroupedLinearParams part = p;
-  part.x = p.x.slice(first, count);
-  part.y = p.y.slice(first, count);
-  return part;
-}
-
 void run(const GroupedLinearParams& p, const ExecutionContext& context) {
   if (p.y.numel() == 0) return;
   Arena arena(p.x.device, context.workspace);
