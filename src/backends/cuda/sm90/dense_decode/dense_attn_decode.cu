@@ -10,9 +10,8 @@
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/sm90/dense_decode/dense_decode.h"
 #include "backends/cuda/sm90/dense_decode/launch.h"
+#include "backends/cuda/sm90/dense_decode/merge_spans.cuh"
 #include "backends/cuda/sm90/dense_decode/problem.cuh"
-#include "backends/cuda/sm90/dense_decode/split.h"
-#include "backends/cuda/sm90/sparse_prefill/cluster_merge.cuh"
 #include "backends/cuda/sm90/sparse_prefill/merge.cuh"
 #include "core/ceil_div.h"
 
@@ -20,26 +19,39 @@ namespace strata::cuda {
 namespace {
 
 using namespace dense_decode;
-using sparse_prefill::kHeadTile, sparse_prefill::kValueDim;
 
-// Upper bounds from shapes: query tokens, tiles of rows of one, tiles of heads.
+// Upper bounds from shapes: query tokens and (query, head) pairs of a request, tiles of its rows.
 struct Extent {
-  int64_t requests, queries, head_tiles, row_tiles;
+  int64_t requests, queries, heads, pairs, row_tiles;
   explicit Extent(const DenseAttnDecodeParams& p)
       : requests(p.seq_lens.shape[0]),
         queries(std::min(p.max_query_len, p.q.shape[0])),
-        head_tiles(ceil_div(p.q.shape[1], kHeadTile)),
+        heads(p.q.shape[1]),
+        pairs(queries * heads),
         row_tiles(ceil_div(p.max_seq_len, kTileRows)) {}
-  int64_t slots(const Capabilities& c) const { return std::max<int64_t>(1, c.num_sms / head_tiles); }
 };
 
-int64_t splits_of(const DenseAttnDecodeParams& p, const Capabilities& c) {
-  const Extent e(p);
-  if (p.batch_invariant) return std::clamp<int64_t>(ceil_div(e.row_tiles, kInvariantTiles), 1, kInvariantSplits);
-  return e.row_tiles > 1 ? choose_splits(e.requests * e.queries, e.row_tiles, e.slots(c), {.fixed = 128, .of_split = 0}) : 1;
-}
+// How a call is laid out where a block's share follows from the lengths.
+struct Layout {
+  static constexpr int64_t kMostGang = 4;  // tiles of pairs that read the same rows at a time
+  int64_t gang, sequences_per_request, sequences, spans;
+  Layout(const Extent& e, const Capabilities& c) {
+    const int64_t tiles = ceil_div(e.pairs, kHeadTile);
+    gang = std::clamp<int64_t>(tiles, 1, kMostGang);
+    sequences_per_request = std::max<int64_t>(1, ceil_div(tiles, gang));
+    sequences = e.requests * sequences_per_request;
+    spans = std::clamp<int64_t>(std::min(c.num_sms / gang, sequences * e.row_tiles), 1, kMostSpans);
+  }
+  // Whether sequences of one length are two parts each, whose blocks can be a cluster.
+  bool in_two_parts(const Extent& e) const { return e.row_tiles > 1 && spans >= 2 * sequences && spans < 3 * sequences; }
+};
 
 bool is_coded(const DenseAttnDecodeParams& p) { return p.cache.format == KvFormat::fp8_tensor; }
+
+int64_t invariant_splits(const Extent& e) {
+  return std::clamp<int64_t>(ceil_div(e.row_tiles, kInvariantTiles), 1, kInvariantSplits);
+}
+int64_t invariant_items(const Extent& e) { return e.requests * e.queries * ceil_div(e.heads, kHeadTile) * invariant_splits(e); }
 
 Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
@@ -54,30 +66,29 @@ Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
   if (p.cache.num_pages * (p.cache.page_stride / 16) > std::numeric_limits<uint32_t>::max())
     return Support::no("needs a cache below 64 GiB");
   const Extent e(p);
-  if (e.requests * e.queries * e.head_tiles * splits_of(p, c) > std::numeric_limits<int32_t>::max()) return Support::no("too many queries");
+  // Places on the line, pairs of a request and items are counted in 31 bits.
+  const int64_t line = Layout(e, c).sequences * (e.row_tiles + kPieceCost) + c.num_sms;
+  if (std::max({line, e.pairs, invariant_items(e)}) > std::numeric_limits<int32_t>::max() / 2) return Support::no("too many queries or rows");
   return Support::yes();
 }
 
-// Parts of tokens: does not shrink when the call grows, although it is cut less.
+// Parts of pairs: does not shrink when the call grows, although it is cut less.
 int64_t most_parts(const DenseAttnDecodeParams& p, const Capabilities& c) {
   const Extent e(p);
-  if (p.batch_invariant) return splits_of(p, c) > 1 ? p.q.shape[0] * splits_of(p, c) : 0;
-  return e.row_tiles > 1 ? dense_decode::most_parts(e.requests * e.queries, e.row_tiles, e.slots(c)) : 0;
+  if (p.batch_invariant) return invariant_splits(e) > 1 ? p.q.shape[0] * e.heads * invariant_splits(e) : 0;
+  const Layout l(e, c);
+  if (e.row_tiles <= 1) return 0;
+  return 2 * std::min<int64_t>(c.num_sms, l.sequences * l.gang * e.row_tiles) * std::min<int64_t>(e.pairs, kHeadTile);
 }
 size_t workspace_bytes(const DenseAttnDecodeParams& p, const Capabilities& c) {
-  return static_cast<size_t>(most_parts(p, c) * p.q.shape[1]) * (kValueDim * sizeof(uint16_t) + sizeof(float2) + sizeof(float));
+  constexpr size_t kPartBytes = kValueDim * sizeof(uint16_t) + sizeof(float2) + sizeof(float);
+  return (p.batch_invariant ? 0 : kMostSpans * sizeof(Parted)) + static_cast<size_t>(most_parts(p, c)) * kPartBytes;
 }
 
-DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
-  const Capabilities& c = capabilities(context.device);
-  const Extent e(p);
+// All but what the items are; `parts` of pairs in memory.
+DenseArgs args_of(const DenseAttnDecodeParams& p, void* memory, int64_t parts) {
   DenseArgs a{};
-  const int64_t splits = splits_of(p, c);
-  a.head_tiles = static_cast<int32_t>(e.head_tiles);
-  a.max_queries = static_cast<int32_t>(e.queries);
-  a.num_splits = static_cast<int32_t>(splits);
-  a.tiles_per_split = p.batch_invariant ? 0 : static_cast<int32_t>(std::max<int64_t>(1, ceil_div(e.row_tiles, splits)));
-  a.num_items = static_cast<int32_t>(e.requests * e.queries * e.head_tiles * splits);
+  a.max_queries = static_cast<int32_t>(Extent(p).queries);
   a.num_heads = static_cast<int32_t>(p.q.shape[1]);
   a.num_tokens = static_cast<int32_t>(p.q.shape[0]);
   // Never behind a request's table, whatever its length says before the kernel in front has written it.
@@ -98,8 +109,7 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   a.out_token_stride = p.out.stride[0], a.out_head_stride = p.out.stride[1];
   a.lse = p.lse.ptr<float>();
   a.lse_token_stride = p.lse.stride[0], a.lse_head_stride = p.lse.stride[1];
-  const int64_t parts = splits * a.num_tokens * a.num_heads;
-  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_out = static_cast<uint16_t*>(memory);
   a.part_factors = reinterpret_cast<float2*>(a.part_out + parts * kValueDim);
   a.part_lse = reinterpret_cast<float*>(a.part_factors + parts);
   a.rows_aligned = rows_aligned(p.q) && reinterpret_cast<uintptr_t>(p.cache.data) % 16 == 0;
@@ -107,16 +117,45 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, const ExecutionContext& contex
   return a;
 }
 
+void run_invariant(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
+  const Extent e(p);
+  InvariantArgs a{};
+  static_cast<DenseArgs&>(a) = args_of(p, context.workspace.data, most_parts(p, capabilities(context.device)));
+  a.head_tiles = static_cast<int32_t>(ceil_div(e.heads, kHeadTile));
+  a.num_splits = static_cast<int32_t>(invariant_splits(e));
+  a.num_items = static_cast<int32_t>(invariant_items(e));
+  const int blocks = std::min(a.num_items, capabilities(context.device).num_sms / 2 * 2);
+  is_coded(p) ? launch_invariant<true>(a, blocks, context) : launch_invariant<false>(a, blocks, context);
+  if (a.num_splits > 1) sparse_prefill::launch_merge(a, /*fixed_order=*/true, context);
+}
+
+void run_spans(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
+  const Capabilities& c = capabilities(context.device);
+  const Extent e(p);
+  const Layout l(e, c);
+  auto* const parted = static_cast<Parted*>(context.workspace.data);
+  SpanArgs a{};
+  static_cast<DenseArgs&>(a) = args_of(p, parted + kMostSpans, most_parts(p, c));
+  a.parted = parted;
+  const bool merges = l.in_two_parts(e);
+  a.gang = static_cast<int32_t>(l.gang);
+  a.num_sequences = static_cast<int32_t>(l.sequences);
+  a.num_spans = static_cast<int32_t>(merges ? l.spans / 2 * 2 : l.spans);
+  a.part_rows = static_cast<int32_t>(std::min<int64_t>(e.pairs, l.gang * kHeadTile));
+  a.sequences_per_request = Divisor(static_cast<int32_t>(l.sequences_per_request));
+  a.heads = Divisor(a.num_heads);
+  const int blocks = a.num_spans * a.gang;
+  if (merges) {
+    is_coded(p) ? launch_spans<true, true>(a, blocks, context) : launch_spans<false, true>(a, blocks, context);
+  } else {
+    is_coded(p) ? launch_spans<true, false>(a, blocks, context) : launch_spans<false, false>(a, blocks, context);
+  }
+  if (e.row_tiles > 1) launch_merge_spans(a, c.num_sms, context);
+}
+
 void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
   if (p.q.shape[0] == 0 || p.seq_lens.shape[0] == 0) return;
-  const DenseArgs a = args_of(p, context);
-  const int num_blocks = capabilities(context.device).num_sms / 2 * 2;
-  if (a.num_splits == sparse_prefill::kClusterParts && a.num_items <= num_blocks && !p.batch_invariant) {
-    return is_coded(p) ? launch<true, true>(a, a.num_items, context) : launch<false, true>(a, a.num_items, context);
-  }
-  const int blocks = std::min(a.num_items, num_blocks);
-  is_coded(p) ? launch<true, false>(a, blocks, context) : launch<false, false>(a, blocks, context);
-  if (a.num_splits > 1) sparse_prefill::launch_merge(a, p.batch_invariant, context);
+  p.batch_invariant ? run_invariant(p, context) : run_spans(p, context);
 }
 
 }  // namespace

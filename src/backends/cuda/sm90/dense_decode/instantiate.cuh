@@ -1,18 +1,18 @@
-// The definition behind launch.h.
+// The definitions behind launch.h.
 #pragma once
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/sm90/dense_decode/invariant_problem.cuh"
 #include "backends/cuda/sm90/dense_decode/launch.h"
+#include "backends/cuda/sm90/dense_decode/span_problem.cuh"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
 
 namespace strata::cuda::dense_decode {
 
-// In clusters: the two parts of a token, which its blocks merge, or its two tiles of heads, which then read the same rows at a time and
-// from the same side of L2.
-template <bool kCodes, bool kMerges>
-void launch(const DenseArgs& args, int blocks, const ExecutionContext& context) {
-  using Problem = DenseProblem<kCodes, kMerges>;
+// In clusters of two tiles of heads, which read the same rows at a time and then from the same side of L2, or as the problem has them.
+template <class Problem>
+void launch_problem(const typename Problem::Args& args, int blocks, bool in_pairs, const ExecutionContext& context) {
   constexpr auto kernel = sparse_prefill::row_tiles_kernel<Problem>;
   constexpr int kSharedBytes = sparse_prefill::shared_bytes<Problem>();
   allow_shared_bytes(kernel, kSharedBytes);
@@ -20,8 +20,18 @@ void launch(const DenseArgs& args, int blocks, const ExecutionContext& context) 
                {.grid = dim3(static_cast<unsigned>(blocks)),
                 .block = dim3(sparse_prefill::kThreads),
                 .shared_bytes = kSharedBytes,
-                .cluster = kMerges || args.head_tiles == 2 ? 2u : 1u},
+                .cluster = in_pairs ? 2u : 1u},
                context, args);
+}
+
+template <bool kCodes, bool kMerges>
+void launch_spans(const SpanArgs& args, int blocks, const ExecutionContext& context) {
+  launch_problem<SpanProblem<kCodes, kMerges>>(args, blocks, kMerges || args.gang % 2 == 0, context);
+}
+
+template <bool kCodes>
+void launch_invariant(const InvariantArgs& args, int blocks, const ExecutionContext& context) {
+  launch_problem<InvariantProblem<kCodes>>(args, blocks, args.head_tiles == 2, context);
 }
 
 }  // namespace strata::cuda::dense_decode

@@ -6,8 +6,10 @@
 
 namespace strata::cuda::dense_decode {
 
-// kCodes, kMerges: of DenseProblem.
+// kCodes, kMerges: of SpanProblem.
 template <bool kCodes, bool kMerges>
-void launch(const DenseArgs& args, int blocks, const ExecutionContext& context);
+void launch_spans(const SpanArgs& args, int blocks, const ExecutionContext& context);
+template <bool kCodes>
+void launch_invariant(const InvariantArgs& args, int blocks, const ExecutionContext& context);
 
 }  // namespace strata::cuda::dense_decode

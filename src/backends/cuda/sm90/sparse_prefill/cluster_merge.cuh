@@ -33,9 +33,9 @@ __device__ __forceinline__ float* part_lse(Shared& shared) {
 
 // By the value warpgroups of both blocks, whose rank is their split. A warp has every 16th head, four at a time.
 template <class Problem, class Shared>
-__device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a, Shared& shared, int32_t token) {
+__device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a, Shared& shared,
+                                                 const typename Problem::Item& item) {
   constexpr int kWarps = 2 * kWarpgroup / 32, kStep = kClusterParts * kWarps, kHeads = kHeadTile / kStep;
-  const int32_t first_head = Problem::first_head(a, blockIdx.x);
   const int lane = threadIdx.x % 32, first = static_cast<int>(ptx::cluster_rank()) + kClusterParts * (threadIdx.x / 32 % kWarps);
   ptx::cluster_arrive();
   ptx::cluster_wait();
@@ -52,7 +52,7 @@ __device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a
     }
   }
   // A lane for each part of each head.
-  const int part = lane % kClusterParts, row = first + lane / kClusterParts % kHeads * kStep, head = first_head + row;
+  const int part = lane % kClusterParts, row = first + lane / kClusterParts % kHeads * kStep, head = item.first_head + row;
   const auto of_part = [&](const float* p) { return ptx::load_cluster_f32(ptx::map_shared(ptx::shared_address(p + row), part)); };
   const float lse = of_part(part_lse(shared)), left = of_part(part_factors(shared, 0)), right = of_part(part_factors(shared, 1));
   ptx::cluster_arrive();
@@ -60,15 +60,15 @@ __device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a
   const float base = largest == -INFINITY ? 0.0f : largest, weight = ptx::ex2(lse - base);
   const float total = weight + __shfl_xor_sync(~0u, weight, 1);
   const bool empty = total == 0.0f;  // not by the largest: a maximum passes over what is no number
-  if (a.lse != nullptr && lane < kHeads * kClusterParts && part == 0 && head < a.num_heads) {
-    a.lse_of(token, head) = empty ? INFINITY : (base + __log2f(total)) * kLn2;
+  if (lane < kHeads * kClusterParts && part == 0 && Problem::exists(a, item, head)) {
+    Problem::store_lse(a, item, head, empty ? INFINITY : (base + __log2f(total)) * kLn2);
   }
   const float share = empty ? 0.0f : weight / total, factors[2] = {share * left, share * right};
   const uint32_t there = __ballot_sync(~0u, lse != -INFINITY);  // without rows a part is what was there before
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
-    const int of = first_head + first + i * kStep;
-    if (of >= a.num_heads) break;
+    const int of = item.first_head + first + i * kStep;
+    if (!Problem::exists(a, item, of)) break;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float sums[8] = {};
@@ -77,7 +77,7 @@ __device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a
         const float factor = __shfl_sync(~0u, factors[half], kClusterParts * i + p);
         if ((there >> (kClusterParts * i + p) & 1u) != 0) add_weighted(sums, factor, parts[i][p][half]);
       }
-      store_lanes(Problem::out(a, token, of) + half * (kValueDim / 2) + 8 * lane, sums, 1.0f, a.out_aligned);
+      store_lanes(Problem::out(a, item, of) + half * (kValueDim / 2) + 8 * lane, sums, 1.0f, a.out_aligned);
     }
   }
   ptx::cluster_wait();  // nobody leaves while the other reads

@@ -49,6 +49,7 @@ struct Shape {
   static constexpr int kWeightTiles = kTail ? kStages : 2;  // tiles of weights in shared memory
   static constexpr int kQueryTiles = (kHeadTile + kRows - 1) / kRows;  // that the queries of 64 heads take on their way
   static constexpr int kRowsPerWarp = kRows / 4;                       // of a producer warp
+  struct Plan {};                                                      // of a block's items: none here
 };
 
 template <class S>
@@ -65,6 +66,7 @@ struct alignas(1024) SharedMemory {
   uint64_t dealt[kDealt];
   int32_t dealt_turn[kDealt];
   uint64_t rescale_full[S::kWeightTiles], weights_full[S::kWeightTiles], weights_empty[S::kWeightTiles];
+  typename S::Plan plan;
 };
 static_assert(sizeof(SharedMemory<Shape<512>>) <= 232448 && sizeof(SharedMemory<Shape<576>>) <= 232448, "227 KB a block");
 

@@ -60,7 +60,9 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  if constexpr (Problem::kStartsEarly) {
+  if constexpr (Problem::kPlanned) {
+    Problem::start(a, shared);
+  } else if constexpr (Problem::kStartsEarly) {
     Problem::bring_near(a);
     ptx::wait_for_previous_kernel();
   }

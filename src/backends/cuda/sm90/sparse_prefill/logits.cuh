@@ -29,11 +29,11 @@ class Logits {
 
   __device__ __forceinline__ void run() {
     Items<Problem> order;
-    for (int32_t i = Items<Problem>::first(); i < a.num_items; i = order.next(a, shared, i)) {
-      const Item item(a, i);
+    for (int32_t i = order.first(shared), end = order.end(a, shared); i < end; i = order.next(a, shared, i)) {
+      const Item item = order.item(a, shared, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) {
-          mark_empty(item);
+          Problem::mark_empty(a, item);
           continue;
         }
       }
@@ -45,6 +45,7 @@ class Logits {
       start_logits(s);
       finish_logits(s);
       for (int32_t t = 1; t < item.tiles; ++t) {
+        hide_unseen(s, item, t - 1);
         softmax(s);
         store_weights(s);
         start_logits(s);
@@ -53,6 +54,7 @@ class Logits {
         hand_over();
         finish_logits(s);
       }
+      hide_unseen(s, item, item.tiles - 1);
       softmax(s);
       store_weights(s);
       ptx::fence_proxy_async();
@@ -218,6 +220,46 @@ class Logits {
     }
   }
 
+  // Where queries of a tile see different numbers of rows: of the item's t-th tile, whose logits are here. A weight of 0 does not stop a
+  // NaN or an infinity, which must not reach the queries that do not see its row: rows with such values become zeros. The logits of those
+  // who see them are no numbers either, or -inf, which weighs nothing.
+  __device__ __forceinline__ void hide_unseen(float (&s)[kSums], const Item& item, int32_t t) {
+    if constexpr (Problem::kMixesQueries) {
+      static_assert(S::kParts == 1);
+      if (t < item.open) return;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int32_t seen = Problem::seen(a, item, item.first_head + accumulator_row() + 8 * r) - t * S::kRows - 2 * (threadIdx.x % 4);
+#pragma unroll
+        for (int j = 0; j < kSums / 4; ++j) {
+          if (8 * j >= seen) s[4 * j + 2 * r] = -INFINITY;
+          if (8 * j + 1 >= seen) s[4 * j + 2 * r + 1] = -INFINITY;
+        }
+      }
+      const uint32_t stage = tile.at >= tile.step ? tile.at - tile.step : tile.at + kStages - tile.step;
+      clear_infinite_rows(ptx::shared_address(shared.k[stage]), Problem::seen(a, item, item.first_head) - t * S::kRows);
+    }
+  }
+  // Of a tile whose logits are here, from a row on.
+  static __device__ __noinline__ void clear_infinite_rows(uint32_t rows, int32_t first) {
+    constexpr uint32_t kExponents = 0x7F807F80u;
+    ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // the logits of all warps are done
+    const int lane = threadIdx.x % 32, unit = lane % 8;
+    for (int row = max(first, 0) + static_cast<int>(threadIdx.x / 32); row < S::kRows; row += kWarpgroup / 32) {
+      uint32_t infinite = 0;
+#pragma unroll
+      for (int c = lane / 8; c < S::kValueChunks; c += 4) {
+        const uint4 v = ptx::ld_shared(rows + c * S::kChunkBytes + unit_offset(row, unit));
+        for (const uint32_t pair : {v.x, v.y, v.z, v.w}) infinite |= __vcmpeq2(pair & kExponents, kExponents);
+      }
+      if (!__any_sync(~0u, infinite != 0)) continue;
+#pragma unroll
+      for (int c = lane / 8; c < S::kValueChunks; c += 4) {
+        ptx::st_shared(rows + c * S::kChunkBytes + unit_offset(row, unit), {0, 0, 0, 0});
+      }
+    }
+  }
+
   // Weights as bf16 [head][row], swizzled.
   __device__ __forceinline__ void store_weights(const float (&s)[kSums]) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
@@ -237,15 +279,6 @@ class Logits {
     weights.next();
   }
 
-  __device__ __forceinline__ void mark_empty(const Item& item) {
-    if constexpr (Problem::kInCluster) {
-      if (threadIdx.x < kHeadTile) part_lse(shared)[threadIdx.x] = -INFINITY;
-      arrive_warp(shared.normalizer_full[items.index]);
-    } else {
-      Problem::mark_empty(a, item);
-    }
-  }
-
   // lse, maximum and normalizer of the item's heads. After the last weights, which wait for none of that. Two lanes of a quad have a head
   // each: the next item waits until this is done.
   __device__ __forceinline__ void finish(const Item& item) {
@@ -260,14 +293,20 @@ class Logits {
     const float of_head = second ? total[1] : total[0], top = second ? maximum[1] : maximum[0];
     const float largest = of_head == 0.0f || top == kLeast ? -INFINITY : top;  // no rows, or no logit that is a number
     if (wanted) {
-      float normalizer = head < a.num_heads ? Problem::normalizer(largest, of_head, shared.sink[head]) : 0.0f;
+      const bool exists = Problem::exists(a, item, head);
+      float normalizer = exists ? Problem::normalizer(largest, of_head, Problem::kMixesQueries ? -INFINITY : shared.sink[head]) : 0.0f;
       if constexpr (Problem::kCodes) normalizer *= a.value_scale;
       shared.normalizer[items.index][row] = normalizer;
-      if constexpr (Problem::kInCluster) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : largest + __log2f(of_head);
+      if constexpr (Problem::kInCluster) {
+        if (shared.plan.merges) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : largest + __log2f(of_head);
+      }
     }
     arrive_warp(shared.normalizer_full[items.index]);
     items.next();
-    if (wanted && head < a.num_heads) Problem::store_sums(a, item, head, largest, of_head);
+    if constexpr (Problem::kInCluster) {
+      if (shared.plan.merges) return;  // the merge stores them
+    }
+    if (wanted && Problem::exists(a, item, head)) Problem::store_sums(a, item, head, largest, of_head);
   }
 
   const Args& a;

@@ -15,7 +15,8 @@ struct PartProblem {
   using Args = PartArgs<Source>;
   static constexpr bool kSharesRows = false, kSplit = true, kInCluster = false, kMappedOut = false, kStartsEarly = true,
                         kLetsOthersBegin = false;
-  static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false, kKeepsRows = false, kCodes = Source::kCodes;
+  static constexpr bool kPartsFirst = false, kOnlyParts = true, kDeals = false, kKeepsRows = false, kCodes = Source::kCodes,
+                        kPlanned = false, kMixesQueries = false;
 
   static __device__ __forceinline__ void bring_near(const Args&) {}
 
@@ -49,6 +50,11 @@ struct PartProblem {
     if (head < min(item.first_head + kHeadTile, a.num_heads)) store_ends(a, item, head, -INFINITY, -INFINITY);
   }
 
+  static __device__ __forceinline__ bool exists(const Args& a, const Item&, int head) { return head < a.num_heads; }
+  static __device__ __forceinline__ bool is_part(const Args&, const Item&) { return true; }
+  static __device__ __forceinline__ const uint16_t* query(const Args& a, const Item& item, int head) {
+    return a.q + item.token * a.q_token_stride + head * a.q_head_stride;
+  }
   static __device__ __forceinline__ float sink(const Args&, int) { return -INFINITY; }  // the merge's
   static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
   static __device__ __forceinline__ void store_sums(const Args& a, const Item& item, int head, float maximum, float total) {

@@ -82,8 +82,27 @@ class Items {
   using Shared = SharedMemory<typename Problem::Shape>;
 
  public:
-  static __device__ __forceinline__ int32_t first() { return static_cast<int32_t>(blockIdx.x) * kOfTurn; }
+  // From the first up to before the end.
+  static __device__ __forceinline__ int32_t first(const Shared& shared) {
+    if constexpr (Problem::kPlanned) return shared.plan.begin.sequence;
+    return static_cast<int32_t>(blockIdx.x) * kOfTurn;
+  }
+  static __device__ __forceinline__ int32_t end(const Args& a, const Shared& shared) {
+    if constexpr (Problem::kPlanned) {
+      return shared.plan.end_sequence();
+    } else {
+      return a.num_items;
+    }
+  }
+  static __device__ __forceinline__ auto item(const Args& a, const Shared& shared, int32_t i) {
+    if constexpr (Problem::kPlanned) {
+      return typename Problem::Item(a, shared.plan, i);
+    } else {
+      return typename Problem::Item(a, i);
+    }
+  }
   __device__ __forceinline__ int32_t next(const Args& a, const Shared& shared, int32_t item) {
+    if constexpr (Problem::kPlanned) return item + 1;
     if (kOfTurn > 1 && item % kOfTurn == 0) return item + 1;
     int32_t turn = next_in_order(item);
     if constexpr (Problem::kDeals) {

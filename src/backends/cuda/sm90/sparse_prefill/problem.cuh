@@ -29,6 +29,8 @@ struct PrefillProblem {
   static constexpr bool kDeals = true;                                   // not all turns are in order
   static constexpr bool kCodes = Source::kCodes;                         // rows are e4m3 codes
   static constexpr bool kKeepsRows = kDim == 512 && Source::kOneMatrix;  // in L2, where Args say so
+  static constexpr bool kPlanned = false;                                // the block's items are planned, in shared memory
+  static constexpr bool kMixesQueries = false;                           // the heads of an item may be different queries'
 
   // Hints of what the first items read: not worth it here.
   static __device__ __forceinline__ void bring_near(const Args&) {}
@@ -60,8 +62,12 @@ struct PrefillProblem {
     if (a.max_logits != nullptr) a.max_of(item.token, head) = maximum * kLn2;
   }
 
-  static __device__ __forceinline__ uint16_t* out(const OfToken& a, int32_t token, int head) {
-    return a.out + token * a.out_token_stride + head * a.out_head_stride;
+  static __device__ __forceinline__ bool exists(const OfToken& a, const Item&, int head) { return head < a.num_heads; }
+  static __device__ __forceinline__ const uint16_t* query(const OfToken& a, const Item& item, int head) {
+    return a.q + item.token * a.q_token_stride + head * a.q_head_stride;
+  }
+  static __device__ __forceinline__ uint16_t* out(const OfToken& a, const Item& item, int head) {
+    return a.out + item.token * a.out_token_stride + head * a.out_head_stride;
   }
 
   // The rows of an item, by their position.

@@ -32,8 +32,8 @@ class Producer {
 
   __device__ __forceinline__ void run() {
     Items<Problem> order;
-    for (int32_t i = Items<Problem>::first(); i < a.num_items; i = order.next(a, shared, i)) {
-      const Item item(a, i);
+    for (int32_t i = order.first(shared), end = order.end(a, shared); i < end; i = order.next(a, shared, i)) {
+      const Item item = order.item(a, shared, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) continue;
       }
@@ -154,15 +154,14 @@ class Producer {
 
   __device__ __forceinline__ void produce_queries(const Item& item, int t) {
     keep_nothing();
-    const uint16_t* q = a.q + item.token * a.q_token_stride + 8 * (lane % 8);
 #pragma unroll
     for (int fill = 0; fill < S::kFills; ++fill) {
       wait_for_room(fill);
 #pragma unroll 1
       for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
         const int row = t * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
-        const bool wanted = row < kHeadTile && head < a.num_heads;
-        const uint16_t* from = q + (wanted ? head : 0) * a.q_head_stride;
+        const bool wanted = row < kHeadTile && Problem::exists(a, item, head);
+        const uint16_t* from = Problem::query(a, item, wanted ? head : 0) + 8 * (lane % 8);
         a.rows_aligned ? copy_row<true, Leaves::first>(fill, j, from, wanted) : copy_row<false, Leaves::first>(fill, j, from, wanted);
       }
       finish_fill(fill, a.rows_aligned);

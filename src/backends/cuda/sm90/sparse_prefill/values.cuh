@@ -35,17 +35,10 @@ class Values {
 
   __device__ __forceinline__ void run() {
     Items<Problem> order;
-    int32_t token = -1;  // of a cluster's one item
-    for (int32_t i = Items<Problem>::first(); i < a.num_items; i = order.next(a, shared, i)) {
-      const Item item(a, i);
+    for (int32_t i = order.first(shared), end = order.end(a, shared); i < end; i = order.next(a, shared, i)) {
+      const Item item = order.item(a, shared, i);
       if constexpr (Problem::kSplit) {
-        if (item.tiles == 0) {
-          if (Problem::kInCluster && item.token >= 0) {
-            token = item.token;
-            wait(shared.normalizer_full[items.index], items.parity);
-          }
-          continue;
-        }
+        if (item.tiles == 0) continue;
       }
       tile.start_item();
       if constexpr (Problem::kSharesRows) rows_stay = !item.last_of_rows();
@@ -71,14 +64,16 @@ class Values {
       }
       release_tile(0);
       if constexpr (Problem::kInCluster) {
-        ptx::launch_dependents();
-        token = item.token;
-        keep_part(sums, first, second);
-        continue;
+        if (shared.plan.merges) {  // the block's one item
+          ptx::launch_dependents();
+          keep_part(sums, first, second);
+          merge_in_cluster<Problem>(a, shared, item);
+          return;
+        }
       }
       if constexpr (Problem::kSplit) {
-        if (Problem::kOnlyParts || a.num_splits > 1) {
-          if (i + static_cast<int32_t>(gridDim.x) >= a.num_items) ptx::launch_dependents();  // the merge
+        if (Problem::is_part(a, item)) {
+          if (order.next(a, shared, i) >= end) ptx::launch_dependents();  // the merge
           store_part(item, sums, first, second);
           continue;
         }
@@ -86,9 +81,6 @@ class Values {
       if constexpr (!Problem::kOnlyParts) store(item, sums, first, second);
     }
     if constexpr (Problem::kKeepsRows) release_rows();
-    if constexpr (Problem::kInCluster) {
-      if (token >= 0) merge_in_cluster<Problem>(a, shared, token);
-    }
   }
 
  private:
@@ -225,11 +217,12 @@ class Values {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = item.first_head + accumulator_row() + 8 * r;
+      const bool exists = Problem::exists(a, item, head);
       const float factor = r == 0 ? first : second;
-      uint16_t* target = Problem::out(a, item.token, head) + half * (kValueDim / 2) + 8 * (threadIdx.x % 4);
+      uint16_t* target = Problem::out(a, item, head) + half * (kValueDim / 2) + 8 * (threadIdx.x % 4);
       const auto pair = [factor](float x, float y) { return ptx::cvt_bf16x2(x * factor, y * factor); };
       store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
-        if (head >= a.num_heads) return;
+        if (!exists) return;
         if (a.out_aligned) {
           const uint4 v = {w[0], w[1], w[2], w[3]};
           if constexpr (Problem::kMappedOut) {
@@ -288,7 +281,7 @@ class Values {
       const int head = item.first_head + accumulator_row() + 8 * r, exponent = part_exponent(sums, r);
       const float shrink = pow2(14 - exponent);
       const auto pair = [shrink](float x, float y) { return ptx::cvt_f16x2(x * shrink, y * shrink); };
-      const bool exists = head < a.num_heads;
+      const bool exists = Problem::exists(a, item, head);
       uint4* target = reinterpret_cast<uint4*>(Problem::part(a, item, head) + half * (kValueDim / 2)) + threadIdx.x % 4;
       store_head(sums, r, pair, [&](int i, const uint32_t(&w)[4]) {
         if (exists) target[4 * i] = {w[0], w[1], w[2], w[3]};

@@ -2,6 +2,6 @@
 
 namespace strata::cuda::dense_decode {
 
-template void launch<true, true>(const DenseArgs&, int, const ExecutionContext&);
+template void launch_invariant<true>(const InvariantArgs&, int, const ExecutionContext&);
 
 }  // namespace strata::cuda::dense_decode

@@ -2,6 +2,6 @@
 
 namespace strata::cuda::dense_decode {
 
-template void launch<true, false>(const DenseArgs&, int, const ExecutionContext&);
+template void launch_invariant<false>(const InvariantArgs&, int, const ExecutionContext&);
 
 }  // namespace strata::cuda::dense_decode

@@ -2,6 +2,6 @@
 
 namespace strata::cuda::dense_decode {
 
-template void launch<false, false>(const DenseArgs&, int, const ExecutionContext&);
+template void launch_spans<false, false>(const SpanArgs&, int, const ExecutionContext&);
 
 }  // namespace strata::cuda::dense_decode

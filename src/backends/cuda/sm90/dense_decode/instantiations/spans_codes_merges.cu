@@ -1,0 +1,7 @@
+#include "backends/cuda/sm90/dense_decode/instantiate.cuh"
+
+namespace strata::cuda::dense_decode {
+
+template void launch_spans<true, true>(const SpanArgs&, int, const ExecutionContext&);
+
+}  // namespace strata::cuda::dense_decode

@@ -1,0 +1,55 @@
+// How the rows of all sequences are shared out to the blocks of a call: by the sequences' own lengths, which only the device knows. A span
+// is what one block does (a gang of blocks, where the same rows are several tiles of queries'). Of two ways to cut the one that is done
+// sooner:
+// - Parts: each sequence in equal parts, of the least number of tiles with which there are no more parts than spans.
+// - A line on which the sequences lie one behind the other, each with its tiles and what a piece costs beside them, cut into equal spans
+//   wherever that is. What is left of a sequence may then be one block's with other sequences.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace strata::cuda::dense_decode {
+
+// In tiles: what a piece's beginning and end cost; and what is not cut off from a sequence's beginning or end.
+inline constexpr int32_t kPieceCost = 3, kCrumb = 2;
+inline constexpr int kPartSizes = 16;  // looked at
+
+constexpr int32_t pieces_of(int32_t whole, int32_t piece) { return (whole + piece - 1) / piece; }
+
+class Cutting {
+ public:
+  // As a line, of so many tiles and sequences that have any.
+  constexpr Cutting(int32_t tiles, int32_t sequences, int32_t spans)
+      : span_(std::max(pieces_of(tiles + kPieceCost * sequences, spans), 1)), least_part_(std::max(pieces_of(tiles, spans), 1)) {}
+
+  // Sizes of parts with which a call is done as soon, going up: cutting along the line costs a bit more than it says, as blocks whose work
+  // begins inside a sequence pay for a piece more.
+  constexpr int32_t part_size(int index) const {
+    const int32_t largest = span_ + kCrumb + span_ / 16;
+    return least_part_ + index * std::max(pieces_of(largest - least_part_, kPartSizes - 1), 1);
+  }
+  // With these, which are to be enough for the parts of all sequences.
+  constexpr void cut_into_parts(int32_t tiles) { part_ = tiles; }
+  constexpr bool in_parts() const { return part_ > 0; }
+
+  // How long a sequence is on the line; of parts the line is their numbers. 0: it has no tiles.
+  constexpr int32_t length(int32_t tiles) const { return tiles == 0 ? 0 : in_parts() ? pieces_of(tiles, part_) : tiles + kPieceCost; }
+  // Where a span begins on the line.
+  constexpr int32_t begin(int32_t span) const { return in_parts() ? span : span * span_; }
+  // How many tiles of a sequence lie before a place, counted from where the sequence begins.
+  constexpr int32_t tiles_before(int32_t place, int32_t tiles) const {
+    if (in_parts()) return std::min(place * part_, tiles);
+    const int32_t before = place - kPieceCost;
+    return before <= kCrumb ? 0 : before >= tiles - kCrumb ? tiles : before;
+  }
+  // The last span that has tiles of a sequence that begins at `place` and is cut.
+  constexpr int32_t last_span(int32_t place, int32_t tiles) const {
+    return in_parts() ? place + pieces_of(tiles, part_) - 1 : pieces_of(place + kPieceCost + tiles - kCrumb, span_) - 1;
+  }
+
+ private:
+  int32_t span_, least_part_, part_ = 0;
+};
+
+}  // namespace strata::cuda::dense_decode
