@@ -19,9 +19,10 @@ static_assert(kMostSpans <= kMergeThreads);
 constexpr int merging_warps(int32_t parts) { return parts <= 2 * kPartsAtOnce ? 1 : parts <= 4 * kPartsAtOnce ? 4 : kMergeWarps; }
 
 struct MergeShared {
-  float sums[kMergeWarps][kWarpSize][17];
+  float sums[kMergeWarps][16][kWarpSize];
   int32_t of_warps[kMergeWarps];
-  int32_t span, first_unit;  // of the unit's sequence
+  Parted parted;             // the unit's sequence
+  int32_t span, first_unit;  // of that
 };
 
 // A pair's parts, a share of which is this warp's: one of `group`, which all have the result's head in common.
@@ -68,13 +69,13 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
   if (group > 1) {
     if (in_group > 0) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) shared.sums[warp][lane][i] = sums[i / 8][i % 8];
+      for (int i = 0; i < 16; ++i) shared.sums[warp][i][lane] = sums[i / 8][i % 8];
     }
     __syncthreads();
     if (in_group > 0) return;
     for (int other = 1; other < group; ++other) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) sums[i / 8][i % 8] += shared.sums[warp + other][lane][i];
+      for (int i = 0; i < 16; ++i) sums[i / 8][i % 8] += shared.sums[warp + other][i][lane];
     }
   }
   if (!exists) return;
@@ -104,10 +105,10 @@ static __global__ void __launch_bounds__(kMergeThreads) merge_spans_kernel(const
   const int32_t before = __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + up_to - units,
                 all = __reduce_add_sync(kAllLanes, of_warp);
   for (int32_t unit = static_cast<int32_t>(blockIdx.x); unit < all; unit += static_cast<int32_t>(gridDim.x)) {
-    if (unit >= before && unit < before + units) shared.span = thread, shared.first_unit = before;
+    if (unit >= before && unit < before + units) shared.parted = own, shared.span = thread, shared.first_unit = before;
     __syncthreads();
     const int32_t span = shared.span, in_sequence = unit - shared.first_unit;
-    const Parted parted = a.parted[span];
+    const Parted parted = shared.parted;
     const int group = merging_warps(parted.parts);
     const int32_t row = in_sequence * (kMergeWarps / group) + warp / group;
     const bool exists = row < min(parted.pairs - parted.first_pair, a.part_rows);

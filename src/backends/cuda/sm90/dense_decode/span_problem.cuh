@@ -99,12 +99,17 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
     Plan& plan = shared.plan;
     const auto block = static_cast<int32_t>(blockIdx.x), team = kMerges ? block / 2 : block;
     const int32_t of_span = team / a.gang, span = kMerges ? 2 * of_span + block % 2 : of_span;
-    if (threadIdx.x == 0) plan.gang_tile = team - of_span * a.gang;
+    if (threadIdx.x == 0) plan.span = span, plan.gang_tile = team - of_span * a.gang;
     Planner<Args, sparse_prefill::kThreads> planner(a, plan);
-    planner.make(span, kMerges);
-    bring_near(a, plan);
-    ptx::wait_for_previous_kernel();
-    if (!planner.holds()) planner.make(span, kMerges);
+#pragma unroll 1
+    for (bool final = false;;) {
+      planner.make(span, kMerges);
+      if (final) break;
+      bring_near(a, plan);
+      ptx::wait_for_previous_kernel();
+      if (planner.holds()) break;
+      final = true;
+    }
     if (threadIdx.x == 0 && plan.gang_tile == 0) {
       Parted parted{};
       if (plan.parts > 0) {

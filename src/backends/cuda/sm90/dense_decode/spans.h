@@ -19,6 +19,7 @@ constexpr int32_t pieces_of(int32_t whole, int32_t piece) { return (whole + piec
 
 class Cutting {
  public:
+  constexpr Cutting() = default;
   // As a line, of so many tiles and sequences that have any.
   constexpr Cutting(int32_t tiles, int32_t sequences, int32_t spans)
       : span_(std::max(pieces_of(tiles + kPieceCost * sequences, spans), 1)), least_part_(std::max(pieces_of(tiles, spans), 1)) {}
@@ -27,7 +28,7 @@ class Cutting {
   // begins inside a sequence pay for a piece more.
   constexpr int32_t part_size(int index) const {
     const int32_t largest = span_ + kCrumb + span_ / 16;
-    return least_part_ + index * std::max(pieces_of(largest - least_part_, kPartSizes - 1), 1);
+    return std::min(least_part_ + index * std::max(pieces_of(largest - least_part_, kPartSizes - 1), 1), largest);
   }
   // With these, which are to be enough for the parts of all sequences.
   constexpr void cut_into_parts(int32_t tiles) { part_ = tiles; }
@@ -49,7 +50,7 @@ class Cutting {
   }
 
  private:
-  int32_t span_, least_part_, part_ = 0;
+  int32_t span_ = 1, least_part_ = 1, part_ = 0;
 };
 
 }  // namespace strata::cuda::dense_decode

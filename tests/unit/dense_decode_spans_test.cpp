@@ -1,0 +1,159 @@
+// How the rows of all sequences are shared out to the blocks of dense decode, without a GPU.
+#include "backends/cuda/sm90/dense_decode/spans.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace strata::cuda::dense_decode {
+namespace {
+
+struct Piece {
+  int32_t sequence, first, end;  // tiles
+};
+
+// What the blocks work out, one after the other.
+class Call {
+ public:
+  Call(std::vector<int32_t> tiles, int32_t spans) : tiles_(std::move(tiles)), spans_(spans) {
+    const int32_t all = std::accumulate(tiles_.begin(), tiles_.end(), 0);
+    const auto some = static_cast<int32_t>(std::count_if(tiles_.begin(), tiles_.end(), [](int32_t t) { return t > 0; }));
+    cutting_ = Cutting(all, some, spans);
+    for (int i = 0; i < kPartSizes && static_cast<int32_t>(tiles_.size()) <= spans; ++i) {
+      int32_t parts = 0;
+      for (const int32_t t : tiles_) parts += pieces_of(t, cutting_.part_size(i));
+      if (parts > spans) continue;
+      cutting_.cut_into_parts(cutting_.part_size(i));
+      break;
+    }
+    int32_t place = 0;
+    for (const int32_t t : tiles_) {
+      places_.push_back(place);
+      place += cutting_.length(t);
+    }
+    length_ = place;
+  }
+  const Cutting& cutting() const { return cutting_; }
+  int32_t place(int32_t s) const { return places_[static_cast<size_t>(s)]; }
+  int32_t tiles(int32_t s) const { return tiles_[static_cast<size_t>(s)]; }
+  int32_t length() const { return length_; }
+
+  std::vector<Piece> pieces(int32_t span) const {
+    std::vector<Piece> result;
+    const auto [first, first_tile] = cut(span);
+    const auto [last, end_tile] = cut(span + 1);
+    for (int32_t s = first; s < (end_tile > 0 ? last + 1 : last); ++s) {
+      const Piece p{s, s == first ? first_tile : 0, s == last ? end_tile : tiles(s)};
+      if (p.end > p.first) result.push_back(p);
+    }
+    return result;
+  }
+
+ private:
+  struct Cut {
+    int32_t sequence, tile;
+  };
+  Cut cut(int32_t span) const {
+    for (int32_t s = 0; s < static_cast<int32_t>(tiles_.size()); ++s) {
+      const int32_t at = cutting_.begin(span) - place(s);
+      if (at >= 0 && at < cutting_.length(tiles(s))) return {s, cutting_.tiles_before(at, tiles(s))};
+    }
+    return {static_cast<int32_t>(tiles_.size()), 0};
+  }
+
+  std::vector<int32_t> tiles_, places_;
+  int32_t spans_, length_ = 0;
+  Cutting cutting_{};
+};
+
+void expect_whole(const std::vector<int32_t>& tiles, int32_t spans) {
+  const Call call(tiles, spans);
+  EXPECT_LE(call.length(), call.cutting().begin(spans)) << "the line ends with the last span";
+  std::vector<int32_t> done(tiles.size());
+  std::vector<std::vector<int32_t>> spans_of(tiles.size());
+  for (int32_t span = 0; span < spans; ++span) {
+    int begun_before = 0, cut_by_end = 0;
+    for (const Piece& p : call.pieces(span)) {
+      const auto s = static_cast<size_t>(p.sequence);
+      ASSERT_EQ(p.first, done[s]) << "sequence " << s << ", span " << span;
+      done[s] = p.end;
+      spans_of[s].push_back(span);
+      begun_before += p.first > 0 ? 1 : 0;
+      cut_by_end += p.first == 0 && p.end < tiles[s] ? 1 : 0;
+    }
+    // Each has one place for its part.
+    EXPECT_LE(begun_before, 1);
+    EXPECT_LE(cut_by_end, 1);
+  }
+  EXPECT_EQ(done, tiles);
+  for (size_t s = 0; s < tiles.size(); ++s) {
+    if (spans_of[s].size() < 2) continue;
+    const int32_t last = call.cutting().last_span(call.place(static_cast<int32_t>(s)), tiles[s]);
+    EXPECT_EQ(last, spans_of[s].back());
+    EXPECT_EQ(last - spans_of[s].front() + 1, static_cast<int32_t>(spans_of[s].size())) << "one span behind the other";
+  }
+}
+
+int32_t longest(const std::vector<int32_t>& tiles, int32_t spans) {
+  const Call call(tiles, spans);
+  int32_t most = 0;
+  for (int32_t span = 0; span < spans; ++span) {
+    int32_t cost = 0;
+    for (const Piece& p : call.pieces(span)) cost += p.end - p.first + kPieceCost;
+    most = std::max(most, cost);
+  }
+  return most;
+}
+
+TEST(DenseDecodeSpans, EveryTileIsOneBlocks) {
+  std::mt19937 random(1);
+  const auto draw = [&](int32_t from, int32_t to) { return std::uniform_int_distribution<int32_t>(from, to)(random); };
+  for (int i = 0; i < 4000; ++i) {
+    const int32_t most = std::vector<int32_t>{1, 3, 10, 100, 3000}[static_cast<size_t>(draw(0, 4))];
+    std::vector<int32_t> tiles(static_cast<size_t>(draw(1, i % 10 == 0 ? 600 : 80)));
+    for (int32_t& t : tiles) t = draw(0, 9) == 0 ? 0 : draw(1, most);
+    if (draw(0, 3) == 0) tiles[static_cast<size_t>(draw(0, static_cast<int32_t>(tiles.size()) - 1))] = 20 * most;
+    expect_whole(tiles, draw(1, 140));
+    if (HasFailure()) FAIL() << "case " << i;
+  }
+}
+
+TEST(DenseDecodeSpans, NoRowsAndNoSequences) {
+  for (const int32_t spans : {1, 2, 132}) {
+    expect_whole({}, spans);
+    expect_whole({0, 0}, spans);
+    expect_whole({0, 1, 0}, spans);
+  }
+}
+
+TEST(DenseDecodeSpans, SequencesOfOneLengthAreCutIntoEqualParts) {
+  const Call two(std::vector<int32_t>(32, 86), 66), four(std::vector<int32_t>(16, 171), 66), one({171}, 132);
+  EXPECT_TRUE(two.cutting().in_parts() && four.cutting().in_parts() && one.cutting().in_parts());
+  for (int32_t span = 0; span < 64; ++span) {
+    EXPECT_EQ(two.pieces(span).size(), 1U);
+    EXPECT_EQ(two.pieces(span)[0].first, span % 2 * 43);
+    EXPECT_EQ(four.pieces(span)[0].sequence, span / 4);
+  }
+  EXPECT_EQ(longest(std::vector<int32_t>(64, 86), 66), 86 + kPieceCost) << "whole sequences";
+}
+
+TEST(DenseDecodeSpans, NoBlockHasMuchMoreThanItsShare) {
+  std::mt19937 random(2);
+  for (const int32_t spans : {33, 66, 132}) {
+    for (const int sequences : {1, 4, 30, 64, 100, 300}) {
+      for (const int32_t most : {40, 170, 2700}) {
+        std::vector<int32_t> tiles(static_cast<size_t>(sequences));
+        for (int32_t& t : tiles) t = std::uniform_int_distribution<int32_t>(1, most)(random);
+        tiles[0] = 8 * most;  // one is longer than all others
+        const int32_t all = std::accumulate(tiles.begin(), tiles.end(), 0), share = pieces_of(all + sequences * kPieceCost, spans);
+        EXPECT_LE(longest(tiles, spans), share + share / 16 + 2 * kPieceCost + 2 * kCrumb) << spans << " spans, " << sequences << " of up to " << most;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace strata::cuda::dense_decode
