@@ -18,17 +18,11 @@ struct Piece {
 // What the blocks work out, one after the other.
 class Call {
  public:
-  Call(std::vector<int32_t> tiles, int32_t spans) : tiles_(std::move(tiles)), spans_(spans) {
+  Call(std::vector<int32_t> tiles, int32_t spans) : tiles_(std::move(tiles)) {
     const int32_t all = std::accumulate(tiles_.begin(), tiles_.end(), 0);
     const auto some = static_cast<int32_t>(std::count_if(tiles_.begin(), tiles_.end(), [](int32_t t) { return t > 0; }));
-    cutting_ = Cutting(all, some, spans);
-    for (int i = 0; i < kPartSizes && static_cast<int32_t>(tiles_.size()) <= spans; ++i) {
-      int32_t parts = 0;
-      for (const int32_t t : tiles_) parts += pieces_of(t, cutting_.part_size(i));
-      if (parts > spans) continue;
-      cutting_.cut_into_parts(cutting_.part_size(i));
-      break;
-    }
+    const int32_t longest = tiles_.empty() ? 0 : *std::max_element(tiles_.begin(), tiles_.end());
+    cutting_ = Cutting(all, longest, some, spans);
     int32_t place = 0;
     for (const int32_t t : tiles_) {
       places_.push_back(place);
@@ -65,7 +59,7 @@ class Call {
   }
 
   std::vector<int32_t> tiles_, places_;
-  int32_t spans_, length_ = 0;
+  int32_t length_ = 0;
   Cutting cutting_{};
 };
 

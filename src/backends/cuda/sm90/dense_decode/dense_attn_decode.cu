@@ -67,8 +67,10 @@ Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
     return Support::no("needs a cache below 64 GiB");
   const Extent e(p);
   // Places on the line, pairs of a request and items are counted in 31 bits.
-  const int64_t line = Layout(e, c).sequences * (e.row_tiles + kPieceCost) + c.num_sms;
-  if (std::max({line, e.pairs, invariant_items(e)}) > std::numeric_limits<int32_t>::max() / 2) return Support::no("too many queries or rows");
+  const Layout l(e, c);
+  const int64_t line = l.sequences * (e.row_tiles + kPieceCost) + c.num_sms;
+  if (l.sequences > kMostSequences || std::max({line, e.pairs, invariant_items(e)}) > std::numeric_limits<int32_t>::max() / 2)
+    return Support::no("too many queries or rows");
   return Support::yes();
 }
 

@@ -78,7 +78,7 @@ struct InvariantProblem : DenseProblem<InvariantArgs, kOfCodes> {
   static __device__ __forceinline__ void bring_near(const Args& a) {
     const Item item(a, static_cast<int32_t>(blockIdx.x));
     if (item.tiles == 0 || static_cast<uint32_t>(item.token) >= static_cast<uint32_t>(a.num_tokens)) return;
-    Base::bring_near(Rows(a, item), min(kHeadTile, a.num_heads - item.first_head),
+    Base::bring_near(static_cast<int>(threadIdx.x), sparse_prefill::kThreads, Rows(a, item), min(kHeadTile, a.num_heads - item.first_head),
                      [&](int i) { return query(a, item, item.first_head + i); });
   }
 };

@@ -12,11 +12,15 @@
 
 namespace strata::cuda::dense_decode {
 
-inline constexpr int kMergeWarps = 8, kMergeThreads = kMergeWarps * kWarpSize, kPartsAtOnce = 4;
+inline constexpr int kMergeWarps = 8, kMergeThreads = kMergeWarps * kWarpSize;
 static_assert(kMostSpans <= kMergeThreads);
 
-// Warps of a pair: as many as have all of its parts on their way at once; of few parts one has them in two turns, which is as fast.
-constexpr int merging_warps(int32_t parts) { return parts <= 2 * kPartsAtOnce ? 1 : parts <= 4 * kPartsAtOnce ? 4 : kMergeWarps; }
+// Warps of a pair, each of which has kAtOnce parts on their way at once: as many as have all; of few parts one has them in two turns, which
+// is as fast.
+template <int kAtOnce>
+constexpr int merging_warps(int32_t parts) {
+  return parts <= 2 * kAtOnce ? 1 : parts <= 4 * kAtOnce ? 4 : kMergeWarps;
+}
 
 struct MergeShared {
   float sums[kMergeWarps][16][kWarpSize];
@@ -26,6 +30,7 @@ struct MergeShared {
 };
 
 // A pair's parts, a share of which is this warp's: one of `group`, which all have the result's head in common.
+template <int kAtOnce>
 __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& shared, const Parted& parted, int32_t span, int32_t row,
                                            bool exists, int group) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize, in_group = warp % group;
@@ -36,12 +41,12 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
   float largest = -INFINITY, base = 0.0f, total = 0.0f;
   float sums[2][8] = {};
   for (int32_t i = lane; i < parted.parts; i += kWarpSize) largest = fmaxf(largest, lse_of(i));
-  for (int32_t first = in_group; first < parted.parts; first += kPartsAtOnce * group) {
-    uint4 part[kPartsAtOnce][2];
-    float2 factors[kPartsAtOnce];
-    float lse[kPartsAtOnce];
+  for (int32_t first = in_group; first < parted.parts; first += kAtOnce * group) {
+    uint4 part[kAtOnce][2];
+    float2 factors[kAtOnce];
+    float lse[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kPartsAtOnce; ++k) {
+    for (int k = 0; k < kAtOnce; ++k) {
       const int32_t i = first + k * group;
       const bool wanted = i < parted.parts;
       const int64_t index = index_of(wanted ? i : 0);
@@ -57,7 +62,7 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
       base = largest == -INFINITY ? 0.0f : largest;
     }
 #pragma unroll
-    for (int k = 0; k < kPartsAtOnce; ++k) {
+    for (int k = 0; k < kAtOnce; ++k) {
       if (lse[k] == -INFINITY) continue;  // of no rows
       const float weight = ptx::ex2(lse[k] - base);
       add_weighted(sums[0], weight * factors[k].x, part[k][0]);
@@ -91,14 +96,16 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
   if (lane == 0 && a.lse != nullptr) a.lse_of(token, head) = empty ? INFINITY : (base + __log2f(total)) * kLn2;
 }
 
-static __global__ void __launch_bounds__(kMergeThreads) merge_spans_kernel(const __grid_constant__ SpanArgs a) {
+// kAtOnce: 4 where sequences have many parts, 2 where they have few, and more blocks find room.
+template <int kAtOnce>
+__global__ void __launch_bounds__(kMergeThreads, 8 / kAtOnce) merge_spans_kernel(const __grid_constant__ SpanArgs a) {
   __shared__ MergeShared shared;
   start_early();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
   Parted own{};
   if (thread < a.num_spans) own = a.parted[thread];
   const int32_t pairs = min(own.pairs - own.first_pair, a.part_rows),
-                units = own.parts > 0 ? pieces_of(pairs, kMergeWarps / merging_warps(own.parts)) : 0, up_to = lanes_up_to(units);
+                units = own.parts > 0 ? pieces_of(pairs, kMergeWarps / merging_warps<kAtOnce>(own.parts)) : 0, up_to = lanes_up_to(units);
   if (lane == kWarpSize - 1) shared.of_warps[warp] = up_to;
   __syncthreads();
   const int32_t of_warp = lane < kMergeWarps ? shared.of_warps[lane] : 0;
@@ -109,19 +116,21 @@ static __global__ void __launch_bounds__(kMergeThreads) merge_spans_kernel(const
     __syncthreads();
     const int32_t span = shared.span, in_sequence = unit - shared.first_unit;
     const Parted parted = shared.parted;
-    const int group = merging_warps(parted.parts);
+    const int group = merging_warps<kAtOnce>(parted.parts);
     const int32_t row = in_sequence * (kMergeWarps / group) + warp / group;
     const bool exists = row < min(parted.pairs - parted.first_pair, a.part_rows);
-    merge_pair(a, shared, parted, span, exists ? row : 0, exists, group);
+    merge_pair<kAtOnce>(a, shared, parted, span, exists ? row : 0, exists, group);
     __syncthreads();  // the next unit's
   }
 }
 
-// blocks: as many as there may be units, up to those that run at a time.
+// As many blocks as there may be units, up to those that run at a time.
 inline void launch_merge_spans(const SpanArgs& args, int64_t num_sms, const ExecutionContext& context) {
   const int64_t units = int64_t{std::min(args.num_sequences, args.num_spans)} * args.part_rows;
-  const auto blocks = static_cast<unsigned>(std::min(units, 4 * num_sms));
-  launch_early("merge_spans_kernel", merge_spans_kernel, {.grid = dim3(blocks), .block = dim3(kMergeThreads)}, context, args);
+  const bool few_parts = args.num_spans <= 4 * args.num_sequences;
+  const auto blocks = static_cast<unsigned>(std::min(units, (few_parts ? 4 : 2) * num_sms));
+  launch_early("merge_spans_kernel", few_parts ? merge_spans_kernel<2> : merge_spans_kernel<4>,
+               {.grid = dim3(blocks), .block = dim3(kMergeThreads)}, context, args);
 }
 
 }  // namespace strata::cuda::dense_decode

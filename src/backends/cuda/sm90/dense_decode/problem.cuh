@@ -2,6 +2,8 @@
 // a part of the rows that they see, which are found through the block table.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
@@ -132,17 +134,23 @@ struct DenseProblem {
   static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
 
  protected:
-  // Asks for the first rows of an item, and `count` rows of queries, to come to L2: a chain of three misses of L2 and TLB otherwise. Before
+  // Asks for the first rows of an item, and `count` rows of queries, to come to L2, by so many threads: a chain of three misses of L2 and TLB otherwise. Before
   // the wait for the kernel in front lengths and tables may still change, so nothing but these hints follows from what they hold by now.
   template <class QueryOf>
-  static __device__ __forceinline__ void bring_near(const PagesOf& rows, int count, const QueryOf& query_of) {
-    constexpr int kLine = 64, kLines = kDim / kLine, kRowLines = (kRowBytes + 127) / 128, kEarlyTiles = 2;  // bf16 of 128 bytes
-    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-    for (int i = thread; i < count * kLines; i += threads) ptx::prefetch_l2(query_of(i / kLines) + i % kLines * kLine);
-    for (int i = thread; i < kEarlyTiles * kTileRows * kRowLines; i += threads) {
-      const int position = i / kRowLines;
-      const int32_t entry = rows.look_up(true, position);
-      if (rows.attended(entry, position)) ptx::prefetch_l2(rows.address(rows.locate(entry, position)) + i % kRowLines * kLine);
+  static __device__ __forceinline__ void bring_near(int thread, int threads, const PagesOf& rows, int count, const QueryOf& query_of) {
+    constexpr int kLine = 128, kEarlyRows = 2 * kTileRows;
+    const auto ask = [](const void* row, auto bytes) {
+#pragma unroll
+      for (int i = 0; i < bytes; i += kLine) ptx::prefetch_l2(static_cast<const uint8_t*>(row) + i);
+    };
+#pragma unroll 1
+    for (int i = thread; i < kEarlyRows + count; i += threads) {
+      if (i >= kEarlyRows) {
+        ask(query_of(i - kEarlyRows), std::integral_constant<int, 2 * kDim>{});
+        continue;
+      }
+      const int32_t entry = rows.look_up(true, i);
+      if (rows.attended(entry, i)) ask(rows.address(rows.locate(entry, i)), std::integral_constant<int, kRowBytes>{});
     }
   }
 };

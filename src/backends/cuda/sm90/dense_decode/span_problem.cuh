@@ -18,6 +18,7 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
   using Args = SpanArgs;
   using Shape = SpanShape;
   using Shared = sparse_prefill::SharedMemory<Shape>;
+  static_assert(sizeof(Shared::k) >= kMostSequences * sizeof(int32_t));
   static constexpr bool kPlanned = true, kInCluster = kMerges, kMixesQueries = true;
 
   struct Item {
@@ -30,12 +31,12 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
     int32_t open;   // the first ones, whose rows all queries see
     int32_t part;   // the first pair's; -1: the item is whole
     __device__ __forceinline__ Item(const Args& a, const Plan& plan, int32_t s) {
-      const int32_t kept = s - plan.begin.sequence;
-      of = kept < kKept ? plan.kept[kept] : a.sequence(s);
+      of = plan.sequence(a, s);
       request = a.request_of(s);
       end_head = of.queries * a.num_heads;
       first_head = a.first_pair(s) + plan.gang_tile * kHeadTile;
-      const int32_t all = a.tiles(of, s), first = kept == 0 ? plan.begin.tile : 0, end = s == plan.end.sequence ? plan.end.tile : all;
+      const int32_t all = a.tiles(of, s), first = s == plan.begin.sequence ? plan.begin.tile : 0,
+                    end = s == plan.end.sequence ? plan.end.tile : all;
       tiles = first_head < end_head ? max(end - first, 0) : 0;
       first_row = first * kTileRows;
       part = first == 0 && end == all ? -1 : part_slot(plan.span, first == 0) * a.part_rows + plan.gang_tile * kHeadTile;
@@ -94,26 +95,39 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
     __device__ __forceinline__ Rows(const Args& a, const Item& item) : Base::PagesOf(a, item.request, item.first_row, item.visible) {}
   };
 
-  // Plans the block's work, by the lengths that are there, while the kernel in front still runs; and again behind it, if they were others.
+  // Plans the block's work by the lengths that are there while the kernel in front still runs, and again behind it if they were others.
+  // The value warpgroups, which come last in a tile, meanwhile bring near what is read first: the others do not wait for them.
   static __device__ __forceinline__ void start(const Args& a, Shared& shared) {
     Plan& plan = shared.plan;
     const auto block = static_cast<int32_t>(blockIdx.x), team = kMerges ? block / 2 : block;
     const int32_t of_span = team / a.gang, span = kMerges ? 2 * of_span + block % 2 : of_span;
     if (threadIdx.x == 0) plan.span = span, plan.gang_tile = team - of_span * a.gang;
-    Planner<Args, sparse_prefill::kThreads> planner(a, plan);
+    using PlannerOf = Planner<Args, sparse_prefill::kThreads>;
+    PlannerOf planner(a, plan, reinterpret_cast<int32_t*>(&shared.k));
 #pragma unroll 1
-    for (bool final = false;;) {
+    for (bool again = false;; again = true) {
       planner.make(span, kMerges);
-      if (final) break;
-      bring_near(a, plan);
+      if (again) break;
+      if (!planner.is_checker()) bring_near(a, plan);
       ptx::wait_for_previous_kernel();
-      if (planner.holds()) break;
-      final = true;
+      bool holds = true;
+      if (!planner.checkers_have_all()) {
+        holds = __syncthreads_and(planner.same()) != 0;
+      } else if (planner.is_checker()) {
+        holds = ptx::barrier_and(kCheckers, PlannerOf::kCheckers, planner.same());
+        if (threadIdx.x == 0) plan.holds = holds;
+        __threadfence_block();
+        ptx::barrier_arrive(kChecked, sparse_prefill::kThreads);
+      } else {
+        ptx::barrier_sync(kChecked, sparse_prefill::kThreads);
+        holds = plan.holds;
+      }
+      if (holds) break;
     }
-    if (threadIdx.x == 0 && plan.gang_tile == 0) {
+    if (threadIdx.x == kWarpgroup && plan.gang_tile == 0) {
       Parted parted{};
       if (plan.parts > 0) {
-        const Sequence s = a.sequence(plan.end.sequence);
+        const Sequence s = plan.sequence(a, plan.end.sequence);
         parted = {.token = s.token, .first_pair = a.first_pair(plan.end.sequence), .pairs = s.queries * a.num_heads, .parts = plan.parts};
       }
       a.parted[span] = parted;
@@ -121,12 +135,14 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
   }
 
  private:
+  static constexpr uint32_t kCheckers = 1, kChecked = 2;  // named barriers, which the roles have for other ends
+
   static __device__ __forceinline__ void bring_near(const Args& a, const Plan& plan) {
     if (plan.begin.sequence >= plan.end_sequence()) return;
     const Item item(a, plan, plan.begin.sequence);
     const int pairs = min(kHeadTile, item.end_head - item.first_head);
     if (item.tiles == 0 || item.of.token < 0 || item.of.token > a.num_tokens - item.of.queries) return;
-    Base::bring_near(Rows(a, item), pairs, [&](int i) { return query(a, item, item.first_head + i); });
+    Base::bring_near(static_cast<int>(threadIdx.x) - kWarpgroup, 2 * kWarpgroup, Rows(a, item), pairs, [&](int i) { return query(a, item, item.first_head + i); });
   }
 };
 

@@ -1,9 +1,9 @@
 // How the rows of all sequences are shared out to the blocks of a call: by the sequences' own lengths, which only the device knows. A span
-// is what one block does (a gang of blocks, where the same rows are several tiles of queries'). Of two ways to cut the one that is done
-// sooner:
-// - Parts: each sequence in equal parts, of the least number of tiles with which there are no more parts than spans.
+// is what one block does (a gang of blocks, where the same rows are several tiles of queries'). Two ways to cut:
+// - Parts: each sequence in parts of one size, a span each: as many of the longest as there are spans for each sequence.
 // - A line on which the sequences lie one behind the other, each with its tiles and what a piece costs beside them, cut into equal spans
-//   wherever that is. What is left of a sequence may then be one block's with other sequences.
+//   wherever that is: where sequences differ so much that parts would be longer. What is left of a sequence may then be one block's with
+//   other sequences.
 #pragma once
 
 #include <algorithm>
@@ -13,25 +13,20 @@ namespace strata::cuda::dense_decode {
 
 // In tiles: what a piece's beginning and end cost; and what is not cut off from a sequence's beginning or end.
 inline constexpr int32_t kPieceCost = 3, kCrumb = 2;
-inline constexpr int kPartSizes = 16;  // looked at
 
 constexpr int32_t pieces_of(int32_t whole, int32_t piece) { return (whole + piece - 1) / piece; }
 
 class Cutting {
  public:
   constexpr Cutting() = default;
-  // As a line, of so many tiles and sequences that have any.
-  constexpr Cutting(int32_t tiles, int32_t sequences, int32_t spans)
-      : span_(std::max(pieces_of(tiles + kPieceCost * sequences, spans), 1)), least_part_(std::max(pieces_of(tiles, spans), 1)) {}
-
-  // Sizes of parts with which a call is done as soon, going up: cutting along the line costs a bit more than it says, as blocks whose work
-  // begins inside a sequence pay for a piece more.
-  constexpr int32_t part_size(int index) const {
-    const int32_t largest = span_ + kCrumb + span_ / 16;
-    return std::min(least_part_ + index * std::max(pieces_of(largest - least_part_, kPartSizes - 1), 1), largest);
+  // Of so many tiles in all, and in the longest one of the sequences that have any.
+  constexpr Cutting(int32_t tiles, int32_t longest, int32_t sequences, int32_t spans)
+      : span_(std::max(pieces_of(tiles + kPieceCost * sequences, spans), 1)) {
+    if (sequences == 0 || sequences > spans) return;
+    // The line costs a bit more than it says: where a block's work begins inside a sequence it has a piece more.
+    const int32_t part = pieces_of(longest, spans / sequences);
+    if (part <= span_ + kCrumb + span_ / 16) part_ = part;
   }
-  // With these, which are to be enough for the parts of all sequences.
-  constexpr void cut_into_parts(int32_t tiles) { part_ = tiles; }
   constexpr bool in_parts() const { return part_ > 0; }
 
   // How long a sequence is on the line; of parts the line is their numbers. 0: it has no tiles.
@@ -50,7 +45,7 @@ class Cutting {
   }
 
  private:
-  int32_t span_ = 1, least_part_ = 1, part_ = 0;
+  int32_t span_ = 1, part_ = 0;
 };
 
 }  // namespace strata::cuda::dense_decode
