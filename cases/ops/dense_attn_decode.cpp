@@ -24,6 +24,7 @@ struct DecodeShape {
   Padding padding{};
   double q_size = 1.0;
   double key_size = 0.1;
+  int64_t bound = 0;     // what max_seq_len says at least: a captured call has that of all its replays
   int64_t poisoned = 0;  // so many last rows of every request are NaN, and so is whoever sees them
   std::string suffix{};
 };
@@ -40,6 +41,7 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
   std::vector<int32_t> start{s.first_token}, lens;
   std::vector<int64_t> rows;
   DenseAttnDecodeParams p;
+  p.max_seq_len = s.bound;
   double visible = 0;  // (query, row) pairs
   for (const RequestShape& r : requests) {
     start.push_back(start.back() + static_cast<int32_t>(r.query_len));
@@ -91,6 +93,7 @@ std::string name_of(const DecodeShape& s) {
   if (s.first_token > 0) name += fmt::format("-from{}", s.first_token);
   if (s.padding.inner + s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
   if (s.q_size != 1.0 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
+  if (s.bound > 0) name += fmt::format("-bound{}", s.bound);
   if (s.poisoned > 0) name += fmt::format("-poisoned{}", s.poisoned);
   return name + s.suffix;
 }
@@ -134,6 +137,19 @@ void add_shapes(const Test& test) {
       for (int64_t i = 0; i < (heads > 64 ? 70 : 140); ++i) many.push_back({i % 3 == 0 ? 40 : 300 - i, i % 5 == 0 ? 0 : 1});
       test({.requests = many, .heads = heads, .format = format});
     }
+  }
+  // Lengths that differ: of few requests, of more than there are SMs, of more than a block has threads; one that all blocks share.
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    std::vector<RequestShape> few(40, {90, 1}), many;
+    few[13] = {6000, 1};
+    for (int64_t i = 0; i < 600; ++i) many.push_back({1 + i * 37 % 130, i % 11 == 3 ? 0 : 1});
+    for (const int64_t heads : {4, 72}) test({.requests = few, .heads = heads, .format = format, .suffix = "-one_is_long"});
+    few[13] = {3000, 8};
+    test({.requests = few, .heads = 24, .format = format, .suffix = "-one_is_long"});
+    test({.requests = many, .heads = 2, .format = format});
+    test({.requests = std::vector<RequestShape>(5000, {3, 1}), .heads = 1, .format = format});
+    test({.requests = kRagged, .heads = 20, .format = format, .bound = 100'000});
+    test({.requests = {{700, 1}, {300, 2}, {5, 1}}, .heads = 20, .format = format, .bound = 20'000, .poisoned = 2});
   }
   for (const int64_t queries : {1, 2, 3, 4, 5, 8, 33}) test({.requests = {{140, queries}, {50, queries}}, .heads = 8});
   // More queries than rows: the first ones see nothing.
@@ -186,6 +202,19 @@ void add_dense_attn_decode(CaseList& list) {
   bench({.heads = 16}, 4, 4096, 1);
   bench({.heads = 16}, 32, 4096, 2);
   bench({.heads = 128}, 4, 4096, 2);
+  // Lengths from an eighth of the context to nearly twice as much, and a captured call's bound.
+  const auto bench_ragged = [&](DecodeShape s, int64_t batch, int64_t context) {
+    for (int64_t i = 0; i < batch; ++i) s.requests.push_back({context / 8 + i * 37 % 64 * context / 36, 1});
+    s.suffix = fmt::format("-ragged{}", context);
+    cases.bench(name_of(s), [s, batch](Inputs& in) { return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)}); });
+  };
+  for (const int64_t heads : {16, 128}) {
+    for (const int64_t batch : {8, 32, 64}) bench_ragged({.heads = heads}, batch, 4096);
+    bench({.heads = heads, .bound = 131072}, 32, 4096, 1);
+    bench({.heads = heads}, 64, 4096, 1);
+  }
+  for (const int64_t queries : {2, 4}) bench({.heads = 128}, 32, 4096, queries);
+  bench({.heads = 16}, 32, 4096, 4);
   for (const int64_t heads : {16, 128}) {
     for (const int64_t batch : {1, 4, 32}) bench({.heads = heads, .format = KvFormat::fp8_tensor}, batch, 4096, 1);
   }
@@ -210,6 +239,7 @@ void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
   s.batch_invariant = draw.chance(0.3);
   if (draw.chance(0.2)) s.first_token = static_cast<int32_t>(draw.size(1, 100'000));
   s.padding = draw.padding();
+  if (draw.chance(0.2)) s.bound = draw.size(1, 200'000);
   if (draw.chance(0.1)) s.poisoned = draw.size(1, 40);
   CaseAdder<DenseAttnDecodeParams>(list, "dense_attn_decode", &OpSet::dense_attn_decode).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s, s.requests);

@@ -143,7 +143,8 @@ TEST(DenseDecodeSpans, NoBlockHasMuchMoreThanItsShare) {
         for (int32_t& t : tiles) t = std::uniform_int_distribution<int32_t>(1, most)(random);
         tiles[0] = 8 * most;  // one is longer than all others
         const int32_t all = std::accumulate(tiles.begin(), tiles.end(), 0), share = pieces_of(all + sequences * kPieceCost, spans);
-        EXPECT_LE(longest(tiles, spans), share + share / 16 + 2 * kPieceCost + 2 * kCrumb) << spans << " spans, " << sequences << " of up to " << most;
+        EXPECT_LE(longest(tiles, spans), share + share / 16 + 2 * kPieceCost + 2 * kCrumb)
+            << spans << " spans, " << sequences << " of up to " << most;
       }
     }
   }

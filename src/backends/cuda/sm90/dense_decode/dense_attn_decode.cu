@@ -48,9 +48,7 @@ struct Layout {
 
 bool is_coded(const DenseAttnDecodeParams& p) { return p.cache.format == KvFormat::fp8_tensor; }
 
-int64_t invariant_splits(const Extent& e) {
-  return std::clamp<int64_t>(ceil_div(e.row_tiles, kInvariantTiles), 1, kInvariantSplits);
-}
+int64_t invariant_splits(const Extent& e) { return std::clamp<int64_t>(ceil_div(e.row_tiles, kInvariantTiles), 1, kInvariantSplits); }
 int64_t invariant_items(const Extent& e) { return e.requests * e.queries * ceil_div(e.heads, kHeadTile) * invariant_splits(e); }
 
 Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {

@@ -35,9 +35,7 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
                                            bool exists, int group) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize, in_group = warp % group;
   const auto index_of = [&](int32_t i) { return int64_t{part_slot_of(span, i)} * a.part_rows + row; };
-  const auto lse_of = [&](int32_t i) {
-    return __uint_as_float(ptx::ld_if(i < parted.parts, a.part_lse + index_of(i), 0xFF800000u));
-  };
+  const auto lse_of = [&](int32_t i) { return __uint_as_float(ptx::ld_if(i < parted.parts, a.part_lse + index_of(i), 0xFF800000u)); };
   float largest = -INFINITY, base = 0.0f, total = 0.0f;
   float sums[2][8] = {};
   for (int32_t i = lane; i < parted.parts; i += kWarpSize) largest = fmaxf(largest, lse_of(i));

@@ -8,7 +8,7 @@
 namespace strata::cuda::dense_decode {
 
 inline constexpr int kMostSpans = 256, kMostSequences = 32768;  // of a call
-inline constexpr int kKept = 32;  // sequences of a span that roles need not look up
+inline constexpr int kKept = 32;                                // sequences of a span that roles need not look up
 
 // Queries of a request whose rows are loaded together.
 struct Sequence {
@@ -25,9 +25,9 @@ struct Cut {
 struct Plan {
   int32_t span, gang_tile;
   Cut begin, end;
-  int32_t parts;  // of the sequence that begins in the span and is cut by its end; 0: there is none, or the cluster merges them
-  bool merges;    // this span and its cluster's other one are a sequence's two parts, which the cluster merges
-  bool holds;     // lengths are what they were when the plan was made
+  int32_t parts;         // of the sequence that begins in the span and is cut by its end; 0: there is none, or the cluster merges them
+  bool merges;           // this span and its cluster's other one are a sequence's two parts, which the cluster merges
+  bool holds;            // lengths are what they were when the plan was made
   Sequence kept[kKept];  // the first ones
 
   __device__ __forceinline__ int32_t end_sequence() const { return end.tile > 0 ? end.sequence + 1 : end.sequence; }
@@ -110,7 +110,8 @@ class Planner {
       const int32_t up_to = before + lanes_up_to(length), place = up_to - length;
       before = __shfl_sync(kAllLanes, up_to, kWarpSize - 1);
       if (length == 0 || place > end || up_to <= begin) continue;
-      const int32_t first_tile = begin < place ? 0 : cutting.tiles_before(begin - place, of), end_tile = cutting.tiles_before(end - place, of);
+      const int32_t first_tile = begin < place ? 0 : cutting.tiles_before(begin - place, of),
+                    end_tile = cutting.tiles_before(end - place, of);
       const bool merges = pairs_merge && cutting.in_parts() && length == 2 && place % 2 == 0;
       if (begin >= place) plan.begin = {s, first_tile}, plan.merges = merges;
       if (end >= up_to) continue;

@@ -134,8 +134,9 @@ struct DenseProblem {
   static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }
 
  protected:
-  // Asks for the first rows of an item, and `count` rows of queries, to come to L2, by so many threads: a chain of three misses of L2 and TLB otherwise. Before
-  // the wait for the kernel in front lengths and tables may still change, so nothing but these hints follows from what they hold by now.
+  // Asks for the first rows of an item, and `count` rows of queries, to come to L2, by so many threads: a chain of three misses of L2 and
+  // TLB otherwise. Before the wait for the kernel in front lengths and tables may still change, so nothing but these hints follows from
+  // what they hold by now.
   template <class QueryOf>
   static __device__ __forceinline__ void bring_near(int thread, int threads, const PagesOf& rows, int count, const QueryOf& query_of) {
     constexpr int kLine = 128, kEarlyRows = 2 * kTileRows;

@@ -2,7 +2,6 @@
 // them, and what a query does not see is kept from it in the last tiles.
 #pragma once
 
-#include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/sm90/dense_decode/problem.cuh"
 
 namespace strata::cuda::dense_decode {
@@ -142,7 +141,8 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
     const Item item(a, plan, plan.begin.sequence);
     const int pairs = min(kHeadTile, item.end_head - item.first_head);
     if (item.tiles == 0 || item.of.token < 0 || item.of.token > a.num_tokens - item.of.queries) return;
-    Base::bring_near(static_cast<int>(threadIdx.x) - kWarpgroup, 2 * kWarpgroup, Rows(a, item), pairs, [&](int i) { return query(a, item, item.first_head + i); });
+    Base::bring_near(static_cast<int>(threadIdx.x) - kWarpgroup, 2 * kWarpgroup, Rows(a, item), pairs,
+                     [&](int i) { return query(a, item, item.first_head + i); });
   }
 };
 

@@ -33,8 +33,7 @@ __device__ __forceinline__ float* part_lse(Shared& shared) {
 
 // By the value warpgroups of both blocks, whose rank is their split. A warp has every 16th head, four at a time.
 template <class Problem, class Shared>
-__device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a, Shared& shared,
-                                                 const typename Problem::Item& item) {
+__device__ __forceinline__ void merge_in_cluster(const typename Problem::Args& a, Shared& shared, const typename Problem::Item& item) {
   constexpr int kWarps = 2 * kWarpgroup / 32, kStep = kClusterParts * kWarps, kHeads = kHeadTile / kStep;
   const int lane = threadIdx.x % 32, first = static_cast<int>(ptx::cluster_rank()) + kClusterParts * (threadIdx.x / 32 % kWarps);
   ptx::cluster_arrive();
