@@ -58,8 +58,10 @@ struct InvariantProblem : DenseProblem<InvariantArgs, kOfCodes> {
       a.lse_of(item.token, head) = empty ? INFINITY : lse * kLn2;
     }
   }
-  static __device__ __forceinline__ const uint16_t* query(const Args& a, const Item& item, int head) {
-    return a.q + item.token * a.q_token_stride + head * a.q_head_stride;
+  // Those of the item's token, and one of them.
+  static __device__ __forceinline__ const uint16_t* queries(const Args& a, const Item& item) { return a.q + item.token * a.q_token_stride; }
+  static __device__ __forceinline__ const uint16_t* query(const Args& a, const Item&, const uint16_t* queries, int head) {
+    return queries + head * a.q_head_stride;
   }
   static __device__ __forceinline__ uint16_t* out(const Args& a, const Item& item, int head) {
     return a.out + item.token * a.out_token_stride + head * a.out_head_stride;
@@ -79,7 +81,7 @@ struct InvariantProblem : DenseProblem<InvariantArgs, kOfCodes> {
     const Item item(a, static_cast<int32_t>(blockIdx.x));
     if (item.tiles == 0 || static_cast<uint32_t>(item.token) >= static_cast<uint32_t>(a.num_tokens)) return;
     Base::bring_near(static_cast<int>(threadIdx.x), sparse_prefill::kThreads, Rows(a, item), min(kHeadTile, a.num_heads - item.first_head),
-                     [&](int i) { return query(a, item, item.first_head + i); });
+                     [&](int i) { return query(a, item, queries(a, item), item.first_head + i); });
   }
 };
 

@@ -75,9 +75,10 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
     const Place p = place(a, item, pair);
     a.lse_of(p.token, p.head) = lse;
   }
-  static __device__ __forceinline__ const uint16_t* query(const Args& a, const Item& item, int pair) {
+  static __device__ __forceinline__ const uint16_t* queries(const Args& a, const Item&) { return a.q; }
+  static __device__ __forceinline__ const uint16_t* query(const Args& a, const Item& item, const uint16_t* queries, int pair) {
     const Place p = place(a, item, pair);
-    return a.q + p.token * a.q_token_stride + p.head * a.q_head_stride;
+    return queries + p.token * a.q_token_stride + p.head * a.q_head_stride;
   }
   static __device__ __forceinline__ uint16_t* out(const Args& a, const Item& item, int pair) {
     const Place p = place(a, item, pair);
@@ -142,7 +143,7 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
     const int pairs = min(kHeadTile, item.end_head - item.first_head);
     if (item.tiles == 0 || item.of.token < 0 || item.of.token > a.num_tokens - item.of.queries) return;
     Base::bring_near(static_cast<int>(threadIdx.x) - kWarpgroup, 2 * kWarpgroup, Rows(a, item), pairs,
-                     [&](int i) { return query(a, item, item.first_head + i); });
+                     [&](int i) { return query(a, item, queries(a, item), item.first_head + i); });
   }
 };
 

@@ -52,8 +52,10 @@ struct PartProblem {
 
   static __device__ __forceinline__ bool exists(const Args& a, const Item&, int head) { return head < a.num_heads; }
   static __device__ __forceinline__ bool is_part(const Args&, const Item&) { return true; }
-  static __device__ __forceinline__ const uint16_t* query(const Args& a, const Item& item, int head) {
-    return a.q + item.token * a.q_token_stride + head * a.q_head_stride;
+  // Those of the item's token, and one of them.
+  static __device__ __forceinline__ const uint16_t* queries(const Args& a, const Item& item) { return a.q + item.token * a.q_token_stride; }
+  static __device__ __forceinline__ const uint16_t* query(const Args& a, const Item&, const uint16_t* queries, int head) {
+    return queries + head * a.q_head_stride;
   }
   static __device__ __forceinline__ float sink(const Args&, int) { return -INFINITY; }  // the merge's
   static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }

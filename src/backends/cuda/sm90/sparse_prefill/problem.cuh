@@ -63,8 +63,12 @@ struct PrefillProblem {
   }
 
   static __device__ __forceinline__ bool exists(const OfToken& a, const Item&, int head) { return head < a.num_heads; }
-  static __device__ __forceinline__ const uint16_t* query(const OfToken& a, const Item& item, int head) {
-    return a.q + item.token * a.q_token_stride + head * a.q_head_stride;
+  // Those of the item's token, and one of them.
+  static __device__ __forceinline__ const uint16_t* queries(const OfToken& a, const Item& item) {
+    return a.q + item.token * a.q_token_stride;
+  }
+  static __device__ __forceinline__ const uint16_t* query(const OfToken& a, const Item&, const uint16_t* queries, int head) {
+    return queries + head * a.q_head_stride;
   }
   static __device__ __forceinline__ uint16_t* out(const OfToken& a, const Item& item, int head) {
     return a.out + item.token * a.out_token_stride + head * a.out_head_stride;

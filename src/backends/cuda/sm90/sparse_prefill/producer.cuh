@@ -154,6 +154,7 @@ class Producer {
 
   __device__ __forceinline__ void produce_queries(const Item& item, int t) {
     keep_nothing();
+    const uint16_t* q = Problem::queries(a, item) + 8 * (lane % 8);
 #pragma unroll
     for (int fill = 0; fill < S::kFills; ++fill) {
       wait_for_room(fill);
@@ -161,7 +162,7 @@ class Producer {
       for (int j = 0; j < S::kRowsPerWarp / 4; ++j) {
         const int row = t * S::kRows + warp * S::kRowsPerWarp + 4 * j + lane / 8, head = item.first_head + row;
         const bool wanted = row < kHeadTile && Problem::exists(a, item, head);
-        const uint16_t* from = Problem::query(a, item, wanted ? head : 0) + 8 * (lane % 8);
+        const uint16_t* from = Problem::query(a, item, q, wanted ? head : 0);
         a.rows_aligned ? copy_row<true, Leaves::first>(fill, j, from, wanted) : copy_row<false, Leaves::first>(fill, j, from, wanted);
       }
       finish_fill(fill, a.rows_aligned);
