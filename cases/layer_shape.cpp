@@ -36,6 +36,8 @@ std::string name_of(const LayerShape& s) {
   const bool decodes = s.new_tokens == 1 || s.beside > 0;
   if (decodes && s.draft > 0) name += fmt::format("-draft{}", s.draft);
   if (s.context > 0) name += fmt::format("-context{}", s.context);
+  if (s.context > 0 && s.ragged) name += "-ragged";
+  if (s.bound > 0) name += fmt::format("-bound{}", s.bound);
   if (s.fp8_output) name += "-fp8-output";
   if (s.kv_format) name += fmt::format("-{}", to_string(*s.kv_format));
   if (s.tp_size > 1) name += fmt::format("-tp{}", s.tp_size);
@@ -45,7 +47,8 @@ std::string name_of(const LayerShape& s) {
 std::optional<LayerShape> layer_shape(const std::string& name) {
   static const std::regex kForm(
       "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?(?:-beside([0-9]{1,9}))?)"
-      "(?:-draft([0-9]{1,9}))?(?:-context([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
+      "(?:-draft([0-9]{1,9}))?(?:-context([0-9]{1,9}))?(-ragged)?(?:-bound([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-"
+      "9]{1,9}))?");
   // Longer than any shape's name. std::regex recurses for every character, so that a long text ends the stack.
   constexpr size_t kLongest = 200;
   std::smatch m;
@@ -59,11 +62,22 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
   s.beside = number(m[6], 0);
   s.draft = number(m[7], 0);
   s.context = number(m[8], 0);
-  s.fp8_output = m[9].matched;
-  s.kv_format = format_of(m[10]);
-  s.tp_size = static_cast<int32_t>(number(m[11], 1));
+  s.ragged = m[9].matched;
+  s.bound = number(m[10], 0);
+  s.fp8_output = m[11].matched;
+  s.kv_format = format_of(m[12]);
+  s.tp_size = static_cast<int32_t>(number(m[13], 1));
   // One name of a shape: no zeros, no prefill of one token, no drafts of prefill, no other formats.
-  return name_of(s) == name && s.requests > 0 ? std::optional(s) : std::nullopt;
+  if (name_of(s) != name || s.requests == 0 || (s.bound > 0 && s.bound < longest_of(s))) return {};
+  return s;
+}
+
+int64_t context_of(const LayerShape& s, int64_t i) { return s.ragged ? s.context / 8 + i * 37 % 64 * s.context / 36 : s.context; }
+
+int64_t longest_of(const LayerShape& s) {
+  int64_t longest = 0;
+  for (int64_t i = 0; i < s.requests + s.beside; ++i) longest = std::max(longest, context_of(s, i));
+  return longest + std::max(s.new_tokens, 1 + s.draft);
 }
 
 }  // namespace strata::cases

@@ -17,6 +17,8 @@ struct LayerShape {
   int64_t beside = 0;      // further requests, of one new token, beside those of several
   int64_t draft = 0;       // drafted tokens behind each single new one
   int64_t context = 0;     // positions before them, of every request
+  bool ragged = false;     // of each request others instead: from an eighth of that to nearly twice as many
+  int64_t bound = 0;       // what the step says of its longest request, as a captured one does; 0: what it is
   bool fp8_output = false;
   std::optional<KvFormat> kv_format{};  // absent: the family's own
   int32_t tp_size = 1;                  // of which the layer is the first rank, without the others
@@ -25,8 +27,11 @@ struct LayerShape {
 };
 
 // PRESET[-window|-c4|-c128]-decode-bREQUESTS[-draftTOKENS] or -prefill-TOKENS[-bREQUESTS][-besideDECODES[-draftTOKENS]], then
-// [-contextPOSITIONS][-fp8-output][-FORMAT][-tpSIZE]: V4 presets have a kind, others none.
+// [-contextPOSITIONS[-ragged]][-boundPOSITIONS][-fp8-output][-FORMAT][-tpSIZE]: V4 presets have a kind, others none.
 std::string name_of(const LayerShape& shape);
+// Positions before the new tokens of the request that is number i, and of the longest one with them.
+int64_t context_of(const LayerShape& shape, int64_t i);
+int64_t longest_of(const LayerShape& shape);
 // Of a name; absent: it is not one.
 std::optional<LayerShape> layer_shape(const std::string& name);
 

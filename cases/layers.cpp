@@ -165,24 +165,24 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   RunnerOptions runner;
   runner.layer.limits = {.max_num_batched_tokens = state->tokens,
                          .max_num_seqs = num_requests,
-                         .max_model_len = shape.context + std::max(shape.new_tokens, 1 + shape.draft),
+                         .max_model_len = std::max(longest_of(shape), shape.bound),
                          .num_speculative_tokens = static_cast<int32_t>(shape.draft)};
   runner.layer.fp8_output = shape.fp8_output;
   runner.layer.kv_format = shape.kv_format;
   runner.layer.tp_size = shape.tp_size;
   if (shape.tp_size > 1) runner.communicator = std::make_shared<FirstOf>(shape.tp_size);
-  runner.total_positions = num_requests * runner.layer.limits.max_model_len;
+  runner.total_positions = num_requests * longest_of(shape);
   state->recorder = std::make_unique<CallRecorder>(ops);
   state->runner =
       std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, state->recorder->ops(), default_layers(), runner);
   for (const StepRequest& request : step) {
     state->runner->add_request(request.id);
-    state->runner->pretend_position(request.id, shape.context);
+    state->runner->pretend_position(request.id, context_of(shape, request.id));
   }
   // Of equal keys, of zeros say, all are chosen alike, which takes the selection several times as long as different ones.
   Rng rng(options.seed);
   fill_caches(state->runner->pool().layer(0), *device, rng);
-  state->runner->begin_step(step);
+  state->runner->begin_step(step, {.max_seq_len = shape.bound});
   device->synchronize(state->runner->stream());
   Inputs inputs(device, InputOptions{.seed = options.seed, .share = 1.0, .keep_images = false});
   state->hidden = Tensor(device, DType::bf16, {state->tokens, config.hidden_size});
@@ -197,13 +197,16 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   // The least that must be read: the weights as this device holds them, and what the last query of each request reads of its caches.
   const AttentionLayer& layer = state->runner->layer(0);
   work.bytes = static_cast<double>(layer.weight_bytes());
+  int64_t request = 0;
   for (const Part& part : parts_of(shape)) {
-    const int64_t end = shape.context + part.new_tokens;
-    for (int64_t p = shape.context; p < end; ++p) {
-      const bool mla = config.family == ModelFamily::deepseek_mla;
-      work.flops += d(part.requests) * (mla ? mla_attention_flops(rank, !part.decode, p) : attention_flops(rank, shape.ratio, p));
+    for (int64_t i = 0; i < part.requests; ++i, ++request) {
+      const int64_t first = context_of(shape, request), end = first + part.new_tokens;
+      for (int64_t p = first; p < end; ++p) {
+        const bool mla = config.family == ModelFamily::deepseek_mla;
+        work.flops += mla ? mla_attention_flops(rank, !part.decode, p) : attention_flops(rank, shape.ratio, p);
+      }
+      work.bytes += cache_bytes(config, layer.cache_groups(), end - 1);
     }
-    work.bytes += d(part.requests) * cache_bytes(config, layer.cache_groups(), end - 1);
   }
   work.call = [state](size_t, Stream stream) { state->runner->run_layer(0, state->hidden, state->out, {.stream = stream}); };
   work.record = [state] {

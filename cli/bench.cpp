@@ -228,7 +228,7 @@ void add_bench(CLI::App& app, int& code) {
       "--impl '*' times every implementation.\n"
       "--case also takes a layer of any shape: PRESET[-window|-c4|-c128]-decode-bREQUESTS[-draftTOKENS] or "
       "-prefill-TOKENS[-bREQUESTS][-besideDECODES[-draftTOKENS]],\n"
-      "then [-contextPOSITIONS][-fp8-output][-KV_FORMAT][-tpSIZE], as v4-pro-c4-decode-b48-context16384 or "
+      "then [-contextPOSITIONS[-ragged]][-boundPOSITIONS][-fp8-output][-KV_FORMAT][-tpSIZE], as v4-pro-c4-decode-b48-context16384 or "
       "v3.2-decode-b8-context8192-tp8.\n"
       "Example: strata bench --op sparse_attn_decode --case 'b16-*' --plot decode.svg");
   add_common(*command, options->common);

@@ -20,6 +20,8 @@ TEST(LayerShape, NamesSayEverything) {
       {.preset = "v4-flash", .ratio = 4, .requests = 2, .new_tokens = 64, .beside = 8, .fp8_output = true},
       {.preset = "v3", .requests = 32, .draft = 1, .context = 4096},
       {.preset = "v3.2", .new_tokens = 512, .beside = 3, .draft = 2},
+      {.preset = "v3", .requests = 32, .context = 4096, .ragged = true, .bound = 131072, .tp_size = 8},
+      {.preset = "v4-pro", .ratio = 128, .requests = 4, .context = 100, .bound = 1048576},
   };
   for (const LayerShape& shape : shapes) {
     const std::string name = name_of(shape);
@@ -31,6 +33,7 @@ TEST(LayerShape, NamesSayEverything) {
   EXPECT_EQ(name_of(shapes[3]), "v3.2-prefill-100-b3-context4096-fp8_ds_mla-tp8");
   EXPECT_EQ(name_of(shapes[6]), "v3-prefill-512-beside32-context4096");
   EXPECT_EQ(name_of(shapes[8]), "v3-decode-b32-draft1-context4096");
+  EXPECT_EQ(name_of(shapes[10]), "v3-decode-b32-context4096-ragged-bound131072-tp8");
 }
 
 TEST(LayerShape, OtherNamesAreNone) {
@@ -55,6 +58,10 @@ TEST(LayerShape, OtherNamesAreNone) {
                            "v3-decode-b1-tp1",
                            "v3-decode-b1-",
                            "v3-decode-b1-tp8-context4",
+                           "v3-decode-b2-ragged",
+                           "v3-decode-b2-context40-bound40",
+                           "v3-decode-b2-context40-ragged-bound41",
+                           "v3-decode-b2-context40-bound0",
                            "v3-decode-b1111111111",
                            "v3-decode-b*",
                            "xv3-decode-b1",
