@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "ragged.h"
 #include "strata/model_config.h"
 
 namespace strata::cases {
@@ -47,8 +48,8 @@ std::string name_of(const LayerShape& s) {
 std::optional<LayerShape> layer_shape(const std::string& name) {
   static const std::regex kForm(
       "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?(?:-beside([0-9]{1,9}))?)"
-      "(?:-draft([0-9]{1,9}))?(?:-context([0-9]{1,9}))?(-ragged)?(?:-bound([0-9]{1,9}))?(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-"
-      "9]{1,9}))?");
+      "(?:-draft([0-9]{1,9}))?(?:-context([0-9]{1,9}))?(-ragged)?(?:-bound([0-9]{1,9}))?"
+      "(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
   // Longer than any shape's name. std::regex recurses for every character, so that a long text ends the stack.
   constexpr size_t kLongest = 200;
   std::smatch m;
@@ -72,7 +73,7 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
   return s;
 }
 
-int64_t context_of(const LayerShape& s, int64_t i) { return s.ragged ? s.context / 8 + i * 37 % 64 * s.context / 36 : s.context; }
+int64_t context_of(const LayerShape& s, int64_t i) { return s.ragged ? ragged_length(s.context, i) : s.context; }
 
 int64_t longest_of(const LayerShape& s) {
   int64_t longest = 0;

@@ -4,6 +4,7 @@
 
 #include "ops/attention_case.h"
 #include "ops/paging.h"
+#include "ragged.h"
 #include "registry.h"
 #include "typed_case.h"
 
@@ -202,9 +203,9 @@ void add_dense_attn_decode(CaseList& list) {
   bench({.heads = 16}, 4, 4096, 1);
   bench({.heads = 16}, 32, 4096, 2);
   bench({.heads = 128}, 4, 4096, 2);
-  // Lengths from an eighth of the context to nearly twice as much, and a captured call's bound.
+  // Lengths that differ, and a captured call's bound.
   const auto bench_ragged = [&](DecodeShape s, int64_t batch, int64_t context) {
-    for (int64_t i = 0; i < batch; ++i) s.requests.push_back({context / 8 + i * 37 % 64 * context / 36, 1});
+    for (int64_t i = 0; i < batch; ++i) s.requests.push_back({ragged_length(context, i), 1});
     s.suffix = fmt::format("-ragged{}", context);
     cases.bench(name_of(s), [s, batch](Inputs& in) { return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)}); });
   };
