@@ -131,6 +131,12 @@ void add_grouped_linear(CaseList& list) {
   add.test_row_major(
       {9, {.n = 960, .k = 2048, .groups = 8, .format = WeightFormat::e4m3_f32, .block_n = 64}, X::e4m3_f32, {.outer = 256}, {.inner = 8}},
       "-strided", true);
+  // On Hopper: few channels, several tiles a block; the last block has fewer, the last tile of a group is partly filled.
+  for (const int64_t tokens : {1, 9, 32}) {
+    add.test_row_major({tokens, {.n = 512, .k = 128, .groups = 70}, X::bf16, {.inner = 64}, {.inner = 64}}, "-tiles");
+    add.test_row_major({tokens, {.n = 200, .k = 72, .groups = 101}, X::bf16, {.outer = 8}}, "-tiles");
+    add.test_row_major({tokens, {.n = 256, .k = 40, .groups = 80}, X::bf16, {}, {}, ActivationFormat::fp8_f32}, "-tiles");
+  }
   // On a GPU: tiles of 64 features, tokens in eights up to 64 and in fours beyond.
   for (const int64_t tokens : {1, 7, 32, 33, 65, 257}) {
     add.test({tokens, {.n = 192, .k = 512, .groups = 3, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "-edge");
@@ -231,6 +237,11 @@ void add_grouped_linear(CaseList& list) {
       add.bench({tokens, weight}, label);
       add.bench({tokens, weight, X::e4m3_ue8m0}, label);
     }
+  }
+  // V3's absorbed products.
+  for (const int64_t tokens : {1, 32, 64}) {
+    add.bench({tokens, {.n = 512, .k = 128, .groups = 128}}, "v3.w_uk");
+    add.bench({tokens, {.n = 128, .k = 512, .groups = 128}}, "v3.w_uv");
   }
   // Of one of eight tensor-parallel ranks.
   for (const int64_t groups : {1, 2}) {

@@ -9,7 +9,7 @@
 namespace strata::cuda::sm90 {
 
 inline constexpr int kBf16MaxTokens = 32;
-inline constexpr int kBf16Rows = 64;   // output features of a part; a tile is of one part or of two
+inline constexpr int kBf16Rows = 64;   // output features of a part; a tile is of one part, two or four
 inline constexpr int kBf16Block = 64;  // channels at a time: 128 bytes of a row
 inline constexpr int kBf16MaxStages = 24;
 
@@ -24,15 +24,16 @@ struct Bf16LinearArgs {
   int num_tokens;
   int n;  // features of a group
   int tiles_per_group;
-  int num_blocks;  // of kBf16Block channels
-  int stages;      // of the ring
+  int tiles_per_block, num_tiles;  // of a block of threads, consecutive ones; of all
+  int num_blocks;                  // of kBf16Block channels
+  int stages;                      // of the ring; as many as a block's tiles have blocks of channels, if these are several tiles
 };
 
 inline constexpr int kBf16Warpgroups = 4;  // that multiply: a part of the tile each, or blocks of channels in turns
 inline constexpr int kBf16Consumers = 128 * kBf16Warpgroups;
 inline constexpr int kBf16Threads = kBf16Consumers + 64;  // and a warp each that asks for weights and for tokens
 
-// What is fixed when the kernel is compiled: rows of tokens (8, 16 or 32), and parts of 64 features, 1 or 2. The warpgroups that have a
+// What is fixed when the kernel is compiled: rows of tokens (8, 16 or 32), and parts of 64 features, 1, 2 or 4. The warpgroups that have a
 // part take the blocks of channels in turns.
 struct Bf16Tile {
   int tokens, parts;
@@ -48,8 +49,8 @@ struct Bf16Tile {
   constexpr int sum_bytes() const { return slices() * tokens * sum_stride() * 4; }
 };
 
-// Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens, and where the warpgroups' sums
-// are in the end; the largest values of the other tile under a scale; barriers (full and empty of every stage, those values).
+// Dynamic shared memory: the ring, of which a stage is a block of a tile's weights and one of the tokens, and where the warpgroups' sums
+// are in the end, those of one of several tiles in its own stages; the largest values of the other tile under a scale; barriers (full and empty of every stage, those values).
 struct Bf16LinearShared {
   int largest, barriers, bytes;  // offsets
   constexpr Bf16LinearShared(const Bf16Tile& tile, int stages)
@@ -58,7 +59,7 @@ struct Bf16LinearShared {
         bytes(barriers + stages * 16 + 8) {}
 };
 
-// The kernel of this tile that leaves codes or values: of the tensor maps of the weight and of x, and the arguments.
+// The kernel of this tile that leaves codes, of up to two parts, or values: of the tensor maps of the weight and of x, and the arguments.
 const void* bf16_linear_kernel(const Bf16Tile& tile, bool codes);
 
 }  // namespace strata::cuda::sm90

@@ -4,11 +4,11 @@
 // for 64 features, 64 channels and 32 tokens, whose 8 KB take 450. Reached on an H200: see docs/kernels/20261121-few-token-linear.md.
 //
 // Design: output features are the M of wgmma, tokens its N. A block has one tile of 64 features, or of 128 where the SMs are too few for
-// that. Two threads fill a ring by TMA, a block of 64 channels of the tile and of the tokens in each stage: the tokens come from L2, once
-// for every tile, an eighth to half of the weight's bytes. Weights do not depend on the kernel in front, so the ring fills while that runs.
-// Code is short, no loop unrolled that is not on the way of a product: in a layer a call finds it in no cache. Four warpgroups multiply
-// blocks in turns: one alone takes 0.19 us a block whatever the memory does, and cannot make up for the time that
-// the full ring waits for the tokens.
+// that, or several, of 256, of so few channels that all are in shared memory at once. Two threads fill a ring by TMA, a block of 64
+// channels of the tile and of the tokens in each stage: the tokens come from L2, once for every tile, an eighth to half of the weight's
+// bytes. Weights do not depend on the kernel in front, so the ring fills while that runs. Code is short, no loop unrolled that is not on
+// the way of a product: in a layer a call finds it in no cache. Four warpgroups multiply blocks in turns: one alone takes 0.19 us a block
+// whatever the memory does, and cannot make up for the time that the full ring waits for the tokens.
 #include <cuda.h>
 
 #include "backends/cuda/common/activation_codes.cuh"
@@ -67,7 +67,19 @@ __device__ __forceinline__ void store_codes_of_tile(const Bf16LinearArgs& a, int
   }
 }
 
-// A tile of one or two parts of 64 features. Of those that have a part, each warpgroup takes every kSlices-th block of channels.
+// Of the tiles in order, one after the other.
+struct TilePlace {
+  int group, first_feature;
+  __device__ TilePlace(const Bf16LinearArgs& a, int tile, int rows)
+      : group(tile / a.tiles_per_group), first_feature((tile - group * a.tiles_per_group) * rows) {}
+  __device__ void next(const Bf16LinearArgs& a, int rows) {
+    first_feature += rows;
+    if (first_feature >= a.n) first_feature = 0, ++group;
+  }
+};
+
+// Tiles of up to four parts of 64 features; codes are of one tile. Of those that have a part, each warpgroup takes every kSlices-th block
+// of channels.
 template <int kTokens, int kParts, bool kCodes>
 __global__ void __launch_bounds__(kBf16Threads)
     few_tokens_bf16_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
@@ -81,8 +93,7 @@ __global__ void __launch_bounds__(kBf16Threads)
   const uint32_t full = ptx::shared_address(shared + at.barriers), empty = full + a.stages * 8;
   const uint32_t others_there = empty + a.stages * 8;
   constexpr bool kPair = kCodes && kTile.tiles_of_scale() == 2;
-  const int group = static_cast<int>(blockIdx.x) / a.tiles_per_group;
-  const int first_feature = (static_cast<int>(blockIdx.x) - group * a.tiles_per_group) * kTile.rows();
+  const int first_tile = static_cast<int>(blockIdx.x) * a.tiles_per_block, end_tile = min(first_tile + a.tiles_per_block, a.num_tiles);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
 
   if (thread == kConsumers) {
@@ -104,70 +115,81 @@ __global__ void __launch_bounds__(kBf16Threads)
     if (lane > 0) return;
     const auto fill = [&](uint32_t bytes, const auto& ask) {
       RingStage stage;
+      TilePlace place(a, first_tile, kTile.rows());
 #pragma unroll 1
-      for (int block = 0; block < a.num_blocks; ++block, stage.next(a.stages)) {
-        if (block >= a.stages) ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
-        ptx::mbarrier_arrive_expect_tx(full + stage.index * 8, bytes);
-        ask(block * kBf16Block, ring + stage.index * kStageBytes, full + stage.index * 8);
+      for (int tile = first_tile; tile < end_tile; ++tile, place.next(a, kTile.rows())) {
+#pragma unroll 1
+        for (int block = 0; block < a.num_blocks; ++block, stage.next(a.stages)) {
+          if (block >= a.stages) ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
+          ptx::mbarrier_arrive_expect_tx(full + stage.index * 8, bytes);
+          ask(place, block * kBf16Block, ring + stage.index * kStageBytes, full + stage.index * 8);
+        }
       }
     };
     if (thread == kConsumers) {
       const uint64_t policy = ptx::evict_first_policy();
-      fill(kWeightBytes, [&](int channel, uint32_t to, uint32_t barrier) {
-        ptx::tma_load_2d(to, &weights, channel, group * a.n + first_feature, barrier, policy);
+      fill(kWeightBytes, [&](const TilePlace& place, int channel, uint32_t to, uint32_t barrier) {
+        ptx::tma_load_2d(to, &weights, channel, place.group * a.n + place.first_feature, barrier, policy);
       });
     } else {
       ptx::wait_for_previous_kernel();
       ptx::launch_dependents();
-      fill(kTile.token_bytes(),
-           [&](int channel, uint32_t to, uint32_t barrier) { ptx::tma_load_3d(to + kWeightBytes, &x, channel, 0, group, barrier); });
+      fill(kTile.token_bytes(), [&](const TilePlace& place, int channel, uint32_t to, uint32_t barrier) {
+        ptx::tma_load_3d(to + kWeightBytes, &x, channel, 0, place.group, barrier);
+      });
     }
     return;
   }
 
   const int part = thread / 128 / kSlices, slice = thread / 128 % kSlices;
-  float sums[kTokens / 2] = {};
-  RingStage stage{.index = slice};
+  TilePlace place(a, first_tile, kTile.rows());
 #pragma unroll 1
-  for (int block = slice; block < a.num_blocks; block += kSlices, stage.next(a.stages, kSlices)) {
-    ptx::mbarrier_wait(full + stage.index * 8, stage.parity);
-    const uint32_t w = ring + stage.index * kStageBytes;
-    const uint64_t w_rows = ptx::wgmma_descriptor(w + part * kPartBytes), x_rows = ptx::wgmma_descriptor(w + kWeightBytes);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int i = 0; i < kBf16Block / 16; ++i) ptx::wgmma_bf16(sums, w_rows + 2 * i, x_rows + 2 * i, true);
-    ptx::wgmma_commit();
-    ptx::wgmma_wait<0>();
-    if (lane == 0) ptx::mbarrier_arrive(empty + stage.index * 8);
-  }
-
-  // A thread holds sums of many tokens; consecutive threads store consecutive features of one.
-  constexpr int kStride = kTile.sum_stride(), kSliceSums = kTokens * kStride;
-  float* const turned = reinterpret_cast<float*>(shared);
-  ptx::barrier_sync(1, kConsumers);  // nobody multiplies what lies there
-#pragma unroll
-  for (int i = 0; i < kTokens / 2; ++i) {
-    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2, row = part * kBf16Rows + thread / 32 % 4 * 16 + lane / 4 + i / 2 % 2 * 8;
-    turned[slice * kSliceSums + token * kStride + row] = sums[i];
-  }
-  ptx::barrier_sync(1, kConsumers);
-  if constexpr (kCodes) {
-    if constexpr (kPair) ptx::cluster_wait();
-    store_codes_of_tile<kTile>(a, group, first_feature, turned, reinterpret_cast<const float*>(shared + at.largest), others_there);
-    return;
-  }
-  constexpr int kLanes = kTile.rows() / 4;  // of a token
-  const int feature = 4 * (thread % kLanes), count = min(a.n - first_feature - feature, 4);
-  if (count <= 0) return;
+  for (int tile = first_tile; tile < end_tile; ++tile, place.next(a, kTile.rows())) {
+    const int first_stage = (tile - first_tile) * a.num_blocks;
+    float sums[kTokens / 2] = {};
+    RingStage stage{.index = first_stage + slice};
 #pragma unroll 1
-  for (int token = thread / kLanes; token < a.num_tokens; token += kConsumers / kLanes) {
-    float4 sum = make_float4(0, 0, 0, 0);
+    for (int block = slice; block < a.num_blocks; block += kSlices, stage.next(a.stages, kSlices)) {
+      ptx::mbarrier_wait(full + stage.index * 8, stage.parity);
+      const uint32_t w = ring + stage.index * kStageBytes;
+      const uint64_t w_rows = ptx::wgmma_descriptor(w + part * kPartBytes), x_rows = ptx::wgmma_descriptor(w + kWeightBytes);
+      ptx::wgmma_fence();
 #pragma unroll
-    for (int of_slice = 0; of_slice < kSlices; ++of_slice) {
-      const float4 v = *reinterpret_cast<const float4*>(turned + of_slice * kSliceSums + token * kStride + feature);
-      sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+      for (int i = 0; i < kBf16Block / 16; ++i) ptx::wgmma_bf16(sums, w_rows + 2 * i, x_rows + 2 * i, true);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      if (lane == 0) ptx::mbarrier_arrive(empty + stage.index * 8);
     }
-    store_features(a, group, token, first_feature + feature, sum, count);
+
+    // A thread holds sums of many tokens; consecutive threads store consecutive features of one.
+    constexpr int kStride = kTile.sum_stride(), kSliceSums = kTokens * kStride;
+    float* const turned = reinterpret_cast<float*>(shared + first_stage * kStageBytes);
+    ptx::barrier_sync(1, kConsumers);  // nobody multiplies what lies there
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2, row = part * kBf16Rows + thread / 32 % 4 * 16 + lane / 4 + i / 2 % 2 * 8;
+      turned[slice * kSliceSums + token * kStride + row] = sums[i];
+    }
+    ptx::barrier_sync(1, kConsumers);
+    if constexpr (kCodes) {
+      if constexpr (kPair) ptx::cluster_wait();
+      store_codes_of_tile<kTile>(a, place.group, place.first_feature, turned, reinterpret_cast<const float*>(shared + at.largest),
+                                 others_there);
+      return;
+    }
+    constexpr int kLanes = kTile.rows() / 4;  // of a token
+    const int feature = 4 * (thread % kLanes), count = min(a.n - place.first_feature - feature, 4);
+    if (count <= 0) continue;
+#pragma unroll 1
+    for (int token = thread / kLanes; token < a.num_tokens; token += kConsumers / kLanes) {
+      float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+      for (int of_slice = 0; of_slice < kSlices; ++of_slice) {
+        const float4 v = *reinterpret_cast<const float4*>(turned + of_slice * kSliceSums + token * kStride + feature);
+        sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+      }
+      store_features(a, place.group, token, place.first_feature + feature, sum, count);
+    }
   }
 }
 
@@ -178,6 +200,7 @@ const void* kernel(bool codes) {
 }
 template <int kTokens>
 const void* kernel(int parts, bool codes) {
+  if (parts == 4) return reinterpret_cast<const void*>(few_tokens_bf16_kernel<kTokens, 4, false>);
   return parts == 1 ? kernel<kTokens, 1>(codes) : kernel<kTokens, 2>(codes);
 }
 

@@ -24,8 +24,27 @@ constexpr int kSharedBytesBesideOthers = 112 << 10;
 constexpr int kLongBlocks = 96;
 
 int64_t num_tiles(const LinearWeight& w, int parts) { return w.groups * ceil_div(w.n, int64_t{kBf16Rows} * parts); }
-// Of a tile: that is one SM's, so two where one makes more tiles than there are SMs.
-int num_parts(const LinearWeight& w, const Capabilities& device) { return num_tiles(w, 1) > device.num_sms ? 2 : 1; }
+// Of a tile: that is one SM's, so two where one makes more tiles than there are SMs. Where two do so too, four, if whole: fewer ends of
+// tiles, and all warpgroups have a part.
+int num_parts(const LinearWeight& w, const Capabilities& device) {
+  if (num_tiles(w, 1) <= device.num_sms) return 1;
+  return num_tiles(w, 2) > device.num_sms && w.n % (4 * kBf16Rows) == 0 ? 4 : 2;
+}
+
+Bf16Tile tile_of(int64_t tokens, const LinearWeight& w, const Capabilities& device) {
+  return {token_product_rows(tokens), num_parts(w, device)};
+}
+int64_t tiles_per_block(const LinearWeight& w, const Capabilities& device) {
+  return std::max<int64_t>(ceil_div(num_tiles(w, num_parts(w, device)), int64_t{device.num_sms}), 1);
+}
+// Whether all tiles run at a time: one an SM, or several or large ones whose weights and tokens it holds, and in their places their sums.
+bool fit_at_once(int64_t tokens, const LinearWeight& w, const Capabilities& device) {
+  const Bf16Tile tile = tile_of(tokens, w, device);
+  const int64_t blocks = ceil_div(w.k, int64_t{kBf16Block}), tiles = tiles_per_block(w, device);
+  if (tiles == 1 && tile.parts <= 2) return true;
+  return tiles * blocks <= kBf16MaxStages && blocks * tile.stage_bytes() >= tile.sum_bytes() &&
+         Bf16LinearShared(tile, static_cast<int>(tiles * blocks)).bytes <= device.max_shared_bytes;
+}
 
 // x: [T, G, K].
 Support support(const TensorView& x, const LinearWeight* w, bool shares_device, const Capabilities& device) {
@@ -37,9 +56,10 @@ Support support(const TensorView& x, const LinearWeight* w, bool shares_device, 
   // With few tiles the memory idles. But a single one beside other work, which keeps it busy, costs that one SM.
   const int64_t tiles = num_tiles(*w, num_parts(*w, device));
   const bool aside = tiles == 1 && shares_device && x.shape[0] > token_product_rows(1);
-  if (!aside && (4 * tiles < device.num_sms || tiles > device.num_sms)) {
+  if (!aside && (4 * tiles < device.num_sms || !fit_at_once(x.shape[0], *w, device))) {
     return Support::no(
-        fmt::format("takes {} to {} tiles of up to {} features, got {}", (device.num_sms + 3) / 4, device.num_sms, 2 * kBf16Rows, tiles));
+        fmt::format("takes {} to {} tiles of up to {} features, or more of so few channels that shared memory holds them, got {} of {}",
+                    (device.num_sms + 3) / 4, device.num_sms, 2 * kBf16Rows, tiles, w->k));
   }
   if (w->k % 8 != 0 || ops::row_alignment(x) != 16) return Support::no("needs rows at multiples of 16 bytes");
   return Support::yes();
@@ -50,10 +70,6 @@ struct Scales {
   TensorView values{};  // [T, G, n / 128]
   ActivationFormat format = ActivationFormat::bf16;
 };
-
-Bf16Tile tile_of(int64_t tokens, const LinearWeight& w, const Capabilities& device) {
-  return {token_product_rows(tokens), num_parts(w, device)};
-}
 
 // x: [T, G, K]; y: [T, G, n].
 void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, const Scales& scales, bool shares_device,
@@ -68,9 +84,11 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   a.num_tokens = static_cast<int>(num_tokens);
   a.n = static_cast<int>(w.n);
   a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{tile.rows()}));
+  a.tiles_per_block = static_cast<int>(tiles_per_block(w, device));
+  a.num_tiles = static_cast<int>(num_tiles(w, tile.parts));
   a.num_blocks = static_cast<int>(ceil_div(w.k, kBf16Block));
   const auto bytes_of = [&](int stages) { return Bf16LinearShared(tile, stages).bytes; };
-  a.stages = std::min(kBf16MaxStages, a.num_blocks);
+  a.stages = std::min(kBf16MaxStages, a.tiles_per_block * a.num_blocks);
   const bool leaves_room = shares_device && tile.tokens == token_product_rows(1) && a.num_blocks > kLongBlocks;
   while (bytes_of(a.stages) > (leaves_room ? kSharedBytesBesideOthers : device.max_shared_bytes)) --a.stages;
   if (a.stages < a.num_blocks) a.stages = a.stages / tile.slices() * tile.slices();  // a stage is always the same warpgroups'
@@ -80,7 +98,7 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   const void* kernel = bf16_linear_kernel(tile, a.y_scale != nullptr);
   allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tiles(w, tile.parts))),
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(ceil_div(a.num_tiles, a.tiles_per_block))),
                              .block = dim3(kBf16Threads),
                              .shared_bytes = static_cast<size_t>(bytes_of(a.stages)),
                              .cluster = a.y_scale != nullptr ? static_cast<unsigned>(tile.tiles_of_scale()) : 1},
@@ -115,6 +133,7 @@ std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear() {
 bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device) {
   if (!is_cuda(device) || !support(p.x, p.weight, /*shares_device=*/false, capabilities(device))) return false;
   const Bf16Tile tile = tile_of(p.x.shape[0], *p.weight, capabilities(device));
+  if (tile.parts > 2 || tiles_per_block(*p.weight, capabilities(device)) > 1) return false;
   return tile.tiles_of_scale() == 1 || tile.tokens > token_product_rows(1);
 }
 
