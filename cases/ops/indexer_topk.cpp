@@ -176,6 +176,16 @@ void add_indexer_topk(CaseList& list) {
   with_slots({.requests = {{160000, 1}, {20003, 1}, {700, 1}}, .heads = 4, .zero_q = true}, 16, 64);
   with_slots({.requests = {{2000, 300}, {9, 9}}, .heads = 4, .zero_q = true}, 128, 64, false, true);
   with_slots({.requests = {{140000, 300}}, .heads = 2, .zero_q = true}, 512, 64, false, true);
+  // Bounds far above most lengths, as a captured step has them: on Hopper what a row's own length asks for, by clusters of eight, four and
+  // one block.
+  for (const int64_t others : {0, 20, 100}) {
+    ScoringShape bound{.heads = 4, .spare_length = 130000};
+    for (const int64_t rows : {300, 8192, 8193, 16384, 16385, 33000, 66000, 132144}) bound.requests.push_back({4 * rows, 1});
+    bound.requests.insert(bound.requests.end(), static_cast<size_t>(others), {80, 1});
+    for (const int64_t k : {16, 512, 1024, 2048}) with_slots(bound, k, k == 512 ? 53 : 64, false, true);
+    bound.zero_q = true;
+    with_slots(bound, 512, 64, false, true);
+  }
   // With the query made by the op.
   const std::vector<RequestShape> requests{{2604, 1}, {252, 1}, {9001, 1}, {3, 1},  {1300, 1},
                                            {700, 1},  {0, 0},   {2048, 1}, {31, 1}, {5000, 1}};
@@ -222,6 +232,17 @@ void add_indexer_topk(CaseList& list) {
   for (const int64_t batch : {1, 16}) decode(batch, 32768, 1024);
   // As a layer calls it: pages padded to multiples of 576 bytes, slots, the query in front.
   for (const int64_t batch : {32, 64, 128}) decode(batch, 8192, 512, "-stride+192-slots-query", 192, 64, Query::first);
+  // With a captured step's bound.
+  for (const int64_t batch : {1, 32}) {
+    for (const int64_t rows : {8192, 32768, 100000}) {
+      cases.bench(fmt::format("decode-b{}-rows{}-k512-bound262144", batch, rows), [=](Inputs& in) {
+        return build(in, {.requests = decode_requests(in.share(batch), rows, 4), .spare_length = 262144 - rows}, 512, 0);
+      });
+    }
+  }
+  cases.bench("decode-b32-rows8192-k2048-bound163840", [=](Inputs& in) {
+    return build(in, {.requests = decode_requests(in.share(32), 8192, 4), .spare_length = 163840 - 8192}, 2048, 0);
+  });
   // V3.2: every position is scored, and 2048 are chosen. Behind 8192 and 16384 rows other kernels select.
   for (const int64_t batch : {4, 32, 64, 128}) {
     for (const int64_t rows : {8192, 8200, 16384, 32768}) decode(batch, rows, 2048);

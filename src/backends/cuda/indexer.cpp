@@ -58,15 +58,16 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
     TensorView notes;
     if (count <= sm90::kFewTokens && floats > 0)
       notes = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, floats});
-    const bool has_notes = kLogits({.q = p.q.slice(first, count),
-                                    .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
-                                    .weights = p.weights.slice(first, count),
-                                    .cache = p.cache,
-                                    .block_table = p.block_table,
-                                    .token_to_req = p.token_to_req.slice(first, count),
-                                    .lengths = lengths,
-                                    .logits = logits},
-                                   k, {.notes = notes, .query = makes_query && whole ? &p.query : nullptr}, context);
+    const bool has_notes =
+        kLogits({.q = p.q.slice(first, count),
+                 .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
+                 .weights = p.weights.slice(first, count),
+                 .cache = p.cache,
+                 .block_table = p.block_table,
+                 .token_to_req = p.token_to_req.slice(first, count),
+                 .lengths = lengths,
+                 .logits = logits},
+                k, {.notes = notes, .beside_others = p.slots.present(), .query = makes_query && whole ? &p.query : nullptr}, context);
     kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
             {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .slots = slots_of(p, first, count)}, context);
   }

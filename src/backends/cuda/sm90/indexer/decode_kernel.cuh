@@ -129,11 +129,12 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
     }();
     float* const out = a.logits + token * a.logits_stride;
     const int rows = scored_rows(a, token);
+    const bool notes = kMaxima && rows > a.maxima_from;
     for (int i = (warpgroup + kDecodeWarpgroups - before % kDecodeWarpgroups) % kDecodeWarpgroups; i < count; i += kDecodeWarpgroups) {
       const float logit = turns.score(scorer);
       const int tile = tiles.begin + i, row = tile * kTileRows + own_row;
       if (row < rows && threadIdx.x % 4 < 2) out[row] = logit;
-      if constexpr (kMaxima) note_maximum(a.maxima + token * a.maxima_stride, tile, row, rows, logit);
+      if (notes) note_maximum(a.maxima + token * a.maxima_stride, tile, row, rows, logit);
     }
     before += count;
   }

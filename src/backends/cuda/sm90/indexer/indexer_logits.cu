@@ -57,8 +57,10 @@ void launch_one_token(const sm90::OneTokenArgs& args, int blocks, const Executio
          shared_bytes(args.slots), shared_bytes(sm90::kOneTokenSlots), args, context);
 }
 
-bool leaves_room(int64_t num_tokens, int64_t rows, int num_sms) {
-  if (rows > sm90::kBesideOthersRows || num_tokens > sm90::kBesideOthersMostTokens) return false;
+bool leaves_room(int64_t num_tokens, int64_t rows, bool beside_others, int num_sms) {
+  const bool long_rows = rows > sm90::kBesideOthersLongRows && rows <= sm90::kBesideOthersBound;
+  if (rows > sm90::kBesideOthersRows && (!beside_others || long_rows)) return false;
+  if (num_tokens > sm90::kBesideOthersMostTokens) return false;
   return num_tokens >= sm90::kBesideOthersTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
 }
 
@@ -112,6 +114,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         p.logits.stride[0],
                         left == Notes::maxima ? notes.ptr<float>() : nullptr,
                         left == Notes::maxima ? notes.stride[0] : 0,
+                        static_cast<int32_t>(row_blocks(num_tokens, p.logits.shape[1], num_sms) * kHeldByBlock),
                         num_tokens,
                         Divisor(one_token ? one_token_blocks : num_sms),
                         Divisor(static_cast<int>(std::max<int64_t>(num_sms / num_tokens, 1))),
@@ -130,7 +133,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                     : launch_one_token<kOneTokenWarpgroups, Notes::none>(one, one_token_blocks, context);
     }
   } else if (decode) {
-    const int slots = leaves_room(num_tokens, p.logits.shape[1], num_sms) ? kDecodeSlotsBesideOthers : kDecodeSlots;
+    const int slots = leaves_room(num_tokens, p.logits.shape[1], hints.beside_others, num_sms) ? kDecodeSlotsBesideOthers : kDecodeSlots;
     launch_decode({args, slots, makes_query ? indexer_query_args(*hints.query) : IndexerQueryArgs{}}, makes_query, context);
   } else if (p.q.shape[1] > 64) {
     launch_prefill<128, 1>(args, context);

@@ -14,8 +14,22 @@ enum class Notes {
   candidates,  // of one token: the entries that may be among the k largest (candidates.cuh)
 };
 
-// Few beside SMs, with rows that are long beside k: their selection may begin with the maxima.
+// Of rows so long one block selects as fast as any do together (select_by_length.cuh): nothing is noted of them.
+inline constexpr int kFewRowsEntries = 16384;
+
+// Few beside SMs: a row has a cluster of blocks.
 inline constexpr int64_t kFewTokens = 132;
+inline constexpr int kMostRowBlocks = 8;
+inline constexpr int64_t kHeldByBlock = 16384;  // entries of a row, in its registers
+// Blocks of a row: as many as hold it with half of the registers, where there are SMs for that.
+inline int row_blocks(int64_t num_tokens, int64_t columns, int num_sms) {
+  int blocks = 1;
+  while (blocks < kMostRowBlocks && blocks * kHeldByBlock / 2 < columns && 2 * blocks * num_tokens <= num_sms) blocks *= 2;
+  return blocks;
+}
+
+// With fewer groups for each of the k more than one of a group's entries is among them too often.
+inline constexpr int kGroupsOfEach = 2;
 
 inline constexpr int kCandidateRows = 4096;                          // of a block, at most
 inline constexpr int kCandidateSlots = 28;                           // entries that a block hands over: a multiple of 4, one for each lane
@@ -42,12 +56,16 @@ inline bool leaves_candidates(int64_t columns, int64_t k, int num_sms) {
   return columns >= std::max(kCandidatesMinRows, 64 * k) && columns <= kCandidatesMaxRows && columns <= int64_t{kCandidateRows} * blocks &&
          k <= 16 * blocks && blocks * kCandidateSlots <= 4 * kCandidateQuads * kCandidatesThreads;
 }
-inline bool leaves_maxima(int64_t columns, int64_t k) { return (columns + kMaximaRows - 1) / kMaximaRows >= 16 * k; }
+// Whether groups may suit such rows.
+inline bool leaves_maxima(int64_t columns, int64_t k) {
+  return columns > kHeldByBlock && (columns + kMaximaRows - 1) / kMaximaRows >= kGroupsOfEach * k;
+}
 
 // Of so many tokens with rows of so many logits.
 inline Notes notes_of(int64_t num_tokens, int64_t columns, int64_t k, int num_sms) {
   if (num_tokens == 1 && leaves_candidates(columns, k, num_sms)) return Notes::candidates;
-  return num_tokens <= kFewTokens && leaves_maxima(columns, k) ? Notes::maxima : Notes::none;
+  const bool held = columns <= row_blocks(num_tokens, columns, num_sms) * kHeldByBlock;
+  return num_tokens <= std::min<int64_t>(kFewTokens, num_sms) && !held && leaves_maxima(columns, k) ? Notes::maxima : Notes::none;
 }
 // Room for those of a token, whatever is left of it; a multiple of 16 bytes.
 inline int64_t note_floats(int64_t columns, int64_t k, int num_sms) {

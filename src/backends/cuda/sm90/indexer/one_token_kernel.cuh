@@ -83,7 +83,9 @@ __global__ void __maxnreg__(kOneTokenRegisters) indexer_logits_one_token_kernel(
   if (warpgroup == kWarpgroups) {
     if constexpr (kNotes == Notes::candidates) {
       if (thread >= kScorers + 32) {
-        return list_candidates(listed, own_tiles(row_length()), a.skip / static_cast<int>(gridDim.x), args.candidates);
+        const int length = row_length();
+        if (length <= kFewRowsEntries) return;
+        return list_candidates(listed, own_tiles(length), a.skip / static_cast<int>(gridDim.x), args.candidates);
       }
     }
     return load_tiles(args, s, [&] { return own_tiles(row_length()); });
@@ -102,12 +104,14 @@ __global__ void __maxnreg__(kOneTokenRegisters) indexer_logits_one_token_kernel(
     const bool stores = threadIdx.x % 4 < 2;
     if (row < n && stores) a.logits[row] = logit;
     if constexpr (kNotes == Notes::candidates) {
-      if (stores) {
+      if (stores && n > kFewRowsEntries) {
         listed.keys[i][own_row] = row < n ? order_key(logit) : 0;
         ptx::mbarrier_arrive(ptx::shared_address(&listed.scored[i]));
       }
     }
-    if constexpr (kNotes == Notes::maxima) note_maximum(a.maxima, tile, row, n, logit);
+    if constexpr (kNotes == Notes::maxima) {
+      if (n > a.maxima_from) note_maximum(a.maxima, tile, row, n, logit);
+    }
   }
 }
 

@@ -47,7 +47,7 @@ __device__ __noinline__ void select_apart(SelectShared<kThreads>& s, const Selec
   }
   write_slots(a, token, n);
 }
-__device__ __noinline__ void write_slots_apart(const SelectArgs& a, int64_t token, int n) { write_slots(a, token, n); }
+inline __device__ __noinline__ void write_slots_apart(const SelectArgs& a, int64_t token, int n) { write_slots(a, token, n); }
 
 // 4 kQuads consecutive numbers of a row of n for each thread; NaN behind the end.
 template <int kQuads>
@@ -138,24 +138,26 @@ __device__ __forceinline__ bool find_few_rows_bin(FewRowsShared<kThreads>& s, ui
 // would want 64 too, and do better so right behind the logits; in a layer they do better with 80 (docs/kernels/20261121-indexer.md).
 constexpr int few_rows_registers(int quads) { return quads > 4 ? 80 : 64; }
 
-// Rows have at most 4 kQuads kThreads entries, begin at multiples of 16 bytes, and end with whole quads.
-template <int kThreads, int kQuads>
-__global__ void __maxnreg__(few_rows_registers(kQuads)) topk_select_few_rows_kernel(const __grid_constant__ SelectArgs a) {
-  using Shared = FewRowsShared<kThreads>;
-  using Own = OwnNumbers<kQuads>;
-  extern __shared__ __align__(128) uint8_t dynamic[];
-  auto& s = *reinterpret_cast<Shared*>(dynamic);
-  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-  const int64_t token = blockIdx.x;
-  const auto k = static_cast<uint32_t>(a.k);
+// What a row needs in front; the second when lengths and pages are there.
+template <int kThreads>
+__device__ __forceinline__ void prepare_few_rows(FewRowsShared<kThreads>& s) {
+  const uint32_t thread = threadIdx.x;
   clear_words<kThreads, kStepBins>(s.bins);
   if (thread == 0) s.last_count = 0;
-  if (thread < Shared::kLast / 2) *reinterpret_cast<uint4*>(s.last + 2 * thread) = uint4{};
-  if (!a.behind_logits) ptx::wait_for_previous_kernel();
-  const auto n = static_cast<uint32_t>(a.lengths[token]);
-  s.offset[thread] = WordSlots(a, token, static_cast<int>(Own::kCount * thread / 32)).offset;
-  ptx::wait_for_previous_kernel();
-  ptx::launch_dependents();
+  if (thread < FewRowsShared<kThreads>::kLast / 2) *reinterpret_cast<uint4*>(s.last + 2 * thread) = uint4{};
+}
+template <int kThreads, int kQuads>
+__device__ __forceinline__ void note_few_rows_pages(FewRowsShared<kThreads>& s, const SelectArgs& a, int64_t token) {
+  s.offset[threadIdx.x] = WordSlots(a, token, static_cast<int>(OwnNumbers<kQuads>::kCount * threadIdx.x / 32)).offset;
+}
+
+// A prepared row of n entries: at most 4 kQuads kThreads, from a multiple of 16 bytes on, whole quads.
+template <int kThreads, int kQuads>
+__device__ __forceinline__ void select_few_row(FewRowsShared<kThreads>& s, const SelectArgs& a, int64_t token, uint32_t n) {
+  using Shared = FewRowsShared<kThreads>;
+  using Own = OwnNumbers<kQuads>;
+  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const auto k = static_cast<uint32_t>(a.k);
   if (n <= k) return select_apart(s.exhaustive, a, token, static_cast<int>(n));
 
   const Own own(a.logits + token * a.logits_stride, n);
@@ -249,6 +251,21 @@ __global__ void __maxnreg__(few_rows_registers(kQuads)) topk_select_few_rows_ker
   }
   if (!has_slots) return write_slots_apart(a, token, static_cast<int>(n));
   write_slot_count(a, token, static_cast<int>(n));
+}
+
+// Rows have at most 4 kQuads kThreads entries.
+template <int kThreads, int kQuads>
+__global__ void __maxnreg__(few_rows_registers(kQuads)) topk_select_few_rows_kernel(const __grid_constant__ SelectArgs a) {
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  auto& s = *reinterpret_cast<FewRowsShared<kThreads>*>(dynamic);
+  const int64_t token = blockIdx.x;
+  prepare_few_rows<kThreads>(s);
+  if (!a.behind_logits) ptx::wait_for_previous_kernel();
+  const auto n = static_cast<uint32_t>(a.lengths[token]);
+  note_few_rows_pages<kThreads, kQuads>(s, a, token);
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  select_few_row<kThreads, kQuads>(s, a, token, n);
 }
 
 }  // namespace strata::cuda::sm90

@@ -1,6 +1,6 @@
 // The k largest of long rows of logits whose kernel also wrote the largest of each kMaximaRows (16) of them, for few rows: V4 10.4.
 //
-// A bound that k of these maxima reach is found by select_search.cuh, in a block or a cluster; at least k logits reach it then, and hardly
+// A bound that k of these maxima reach is found by select_search.cuh in a cluster; at least k logits reach it then, and hardly
 // more: where the row has 32 groups for each of the k, a group seldom has two. Only the logits of the groups that reach it are
 // read. Those that reach it go to a list of the first block, which ends the search as select.cuh does.
 //
@@ -8,34 +8,34 @@
 #pragma once
 
 #include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/sm90/indexer/notes.h"
 #include "backends/cuda/sm90/indexer/select_search.cuh"
 #include "backends/cuda/smxx/indexer/select.cuh"
 #include "backends/cuda/smxx/indexer/select_slots.cuh"
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kGroupsThreads = 256;  // such a block fits beside one of the logits kernel for few tokens
+inline constexpr int kGroupsThreads = 512;  // such a block fits beside one of the logits kernel for few tokens
 
-template <bool kCluster>
+// Of a block of a cluster.
 struct GroupsShared {
   SelectShared<kGroupsThreads> select;  // the first block's is the list of all
-  SearchShared<kGroupsThreads, kCluster> search;
+  SearchShared<kGroupsThreads, true> search;
   uint32_t num_groups;
-  // Of this block: the histogram comes later. The first half of the bins other blocks may still read.
-  static constexpr uint32_t kMaxGroups = kSelectBins - (kCluster ? kStepBins : 0);
-  __device__ uint32_t* groups() { return select.bins + (kSelectBins - kMaxGroups); }
+  // Half as many again as there are of up to 2048 entries.
+  static constexpr uint32_t kMaxGroups = 3072;
+  uint32_t groups[kMaxGroups];
 };
 
-// Not inlined: short rows of a batch with long ones, and values that mislead the bound.
-__device__ __noinline__ void select_without_maxima(SelectShared<kGroupsThreads>& s, const SelectArgs& a, int64_t token) {
+// Not inlined: values that mislead the bound.
+inline __device__ __noinline__ void select_without_maxima(SelectShared<kGroupsThreads>& s, const SelectArgs& a, int64_t token) {
   select_row(s, a, token);
   write_slots(a, token, a.lengths[token]);
 }
 
 // Lists the logits of this block's groups that reach the bound.
-template <bool kCluster>
-__device__ __forceinline__ void list_logits(GroupsShared<kCluster>& s, SelectShared<kGroupsThreads>& first, const SelectArgs& a,
-                                            const float* row, int n, float least) {
+__device__ __forceinline__ void list_logits(GroupsShared& s, SelectShared<kGroupsThreads>& first, const SelectArgs& a, const float* row,
+                                            int n, float least) {
   constexpr int kQuads = kMaximaRows / 4, kBatch = 4;  // quads of a group, and of a thread at a time
   const int quads = kQuads * static_cast<int>(s.num_groups);
   for (int begin = static_cast<int>(threadIdx.x); begin - static_cast<int>(threadIdx.x % 32) < quads; begin += kBatch * kGroupsThreads) {
@@ -44,7 +44,7 @@ __device__ __forceinline__ void list_logits(GroupsShared<kCluster>& s, SelectSha
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int i = begin + b * kGroupsThreads;
-      entries[b] = i < quads ? kMaximaRows * static_cast<int>(s.groups()[i / kQuads]) + 4 * (i % kQuads) : n;
+      entries[b] = i < quads ? kMaximaRows * static_cast<int>(s.groups[i / kQuads]) + 4 * (i % kQuads) : n;
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) values[b] = ptx::load_quad_if(entries[b] < n, row + entries[b], 0.0f);  // rows end with whole quads
@@ -62,40 +62,34 @@ __device__ __forceinline__ void list_logits(GroupsShared<kCluster>& s, SelectSha
   }
 }
 
-template <bool kCluster>
-__global__ void __launch_bounds__(kGroupsThreads, 3) topk_select_groups_kernel(const __grid_constant__ SelectArgs a) {
-  constexpr int kList = SelectShared<kGroupsThreads>::kList;
-  extern __shared__ __align__(128) uint8_t dynamic[];
-  auto& s = *reinterpret_cast<GroupsShared<kCluster>*>(dynamic);
-  const ClusterPlace place = cluster_place<kCluster>();
-  const int64_t token = blockIdx.x / place.size;
+__device__ __forceinline__ void prepare_groups(GroupsShared& s, ClusterPlace place) {
   if (threadIdx.x == 0) {
     s.select.list_count = s.select.last_count = s.select.high = s.num_groups = 0;
     s.select.low = 0xFFFFFFFFu;
   }
-  step_counts<kGroupsThreads, kCluster>(s.select.bins, place.size).clear();
-  if constexpr (kCluster) ptx::cluster_arrive();  // the first block's list is there
-  const int n = a.lengths[token];
+  step_counts<kGroupsThreads, true>(s.select.bins, place.size).clear();
+  ptx::cluster_arrive();  // the first block's list is there
+}
+
+// Rows of so many entries are found by their maxima.
+__device__ __forceinline__ bool groups_suit(const SelectArgs& a, int n, uint32_t blocks) {
+  const int maxima = (n + kMaximaRows - 1) / kMaximaRows;
+  return maxima >= kGroupsOfEach * a.k && static_cast<uint32_t>(maxima) <= blocks * kHeldEntries<kGroupsThreads>;
+}
+
+// A prepared row of n entries that groups suit.
+__device__ __forceinline__ void select_groups(GroupsShared& s, const SelectArgs& a, int64_t token, int n, ClusterPlace place) {
+  constexpr int kList = SelectShared<kGroupsThreads>::kList;
   int32_t* const out = a.topk + token * a.topk_stride;
   const float* const row = a.logits + token * a.logits_stride;
-  ptx::wait_for_previous_kernel();
-  ptx::launch_dependents();
   const int maxima = (n + kMaximaRows - 1) / kMaximaRows;
-  if (maxima < 2 * a.k) {
-    if constexpr (kCluster) ptx::cluster_wait();
-    if (place.rank == 0) select_without_maxima(s.select, a, token);
-    return;
-  }
   const HeldRow<kGroupsThreads> own(a.maxima + token * a.maxima_stride, static_cast<uint32_t>(maxima), place);
-  GroupsShared<kCluster>* first = &s;
-  if constexpr (kCluster) {
-    first = cooperative_groups::this_cluster().map_shared_rank(&s, 0);
-    ptx::cluster_wait();
-  }
+  GroupsShared* const first = cooperative_groups::this_cluster().map_shared_rank(&s, 0);
+  ptx::cluster_wait();
   float least, upper;
   const auto k = static_cast<uint32_t>(a.k);
   if (!find_between(s.search, s.select.bins, own, k, k / 2, least, upper)) {
-    sync_all<kCluster>();
+    sync_all<true>();
     if (place.rank == 0) select_without_maxima(s.select, a, token);
     return;
   }
@@ -106,16 +100,16 @@ __global__ void __launch_bounds__(kGroupsThreads, 3) topk_select_groups_kernel(c
     for (int e = 0; e < 4; ++e) {
       if (!(v[e] > least)) continue;
       const uint32_t at = atomicAdd(&s.num_groups, 1u);
-      if (at < GroupsShared<kCluster>::kMaxGroups) s.groups()[at] = own.first(q) + e;
+      if (at < GroupsShared::kMaxGroups) s.groups[at] = own.first(q) + e;
     }
   });
   __syncthreads();
-  if (s.num_groups <= GroupsShared<kCluster>::kMaxGroups) {
+  if (s.num_groups <= GroupsShared::kMaxGroups) {
     list_logits(s, first->select, a, row, n, least);
   } else if (threadIdx.x == 0) {
     atomicAdd(&first->select.list_count, kList + 1u);  // more than there is room for
   }
-  sync_all<kCluster>();
+  sync_all<true>();
   if (place.rank != 0) return;
   const uint32_t count = s.select.list_count;
   if (count < static_cast<uint32_t>(a.k) || count > kList) {

@@ -116,31 +116,20 @@ __device__ __forceinline__ bool write_chosen(HeldShared<kThreads, kCluster>& s, 
   return true;
 }
 
-// Rows begin at multiples of 16 bytes and have at most kHeldEntries entries a block of the cluster.
+// In front of a row. Of a cluster, what its blocks need of one another is then behind ptx::cluster_wait().
 template <int kThreads, bool kCluster>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_held_kernel(const __grid_constant__ SelectArgs a) {
-  extern __shared__ __align__(128) uint8_t dynamic[];
-  auto& s = *reinterpret_cast<HeldShared<kThreads, kCluster>*>(dynamic);
-  const ClusterPlace place = cluster_place<kCluster>();
-  const int64_t token = blockIdx.x / place.size;
+__device__ __forceinline__ void prepare_held(HeldShared<kThreads, kCluster>& s, ClusterPlace place) {
   if (threadIdx.x == 0) s.above = s.last_count = 0;
   step_counts<kThreads, kCluster>(s.bins, place.size).clear();
   if constexpr (kCluster) ptx::cluster_arrive();
-  if (!a.behind_logits) ptx::wait_for_previous_kernel();
-  const int n = a.lengths[token];
-  int32_t* const out = a.topk + token * a.topk_stride;
-  WordSlots slots;
-  if constexpr (!kCluster) slots = WordSlots(a, token, static_cast<int>(threadIdx.x));
-  ptx::wait_for_previous_kernel();
-  ptx::launch_dependents();
-  if (n <= a.k) {
-    if constexpr (kCluster) ptx::cluster_wait();
-    if (place.rank != 0) return;
-    for (auto i = static_cast<int>(threadIdx.x); i < a.k; i += kThreads) out[i] = i < n ? i : -1;
-    return write_slots(a, token, n);
-  }
+}
 
+// A prepared row of n > k entries, at most kHeldEntries of them a block of the cluster.
+template <int kThreads, bool kCluster>
+__device__ __forceinline__ void select_held(HeldShared<kThreads, kCluster>& s, const SelectArgs& a, int64_t token, int n,
+                                            ClusterPlace place, const WordSlots& slots) {
   const float* const row = a.logits + token * a.logits_stride;
+  int32_t* const out = a.topk + token * a.topk_stride;
   const HeldRow<kThreads> own(row, static_cast<uint32_t>(n), place);
   if constexpr (kCluster) ptx::cluster_wait();
   float least, upper;
@@ -158,6 +147,28 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_held_ke
     __syncthreads();  // all have seen it: its memory is used for something else
     select_exhaustively(s.exhaustive, a, row, n, out);
   }
+  write_slots(a, token, n);
+}
+
+// Rows begin at multiples of 16 bytes and have at most kHeldEntries entries a block of the cluster.
+template <int kThreads, bool kCluster>
+__global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_held_kernel(const __grid_constant__ SelectArgs a) {
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  auto& s = *reinterpret_cast<HeldShared<kThreads, kCluster>*>(dynamic);
+  const ClusterPlace place = cluster_place<kCluster>();
+  const int64_t token = blockIdx.x / place.size;
+  prepare_held(s, place);
+  if (!a.behind_logits) ptx::wait_for_previous_kernel();
+  const int n = a.lengths[token];
+  WordSlots slots;
+  if constexpr (!kCluster) slots = WordSlots(a, token, static_cast<int>(threadIdx.x));
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  if (n > a.k) return select_held(s, a, token, n, place, slots);
+  if constexpr (kCluster) ptx::cluster_wait();
+  if (place.rank != 0) return;
+  int32_t* const out = a.topk + token * a.topk_stride;
+  for (auto i = static_cast<int>(threadIdx.x); i < a.k; i += kThreads) out[i] = i < n ? i : -1;
   write_slots(a, token, n);
 }
 

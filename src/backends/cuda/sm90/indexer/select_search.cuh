@@ -8,12 +8,13 @@
 
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/sm90/indexer/notes.h"
 #include "backends/cuda/smxx/indexer/select_steps.cuh"
 
 namespace strata::cuda::sm90 {
 
 inline constexpr int kHeldQuads = 8;       // of a thread
-inline constexpr int kHeldMaxCluster = 8;  // the largest that every device with clusters has
+inline constexpr int kHeldMaxCluster = kMostRowBlocks;  // the largest that every device with clusters has
 
 template <int kThreads>
 inline constexpr int kHeldEntries = 4 * kHeldQuads* kThreads;  // of a block

@@ -1,14 +1,14 @@
-// Launch of the top-k kernels: one row with candidates by select_candidates.cuh, few rows with maxima by select_groups.cuh, few short ones
-// by select_few_rows.cuh, rows that registers hold by select_held.cuh, longer ones by select.cuh.
+// Launch of the top-k kernels: one row with candidates by select_candidates.cuh, few short rows by select_few_rows.cuh, few of long bounds
+// by select_by_length.cuh, rows that registers hold by select_held.cuh, longer ones by select.cuh.
 #include <algorithm>
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/launch_config.h"
 #include "backends/cuda/sm90/indexer/indexer.h"
+#include "backends/cuda/sm90/indexer/select_by_length.h"
 #include "backends/cuda/sm90/indexer/select_candidates.cuh"
 #include "backends/cuda/sm90/indexer/select_few_rows.h"
-#include "backends/cuda/sm90/indexer/select_groups.cuh"
 #include "backends/cuda/sm90/indexer/select_held.cuh"
 #include "backends/cuda/smxx/indexer/select_slots.cuh"
 
@@ -54,26 +54,19 @@ Plan in_passes(int threads) {
   return {threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>, threads};
 }
 
-// Blocks of a row whose maxima are there: two quads of them a thread, or more where a cluster is not enough. 0: registers do not hold them.
-int cluster_for_maxima(int64_t columns) {
-  const int64_t maxima = (columns + kMaximaRows - 1) / kMaximaRows;
-  int size = 1;
-  while (size < sm90::kHeldMaxCluster && maxima > size * 8 * sm90::kGroupsThreads) size *= 2;
-  return maxima <= size * sm90::kHeldEntries<sm90::kGroupsThreads> ? size : 0;
-}
-template <bool kCluster>
-Plan by_maxima(int cluster = 1) {
-  return {sm90::topk_select_groups_kernel<kCluster>, sm90::kGroupsThreads, static_cast<int>(sizeof(sm90::GroupsShared<kCluster>)), cluster};
+// Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit beside those of the logits kernel for few tokens, so that
+// they have begun when it ends. 0: rows are too long, or too many.
+int cluster_for_few(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
+  const int size = cluster_for<256>(a, columns);
+  return num_tokens * size <= num_sms ? size : 0;
 }
 
-// Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit beside those of the logits kernel for few tokens, so that
-// they have begun when it ends. More rows: the fewest threads that hold one, and for many long rows small blocks that hold none.
+// More rows: the fewest threads that hold one, and for many long rows small blocks that hold none.
 Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
   const int64_t num_tokens = p.lengths.shape[0], columns = p.logits.present() ? p.logits.shape[1] : 0;
-  const int groups = a.maxima != nullptr ? cluster_for_maxima(columns) : 0;
-  if (groups > 0 && num_tokens * groups <= num_sms) return groups == 1 ? by_maxima<false>() : by_maxima<true>(groups);
-  const int small = cluster_for<256>(a, columns), large = cluster_for<1024>(a, columns);
-  if (small > 0 && num_tokens * small <= num_sms) return small == 1 ? held<256, false>() : held<256, true>(small);
+  const int few = cluster_for_few(a, num_tokens, columns, num_sms), small = cluster_for<256>(a, columns),
+            large = cluster_for<1024>(a, columns);
+  if (few > 0) return few == 1 ? held<256, false>() : held<256, true>(few);
   if (cluster_for<128>(a, columns) == 1) return held<128, false>();
   if (small == 1) return held<256, false>();
   if (cluster_for<512>(a, columns) == 1) return held<512, false>();
@@ -100,8 +93,11 @@ void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hint
   const int num_sms = capabilities(context.device).num_sms;
   if (hints.notes.present() && notes_of(num_tokens, p.logits.shape[1], args.k, num_sms) == Notes::candidates)
     return select_candidates(args, p.logits.shape[1], candidates_in(hints.notes.ptr<float>(), num_sms), context);
-  if (args.maxima == nullptr && p.logits.present() && few_rows_fit(args, num_tokens, p.logits.shape[1], num_sms))
+  if (p.logits.present() && few_rows_fit(args, num_tokens, p.logits.shape[1], num_sms))
     return launch_select_few_rows(args, num_tokens, p.logits.shape[1], context);
+  if (p.logits.present() && cluster_for_few(args, num_tokens, p.logits.shape[1], num_sms) == 0 &&
+      by_length_suits(args, num_tokens, p.logits.shape[1], num_sms))
+    return launch_select_by_length(args, num_tokens, p.logits.shape[1], context);
   const Plan chosen = plan(args, p, num_sms);
   allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
   all_shared_memory(chosen.kernel);

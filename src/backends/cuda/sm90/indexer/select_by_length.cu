@@ -1,0 +1,32 @@
+// Launch of the selection of few rows of long bounds.
+#include "backends/cuda/sm90/indexer/select_by_length.h"
+
+#include "backends/cuda/common/check.h"
+#include "backends/cuda/common/early_launch.cuh"
+#include "backends/cuda/common/launch_config.h"
+#include "backends/cuda/sm90/indexer/select_by_length.cuh"
+
+namespace strata::cuda {
+
+bool sm90::by_length_suits(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
+  const bool whole_quads = columns % 4 == 0 || a.behind_logits;  // rows of the workspace end with them
+  if (!a.aligned || !whole_quads || num_tokens > num_sms) return false;
+  return a.maxima != nullptr || columns <= row_blocks(num_tokens, columns, num_sms) * kHeldByBlock;
+}
+
+void sm90::launch_select_by_length(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context) {
+  const int blocks = row_blocks(num_tokens, columns, capabilities(context.device).num_sms);
+  constexpr auto kKernel = topk_select_by_length_kernel;
+  constexpr size_t kSharedBytes = sizeof(ByLengthShared);
+  allow_shared_bytes(kKernel, kSharedBytes);
+  all_shared_memory(kKernel);
+  // The kernel in front (the logits, usually) may still run while the blocks of this one start.
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tokens * blocks)),
+                             .block = dim3(kByLengthThreads),
+                             .shared_bytes = kSharedBytes,
+                             .cluster = static_cast<unsigned>(blocks)},
+                            native(context.stream), /*early=*/true);
+  check(cudaLaunchKernelEx(config.get(), kKernel, args), "topk_select");
+}
+
+}  // namespace strata::cuda
