@@ -13,7 +13,7 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kHeldQuads = 8;       // of a thread
+inline constexpr int kHeldQuads = 8;                    // of a thread
 inline constexpr int kHeldMaxCluster = kMostRowBlocks;  // the largest that every device with clusters has
 
 template <int kThreads>

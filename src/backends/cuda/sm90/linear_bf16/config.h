@@ -50,7 +50,8 @@ struct Bf16Tile {
 };
 
 // Dynamic shared memory: the ring, of which a stage is a block of a tile's weights and one of the tokens, and where the warpgroups' sums
-// are in the end, those of one of several tiles in its own stages; the largest values of the other tile under a scale; barriers (full and empty of every stage, those values).
+// are in the end, those of one of several tiles in its own stages; the largest values of the other tile under a scale; barriers (full and
+// empty of every stage, those values).
 struct Bf16LinearShared {
   int largest, barriers, bytes;  // offsets
   constexpr Bf16LinearShared(const Bf16Tile& tile, int stages)

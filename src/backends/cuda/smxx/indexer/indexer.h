@@ -12,7 +12,7 @@ namespace strata::cuda {
 // all of theirs) they need not be computed; IndexerLogits has 0. True: hints.notes was written.
 inline constexpr int kMaximaRows = 16;
 struct LogitsHints {
-  TensorView notes{};  // f32 [T, note_floats()], or absent: for what the selection may begin with (sm90/indexer/notes.h)
+  TensorView notes{};          // f32 [T, note_floats()], or absent: for what the selection may begin with (sm90/indexer/notes.h)
   bool beside_others = false;  // kernels of other lanes run at the same time
   const IndexerQueryParams* query = nullptr;  // what q, q_scale and weights are made from first, of the same tokens; null: they are there
 };
