@@ -7,6 +7,7 @@
 
 #include "ops/attention_case.h"
 #include "ops/paging.h"
+#include "ragged.h"
 
 namespace strata::cases {
 namespace {
@@ -22,11 +23,24 @@ struct BenchShape {
   int64_t topk = 512;
   bool one_request = false;  // prefill: neighbouring tokens of one request, which share rows; else every token has its own
   KvFormat format = KvFormat::fp8_ds_mla_v4;
+  // Of the `topk` entries that a token has room for, a bound, these are there: 0: all; else so many of each, or, where they differ, from an
+  // eighth to nearly twice as many; all of the first one's, where it is long.
+  int64_t usual = 0;
+  bool differ = false, one_is_long = false;
+
+  int64_t chosen_by(int64_t token) const {
+    if (usual == 0 || (one_is_long && token == 0)) return topk;
+    return std::min(differ ? ragged_length(usual, token) : usual, topk);
+  }
 };
 
-double attention_flops(int64_t tokens, const BenchShape& s) {
-  return 4.0 * static_cast<double>(tokens) * static_cast<double>(s.heads) * static_cast<double>(kWindow + s.topk) * kDim;
+// All rows that the tokens attend to.
+double attended_rows(int64_t tokens, const BenchShape& s) {
+  int64_t rows = tokens * kWindow;
+  for (int64_t t = 0; t < tokens; ++t) rows += s.chosen_by(t);
+  return static_cast<double>(rows);
 }
+double attention_flops(int64_t tokens, const BenchShape& s) { return 4.0 * attended_rows(tokens, s) * static_cast<double>(s.heads) * kDim; }
 
 // `count` different numbers below n, ascending, as the indexer gives them.
 std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
@@ -43,13 +57,15 @@ Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
   const int64_t window_rows = s.one_request ? tokens + kWindow - 1 : kWindow, compressed_rows = 2 * s.topk;
   const Paging window = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), window_rows));
   const Paging compressed = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), compressed_rows));
-  std::vector<int32_t> indices, extra;
+  std::vector<int32_t> indices, extra, chosen;
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t request = s.one_request ? 0 : t, first = s.one_request ? t : 0;
+    chosen.push_back(static_cast<int32_t>(s.chosen_by(t)));
     for (int64_t i = 0; i < kWindow; ++i) indices.push_back(static_cast<int32_t>(window.slot(request, first + i)));
-    for (int32_t entry : ascending_choice(in.rng(), s.topk, compressed_rows)) {
+    for (int32_t entry : ascending_choice(in.rng(), chosen.back(), compressed_rows)) {
       extra.push_back(static_cast<int32_t>(compressed.slot(request, entry)));
     }
+    extra.resize(static_cast<size_t>((t + 1) * s.topk), -1);
   }
   SparseAttnDecodeParams p;
   p.q = in.bf16({tokens, 1, s.heads, kDim});
@@ -62,17 +78,17 @@ Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
         in.cache({.format = s.format, .page_size = kPageSize, .num_pages = compressed.num_pages, .extra_stride = kPad, .scale = kScale},
                  compressed.all_slots());
     p.extra_indices = in.values(DType::i32, {tokens, 1, s.topk}, extra);
-    p.extra_topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), static_cast<int32_t>(s.topk)));
+    p.extra_topk_length = in.i32(chosen);
   }
   p.attn_sink = make_sinks(in, Sinks::finite, s.heads);
   p.softmax_scale = 0.04419417382415922f;
   p.out = in.output(DType::bf16, {tokens, 1, s.heads, kDim});
   p.lse = in.output(DType::f32, {tokens, s.heads, 1});
-  const double t = static_cast<double>(tokens), rows = static_cast<double>(kWindow + s.topk);
-  const double key_rows = s.one_request ? static_cast<double>(window_rows + (s.topk > 0 ? compressed_rows : 0)) : t * rows;
+  const double t = static_cast<double>(tokens), rows = attended_rows(tokens, s);
+  const double key_rows = s.one_request ? static_cast<double>(window_rows + (s.topk > 0 ? compressed_rows : 0)) : rows;
   return {.params = p,
           .outputs = {},
-          .bytes = key_rows * static_cast<double>(row_bytes(s.format, kDim)) + t * (4 * rows + 4.0 * static_cast<double>(s.heads) * kDim),
+          .bytes = key_rows * static_cast<double>(row_bytes(s.format, kDim)) + 4 * rows + t * 4.0 * static_cast<double>(s.heads) * kDim,
           .flops = attention_flops(tokens, s)};
 }
 
@@ -173,6 +189,18 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
   for (const int64_t batch : {1, 16}) {
     bench(fmt::format("b{}-H64-rows128", batch), {batch, 64, 0});
     bench(fmt::format("b{}-H16-rows128+1024", batch), {batch, 16, 1024});  // a rank of eight
+  }
+  // 128:1 layers: every compressed row, 8192 at a million positions, which is a captured step's bound.
+  for (const int64_t batch : {1, 32}) {
+    for (const int64_t heads : {16, 64, 128}) {
+      const std::string shape = fmt::format("b{}-H{}-rows128+8192", batch, heads);
+      bench(shape, {batch, heads, 8192});
+      bench(shape + "-bound-256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256});
+      if (batch == 1) continue;
+      bench(fmt::format("b{}-H{}-rows128+256", batch, heads), {batch, heads, 256});
+      bench(shape + "-bound-ragged256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256, .differ = true});
+      bench(shape + "-one_is_long-256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256, .one_is_long = true});
+    }
   }
   for (const int64_t tokens : {128, 512, 2048, 4096}) {
     bench(fmt::format("prefill{}-H64-rows128+512", tokens), {tokens, 64, 512, true});
