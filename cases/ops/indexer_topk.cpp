@@ -179,7 +179,7 @@ void add_indexer_topk(CaseList& list) {
   // Bounds far above most lengths, as a captured step has them: on Hopper what a row's own length asks for, by clusters of eight, four and
   // one block.
   for (const int64_t others : {0, 20, 100}) {
-    ScoringShape bound{.heads = 4, .spare_length = 130000};
+    ScoringShape bound{.requests = {}, .heads = 4, .spare_length = 130000};
     for (const int64_t rows : {300, 8192, 8193, 16384, 16385, 33000, 66000, 132144}) bound.requests.push_back({4 * rows, 1});
     bound.requests.insert(bound.requests.end(), static_cast<size_t>(others), {80, 1});
     for (const int64_t k : {16, 512, 1024, 2048}) with_slots(bound, k, k == 512 ? 53 : 64, false, true);
