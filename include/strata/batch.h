@@ -94,8 +94,8 @@ struct Batch {
   TensorView swa_indices{};    // i32 [T, W] window slots
   TensorView swa_lens{};       // i32 [T]
   TensorView c4_lens{};        // i32 [T]: (p + 1) / 4, 0 for padding
-  TensorView c128_slots{};     // i32 [T, width] slots of complete 128:1 entries
-  TensorView c128_local{};     // i32 [T, width] entry numbers
+  TensorView c128_slots{};     // i32 [T, c128_width(max_seq_len)] slots of complete 128:1 entries; rows lie further apart
+  TensorView c128_local{};     // i32 [T, c128_width(max_seq_len)] entry numbers, likewise
   TensorView c128_lens{};      // i32 [T]
   TensorView mla_lens{};       // i32 [T]: V3.2, keys that the token's indexer sees: p + 1, 0 for padding
   TensorView gather_lens{};    // i32 [R]: query_len + min(seq_len - query_len, W - 1)
@@ -115,8 +115,9 @@ struct Batch {
 // for limits and windows that cannot be.
 int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window);
 
-// Columns of the 128:1 index rows: ceil(max_model_len / 128) rounded up to 128 (V4 12.4). Throws invalid_argument outside [0, 2^31).
-int64_t c128_width(int64_t max_model_len);
+// Columns of the 128:1 index rows of requests of at most so many positions: ceil(positions / 128) rounded up to 128 (V4 12.4). Throws
+// invalid_argument outside [0, 2^31).
+int64_t c128_width(int64_t positions);
 
 // Pages of each group for a PagedPool that never refuses: within the limits, while its requests hold at most `cached_positions` positions
 // together (0: max_num_seqs * max_model_len), and when before each step every request is extended by nothing, extend(id, n, n), which gives

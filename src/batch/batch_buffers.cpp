@@ -24,10 +24,10 @@ int64_t max_entries(const CacheGroupSpec& spec, const BatchLimits& limits) {
 
 }  // namespace
 
-int64_t c128_width(int64_t max_model_len) {
-  require(max_model_len >= 0 && max_model_len <= std::numeric_limits<int32_t>::max(),
-          "c128_width: max_model_len must be in [0, 2^31), is {}", max_model_len);
-  return ceil_div(ceil_div(max_model_len, 128), 128) * 128;
+int64_t c128_width(int64_t positions) {
+  require(positions >= 0 && positions <= std::numeric_limits<int32_t>::max(), "c128_width: positions must be in [0, 2^31), is {}",
+          positions);
+  return ceil_div(ceil_div(positions, 128), 128) * 128;
 }
 
 bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group) {

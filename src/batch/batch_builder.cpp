@@ -96,7 +96,7 @@ struct BatchBuilder::Impl {
       require(count <= std::numeric_limits<int32_t>::max(), "batch builder: {} may need at most 2^31 - 1 entries of block tables, needs {}",
               name, count);
     }
-    set_views(limits.max_num_batched_tokens, limits.max_num_seqs);
+    set_views(limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len);
     num_segments = uploaded.table_segments.shape[0];
     num_entries = uploaded.table_entries.shape[0];
     const size_t op_bytes = ops_workspace_bytes();
@@ -114,8 +114,11 @@ struct BatchBuilder::Impl {
     host = lay_out_upload(host_arena, limits, groups);
   }
 
-  // The batch's views for T tokens and R requests: fixed addresses, this step's shapes.
-  void set_views(int64_t t, int64_t r) {
+  // The batch's views for T tokens and R requests of at most `longest` positions: fixed addresses and strides, this step's shapes.
+  void set_views(int64_t t, int64_t r, int64_t longest) {
+    const auto entries_of_128 = [&](const TensorView& v) {
+      return v.present() ? first_rows(v, t).columns(0, c128_width(std::max<int64_t>(longest, 1))) : v;
+    };
     batch.positions = first_rows(uploaded.positions, t);
     batch.token_to_req = first_rows(uploaded.token_to_req, t);
     batch.is_valid_token = first_rows(uploaded.is_valid_token, t);
@@ -128,8 +131,8 @@ struct BatchBuilder::Impl {
     batch.c128_seq_lens = first_rows(uploaded.c128_seq_lens, r);
     batch.swa_indices = first_rows(derived.swa_indices, t);
     batch.swa_lens = first_rows(derived.swa_lens, t);
-    batch.c128_slots = first_rows(derived.c128_slots, t);
-    batch.c128_local = first_rows(derived.c128_local, t);
+    batch.c128_slots = entries_of_128(derived.c128_slots);
+    batch.c128_local = entries_of_128(derived.c128_local);
     batch.c128_lens = first_rows(derived.c128_lens, t);
     for (const CacheGroupSpec& spec : groups) {
       const auto g = static_cast<size_t>(spec.group);
@@ -266,7 +269,7 @@ struct BatchBuilder::Impl {
     staging->wait();
     write_requests(requests, sizes);
     split(requests, sizes);
-    set_views(sizes.num_tokens, sizes.num_requests);
+    set_views(sizes.num_tokens, sizes.num_requests, sizes.max_seq_len);
     staging->send(memory.view().data, host.table_entries_offset + static_cast<size_t>(num_entries) * sizeof(int32_t), stream);
     const ExecutionContext context{*device, stream, workspace};
     for_each_call([&](const auto& op, const auto& params) { op(params, context); });

@@ -305,7 +305,9 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
   }
   if (m.has(CacheGroup::c128_compressed)) {
     int64_t width = 0;
-    while (width * 128 < m.limits.max_model_len) width += 128;
+    do {
+      width += 128;
+    } while (width * 128 < b.max_seq_len);
     c.rows("c128_slots", b.c128_slots, width, c128_slots);
     c.rows("c128_local", b.c128_local, width, c128_local);
     c.vector("c128_lens", b.c128_lens, c128_lens);

@@ -323,6 +323,31 @@ TEST(Batch, Padding) {
   expect_right(builder, m, step);
 }
 
+// 128:1 layers look through no more columns than the step's longest request has entries, or the padding says.
+TEST(Batch, IndexRowsOf128AreAsWideAsTheStepNeeds) {
+  BatchLimits limits = kLimits;
+  limits.max_model_len = 32769;
+  limits.max_num_seqs = 2;
+  const Model m = oracle::v4_model(limits);
+  BatchBuilder builder = builder_of(m);
+  std::mt19937 random(16);
+  const struct {
+    int64_t seq_len, bound, width;
+  } cases[] = {{1, 0, 128}, {16384, 0, 128}, {16385, 0, 256}, {100, 32768, 256}, {100, 32769, 384}};
+  for (const auto& c : cases) {
+    Step step;
+    step.add(m, 70, 1, random);
+    step.add(m, c.seq_len, 1, random);
+    step.padding.max_seq_len = c.bound;
+    expect_right(builder, m, step);
+    const Batch& b = builder.build(step.requests, step.padding);
+    for (const TensorView& rows : {b.c128_slots, b.c128_local}) {
+      EXPECT_EQ(rows.shape[1], c.width) << c.seq_len << " positions, " << c.bound;
+      EXPECT_EQ(rows.stride[0], 384);
+    }
+  }
+}
+
 // Whatever the requests of a uniform step, its host numbers are the padding's.
 TEST(Batch, UniformStepsDifferInDeviceMemoryOnly) {
   Model m = oracle::v4_model(kLimits);
