@@ -114,7 +114,7 @@ bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
                         p.logits.stride[0],
                         left == Notes::maxima ? notes.ptr<float>() : nullptr,
                         left == Notes::maxima ? notes.stride[0] : 0,
-                        static_cast<int32_t>(row_blocks(num_tokens, p.logits.shape[1], num_sms) * kHeldByBlock),
+                        static_cast<int32_t>(held_entries(num_tokens, p.logits.shape[1], num_sms)),
                         num_tokens,
                         Divisor(one_token ? one_token_blocks : num_sms),
                         Divisor(static_cast<int>(std::max<int64_t>(num_sms / num_tokens, 1))),

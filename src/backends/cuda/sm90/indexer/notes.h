@@ -27,6 +27,10 @@ inline int row_blocks(int64_t num_tokens, int64_t columns, int num_sms) {
   while (blocks < kMostRowBlocks && blocks * kHeldByBlock / 2 < columns && 2 * blocks * num_tokens <= num_sms) blocks *= 2;
   return blocks;
 }
+// Entries of a row that their registers hold.
+inline int64_t held_entries(int64_t num_tokens, int64_t columns, int num_sms) {
+  return row_blocks(num_tokens, columns, num_sms) * kHeldByBlock;
+}
 
 // With fewer groups for each of the k more than one of a group's entries is among them too often.
 inline constexpr int kGroupsOfEach = 2;
@@ -64,7 +68,7 @@ inline bool leaves_maxima(int64_t columns, int64_t k) {
 // Of so many tokens with rows of so many logits.
 inline Notes notes_of(int64_t num_tokens, int64_t columns, int64_t k, int num_sms) {
   if (num_tokens == 1 && leaves_candidates(columns, k, num_sms)) return Notes::candidates;
-  const bool held = columns <= row_blocks(num_tokens, columns, num_sms) * kHeldByBlock;
+  const bool held = columns <= held_entries(num_tokens, columns, num_sms);
   return num_tokens <= std::min<int64_t>(kFewTokens, num_sms) && !held && leaves_maxima(columns, k) ? Notes::maxima : Notes::none;
 }
 // Room for those of a token, whatever is left of it; a multiple of 16 bytes.

@@ -9,9 +9,8 @@
 namespace strata::cuda {
 
 bool sm90::by_length_suits(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
-  const bool whole_quads = columns % 4 == 0 || a.behind_logits;  // rows of the workspace end with them
-  if (!a.aligned || !whole_quads || num_tokens > num_sms) return false;
-  return a.maxima != nullptr || columns <= row_blocks(num_tokens, columns, num_sms) * kHeldByBlock;
+  if (!has_whole_quads(a, columns) || num_tokens > num_sms) return false;
+  return a.maxima != nullptr || columns <= held_entries(num_tokens, columns, num_sms);
 }
 
 void sm90::launch_select_by_length(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context) {

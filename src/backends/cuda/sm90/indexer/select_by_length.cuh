@@ -32,16 +32,11 @@ __global__ void __maxnreg__(kByLengthRegisters) topk_select_by_length_kernel(con
     ptx::wait_for_previous_kernel();
     ptx::launch_dependents();
   };
-  const auto select_few = [&]<int kOwnQuads> {
-    prepare_few_rows(s.few);
-    note_few_rows_pages<kThreads, kOwnQuads>(s.few, a, token);
-    start();
-    select_few_row<kThreads, kOwnQuads>(s.few, a, token, static_cast<uint32_t>(n));
-  };
   static_assert(kHeldByBlock == kHeldEntries<kThreads> && kFewRowsEntries == 4 * kQuads * kThreads);
   if (n <= kFewRowsEntries) {
     if (place.rank != 0) return start();
-    return n <= 4 * kFewQuads * kThreads ? select_few.template operator()<kFewQuads>() : select_few.template operator()<kQuads>();
+    return n <= 4 * kFewQuads * kThreads ? take_few_row<kThreads, kFewQuads>(s.few, a, token, n)
+                                         : take_few_row<kThreads, kQuads>(s.few, a, token, n);
   }
   if (n <= a.k) {
     start();

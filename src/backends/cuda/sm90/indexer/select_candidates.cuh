@@ -146,17 +146,6 @@ __device__ __noinline__ void list_misled(SelectCandidatesShared& s, const Select
   __syncthreads();
 }
 
-// Of rows so short there are none.
-__device__ __forceinline__ void select_few_of_candidates(uint8_t* shared, const SelectArgs& a, int n) {
-  constexpr int kThreads = kCandidatesThreads, kOwnQuads = kFewRowsEntries / kThreads / 4;
-  auto& few = *reinterpret_cast<FewRowsShared<kThreads>*>(shared);
-  prepare_few_rows(few);
-  note_few_rows_pages<kThreads, kOwnQuads>(few, a, 0);
-  ptx::wait_for_previous_kernel();
-  ptx::launch_dependents();
-  select_few_row<kThreads, kOwnQuads>(few, a, 0, static_cast<uint32_t>(n));
-}
-
 template <int kQuads>  // of a thread
 __global__ void __launch_bounds__(kCandidatesThreads)
     topk_select_candidates_kernel(const __grid_constant__ SelectArgs a, const __grid_constant__ Candidates candidates) {
@@ -166,7 +155,9 @@ __global__ void __launch_bounds__(kCandidatesThreads)
   auto& s = *reinterpret_cast<Shared*>(dynamic);
   const int thread = static_cast<int>(threadIdx.x);
   const int n = a.lengths[0], lines = (n + 127) / 128;  // of 128 entries
-  if (n <= kFewRowsEntries) return select_few_of_candidates(dynamic, a, n);
+  if (n <= kFewRowsEntries) {                           // none were handed over
+    return take_few_row<kThreads, kFewRowsEntries / kThreads / 4>(*reinterpret_cast<FewRowsShared<kThreads>*>(dynamic), a, 0, n);
+  }
   uint4* const bits = s.bits();
   for (int i = thread; i < 2 * lines; i += kThreads) bits[i] = uint4{};
   for (int i = 4 * thread; i < lines; i += 4 * kThreads) *reinterpret_cast<uint4*>(s.lines + i) = uint4{};

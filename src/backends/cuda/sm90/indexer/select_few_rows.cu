@@ -24,8 +24,7 @@ void launch(const SelectArgs& args, int64_t num_tokens, const ExecutionContext& 
 }  // namespace
 
 bool sm90::few_rows_fit(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
-  const bool whole_quads = columns % 4 == 0 || a.behind_logits;  // rows of the workspace end with them
-  return a.aligned && whole_quads && num_tokens <= num_sms && columns <= most_columns(kMostQuads);
+  return has_whole_quads(a, columns) && num_tokens <= num_sms && columns <= most_columns(kMostQuads);
 }
 
 void sm90::launch_select_few_rows(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context) {

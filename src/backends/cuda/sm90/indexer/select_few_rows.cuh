@@ -253,6 +253,16 @@ __device__ __forceinline__ void select_few_row(FewRowsShared<kThreads>& s, const
   write_slot_count(a, token, static_cast<int>(n));
 }
 
+// All of it, of a row whose length is there.
+template <int kThreads, int kQuads>
+__device__ __forceinline__ void take_few_row(FewRowsShared<kThreads>& s, const SelectArgs& a, int64_t token, int n) {
+  prepare_few_rows(s);
+  note_few_rows_pages<kThreads, kQuads>(s, a, token);
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  select_few_row<kThreads, kQuads>(s, a, token, static_cast<uint32_t>(n));
+}
+
 // Rows have at most 4 kQuads kThreads entries.
 template <int kThreads, int kQuads>
 __global__ void __maxnreg__(few_rows_registers(kQuads)) topk_select_few_rows_kernel(const __grid_constant__ SelectArgs a) {

@@ -91,13 +91,14 @@ void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hint
   if (num_tokens == 0) return;
   const SelectArgs args = select_args(p, hints);
   const int num_sms = capabilities(context.device).num_sms;
-  if (hints.notes.present() && notes_of(num_tokens, p.logits.shape[1], args.k, num_sms) == Notes::candidates)
-    return select_candidates(args, p.logits.shape[1], candidates_in(hints.notes.ptr<float>(), num_sms), context);
-  if (p.logits.present() && few_rows_fit(args, num_tokens, p.logits.shape[1], num_sms))
-    return launch_select_few_rows(args, num_tokens, p.logits.shape[1], context);
-  if (p.logits.present() && cluster_for_few(args, num_tokens, p.logits.shape[1], num_sms) == 0 &&
-      by_length_suits(args, num_tokens, p.logits.shape[1], num_sms))
-    return launch_select_by_length(args, num_tokens, p.logits.shape[1], context);
+  if (p.logits.present()) {
+    const int64_t columns = p.logits.shape[1];
+    if (hints.notes.present() && notes_of(num_tokens, columns, args.k, num_sms) == Notes::candidates)
+      return select_candidates(args, columns, candidates_in(hints.notes.ptr<float>(), num_sms), context);
+    if (few_rows_fit(args, num_tokens, columns, num_sms)) return launch_select_few_rows(args, num_tokens, columns, context);
+    if (cluster_for_few(args, num_tokens, columns, num_sms) == 0 && by_length_suits(args, num_tokens, columns, num_sms))
+      return launch_select_by_length(args, num_tokens, columns, context);
+  }
   const Plan chosen = plan(args, p, num_sms);
   allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
   all_shared_memory(chosen.kernel);

@@ -37,6 +37,9 @@ struct SelectArgs {
   SlotArgs slots;
 };
 
+// Whether rows of so many entries can be read by fours from begin to end: those of the workspace end with them.
+inline bool has_whole_quads(const SelectArgs& a, int64_t columns) { return a.aligned && (columns % 4 == 0 || a.behind_logits); }
+
 inline SlotArgs slot_args(const SlotViews& v) {
   if (!v.slots.present()) return {};
   // A table without rows, where no token has an entry, has no block either.
