@@ -280,6 +280,7 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
     runner_options.layer = options.layer;
     runner_options.layer.limits = limits_for(cases, number, checkpoint.config().hidden_size, options.pad_tokens);
     if (runner_options.layer.limits.max_num_seqs == options.pad_tokens) continue;  // no case for this layer
+    runner_options.layer.limits.max_model_len = std::max(runner_options.layer.limits.max_model_len, options.max_model_len);
     runner_options.total_positions = runner_options.layer.limits.max_num_batched_tokens;
     runner_options.shuffle_pages = options.shuffle_pages;
     if (options.poison) runner_options.fill = 0xFF;

@@ -20,7 +20,8 @@ struct ReplayOptions {
   bool exact_index = false;  // compare with exact_index.* (unquantised indexer), where recorded
   bool shuffle_pages = false;
   bool poison = false;
-  int64_t pad_tokens = 0;  // extra padding tokens and requests in every step
+  int64_t pad_tokens = 0;     // extra padding tokens and requests in every step
+  int64_t max_model_len = 0;  // the layers' at least, whatever the cases need
   int64_t only_layer = -1;
 };
 

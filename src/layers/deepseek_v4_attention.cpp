@@ -6,6 +6,7 @@
 #include "layers/forward.h"
 #include "layers/forward_check.h"
 #include "layers/linear_activation.h"
+#include "layers/one_query_each.h"
 #include "layers/v4_cache_groups.h"
 #include "ops/sparse_attention/prefill_choice.h"
 
@@ -244,25 +245,24 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, c
                                        const ChosenSlots& slots, int64_t first, int64_t count) const {
   if (count == 0) return;
   const Batch& batch = *args.batch;
-  const auto one_query_each = [&](const TensorView& v) { return v.slice(first, count).reshape({count, 1, v.shape[1], v.shape[2]}); };
-  const auto rows = [&](const TensorView& v) { return v.slice(first, count).reshape({count, 1, v.shape[1]}); };
-  SparseAttnDecodeParams attention{.q = one_query_each(q),
+  const auto tokens = [&](const TensorView& v) { return one_query_each(v.slice(first, count)); };
+  SparseAttnDecodeParams attention{.q = tokens(q),
                                    .cache = args.caches[CacheGroup::window],
-                                   .indices = rows(batch.swa_indices),
+                                   .indices = tokens(batch.swa_indices),
                                    .topk_length = batch.swa_lens.slice(first, count),
                                    .attn_sink = attn_sink_,
                                    .softmax_scale = softmax_scale_,
                                    .batch_invariant = options_.batch_invariant,
                                    .next_weights = output_projection_->first_weights(),
-                                   .out = one_query_each(o)};
+                                   .out = tokens(o)};
   if (rotated) attention.positions = batch.positions.slice(first, count), attention.cos_sin = cos_sin_;
   if (ratio_ == 4) {
     attention.extra_cache = args.caches[CacheGroup::c4_compressed];
-    attention.extra_indices = rows(slots.indices);
+    attention.extra_indices = tokens(slots.indices);
     attention.extra_topk_length = slots.lens.slice(first, count);
   } else if (ratio_ == 128) {
     attention.extra_cache = args.caches[CacheGroup::c128_compressed];
-    attention.extra_indices = rows(batch.c128_slots);
+    attention.extra_indices = tokens(batch.c128_slots);
     attention.extra_topk_length = batch.c128_lens.slice(first, count);
   }
   run(run.ops.sparse_attn_decode, attention);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/one_query_each.h"
 #include "ops/sparse_attention/prefill_choice.h"
 
 namespace strata {
@@ -111,17 +112,14 @@ void MlaAbsorbedAttention::forward_sparse(OpRunner& run, const Batch& batch, con
 
 void MlaAbsorbedAttention::attend_paged(OpRunner& run, const PagedCache& cache, const ChosenRows& rows, const TensorView& q_absorbed,
                                         const TensorView& z, Span span) const {
-  const auto one_query_each = [&](const TensorView& v) {
-    return v.slice(span.first, span.count).reshape({span.count, 1, v.shape[1], v.shape[2]});
-  };
-  run(run.ops.sparse_attn_decode,
-      SparseAttnDecodeParams{.q = one_query_each(q_absorbed),
-                             .cache = cache,
-                             .indices = rows.slots.slice(span.first, span.count).reshape({span.count, 1, rows.slots.shape[1]}),
-                             .topk_length = rows.lens.slice(span.first, span.count),
-                             .softmax_scale = shape_.softmax_scale,
-                             .batch_invariant = batch_invariant_,
-                             .out = one_query_each(z)});
+  const auto tokens = [&](const TensorView& v) { return one_query_each(v.slice(span.first, span.count)); };
+  run(run.ops.sparse_attn_decode, SparseAttnDecodeParams{.q = tokens(q_absorbed),
+                                                         .cache = cache,
+                                                         .indices = tokens(rows.slots),
+                                                         .topk_length = rows.lens.slice(span.first, span.count),
+                                                         .softmax_scale = shape_.softmax_scale,
+                                                         .batch_invariant = batch_invariant_,
+                                                         .out = tokens(z)});
 }
 
 void MlaAbsorbedAttention::attend_gathered(OpRunner& run, const Batch& batch, const PagedCache& cache, const ChosenRows& rows,

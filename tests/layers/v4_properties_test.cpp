@@ -92,6 +92,20 @@ TEST(V4Properties, PaddingChangesNothing) {
   expect_same(run(padded), run(plain), 4e-3);
 }
 
+// Of a model of longer sequences a step's index rows lie further apart than they are wide.
+TEST(V4Properties, LongerModelsChangeNothing) {
+  for (const PrefillMode mode : {PrefillMode::gathered, PrefillMode::paged}) {
+    ReplayOptions plain = base();
+    plain.layer.prefill_mode = mode;
+    plain.chunk = 64;
+    ReplayOptions longer = plain;
+    longer.max_model_len = 40000;
+    const auto a = run(longer), b = run(plain);
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].out, b[i].out) << "layer " << a[i].layer;
+  }
+}
+
 TEST(V4Properties, PagedPrefillEqualsGathered) {
   ReplayOptions paged = base();
   paged.layer.prefill_mode = PrefillMode::paged;
