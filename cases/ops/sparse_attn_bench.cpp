@@ -7,6 +7,7 @@
 
 #include "ops/attention_case.h"
 #include "ops/paging.h"
+#include "ops/sparse_attention/schedule.h"
 #include "ragged.h"
 
 namespace strata::cases {
@@ -27,6 +28,7 @@ struct BenchShape {
   // eighth to nearly twice as many; all of the first one's, where it is long.
   int64_t usual = 0;
   bool differ = false, one_is_long = false;
+  bool scheduled = false;  // shared out by the lengths (ops/sparse_attention/schedule.h), where the device has that
 
   int64_t chosen_by(int64_t token) const {
     if (usual == 0 || (one_is_long && token == 0)) return topk;
@@ -48,6 +50,21 @@ std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
   chosen.resize(static_cast<size_t>(count));
   std::sort(chosen.begin(), chosen.end());
   return chosen;
+}
+
+void add_schedule(Inputs& in, const BenchShape& s, SparseAttnDecodeParams& p) {
+  const int64_t tokens = p.q.shape[0];
+  const ScheduledCall call{.format = s.format, .num_tokens = tokens, .num_heads = s.heads, .width = kWindow + s.topk};
+  const ops::ScheduleRows rows = ops::schedule_rows(call, *in.device());
+  if (rows.pieces == 0) return;
+  std::vector<AttendedRows> attended;
+  for (int64_t t = 0; t < tokens; ++t) attended.push_back({kWindow, static_cast<int32_t>(kWindow + s.chosen_by(t))});
+  std::vector<int32_t> pieces(static_cast<size_t>(8 * rows.pieces)), merges(static_cast<size_t>(4 * rows.merges));
+  ops::make_schedule(call, attended, ops::ScheduleWhen::always, *in.device(),
+                     TensorView::contiguous(pieces.data(), DType::i32, {}, {rows.pieces, 8}),
+                     TensorView::contiguous(merges.data(), DType::i32, {}, {rows.merges, 4}));
+  p.pieces = in.values(DType::i32, {rows.pieces, 8}, pieces);
+  p.merges = in.values(DType::i32, {rows.merges, 4}, merges);
 }
 
 Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
@@ -82,6 +99,7 @@ Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
   }
   p.attn_sink = make_sinks(in, Sinks::finite, s.heads);
   p.softmax_scale = 0.04419417382415922f;
+  if (s.scheduled) add_schedule(in, s, p);
   p.out = in.output(DType::bf16, {tokens, 1, s.heads, kDim});
   p.lse = in.output(DType::f32, {tokens, s.heads, 1});
   const double t = static_cast<double>(tokens), rows = attended_rows(tokens, s);
@@ -194,12 +212,20 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
   for (const int64_t batch : {1, 32}) {
     for (const int64_t heads : {16, 64, 128}) {
       const std::string shape = fmt::format("b{}-H{}-rows128+8192", batch, heads);
-      bench(shape, {batch, heads, 8192});
-      bench(shape + "-bound-256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256});
-      if (batch == 1) continue;
-      bench(fmt::format("b{}-H{}-rows128+256", batch, heads), {batch, heads, 256});
-      bench(shape + "-bound-ragged256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256, .differ = true});
-      bench(shape + "-one_is_long-256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256, .one_is_long = true});
+      const auto both = [&](const std::string& name, BenchShape s) {
+        bench(name, s);
+        s.scheduled = true;
+        bench(name + "-scheduled", s);
+      };
+      both(shape, {batch, heads, 8192});
+      both(shape + "-bound-256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256});
+      if (batch == 1) {
+        bench(fmt::format("b{}-H{}-rows128+256", batch, heads), {batch, heads, 256});
+        continue;
+      }
+      both(fmt::format("b{}-H{}-rows128+256", batch, heads), {batch, heads, 256});
+      both(shape + "-bound-ragged256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256, .differ = true});
+      both(shape + "-one_is_long-256", {.tokens = batch, .heads = heads, .topk = 8192, .usual = 256, .one_is_long = true});
     }
   }
   for (const int64_t tokens : {128, 512, 2048, 4096}) {

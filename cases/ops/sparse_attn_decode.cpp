@@ -37,14 +37,17 @@ struct DecodeShape {
   bool lse = true;
   bool max_logits = true;
   bool batch_invariant = false;
-  int64_t next_weights = 0;  // rows
-  int64_t rotary = 0;        // lanes whose rotation is taken back
-  bool nan_head = false;     // the last head's queries are NaN: its lse says so, however rows are cut
+  int64_t next_weights = 0;     // rows
+  int64_t rotary = 0;           // lanes whose rotation is taken back
+  bool nan_head = false;        // the last head's queries are NaN: its lse says so, however rows are cut
+  int64_t further_pieces = -1;  // of a schedule, beside one for each token; -1: there is none
   Padding padding{};
   std::string suffix{};
 };
 
-void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedCache& cache, TensorView& indices, TensorView& length) {
+// Its batch entries' lengths.
+std::vector<int32_t> add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedCache& cache, TensorView& indices,
+                               TensorView& length) {
   const int64_t num_pages = std::max<int64_t>(3, 2 * scope.topk / scope.page_size + 1), num_slots = num_pages * scope.page_size;
   // Half of the rows hold NaN and are named by stale entries only.
   const std::vector<int64_t> order = distinct_slots(in.rng(), num_slots, num_slots);
@@ -64,7 +67,49 @@ void add_scope(Inputs& in, const DecodeShape& s, const ScopeShape& scope, PagedC
       {.rows = s.batch * s.queries, .rows_per_length = s.queries, .width = scope.topk, .lengths = scope.lengths, .skipped = scope.skipped},
       valid, stale, kHoles);
   indices = in.values(DType::i32, {s.batch, s.queries, scope.topk}, made.indices, {.inner = s.padding.inner, .outer = s.padding.inner});
-  if (scope.lengths != Lengths::none) length = in.i32(made.lengths);
+  if (scope.lengths == Lengths::none) return std::vector<int32_t>(static_cast<size_t>(s.batch), static_cast<int32_t>(scope.topk));
+  length = in.i32(made.lengths);
+  return made.lengths;
+}
+
+// Tokens cut anywhere, in as many pieces as there are; some rows of both tables, and some parts, are nobody's.
+void add_schedule(Inputs& in, const DecodeShape& s, const std::vector<int32_t>& main, const std::vector<int32_t>& extra,
+                  SparseAttnDecodeParams& p) {
+  constexpr int64_t kTile = 64, kFields = 8;
+  const int64_t tokens = s.batch * s.queries, room = 2 * s.further_pieces;
+  const auto rows_of = [&](int64_t token) {
+    const auto entry = static_cast<size_t>(token / s.queries);
+    return std::pair{main[entry], main[entry] + (extra.empty() ? 0 : extra[entry])};
+  };
+  std::vector<std::vector<int32_t>> pieces;
+  std::vector<int32_t> merges;
+  int64_t left = s.further_pieces - s.further_pieces / 4, next_part = room;
+  for (const int32_t t : in.rng().permutation(tokens)) {
+    const auto [of_main, all] = rows_of(t);
+    const int64_t tiles = (all + kTile - 1) / kTile,
+                  further = std::min({left, tiles - 1, in.rng().in(0, 2 * s.further_pieces / tokens + 3)});
+    std::vector<int32_t> cuts{0, all};
+    if (further > 0) {
+      std::vector<int32_t> places = in.rng().permutation(tiles - 1);
+      for (int64_t i = 0; i < further; ++i) cuts.push_back(static_cast<int32_t>(kTile * (places[static_cast<size_t>(i)] + 1)));
+      std::sort(cuts.begin(), cuts.end());
+      left -= further, next_part -= further + 1;
+      merges.insert(merges.end(), {t, static_cast<int32_t>(next_part), static_cast<int32_t>(further + 1), 77});
+    }
+    for (int64_t i = 0; i <= std::max<int64_t>(further, 0); ++i) {
+      const auto at = static_cast<size_t>(i);
+      pieces.push_back({t, further > 0 ? static_cast<int32_t>(next_part + i) : -1, cuts[at], cuts[at + 1], of_main, all, 77, 77});
+    }
+  }
+  std::vector<int32_t> rows;
+  for (const int32_t i : in.rng().permutation(std::ssize(pieces))) {
+    rows.insert(rows.end(), pieces[static_cast<size_t>(i)].begin(), pieces[static_cast<size_t>(i)].end());
+  }
+  rows.resize(static_cast<size_t>((tokens + s.further_pieces) * kFields), -1);
+  p.pieces = in.values(DType::i32, {tokens + s.further_pieces, kFields}, rows);
+  if (s.further_pieces == 0) return;
+  merges.insert(merges.end(), {-1, 0, 0, 0, -1, 0, 0, 0});
+  p.merges = in.values(DType::i32, {std::ssize(merges) / 4, 4}, merges);
 }
 
 // The reference reads lanes of V3.2's rows as bf16 (MLA 9.1), which changes them where scales are no powers of two; who does not round them
@@ -97,8 +142,9 @@ TensorView make_queries(Inputs& in, const DecodeShape& s) {
 Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   SparseAttnDecodeParams p;
   p.q = make_queries(in, s);
-  add_scope(in, s, s.main, p.cache, p.indices, p.topk_length);
-  if (s.extra.topk > 0) add_scope(in, s, s.extra, p.extra_cache, p.extra_indices, p.extra_topk_length);
+  std::vector<int32_t> main = add_scope(in, s, s.main, p.cache, p.indices, p.topk_length), extra;
+  if (s.extra.topk > 0) extra = add_scope(in, s, s.extra, p.extra_cache, p.extra_indices, p.extra_topk_length);
+  if (s.further_pieces >= 0) add_schedule(in, s, main, extra, p);
   p.attn_sink = make_sinks(in, s.sinks, s.heads);
   p.softmax_scale = static_cast<float>(std::pow(512.0, -0.55));
   p.batch_invariant = s.batch_invariant;
@@ -153,6 +199,7 @@ std::string name_of(const DecodeShape& s) {
   if (s.batch_invariant) name += "-batch_invariant";
   if (s.next_weights > 0) name += fmt::format("-next{}", s.next_weights);
   if (s.rotary > 0) name += fmt::format("-rotary{}", s.rotary);
+  if (s.further_pieces >= 0) name += fmt::format("-pieces+{}", s.further_pieces);
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";
   return name + s.suffix;
 }
@@ -460,6 +507,38 @@ void add_bf16_products(const Test& test, KvFormat format, float scale) {
   }
 }
 
+// Calls that go by a schedule: blocks of all numbers of heads, whole tokens and many parts, tokens without rows, results with their
+// rotation taken back, blocks that start over; and what a schedule does not serve, where it is passed over.
+template <class Test>
+void add_schedules(const Test& test) {
+  for (const int64_t heads : {1, 3, 8, 16, 24, 32, 63, 64, 96, 128}) {
+    test({.batch = 3, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 700, .page_size = 2}, .further_pieces = 12});
+    test({.batch = 40, .heads = heads, .main = {.topk = 100}, .extra = {.topk = 150}, .rotary = 64, .further_pieces = 30});
+    test({.batch = 5, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70}, .further_pieces = 0});
+  }
+  for (const int64_t heads : {8, 64}) {
+    test({.batch = 1, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 8192, .lengths = Lengths::full}, .further_pieces = 100});
+    test({.batch = 2, .queries = 3, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 900}, .rotary = 64, .further_pieces = 20});
+    test({.batch = 4, .heads = heads, .main = {.topk = 300, .lengths = Lengths::zero}, .rotary = 64, .further_pieces = 9});
+    test({.batch = 4, .heads = heads, .main = {.topk = 300, .skipped = 1.0}, .extra = {.topk = 400, .skipped = 1.0}, .further_pieces = 9});
+    test({.batch = 3, .heads = heads, .main = {.topk = 300}, .extra = {.topk = 400}, .key_size = 400.0, .further_pieces = 9});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .nan_head = true, .further_pieces = 9});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .next_weights = 3001, .further_pieces = 9});
+    for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
+      test({.batch = 3, .heads = heads, .main = {.topk = 640}, .sinks = sinks, .further_pieces = 9});
+    }
+    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .batch_invariant = true, .further_pieces = 9});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640, .page_size = 53, .extra_stride = 1}, .further_pieces = 9});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640, .format = kBf16}, .further_pieces = 9});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640, .format = kMla}, .dim = 576, .value_dim = 512, .further_pieces = 9});
+  }
+  test({.batch = 0, .heads = 16, .main = {.topk = 128}, .further_pieces = 0});
+  // More blocks than run at a time.
+  for (const int64_t heads : {16, 100}) {
+    test({.batch = 300, .heads = heads, .main = {.topk = 60}, .extra = {.topk = 90}, .further_pieces = 40});
+  }
+}
+
 }  // namespace
 
 void add_sparse_attn_decode(CaseList& list) {
@@ -472,6 +551,7 @@ void add_sparse_attn_decode(CaseList& list) {
   add_many_tiles(test);
   add_nan_heads(test);
   add_rotated(test);
+  add_schedules(test);
   add_bf16_products(test, kBf16, 1.0f);
   add_bf16_products(test, KvFormat::fp8_tensor, 0.7f);
   for (const float scale : {0.25f, 64.0f, 0x1p-110f}) {  // beside the first; the last leaves nothing of the second's keys
@@ -526,6 +606,7 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   s.max_logits = draw.chance(0.5);
   s.batch_invariant = draw.chance(0.3);
   if (draw.chance(0.2)) s.next_weights = draw.size(1, 4000);
+  if (draw.chance(0.25)) s.further_pieces = draw.size(0, 140);
   if (draw.chance(0.4) && s.value_dim >= 2) s.rotary = draw.usual() ? 64 : draw.size(1, s.value_dim / 2) * 2;
   s.padding = draw.padding();
   CaseAdder<SparseAttnDecodeParams>(list, "sparse_attn_decode", &OpSet::sparse_attn_decode).drawn(draw.name(name_of(s)), [=](Inputs& in) {

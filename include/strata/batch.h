@@ -91,12 +91,16 @@ struct Batch {
   const GroupMetadata& operator[](CacheGroup g) const { return groups[static_cast<size_t>(g)]; }
 
   // All tokens. Absent when the builder has no such group.
-  TensorView swa_indices{};    // i32 [T, W] window slots
-  TensorView swa_lens{};       // i32 [T]
-  TensorView c4_lens{};        // i32 [T]: (p + 1) / 4, 0 for padding
-  TensorView c128_slots{};     // i32 [T, c128_width(max_seq_len)] slots of complete 128:1 entries; rows lie further apart
-  TensorView c128_local{};     // i32 [T, c128_width(max_seq_len)] entry numbers, likewise
-  TensorView c128_lens{};      // i32 [T]
+  TensorView swa_indices{};  // i32 [T, W] window slots
+  TensorView swa_lens{};     // i32 [T]
+  TensorView c4_lens{};      // i32 [T]: (p + 1) / 4, 0 for padding
+  TensorView c128_slots{};   // i32 [T, c128_width(max_seq_len)] slots of complete 128:1 entries; rows lie further apart
+  TensorView c128_local{};   // i32 [T, c128_width(max_seq_len)] entry numbers, likewise
+  TensorView c128_lens{};    // i32 [T]
+  // A schedule (SparseAttnDecodeParams) of the decode tokens' attention to the window and all 128:1 entries; absent where it would not be
+  // faster. Steps with the same padding and a max_seq_len of its own all have it, or none has, and its shapes are the same.
+  TensorView c128_pieces{};    // i32 [P, 8]
+  TensorView c128_merges{};    // i32 [M, 4]
   TensorView mla_lens{};       // i32 [T]: V3.2, keys that the token's indexer sees: p + 1, 0 for padding
   TensorView gather_lens{};    // i32 [R]: query_len + min(seq_len - query_len, W - 1)
   TensorView c4_seq_lens{};    // i32 [R]: seq_len / 4

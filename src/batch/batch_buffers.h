@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/arena.h"
+#include "ops/sparse_attention/schedule.h"
 #include "strata/batch.h"
 
 namespace strata {
@@ -22,6 +23,7 @@ struct UploadViews {
   TensorView gather_lens;
   TensorView c4_seq_lens;
   TensorView c128_seq_lens;
+  TensorView c128_pieces, c128_merges;  // for as many decode tokens as there may be; absent where the device goes by no schedule
   // What the step needs of its requests' block tables (ScatterBlockTablesParams), one segment for each request and group. The entries lie
   // behind everything else, so that the copy ends with the last one.
   TensorView table_segments;
@@ -43,7 +45,9 @@ struct DerivedViews {
   TensorView c128_lens;
 };
 
-UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups);
+// schedule: rows of the largest one.
+UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups,
+                           const ops::ScheduleRows& schedule);
 DerivedViews lay_out_derived(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups, int64_t window);
 
 bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group);

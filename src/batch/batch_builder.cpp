@@ -58,6 +58,7 @@ struct BatchBuilder::Impl {
   std::unique_ptr<StagedUpload> staging;
   int64_t num_segments = 0;  // of this step
   int64_t num_entries = 0;
+  std::vector<AttendedRows> attended;  // of the step's decode tokens
   Batch batch;
 
   Impl(std::shared_ptr<Device> d, const OpSet& ops, const BatchLimits& l, std::vector<CacheGroupSpec> g, std::vector<int64_t> pages,
@@ -80,15 +81,28 @@ struct BatchBuilder::Impl {
     batch.query_start_loc_host.reserve(max_requests + 1);
     batch.seq_lens_host.reserve(max_requests);
     for (auto& plan : batch.chunks) plan.reserve(max_requests);
+    attended.reserve(static_cast<size_t>(most_decode_tokens()));
     for (size_t i = 0; i < groups.size(); ++i) {
       batch.groups[static_cast<size_t>(groups[i].group)] = {.present = true, .spec = groups[i], .num_pages = num_pages[i]};
     }
   }
 
+  int64_t most_decode_tokens() const {
+    return std::min(limits.max_num_batched_tokens, limits.max_num_seqs * (int64_t{1} + limits.num_speculative_tokens));
+  }
+
+  // Attention of the decode tokens to the window and all 128:1 entries, of steps with such a longest request.
+  ScheduledCall c128_call(int64_t num_tokens, int64_t longest) const {
+    const auto c128 = std::find_if(groups.begin(), groups.end(), [](const auto& g) { return g.group == CacheGroup::c128_compressed; });
+    if (c128 == groups.end() || c128->num_query_heads == 0) return {};
+    return {.format = c128->format, .num_tokens = num_tokens, .num_heads = c128->num_query_heads, .width = window + c128_width(longest)};
+  }
+
   void allocate() {
     const DeviceId id = device->id();
     Arena measure(id);
-    uploaded = lay_out_upload(measure, limits, groups);
+    const ops::ScheduleRows schedule = ops::most_schedule_rows(c128_call(most_decode_tokens(), limits.max_model_len), *device);
+    uploaded = lay_out_upload(measure, limits, groups, schedule);
     const size_t upload_bytes = measure.used();
     derived = lay_out_derived(measure, limits, groups, window);
     for (const auto& [name, count] :
@@ -103,7 +117,7 @@ struct BatchBuilder::Impl {
     memory = Tensor(device, DType::u8, {static_cast<int64_t>(measure.used() + op_bytes)});
 
     Arena arena(id, {memory.view().data, memory.view().bytes()});
-    uploaded = lay_out_upload(arena, limits, groups);
+    uploaded = lay_out_upload(arena, limits, groups, schedule);
     derived = lay_out_derived(arena, limits, groups, window);
     workspace = arena.rest(op_bytes);
     // Entries that no step has needed yet name a page all the same.
@@ -111,7 +125,7 @@ struct BatchBuilder::Impl {
     device->synchronize({});
     staging = std::make_unique<StagedUpload>(device, upload_bytes);
     Arena host_arena(DeviceId{}, staging->memory());
-    host = lay_out_upload(host_arena, limits, groups);
+    host = lay_out_upload(host_arena, limits, groups, schedule);
   }
 
   // The batch's views for T tokens and R requests of at most `longest` positions: fixed addresses and strides, this step's shapes.
@@ -264,12 +278,35 @@ struct BatchBuilder::Impl {
     }
   }
 
+  // Behind write_requests() and split(). Where the step says what its longest request may be, so that it can be captured, that alone
+  // decides whether there is a schedule and its shapes.
+  void schedule(bool bound_only) {
+    batch.c128_pieces = batch.c128_merges = {};
+    if (!host.c128_pieces.present() || batch.num_decode_tokens == 0) return;
+    const ScheduledCall call = c128_call(batch.num_decode_tokens, batch.max_seq_len);
+    const ops::ScheduleRows rows = ops::schedule_rows(call, *device);
+    if (rows.pieces == 0) return;
+    attended.clear();
+    for (int64_t t = 0; t < batch.num_decode_tokens; ++t) {
+      const bool valid = host.is_valid_token.ptr<uint8_t>()[t] != 0;
+      const int64_t length = valid ? host.positions.ptr<int64_t>()[t] + 1 : 0, main = std::min(length, window);
+      attended.push_back({static_cast<int32_t>(main), static_cast<int32_t>(main + length / 128)});
+    }
+    const std::optional<int64_t> cut =
+        ops::make_schedule(call, attended, bound_only ? ops::ScheduleWhen::far_bound : ops::ScheduleWhen::faster, *device,
+                           first_rows(host.c128_pieces, rows.pieces), first_rows(host.c128_merges, rows.merges));
+    if (!cut) return;
+    batch.c128_pieces = first_rows(uploaded.c128_pieces, rows.pieces);
+    if (const int64_t merges = bound_only ? rows.merges : *cut; merges > 0) batch.c128_merges = first_rows(uploaded.c128_merges, merges);
+  }
+
   const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding, Stream stream) {
     const StepSizes sizes = check_requests(requests, padding, limits, groups, num_pages);
     staging->wait();
     write_requests(requests, sizes);
     split(requests, sizes);
     set_views(sizes.num_tokens, sizes.num_requests, sizes.max_seq_len);
+    schedule(padding.max_seq_len > 0);
     staging->send(memory.view().data, host.table_entries_offset + static_cast<size_t>(num_entries) * sizeof(int32_t), stream);
     const ExecutionContext context{*device, stream, workspace};
     for_each_call([&](const auto& op, const auto& params) { op(params, context); });

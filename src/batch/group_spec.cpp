@@ -36,6 +36,7 @@ void check_group_spec(const char* owner, const CacheGroupSpec& spec, int64_t win
   require(spec.ratio == ratio_of(spec.group), "{}: {}.ratio must be {}, is {}", owner, name, ratio_of(spec.group), spec.ratio);
   require(spec.retained >= 0 && spec.retained <= std::numeric_limits<int32_t>::max(), "{}: {}.retained must be in [0, 2^31), is {}", owner,
           name, spec.retained);
+  require(spec.num_query_heads >= 0, "{}: {}.num_query_heads must not be negative, is {}", owner, name, spec.num_query_heads);
   if (spec.retained > 0) {
     const int64_t reach = reach_of(spec.group, window);
     require(reach > 0, "{}: {}.retained must be 0 (every position is read), is {}", owner, name, spec.retained);

@@ -101,8 +101,10 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
   // (g) attention; rows of no request are zero
   const TensorView o = heads(args.attn_out_tap);
   const bool rotated = !args.attn_out_tap.present() && output_projection_->takes_rotated();
-  attend_paged(args, run, q, o, rotated, slots, 0, batch.num_decode_tokens);
-  if (paged_prefill || plan_both) attend_paged(args, run, q, o, rotated, slots, batch.num_decode_tokens, batch.num_prefill_tokens);
+  attend_paged(args, run, q, o, rotated, slots, 0, batch.num_decode_tokens, /*scheduled=*/ratio_ == 128);
+  if (paged_prefill || plan_both) {
+    attend_paged(args, run, q, o, rotated, slots, batch.num_decode_tokens, batch.num_prefill_tokens, /*scheduled=*/false);
+  }
   if (!paged_prefill || plan_both) attend_gathered(args, run, q, o, rotated);
   run.zero(o.slice(batch.num_request_tokens(), num_tokens - batch.num_request_tokens()));
 
@@ -242,7 +244,7 @@ void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const I
 }
 
 void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
-                                       const ChosenSlots& slots, int64_t first, int64_t count) const {
+                                       const ChosenSlots& slots, int64_t first, int64_t count, bool scheduled) const {
   if (count == 0) return;
   const Batch& batch = *args.batch;
   const auto tokens = [&](const TensorView& v) { return one_query_each(v.slice(first, count)); };
@@ -255,6 +257,7 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, c
                                    .batch_invariant = options_.batch_invariant,
                                    .next_weights = output_projection_->first_weights(),
                                    .out = tokens(o)};
+  if (scheduled) attention.pieces = batch.c128_pieces, attention.merges = batch.c128_merges;
   if (rotated) attention.positions = batch.positions.slice(first, count), attention.cos_sin = cos_sin_;
   if (ratio_ == 4) {
     attention.extra_cache = args.caches[CacheGroup::c4_compressed];

@@ -43,7 +43,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   // Whether the step's prefill tokens attend to the paged caches, and not to gathered rows.
   bool prefill_reads_pages(const ForwardArgs& args) const;
   void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
-                    const ChosenSlots& slots, int64_t first, int64_t count) const;
+                    const ChosenSlots& slots, int64_t first, int64_t count, bool scheduled) const;
   void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated) const;
   size_t measure_workspace() const;
 

@@ -1,5 +1,7 @@
 #include "layers/v4_cache_groups.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "layers/indexer.h"
 
@@ -39,6 +41,7 @@ std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const Lay
     groups.push_back(spec(CacheGroup::c4_indexer_state, KvFormat::state_f32, 4 * config.index_head_dim, 4, 1, 8));
   } else if (ratio == 128) {
     groups.push_back(spec(CacheGroup::c128_compressed, keys, config.head_dim, kCompressedSpan / 128, 128, 0));
+    groups.back().num_query_heads = static_cast<int32_t>(config.num_attention_heads / std::max(options.tp_size, 1));
     groups.push_back(spec(CacheGroup::c128_state, KvFormat::state_f32, 2 * config.head_dim, 8, 1, 128));
   }
   return groups;

@@ -235,10 +235,16 @@ Contract<SparseAttnDecodeParams> contract_of(const Op<SparseAttnDecodeParams>&) 
                 view("extra_indices", &P::extra_indices, "==*"), view("extra_topk_length", &P::extra_topk_length, "=", kOptional),
                 view("attn_sink", &P::attn_sink, "=", kOptional),
                 view("next_weights", &P::next_weights, "**", {.optional = true, .contiguous = true}),
-                view("positions", &P::positions, "=", kOptional), view("cos_sin", &P::cos_sin, "*="), view("out", &P::out, "===*", kOutput),
-                view("lse", &P::lse, "===", kOptionalOutput), view("max_logits", &P::max_logits, "===", kOptionalOutput)},
+                view("pieces", &P::pieces, "*=", {.optional = true, .contiguous = true}),
+                view("merges", &P::merges, "*=", {.optional = true, .contiguous = true}), view("positions", &P::positions, "=", kOptional),
+                view("cos_sin", &P::cos_sin, "*="), view("out", &P::out, "===*", kOutput), view("lse", &P::lse, "===", kOptionalOutput),
+                view("max_logits", &P::max_logits, "===", kOptionalOutput)},
       .caches = {{"cache", &P::cache}, {"extra_cache", &P::extra_cache, true}},
-      .values = {{"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};
+      .values = {
+          {"softmax_scale", [](P& p) { p.softmax_scale = 0; }},
+          {"merges", [](P& p) { p.pieces = {}; }, [](const P& p) { return p.merges.present(); }},
+          {"pieces", [](P& p) { p.pieces = p.pieces.slice(0, p.pieces.shape[0] - 1); },
+           [](const P& p) { return p.pieces.present() && p.pieces.shape[0] == p.q.shape[0] * p.q.shape[1] && p.pieces.shape[0] > 0; }}}};
 }
 
 Contract<SparseAttnPrefillParams> contract_of(const Op<SparseAttnPrefillParams>&) {

@@ -378,6 +378,75 @@ TEST(SparseAttnDecode, NoTokens) {
                 .max_logits = {}});
 }
 
+// Two tokens of 130 and 3 rows, the first of which is cut behind row 64; the last piece and merge are nobody's.
+TEST(SparseAttnDecode, SchedulesThatCannotBeAreRefused) {
+  constexpr int64_t kRows = 130;
+  CachePages cache(KvFormat::bf16, 512, 4, 2);
+  for (int64_t s = 0; s < 8; ++s) cache.store(s, one_hot(512, s, 1.0f));
+  Array<Bf16> q({2, 1, 1, 512}), out({2, 1, 1, 512});
+  q.fill(to_bf16(1.0f));
+  Array<int32_t> indices({2, 1, kRows}), length({2}, {kRows, 3});
+  for (int64_t i = 0; i < 2 * kRows; ++i) indices[i] = static_cast<int32_t>(i % 8);
+  const std::vector<int32_t> good_pieces{1, -1, 0,  3,   3,   3,   9, 9, 0,  0, 0, 64, 130, 130, 9, 9,
+                                         0, 1,  64, 130, 130, 130, 9, 9, -1, 0, 0, 0,  0,   0,   0, 0};
+  const std::vector<int32_t> good_merges{0, 0, 2, 9, -1, 0, 0, 0};
+  Array<int32_t> pieces({4, 8}, good_pieces), merges({2, 4}, good_merges);
+  const SparseAttnDecodeParams good{.q = q,
+                                    .cache = cache,
+                                    .indices = indices,
+                                    .topk_length = length,
+                                    .softmax_scale = 1,
+                                    .pieces = pieces,
+                                    .merges = merges,
+                                    .out = out};
+  run(kDecode, good);
+  const auto refuse = [&](const SparseAttnDecodeParams& p, std::initializer_list<const char*> words) {
+    expect_refused(kDecode, p, words, out);
+  };
+  const auto refuse_with = [&](Array<int32_t>& table, int64_t at, int32_t value, std::initializer_list<const char*> words) {
+    const int32_t before = table[at];
+    table[at] = value;
+    refuse(good, words);
+    table[at] = before;
+  };
+  const auto piece = [](int64_t row, int64_t field) { return 8 * row + field; };
+  refuse_with(pieces, piece(0, 0), 2, {"pieces[0]", "token in [0, 2)", "has 2"});
+  refuse_with(pieces, piece(0, 0), -2, {"pieces[0]", "token in [0, 2)", "has -2"});
+  refuse_with(pieces, piece(0, 0), -1, {"pieces must have 2 of token 0", "have 0"});  // ends the table
+  refuse_with(pieces, piece(0, 1), 0, {"part -1", "of token 1", "have 0"});
+  refuse_with(pieces, piece(1, 1), 1, {"part 0", "row 0 of token 0", "have 1"});
+  refuse_with(pieces, piece(2, 1), -1, {"part 1", "row 64 of token 0", "have -1"});
+  refuse_with(pieces, piece(1, 2), 3, {"pieces[1]", "multiple of 64", "has 3"});
+  refuse_with(pieces, piece(2, 2), 128, {"row 64 of token 0 once", "128 to 130"});
+  refuse_with(pieces, piece(1, 3), 128, {"row 128 of token 0 once", "64 to 130"});
+  refuse_with(pieces, piece(2, 3), 129, {"of token 0 up to row 130", "up to row 129"});
+  refuse_with(pieces, piece(2, 3), kIntMax, {"of token 0 up to row 130", "up to row 2147483647"});
+  refuse_with(pieces, piece(0, 4), 4, {"pieces[0]", "3 and 3 entries", "has 4 and 3"});
+  refuse_with(pieces, piece(0, 5), 130, {"pieces[0]", "3 and 3 entries", "has 3 and 130"});
+  refuse_with(merges, 0, 2, {"merges[0]", "token in [0, 2)", "has 2"});
+  refuse_with(merges, 0, -1, {"part -1", "token 0", "have 0"});
+  refuse_with(merges, 1, -1, {"merges[0]", "parts in [0, 4)", "2 from -1 on"});
+  refuse_with(merges, 1, kIntMax, {"merges[0]", "parts in [0, 4)", "2 from 2147483647 on"});
+  refuse_with(merges, 1, 1, {"part 1", "row 0 of token 0", "have 0"});
+  refuse_with(merges, 2, 1, {"merges[0]", "2 or more parts", "has 1"});
+  refuse_with(merges, 2, 3, {"pieces must have 3 of token 0", "have 2"});
+  refuse_with(merges, 4, 0, {"merges[1]", "no other row has", "has 0"});
+  merges[4] = 1, merges[5] = 1, merges[6] = 2;
+  refuse(good, {"merges[1]", "parts that no other row has", "has 1"});
+  SparseAttnDecodeParams p = good;
+  p.merges = {};
+  refuse(p, {"part -1", "token 0", "have 0"});
+  p.pieces = {};
+  p.merges = good.merges;
+  refuse(p, {"merges", "absent without pieces", "i32[2, 4]"});
+  p = good;
+  p.pieces.shape[0] = 1;
+  refuse(p, {"pieces", "2 to 2^29 rows", "has 1"});
+  p = good;
+  p.pieces.shape[1] = 7;
+  refuse(p, {"pieces", "shape [any, 8]", "i32[4, 7]"});
+}
+
 TEST(SparseAttnDecode, Refusals) {
   HandCase c({0, 1, 2}, 2);
   Array<int32_t> extra({1, 1, 2}, {0, 1}), extra_length({1}, {2});

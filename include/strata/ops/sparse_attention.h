@@ -15,6 +15,11 @@ namespace strata {
 // Entry i is in S iff i < topk_length[b] (no length: all) and indices[b, s, i] != -1. What lies behind the length is not looked at.
 // Other negative or out-of-range entries inside the length are caller errors (invalid_argument on host-visible memory). Errors else:
 // invalid_argument for shapes, dtypes, formats, devices, a scale that is not positive, and on host-visible memory NaN sinks.
+//
+// Who knows the lengths on the host (BatchBuilder does) may say how the call's rows are shared out, where lengths differ or are far below
+// the widths of indices: a schedule, pieces and merges. A token is b * S + s, and its rows are the entries of both scopes one behind the
+// other, as many as the lengths say. Results are those without a schedule, rounded otherwise; an implementation may pass it over. It must
+// be there when what is in front of the call in its stream begins: what a copy wrote is, what the kernel in front wrote is not.
 struct SparseAttnDecodeParams {
   TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128
   PagedCache cache{};              // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D
@@ -27,6 +32,14 @@ struct SparseAttnDecodeParams {
   float softmax_scale = 0;
   bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
   TensorView next_weights{};     // [n, k], contiguous: a hint, what the op behind this one reads; absent: none. Nothing depends on it
+  // i32 [P, 8], P >= B*S, contiguous: token (-1: there is no piece, nor behind it), part, first row, row behind the last, entries of the
+  // first scope, of both, and two of no meaning. First rows are multiples of 64. Every token has a piece, if it has no rows too, and its
+  // pieces have each row once. The part of a token's only piece is -1. Pieces of many rows come first, best. Absent: no schedule.
+  TensorView pieces{};
+  // i32 [M, 4], contiguous, for each token with several pieces: token (-1: there is none, nor behind it), first part, how many, and one of
+  // no meaning. Parts are in [0, 2 (P - B*S)), of one token only, and follow one another as its rows do. Absent: no token has several
+  // pieces.
+  TensorView merges{};
   // With positions, the rotation by them is taken back on the last R lanes of out: exactly as by inverse_rope behind this op (V4 15, step
   // 1), from what is rounded to bf16.
   TensorView positions{};   // i64 [B*S], 0 <= p < rows of cos_sin; absent: out stays as it is

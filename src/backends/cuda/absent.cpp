@@ -44,5 +44,11 @@ std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill() { retur
 std::vector<WeightPacking> weight_packings() { return {}; }
 
 bool paged_prefill_is_faster(const PrefillWork&, const Device&) { return false; }
+ops::ScheduleRows schedule_rows(const ScheduledCall&, const Device&) { return {}; }
+ops::ScheduleRows most_schedule_rows(const ScheduledCall&, const Device&) { return {}; }
+std::optional<int64_t> make_schedule(const ScheduledCall&, std::span<const AttendedRows>, ops::ScheduleWhen, const Device&,
+                                     const TensorView&, const TensorView&) {
+  return {};
+}
 
 }  // namespace strata::cuda

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/sparse_attention/prefill_choice.h"
+#include "ops/sparse_attention/schedule.h"
 #include "strata/op_set.h"
 
 namespace strata::cuda {
@@ -50,5 +51,10 @@ std::vector<WeightPacking> weight_packings();
 
 // ops/sparse_attention/prefill_choice.h, of a CUDA device.
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device);
+// ops/sparse_attention/schedule.h, of a CUDA device.
+ops::ScheduleRows schedule_rows(const ScheduledCall& call, const Device& device);
+ops::ScheduleRows most_schedule_rows(const ScheduledCall& call, const Device& device);
+std::optional<int64_t> make_schedule(const ScheduledCall& call, std::span<const AttendedRows> rows, ops::ScheduleWhen when,
+                                     const Device& device, const TensorView& pieces, const TensorView& merges);
 
 }  // namespace strata::cuda

@@ -15,7 +15,7 @@ namespace {
 constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = kValueDim / 256;
 // A warp a head has at most so many parts, all asked for at a time: few registers, so that four blocks fit on an SM. Two warps have so many
 // each, and four ask for so many at a time.
-constexpr int kFewParts = 4, kMostBlocks = 4, kManyParts = 8;
+constexpr int kFewParts = 4, kMostBlocks = 4, kScheduledBlocks = 3, kManyParts = 8;
 
 // Eight value lanes.
 struct Unit {
@@ -41,22 +41,44 @@ struct Ends {
 // Of a block with several warps a head.
 constexpr int64_t kSharedOfGroups = kCombineWarps * (32 * kUnits * sizeof(Unit) + sizeof(Ends));
 
-// kGroup warps a head, each with every kGroup-th part, a lane for each of them. Parts are asked for before it is known which of them exist:
-// all have space.
-template <int kGroup>
-__global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2)
-    sparse_decode_combine_kernel(const __grid_constant__ DecodeArgs a) {
-  constexpr int kLanes = 32, kStride = kGroup * kLanes, kPartsOfAWarp = kGroup == 1 ? kFewParts : kManyParts;
-  constexpr bool kOnce = kGroup <= 2;
+// The parts of a token that is cut evenly. They are asked for before it is known which of them exist: all have space.
+struct EvenParts {
+  int32_t token;
+
+  __device__ __forceinline__ int32_t first(const DecodeArgs& a) const { return token * a.num_splits; }
+  __device__ __forceinline__ int32_t room(const DecodeArgs& a) const { return a.num_splits; }
+  __device__ __forceinline__ Lengths lengths(const DecodeArgs& a) const { return Lengths(a, token / a.num_queries); }
+  __device__ __forceinline__ TokenRows rows(const DecodeArgs& a, const Lengths& lengths) const { return TokenRows(a, lengths); }
+};
+// Of a token that a schedule has cut: a row of its merges.
+struct ScheduledParts {
+  int32_t token = -1, first_part = 0, parts = 0;
+  struct NoLengths {};
+  struct Rows {
+    int32_t parts;
+    __device__ __forceinline__ bool has(int32_t split) const { return split < parts; }
+    __device__ __forceinline__ bool is_cut() const { return true; }
+  };
+
+  __device__ __forceinline__ int32_t first(const DecodeArgs&) const { return first_part; }
+  __device__ __forceinline__ int32_t room(const DecodeArgs&) const { return parts; }
+  __device__ __forceinline__ NoLengths lengths(const DecodeArgs&) const { return {}; }
+  __device__ __forceinline__ Rows rows(const DecodeArgs&, NoLengths) const { return {parts}; }
+};
+
+// One of a block's heads, of those from `first_head` on: kGroup warps, each with every kGroup-th part, a lane for each of them, of which
+// kPartsOfAWarp are asked for at a time; kOnce: a warp has no more. `added()` follows the parts. The whole block.
+template <int kGroup, int kPartsOfAWarp, bool kOnce, class Parts, class Added>
+__device__ __forceinline__ void merge_heads(const DecodeArgs& a, const Parts& parts, int32_t first_head, const Added& added) {
+  constexpr int kLanes = 32, kStride = kGroup * kLanes;
   __shared__ Unit shared_out[kGroup > 1 ? kCombineWarps : 1][kUnits][kLanes];
   __shared__ Ends shared_ends[kCombineWarps];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes, in_group = warp % kGroup;
-  const int32_t token = static_cast<int32_t>(blockIdx.x), batch = token / a.num_queries;
-  const int32_t head = static_cast<int32_t>(blockIdx.y) * (kCombineWarps / kGroup) + warp / kGroup;
+  const int32_t token = parts.token, head = first_head + warp / kGroup, room = parts.room(a);
   const bool exists = head < a.num_heads;
-  const int64_t first_part = part_index(a, token, 0, exists ? head : 0);
+  const int64_t first_part = int64_t{parts.first(a)} * a.num_heads + (exists ? head : 0);
   const auto of_split = [&](const float* values, int32_t split) {
-    return __uint_as_float(ptx::ld_current_if(split < a.num_splits, values + first_part + static_cast<int64_t>(split) * a.num_heads, 0));
+    return __uint_as_float(ptx::ld_current_if(split < room, values + first_part + static_cast<int64_t>(split) * a.num_heads, 0));
   };
   const uint4* part = reinterpret_cast<const uint4*>(a.part_out + first_part * kValueDim) + lane;
   uint4 ahead[kPartsOfAWarp][kUnits];
@@ -66,20 +88,17 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
       const int32_t split = first + k * kGroup;
 #pragma unroll
       for (int j = 0; j < kUnits; ++j) {
-        ahead[k][j] =
-            ptx::ld_once_if(split < a.num_splits, part + static_cast<int64_t>(split) * a.num_heads * (kValueDim / 8) + kLanes * j);
+        ahead[k][j] = ptx::ld_once_if(split < room, part + static_cast<int64_t>(split) * a.num_heads * (kValueDim / 8) + kLanes * j);
       }
     }
   };
-  if (!a.merge_first) ptx::launch_dependents();
-  ptx::wait_for_previous_kernel();
-  const Lengths lengths(a, batch);
+  const auto lengths = parts.lengths(a);
   int32_t of_lane = in_group + kGroup * lane;
   float lse = of_split(a.part_lse, of_lane), unshift = of_split(a.part_unshift, of_lane), max_logit = of_split(a.part_max, of_lane);
   const float sink = __uint_as_float(ptx::ld_current_if(a.sink != nullptr && exists, a.sink + head, 0xFF800000u));
   ask(in_group);
   const float2 rotation = a.positions != nullptr ? load_pair_rotation(a, token, lane) : float2{};
-  const TokenRows rows(a, lengths);
+  const auto rows = parts.rows(a, lengths);
   if (!rows.is_cut()) return;  // the attention kernel has written the result
   if (!rows.has(of_lane)) lse = max_logit = -INFINITY;
   float largest = lse;
@@ -111,7 +130,7 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
     }
     if (kOnce) break;
   }
-  if (a.merge_first) ptx::launch_dependents();
+  added();
   Ends ends{largest, lanes_sum(sum), lanes_max(max_logit)};
   if constexpr (kGroup > 1) {
     if (in_group > 0) {
@@ -163,6 +182,58 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
   if (lane == 0) merged.store(a, token, head, ends.sum, ends.max_logit);
 }
 
+template <int kGroup>
+__global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2)
+    sparse_decode_combine_kernel(const __grid_constant__ DecodeArgs a) {
+  if (!a.merge_first) ptx::launch_dependents();
+  ptx::wait_for_previous_kernel();
+  merge_heads<kGroup, kGroup == 1 ? kFewParts : kManyParts, kGroup <= 2>(a, EvenParts{static_cast<int32_t>(blockIdx.x)},
+                                                                         static_cast<int32_t>(blockIdx.y) * (kCombineWarps / kGroup), [&] {
+                                                                           if (a.merge_first) ptx::launch_dependents();
+                                                                         });
+}
+
+// How many of them there are is in the schedule: the blocks share units of heads, eight of a token with few parts, and two of one with
+// many.
+__global__ void __launch_bounds__(kCombineThreads, kScheduledBlocks) scheduled_combine_kernel(const __grid_constant__ DecodeArgs a) {
+  constexpr int kGroup = 4;
+  __shared__ int32_t of_warps[kCombineWarps];
+  __shared__ ScheduledParts shared_parts;
+  __shared__ int32_t shared_first_unit;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
+  const auto heads_of_unit = [](int32_t parts) { return parts <= 2 * kFewParts ? kCombineWarps : kCombineWarps / kGroup; };
+  if (!a.merge_first) ptx::launch_dependents();
+  ptx::wait_for_previous_kernel();
+#pragma unroll 1
+  for (int32_t first = 0; first < a.num_merges; first += kCombineThreads) {
+    ScheduledParts own;
+    if (first + thread < a.num_merges) {
+      const int32_t* const row = a.merges + 4 * int64_t{first + thread};
+      own.token = row[0], own.first_part = row[1], own.parts = row[2];
+    }
+    const int32_t heads = heads_of_unit(own.parts), units = own.token < 0 ? 0 : (a.num_heads + heads - 1) / heads;
+    const int32_t up_to = lanes_up_to(units);
+    if (lane == kWarpSize - 1) of_warps[warp] = up_to;
+    __syncthreads();
+    const int32_t of_warp = lane < kCombineWarps ? of_warps[lane] : 0;
+    const int32_t before = __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + up_to - units,
+                  all = __reduce_add_sync(kAllLanes, of_warp);
+#pragma unroll 1
+    for (auto unit = static_cast<int32_t>(blockIdx.x); unit < all; unit += static_cast<int32_t>(gridDim.x)) {
+      if (unit >= before && unit < before + units) shared_parts = own, shared_first_unit = before;
+      __syncthreads();
+      const ScheduledParts parts = shared_parts;
+      const int32_t first_head = (unit - shared_first_unit) * heads_of_unit(parts.parts);
+      if (heads_of_unit(parts.parts) == kCombineWarps) {
+        merge_heads<1, kFewParts, false>(a, parts, first_head, [] {});
+      } else {
+        merge_heads<kGroup, kFewParts, false>(a, parts, first_head, [] {});
+      }
+      __syncthreads();  // the next unit's
+    }
+  }
+}
+
 // How many of the merge's blocks an SM may have. Those that start beside the attention kernel's would crowd the few SMs that these leave
 // idle: no more on an SM than it takes for all to fit there, or where they do not, no more than a few.
 int64_t blocks_of_sm(int64_t blocks, int64_t attention_blocks, int64_t num_sms, int group) {
@@ -190,6 +261,11 @@ void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attentio
   const dim3 grid(static_cast<unsigned>(num_tokens), static_cast<unsigned>(blocks_of_token));
   launch_early("sparse_decode_combine_kernel", kernel,
                {.grid = grid, .block = dim3(kCombineThreads), .shared_bytes = static_cast<size_t>(shared_bytes)}, context, args);
+}
+
+void launch_scheduled_combine(const DecodeArgs& args, const ExecutionContext& context) {
+  const dim3 grid(static_cast<unsigned>(kScheduledBlocks * capabilities(context.device).num_sms));
+  launch_early("scheduled_combine_kernel", scheduled_combine_kernel, {.grid = grid, .block = dim3(kCombineThreads)}, context, args);
 }
 
 }  // namespace strata::cuda::sparse_decode

@@ -78,6 +78,11 @@ struct DecodeArgs {
   int64_t next_apart;
   int32_t next_bytes, next_lanes, next_times;
   bool merge_first;  // the next kernel begins when parts are merged, not beside the merge
+  // A schedule (SparseAttnDecodeParams); null: none. num_splits is 1 then, and rows of parts are [part, head].
+  const int32_t* pieces;
+  const int32_t* merges;
+  int32_t num_merges;
+  int32_t next_blocks;  // of few heads that bring next weights near; others bring what these do
 };
 
 }  // namespace strata::cuda::sparse_decode

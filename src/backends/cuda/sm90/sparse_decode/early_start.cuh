@@ -3,17 +3,10 @@
 
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/sm90/sparse_decode/seat.cuh"
 #include "backends/cuda/sm90/sparse_decode/shared_memory.cuh"
 
 namespace strata::cuda::sparse_decode {
-
-// The tiles of a block.
-struct BlockTiles {
-  int32_t first, end;
-
-  __device__ __forceinline__ BlockTiles(const TokenRows& rows, int32_t split)
-      : first(split * rows.tiles_per_split), end(min(rows.tiles, first + rows.tiles_per_split)) {}
-};
 
 // Brings the queries and sinks of a block of heads to L2, by its first `kThreads` threads, the consumers.
 template <class Shared, int kThreads = kConsumerThreads>
@@ -29,20 +22,22 @@ __device__ __forceinline__ void bring_queries_near(const DecodeArgs& a, int32_t 
 // Brings what the block reads first to L2: its queries, lengths and first tiles' rows, a chain of three misses of L2 and TLB otherwise, of
 // two with indices as if every entry were looked at. Before the wait for the kernel in front lengths and indices may still change, so
 // nothing but these hints follows from what they hold by now.
-template <class Shared>
-__device__ __forceinline__ void bring_near(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head, int32_t split) {
+template <class Shared, Cut kCut>
+__device__ __forceinline__ void bring_near(const DecodeArgs& a, const Seat<kCut>& seat) {
   constexpr KvFormat kFormat = Shared::kFormat;
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kConsumerThreads) {
-    bring_queries_near<Shared>(a, batch, query, first_head);
+    bring_queries_near<Shared>(a, seat.batch, seat.query, seat.first_head);
     return;
   }
-  for (const Scope& scope : a.scope) {
-    if (scope.lengths != nullptr) ptx::prefetch_l2(scope.lengths + batch);
+  if constexpr (kCut != Cut::scheduled) {
+    for (const Scope& scope : a.scope) {
+      if (scope.lengths != nullptr) ptx::prefetch_l2(scope.lengths + seat.batch);
+    }
   }
-  const TokenRows rows(a, Lengths(a));
-  const BlockTiles tiles(rows, split);
-  const RowList list(a, batch, query, rows, tiles.end);
+  const TokenRows rows = seat.expected(a);
+  const BlockTiles tiles = seat.tiles(rows);
+  const RowList list(a, seat.batch, seat.query, rows, tiles.end);
   const int32_t producer = thread - kConsumerThreads, quarter = producer % 4;
 #pragma unroll
   for (int row = 0; row < kStages * kRowTile; row += kProducerThreads / 4) {

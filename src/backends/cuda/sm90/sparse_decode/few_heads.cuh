@@ -35,34 +35,31 @@ struct Registers {
   static_assert(kLoader + few_heads::kLogitGroups * kLogits + few_heads::kValueGroups * kValues <= (few_heads::kGroups + 1) * kAtStart);
 };
 
-// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes. kInCluster: a token's parts are the blocks of a cluster and
-// merged by them (few_heads_merge.cuh).
-template <KvFormat kFormat, int kHeads, bool kAligned, bool kInCluster>
+// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes.
+template <KvFormat kFormat, int kHeads, bool kAligned, Cut kCut>
 __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(const __grid_constant__ DecodeArgs a) {
   using namespace few_heads;
+  constexpr bool kInCluster = kCut == Cut::in_cluster;
   using Block = Shared<kFormat, kHeads, kInCluster>;
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<Block*>(shared_bytes);
-  const int32_t head_tiles = (a.num_heads + kHeads - 1) / kHeads;
-  const int32_t block = kInCluster ? a.split_divisor.divide(static_cast<int32_t>(blockIdx.x)) : static_cast<int32_t>(blockIdx.x);
-  const int32_t split = kInCluster ? static_cast<int32_t>(blockIdx.x) - block * a.num_splits : static_cast<int32_t>(blockIdx.y);
-  const int32_t token = divide(block, head_tiles), first_head = (block - token * head_tiles) * kHeads;
-  const int32_t batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
+  Seat<kCut> seat(a, kHeads);
   const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
   const int lane = threadIdx.x % 32;
 
   ptx::launch_dependents();
+  if (!seat.exists()) return;
   if (group == kGroups) {
-    load_block<kAligned, Registers<kHeads>::kLoader>(a, shared, batch, query, split, warp, lane);
+    load_block<kAligned, Registers<kHeads>::kLoader>(a, shared, seat, warp, lane);
     return;
   }
   if (threadIdx.x == 0) few_heads::prepare(shared);
   few_heads::meet<Block>();
-  bring_queries_near<Block, kConsumers>(a, batch, query, first_head);
+  bring_queries_near<Block, kConsumers>(a, seat.batch, seat.query, seat.first_head);
   // Not by a loading warp: the register of a load that nobody uses is waited for when it is written next.
-  if (threadIdx.x == kConsumers - 1) {
+  if (kCut != Cut::scheduled && threadIdx.x == kConsumers - 1) {
     for (const Scope& scope : a.scope) {
-      if (scope.lengths != nullptr) touch(scope.lengths + batch);
+      if (scope.lengths != nullptr) touch(scope.lengths + seat.batch);
     }
   }
   ptx::wait_for_previous_kernel();
@@ -71,16 +68,16 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   bool is_part;
   {
     few_heads::Queries<Block> queries;
-    queries.template load<kAligned>(a, batch, query, first_head);
-    const TokenRows rows(a, Lengths(a, batch));
-    const BlockTiles of_block(rows, split);
-    if (!rows.has(split)) return;
-    tiles = of_block.end - of_block.first, is_part = rows.is_cut();
+    queries.template load<kAligned>(a, seat.batch, seat.query, seat.first_head);
+    const TokenRows rows = seat.rows(a, seat.lengths(a));
+    const BlockTiles of_block = seat.tiles(rows);
+    if (!seat.has_work(rows)) return;
+    tiles = of_block.end - of_block.first, is_part = seat.is_part(rows);
     if constexpr (kInCluster) {
-      if (is_part && threadIdx.x < 32) prepare_merge(a, shared, rows, split, first_head);
+      if (is_part && threadIdx.x < 32) prepare_merge(a, shared, rows, seat.split, seat.first_head);
     }
     if (threadIdx.x < kHeads) {
-      const int32_t head = first_head + static_cast<int32_t>(threadIdx.x);
+      const int32_t head = seat.first_head + static_cast<int32_t>(threadIdx.x);
       shared.sink[threadIdx.x] = a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;
     }
     prepare_softmax(shared);
@@ -90,16 +87,16 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   ptx::barrier_sync(kAllConsumers, kConsumers);
   if (group < kLogitGroups) {
     ptx::registers_grow<Registers<kHeads>::kLogits>();
-    weigh_token(a, shared, group, warp, tiles, token, split, first_head, is_part);
+    weigh_token(a, shared, group, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
   } else {
     ptx::registers_grow<Registers<kHeads>::kValues>();
     const int first_block = group == kLogitGroups ? 0 : kOwnBlocks;
     if constexpr (!Block::kV4) {
-      add_token<kAligned, false>(a, shared, first_block, warp, tiles, token, split, first_head, is_part);
+      add_token<kAligned, false>(a, shared, first_block, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
     } else if (first_block == 0) {
-      add_token<kAligned, false>(a, shared, 0, warp, tiles, token, split, first_head, is_part);
+      add_token<kAligned, false>(a, shared, 0, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
     } else {
-      add_token<kAligned, true>(a, shared, kOwnBlocks, warp, tiles, token, split, first_head, is_part);
+      add_token<kAligned, true>(a, shared, kOwnBlocks, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
     }
   }
 }

@@ -53,6 +53,10 @@ struct Rows {
   __device__ __forceinline__ void start(const RowList& of_block, int32_t first_tile) {
     list = of_block;
     at = first_tile * kRowTile + place;
+    look_up();
+  }
+  // Those of the first tiles, as they are in memory by now.
+  __device__ __forceinline__ void look_up() {
     even = ask(at);
     odd = ask(at + kStep);
   }

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
   }
   prepare(shared);
   __syncthreads();
-  bring_near<Shared>(a, batch, query, 0, 0);
+  bring_near<Shared>(a, Seat<Cut::even>(token, batch, query));
 
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   uint32_t phases = 0;

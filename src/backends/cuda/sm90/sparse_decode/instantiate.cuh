@@ -1,4 +1,4 @@
-// The definition behind launch.h; in clusters: instantiate_in_clusters.cuh.
+// The definition behind launch.h; in clusters and by a schedule: in files of their own.
 #pragma once
 
 #include "backends/cuda/common/early_launch.cuh"
@@ -22,13 +22,13 @@ void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionCo
   const int64_t head_tiles = (args.num_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(num_tokens * head_tiles), static_cast<unsigned>(args.num_splits));
   if constexpr (kHeads == kHeadTile) {
-    launch_decode(sparse_decode_kernel<kFormat, kAligned, false>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
+    launch_decode(sparse_decode_kernel<kFormat, kAligned, Cut::even>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
   } else if constexpr (kHeads == 2 * kHeadTile) {
     static_assert(kAligned);
     launch_decode(sparse_decode_head_turns_kernel<kFormat>, kThreads, sizeof(HeadTurnsShared<kFormat>), args, grid, context);
   } else {
-    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned, false>, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads>),
-                  args, grid, context);
+    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned, Cut::even>, few_heads::kBlockThreads,
+                  sizeof(few_heads::Shared<kFormat, kHeads>), args, grid, context);
   }
 }
 

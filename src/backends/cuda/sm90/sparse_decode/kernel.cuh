@@ -35,23 +35,20 @@
 
 namespace strata::cuda::sparse_decode {
 
-// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes. kInCluster: a token's parts are the blocks of a cluster and
-// merged by them (cluster_merge.cuh).
-template <KvFormat kFormat, bool kAligned, bool kInCluster>
+// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes.
+template <KvFormat kFormat, bool kAligned, Cut kCut>
 __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid_constant__ DecodeArgs a) {
+  constexpr bool kInCluster = kCut == Cut::in_cluster;
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   using Shared = SharedMemory<kFormat, kHeadTile>;
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  const int32_t head_tiles = (a.num_heads + kHeadTile - 1) / kHeadTile;
-  const int32_t block = kInCluster ? a.split_divisor.divide(static_cast<int32_t>(blockIdx.x)) : static_cast<int32_t>(blockIdx.x);
-  const int32_t split = kInCluster ? static_cast<int32_t>(blockIdx.x) - block * a.num_splits : static_cast<int32_t>(blockIdx.y);
-  const int32_t token = divide(block, head_tiles), first_head = (block - token * head_tiles) * kHeadTile;
-  const int32_t batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
+  Seat<kCut> seat(a, kHeadTile);
 
   ptx::launch_dependents();
+  if (!seat.exists()) return;
   prepare(shared);
   __syncthreads();
-  bring_near<Shared>(a, batch, query, first_head, split);
+  bring_near<Shared>(a, seat);
 
   // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit. A split without
   // rows has nothing to do.
@@ -59,11 +56,11 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   uint32_t phases = 0;
   if (role < 2) {
     ptx::wait_for_previous_kernel();
-    const Lengths lengths(a, batch);
-    load_queries<kAligned>(a, shared, batch, query, first_head);
-    const TokenRows rows(a, lengths);
-    const BlockTiles tiles(rows, split);
-    if (!rows.has(split)) return;
+    const auto lengths = seat.lengths(a);
+    load_queries<kAligned>(a, shared, seat.batch, seat.query, seat.first_head);
+    const TokenRows rows = seat.rows(a, lengths);
+    const BlockTiles tiles = seat.tiles(rows);
+    if (!seat.has_work(rows)) return;
     ptx::registers_grow<Shared::kRoom.consumer>();
     const float2 scale = {a.scale_log2 * shared.q_scale[accumulator_row()], a.scale_log2 * shared.q_scale[accumulator_row() + 8]};
     Sums sums;
@@ -74,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       clear(sums);
       consume(shared, role, tiles.end - tiles.first, phases, {scale.x * unshift, scale.y * unshift}, state, sums, [] {});
       phases = phases_behind(phases, tiles.end - tiles.first);
-      const float2 sinks = load_sinks(a, first_head);
+      const float2 sinks = load_sinks(a, seat.first_head);
       give_end(shared, role, state);
       __syncthreads();
       if (again || shared.overflow == 0) {
@@ -82,35 +79,43 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
           if constexpr (kInCluster) {
             part_ends(shared)[row] = {lse, maximum, unshift, 0.0f};
           } else {
-            store_part_head(a, part_index(a, token, split, first_head + row), lse, maximum, unshift);
+            store_part_head(a, part_index(a, seat.token, seat.split, seat.first_head + row), lse, maximum, unshift);
           }
         };
-        factors = finish_softmax(a, shared, role, state, sinks, unshift, token, rows.is_cut(), first_head, store_part);
+        factors = finish_softmax(a, shared, role, state, sinks, unshift, seat.token, seat.is_part(rows), seat.first_head, store_part);
         break;
       }
       __syncthreads();
     }
-    turn_sums(shared, sums, factors, role, rows.is_cut());
-    if (kInCluster && rows.is_cut()) {
-      rows.has(2) ? merge_in_cluster<3>(a, shared, token, split, first_head) : merge_in_cluster<2>(a, shared, token, split, first_head);
+    turn_sums(shared, sums, factors, role, seat.is_part(rows));
+    if (kInCluster && seat.is_part(rows)) {
+      rows.has(2) ? merge_in_cluster<3>(a, shared, seat.token, seat.split, seat.first_head)
+                  : merge_in_cluster<2>(a, shared, seat.token, seat.split, seat.first_head);
     } else {
-      if (role == 1 && a.positions != nullptr && !rows.is_cut()) rotate_turned(shared);
-      store_turned<kAligned>(a, shared, role, token, split, rows.is_cut(), first_head);
+      if (role == 1 && a.positions != nullptr && !seat.is_part(rows)) rotate_turned(shared);
+      store_turned<kAligned>(a, shared, role, seat.token, seat.split, seat.is_part(rows), seat.first_head);
     }
   } else {
     ptx::registers_shrink<Shared::kRoom.producer>();
     ptx::wait_for_previous_kernel();
-    // Slots are asked for together with lengths, as if every entry were looked at, and once more only if that is not so.
-    const Lengths lengths(a, batch);
-    const TokenRows every(a, Lengths(a));
-    const BlockTiles tiles_of_every(every, split);
-    FirstSlots<kFormat> slots(RowList(a, batch, query, every, tiles_of_every.end), tiles_of_every.first);
-    const TokenRows rows(a, lengths);
-    const BlockTiles tiles(rows, split);
-    if (!rows.has(split)) return;
-    share_list(a, shared, batch, query, rows, tiles.end);
-    if (!every.are_of(a, lengths)) slots = FirstSlots<kFormat>(shared.list, tiles.first);
-    produce_all<kAligned>(a, shared, tiles.first, tiles.end, slots);
+    if constexpr (kCut == Cut::scheduled) {
+      const TokenRows rows = seat.expected(a);
+      const BlockTiles tiles = seat.tiles(rows);
+      share_list(a, shared, seat.batch, seat.query, rows, tiles.end);
+      produce_all<kAligned>(a, shared, tiles.first, tiles.end, FirstSlots<kFormat>(shared.list, tiles.first));
+    } else {
+      // Slots are asked for together with lengths, as if every entry were looked at, and once more only if that is not so.
+      const Lengths lengths = seat.lengths(a);
+      const TokenRows every = seat.expected(a);
+      const BlockTiles tiles_of_every = seat.tiles(every);
+      FirstSlots<kFormat> slots(RowList(a, seat.batch, seat.query, every, tiles_of_every.end), tiles_of_every.first);
+      const TokenRows rows = seat.rows(a, lengths);
+      const BlockTiles tiles = seat.tiles(rows);
+      if (!seat.has_work(rows)) return;
+      share_list(a, shared, seat.batch, seat.query, rows, tiles.end);
+      if (!every.are_of(a, lengths)) slots = FirstSlots<kFormat>(shared.list, tiles.first);
+      produce_all<kAligned>(a, shared, tiles.first, tiles.end, slots);
+    }
   }
 }
 

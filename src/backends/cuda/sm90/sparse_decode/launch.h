@@ -12,8 +12,15 @@ namespace strata::cuda::sparse_decode {
 template <KvFormat kFormat, int kHeads, bool kAligned>
 void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
+// The pieces of a schedule, of V4, aligned.
+template <int kHeads>
+void launch_scheduled(const DecodeArgs& args, int64_t num_pieces, const ExecutionContext& context);
+
 // Merges the parts that `attention_blocks` blocks of the kernel in front make.
 void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context);
+
+// Those of the tokens that the schedule has cut.
+void launch_scheduled_combine(const DecodeArgs& args, const ExecutionContext& context);
 
 // The blocks of a token's parts, aligned, are a cluster and merge them: two or three of 64 heads, up to
 // kMostClusterParts of 8 or 16 of V4. With more than kPortableCluster, behind allow_large_clusters.
@@ -46,6 +53,11 @@ extern template void launch_decode<KvFormat::fp8_ds_mla, 32, true>(const DecodeA
 extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+
+extern template void launch_scheduled<8>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_scheduled<16>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_scheduled<32>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_scheduled<64>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
 extern template void launch_in_turn<8>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
 extern template void launch_in_turn<16>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);

@@ -29,6 +29,7 @@ struct Plan {
   bool in_clusters = false;  // parts are merged by their blocks (cluster_merge.cuh, few_heads_merge.cuh)
   bool in_turn = false;      // as many blocks as SMs take one token after the other (few_heads_in_turn.cuh)
   int64_t most_parts = 0;    // of all tokens: room for them does not shrink as tokens or tiles grow, nor depend on alignment
+  int64_t time = 0;          // by the costs below
 };
 
 // What blocks of some heads take, in hundredths of a microsecond, fitted to calls of 8 to 128 heads, 128 to 8320 rows and 1 to 256
@@ -83,7 +84,7 @@ inline int64_t cost(const Problem& p, const BlockCost& block, int64_t splits) {
 
 inline Plan plan(const Problem& p) {
   Plan plan{.block_heads = 0};
-  int64_t most_splits = p.tiles, least = 0;
+  int64_t most_splits = p.tiles;
   if (p.batch_invariant) {
     plan.tiles_per_split = kInvariantTiles;
     most_splits = std::max<int64_t>(ceil_div(p.tiles, kInvariantTiles), 1);
@@ -99,7 +100,7 @@ inline Plan plan(const Problem& p) {
     if (too_many || too_few || (takes_turns && (p.batch_invariant || !p.aligned || p.tiles > kStages))) return;
     for (int64_t splits = p.batch_invariant ? most_splits : 1;;) {
       const int64_t time = cost(p, block, splits), tiles = ceil_div(p.tiles, splits);
-      if (plan.block_heads == 0 || time < least) plan.block_heads = block.heads, plan.splits = splits, least = time;
+      if (plan.block_heads == 0 || time < plan.time) plan.block_heads = block.heads, plan.splits = splits, plan.time = time;
       // On to the least number of parts that leaves a block fewer tiles.
       if (tiles <= 1 || takes_turns) return;
       splits = ceil_div(p.tiles, tiles - 1);

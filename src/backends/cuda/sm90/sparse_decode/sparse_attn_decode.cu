@@ -10,6 +10,7 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
 #include "backends/cuda/sm90/sparse_decode/plan.h"
+#include "backends/cuda/sm90/sparse_decode/schedule.h"
 #include "backends/cuda/sm90/sparse_decode/sparse_decode.h"
 #include "core/ceil_div.h"
 
@@ -86,16 +87,15 @@ bool aligned(const SparseAttnDecodeParams& p) {
          (!p.extra_cache.present() || aligned_16(p.extra_cache.data, {p.extra_cache.page_stride}));
 }
 
-Plan plan_of(const SparseAttnDecodeParams& p, const Capabilities& c, int64_t largest_cluster = kMostClusterParts) {
+Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
   const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
-  return plan({.tokens = p.q.shape[0] * p.q.shape[1],
-               .heads = p.q.shape[2],
-               .tiles = ceil_div(rows, kRowTile),
-               .num_sms = c.num_sms,
-               .format = p.cache.format,
-               .batch_invariant = p.batch_invariant,
-               .aligned = aligned(p),
-               .largest_cluster = largest_cluster});
+  return {.tokens = p.q.shape[0] * p.q.shape[1],
+          .heads = p.q.shape[2],
+          .tiles = ceil_div(rows, kRowTile),
+          .num_sms = c.num_sms,
+          .format = p.cache.format,
+          .batch_invariant = p.batch_invariant,
+          .aligned = aligned(p)};
 }
 
 // How many clusters of more than kPortableCluster blocks run at a time: asked for once a device, of the current one.
@@ -118,24 +118,29 @@ class LargeClusters {
 
 // Large clusters are the exception: not all groups of SMs of all devices, or of a part of one, have room for them.
 Plan plan_that_fits(const SparseAttnDecodeParams& p, const Device& device, LargeClusters& large) {
-  const Capabilities c = capabilities(device);
-  const Plan plan = plan_of(p, c);
-  if (!plan.in_clusters || plan.splits <= kPortableCluster) return plan;
-  const int64_t clusters = p.q.shape[0] * p.q.shape[1] * ceil_div(p.q.shape[2], plan.block_heads);
-  const bool fit = large.at_a_time(device.id().index, plan.block_heads, plan.splits) >= clusters;
-  return fit ? plan : plan_of(p, c, kPortableCluster);
+  Problem problem = problem_of(p, capabilities(device));
+  const Plan planned = plan(problem);
+  if (!planned.in_clusters || planned.splits <= kPortableCluster) return planned;
+  const int64_t clusters = problem.tokens * ceil_div(problem.heads, planned.block_heads);
+  if (large.at_a_time(device.id().index, planned.block_heads, planned.splits) >= clusters) return planned;
+  problem.largest_cluster = kPortableCluster;
+  return plan(problem);
+}
+
+// Whether the call goes by its schedule.
+bool has_schedule(const SparseAttnDecodeParams& p, const Problem& problem) {
+  return p.pieces.present() && block_of_pieces(problem) != nullptr;
 }
 
 // How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md).
 constexpr int64_t kNextBytes = 16 << 20, kNextPiece = 8 << 10, kNextLine = 128;
 
-void bring_next_near(const TensorView& weights, const Plan& plan, int64_t tokens, DecodeArgs& a) {
+// By so many blocks, each with as many tiles as that or fewer.
+void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blocks, int64_t tiles_of_block, DecodeArgs& a) {
   if (!weights.present() || reinterpret_cast<uintptr_t>(weights.data) % 16 != 0) return;
-  const bool few_heads = plan.block_heads < kHeadTile;
+  const bool few_heads = block_heads < kHeadTile;
   const int64_t warps = few_heads ? 4 : kProducerThreads / 32;  // that load rows
-  const int64_t all_tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile), tiles = ceil_div(all_tiles, plan.splits);
-  const int64_t times = few_heads ? tiles : ceil_div(tiles, 2);
-  const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits, turns = blocks * times * warps;
+  const int64_t times = few_heads ? tiles_of_block : ceil_div(tiles_of_block, 2), turns = blocks * times * warps;
   if (turns == 0) return;
   const int64_t wanted = kNextBytes / turns;
   const int64_t lanes = std::clamp<int64_t>(wanted / kNextPiece, 1, 32);
@@ -154,9 +159,15 @@ bool merge_first(const SparseAttnDecodeParams& p) {
   return p.positions.present() && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
 }
 
+// Parts of all tokens that there is room for, whether the call goes by its schedule or, as rows are not aligned, does not.
+int64_t most_parts(const SparseAttnDecodeParams& p, const Problem& problem) {
+  const int64_t of_pieces = p.pieces.present() ? 2 * (p.pieces.shape[0] - problem.tokens) : 0;
+  return std::max(plan(problem).most_parts, of_pieces);
+}
+
 // Space for the parts: outputs, lse, maxima and factors.
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  return static_cast<size_t>(plan_of(p, c).most_parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
+  return static_cast<size_t>(most_parts(p, problem_of(p, c)) * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
 }
 
 template <KvFormat kFormat, int kHeads>
@@ -187,28 +198,57 @@ void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_ali
   }
 }
 
-void run(const SparseAttnDecodeParams& p, const ExecutionContext& context, LargeClusters& large) {
-  const int64_t tokens = p.q.shape[0] * p.q.shape[1];
-  if (tokens == 0) return;
-  const DeviceScope scope(context.device.id().index);
-  const Plan plan = plan_that_fits(p, context.device, large);
-  DecodeArgs a = args_of(p);
+void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, DecodeArgs& a, const ExecutionContext& context) {
+  const int64_t block_heads = block_of_pieces(problem)->heads, pieces = p.pieces.shape[0];
+  a.num_splits = 1;
+  a.pieces = p.pieces.ptr<int32_t>();
+  // What is usual, shared out to as many blocks as that needs: which pieces there are is not known here.
+  const int64_t head_tiles = ceil_div(problem.heads, block_heads), blocks = pieces * head_tiles,
+                usual = problem.tokens * head_tiles * std::min(problem.tiles, kUsualTiles),
+                tiles = std::clamp<int64_t>(ceil_div(usual, problem.num_sms), 1, kUsualTiles);
+  const int64_t bringing = block_heads < kHeadTile ? std::clamp<int64_t>(usual / tiles, 1, blocks) : blocks;
+  a.next_blocks = static_cast<int32_t>(bringing);
+  bring_next_near(p.next_weights, block_heads, bringing, tiles, a);
+  switch (block_heads) {
+    case 8: launch_scheduled<8>(a, pieces, context); break;
+    case 16: launch_scheduled<16>(a, pieces, context); break;
+    case 32: launch_scheduled<32>(a, pieces, context); break;
+    default: launch_scheduled<kHeadTile>(a, pieces, context); break;
+  }
+  if (!p.merges.present()) return;
+  a.merges = p.merges.ptr<int32_t>(), a.num_merges = static_cast<int32_t>(p.merges.shape[0]);
+  launch_scheduled_combine(a, context);
+}
+
+void run_plan(const SparseAttnDecodeParams& p, const Plan& plan, int64_t tokens, DecodeArgs& a, const ExecutionContext& context) {
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
-  const int64_t parts = plan.most_parts * a.num_heads;
-  a.part_out = static_cast<uint16_t*>(context.workspace.data);
-  a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
-  a.part_max = a.part_lse + parts;
-  a.part_unshift = a.part_max + parts;
-  bring_next_near(p.next_weights, plan, tokens, a);
-  a.merge_first = merge_first(p);
+  const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits,
+                tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile);
+  bring_next_near(p.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
     launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, aligned(p), context);
   } else {
     launch<KvFormat::fp8_ds_mla>(a, plan, tokens, aligned(p), context);
   }
-  if (a.num_splits > 1 && !plan.in_clusters) {
-    launch_combine(a, tokens, tokens * ceil_div(a.num_heads, plan.block_heads) * a.num_splits, context);
+  if (a.num_splits > 1 && !plan.in_clusters) launch_combine(a, tokens, blocks, context);
+}
+
+void run(const SparseAttnDecodeParams& p, const ExecutionContext& context, LargeClusters& large) {
+  const Problem problem = problem_of(p, capabilities(context.device));
+  if (problem.tokens == 0) return;
+  const DeviceScope scope(context.device.id().index);
+  DecodeArgs a = args_of(p);
+  const int64_t parts = most_parts(p, problem) * a.num_heads;
+  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
+  a.part_max = a.part_lse + parts;
+  a.part_unshift = a.part_max + parts;
+  a.merge_first = merge_first(p);
+  if (has_schedule(p, problem)) {
+    run_schedule(p, problem, a, context);
+  } else {
+    run_plan(p, plan_that_fits(p, context.device, large), problem.tokens, a, context);
   }
 }
 

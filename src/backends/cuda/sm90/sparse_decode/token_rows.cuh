@@ -39,6 +39,9 @@ struct TokenRows {
   int32_t main, total;  // entries of the first scope that are looked at, of both
   int32_t tiles, tiles_per_split;
 
+  // Of a token whose cut is not an even one.
+  __device__ __forceinline__ TokenRows(int32_t main, int32_t total)
+      : main(main), total(total), tiles((total + kRowTile - 1) / kRowTile), tiles_per_split(tiles) {}
   __device__ __forceinline__ TokenRows(const DecodeArgs& a, const Lengths& lengths) {
     main = min(max(lengths.main, 0), a.scope[0].width);
     total = main + min(max(lengths.extra, 0), a.scope[1].width);

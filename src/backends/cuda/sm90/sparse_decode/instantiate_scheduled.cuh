@@ -1,0 +1,21 @@
+// The definition behind launch.h for the pieces of a schedule.
+#pragma once
+
+#include "backends/cuda/sm90/sparse_decode/instantiate.cuh"
+
+namespace strata::cuda::sparse_decode {
+
+template <int kHeads>
+void launch_scheduled(const DecodeArgs& args, int64_t num_pieces, const ExecutionContext& context) {
+  constexpr KvFormat kFormat = KvFormat::fp8_ds_mla_v4;
+  const dim3 grid(static_cast<unsigned>(num_pieces * ((args.num_heads + kHeads - 1) / kHeads)));
+  if constexpr (kHeads == kHeadTile) {
+    launch_decode(sparse_decode_kernel<kFormat, true, Cut::scheduled>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid,
+                  context);
+  } else {
+    launch_decode(few_heads_kernel<kFormat, kHeads, true, Cut::scheduled>, few_heads::kBlockThreads,
+                  sizeof(few_heads::Shared<kFormat, kHeads>), args, grid, context);
+  }
+}
+
+}  // namespace strata::cuda::sparse_decode
