@@ -13,7 +13,7 @@ size_t index_of(CacheGroup group) { return static_cast<size_t>(group); }
 
 bool same_spec(const CacheGroupSpec& a, const CacheGroupSpec& b) {
   return a.format == b.format && a.row_dim == b.row_dim && a.page_size == b.page_size && a.ratio == b.ratio &&
-         a.page_bytes == b.page_bytes && a.retained == b.retained && a.num_query_heads == b.num_query_heads;
+         a.page_bytes == b.page_bytes && a.retained == b.retained;
 }
 
 void check_storage(const CacheGroupSpec& spec) {

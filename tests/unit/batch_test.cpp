@@ -671,6 +671,7 @@ TEST(BatchErrors, Construction) {
   EXPECT_THAT(error([](Model& m) { m.groups[0].retained = int64_t{1} << 31; }), HasSubstr("window.retained must be in [0, 2^31), is 2147"));
   EXPECT_THAT(error([](Model& m) { m.groups[0].page_size = 0; }), HasSubstr("window.page_size must be positive"));
   EXPECT_THAT(error([](Model& m) { m.groups[1].ratio = 1; }), HasSubstr("c4_compressed.ratio must be 4, is 1"));
+  EXPECT_THAT(error([](Model& m) { m.groups[0].num_query_heads = -1; }), HasSubstr("window.num_query_heads must not be negative, is -1"));
   EXPECT_THAT(error([](Model& m) { m.num_pages[0] = -1; }), HasSubstr("num_pages of group window must be in [0, 33554432], is -1"));
   EXPECT_THAT(error([](Model& m) { m.num_pages[0] = 33554433; }), HasSubstr("is 33554433"));  // slots are i32
   EXPECT_EQ(error([](Model& m) { m.num_pages[0] = 33554432; }), "");
