@@ -95,7 +95,10 @@ struct BatchBuilder::Impl {
   ScheduledCall c128_call(int64_t num_tokens, int64_t longest) const {
     const auto c128 = std::find_if(groups.begin(), groups.end(), [](const auto& g) { return g.group == CacheGroup::c128_compressed; });
     if (c128 == groups.end() || c128->num_query_heads == 0) return {};
-    return {.format = c128->format, .num_tokens = num_tokens, .num_heads = c128->num_query_heads, .width = window + c128_width(longest)};
+    return {.format = c128->format,
+            .num_tokens = num_tokens,
+            .num_heads = c128->num_query_heads,
+            .width = window + c128_width(std::max<int64_t>(longest, 1))};
   }
 
   void allocate() {

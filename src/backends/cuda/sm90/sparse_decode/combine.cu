@@ -187,10 +187,12 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
     sparse_decode_combine_kernel(const __grid_constant__ DecodeArgs a) {
   if (!a.merge_first) ptx::launch_dependents();
   ptx::wait_for_previous_kernel();
-  merge_heads<kGroup, kGroup == 1 ? kFewParts : kManyParts, kGroup <= 2>(a, EvenParts{static_cast<int32_t>(blockIdx.x)},
-                                                                         static_cast<int32_t>(blockIdx.y) * (kCombineWarps / kGroup), [&] {
-                                                                           if (a.merge_first) ptx::launch_dependents();
-                                                                         });
+  const auto added = [&] {
+    if (a.merge_first) ptx::launch_dependents();
+  };
+  const EvenParts parts{static_cast<int32_t>(blockIdx.x)};
+  const int32_t first_head = static_cast<int32_t>(blockIdx.y) * (kCombineWarps / kGroup);
+  merge_heads<kGroup, kGroup == 1 ? kFewParts : kManyParts, /*kOnce=*/kGroup <= 2>(a, parts, first_head, added);
 }
 
 // How many of them there are is in the schedule: the blocks share units of heads, eight of a token with few parts, and two of one with

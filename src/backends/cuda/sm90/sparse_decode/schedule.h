@@ -71,8 +71,8 @@ inline const BlockCost* block_of_pieces(const Problem& p) {
   return best;
 }
 
-// Whether a schedule is to be expected to be faster where rows may be any up to the bound. Of more rounds of blocks a token's length, if
-// it is not a thousand times the others', is little of all of them.
+// Whether a schedule is to be expected to be faster where rows may be any up to the bound. Beside many rounds of blocks one long token is
+// little.
 inline bool far_bound(const Problem& p) {
   const BlockCost* const block = block_of_pieces(p);
   return block != nullptr && p.tiles >= kFarTiles && p.tokens * ceil_div(p.heads, block->heads) <= 2 * p.num_sms;
