@@ -81,14 +81,9 @@ struct BatchBuilder::Impl {
     batch.query_start_loc_host.reserve(max_requests + 1);
     batch.seq_lens_host.reserve(max_requests);
     for (auto& plan : batch.chunks) plan.reserve(max_requests);
-    attended.reserve(static_cast<size_t>(most_decode_tokens()));
     for (size_t i = 0; i < groups.size(); ++i) {
       batch.groups[static_cast<size_t>(groups[i].group)] = {.present = true, .spec = groups[i], .num_pages = num_pages[i]};
     }
-  }
-
-  int64_t most_decode_tokens() const {
-    return std::min(limits.max_num_batched_tokens, limits.max_num_seqs * (int64_t{1} + limits.num_speculative_tokens));
   }
 
   // Attention of the decode tokens to the window and all 128:1 entries, of steps with such a longest request.
@@ -104,7 +99,8 @@ struct BatchBuilder::Impl {
   void allocate() {
     const DeviceId id = device->id();
     Arena measure(id);
-    const ops::ScheduleRows schedule = ops::most_schedule_rows(c128_call(most_decode_tokens(), limits.max_model_len), *device);
+    const ops::ScheduleRows schedule = ops::most_schedule_rows(c128_call(most_decode_tokens(limits), limits.max_model_len), *device);
+    if (schedule.pieces > 0) attended.reserve(static_cast<size_t>(most_decode_tokens(limits)));
     uploaded = lay_out_upload(measure, limits, groups, schedule);
     const size_t upload_bytes = measure.used();
     derived = lay_out_derived(measure, limits, groups, window);

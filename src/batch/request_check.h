@@ -1,6 +1,7 @@
 // Everything that can be wrong with the requests of a step, found before anything is written.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -22,5 +23,10 @@ StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding pa
 
 // The same of the limits, at construction.
 void check_limits(const BatchLimits& limits);
+
+// Decode tokens that a step within the limits may have.
+inline int64_t most_decode_tokens(const BatchLimits& limits) {
+  return std::min(limits.max_num_batched_tokens, limits.max_num_seqs * (int64_t{1} + limits.num_speculative_tokens));
+}
 
 }  // namespace strata

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "batch/request_check.h"
+
 namespace strata {
 
 Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vector<CacheGroupSpec>& groups, int64_t window,
@@ -104,10 +106,10 @@ size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Devi
   };
   // The implementation chosen may change with the number of tokens, so small steps, and small decode parts of large ones, are measured too.
   const int64_t most_tokens = limits.max_num_batched_tokens;
-  const int64_t most_decode_tokens = std::min(most_tokens, limits.max_num_seqs * (int64_t{1} + limits.num_speculative_tokens));
-  for (int64_t n = most_decode_tokens; n > 0; n /= 2) measure(most_tokens, n);
+  const int64_t most_decodes = most_decode_tokens(limits);
+  for (int64_t n = most_decodes; n > 0; n /= 2) measure(most_tokens, n);
   for (int64_t tokens = most_tokens; tokens > 0; tokens /= 2) {
-    measure(tokens, std::min(tokens, most_decode_tokens));
+    measure(tokens, std::min(tokens, most_decodes));
     measure(tokens, 0);
   }
   return peak;

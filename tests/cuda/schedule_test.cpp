@@ -1,11 +1,10 @@
 // Schedules of 128:1 attention in whole steps: what the builder makes follows the step's lengths, and a layer's outputs are those without.
 #include <cmath>
 
-#include "core/ceil_div.h"
 #include "cuda/cuda_fixture.h"
-#include "decode_graph.h"
 #include "fill_caches.h"
 #include "formats/bf16.h"
+#include "model_runner.h"
 
 namespace strata {
 namespace {
@@ -16,7 +15,7 @@ constexpr int64_t kC128Layer = 2;
 // What attention was given, and without its schedule if so wanted.
 struct Seen {
   bool strip = false;
-  int calls = 0, scheduled = 0, with_merges = 0;
+  int scheduled = 0, with_merges = 0;
 };
 OpSet watched_ops(const std::shared_ptr<Seen>& seen) {
   OpSet ops = default_ops();
@@ -31,7 +30,7 @@ OpSet watched_ops(const std::shared_ptr<Seen>& seen) {
        .workspace_bytes = [=](const SparseAttnDecodeParams& p, const Device& device) { return inner.workspace_bytes(given(p), device); },
        .run =
            [=](const SparseAttnDecodeParams& p, const ExecutionContext& context) {
-             ++seen->calls, seen->scheduled += p.pieces.present(), seen->with_merges += p.merges.present();
+             seen->scheduled += p.pieces.present(), seen->with_merges += p.merges.present();
              inner(given(p), context);
            }});
   return ops;

@@ -22,6 +22,9 @@ Problem problem_of(int64_t tokens, int64_t heads, int64_t rows) {
           .aligned = true};
 }
 
+Schedule schedule_of(const Problem& p, std::span<const AttendedRows> rows) { return Schedule(p, *block_of_pieces(p), rows); }
+bool is_far(const Problem& p) { return far_bound(p, block_of_pieces(p)); }
+
 struct Written {
   std::vector<PieceRow> pieces;
   std::vector<MergeRow> merges;
@@ -32,7 +35,7 @@ Written write(const Problem& p, const std::vector<AttendedRows>& rows) {
   const int64_t further = most_further_pieces(p, block_of_pieces(p)->heads);
   Written w{.pieces = std::vector<PieceRow>(static_cast<size_t>(p.tokens + further), PieceRow{.token = 99, .part = 99}),
             .merges = std::vector<MergeRow>(static_cast<size_t>(std::min(p.tokens, further)), MergeRow{.token = 99})};
-  w.cut = Schedule(p, rows).write(w.pieces, w.merges);
+  w.cut = schedule_of(p, rows).write(w.pieces, w.merges);
   return w;
 }
 
@@ -127,8 +130,8 @@ TEST(SparseDecodeSchedule, OneLongTokenIsSharedByManyBlocks) {
     const Problem p = problem_of(32, heads, kWindow + 8192);
     std::vector<AttendedRows> rows(32, token_of(256));
     rows[7] = token_of(8192);
-    EXPECT_TRUE(Schedule(p, rows).is_faster()) << heads;
-    EXPECT_LT(4 * Schedule(p, rows).size().time, plan(p).time) << heads;
+    EXPECT_TRUE(schedule_of(p, rows).is_faster()) << heads;
+    EXPECT_LT(4 * schedule_of(p, rows).size().time, plan(p).time) << heads;
     const Written w = write(p, rows);
     expect_whole(p, rows, w);
     const auto merge = std::find_if(w.merges.begin(), w.merges.end(), [](const MergeRow& m) { return m.token == 7; });
@@ -143,7 +146,7 @@ TEST(SparseDecodeSchedule, IsNotWorthItWhereAllAreAlike) {
     for (const int64_t tokens : {1, 8, 32, 64, 128}) {
       for (const int64_t compressed : {0, 128, 256, 512, 1024}) {
         const Problem p = problem_of(tokens, heads, kWindow + compressed);
-        EXPECT_FALSE(Schedule(p, std::vector<AttendedRows>(static_cast<size_t>(tokens), token_of(compressed))).is_faster())
+        EXPECT_FALSE(schedule_of(p, std::vector<AttendedRows>(static_cast<size_t>(tokens), token_of(compressed))).is_faster())
             << tokens << " tokens, " << heads << " heads, " << compressed;
       }
     }
@@ -151,17 +154,17 @@ TEST(SparseDecodeSchedule, IsNotWorthItWhereAllAreAlike) {
 }
 
 TEST(SparseDecodeSchedule, ABoundAloneTellsWhetherACapturedStepHasOne) {
-  EXPECT_TRUE(far_bound(problem_of(32, 128, kWindow + 8192)));
-  EXPECT_TRUE(far_bound(problem_of(1, 16, kWindow + 1024)));
-  EXPECT_FALSE(far_bound(problem_of(32, 128, kWindow + 512)));
-  EXPECT_FALSE(far_bound(problem_of(2048, 128, kWindow + 8192)));  // many rounds of blocks
+  EXPECT_TRUE(is_far(problem_of(32, 128, kWindow + 8192)));
+  EXPECT_TRUE(is_far(problem_of(1, 16, kWindow + 1024)));
+  EXPECT_FALSE(is_far(problem_of(32, 128, kWindow + 512)));
+  EXPECT_FALSE(is_far(problem_of(2048, 128, kWindow + 8192)));  // many rounds of blocks
   for (const auto spoil :
        std::initializer_list<void (*)(Problem&)>{[](Problem& p) { p.format = KvFormat::fp8_ds_mla; },
                                                  [](Problem& p) { p.batch_invariant = true; }, [](Problem& p) { p.aligned = false; }}) {
     Problem p = problem_of(32, 128, kWindow + 8192);
     spoil(p);
     EXPECT_EQ(block_of_pieces(p), nullptr);
-    EXPECT_FALSE(far_bound(p));
+    EXPECT_FALSE(is_far(p));
   }
 }
 

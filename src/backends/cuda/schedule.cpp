@@ -38,8 +38,9 @@ ops::ScheduleRows most_schedule_rows(const ScheduledCall& call, const Device& de
 std::optional<int64_t> make_schedule(const ScheduledCall& call, std::span<const AttendedRows> rows, ops::ScheduleWhen when,
                                      const Device& device, const TensorView& pieces, const TensorView& merges) {
   const Problem problem = problem_of(call, device);
-  if (when == ops::ScheduleWhen::far_bound && !far_bound(problem)) return {};
-  const Schedule schedule(problem, rows);
+  const BlockCost* const block = block_of_pieces(problem);
+  if (when == ops::ScheduleWhen::far_bound && !far_bound(problem, block)) return {};
+  const Schedule schedule(problem, *block, rows);
   if (when == ops::ScheduleWhen::faster && !schedule.is_faster()) return {};
   return schedule.write({pieces.ptr<PieceRow>(), static_cast<size_t>(pieces.shape[0])},
                         {merges.ptr<MergeRow>(), static_cast<size_t>(merges.shape[0])});

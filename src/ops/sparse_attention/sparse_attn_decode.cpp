@@ -78,14 +78,15 @@ void check_schedule_values(ParamCheck& c, const SparseAttnDecodeParams& p) {
   const auto length = [&](const TensorView& lengths, const TensorView& indices, int64_t token) {
     return !indices.present() ? 0 : lengths.present() ? int64_t{lengths.ptr<int32_t>()[token / queries]} : indices.shape[2];
   };
+  const auto main_of = [&](int64_t token) { return length(p.topk_length, p.indices, token); };
+  const auto all_of = [&](int64_t token) { return main_of(token) + length(p.extra_topk_length, p.extra_indices, token); };
   std::vector<Piece> pieces;
   for (int64_t i = 0; i < p.pieces.shape[0]; ++i) {
     const int32_t* const row = p.pieces.row<int32_t>(i);
     const Piece piece{row[0], row[1], row[2], row[3], row[4], row[5]};
     if (piece.token == -1) break;
     c.require(piece.token >= 0 && piece.token < tokens, "pieces[{}] must have a token in [0, {}), or -1, has {}", i, tokens, piece.token);
-    const int64_t main = length(p.topk_length, p.indices, piece.token),
-                  all = main + length(p.extra_topk_length, p.extra_indices, piece.token);
+    const int64_t main = main_of(piece.token), all = all_of(piece.token);
     c.require(piece.main == main && piece.all == all, "pieces[{}] must have {} and {} entries, as token {} has, has {} and {}", i, main,
               all, piece.token, piece.main, piece.all);
     c.require(piece.first_row % 64 == 0, "pieces[{}] must have a first row that is a multiple of 64, has {}", i, piece.first_row);
@@ -121,7 +122,7 @@ void check_schedule_values(ParamCheck& c, const SparseAttnDecodeParams& p) {
                 first < 0 ? -1 : first + i, row, token, piece->part);
       row = piece->end_row;
     }
-    const int64_t all = length(p.topk_length, p.indices, token) + length(p.extra_topk_length, p.extra_indices, token);
+    const int64_t all = all_of(token);
     c.require(i == parts && row == all, "pieces must have {} of token {} up to row {}, have {} up to row {}", parts, token, all, i, row);
   }
 }

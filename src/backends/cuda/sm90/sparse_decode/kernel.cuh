@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   using Shared = SharedMemory<kFormat, kHeadTile>;
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  Seat<kCut> seat(a, kHeadTile);
+  const Seat<kCut> seat(a, kHeadTile);
 
   ptx::launch_dependents();
   if (!seat.exists()) return;

@@ -73,8 +73,7 @@ inline const BlockCost* block_of_pieces(const Problem& p) {
 
 // Whether a schedule is to be expected to be faster where rows may be any up to the bound. Beside many rounds of blocks one long token is
 // little.
-inline bool far_bound(const Problem& p) {
-  const BlockCost* const block = block_of_pieces(p);
+inline bool far_bound(const Problem& p, const BlockCost* block) {
   return block != nullptr && p.tiles >= kFarTiles && p.tokens * ceil_div(p.heads, block->heads) <= 2 * p.num_sms;
 }
 
@@ -89,11 +88,11 @@ static_assert(sizeof(PieceRow) == 32 && sizeof(MergeRow) == 16);
 
 class Schedule {
  public:
-  // Of a call that may have one; rows: of p.tokens tokens, at least one.
-  Schedule(const Problem& p, std::span<const AttendedRows> rows) : p_(p), rows_(rows) {
+  // block: block_of_pieces(p); rows: of p.tokens tokens, at least one.
+  Schedule(const Problem& p, const BlockCost& block, std::span<const AttendedRows> rows) : p_(p), rows_(rows) {
     int64_t all = 0, longest = 0;
     for (const AttendedRows& of : rows_) all += tiles_of(of), longest = std::max(longest, tiles_of(of));
-    size_ = best_size(p, *block_of_pieces(p), all, longest, [&](int64_t size) {
+    size_ = best_size(p, block, all, longest, [&](int64_t size) {
       int64_t count = 0;
       for (const AttendedRows& of : rows_) count += ceil_div(tiles_of(of), size);
       return count;

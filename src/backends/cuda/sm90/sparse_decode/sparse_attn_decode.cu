@@ -127,11 +127,6 @@ Plan plan_that_fits(const SparseAttnDecodeParams& p, const Device& device, Large
   return plan(problem);
 }
 
-// Whether the call goes by its schedule.
-bool has_schedule(const SparseAttnDecodeParams& p, const Problem& problem) {
-  return p.pieces.present() && block_of_pieces(problem) != nullptr;
-}
-
 // How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md).
 constexpr int64_t kNextBytes = 16 << 20, kNextPiece = 8 << 10, kNextLine = 128;
 
@@ -159,15 +154,20 @@ bool merge_first(const SparseAttnDecodeParams& p) {
   return p.positions.present() && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
 }
 
-// Parts of all tokens that there is room for, whether the call goes by its schedule or, as rows are not aligned, does not.
-int64_t most_parts(const SparseAttnDecodeParams& p, const Problem& problem) {
-  const int64_t of_pieces = p.pieces.present() ? 2 * (p.pieces.shape[0] - problem.tokens) : 0;
-  return std::max(plan(problem).most_parts, of_pieces);
-}
+// Of all tokens, of a call that goes by its schedule.
+int64_t parts_of_pieces(const SparseAttnDecodeParams& p) { return 2 * (p.pieces.shape[0] - p.q.shape[0] * p.q.shape[1]); }
 
-// Space for the parts: outputs, lse, maxima and factors.
+// Space for the parts: outputs, lse, maxima and factors; whether the call goes by its schedule or, as rows are not aligned, does not.
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  return static_cast<size_t>(most_parts(p, problem_of(p, c)) * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
+  const int64_t parts = std::max(plan(problem_of(p, c)).most_parts, p.pieces.present() ? parts_of_pieces(p) : 0);
+  return static_cast<size_t>(parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
+}
+void place_parts(int64_t parts_of_tokens, const ExecutionContext& context, DecodeArgs& a) {
+  const int64_t parts = parts_of_tokens * a.num_heads;
+  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
+  a.part_max = a.part_lse + parts;
+  a.part_unshift = a.part_max + parts;
 }
 
 template <KvFormat kFormat, int kHeads>
@@ -198,8 +198,10 @@ void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_ali
   }
 }
 
-void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, DecodeArgs& a, const ExecutionContext& context) {
-  const int64_t block_heads = block_of_pieces(problem)->heads, pieces = p.pieces.shape[0];
+void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64_t block_heads, DecodeArgs& a,
+                  const ExecutionContext& context) {
+  const int64_t pieces = p.pieces.shape[0];
+  place_parts(parts_of_pieces(p), context, a);
   a.num_splits = 1;
   a.pieces = p.pieces.ptr<int32_t>();
   // What is usual, shared out to as many blocks as that needs: which pieces there are is not known here.
@@ -221,6 +223,7 @@ void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, Decod
 }
 
 void run_plan(const SparseAttnDecodeParams& p, const Plan& plan, int64_t tokens, DecodeArgs& a, const ExecutionContext& context) {
+  place_parts(plan.most_parts, context, a);
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
   const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits,
@@ -239,14 +242,9 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context, Large
   if (problem.tokens == 0) return;
   const DeviceScope scope(context.device.id().index);
   DecodeArgs a = args_of(p);
-  const int64_t parts = most_parts(p, problem) * a.num_heads;
-  a.part_out = static_cast<uint16_t*>(context.workspace.data);
-  a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
-  a.part_max = a.part_lse + parts;
-  a.part_unshift = a.part_max + parts;
   a.merge_first = merge_first(p);
-  if (has_schedule(p, problem)) {
-    run_schedule(p, problem, a, context);
+  if (const BlockCost* const block = p.pieces.present() ? block_of_pieces(problem) : nullptr; block != nullptr) {
+    run_schedule(p, problem, block->heads, a, context);
   } else {
     run_plan(p, plan_that_fits(p, context.device, large), problem.tokens, a, context);
   }
