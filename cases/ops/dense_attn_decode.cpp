@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "ops/attention_case.h"
+#include "ops/dense_attention/schedule.h"
 #include "ops/paging.h"
 #include "ragged.h"
 #include "registry.h"
@@ -25,8 +28,10 @@ struct DecodeShape {
   Padding padding{};
   double q_size = 1.0;
   double key_size = 0.1;
-  int64_t bound = 0;     // what max_seq_len says at least: a captured call has that of all its replays
-  int64_t poisoned = 0;  // so many last rows of every request are NaN, and so is whoever sees them
+  int64_t bound = 0;       // what max_seq_len says at least: a captured call has that of all its replays
+  int64_t poisoned = 0;    // so many last rows of every request are NaN, and so is whoever sees them
+  bool scheduled = false;  // shared out by the lengths (ops/dense_attention/schedule.h), where the device has that
+  int64_t spans = 0;       // of a schedule that cuts anywhere; 0: there is none
   std::string suffix{};
 };
 
@@ -36,6 +41,82 @@ std::vector<int64_t> slots_before(const Paging& paging, int64_t poisoned) {
     for (int64_t j = 0; j < paging.rows[b] - poisoned; ++j) slots.push_back(paging.slot(static_cast<int64_t>(b), j));
   }
   return slots;
+}
+
+void add_schedule(Inputs& in, const DecodeShape& s, const std::vector<int32_t>& start, const std::vector<int32_t>& lens,
+                  DenseAttnDecodeParams& p) {
+  const ScheduledDenseCall call{.format = s.format,
+                                .row_dim = s.dim,
+                                .num_heads = s.heads,
+                                .num_requests = std::ssize(lens),
+                                .max_query_len = p.max_query_len,
+                                .max_seq_len = p.max_seq_len};
+  const int64_t rows = ops::dense_schedule_rows(call, *in.device());
+  if (rows == 0) return;
+  std::vector<int32_t> spans(static_cast<size_t>(8 * rows));
+  ops::make_dense_schedule(start, lens, *in.device(), TensorView::contiguous(spans.data(), DType::i32, {}, {rows, 8}));
+  p.spans = in.values(DType::i32, {rows, 8}, spans);
+}
+
+// Rows cut anywhere that the op's contract allows; the last spans may have none.
+void add_spans(Inputs& in, const DecodeShape& s, const std::vector<RequestShape>& requests, DenseAttnDecodeParams& p) {
+  constexpr int64_t kRows = 48;
+  struct Place {
+    int32_t request, row;
+  };
+  std::vector<Place> places;
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const int64_t rows = requests[r].query_len > 0 ? std::max<int64_t>(requests[r].seq_len, 1) : 0;
+    for (int64_t row = 0; row < rows; row += kRows) places.push_back({static_cast<int32_t>(r), static_cast<int32_t>(row)});
+  }
+  const Place end{static_cast<int32_t>(requests.size()), 0};
+  std::vector<Place> cuts;
+  if (!places.empty()) {
+    std::vector<int32_t> at = in.rng().permutation(std::ssize(places));
+    at.erase(std::find(at.begin(), at.end(), 0));
+    at.resize(std::min<size_t>(at.size(), static_cast<size_t>(in.rng().in(0, s.spans))));
+    at.push_back(0);
+    std::sort(at.begin(), at.end());
+    for (const int32_t i : at) cuts.push_back(places[static_cast<size_t>(i)]);
+  }
+  const size_t used = cuts.size();
+  cuts.resize(static_cast<size_t>(s.spans) + 1, end);
+  std::vector<std::array<int32_t, 8>> spans;
+  for (size_t i = 0; i < static_cast<size_t>(s.spans); ++i) {
+    spans.push_back({cuts[i].request, cuts[i].row, cuts[i + 1].request, cuts[i + 1].row, 0, 0, 0, 0});
+  }
+  int32_t shared = 0, neighbours = 0;
+  for (size_t r = 0; r < requests.size(); ++r) {
+    // Spans [first, last] have rows of it.
+    const auto has = [&](size_t i) {
+      const auto request = static_cast<int32_t>(r);
+      return i < used && requests[r].query_len > 0 && cuts[i].request <= request &&
+             (cuts[i + 1].request > request || (cuts[i + 1].request == request && cuts[i + 1].row > 0));
+    };
+    std::vector<size_t> of;
+    for (size_t i = 0; i < used; ++i) {
+      if (has(i)) of.push_back(i);
+    }
+    if (of.size() < 2) continue;
+    spans[of.front()][4] = static_cast<int32_t>(of.size());
+    ++shared;
+    const auto alone = [&](size_t i) {
+      for (size_t other = 0; other < requests.size(); ++other) {
+        const auto o = static_cast<int32_t>(other);
+        if (other != r && requests[other].query_len > 0 && cuts[i].request <= o &&
+            (cuts[i + 1].request > o || (cuts[i + 1].request == o && cuts[i + 1].row > 0)))
+          return false;
+      }
+      return true;
+    };
+    if (of.size() == 2 && of[0] % 2 == 0 && alone(of[0]) && alone(of[1])) spans[of[0]][5] = spans[of[1]][5] = 1, ++neighbours;
+  }
+  std::vector<int32_t> values;
+  for (std::array<int32_t, 8>& span : spans) {
+    span[6] = shared, span[7] = neighbours;
+    values.insert(values.end(), span.begin(), span.end());
+  }
+  p.spans = in.values(DType::i32, {s.spans, 8}, values);
 }
 
 Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::vector<RequestShape>& requests) {
@@ -65,6 +146,8 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
   p.block_table = paging.table(in, {.inner = s.padding.inner});
   p.query_start_loc = in.i32(start);
   p.seq_lens = in.i32(lens);
+  if (s.scheduled) add_schedule(in, s, start, lens, p);
+  if (s.spans > 0) add_spans(in, s, requests, p);
   p.softmax_scale = 0.13523377f;
   p.batch_invariant = s.batch_invariant;
   p.out = in.output(DType::bf16, {tokens, s.heads, s.value_dim}, s.padding);
@@ -96,11 +179,46 @@ std::string name_of(const DecodeShape& s) {
   if (s.q_size != 1.0 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
   if (s.bound > 0) name += fmt::format("-bound{}", s.bound);
   if (s.poisoned > 0) name += fmt::format("-poisoned{}", s.poisoned);
-  return name + s.suffix;
+  if (s.spans > 0) name += fmt::format("-spans{}", s.spans);
+  return name + s.suffix + (s.scheduled ? "-scheduled" : "");
 }
 
 // seq_len and query_len of a few requests, ragged.
 const std::vector<RequestShape> kRagged{{20, 1}, {140, 4}, {0, 0}, {65, 2}, {1, 1}, {64, 1}, {200, 0}};
+
+// Calls that go by a schedule: the device's own, and ones that cut anywhere; and what a schedule does not serve, where it is passed over.
+template <class Test>
+void add_schedules(const Test& test, const std::vector<RequestShape>& two_parts) {
+  const std::vector<RequestShape> few{{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}, {0, 2}};
+  std::vector<RequestShape> many;
+  for (int64_t i = 0; i < 600; ++i) many.push_back({1 + i * 37 % 130, i % 11 == 3 ? 0 : 1});
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    for (const int64_t heads : {1, 16, 70, 128}) {
+      for (const int64_t spans : {1, 7, 40}) test({.requests = few, .heads = heads, .format = format, .page_size = 48, .spans = spans});
+      test({.requests = few, .heads = heads, .format = format, .scheduled = true});
+    }
+    // Neighbours that are clusters, whatever they have.
+    for (const int64_t heads : {5, 70}) {
+      const std::vector<RequestShape> some(two_parts.begin(), two_parts.begin() + (heads > 64 ? 30 : 60));
+      test({.requests = some, .heads = heads, .format = format, .poisoned = 2, .scheduled = true, .suffix = "-two_parts"});
+      for (const int64_t spans : {128, 131, 132})
+        test({.requests = some, .heads = heads, .format = format, .spans = spans, .suffix = "-two_parts"});
+    }
+    for (const int64_t spans : {2, 256}) test({.requests = many, .heads = 2, .format = format, .spans = spans});
+    test({.requests = many, .heads = 2, .format = format, .scheduled = true});
+    test({.requests = {{6000, 1}}, .heads = 128, .format = format, .scheduled = true});
+    test({.requests = few, .heads = 20, .format = format, .bound = 100'000, .scheduled = true});
+    test({.requests = {{700, 1}, {300, 2}, {5, 1}}, .heads = 20, .format = format, .bound = 20'000, .poisoned = 2, .spans = 9});
+    test({.requests = few, .heads = 16, .format = format, .batch_invariant = true, .spans = 9});
+    test({.requests = {{300, 33}, {90, 40}}, .heads = 16, .format = format, .spans = 5});
+    test({.requests = few, .heads = 16, .format = format, .extra_stride = 1, .spans = 9});
+    test({.requests = few, .heads = 16, .format = format, .first_token = 1000, .padding = {.inner = 5, .outer = 3}, .spans = 9});
+  }
+  test({.requests = few, .heads = 16, .format = KvFormat::fp8_ds_mla, .spans = 9});
+  test({.requests = few, .heads = 16, .dim = 96, .value_dim = 64, .spans = 9});
+  test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .spans = 3, .suffix = "-nothing"});
+  test({.requests = {}, .heads = 4, .spans = 3, .suffix = "-no_requests"});
+}
 
 template <class Test>
 void add_shapes(const Test& test) {
@@ -168,6 +286,7 @@ void add_shapes(const Test& test) {
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
     test({.requests = two_parts, .heads = 8, .format = format, .poisoned = 2, .suffix = "-two_parts"});
   }
+  add_schedules(test, two_parts);
   test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .dim = 96, .value_dim = 64, .poisoned = 2});
   test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .suffix = "-nothing"});
   test({.requests = {}, .heads = 4, .suffix = "-no_requests"});
@@ -197,9 +316,11 @@ void add_dense_attn_decode(CaseList& list) {
     s.suffix = fmt::format("-context{}", context);
     cases.bench(name_of(s), [s, batch](Inputs& in) { return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)}); });
   };
-  for (const int64_t batch : {1, 4, 32}) bench({.heads = 128}, batch, 4096, 1);
-  for (const int64_t batch : {1, 16}) bench({.heads = 128}, batch, 8192, 1);
-  for (const int64_t heads : {16, 32, 64}) bench({.heads = heads}, 32, 4096, 1);
+  for (const bool scheduled : {false, true}) {
+    for (const int64_t batch : {1, 4, 32}) bench({.heads = 128, .scheduled = scheduled}, batch, 4096, 1);
+    for (const int64_t batch : {1, 16}) bench({.heads = 128, .scheduled = scheduled}, batch, 8192, 1);
+    for (const int64_t heads : {16, 32, 64}) bench({.heads = heads, .scheduled = scheduled}, 32, 4096, 1);
+  }
   bench({.heads = 16}, 4, 4096, 1);
   bench({.heads = 16}, 32, 4096, 2);
   bench({.heads = 128}, 4, 4096, 2);
@@ -210,8 +331,10 @@ void add_dense_attn_decode(CaseList& list) {
     cases.bench(name_of(s), [s, batch](Inputs& in) { return build(in, s, {s.requests.begin(), s.requests.begin() + in.share(batch)}); });
   };
   for (const int64_t heads : {16, 128}) {
-    for (const int64_t batch : {8, 32, 64}) bench_ragged({.heads = heads}, batch, 4096);
-    bench({.heads = heads, .bound = 131072}, 32, 4096, 1);
+    for (const bool scheduled : {false, true}) {
+      for (const int64_t batch : {8, 32, 64}) bench_ragged({.heads = heads, .scheduled = scheduled}, batch, 4096);
+      bench({.heads = heads, .bound = 131072, .scheduled = scheduled}, 32, 4096, 1);
+    }
     bench({.heads = heads}, 64, 4096, 1);
   }
   for (const int64_t queries : {2, 4}) bench({.heads = 128}, 32, 4096, queries);
@@ -242,6 +365,7 @@ void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
   s.padding = draw.padding();
   if (draw.chance(0.2)) s.bound = draw.size(1, 200'000);
   if (draw.chance(0.1)) s.poisoned = draw.size(1, 40);
+  if (draw.chance(0.3)) s.spans = draw.size(1, 256);
   CaseAdder<DenseAttnDecodeParams>(list, "dense_attn_decode", &OpSet::dense_attn_decode).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s, s.requests);
   });

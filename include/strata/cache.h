@@ -41,7 +41,7 @@ struct CacheGroupSpec {
   int32_t ratio = 1;       // positions per row: 1, 4 or 128
   int64_t page_bytes = 0;  // padded page of one layer: the smallest page_stride
   int64_t retained = 0;    // positions that must stay readable behind the newest token; 0: all
-  // Query heads of each of the group's layers, on this rank; 0: not said. BatchBuilder shares out 128:1 attention by it.
+  // Query heads of each of the group's layers, on this rank; 0: not said. BatchBuilder shares out 128:1 and dense latent attention by it.
   int32_t num_query_heads = 0;
   // Positions that one block-table entry covers: page_size * ratio.
   int64_t positions_per_page() const { return int64_t{page_size} * ratio; }

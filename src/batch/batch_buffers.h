@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/arena.h"
+#include "ops/dense_attention/schedule.h"
 #include "ops/sparse_attention/schedule.h"
 #include "strata/batch.h"
 
@@ -23,7 +24,9 @@ struct UploadViews {
   TensorView gather_lens;
   TensorView c4_seq_lens;
   TensorView c128_seq_lens;
-  TensorView c128_pieces, c128_merges;  // for as many decode tokens as there may be; absent where the device goes by no schedule
+  // For as many decode tokens as there may be; absent where the device goes by no schedule.
+  TensorView c128_pieces, c128_merges;
+  TensorView mla_spans;
   // What the step needs of its requests' block tables (ScatterBlockTablesParams), one segment for each request and group. The entries lie
   // behind everything else, so that the copy ends with the last one.
   TensorView table_segments;
@@ -45,9 +48,13 @@ struct DerivedViews {
   TensorView c128_lens;
 };
 
-// schedule: rows of the largest one.
+// Rows of the largest schedules.
+struct MostScheduleRows {
+  ops::ScheduleRows c128;
+  int64_t mla = 0;
+};
 UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups,
-                           const ops::ScheduleRows& schedule);
+                           const MostScheduleRows& schedules);
 DerivedViews lay_out_derived(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups, int64_t window);
 
 bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group);

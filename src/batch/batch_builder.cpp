@@ -4,6 +4,7 @@
 
 #include "batch/batch_buffers.h"
 #include "batch/chunk_plan.h"
+#include "batch/decode_bounds.h"
 #include "batch/group_spec.h"
 #include "batch/request_check.h"
 #include "batch/staged_upload.h"
@@ -96,12 +97,25 @@ struct BatchBuilder::Impl {
             .width = window + c128_width(std::max<int64_t>(longest, 1))};
   }
 
+  // Attention of the decode requests to all latent rows.
+  ScheduledDenseCall mla_call(int64_t num_requests, const DecodeBounds& bounds) const {
+    const auto mla = std::find_if(groups.begin(), groups.end(), [](const auto& g) { return g.group == CacheGroup::mla_latent; });
+    if (mla == groups.end() || mla->num_query_heads == 0) return {};
+    return {.format = mla->format,
+            .row_dim = mla->row_dim,
+            .num_heads = mla->num_query_heads,
+            .num_requests = num_requests,
+            .max_query_len = bounds.query_len,
+            .max_seq_len = bounds.seq_len};
+  }
+
   void allocate() {
     const DeviceId id = device->id();
     Arena measure(id);
-    const ops::ScheduleRows schedule = ops::most_schedule_rows(c128_call(most_decode_tokens(limits), limits.max_model_len), *device);
-    if (schedule.pieces > 0) attended.reserve(static_cast<size_t>(most_decode_tokens(limits)));
-    uploaded = lay_out_upload(measure, limits, groups, schedule);
+    const MostScheduleRows schedules{.c128 = ops::most_schedule_rows(c128_call(most_decode_tokens(limits), limits.max_model_len), *device),
+                                     .mla = ops::most_dense_schedule_rows(mla_call(limits.max_num_seqs, {}), *device)};
+    if (schedules.c128.pieces > 0) attended.reserve(static_cast<size_t>(most_decode_tokens(limits)));
+    uploaded = lay_out_upload(measure, limits, groups, schedules);
     const size_t upload_bytes = measure.used();
     derived = lay_out_derived(measure, limits, groups, window);
     for (const auto& [name, count] :
@@ -116,7 +130,7 @@ struct BatchBuilder::Impl {
     memory = Tensor(device, DType::u8, {static_cast<int64_t>(measure.used() + op_bytes)});
 
     Arena arena(id, {memory.view().data, memory.view().bytes()});
-    uploaded = lay_out_upload(arena, limits, groups, schedule);
+    uploaded = lay_out_upload(arena, limits, groups, schedules);
     derived = lay_out_derived(arena, limits, groups, window);
     workspace = arena.rest(op_bytes);
     // Entries that no step has needed yet name a page all the same.
@@ -124,7 +138,7 @@ struct BatchBuilder::Impl {
     device->synchronize({});
     staging = std::make_unique<StagedUpload>(device, upload_bytes);
     Arena host_arena(DeviceId{}, staging->memory());
-    host = lay_out_upload(host_arena, limits, groups, schedule);
+    host = lay_out_upload(host_arena, limits, groups, schedules);
   }
 
   // The batch's views for T tokens and R requests of at most `longest` positions: fixed addresses and strides, this step's shapes.
@@ -279,7 +293,7 @@ struct BatchBuilder::Impl {
 
   // Behind write_requests() and split(). Where the step says what its longest request may be, so that it can be captured, that alone
   // decides whether there is a schedule and its shapes.
-  void schedule(bool bound_only) {
+  void schedule_c128(bool bound_only) {
     batch.c128_pieces = batch.c128_merges = {};
     if (!host.c128_pieces.present() || batch.num_decode_tokens == 0) return;
     const ScheduledCall call = c128_call(batch.num_decode_tokens, batch.max_seq_len);
@@ -299,13 +313,28 @@ struct BatchBuilder::Impl {
     if (const int64_t merges = bound_only ? rows.merges : *cut; merges > 0) batch.c128_merges = first_rows(uploaded.c128_merges, merges);
   }
 
+  // The same of latent rows.
+  void schedule_mla() {
+    batch.mla_spans = {};
+    if (!host.mla_spans.present() || batch.num_decode_tokens == 0) return;
+    const DecodeBounds bounds = decode_bounds(batch);
+    const int64_t rows = ops::dense_schedule_rows(
+        mla_call(batch.num_decodes, {std::min(bounds.query_len, batch.num_decode_tokens), bounds.seq_len}), *device);
+    if (rows == 0) return;
+    const auto decodes = static_cast<size_t>(batch.num_decodes);
+    ops::make_dense_schedule(std::span(batch.query_start_loc_host).first(decodes + 1), std::span(batch.seq_lens_host).first(decodes),
+                             *device, first_rows(host.mla_spans, rows));
+    batch.mla_spans = first_rows(uploaded.mla_spans, rows);
+  }
+
   const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding, Stream stream) {
     const StepSizes sizes = check_requests(requests, padding, limits, groups, num_pages);
     staging->wait();
     write_requests(requests, sizes);
     split(requests, sizes);
     set_views(sizes.num_tokens, sizes.num_requests, sizes.max_seq_len);
-    schedule(padding.max_seq_len > 0);
+    schedule_c128(padding.max_seq_len > 0);
+    schedule_mla();
     staging->send(memory.view().data, host.table_entries_offset + static_cast<size_t>(num_entries) * sizeof(int32_t), stream);
     const ExecutionContext context{*device, stream, workspace};
     for_each_call([&](const auto& op, const auto& params) { op(params, context); });

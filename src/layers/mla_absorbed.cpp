@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "batch/decode_bounds.h"
 #include "layers/one_query_each.h"
 #include "ops/sparse_attention/prefill_choice.h"
 
@@ -35,28 +36,12 @@ void MlaAbsorbedAttention::forward(OpRunner& run, const TensorView& q, const Ten
   run(run.ops.grouped_linear, GroupedLinearParams{.x = z, .weight = &w_uv_->weight, .y = o});
 }
 
-namespace {
-
-struct Longest {
-  int64_t query_len, seq_len;
-};
-
-// Bounds of the first requests' lengths. Decode requests beside prompts have bounds of their own: a prompt's would have each of them cut
-// into as few parts as a prompt's many tokens are.
-Longest longest_of(const Batch& batch, int64_t num_requests) {
-  if (num_requests == batch.num_requests) return {batch.max_query_len, batch.max_seq_len};
-  const auto first = batch.seq_lens_host.begin();
-  const int64_t seq_len = num_requests > 0 ? *std::max_element(first, first + num_requests) : 0;
-  return {.query_len = std::min<int64_t>(batch.max_query_len, int64_t{1} + batch.limits.num_speculative_tokens),
-          .seq_len = std::min(batch.max_seq_len, seq_len)};
-}
-
-}  // namespace
-
 void MlaAbsorbedAttention::forward_dense(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests,
                                          const TensorView& q, const TensorView& q_absorbed, const TensorView& o) const {
   if (q.shape[0] == 0) return;
-  const Longest longest = longest_of(batch, num_requests);
+  // Of requests that are all of the step's, prompts among them, there is no schedule.
+  const bool decodes = num_requests == batch.num_decodes;
+  const DecodeBounds longest = decodes ? decode_bounds(batch) : DecodeBounds{batch.max_query_len, batch.max_seq_len};
   forward(run, q, q_absorbed, o, [&](const TensorView& z) {
     run(run.ops.dense_attn_decode, DenseAttnDecodeParams{.q = q_absorbed,
                                                          .cache = cache,
@@ -67,6 +52,7 @@ void MlaAbsorbedAttention::forward_dense(OpRunner& run, const Batch& batch, cons
                                                          .max_seq_len = longest.seq_len,
                                                          .softmax_scale = shape_.softmax_scale,
                                                          .batch_invariant = batch_invariant_,
+                                                         .spans = decodes ? batch.mla_spans : TensorView{},
                                                          .out = z});
   });
 }

@@ -1,5 +1,7 @@
 #include "layers/mla_cache_groups.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "formats/kv_rows.h"
 
@@ -39,6 +41,9 @@ KvFormat indexer_format(IndexerFormat format) {
 std::vector<CacheGroupSpec> mla_cache_groups(const ModelConfig& config, const LayerOptions& options, int64_t layer) {
   std::vector<CacheGroupSpec> groups{
       spec(CacheGroup::mla_latent, latent_format(config, options), config.kv_lora_rank + config.qk_rope_head_dim)};
+  // What follows goes by chosen rows, as many a token as are chosen.
+  const bool dense = config.index_topk == 0;
+  if (dense) groups.back().num_query_heads = static_cast<int32_t>(config.num_attention_heads / std::max(options.tp_size, 1));
   // A layer that shares the selection of an earlier one has no indexer, hence no keys of it (MLA 12).
   if (config.index_topk > 0 && !config.skip_topk(layer)) {
     groups.push_back(spec(CacheGroup::mla_indexer, indexer_format(options.indexer_format), config.index_head_dim));

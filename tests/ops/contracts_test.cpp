@@ -299,9 +299,11 @@ Contract<IndexerKeyInsertParams> contract_of(const Op<IndexerKeyInsertParams>&) 
 Contract<DenseAttnDecodeParams> contract_of(const Op<DenseAttnDecodeParams>&) {
   using P = DenseAttnDecodeParams;
   return {.views = {view("q", &P::q, "==="), view("block_table", &P::block_table, "=*"), view("query_start_loc", &P::query_start_loc, "="),
-                    view("seq_lens", &P::seq_lens, "="), view("out", &P::out, "==*", kOutput), view("lse", &P::lse, "==", kOptionalOutput)},
+                    view("seq_lens", &P::seq_lens, "="), view("spans", &P::spans, "*=", {.optional = true, .contiguous = true}),
+                    view("out", &P::out, "==*", kOutput), view("lse", &P::lse, "==", kOptionalOutput)},
           .caches = {{"cache", &P::cache}},
-          .values = {{"max_query_len", [](P& p) { p.max_query_len = -1; }},
+          .values = {{"spans", [](P& p) { p.spans.shape[0] = 257; }, [](const P& p) { return p.spans.present(); }},
+                     {"max_query_len", [](P& p) { p.max_query_len = -1; }},
                      {"max_seq_len", [](P& p) { p.max_seq_len = -1; }},
                      {"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};
 }

@@ -313,5 +313,72 @@ TEST(DenseAttention, MoreQueriesThanTheRequestsHaveRoomForOnAGpu) {
   EXPECT_NO_THROW(ops::make_dense_attn_prefill().check(p, kGpu));
 }
 
+// Three requests of 130, 5 and 60 rows, of which the second has no queries; the others are two neighbours each, the last span has nothing.
+TEST(DenseAttnDecode, SchedulesThatCannotBeAreRefused) {
+  PageMemory pages(KvFormat::bf16, 64, 64, 3, 0);
+  const std::vector<Bf16> row = random_bf16(64, 1.0f, 5);
+  for (int64_t slot = 0; slot < 3 * 64; ++slot) {
+    std::memcpy(static_cast<std::byte*>(pages.cache.data) + pages.cache.data_offset(slot), row.data(), 64 * sizeof(Bf16));
+  }
+  Array<Bf16> q({3, 1, 64}, random_bf16(3 * 64, 1.0f, 4)), out({3, 1, 64});
+  Array<int32_t> table({3, 3}, {0, 1, 2, 0, 0, 0, 2, 0, 0}), start({4}, {0, 1, 1, 3}), lens({3}, {130, 5, 60});
+  Array<int32_t> spans(
+      {5, 8}, {0, 0, 0, 48, 2, 1, 2, 2, 0, 48, 2, 0, 0, 1, 2, 2, 2, 0, 2, 48, 2, 1, 2, 2, 2, 48, 3, 0, 0, 1, 2, 2, 3, 0, 3, 0, 0, 0, 2, 2});
+  const DenseAttnDecodeParams good{.q = q,
+                                   .cache = pages.cache,
+                                   .block_table = table,
+                                   .query_start_loc = start,
+                                   .seq_lens = lens,
+                                   .max_query_len = 2,
+                                   .max_seq_len = 130,
+                                   .softmax_scale = 0.1f,
+                                   .spans = spans,
+                                   .out = out};
+  const auto op = ops::make_dense_attn_decode();
+  op.check(good, {});
+  const auto refuse = [&](const DenseAttnDecodeParams& p, std::initializer_list<const char*> words) { expect_refused(op, p, words, out); };
+  struct Wrong {
+    int64_t row, field;
+    int32_t value;
+    std::initializer_list<const char*> words;
+  };
+  for (const Wrong& w : std::initializer_list<Wrong>{{0, 0, 1, {"spans[0] must begin at request 0 and row 0", "begins at 1 and 0"}},
+                                                     {0, 1, 48, {"spans[0] must begin at request 0 and row 0", "begins at 0 and 48"}},
+                                                     {0, 2, 4, {"spans[0, 2]", "request in [0, 3]", "is 4"}},
+                                                     {0, 2, -1, {"spans[0, 2]", "request in [0, 3]", "is -1"}},
+                                                     {0, 3, 47, {"spans[0, 3]", "multiple of 48", "[0, 130)", "is 47"}},
+                                                     {0, 3, 144, {"spans[0, 3]", "[0, 130)", "is 144"}},
+                                                     {0, 3, -48, {"spans[0, 3]", "[0, 130)", "is -48"}},
+                                                     {0, 3, 0, {"spans[0] must end behind request 0 and row 0", "ends at 0 and 0"}},
+                                                     {0, 3, 96, {"spans[1] must begin at request 0 and row 96", "begins at 0 and 48"}},
+                                                     {1, 1, 0, {"spans[1] must begin at request 0 and row 48", "begins at 0 and 0"}},
+                                                     {1, 2, 1, {"spans[1, 2]", "request with queries", "is 1"}},
+                                                     {2, 3, 96, {"spans[2, 3]", "[0, 60)", "is 96"}},
+                                                     {3, 2, 2, {"spans[3] must end behind request 2 and row 48", "ends at 2 and 0"}},
+                                                     {3, 3, 48, {"spans[3, 3]", "[0, 0)", "is 48"}},
+                                                     {4, 2, 2, {"spans[4] must end behind request 3 and row 0", "ends at 2 and 0"}},
+                                                     {0, 4, 3, {"spans[0, 4] must be 2", "is 3"}},
+                                                     {1, 4, 2, {"spans[1, 4] must be 0", "is 2"}},
+                                                     {2, 4, 0, {"spans[2, 4] must be 2", "is 0"}},
+                                                     {0, 5, 0, {"spans[0, 5] must be 1", "is 0"}},
+                                                     {3, 5, 2, {"spans[3, 5] must be 1", "is 2"}},
+                                                     {4, 5, 1, {"spans[4, 5] must be 0", "is 1"}},
+                                                     {1, 6, 1, {"spans[1, 6] must be 2 requests", "is 1"}},
+                                                     {4, 7, 0, {"spans[4, 7] must be 2 requests", "is 0"}}}) {
+    int32_t& field = spans[8 * w.row + w.field];
+    const int32_t before = field;
+    field = w.value;
+    refuse(good, w.words);
+    field = before;
+  }
+  DenseAttnDecodeParams p = good;
+  p.spans = good.spans.slice(0, 3);
+  refuse(p, {"spans must end at request 3", "end at 2 and row 48"});
+  p.spans = good.spans.columns(0, 7);
+  refuse(p, {"spans", "[5, 7]"});
+  p.spans = good.spans.slice(0, 0);
+  refuse(p, {"spans must have 1 to 256 rows, has 0"});
+}
+
 }  // namespace
 }  // namespace strata

@@ -1,5 +1,5 @@
 // How the rows of all sequences are shared out to the blocks of dense decode, without a GPU.
-#include "backends/cuda/sm90/dense_decode/spans.h"
+#include "backends/cuda/sm90/dense_decode/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -148,6 +148,62 @@ TEST(DenseDecodeSpans, NoBlockHasMuchMoreThanItsShare) {
       }
     }
   }
+}
+
+// The host's schedule and what the blocks would make of the lengths are the same.
+TEST(DenseDecodeSpans, AScheduleSaysWhatTheBlocksWouldWorkOut) {
+  std::mt19937 random(3);
+  const auto draw = [&](int32_t from, int32_t to) { return std::uniform_int_distribution<int32_t>(from, to)(random); };
+  int cut = 0, pairs = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const int32_t most = std::vector<int32_t>{1, 100, 700, 5000}[static_cast<size_t>(draw(0, 3))];
+    const auto requests = static_cast<size_t>(draw(0, i % 10 == 0 ? 300 : 70));
+    std::vector<int32_t> start{draw(0, 9)}, lens, tiles;
+    for (size_t r = 0; r < requests; ++r) {
+      const int32_t queries = draw(0, 4) == 0 ? 0 : draw(1, 3);
+      start.push_back(start.back() + queries);
+      lens.push_back(i % 3 == 0 ? most : draw(0, most));
+      tiles.push_back(queries == 0 ? 0 : std::max(pieces_of(lens.back(), kTileRows), 1));
+    }
+    const int32_t spans = i % 5 == 1 && requests > 0 ? static_cast<int32_t>(2 * requests) : draw(1, 140);
+    std::vector<SpanRow> rows(static_cast<size_t>(spans), SpanRow{-7, -7, -7, -7, -7, -7, -7, -7});
+    write_spans(start, lens, rows);
+    const Call call(tiles, spans);
+    std::vector<std::vector<int32_t>> spans_of(requests);
+    for (int32_t span = 0; span < spans; ++span) {
+      for (const Piece& p : call.pieces(span)) spans_of[static_cast<size_t>(p.sequence)].push_back(span);
+    }
+    const auto shared = std::count_if(spans_of.begin(), spans_of.end(), [](const auto& of) { return of.size() > 1; });
+    const auto are_neighbours = [&](const std::vector<int32_t>& of) {
+      return of.size() == 2 && of[0] % 2 == 0 && call.pieces(of[0]).size() == 1 && call.pieces(of[1]).size() == 1;
+    };
+    const auto neighbours = std::count_if(spans_of.begin(), spans_of.end(), are_neighbours);
+    for (int32_t span = 0; span < spans; ++span) {
+      const SpanRow& row = rows[static_cast<size_t>(span)];
+      const std::vector<Piece> pieces = call.pieces(span);
+      size_t at = 0;
+      for (int32_t r = row.begin; r < row.end + (row.end_row > 0 ? 1 : 0); ++r) {
+        const int32_t of = tiles[static_cast<size_t>(r)];
+        if (of == 0) continue;
+        ASSERT_LT(at, pieces.size());
+        EXPECT_EQ(pieces[at].sequence, r);
+        EXPECT_EQ(pieces[at].first, r == row.begin ? row.begin_row / kTileRows : 0);
+        EXPECT_EQ(pieces[at].end, r == row.end ? row.end_row / kTileRows : of);
+        ++at;
+      }
+      EXPECT_EQ(at, pieces.size());
+      const bool goes_on =
+          !pieces.empty() && pieces.back().first == 0 && pieces.back().end < tiles[static_cast<size_t>(pieces.back().sequence)];
+      EXPECT_EQ(row.parts, goes_on ? std::ssize(spans_of[static_cast<size_t>(pieces.back().sequence)]) : 0);
+      EXPECT_EQ(row.is_neighbours != 0, pieces.size() == 1 && are_neighbours(spans_of[static_cast<size_t>(pieces[0].sequence)]));
+      EXPECT_EQ(row.shared, shared);
+      EXPECT_EQ(row.neighbours, neighbours);
+    }
+    cut += static_cast<int>(shared), pairs += static_cast<int>(neighbours);
+    if (HasFailure()) FAIL() << "case " << i;
+  }
+  EXPECT_GT(cut, 1000);
+  EXPECT_GT(pairs, 1000);
 }
 
 }  // namespace

@@ -50,5 +50,8 @@ std::optional<int64_t> make_schedule(const ScheduledCall&, std::span<const Atten
                                      const TensorView&, const TensorView&) {
   return {};
 }
+int64_t dense_schedule_rows(const ScheduledDenseCall&, const Device&) { return 0; }
+int64_t most_dense_schedule_rows(const ScheduledDenseCall&, const Device&) { return 0; }
+void make_dense_schedule(std::span<const int32_t>, std::span<const int32_t>, const TensorView&) {}
 
 }  // namespace strata::cuda

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/dense_attention/schedule.h"
 #include "ops/sparse_attention/prefill_choice.h"
 #include "ops/sparse_attention/schedule.h"
 #include "strata/op_set.h"
@@ -56,5 +57,9 @@ ops::ScheduleRows schedule_rows(const ScheduledCall& call, const Device& device)
 ops::ScheduleRows most_schedule_rows(const ScheduledCall& call, const Device& device);
 std::optional<int64_t> make_schedule(const ScheduledCall& call, std::span<const AttendedRows> rows, ops::ScheduleWhen when,
                                      const Device& device, const TensorView& pieces, const TensorView& merges);
+// ops/dense_attention/schedule.h, likewise.
+int64_t dense_schedule_rows(const ScheduledDenseCall& call, const Device& device);
+int64_t most_dense_schedule_rows(const ScheduledDenseCall& call, const Device& device);
+void make_dense_schedule(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens, const TensorView& spans);
 
 }  // namespace strata::cuda

@@ -20,31 +20,25 @@ namespace {
 
 using namespace dense_decode;
 
-// Upper bounds from shapes: query tokens and (query, head) pairs of a request, tiles of its rows.
-struct Extent {
-  int64_t requests, queries, heads, pairs, row_tiles;
-  explicit Extent(const DenseAttnDecodeParams& p)
-      : requests(p.seq_lens.shape[0]),
-        queries(std::min(p.max_query_len, p.q.shape[0])),
-        heads(p.q.shape[1]),
-        pairs(queries * heads),
-        row_tiles(ceil_div(p.max_seq_len, kTileRows)) {}
+Extent extent_of(const DenseAttnDecodeParams& p) {
+  return {p.seq_lens.shape[0], std::min(p.max_query_len, p.q.shape[0]), p.q.shape[1], p.max_seq_len};
+}
+
+// How rows are shared out: by a schedule, or by what the blocks make of the lengths. A schedule is of requests that are one sequence each.
+struct Sharing {
+  Extent extent;
+  Layout layout;
+  bool scheduled;
+  Sharing(const DenseAttnDecodeParams& p, const Capabilities& c)
+      : extent(extent_of(p)), layout(extent, c.num_sms), scheduled(p.spans.present() && layout.sequences_per_request == 1) {
+    if (scheduled) layout.spans = p.spans.shape[0];
+  }
+  // Neighbours are clusters, which merge what is theirs.
+  bool in_clusters() const { return layout.in_two_parts(extent) && layout.spans % 2 == 0; }
 };
 
-// How a call is laid out where a block's share follows from the lengths.
-struct Layout {
-  static constexpr int64_t kMostGang = 4;  // tiles of pairs that read the same rows at a time
-  int64_t gang, sequences_per_request, sequences, spans;
-  Layout(const Extent& e, const Capabilities& c) {
-    const int64_t tiles = ceil_div(e.pairs, kHeadTile);
-    gang = std::clamp<int64_t>(tiles, 1, kMostGang);
-    sequences_per_request = std::max<int64_t>(1, ceil_div(tiles, gang));
-    sequences = e.requests * sequences_per_request;
-    spans = std::clamp<int64_t>(std::min(c.num_sms / gang, sequences * e.row_tiles), 1, kMostSpans);
-  }
-  // Whether sequences of one length are two parts each, whose blocks can be a cluster.
-  bool in_two_parts(const Extent& e) const { return e.row_tiles > 1 && spans >= 2 * sequences && spans < 3 * sequences; }
-};
+// Pairs of a sequence's part.
+int64_t part_rows(const Sharing& by) { return std::min<int64_t>(by.extent.pairs, by.layout.gang * kHeadTile); }
 
 bool is_coded(const DenseAttnDecodeParams& p) { return p.cache.format == KvFormat::fp8_tensor; }
 
@@ -63,22 +57,22 @@ Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
   if (p.cache.page_stride % 16 != 0) return Support::no("needs a page_stride that is a multiple of 16 bytes");
   if (p.cache.num_pages * (p.cache.page_stride / 16) > std::numeric_limits<uint32_t>::max())
     return Support::no("needs a cache below 64 GiB");
-  const Extent e(p);
-  // Places on the line, pairs of a request and items are counted in 31 bits.
-  const Layout l(e, c);
-  const int64_t line = l.sequences * (e.row_tiles + kPieceCost) + c.num_sms;
-  if (l.sequences > kMostSequences || std::max({line, e.pairs, invariant_items(e)}) > std::numeric_limits<int32_t>::max() / 2)
+  const Extent e = extent_of(p);
+  // Pairs of a request and items are counted in 31 bits.
+  if (!Layout(e, c.num_sms).fits(e) || std::max(e.pairs, invariant_items(e)) > std::numeric_limits<int32_t>::max() / 2)
     return Support::no("too many queries or rows");
   return Support::yes();
 }
 
-// Parts of pairs: does not shrink when the call grows, although it is cut less.
+// Parts of pairs: does not shrink when the call grows, although it is cut less; those of a schedule fit, if it has no more spans than SMs.
 int64_t most_parts(const DenseAttnDecodeParams& p, const Capabilities& c) {
-  const Extent e(p);
+  const Extent e = extent_of(p);
   if (p.batch_invariant) return invariant_splits(e) > 1 ? p.q.shape[0] * e.heads * invariant_splits(e) : 0;
-  const Layout l(e, c);
   if (e.row_tiles <= 1) return 0;
-  return 2 * std::min<int64_t>(c.num_sms, l.sequences * l.gang * e.row_tiles) * std::min<int64_t>(e.pairs, kHeadTile);
+  const Sharing by(p, c);
+  const Layout& l = by.layout;
+  return 2 * std::max(by.scheduled ? l.spans * part_rows(by) : 0,
+                      std::min<int64_t>(c.num_sms, l.sequences * l.gang * e.row_tiles) * std::min<int64_t>(e.pairs, kHeadTile));
 }
 size_t workspace_bytes(const DenseAttnDecodeParams& p, const Capabilities& c) {
   constexpr size_t kPartBytes = kValueDim * sizeof(uint16_t) + sizeof(float2) + sizeof(float);
@@ -88,7 +82,7 @@ size_t workspace_bytes(const DenseAttnDecodeParams& p, const Capabilities& c) {
 // All but what the items are; `parts` of pairs in memory.
 DenseArgs args_of(const DenseAttnDecodeParams& p, void* memory, int64_t parts) {
   DenseArgs a{};
-  a.max_queries = static_cast<int32_t>(Extent(p).queries);
+  a.max_queries = static_cast<int32_t>(extent_of(p).queries);
   a.num_heads = static_cast<int32_t>(p.q.shape[1]);
   a.num_tokens = static_cast<int32_t>(p.q.shape[0]);
   // Never behind a request's table, whatever its length says before the kernel in front has written it.
@@ -118,7 +112,7 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, void* memory, int64_t parts) {
 }
 
 void run_invariant(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
-  const Extent e(p);
+  const Extent e = extent_of(p);
   InvariantArgs a{};
   static_cast<DenseArgs&>(a) = args_of(p, context.workspace.data, most_parts(p, capabilities(context.device)));
   a.head_tiles = static_cast<int32_t>(ceil_div(e.heads, kHeadTile));
@@ -129,33 +123,35 @@ void run_invariant(const DenseAttnDecodeParams& p, const ExecutionContext& conte
   if (a.num_splits > 1) sparse_prefill::launch_merge(a, /*fixed_order=*/true, context);
 }
 
-void run_spans(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
+template <Shares kShares>
+void run_spans(const DenseAttnDecodeParams& p, const Sharing& by, const ExecutionContext& context) {
   const Capabilities& c = capabilities(context.device);
-  const Extent e(p);
-  const Layout l(e, c);
+  const Layout& l = by.layout;
   auto* const parted = static_cast<Parted*>(context.workspace.data);
   SpanArgs a{};
   static_cast<DenseArgs&>(a) = args_of(p, parted + kMostSpans, most_parts(p, c));
   a.parted = parted;
-  const bool merges = l.in_two_parts(e);
+  a.in_clusters = by.in_clusters();
+  a.schedule = kShares == Shares::by_schedule ? p.spans.ptr<int32_t>() : nullptr;
   a.gang = static_cast<int32_t>(l.gang);
   a.num_sequences = static_cast<int32_t>(l.sequences);
-  a.num_spans = static_cast<int32_t>(merges ? l.spans / 2 * 2 : l.spans);
-  a.part_rows = static_cast<int32_t>(std::min<int64_t>(e.pairs, l.gang * kHeadTile));
+  a.num_spans = static_cast<int32_t>(l.spans);
+  a.part_rows = static_cast<int32_t>(part_rows(by));
   a.sequences_per_request = Divisor(static_cast<int32_t>(l.sequences_per_request));
   a.heads = Divisor(a.num_heads);
-  const int blocks = a.num_spans * a.gang;
-  if (merges) {
-    is_coded(p) ? launch_spans<true, true>(a, blocks, context) : launch_spans<false, true>(a, blocks, context);
+  if (a.in_clusters) {
+    is_coded(p) ? launch_spans<true, true, kShares>(a, context) : launch_spans<false, true, kShares>(a, context);
   } else {
-    is_coded(p) ? launch_spans<true, false>(a, blocks, context) : launch_spans<false, false>(a, blocks, context);
+    is_coded(p) ? launch_spans<true, false, kShares>(a, context) : launch_spans<false, false, kShares>(a, context);
   }
-  if (e.row_tiles > 1) launch_merge_spans(a, c.num_sms, context);
+  if (by.extent.row_tiles > 1) launch_merge_spans(a, c.num_sms, context);
 }
 
 void run(const DenseAttnDecodeParams& p, const ExecutionContext& context) {
   if (p.q.shape[0] == 0 || p.seq_lens.shape[0] == 0) return;
-  p.batch_invariant ? run_invariant(p, context) : run_spans(p, context);
+  if (p.batch_invariant) return run_invariant(p, context);
+  const Sharing by(p, capabilities(context.device));
+  by.scheduled ? run_spans<Shares::by_schedule>(p, by, context) : run_spans<Shares::by_lengths>(p, by, context);
 }
 
 }  // namespace

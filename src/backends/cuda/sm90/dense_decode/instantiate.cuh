@@ -1,10 +1,13 @@
 // The definitions behind launch.h.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/sm90/dense_decode/invariant_problem.cuh"
 #include "backends/cuda/sm90/dense_decode/launch.h"
+#include "backends/cuda/sm90/dense_decode/scheduled_problem.cuh"
 #include "backends/cuda/sm90/dense_decode/span_problem.cuh"
 #include "backends/cuda/sm90/sparse_prefill/kernel.cuh"
 
@@ -24,9 +27,10 @@ void launch_problem(const typename Problem::Args& args, int blocks, bool in_pair
                context, args);
 }
 
-template <bool kCodes, bool kMerges>
-void launch_spans(const SpanArgs& args, int blocks, const ExecutionContext& context) {
-  launch_problem<SpanProblem<kCodes, kMerges>>(args, blocks, kMerges || args.gang % 2 == 0, context);
+template <bool kCodes, bool kMerges, Shares kShares>
+void launch_spans(const SpanArgs& args, const ExecutionContext& context) {
+  using Problem = std::conditional_t<kShares == Shares::by_schedule, ScheduledProblem<kCodes, kMerges>, SpanProblem<kCodes, kMerges>>;
+  launch_problem<Problem>(args, args.num_spans * args.gang, kMerges || args.gang % 2 == 0, context);
 }
 
 template <bool kCodes>

@@ -98,6 +98,11 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
 template <int kAtOnce>
 __global__ void __launch_bounds__(kMergeThreads, 8 / kAtOnce) merge_spans_kernel(const __grid_constant__ SpanArgs a) {
   __shared__ MergeShared shared;
+  if (a.schedule != nullptr && ScheduledSpan(a.schedule, 0).to_merge(a.in_clusters) == 0) {
+    // Whoever is behind takes this kernel's end as that of the attention, so one block waits for it; the others make room at once.
+    if (blockIdx.x == 0) start_early();
+    return;
+  }
   start_early();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
   Parted own{};

@@ -3,12 +3,12 @@
 
 #include "backends/cuda/common/warp.cuh"
 #include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/sm90/dense_decode/layout.h"
 #include "backends/cuda/sm90/dense_decode/spans.h"
 
 namespace strata::cuda::dense_decode {
 
-inline constexpr int kMostSpans = 256, kMostSequences = 32768;  // of a call
-inline constexpr int kKept = 32;                                // sequences of a span that roles need not look up
+inline constexpr int kKept = 32;  // sequences of a span that roles need not look up
 
 // Queries of a request whose rows are loaded together.
 struct Sequence {
@@ -20,6 +20,8 @@ struct Sequence {
 struct Cut {
   int32_t sequence, tile;  // what lies before them is before the cut
 };
+// The first sequence all of which lies behind a cut.
+__device__ __forceinline__ int32_t behind(const Cut& cut) { return cut.tile > 0 ? cut.sequence + 1 : cut.sequence; }
 
 // In shared memory.
 struct Plan {
@@ -30,11 +32,30 @@ struct Plan {
   bool holds;            // lengths are what they were when the plan was made
   Sequence kept[kKept];  // the first ones
 
-  __device__ __forceinline__ int32_t end_sequence() const { return end.tile > 0 ? end.sequence + 1 : end.sequence; }
+  __device__ __forceinline__ int32_t end_sequence() const { return behind(end); }
   template <class Args>
   __device__ __forceinline__ Sequence sequence(const Args& a, int32_t s) const {
     return s - begin.sequence < kKept ? kept[s - begin.sequence] : a.sequence(s);
   }
+};
+
+// A span as a schedule says it. Sequences are requests, places are at tiles' first rows.
+struct ScheduledSpan {
+  Cut begin, end;
+  int32_t parts;
+  bool is_neighbours;
+  int32_t shared, neighbours;
+
+  // By whole warps, a field a lane.
+  __device__ __forceinline__ ScheduledSpan(const int32_t* schedule, int32_t span) {
+    constexpr int kFields = 8;
+    const auto of_lane = static_cast<int32_t>(ptx::ld_current_if(true, schedule + span * kFields + threadIdx.x % kFields, 0));
+    const auto field = [&](int i) { return __shfl_sync(kAllLanes, of_lane, i); };
+    begin = {field(0), field(1) / kTileRows}, end = {field(2), field(3) / kTileRows};
+    parts = field(4), is_neighbours = field(5) != 0, shared = field(6), neighbours = field(7);
+  }
+  // Sequences of the call that are left to the merge.
+  __device__ __forceinline__ int32_t to_merge(bool clusters_merge) const { return shared - (clusters_merge ? neighbours : 0); }
 };
 
 // A sequence with parts in several spans, the first of which is the one that this belongs to.

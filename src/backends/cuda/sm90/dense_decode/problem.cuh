@@ -16,8 +16,7 @@ namespace strata::cuda::dense_decode {
 
 using sparse_prefill::kHeadTile, sparse_prefill::kValueDim;
 
-inline constexpr int kRowDim = 576;
-inline constexpr int kTileRows = 48;  // three whole tiles fit, with which a call of few rows starts faster than with 64 rows in parts
+static_assert(kHeadTile == kTilePairs);
 
 // batch_invariant: a token's rows are cut into at most so many parts, of at least so many tiles, whatever else is in the batch.
 inline constexpr int kInvariantSplits = 16, kInvariantTiles = 6;
@@ -78,7 +77,9 @@ struct SpanArgs : DenseArgs {
   int32_t num_sequences, num_spans, gang;
   int32_t part_rows;  // pairs of a slot
   Divisor sequences_per_request{1}, heads{1};
-  Parted* parted;  // [span]
+  Parted* parted;           // [span]
+  const int32_t* schedule;  // null: there is none
+  bool in_clusters;         // neighbouring spans are a cluster
 
   __device__ __forceinline__ int32_t request_of(int32_t s) const { return sequences_per_request.divide(s); }
   __device__ __forceinline__ int32_t first_pair(int32_t s) const {

@@ -99,14 +99,13 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
   // The value warpgroups, which come last in a tile, meanwhile bring near what is read first: the others do not wait for them.
   static __device__ __forceinline__ void start(const Args& a, Shared& shared) {
     Plan& plan = shared.plan;
-    const auto block = static_cast<int32_t>(blockIdx.x), team = kMerges ? block / 2 : block;
-    const int32_t of_span = team / a.gang, span = kMerges ? 2 * of_span + block % 2 : of_span;
-    if (threadIdx.x == 0) plan.span = span, plan.gang_tile = team - of_span * a.gang;
+    const Seat seat(a);
+    if (threadIdx.x == 0) plan.span = seat.span, plan.gang_tile = seat.gang_tile;
     using PlannerOf = Planner<Args, sparse_prefill::kThreads>;
     PlannerOf planner(a, plan, reinterpret_cast<int32_t*>(&shared.k));
 #pragma unroll 1
     for (bool again = false;; again = true) {
-      planner.make(span, kMerges);
+      planner.make(seat.span, kMerges);
       if (again) break;
       if (!planner.is_checker()) bring_near(a, plan);
       ptx::wait_for_previous_kernel();
@@ -124,18 +123,30 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
       }
       if (holds) break;
     }
+    tell_merge(a, plan);
+  }
+
+ protected:
+  // What a block does: tile `gang_tile` of a span.
+  struct Seat {
+    int32_t span, gang_tile;
+    __device__ __forceinline__ explicit Seat(const Args& a) {
+      const auto block = static_cast<int32_t>(blockIdx.x), team = kMerges ? block / 2 : block;
+      const int32_t of_span = team / a.gang;
+      span = kMerges ? 2 * of_span + block % 2 : of_span, gang_tile = team - of_span * a.gang;
+    }
+  };
+
+  static __device__ __forceinline__ void tell_merge(const Args& a, const Plan& plan) {
     if (threadIdx.x == kWarpgroup && plan.gang_tile == 0) {
       Parted parted{};
       if (plan.parts > 0) {
         const Sequence s = plan.sequence(a, plan.end.sequence);
         parted = {.token = s.token, .first_pair = a.first_pair(plan.end.sequence), .pairs = s.queries * a.num_heads, .parts = plan.parts};
       }
-      a.parted[span] = parted;
+      a.parted[plan.span] = parted;
     }
   }
-
- private:
-  static constexpr uint32_t kCheckers = 1, kChecked = 2;  // named barriers, which the roles have for other ends
 
   static __device__ __forceinline__ void bring_near(const Args& a, const Plan& plan) {
     if (plan.begin.sequence >= plan.end_sequence()) return;
@@ -145,6 +156,9 @@ struct SpanProblem : DenseProblem<SpanArgs, kOfCodes> {
     Base::bring_near(static_cast<int>(threadIdx.x) - kWarpgroup, 2 * kWarpgroup, Rows(a, item), pairs,
                      [&](int i) { return query(a, item, queries(a, item), item.first_head + i); });
   }
+
+ private:
+  static constexpr uint32_t kCheckers = 1, kChecked = 2;  // named barriers, which the roles have for other ends
 };
 
 }  // namespace strata::cuda::dense_decode

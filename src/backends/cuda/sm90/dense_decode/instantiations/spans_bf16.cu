@@ -2,6 +2,6 @@
 
 namespace strata::cuda::dense_decode {
 
-template void launch_spans<false, false>(const SpanArgs&, int, const ExecutionContext&);
+template void launch_spans<false, false, Shares::by_lengths>(const SpanArgs&, const ExecutionContext&);
 
 }  // namespace strata::cuda::dense_decode

@@ -2,6 +2,6 @@
 
 namespace strata::cuda::dense_decode {
 
-template void launch_spans<false, true>(const SpanArgs&, int, const ExecutionContext&);
+template void launch_spans<false, true, Shares::by_lengths>(const SpanArgs&, const ExecutionContext&);
 
 }  // namespace strata::cuda::dense_decode

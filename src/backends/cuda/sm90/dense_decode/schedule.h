@@ -1,0 +1,93 @@
+// Schedules of dense decode (DenseAttnDecodeParams::spans): what each block would otherwise work out when it begins (plan.cuh), worked out
+// by the host, which has the lengths first.
+#pragma once
+
+#include <span>
+
+#include "backends/cuda/sm90/dense_decode/layout.h"
+#include "backends/cuda/sm90/dense_decode/spans.h"
+
+namespace strata::cuda::dense_decode {
+
+// As in memory. Places are a request and a row.
+struct SpanRow {
+  int32_t begin = 0, begin_row = 0, end = 0, end_row = 0;
+  int32_t parts = 0;  // of the request that begins here and ends in a later span
+  int32_t is_neighbours = 0;
+  int32_t shared = 0, neighbours = 0;  // requests of the call that are in several spans; of these, in two that are neighbours
+};
+static_assert(sizeof(SpanRow) == 32);
+
+// Shares out all rows of requests to spans, at least one. query_start_loc has one more than lengths.
+class SpanWriter {
+ public:
+  SpanWriter(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens, std::span<SpanRow> rows)
+      : start_(query_start_loc), lens_(seq_lens), rows_(rows) {}
+
+  void write() {
+    int32_t all = 0, longest = 0, some = 0;
+    for (int32_t r = 0; r < requests(); ++r) all += tiles(r), longest = std::max(longest, tiles(r)), some += tiles(r) > 0 ? 1 : 0;
+    cutting_ = Cutting(all, longest, some, static_cast<int32_t>(rows_.size()));
+    cut();
+    tell_parts();
+  }
+
+ private:
+  int32_t requests() const { return static_cast<int32_t>(lens_.size()); }
+  // A request that sees no row has a tile too, and results.
+  int32_t tiles(int32_t r) const {
+    const auto i = static_cast<size_t>(r);
+    return start_[i + 1] > start_[i] ? std::max(pieces_of(lens_[i], kTileRows), 1) : 0;
+  }
+  int32_t next_with_tiles(int32_t r) const {
+    while (r < requests() && tiles(r) == 0) ++r;
+    return r;
+  }
+
+  void cut() {
+    size_t cuts = 0;  // that have been made; the first is where the first span begins
+    const auto add = [&](int32_t request, int32_t tile) {
+      if (cuts > 0) rows_[cuts - 1].end = request, rows_[cuts - 1].end_row = tile * kTileRows;
+      if (cuts < rows_.size()) rows_[cuts] = {.begin = request, .begin_row = tile * kTileRows};
+      ++cuts;
+    };
+    int32_t place = 0;  // on the line
+    for (int32_t r = next_with_tiles(0); r < requests();) {
+      const int32_t of = tiles(r), length = cutting_.length(of), next = next_with_tiles(r + 1);
+      for (int32_t at; cuts <= rows_.size() && (at = cutting_.begin(static_cast<int32_t>(cuts)) - place) < length;) {
+        const int32_t tile = cutting_.tiles_before(at, of);
+        tile == of ? add(next, 0) : add(r, tile);
+      }
+      place += length, r = next;
+    }
+    while (cuts <= rows_.size()) add(requests(), 0);
+  }
+
+  void tell_parts() {
+    int32_t shared = 0, neighbours = 0;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      SpanRow& first = rows_[i];
+      const bool begins_here = first.end != first.begin || first.begin_row == 0;
+      if (first.end_row == 0 || !begins_here) continue;
+      size_t last = i + 1;
+      while (rows_[last].end == first.end && rows_[last].end_row > 0) ++last;
+      first.parts = static_cast<int32_t>(last - i) + 1;
+      ++shared;
+      const bool ends_there = rows_[last].end_row == 0 && rows_[last].end == next_with_tiles(first.end + 1);
+      if (i % 2 != 0 || first.parts != 2 || first.begin != first.end || !ends_there) continue;
+      first.is_neighbours = rows_[last].is_neighbours = 1;
+      ++neighbours;
+    }
+    for (SpanRow& row : rows_) row.shared = shared, row.neighbours = neighbours;
+  }
+
+  std::span<const int32_t> start_, lens_;
+  std::span<SpanRow> rows_;
+  Cutting cutting_{};
+};
+
+inline void write_spans(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens, std::span<SpanRow> rows) {
+  SpanWriter(query_start_loc, seq_lens, rows).write();
+}
+
+}  // namespace strata::cuda::dense_decode
