@@ -150,11 +150,12 @@ TEST(DenseDecodeSpans, NoBlockHasMuchMoreThanItsShare) {
   }
 }
 
-// The host's schedule and what the blocks would make of the lengths are the same.
-TEST(DenseDecodeSpans, AScheduleSaysWhatTheBlocksWouldWorkOut) {
+// The host's schedule has every tile once and says of each request how it is cut; its largest span is no larger than the blocks would have
+// it, by what pieces cost.
+TEST(DenseDecodeSpans, ASchedulesLargestSpanIsNoLargerThanTheBlocksOwn) {
   std::mt19937 random(3);
   const auto draw = [&](int32_t from, int32_t to) { return std::uniform_int_distribution<int32_t>(from, to)(random); };
-  int cut = 0, pairs = 0;
+  int cut = 0, pairs = 0, smaller = 0;
   for (int i = 0; i < 2000; ++i) {
     const int32_t most = std::vector<int32_t>{1, 100, 700, 5000}[static_cast<size_t>(draw(0, 3))];
     const auto requests = static_cast<size_t>(draw(0, i % 10 == 0 ? 300 : 70));
@@ -168,34 +169,46 @@ TEST(DenseDecodeSpans, AScheduleSaysWhatTheBlocksWouldWorkOut) {
     const int32_t spans = i % 5 == 1 && requests > 0 ? static_cast<int32_t>(2 * requests) : draw(1, 140);
     std::vector<SpanRow> rows(static_cast<size_t>(spans), SpanRow{-7, -7, -7, -7, -7, -7, -7, -7});
     write_spans(start, lens, rows);
-    const Call call(tiles, spans);
+
+    std::vector<std::vector<Piece>> pieces(rows.size());
     std::vector<std::vector<int32_t>> spans_of(requests);
-    for (int32_t span = 0; span < spans; ++span) {
-      for (const Piece& p : call.pieces(span)) spans_of[static_cast<size_t>(p.sequence)].push_back(span);
-    }
-    const auto shared = std::count_if(spans_of.begin(), spans_of.end(), [](const auto& of) { return of.size() > 1; });
-    const auto are_neighbours = [&](const std::vector<int32_t>& of) {
-      return of.size() == 2 && of[0] % 2 == 0 && call.pieces(of[0]).size() == 1 && call.pieces(of[1]).size() == 1;
-    };
-    const auto neighbours = std::count_if(spans_of.begin(), spans_of.end(), are_neighbours);
-    for (int32_t span = 0; span < spans; ++span) {
-      const SpanRow& row = rows[static_cast<size_t>(span)];
-      const std::vector<Piece> pieces = call.pieces(span);
-      size_t at = 0;
+    std::vector<int32_t> done(requests, 0);
+    int32_t largest = 0;
+    for (size_t span = 0; span < rows.size(); ++span) {
+      const SpanRow& row = rows[span];
+      int32_t cost = 0;
       for (int32_t r = row.begin; r < row.end + (row.end_row > 0 ? 1 : 0); ++r) {
-        const int32_t of = tiles[static_cast<size_t>(r)];
-        if (of == 0) continue;
-        ASSERT_LT(at, pieces.size());
-        EXPECT_EQ(pieces[at].sequence, r);
-        EXPECT_EQ(pieces[at].first, r == row.begin ? row.begin_row / kTileRows : 0);
-        EXPECT_EQ(pieces[at].end, r == row.end ? row.end_row / kTileRows : of);
-        ++at;
+        const auto of = static_cast<size_t>(r);
+        ASSERT_LT(of, requests);
+        const Piece p{r, r == row.begin ? row.begin_row / kTileRows : 0, r == row.end ? row.end_row / kTileRows : tiles[of]};
+        if (tiles[of] == 0) continue;
+        EXPECT_EQ(p.first, done[of]);
+        EXPECT_GT(p.end, p.first);
+        done[of] = p.end;
+        pieces[span].push_back(p);
+        spans_of[of].push_back(static_cast<int32_t>(span));
+        cost += p.end - p.first + kPieceCost;
       }
-      EXPECT_EQ(at, pieces.size());
-      const bool goes_on =
-          !pieces.empty() && pieces.back().first == 0 && pieces.back().end < tiles[static_cast<size_t>(pieces.back().sequence)];
-      EXPECT_EQ(row.parts, goes_on ? std::ssize(spans_of[static_cast<size_t>(pieces.back().sequence)]) : 0);
-      EXPECT_EQ(row.is_neighbours != 0, pieces.size() == 1 && are_neighbours(spans_of[static_cast<size_t>(pieces[0].sequence)]));
+      largest = std::max(largest, cost);
+    }
+    EXPECT_EQ(done, tiles);
+    const int32_t of_blocks = longest(tiles, spans);
+    EXPECT_LE(largest, of_blocks);
+    smaller += largest < of_blocks;
+
+    const auto are_neighbours = [&](const std::vector<int32_t>& of) {
+      return of.size() == 2 && of[0] % 2 == 0 && pieces[static_cast<size_t>(of[0])].size() == 1 &&
+             pieces[static_cast<size_t>(of[1])].size() == 1;
+    };
+    const auto shared = std::count_if(spans_of.begin(), spans_of.end(), [](const auto& of) { return of.size() > 1; });
+    const auto neighbours = std::count_if(spans_of.begin(), spans_of.end(), are_neighbours);
+    for (size_t span = 0; span < rows.size(); ++span) {
+      const SpanRow& row = rows[span];
+      const bool any = !pieces[span].empty();
+      const Piece last = any ? pieces[span].back() : Piece{};
+      const bool goes_on = any && last.first == 0 && last.end < tiles[static_cast<size_t>(last.sequence)];
+      EXPECT_EQ(row.parts, goes_on ? std::ssize(spans_of[static_cast<size_t>(last.sequence)]) : 0);
+      EXPECT_EQ(row.is_neighbours != 0, pieces[span].size() == 1 && are_neighbours(spans_of[static_cast<size_t>(last.sequence)]));
       EXPECT_EQ(row.shared, shared);
       EXPECT_EQ(row.neighbours, neighbours);
     }
@@ -204,6 +217,17 @@ TEST(DenseDecodeSpans, AScheduleSaysWhatTheBlocksWouldWorkOut) {
   }
   EXPECT_GT(cut, 1000);
   EXPECT_GT(pairs, 1000);
+  EXPECT_GT(smaller, 500);
+}
+
+// As many requests of one length as make two neighbours each.
+TEST(DenseDecodeSpans, ASchedulesNeighboursHaveARequestEach) {
+  std::vector<int32_t> start(33);
+  std::iota(start.begin(), start.end(), 0);
+  std::vector<SpanRow> rows(66);
+  write_spans(start, std::vector<int32_t>(32, 4096), rows);
+  EXPECT_EQ(rows[0].shared, 32);
+  EXPECT_EQ(rows[0].neighbours, 32);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Schedules of dense decode (DenseAttnDecodeParams::spans): what each block would otherwise work out when it begins (plan.cuh), worked out
-// by the host, which has the lengths first.
+// by the host, which has the lengths first, and time to look for the least largest span.
 #pragma once
 
 #include <span>
@@ -27,8 +27,23 @@ class SpanWriter {
   void write() {
     int32_t all = 0, longest = 0, some = 0;
     for (int32_t r = 0; r < requests(); ++r) all += tiles(r), longest = std::max(longest, tiles(r)), some += tiles(r) > 0 ? 1 : 0;
-    cutting_ = Cutting(all, longest, some, static_cast<int32_t>(rows_.size()));
-    cut();
+    const auto spans = static_cast<int32_t>(rows_.size());
+    // The least cost of a span with which there are enough of them. Each has one more piece than requests begin in it, at most.
+    int32_t most = std::max(pieces_of(all + kPieceCost * some, spans), 1);
+    while (fill(most, [](int32_t, int32_t) {}) > spans) ++most;
+    // Parts of one size are a span each.
+    const int32_t part = some > 0 && some <= spans ? pieces_of(longest, spans / some) : 0;
+    size_t begun = 0;
+    const auto cut = [&](int32_t request, int32_t tile) { begin(begun++, request, tile * kTileRows); };
+    if (part > 0 && part + kPieceCost <= most) {
+      for (int32_t r = next_with_tiles(0); r < requests(); r = next_with_tiles(r + 1)) {
+        for (int32_t tile = 0; tile < tiles(r); tile += part) cut(r, tile);
+      }
+    } else {
+      fill(most, cut);
+    }
+    while (begun < rows_.size()) cut(requests(), 0);
+    rows_.back().end = requests(), rows_.back().end_row = 0;
     tell_parts();
   }
 
@@ -44,23 +59,27 @@ class SpanWriter {
     return r;
   }
 
-  void cut() {
-    size_t cuts = 0;  // that have been made; the first is where the first span begins
-    const auto add = [&](int32_t request, int32_t tile) {
-      if (cuts > 0) rows_[cuts - 1].end = request, rows_[cuts - 1].end_row = tile * kTileRows;
-      if (cuts < rows_.size()) rows_[cuts] = {.begin = request, .begin_row = tile * kTileRows};
-      ++cuts;
-    };
-    int32_t place = 0;  // on the line
-    for (int32_t r = next_with_tiles(0); r < requests();) {
-      const int32_t of = tiles(r), length = cutting_.length(of), next = next_with_tiles(r + 1);
-      for (int32_t at; cuts <= rows_.size() && (at = cutting_.begin(static_cast<int32_t>(cuts)) - place) < length;) {
-        const int32_t tile = cutting_.tiles_before(at, of);
-        tile == of ? add(next, 0) : add(r, tile);
+  void begin(size_t span, int32_t request, int32_t row) {
+    rows_[span] = {.begin = request, .begin_row = row};
+    if (span > 0) rows_[span - 1].end = request, rows_[span - 1].end_row = row;
+  }
+
+  // One span after the other gets tiles until it costs `most`, or what is left of that is a crumb. How many there are; cut(request, tile)
+  // where each begins.
+  template <class Cut>
+  int32_t fill(int32_t most, const Cut& cut) const {
+    int32_t spans = 0, room = 0;  // of the last span
+    for (int32_t r = next_with_tiles(0); r < requests(); r = next_with_tiles(r + 1)) {
+      for (int32_t tile = 0, of = tiles(r); tile < of;) {
+        if (spans == 0 || room - kPieceCost < std::min(of - tile, kCrumb + 1)) {
+          cut(r, tile);
+          ++spans, room = std::max(most, kPieceCost + 1);
+        }
+        const int32_t taken = std::min(of - tile, room - kPieceCost);
+        tile += taken, room -= kPieceCost + taken;
       }
-      place += length, r = next;
     }
-    while (cuts <= rows_.size()) add(requests(), 0);
+    return spans;
   }
 
   void tell_parts() {
@@ -83,7 +102,6 @@ class SpanWriter {
 
   std::span<const int32_t> start_, lens_;
   std::span<SpanRow> rows_;
-  Cutting cutting_{};
 };
 
 inline void write_spans(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens, std::span<SpanRow> rows) {
