@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,18 @@
 #include "strata/tensor.h"
 
 namespace strata::test {
+
+// Results that are the same but for rounding.
+inline void expect_alike(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(a[i]) && std::isfinite(b[i])) << i;
+    difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  }
+  EXPECT_GT(size, 0.0);
+  EXPECT_LT(std::sqrt(difference / size), 5e-3);
+}
 
 class CudaTest : public testing::Test {
  protected:
@@ -47,6 +60,12 @@ class CudaTest : public testing::Test {
   std::vector<uint8_t> bytes_at(const void* data, size_t bytes) {
     std::vector<uint8_t> host(bytes);
     device_->copy_to_host(host.data(), data, bytes, {});
+    device_->synchronize({});
+    return host;
+  }
+  std::vector<int32_t> i32_of(const TensorView& v) {
+    std::vector<int32_t> host(static_cast<size_t>(v.numel()));
+    device_->copy_to_host(host.data(), v.data, host.size() * sizeof(int32_t), {});
     device_->synchronize({});
     return host;
   }

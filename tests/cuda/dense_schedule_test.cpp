@@ -1,6 +1,4 @@
 // Schedules of dense latent attention: what the builder makes follows the step's lengths, and results are those without.
-#include <cmath>
-
 #include "cuda/cuda_fixture.h"
 #include "formats/bf16.h"
 #include "random.h"
@@ -100,28 +98,11 @@ class DenseSchedules : public test::CudaTest {
     run(default_ops().dense_attn_decode, p);
     return output(p);
   }
-  std::vector<int32_t> i32_of(const TensorView& v) {
-    std::vector<int32_t> host(static_cast<size_t>(v.numel()));
-    device_->copy_to_host(host.data(), v.data, host.size() * sizeof(int32_t), {});
-    device_->synchronize({});
-    return host;
-  }
 
   std::unique_ptr<BatchBuilder> builder_;
   std::vector<int32_t> table_;
   Tensor rows_, q_, out_;
 };
-
-void expect_close(const std::vector<float>& a, const std::vector<float>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_TRUE(std::isfinite(a[i]) && std::isfinite(b[i])) << i;
-    difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
-  }
-  EXPECT_GT(size, 0.0);
-  EXPECT_LT(std::sqrt(difference / size), 5e-3);
-}
 
 const std::vector<std::pair<int64_t, int64_t>> kLengths{{300, 1}, {8900, 1}, {1, 1}, {48, 1}, {4097, 1}};
 
@@ -129,14 +110,14 @@ TEST_F(DenseSchedules, ResultsAreThoseWithout) {
   for (const BatchPadding padding : {BatchPadding{}, kCaptured}) {
     const Batch& batch = build(kLengths, padding);
     ASSERT_TRUE(batch.mla_spans.present());
-    expect_close(results(call(batch, true)), results(call(batch, false)));
+    test::expect_alike(results(call(batch, true)), results(call(batch, false)));
   }
   // Drafted tokens, a request without tokens; prompts behind.
   for (const auto& lengths :
        std::vector<std::vector<std::pair<int64_t, int64_t>>>{{{300, 2}, {8900, 1}, {700, 0}, {2, 2}}, {{300, 2}, {8900, 1}, {90, 40}}}) {
     const Batch& batch = build(lengths);
     ASSERT_TRUE(batch.mla_spans.present());
-    expect_close(results(call(batch, true)), results(call(batch, false)));
+    test::expect_alike(results(call(batch, true)), results(call(batch, false)));
   }
 }
 
@@ -179,7 +160,7 @@ TEST_F(DenseSchedules, ACapturedCallGoesByTheLengthsOfEachLaunch) {
     device_->synchronize(stream.get());
     const std::vector<float> launched = output(p);
     EXPECT_EQ(launched, results(call(batch, true)));
-    expect_close(launched, results(call(batch, false)));
+    test::expect_alike(launched, results(call(batch, false)));
   }
   device_->destroy_graph(graph);
 }
