@@ -79,37 +79,28 @@ void add_spans(Inputs& in, const DecodeShape& s, const std::vector<RequestShape>
     std::sort(at.begin(), at.end());
     for (const int32_t i : at) cuts.push_back(places[static_cast<size_t>(i)]);
   }
-  const size_t used = cuts.size();
   cuts.resize(static_cast<size_t>(s.spans) + 1, end);
   std::vector<std::array<int32_t, 8>> spans;
+  std::vector<std::vector<int32_t>> requests_of, spans_of(requests.size());  // whose rows a span has, and the other way round
   for (size_t i = 0; i < static_cast<size_t>(s.spans); ++i) {
-    spans.push_back({cuts[i].request, cuts[i].row, cuts[i + 1].request, cuts[i + 1].row, 0, 0, 0, 0});
+    const Place &first = cuts[i], &behind = cuts[i + 1];
+    spans.push_back({first.request, first.row, behind.request, behind.row, 0, 0, 0, 0});
+    requests_of.emplace_back();
+    for (int32_t r = first.request; r < behind.request + (behind.row > 0 ? 1 : 0); ++r) {
+      if (requests[static_cast<size_t>(r)].query_len == 0) continue;
+      requests_of.back().push_back(r);
+      spans_of[static_cast<size_t>(r)].push_back(static_cast<int32_t>(i));
+    }
   }
   int32_t shared = 0, neighbours = 0;
-  for (size_t r = 0; r < requests.size(); ++r) {
-    // Spans [first, last] have rows of it.
-    const auto has = [&](size_t i) {
-      const auto request = static_cast<int32_t>(r);
-      return i < used && requests[r].query_len > 0 && cuts[i].request <= request &&
-             (cuts[i + 1].request > request || (cuts[i + 1].request == request && cuts[i + 1].row > 0));
-    };
-    std::vector<size_t> of;
-    for (size_t i = 0; i < used; ++i) {
-      if (has(i)) of.push_back(i);
-    }
+  for (const std::vector<int32_t>& of : spans_of) {
     if (of.size() < 2) continue;
-    spans[of.front()][4] = static_cast<int32_t>(of.size());
+    const auto first = static_cast<size_t>(of[0]);
+    spans[first][4] = static_cast<int32_t>(of.size());
     ++shared;
-    const auto alone = [&](size_t i) {
-      for (size_t other = 0; other < requests.size(); ++other) {
-        const auto o = static_cast<int32_t>(other);
-        if (other != r && requests[other].query_len > 0 && cuts[i].request <= o &&
-            (cuts[i + 1].request > o || (cuts[i + 1].request == o && cuts[i + 1].row > 0)))
-          return false;
-      }
-      return true;
-    };
-    if (of.size() == 2 && of[0] % 2 == 0 && alone(of[0]) && alone(of[1])) spans[of[0]][5] = spans[of[1]][5] = 1, ++neighbours;
+    if (of.size() > 2 || first % 2 != 0 || requests_of[first].size() > 1 || requests_of[first + 1].size() > 1) continue;
+    spans[first][5] = spans[first + 1][5] = 1;
+    ++neighbours;
   }
   std::vector<int32_t> values;
   for (std::array<int32_t, 8>& span : spans) {
@@ -186,12 +177,17 @@ std::string name_of(const DecodeShape& s) {
 // seq_len and query_len of a few requests, ragged.
 const std::vector<RequestShape> kRagged{{20, 1}, {140, 4}, {0, 0}, {65, 2}, {1, 1}, {64, 1}, {200, 0}};
 
+// More than a block has threads.
+const std::vector<RequestShape> kMany = [] {
+  std::vector<RequestShape> many;
+  for (int64_t i = 0; i < 600; ++i) many.push_back({1 + i * 37 % 130, i % 11 == 3 ? 0 : 1});
+  return many;
+}();
+
 // Calls that go by a schedule: the device's own, and ones that cut anywhere; and what a schedule does not serve, where it is passed over.
 template <class Test>
 void add_schedules(const Test& test, const std::vector<RequestShape>& two_parts) {
   const std::vector<RequestShape> few{{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}, {0, 2}};
-  std::vector<RequestShape> many;
-  for (int64_t i = 0; i < 600; ++i) many.push_back({1 + i * 37 % 130, i % 11 == 3 ? 0 : 1});
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
     for (const int64_t heads : {1, 16, 70, 128}) {
       for (const int64_t spans : {1, 7, 40}) test({.requests = few, .heads = heads, .format = format, .page_size = 48, .spans = spans});
@@ -204,8 +200,8 @@ void add_schedules(const Test& test, const std::vector<RequestShape>& two_parts)
       for (const int64_t spans : {128, 131, 132})
         test({.requests = some, .heads = heads, .format = format, .spans = spans, .suffix = "-two_parts"});
     }
-    for (const int64_t spans : {2, 256}) test({.requests = many, .heads = 2, .format = format, .spans = spans});
-    test({.requests = many, .heads = 2, .format = format, .scheduled = true});
+    for (const int64_t spans : {2, 256}) test({.requests = kMany, .heads = 2, .format = format, .spans = spans});
+    test({.requests = kMany, .heads = 2, .format = format, .scheduled = true});
     test({.requests = {{6000, 1}}, .heads = 128, .format = format, .scheduled = true});
     test({.requests = few, .heads = 20, .format = format, .bound = 100'000, .scheduled = true});
     test({.requests = {{700, 1}, {300, 2}, {5, 1}}, .heads = 20, .format = format, .bound = 20'000, .poisoned = 2, .spans = 9});
@@ -259,13 +255,12 @@ void add_shapes(const Test& test) {
   }
   // Lengths that differ: of few requests, of more than there are SMs, of more than a block has threads; one that all blocks share.
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
-    std::vector<RequestShape> few(40, {90, 1}), many;
+    std::vector<RequestShape> few(40, {90, 1});
     few[13] = {6000, 1};
-    for (int64_t i = 0; i < 600; ++i) many.push_back({1 + i * 37 % 130, i % 11 == 3 ? 0 : 1});
     for (const int64_t heads : {4, 72}) test({.requests = few, .heads = heads, .format = format, .suffix = "-one_is_long"});
     few[13] = {3000, 8};
     test({.requests = few, .heads = 24, .format = format, .suffix = "-one_is_long"});
-    test({.requests = many, .heads = 2, .format = format});
+    test({.requests = kMany, .heads = 2, .format = format});
     test({.requests = std::vector<RequestShape>(5000, {3, 1}), .heads = 1, .format = format});
     test({.requests = kRagged, .heads = 20, .format = format, .bound = 100'000});
     test({.requests = {{700, 1}, {300, 2}, {5, 1}}, .heads = 20, .format = format, .bound = 20'000, .poisoned = 2});

@@ -79,4 +79,15 @@ class CudaTest : public testing::Test {
   std::shared_ptr<Device> device_;
 };
 
+// Tests of what only kernels for Hopper do.
+class HopperTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    const DeviceProperties p = device_->properties();
+    if (p.compute_major != 9 || p.compute_minor != 0) GTEST_SKIP() << "needs compute capability 9.0";
+  }
+};
+
 }  // namespace strata::test

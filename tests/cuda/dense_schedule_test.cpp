@@ -12,13 +12,11 @@ constexpr int64_t kHeads = 24, kRow = 576, kValue = 512, kPage = 64, kRequests =
 constexpr int32_t kDrafted = 1;
 constexpr BatchPadding kCaptured{.num_tokens = kRequests, .num_requests = kRequests, .max_seq_len = kMaxLen};
 
-class DenseSchedules : public test::CudaTest {
+class DenseSchedules : public test::HopperTest {
  protected:
   void SetUp() override {
-    CudaTest::SetUp();
+    HopperTest::SetUp();
     if (IsSkipped()) return;
-    const DeviceProperties p = device_->properties();
-    if (p.compute_major != 9 || p.compute_minor != 0) GTEST_SKIP() << "needs compute capability 9.0";
     const int64_t pages = kRequests * ((kMaxLen + kPage - 1) / kPage);
     CacheGroupSpec spec{.group = CacheGroup::mla_latent,
                         .format = KvFormat::bf16,

@@ -34,15 +34,8 @@ OpSet watched_ops(const std::shared_ptr<Seen>& seen) {
   return ops;
 }
 
-class Schedules : public test::CudaTest {
+class Schedules : public test::HopperTest {
  protected:
-  void SetUp() override {
-    CudaTest::SetUp();
-    if (IsSkipped()) return;
-    const DeviceProperties p = device_->properties();
-    if (p.compute_major != 9 || p.compute_minor != 0) GTEST_SKIP() << "needs compute capability 9.0";
-  }
-
   // A 128:1 layer with random caches, as if requests of these lengths had come so far.
   struct Session {
     std::shared_ptr<Seen> seen = std::make_shared<Seen>();

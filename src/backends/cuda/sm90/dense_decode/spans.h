@@ -1,5 +1,6 @@
-// How the rows of all sequences are shared out to the blocks of a call: by the sequences' own lengths, which only the device knows. A span
-// is what one block does (a gang of blocks, where the same rows are several tiles of queries'). Two ways to cut:
+// How the rows of all sequences are shared out to the blocks of a call: by the sequences' own lengths, on the device (schedule.h: by the
+// host, where it knows them). A span is what one block does (a gang of blocks, where the same rows are several tiles of queries'). Two ways
+// to cut:
 // - Parts: each sequence in parts of one size, a span each: as many of the longest as there are spans for each sequence.
 // - A line on which the sequences lie one behind the other, each with its tiles and what a piece costs beside them, cut into equal spans
 //   wherever that is: where sequences differ so much that parts would be longer. What is left of a sequence may then be one block's with
