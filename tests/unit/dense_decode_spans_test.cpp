@@ -193,7 +193,8 @@ TEST(DenseDecodeSpans, ASchedulesLargestSpanIsNoLargerThanTheBlocksOwn) {
     }
     EXPECT_EQ(done, tiles);
     const int32_t of_blocks = longest(tiles, spans);
-    EXPECT_LE(largest, of_blocks);
+    const bool any_cut = std::any_of(spans_of.begin(), spans_of.end(), [](const auto& of) { return of.size() > 1; });
+    EXPECT_LE(largest, of_blocks + (any_cut ? 0 : kMergeCost));
     smaller += largest < of_blocks;
 
     const auto are_neighbours = [&](const std::vector<int32_t>& of) {
@@ -218,6 +219,23 @@ TEST(DenseDecodeSpans, ASchedulesLargestSpanIsNoLargerThanTheBlocksOwn) {
   EXPECT_GT(cut, 1000);
   EXPECT_GT(pairs, 1000);
   EXPECT_GT(smaller, 500);
+}
+
+// Two requests of one length each are as much as the others would be with parts and their merge.
+TEST(DenseDecodeSpans, ASchedulesRequestsAreWholeWhereThatIsNoSlower) {
+  std::vector<int32_t> start(129);
+  std::iota(start.begin(), start.end(), 0);
+  std::vector<SpanRow> rows(66);
+  write_spans(start, std::vector<int32_t>(128, 4096), rows);
+  for (size_t span = 0; span < 66; ++span) {
+    EXPECT_EQ(rows[span].begin, std::min<int32_t>(2 * static_cast<int32_t>(span), 128));
+    EXPECT_EQ(rows[span].begin_row, 0);
+    EXPECT_EQ(rows[span].shared, 0);
+  }
+  // One more than spans would be twice as long for one of them.
+  start.resize(68);
+  write_spans(start, std::vector<int32_t>(67, 4096), rows);
+  EXPECT_GT(rows[0].shared, 30);
 }
 
 // As many requests of one length as make two neighbours each.

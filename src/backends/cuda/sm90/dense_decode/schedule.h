@@ -35,7 +35,12 @@ class SpanWriter {
     const int32_t part = some > 0 && some <= spans ? pieces_of(longest, spans / some) : 0;
     size_t begun = 0;
     const auto cut = [&](int32_t request, int32_t tile) { begin(begun++, request, tile * kTileRows); };
-    if (part > 0 && part + kPieceCost <= most) {
+    // Nor is there a merge kernel's time where each request is two neighbours'.
+    const bool neighbours = part > 0 && pieces_of(longest, part) == 2 && spans < 3 * some && spans % 2 == 0;
+    const int32_t of_pieces = part > 0 ? std::min(part + kPieceCost, most) : most, whole = least_of_whole(longest, spans);
+    if (whole <= of_pieces + (neighbours ? 0 : kMergeCost)) {
+      fill_whole(whole, cut);
+    } else if (part > 0 && part + kPieceCost <= most) {
       for (int32_t r = next_with_tiles(0); r < requests(); r = next_with_tiles(r + 1)) {
         for (int32_t tile = 0; tile < tiles(r); tile += part) cut(r, tile);
       }
@@ -80,6 +85,29 @@ class SpanWriter {
       }
     }
     return spans;
+  }
+
+  // The same of whole requests.
+  template <class Cut>
+  int32_t fill_whole(int32_t most, const Cut& cut) const {
+    int32_t spans = 0, room = 0;
+    for (int32_t r = next_with_tiles(0); r < requests(); r = next_with_tiles(r + 1)) {
+      const int32_t cost = tiles(r) + kPieceCost;
+      if (spans == 0 || room < cost) {
+        cut(r, 0);
+        ++spans, room = most;
+      }
+      room -= cost;
+    }
+    return spans;
+  }
+  // The least cost of a span with which there are enough of them for whole requests.
+  int32_t least_of_whole(int32_t longest, int32_t spans) const {
+    int32_t most = longest + kPieceCost;
+    for (int32_t step = 1 << 20; step > 0; step /= 2) {
+      if (fill_whole(most + step - 1, [](int32_t, int32_t) {}) > spans) most += step;
+    }
+    return most;
   }
 
   void tell_parts() {

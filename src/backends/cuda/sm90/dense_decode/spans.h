@@ -12,8 +12,9 @@
 
 namespace strata::cuda::dense_decode {
 
-// In tiles: what a piece's beginning and end cost; and what is not cut off from a sequence's beginning or end.
-inline constexpr int32_t kPieceCost = 3, kCrumb = 2;
+// In tiles: what a piece's beginning and end cost; what is not cut off from a sequence's beginning or end; and what it costs a call that
+// there is something to merge, 4 to 8 us, as a schedule counts it.
+inline constexpr int32_t kPieceCost = 3, kCrumb = 2, kMergeCost = 4;
 
 constexpr int32_t pieces_of(int32_t whole, int32_t piece) { return (whole + piece - 1) / piece; }
 
