@@ -67,8 +67,9 @@ Tolerance attention_out(double abs, double rel, double cos, double key_size, int
   constexpr int64_t kFew = 4096, kVeryFew = 256;
   const double roundings = drawn && numel < kVeryFew ? 0x1p-6 : 0x1p-8;
   Tolerance tolerance = close(abs * std::max(1.0, key_size / 0.1), rel, numel < kFew ? std::max(cos, roundings * roundings / 2) : cos);
-  // Two outliers that cancel leave the rounding of their probabilities: a few elements of a large output, none of a small one.
-  tolerance.beyond = drawn ? 1e-4 : 1e-5;
+  // Two outliers that cancel leave the rounding of their probabilities: a few elements of a large output, none of a small one. Of the many
+  // small ones that are drawn some has such an element (0.99 and -0.89 with weights of 0.22 and 0.16: off by 8.5e-4, 8.9e-4 are permitted).
+  tolerance.beyond = drawn ? std::max(1e-4, numel < kVeryFew ? 0.0 : 1.0 / static_cast<double>(numel)) : 1e-5;
   return tolerance;
 }
 
