@@ -37,8 +37,9 @@ class SpanWriter {
     const auto cut = [&](int32_t request, int32_t tile) { begin(begun++, request, tile * kTileRows); };
     // Nor is there a merge kernel's time where each request is two neighbours'.
     const bool neighbours = part > 0 && pieces_of(longest, part) == 2 && spans < 3 * some && spans % 2 == 0;
-    const int32_t of_pieces = part > 0 ? std::min(part + kPieceCost, most) : most, whole = least_of_whole(longest, spans);
-    if (whole <= of_pieces + (neighbours ? 0 : kMergeCost)) {
+    const int32_t of_pieces = part > 0 ? std::min(part + kPieceCost, most) : most;
+    const int32_t whole = least_of_whole(longest + kPieceCost, of_pieces + (neighbours ? 0 : kMergeCost));
+    if (whole > 0) {
       fill_whole(whole, cut);
     } else if (part > 0 && part + kPieceCost <= most) {
       for (int32_t r = next_with_tiles(0); r < requests(); r = next_with_tiles(r + 1)) {
@@ -101,13 +102,15 @@ class SpanWriter {
     }
     return spans;
   }
-  // The least cost of a span with which there are enough of them for whole requests.
-  int32_t least_of_whole(int32_t longest, int32_t spans) const {
-    int32_t most = longest + kPieceCost;
-    for (int32_t step = 1 << 20; step > 0; step /= 2) {
-      if (fill_whole(most + step - 1, [](int32_t, int32_t) {}) > spans) most += step;
+  // The least cost of a span with which there are enough of them for whole requests; 0: it is more than `up_to`.
+  int32_t least_of_whole(int32_t from, int32_t up_to) const {
+    const auto enough = [&](int32_t most) { return fill_whole(most, [](int32_t, int32_t) {}) <= static_cast<int32_t>(rows_.size()); };
+    if (from > up_to || !enough(up_to)) return 0;
+    while (from < up_to) {
+      const int32_t middle = from + (up_to - from) / 2;
+      enough(middle) ? up_to = middle : from = middle + 1;
     }
-    return most;
+    return from;
   }
 
   void tell_parts() {
