@@ -38,7 +38,19 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
   const auto lse_of = [&](int32_t i) { return __uint_as_float(ptx::ld_if(i < parted.parts, a.part_lse + index_of(i), 0xFF800000u)); };
   float largest = -INFINITY, base = 0.0f, total = 0.0f;
   float sums[2][8] = {};
-  for (int32_t i = lane; i < parted.parts; i += kWarpSize) largest = fmaxf(largest, lse_of(i));
+  // A lane's share; on their way at once, and the first parts with them.
+  constexpr int kHeld = kAtOnce > 2 ? kMostSpans / kWarpSize : 1;
+  float held[kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) held[j] = lse_of(lane + j * kWarpSize);
+  const auto for_each_lse = [&](const auto& f) {
+#pragma unroll
+    for (const float lse : held) f(lse);
+    if constexpr (kHeld * kWarpSize < kMostSpans) {
+#pragma unroll 1
+      for (int32_t i = lane + kHeld * kWarpSize; i < parted.parts; i += kWarpSize) f(lse_of(i));
+    }
+  };
   for (int32_t first = in_group; first < parted.parts; first += kAtOnce * group) {
     uint4 part[kAtOnce][2];
     float2 factors[kAtOnce];
@@ -56,6 +68,7 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
       for (int half = 0; half < 2; ++half) part[k][half] = ptx::ld_once_if(wanted, of_part + half * kWarpSize);
     }
     if (first == in_group) {
+      for_each_lse([&](float lse) { largest = fmaxf(largest, lse); });
       largest = lanes_max(largest);
       base = largest == -INFINITY ? 0.0f : largest;
     }
@@ -67,7 +80,7 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
       add_weighted(sums[1], weight * factors[k].y, part[k][1]);
     }
   }
-  for (int32_t i = lane; i < parted.parts; i += kWarpSize) total += ptx::ex2(lse_of(i) - base);
+  for_each_lse([&](float lse) { total += ptx::ex2(lse - base); });
   total = lanes_sum(total);
   if (group > 1) {
     if (in_group > 0) {
@@ -96,7 +109,7 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
 
 // kAtOnce: 4 where sequences have many parts, 2 where they have few, and more blocks find room.
 template <int kAtOnce>
-__global__ void __launch_bounds__(kMergeThreads, 8 / kAtOnce) merge_spans_kernel(const __grid_constant__ SpanArgs a) {
+__global__ void __launch_bounds__(kMergeThreads, kAtOnce > 2 ? 2 : 3) merge_spans_kernel(const __grid_constant__ SpanArgs a) {
   __shared__ MergeShared shared;
   if (a.schedule != nullptr && ScheduledSpan(a.schedule, 0).to_merge(a.in_clusters) == 0) {
     // Whoever is behind takes this kernel's end as that of the attention, so one block waits for it; the others make room at once.
@@ -131,7 +144,7 @@ __global__ void __launch_bounds__(kMergeThreads, 8 / kAtOnce) merge_spans_kernel
 inline void launch_merge_spans(const SpanArgs& args, int64_t num_sms, const ExecutionContext& context) {
   const int64_t units = int64_t{std::min(args.num_sequences, args.num_spans)} * args.part_rows;
   const bool few_parts = args.num_spans <= 4 * args.num_sequences;
-  const auto blocks = static_cast<unsigned>(std::min(units, (few_parts ? 4 : 2) * num_sms));
+  const auto blocks = static_cast<unsigned>(std::min(units, (few_parts ? 3 : 2) * num_sms));
   launch_early("merge_spans_kernel", few_parts ? merge_spans_kernel<2> : merge_spans_kernel<4>,
                {.grid = dim3(blocks), .block = dim3(kMergeThreads)}, context, args);
 }

@@ -22,7 +22,7 @@ struct Lanes {
   float v[2][8];
 };
 
-// kGroup warps a head.
+// kGroup warps a head; at most as many parts as a warp has lanes, each of which has one's lse.
 template <class Args, int kGroup>
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ Args a) {
   __shared__ Lanes shared[kGroup > 1 ? kMergeWarps : 1][kWarpSize];
@@ -36,17 +36,15 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
   };
   float sink = -INFINITY, maximum = -INFINITY;
   if constexpr (Args::kSparse) {
-    static_assert(kMostParts <= kWarpSize);
     sink = __uint_as_float(
                ptx::ld_if(a.sink != nullptr, a.sink + static_cast<uint32_t>(first) % static_cast<uint32_t>(a.num_heads), 0xFF800000u)) *
            kLog2e;
     maximum = __uint_as_float(ptx::ld_if(lane < a.num_splits, a.part_max + first + lane * rows, 0xFF800000u));
   }
-  float largest = -INFINITY;
-  for (int32_t split = lane; split < a.num_splits; split += kWarpSize) largest = fmaxf(largest, lse_of(split));
+  const float of_lane = lse_of(lane);
   // Parts are asked for before it is known which of them exist: all have space.
   Lanes out = {};
-  float base = 0.0f, total = 0.0f;
+  float base = 0.0f;
   for (int32_t split = in_group; split < a.num_splits; split += kPartsAtOnce * kGroup) {
     uint4 part[kPartsAtOnce][2];
     float2 factors[kPartsAtOnce];
@@ -64,7 +62,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
       for (int half = 0; half < 2; ++half) part[k][half] = ptx::ld_once_if(wanted, of_part + half * kWarpSize);
     }
     if (split == in_group) {
-      largest = lanes_max(largest);
+      const float largest = lanes_max(of_lane);
       base = largest == -INFINITY ? 0.0f : largest;
     }
 #pragma unroll
@@ -75,8 +73,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
       add_weighted(out.v[1], weight * factors[k].y, part[k][1]);
     }
   }
-  for (int32_t split = lane; split < a.num_splits; split += kWarpSize) total += ptx::ex2(lse_of(split) - base);
-  total = lanes_sum(total);
+  const float total = lanes_sum(ptx::ex2(of_lane - base));
   if constexpr (kGroup > 1) {
     if (in_group > 0) shared[warp][lane] = out;
     __syncthreads();
@@ -108,6 +105,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_const
 // fixed_order: the order of a sum must not depend on how many parts other tokens have.
 template <class Args>
 void launch_merge(const Args& args, bool fixed_order, const ExecutionContext& context) {
+  static_assert(kMostParts <= kWarpSize);
   const int group = fixed_order || args.num_splits <= 2 * kPartsAtOnce ? 1 : args.num_splits <= 4 * kPartsAtOnce ? 4 : kMergeWarps;
   const auto kernel = group == 1 ? merge_kernel<Args, 1> : group == 4 ? merge_kernel<Args, 4> : merge_kernel<Args, kMergeWarps>;
   const unsigned blocks = blocks_for(int64_t{args.num_tokens} * args.num_heads, kMergeWarps / group);
