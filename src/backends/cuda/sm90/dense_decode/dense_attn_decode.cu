@@ -120,6 +120,7 @@ void run_invariant(const DenseAttnDecodeParams& p, const ExecutionContext& conte
   a.num_items = static_cast<int32_t>(invariant_items(e));
   const int blocks = std::min(a.num_items, capabilities(context.device).num_sms / 2 * 2);
   is_coded(p) ? launch_invariant<true>(a, blocks, context) : launch_invariant<false>(a, blocks, context);
+  static_assert(kInvariantSplits <= kWarpSize, "the merge has a lane for each");
   if (a.num_splits > 1) sparse_prefill::launch_merge(a, /*fixed_order=*/true, context);
 }
 

@@ -107,9 +107,11 @@ __device__ __forceinline__ void merge_pair(const SpanArgs& a, MergeShared& share
   if (lane == 0 && a.lse != nullptr) a.lse_of(token, head) = empty ? INFINITY : (base + __log2f(total)) * kLn2;
 }
 
-// kAtOnce: 4 where sequences have many parts, 2 where they have few, and more blocks find room.
+// kAtOnce: 4 where sequences have many parts, 2 where they have few, and more blocks find room on an SM.
 template <int kAtOnce>
-__global__ void __launch_bounds__(kMergeThreads, kAtOnce > 2 ? 2 : 3) merge_spans_kernel(const __grid_constant__ SpanArgs a) {
+inline constexpr int kMergeBlocks = kAtOnce > 2 ? 2 : 3;
+template <int kAtOnce>
+__global__ void __launch_bounds__(kMergeThreads, kMergeBlocks<kAtOnce>) merge_spans_kernel(const __grid_constant__ SpanArgs a) {
   __shared__ MergeShared shared;
   if (a.schedule != nullptr && ScheduledSpan(a.schedule, 0).to_merge(a.in_clusters) == 0) {
     // Whoever is behind takes this kernel's end as that of the attention, so one block waits for it; the others make room at once.
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(kMergeThreads, kAtOnce > 2 ? 2 : 3) merge_span
 inline void launch_merge_spans(const SpanArgs& args, int64_t num_sms, const ExecutionContext& context) {
   const int64_t units = int64_t{std::min(args.num_sequences, args.num_spans)} * args.part_rows;
   const bool few_parts = args.num_spans <= 4 * args.num_sequences;
-  const auto blocks = static_cast<unsigned>(std::min(units, (few_parts ? 3 : 2) * num_sms));
+  const auto blocks = static_cast<unsigned>(std::min(units, (few_parts ? kMergeBlocks<2> : kMergeBlocks<4>)*num_sms));
   launch_early("merge_spans_kernel", few_parts ? merge_spans_kernel<2> : merge_spans_kernel<4>,
                {.grid = dim3(blocks), .block = dim3(kMergeThreads)}, context, args);
 }

@@ -35,7 +35,7 @@ class SpanWriter {
     const int32_t part = some > 0 && some <= spans ? pieces_of(longest, spans / some) : 0;
     size_t begun = 0;
     const auto cut = [&](int32_t request, int32_t tile) { begin(begun++, request, tile * kTileRows); };
-    // Nor is there a merge kernel's time where each request is two neighbours'.
+    // Where each request is two neighbours, these merge it, and there is no merge kernel's time to save.
     const bool neighbours = part > 0 && pieces_of(longest, part) == 2 && spans < 3 * some && spans % 2 == 0;
     const int32_t of_pieces = part > 0 ? std::min(part + kPieceCost, most) : most;
     const int32_t whole = least_of_whole(longest + kPieceCost, of_pieces + (neighbours ? 0 : kMergeCost));
