@@ -37,8 +37,10 @@ struct DecodeShape {
   bool lse = true;
   bool max_logits = true;
   bool batch_invariant = false;
-  int64_t next_weights = 0;     // rows
-  int64_t rotary = 0;           // lanes whose rotation is taken back
+  int64_t next_weights = 0;   // rows
+  int64_t rotary = 0;         // lanes whose rotation is taken back
+  bool norm_queries = false;  // with these
+  bool rotate_back = true;
   bool nan_head = false;        // the last head's queries are NaN: its lse says so, however rows are cut
   int64_t further_pieces = -1;  // of a schedule, beside one for each token; -1: there is none
   Padding padding{};
@@ -155,14 +157,19 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
     for (int64_t& position : positions) position = in.rng().in(0, kPositions);
     p.positions = in.i64(positions);
     p.cos_sin = in.rope_table(kPositions, s.rotary);
+    p.norm_queries = s.norm_queries, p.rotate_back = s.rotate_back;
   }
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
   Tolerance out = attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel(), in.drawn());
-  Tolerance logits = attention_lse(s.q_size * s.key_size / 0.1, 8.01 / 65536, in.drawn());
+  // A normalised lane may be rounded the other way: an outlier of 8 and more by 2^-4, beside an outlier of a key; drawn ones are larger.
+  const double q_size = s.norm_queries ? 1.0 : s.q_size;
+  Tolerance logits = attention_lse(q_size * s.key_size / 0.1, 8.01 / 65536, in.drawn());
+  if (s.norm_queries) logits.abs = std::max(logits.abs, (in.drawn() ? 0x1p-3 * 10 : 0x1p-4 * 4) * s.key_size * p.softmax_scale);
   if (rounds_lanes(s) || rounds_by_scale(s)) {
     // The mean square of queries and keys, with their outliers, is twice that of their size (random.h), and of single lanes it is more.
-    const double of_logits = kLaneRounding * std::sqrt(512.0) * 2 * s.q_size * s.key_size * p.softmax_scale;
-    logits.abs = std::max(logits.abs, (rounds_lanes(s) ? 16 : 32) * of_logits), logits.cos += kLaneRounding * kLaneRounding;
+    const double of_logits = kLaneRounding * std::sqrt(512.0) * 2 * q_size * s.key_size * p.softmax_scale;
+    logits.abs = std::max(logits.abs, (rounds_lanes(s) ? 16 : 32) * of_logits),
+    logits.cos += (in.drawn() ? 2 : 1) * kLaneRounding * kLaneRounding;
     out.abs *= 2, out.cos += kLaneRounding * kLaneRounding, out.beyond *= 10;
   }
   std::vector<Output> outputs{view_output("out", p.out, out)};
@@ -199,6 +206,8 @@ std::string name_of(const DecodeShape& s) {
   if (s.batch_invariant) name += "-batch_invariant";
   if (s.next_weights > 0) name += fmt::format("-next{}", s.next_weights);
   if (s.rotary > 0) name += fmt::format("-rotary{}", s.rotary);
+  if (s.norm_queries) name += "-norm_queries";
+  if (!s.rotate_back) name += "-not_back";
   if (s.further_pieces >= 0) name += fmt::format("-pieces+{}", s.further_pieces);
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";
   return name + s.suffix;
@@ -402,6 +411,43 @@ void add_rotated(const Test& test) {
   test({.heads = 8, .main = {.format = KvFormat::bf16}, .dim = 576, .value_dim = 576, .rotary = kRotary});
 }
 
+// Queries as their product leaves them, for every kernel.
+template <class Test>
+void add_raw_queries(const Test& test) {
+  const auto raw = [&](DecodeShape s) {
+    s.norm_queries = true, s.q_size = 3.0;
+    if (s.rotary == 0) s.rotary = 64;
+    test(s);
+  };
+  for (const int64_t heads : {1, 3, 8, 16, 24, 32, 63, 64, 96, 126, 128}) {
+    for (const bool fixed : {false, true}) {
+      raw({.batch = 3, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70, .page_size = 2}, .batch_invariant = fixed});
+    }
+  }
+  // Of one token, in clusters of each kind, pieces of a schedule; where blocks would take turns; several queries; rows of any alignment.
+  for (const int64_t heads : {16, 64})
+    raw({.batch = 1, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 512}, .rotate_back = false});
+  for (const int64_t heads : {12, 120}) raw({.batch = 2, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 512}});
+  raw({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}});
+  raw({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}});
+  for (const int64_t heads : {8, 16, 32, 64})
+    raw({.batch = 5, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 900}, .further_pieces = 9});
+  raw({.batch = 290, .heads = 8, .main = {.topk = 70}, .extra = {.topk = 30}});
+  raw({.batch = 70, .heads = 128, .main = {.topk = 100}});
+  for (const int64_t heads : {5, 64}) {
+    raw({.batch = 3, .queries = 2, .heads = heads, .extra = {.topk = 20}, .padding = {.inner = 3, .outer = 7}});
+    raw({.batch = 3, .queries = 4, .heads = heads, .main = {.topk = 300, .lengths = Lengths::zero}});
+    raw({.batch = 2, .heads = heads, .main = {.topk = 640}, .key_size = 400.0});
+  }
+  for (const int64_t heads : {16, 64}) raw({.batch = 2, .heads = heads, .main = {.topk = 640}, .nan_head = true});
+  // What is left to kernels for any rows.
+  raw({.heads = 8, .rotary = 2});
+  raw({.heads = 16, .main = {.format = kMla}, .dim = 576, .value_dim = 512});
+  raw({.heads = 8, .main = {.format = kBf16}, .extra = {.topk = 20, .format = KvFormat::fp8_tensor}});
+  raw({.batch = 3, .queries = 2, .heads = 5, .main = {.format = kBf16}, .dim = 576, .value_dim = 100, .rotary = 128, .rotate_back = false});
+  raw({.batch = 0, .heads = 8});
+}
+
 // Rows in one part, in parts that a cluster merges, in parts that a kernel behind merges.
 template <class Test>
 void add_nan_heads(const Test& test) {
@@ -551,6 +597,7 @@ void add_sparse_attn_decode(CaseList& list) {
   add_many_tiles(test);
   add_nan_heads(test);
   add_rotated(test);
+  add_raw_queries(test);
   add_schedules(test);
   add_bf16_products(test, kBf16, 1.0f);
   add_bf16_products(test, KvFormat::fp8_tensor, 0.7f);
@@ -608,6 +655,8 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   if (draw.chance(0.2)) s.next_weights = draw.size(1, 4000);
   if (draw.chance(0.25)) s.further_pieces = draw.size(0, 140);
   if (draw.chance(0.4) && s.value_dim >= 2) s.rotary = draw.usual() ? 64 : draw.size(1, s.value_dim / 2) * 2;
+  if (s.rotary > 0 && s.q_size == 1.0 && !rounds_lanes(s) && !rounds_by_scale(s)) s.norm_queries = draw.chance(0.4);
+  if (s.rotary > 0) s.rotate_back = draw.chance(0.7);
   s.padding = draw.padding();
   CaseAdder<SparseAttnDecodeParams>(list, "sparse_attn_decode", &OpSet::sparse_attn_decode).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s);

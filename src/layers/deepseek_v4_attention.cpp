@@ -96,14 +96,17 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
   const bool plan_both = run.arena.measuring() && options_.prefill_mode == PrefillMode::automatic && !options_.batch_invariant;
   const TensorView q = heads(args.q_tap);
   const ChosenSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill || plan_both ? batch.num_prefill_tokens : 0));
-  project(args, run, q, slots);
+  // Which way depends on the number of tokens, of which a batch-invariant layer's bits must not.
+  const bool norms_apart = args.q_tap.present() || options_.batch_invariant || choice_is_longer(args, run);
+  const int64_t raw_queries = norms_apart ? 0 : batch.num_decode_tokens;
+  project(args, run, q, raw_queries, slots);
 
   // (g) attention; rows of no request are zero
   const TensorView o = heads(args.attn_out_tap);
   const bool rotated = !args.attn_out_tap.present() && output_projection_->takes_rotated();
-  attend_paged(args, run, q, o, rotated, slots, 0, batch.num_decode_tokens, /*scheduled=*/ratio_ == 128);
+  attend_paged(args, run, q, o, rotated, slots, PagedTokens{0, batch.num_decode_tokens, raw_queries > 0, ratio_ == 128});
   if (paged_prefill || plan_both) {
-    attend_paged(args, run, q, o, rotated, slots, batch.num_decode_tokens, batch.num_prefill_tokens, /*scheduled=*/false);
+    attend_paged(args, run, q, o, rotated, slots, PagedTokens{batch.num_decode_tokens, batch.num_prefill_tokens, false, false});
   }
   if (!paged_prefill || plan_both) attend_gathered(args, run, q, o, rotated);
   run.zero(o.slice(batch.num_request_tokens(), num_tokens - batch.num_request_tokens()));
@@ -119,7 +122,8 @@ DeepseekV4Attention::ChosenSlots DeepseekV4Attention::allocate_slots(OpRunner& r
 
 // What attention waits for is a chain of small ops and of products that read weights; whatever else a token needs is made beside it. On
 // lane 0 the compressed keys, which need x alone, those of the indexer first; on lane 1 the choice among them.
-void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q, const ChosenSlots& slots) const {
+void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q, int64_t raw_queries,
+                                  const ChosenSlots& slots) const {
   const Batch& batch = *args.batch;
   const TensorView& x = args.hidden;
   const int64_t num_tokens = batch.num_tokens;
@@ -146,17 +150,24 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   run(run.ops.linear,
       LinearParams{
           .x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_, .shares_device = compressor_ && run.concurrent()});
-  run(run.ops.rms_norm_pair, RmsNormPairParams{.q = qa,
-                                               .q_weight = q_norm_,
-                                               .q_out = qr.values,
-                                               .q_scale = qr.scale,
-                                               .q_format = qr.format,
-                                               .kv = kv,
-                                               .kv_weight = kv_norm_,
-                                               .kv_out = kv,
-                                               .eps = eps_});
+  RmsNormPairParams norms{.q = qa,
+                          .q_weight = q_norm_,
+                          .q_out = qr.values,
+                          .q_scale = qr.scale,
+                          .q_format = qr.format,
+                          .kv = kv,
+                          .kv_weight = kv_norm_,
+                          .kv_out = kv,
+                          .eps = eps_};
+  const bool longer_choice = choice_is_longer(args, run);
+  if (!longer_choice) {
+    norms.slot_mapping = batch[CacheGroup::window].slot_mapping, norms.cache = args.caches[CacheGroup::window];
+    norms.positions = batch.positions, norms.cos_sin = cos_sin_;
+  }
+  run(run.ops.rms_norm_pair, norms);
 
-  // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion
+  // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion. What of (d) does not lie beside a longer way
+  // is left to the ops around it, each as it is a kernel more to wait for: the key to its norm, decode's queries to attention.
   const auto make_queries = [&](OpRunner& on) {
     on(on.ops.linear, LinearParams{.x = qr.values,
                                    .x_scale = qr.scale,
@@ -164,21 +175,20 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
                                    .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),
                                    .activation = qr_activation_,
                                    .shares_device = select && on.concurrent()});
-    on(on.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = q,
-                                                            .kv = kv,
-                                                            .positions = batch.positions,
-                                                            .cos_sin = cos_sin_,
-                                                            .slot_mapping = batch[CacheGroup::window].slot_mapping,
-                                                            .cache = args.caches[CacheGroup::window],
-                                                            .q_out = q,
-                                                            .eps = eps_});
+    if (raw_queries == num_tokens) return;
+    const auto rest = [&](const TensorView& v) { return v.slice(raw_queries, num_tokens - raw_queries); };
+    QNormRopeKvInsertParams normed{
+        .q = rest(q), .kv = rest(kv), .positions = rest(batch.positions), .cos_sin = cos_sin_, .q_out = rest(q), .eps = eps_};
+    if (longer_choice) {
+      normed.slot_mapping = batch[CacheGroup::window].slot_mapping, normed.cache = args.caches[CacheGroup::window];
+    }
+    on(on.ops.qnorm_rope_kv_insert, normed);
   };
   const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
   // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first, then the others beside it. Otherwise,
   // of a few tokens and of many, which keep the tensor cores busy, both begin at once; of a few, the product at least of its own queries
   // comes first where the others' takes less time.
   const bool overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
-  const bool choice_is_longer = overlaps && wq_b_->weight.n <= kQuickQueries * indexer_->query_rows();
   if (overlaps && num_tokens > kFewTokens) {
     TensorView projected;
     run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });  // as on a lane: a plan has room for both orders
@@ -189,10 +199,10 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   } else {
     if (select) {
       TensorView projected;
-      if (choice_is_longer) run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
+      if (longer_choice) run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
       run.aside(1, [&](OpRunner& aside) {
         const ArenaScope taken(aside.arena);
-        if (!choice_is_longer) projected = indexer_->project_queries(aside, qr);
+        if (!longer_choice) projected = indexer_->project_queries(aside, qr);
         aside(aside.ops.indexer_query, indexer_->query_params(batch, projected, cos_sin_, query));
       });
       run.order(0, 1);
@@ -202,6 +212,11 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
     make_queries(run);
   }
   run.join();
+}
+
+bool DeepseekV4Attention::choice_is_longer(const ForwardArgs& args, const OpRunner& run) const {
+  return indexer_ && !args.skip_topk && run.concurrent() && args.batch->num_tokens <= kManyTokens &&
+         wq_b_->weight.n <= kQuickQueries * indexer_->query_rows();
 }
 
 bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {
@@ -244,29 +259,33 @@ void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const I
 }
 
 void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
-                                       const ChosenSlots& slots, int64_t first, int64_t count, bool scheduled) const {
-  if (count == 0) return;
+                                       const ChosenSlots& slots, const PagedTokens& which) const {
+  if (which.count == 0) return;
   const Batch& batch = *args.batch;
-  const auto tokens = [&](const TensorView& v) { return one_query_each(v.slice(first, count)); };
+  const auto rows = [&](const TensorView& v) { return v.slice(which.first, which.count); };
+  const auto tokens = [&](const TensorView& v) { return one_query_each(rows(v)); };
   SparseAttnDecodeParams attention{.q = tokens(q),
                                    .cache = args.caches[CacheGroup::window],
                                    .indices = tokens(batch.swa_indices),
-                                   .topk_length = batch.swa_lens.slice(first, count),
+                                   .topk_length = rows(batch.swa_lens),
                                    .attn_sink = attn_sink_,
                                    .softmax_scale = softmax_scale_,
                                    .batch_invariant = options_.batch_invariant,
                                    .next_weights = output_projection_->first_weights(),
+                                   .norm_queries = which.raw_queries,
+                                   .q_eps = eps_,
+                                   .rotate_back = rotated,
                                    .out = tokens(o)};
-  if (scheduled) attention.pieces = batch.c128_pieces, attention.merges = batch.c128_merges;
-  if (rotated) attention.positions = batch.positions.slice(first, count), attention.cos_sin = cos_sin_;
+  if (which.scheduled) attention.pieces = batch.c128_pieces, attention.merges = batch.c128_merges;
+  if (rotated || which.raw_queries) attention.positions = rows(batch.positions), attention.cos_sin = cos_sin_;
   if (ratio_ == 4) {
     attention.extra_cache = args.caches[CacheGroup::c4_compressed];
     attention.extra_indices = tokens(slots.indices);
-    attention.extra_topk_length = slots.lens.slice(first, count);
+    attention.extra_topk_length = rows(slots.lens);
   } else if (ratio_ == 128) {
     attention.extra_cache = args.caches[CacheGroup::c128_compressed];
     attention.extra_indices = tokens(batch.c128_slots);
-    attention.extra_topk_length = batch.c128_lens.slice(first, count);
+    attention.extra_topk_length = rows(batch.c128_lens);
   }
   run(run.ops.sparse_attn_decode, attention);
 }

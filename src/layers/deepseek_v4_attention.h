@@ -37,13 +37,20 @@ class DeepseekV4Attention final : public AttentionLayer {
   };
   ChosenSlots allocate_slots(OpRunner& run, int64_t count) const;
   // Queries, the keys of the step in every cache, and the choice among the compressed ones, for the first tokens as slots.
-  void project(const ForwardArgs& args, OpRunner& run, const TensorView& q, const ChosenSlots& slots) const;
+  // Of the first `raw_queries` tokens queries are left as their product makes them.
+  void project(const ForwardArgs& args, OpRunner& run, const TensorView& q, int64_t raw_queries, const ChosenSlots& slots) const;
   void choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const IndexerQueryParams& query_first,
               const ChosenSlots& slots) const;
+  // Whether the choice among the compressed keys takes longer than the queries beside it.
+  bool choice_is_longer(const ForwardArgs& args, const OpRunner& run) const;
   // Whether the step's prefill tokens attend to the paged caches, and not to gathered rows.
   bool prefill_reads_pages(const ForwardArgs& args) const;
+  struct PagedTokens {
+    int64_t first, count;
+    bool raw_queries, scheduled;
+  };
   void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
-                    const ChosenSlots& slots, int64_t first, int64_t count, bool scheduled) const;
+                    const ChosenSlots& slots, const PagedTokens& which) const;
   void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated) const;
   size_t measure_workspace() const;
 

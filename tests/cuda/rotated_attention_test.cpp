@@ -1,4 +1,4 @@
-// sparse_attn_decode with positions: the bits of the same call without them and inverse_rope behind it.
+// sparse_attn_decode with positions: the bits of the same call without them, inverse_rope behind it and qnorm_rope_kv_insert in front.
 #include <string>
 
 #include "cuda/cuda_fixture.h"
@@ -9,6 +9,8 @@
 
 namespace strata {
 namespace {
+
+constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
 
 struct Shape {
   int64_t batch, heads, topk, extra_topk;
@@ -54,19 +56,54 @@ TEST_P(RotatedAttention, AsByTheOpBehind) {
   EXPECT_EQ(behind, bytes_at(p.out.data, p.out.bytes()));
 }
 
-constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
+// Of the formats whose kernels normalise.
+class NormedQueries : public RotatedAttention {};
+
+TEST_P(NormedQueries, AsByTheOpInFront) {
+  constexpr int64_t kPositions = 33;
+  const Shape& s = GetParam();
+  cases::Inputs in(device_, {});
+  SparseAttnDecodeParams p;
+  add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
+  if (s.extra_topk > 0) add_scope(in, s.extra_topk, p.extra_cache, p.extra_indices, p.extra_topk_length);
+  const int64_t dim = p.cache.row_dim;
+  const TensorView raw = in.bf16({s.batch, 1, s.heads, dim}, 3.0), table = in.rope_table(kPositions);
+  std::vector<int64_t> at;
+  for (int64_t i = 0; i < s.batch; ++i) at.push_back(in.rng().in(0, kPositions));
+  const TensorView positions = in.i64(at), normed = in.output(DType::bf16, {s.batch, s.heads, dim});
+  run(default_ops().qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = raw.reshape({s.batch, s.heads, dim}),
+                                                                  .kv = in.bf16({s.batch, dim}),
+                                                                  .positions = positions,
+                                                                  .cos_sin = table,
+                                                                  .q_out = normed});
+  p.q = normed.reshape({s.batch, 1, s.heads, dim});
+  p.softmax_scale = 0.05f;
+  p.batch_invariant = s.extra_topk == 0;  // or blocks would take turns with the one and not with the other
+  p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
+  run(default_ops().sparse_attn_decode, p);
+  const std::vector<uint8_t> in_front = bytes_at(p.out.data, p.out.bytes());
+
+  p.q = raw, p.positions = positions, p.cos_sin = table, p.norm_queries = true, p.rotate_back = false;
+  p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
+  run(default_ops().sparse_attn_decode, p);
+  EXPECT_EQ(in_front, bytes_at(p.out.data, p.out.bytes()));
+}
+
+std::string name_of(const testing::TestParamInfo<Shape>& info) {
+  const Shape& s = info.param;
+  return "batch" + std::to_string(s.batch) + "_heads" + std::to_string(s.heads) + "_rows" + std::to_string(s.topk + s.extra_topk) +
+         (s.format == kV4 ? "_v4" : "_mla");
+}
+
 // Blocks of few heads in clusters, with and without a merge, of 64, of 64 in clusters, and of heads in turns.
-INSTANTIATE_TEST_SUITE_P(Shapes, RotatedAttention,
-                         testing::Values(Shape{1, 64, 128, 512, kV4}, Shape{1, 16, 128, 512, kV4}, Shape{8, 64, 128, 512, kV4},
-                                         Shape{128, 8, 128, 512, kV4}, Shape{128, 16, 128, 512, kV4}, Shape{128, 32, 128, 512, kV4},
-                                         Shape{140, 33, 128, 512, kV4}, Shape{32, 128, 128, 1024, kV4}, Shape{70, 128, 100, 0, kV4},
-                                         Shape{1, 16, 2048, 0, KvFormat::fp8_ds_mla}, Shape{140, 32, 128, 0, KvFormat::fp8_ds_mla},
-                                         Shape{70, 128, 512, 0, KvFormat::fp8_ds_mla}),
-                         [](const auto& p) {
-                           const Shape& s = p.param;
-                           return "batch" + std::to_string(s.batch) + "_heads" + std::to_string(s.heads) + "_rows" +
-                                  std::to_string(s.topk + s.extra_topk) + (s.format == kV4 ? "_v4" : "_mla");
-                         });
+const auto kV4Shapes = testing::Values(Shape{1, 64, 128, 512, kV4}, Shape{1, 16, 128, 512, kV4}, Shape{8, 64, 128, 512, kV4},
+                                       Shape{128, 8, 128, 512, kV4}, Shape{128, 16, 128, 512, kV4}, Shape{128, 32, 128, 512, kV4},
+                                       Shape{140, 33, 128, 512, kV4}, Shape{32, 128, 128, 1024, kV4}, Shape{70, 128, 100, 0, kV4});
+const auto kMlaShapes = testing::Values(Shape{1, 16, 2048, 0, KvFormat::fp8_ds_mla}, Shape{140, 32, 128, 0, KvFormat::fp8_ds_mla},
+                                        Shape{70, 128, 512, 0, KvFormat::fp8_ds_mla});
+INSTANTIATE_TEST_SUITE_P(V4, RotatedAttention, kV4Shapes, name_of);
+INSTANTIATE_TEST_SUITE_P(Mla, RotatedAttention, kMlaShapes, name_of);
+INSTANTIATE_TEST_SUITE_P(V4, NormedQueries, kV4Shapes, name_of);
 
 }  // namespace
 }  // namespace strata

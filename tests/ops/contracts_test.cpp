@@ -60,9 +60,13 @@ Contract<GroupedLinearParams> contract_of(const Op<GroupedLinearParams>&) {
 Contract<RmsNormPairParams> contract_of(const Op<RmsNormPairParams>&) {
   using P = RmsNormPairParams;
   const When<P> both = [](const P& p) { return p.q.present(); };
+  const When<P> inserts = [](const P& p) { return p.slot_mapping.present(); };
   return {.views = {view("q", &P::q, "==", kOptional), view("q_weight", &P::q_weight, "=", kInput, both),
                     view("q_out", &P::q_out, "==", kOutput, both), view("q_scale", &P::q_scale, "==", kOutput, both),
-                    view("kv", &P::kv, "=="), view("kv_weight", &P::kv_weight, "="), view("kv_out", &P::kv_out, "==", kOutput)},
+                    view("kv", &P::kv, "=="), view("kv_weight", &P::kv_weight, "="), view("kv_out", &P::kv_out, "==", kOutput),
+                    view("slot_mapping", &P::slot_mapping, "*", kOptional), view("positions", &P::positions, "=", kInput, inserts),
+                    view("cos_sin", &P::cos_sin, "*=", kInput, inserts)},
+          .caches = {{"cache", &P::cache, false, inserts}},
           .values = {{"eps", [](P& p) { p.eps = kNaN; }}}};
 }
 
@@ -242,6 +246,8 @@ Contract<SparseAttnDecodeParams> contract_of(const Op<SparseAttnDecodeParams>&) 
       .caches = {{"cache", &P::cache}, {"extra_cache", &P::extra_cache, true}},
       .values = {
           {"softmax_scale", [](P& p) { p.softmax_scale = 0; }},
+          {"q_eps", [](P& p) { p.q_eps = kNaN; }},
+          {"norm_queries", [](P& p) { p.positions = p.cos_sin = {}; }, [](const P& p) { return p.norm_queries; }},
           {"merges", [](P& p) { p.pieces = {}; }, [](const P& p) { return p.merges.present(); }},
           {"pieces", [](P& p) { p.pieces = p.pieces.slice(0, p.pieces.shape[0] - 1); },
            [](const P& p) { return p.pieces.present() && p.pieces.shape[0] == p.q.shape[0] * p.q.shape[1] && p.pieces.shape[0] > 0; }}}};

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "unit/cache_pages.h"
 #include "formats/quantize.h"
 #include "op_test.h"
 #include "ops/factories.h"
@@ -66,6 +67,25 @@ TEST(RmsNormPair, CodesOfTheQuery) {
   }
 }
 
+// As by qnorm_rope_kv_insert behind the op, in every byte.
+TEST(RmsNormPair, InsertionIsThatOfTheOpBehind) {
+  constexpr int64_t kTokens = 5, kDim = 512, kPositions = 7;
+  Array<Bf16> kv({kTokens, kDim}, test::random_bf16(kTokens * kDim, 3.0f, 3)), kv_out({kTokens, kDim}), q({kTokens, 1, kDim});
+  Array<float> weight({kDim});
+  for (int64_t i = 0; i < kDim; ++i) weight[i] = 1.0f + 0.01f * static_cast<float>(i % 7);
+  Array<int64_t> positions({kTokens}, {6, 0, 3, 5, 1}), slots({4}, {2, -1, 7, 0});
+  const Tensor table = build_rope_table({}, kPositions, open_device({}));
+  test::CachePages behind(KvFormat::fp8_ds_mla_v4, kDim, 4, 2), inserted(KvFormat::fp8_ds_mla_v4, kDim, 4, 2);
+  RmsNormPairParams p{.kv = kv, .kv_weight = weight, .kv_out = kv_out};
+  run(ops::make_rms_norm_pair(), p);
+  run(ops::make_qnorm_rope_kv_insert(),
+      QNormRopeKvInsertParams{
+          .q = q, .kv = kv_out, .positions = positions, .cos_sin = table.view(), .slot_mapping = slots, .cache = behind, .q_out = q});
+  p.slot_mapping = slots, p.positions = positions, p.cos_sin = table.view(), p.cache = inserted;
+  run(ops::make_rms_norm_pair(), p);
+  for (const int64_t slot : {0, 2, 7}) EXPECT_EQ(inserted.load(slot), behind.load(slot)) << slot;
+}
+
 TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_rms_norm_pair();
   const auto refused = [&](auto change, std::initializer_list<const char*> words) {
@@ -92,6 +112,20 @@ TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
   refused([&](Case& c) { as_codes(c), c.params.q_scale.stride[0] = 0; }, {"q_scale"});
   refused([&](Case& c) { as_codes(c), c.params.q_out.data = c.params.q.data; }, {"q_out", "not be the input"});
   refused([&](Case& c) { as_codes(c), c.params.q = {}; }, {"q_scale", "q, which is absent"});
+  Array<int64_t> positions({2}, {0, 4}), slots({2}, {0, 1});
+  Array<float> table({4, 2});
+  test::CachePages cache(KvFormat::bf16, 4, 4, 1);
+  const auto inserting = [&](Case& c) {
+    c.params.slot_mapping = slots, c.params.positions = positions, c.params.cos_sin = table, c.params.cache = cache;
+  };
+  refused([&](Case& c) { inserting(c); }, {"positions[1]", "[0, 4)", "is 4"});
+  refused([&](Case& c) { inserting(c), c.params.positions = {}; }, {"positions", "required", "absent"});
+  refused([&](Case& c) { inserting(c), c.params.cos_sin = {}; }, {"cos_sin", "required", "absent"});
+  refused([&](Case& c) { inserting(c), c.params.cache = {}; }, {"cache", "required"});
+  refused([&](Case& c) { inserting(c), c.params.cache.page_stride = 8; }, {"cache", "page_stride", "has 8"});
+  refused([&](Case& c) { inserting(c), c.params.slot_mapping = {}; }, {"positions", "absent without slot_mapping"});
+  refused([&](Case& c) { c.params.cos_sin = table; }, {"cos_sin", "absent without slot_mapping"});
+  refused([&](Case& c) { c.params.cache = cache; }, {"cache", "absent without slot_mapping"});
   refused([](Case& c) { c.params.kv_out.shape[1] = 3; }, {"kv_out", "[2, 4]", "bf16[2, 3]"});
 }
 

@@ -360,6 +360,42 @@ TEST(SparseAttnDecode, RotationIsThatOfTheOpBehind) {
   }
 }
 
+// As by qnorm_rope_kv_insert in front of the op, at strides that several queries of an entry do not share with the entries; q stays.
+TEST(SparseAttnDecode, QueriesAreThoseOfTheOpInFront) {
+  constexpr int64_t kBatch = 3, kQueries = 2, kHeads = 3, kDim = 512, kPositions = 7, kTokens = kBatch * kQueries;
+  CachePages cache(KvFormat::bf16, kDim, 4, 1);
+  for (int64_t s = 0; s < 4; ++s) {
+    std::vector<float> values;
+    for (Bf16 v : random_bf16(kDim, 1.0f, static_cast<uint32_t>(s))) values.push_back(to_float(v));
+    cache.store(s, values);
+  }
+  Array<Bf16> memory({kBatch, kQueries + 1, kHeads, kDim}, random_bf16(kBatch * (kQueries + 1) * kHeads * kDim, 3.0f, 77));
+  Array<Bf16> raw({kTokens, kHeads, kDim}), normed({kTokens, kHeads, kDim}), kv({kTokens, kDim});
+  Array<Bf16> in_front({kBatch, kQueries, kHeads, kDim}), out({kBatch, kQueries, kHeads, kDim});
+  TensorView q = memory.view();
+  q.shape[1] = kQueries;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    std::memcpy(&raw[t * kHeads * kDim], q.row<Bf16>(t / kQueries, t % kQueries), kHeads * kDim * sizeof(Bf16));
+  }
+  const std::vector<Bf16> before(memory.values().begin(), memory.values().end());
+  Array<int32_t> indices({kBatch, kQueries, 4});
+  for (int32_t i = 0; i < 4 * kTokens; ++i) indices[i] = i % 4;
+  Array<int64_t> positions({kTokens}, {6, 0, 3, 5, 1, 2});
+  const Tensor table = build_rope_table({}, kPositions, open_device({}));
+  run(ops::make_qnorm_rope_kv_insert(),
+      QNormRopeKvInsertParams{.q = raw, .kv = kv, .positions = positions, .cos_sin = table.view(), .q_out = normed, .eps = 0.5f});
+  SparseAttnDecodeParams p{.q = normed.view().reshape({kBatch, kQueries, kHeads, kDim}),
+                           .cache = cache,
+                           .indices = indices,
+                           .softmax_scale = 0.04f,
+                           .out = in_front};
+  run(kDecode, p);
+  p.q = q, p.positions = positions, p.cos_sin = table.view(), p.norm_queries = true, p.q_eps = 0.5f, p.rotate_back = false, p.out = out;
+  run(kDecode, p);
+  EXPECT_EQ(std::memcmp(out.values().data(), in_front.values().data(), in_front.view().bytes()), 0);
+  EXPECT_EQ(std::memcmp(memory.values().data(), before.data(), memory.view().bytes()), 0);
+}
+
 TEST(SparseAttnDecode, NoTokens) {
   CachePages cache(KvFormat::bf16, 512, 4, 1);
   Array<Bf16> q({0, 1, 4, 512}), out({0, 1, 4, 512});
@@ -540,6 +576,12 @@ TEST(SparseAttnDecode, Refusals) {
   p.cos_sin = cos_sin;
   p.positions.shape[0] = 2;
   refuse(p, {"positions", "[1]", "i64[2]"});
+  p = good;
+  p.norm_queries = true;
+  refuse(p, {"norm_queries", "false without positions"});
+  p = good;
+  p.q_eps = -1;
+  refuse(p, {"q_eps", "not negative", "is -1"});
   p = good;
   p.extra_cache = {};
   refuse(p, {"extra_indices", "absent without extra_cache", "i32[1, 1, 2]"});

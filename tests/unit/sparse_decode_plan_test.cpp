@@ -50,6 +50,25 @@ TEST(SparseDecodePlan, PartsHaveRoomAndRows) {
   }
 }
 
+// Blocks that take turns do not normalise queries, and room for parts does not depend on it.
+TEST(SparseDecodePlan, RawQueriesTakeNoTurns) {
+  int64_t turns = 0;
+  for (const int64_t heads : {1, 8, 16, 32, 64, 100, 128}) {
+    for (const int64_t tiles : {1, 2, 3, 10}) {
+      for (const int64_t tokens : {1, 32, 66, 67, 128, 300, 1000}) {
+        Problem problem{tokens, heads, tiles, kSms, kV4, false, true};
+        const Plan normed = plan(problem);
+        turns += normed.in_turn || normed.block_heads > kHeadTile ? 1 : 0;
+        problem.raw_queries = true;
+        const Plan raw = plan(problem);
+        EXPECT_FALSE(raw.in_turn || raw.block_heads > kHeadTile) << tokens << " tokens, " << heads << " heads, " << tiles << " tiles";
+        EXPECT_EQ(raw.most_parts, normed.most_parts);
+      }
+    }
+  }
+  EXPECT_GT(turns, 0);
+}
+
 // A batch-invariant call is cut by its heads and rows alone.
 TEST(SparseDecodePlan, BatchInvariantCallsAreCutAlikeWhateverTheBatch) {
   for (const KvFormat format : {kV4, kMla}) {

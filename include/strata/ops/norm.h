@@ -2,6 +2,7 @@
 #pragma once
 
 #include "strata/activation_format.h"
+#include "strata/kv_format.h"
 #include "strata/tensor.h"
 
 namespace strata {
@@ -19,6 +20,12 @@ struct RmsNormPairParams {
   TensorView kv_weight{};  // f32 [Nkv]
   TensorView kv_out{};     // bf16 [T, Nkv]
   float eps = 1e-6f;
+  // With slots the key is inserted, exactly as by qnorm_rope_kv_insert behind this op (V4 8.2) from what is rounded to bf16; kv_out is then
+  // written or not. Errors: as there.
+  TensorView slot_mapping{};  // i64 [N_ins], N_ins <= T; absent: nothing is inserted, as are the following
+  TensorView positions{};     // i64 [T]
+  TensorView cos_sin{};       // f32 [max_positions, R]
+  PagedCache cache{};         // row_dim Nkv
 };
 
 }  // namespace strata

@@ -40,10 +40,16 @@ struct SparseAttnDecodeParams {
   // no meaning. Parts are in [0, 2 (P - B*S)), of one token only, and follow one another as its rows do. Absent: no token has several
   // pieces.
   TensorView merges{};
-  // With positions, the rotation by them is taken back on the last R lanes of out: exactly as by inverse_rope behind this op (V4 15, step
-  // 1), from what is rounded to bf16.
-  TensorView positions{};   // i64 [B*S], 0 <= p < rows of cos_sin; absent: out stays as it is
-  TensorView cos_sin{};     // f32 [max_positions, R], R <= Dv
+  // With positions, what stands around attention in a layer (docs/decisions/0005), on the last R lanes:
+  // norm_queries: q has yet to be normalised and rotated, exactly as by qnorm_rope_kv_insert in front of this op (V4 8.1), into what is
+  // rounded to bf16. q itself is not written.
+  // rotate_back: the rotation is taken back on out, exactly as by inverse_rope behind this op (V4 15, step 1), from what is rounded to
+  // bf16.
+  TensorView positions{};  // i64 [B*S], 0 <= p < rows of cos_sin; absent: q and out are as they are
+  TensorView cos_sin{};    // f32 [max_positions, R], R <= D; R <= Dv where out is rotated
+  bool norm_queries = false;
+  float q_eps = 1e-6f;
+  bool rotate_back = true;
   TensorView out{};         // bf16 [B, S, H, Dv], Dv <= D
   TensorView lse{};         // f32 [B, H, S]; absent: not wanted
   TensorView max_logits{};  // f32 [B, H, S]; absent: not wanted

@@ -28,8 +28,8 @@ inline void check_positive(ParamCheck& c, std::string_view name, float value) {
 }
 
 // What is added to a mean before its root is taken.
-inline void check_eps(ParamCheck& c, float eps) {
-  c.require(std::isfinite(eps) && eps >= 0.0f, "eps must be finite and not negative, is {}", eps);
+inline void check_eps(ParamCheck& c, float eps, std::string_view name = "eps") {
+  c.require(std::isfinite(eps) && eps >= 0.0f, "{} must be finite and not negative, is {}", name, eps);
 }
 
 // Blocks [first, end) of the request of token t have an entry in the table, and every such entry is a page in [0, num_pages).

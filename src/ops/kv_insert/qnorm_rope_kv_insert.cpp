@@ -26,12 +26,7 @@ void check(const QNormRopeKvInsertParams& p, DeviceId device) {
     c.require(p.q_out.shape[1] >= heads, "q_out must have at least the {} heads of q, has {}", heads, p.q_out.shape[1]);
   }
   if (p.slot_mapping.present()) {
-    c.view("slot_mapping", p.slot_mapping, DType::i64, {kAny});
-    c.require(p.slot_mapping.shape[0] <= tokens, "slot_mapping must have at most the {} rows of kv, has {}", tokens,
-              p.slot_mapping.shape[0]);
-    check_rows(c, "cache", p.cache, {KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor}, dim);
-    check_rotary_lanes(c, p.cache, p.cos_sin.shape[1]);
-    c.values_in("slot_mapping", p.slot_mapping, 0, p.cache.num_slots(), true);
+    check_key_insert(c, p.slot_mapping, p.cache, p.cos_sin, tokens, dim);
   }
   c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
 }

@@ -33,4 +33,14 @@ inline void check_rotary_lanes(ParamCheck& c, const PagedCache& cache, int64_t r
             "cos_sin must have {} columns beside a cache of format {}, has {}", int{kV4RopeDim}, to_string(cache.format), rotary);
 }
 
+// Where keys [tokens, dim] go when they are rotated.
+inline void check_key_insert(ParamCheck& c, const TensorView& slot_mapping, const PagedCache& cache, const TensorView& cos_sin,
+                             int64_t tokens, int64_t dim) {
+  c.view("slot_mapping", slot_mapping, DType::i64, {kAny});
+  c.require(slot_mapping.shape[0] <= tokens, "slot_mapping must have at most the {} rows of kv, has {}", tokens, slot_mapping.shape[0]);
+  check_rows(c, "cache", cache, {KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor}, dim);
+  check_rotary_lanes(c, cache, cos_sin.shape[1]);
+  c.values_in("slot_mapping", slot_mapping, 0, cache.num_slots(), true);
+}
+
 }  // namespace strata::ops

@@ -4,7 +4,8 @@
 #include "core/check.h"
 #include "formats/quantize.h"
 #include "ops/factories.h"
-#include "ops/indices/value_checks.h"
+#include "ops/kv_insert/row_checks.h"
+#include "ops/norm/insert_behind.h"
 
 namespace strata::ops {
 namespace {
@@ -33,12 +34,23 @@ void check(const RmsNormPairParams& p, DeviceId device) {
   c.view("kv_weight", p.kv_weight, DType::f32, {p.kv.shape[1]});
   c.view("kv_out", p.kv_out, DType::bf16, {p.kv.shape[0], p.kv.shape[1]});
   check_output(c, "kv_out", p.kv_out);
+  if (p.slot_mapping.present()) {
+    check_rotary_views(c, p.positions, p.cos_sin, p.kv.shape[0], p.kv.shape[1]);
+    check_key_insert(c, p.slot_mapping, p.cache, p.cos_sin, p.kv.shape[0], p.kv.shape[1]);
+    c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
+  } else {
+    c.require(!p.positions.present(), "positions must be absent without slot_mapping, is {}", p.positions);
+    c.require(!p.cos_sin.present(), "cos_sin must be absent without slot_mapping, is {}", p.cos_sin);
+    c.require(!p.cache.present(), "cache must be absent without slot_mapping, is present");
+  }
 }
 
 }  // namespace
 
 Op<RmsNormPairParams> make_rms_norm_pair() {
-  return {"rms_norm_pair", check, join(cuda::rms_norm_pair(), cpu::rms_norm_pair(), reference::rms_norm_pair())};
+  return {"rms_norm_pair", check,
+          join(cuda::rms_norm_pair(), insert_behind(cpu::rms_norm_pair(), cpu::qnorm_rope_kv_insert()),
+               insert_behind(reference::rms_norm_pair(), reference::qnorm_rope_kv_insert()))};
 }
 
 }  // namespace strata::ops

@@ -35,7 +35,7 @@ void rotate(const Implementation<InverseRopeParams>& rotation, const SparseAttnD
 std::vector<Implementation<SparseAttnDecodeParams>> rotate_behind(std::vector<Implementation<SparseAttnDecodeParams>> attention,
                                                                   const std::vector<Implementation<InverseRopeParams>>& rotations) {
   return run_behind(std::move(attention), rotations, [](const auto& rotation, const SparseAttnDecodeParams& p, const auto& context) {
-    if (p.positions.present()) rotate(rotation, p, context);
+    if (p.positions.present() && p.rotate_back) rotate(rotation, p, context);
   });
 }
 

@@ -9,7 +9,7 @@
 
 namespace strata::ops {
 
-// Each of `attention` with the first of `rotations`, of the same backend, behind it where a call has positions.
+// Each of `attention` with the first of `rotations`, of the same backend, behind it where a call asks for it.
 std::vector<Implementation<SparseAttnDecodeParams>> rotate_behind(std::vector<Implementation<SparseAttnDecodeParams>> attention,
                                                                   const std::vector<Implementation<InverseRopeParams>>& rotations);
 

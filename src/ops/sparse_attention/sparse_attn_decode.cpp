@@ -7,6 +7,7 @@
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
 #include "ops/sparse_attention/attention_checks.h"
+#include "ops/sparse_attention/norm_in_front.h"
 #include "ops/sparse_attention/rotate_behind.h"
 
 namespace strata::ops {
@@ -148,14 +149,16 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
     c.contiguous("next_weights", p.next_weights);
   }
   check_schedule_views(c, p);
+  check_eps(c, p.q_eps, "q_eps");
   c.view("out", p.out, DType::bf16, {batch, queries, heads, kAny});
   check_value_dim(c, p.out.shape[3], p.q.shape[3]);
   check_output(c, "out", p.out);
   if (p.positions.present()) {
-    check_rotary_views(c, p.positions, p.cos_sin, batch * queries, p.out.shape[3]);
+    check_rotary_views(c, p.positions, p.cos_sin, batch * queries, p.rotate_back ? p.out.shape[3] : p.q.shape[3]);
     c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
   } else {
     c.require(!p.cos_sin.present(), "cos_sin must be absent without positions, is {}", p.cos_sin);
+    c.require(!p.norm_queries, "norm_queries must be false without positions, is true");
   }
   c.optional("lse", p.lse, DType::f32, {batch, heads, queries});
   check_output(c, "lse", p.lse);
@@ -169,9 +172,11 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
 }  // namespace
 
 Op<SparseAttnDecodeParams> make_sparse_attn_decode() {
-  return {"sparse_attn_decode", check,
-          join(cuda::sparse_attn_decode(), rotate_behind(cpu::sparse_attn_decode(), cpu::inverse_rope()),
-               rotate_behind(reference::sparse_attn_decode(), reference::inverse_rope()))};
+  return {
+      "sparse_attn_decode", check,
+      join(cuda::sparse_attn_decode(),
+           norm_in_front(rotate_behind(cpu::sparse_attn_decode(), cpu::inverse_rope()), cpu::qnorm_rope_kv_insert()),
+           norm_in_front(rotate_behind(reference::sparse_attn_decode(), reference::inverse_rope()), reference::qnorm_rope_kv_insert()))};
 }
 
 }  // namespace strata::ops

@@ -15,7 +15,7 @@ namespace {
 constexpr int kCombineWarps = 8, kCombineThreads = 32 * kCombineWarps, kUnits = kValueDim / 256;
 // A warp a head has at most so many parts, all asked for at a time: few registers, so that four blocks fit on an SM. Two warps have so many
 // each, and four ask for so many at a time.
-constexpr int kFewParts = 4, kMostBlocks = 4, kScheduledBlocks = 3, kManyParts = 8;
+constexpr int kFewParts = 4, kMostBlocks = 4, kScheduledBlocks = 3, kManyParts = 8, kScheduledGroup = 4;
 
 // Eight value lanes.
 struct Unit {
@@ -198,12 +198,11 @@ __global__ void __launch_bounds__(kCombineThreads, kGroup == 1 ? kMostBlocks : 2
 // How many of them there are is in the schedule: the blocks share units of heads, eight of a token with few parts, and two of one with
 // many.
 __global__ void __launch_bounds__(kCombineThreads, kScheduledBlocks) scheduled_combine_kernel(const __grid_constant__ DecodeArgs a) {
-  constexpr int kGroup = 4;
   __shared__ int32_t of_warps[kCombineWarps];
   __shared__ ScheduledParts shared_parts;
   __shared__ int32_t shared_first_unit;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
-  const auto heads_of_unit = [](int32_t parts) { return parts <= 2 * kFewParts ? kCombineWarps : kCombineWarps / kGroup; };
+  const auto heads_of_unit = [](int32_t parts) { return parts <= 2 * kFewParts ? kCombineWarps : kCombineWarps / kScheduledGroup; };
   if (!a.merge_first) ptx::launch_dependents();
   ptx::wait_for_previous_kernel();
 #pragma unroll 1
@@ -229,7 +228,7 @@ __global__ void __launch_bounds__(kCombineThreads, kScheduledBlocks) scheduled_c
       if (heads_of_unit(parts.parts) == kCombineWarps) {
         merge_heads<1, kFewParts, false>(a, parts, first_head, [] {});
       } else {
-        merge_heads<kGroup, kFewParts, false>(a, parts, first_head, [] {});
+        merge_heads<kScheduledGroup, kFewParts, false>(a, parts, first_head, [] {});
       }
       __syncthreads();  // the next unit's
     }
@@ -266,7 +265,9 @@ void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attentio
 }
 
 void launch_scheduled_combine(const DecodeArgs& args, const ExecutionContext& context) {
-  const dim3 grid(static_cast<unsigned>(kScheduledBlocks * capabilities(context.device).num_sms));
+  // As many as there may be units, up to those that run at a time: blocks with nothing to do keep the product behind waiting.
+  const int64_t units = int64_t{args.num_merges} * ceil_div(args.num_heads, kCombineWarps / kScheduledGroup);
+  const dim3 grid(static_cast<unsigned>(std::min(units, int64_t{kScheduledBlocks} * capabilities(context.device).num_sms)));
   launch_early("scheduled_combine_kernel", scheduled_combine_kernel, {.grid = grid, .block = dim3(kCombineThreads)}, context, args);
 }
 

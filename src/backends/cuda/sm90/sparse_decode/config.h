@@ -64,9 +64,11 @@ struct DecodeArgs {
   int64_t lse_batch_stride, lse_head_stride, lse_query_stride;
   float* max_logits;
   int64_t max_batch_stride, max_head_stride, max_query_stride;
-  const int64_t* positions;  // of query tokens; null: results are not rotated
+  const int64_t* positions;    // of query tokens; null: results are not rotated
+  const int64_t* q_positions;  // the same; null: queries are normalised and rotated already
+  float q_eps;
   const float* cos_sin;
-  int64_t cos_sin_stride;
+  int64_t cos_sin_stride, cos_sin_rows;
   // With several splits, [token, split, head]: results of a split, normalised without the sink, as fp16 multiples of part_unshift; their
   // lse and maximum in base 2.
   uint16_t* part_out;

@@ -17,10 +17,13 @@ enum Barrier : uint32_t { kQueryReady = 1, kWeightsReady, kOddWeightsReady, kSof
 inline constexpr float kMaxLag = 8.0f;
 
 // The queries in shared memory, by the consumers.
-template <bool kAligned, class Shared>
-__device__ __forceinline__ void load_queries(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t first_head) {
-  Queries<kAligned, Shared>(a, batch, query, first_head).store(shared);
-  convert_queries(shared);
+template <bool kAligned, class Norm, class Shared>
+__device__ __forceinline__ void load_queries(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t first_head,
+                                             Norm& norm) {
+  const Queries<kAligned, Shared> queries(a, batch, query, first_head);
+  norm.confirm(a, batch * a.num_queries + query);
+  queries.store(shared);
+  convert_queries(norm, shared);
   ptx::fence_proxy_async();
   ptx::barrier_sync(kQueryReady, kConsumerThreads);
 }

@@ -62,6 +62,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
       if (scope.lengths != nullptr) touch(scope.lengths + seat.batch);
     }
   }
+  NormOf<kFormat> norm(a, seat.token);
   ptx::wait_for_previous_kernel();
   if (threadIdx.x == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.previous_ended));
   int32_t tiles;
@@ -69,6 +70,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   {
     few_heads::Queries<Block> queries;
     queries.template load<kAligned>(a, seat.batch, seat.query, seat.first_head);
+    norm.confirm(a, seat.token);
     const TokenRows rows = seat.rows(a, seat.lengths(a));
     const BlockTiles of_block = seat.tiles(rows);
     if (!seat.has_work(rows)) return;
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
       shared.sink[threadIdx.x] = a.sink != nullptr && head < a.num_heads ? a.sink[head] * kLog2e : -INFINITY;
     }
     prepare_softmax(shared);
-    queries.store(shared, a.scale_log2);
+    queries.store(shared, norm, a.scale_log2);
   }
   ptx::fence_proxy_async();
   ptx::barrier_sync(kAllConsumers, kConsumers);

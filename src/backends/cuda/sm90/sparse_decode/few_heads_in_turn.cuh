@@ -63,6 +63,7 @@ template <class Shared>
 __device__ __forceinline__ void take_queries(const DecodeArgs& a, Shared& shared, uint32_t stage) {
   constexpr int kUnits = Queries<Shared>::kUnits, kWarps = kLogitGroups * kWarpgroup / 32;
   const int lane = threadIdx.x % 32;
+  const AsTheyAre normed(a, 0);
 #pragma unroll
   for (int head = threadIdx.x / 32; head < Shared::kHeads; head += kWarps) {
     uint4 v[Queries<Shared>::kLoads];
@@ -71,7 +72,7 @@ __device__ __forceinline__ void take_queries(const DecodeArgs& a, Shared& shared
       const int unit = lane + 32 * j;
       v[j] = unit < kUnits ? reinterpret_cast<const uint4*>(shared.rows[stage][0])[head * kUnits + unit] : uint4{};
     }
-    store_queries(shared, head, v, a.scale_log2);
+    store_queries(shared, head, normed, v, a.scale_log2);
   }
 }
 

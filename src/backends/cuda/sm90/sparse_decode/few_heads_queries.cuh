@@ -4,6 +4,7 @@
 
 #include "backends/cuda/sm90/sparse_decode/few_heads_shared.cuh"
 #include "backends/cuda/sm90/sparse_decode/producer.cuh"
+#include "backends/cuda/sm90/sparse_decode/query_norm.cuh"
 
 namespace strata::cuda::sparse_decode::few_heads {
 
@@ -16,16 +17,21 @@ __device__ __forceinline__ uint4 scaled_bf16(uint4 v, float factor) {
 }
 
 // A head of which each lane has every 32nd unit of 16 bytes.
-template <class Shared, int kLoads>
-__device__ __forceinline__ void store_queries(Shared& shared, int head, const uint4 (&v)[kLoads], float scale_log2) {
+template <class Shared, class Norm, int kLoads>
+__device__ __forceinline__ void store_queries(Shared& shared, int head, const Norm& norm, const uint4 (&raw)[kLoads], float scale_log2) {
   constexpr int kUnits = kRowLanes<Shared::kFormat> / 8;
   const int lane = threadIdx.x % 32;
+  uint4 of_head[1][kLoads];
+  uint4(&v)[kLoads] = of_head[0];
   uint32_t largest = 0;
 #pragma unroll
-  for (int j = 0; j < kLoads; ++j) largest = max(largest, max_bf16_bits(v[j]));
+  for (int j = 0; j < kLoads; ++j) v[j] = raw[j], largest = max(largest, max_bf16_bits(v[j]));
   largest = __reduce_max_sync(~0u, largest);
-  const int exponent = query_exponent(largest);
-  const float factor = pow2(-exponent);
+  int exponent = query_exponent(largest);
+  float factor = pow2(-exponent);
+  if constexpr (Norm::kPresent) {
+    if (norm.wanted()) norm.apply(of_head), exponent = -Norm::kShift, factor = 1.0f;
+  }
 #pragma unroll
   for (int j = 0; j < kLoads; ++j) {
     const int unit = lane + 32 * j, in_chunk = unit % 8;
@@ -68,10 +74,11 @@ struct Queries {
   }
 
   // Code that runs once is slow to fetch: a loop over heads.
-  __device__ __forceinline__ void store(Shared& shared, float scale_log2) {
+  template <class Norm>
+  __device__ __forceinline__ void store(Shared& shared, const Norm& norm, float scale_log2) {
 #pragma unroll 1
     for (int head = this->head(0); head < Shared::kHeads; head += kWarps) {
-      store_queries(shared, head, v[0], scale_log2);
+      store_queries(shared, head, norm, v[0], scale_log2);
 #pragma unroll
       for (int i = 1; i < kTogether; ++i) {
 #pragma unroll

@@ -47,6 +47,7 @@ __device__ __forceinline__ void second_queries(const DecodeArgs& a, Shared& shar
   }
   ptx::cp_async_commit();
   Queries<true, Shared, kHeld> held(a, batch, query, kHeadTile, kAside);
+  const AsTheyAre normed(a, batch * a.num_queries + query);
   ptx::cp_async_wait<0>();
   int exponent_of_lane = 0;
 #pragma unroll
@@ -55,13 +56,13 @@ __device__ __forceinline__ void second_queries(const DecodeArgs& a, Shared& shar
     int exponent[1];
 #pragma unroll
     for (int i = 0; i < Place::kLoads; ++i) v[0][i] = ptx::ld_shared(aside + 512 * (head * Place::kLoads + i));
-    convert_heads<Shared>(v, exponent);
+    convert_heads<Shared>(normed, v, exponent);
 #pragma unroll
     for (int i = 0; i < Place::kLoads; ++i) ptx::st_shared(aside + 512 * (head * Place::kLoads + i), v[0][i]);
     if (lane == head) exponent_of_lane = exponent[0];
   }
   int exponent[kHeld];
-  convert_heads<Shared>(held.v, exponent);
+  convert_heads<Shared>(normed, held.v, exponent);
 #pragma unroll
   for (int head = 0; head < kHeld; ++head) {
     if (lane == kAside + head) exponent_of_lane = exponent[head];
@@ -143,9 +144,10 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
     return !again && shared.overflow != 0;
   };
   if (role < 2) {
+    AsTheyAre normed(a, token);
     ptx::wait_for_previous_kernel();
     const Lengths lengths(a, batch);
-    load_queries<true>(a, shared, batch, query, 0);
+    load_queries<true>(a, shared, batch, query, 0, normed);
     bring_queries_near<Shared>(a, batch, query, kHeadTile);
     const int32_t tiles = TokenRows(a, lengths).tiles;
     ptx::registers_grow<Shared::kRoom.consumer>();

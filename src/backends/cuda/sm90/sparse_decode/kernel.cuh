@@ -55,9 +55,10 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
   uint32_t phases = 0;
   if (role < 2) {
+    NormOf<kFormat> norm(a, seat.token);
     ptx::wait_for_previous_kernel();
     const auto lengths = seat.lengths(a);
-    load_queries<kAligned>(a, shared, seat.batch, seat.query, seat.first_head);
+    load_queries<kAligned>(a, shared, seat.batch, seat.query, seat.first_head, norm);
     const TokenRows rows = seat.rows(a, lengths);
     const BlockTiles tiles = seat.tiles(rows);
     if (!seat.has_work(rows)) return;

@@ -19,6 +19,7 @@ struct Problem {
   KvFormat format;
   bool batch_invariant;
   bool aligned;                                 // rows of the caches, of q and of out start at multiples of 16 bytes
+  bool raw_queries = false;                     // still to be normalised, for which blocks that take turns have no registers
   int64_t largest_cluster = kMostClusterParts;  // blocks of few heads
 };
 
@@ -60,7 +61,7 @@ inline bool in_clusters(const Problem& p, int64_t block_heads, int64_t splits) {
 // Of more than two rounds of blocks: rows are then on their way from one token to the next. Not where the same bits are asked for whatever
 // else is in the batch.
 inline bool in_turn(const Problem& p, int64_t block_heads, int64_t splits) {
-  return p.aligned && !p.batch_invariant && p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits == 1 &&
+  return p.aligned && !p.batch_invariant && !p.raw_queries && p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits == 1 &&
          p.tokens * ceil_div(p.heads, block_heads) > 2 * p.num_sms;
 }
 
@@ -97,7 +98,7 @@ inline Plan plan(const Problem& p) {
   const auto consider = [&](const BlockCost& block) {
     const bool takes_turns = block.heads > kHeadTile, too_many = block.heads > 8 && 2 * p.heads <= block.heads,
                too_few = p.batch_invariant && block.heads < std::min<int64_t>(p.heads, kHeadTile);
-    if (too_many || too_few || (takes_turns && (p.batch_invariant || !p.aligned || p.tiles > kStages))) return;
+    if (too_many || too_few || (takes_turns && (p.batch_invariant || !p.aligned || p.raw_queries || p.tiles > kStages))) return;
     for (int64_t splits = p.batch_invariant ? most_splits : 1;;) {
       const int64_t time = cost(p, block, splits), tiles = ceil_div(p.tiles, splits);
       if (plan.block_heads == 0 || time < plan.time) plan.block_heads = block.heads, plan.splits = splits, plan.time = time;

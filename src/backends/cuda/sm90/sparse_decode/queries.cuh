@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/sm90/sparse_decode/producer.cuh"
+#include "backends/cuda/sm90/sparse_decode/query_norm.cuh"
 
 namespace strata::cuda::sparse_decode {
 
@@ -53,9 +54,21 @@ struct Queries {
 };
 
 // A warp's raw queries of some heads become fp16 where they are; what their values are to be multiplied by, a power of two.
-template <class Shared, int kHeads>
-__device__ __forceinline__ void convert_heads(uint4 (&v)[kHeads][QueryPlace<Shared>::kLoads], int (&exponent)[kHeads]) {
+template <class Shared, class Norm, int kHeads>
+__device__ __forceinline__ void convert_heads(const Norm& norm, uint4 (&v)[kHeads][QueryPlace<Shared>::kLoads], int (&exponent)[kHeads]) {
   constexpr int kLoads = QueryPlace<Shared>::kLoads;
+  if constexpr (Norm::kPresent) {
+    if (norm.wanted()) {
+      norm.apply(v);
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        exponent[h] = -Norm::kShift;
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) v[h][i] = bf16_to_f16(v[h][i], 1.0f);
+      }
+      return;
+    }
+  }
   uint32_t largest[kHeads] = {};
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
@@ -74,8 +87,8 @@ __device__ __forceinline__ void convert_heads(uint4 (&v)[kHeads][QueryPlace<Shar
 }
 
 // A warp's heads, where they are.
-template <class Shared>
-__device__ __forceinline__ void convert_queries(Shared& shared) {
+template <class Norm, class Shared>
+__device__ __forceinline__ void convert_queries(const Norm& norm, Shared& shared) {
   using Place = QueryPlace<Shared>;
   constexpr int kTogether = 2;  // heads at a time, so that one's latencies are the other's work
   const int lane = threadIdx.x % 32, first = Place::first_head();
@@ -90,7 +103,7 @@ __device__ __forceinline__ void convert_queries(Shared& shared) {
         v[h][i] = lane + 32 * i < Place::kUnits ? ptx::ld_shared(Place::address(shared, head + h, lane + 32 * i)) : uint4{};
       }
     }
-    convert_heads<Shared>(v, exponent);
+    convert_heads<Shared>(norm, v, exponent);
 #pragma unroll
     for (int h = 0; h < kTogether; ++h) {
 #pragma unroll

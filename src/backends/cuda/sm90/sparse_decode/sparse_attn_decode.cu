@@ -33,6 +33,9 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (p.positions.present() && p.cos_sin.shape[1] != kRotaryLanes) {
     return Support::no("needs " + std::to_string(kRotaryLanes) + " rotary lanes, has " + std::to_string(p.cos_sin.shape[1]));
   }
+  if (p.norm_queries && format != KvFormat::fp8_ds_mla_v4) {
+    return Support::no("needs caches of fp8_ds_mla_v4 to normalise queries, has " + std::string(to_string(format)));
+  }
   return Support::yes();
 }
 
@@ -66,7 +69,9 @@ DecodeArgs args_of(const SparseAttnDecodeParams& p) {
   a.sink = p.attn_sink.present() ? p.attn_sink.ptr<float>() : nullptr;
   a.scale_log2 = p.softmax_scale * kLog2e;
   if (p.positions.present()) {
-    a.positions = p.positions.ptr<int64_t>(), a.cos_sin = p.cos_sin.ptr<float>(), a.cos_sin_stride = p.cos_sin.stride[0];
+    a.cos_sin = p.cos_sin.ptr<float>(), a.cos_sin_stride = p.cos_sin.stride[0], a.cos_sin_rows = p.cos_sin.shape[0];
+    if (p.rotate_back) a.positions = p.positions.ptr<int64_t>();
+    if (p.norm_queries) a.q_positions = p.positions.ptr<int64_t>(), a.q_eps = p.q_eps;
   }
   a.out = p.out.ptr<uint16_t>();
   a.out_batch_stride = p.out.stride[0], a.out_query_stride = p.out.stride[1], a.out_head_stride = p.out.stride[2];
@@ -95,7 +100,8 @@ Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
           .num_sms = c.num_sms,
           .format = p.cache.format,
           .batch_invariant = p.batch_invariant,
-          .aligned = aligned(p)};
+          .aligned = aligned(p),
+          .raw_queries = p.norm_queries};
 }
 
 // How many clusters of more than kPortableCluster blocks run at a time: asked for once a device, of the current one.
@@ -151,7 +157,7 @@ void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blo
 // the merge keeps that waiting longer than it saves; of more, the memory is busy all the time anyway.
 bool merge_first(const SparseAttnDecodeParams& p) {
   constexpr int64_t kFewWeights = 96 << 20;
-  return p.positions.present() && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
+  return p.positions.present() && p.rotate_back && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
 }
 
 // Of all tokens, of a call that goes by its schedule.
@@ -217,7 +223,7 @@ void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64
     case 32: launch_scheduled<32>(a, pieces, context); break;
     default: launch_scheduled<kHeadTile>(a, pieces, context); break;
   }
-  if (!p.merges.present()) return;
+  if (!p.merges.present() || p.merges.shape[0] == 0) return;
   a.merges = p.merges.ptr<int32_t>(), a.num_merges = static_cast<int32_t>(p.merges.shape[0]);
   launch_scheduled_combine(a, context);
 }

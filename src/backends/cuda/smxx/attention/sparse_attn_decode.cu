@@ -5,6 +5,7 @@
 #include "backends/cuda/smxx/attention/generic_attention.h"
 #include "backends/cuda/smxx/attention/row_attention.h"
 #include "ops/factories.h"
+#include "ops/sparse_attention/norm_in_front.h"
 #include "ops/sparse_attention/rotate_behind.h"
 
 namespace strata::cuda {
@@ -61,9 +62,11 @@ constexpr Traits<SparseAttnDecodeParams> kGeneric{
 
 std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
   return ops::join(std::vector{sparse_attn_decode_sm90()},
-                   ops::rotate_behind({sparse_attn_decode_bf16_sm90(), implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
-                                       implementation<SparseAttnDecodeParams>("cuda/generic", kGeneric)},
-                                      inverse_rope()));
+                   ops::norm_in_front(ops::rotate_behind({sparse_attn_decode_bf16_sm90(),
+                                                          implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores),
+                                                          implementation<SparseAttnDecodeParams>("cuda/generic", kGeneric)},
+                                                         inverse_rope()),
+                                      qnorm_rope_kv_insert()));
 }
 
 }  // namespace strata::cuda

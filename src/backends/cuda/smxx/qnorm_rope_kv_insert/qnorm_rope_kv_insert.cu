@@ -5,9 +5,8 @@
 #include "backends/cuda/common/divisor.h"
 #include "backends/cuda/common/grid.h"
 #include "backends/cuda/common/implementation.h"
-#include "backends/cuda/common/rows.cuh"
-#include "backends/cuda/common/store_words.cuh"
-#include "backends/cuda/common/values.cuh"
+#include "backends/cuda/common/insert_key.cuh"
+#include "backends/cuda/common/query_norm.cuh"
 #include "backends/cuda/cuda_ops.h"
 
 namespace strata::cuda {
@@ -19,19 +18,13 @@ constexpr int kBlocksPerSm = 10;  // 40 warps in flight; with 12 the key row spi
 constexpr int64_t kPairMinTokens = 9;
 constexpr int kPairBlocksPerSm = 7;
 // The widths of V4, which the wide path and block formats are made for.
-constexpr int kDim = 512;
-constexpr int kRotary = 64;
+constexpr int kDim = kQueryDim, kRotary = kQueryRotary;
 
 struct Call {
   Rows<const Bf16> q;
   Rows<const Bf16> kv;
-  const int64_t* positions;
-  Rows<const float> cos_sin;
-  const int64_t* slots;
-  int32_t num_slots;  // entries of slots
-  PagedCache cache;
-  CacheRows rows_of_cache;
-  bool key_words;  // fp8_ds_mla_v4, all rows at multiples of 16 bytes
+  KeyInsert key;
+  bool key_words;  // all rows at multiples of 16 bytes
   void* q_out;
   int64_t q_out_stride[2];
   int32_t heads, padded_heads, dim, rotary;
@@ -49,13 +42,12 @@ __device__ __forceinline__ void store_query(const Call& c, E4m3* out, const floa
   store_codes<kWide>(out, x, [s = c.q_scale_inv](float v) { return __fmul_rn(v, s); });
 }
 
-// kHeads neighbouring heads. Two runs of 8 values a lane, 256 apart, so that each access of the warp is 512 consecutive bytes; the rotary
-// lanes are the second run of the last eight lanes. The same bits whatever kHeads is.
+// kHeads neighbouring heads, so that each access of the warp is 512 consecutive bytes. The same bits whatever kHeads is.
 template <int kHeads, class Out>
 __device__ __forceinline__ void query_wide(const Call& c, int64_t n, int h, Out* out, int lane) {
-  constexpr int kRun = 8, kSecond = kDim / 2;
-  const int begin = lane * kRun, rope_lane = kSecond + begin - (kDim - kRotary);
-  const int64_t position = __ldg(c.positions + n);
+  constexpr int kRun = kQueryRun, kSecond = kDim / 2;
+  const int begin = lane * kRun;
+  const int64_t position = __ldg(c.key.positions + n);
   float low[kHeads][kRun], high[kHeads][kRun], angles[kRun];
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
@@ -63,25 +55,10 @@ __device__ __forceinline__ void query_wide(const Call& c, int64_t n, int h, Out*
     load_values<true>(q + begin, low[i]);
     load_values<true>(q + kSecond + begin, high[i]);
   }
-  // No branch: behind one the other lanes would wait for the angles too.
-  load_angles<true>(c.cos_sin.row(position), kRotary, max(rope_lane, 0), angles);
-  float sum[kHeads] = {};
+  load_query_angles(c.key.cos_sin.row(position), lane, angles);
+  norm_and_rotate(low, high, angles, c.eps, lane);
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
-#pragma unroll
-    for (int j = 0; j < kRun; ++j) sum[i] = fmaf(low[i][j], low[i][j], fmaf(high[i][j], high[i][j], sum[i]));
-  }
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) sum[i] = lanes_sum(sum[i]);
-#pragma unroll
-  for (int i = 0; i < kHeads; ++i) {
-    const float scale = rsqrtf(fmaf(sum[i], 1.0f / kDim, c.eps));
-#pragma unroll
-    for (int j = 0; j < kRun; ++j) {
-      low[i][j] *= scale;
-      high[i][j] *= scale;
-    }
-    if (rope_lane >= 0) rotate_values(high[i], angles);
     store_query<true>(c, out + i * c.q_out_stride[1] + begin, low[i]);
     store_query<true>(c, out + i * c.q_out_stride[1] + kSecond + begin, high[i]);
   }
@@ -98,7 +75,7 @@ __device__ void query(const Call& c, const Bf16* q, Out* out, int64_t n, int lan
     const float value[1] = {to_float(q[i]) * scale};
     store_query<false>(c, out + i, value);
   }
-  const float* const row = c.cos_sin.row(__ldg(c.positions + n));
+  const float* const row = c.key.cos_sin.row(__ldg(c.key.positions + n));
   for (int i = nope + 2 * lane; i < c.dim; i += 2 * kWarpSize) {
     float pair[2], angles[2];
     load_values<false>(q + i, pair);
@@ -112,33 +89,21 @@ __device__ void query(const Call& c, const Bf16* q, Out* out, int64_t n, int lan
 
 // A lane has the 16 values from 16 * lane on.
 __device__ void insert_key_words(const Call& c, int64_t n, int lane) {
-  constexpr int kRun = kDim / kWarpSize;
-  const int rope_lane = kRun * lane - (kDim - kRotary);
-  const int64_t slot = __ldg(c.slots + n);
-  uint32_t words[kRun / 2];
-  load_wide(reinterpret_cast<const uint8_t*>(c.kv.row(n) + kRun * lane), words);
-  if (rope_lane >= 0) {
-    float values[kRun], angles[kRun];
-    load_angles<true>(c.cos_sin.row(__ldg(c.positions + n)), kRotary, rope_lane, angles);
-    unpack_words(words, values);
-    rotate_values(values, angles);
-    pack_words(values, words);
-  }
-  if (slot < 0) return;
-  const uint32_t amax = amax_bits<kKvBlock / kRun>(words);
-  const RowAddress to = c.rows_of_cache.row(slot);
-  if (!__any_sync(kAllLanes, amax >= kBf16Infinity)) return store_v4(to, words, amax, lane);
-  float values[kRun];
-  unpack_words(words, values);
-  store_row_512<true>(c.cache, to, values, lane);
+  const int64_t slot = __ldg(c.key.slots + n);
+  uint32_t words[kKeyRun / 2];
+  load_wide(reinterpret_cast<const uint8_t*>(c.kv.row(n) + kKeyRun * lane), words);
+  const auto get_angles = [&](float(&angles)[kKeyRun]) {
+    load_angles<true>(c.key.cos_sin.row(__ldg(c.key.positions + n)), kKeyRotary, key_rope_lane(lane), angles);
+  };
+  insert_words(c.key, slot, words, get_angles, lane);
 }
 
 __device__ void insert_key(const Call& c, int64_t n, int lane) {
-  if (n >= c.num_slots) return;
+  if (n >= c.key.num_slots) return;
   if (c.key_words) return insert_key_words(c, n, lane);
-  const int64_t slot = __ldg(c.slots + n);
+  const int64_t slot = __ldg(c.key.slots + n);
   const Bf16* const kv = c.kv.row(n);
-  const float* const cos_sin = c.cos_sin.row(__ldg(c.positions + n));
+  const float* const cos_sin = c.key.cos_sin.row(__ldg(c.key.positions + n));
   if (c.dim == kDim && c.rotary == kRotary) {
     constexpr int kRun = kDim / kWarpSize;
     float values[kRun];
@@ -150,21 +115,21 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
       load_angles<false>(cos_sin, kRotary, rope_lane, angles);
       rotate_values(values, angles);
     }
-    store_row_512(c.cache, c.rows_of_cache.row(slot), values, lane);
+    store_row_512(c.key.cache, c.key.rows_of_cache.row(slot), values, lane);
     return;
   }
   if (slot < 0) return;
-  const RowAddress to = c.rows_of_cache.row(slot);
-  const TensorScale scale(c.cache.scale, false);
+  const RowAddress to = c.key.rows_of_cache.row(slot);
+  const TensorScale scale(c.key.cache.scale, false);
   const int nope = c.dim - c.rotary;
-  for (int i = lane; i < nope; i += kWarpSize) store_element(c.cache, to.data, i, to_float(kv[i]), scale);
+  for (int i = lane; i < nope; i += kWarpSize) store_element(c.key.cache, to.data, i, to_float(kv[i]), scale);
   for (int i = nope + 2 * lane; i < c.dim; i += 2 * kWarpSize) {
     float pair[2], angles[2];
     load_values<false>(kv + i, pair);
     load_angles<false>(cos_sin, c.rotary, i - nope, angles);
     rotate_values(pair, angles);
-    store_element(c.cache, to.data, i, pair[0], scale);
-    store_element(c.cache, to.data, i + 1, pair[1], scale);
+    store_element(c.key.cache, to.data, i, pair[0], scale);
+    store_element(c.key.cache, to.data, i + 1, pair[1], scale);
   }
 }
 
@@ -207,14 +172,13 @@ void run(const QNormRopeKvInsertParams& p, const ExecutionContext& context) {
   const Call c{
       .q = Rows<const Bf16>(p.q),
       .kv = Rows<const Bf16>(p.kv),
-      .positions = p.positions.ptr<int64_t>(),
-      .cos_sin = Rows<const float>(p.cos_sin),
-      .slots = p.slot_mapping.ptr<int64_t>(),
-      .num_slots = static_cast<int32_t>(inserts),
-      .cache = p.cache,
-      .rows_of_cache = CacheRows(p.cache),
-      .key_words = inserts > 0 && p.cache.format == KvFormat::fp8_ds_mla_v4 && rows_of_words(p.cache) && rows_aligned(p.kv) &&
-                   rows_aligned(p.cos_sin) && p.cos_sin.shape[1] == kRotary,
+      .key = {.slots = p.slot_mapping.ptr<int64_t>(),
+              .num_slots = static_cast<int32_t>(inserts),
+              .positions = p.positions.ptr<int64_t>(),
+              .cos_sin = Rows<const float>(p.cos_sin),
+              .cache = p.cache,
+              .rows_of_cache = CacheRows(p.cache)},
+      .key_words = inserts > 0 && rows_aligned(p.kv) && inserts_words(p.cache, p.cos_sin),
       .q_out = p.q_out.data,
       .q_out_stride = {p.q_out.stride[0], p.q_out.stride[1]},
       .heads = static_cast<int32_t>(p.q.shape[1]),
