@@ -30,17 +30,22 @@ class RotatedAttention : public test::CudaTest, public testing::WithParamInterfa
     indices = in.values(DType::i32, {s.batch, 1, topk}, made.indices);
     length = in.i32(made.lengths);
   }
+  SparseAttnDecodeParams rows(cases::Inputs& in) const {
+    const Shape& s = GetParam();
+    SparseAttnDecodeParams p;
+    add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
+    if (s.extra_topk > 0) add_scope(in, s.extra_topk, p.extra_cache, p.extra_indices, p.extra_topk_length);
+    p.softmax_scale = 0.05f;
+    return p;
+  }
 };
 
 TEST_P(RotatedAttention, AsByTheOpBehind) {
   constexpr int64_t kPositions = 33;
   const Shape& s = GetParam();
   cases::Inputs in(device_, {});
-  SparseAttnDecodeParams p;
-  add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
-  if (s.extra_topk > 0) add_scope(in, s.extra_topk, p.extra_cache, p.extra_indices, p.extra_topk_length);
+  SparseAttnDecodeParams p = rows(in);
   p.q = in.bf16({s.batch, 1, s.heads, p.cache.row_dim});
-  p.softmax_scale = 0.05f;
   p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
   run(default_ops().sparse_attn_decode, p);
   std::vector<int64_t> positions;
@@ -63,9 +68,7 @@ TEST_P(NormedQueries, AsByTheOpInFront) {
   constexpr int64_t kPositions = 33;
   const Shape& s = GetParam();
   cases::Inputs in(device_, {});
-  SparseAttnDecodeParams p;
-  add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
-  if (s.extra_topk > 0) add_scope(in, s.extra_topk, p.extra_cache, p.extra_indices, p.extra_topk_length);
+  SparseAttnDecodeParams p = rows(in);
   const int64_t dim = p.cache.row_dim;
   const TensorView raw = in.bf16({s.batch, 1, s.heads, dim}, 3.0), table = in.rope_table(kPositions);
   std::vector<int64_t> at;
@@ -77,7 +80,6 @@ TEST_P(NormedQueries, AsByTheOpInFront) {
                                                                   .cos_sin = table,
                                                                   .q_out = normed});
   p.q = normed.reshape({s.batch, 1, s.heads, dim});
-  p.softmax_scale = 0.05f;
   p.batch_invariant = s.extra_topk == 0;  // or blocks would take turns with the one and not with the other
   p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
   run(default_ops().sparse_attn_decode, p);

@@ -331,15 +331,21 @@ TEST(SparseAttnDecode, ResultsDoNotDependOnHeadsOrBatch) {
   }
 }
 
+// Four rows of bf16.
+CachePages random_page(int32_t dim) {
+  CachePages cache(KvFormat::bf16, dim, 4, 1);
+  for (int64_t s = 0; s < 4; ++s) {
+    std::vector<float> values;
+    for (Bf16 v : random_bf16(dim, 1.0f, static_cast<uint32_t>(s))) values.push_back(to_float(v));
+    cache.store(s, values);
+  }
+  return cache;
+}
+
 // As by inverse_rope behind the op, at strides that several queries of an entry do not share with the entries.
 TEST(SparseAttnDecode, RotationIsThatOfTheOpBehind) {
   constexpr int64_t kBatch = 3, kQueries = 2, kHeads = 3, kDim = 512, kPositions = 7, kTokens = kBatch * kQueries;
-  CachePages cache(KvFormat::bf16, kDim, 4, 1);
-  for (int64_t s = 0; s < 4; ++s) {
-    std::vector<float> values;
-    for (Bf16 v : random_bf16(kDim, 1.0f, static_cast<uint32_t>(s))) values.push_back(to_float(v));
-    cache.store(s, values);
-  }
+  CachePages cache = random_page(kDim);
   Array<Bf16> q({kBatch, kQueries, kHeads, kDim}, random_bf16(kTokens * kHeads * kDim, 1.0f, 77));
   Array<Bf16> plain({kBatch, kQueries, kHeads, kDim}), rotated({kTokens, kHeads, kDim}), memory({kBatch, kQueries + 1, kHeads, kDim});
   Array<int32_t> indices({kBatch, kQueries, 4});
@@ -363,12 +369,7 @@ TEST(SparseAttnDecode, RotationIsThatOfTheOpBehind) {
 // As by qnorm_rope_kv_insert in front of the op, at strides that several queries of an entry do not share with the entries; q stays.
 TEST(SparseAttnDecode, QueriesAreThoseOfTheOpInFront) {
   constexpr int64_t kBatch = 3, kQueries = 2, kHeads = 3, kDim = 512, kPositions = 7, kTokens = kBatch * kQueries;
-  CachePages cache(KvFormat::bf16, kDim, 4, 1);
-  for (int64_t s = 0; s < 4; ++s) {
-    std::vector<float> values;
-    for (Bf16 v : random_bf16(kDim, 1.0f, static_cast<uint32_t>(s))) values.push_back(to_float(v));
-    cache.store(s, values);
-  }
+  CachePages cache = random_page(kDim);
   Array<Bf16> memory({kBatch, kQueries + 1, kHeads, kDim}, random_bf16(kBatch * (kQueries + 1) * kHeads * kDim, 3.0f, 77));
   Array<Bf16> raw({kTokens, kHeads, kDim}), normed({kTokens, kHeads, kDim}), kv({kTokens, kDim});
   Array<Bf16> in_front({kBatch, kQueries, kHeads, kDim}), out({kBatch, kQueries, kHeads, kDim});

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/arena.h"
+#include "ops/sparse_attention/query_tokens.h"
 
 namespace strata::ops {
 namespace {
@@ -22,32 +23,23 @@ size_t bytes_of_queries(const SparseAttnDecodeParams& p) {
   return (behind(p, nullptr).q.bytes() + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// All query tokens at once where they are evenly spaced.
 void normalise(const Implementation<QNormRopeKvInsertParams>& norm, const SparseAttnDecodeParams& p, const TensorView& out,
                const ExecutionContext& context) {
-  const int64_t batch = p.q.shape[0], queries = p.q.shape[1];
-  const auto tokens = [](const TensorView& v, int64_t count, int64_t stride) {
-    TensorView t = v;
-    t.rank = 3;
-    t.shape = {count, v.shape[2], v.shape[3], 0};
-    t.stride = {stride, v.stride[2], v.stride[3], 0};
-    return t;
-  };
-  const auto of = [&](const TensorView& q, const TensorView& q_out, const TensorView& positions) {
+  const int64_t queries = p.q.shape[1];
+  for_even_entries(p.q, [&](int64_t first, int64_t entries) {
+    const TensorView q = as_tokens(p.q.slice(first, entries));
     TensorView kv = q;  // of which nothing is read
     kv.rank = 2;
     kv.shape = {q.shape[0], q.shape[2], 0, 0};
     kv.stride = {q.stride[0], q.stride[2], 0, 0};
-    norm.run({.q = q, .kv = kv, .positions = positions, .cos_sin = p.cos_sin, .q_out = q_out, .eps = p.q_eps}, context);
-  };
-  if (queries == 1 || p.q.stride[0] == queries * p.q.stride[1]) {
-    const int64_t stride = queries == 1 ? p.q.stride[0] : p.q.stride[1];
-    return of(tokens(p.q, batch * queries, stride), tokens(out, batch * queries, out.stride[1]), p.positions);
-  }
-  for (int64_t b = 0; b < batch; ++b) {
-    of(tokens(p.q.slice(b, 1), queries, p.q.stride[1]), tokens(out.slice(b, 1), queries, out.stride[1]),
-       p.positions.slice(b * queries, queries));
-  }
+    norm.run({.q = q,
+              .kv = kv,
+              .positions = p.positions.slice(first * queries, entries * queries),
+              .cos_sin = p.cos_sin,
+              .q_out = as_tokens(out.slice(first, entries)),
+              .eps = p.q_eps},
+             context);
+  });
 }
 
 }  // namespace
