@@ -70,8 +70,8 @@ std::string forced_implementation(std::string_view op, const Device& device);
 // - Memory may be from anywhere that the device reaches: Device::allocate, an engine's pool, another library's tensor.
 // - A call puts work on context.stream and returns; on a CPU the work is done then. Params are read before it returns; what their views
 //   point to must stay until the stream has reached the work. Work on other streams is the caller's to order.
-// - Weights, of norms and sinks too, their scales and biases are there before the call. A GPU's kernels read them while what is in front
-//   of them in the stream still runs: after a kernel that writes one, synchronise before the first call.
+// - Weights, of norms and sinks too, their scales and biases, and tables of rotations are there before the call. A GPU's kernels read them
+//   while what is in front of them in the stream still runs: after a kernel that writes one, synchronise before the first call.
 // - Several threads may call an op at once, each with a workspace of its own.
 // - No output overlaps another view, cache or workspace, and no element of it is stored twice. Inputs may overlap each other.
 // - A call of 0 tokens is fine, and does nothing.

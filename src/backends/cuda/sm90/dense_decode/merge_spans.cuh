@@ -5,7 +5,7 @@
 
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/common/early_launch.cuh"
-#include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/common/units.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/sm90/dense_decode/problem.cuh"
@@ -119,18 +119,14 @@ __global__ void __launch_bounds__(kMergeThreads, kMergeBlocks<kAtOnce>) merge_sp
     return;
   }
   start_early();
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize;
   Parted own{};
   if (thread < a.num_spans) own = a.parted[thread];
   const int32_t pairs = min(own.pairs - own.first_pair, a.part_rows),
-                units = own.parts > 0 ? pieces_of(pairs, kMergeWarps / merging_warps<kAtOnce>(own.parts)) : 0, up_to = lanes_up_to(units);
-  if (lane == kWarpSize - 1) shared.of_warps[warp] = up_to;
-  __syncthreads();
-  const int32_t of_warp = lane < kMergeWarps ? shared.of_warps[lane] : 0;
-  const int32_t before = __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + up_to - units,
-                all = __reduce_add_sync(kAllLanes, of_warp);
-  for (int32_t unit = static_cast<int32_t>(blockIdx.x); unit < all; unit += static_cast<int32_t>(gridDim.x)) {
-    if (unit >= before && unit < before + units) shared.parted = own, shared.span = thread, shared.first_unit = before;
+                units = own.parts > 0 ? pieces_of(pairs, kMergeWarps / merging_warps<kAtOnce>(own.parts)) : 0;
+  const UnitRange numbers = number_units(units, shared.of_warps);
+  for (int32_t unit = static_cast<int32_t>(blockIdx.x); unit < numbers.all; unit += static_cast<int32_t>(gridDim.x)) {
+    if (numbers.has(unit)) shared.parted = own, shared.span = thread, shared.first_unit = numbers.first;
     __syncthreads();
     const int32_t span = shared.span, in_sequence = unit - shared.first_unit;
     const Parted parted = shared.parted;

@@ -3,7 +3,7 @@
 // asked for together.
 #include "backends/cuda/common/add_halves.cuh"
 #include "backends/cuda/common/early_launch.cuh"
-#include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/common/units.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
 #include "backends/cuda/sm90/sparse_decode/merged_head.cuh"
 #include "backends/cuda/sm90/sparse_decode/rotation.cuh"
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kCombineThreads, kScheduledBlocks) scheduled_c
   __shared__ int32_t of_warps[kCombineWarps];
   __shared__ ScheduledParts shared_parts;
   __shared__ int32_t shared_first_unit;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarpSize, lane = thread % kWarpSize;
+  const int thread = static_cast<int>(threadIdx.x);
   const auto heads_of_unit = [](int32_t parts) { return parts <= 2 * kFewParts ? kCombineWarps : kCombineWarps / kScheduledGroup; };
   if (!a.merge_first) ptx::launch_dependents();
   ptx::wait_for_previous_kernel();
@@ -213,15 +213,10 @@ __global__ void __launch_bounds__(kCombineThreads, kScheduledBlocks) scheduled_c
       own.token = row[0], own.first_part = row[1], own.parts = row[2];
     }
     const int32_t heads = heads_of_unit(own.parts), units = own.token < 0 ? 0 : (a.num_heads + heads - 1) / heads;
-    const int32_t up_to = lanes_up_to(units);
-    if (lane == kWarpSize - 1) of_warps[warp] = up_to;
-    __syncthreads();
-    const int32_t of_warp = lane < kCombineWarps ? of_warps[lane] : 0;
-    const int32_t before = __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + up_to - units,
-                  all = __reduce_add_sync(kAllLanes, of_warp);
+    const UnitRange numbers = number_units(units, of_warps);
 #pragma unroll 1
-    for (auto unit = static_cast<int32_t>(blockIdx.x); unit < all; unit += static_cast<int32_t>(gridDim.x)) {
-      if (unit >= before && unit < before + units) shared_parts = own, shared_first_unit = before;
+    for (auto unit = static_cast<int32_t>(blockIdx.x); unit < numbers.all; unit += static_cast<int32_t>(gridDim.x)) {
+      if (numbers.has(unit)) shared_parts = own, shared_first_unit = numbers.first;
       __syncthreads();
       const ScheduledParts parts = shared_parts;
       const int32_t first_head = (unit - shared_first_unit) * heads_of_unit(parts.parts);
