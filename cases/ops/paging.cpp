@@ -78,4 +78,17 @@ std::vector<int64_t> distinct_slots(Rng& rng, int64_t count, int64_t num_slots) 
   return {order.begin(), order.begin() + count};
 }
 
+std::vector<int64_t> map_slots(Inputs& in, int64_t tokens, int64_t num_slots, double skipped, TensorView& slot_mapping) {
+  std::vector<int64_t> slots = distinct_slots(in.rng(), tokens, num_slots), written;
+  for (int64_t& slot : slots) {
+    if (in.rng().chance(skipped)) {
+      slot = in.rng().chance(0.5) ? -1 : -7;
+    } else {
+      written.push_back(slot);
+    }
+  }
+  slot_mapping = in.i64(slots);
+  return written;
+}
+
 }  // namespace strata::cases

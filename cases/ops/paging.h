@@ -48,4 +48,7 @@ Paging make_paging(Rng& rng, int32_t page_size, std::vector<int64_t> rows, int64
 // `count` different slots out of [0, num_slots), in random order.
 std::vector<int64_t> distinct_slots(Rng& rng, int64_t count, int64_t num_slots);
 
+// A slot_mapping of so many tokens, of which a share is skipped by negative numbers. Returns the slots of the others.
+std::vector<int64_t> map_slots(Inputs& in, int64_t tokens, int64_t num_slots, double skipped, TensorView& slot_mapping);
+
 }  // namespace strata::cases

@@ -40,15 +40,7 @@ Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
   std::vector<int64_t> written;
   if (s.cache) {
     const int64_t num_pages = tokens / s.page_size + 2;
-    std::vector<int64_t> slots = distinct_slots(in.rng(), mapped, num_pages * s.page_size);
-    for (int64_t& slot : slots) {
-      if (in.rng().chance(s.skipped)) {
-        slot = in.rng().chance(0.5) ? -1 : -7;
-      } else {
-        written.push_back(slot);
-      }
-    }
-    p.slot_mapping = in.i64(slots);
+    written = map_slots(in, mapped, num_pages * s.page_size, s.skipped, p.slot_mapping);
     p.cache = in.cache({.format = s.format,
                         .row_dim = s.dim,
                         .page_size = s.page_size,

@@ -16,7 +16,7 @@ struct NormShape {
   bool in_place = false;
   double scale = 1.0;
   ActivationFormat q_format = ActivationFormat::bf16;
-  // Of the cache that keys are inserted in; 0 pages: none. Tokens at the end without an entry in slot_mapping.
+  // Of the cache that keys are inserted in; page_size 0: none. Tokens at the end without an entry in slot_mapping.
   KvFormat format = KvFormat::fp8_ds_mla_v4;
   int32_t page_size = 0;
   int64_t unmapped = 0;
@@ -25,20 +25,12 @@ struct NormShape {
 
 void add_insertion(Inputs& in, const NormShape& s, int64_t tokens, RmsNormPairParams& p, std::vector<Output>& outputs) {
   constexpr int64_t kPositions = 257;
-  std::vector<int64_t> positions(static_cast<size_t>(tokens)), written;
+  std::vector<int64_t> positions(static_cast<size_t>(tokens));
   for (int64_t& position : positions) position = in.rng().in(0, kPositions);
   p.positions = in.i64(positions);
   p.cos_sin = in.rope_table(kPositions, s.rotary);
   const int64_t mapped = tokens - std::min(s.unmapped, tokens), num_pages = tokens / s.page_size + 2;
-  std::vector<int64_t> slots = distinct_slots(in.rng(), mapped, num_pages * s.page_size);
-  for (int64_t& slot : slots) {
-    if (in.rng().chance(0.2)) {
-      slot = -1;
-    } else {
-      written.push_back(slot);
-    }
-  }
-  p.slot_mapping = in.i64(slots);
+  const std::vector<int64_t> written = map_slots(in, mapped, num_pages * s.page_size, 0.2, p.slot_mapping);
   p.cache = in.cache({.format = s.format,
                       .row_dim = static_cast<int32_t>(s.kv),
                       .page_size = s.page_size,

@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "unit/cache_pages.h"
 #include "formats/quantize.h"
 #include "op_test.h"
 #include "ops/factories.h"
+#include "unit/cache_pages.h"
 
 namespace strata {
 namespace {
@@ -67,7 +67,7 @@ TEST(RmsNormPair, CodesOfTheQuery) {
   }
 }
 
-// As by qnorm_rope_kv_insert behind the op, in every byte.
+// As by qnorm_rope_kv_insert behind the op.
 TEST(RmsNormPair, InsertionIsThatOfTheOpBehind) {
   constexpr int64_t kTokens = 5, kDim = 512, kPositions = 7;
   Array<Bf16> kv({kTokens, kDim}, test::random_bf16(kTokens * kDim, 3.0f, 3)), kv_out({kTokens, kDim}), q({kTokens, 1, kDim});

@@ -8,19 +8,13 @@
 namespace strata::ops {
 namespace {
 
-constexpr size_t kAlignment = 256;  // of a workspace
-
-// The call behind the norm: its queries, contiguous, where `data` is.
-SparseAttnDecodeParams behind(const SparseAttnDecodeParams& p, void* data) {
+// The call behind the norm: its queries are taken from the arena.
+SparseAttnDecodeParams behind(const SparseAttnDecodeParams& p, Arena& arena) {
   SparseAttnDecodeParams normed = p;
-  normed.q = TensorView::contiguous(data, DType::bf16, p.q.device, {p.q.shape[0], p.q.shape[1], p.q.shape[2], p.q.shape[3]});
+  normed.q = arena.tensor(DType::bf16, {p.q.shape[0], p.q.shape[1], p.q.shape[2], p.q.shape[3]});
   normed.norm_queries = false;
   if (!p.rotate_back) normed.positions = normed.cos_sin = {};
   return normed;
-}
-
-size_t bytes_of_queries(const SparseAttnDecodeParams& p) {
-  return (behind(p, nullptr).q.bytes() + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 void normalise(const Implementation<QNormRopeKvInsertParams>& norm, const SparseAttnDecodeParams& p, const TensorView& out,
@@ -49,17 +43,18 @@ std::vector<Implementation<SparseAttnDecodeParams>> norm_in_front(std::vector<Im
   if (norms.empty()) return attention;
   for (Implementation<SparseAttnDecodeParams>& implementation : attention) {
     implementation.workspace_bytes = [bytes = implementation.workspace_bytes](const SparseAttnDecodeParams& p, const Device& device) {
-      return p.norm_queries ? bytes_of_queries(p) + bytes(behind(p, nullptr), device) : bytes(p, device);
+      if (!p.norm_queries) return bytes(p, device);
+      Arena measure(p.q.device);
+      const SparseAttnDecodeParams normed = behind(p, measure);
+      return measure.used() + bytes(normed, device);
     };
     implementation.run = [run = implementation.run, norm = norms.front()](const SparseAttnDecodeParams& p,
                                                                           const ExecutionContext& context) {
       if (!p.norm_queries) return run(p, context);
-      const SparseAttnDecodeParams normed = behind(p, context.workspace.data);
-      const size_t taken = bytes_of_queries(p);
-      ExecutionContext rest = context;
-      rest.workspace = {static_cast<uint8_t*>(context.workspace.data) + taken, context.workspace.bytes - taken};
+      Arena arena(p.q.device, context.workspace);
+      const SparseAttnDecodeParams normed = behind(p, arena);
       if (normed.q.numel() > 0) normalise(norm, p, normed.q, context);
-      run(normed, rest);
+      run(normed, {context.device, context.stream, arena.rest(0)});
     };
   }
   return attention;

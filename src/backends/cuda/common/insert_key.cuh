@@ -4,6 +4,7 @@
 #include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/common/store_words.cuh"
 #include "backends/cuda/common/values.cuh"
+#include "backends/cuda/common/warp.cuh"
 
 namespace strata::cuda {
 
@@ -16,7 +17,7 @@ struct KeyInsert {
   CacheRows rows_of_cache;
 };
 
-inline constexpr int kKeyDim = 512, kKeyRotary = 64, kKeyRun = kKeyDim / 32;
+inline constexpr int kKeyRotary = kV4RopeDim, kKeyDim = kV4NopeDim + kKeyRotary, kKeyRun = kKeyDim / kWarpSize;
 
 // Whether the rows of the cache and of the table are such that a warp inserts keys by words: 16 lanes a thread.
 inline bool inserts_words(const PagedCache& cache, const TensorView& cos_sin) {
@@ -40,7 +41,7 @@ __device__ __forceinline__ void insert_words(const KeyInsert& k, int64_t slot, u
   if (slot < 0) return;
   const uint32_t amax = amax_bits<kKvBlock / kKeyRun>(words);
   const RowAddress to = k.rows_of_cache.row(slot);
-  if (!__any_sync(~0u, amax >= kBf16Infinity)) return store_v4(to, words, amax, lane);
+  if (!__any_sync(kAllLanes, amax >= kBf16Infinity)) return store_v4(to, words, amax, lane);
   float values[kKeyRun];
   unpack_words(words, values);
   store_row_512<true>(k.cache, to, values, lane);

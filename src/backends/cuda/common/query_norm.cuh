@@ -13,8 +13,9 @@ inline constexpr int kQueryRun = 8, kQueryDim = 2 * kQueryRun * kWarpSize, kQuer
 __device__ __forceinline__ int query_rope_lane(int lane) { return kQueryDim / 2 + kQueryRun * lane - (kQueryDim - kQueryRotary); }
 
 // The angles of a thread's rotary lanes. No branch: behind one the other lanes would wait for them too.
+template <bool kWide>
 __device__ __forceinline__ void load_query_angles(const float* row, int lane, float (&angles)[kQueryRun]) {
-  load_angles<true>(row, kQueryRotary, max(query_rope_lane(lane), 0), angles);
+  load_angles<kWide>(row, kQueryRotary, max(query_rope_lane(lane), 0), angles);
 }
 
 // Of several heads, so that one's latencies are the other's work. `unit`: a power of two, what results are multiples of. Whole warps.

@@ -40,8 +40,7 @@ struct QueryNorm {
     load(a);
   }
   __device__ __forceinline__ void load(const DecodeArgs& a) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-    load_angles<false>(a.cos_sin + position * a.cos_sin_stride, kRotaryLanes, max(query_rope_lane(lane), 0), angles);
+    load_query_angles<false>(a.cos_sin + position * a.cos_sin_stride, static_cast<int>(threadIdx.x) % kWarpSize, angles);
   }
   __device__ __forceinline__ bool wanted() const { return position >= 0; }
   // Of units of 16 bytes, lane and lane + 32 of each head, what is rounded to bf16 as multiples of 2^-kShift. Whole warps.

@@ -55,7 +55,7 @@ __device__ __forceinline__ void query_wide(const Call& c, int64_t n, int h, Out*
     load_values<true>(q + begin, low[i]);
     load_values<true>(q + kSecond + begin, high[i]);
   }
-  load_query_angles(c.key.cos_sin.row(position), lane, angles);
+  load_query_angles<true>(c.key.cos_sin.row(position), lane, angles);
   norm_and_rotate(low, high, angles, c.eps, lane);
 #pragma unroll
   for (int i = 0; i < kHeads; ++i) {
