@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kCombineThreads, kScheduledBlocks) scheduled_c
   __shared__ int32_t shared_first_unit;
   const int thread = static_cast<int>(threadIdx.x);
   const auto heads_of_unit = [](int32_t parts) { return parts <= 2 * kFewParts ? kCombineWarps : kCombineWarps / kScheduledGroup; };
-  if (!a.merge_first) ptx::launch_dependents();
+  ptx::launch_dependents();
   ptx::wait_for_previous_kernel();
 #pragma unroll 1
   for (int32_t first = 0; first < a.num_merges; first += kCombineThreads) {

@@ -79,7 +79,7 @@ struct DecodeArgs {
   const uint8_t* next;
   int64_t next_apart;
   int32_t next_bytes, next_lanes, next_times;
-  bool merge_first;  // the next kernel begins when parts are merged, not beside the merge
+  bool merge_first;  // even cuts: the next kernel begins when parts are merged, not beside the merge
   // A schedule (SparseAttnDecodeParams); null: none. num_splits is 1 then, and rows of parts are [part, head].
   const int32_t* pieces;
   const int32_t* merges;

@@ -133,8 +133,10 @@ Plan plan_that_fits(const SparseAttnDecodeParams& p, const Device& device, Large
   return plan(problem);
 }
 
-// How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md).
+// How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md). Of a
+// schedule's pieces and few weights less, as the product behind begins beside them, on the SMs that they leave idle.
 constexpr int64_t kNextBytes = 16 << 20, kNextPiece = 8 << 10, kNextLine = 128;
+constexpr int64_t kNextFewWeights = 48 << 20, kNextBytesOfPieces = 4 << 20;
 
 // By so many blocks, each with as many tiles as that or fewer.
 void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blocks, int64_t tiles_of_block, DecodeArgs& a) {
@@ -143,7 +145,8 @@ void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blo
   const int64_t warps = few_heads ? 4 : kProducerThreads / 32;  // that load rows
   const int64_t times = few_heads ? tiles_of_block : ceil_div(tiles_of_block, 2), turns = blocks * times * warps;
   if (turns == 0) return;
-  const int64_t wanted = kNextBytes / turns;
+  const bool few_of_pieces = a.pieces != nullptr && static_cast<int64_t>(weights.bytes()) <= kNextFewWeights;
+  const int64_t wanted = (few_of_pieces ? kNextBytesOfPieces : kNextBytes) / turns;
   const int64_t lanes = std::clamp<int64_t>(wanted / kNextPiece, 1, 32);
   const int64_t apart = static_cast<int64_t>(weights.bytes()) / (turns * lanes) / kNextLine * kNextLine;
   const int64_t bytes = std::min(apart, wanted / lanes / kNextLine * kNextLine);
@@ -154,7 +157,7 @@ void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blo
 }
 
 // Whether the product behind this op, which then is the next kernel, begins when parts are merged. What it reads of so few weights beside
-// the merge keeps that waiting longer than it saves; of more, the memory is busy all the time anyway.
+// the merge keeps that waiting longer than it saves; of more, the memory is busy all the time anyway. Not of a schedule's parts.
 bool merge_first(const SparseAttnDecodeParams& p) {
   constexpr int64_t kFewWeights = 96 << 20;
   return p.positions.present() && p.rotate_back && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
@@ -230,6 +233,7 @@ void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64
 
 void run_plan(const SparseAttnDecodeParams& p, const Plan& plan, int64_t tokens, DecodeArgs& a, const ExecutionContext& context) {
   place_parts(plan.most_parts, context, a);
+  a.merge_first = merge_first(p);
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
   const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits,
@@ -248,7 +252,6 @@ void run(const SparseAttnDecodeParams& p, const ExecutionContext& context, Large
   if (problem.tokens == 0) return;
   const DeviceScope scope(context.device.id().index);
   DecodeArgs a = args_of(p);
-  a.merge_first = merge_first(p);
   if (const BlockCost* const block = p.pieces.present() ? block_of_pieces(problem) : nullptr; block != nullptr) {
     run_schedule(p, problem, block->heads, a, context);
   } else {
