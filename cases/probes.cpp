@@ -1,5 +1,10 @@
 #include "probes.h"
 
+#include <algorithm>
+
+#include "checkpoint/weight_form.h"
+#include "ops/linear/packed_weight.h"
+
 namespace strata::cases {
 namespace {
 
@@ -22,6 +27,24 @@ class Shapes {
   DeviceId device_;
 };
 
+// An e4m3 weight of V4 in the form in which a layer keeps it here.
+LinearWeight as_kept(const OpSet& ops, const Device& device, const LinearRequest& request, int64_t rows) {
+  const Shapes s(device.id());
+  const int64_t groups = std::max<int64_t>(request.groups, 1);
+  LinearWeight fp8{.n = rows / groups,
+                   .k = request.k,
+                   .groups = groups,
+                   .weight = s.of(DType::e4m3, {rows, request.k}),
+                   .scale = s.of(DType::f32, {rows / 128, request.k / 128})};
+  fp8.power_of_two_scales = true;
+  LinearWeight bf16 = fp8;
+  bf16.weight = s.of(DType::bf16, {rows, request.k}), bf16.scale = {};
+  const WeightFormChoice choice = choose_weight_form(ops, device, request, fp8, bf16, "weight");
+  const LinearWeight& form = choice.fp8 ? fp8 : bf16;
+  if (choice.packing == nullptr) return form;
+  return strata::ops::as_packed(form, choice.packing->name, s.of(DType::u8, {static_cast<int64_t>(choice.packed_bytes)}));
+}
+
 }  // namespace
 
 std::vector<Probe> probe_ops(const OpSet& ops, const Device& device) {
@@ -35,13 +58,10 @@ std::vector<Probe> probe_ops(const OpSet& ops, const Device& device) {
   const PagedCache window = s.cache(KvFormat::fp8_ds_mla_v4, kHeadDim, 64), indexer = s.cache(KvFormat::indexer_fp8, 128, 64);
   const PagedCache state = s.cache(KvFormat::state_f32, 4 * kHeadDim, 4);
 
-  LinearWeight wq_a{.n = kQueryRank,
-                    .k = kHidden,
-                    .weight = s.of(DType::e4m3, {kQueryRank, kHidden}),
-                    .scale = s.of(DType::f32, {kQueryRank / 128, kHidden / 128})};
+  const LinearWeight wq_a = as_kept(ops, device, {.k = kHidden, .activation = ActivationFormat::fp8_ue8m0}, kQueryRank);
   probe(ops.linear,
         LinearParams{.x = x, .weight = &wq_a, .y = s.of(DType::bf16, {kTokens, kQueryRank}), .activation = ActivationFormat::fp8_ue8m0});
-  LinearWeight wo_a{.n = 1024, .k = 4096, .groups = 8, .weight = s.of(DType::bf16, {8 * 1024, 4096})};
+  const LinearWeight wo_a = as_kept(ops, device, {.k = 4096, .groups = 8}, 8 * 1024);
   probe(ops.grouped_linear,
         GroupedLinearParams{.x = s.of(DType::bf16, {kTokens, 8, 4096}), .weight = &wo_a, .y = s.of(DType::bf16, {kTokens, 8, 1024})});
   const TensorView qa = s.of(DType::bf16, {kTokens, kQueryRank}), kv = s.of(DType::bf16, {kTokens, kHeadDim});

@@ -224,6 +224,78 @@ TEST(CpuLinear, QuantisesActivationsExactly) {
   }
 }
 
+// The identity times a weight of every code, under scales of any size: each code's value times its scale, exactly, of one token (widened in
+// registers) and of all (widened in memory).
+TEST(CpuLinear, WidensEveryCodeExactly) {
+  constexpr int64_t kDim = 64, kFeatures = 8;
+  std::vector<Bf16> identity(kDim * kDim, Bf16{0});
+  for (size_t i = 0; i < kDim; ++i) identity[i * kDim + i] = to_bf16(1.0f);
+  std::vector<E4m3> codes;
+  for (int64_t i = 0; i < kFeatures * kDim; ++i) codes.push_back({static_cast<uint8_t>(i % 256)});
+  for (const float scale : {1.0f, 0.3f, 0x1p-100f, -0x1.8p-3f, 0x1p118f, 0x1p119f}) {
+    std::vector<float> scales(kFeatures, scale);
+    LinearWeight w;
+    w.n = kFeatures, w.k = kDim, w.block_n = 1, w.block_k = kDim;
+    w.weight = view(codes, DType::e4m3, {kFeatures, kDim});
+    w.scale = view(scales, DType::f32, {kFeatures, 1});
+    for (const CpuIsa cap : kCaps) {
+      std::vector<float> together(kDim * kFeatures), alone(kDim * kFeatures);
+      const auto product = [&](int64_t first, int64_t tokens, std::vector<float>& y) {
+        const LinearParams p{.x = view(identity, DType::bf16, {kDim, kDim}).slice(first, tokens),
+                             .weight = &w,
+                             .y = view(y, DType::f32, {kDim, kFeatures}).slice(first, tokens)};
+        ASSERT_TRUE(run(ops::make_linear(), "cpu/simd", p, *capped(cap)));
+      };
+      product(0, kDim, together);
+      for (int64_t t = 0; t < kDim; ++t) product(t, 1, alone);
+      for (int64_t t = 0; t < kDim; ++t) {
+        for (int64_t o = 0; o < kFeatures; ++o) {
+          const int64_t place = o * kDim + t;
+          // A feature with a code that is no number has no other sums: the zeros of the identity are multiplied too.
+          const bool nan = place / kDim % 4 == 1 || place / kDim % 4 == 3;
+          const float expected = to_float(codes[static_cast<size_t>(place)]) * scale;
+          for (const auto* y : {&together, &alone}) {
+            const float actual = (*y)[static_cast<size_t>(t * kFeatures + o)];
+            if (nan) {
+              EXPECT_TRUE(std::isnan(actual)) << to_string(cap);
+            } else if (std::isfinite(expected)) {
+              EXPECT_EQ(expected, actual) << to_string(cap) << " code " << place % 256 << " scale " << scale;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A token's result does not depend on how many there are beside it.
+TEST(CpuLinear, FewTokensAreOfManyBitForBit) {
+  constexpr int64_t kMany = 9;
+  Random random(17);
+  for (const auto& [n, k, block_k] : {std::tuple{36, 2080, 128}, {36, 2080, 96}, {64, 1024, 2048}, {33, 1056, 128}, {36, 1040, 128}}) {
+    for (const Weights kind : {Weights::bf16, Weights::e4m3_pow2, Weights::e4m3_f32}) {
+      const Weight weight({kMany, 1, n, k}, kind, random, block_k);
+      std::vector<Bf16> x = random.bf16(kMany * k);
+      for (const CpuIsa cap : kCaps) {
+        const auto product = [&](int64_t first, int64_t tokens, std::vector<float>& y) {
+          const LinearParams p{.x = view(x, DType::bf16, {kMany, k}).slice(first, tokens),
+                               .weight = &weight.w,
+                               .y = view(y, DType::f32, {kMany, n}).slice(first, tokens)};
+          ASSERT_TRUE(run(ops::make_linear(), "cpu/simd", p, *capped(cap)));
+        };
+        std::vector<float> many(static_cast<size_t>(kMany * n)), few(many.size(), -1.0f);
+        product(0, kMany, many);
+        for (const auto& [first, tokens] : {std::pair{0, 1}, {1, 2}, {3, 3}, {5, 4}}) {
+          product(first, tokens, few);
+          for (size_t i = static_cast<size_t>(first * n); i < static_cast<size_t>((first + tokens) * n); ++i) {
+            ASSERT_EQ(many[i], few[i]) << to_string(cap) << " n " << n << " k " << k << " of " << tokens;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Codes of the activation quantiser as the input of the grouped layer.
 TEST(CpuLinear, TakesGroupedCodes) {
   constexpr int64_t kTokens = 5, kGroups = 2, kDim = 256, kOut = 64;

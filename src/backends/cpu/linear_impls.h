@@ -12,7 +12,7 @@ std::vector<Implementation<LinearParams>> amx_linear();
 std::vector<Implementation<GroupedLinearParams>> amx_grouped_linear();
 std::vector<WeightPacking> amx_weight_packings();
 
-// bf16 products by oneDNN, on machines with AVX-512; empty lists in builds without it.
+// bf16 products by oneDNN, on machines with AVX512_BF16; empty lists in builds without it.
 std::vector<Implementation<LinearParams>> onednn_linear();
 std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear();
 std::vector<WeightPacking> onednn_weight_packings();

@@ -28,7 +28,8 @@ Support device_support(const Device& device) {
   if (cap != CpuIsa::best && cap != CpuIsa::amx) {
     return Support::no(fmt::format("Config::cpu_isa is {}: oneDNN can only be capped for the whole process", to_string(cap)));
   }
-  if (isa_of(device) < CpuIsa::avx512) return Support::no("oneDNN's bf16 products need AVX-512");
+  // It would make fp32 of bf16 operands, and be two to three times slower than cpu/simd from 4 tokens on (docs/performance.md).
+  if (isa_of(device) < CpuIsa::avx512_bf16) return Support::no("oneDNN's bf16 products need AVX512_BF16");
   return Support::yes();
 }
 

@@ -1,9 +1,11 @@
-// Linear layers in fp32 on any machine: the path of builds without oneDNN, of machines without AVX-512, and of FP8 weights that
-// are not packed. Both operands are widened to fp32 (activations once per call, weights panel by panel into L2), so that scales of
-// any kind are applied in fp32 and the only rounding is that of the result.
-// Floor: M*N*K multiply-adds at two fp32 vectors a cycle; for few rows, widening N*K weights at about a vector a cycle.
-// A task is 32 output features. Its weights are widened 1024 columns at a time; tiles of rows x 4 features are dot products along K,
-// whose operands are contiguous as the checkpoint stores them. Each y[t, o] is summed in the same order whatever the number of rows.
+// Linear layers in fp32 on any machine: the path of machines without bf16 products (AVX512_BF16, AMX), of builds without oneDNN, and of
+// weights that are not packed. Both operands are widened to fp32 (activations once per call), so that scales of any kind are applied in
+// fp32 and the only rounding is that of the result.
+// Floor: M*N*K multiply-adds at two fp32 vectors a cycle; for few rows, N*K bytes of e4m3 from memory, or widening them at a vector in
+// three cycles.
+// A task is 32 output features. Of more than four rows its weights are widened 1024 columns at a time, into L2; tiles of rows x 4 features
+// are dot products along K, whose operands are contiguous as the checkpoint stores them. Of up to four rows they are widened in registers.
+// Each y[t, o] is summed in the same order whatever the number of rows.
 #include "backends/cpu/linear_impls.h"
 #include "backends/cpu/linear_quant.h"
 #include "backends/cpu/simd_dispatch.h"
@@ -63,6 +65,97 @@ void AddProducts(const float* x, int64_t x_stride, int64_t rows, const float* w,
   }
 }
 
+// Pairs of vectors of four rows of weights, as fp32. begin_block(i) before the first of each block.
+struct Bf16Rows {
+  const Bf16* row[kTileColumns];
+  static constexpr int64_t block() { return int64_t{1} << 40; }
+  void begin_block(int64_t) {}
+  HWY_INLINE void load(size_t c, int64_t i, VF& first, VF& second) const {
+    first = load_bf16(row[c] + i), second = load_bf16(row[c] + i + kLanes);
+  }
+};
+
+struct E4m3Rows {
+  const E4m3* row[kTileColumns];
+  const float* scale[kTileColumns];
+  int64_t block_k;
+  float times[kTileColumns] = {};
+  int64_t block() const { return block_k; }
+  HWY_INLINE void begin_block(int64_t i) {
+    for (size_t c = 0; c < kTileColumns; ++c) times[c] = scale[c][i / block_k] * (STRATA_E4M3_PAIRS ? 0x1p8f : 1.0f);
+  }
+  HWY_INLINE void load(size_t c, int64_t i, VF& first, VF& second) const {
+    const VF s = hn::Set(F32(), times[c]);
+#if STRATA_E4M3_PAIRS
+    load_e4m3_pairs(row[c] + i, first, second);
+#else
+    first = load_e4m3(row[c] + i), second = load_e4m3(row[c] + i + kLanes);
+#endif
+    first = hn::Mul(first, s), second = hn::Mul(second, s);
+  }
+};
+
+// sums[r * stride + c] += x[r] . w[c] over k floats, a multiple of 2 * kLanes, in the order of tile() on pieces of `depth`.
+template <size_t kRows, class Weights>
+HWY_INLINE void few_rows(const float* HWY_RESTRICT x, int64_t x_stride, Weights w, int64_t k, int64_t depth, float* HWY_RESTRICT sums,
+                         int64_t stride) {
+  const F32 df;
+  for (int64_t piece = 0; piece < k; piece += depth) {
+    const int64_t end = piece + depth < k ? piece + depth : k;
+    VF acc[kRows][kTileColumns];
+    for (size_t r = 0; r < kRows; ++r) {
+      for (size_t c = 0; c < kTileColumns; ++c) acc[r][c] = hn::Zero(df);
+    }
+    for (int64_t i = piece; i < end;) {
+      const int64_t next = (i / w.block() + 1) * w.block(), block_end = next < end ? next : end;
+      w.begin_block(i);
+      for (; i < block_end; i += 2 * kLanes) {
+        for (size_t c = 0; c < kTileColumns; ++c) {
+          VF first, second;
+          w.load(c, i, first, second);
+          for (size_t r = 0; r < kRows; ++r) {
+            const float* const a = x + static_cast<int64_t>(r) * x_stride + i;
+            acc[r][c] = hn::MulAdd(hn::LoadU(df, a + kLanes), second, hn::MulAdd(hn::LoadU(df, a), first, acc[r][c]));
+          }
+        }
+      }
+    }
+    for (size_t r = 0; r < kRows; ++r) {
+      for (size_t c = 0; c < kTileColumns; ++c) sums[static_cast<int64_t>(r) * stride + static_cast<int64_t>(c)] += sum(acc[r][c]);
+    }
+  }
+}
+
+template <class Weights>
+void few_rows(const float* x, int64_t x_stride, int64_t rows, const Weights& w, int64_t k, int64_t depth, float* sums, int64_t stride) {
+  switch (rows) {
+    case 1: few_rows<1>(x, x_stride, w, k, depth, sums, stride); break;
+    case 2: few_rows<2>(x, x_stride, w, k, depth, sums, stride); break;
+    case 3: few_rows<3>(x, x_stride, w, k, depth, sums, stride); break;
+    default: few_rows<4>(x, x_stride, w, k, depth, sums, stride); break;
+  }
+}
+
+// sums[rows, columns] += x [rows, k] * (rows [first, first + columns) of w)^T: 1 to 4 rows, a multiple of 4 columns. Weights are widened on
+// their way to the product, each row of them read from its beginning to its end.
+void AddFewRows(const float* x, int64_t x_stride, int64_t rows, const LinearWeight& w, int64_t first, int64_t columns, int64_t depth,
+                float* sums) {
+  for (int64_t column = 0; column < columns; column += kTileColumns) {
+    const auto row_of = [&](size_t c) { return first + column + static_cast<int64_t>(c); };
+    if (w.weight.dtype == DType::bf16) {
+      Bf16Rows weights;
+      for (size_t c = 0; c < kTileColumns; ++c) weights.row[c] = w.weight.row<Bf16>(row_of(c));
+      few_rows(x, x_stride, rows, weights, w.k, depth, sums + column, columns);
+    } else {
+      E4m3Rows weights{.row = {}, .scale = {}, .block_k = w.block_k};
+      for (size_t c = 0; c < kTileColumns; ++c) {
+        weights.row[c] = w.weight.row<E4m3>(row_of(c)), weights.scale[c] = w.scale.row<float>(row_of(c) / w.block_n);
+      }
+      few_rows(x, x_stride, rows, weights, w.k, depth, sums + column, columns);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace strata::cpu
@@ -72,6 +165,7 @@ HWY_AFTER_NAMESPACE();
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "core/arena.h"
@@ -80,10 +174,12 @@ namespace strata::cpu {
 namespace {
 
 HWY_EXPORT(AddProducts);
+HWY_EXPORT(AddFewRows);
 
 constexpr int64_t kPanel = 32;       // output features of a task
 constexpr int64_t kDepth = 1024;     // input features widened at a time: a panel of them is half of a small L2
 constexpr int64_t kBlockRows = 256;  // tokens whose sums a task keeps
+constexpr int64_t kFewRows = 4;      // tokens for which weights are not widened into memory
 constexpr int64_t kRowAlign = 16;    // rows of widened operands end with zeros up to a multiple of this
 static_assert(kDepth % kRowAlign == 0, "only the last piece of a row has zeros behind it");
 
@@ -111,12 +207,49 @@ void store_sums(const float* sums, int64_t n, const TensorView& y, int64_t t, in
   }
 }
 
-// y = x W^T for group g: columns [g * padded(k), ...) of the widened x.
-void product(const Layout& l, int64_t g, const LinearWeight& w, const TensorView& y, const Device& device) {
+// Whether AddFewRows takes a call: whole tiles and whole pairs of vectors, whichever the target; scales that 2^8 does not make infinite.
+bool takes_few_rows(const LinearWeight& w, int64_t tokens) {
+  constexpr int64_t kPair = 32;
+  if (tokens > kFewRows || w.n % 4 != 0 || w.k % kPair != 0) return false;
+  if (w.weight.dtype != DType::e4m3) return true;
+  if (w.block_k % kPair != 0) return false;
+  for (int64_t row = 0; row < w.scale.shape[0]; ++row) {
+    const float* const scale = w.scale.row<float>(row);
+    if (!std::all_of(scale, scale + w.scale.shape[1], [](float s) { return std::abs(s) < 0x1p119f; })) return false;
+  }
+  return true;
+}
+
+// The tasks of a call: panels of output features of a group.
+template <class Task>
+void for_each_panel(const LinearWeight& w, const Device& device, Task&& task) {
+  const int64_t panels = (w.n + kPanel - 1) / kPanel;
+  parallel_for(device, w.groups * panels, 1, [&](int64_t i) {
+    const int64_t g = i / panels, first = i % panels * kPanel;
+    task(g, first, std::min(kPanel, w.n - first));
+  });
+}
+
+// y_of(g): y [T, N] of group g.
+template <class Results>
+void few_rows_product(const Layout& l, const LinearWeight& w, int64_t tokens, const Results& y_of, const Device& device) {
+  const auto add_few_rows = HWY_DISPATCH_TABLE(AddFewRows)[simd_index(device)];
+  for_each_panel(w, device, [&](int64_t g, int64_t first, int64_t columns) {
+    float* const sums = l.sums.row<float>(omp_get_thread_num());
+    std::fill_n(sums, tokens * columns, 0.0f);
+    add_few_rows(l.x.row<float>(0) + g * padded(w.k), l.x.stride[0], tokens, w, g * w.n + first, columns, kDepth, sums);
+    for (int64_t t = 0; t < tokens; ++t) store_sums(sums + t * columns, columns, y_of(g), t, first);
+  });
+}
+
+// y = x W^T: columns [g * padded(k), ...) of the widened x for group g.
+template <class Results>
+void product(const Layout& l, const LinearWeight& w, int64_t tokens, const Results& y_of, const Device& device) {
+  if (takes_few_rows(w, tokens)) return few_rows_product(l, w, tokens, y_of, device);
   const auto add_products = HWY_DISPATCH_TABLE(AddProducts)[simd_index(device)];
-  const int64_t tokens = y.shape[0], k = w.k;
-  parallel_for(device, (w.n + kPanel - 1) / kPanel, 1, [&](int64_t panel) {
-    const int64_t first = panel * kPanel, columns = std::min(kPanel, w.n - first);
+  const int64_t k = w.k;
+  for_each_panel(w, device, [&](int64_t g, int64_t first, int64_t columns) {
+    const TensorView y = y_of(g);
     const int64_t tile_columns = (columns + 3) / 4 * 4;
     float* const weights = l.panels.row<float>(omp_get_thread_num());
     float* const sums = l.sums.row<float>(omp_get_thread_num());
@@ -147,7 +280,8 @@ void run_linear(const LinearParams& p, const ExecutionContext& context) {
     load_activations(context.device, p.x, p.x_scale, p.activation, t, 0, k, l.x.row<float>(t));
     clear_padding(l.x.row<float>(t), k);
   });
-  product(l, 0, *p.weight, p.y, context.device);
+  product(
+      l, *p.weight, p.y.shape[0], [&](int64_t) { return p.y; }, context.device);
 }
 
 void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) {
@@ -160,7 +294,8 @@ void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) 
     load_activations(context.device, group_view(p.x, g), group_view(p.x_scale, g), ActivationFormat::bf16, t, 0, k, row);
     clear_padding(row, k);
   });
-  for (int64_t g = 0; g < groups; ++g) product(l, g, *p.weight, group_view(p.y, g), context.device);
+  product(
+      l, *p.weight, p.y.shape[0], [&](int64_t g) { return group_view(p.y, g); }, context.device);
 }
 
 Support support(const LinearWeight* w, const Device& device) {

@@ -5,6 +5,7 @@
 #else
 #define STRATA_SIMD_FORMATS_INL_H
 #endif
+#undef STRATA_E4M3_PAIRS
 
 #include <hwy/highway.h>
 
@@ -98,6 +99,31 @@ HWY_INLINE VF e4m3_values(VU code) {
   return hn::BitCast(df, hn::Or(hn::Or(hn::BitCast(du, finite), nan), sign));
 }
 HWY_INLINE VF load_e4m3(const void* p) { return e4m3_values(hn::PromoteTo(U32(), hn::LoadU(U8(), static_cast<const uint8_t*>(p)))); }
+
+// On targets with an instruction for fp16:
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define STRATA_E4M3_PAIRS 1
+#else
+#define STRATA_E4M3_PAIRS 0
+#endif
+#if STRATA_E4M3_PAIRS
+// 2 * kLanes codes as values times 2^-8, those of the first half and of the second. An e4m3 code's bits lie in fp16 as they are, subnormal
+// ones too, and are worth 2^-8 of what they were, as the exponent counts from 15 instead of 7. A code whose low seven bits are all set is
+// no number: they alone carry into bit 7 when one is added, which is the exponent's highest bit in fp16.
+HWY_INLINE void load_e4m3_pairs(const void* p, VF& first, VF& second) {
+  constexpr hn::CappedTag<int16_t, 2 * kLanes> di;
+  constexpr hn::RebindToUnsigned<decltype(di)> du;
+  constexpr hn::Rebind<int8_t, decltype(di)> d8;
+  constexpr hn::Rebind<hwy::float16_t, F32> half;
+  const auto code = hn::BitCast(du, hn::PromoteTo(di, hn::LoadU(d8, static_cast<const int8_t*>(p))));  // the sign in all bits above
+  const auto carry = hn::Xor(hn::Add(code, hn::Set(du, 1)), code);
+  const auto bit7 = hn::Set(du, 0x80);
+  const auto bits = hn::ShiftLeft<7>(hn::Or(hn::And(bit7, carry), hn::AndNot(bit7, code)));
+  const hn::Half<decltype(du)> dh;
+  first = hn::PromoteTo(F32(), hn::BitCast(half, hn::LowerHalf(dh, bits)));
+  second = hn::PromoteTo(F32(), hn::BitCast(half, hn::UpperHalf(dh, bits)));
+}
+#endif
 
 // max(floor, |x[i]|) over n values, n a multiple of kLanes; like the scalar one it does not count NaN.
 template <class Load>
