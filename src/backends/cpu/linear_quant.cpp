@@ -1,7 +1,5 @@
 #include "backends/cpu/linear_quant.h"
 
-#include <cmath>
-
 #include "backends/cpu/simd_dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -106,8 +104,8 @@ void dequantize(const E4m3* codes, const float* scale, int64_t k, int64_t block,
     const VF s = hn::Set(F32(), *scale);
     int64_t i = begin;
 #if STRATA_E4M3_PAIRS
-    if (std::abs(*scale) < 0x1p119f) {  // or times 2^8 it might be infinite
-      const VF times = hn::Set(F32(), *scale * 0x1p8f);
+    if (scales_e4m3_pairs(*scale)) {
+      const VF times = hn::Set(F32(), *scale * kE4m3PairUnit);
       for (; i + 2 * kLanes <= end; i += 2 * kLanes) {
         VF first, second;
         load_e4m3_pairs(codes + i, first, second);

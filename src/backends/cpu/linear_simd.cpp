@@ -82,7 +82,7 @@ struct E4m3Rows {
   float times[kTileColumns] = {};
   int64_t block() const { return block_k; }
   HWY_INLINE void begin_block(int64_t i) {
-    for (size_t c = 0; c < kTileColumns; ++c) times[c] = scale[c][i / block_k] * (STRATA_E4M3_PAIRS ? 0x1p8f : 1.0f);
+    for (size_t c = 0; c < kTileColumns; ++c) times[c] = scale[c][i / block_k] * (STRATA_E4M3_PAIRS ? kE4m3PairUnit : 1.0f);
   }
   HWY_INLINE void load(size_t c, int64_t i, VF& first, VF& second) const {
     const VF s = hn::Set(F32(), times[c]);
@@ -165,7 +165,6 @@ HWY_AFTER_NAMESPACE();
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "core/arena.h"
@@ -207,7 +206,7 @@ void store_sums(const float* sums, int64_t n, const TensorView& y, int64_t t, in
   }
 }
 
-// Whether AddFewRows takes a call: whole tiles and whole pairs of vectors, whichever the target; scales that 2^8 does not make infinite.
+// Whether AddFewRows takes a call: whole tiles and whole pairs of vectors, whichever the target; scales of all targets' pairs.
 bool takes_few_rows(const LinearWeight& w, int64_t tokens) {
   constexpr int64_t kPair = 32;
   if (tokens > kFewRows || w.n % 4 != 0 || w.k % kPair != 0) return false;
@@ -215,7 +214,7 @@ bool takes_few_rows(const LinearWeight& w, int64_t tokens) {
   if (w.block_k % kPair != 0) return false;
   for (int64_t row = 0; row < w.scale.shape[0]; ++row) {
     const float* const scale = w.scale.row<float>(row);
-    if (!std::all_of(scale, scale + w.scale.shape[1], [](float s) { return std::abs(s) < 0x1p119f; })) return false;
+    if (!std::all_of(scale, scale + w.scale.shape[1], scales_e4m3_pairs)) return false;
   }
   return true;
 }
