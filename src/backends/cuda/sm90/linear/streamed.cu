@@ -4,13 +4,14 @@
 // the quantiser in front: 31.0 and 12.7 us (docs/kernels/20261121-few-token-linear.md).
 //
 // Design: a tile is of 16 to 128 output features (the M of wgmma, tokens are its N), as many as make one round of all SMs; one CTA has it,
-// or two share it, each with a part of k. One thread fills a ring by TMA, a block of 128 channels of the tile and of the tokens in each
-// stage: weights, which do not depend on the kernel in front, at once, tokens when that has ended. So the first product waits for its own
-// tokens only, and no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups multiply blocks in turns,
-// because waiting, multiplying and scaling one after the other takes one of them as long as the memory or longer. In the end the partial
-// sums lie where the ring was, and are added over warpgroups, those of two CTAs token by token in turns: each sends the other what it has
-// of its tokens, by stores that arrive on a barrier, because a barrier of the cluster that releases them waits for all that the SM has
-// under way. A warp or half of one then has a token's features of the tile, which where they are 128 can leave as codes under one scale.
+// or two share it, each with a part of k. Two threads fill a ring by TMA, a block of 128 channels of the tile and of the tokens in each
+// stage: weights, which do not depend on the kernel in front, at once, but some of them at a time, tokens when that has ended. So the first
+// product waits for its own tokens only, and no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups
+// multiply blocks in turns, because waiting, multiplying and scaling one after the other takes one of them as long as the memory or longer.
+// In the end the partial sums lie where the ring was, and are added over warpgroups, those of two CTAs token by token in turns: each sends
+// the other what it has of its tokens, by stores that arrive on a barrier, because a barrier of the cluster that releases them waits for
+// all that the SM has under way. A warp or half of one then has a token's features of the tile, which where they are 128 can leave as codes
+// under one scale.
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -18,6 +19,7 @@
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/linear/block_product.cuh"
+#include "backends/cuda/sm90/linear/fill_ring.cuh"
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
 #include "backends/cuda/sm90/linear/streamed.h"
@@ -26,37 +28,6 @@
 
 namespace strata::cuda::sm90 {
 namespace {
-
-// One thread; first_row of the weight, whose groups lie one behind the other.
-template <int kTokens>
-__device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const StreamedArgs& a, const TileChunk& chunk,
-                                 int first_row, const StreamedShared& at, uint32_t shared) {
-  const uint32_t full = shared + at.barriers, empty = full + a.stages * 8;
-  const int weight_bytes = a.tile_rows * kLinearBlock;
-  const uint64_t policy = ptx::evict_first_policy();
-  const auto load_weights = [&](int block, int stage) {
-    ptx::mbarrier_arrive_expect_tx(full + stage * 8, static_cast<uint32_t>(at.stage));
-    ptx::tma_load_2d(shared + stage * at.stage, &weights, (chunk.first + block) * kLinearBlock, first_row, full + stage * 8, policy);
-  };
-  const auto load_tokens = [&](int block, int stage) {
-    const int channel_pair = (chunk.first + block) * kLinearBlock / 2;
-    ptx::tma_load_3d(shared + stage * at.stage + weight_bytes, &x, channel_pair, 0, static_cast<int>(blockIdx.y), full + stage * 8);
-  };
-  const int prologue = min(chunk.count, a.stages);
-#pragma unroll 1
-  for (int block = 0; block < prologue; ++block) load_weights(block, block);
-  ptx::wait_for_previous_kernel();
-  ptx::launch_dependents();
-#pragma unroll 1
-  for (int block = 0; block < prologue; ++block) load_tokens(block, block);
-  RingStage stage;
-#pragma unroll 1
-  for (int block = prologue; block < chunk.count; ++block, stage.next(a.stages)) {
-    ptx::mbarrier_wait(empty + stage.index * 8, stage.parity);
-    load_weights(block, stage.index);
-    load_tokens(block, stage.index);
-  }
-}
 
 template <int kTokens, int kParts, bool kCodes>
 __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
@@ -67,7 +38,8 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   extern __shared__ __align__(1024) uint8_t shared[];
   const StreamedShared at(kTile, a.tile_rows, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
-  const uint32_t full = ring + at.barriers, empty = full + a.stages * 8, all_sent = empty + a.stages * 8;
+  const uint32_t weights_there = ring + at.barriers, tokens_there = weights_there + a.stages * 8, empty = tokens_there + a.stages * 8;
+  const uint32_t all_sent = empty + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int rank = static_cast<int>(ptx::cluster_rank());
   const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
@@ -79,7 +51,8 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     ptx::prefetch_tensor_map(&x);
 #pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 1);
+      ptx::mbarrier_init(weights_there + i * 8, 1);
+      ptx::mbarrier_init(tokens_there + i * 8, 1);
       ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
     }
     ptx::mbarrier_init(all_sent, 1);
@@ -102,10 +75,21 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
-  if (thread >= kConsumers) {
-    if (thread == kConsumers) fill_ring<kTokens>(weights, x, a, chunk, first_row, at, ring);
-    return;
+  const int weight_bytes = a.tile_rows * kLinearBlock;
+  if (thread == kConsumers) {
+    const uint64_t policy = ptx::evict_first_policy();
+    fill_ring(chunk.count, a.stages, static_cast<uint32_t>(weight_bytes), weights_there, empty, a.in_flight,
+              [&](int block, int stage, uint32_t there) {
+                ptx::tma_load_2d(ring + stage * at.stage, &weights, (chunk.first + block) * kLinearBlock, first_row, there, policy);
+              });
+  } else if (thread == kConsumers + 32) {
+    ptx::wait_for_previous_kernel();
+    ptx::launch_dependents();
+    fill_ring(chunk.count, a.stages, kTokens * kLinearBlock, tokens_there, empty, a.stages, [&](int block, int stage, uint32_t there) {
+      ptx::tma_load_3d(ring + stage * at.stage + weight_bytes, &x, (chunk.first + block) * kLinearBlock / 2, 0, group, there);
+    });
   }
+  if (thread >= kConsumers) return;
   const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
   const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
@@ -121,8 +105,9 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
 #pragma unroll 1
   for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
     const uint32_t rows = ring + stage.index * at.stage;
-    add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + a.tile_rows * kLinearBlock, w_scales + block,
-                       x_scales + block * kTokens, full + stage.index * 8, stage.parity, empty + stage.index * 8);
+    ptx::mbarrier_wait(weights_there + stage.index * 8, stage.parity);
+    add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + weight_bytes, w_scales + block, x_scales + block * kTokens,
+                       tokens_there + stage.index * 8, stage.parity, empty + stage.index * 8);
   }
   end_tile<kTile, kCodes>(sums, a, shared, at.sent, all_sent, rank, group, first_feature, slice * kTokens * kTile.partial_stride() + row);
 }

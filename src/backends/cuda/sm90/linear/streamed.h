@@ -18,7 +18,7 @@ inline constexpr int kStreamedScaleRows = 3;
 struct StreamedTile {
   int tokens, parts, warpgroups;
   constexpr int consumers() const { return 128 * warpgroups; }  // threads that multiply
-  constexpr int threads() const { return consumers() + 32; }    // and a warp that asks for what they read
+  constexpr int threads() const { return consumers() + 64; }    // and a warp that asks for weights, and one for tokens
   constexpr int slices() const { return warpgroups / parts; }
   // Floats of a token's partial sums; 4 against bank conflicts.
   constexpr int partial_stride() const { return parts * kLinearRows + 4; }
@@ -30,9 +30,19 @@ struct StreamedTile {
 // Of 128 tokens a thread of four warpgroups has too few registers.
 constexpr StreamedTile streamed_tile(int tokens, int parts) { return {tokens, parts, tokens > 64 ? 2 : 4}; }
 
+// How many blocks of weights a CTA asks for at a time: those of so many bytes, or as many as its ring has. Some 33 KB an SM hide the way
+// from memory, and more stand in line: all rings at once are 25 MB, 6 us of what memory carries, in front of whatever is asked for next,
+// such as rows of the kernel in front, and code, tokens and weights of the CTAs that begin last (docs/kernels/20261121-layer-decode.md). Of
+// more tokens than 32 not measured.
+inline constexpr int kStreamedInFlight = 64 << 10;
+constexpr int blocks_in_flight(const StreamedTile& tile, int bytes, int block_bytes, int stages) {
+  return tile.tokens > 32 || bytes / block_bytes > stages ? stages : bytes / block_bytes;
+}
+
 // Blocks of a grid: of the tiles of a group, of groups.
 struct StreamedArgs : TokenProductArgs {
   int tile_rows, split;   // features of a tile; its CTAs, 1 or 2, each with a part of k
+  int in_flight;          // blocks of weights on their way to a CTA at a time
   int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
   // y are codes: their scales, one of 128 features, which then are a tile.
   float* y_scale = nullptr;
@@ -41,8 +51,8 @@ struct StreamedArgs : TokenProductArgs {
 };
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's weights and one of the tokens' rows, and where the partial
-// sums are when all is multiplied; what the other CTA of a pair sends; scales of x and of the weight; barriers (full and empty of every
-// stage, all sent).
+// sums are when all is multiplied; what the other CTA of a pair sends; scales of x and of the weight; barriers (weights there, tokens
+// there and empty of every stage, all sent).
 struct StreamedShared {
   int stage, sent, x_scale, w_scale, barriers, bytes;  // bytes of a stage, offsets
   constexpr StreamedShared(const StreamedTile& tile, int tile_rows, int split, int max_chunk, int stages)
@@ -51,7 +61,7 @@ struct StreamedShared {
         x_scale(sent + (split > 1 ? tile.sent_bytes() : 0)),
         w_scale(x_scale + max_chunk * tile.tokens * 4),
         barriers((w_scale + kStreamedScaleRows * max_chunk * 4 + 7) / 8 * 8),
-        bytes(barriers + stages * 16 + 8) {}
+        bytes(barriers + stages * 24 + 8) {}
 
  private:
   // The last part of the last stage is multiplied as if it had 64 rows.

@@ -59,7 +59,8 @@ std::optional<StreamedPlan> plan_streamed(const LinearWeight& w, int64_t tokens,
 
 void run_streamed(const StreamedPlan& plan, const TokenProduct& product, const Capabilities& device, cudaStream_t stream) {
   const StreamedShared shared(plan.tile, plan.tile_rows, plan.split, plan.max_chunk, plan.stages);
-  StreamedArgs a{TokenProductArgs(product), plan.tile_rows, plan.split, plan.stages, plan.max_chunk};
+  const int in_flight = blocks_in_flight(plan.tile, kStreamedInFlight, plan.tile_rows * kLinearBlock, plan.stages);
+  StreamedArgs a{TokenProductArgs(product), plan.tile_rows, plan.split, in_flight, plan.stages, plan.max_chunk};
   const bool codes = product.y_scale.present();
   set_output_scales(a, product.y_scale, product.ue8m0);
   launch_token_product(

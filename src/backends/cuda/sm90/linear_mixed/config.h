@@ -12,6 +12,7 @@ inline constexpr int kMixedBlock = 128;                           // channels at
 inline constexpr int kMixedRows = 64;                             // features of a part, which a warpgroup multiplies
 inline constexpr int kMixedPartBytes = kMixedRows * kMixedBlock;  // of a part's codes of a block
 inline constexpr int kMixedTileRows = 2 * kMixedRows;             // features of a packed tile
+inline constexpr int kMixedInFlight = 48 << 10;                   // of codes that a CTA asks for at a time (blocks_in_flight)
 inline constexpr int kMixedTokens = 128;                          // of a tile, at most
 
 // A packed weight: codes, [G * n / 128][K / 128][2 parts][64 x 128], then their scales, f32 [G * n / 64][K / 128].
@@ -35,10 +36,9 @@ struct MixedArgs {
   int num_tokens, tile_tokens;  // tokens of a tile: a multiple of 8; what lies behind them in shared memory is multiplied, not stored
   int n, num_blocks;            // features of a group; blocks of channels
   int tile_rows, split;         // features of a tile, 64 or 128; its CTAs, 1 or 2, each with a part of k
+  int in_flight;                // blocks of codes on their way to a CTA at a time
   int stages, max_chunk;        // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
 };
-
-inline constexpr int kMixedAskers = 64;  // threads beside those that multiply: a warp that asks for codes, and one for tokens
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's codes and one of the tokens, and where the partial sums are
 // when all is multiplied; what the other CTA of a pair sends; scales of the weight; barriers (codes there, tokens there and empty of every

@@ -20,6 +20,7 @@
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/wgmma_behind.cuh"
 #include "backends/cuda/ptx/wgmma_f16_rs.cuh"
+#include "backends/cuda/sm90/linear/fill_ring.cuh"
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
 #include "backends/cuda/sm90/linear/tile_chunk.cuh"
@@ -28,18 +29,6 @@
 
 namespace strata::cuda::sm90 {
 namespace {
-
-// One thread asks for `bytes` of each block: ask(block, the stage that they go to, the barrier that they arrive on).
-template <class Ask>
-__device__ __forceinline__ void fill_ring(int blocks, int stages, uint32_t bytes, uint32_t there, uint32_t empty, Ask&& ask) {
-  RingStage stage;
-#pragma unroll 1
-  for (int block = 0; block < blocks; ++block, stage.next(stages)) {
-    if (block >= stages) ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
-    ptx::mbarrier_arrive_expect_tx(there + stage.index * 8, bytes);
-    ask(block, stage.index, there + stage.index * 8);
-  }
-}
 
 // The call of one tile of tokens.
 __device__ __forceinline__ MixedArgs of_token_tile(MixedArgs a, int tile) {
@@ -51,7 +40,7 @@ __device__ __forceinline__ MixedArgs of_token_tile(MixedArgs a, int tile) {
 }
 
 template <int kTokens, int kParts, bool kCodes>
-__global__ void __launch_bounds__(streamed_tile(kTokens, kParts).consumers() + kMixedAskers, 1)
+__global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     mixed_kernel_of(const __grid_constant__ CUtensorMap x, const __grid_constant__ MixedArgs args) {
   constexpr StreamedTile kTile = streamed_tile(kTokens, kParts);
   constexpr int kConsumers = kTile.consumers();
@@ -95,13 +84,13 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).consumers() + k
     const uint64_t policy = ptx::evict_first_policy();
     const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
                                  first_row % kMixedTileRows * kMixedBlock;
-    fill_ring(chunk.count, a.stages, kBytes, codes_there, empty, [&](int block, int stage, uint32_t there) {
+    fill_ring(chunk.count, a.stages, kBytes, codes_there, empty, a.in_flight, [&](int block, int stage, uint32_t there) {
       ptx::bulk_load(ring + stage * at.stage, codes + int64_t{block} * (2 * kMixedPartBytes), kBytes, there, policy);
     });
   } else if (thread == kConsumers + 32) {
     ptx::wait_for_previous_kernel();
     ptx::launch_dependents();
-    fill_ring(chunk.count, a.stages, static_cast<uint32_t>(a.tile_tokens) * kMixedBlock * 2, tokens_there, empty,
+    fill_ring(chunk.count, a.stages, static_cast<uint32_t>(a.tile_tokens) * kMixedBlock * 2, tokens_there, empty, a.stages,
               [&](int block, int stage, uint32_t there) {
                 const int columns = (chunk.first + block) * (kMixedBlock / 64);
                 ptx::tma_load_groups(ring + stage * at.stage + kParts * kMixedPartBytes, &x, first_token, columns, group, there);

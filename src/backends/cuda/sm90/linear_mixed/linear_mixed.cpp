@@ -119,6 +119,7 @@ void run_few(const GroupedLinearParams& p, const Plan& plan, const ExecutionCont
   a.tile_tokens = plan.tile_tokens;
   a.tile_rows = plan.tile.parts * kMixedRows;
   a.split = plan.split;
+  a.in_flight = blocks_in_flight(plan.tile, kMixedInFlight, plan.tile.parts * kMixedPartBytes, plan.stages);
   a.stages = plan.stages;
   a.max_chunk = plan.max_chunk;
   const CUtensorMap tokens =
@@ -128,7 +129,7 @@ void run_few(const GroupedLinearParams& p, const Plan& plan, const ExecutionCont
   all_shared_memory(kernel);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups),
                                           static_cast<unsigned>(plan.token_tiles)),
-                             .block = dim3(static_cast<unsigned>(plan.tile.consumers() + kMixedAskers)),
+                             .block = dim3(static_cast<unsigned>(plan.tile.threads())),
                              .shared_bytes = static_cast<size_t>(MixedShared(plan.tile, plan.split, plan.max_chunk, plan.stages).bytes),
                              .cluster = static_cast<unsigned>(plan.split)},
                             native(context.stream), /*early=*/true);
