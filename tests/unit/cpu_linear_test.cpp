@@ -1,5 +1,6 @@
 // The CPU's linear layers against the scalar reference: every implementation by name, at every instruction-set cap that it takes,
 // row-major and packed weights, strided rows.
+#include "backends/cpu/fp32_product.h"
 #include "backends/cpu/linear_amx_format.h"
 #include "unit/cpu_harness.h"
 
@@ -395,6 +396,23 @@ TEST(CpuLinear, WorkspaceDoesNotShrinkWithMoreTokens) {
       before = bytes;
     }
   }
+}
+
+// What benchmarks report against where the CPU has no bf16 products.
+TEST(CpuLinear, TheFp32ProductIsAProduct) {
+  constexpr int64_t kN = 65;
+  Random random(14);
+  std::vector<float> a(kN * kN), b(kN * kN), c(kN * kN, NAN);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = random.normal(), b[i] = random.normal();
+  if (!cpu::fp32_product(*capped(CpuIsa::best), kN, a.data(), b.data(), c.data())) GTEST_SKIP() << "built without oneDNN";
+  for (int64_t i = 0; i < kN; ++i) {
+    for (int64_t j = 0; j < kN; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < kN; ++k) sum += double{a[i * kN + k]} * b[j * kN + k];
+      ASSERT_NEAR(c[i * kN + j], sum, 1e-4) << i << ", " << j;
+    }
+  }
+  EXPECT_FALSE(cpu::fp32_product(*capped(CpuIsa::portable), kN, a.data(), b.data(), c.data()));
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "backends/cpu/linear_onednn_matmul.h"
 
 #ifdef STRATA_WITH_ONEDNN
-#include <omp.h>
-
 #include <algorithm>
 #include <bit>
 
+#include "backends/cpu/onednn_team.h"
 #include "core/check.h"
 
 namespace strata::cpu {
@@ -13,18 +12,6 @@ namespace {
 
 using dnnl::memory;
 using DataType = memory::data_type;
-
-// oneDNN takes the team size from OpenMP's per-thread setting, both when it makes a primitive and when it runs one.
-class TeamSize {
- public:
-  explicit TeamSize(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-  ~TeamSize() { omp_set_num_threads(before_); }
-  TeamSize(const TeamSize&) = delete;
-  TeamSize& operator=(const TeamSize&) = delete;
-
- private:
-  int before_;
-};
 
 memory::desc row_major(int64_t rows, int64_t columns, DataType type) {
   return {memory::dims{rows, columns}, type, memory::dims{columns, 1}};
@@ -95,7 +82,7 @@ size_t OneDnnMatmul::packed_bytes(int64_t n, int64_t k) const {
 }
 
 void OneDnnMatmul::pack(int64_t n, int64_t k, const void* rows, void* dst, int threads) const {
-  const TeamSize team(threads);
+  const OneDnnTeam team(threads);
   call([&] {
     const memory from(transposed(n, k), engine_, const_cast<void*>(rows));
     memory to(packed_desc(n, k), engine_, dst);
@@ -116,7 +103,7 @@ size_t OneDnnMatmul::scratch_bound(const Shape& shape) const {
   }
   // oneDNN's scratch is no monotone function of m. The maximum over the powers of two up to m's is; run() splits the rare m that needs
   // more.
-  const TeamSize team(shape.threads);
+  const OneDnnTeam team(shape.threads);
   size_t bound = 0;
   call([&] {
     for (Shape s = top; s.m >= 1; s.m /= 2) bound = std::max(bound, describe(s).scratchpad_desc().get_size());
@@ -128,7 +115,7 @@ size_t OneDnnMatmul::scratch_bound(const Shape& shape) const {
 
 void OneDnnMatmul::run(const Shape& shape, const void* x, const void* weight, void* y, Workspace scratch) const {
   if (shape.m <= 0 || shape.n <= 0) return;
-  const TeamSize team(shape.threads);
+  const OneDnnTeam team(shape.threads);
   const auto p = call([&] { return primitive(shape); });
   if (p->desc.scratchpad_desc().get_size() > scratch.bytes) {
     Shape head = shape, tail = shape;
