@@ -93,18 +93,14 @@ double copy_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
   return 2.0 * static_cast<double>(bytes) / measure(work, device, {.min_time = kMinTime}).minimum;
 }
 
-// What fp32 reaches where bf16 is multiplied by the same instructions; nothing where there is no such product.
-Ceilings fp32_ceiling(const std::shared_ptr<Device>& device, int64_t n) {
-  Ceilings rate;
-  if (!cpu::fp32_product(*device, 0, nullptr, nullptr, nullptr)) return rate;
-  Inputs in(device, {.keep_images = false});
-  const TensorView a = in.f32({n, n}), c = in.output(DType::f32, {n, n});
+// The product of fp32, which is the roof where bf16 is multiplied by the same instructions.
+Work fp32_work(const std::shared_ptr<Device>& device, int64_t n, double flops) {
   Work work;
-  work.call = [&](size_t, Stream) { cpu::fp32_product(*device, n, a.ptr<float>(), a.ptr<float>(), c.ptr<float>()); };
-  const auto cube = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-  rate.flops = 2 * cube / measure(work, device, {.min_time = kMinTime, .min_samples = 3}).minimum;
-  rate.flops_source = fmt::format("oneDNN fp32 {}^3", n);
-  return rate;
+  work.flops = flops;
+  const auto in = std::make_shared<Inputs>(device, InputOptions{.keep_images = false});
+  const TensorView a = in->f32({n, n}), c = in->output(DType::f32, {n, n});
+  work.call = [=](size_t, Stream) { cpu::fp32_product(*in->device(), n, a.ptr<float>(), a.ptr<float>(), c.ptr<float>()); };
+  return work;
 }
 
 }  // namespace
@@ -136,17 +132,20 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
     const std::unique_ptr<AnyCase> product = linear_ceiling_case(n);
     const Work work = product->prepare(ops, device, "", {});
     if (!work.refusal.empty() || (n > 256 && work.implementation == "reference")) break;
-    const auto rate_of = [&](const Work& w) {
+    const auto rate_of = [&](const Work& w, const std::string& what) {
       Ceilings rate;
       rate.flops = w.flops / measure(w, device, {.min_time = n > 256 ? kMinTime : 0.0, .min_samples = 3}).minimum;
-      rate.flops_source = fmt::format("{} bf16 {}^3", w.implementation, n);
+      rate.flops_source = fmt::format("{} {}^3", what, n);
       return rate;
     };
-    ceilings = rate_of(work);
+    ceilings = rate_of(work, work.implementation + " bf16");
     // oneDNN's product is what others report against: where it is faster than ours, it is the roof. It takes bf16 where the CPU does.
     if (!cpu || n == 256 || work.implementation == "cpu/onednn") continue;
-    const Work other = product->prepare(ops, device, "cpu/onednn", {});
-    ceilings.improve(other.refusal.empty() ? rate_of(other) : fp32_ceiling(device, n));
+    if (const Work bf16 = product->prepare(ops, device, "cpu/onednn", {}); bf16.refusal.empty()) {
+      ceilings.improve(rate_of(bf16, "cpu/onednn bf16"));
+    } else if (cpu::has_fp32_product(*device)) {
+      ceilings.improve(rate_of(fp32_work(device, n, work.flops), "oneDNN fp32"));
+    }
   }
   // A GPU keeps its pace only over many times what its cache holds.
   const size_t bytes = std::max(rotate_bytes(*device), cpu ? 256 * kMiB : 1024 * kMiB);

@@ -1,6 +1,7 @@
 // An FP8 linear layer for few tokens on Hopper whose tiles are all under way at once: what host code and the kernel agree on.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "backends/cuda/sm90/linear/token_product.h"
@@ -36,7 +37,7 @@ constexpr StreamedTile streamed_tile(int tokens, int parts) { return {tokens, pa
 // more tokens than 32 not measured.
 inline constexpr int kStreamedInFlight = 64 << 10;
 constexpr int blocks_in_flight(const StreamedTile& tile, int bytes, int block_bytes, int stages) {
-  return tile.tokens > 32 || bytes / block_bytes > stages ? stages : bytes / block_bytes;
+  return tile.tokens > 32 ? stages : std::min(bytes / block_bytes, stages);
 }
 
 // Blocks of a grid: of the tiles of a group, of groups.
