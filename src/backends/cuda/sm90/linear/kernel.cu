@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();  // the quantiser of the next layer's activations, and its weights as this one's blocks end
 
-  const int warpgroup = thread / 128, warp = thread / 32 % 4;
+  const int warpgroup = own_warpgroup(), warp = thread / 32 % 4;
   const int own_part = kParts == 2 ? warpgroup : 0, slice = kParts == 2 ? 0 : warpgroup;
   const int first_row = own_part * kLinearRows;
   const uint32_t own_rows = ring + first_row * kLinearBlock;

@@ -12,6 +12,7 @@
 // the other what it has of its tokens, by stores that arrive on a barrier, because a barrier of the cluster that releases them waits for
 // all that the SM has under way. A warp or half of one then has a token's features of the tile, which where they are 128 can leave as codes
 // under one scale.
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     });
   }
   if (thread >= kConsumers) return;
-  const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices;
+  const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices;
   const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
                                 (scale_row(first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;

@@ -12,6 +12,7 @@
 #include <cuda.h>
 
 #include "backends/cuda/common/activation_codes.cuh"
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -141,11 +142,11 @@ __global__ void __launch_bounds__(kBf16Threads)
     return;
   }
 
-  const int part = thread / 128 / kSlices, slice = thread / 128 % kSlices;
+  const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices;
   TilePlace place(a, first_tile, kTile.rows());
+  int first_stage = 0;  // of a tile
 #pragma unroll 1
-  for (int tile = first_tile; tile < end_tile; ++tile, place.next(a, kTile.rows())) {
-    const int first_stage = (tile - first_tile) * a.num_blocks;
+  for (int tile = first_tile; tile < end_tile; ++tile, first_stage += a.num_blocks, place.next(a, kTile.rows())) {
     float sums[kTokens / 2] = {};
     RingStage stage{.index = first_stage + slice};
 #pragma unroll 1

@@ -14,6 +14,7 @@
 // of what it brings together, which bounds these.
 #include <cuda.h>
 
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
               });
   }
   if (thread >= kConsumers) return;
-  const int warpgroup = thread / 128, part = warpgroup / kSlices, slice = warpgroup % kSlices, warp = thread / 32 % 4;
+  const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices, warp = thread / 32 % 4;
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + part * a.max_chunk;
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();

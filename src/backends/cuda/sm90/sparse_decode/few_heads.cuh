@@ -20,6 +20,7 @@
 #pragma once
 
 #include "backends/cuda/common/touch.cuh"
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_queries.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_start.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads_values.cuh"
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<Block*>(shared_bytes);
   const Seat<kCut> seat(a, kHeads);
-  const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
+  const int group = own_warpgroup(), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
   const int lane = threadIdx.x % 32;
 
   ptx::launch_dependents();

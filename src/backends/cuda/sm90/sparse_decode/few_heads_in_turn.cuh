@@ -7,6 +7,7 @@
 // tile: they still read what that is relative to. They store the token while the next one's first logits run.
 #pragma once
 
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads.cuh"
 
 namespace strata::cuda::sparse_decode::few_heads {
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1)
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<Block*>(shared_bytes);
   const int32_t head_tiles = (a.num_heads + kHeads - 1) / kHeads;
-  const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
+  const int group = own_warpgroup(), warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
   ptx::launch_dependents();
   if (threadIdx.x == 0) few_heads::prepare(shared);
   few_heads::meet<Block>();

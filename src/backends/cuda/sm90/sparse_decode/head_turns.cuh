@@ -6,6 +6,7 @@
 // us. Reached on an H200 (2026-11-23): 20.8 us; blocks of 64 heads took 26.1 when turns took 22.3.
 #pragma once
 
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/sm90/sparse_decode/kernel.cuh"
 
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_head_turns_kernel(c
   __syncthreads();
   bring_near<Shared>(a, Seat<Cut::even>(token, batch, query));
 
-  const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
+  const int role = own_warpgroup();
   uint32_t phases = 0;
   bool again = false;
   const auto must_start_over = [&] {

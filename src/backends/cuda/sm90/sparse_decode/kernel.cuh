@@ -28,6 +28,7 @@
 // Roles: warpgroups 0 and 1 logits and softmax of even and odd tiles, left and right values of all; 2 and 3 producers.
 #pragma once
 
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_decode/cluster_merge.cuh"
 #include "backends/cuda/sm90/sparse_decode/consumer.cuh"
 #include "backends/cuda/sm90/sparse_decode/early_start.cuh"
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
 
   // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit. A split without
   // rows has nothing to do.
-  const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
+  const int role = own_warpgroup();
   uint32_t phases = 0;
   if (role < 2) {
     NormOf<kFormat> norm(a, seat.token);

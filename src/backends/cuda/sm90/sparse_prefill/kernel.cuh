@@ -18,6 +18,7 @@
 // heads in turn from the same rows.
 #pragma once
 
+#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/sm90/sparse_prefill/logits.cuh"
 #include "backends/cuda/sm90/sparse_prefill/producer.cuh"
 #include "backends/cuda/sm90/sparse_prefill/values.cuh"
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
     }
   }
   constexpr Registers kOfRole = Problem::kCodes ? kCodedRegisters : kRegisters;
-  const int role = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
+  const int role = own_warpgroup();
   if (role == 0) {
     shared.sink[threadIdx.x] = Problem::sink(a, static_cast<int>(threadIdx.x));  // this role's alone
     static_assert(sizeof(shared.sink) == kWarpgroup * sizeof(float));
