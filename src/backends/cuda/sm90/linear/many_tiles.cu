@@ -78,7 +78,8 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
 }
 
 // As if a block had so many threads: with 64 registers of each, two small blocks of the indexer's logits find room beside it. Of 64 tokens
-// those are too few.
+// those are too few. With 56 two of these blocks would share an SM, while others wait for theirs: of 32 tokens that is what they would take
+// with descriptors in uniform registers (own_warpgroup).
 constexpr int bound(int tokens) { return tokens > 32 ? kManyTilesThreads : 1024; }
 
 template <int kTokens>
