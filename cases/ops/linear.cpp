@@ -196,6 +196,11 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 2200, .k = 2056}}, "-edge", true);
   }
   for (const int64_t tokens : {5, 20}) add.test({tokens, {.n = 9000, .k = 1800}}, "-edge", true);
+  // Tiles of one part beside other work, the last partly filled; of one token with a ring that leaves others room.
+  for (const int64_t tokens : {1, 8, 20}) {
+    add.test({tokens, {.n = 2180, .k = 6216}, ActivationFormat::bf16, DType::f32, {}, {}, true}, "-tiles", true);
+    add.test({tokens, {.n = 2564, .k = 1032}, ActivationFormat::bf16, DType::f32, {}, {}, true}, "-tiles");
+  }
   add.test({17, {.n = 2200, .k = 1032}, ActivationFormat::bf16, DType::f32, {.inner = 8}, {.inner = 3}}, "-strided");
   // Many tokens: tiles of 256 by 128 in pairs, partly filled; more of them than fit at once; scale blocks of several tiles.
   add.test({515, {.n = 5624, .k = 272, .format = kFp8}, kQuantised}, "-edge", true);
