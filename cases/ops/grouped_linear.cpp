@@ -183,12 +183,13 @@ void add_grouped_linear(CaseList& list) {
   }
 
   // bf16 activations, e4m3 weights: pairs with half of k each, tiles of 64 features and of 128, more of them than SMs, a ring that comes
-  // around; rows apart in memory, aligned and not; scale blocks of several tiles; many tokens.
+  // around, tokens that shared memory has no room for; rows apart in memory, aligned and not; scale blocks of several tiles; many tokens.
   const auto mixed = [](int64_t n, int64_t k, int64_t groups) {
     return WeightShape{.n = n, .k = k, .groups = groups, .format = WeightFormat::e4m3_ue8m0};
   };
   for (const int64_t tokens : {0, 1, 9, 17, 33, 64, 65, 130, 256}) add.test({tokens, mixed(256, 384, 3)}, "-edge");
-  for (const int64_t tokens : {2, 20, 40}) {
+  add.test({4, mixed(128, 65536, 1)}, "-edge", true);
+  for (const int64_t tokens : {2, 4, 5, 20, 40}) {
     add.test({tokens, mixed(128, 8192, 2)}, "-edge", true);
     add.test({tokens, mixed(1024, 128, 40)}, "-edge", true);
     add.test({tokens, mixed(1024, 256, 16)}, "-edge", true);

@@ -1,6 +1,8 @@
 // A weight packed as codes for activations of bf16 multiplies as its dequantised values do, bit for bit: by rows of the identity.
 #include <cmath>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "cuda/cuda_fixture.h"
 #include "formats/bf16.h"
@@ -65,8 +67,8 @@ TEST_P(MixedWeight, IsItsDequantisedValues) {
 
 // By the kernel for few tokens, tiles of each size and several, and by that for many.
 INSTANTIATE_TEST_SUITE_P(Calls, MixedWeight,
-                         testing::Values(Call{1, kFewGroups}, Call{8, kFewGroups}, Call{40, kFewGroups}, Call{64, kFewGroups},
-                                         Call{100, kFewGroups}, Call{384, kFewGroups}, Call{384, kManyGroups}),
+                         testing::Values(Call{1, kFewGroups}, Call{4, kFewGroups}, Call{8, kFewGroups}, Call{40, kFewGroups},
+                                         Call{64, kFewGroups}, Call{100, kFewGroups}, Call{384, kFewGroups}, Call{384, kManyGroups}),
                          [](const auto& p) {
                            return "tokens" + std::to_string(p.param.tokens) + "_groups" + std::to_string(p.param.groups);
                          });
@@ -90,6 +92,58 @@ TEST_F(MixedWeight, ACodeThatIsNoNumberIsNoneInTheResult) {
     for (int64_t t = 0; t < tokens; ++t) {
       EXPECT_TRUE(std::isnan(to_float(values[t * groups * kN + 200]))) << t;
       EXPECT_FALSE(std::isnan(to_float(values[t * groups * kN + 100]))) << t;
+    }
+  }
+}
+
+// Tokens of any size, beside larger ones of the same block that a weight of zero takes away, and what is no number.
+TEST_F(MixedWeight, TokensOfAnySize) {
+  constexpr int64_t kChannels = 256, kLarge = 3, kSmall = 77;
+  cases::Inputs in(device_, {});
+  std::vector<uint8_t> codes(kN * kChannels, 0x38);  // 1
+  for (int64_t row = 0; row < kN; ++row) codes[static_cast<size_t>(row * kChannels + kLarge)] = row % 2 == 0 ? 0x00 : 0x38;
+  LinearWeight weight{.n = kN, .k = kChannels, .groups = 1};
+  weight.weight = in.values(DType::e4m3, {kN, kChannels}, codes);
+  weight.scale = in.values(DType::f32, {kN / kBlock, kChannels / kBlock}, std::vector<float>(kN / kBlock * (kChannels / kBlock), 1.0f));
+  weight.power_of_two_scales = true;
+  const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
+  if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";
+  const auto multiply = [&](const std::vector<float>& large, const std::vector<float>& small) {
+    const auto tokens = static_cast<int64_t>(large.size());
+    std::vector<float> x(static_cast<size_t>(tokens * kChannels));
+    for (int64_t t = 0; t < tokens; ++t) {
+      x[static_cast<size_t>(t * kChannels + kLarge)] = large[static_cast<size_t>(t)];
+      x[static_cast<size_t>(t * kChannels + kSmall)] = small[static_cast<size_t>(t)];
+    }
+    const GroupedLinearParams p{
+        .x = in.bf16_values({tokens, 1, kChannels}, x), .weight = packed, .y = in.output(DType::bf16, {tokens, 1, kN})};
+    run(default_ops().grouped_linear, p);
+    const std::vector<uint8_t> y = bytes_at(p.y.data, p.y.bytes());
+    std::vector<float> rows;  // of each token, without its large value and with it
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (const int64_t row : {100, 101}) rows.push_back(to_float(reinterpret_cast<const Bf16*>(y.data())[t * kN + row]));
+    }
+    return rows;
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const size_t tokens : {1, 2, 3, 4, 5}) {
+    for (int exponent = -126; exponent < 120; exponent += 5) {
+      for (const int below : {0, 8, 17, 24, 27}) {
+        if (exponent - below < -126) continue;
+        const float large = std::ldexp(1.0f, exponent), small = std::ldexp(-1.3359375f, exponent - below);
+        const std::vector<float> rows = multiply(std::vector<float>(tokens, large), std::vector<float>(tokens, small));
+        for (size_t t = 0; t < tokens; ++t) {
+          ASSERT_EQ(rows[2 * t], small) << "token " << t << " of " << tokens << ", 2^" << exponent << ", 2^-" << below << " of it";
+          ASSERT_EQ(rows[2 * t + 1], to_float(to_bf16(large + small)));
+        }
+      }
+    }
+    const std::vector<float> infinite = multiply(std::vector<float>(tokens, -kInfinity), std::vector<float>(tokens, 1.0f));
+    const std::vector<float> none = multiply(std::vector<float>(tokens, 1.0f), std::vector<float>(tokens, std::nanf("")));
+    for (size_t t = 0; t < tokens; ++t) {
+      EXPECT_TRUE(std::isnan(infinite[2 * t])) << t;  // times zero
+      EXPECT_EQ(infinite[2 * t + 1], -kInfinity) << t;
+      EXPECT_TRUE(std::isnan(none[2 * t]) && std::isnan(none[2 * t + 1])) << t;
     }
   }
 }

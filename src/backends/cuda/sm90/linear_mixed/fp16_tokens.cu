@@ -1,0 +1,193 @@
+// y = x W^T for up to four tokens of bf16 and a weight of e4m3 codes: both become fp16, which has every code as it is and every token
+// under a power of two.
+//
+// Floor: weight bytes / memory bandwidth, as of kernel.cu. There a warp's loop over a block of 16 features and 128 channels is 223
+// instructions and a CTA takes 0.3 us for 16 KB, which is 51 GB/s an SM: what lies in the ring when the tokens come takes longer to
+// multiply than the memory takes for the rest. Here it is 98. Reached on an H200: see docs/kernels/20261123-mixed-linear.md.
+//
+// Design: as kernel.cu, with mma instead of wgmma: a code pair becomes an operand by one instruction (`cvt`), which goes to fp16 only. So
+// tokens are converted too, by all threads when the kernel in front has ended, each block of 128 channels under the power of two that
+// brings its largest value below 2^15: values down to 2^-32 of that are exact. They stay in shared memory as the lanes of mma read them,
+// and the ring has nothing but codes. What a block's products add up to is multiplied by both scales in fp32.
+#include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/warpgroup.cuh"
+#include "backends/cuda/ptx/bulk_copy.cuh"
+#include "backends/cuda/ptx/convert.cuh"
+#include "backends/cuda/ptx/cp_async.cuh"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/mma_f16.cuh"
+#include "backends/cuda/ptx/programmatic_launch.cuh"
+#include "backends/cuda/ptx/tma.cuh"
+#include "backends/cuda/sm90/linear/fill_ring.cuh"
+#include "backends/cuda/sm90/linear/finish_tile.cuh"
+#include "backends/cuda/sm90/linear/ring_stage.cuh"
+#include "backends/cuda/sm90/linear/tile_chunk.cuh"
+#include "backends/cuda/sm90/linear_mixed/config.h"
+
+namespace strata::cuda::sm90 {
+namespace {
+
+// A token's block, 256 bytes of fp16: 16 channels are an instruction's, of which a lane has 8 bytes, those of two instructions together.
+// All tokens' are one beside the other: [blocks][4 pairs of instructions][tokens][4 lanes][2 instructions].
+struct TokenBlocks {
+  uint32_t at;     // shared address
+  int num_tokens;  // of the call
+  static constexpr int kPair = 4 * 16;
+  __device__ uint32_t block(int i) const { return at + i * num_tokens * (4 * kPair); }
+  __device__ uint32_t pair(int i) const { return i * num_tokens * kPair; }
+};
+
+// What a lane has of a token's block: channels 16 i + 2 q, + 1, + 8 and + 9, of i = lane / 4 and q = lane % 4.
+struct TokenPiece {
+  uint32_t low, high;
+  __device__ static TokenPiece load(bool wanted, const Bf16* block) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const Bf16* const from = block + 16 * (lane / 4) + 2 * (lane % 4);
+    return {ptx::ld_if(wanted, from, 0), ptx::ld_if(wanted, from + 8, 0)};
+  }
+  // As fp16 under a power of two, which it returns.
+  __device__ float convert(uint32_t& low_values, uint32_t& high_values) const {
+    const auto larger = [](uint32_t pair) { return max(pair & 0x7FFF, pair >> 16 & 0x7FFF); };
+    const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, max(larger(low), larger(high))) >> 7), 15);
+    const float factor = __int_as_float((268 - exponent) << 23);
+    low_values = ptx::cvt_f16x2(bf16_low(low) * factor, bf16_high(low) * factor);
+    high_values = ptx::cvt_f16x2(bf16_low(high) * factor, bf16_high(high) * factor);
+    return __int_as_float((exponent - 14) << 23);
+  }
+};
+
+// The blocks of a CTA's part of k, of every token, by the warps that multiply. x: of the first block. Two blocks of a warp are under way.
+template <int kWarps>
+__device__ __forceinline__ void convert_tokens(const MixedArgs& a, const Bf16* x, int count, const TokenBlocks& to, float* scales) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll 1
+  for (int token = 0; token < a.num_tokens; ++token, x += a.x_stride) {
+#pragma unroll 1
+    for (int first = warp; first < count; first += 2 * kWarps) {
+      TokenPiece pieces[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int block = first + i * kWarps;
+        pieces[i] = TokenPiece::load(block < count, x + block * kMixedBlock);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int block = first + i * kWarps;
+        if (block >= count) break;
+        uint2 values;
+        const float scale = pieces[i].convert(values.x, values.y);
+        ptx::st_shared(to.block(block) + to.pair(lane / 8) + token * TokenBlocks::kPair + lane % 4 * 16 + lane / 4 % 2 * 8, values);
+        if (lane == 0) scales[block * kMixedFp16Columns + token] = scale;
+      }
+    }
+  }
+}
+
+// What a lane has of a block's codes of its warp's 16 features.
+struct BlockCodes {
+  uint4 rows[2][2];  // of 64 channels, of 8 features
+  __device__ explicit BlockCodes(const uint4* pieces) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rows[i / 2][i % 2] = pieces[i * 32];
+  }
+};
+
+// Of 16 channels.
+__device__ __forceinline__ void add_products(float (&products)[4], uint32_t low_row, uint32_t high_row, uint32_t b0, uint32_t b1) {
+  const uint2 low = ptx::cvt_f16x4_e4m3x4(low_row), high = ptx::cvt_f16x4_e4m3x4(high_row);
+  ptx::mma_m16n8k16_f16(products, {low.x, high.x, low.y, high.y}, b0, b1);
+}
+
+template <int kParts, bool kCodes>
+__global__ void __launch_bounds__(streamed_tile(kMixedFp16Columns, kParts).consumers() + 32, 1)
+    fp16_tokens_kernel_of(const __grid_constant__ MixedArgs a) {
+  constexpr StreamedTile kTile = streamed_tile(kMixedFp16Columns, kParts);
+  constexpr int kConsumers = kTile.consumers(), kSlices = kTile.slices(), kStage = kParts * kMixedPartBytes;
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const MixedFp16Shared at(kTile, a.num_tokens, a.split, a.max_chunk, a.stages);
+  const uint32_t ring = ptx::shared_address(shared);
+  const uint32_t codes_there = ring + at.barriers, empty = codes_there + a.stages * 8, all_sent = empty + a.stages * 8;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int rank = static_cast<int>(ptx::cluster_rank());
+  const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
+  const int first_row = group * a.n + first_feature;
+  const TileChunk chunk(a, rank);
+
+  if (thread == kConsumers) {
+#pragma unroll 1
+    for (int i = 0; i < a.stages; ++i) {
+      ptx::mbarrier_init(codes_there + i * 8, 1);
+      ptx::mbarrier_init(empty + i * 8, 128 * kParts);  // who multiplies it
+    }
+    ptx::mbarrier_init(all_sent, 1);
+    ptx::fence_mbarrier_init();
+    if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
+  }
+#pragma unroll 1
+  for (int i = thread; i < kParts * chunk.count && thread < kConsumers; i += kConsumers) {
+    const int part = i / chunk.count, block = i - part * chunk.count;
+    ptx::cp_async_4(ring + at.w_scale + (part * a.max_chunk + block) * 4,
+                    a.w_scale + int64_t{first_row / kMixedRows + part} * a.num_blocks + chunk.first + block);
+  }
+  __syncthreads();
+  if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
+
+  if (thread >= kConsumers) {
+    if (lane > 0) return;
+    const uint64_t policy = ptx::evict_first_policy();
+    const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
+                                 first_row % kMixedTileRows * kMixedBlock;
+    fill_ring(chunk.count, a.stages, kStage, codes_there, empty, a.in_flight, [&](int block, int stage, uint32_t there) {
+      ptx::bulk_load(ring + stage * kStage, codes + int64_t{block} * (2 * kMixedPartBytes), kStage, there, policy);
+    });
+    return;
+  }
+  const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices, warp = thread / 32 % 4;
+  const TokenBlocks tokens{ring + at.tokens, a.num_tokens};
+  float* const x_scales = reinterpret_cast<float*>(shared + at.x_scale);
+  const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + part * a.max_chunk;
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
+  convert_tokens<kConsumers / 32>(a, static_cast<const Bf16*>(a.x) + group * a.x_group + chunk.first * kMixedBlock, chunk.count, tokens,
+                                  x_scales);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  ptx::barrier_sync(1, kConsumers);  // tokens and scales are there
+  // Columns behind the last token are that one's again.
+  const uint32_t own_token = min(lane / 4, a.num_tokens - 1) * TokenBlocks::kPair + lane % 4 * 16;
+  float sums[kMixedFp16Columns / 2] = {};
+  RingStage stage{.index = slice};
+#pragma unroll 1
+  for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
+    ptx::mbarrier_wait(codes_there + stage.index * 8, stage.parity);
+    const BlockCodes codes(reinterpret_cast<const uint4*>(shared + stage.index * kStage + part * kMixedPartBytes) + warp * 128 + lane);
+    float products[2][4] = {};  // by turns
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const auto& [low, high] = codes.rows[j];
+      const uint4 b01 = ptx::ld_shared(tokens.block(block) + tokens.pair(2 * j) + own_token);
+      add_products(products[0], low.x, high.x, b01.x, b01.y);
+      add_products(products[1], low.y, high.y, b01.z, b01.w);
+      const uint4 b23 = ptx::ld_shared(tokens.block(block) + tokens.pair(2 * j + 1) + own_token);
+      add_products(products[0], low.z, high.z, b23.x, b23.y);
+      add_products(products[1], low.w, high.w, b23.z, b23.w);
+    }
+    ptx::mbarrier_arrive(empty + stage.index * 8);  // by every lane: racecheck sees what it orders
+    const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + block * kMixedFp16Columns + 2 * (lane % 4));
+    const float w_scale = w_scales[block];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] += w_scale * (i % 2 == 0 ? x_scale.x : x_scale.y) * (products[0][i] + products[1][i]);
+  }
+  end_tile<kTile, kCodes>(sums, a, shared, at.sent, all_sent, rank, group, first_feature,
+                          slice * kMixedFp16Columns * kTile.partial_stride() + part * kMixedRows + warp * 16);
+}
+
+}  // namespace
+
+const void* mixed_fp16_kernel(int parts, bool codes) {
+  return reinterpret_cast<const void*>(codes        ? fp16_tokens_kernel_of<2, true>
+                                       : parts == 2 ? fp16_tokens_kernel_of<2, false>
+                                                    : fp16_tokens_kernel_of<1, false>);
+}
+
+}  // namespace strata::cuda::sm90
