@@ -45,7 +45,7 @@ __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared
       if (exists) {
         const float* const partial = reinterpret_cast<const float*>(shared) + token * kTile.partial_stride() + feature;
 #pragma unroll
-        for (int s = 0; s < kTile.slices(); ++s) {
+        for (int s = 0; s < kTile.slices; ++s) {
           sum = sum + *reinterpret_cast<const float4*>(partial + s * kTile.tokens * kTile.partial_stride());
         }
       }
@@ -70,23 +70,27 @@ __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared
   }
 }
 
-// The same from the sums of wgmma of the threads that multiplied, when nobody multiplies what lies in shared memory any more. first_sum: of
-// the warp, as of partial sums: of its slice's first token, and the first of its 16 rows.
-template <StreamedTile kTile, bool kCodes, class Args>
-__device__ __forceinline__ void end_tile(const float (&sums)[kTile.tokens / 2], const Args& a, uint8_t* shared, int sent_at,
-                                         uint32_t all_sent, int rank, int group, int first_feature, int first_sum) {
-  constexpr int kStride = kTile.partial_stride();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+// The same when nobody multiplies what lies in shared memory any more: store(partial) puts a thread's sums among the partial sums,
+// [slices][tokens][partial_stride()].
+template <StreamedTile kTile, bool kCodes, class Args, class Store>
+__device__ __forceinline__ void end_tile(const Store& store, const Args& a, uint8_t* shared, int sent_at, uint32_t all_sent, int rank,
+                                         int group, int first_feature) {
   ptx::barrier_sync(1, kTile.consumers());
-  float* const partial = reinterpret_cast<float*>(shared) + first_sum;
-#pragma unroll
-  for (int i = 0; i < kTile.tokens / 2; ++i) {
-    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-    partial[token * kStride + lane / 4 + i / 2 % 2 * 8] = sums[i];
-  }
+  store(reinterpret_cast<float*>(shared));
   if (a.split > 1) ptx::cluster_wait();
   ptx::barrier_sync(1, kTile.consumers());
   finish_tile<kTile, kCodes>(a, shared, sent_at, all_sent, rank, group, first_feature);
+}
+
+// Sums as wgmma has them, of a warp's 16 features, of which `partial` is the first one's place, of the first token.
+template <StreamedTile kTile>
+__device__ __forceinline__ void store_partial(const float (&sums)[kTile.tokens / 2], float* partial) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < kTile.tokens / 2; ++i) {
+    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    partial[token * kTile.partial_stride() + lane / 4 + i / 2 % 2 * 8] = sums[i];
+  }
 }
 
 }  // namespace strata::cuda::sm90

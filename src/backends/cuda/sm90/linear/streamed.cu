@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     streamed_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                        const __grid_constant__ StreamedArgs a) {
   constexpr StreamedTile kTile = streamed_tile(kTokens, kParts);
-  constexpr int kSlices = kTile.slices(), kConsumers = kTile.consumers();
+  constexpr int kSlices = kTile.slices, kConsumers = kTile.consumers();
   extern __shared__ __align__(1024) uint8_t shared[];
   const StreamedShared at(kTile, a.tile_rows, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + weight_bytes, w_scales + block, x_scales + block * kTokens,
                        tokens_there + stage.index * 8, stage.parity, empty + stage.index * 8);
   }
-  end_tile<kTile, kCodes>(sums, a, shared, at.sent, all_sent, rank, group, first_feature, slice * kTokens * kTile.partial_stride() + row);
+  const auto store = [&](float* partial) { store_partial<kTile>(sums, partial + slice * kTokens * kTile.partial_stride() + row); };
+  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, rank, group, first_feature);
 }
 
 template <int kTokens>

@@ -15,21 +15,23 @@ inline constexpr int kStreamedRowStep = 16;
 inline constexpr int kStreamedScaleRows = 3;
 
 // What is fixed when the kernel is compiled: rows of tokens (8, 16, 32, 64 or 128), parts of 64 features, 1 or 2, of which the last may be
-// partly filled, and warpgroups. Those that have a part take the blocks of k in turns.
+// partly filled, warpgroups, and slices of k: so many of those that multiply have the same features and take the blocks of k in turns.
 struct StreamedTile {
-  int tokens, parts, warpgroups;
+  int tokens, parts, warpgroups, slices;
   constexpr int consumers() const { return 128 * warpgroups; }  // threads that multiply
   constexpr int threads() const { return consumers() + 64; }    // and a warp that asks for weights, and one for tokens
-  constexpr int slices() const { return warpgroups / parts; }
   // Floats of a token's partial sums; 4 against bank conflicts.
   constexpr int partial_stride() const { return parts * kLinearRows + 4; }
-  constexpr int partial_bytes() const { return slices() * tokens * partial_stride() * 4; }
+  constexpr int partial_bytes() const { return slices * tokens * partial_stride() * 4; }
   // Sums that the other CTA of a pair sends: those of half of the tokens.
   constexpr int sent_bytes() const { return tokens / 2 * parts * kLinearRows * 4; }
 };
 
-// Of 128 tokens a thread of four warpgroups has too few registers.
-constexpr StreamedTile streamed_tile(int tokens, int parts) { return {tokens, parts, tokens > 64 ? 2 : 4}; }
+// A warpgroup has a part. Of 128 tokens a thread of four has too few registers.
+constexpr StreamedTile streamed_tile(int tokens, int parts) {
+  const int warpgroups = tokens > 64 ? 2 : 4;
+  return {tokens, parts, warpgroups, warpgroups / parts};
+}
 
 // How many blocks of weights a CTA asks for at a time: those of so many bytes, or as many as its ring has. Some 33 KB an SM hide the way
 // from memory, and more stand in line: all rings at once are 25 MB, 6 us of what memory carries, in front of whatever is asked for next,
@@ -44,7 +46,7 @@ constexpr int blocks_in_flight(const StreamedTile& tile, int bytes, int block_by
 struct StreamedArgs : TokenProductArgs {
   int tile_rows, split;   // features of a tile; its CTAs, 1 or 2, each with a part of k
   int in_flight;          // blocks of weights on their way to a CTA at a time
-  int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
+  int stages, max_chunk;  // of the ring, all blocks of k of a CTA or a multiple of the slices; such blocks at most
   // y are codes: their scales, one of 128 features, which then are a tile.
   float* y_scale = nullptr;
   int64_t y_scale_stride = 0, y_scale_group = 0;

@@ -30,7 +30,7 @@ std::optional<StreamedPlan> plan_on(int64_t num_sms, int shared_bytes, const Lin
     const auto chunk = static_cast<int>(ceil_div(blocks, int64_t{split}));
     int stages = chunk;
     while (stages > 0 && StreamedShared(tile, static_cast<int>(rows), split, chunk, stages).bytes > shared_bytes) --stages;
-    if (stages < chunk) stages = stages / tile.slices() * tile.slices();
+    if (stages < chunk) stages = stages / tile.slices * tile.slices;
     if (stages < std::min(chunk, kMinStages)) continue;
     const int64_t cost = chunk * (rows + tile.tokens / 2) + kSplitCost * split;
     if (best && cost >= best_cost) continue;

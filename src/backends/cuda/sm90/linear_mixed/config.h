@@ -40,7 +40,7 @@ struct MixedArgs {
   int n, num_blocks;            // features of a group; blocks of channels
   int tile_rows, split;         // features of a tile, 64 or 128; its CTAs, 1 or 2, each with a part of k
   int in_flight;                // blocks of codes on their way to a CTA at a time
-  int stages, max_chunk;        // of the ring, all blocks of k of a CTA or a multiple of slices(); such blocks at most
+  int stages, max_chunk;        // of the ring, all blocks of k of a CTA or a multiple of the slices; such blocks at most
   const void* x;                // bf16; not where a tensor map has it
   int64_t x_stride, x_group;    // elements
 };
@@ -71,6 +71,9 @@ struct MixedFp16Shared {
         barriers((w_scale + tile.parts * max_chunk * 4 + 7) / 8 * 8),
         bytes(barriers + stages * 16 + 8) {}
 };
+
+// A warp has 32 features: their operands of tokens are read once from shared memory, which bounds the kernel.
+constexpr StreamedTile mixed_fp16_tile(int parts) { return {kMixedFp16Columns, parts, 2 * parts, 4}; }
 
 // The kernel of this tile that leaves codes or values: of the tensor map of x, and the arguments.
 const void* mixed_kernel(const StreamedTile& tile, bool codes);

@@ -99,10 +99,11 @@ __device__ __forceinline__ void add_products(float (&products)[4], uint32_t low_
 }
 
 template <int kParts, bool kCodes>
-__global__ void __launch_bounds__(streamed_tile(kMixedFp16Columns, kParts).consumers() + 32, 1)
-    fp16_tokens_kernel_of(const __grid_constant__ MixedArgs a) {
-  constexpr StreamedTile kTile = streamed_tile(kMixedFp16Columns, kParts);
-  constexpr int kConsumers = kTile.consumers(), kSlices = kTile.slices(), kStage = kParts * kMixedPartBytes;
+__global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) fp16_tokens_kernel_of(const __grid_constant__ MixedArgs a) {
+  constexpr StreamedTile kTile = mixed_fp16_tile(kParts);
+  constexpr int kConsumers = kTile.consumers(), kSlices = kTile.slices, kStage = kParts * kMixedPartBytes, kWarpRows = 32,
+                kSlabs = kWarpRows / 16;
+  constexpr int kWarpsOfSlice = kParts * kMixedRows / kWarpRows;
   extern __shared__ __align__(1024) uint8_t shared[];
   const MixedFp16Shared at(kTile, a.num_tokens, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(streamed_tile(kMixedFp16Columns, kParts).consu
 #pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
       ptx::mbarrier_init(codes_there + i * 8, 1);
-      ptx::mbarrier_init(empty + i * 8, 128 * kParts);  // who multiplies it
+      ptx::mbarrier_init(empty + i * 8, 32 * kWarpsOfSlice);  // who multiplies it
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
@@ -142,10 +143,10 @@ __global__ void __launch_bounds__(streamed_tile(kMixedFp16Columns, kParts).consu
     });
     return;
   }
-  const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices, warp = thread / 32 % 4;
+  const int warp = thread / 32, slice = warp / kWarpsOfSlice, first_row_of_warp = warp % kWarpsOfSlice * kWarpRows;
   const TokenBlocks tokens{ring + at.tokens, a.num_tokens};
   float* const x_scales = reinterpret_cast<float*>(shared + at.x_scale);
-  const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + part * a.max_chunk;
+  const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + first_row_of_warp / kMixedRows * a.max_chunk;
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
   convert_tokens<kConsumers / 32>(a, static_cast<const Bf16*>(a.x) + group * a.x_group + chunk.first * kMixedBlock, chunk.count, tokens,
@@ -155,31 +156,42 @@ __global__ void __launch_bounds__(streamed_tile(kMixedFp16Columns, kParts).consu
   ptx::barrier_sync(1, kConsumers);  // tokens and scales are there
   // Columns behind the last token are that one's again.
   const uint32_t own_token = min(lane / 4, a.num_tokens - 1) * TokenBlocks::kPair + lane % 4 * 16;
-  float sums[kMixedFp16Columns / 2] = {};
+  float sums[kSlabs][4] = {};
   RingStage stage{.index = slice};
 #pragma unroll 1
   for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
     ptx::mbarrier_wait(codes_there + stage.index * 8, stage.parity);
-    const BlockCodes codes(reinterpret_cast<const uint4*>(shared + stage.index * kStage + part * kMixedPartBytes) + warp * 128 + lane);
-    float products[2][4] = {};  // by turns
+    const auto* const pieces = reinterpret_cast<const uint4*>(shared + stage.index * kStage + first_row_of_warp * kMixedBlock) + lane;
+    const BlockCodes codes[kSlabs] = {BlockCodes(pieces), BlockCodes(pieces + 128)};
+    ptx::mbarrier_arrive(empty + stage.index * 8);  // by every lane: racecheck sees what it orders
+    float products[kSlabs][2][4] = {};              // by turns
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const auto& [low, high] = codes.rows[j];
       const uint4 b01 = ptx::ld_shared(tokens.block(block) + tokens.pair(2 * j) + own_token);
-      add_products(products[0], low.x, high.x, b01.x, b01.y);
-      add_products(products[1], low.y, high.y, b01.z, b01.w);
       const uint4 b23 = ptx::ld_shared(tokens.block(block) + tokens.pair(2 * j + 1) + own_token);
-      add_products(products[0], low.z, high.z, b23.x, b23.y);
-      add_products(products[1], low.w, high.w, b23.z, b23.w);
-    }
-    ptx::mbarrier_arrive(empty + stage.index * 8);  // by every lane: racecheck sees what it orders
-    const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + block * kMixedFp16Columns + 2 * (lane % 4));
-    const float w_scale = w_scales[block];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] += w_scale * (i % 2 == 0 ? x_scale.x : x_scale.y) * (products[0][i] + products[1][i]);
+      for (int slab = 0; slab < kSlabs; ++slab) {
+        const auto& [low, high] = codes[slab].rows[j];
+        add_products(products[slab][0], low.x, high.x, b01.x, b01.y);
+        add_products(products[slab][1], low.y, high.y, b01.z, b01.w);
+        add_products(products[slab][0], low.z, high.z, b23.x, b23.y);
+        add_products(products[slab][1], low.w, high.w, b23.z, b23.w);
+      }
+    }
+    const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + block * kMixedFp16Columns + 2 * (lane % 4));
+    const float scales[] = {w_scales[block] * x_scale.x, w_scales[block] * x_scale.y};
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[slab][i] += scales[i % 2] * (products[slab][0][i] + products[slab][1][i]);
+    }
   }
-  end_tile<kTile, kCodes>(sums, a, shared, at.sent, all_sent, rank, group, first_feature,
-                          slice * kMixedFp16Columns * kTile.partial_stride() + part * kMixedRows + warp * 16);
+  const auto store = [&](float* partial) {
+    partial += slice * kMixedFp16Columns * kTile.partial_stride() + first_row_of_warp;
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) store_partial<kTile>(sums[slab], partial + slab * 16);
+  };
+  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, rank, group, first_feature);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   constexpr StreamedTile kTile = streamed_tile(kTokens, kParts);
   constexpr int kConsumers = kTile.consumers();
   const MixedArgs a = kTokens == kMixedTokens ? of_token_tile(args, blockIdx.z) : args;
-  constexpr int kSlices = kTile.slices();
+  constexpr int kSlices = kTile.slices;
   extern __shared__ __align__(1024) uint8_t shared[];
   const MixedShared at(kTile, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
@@ -127,8 +127,10 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     multiplied = empty + stage.index * 8;
   }
   ptx::wgmma_wait<0>();
-  end_tile<kTile, kCodes>(sums, a, shared, at.sent, all_sent, rank, group, first_feature,
-                          slice * kTokens * kTile.partial_stride() + part * kMixedRows + warp * 16);
+  const auto store = [&](float* partial) {
+    store_partial<kTile>(sums, partial + slice * kTokens * kTile.partial_stride() + part * kMixedRows + warp * 16);
+  };
+  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, rank, group, first_feature);
 }
 
 template <int kTokens>

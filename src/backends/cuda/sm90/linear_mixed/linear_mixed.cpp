@@ -53,7 +53,7 @@ std::optional<Plan> plan_of(const LinearWeight& w, int64_t tokens, bool leaves_c
   for (const int parts : {2, 1}) {
     if (leaves_codes && parts * kMixedRows != kActivationBlock) continue;
     for (const int split : {1, 2}) {
-      const StreamedTile tile = streamed_tile(token_product_rows(tile_tokens), parts);
+      const StreamedTile tile = as_fp16 ? mixed_fp16_tile(parts) : streamed_tile(token_product_rows(tile_tokens), parts);
       const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = token_tiles * w.groups * w.n / (parts * kMixedRows);
       const int64_t rounds = ceil_div(tiles * split, int64_t{device.num_sms});
       const int64_t cost = rounds * (chunk * (parts * kMixedRows + tile_tokens) + kSplitCost * split);
@@ -69,8 +69,8 @@ std::optional<Plan> plan_of(const LinearWeight& w, int64_t tokens, bool leaves_c
                 .cost = rounds * chunk};
       while (plan.stages > 0 && plan.shared_bytes(tokens) > device.max_shared_bytes) --plan.stages;
       // A stage is always the same warpgroups', which give one back while they multiply the next: two for each at least, as there are.
-      if (plan.stages < max_chunk) plan.stages = plan.stages / tile.slices() * tile.slices();
-      if (plan.stages < std::min(max_chunk, 2 * tile.slices())) continue;
+      if (plan.stages < max_chunk) plan.stages = plan.stages / tile.slices * tile.slices;
+      if (plan.stages < std::min(max_chunk, 2 * tile.slices)) continue;
       best = plan;
       best_cost = cost;
     }
