@@ -72,7 +72,7 @@ struct MixedFp16Shared {
         bytes(barriers + stages * 16 + 8) {}
 };
 
-// A warp has 32 features: their operands of tokens are read once from shared memory, which bounds the kernel.
+// Of tokens as fp16: a warp has 32 features, eight of them a tile of two parts, of every fourth block of k.
 constexpr StreamedTile mixed_fp16_tile(int parts) { return {kMixedFp16Columns, parts, 2 * parts, 4}; }
 
 // The kernel of this tile that leaves codes or values: of the tensor map of x, and the arguments.

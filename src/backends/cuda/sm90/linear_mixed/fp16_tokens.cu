@@ -1,16 +1,17 @@
 // y = x W^T for up to four tokens of bf16 and a weight of e4m3 codes: both become fp16, which has every code as it is and every token
 // under a power of two.
 //
-// Floor: weight bytes / memory bandwidth, as of kernel.cu. There a warp's loop over a block of 16 features and 128 channels is 223
-// instructions and a CTA takes 0.3 us for 16 KB, which is 51 GB/s an SM: what lies in the ring when the tokens come takes longer to
-// multiply than the memory takes for the rest. Here it is 98. Reached on an H200: see docs/kernels/20261123-mixed-linear.md.
+// Floor: weight bytes / memory bandwidth, as of kernel.cu. There a CTA takes 0.3 us for a block of 16 KB, which is 51 GB/s an SM: what lies
+// in the ring when the tokens come takes longer to multiply than the memory takes for the rest. Here a warp needs 148 instructions for 32
+// features and 128 channels, where that one needs 206 for 16, and a CTA 0.17 us for 16 KB, near what 64 conversions of a warp take. Reached
+// on an H200: see docs/kernels/20261123-mixed-linear.md.
 //
 // Design: as kernel.cu, with mma instead of wgmma: a code pair becomes an operand by one instruction (`cvt`), which goes to fp16 only. So
 // tokens are converted too, by all threads when the kernel in front has ended, each block of 128 channels under the power of two that
 // brings its largest value below 2^15: values down to 2^-32 of that are exact. They stay in shared memory as the lanes of mma read them,
-// and the ring has nothing but codes. What a block's products add up to is multiplied by both scales in fp32.
+// and the ring has nothing but codes. A warp has 32 features, such that it reads tokens half as often. What a block's products add up to is
+// multiplied by both scales in fp32.
 #include "backends/cuda/common/pack.cuh"
-#include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
