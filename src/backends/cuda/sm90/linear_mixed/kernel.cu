@@ -27,6 +27,7 @@
 #include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear_mixed/config.h"
 #include "backends/cuda/sm90/linear_mixed/mixed_values.cuh"
+#include "backends/cuda/sm90/linear_mixed/weight_scales.cuh"
 
 namespace strata::cuda::sm90 {
 namespace {
@@ -71,12 +72,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     ptx::fence_mbarrier_init();
     if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
   }
-#pragma unroll 1
-  for (int i = thread; i < kParts * chunk.count && thread < kConsumers; i += kConsumers) {
-    const int part = i / chunk.count, block = i - part * chunk.count;
-    ptx::cp_async_4(ring + at.w_scale + (part * a.max_chunk + block) * 4,
-                    a.w_scale + int64_t{first_row / kMixedRows + part} * a.num_blocks + chunk.first + block);
-  }
+  load_weight_scales<kParts, kConsumers>(a, first_row, chunk, ring + at.w_scale);
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
