@@ -24,6 +24,12 @@ __device__ __forceinline__ void store_codes_of_tile(const Args& a, int group, in
   if (threadIdx.x % 32 == 0) a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + feature / kActivationBlock] = scale;
 }
 
+// What the other CTA of a pair will send, on all_sent, the barrier that it arrives on; by one thread, before that CTA may.
+template <class Args>
+__device__ __forceinline__ void expect_sent(const Args& a, uint32_t all_sent, int rank) {
+  if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
+}
+
 // Adds the partial sums and stores, when they are there, by the threads that multiplied. 16 lanes for each part have a token; of a pair a
 // token is that of the CTA of its parity, and the others' are sent first: from `sent_at` on they lie, `all_sent` is the barrier that they
 // arrive on. Args: num_tokens, n, tile_rows, split, and where y and y_scale go, as in StreamedArgs.

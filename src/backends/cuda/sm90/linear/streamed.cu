@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
-    if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
+    expect_sent(a, all_sent, rank);
   }
   // The weight's scales of all rows of the tile: of one or more blocks of rows.
   const int last_scale_row = (static_cast<int>(gridDim.y) * a.n - 1) / a.weight_block_rows;

@@ -41,7 +41,7 @@ struct MixedArgs {
   int tile_rows, split;         // features of a tile, 64 or 128; its CTAs, 1 or 2, each with a part of k
   int in_flight;                // blocks of codes on their way to a CTA at a time
   int stages, max_chunk;        // of the ring, all blocks of k of a CTA or a multiple of the slices; such blocks at most
-  const void* x;                // bf16; not where a tensor map has it
+  const void* x;                // bf16, of fp16_tokens.cu; the other kernel has a tensor map
   int64_t x_stride, x_group;    // elements
 };
 

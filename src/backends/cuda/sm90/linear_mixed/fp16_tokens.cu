@@ -12,19 +12,16 @@
 // and the ring has nothing but codes. A warp has 32 features, such that it reads tokens half as often. What a block's products add up to is
 // multiplied by both scales in fp32.
 #include "backends/cuda/common/pack.cuh"
-#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mma_f16.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
-#include "backends/cuda/ptx/tma.cuh"
-#include "backends/cuda/sm90/linear/fill_ring.cuh"
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
 #include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear_mixed/config.h"
-#include "backends/cuda/sm90/linear_mixed/weight_scales.cuh"
+#include "backends/cuda/sm90/linear_mixed/tile_codes.cuh"
 
 namespace strata::cuda::sm90 {
 namespace {
@@ -47,7 +44,8 @@ struct TokenPiece {
     const Bf16* const from = block + 16 * (lane / 4) + 2 * (lane % 4);
     return {ptx::ld_if(wanted, from, 0), ptx::ld_if(wanted, from + 8, 0)};
   }
-  // As fp16 under a power of two, which it returns.
+  // As fp16, times the power of two that gives the largest value of the block an exponent of 14; returns what makes up for it. Of what is
+  // below 2^-112 another, such that both are normal numbers.
   __device__ float convert(uint32_t& low_values, uint32_t& high_values) const {
     const auto larger = [](uint32_t pair) { return max(pair & 0x7FFF, pair >> 16 & 0x7FFF); };
     const int exponent = max(static_cast<int>(__reduce_max_sync(~0u, max(larger(low), larger(high))) >> 7), 15);
@@ -124,7 +122,7 @@ __global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) f
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
-    if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
+    expect_sent(a, all_sent, rank);
   }
   load_weight_scales<kParts, kConsumers>(a, first_row, chunk, ring + at.w_scale);
   __syncthreads();
@@ -132,12 +130,7 @@ __global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) f
 
   if (thread >= kConsumers) {
     if (lane > 0) return;
-    const uint64_t policy = ptx::evict_first_policy();
-    const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
-                                 first_row % kMixedTileRows * kMixedBlock;
-    fill_ring(chunk.count, a.stages, kStage, codes_there, empty, a.in_flight, [&](int block, int stage, uint32_t there) {
-      ptx::bulk_load(ring + stage * kStage, codes + int64_t{block} * (2 * kMixedPartBytes), kStage, there, policy);
-    });
+    load_codes<kParts>(a, first_row, chunk, ring, kStage, codes_there, empty);
     return;
   }
   const int warp = thread / 32, slice = warp / kWarpsOfSlice, first_row_of_warp = warp % kWarpsOfSlice * kWarpRows;

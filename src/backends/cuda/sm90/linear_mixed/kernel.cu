@@ -2,7 +2,7 @@
 // of its bytes.
 //
 // Floor: weight bytes / memory bandwidth; 8 x 1024 x 4096 at 4.3 TB/s is 7.8 us, 16 groups 15.6 us. A part's block of 64 features and 128
-// channels has 8 KB, which take an SM 440 clocks; its codes cost each of four warps 112 instructions to convert, its products 8 wgmma, of
+// channels has 8 KB, which take an SM 440 clocks; its codes cost each of four warps 128 instructions to convert, its products 8 wgmma, of
 // 20 clocks each at 32 tokens. Reached on an H200: see docs/kernels/20261123-mixed-linear.md.
 //
 // Design: that of streamed.cu, with features as the M of wgmma and tokens as its N. Two threads fill a ring, a block of 128 channels of the
@@ -15,7 +15,6 @@
 #include <cuda.h>
 
 #include "backends/cuda/common/warpgroup.cuh"
-#include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
@@ -27,7 +26,7 @@
 #include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear_mixed/config.h"
 #include "backends/cuda/sm90/linear_mixed/mixed_values.cuh"
-#include "backends/cuda/sm90/linear_mixed/weight_scales.cuh"
+#include "backends/cuda/sm90/linear_mixed/tile_codes.cuh"
 
 namespace strata::cuda::sm90 {
 namespace {
@@ -70,20 +69,14 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
-    if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
+    expect_sent(a, all_sent, rank);
   }
   load_weight_scales<kParts, kConsumers>(a, first_row, chunk, ring + at.w_scale);
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
   if (thread == kConsumers) {
-    constexpr uint32_t kBytes = kParts * kMixedPartBytes;
-    const uint64_t policy = ptx::evict_first_policy();
-    const uint8_t* const codes = a.codes + (int64_t{first_row / kMixedTileRows} * a.num_blocks + chunk.first) * (2 * kMixedPartBytes) +
-                                 first_row % kMixedTileRows * kMixedBlock;
-    fill_ring(chunk.count, a.stages, kBytes, codes_there, empty, a.in_flight, [&](int block, int stage, uint32_t there) {
-      ptx::bulk_load(ring + stage * at.stage, codes + int64_t{block} * (2 * kMixedPartBytes), kBytes, there, policy);
-    });
+    load_codes<kParts>(a, first_row, chunk, ring, at.stage, codes_there, empty);
   } else if (thread == kConsumers + 32) {
     ptx::wait_for_previous_kernel();
     ptx::launch_dependents();

@@ -2,7 +2,7 @@
 //
 // Floor: 2 T N K flops at the machine's bf16 rate: wgmma takes 2048 products a cycle of an SM, 2048 cycles for a tile's block of 128
 // channels. Beside that, for each such block: wgmma reads 128 of the 256 KB that shared memory carries in that time, copies write 80, codes
-// are read for 16; each of eight warps converts 2048 codes by 112 instructions, of the 2048 that its scheduler issues for two.
+// are read for 16; each of eight warps converts 2048 codes by 128 instructions, of the 2048 that its scheduler issues for two.
 // Reached on an H200: see docs/kernels/20261123-mixed-linear.md.
 //
 // Design: a block's tile is 128 features, of which two warpgroups have 64 each, the M of wgmma, by 256 tokens, its N: with operands in
