@@ -108,12 +108,11 @@ TEST_F(MixedWeight, TokensOfAnySize) {
   weight.power_of_two_scales = true;
   const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
   if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";
-  const auto multiply = [&](const std::vector<float>& large, const std::vector<float>& small) {
-    const auto tokens = static_cast<int64_t>(large.size());
+  const auto multiply = [&](int64_t tokens, float large, float small) {
     std::vector<float> x(static_cast<size_t>(tokens * kChannels));
     for (int64_t t = 0; t < tokens; ++t) {
-      x[static_cast<size_t>(t * kChannels + kLarge)] = large[static_cast<size_t>(t)];
-      x[static_cast<size_t>(t * kChannels + kSmall)] = small[static_cast<size_t>(t)];
+      x[static_cast<size_t>(t * kChannels + kLarge)] = large;
+      x[static_cast<size_t>(t * kChannels + kSmall)] = small;
     }
     const GroupedLinearParams p{
         .x = in.bf16_values({tokens, 1, kChannels}, x), .weight = packed, .y = in.output(DType::bf16, {tokens, 1, kN})};
@@ -126,21 +125,21 @@ TEST_F(MixedWeight, TokensOfAnySize) {
     return rows;
   };
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const size_t tokens : {1, 2, 3, 4, 5}) {
+  for (const int64_t tokens : {1, 2, 3, 4, 5}) {
     for (int exponent = -126; exponent < 120; exponent += 5) {
       for (const int below : {0, 8, 17, 24, 27}) {
         if (exponent - below < -126) continue;
         const float large = std::ldexp(1.0f, exponent), small = std::ldexp(-1.3359375f, exponent - below);
-        const std::vector<float> rows = multiply(std::vector<float>(tokens, large), std::vector<float>(tokens, small));
-        for (size_t t = 0; t < tokens; ++t) {
+        const std::vector<float> rows = multiply(tokens, large, small);
+        for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
           ASSERT_EQ(rows[2 * t], small) << "token " << t << " of " << tokens << ", 2^" << exponent << ", 2^-" << below << " of it";
           ASSERT_EQ(rows[2 * t + 1], to_float(to_bf16(large + small)));
         }
       }
     }
-    const std::vector<float> infinite = multiply(std::vector<float>(tokens, -kInfinity), std::vector<float>(tokens, 1.0f));
-    const std::vector<float> none = multiply(std::vector<float>(tokens, 1.0f), std::vector<float>(tokens, std::nanf("")));
-    for (size_t t = 0; t < tokens; ++t) {
+    const std::vector<float> infinite = multiply(tokens, -kInfinity, 1.0f);
+    const std::vector<float> none = multiply(tokens, 1.0f, std::nanf(""));
+    for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
       EXPECT_TRUE(std::isnan(infinite[2 * t])) << t;  // times zero
       EXPECT_EQ(infinite[2 * t + 1], -kInfinity) << t;
       EXPECT_TRUE(std::isnan(none[2 * t]) && std::isnan(none[2 * t + 1])) << t;

@@ -6,6 +6,7 @@
 #include "backends/cuda/ptx/cluster_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/sm90/linear/own_tile.cuh"
 #include "backends/cuda/sm90/linear/store_features.cuh"
 #include "backends/cuda/sm90/linear/streamed.h"
 
@@ -26,27 +27,26 @@ __device__ __forceinline__ void store_codes_of_tile(const Args& a, int group, in
 
 // What the other CTA of a pair will send, on all_sent, the barrier that it arrives on; by one thread, before that CTA may.
 template <class Args>
-__device__ __forceinline__ void expect_sent(const Args& a, uint32_t all_sent, int rank) {
-  if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - rank) / 2 * a.tile_rows * 4));
+__device__ __forceinline__ void expect_sent(const Args& a, uint32_t all_sent, const OwnTile& tile) {
+  if (a.split > 1) ptx::mbarrier_arrive_expect_tx(all_sent, static_cast<uint32_t>((a.num_tokens + 1 - tile.rank) / 2 * a.tile_rows * 4));
 }
 
 // Adds the partial sums and stores, when they are there, by the threads that multiplied. 16 lanes for each part have a token; of a pair a
 // token is that of the CTA of its parity, and the others' are sent first: from `sent_at` on they lie, `all_sent` is the barrier that they
 // arrive on. Args: num_tokens, n, tile_rows, split, and where y and y_scale go, as in StreamedArgs.
 template <StreamedTile kTile, bool kCodes, class Args>
-__device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared, int sent_at, uint32_t all_sent, int rank, int group,
-                                            int first_feature) {
+__device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared, int sent_at, uint32_t all_sent, const OwnTile& tile) {
   constexpr int kLanes = 16 * kTile.parts, kAtOnce = kTile.consumers() / kLanes;  // of a token; tokens
   constexpr bool kByParity = kTile.tokens > kAtOnce;
   const int thread = static_cast<int>(threadIdx.x), feature = 4 * (thread % kLanes);
-  const int count = min(a.n - first_feature - feature, 4);
+  const int count = min(a.n - tile.first_feature - feature, 4);
 #pragma unroll 1
   for (int turn = 0; turn < (kByParity ? 2 : 1); ++turn) {
 #pragma unroll 1
     for (int first = 0; first < kTile.tokens; first += kByParity ? 2 * kAtOnce : kAtOnce) {
-      const int token = first + (kByParity ? thread / kLanes * 2 + (turn == 0 ? 1 - rank : rank) : thread / kLanes);
+      const int token = first + (kByParity ? thread / kLanes * 2 + (turn == 0 ? 1 - tile.rank : tile.rank) : thread / kLanes);
       const bool exists = token < a.num_tokens && feature < a.tile_rows;
-      const bool sends = a.split > 1 && token % 2 != rank;
+      const bool sends = a.split > 1 && token % 2 != tile.rank;
       float4 sum = make_float4(0, 0, 0, 0);
       if (exists) {
         const float* const partial = reinterpret_cast<const float*>(shared) + token * kTile.partial_stride() + feature;
@@ -57,9 +57,9 @@ __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared
       }
       const uint8_t* const sent = shared + sent_at + (token / 2 * kTile.parts * kLinearRows + feature) * 4;
       if (exists && sends) {
-        ptx::store_async(ptx::map_shared(ptx::shared_address(sent), 1 - rank),
+        ptx::store_async(ptx::map_shared(ptx::shared_address(sent), 1 - tile.rank),
                          make_uint4(__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z), __float_as_uint(sum.w)),
-                         ptx::map_shared(all_sent, 1 - rank));
+                         ptx::map_shared(all_sent, 1 - tile.rank));
       }
       __syncwarp();  // lanes that wait do not keep others from sending
       if (!exists || sends) continue;
@@ -68,9 +68,9 @@ __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared
         sum = sum + *reinterpret_cast<const float4*>(sent);
       }
       if constexpr (kCodes) {
-        store_codes_of_tile(a, group, token, first_feature + feature, sum);
+        store_codes_of_tile(a, tile.group, token, tile.first_feature + feature, sum);
       } else if (count > 0) {
-        store_features(a, group, token, first_feature + feature, sum, count);
+        store_features(a, tile.group, token, tile.first_feature + feature, sum, count);
       }
     }
   }
@@ -79,13 +79,13 @@ __device__ __forceinline__ void finish_tile(const Args& a, const uint8_t* shared
 // The same when nobody multiplies what lies in shared memory any more: store(partial) puts a thread's sums among the partial sums,
 // [slices][tokens][partial_stride()].
 template <StreamedTile kTile, bool kCodes, class Args, class Store>
-__device__ __forceinline__ void end_tile(const Store& store, const Args& a, uint8_t* shared, int sent_at, uint32_t all_sent, int rank,
-                                         int group, int first_feature) {
+__device__ __forceinline__ void end_tile(const Store& store, const Args& a, uint8_t* shared, int sent_at, uint32_t all_sent,
+                                         const OwnTile& tile) {
   ptx::barrier_sync(1, kTile.consumers());
   store(reinterpret_cast<float*>(shared));
   if (a.split > 1) ptx::cluster_wait();
   ptx::barrier_sync(1, kTile.consumers());
-  finish_tile<kTile, kCodes>(a, shared, sent_at, all_sent, rank, group, first_feature);
+  finish_tile<kTile, kCodes>(a, shared, sent_at, all_sent, tile);
 }
 
 // Sums as wgmma has them, of a warp's 16 features, of which `partial` is the first one's place, of the first token.

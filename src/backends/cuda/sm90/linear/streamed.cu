@@ -22,9 +22,9 @@
 #include "backends/cuda/sm90/linear/block_product.cuh"
 #include "backends/cuda/sm90/linear/fill_ring.cuh"
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
+#include "backends/cuda/sm90/linear/own_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
 #include "backends/cuda/sm90/linear/streamed.h"
-#include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear/token_scales.cuh"
 
 namespace strata::cuda::sm90 {
@@ -42,10 +42,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   const uint32_t weights_there = ring + at.barriers, tokens_there = weights_there + a.stages * 8, empty = tokens_there + a.stages * 8;
   const uint32_t all_sent = empty + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int rank = static_cast<int>(ptx::cluster_rank());
-  const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
-  const int first_row = group * a.n + first_feature;
-  const TileChunk chunk(a, rank);
+  const OwnTile tile(a);
 
   if (thread == kConsumers) {
     ptx::prefetch_tensor_map(&weights);
@@ -58,19 +55,19 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
-    expect_sent(a, all_sent, rank);
+    expect_sent(a, all_sent, tile);
   }
   // The weight's scales of all rows of the tile: of one or more blocks of rows.
   const int last_scale_row = (static_cast<int>(gridDim.y) * a.n - 1) / a.weight_block_rows;
   const auto scale_row = [&](int row) { return min(row / a.weight_block_rows, last_scale_row); };
-  const int first_scale_row = scale_row(first_row);
+  const int first_scale_row = scale_row(tile.first_row);
   if (thread < kConsumers) {
-    const int rows = scale_row(first_row + a.tile_rows - 1) - first_scale_row + 1;
+    const int rows = scale_row(tile.first_row + a.tile_rows - 1) - first_scale_row + 1;
 #pragma unroll 1
-    for (int i = thread; i < rows * chunk.count; i += kConsumers) {
-      const int row = i / chunk.count, block = i - row * chunk.count;
+    for (int i = thread; i < rows * tile.count; i += kConsumers) {
+      const int row = i / tile.count, block = i - row * tile.count;
       ptx::cp_async_4(ring + at.w_scale + (row * a.max_chunk + block) * 4,
-                      a.w_scale + (first_scale_row + row) * a.w_scale_stride + chunk.first + block);
+                      a.w_scale + (first_scale_row + row) * a.w_scale_stride + tile.first_block + block);
     }
   }
   __syncthreads();
@@ -79,39 +76,40 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   const int weight_bytes = a.tile_rows * kLinearBlock;
   if (thread == kConsumers) {
     const uint64_t policy = ptx::evict_first_policy();
-    fill_ring(chunk.count, a.stages, static_cast<uint32_t>(weight_bytes), weights_there, empty, a.in_flight,
+    fill_ring(tile.count, a.stages, static_cast<uint32_t>(weight_bytes), weights_there, empty, a.in_flight,
               [&](int block, int stage, uint32_t there) {
-                ptx::tma_load_2d(ring + stage * at.stage, &weights, (chunk.first + block) * kLinearBlock, first_row, there, policy);
+                ptx::tma_load_2d(ring + stage * at.stage, &weights, (tile.first_block + block) * kLinearBlock, tile.first_row, there,
+                                 policy);
               });
   } else if (thread == kConsumers + 32) {
     ptx::wait_for_previous_kernel();
     ptx::launch_dependents();
-    fill_ring(chunk.count, a.stages, kTokens * kLinearBlock, tokens_there, empty, a.stages, [&](int block, int stage, uint32_t there) {
-      ptx::tma_load_3d(ring + stage * at.stage + weight_bytes, &x, (chunk.first + block) * kLinearBlock / 2, 0, group, there);
+    fill_ring(tile.count, a.stages, kTokens * kLinearBlock, tokens_there, empty, a.stages, [&](int block, int stage, uint32_t there) {
+      ptx::tma_load_3d(ring + stage * at.stage + weight_bytes, &x, (tile.first_block + block) * kLinearBlock / 2, 0, tile.group, there);
     });
   }
   if (thread >= kConsumers) return;
   const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices;
   const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
-                                (scale_row(first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
+                                (scale_row(tile.first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
   const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
   ptx::wait_for_previous_kernel();
-  load_token_scales<kTokens, kConsumers>(a, group, chunk.first, chunk.count, ring + at.x_scale);
+  load_token_scales<kTokens, kConsumers>(a, tile.group, tile.first_block, tile.count, ring + at.x_scale);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
   ptx::barrier_sync(1, kConsumers);
   float sums[kTokens / 2] = {};
   RingStage stage{.index = slice};
 #pragma unroll 1
-  for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
+  for (int block = slice; block < tile.count; block += kSlices, stage.next(a.stages, kSlices)) {
     const uint32_t rows = ring + stage.index * at.stage;
     ptx::mbarrier_wait(weights_there + stage.index * 8, stage.parity);
     add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + weight_bytes, w_scales + block, x_scales + block * kTokens,
                        tokens_there + stage.index * 8, stage.parity, empty + stage.index * 8);
   }
   const auto store = [&](float* partial) { store_partial<kTile>(sums, partial + slice * kTokens * kTile.partial_stride() + row); };
-  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, rank, group, first_feature);
+  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, tile);
 }
 
 template <int kTokens>

@@ -18,8 +18,8 @@
 #include "backends/cuda/ptx/mma_f16.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
+#include "backends/cuda/sm90/linear/own_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
-#include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear_mixed/config.h"
 #include "backends/cuda/sm90/linear_mixed/tile_codes.cuh"
 
@@ -109,10 +109,7 @@ __global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) f
   const uint32_t ring = ptx::shared_address(shared);
   const uint32_t codes_there = ring + at.barriers, empty = codes_there + a.stages * 8, all_sent = empty + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int rank = static_cast<int>(ptx::cluster_rank());
-  const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
-  const int first_row = group * a.n + first_feature;
-  const TileChunk chunk(a, rank);
+  const OwnTile tile(a);
 
   if (thread == kConsumers) {
 #pragma unroll 1
@@ -122,15 +119,15 @@ __global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) f
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
-    expect_sent(a, all_sent, rank);
+    expect_sent(a, all_sent, tile);
   }
-  load_weight_scales<kParts, kConsumers>(a, first_row, chunk, ring + at.w_scale);
+  load_weight_scales<kParts, kConsumers>(a, tile, ring + at.w_scale);
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
   if (thread >= kConsumers) {
     if (lane > 0) return;
-    load_codes<kParts>(a, first_row, chunk, ring, kStage, codes_there, empty);
+    load_codes<kParts>(a, tile, ring, kStage, codes_there, empty);
     return;
   }
   const int warp = thread / 32, slice = warp / kWarpsOfSlice, first_row_of_warp = warp % kWarpsOfSlice * kWarpRows;
@@ -139,8 +136,8 @@ __global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) f
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) + first_row_of_warp / kMixedRows * a.max_chunk;
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
-  convert_tokens<kConsumers / 32>(a, static_cast<const Bf16*>(a.x) + group * a.x_group + chunk.first * kMixedBlock, chunk.count, tokens,
-                                  x_scales);
+  convert_tokens<kConsumers / 32>(a, static_cast<const Bf16*>(a.x) + tile.group * a.x_group + tile.first_block * kMixedBlock, tile.count,
+                                  tokens, x_scales);
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
   ptx::barrier_sync(1, kConsumers);  // tokens and scales are there
@@ -149,7 +146,7 @@ __global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) f
   float sums[kSlabs][4] = {};
   RingStage stage{.index = slice};
 #pragma unroll 1
-  for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
+  for (int block = slice; block < tile.count; block += kSlices, stage.next(a.stages, kSlices)) {
     ptx::mbarrier_wait(codes_there + stage.index * 8, stage.parity);
     const auto* const pieces = reinterpret_cast<const uint4*>(shared + stage.index * kStage + first_row_of_warp * kMixedBlock) + lane;
     const BlockCodes codes[kSlabs] = {BlockCodes(pieces), BlockCodes(pieces + 128)};
@@ -181,7 +178,7 @@ __global__ void __launch_bounds__(mixed_fp16_tile(kParts).consumers() + 32, 1) f
 #pragma unroll
     for (int slab = 0; slab < kSlabs; ++slab) store_partial<kTile>(sums[slab], partial + slab * 16);
   };
-  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, rank, group, first_feature);
+  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, tile);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@
 #include "backends/cuda/ptx/wgmma_f16_rs.cuh"
 #include "backends/cuda/sm90/linear/fill_ring.cuh"
 #include "backends/cuda/sm90/linear/finish_tile.cuh"
+#include "backends/cuda/sm90/linear/own_tile.cuh"
 #include "backends/cuda/sm90/linear/ring_stage.cuh"
-#include "backends/cuda/sm90/linear/tile_chunk.cuh"
 #include "backends/cuda/sm90/linear_mixed/config.h"
 #include "backends/cuda/sm90/linear_mixed/mixed_values.cuh"
 #include "backends/cuda/sm90/linear_mixed/tile_codes.cuh"
@@ -53,11 +53,8 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   const uint32_t codes_there = ring + at.barriers, tokens_there = codes_there + a.stages * 8, empty = tokens_there + a.stages * 8;
   const uint32_t all_sent = empty + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const int rank = static_cast<int>(ptx::cluster_rank());
-  const int group = static_cast<int>(blockIdx.y), first_feature = static_cast<int>(blockIdx.x) / a.split * a.tile_rows;
-  const int first_row = group * a.n + first_feature;
+  const OwnTile tile(a);
   const int first_token = kTokens == kMixedTokens ? static_cast<int>(blockIdx.z) * a.tile_tokens : 0;
-  const TileChunk chunk(a, rank);
 
   if (thread == kConsumers) {
     ptx::prefetch_tensor_map(&x);
@@ -69,21 +66,21 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
-    expect_sent(a, all_sent, rank);
+    expect_sent(a, all_sent, tile);
   }
-  load_weight_scales<kParts, kConsumers>(a, first_row, chunk, ring + at.w_scale);
+  load_weight_scales<kParts, kConsumers>(a, tile, ring + at.w_scale);
   __syncthreads();
   if (a.split > 1) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
   if (thread == kConsumers) {
-    load_codes<kParts>(a, first_row, chunk, ring, at.stage, codes_there, empty);
+    load_codes<kParts>(a, tile, ring, at.stage, codes_there, empty);
   } else if (thread == kConsumers + 32) {
     ptx::wait_for_previous_kernel();
     ptx::launch_dependents();
-    fill_ring(chunk.count, a.stages, static_cast<uint32_t>(a.tile_tokens) * kMixedBlock * 2, tokens_there, empty, a.stages,
+    fill_ring(tile.count, a.stages, static_cast<uint32_t>(a.tile_tokens) * kMixedBlock * 2, tokens_there, empty, a.stages,
               [&](int block, int stage, uint32_t there) {
-                const int columns = (chunk.first + block) * (kMixedBlock / 64);
-                ptx::tma_load_groups(ring + stage * at.stage + kParts * kMixedPartBytes, &x, first_token, columns, group, there);
+                const int columns = (tile.first_block + block) * (kMixedBlock / 64);
+                ptx::tma_load_groups(ring + stage * at.stage + kParts * kMixedPartBytes, &x, first_token, columns, tile.group, there);
               });
   }
   if (thread >= kConsumers) return;
@@ -97,7 +94,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   RingStage stage{.index = slice};
   uint32_t multiplied = 0;  // the barrier of the stage in front, which is given back when its products have ended
 #pragma unroll 1
-  for (int block = slice; block < chunk.count; block += kSlices, stage.next(a.stages, kSlices)) {
+  for (int block = slice; block < tile.count; block += kSlices, stage.next(a.stages, kSlices)) {
     const MixedScale scale(w_scales[block]);
     ptx::mbarrier_wait(codes_there + stage.index * 8, stage.parity);
     const auto* const pieces = reinterpret_cast<const uint4*>(shared + stage.index * at.stage + part * kMixedPartBytes) + warp * 128 + lane;
@@ -119,7 +116,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   const auto store = [&](float* partial) {
     store_partial<kTile>(sums, partial + slice * kTokens * kTile.partial_stride() + part * kMixedRows + warp * 16);
   };
-  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, rank, group, first_feature);
+  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, tile);
 }
 
 template <int kTokens>
