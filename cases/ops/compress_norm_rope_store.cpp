@@ -19,6 +19,8 @@ struct CompressShape {
   int32_t page_size = 64;
   int64_t extra_stride = 0;
   bool hadamard = false;
+  bool saves = false;            // the step's rows are saved by the op
+  int64_t padding = 0;           // columns between rows of kv_score
   bool first_page_null = false;  // the first page of each request is a table entry below 0, which reads as page 0
   double skipped = 0.0;          // share of tokens without a state or output slot
   int64_t padding_tokens = 0;
@@ -47,14 +49,16 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
     const int64_t first_new = s.requests[r].seq_len - s.requests[r].query_len;
     const int64_t first_boundary = (first_new + s.ratio) / s.ratio * s.ratio - 1;
     for (int64_t p = std::max<int64_t>(0, first_boundary - coff * s.ratio + 1); p < rows[r]; ++p) {
-      filled.push_back(states.slot(static_cast<int64_t>(r), p));
+      if (!s.saves || p < first_new) filled.push_back(states.slot(static_cast<int64_t>(r), p));
     }
   }
-  double pooled = 0;
+  double pooled = 0, saved = 0;
   for (int64_t t = 0; t < tokens.size(); ++t) {
     const int64_t p = tokens.positions[static_cast<size_t>(t)], r = tokens.token_to_req[static_cast<size_t>(t)];
     const bool valid = tokens.valid[static_cast<size_t>(t)] != 0, boundary = (p + 1) % s.ratio == 0;
     state_slots.push_back(!valid || in.rng().chance(s.skipped) ? -1 : states.slot(r, p));
+    if (s.saves && valid && state_slots.back() < 0) filled.push_back(states.slot(r, p));  // as an earlier step has left it
+    saved += state_slots.back() < 0 ? 0 : 1;
     // Tokens that complete nothing must not be stored even where a slot is given.
     out_slots.push_back(!valid || in.rng().chance(s.skipped) || (!boundary && entries[static_cast<size_t>(r)] == 0)
                             ? -1
@@ -95,6 +99,10 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
                       .scale = 0.03125f},
                      {});
   p.hadamard = s.hadamard;
+  if (s.saves) {
+    p.kv_score = in.f32({tokens.size(), int64_t{p.state.row_dim}}, 2.0, {.inner = s.padding});
+    p.ape = in.f32({s.ratio, int64_t{p.state.row_dim} / 2});
+  }
   // Codes may flip where fp32 and float64 round to different bf16.
   Tolerance tolerance = code_step(0.01);
   tolerance.abs_rms = 1e-5;
@@ -102,9 +110,13 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
   // 128^0.5.
   if (s.hadamard && s.format == KvFormat::bf16 && in.drawn()) tolerance.abs_rms = 0x1p-5 / std::sqrt(128.0);
   const double n = static_cast<double>(written.size()), d = s.dim;
+  std::vector<Output> results{cache_output("cache", p.cache, written, tolerance)};
+  if (s.saves) results.push_back(cache_output("state", p.state, {}, exact()));
+  // Of rows that the step saves what is saved is read, not what is there.
+  const double save_bytes = s.saves ? saved * 8 * p.state.row_dim : 0;
   return {.params = p,
-          .outputs = {cache_output("cache", p.cache, written, tolerance)},
-          .bytes = pooled * 8 * d + n * static_cast<double>(row_bytes(s.format, s.dim)),
+          .outputs = std::move(results),
+          .bytes = pooled * 8 * d + save_bytes + n * static_cast<double>(row_bytes(s.format, s.dim)),
           .flops = pooled * d * 6 + n * d * 6};
 }
 
@@ -117,6 +129,7 @@ std::string name_of(const CompressShape& s) {
   }
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.hadamard) name += "-hadamard";
+  if (s.saves) name += s.padding > 0 ? "-saving-strided" : "-saving";
   if (s.first_page_null) name += "-null_page";
   if (s.skipped > 0) name += "-skipping";
   if (s.padding_tokens > 0) name += fmt::format("-pad{}", s.padding_tokens);
@@ -179,12 +192,40 @@ void add_compress_norm_rope_store(CaseList& list) {
     s.page_size = 53;
     s.state_page = 3;
     test(s);
+    s.saves = true;
+    test(s);
     if (k.dim == 128) {
       s.hadamard = true;
       test(s);
+      s.saves = false;
+      test(s);
     }
+    s = {.requests = {{3, 1}, {4, 1}, {7, 7}, {128, 128}},
+         .ratio = k.ratio,
+         .dim = k.dim,
+         .format = k.format,
+         .state_page = k.state_page,
+         .page_size = k.page_size,
+         .saves = true,
+         .padding = 8,
+         .skipped = 0.3,
+         .padding_tokens = 5};
+    test(s);
+    s.skipped = 0;
+    s.padding = k.dim == 128 ? 2 : 0;  // rows that are not aligned
+    // Decode steps of one token and of several, whose windows are of this step, of earlier ones, of both.
+    s.requests = {{8, 1}, {9, 1}, {4, 1}, {3, 1}, {128, 1}, {131, 4}, {261, 6}, {264, 8}, {5, 0}, {6, 2}, {12, 5}, {2, 2}, {640, 8}};
+    test(s);
   }
   test({.requests = {}, .suffix = "-no_tokens"});
+  test({.requests = {}, .saves = true, .suffix = "-no_tokens"});
+  for (const int32_t dim : {512, 128}) {
+    const KvFormat format = dim == 512 ? KvFormat::fp8_ds_mla_v4 : KvFormat::indexer_fp8;
+    test({.requests = {{32768, 1}}, .dim = dim, .format = format, .saves = true});
+    test({.requests = {{32766, 1}}, .dim = dim, .format = format, .saves = true});
+    test({.requests = std::vector<RequestShape>(64, {384, 1}), .dim = dim, .format = format, .saves = true, .padding_tokens = 2});
+    test({.requests = std::vector<RequestShape>(70, {255, 2}), .dim = dim, .format = format, .saves = true});
+  }
   test({.requests = {{2, 2}}, .suffix = "-nothing_completes"});
   test({.requests = {{8, 2}, {16, 16}}, .first_page_null = true});
   test({.requests = {{128, 1}}, .ratio = 128, .state_page = 256, .page_size = 1});
@@ -229,6 +270,8 @@ void add_random_compress_norm_rope_store(CaseList& list, Draw& draw) {
   s.hadamard = s.dim == 128 && draw.chance(0.5);
   s.skipped = draw.of({0.0, 0.0, 0.3, 1.0});
   if (draw.chance(0.3)) s.padding_tokens = draw.size(1, 20);
+  s.saves = draw.chance(0.5);
+  if (s.saves) s.padding = draw.padding().inner;
   s.requests = draw.requests({.tokens = s.dim == 512 ? 1500 : 4000, .positions = s.dim == 512 ? 4000 : 8000, .visible = 1e9});
   CaseAdder<CompressNormRopeStoreParams>(list, "compress_norm_rope_store", &OpSet::compress_norm_rope_store)
       .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });

@@ -24,12 +24,9 @@ void Compressor::forward(OpRunner& run, const Batch& batch, const LayerCaches& c
                          const TensorView& cos_sin) const {
   const GroupMetadata& state = batch[groups_.state];
   const GroupMetadata& compressed = batch[groups_.compressed];
-  run(run.ops.save_partial_states, SavePartialStatesParams{.kv_score = kv_score,
-                                                           .ape = ape_,
-                                                           .positions = batch.positions,
-                                                           .state_slots = state.slot_mapping,
-                                                           .state = caches[groups_.state]});
-  run(run.ops.compress_norm_rope_store, CompressNormRopeStoreParams{.state = caches[groups_.state],
+  run(run.ops.compress_norm_rope_store, CompressNormRopeStoreParams{.kv_score = kv_score,
+                                                                    .ape = ape_,
+                                                                    .state = caches[groups_.state],
                                                                     .block_table = state.block_table,
                                                                     .token_to_req = batch.token_to_req,
                                                                     .positions = batch.positions,

@@ -96,8 +96,8 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
   const bool plan_both = run.arena.measuring() && options_.prefill_mode == PrefillMode::automatic && !options_.batch_invariant;
   const TensorView q = heads(args.q_tap);
   const ChosenSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill || plan_both ? batch.num_prefill_tokens : 0));
-  // Which way depends on the number of tokens, of which a batch-invariant layer's bits must not.
-  const bool norms_apart = args.q_tap.present() || options_.batch_invariant || choice_is_longer(args, run);
+  // A batch-invariant layer has decode's and prefill's queries normalised by the same kernel.
+  const bool norms_apart = args.q_tap.present() || options_.batch_invariant;
   const int64_t raw_queries = norms_apart ? 0 : batch.num_decode_tokens;
   project(args, run, q, raw_queries, slots);
 
@@ -146,28 +146,26 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   }
   if (select) run.aside(1, [&](OpRunner& aside) { indexer_->project_weights(aside, x, query); });
 
-  // (a) query latent and key, (b) their norms
+  // (a) query latent and key, (b) their norms; the key's rotation, quantisation and insertion
   run(run.ops.linear,
       LinearParams{
           .x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_, .shares_device = compressor_ && run.concurrent()});
-  RmsNormPairParams norms{.q = qa,
-                          .q_weight = q_norm_,
-                          .q_out = qr.values,
-                          .q_scale = qr.scale,
-                          .q_format = qr.format,
-                          .kv = kv,
-                          .kv_weight = kv_norm_,
-                          .kv_out = kv,
-                          .eps = eps_};
-  const bool longer_choice = choice_is_longer(args, run);
-  if (!longer_choice) {
-    norms.slot_mapping = batch[CacheGroup::window].slot_mapping, norms.cache = args.caches[CacheGroup::window];
-    norms.positions = batch.positions, norms.cos_sin = cos_sin_;
-  }
+  const RmsNormPairParams norms{.q = qa,
+                                .q_weight = q_norm_,
+                                .q_out = qr.values,
+                                .q_scale = qr.scale,
+                                .q_format = qr.format,
+                                .kv = kv,
+                                .kv_weight = kv_norm_,
+                                .kv_out = kv,
+                                .eps = eps_,
+                                .slot_mapping = batch[CacheGroup::window].slot_mapping,
+                                .positions = batch.positions,
+                                .cos_sin = cos_sin_,
+                                .cache = args.caches[CacheGroup::window]};
   run(run.ops.rms_norm_pair, norms);
 
-  // (c) queries, (d) their norm and rotation; the key's rotation, quantisation and insertion. What of (d) does not lie beside a longer way
-  // is left to the ops around it, each as it is a kernel more to wait for: the key to its norm, decode's queries to attention.
+  // (c) queries, (d) their norm and rotation; decode's are left to attention, as a kernel more is one more to wait for.
   const auto make_queries = [&](OpRunner& on) {
     on(on.ops.linear, LinearParams{.x = qr.values,
                                    .x_scale = qr.scale,
@@ -177,18 +175,15 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
                                    .shares_device = select && on.concurrent()});
     if (raw_queries == num_tokens) return;
     const auto rest = [&](const TensorView& v) { return v.slice(raw_queries, num_tokens - raw_queries); };
-    QNormRopeKvInsertParams normed{
-        .q = rest(q), .kv = rest(kv), .positions = rest(batch.positions), .cos_sin = cos_sin_, .q_out = rest(q), .eps = eps_};
-    if (longer_choice) {
-      normed.slot_mapping = batch[CacheGroup::window].slot_mapping, normed.cache = args.caches[CacheGroup::window];
-    }
-    on(on.ops.qnorm_rope_kv_insert, normed);
+    on(on.ops.qnorm_rope_kv_insert,
+       QNormRopeKvInsertParams{
+           .q = rest(q), .kv = rest(kv), .positions = rest(batch.positions), .cos_sin = cos_sin_, .q_out = rest(q), .eps = eps_});
   };
   const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
   // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first, then the others beside it. Otherwise,
   // of a few tokens and of many, which keep the tensor cores busy, both begin at once; of a few, the product at least of its own queries
   // comes first where the others' takes less time.
-  const bool overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
+  const bool longer_choice = choice_is_longer(args, run), overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
   if (overlaps && num_tokens > kFewTokens) {
     TensorView projected;
     run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });  // as on a lane: a plan has room for both orders

@@ -13,6 +13,7 @@ namespace {
 struct Kind {
   int32_t ratio;
   int64_t tokens;  // a decode step of so many requests
+  bool saves = false;
 };
 
 class CudaLookups : public test::CudaTest, public testing::WithParamInterface<Kind> {
@@ -35,7 +36,7 @@ class CudaLookups : public test::CudaTest, public testing::WithParamInterface<Ki
 };
 
 TEST_P(CudaLookups, OfWhatTheKernelInFrontWrites) {
-  const auto [ratio, tokens] = GetParam();
+  const auto [ratio, tokens, saves] = GetParam();
   const int32_t window = ratio == 4 ? 8 : 128, page_rows = 8, width = 1024 * (ratio == 4 ? 2 : 1);
   const int64_t pages = window / page_rows, positions_before = window;
   std::vector<int32_t> requests(static_cast<size_t>(tokens)), table(static_cast<size_t>(tokens * 2 * pages));
@@ -44,7 +45,8 @@ TEST_P(CudaLookups, OfWhatTheKernelInFrontWrites) {
   std::iota(out_slots.begin(), out_slots.end(), int64_t{0});
   std::iota(table.begin(), table.end(), 0);
   std::shuffle(table.begin(), table.end(), rng_);
-  for (int32_t& page : table) page %= static_cast<int32_t>(tokens);  // pages may be shared: they are only read
+  for (int32_t& page : table) page %= static_cast<int32_t>(tokens);  // pages may be shared where they are only read
+  for (int64_t t = 0; saves && t < tokens; ++t) table[static_cast<size_t>((t + 1) * 2 * pages - 1)] = static_cast<int32_t>(t);
   std::vector<uint8_t> valid(static_cast<size_t>(tokens));
   for (size_t t = 0; t < valid.size(); ++t) valid[t] = t % 4 != 0;
 
@@ -86,6 +88,8 @@ TEST_P(CudaLookups, OfWhatTheKernelInFrontWrites) {
                     .page_size = 1,
                     .num_pages = tokens,
                     .page_stride = row_bytes};
+  const Tensor kv_score = numbers({tokens, width}), ape = numbers({ratio, width / 2});
+  if (saves) compress.kv_score = kv_score, compress.ape = ape;
   // Long enough for the kernels behind it to have started.
   const Tensor rows(device_, DType::bf16, {1 << 16, 512}), row_weight = numbers({512});
   const RmsNormPairParams in_front{.kv = rows, .kv_weight = row_weight, .kv_out = rows};
@@ -110,8 +114,12 @@ TEST_P(CudaLookups, OfWhatTheKernelInFrontWrites) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaLookups,
-                         testing::Values(Kind{4, 3}, Kind{4, 70}, Kind{4, 600}, Kind{128, 3}, Kind{128, 16}, Kind{128, 70}),
-                         [](const auto& p) { return "r" + std::to_string(p.param.ratio) + "_" + std::to_string(p.param.tokens); });
+                         testing::Values(Kind{4, 3}, Kind{4, 70}, Kind{4, 600}, Kind{128, 3}, Kind{128, 16}, Kind{128, 70},
+                                         Kind{4, 1, true}, Kind{4, 64, true}, Kind{4, 70, true}),
+                         [](const auto& p) {
+                           return "r" + std::to_string(p.param.ratio) + "_" + std::to_string(p.param.tokens) +
+                                  (p.param.saves ? "_saving" : "");
+                         });
 
 }  // namespace
 }  // namespace strata

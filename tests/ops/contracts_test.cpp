@@ -110,11 +110,14 @@ Contract<SavePartialStatesParams> contract_of(const Op<SavePartialStatesParams>&
 
 Contract<CompressNormRopeStoreParams> contract_of(const Op<CompressNormRopeStoreParams>&) {
   using P = CompressNormRopeStoreParams;
+  const When<P> saves = [](const P& p) { return p.kv_score.present(); };
   return {.views = {view("block_table", &P::block_table, "**"), view("token_to_req", &P::token_to_req, "="),
                     view("positions", &P::positions, "="), view("state_slots", &P::state_slots, "="), view("out_slots", &P::out_slots, "="),
-                    view("norm_weight", &P::norm_weight, "="), view("cos_sin", &P::cos_sin, "*=")},
+                    view("norm_weight", &P::norm_weight, "="), view("cos_sin", &P::cos_sin, "*="),
+                    view("kv_score", &P::kv_score, "==", kOptional), view("ape", &P::ape, "==", kInput, saves)},
           .caches = {{"state", &P::state}, {"cache", &P::cache}},
           .values = {{"ratio", [](P& p) { p.ratio = 5; }},
+                     {"ape", [](P& p) { p.ape = p.cos_sin; }, [=](const P& p) { return !saves(p); }},
                      {"eps", [](P& p) { p.eps = -1; }},
                      {"hadamard", [](P& p) { p.hadamard = true; }, [](const P& p) { return p.norm_weight.shape[0] == 512; }}}};
 }

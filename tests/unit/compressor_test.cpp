@@ -175,6 +175,54 @@ TEST(CompressNormRopeStore, StatePagesOfOtherSizes) {
   }
 }
 
+// The case's rows as a step that has yet to save them.
+struct SavingCase : CompressCase {
+  SavingCase(int32_t ratio_, int64_t d_, KvFormat format, int64_t length)
+      : CompressCase(ratio_, d_, format, length, 4), kv_score({length, width}), ape({ratio_, width / 2}) {
+    state.memory.fill(0xFF);
+    std::mt19937 generator(5);
+    std::normal_distribution<float> distribution;
+    for (int64_t i = 0; i < ratio_ * width / 2; ++i) ape[i] = distribution(generator);
+    for (int64_t t = 0; t < length; ++t) {
+      std::vector<float>& row = rows[static_cast<size_t>(t)];
+      for (int64_t i = 0; i < width; ++i) kv_score[t * width + i] = row[static_cast<size_t>(i)];
+      for (int64_t i = 0; i < width / 2; ++i) row[static_cast<size_t>(width / 2 + i)] += ape[t % ratio_ * width / 2 + i];
+    }
+    params.kv_score = kv_score, params.ape = ape;
+  }
+
+  Array<float> kv_score, ape;
+};
+
+TEST(CompressNormRopeStore, SavesTheStepFirst) {
+  for (const int32_t ratio : {4, 128}) {
+    const int64_t length = ratio == 4 ? 14 : 259;
+    SavingCase c(ratio, 128, KvFormat::bf16, length);
+    run(ops::make_compress_norm_rope_store(), c.params);
+    for (int64_t t = 0; t < length; ++t) EXPECT_EQ(c.state.row(c.state_slots[t]), c.rows[static_cast<size_t>(t)]) << t;
+    for (int64_t j = 0; j < length / ratio; ++j) expect_row(c.cache, j, c.entry(j), 0x1p-7);
+  }
+}
+
+TEST(CompressNormRopeStore, RefusesStepsThatItCannotSave) {
+  const auto op = ops::make_compress_norm_rope_store();
+  const auto refused = [&](auto change, std::initializer_list<const char*> words) {
+    SavingCase c(4, 128, KvFormat::indexer_fp8, 12);
+    change(c);
+    expect_refused(op, c.params, words, c.cache, c.state);
+  };
+  refused([](SavingCase& c) { c.params.kv_score = {}; }, {"ape", "absent without kv_score"});
+  refused([](SavingCase& c) { c.params.ape = {}; }, {"ape", "required", "[4, 256]"});
+  refused([](SavingCase& c) { c.params.ape.shape[0] = 3; }, {"ape", "[4, 256]", "f32[3, 256]"});
+  refused([](SavingCase& c) { c.params.kv_score.shape[0] = 11; }, {"kv_score", "[12, 512]", "f32[11, 512]"});
+  refused([](SavingCase& c) { c.params.kv_score.shape[1] = 256; }, {"kv_score", "[12, 512]", "f32[12, 256]"});
+  refused([](SavingCase& c) { c.state_slots[5] = 16; }, {"state_slots", "[0, 16)", "16"});
+  refused([](SavingCase& c) { c.positions[2] = -3; }, {"positions[2]", "negative", "-3"});
+  refused([](SavingCase& c) { c.token_to_req[4] = -1; }, {"token_to_req[4]", "0 at least", "-1"});
+  refused([](SavingCase& c) { c.positions[6] = 5; }, {"positions[6]", "1 more than positions[5]", "0 more"});
+  refused([](SavingCase& c) { c.state_slots[6] = -1, c.positions[7] = 6; }, {"positions[7]", "2 more than positions[5]", "1 more"});
+}
+
 TEST(CompressNormRopeStore, HadamardFollowsTheRotation) {
   CompressCase c(4, 128, KvFormat::bf16, 8, 4);
   c.params.hadamard = true;

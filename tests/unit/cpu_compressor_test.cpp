@@ -55,11 +55,21 @@ class Step {
     return memory;
   }
 
-  std::vector<uint8_t> compress(const std::string& name, CpuIsa cap) {
+  struct Result {
+    std::vector<float> state;
+    std::vector<uint8_t> rows;
+  };
+  // saves: the op makes the step's saves too.
+  Result compress(const std::string& name, CpuIsa cap, bool saves) {
+    auto state_memory = state_memory_;
     std::vector<uint8_t> memory(static_cast<size_t>(cache_.num_pages * cache_.page_stride), 0xCD);
     CompressNormRopeStoreParams p;
     p.state = state_;
-    p.state.data = state_memory_.data();
+    p.state.data = state_memory.data();
+    if (saves) {
+      p.kv_score = view(kv_score_, DType::f32, {tokens_, 2 * width_ + 4}).columns(2, 2 * width_);
+      p.ape = view(ape_, DType::f32, {case_.ratio, width_});
+    }
     p.block_table = view(table_, DType::i32, {static_cast<int64_t>(case_.begin.size()), blocks_});
     p.token_to_req = view(request_, DType::i32, {tokens_});
     p.positions = view(positions_, DType::i64, {tokens_});
@@ -73,7 +83,7 @@ class Step {
     p.hadamard = case_.hadamard;
     static const auto op = ops::make_compress_norm_rope_store();
     EXPECT_TRUE(run(op, name, p, *capped(cap)));
-    return memory;
+    return {std::move(state_memory), std::move(memory)};
   }
 
  private:
@@ -104,10 +114,15 @@ TEST(CpuCompressor, AgreesWithTheReference) {
     Step step(c);
     const std::string what = std::string(to_string(c.format)) + " ratio " + std::to_string(c.ratio);
     const auto states = step.save("reference", CpuIsa::best);
-    const auto rows = step.compress("reference", CpuIsa::best);
+    const Step::Result plain = step.compress("reference", CpuIsa::best, false), saving = step.compress("reference", CpuIsa::best, true);
+    EXPECT_EQ(states, saving.state) << what;
+    EXPECT_EQ(plain.rows == saving.rows, c.begin[0] == c.end[0]) << what << ": entries of the states from before";
     for (const CpuIsa cap : kCaps) {
       EXPECT_EQ(states, step.save("cpu/simd", cap)) << what << " " << to_string(cap);
-      expect_near_codes(rows, step.compress("cpu/simd", cap), 1e-3, what + " " + to_string(cap));
+      expect_near_codes(plain.rows, step.compress("cpu/simd", cap, false).rows, 1e-3, what + " " + to_string(cap));
+      const Step::Result both = step.compress("cpu/simd", cap, true);
+      EXPECT_EQ(states, both.state) << what << " " << to_string(cap);
+      expect_near_codes(saving.rows, both.rows, 1e-3, what + ", saving, " + to_string(cap));
     }
   }
 }

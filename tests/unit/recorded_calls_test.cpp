@@ -79,8 +79,8 @@ TEST_F(RecordedLayer, CallsAreNamed) {
       EXPECT_THAT(call.shape, testing::MatchesRegex("[0-9]+ x [0-9]+"));
     }
   }
-  for (const char* op : {"linear", "rms_norm_pair", "qnorm_rope_kv_insert", "save_partial_states", "compress_norm_rope_store",
-                         "indexer_query", "indexer_topk", "sparse_attn_prefill", "grouped_linear"}) {
+  for (const char* op : {"linear", "rms_norm_pair", "qnorm_rope_kv_insert", "compress_norm_rope_store", "indexer_query", "indexer_topk",
+                         "sparse_attn_prefill", "grouped_linear"}) {
     EXPECT_THAT(ops, Contains(op));
   }
   EXPECT_EQ(ops.back(), "linear");

@@ -22,7 +22,11 @@ struct SavePartialStatesParams {
 // state rows of its request, RMSNorm, rotate by position (p / ratio) * ratio, quantise, insert at out_slots[t]: V4 9.1 and 9.2
 // "compress" (compress_norm_rope_store). All saves of the step come before it. State table entries below 0 are read as 0; rows at negative
 // positions are not read.
+// kv_score present: it makes the step's saves itself, first, as save_partial_states does. Tokens that have a state slot are then those of
+// one request after the other, ascending requests, and a request's lie as far from each other as their positions.
 struct CompressNormRopeStoreParams {
+  TensorView kv_score{};      // f32 [T, 2*coff*d], rows contiguous; absent: the step's rows are saved already
+  TensorView ape{};           // f32 [ratio, coff*d], beside kv_score
   PagedCache state{};         // state_f32, row_dim 2*coff*d
   TensorView block_table{};   // i32 [R, max_blocks] of the state group
   TensorView token_to_req{};  // i32 [T]

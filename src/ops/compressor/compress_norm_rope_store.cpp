@@ -4,8 +4,9 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/compressor/compressor_window.h"
+#include "ops/compressor/save_checks.h"
+#include "ops/compressor/save_in_front.h"
 #include "ops/factories.h"
-#include "ops/kv_insert/row_checks.h"
 
 namespace strata::ops {
 namespace {
@@ -37,6 +38,31 @@ void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
   }
 }
 
+// Where the op makes the saves: they are possible, and which token has saved which row can be told from where it stands.
+void check_step(ParamCheck& c, const CompressNormRopeStoreParams& p) {
+  if (!p.kv_score.present()) {
+    c.require(!p.ape.present(), "ape must be absent without kv_score, is {}", p.ape);
+    return;
+  }
+  c.view("kv_score", p.kv_score, DType::f32, {p.positions.shape[0], p.state.row_dim});
+  c.view("ape", p.ape, DType::f32, {p.ratio, p.state.row_dim / 2});
+  check_saves(c, saves_of(p));
+  if (!host_visible(p.positions) || !host_visible(p.state_slots) || !host_visible(p.token_to_req)) return;
+  int64_t before = -1;  // the last token with a slot
+  for (int64_t t = 0; t < p.positions.shape[0]; ++t) {
+    if (p.state_slots.ptr<int64_t>()[t] < 0) continue;
+    if (before >= 0) {
+      const int32_t request = p.token_to_req.ptr<int32_t>()[t], request_before = p.token_to_req.ptr<int32_t>()[before];
+      c.require(request >= request_before, "token_to_req[{}] must be {} at least, as of the token saved before, is {}", t, request_before,
+                request);
+      const int64_t step = p.positions.ptr<int64_t>()[t] - p.positions.ptr<int64_t>()[before];
+      c.require(request > request_before || step == t - before, "positions[{}] must be {} more than positions[{}], is {} more", t,
+                t - before, before, step);
+    }
+    before = t;
+  }
+}
+
 void check(const CompressNormRopeStoreParams& p, DeviceId device) {
   ParamCheck c("compress_norm_rope_store", device);
   c.require(p.ratio == 4 || p.ratio == 128, "ratio must be 4 or 128, is {}", p.ratio);
@@ -58,6 +84,7 @@ void check(const CompressNormRopeStoreParams& p, DeviceId device) {
   c.view("state_slots", p.state_slots, DType::i64, {tokens});
   c.view("out_slots", p.out_slots, DType::i64, {tokens});
   c.view("block_table", p.block_table, DType::i32, {kAny, kAny});
+  check_step(c, p);
   check_values(c, p);
 }
 
@@ -65,7 +92,8 @@ void check(const CompressNormRopeStoreParams& p, DeviceId device) {
 
 Op<CompressNormRopeStoreParams> make_compress_norm_rope_store() {
   return {"compress_norm_rope_store", check,
-          join(cuda::compress_norm_rope_store(), cpu::compress_norm_rope_store(), reference::compress_norm_rope_store())};
+          join(cuda::compress_norm_rope_store(), save_in_front(cpu::compress_norm_rope_store(), cpu::save_partial_states()),
+               save_in_front(reference::compress_norm_rope_store(), reference::save_partial_states()))};
 }
 
 }  // namespace strata::ops

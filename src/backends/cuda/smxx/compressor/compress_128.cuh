@@ -102,9 +102,9 @@ __global__ void __launch_bounds__(kThreads128, 1) compress_128_kernel(const __gr
     if constexpr (kBlocks > 1) exchange.init();
     guess = guess_first<kRatio>(a, group, num_groups, back, [&](const Boundary& boundary, int64_t row) {
       if (warp == 0) touch_entry<kDim>(a, boundary, kRatio, lane);
-      touch_row_part(a, row + rank * kSlice * 4, kSlice * 4, lane / kRows, kWarpSize / kRows);
+      touch_row_part(state_data(a) + row + rank * kSlice * 4, kDim * 4, kSlice * 4, lane / kRows, kWarpSize / kRows);
     });
-    rows.find(state_data(a), guess.row, column_of(rank));
+    rows.find(state_data(a) + guess.row, column_of(rank));
     if constexpr (kBlocks > 1) exchange.wait_for_init();
   });
   RowPieces<kRows, kChannels, kAligned> pieces;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads128, 1) compress_128_kernel(const __gr
     float u = 0.0f;
     for (int slice = rank; slice < kDim / kSlice; slice += kBlocks) {
       if (!loaded) {
-        rows.find(state_data(a), row, column_of(slice));
+        rows.find(state_data(a) + row, column_of(slice));
         load();
       }
       pool();

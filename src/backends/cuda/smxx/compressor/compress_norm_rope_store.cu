@@ -11,6 +11,8 @@
 #include "backends/cuda/smxx/compressor/compress_128.cuh"
 #include "backends/cuda/smxx/compressor/entry.cuh"
 #include "backends/cuda/smxx/compressor/pooling.cuh"
+#include "backends/cuda/smxx/compressor/save_and_compress_4.h"
+#include "ops/compressor/save_in_front.h"
 
 namespace strata::cuda {
 namespace {
@@ -42,9 +44,9 @@ __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compres
     guess = guess_first<kRatio>(a, blockIdx.x, gridDim.x, back, [&](const Boundary& boundary, int64_t row) {
       if (threadIdx.x < kWarpSize) touch_entry<kDim>(a, boundary, kRatio, static_cast<int>(threadIdx.x));
       const int64_t window = back < kRatio ? 4 * kDim : 0;
-      touch_row_part(a, row + window, kDim * 4, static_cast<int>(threadIdx.x) / kRows, kThreads4<kDim> / kRows);
+      touch_row_part(state_data(a) + row + window, 2 * kDim * 4, kDim * 4, static_cast<int>(threadIdx.x) / kRows, kThreads4<kDim> / kRows);
     });
-    rows.find(state_data(a), guess.row, column);
+    rows.find(state_data(a) + guess.row, column);
   });
   Pieces pieces;
   Finish finisher;
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kThreads4<kDim>, kBlocks4<kDim, kFew>) compres
     if (!loaded) {
       const int64_t row = state_row(a, boundary.request, boundary.position - back);
       finisher.prepare(a, boundary, kRatio);
-      rows.find(state_data(a), row, column);
+      rows.find(state_data(a) + row, column);
       load();
     }
     if (!kFew || !loaded) pool(boundary.position);
@@ -131,6 +133,8 @@ void smxx::compress(const CompressNormRopeStoreParams& p, const ExecutionContext
 std::vector<Implementation<CompressNormRopeStoreParams>> compress_norm_rope_store() {
   auto all = smxx_implementation<CompressNormRopeStoreParams>({.run = smxx::compress});
   all.insert(all.begin(), compress_stream());
+  all = ops::save_in_front(std::move(all), save_partial_states());
+  all.insert(all.begin(), save_and_compress_4());
   return all;
 }
 

@@ -206,14 +206,14 @@ __device__ __forceinline__ Guess guess_first(const CompressArgs& a, int64_t grou
   return guessed;
 }
 
-// Brings `bytes` bytes of a row's values from `begin` on near, and of its scores, if it is the turn of thread `first` of `threads`.
-__device__ __forceinline__ void touch_row_part(const CompressArgs& a, int64_t begin, int32_t bytes, int first, int threads) {
+// Brings `bytes` bytes of a row's values near, and of its scores, which lie to_scores bytes behind them, if it is the turn of thread
+// `first` of `threads`.
+__device__ __forceinline__ void touch_row_part(const uint8_t* values, int32_t to_scores, int32_t bytes, int first, int threads) {
   constexpr int32_t kLine = 128;
-  const uint8_t* const values = state_data(a) + begin;
 #pragma unroll
   for (int32_t offset = first * kLine; offset < bytes; offset += threads * kLine) {
     touch(values + offset);
-    touch(values + offset + int64_t{a.state.row_dim} * 2);
+    touch(values + offset + to_scores);
   }
 }
 

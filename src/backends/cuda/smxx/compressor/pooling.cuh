@@ -39,15 +39,16 @@ __device__ __forceinline__ Pooled merge(const Part& part) {
   return all;
 }
 
-// Where a thread's part of kRows rows begins. Row i begins at byte `row` of lane i, the part at its float column(i).
+// Where a thread's part of kRows rows begins. Row i begins where `row` of lane i says, the part at its float column(i).
 template <int kRows>
 struct RowParts {
   const uint8_t* values[kRows];
 
   template <class Column>
-  __device__ __forceinline__ void find(const uint8_t* state, int64_t row, const Column& column) {
+  __device__ __forceinline__ void find(const uint8_t* row, const Column& column) {
+    const auto address = reinterpret_cast<unsigned long long>(row);
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) values[i] = state + __shfl_sync(kAllLanes, row, i) + 4 * column(i);
+    for (int i = 0; i < kRows; ++i) values[i] = reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, address, i)) + 4 * column(i);
   }
 };
 
@@ -57,10 +58,23 @@ template <int kRows, int kChannels, bool kAligned>
 struct RowPieces {
   uint32_t value[kRows][kChannels], score[kRows][kChannels];
 
-  // Scores are to_scores bytes behind their values.
+  static __device__ __forceinline__ void load_piece(const uint8_t* p, uint32_t (&words)[kChannels]) {
+    if constexpr (!kAligned) {
+      load_words(p, words);
+    } else if constexpr (kChannels == 2) {
+      const uint2 v = *reinterpret_cast<const uint2*>(p);
+      words[0] = v.x, words[1] = v.y;
+    } else {
+      const uint4 v = *reinterpret_cast<const uint4*>(p);
+      words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+    }
+  }
+
+  // The first kCount. Scores are to_scores bytes behind their values.
+  template <int kCount = kRows>
   __device__ __forceinline__ void load(const RowParts<kRows>& from, int to_scores) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       load_piece(from.values[i], value[i]);
       load_piece(from.values[i] + to_scores, score[i]);
     }
@@ -106,19 +120,6 @@ struct RowPieces {
       const float weight = weight_of(__uint_as_float(score[i][channel]), base);
       all.sum += weight;
       all.weighted = fmaf(weight, __uint_as_float(value[i][channel]), all.weighted);
-    }
-  }
-
- private:
-  static __device__ __forceinline__ void load_piece(const uint8_t* p, uint32_t (&words)[kChannels]) {
-    if constexpr (!kAligned) {
-      load_words(p, words);
-    } else if constexpr (kChannels == 2) {
-      const uint2 v = *reinterpret_cast<const uint2*>(p);
-      words[0] = v.x, words[1] = v.y;
-    } else {
-      const uint4 v = *reinterpret_cast<const uint4*>(p);
-      words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
     }
   }
 };
