@@ -20,24 +20,24 @@ Compressor::Compressor(const WeightLoader& loader, const std::string& prefix, in
   norm_ = loader.load_vector_f32(prefix + ".norm.weight", head_dim);
 }
 
-void Compressor::forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score,
-                         const TensorView& cos_sin) const {
+CompressNormRopeStoreParams Compressor::params(const Batch& batch, const LayerCaches& caches, const TensorView& kv_score,
+                                               const TensorView& cos_sin) const {
   const GroupMetadata& state = batch[groups_.state];
   const GroupMetadata& compressed = batch[groups_.compressed];
-  run(run.ops.compress_norm_rope_store, CompressNormRopeStoreParams{.kv_score = kv_score,
-                                                                    .ape = ape_,
-                                                                    .state = caches[groups_.state],
-                                                                    .block_table = state.block_table,
-                                                                    .token_to_req = batch.token_to_req,
-                                                                    .positions = batch.positions,
-                                                                    .state_slots = state.slot_mapping,
-                                                                    .out_slots = compressed.slot_mapping,
-                                                                    .ratio = ratio_,
-                                                                    .norm_weight = norm_,
-                                                                    .eps = eps_,
-                                                                    .cos_sin = cos_sin,
-                                                                    .cache = caches[groups_.compressed],
-                                                                    .hadamard = hadamard_});
+  return {.kv_score = kv_score,
+          .ape = ape_,
+          .state = caches[groups_.state],
+          .block_table = state.block_table,
+          .token_to_req = batch.token_to_req,
+          .positions = batch.positions,
+          .state_slots = state.slot_mapping,
+          .out_slots = compressed.slot_mapping,
+          .ratio = ratio_,
+          .norm_weight = norm_,
+          .eps = eps_,
+          .cos_sin = cos_sin,
+          .cache = caches[groups_.compressed],
+          .hadamard = hadamard_};
 }
 
 size_t Compressor::weight_bytes() const { return ape_.allocated_bytes() + norm_.allocated_bytes(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "layers/forward.h"
 #include "layers/forward_check.h"
@@ -13,7 +14,7 @@
 namespace strata {
 namespace {
 
-constexpr int64_t kFewTokens = 8, kManyTokens = 64;
+constexpr int64_t kManyTokens = 64;
 // Up to so many times the rows of the indexer's queries a rank's own queries take less time than the choice of keys.
 constexpr int64_t kQuickQueries = 6;
 
@@ -135,13 +136,19 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   const TensorView kv = qa_kv.columns(config_.q_lora_rank, config_.head_dim);
   const Indexer::Query query = select ? indexer_->allocate_query(run.arena, num_tokens) : Indexer::Query{};
 
-  // (e) compressed keys
+  // (e) compressed keys. Of one token those of the indexer are put behind its query: in a captured step a kernel begins beside the one
+  // that was put first of those it waits for, and the query is there last.
+  const bool one_query = select && run.concurrent() && num_tokens == 1;
+  std::optional<OpRunner::Prepared<CompressNormRopeStoreParams>> write_keys;
   TensorView scores;
   if (compressor_) {
     scores = run.arena.tensor(DType::f32, {num_tokens, kv_score_->weight.n});
     run.aside(0, [&](OpRunner& aside) {
       aside(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = scores, .shares_device = aside.concurrent()});
-      if (indexer_) indexer_->write_keys(aside, batch, args.caches, scores.columns(score_width_, scores.shape[1] - score_width_), cos_sin_);
+      if (!indexer_) return;
+      const TensorView of_indexer = scores.columns(score_width_, scores.shape[1] - score_width_);
+      write_keys.emplace(indexer_->prepare_keys(aside, batch, args.caches, of_indexer, cos_sin_));
+      if (!one_query) (*write_keys)();
     });
   }
   if (select) run.aside(1, [&](OpRunner& aside) { indexer_->project_weights(aside, x, query); });
@@ -181,31 +188,30 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   };
   const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
   // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first, then the others beside it. Otherwise,
-  // of a few tokens and of many, which keep the tensor cores busy, both begin at once; of a few, the product at least of its own queries
-  // comes first where the others' takes less time.
+  // of one token and of many, which keep the tensor cores busy, both begin at once; of one, the product at least of its own queries comes
+  // first where the others' takes less time.
   const bool longer_choice = choice_is_longer(args, run), overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
-  if (overlaps && num_tokens > kFewTokens) {
+  if (overlaps && !one_query) {
     TensorView projected;
     run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });  // as on a lane: a plan has room for both orders
     run.order(0, 1);
     run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, indexer_->query_params(batch, projected, cos_sin_, query), slots); });
-    run.aside(0, compress);
-    make_queries(run);
-  } else {
-    if (select) {
-      TensorView projected;
-      if (longer_choice) run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
-      run.aside(1, [&](OpRunner& aside) {
-        const ArenaScope taken(aside.arena);
-        if (!longer_choice) projected = indexer_->project_queries(aside, qr);
-        aside(aside.ops.indexer_query, indexer_->query_params(batch, projected, cos_sin_, query));
-      });
+  } else if (select) {
+    TensorView projected;
+    if (longer_choice) run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
+    run.aside(1, [&](OpRunner& aside) {
+      const ArenaScope taken(aside.arena);
+      if (!longer_choice) projected = indexer_->project_queries(aside, qr);
+      aside(aside.ops.indexer_query, indexer_->query_params(batch, projected, cos_sin_, query));
+      if (one_query) (*write_keys)();
       run.order(0, 1);
-    }
-    if (indexer_) run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, {}, slots); });
-    if (compressor_) run.aside(0, compress);
-    make_queries(run);
+      choose(args, aside, query, {}, slots);
+    });
+  } else if (indexer_) {
+    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, {}, slots); });
   }
+  if (compressor_) run.aside(0, compress);
+  make_queries(run);
   run.join();
 }
 

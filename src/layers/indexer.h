@@ -23,9 +23,9 @@ class Indexer {
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
 
   // The indexer keys of the step: needed by later steps whoever selects. kv_score: the projection of x for the indexer's compressor.
-  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score,
-                  const TensorView& cos_sin) const {
-    compressor_.forward(run, batch, caches, kv_score, cos_sin);
+  OpRunner::Prepared<CompressNormRopeStoreParams> prepare_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches,
+                                                               const TensorView& kv_score, const TensorView& cos_sin) const {
+    return compressor_.prepare(run, batch, caches, kv_score, cos_sin);
   }
   // The head weights as projected: of x alone.
   void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;

@@ -47,6 +47,30 @@ class OpRunner {
     if (!arena.measuring()) op(params, ExecutionContext{device_, stream_, workspace});
   }
 
+  // A call for later, on the stream of the runner that prepared it: when it is called it goes behind what that stream has.
+  template <class Params>
+  class Prepared {
+   public:
+    void operator()() const {
+      if (!measuring_) (*op_)(params_, context_);
+    }
+
+   private:
+    friend class OpRunner;
+    Prepared(const Op<Params>& op, const Params& params, const ExecutionContext& context, bool measuring)
+        : op_(&op), params_(params), context_(context), measuring_(measuring) {}
+    const Op<Params>* op_;
+    Params params_;
+    ExecutionContext context_;
+    bool measuring_;
+  };
+  // Its workspace is taken now: what is run in between has other memory.
+  template <class Params>
+  Prepared<Params> prepare(const Op<Params>& op, const Params& params) {
+    const TensorView workspace = arena.tensor(DType::u8, {static_cast<int64_t>(op.workspace_bytes(params, device_))});
+    return {op, params, ExecutionContext{device_, stream_, {workspace.data, workspace.bytes()}}, arena.measuring()};
+  }
+
   // Zeros in a contiguous view.
   void zero(const TensorView& view) {
     if (!arena.measuring() && view.numel() > 0) device_.fill(view.data, 0, view.bytes(), stream_);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <optional>
 
 #include "core/host_device.h"
 
@@ -113,6 +114,43 @@ TEST_F(OpRunnerTest, ADeviceThatFailsMeanwhileHidesNoError) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "the first");
   }
+}
+
+TEST_F(OpRunnerTest, APreparedCallHasItsLaneAndMemoryOfItsOwn) {
+  struct Call {
+    void* stream;
+    std::byte* workspace;
+  };
+  std::vector<Call> calls;
+  const Op<RmsNormPairParams> op{"noted",
+                                 [](const RmsNormPairParams&, DeviceId) {},
+                                 {{.name = "noted",
+                                   .supports = [](const RmsNormPairParams&, const Device&) { return Support::yes(); },
+                                   .workspace_bytes = [](const RmsNormPairParams&, const Device&) { return size_t{500}; },
+                                   .run =
+                                       [&](const RmsNormPairParams&, const ExecutionContext& context) {
+                                         EXPECT_GE(context.workspace.bytes, 500u);
+                                         calls.push_back({context.stream.handle, static_cast<std::byte*>(context.workspace.data)});
+                                       }}}};
+  const auto step = [&](OpRunner& run) {
+    std::optional<OpRunner::Prepared<RmsNormPairParams>> later;
+    run.aside(0, [&](OpRunner& aside) { later.emplace(aside.prepare(op, {})); });
+    EXPECT_THAT(calls, IsEmpty());
+    run(op, {});
+    (*later)();
+  };
+  forward(step);
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].stream, reinterpret_cast<void*>(9));
+  EXPECT_EQ(calls[1].stream, reinterpret_cast<void*>(1)) << "the lane's";
+  EXPECT_GE(calls[0].workspace - calls[1].workspace, 500);
+  EXPECT_THAT(notes(), ElementsAre("1 waits for 9", "9 waits for 1"));
+  calls.clear();
+  Arena arena(device_->id());
+  OpRunner run(*device_, {}, ops_, arena, &lanes_);
+  step(run);
+  EXPECT_THAT(calls, IsEmpty());
+  EXPECT_GE(arena.peak(), 1000u);
 }
 
 TEST_F(OpRunnerTest, MeasuringTouchesNoStream) {
