@@ -217,6 +217,7 @@ TEST(CompressNormRopeStore, RefusesStepsThatItCannotSave) {
   refused([](SavingCase& c) { c.params.kv_score.shape[0] = 11; }, {"kv_score", "[12, 512]", "f32[11, 512]"});
   refused([](SavingCase& c) { c.params.kv_score.shape[1] = 256; }, {"kv_score", "[12, 512]", "f32[12, 256]"});
   refused([](SavingCase& c) { c.state_slots[5] = 16; }, {"state_slots", "[0, 16)", "16"});
+  refused([](SavingCase& c) { c.state_slots[5] += 1; }, {"state_slots[5]", "where block_table has the position"});
   refused([](SavingCase& c) { c.positions[2] = -3; }, {"positions[2]", "negative", "-3"});
   refused([](SavingCase& c) { c.token_to_req[4] = -1; }, {"token_to_req[4]", "0 at least", "-1"});
   refused([](SavingCase& c) { c.positions[6] = 5; }, {"positions[6]", "1 more than positions[5]", "0 more"});

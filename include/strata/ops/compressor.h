@@ -7,7 +7,7 @@
 namespace strata {
 
 // Errors of both: invalid_argument for shapes, dtypes, formats, devices; on host-visible memory also for slots past their cache, positions
-// below 0 or outside the table, and state pages that are missing, before anything is written.
+// below 0 or outside the table, state pages that are missing, and a step to save that is not in that order, before anything is written.
 
 // state row state_slots[t] = [ kv[t] | score[t] + ape[positions[t] % ratio] ] for state_slots[t] >= 0: V4 9.2 "save" (save_partial_states).
 struct SavePartialStatesParams {
@@ -22,8 +22,8 @@ struct SavePartialStatesParams {
 // state rows of its request, RMSNorm, rotate by position (p / ratio) * ratio, quantise, insert at out_slots[t]: V4 9.1 and 9.2
 // "compress" (compress_norm_rope_store). All saves of the step come before it. State table entries below 0 are read as 0; rows at negative
 // positions are not read.
-// kv_score present: it makes the step's saves itself, first, as save_partial_states does. Tokens that have a state slot are then those of
-// one request after the other, ascending requests, and a request's lie as far from each other as their positions.
+// kv_score present: it makes the step's saves itself, first, as save_partial_states does. Of the tokens that have a state slot requests
+// then ascend, a request's stand as far from each other as their positions, and the slot is where block_table has the position.
 struct CompressNormRopeStoreParams {
   TensorView kv_score{};      // f32 [T, 2*coff*d], rows contiguous; absent: the step's rows are saved already
   TensorView ape{};           // f32 [ratio, coff*d], beside kv_score

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "backends/cpu/cpu_ops.h"
@@ -48,18 +49,25 @@ void check_step(ParamCheck& c, const CompressNormRopeStoreParams& p) {
   c.view("ape", p.ape, DType::f32, {p.ratio, p.state.row_dim / 2});
   check_saves(c, saves_of(p));
   if (!host_visible(p.positions) || !host_visible(p.state_slots) || !host_visible(p.token_to_req)) return;
+  const int32_t* const requests = p.token_to_req.ptr<int32_t>();
+  const int64_t *const positions = p.positions.ptr<int64_t>(), *const slots = p.state_slots.ptr<int64_t>();
   int64_t before = -1;  // the last token with a slot
   for (int64_t t = 0; t < p.positions.shape[0]; ++t) {
-    if (p.state_slots.ptr<int64_t>()[t] < 0) continue;
+    if (slots[t] < 0) continue;
     if (before >= 0) {
-      const int32_t request = p.token_to_req.ptr<int32_t>()[t], request_before = p.token_to_req.ptr<int32_t>()[before];
-      c.require(request >= request_before, "token_to_req[{}] must be {} at least, as of the token saved before, is {}", t, request_before,
-                request);
-      const int64_t step = p.positions.ptr<int64_t>()[t] - p.positions.ptr<int64_t>()[before];
-      c.require(request > request_before || step == t - before, "positions[{}] must be {} more than positions[{}], is {} more", t,
+      c.require(requests[t] >= requests[before], "token_to_req[{}] must be {} at least, as of the token saved before, is {}", t,
+                requests[before], requests[t]);
+      const int64_t step = positions[t] - positions[before];
+      c.require(requests[t] > requests[before] || step == t - before, "positions[{}] must be {} more than positions[{}], is {} more", t,
                 t - before, before, step);
     }
     before = t;
+    const int64_t block = positions[t] / p.state.page_size;
+    if (!host_visible(p.block_table) || requests[t] < 0 || requests[t] >= p.block_table.shape[0] || block >= p.block_table.shape[1])
+      continue;
+    const int64_t page = std::max(p.block_table.row<int32_t>(requests[t])[block], 0);
+    const int64_t place = page * p.state.page_size + positions[t] % p.state.page_size;
+    c.require(slots[t] == place, "state_slots[{}] must be {}, where block_table has the position, is {}", t, place, slots[t]);
   }
 }
 
