@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(kThreads<kDim>)
   const int back = rows_back();
   const auto column = [&](int row) { return (row < kRatio4 ? 0 : kDim) + kChannels * static_cast<int>(threadIdx.x); };
   // The row that the lane looks after; page: that of the state.
-  const auto row_of = [&](const StepToken& t, int32_t page, uint32_t row_of_page_) {
+  const auto row_of = [&](const StepToken& t, int32_t page, uint32_t row_in_page) {
     return t.from_step >> (kWindowRows4 - 1 - back) & 1 ? step.row(token - back)
-                                                        : state_data(a) + row_of_page(a, max(page, 0), row_of_page_);
+                                                        : state_data(a) + row_of_page(a, max(page, 0), row_in_page);
   };
   Part part;
   StepToken guessed;
