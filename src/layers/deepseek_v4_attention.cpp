@@ -190,8 +190,8 @@ void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const 
   // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first, then the others beside it. Otherwise,
   // of one token and of many, which keep the tensor cores busy, both begin at once; of one, the product at least of its own queries comes
   // first where the others' takes less time.
-  const bool longer_choice = choice_is_longer(args, run), overlaps = select && run.concurrent() && num_tokens <= kManyTokens;
-  if (overlaps && !one_query) {
+  const bool longer_choice = choice_is_longer(args, run);
+  if (select && run.concurrent() && num_tokens > 1 && num_tokens <= kManyTokens) {
     TensorView projected;
     run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });  // as on a lane: a plan has room for both orders
     run.order(0, 1);

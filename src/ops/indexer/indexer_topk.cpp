@@ -8,6 +8,7 @@
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
 #include "ops/run_behind.h"
+#include "ops/run_in_front.h"
 
 namespace strata::ops {
 namespace {
@@ -84,13 +85,9 @@ std::vector<Implementation<IndexerTopkParams>> slots_behind(std::vector<Implemen
 // The same for implementations that do not make the query.
 std::vector<Implementation<IndexerTopkParams>> query_in_front(std::vector<Implementation<IndexerTopkParams>> selections,
                                                               const std::vector<Implementation<IndexerQueryParams>>& queries) {
-  for (Implementation<IndexerTopkParams>& selection : selections) {
-    selection.run = [run = selection.run, query = queries.front()](const IndexerTopkParams& p, const ExecutionContext& context) {
-      if (p.query.q.present() && p.max_length > p.topk_indices.shape[1]) query.run(p.query, context);
-      run(p, context);
-    };
-  }
-  return selections;
+  return run_in_front(std::move(selections), queries, [](const auto& query, const IndexerTopkParams& p, const auto& context) {
+    if (p.query.q.present() && p.max_length > p.topk_indices.shape[1]) query.run(p.query, context);
+  });
 }
 
 }  // namespace

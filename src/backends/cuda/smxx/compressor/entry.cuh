@@ -59,6 +59,7 @@ inline CompressArgs compress_args(const CompressNormRopeStoreParams& p) {
 
 // "cuda/smxx", which takes everything.
 namespace smxx {
+void save(const SavePartialStatesParams& p, const ExecutionContext& context);
 void compress(const CompressNormRopeStoreParams& p, const ExecutionContext& context);
 }  // namespace smxx
 

@@ -8,7 +8,6 @@
 // not have to have done so.
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/common/rows.cuh"
-#include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/smxx/compressor/entry.cuh"
 #include "backends/cuda/smxx/compressor/pooling.cuh"
 #include "backends/cuda/smxx/compressor/save_and_compress_4.h"
@@ -179,7 +178,7 @@ Support supports(const CompressNormRopeStoreParams& p, const Capabilities&) {
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
   if (p.positions.shape[0] == 0 || p.state.num_pages == 0) return;  // without a state nothing is saved
   if (!state_rows_aligned(p.state) || !rows_aligned(p.kv_score)) {
-    save_partial_states().front().run(ops::saves_of(p), context);
+    smxx::save(ops::saves_of(p), context);
     return smxx::compress(p, context);
   }
   p.norm_weight.shape[0] == 512 ? launch<512>(p, context) : launch<128>(p, context);

@@ -4,6 +4,7 @@
 #include "backends/cuda/common/implementation.h"
 #include "backends/cuda/common/store_row.cuh"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/smxx/compressor/entry.cuh"
 
 namespace strata::cuda {
 namespace {
@@ -44,7 +45,9 @@ void launch(const SavePartialStatesParams& p, const ExecutionContext& context) {
                p.positions.ptr<int64_t>(), p.state_slots.ptr<int64_t>(), CacheRows(p.state));
 }
 
-void run(const SavePartialStatesParams& p, const ExecutionContext& context) {
+}  // namespace
+
+void smxx::save(const SavePartialStatesParams& p, const ExecutionContext& context) {
   if (p.kv_score.shape[0] == 0) return;
   if (p.ape.shape[1] % 4 == 0) {
     launch<4>(p, context);
@@ -53,10 +56,8 @@ void run(const SavePartialStatesParams& p, const ExecutionContext& context) {
   }
 }
 
-}  // namespace
-
 std::vector<Implementation<SavePartialStatesParams>> save_partial_states() {
-  return smxx_implementation<SavePartialStatesParams>({.run = run});
+  return smxx_implementation<SavePartialStatesParams>({.run = smxx::save});
 }
 
 }  // namespace strata::cuda
