@@ -7,7 +7,7 @@
 namespace strata {
 
 // Errors of both: invalid_argument for shapes, dtypes, formats, devices; on host-visible memory also for slots past their cache, positions
-// below 0 or outside the table, state pages that are missing, and a step to save that is not in that order, before anything is written.
+// below 0 or outside the table, state pages that are missing, and a step to save in another order than below, before anything is written.
 
 // state row state_slots[t] = [ kv[t] | score[t] + ape[positions[t] % ratio] ] for state_slots[t] >= 0: V4 9.2 "save" (save_partial_states).
 struct SavePartialStatesParams {
