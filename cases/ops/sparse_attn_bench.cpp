@@ -19,7 +19,7 @@ constexpr float kScale = 0.0078125f;  // of fp8_tensor
 
 // Each token attends to the last kWindow positions and to `topk` entries of its request's compressed rows.
 struct BenchShape {
-  int64_t tokens = 1;
+  int64_t tokens = 1;  // of decode: batch entries
   int64_t heads = 64;
   int64_t topk = 512;
   bool one_request = false;  // prefill: neighbouring tokens of one request, which share rows; else every token has its own
@@ -29,6 +29,7 @@ struct BenchShape {
   int64_t usual = 0;
   bool differ = false, one_is_long = false;
   bool scheduled = false;  // shared out by the lengths (ops/sparse_attention/schedule.h), where the device has that
+  int64_t queries = 1;     // query tokens of a batch entry, each with rows of its own
 
   int64_t chosen_by(int64_t token) const {
     if (usual == 0 || (one_is_long && token == 0)) return topk;
@@ -36,13 +37,13 @@ struct BenchShape {
   }
 };
 
-// All rows that the tokens attend to.
-double attended_rows(int64_t tokens, const BenchShape& s) {
-  int64_t rows = tokens * kWindow;
-  for (int64_t t = 0; t < tokens; ++t) rows += s.chosen_by(t);
-  return static_cast<double>(rows);
+// All rows that the tokens of so many batch entries attend to.
+double attended_rows(int64_t batch, const BenchShape& s) {
+  int64_t rows = batch * kWindow;
+  for (int64_t b = 0; b < batch; ++b) rows += s.chosen_by(b);
+  return static_cast<double>(rows * s.queries);
 }
-double attention_flops(int64_t tokens, const BenchShape& s) { return 4.0 * attended_rows(tokens, s) * static_cast<double>(s.heads) * kDim; }
+double attention_flops(int64_t batch, const BenchShape& s) { return 4.0 * attended_rows(batch, s) * static_cast<double>(s.heads) * kDim; }
 
 // `count` different numbers below n, ascending, as the indexer gives them.
 std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
@@ -53,12 +54,12 @@ std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
 }
 
 void add_schedule(Inputs& in, const BenchShape& s, SparseAttnDecodeParams& p) {
-  const int64_t tokens = p.q.shape[0];
+  const int64_t tokens = p.q.shape[0] * s.queries;
   const ScheduledCall call{.format = s.format, .num_tokens = tokens, .num_heads = s.heads, .width = kWindow + s.topk};
   const ops::ScheduleRows rows = ops::schedule_rows(call, *in.device());
   if (rows.pieces == 0) return;
   std::vector<AttendedRows> attended;
-  for (int64_t t = 0; t < tokens; ++t) attended.push_back({kWindow, static_cast<int32_t>(kWindow + s.chosen_by(t))});
+  for (int64_t t = 0; t < tokens; ++t) attended.push_back({kWindow, static_cast<int32_t>(kWindow + s.chosen_by(t / s.queries))});
   std::vector<int32_t> pieces(static_cast<size_t>(8 * rows.pieces)), merges(static_cast<size_t>(4 * rows.merges));
   ops::make_schedule(call, attended, ops::ScheduleWhen::always, *in.device(),
                      TensorView::contiguous(pieces.data(), DType::i32, {}, {rows.pieces, 8}),
@@ -70,70 +71,78 @@ void add_schedule(Inputs& in, const BenchShape& s, SparseAttnDecodeParams& p) {
 Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {
   constexpr int32_t kPageSize = 64;
   constexpr int64_t kPad = 64;  // 64 * 584 + 64 = 37440, the padded page
-  const int64_t tokens = in.share(s.tokens), requests = s.one_request ? 1 : tokens;
+  const int64_t batch = in.share(s.tokens), tokens = batch * s.queries, requests = s.one_request ? 1 : tokens;
   const int64_t window_rows = s.one_request ? tokens + kWindow - 1 : kWindow, compressed_rows = 2 * s.topk;
   const Paging window = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), window_rows));
   const Paging compressed = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(requests), compressed_rows));
   std::vector<int32_t> indices, extra, chosen;
+  for (int64_t b = 0; b < batch; ++b) chosen.push_back(static_cast<int32_t>(s.chosen_by(b)));
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t request = s.one_request ? 0 : t, first = s.one_request ? t : 0;
-    chosen.push_back(static_cast<int32_t>(s.chosen_by(t)));
     for (int64_t i = 0; i < kWindow; ++i) indices.push_back(static_cast<int32_t>(window.slot(request, first + i)));
-    for (int32_t entry : ascending_choice(in.rng(), chosen.back(), compressed_rows)) {
+    for (int32_t entry : ascending_choice(in.rng(), chosen[static_cast<size_t>(t / s.queries)], compressed_rows)) {
       extra.push_back(static_cast<int32_t>(compressed.slot(request, entry)));
     }
     extra.resize(static_cast<size_t>((t + 1) * s.topk), -1);
   }
   SparseAttnDecodeParams p;
-  p.q = in.bf16({tokens, 1, s.heads, kDim});
+  p.q = in.bf16({batch, s.queries, s.heads, kDim});
   p.cache = in.cache({.format = s.format, .page_size = kPageSize, .num_pages = window.num_pages, .extra_stride = kPad, .scale = kScale},
                      window.all_slots());
-  p.indices = in.values(DType::i32, {tokens, 1, kWindow}, indices);
-  p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), kWindow));
+  p.indices = in.values(DType::i32, {batch, s.queries, kWindow}, indices);
+  p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(batch), kWindow));
   if (s.topk > 0) {
     p.extra_cache =
         in.cache({.format = s.format, .page_size = kPageSize, .num_pages = compressed.num_pages, .extra_stride = kPad, .scale = kScale},
                  compressed.all_slots());
-    p.extra_indices = in.values(DType::i32, {tokens, 1, s.topk}, extra);
+    p.extra_indices = in.values(DType::i32, {batch, s.queries, s.topk}, extra);
     p.extra_topk_length = in.i32(chosen);
   }
   p.attn_sink = make_sinks(in, Sinks::finite, s.heads);
   p.softmax_scale = 0.04419417382415922f;
   if (s.scheduled) add_schedule(in, s, p);
-  p.out = in.output(DType::bf16, {tokens, 1, s.heads, kDim});
-  p.lse = in.output(DType::f32, {tokens, s.heads, 1});
-  const double t = static_cast<double>(tokens), rows = attended_rows(tokens, s);
+  p.out = in.output(DType::bf16, {batch, s.queries, s.heads, kDim});
+  p.lse = in.output(DType::f32, {batch, s.heads, s.queries});
+  const double t = static_cast<double>(tokens), rows = attended_rows(batch, s);
   const double key_rows = s.one_request ? static_cast<double>(window_rows + (s.topk > 0 ? compressed_rows : 0)) : rows;
   return {.params = p,
           .outputs = {},
           .bytes = key_rows * static_cast<double>(row_bytes(s.format, kDim)) + 4 * rows + t * 4.0 * static_cast<double>(s.heads) * kDim,
-          .flops = attention_flops(tokens, s)};
+          .flops = attention_flops(batch, s)};
 }
 
 // V3.2: each token attends to 2048 of `rows` positions of its own request's latent cache, or of the one request's; no second scope, no
 // sinks.
-Built<SparseAttnDecodeParams> build_mla(Inputs& in, int64_t batch, int64_t heads, KvFormat format, int64_t rows, bool one_request) {
+struct MlaShape {
+  int64_t batch = 1;
+  int64_t heads = 128;
+  KvFormat format = KvFormat::fp8_ds_mla;
+  int64_t rows = 4096;
+  bool one_request = false;
+  int64_t queries = 1;
+};
+Built<SparseAttnDecodeParams> build_mla(Inputs& in, const MlaShape& s) {
   constexpr int64_t kTopk = 2048, kRow = 576, kLatent = 512;
   constexpr int32_t kPageSize = 64;
-  const int64_t tokens = in.share(batch);
-  const Paging paging = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(one_request ? 1 : tokens), rows));
+  const int64_t batch = in.share(s.batch), tokens = batch * s.queries;
+  const Paging paging = make_paging(in.rng(), kPageSize, std::vector<int64_t>(static_cast<size_t>(s.one_request ? 1 : tokens), s.rows));
   std::vector<int32_t> indices;
   for (int64_t t = 0; t < tokens; ++t) {
-    for (int32_t position : ascending_choice(in.rng(), kTopk, rows))
-      indices.push_back(static_cast<int32_t>(paging.slot(one_request ? 0 : t, position)));
+    for (int32_t position : ascending_choice(in.rng(), kTopk, s.rows))
+      indices.push_back(static_cast<int32_t>(paging.slot(s.one_request ? 0 : t, position)));
   }
   SparseAttnDecodeParams p;
-  p.q = in.bf16({tokens, 1, heads, kRow});
-  p.cache = in.cache({.format = format, .row_dim = kRow, .page_size = kPageSize, .num_pages = paging.num_pages, .scale = kScale},
+  p.q = in.bf16({batch, s.queries, s.heads, kRow});
+  p.cache = in.cache({.format = s.format, .row_dim = kRow, .page_size = kPageSize, .num_pages = paging.num_pages, .scale = kScale},
                      paging.all_slots());
-  p.indices = in.values(DType::i32, {tokens, 1, kTopk}, indices);
-  p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(tokens), kTopk));
+  p.indices = in.values(DType::i32, {batch, s.queries, kTopk}, indices);
+  p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(batch), kTopk));
   p.softmax_scale = 0.13523377f;
-  p.out = in.output(DType::bf16, {tokens, 1, heads, kLatent});
-  const double t = static_cast<double>(tokens), h = static_cast<double>(heads), lanes = static_cast<double>(kRow + kLatent);
+  p.out = in.output(DType::bf16, {batch, s.queries, s.heads, kLatent});
+  const double t = static_cast<double>(tokens), h = static_cast<double>(s.heads), lanes = static_cast<double>(kRow + kLatent);
   return {.params = p,
           .outputs = {},
-          .bytes = static_cast<double>(one_request ? rows : tokens * kTopk) * static_cast<double>(row_bytes(format, kRow)) +
+          .bytes = static_cast<double>(s.one_request ? s.rows : tokens * kTopk) * static_cast<double>(row_bytes(s.format, kRow)) +
                    t * (4 * static_cast<double>(kTopk) + 2 * h * lanes),
           .flops = 2 * t * h * static_cast<double>(kTopk) * lanes};
 }
@@ -193,9 +202,21 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
   const auto bench = [&](const std::string& name, const BenchShape& s) {
     cases.bench(name, [s](Inputs& in) { return build_paged(in, s); });
   };
-  for (const int64_t batch : {1, 16, 128}) {
-    bench(fmt::format("b{}-H64-rows128+512", batch), {batch, 64, 512});
-    bench(fmt::format("b{}-H128-rows128+1024", batch), {batch, 128, 1024});
+  // The rows of docs/performance.md's table: V4-Flash, V4-Pro, a window alone, and ranks of two, four and eight.
+  struct Row {
+    int64_t heads, topk;
+    std::vector<int64_t> batches;
+    int64_t queries = 1;
+  };
+  for (const Row& row : {Row{64, 512, {1, 8, 16, 32, 64, 128, 256}}, Row{64, 512, {64, 128, 256}, 2}, Row{64, 1024, {128}},
+                         Row{128, 1024, {1, 16, 32, 64, 128, 256}}, Row{128, 1024, {64, 128, 256}, 2}, Row{64, 0, {1, 16, 128}},
+                         Row{128, 0, {1, 128}}, Row{32, 512, {128}}, Row{32, 1024, {128}}, Row{16, 512, {128}}, Row{16, 1024, {1, 16, 128}},
+                         Row{8, 512, {128}}, Row{8, 1024, {128}}}) {
+    for (const int64_t batch : row.batches) {
+      bench(fmt::format("b{}{}-H{}-rows128{}", batch, row.queries > 1 ? fmt::format("-s{}", row.queries) : "", row.heads,
+                        row.topk > 0 ? fmt::format("+{}", row.topk) : ""),
+            {.tokens = batch, .heads = row.heads, .topk = row.topk, .queries = row.queries});
+    }
   }
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
     for (const int64_t batch : {1, 32, 128}) {
@@ -203,10 +224,6 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
         bench(fmt::format("b{}-H{}-rows128+512-{}", batch, heads, to_string(format)), {batch, heads, 512, false, format});
       }
     }
-  }
-  for (const int64_t batch : {1, 16}) {
-    bench(fmt::format("b{}-H64-rows128", batch), {batch, 64, 0});
-    bench(fmt::format("b{}-H16-rows128+1024", batch), {batch, 16, 1024});  // a rank of eight
   }
   // 128:1 layers: every compressed row, 8192 at a million positions, which is a captured step's bound.
   for (const int64_t batch : {1, 32}) {
@@ -235,15 +252,21 @@ void add_decode_bench(CaseAdder<SparseAttnDecodeParams>& cases) {
   for (const int64_t batch : {1, 4, 32, 128}) {
     for (const int64_t heads : {16, 128}) {
       for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla, KvFormat::fp8_tensor}) {
-        cases.bench(fmt::format("b{}-H{}-D576-rows2048-{}", batch, heads, to_string(format)),
-                    [=](Inputs& in) { return build_mla(in, batch, heads, format, 4096, false); });
+        cases.bench(fmt::format("b{}-H{}-D576-rows2048-{}", batch, heads, to_string(format)), [=](Inputs& in) {
+          return build_mla(in, {batch, heads, format});
+        });
       }
     }
   }
+  for (const int64_t batch : {2, 64, 128}) {
+    cases.bench(fmt::format("b{}-s2-H128-D576-rows2048-fp8_ds_mla", batch),
+                [=](Inputs& in) { return build_mla(in, {.batch = batch, .queries = 2}); });
+  }
   for (const int64_t heads : {16, 32, 64, 128}) {
     for (const auto format : {KvFormat::bf16, KvFormat::fp8_ds_mla, KvFormat::fp8_tensor}) {
-      cases.bench(fmt::format("prefill512-H{}-D576-rows2048of8192-{}", heads, to_string(format)),
-                  [=](Inputs& in) { return build_mla(in, 512, heads, format, 8192, true); });
+      cases.bench(fmt::format("prefill512-H{}-D576-rows2048of8192-{}", heads, to_string(format)), [=](Inputs& in) {
+        return build_mla(in, {512, heads, format, 8192, true});
+      });
     }
   }
 }

@@ -177,6 +177,18 @@ struct Guess {
   int32_t page = 0;
   int64_t row = 0;
 
+  // Of a boundary, the lane's row being `back` positions before its last: place, page and row. False where what was read tells that it is
+  // not to be believed. By whole warps.
+  __device__ __forceinline__ bool find(const CompressArgs& a, const Boundary& b, int64_t back) {
+    const PagePlace at = a.state_page_size.place(max(b.position - back, int64_t{0}));
+    if (b.request >= a.table_rows || __any_sync(kAllLanes, at.page >= a.table_columns) || b.position >= a.num_angles) return false;
+    place = b.request * a.table_stride + at.page;
+    page = guess(a.block_table + place);
+    if (__any_sync(kAllLanes, page >= a.state.num_pages)) return false;
+    boundary = b;
+    row = row_of_page(a, max(page, 0), at.row);
+    return true;
+  }
   // The page as it is now: asked for in front of the rows, behind which it would come late.
   __device__ __forceinline__ int32_t page_now(const CompressArgs& a) const { return token >= 0 ? a.block_table[place] : 0; }
   __device__ __forceinline__ bool is_so(int64_t at, const Boundary& b, int32_t page_now) const {
@@ -193,14 +205,8 @@ __device__ __forceinline__ Guess guess_first(const CompressArgs& a, int64_t grou
   GroupTokens<kRatio, kTokens, ReadGuess> tokens(a, group, num_groups);
   tokens.ask();
   tokens.for_each([&](int64_t token, const Boundary& b) {
-    const PagePlace at = a.state_page_size.place(max(b.position - back, int64_t{0}));
-    if (b.request >= a.table_rows || __any_sync(kAllLanes, at.page >= a.table_columns) || b.position >= a.num_angles) return false;
-    guessed.place = b.request * a.table_stride + at.page;
-    guessed.page = guess(a.block_table + guessed.place);
-    if (__any_sync(kAllLanes, guessed.page >= a.state.num_pages)) return false;
+    if (!guessed.find(a, b, back)) return false;
     guessed.token = token;
-    guessed.boundary = b;
-    guessed.row = row_of_page(a, max(guessed.page, 0), at.row);
     meanwhile(b, guessed.row);
     return false;
   });

@@ -82,30 +82,22 @@ __global__ void __launch_bounds__(kThreads<kDim>)
   const int64_t own = 4 * kChannels * static_cast<int64_t>(threadIdx.x);  // bytes in front of the thread's channels
   const int back = rows_back();
   const auto column = [&](int row) { return (row < kRatio4 ? 0 : kDim) + kChannels * static_cast<int>(threadIdx.x); };
-  // The row that the lane looks after; page: that of the state.
-  const auto row_of = [&](const StepToken& t, int32_t page, uint32_t row_in_page) {
-    return t.from_step >> (kWindowRows4 - 1 - back) & 1 ? step.row(token - back)
-                                                        : state_data(a) + row_of_page(a, max(page, 0), row_in_page);
+  // The row that the lane looks after; in_state: where it is if the state has it.
+  const auto row_of = [&](const StepToken& t, int64_t in_state) {
+    return t.from_step >> (kWindowRows4 - 1 - back) & 1 ? step.row(token - back) : state_data(a) + in_state;
   };
   Part part;
   StepToken guessed;
-  bool guesses = false;
-  int64_t place = 0;
-  int32_t guessed_page = 0;
+  Guess guess;  // of its entry
   RowParts<kWindowRows4> rows;
   start_early([&] {
     guessed = StepToken::look_up(a, token, ReadGuess{});
     if (guessed.position < 0) return;
     part.load_bias(step.ape_row(guessed.position) + own);
     if (guessed.state_slot >= 0 && guessed.state_slot < step.state.num_slots) touch(step.state.row(guessed.state_slot).data + own);
-    if (!guessed.completes() || guessed.request >= a.table_rows || guessed.position >= a.num_angles) return;
-    const PagePlace at = a.state_page_size.place(max(guessed.position - back, int64_t{0}));
-    if (__any_sync(kAllLanes, at.page >= a.table_columns)) return;
-    place = guessed.request * a.table_stride + at.page;
-    guessed_page = guess(a.block_table + place);
-    if (__any_sync(kAllLanes, guessed_page >= a.state.num_pages)) return;
-    guesses = true;
-    const uint8_t* const row = row_of(guessed, guessed_page, at.row);
+    if (!guessed.completes() || !guess.find(a, guessed.boundary(), back)) return;
+    guess.token = token;
+    const uint8_t* const row = row_of(guessed, guess.row);
     rows.find(row, column);
     if (threadIdx.x < kWarpSize) touch_entry<kDim>(a, guessed.boundary(), kRatio4, static_cast<int>(threadIdx.x));
     const int first = static_cast<int>(threadIdx.x) / kWindowRows4;
@@ -113,12 +105,12 @@ __global__ void __launch_bounds__(kThreads<kDim>)
   });
   part.load(step.row(token) + own);
   const StepToken t = StepToken::look_up(a, token, ReadValue{});
-  const int32_t page = guesses ? a.block_table[place] : 0;
+  const int32_t page_now = guess.page_now(a);
   typename Part::Pieces pieces;
   Finish finisher;
-  if (guesses) {
+  if (guess.token >= 0) {
     pieces.template load<kWindowRows4 - 1>(rows, kToScores);
-    finisher.prepare(a, guessed.boundary(), kRatio4);
+    finisher.prepare(a, guess.boundary, kRatio4);
   }
   if (t.state_slot < 0) return;
   if (guessed.position < 0 || (t.position ^ guessed.position) % kRatio4 != 0) part.load_bias(step.ape_row(t.position) + own);
@@ -126,9 +118,8 @@ __global__ void __launch_bounds__(kThreads<kDim>)
   for (int w = 0; w < 2; ++w) add(part.score[w], part.bias[w]);
   part.store(step.state.row(t.state_slot).data + own);
   if (!t.completes()) return;
-  if (!(guesses && t == guessed && __all_sync(kAllLanes, page == guessed_page))) {
-    const PagePlace at = a.state_page_size.place(max(t.position - back, int64_t{0}));
-    rows.find(row_of(t, a.block_table[t.request * a.table_stride + at.page], at.row), column);
+  if (!(t.from_step == guessed.from_step && guess.is_so(token, t.boundary(), page_now))) {
+    rows.find(row_of(t, state_row(a, t.request, t.position - back)), column);
     pieces.template load<kWindowRows4 - 1>(rows, kToScores);
     finisher.prepare(a, t.boundary(), kRatio4);
   }

@@ -38,10 +38,6 @@ struct StepToken {
     return (state_slot >= 0) & (out_slot >= 0) & completes_entry(position, kRatio4) & (request >= 0);
   }
   __device__ __forceinline__ Boundary boundary() const { return {position, request, out_slot}; }
-  __device__ __forceinline__ bool operator==(const StepToken& other) const {
-    return (position == other.position) & (state_slot == other.state_slot) & (out_slot == other.out_slot) & (request == other.request) &
-           (from_step == other.from_step);
-  }
 };
 
 }  // namespace strata::cuda
