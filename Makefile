@@ -48,7 +48,9 @@ cuda: setup
 CUDA_DEVICE ?= cuda:0
 CUDA_OPS    ?=
 cuda-sanitize: cuda
-	@tools/cuda-sanitize build-cuda/bin/strata $(CUDA_DEVICE) $(CUDA_OPS)
+	@cmake --preset cuda-racecheck
+	@cmake --build --preset cuda-racecheck -j $(JOBS) --target strata_cli
+	@tools/cuda-sanitize build-cuda/bin/strata build-cuda-racecheck/bin/strata $(CUDA_DEVICE) $(CUDA_OPS)
 
 # ASan + UBSan, TSan, and a coverage report: each in a build folder of its own.
 sanitize tsan coverage: setup
@@ -72,4 +74,4 @@ lint: build
 	@tools/tidy $(BUILD) $(BASE)
 
 clean:
-	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-fuzz build-werror
+	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-racecheck build-fuzz build-werror

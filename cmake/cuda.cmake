@@ -1,4 +1,4 @@
-# The CUDA backend: kernels in smxx/ for every architecture of the list, kernels in sm90/ for Hopper alone.
+#The CUDA backend : kernels in smxx / for every architecture of the list, kernels in sm90 / for Hopper alone.
 set(STRATA_CUDA_ARCHITECTURES "80;89-real;90a-real;120-real" CACHE STRING "Architectures of the portable kernels")
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(CMAKE_CUDA_COMPILER nvcc HINTS /usr/local/cuda/bin REQUIRED)
@@ -24,4 +24,7 @@ function(strata_kernels name architectures)
 endfunction()
 strata_kernels(strata_cuda_smxx "${STRATA_CUDA_ARCHITECTURES}" ${STRATA_CUDA_SMXX})
 strata_kernels(strata_cuda_sm90 "90a-real" ${STRATA_CUDA_SM90})
+if(STRATA_CUDA_RACECHECK)
+  target_compile_definitions(strata_cuda_sm90 PRIVATE STRATA_CUDA_RACECHECK)
+endif()
 target_link_libraries(strata PRIVATE CUDA::cudart_static CUDA::cublasLt)

@@ -338,8 +338,8 @@ __global__ void __launch_bounds__(kThreads, 1) dense_prefill_sm90_kernel(const _
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& s = *reinterpret_cast<SharedMemory*>(shared_bytes);
   if (threadIdx.x == 0) {
-    constexpr int kWarps = kConsumers * kWarpgroup / 32;
-    const auto make = [](uint64_t& barrier, int arrivals) { ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals); };
+    constexpr uint32_t kWarps = kConsumers * kWarpgroup / 32 * kWarpArrivals;
+    const auto make = [](uint64_t& barrier, uint32_t arrivals) { ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals); };
     make(s.q_full, 1), make(s.q_empty, kWarps);
     for (int i = 0; i < kStages; ++i) {
       make(s.keys_full[i], 1), make(s.values_full[i], 1);

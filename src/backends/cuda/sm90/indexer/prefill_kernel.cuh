@@ -13,6 +13,7 @@
 #pragma once
 
 #include "backends/cuda/common/ring.cuh"
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/sm90/indexer/runs.cuh"
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
   if (threadIdx.x == 0) {
     for (int i = 0; i < kPrefillSlots; ++i) {
       ptx::mbarrier_init(ptx::shared_address(&s.full[i]), 1);
-      ptx::mbarrier_init(ptx::shared_address(&s.empty[i]), 4 * kPrefillWarpgroups);
+      ptx::mbarrier_init(ptx::shared_address(&s.empty[i]), 4 * kPrefillWarpgroups * kWarpArrivals);
     }
     ptx::fence_mbarrier_init();
   }
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1) indexer_logits_prefill_ker
   const auto wait_for_tile = [&] { ptx::mbarrier_wait(ptx::shared_address(&s.full[place.index]), place.parity); };
   const auto leave_tile = [&] {
     __syncwarp();  // all lanes have seen this turn, or have their scale
-    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&s.empty[place.index]));
+    if (arrives(lane)) ptx::mbarrier_arrive(ptx::shared_address(&s.empty[place.index]));
   };
   const auto keep_up = [&](int tiles) {
     for (; tiles > 0; --tiles, place.next()) wait_for_tile(), leave_tile();

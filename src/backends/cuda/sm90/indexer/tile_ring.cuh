@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/common/warp.cuh"
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/sm90/indexer/scorer.cuh"
 #include "backends/cuda/smxx/indexer/indexer.h"
@@ -27,7 +28,7 @@ __device__ __forceinline__ void prepare_ring(const LogitsArgs& a, Shared& s, int
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < slots) {
     ptx::mbarrier_init(ptx::shared_address(&s.full[thread]), 1);
-    ptx::mbarrier_init(ptx::shared_address(&s.empty[thread]), 4);
+    ptx::mbarrier_init(ptx::shared_address(&s.empty[thread]), 4 * kWarpArrivals);
   }
   ptx::fence_mbarrier_init();
   if (thread == 0) ptx::prefetch_tensor_map(&a.rows_map);
@@ -95,7 +96,7 @@ class RingTurns {
     const float scale = ptx::ld_shared_f32(ptx::shared_address(&s_.scales[slot_][own_row_]));
     ptx::wgmma_wait<0>();
     __syncwarp();  // all lanes have their scale
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&s_.empty[slot_]));
+    if (arrives(threadIdx.x % 32)) ptx::mbarrier_arrive(ptx::shared_address(&s_.empty[slot_]));
     slot_ += kWarpgroups;
     if (slot_ >= slots_) {
       slot_ -= slots_;

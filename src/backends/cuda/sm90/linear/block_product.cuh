@@ -3,6 +3,7 @@
 // e4m3: the tensor core sums 128 products, scaled and added in fp32 (V4 5.2).
 #pragma once
 
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/wgmma.cuh"
 #include "backends/cuda/sm90/linear/config.h"
@@ -30,7 +31,7 @@ __device__ __forceinline__ void add_block(float (&sums)[kTokens / 2], uint32_t f
   }
   ptx::wgmma_wait<0>();
   __syncwarp();  // every lane has read the scale
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);
+  if (arrives(threadIdx.x % 32)) ptx::mbarrier_arrive(empty);
 #pragma unroll
   for (int j = 0; j < kTokens / 8; ++j) {
 #pragma unroll

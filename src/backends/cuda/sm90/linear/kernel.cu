@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "backends/cuda/common/pack.cuh"
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
@@ -187,8 +188,8 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     ptx::prefetch_tensor_map(&weights);
 #pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 2);            // the copy, and that of the scale
-      ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
+      ptx::mbarrier_init(full + i * 8, 2);                            // the copy, and that of the scale
+      ptx::mbarrier_init(empty + i * 8, 4 * kParts * kWarpArrivals);  // the warps that multiply it
     }
     ptx::mbarrier_init(ready, a.split);
     ptx::mbarrier_init(read, a.split);
@@ -243,7 +244,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
     for (int b = 0; b < kBlocks; ++b) {
       wait_for_products(kBlocks - 1 - b);
       __syncwarp();  // every lane has read its scale
-      if (lane == 0) ptx::mbarrier_arrive(used[b]);
+      if (arrives(lane)) ptx::mbarrier_arrive(used[b]);
 #pragma unroll
       for (int j = 0; j < kTokens / 8; ++j) {
         const float2 x_scale = *reinterpret_cast<const float2*>(own_x_scales + (block + b * kSlices) * kTokens + 8 * j);

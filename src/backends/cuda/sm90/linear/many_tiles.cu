@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(bound(kTokens), 1)
       const Team of(a, at, base, i);
 #pragma unroll 1
       for (int j = 0; j < a.stages; ++j) {
-        ptx::mbarrier_init(of.full + j * 8, 2);   // the copy, and that of the scale
-        ptx::mbarrier_init(of.empty + j * 8, 8);  // the warps of a team
+        ptx::mbarrier_init(of.full + j * 8, 2);                   // the copy, and that of the scale
+        ptx::mbarrier_init(of.empty + j * 8, 8 * kWarpArrivals);  // the warps of a team
       }
     }
 #pragma unroll 1

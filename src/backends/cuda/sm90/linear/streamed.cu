@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     for (int i = 0; i < a.stages; ++i) {
       ptx::mbarrier_init(weights_there + i * 8, 1);
       ptx::mbarrier_init(tokens_there + i * 8, 1);
-      ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
+      ptx::mbarrier_init(empty + i * 8, 4 * kParts * kWarpArrivals);  // the warps that multiply it
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();

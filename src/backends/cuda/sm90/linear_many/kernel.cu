@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "backends/cuda/common/ring.cuh"
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/convert.cuh"
@@ -97,7 +98,7 @@ __device__ __forceinline__ void store_half(const CUtensorMap& y, const float (&s
 class ManyMultiplier {
  public:
   __device__ __forceinline__ ManyMultiplier(const CUtensorMap& y, const ManyArgs& a, uint32_t shared, uint32_t full, uint32_t empty)
-      : y_(y), a_(a), warp_(__shfl_sync(~0u, threadIdx.x / 32, 0) - 4), lane_(threadIdx.x % 32), full_(full) {
+      : y_(y), a_(a), warp_(__shfl_sync(~0u, threadIdx.x / 32, 0) - 4), lane_(threadIdx.x % 32), full_(full), empty_(empty) {
     arrive_at_ = ptx::map_shared(empty, lane_ % kManyCluster);
     token_scales_ = shared + ManyShared::kScales + (16 * warp_ + lane_ / 4) * 4;
     weight_scales_ = shared + ManyShared::kWeightScales;
@@ -172,7 +173,7 @@ class ManyMultiplier {
         place_ = next_place_;
       }
       if (kLast && half == 1) store<0>(place_);
-      const uint32_t arrive_at = arrive_at_ + stage_.index * 8;
+      const uint32_t used = stage_.index * 8;
       if (half == 1) {
         stage_.next();
         if (more) {
@@ -181,7 +182,7 @@ class ManyMultiplier {
         }
       }
       ptx::wgmma_wait<0>();
-      if (half == 1 && lane_ < kManyCluster) ptx::mbarrier_arrive_mapped(arrive_at);
+      if (half == 1) arrive_in_cluster<kManyCluster>(empty_ + used, arrive_at_ + used, lane_);
 #pragma unroll
       for (int i = 0; i < 64; ++i) sums_[half][i] = scales[i / 2 % 2] * products[i] + (kFirst ? 0.0f : sums_[half][i]);
     }
@@ -193,7 +194,7 @@ class ManyMultiplier {
   const CUtensorMap& y_;
   const ManyArgs& a_;
   const int warp_, lane_;
-  uint32_t full_, arrive_at_, token_scales_, weight_scales_, places_, out_;  // shared addresses, of the first stage
+  uint32_t full_, empty_, arrive_at_, token_scales_, weight_scales_, places_, out_;  // shared addresses, of the first stage
   uint32_t first_tokens_, first_features_, tokens_, features_;  // lower halves of descriptors: of the first and of the present stage
   Turn<kManyStages> stage_;
   uint4 place_, next_place_;
@@ -208,8 +209,8 @@ __global__ void __cluster_dims__(kManyCluster, 1, 1) __launch_bounds__(kManyThre
   const uint32_t full = ptx::shared_address(shared + ManyShared::kBarriers), empty = full + kManyStages * 8;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kManyStages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 2);                  // the copies, and those of the weights' scales
-      ptx::mbarrier_init(empty + i * 8, 8 * kManyCluster);  // the warps that multiply, of both blocks
+      ptx::mbarrier_init(full + i * 8, 2);                                  // the copies, and those of the weights' scales
+      ptx::mbarrier_init(empty + i * 8, 8 * kManyCluster * kWarpArrivals);  // the warps that multiply, of both blocks
     }
     ptx::fence_mbarrier_init();
   }

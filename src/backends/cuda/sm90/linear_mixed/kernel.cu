@@ -14,6 +14,7 @@
 // of what it brings together, which bounds these.
 #include <cuda.h>
 
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/programmatic_launch.cuh"
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
     for (int i = 0; i < a.stages; ++i) {
       ptx::mbarrier_init(codes_there + i * 8, 1);
       ptx::mbarrier_init(tokens_there + i * 8, 1);
-      ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
+      ptx::mbarrier_init(empty + i * 8, 4 * kParts * kWarpArrivals);  // the warps that multiply it
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       ptx::wgmma_wait<1>();  // the products before last have read their operands
-      if (j == 1 && lane == 0 && multiplied != 0) ptx::mbarrier_arrive(multiplied);
+      if (j == 1 && arrives(lane) && multiplied != 0) ptx::mbarrier_arrive(multiplied);
       mixed_operands(values[j], pieces + j * 64, scale);
       if (j == 0) ptx::mbarrier_wait(tokens_there + stage.index * 8, stage.parity);
       ptx::wgmma_fence();

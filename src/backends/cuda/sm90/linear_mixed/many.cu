@@ -12,6 +12,7 @@
 // front has ended. Clusters walk as those of linear_many do. Results go to y by the copy engine, 32 tokens of a warpgroup at a time.
 #include <cuda.h>
 
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/convert.cuh"
@@ -148,7 +149,7 @@ __device__ __forceinline__ void multiply_tiles(const CUtensorMap& y, const Mixed
         mixed_operands(values[half], of_stage + half * 64, scale);
         if (half == kHalves - 1) {
           __syncwarp();
-          if (lane == 0) ptx::mbarrier_arrive(codes.empty + codes.stage.index * 8);
+          if (arrives(lane)) ptx::mbarrier_arrive(codes.empty + codes.stage.index * 8);
         }
         const uint64_t rows = ptx::wgmma_descriptor(base + tokens.stage.index * Shared::kTokenBytes);
         tokens.wait_full();
@@ -189,7 +190,7 @@ __global__ void __cluster_dims__(kManyCluster, 1, 1) __launch_bounds__(kMixedMan
 #pragma unroll
     for (int i = 0; i < Shared::kCodeStages; ++i) {
       ptx::mbarrier_init(codes.full + i * 8, 1);
-      ptx::mbarrier_init(codes.empty + i * 8, 8);
+      ptx::mbarrier_init(codes.empty + i * 8, 8 * kWarpArrivals);
     }
     ptx::fence_mbarrier_init();
   }

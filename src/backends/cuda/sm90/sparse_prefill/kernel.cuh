@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads, 1) row_tiles_kernel(const __grid_con
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<SharedMemory<typename Problem::Shape>*>(shared_bytes);
   if (threadIdx.x == 0) {
-    constexpr int kWarps = kWarpgroup / 32;
+    constexpr uint32_t kWarps = kWarpgroup / 32 * kWarpArrivals;
     for (int i = 0; i < kStages; ++i) {
       for (int j = 0; j < S::kFills; ++j) ptx::mbarrier_init(ptx::shared_address(&shared.full[i][j]), kWarpgroup + kWarps);
     }
