@@ -7,8 +7,7 @@
 #include "core/ceil_div.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
-#include "ops/run_behind.h"
-#include "ops/run_in_front.h"
+#include "ops/run_with.h"
 
 namespace strata::ops {
 namespace {
@@ -69,24 +68,27 @@ void check(const IndexerTopkParams& p, DeviceId device) {
 // Implementations that do not write slots, with the first of `lookups`, of the same backend, behind each where a call wants them.
 std::vector<Implementation<IndexerTopkParams>> slots_behind(std::vector<Implementation<IndexerTopkParams>> selections,
                                                             const std::vector<Implementation<ComputeGlobalTopkParams>>& lookups) {
-  return run_behind(std::move(selections), lookups, [](const auto& look_up, const IndexerTopkParams& p, const auto& context) {
-    if (!p.slot_block_table.present()) return;
-    const int64_t count = p.slots.shape[0];
-    look_up.run({.topk_indices = p.topk_indices.slice(0, count),
-                 .token_to_req = p.token_to_req.slice(0, count),
-                 .block_table = p.slot_block_table,
-                 .page_size = p.slot_page_size,
-                 .global_indices = p.slots,
-                 .lens = p.slot_lens},
-                context);
-  });
+  return run_with(std::move(selections), lookups,
+                  [](const auto& run, const auto& look_up, const IndexerTopkParams& p, const auto& context) {
+                    run(p, context);
+                    if (!p.slot_block_table.present()) return;
+                    const int64_t count = p.slots.shape[0];
+                    look_up.run({.topk_indices = p.topk_indices.slice(0, count),
+                                 .token_to_req = p.token_to_req.slice(0, count),
+                                 .block_table = p.slot_block_table,
+                                 .page_size = p.slot_page_size,
+                                 .global_indices = p.slots,
+                                 .lens = p.slot_lens},
+                                context);
+                  });
 }
 
 // The same for implementations that do not make the query.
 std::vector<Implementation<IndexerTopkParams>> query_in_front(std::vector<Implementation<IndexerTopkParams>> selections,
                                                               const std::vector<Implementation<IndexerQueryParams>>& queries) {
-  return run_in_front(std::move(selections), queries, [](const auto& query, const IndexerTopkParams& p, const auto& context) {
+  return run_with(std::move(selections), queries, [](const auto& run, const auto& query, const IndexerTopkParams& p, const auto& context) {
     if (p.query.q.present() && p.max_length > p.topk_indices.shape[1]) query.run(p.query, context);
+    run(p, context);
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ops/run_behind.h"
+#include "ops/run_with.h"
 
 namespace strata::ops {
 
@@ -20,7 +20,8 @@ QNormRopeKvInsertParams insertion(const RmsNormPairParams& p) {
 
 std::vector<Implementation<RmsNormPairParams>> insert_behind(std::vector<Implementation<RmsNormPairParams>> norms,
                                                              const std::vector<Implementation<QNormRopeKvInsertParams>>& insertions) {
-  return run_behind(std::move(norms), insertions, [](const auto& insert, const RmsNormPairParams& p, const auto& context) {
+  return run_with(std::move(norms), insertions, [](const auto& run, const auto& insert, const RmsNormPairParams& p, const auto& context) {
+    run(p, context);
     if (p.slot_mapping.present()) insert.run(insertion(p), context);
   });
 }

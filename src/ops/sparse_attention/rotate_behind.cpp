@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ops/run_behind.h"
+#include "ops/run_with.h"
 #include "ops/sparse_attention/query_tokens.h"
 
 namespace strata::ops {
@@ -21,9 +21,11 @@ void rotate(const Implementation<InverseRopeParams>& rotation, const SparseAttnD
 
 std::vector<Implementation<SparseAttnDecodeParams>> rotate_behind(std::vector<Implementation<SparseAttnDecodeParams>> attention,
                                                                   const std::vector<Implementation<InverseRopeParams>>& rotations) {
-  return run_behind(std::move(attention), rotations, [](const auto& rotation, const SparseAttnDecodeParams& p, const auto& context) {
-    if (p.positions.present() && p.rotate_back) rotate(rotation, p, context);
-  });
+  return run_with(std::move(attention), rotations,
+                  [](const auto& run, const auto& rotation, const SparseAttnDecodeParams& p, const auto& context) {
+                    run(p, context);
+                    if (p.positions.present() && p.rotate_back) rotate(rotation, p, context);
+                  });
 }
 
 }  // namespace strata::ops

@@ -24,8 +24,12 @@ __device__ __forceinline__ void arrive_warp(const uint64_t& barrier) {
   __syncwarp();
   if (arrives(threadIdx.x % 32)) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
 }
-// The same, lanes having come together, on the barrier of each of the cluster's kBlocks blocks; mapped: its address in block lane %
-// kBlocks.
+// By the barrier's address in shared memory, and the lane as the caller has it.
+__device__ __forceinline__ void arrive_warp(uint32_t barrier, uint32_t lane) {
+  __syncwarp();
+  if (arrives(lane)) ptx::mbarrier_arrive(barrier);
+}
+// Lanes having come together, on the barrier of each of the cluster's kBlocks blocks; mapped: its address in block lane % kBlocks.
 template <int kBlocks>
 __device__ __forceinline__ void arrive_in_cluster(uint32_t barrier, uint32_t mapped, int lane) {
   if constexpr (kForRacecheck) {

@@ -95,8 +95,7 @@ class RingTurns {
     multiply(sums, ptx::shared_address(s_.rows(slot_)), ptx::shared_address(s_.queries));
     const float scale = ptx::ld_shared_f32(ptx::shared_address(&s_.scales[slot_][own_row_]));
     ptx::wgmma_wait<0>();
-    __syncwarp();  // all lanes have their scale
-    if (arrives(threadIdx.x % 32)) ptx::mbarrier_arrive(ptx::shared_address(&s_.empty[slot_]));
+    arrive_warp(s_.empty[slot_]);  // all lanes have their scale
     slot_ += kWarpgroups;
     if (slot_ >= slots_) {
       slot_ -= slots_;

@@ -30,8 +30,7 @@ __device__ __forceinline__ void add_block(float (&sums)[kTokens / 2], uint32_t f
     scales[j] = make_float2(*w_scale * x_scale.x, *w_scale * x_scale.y);
   }
   ptx::wgmma_wait<0>();
-  __syncwarp();  // every lane has read the scale
-  if (arrives(threadIdx.x % 32)) ptx::mbarrier_arrive(empty);
+  arrive_warp(empty, threadIdx.x % 32);  // every lane has read the scale
 #pragma unroll
   for (int j = 0; j < kTokens / 8; ++j) {
 #pragma unroll

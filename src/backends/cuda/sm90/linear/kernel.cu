@@ -243,8 +243,7 @@ __global__ void __launch_bounds__(kLinearThreads, 1)
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       wait_for_products(kBlocks - 1 - b);
-      __syncwarp();  // every lane has read its scale
-      if (arrives(lane)) ptx::mbarrier_arrive(used[b]);
+      arrive_warp(used[b], lane);  // every lane has read its scale
 #pragma unroll
       for (int j = 0; j < kTokens / 8; ++j) {
         const float2 x_scale = *reinterpret_cast<const float2*>(own_x_scales + (block + b * kSlices) * kTokens + 8 * j);

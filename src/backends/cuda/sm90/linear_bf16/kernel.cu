@@ -12,6 +12,7 @@
 #include <cuda.h>
 
 #include "backends/cuda/common/activation_codes.cuh"
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/common/warpgroup.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cluster_async.cuh"
@@ -102,8 +103,8 @@ __global__ void __launch_bounds__(kBf16Threads)
     ptx::prefetch_tensor_map(&x);
 #pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 2);            // the weights, the tokens
-      ptx::mbarrier_init(empty + i * 8, 4 * kParts);  // the warps that multiply it
+      ptx::mbarrier_init(full + i * 8, 2);                            // the weights, the tokens
+      ptx::mbarrier_init(empty + i * 8, 4 * kParts * kWarpArrivals);  // the warps that multiply it
     }
     ptx::mbarrier_init(others_there, 1);
     ptx::fence_mbarrier_init();
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kBf16Threads)
       for (int i = 0; i < kBf16Block / 16; ++i) ptx::wgmma_bf16(sums, w_rows + 2 * i, x_rows + 2 * i, true);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
-      if (lane == 0) ptx::mbarrier_arrive(empty + stage.index * 8);
+      if (arrives(lane)) ptx::mbarrier_arrive(empty + stage.index * 8);
     }
 
     // A thread holds sums of many tokens; consecutive threads store consecutive features of one.

@@ -147,10 +147,7 @@ __device__ __forceinline__ void multiply_tiles(const CUtensorMap& y, const Mixed
         ptx::wgmma_wait<1>();  // the products before last have read their operands
         if (lane < kManyCluster && in_front != 0) ptx::mbarrier_arrive_mapped(in_front);
         mixed_operands(values[half], of_stage + half * 64, scale);
-        if (half == kHalves - 1) {
-          __syncwarp();
-          if (arrives(lane)) ptx::mbarrier_arrive(codes.empty + codes.stage.index * 8);
-        }
+        if (half == kHalves - 1) arrive_warp(codes.empty + codes.stage.index * 8, lane);
         const uint64_t rows = ptx::wgmma_descriptor(base + tokens.stage.index * Shared::kTokenBytes);
         tokens.wait_full();
         ptx::wgmma_fence();

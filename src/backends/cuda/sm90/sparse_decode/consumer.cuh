@@ -2,6 +2,7 @@
 // value lanes of all tiles, the other the right 256.
 #pragma once
 
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/ldmatrix.cuh"
 #include "backends/cuda/ptx/wgmma_behind.cuh"
@@ -44,8 +45,7 @@ __device__ __forceinline__ void hold(Sums& sums) {
 // This warp is done with its consumer's half of a stage, which the producers may fill when all four are.
 template <class Shared>
 __device__ __forceinline__ void release(Shared& shared, uint32_t stage, int half) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage][half]));
+  arrive_warp(shared.empty[stage][half]);
 }
 
 // Of a half of a stage, counted from the first in 16 bytes.

@@ -101,8 +101,7 @@ __device__ __forceinline__ void weigh_tokens(const DecodeArgs& a, Shared& shared
     place.wait_until_full(shared);
     const int32_t tiles = __shfl_sync(~0u, shared.tiles[place.stage], 0);
     take_queries(a, shared, place.stage);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[place.stage]));
+    arrive_warp(shared.empty[place.stage]);
     wait_for_values();
     ptx::barrier_sync(kLogitsDone, kThreads);
     prepare_softmax(shared);

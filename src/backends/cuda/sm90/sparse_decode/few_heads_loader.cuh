@@ -150,7 +150,7 @@ __device__ __forceinline__ void tell(Shared& shared, uint32_t stage, int lane) {
   } else {
     ptx::mbarrier_arrive(full);
   }
-  if (lane == 0) ptx::mbarrier_arrive(full);
+  if (arrives(lane)) ptx::mbarrier_arrive(full);
 }
 
 // Nothing is guessed.

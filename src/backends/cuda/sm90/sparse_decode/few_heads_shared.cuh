@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/sparse_decode/rotation.cuh"
@@ -113,8 +114,8 @@ static_assert(sizeof(Shared<KvFormat::fp8_ds_mla_v4, 16, true>) <= 232448);
 template <class Shared>
 __device__ __forceinline__ void prepare(Shared& shared) {
   for (int stage = 0; stage < Shared::kRing; ++stage) {
-    ptx::mbarrier_init(ptx::shared_address(&shared.full[stage]), kWarpgroup + kWarpgroup / 32);
-    ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage]), kValueGroups * kWarpgroup / 32);
+    ptx::mbarrier_init(ptx::shared_address(&shared.full[stage]), kWarpgroup + kWarpgroup / 32 * kWarpArrivals);
+    ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage]), kValueGroups * kWarpgroup / 32 * kWarpArrivals);
   }
   ptx::mbarrier_init(ptx::shared_address(&shared.previous_ended), 1);
   if constexpr (Shared::kInCluster) ptx::mbarrier_init(ptx::shared_address(&shared.merge.arrived), 1);

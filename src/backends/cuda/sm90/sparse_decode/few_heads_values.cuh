@@ -138,8 +138,7 @@ __device__ __forceinline__ void add_values(Shared& shared, uint32_t stage, int g
       ptx::wgmma_commit();
     }
   }
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::shared_address(&shared.empty[stage]));
+  arrive_warp(shared.empty[stage]);
   if constexpr (Shared::kOwnValues) return;
   ptx::wgmma_wait<0>();
 #pragma unroll

@@ -7,6 +7,7 @@
 // fp16, and so are their products, not to bf16 (docs/numerics.md).
 #pragma once
 
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/sm90/sparse_decode/row_pieces.cuh"
@@ -151,7 +152,7 @@ class MlaProducer {
     const uint32_t half_tile = ptx::shared_address(shared_.k[stage][kHalf * kLeftChunks]);
     const auto tell = [&](int part) {
       __syncwarp();
-      if (place_.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared_.full[stage][kHalf][part]));
+      if (kForRacecheck || place_.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared_.full[stage][kHalf][part]));
     };
     if (at % kTile == 0) largest_scale_ = max(largest_scale_, scale_[tile] & kMagnitude);
     __half2 scale;

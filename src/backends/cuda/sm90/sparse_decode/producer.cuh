@@ -10,6 +10,7 @@
 
 #include <type_traits>
 
+#include "backends/cuda/common/warp_barrier.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
@@ -124,8 +125,8 @@ __device__ __forceinline__ void prepare(Shared& shared) {
   if (threadIdx.x > 0) return;
   for (int stage = 0; stage < kStages; ++stage) {
     for (int half = 0; half < kHalves; ++half) {
-      for (uint64_t& part : shared.full[stage][half]) ptx::mbarrier_init(ptx::shared_address(&part), kProducerThreads / 32);
-      ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), kWarpgroup / 32);
+      for (uint64_t& part : shared.full[stage][half]) ptx::mbarrier_init(ptx::shared_address(&part), kProducerThreads / 32 * kWarpArrivals);
+      ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), kWarpgroup / 32 * kWarpArrivals);
     }
   }
   shared.overflow = 0;
@@ -268,7 +269,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
     place.forget();
     const auto tell = [&](int part) {
       __syncwarp();
-      if (place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][part]));
+      if (kForRacecheck || place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][part]));
     };
     constexpr int kPartChunks = kLeftChunks / kParts;
     fill<kHalf>(shared, raw, stage, parity, place, key_factor, largest, [&](int i) {
