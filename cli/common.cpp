@@ -20,6 +20,16 @@ void add_common(CLI::App& app, CommonOptions& options) {
   app.add_flag("--json", options.json, "JSON on stdout instead of a table");
 }
 
+void add_accept_keys(CLI::App& app, ConfigOptions& options) {
+  app.add_option("--accept-key", options.accept_keys,
+                 "a key of config.json that is not known, whose name suggests attention, and that attention does not depend on");
+}
+
+std::string unknown_keys_line(const ModelConfig& config) {
+  const std::vector<std::string>& keys = config.unknown_keys();
+  return keys.empty() ? "" : fmt::format("keys of config.json that are not known and were passed over: {}\n", fmt::join(keys, ", "));
+}
+
 CLI::Validator real_in(double low, double high) {
   const auto check = [low, high](std::string& text) -> std::string {
     double value = 0;

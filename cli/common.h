@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "strata/config.h"
+#include "strata/model_config.h"
 
 namespace strata::cli {
 
@@ -30,6 +31,10 @@ struct CommonOptions {
   bool json = false;
 };
 void add_common(CLI::App& app, CommonOptions& options);
+// --accept-key, of commands that read a config.json.
+void add_accept_keys(CLI::App& app, ConfigOptions& options);
+// A line that names the keys of config.json that the library does not know; empty where it knows all.
+std::string unknown_keys_line(const ModelConfig& config);
 // Accepts real numbers in [low, high]; CLI11's own ranges let NaN through.
 CLI::Validator real_in(double low, double high);
 // Config::from_environment() with the options that were given laid over it.

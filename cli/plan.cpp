@@ -15,6 +15,7 @@ namespace {
 
 struct Options {
   LayerFlags layer;
+  ConfigOptions config;
   std::string model, preset_name, plot;
   int64_t context = 131072, requests = 1, max_batched_tokens = 4096;
   bool json = false;
@@ -49,7 +50,7 @@ double total_bytes(const std::map<CacheGroup, Group>& groups, const Options& o, 
 
 int run(const Options& o) {
   if (o.model.empty() == o.preset_name.empty()) throw Error(ErrorCode::invalid_argument, "plan needs either --model or --preset");
-  const ModelConfig config = o.model.empty() ? preset(o.preset_name) : ModelConfig::load(o.model);
+  const ModelConfig config = o.model.empty() ? preset(o.preset_name) : ModelConfig::load(o.model, o.config);
   if (o.context > config.max_position_embeddings) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("--context must be at most max_position_embeddings {}, is {}", config.max_position_embeddings, o.context));
@@ -66,7 +67,7 @@ int run(const Options& o) {
     }
   }
   Table table({"cache group", "layers", "format", "row", "page rows", "page bytes", "pages/layer", "bytes/position", "total"});
-  Json json = {{"context", o.context}, {"requests", o.requests}};
+  Json json = {{"context", o.context}, {"requests", o.requests}, {"unknown_keys", config.unknown_keys()}};
   for (const auto& [id, group] : groups) {
     const CacheGroupSpec& spec = group.spec;
     const int64_t count = pages(spec, o, o.context);
@@ -107,6 +108,7 @@ int run(const Options& o) {
     table.print();
     fmt::print("{} for {} of {} positions, {:.1f} bytes a position in all layers\n", format_bytes(total), requests, o.context,
                total / static_cast<double>(o.context * o.requests));
+    fmt::print("{}", unknown_keys_line(config));
   }
   return kSuccess;
 }
@@ -127,6 +129,7 @@ void add_plan(CLI::App& app, int& code) {
   sub->add_option("--requests", o->requests, "requests at once")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   sub->add_option("--max-batched-tokens", o->max_batched_tokens, "tokens of a step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   sub->add_option("--plot", o->plot, "write bytes by context length as SVG");
+  add_accept_keys(*sub, o->config);
   add_layer_flags(*sub, o->layer);
   sub->add_flag("--json", o->json, "JSON on stdout");
   sub->callback([o, &code] { code = run(*o); });

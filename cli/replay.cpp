@@ -13,6 +13,7 @@ namespace {
 struct Options {
   CommonOptions common;
   LayerFlags layer;
+  ConfigOptions config;
   std::string model, cases, batch = "all", topk = "own";
   int64_t chunk = 0, only_layer = -1;
   double tolerance = 5e-2;
@@ -27,7 +28,7 @@ int run(const Options& o) {
   if (o.topk != "own" && o.topk != "recorded") {
     throw Error(ErrorCode::invalid_argument, fmt::format("--topk must be own or recorded, is '{}'", o.topk));
   }
-  const Checkpoint checkpoint(o.model);
+  const Checkpoint checkpoint(o.model, o.config);
   const SafetensorsFile file(o.cases);
   const auto device = open_device(parse_device_id(o.common.device), make_config(o.common));
   cases::ReplayOptions options;
@@ -100,6 +101,7 @@ void add_replay(CLI::App& app, int& code) {
       ->check(real_in(0, 1))
       ->capture_default_str();
   sub->add_flag("--shuffle-pages", o->shuffle_pages, "hand out cache pages out of order");
+  add_accept_keys(*sub, o->config);
   add_layer_flags(*sub, o->layer);
   add_common(*sub, o->common);
   sub->callback([o, &code] { code = run(*o); });

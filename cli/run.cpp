@@ -19,6 +19,7 @@ namespace {
 struct Options {
   CommonOptions common;
   LayerFlags layer;
+  ConfigOptions config;
   std::string model, input, output;
   RandomRequests random;
   int64_t max_batched_tokens = 512;
@@ -220,7 +221,7 @@ class RequestRunner {
   Outcome outcome_;
 };
 
-int report(const Options& o, const Outcome& outcome, const std::map<std::string, double>& errors, size_t peak) {
+int report(const Options& o, const ModelConfig& config, const Outcome& outcome, const std::map<std::string, double>& errors, size_t peak) {
   bool passed = true;
   Table table({"layer kind", "layers", "weights", "prefill", "decode", "prefill tok/s", "decode tok/s", errors.empty() ? "" : "error"});
   Json json = {{"model", o.model},
@@ -263,6 +264,7 @@ int report(const Options& o, const Outcome& outcome, const std::map<std::string,
                     {"stated", stated},
                     {"process", outcome.process_bytes},
                     {"peak_resident", peak}};
+  json["unknown_keys"] = config.unknown_keys();
   json["passed"] = passed;
   if (o.common.json) {
     print_json(json);
@@ -281,6 +283,7 @@ int report(const Options& o, const Outcome& outcome, const std::map<std::string,
   fmt::print("memory: weights {} + caches {} + workspace {} + hidden states {} = {}; the program alone {}; peak resident {}\n",
              mb(outcome.weight_bytes), mb(outcome.cache_bytes), mb(outcome.workspace_bytes), mb(outcome.io_bytes), mb(stated),
              mb(outcome.process_bytes), mb(peak));
+  fmt::print("{}", unknown_keys_line(config));
   if (!errors.empty())
     fmt::print("against the reference backend, ||out - expected|| / ||expected||, tolerance {}: {}\n", o.tolerance,
                passed ? "ok" : "FAILED");
@@ -295,7 +298,7 @@ void check_positions(int64_t tokens, int64_t positions, const std::string& whose
 
 int run(const Options& o) {
   const size_t process_bytes = cases::peak_resident_bytes();
-  const Checkpoint checkpoint(o.model);
+  const Checkpoint checkpoint(o.model, o.config);
   const std::vector<int64_t> layers = checkpoint.attention_layers();
   if (layers.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no attention layer in it", o.model));
   const int64_t hidden = checkpoint.config().hidden_size, positions = checkpoint.config().max_position_embeddings;
@@ -319,7 +322,7 @@ int run(const Options& o) {
     RequestRunner(on_reference, checkpoint, config, expected, true).run(o.common.json);
     errors = compare_outputs(requests, expected, outcome.layer_kinds);
   }
-  return report(o, outcome, errors, peak);
+  return report(o, checkpoint.config(), outcome, errors, peak);
 }
 
 }  // namespace
@@ -347,6 +350,7 @@ void add_run(CLI::App& app, int& code) {
   sub->add_flag("--graph,!--no-graph", o->graph, "decode steps as captured graphs, on devices that have them (the default)");
   sub->add_flag("--overlap,!--no-overlap", o->overlap,
                 "independent work of a layer on auxiliary streams, on devices that have them (the default)");
+  add_accept_keys(*sub, o->config);
   add_layer_flags(*sub, o->layer);
   add_common(*sub, o->common);
   sub->callback([o, &code] { code = run(*o); });

@@ -54,7 +54,7 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Stor
 class Checkpoint {
  public:
   // Throws invalid_file for files that are missing or cannot be what they claim to be.
-  explicit Checkpoint(const std::filesystem::path& directory);
+  explicit Checkpoint(const std::filesystem::path& directory, const ConfigOptions& options = {});
   // Tensors in host memory by their official names, those of the layers that are wanted. Their data is not copied: it stays where it is
   // until the layers are made. Throws invalid_file for a config that cannot be; invalid_argument for names given twice, bytes that
   // contradict shape and dtype, null data.

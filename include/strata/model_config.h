@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "strata/ops/rope.h"
@@ -13,6 +15,23 @@
 namespace strata {
 
 enum class ModelFamily : uint8_t { deepseek_v4, deepseek_mla };
+
+// A model whose attention layers this library computes.
+struct SupportedModel {
+  std::string_view model_type;    // of config.json: "deepseek_v3"
+  std::string_view architecture;  // architectures[0]: "DeepseekV3ForCausalLM"
+  ModelFamily family;
+  std::string_view releases;  // published models of this kind: "DeepSeek-V3, V3.1, R1"
+};
+// Every one of them, in the order of README's table. The layers of default_layers() and cache_groups_of_layer() take exactly these.
+std::span<const SupportedModel> supported_models();
+
+// How a config.json is read.
+struct ConfigOptions {
+  // Keys that the reader does not know and would refuse, because their names suggest that they change attention: "attn_gate",
+  // "rope_parameters.beta_mid". The caller says that they do not. A key with a known meaning cannot be accepted this way.
+  std::vector<std::string> accept_keys;
+};
 
 struct ModelConfig {
   std::string architecture;  // architectures[0]: "DeepseekV4ForCausalLM"
@@ -32,9 +51,11 @@ struct ModelConfig {
   int64_t rope_original_max_position = 0;
   double rope_beta_fast = 32.0;
   double rope_beta_slow = 1.0;
-  double rope_mscale = 1.0;          // MLA; 1 when the file does not say
-  double rope_mscale_all_dim = 0.0;  // MLA; 0 when the file does not say: no change of the softmax scale
-  double rope_attn_factor = 1.0;     // MLA; multiplies cos and sin
+  double rope_mscale = 1.0;                     // MLA; 1 when the file does not say
+  double rope_mscale_all_dim = 0.0;             // MLA; 0 when the file does not say: no change of the softmax scale
+  double rope_attn_factor = 1.0;                // MLA; multiplies cos and sin
+  std::optional<double> rope_attention_factor;  // MLA; the gain of cos and sin itself, in place of what the mscales give
+  bool rope_truncate = true;                    // the bounds of YaRN's ramp are rounded to whole pairs
 
   // V4
   int64_t head_dim = 512;
@@ -65,6 +86,10 @@ struct ModelConfig {
   bool scale_ue8m0 = false;                            // scale_fmt "ue8m0": power-of-two activation scales
   std::array<int64_t, 2> weight_block_size{128, 128};  // rows and columns of W that share a scale
 
+  // A quantiser whose formats the attention layers do not read ("awq"): it must have left their weights in bf16. Empty: none.
+  std::string other_quant_method;
+
+  // Every field above. unknown_keys() do not count.
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 
   // Ratio of layer i as the layer uses it: 1 (window only; config 0 or an MTP layer), 4 or 128. MLA: 1.
@@ -75,17 +100,32 @@ struct ModelConfig {
   // MLA: (P + R)^-0.5, with YaRN times the square of its magnitude correction. The same in both forms of the attention (MLA 2).
   double softmax_scale() const;
 
+  // Keys of the file that this library does not know and whose names do not suggest attention, and those that accept_keys let pass:
+  // "vision_start_id", "rope_parameters.beta_mid". Ascending.
+  const std::vector<std::string>& unknown_keys() const { return unknown_.keys; }
+
   // True when layer i has no indexer of its own and attends to what the nearest earlier layer with one selected. MTP layers never do.
   bool skip_topk(int64_t layer) const;
 
-  // Throws invalid_file naming key, expected and actual value: syntax, missing keys, wrong types, values that cannot be
-  // (zero heads, head_dim other than 512, ratios other than 0, 4, 128, o_groups that do not divide the heads, ...).
-  static ModelConfig parse(const std::string& json_text, const std::string& origin = "config.json");
-  static ModelConfig load(const std::filesystem::path& file_or_directory);
+  // Reads the published files and what transformers 5 writes (rope_parameters, layer_types, compress_rates, a model nested in
+  // text_config). Every key is honoured, must have the one value that this library computes, or is known to have no effect on attention
+  // (src/checkpoint/config_keys.cpp); of the rest see accept_keys and unknown_keys().
+  // Throws invalid_file naming key, expected and actual value: syntax, missing keys, wrong types, keys that contradict each other, values
+  // that cannot be (zero heads, head_dim other than 512, ratios other than 0, 4, 128, o_groups that do not divide the heads, ...), and
+  // models whose attention only looks like this one.
+  static ModelConfig parse(const std::string& json_text, const std::string& origin = "config.json", const ConfigOptions& options = {});
+  static ModelConfig load(const std::filesystem::path& file_or_directory, const ConfigOptions& options = {});
   // Checks of every value; parse and load call it.
   void validate() const;
-  // config.json in the official spelling; parse(to_json()) == *this.
+  // config.json in the official spelling; parse(to_json()) == *this. unknown_keys() are not written.
   std::string to_json() const;
+
+ private:
+  struct UnknownKeys {
+    std::vector<std::string> keys;
+    friend bool operator==(const UnknownKeys&, const UnknownKeys&) { return true; }
+  };
+  UnknownKeys unknown_;
 };
 
 // "v4-tiny", "v4-flash", "v4-pro", "v2-lite", "v3", "v3.2", "v2-lite-tiny", "v3-tiny", "v3.2-tiny": official shapes (tiny: the same

@@ -68,14 +68,14 @@ struct Checkpoint::Impl {
   }
 };
 
-Checkpoint::Checkpoint(const fs::path& directory) : impl_(std::make_unique<Impl>()) {
+Checkpoint::Checkpoint(const fs::path& directory, const ConfigOptions& options) : impl_(std::make_unique<Impl>()) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) {
     fail(ErrorCode::invalid_file, "{}: expected a directory with config.json and {} or {}, is {}", directory.string(), kSingleFile,
          kIndexFile, fs::exists(directory, ignored) ? "a file" : "missing");
   }
   impl_->directory = directory;
-  impl_->config = ModelConfig::load(directory);
+  impl_->config = ModelConfig::load(directory, options);
   if (fs::exists(directory / kSingleFile, ignored)) {
     impl_->open_single(directory / kSingleFile);
   } else if (fs::exists(directory / kIndexFile, ignored)) {

@@ -37,8 +37,10 @@ RopeConfig ModelConfig::rope(int64_t layer) const {
   rope.original_max_position = rope_original_max_position;
   rope.beta_fast = rope_beta_fast;
   rope.beta_slow = rope_beta_slow;
+  rope.truncate = rope_truncate;
   if (!v4) {
-    rope.mscale_gain = yarn_mscale(rope_factor, rope_mscale) / yarn_mscale(rope_factor, rope_mscale_all_dim) * rope_attn_factor;
+    const double gain = yarn_mscale(rope_factor, rope_mscale) / yarn_mscale(rope_factor, rope_mscale_all_dim) * rope_attn_factor;
+    rope.mscale_gain = rope_attention_factor.value_or(gain);
   }
   return rope;
 }

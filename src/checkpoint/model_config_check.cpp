@@ -54,6 +54,7 @@ void check_yarn(const ModelConfig& c, const Checker& check) {
   check.real("rope_scaling.mscale", c.rope_mscale, 0.0, kMaxReal, true);
   check.real("rope_scaling.mscale_all_dim", c.rope_mscale_all_dim, 0.0, kMaxReal, true);
   check.real("rope_scaling.attn_factor", c.rope_attn_factor, 0.0, kMaxReal);
+  if (c.rope_attention_factor) check.real("rope_scaling.attention_factor", *c.rope_attention_factor, 0.0, kMaxReal);
 }
 
 void check_v4(const ModelConfig& c, const Checker& check) {
@@ -76,6 +77,11 @@ void check_v4(const ModelConfig& c, const Checker& check) {
     if (ratio != 0 && ratio != 4 && ratio != 128) check.reject(fmt::format("compress_ratios[{}]", i), "0, 4 or 128", ratio);
     compressed = compressed || ratio != 0;
     indexed = indexed || ratio == 4;
+    const int64_t mtp = static_cast<int64_t>(i) - c.num_hidden_layers;
+    if (ratio != 0 && mtp >= 0 && mtp < c.num_nextn_predict_layers) {
+      check.reject(fmt::format("compress_ratios[{}]", i),
+                   fmt::format("0, as it is of MTP layer {}, which attends to the window alone", mtp), ratio);
+    }
   }
   if (compressed) check.real("compress_rope_theta", c.compress_rope_theta, 1.0, kMaxReal);
   if (indexed || c.index_topk != 0) {
@@ -96,7 +102,7 @@ void check_mla(const ModelConfig& c, const Checker& check) {
   check.integer("kv_lora_rank", c.kv_lora_rank, 1, kMaxFeatures);
   check.integer("qk_nope_head_dim", c.qk_nope_head_dim, 1, kMaxFeatures);
   check.integer("qk_rope_head_dim", c.qk_rope_head_dim, 2, kMaxFeatures);
-  check.multiple("qk_rope_head_dim", c.qk_rope_head_dim, 2, "rotary lanes come in pairs");
+  check.multiple("qk_rope_head_dim", c.qk_rope_head_dim, 2, "rotary dimensions come in pairs");
   check.integer("v_head_dim", c.v_head_dim, 1, kMaxFeatures);
   if (c.index_topk == 0) return;
   check.integer("index_topk", c.index_topk, 1, kMaxTopk);
@@ -128,6 +134,9 @@ void check_model_config(const ModelConfig& c, const std::string& origin) {
   // The norms take it as fp32, in which less is 0.
   if (static_cast<float>(c.rms_norm_eps) <= 0.0f) check.reject("rms_norm_eps", "a number that is above 0 in fp32", c.rms_norm_eps);
   check.real("rope_theta", c.rope_theta, 1.0, kMaxReal);
+  if (c.fp8_weights && !c.other_quant_method.empty()) {
+    check.reject("other_quant_method", "empty, as fp8_weights is true", c.other_quant_method);
+  }
   check_yarn(c, check);
   check.integer("quantization_config.weight_block_size[0]", c.weight_block_size[0], 1, kMaxFeatures);
   check.integer("quantization_config.weight_block_size[1]", c.weight_block_size[1], 1, kMaxFeatures);

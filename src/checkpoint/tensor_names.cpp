@@ -1,12 +1,17 @@
 #include "checkpoint/tensor_names.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "core/check.h"
 
 namespace strata {
 namespace {
+
+// What a model's name may begin with: nothing in DeepSeek's own files, "model." in transformers', the others where the language model is
+// a part of a larger one.
+constexpr std::array<std::string_view, 5> kModelPrefixes{"", "model.", "language_model.model.", "model.language_model.", "language_model."};
 
 // A layer number beyond this is not one.
 constexpr int64_t kMaxLayerNumber = 1'000'000;
@@ -44,12 +49,14 @@ std::vector<std::string> tensor_spellings(const ModelConfig& config, int64_t lay
   if (const auto stem = scale_stem(suffix)) {
     for (const char* end : {"scale", "weight_scale_inv", "weight_scale"}) add_once(suffixes, std::string(*stem) + end);
   }
+  // As transformers saves V4.
+  if (config.family == ModelFamily::deepseek_v4 && suffix == "kv_norm.weight") suffixes.emplace_back("norm.weight");
   std::vector<std::string> names;
   for (const std::string& end : suffixes) {
     add_once(names, official_prefix(config, layer) + end);
-    for (const char* model : {"", "model."}) {
+    for (const std::string_view model : kModelPrefixes) {
       for (const std::string& stem : stems) {
-        for (const char* attention : {"attn.", "self_attn."}) add_once(names, model + stem + attention + end);
+        for (const char* attention : {"attn.", "self_attn."}) add_once(names, std::string(model) + stem + attention + end);
       }
     }
   }
@@ -57,7 +64,10 @@ std::vector<std::string> tensor_spellings(const ModelConfig& config, int64_t lay
 }
 
 std::optional<int64_t> attention_layer_of(const ModelConfig& config, std::string_view name) {
-  consume(name, "model.");
+  const auto longest = std::max_element(kModelPrefixes.begin(), kModelPrefixes.end(), [&](std::string_view a, std::string_view b) {
+    return (name.starts_with(a) ? a.size() : 0) < (name.starts_with(b) ? b.size() : 0);
+  });
+  consume(name, *longest);
   const bool mtp = consume(name, "mtp.");
   if (!mtp && !consume(name, "layers.")) return std::nullopt;
   int64_t number = 0;

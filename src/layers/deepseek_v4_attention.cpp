@@ -33,9 +33,6 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
       rope_tables_(context.rope_tables),
       communicator_(context.communicator),
       lanes_(context.lanes) {
-  require(config_.o_groups % options_.tp_size == 0, "o_groups must be a multiple of tp_size {}, is {}", options_.tp_size, config_.o_groups);
-  require(!options_.kv_scale_ue8m0, "kv_scale_ue8m0 must be false for V4 layers, whose caches are not fp8_ds_mla, is true");
-  require(options_.rotary_embedding, "rotary_embedding must be true for V4 layers, is false");
   cache_groups();  // throws for formats that V4 caches do not have
   cos_sin_ = rope_tables_->get(config_.rope(layer_));
   const WeightLoader loader{context.checkpoint, layer_, device_, ops_};

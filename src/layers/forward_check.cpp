@@ -5,6 +5,7 @@
 
 #include "batch/request_check.h"
 #include "core/check.h"
+#include "layers/layer_options_check.h"
 #include "ops/kv_insert/row_checks.h"
 #include "ops/linear/linear_checks.h"
 #include "ops/sparse_attention/attention_checks.h"
@@ -49,23 +50,6 @@ void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, 
 
 }  // namespace
 
-namespace {
-
-// As a binding from another language may hand them over.
-void check_values(const LayerOptions& options) {
-  require(options.indexer_format <= IndexerFormat::none, "indexer_format must be fp8, mxfp4 or none, is {}",
-          static_cast<int>(options.indexer_format));
-  require(options.prefill_mode <= PrefillMode::paged, "prefill_mode must be automatic, gathered or paged, is {}",
-          static_cast<int>(options.prefill_mode));
-  require(options.mla_mode <= MlaMode::mqa, "mla_mode must be automatic, mha or mqa, is {}", static_cast<int>(options.mla_mode));
-  require(options.context_chunk_rows >= 0, "context_chunk_rows must not be negative, is {}", options.context_chunk_rows);
-  const int tp = options.tp_size;
-  require(tp >= 1, "tp_size must be at least 1, is {}", tp);
-  require(options.tp_rank >= 0 && options.tp_rank < tp, "tp_rank must be in [0, tp_size = {}), is {}", tp, options.tp_rank);
-}
-
-}  // namespace
-
 void check_layer_number(const ModelConfig& config, int64_t layer) {
   const int64_t layers = config.num_hidden_layers + config.num_nextn_predict_layers;
   require(layer >= 0 && layer < layers, "layer must be in [0, {}), of num_hidden_layers {} and num_nextn_predict_layers {}, is {}", layers,
@@ -75,9 +59,8 @@ void check_layer_number(const ModelConfig& config, int64_t layer) {
 const LayerOptions& check_context(const LayerContext& context) {
   const LayerOptions& options = context.options;
   require(context.rope_tables != nullptr, "layer {}: rope_tables are required, are null", context.layer);
-  const ModelConfig& config = context.checkpoint.config();
   check_limits(options.limits);
-  check_values(options);
+  check_layer_options(context.checkpoint.config(), options);
   const RopeTables& tables = *context.rope_tables;
   require(tables.device()->id() == context.device->id(), "rope_tables must be on {}, are on {}", context.device->id(),
           tables.device()->id());
@@ -88,9 +71,6 @@ const LayerOptions& check_context(const LayerContext& context) {
   require(communicator == nullptr || (communicator->rank() == options.tp_rank && communicator->size() == tp),
           "communicator must be of tp_rank {} of tp_size {}, is of {} of {}", options.tp_rank, tp, communicator ? communicator->rank() : 0,
           communicator ? communicator->size() : 0);
-  const int64_t heads = config.num_attention_heads;
-  require(heads % tp == 0, "num_attention_heads must be a multiple of tp_size {}, is {}", tp, heads);
-  require(heads / tp >= 1 && heads / tp <= ops::kMaxHeads, "a rank must have 1 to {} heads, has {}", int64_t{ops::kMaxHeads}, heads / tp);
   return options;
 }
 

@@ -42,8 +42,6 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   int64_t absorbed_requests(const Batch& batch) const;
 
   void load(const LayerContext& context);
-  void check_options() const;
-  void check_dims() const;
   void check(const ForwardArgs& args) const;
   size_t measure_workspace() const;
   void run(const ForwardArgs& args, OpRunner& run) const;

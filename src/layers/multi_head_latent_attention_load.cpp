@@ -17,7 +17,7 @@ MultiHeadLatentAttention::MultiHeadLatentAttention(const LayerContext& context)
       rope_tables_(context.rope_tables),
       communicator_(context.communicator),
       lanes_(context.lanes) {
-  check_options();
+  cache_groups();  // throws for formats that MLA caches do not have
   load(context);
   workspace_bytes_ = measure_workspace();
 }

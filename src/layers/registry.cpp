@@ -42,13 +42,14 @@ std::vector<std::string> LayerRegistry::names() const {
 
 LayerRegistry default_layers() {
   LayerRegistry registry;
-  const auto v4 = [](const LayerContext& context) { return std::make_unique<DeepseekV4Attention>(context); };
-  registry.register_layer("DeepseekV4ForCausalLM", v4);
-  registry.register_layer("deepseek_v4", v4);
-  const auto mla = [](const LayerContext& context) { return std::make_unique<MultiHeadLatentAttention>(context); };
-  for (const char* name : {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "deepseek_v2", "deepseek_v3",
-                           "deepseek_v32", "kimi_k2"}) {
-    registry.register_layer(name, mla);
+  for (const SupportedModel& model : supported_models()) {
+    for (const std::string_view name : {model.architecture, model.model_type}) {
+      if (model.family == ModelFamily::deepseek_v4) {
+        registry.register_layer(std::string(name), [](const LayerContext& c) { return std::make_unique<DeepseekV4Attention>(c); });
+      } else {
+        registry.register_layer(std::string(name), [](const LayerContext& c) { return std::make_unique<MultiHeadLatentAttention>(c); });
+      }
+    }
   }
   return registry;
 }

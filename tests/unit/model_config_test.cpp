@@ -94,12 +94,14 @@ TEST(ModelConfig, ReadsMlaWithAndWithoutIndexerAndQueryLatent) {
 TEST(ModelConfig, RatioOfALayer) {
   json j = v4();
   j["num_nextn_predict_layers"] = 1;
-  j["compress_ratios"] = {0, 4, 128, 4};
+  j["compress_ratios"] = {0, 4, 128, 0, 4};
   const ModelConfig c = parse(j);
   EXPECT_EQ(c.compress_ratio(0), 1);
   EXPECT_EQ(c.compress_ratio(1), 4);
   EXPECT_EQ(c.compress_ratio(2), 128);
-  EXPECT_EQ(c.compress_ratio(3), 1) << "an MTP layer sees the window only, whatever the entry says";
+  EXPECT_EQ(c.compress_ratio(3), 1) << "an MTP layer sees the window only; no layer has the last entry";
+  j["compress_ratios"][3] = 4;
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { parse(j); }), {"compress_ratios[3]", "expected 0", "MTP layer 0", "is 4"});
   EXPECT_EQ(parse(v32()).compress_ratio(1), 1);
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { c.compress_ratio(-1); }), {"layer", "-1"});
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { c.skip_topk(-1); }), {"layer", "-1"});
@@ -222,8 +224,10 @@ TEST(ModelConfig, LoadsAFileOrADirectory) {
   EXPECT_EQ(ModelConfig::load(dir.path()), parse(v4()));
   EXPECT_EQ(ModelConfig::load(path), parse(v4()));
   expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(dir.path() / "absent"); }), {"absent", "cannot be opened"});
-  dir.write("config.json", std::string(size_t{1} << 21, ' '));
-  expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(dir.path()); }), {"config.json", "at most 1048576 bytes"});
+  dir.write("config.json", v4().dump() + std::string(size_t{20} << 20, ' '));
+  EXPECT_EQ(ModelConfig::load(dir.path()), parse(v4())) << "as large as a quantiser's list of matrices makes it";
+  dir.write("config.json", std::string((size_t{64} << 20) + 1, ' '));
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(dir.path()); }), {"config.json", "at most 67108864 bytes"});
   const TempDir other;
   std::filesystem::create_directory(other.path() / "config.json");
   expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::load(other.path()); }), {"config.json", "cannot be read"});
@@ -233,15 +237,13 @@ const json kRemoved = json(json::value_t::discarded);
 
 TEST(ModelConfig, MissingKeys) {
   for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
-                          "rope_theta", "qk_rope_head_dim", "q_lora_rank", "head_dim", "o_groups", "o_lora_rank", "sliding_window",
+                          "rope_theta", "q_lora_rank", "head_dim", "o_groups", "o_lora_rank", "sliding_window",
                           "compress_ratios", "compress_rope_theta", "index_n_heads", "index_head_dim", "index_topk"}) {
     expect_refusal(v4(), {std::string("/") + key, kRemoved, {"expected a", "is missing"}});
     expect_refusal(v4(), {std::string("/") + key, nullptr, {"expected a", "is null"}});
   }
-  for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "index_n_heads"}) {
-    expect_refusal(
-        v32(), {std::string("/") + key, kRemoved,
-                key == std::string("kv_lora_rank") ? std::vector<std::string>{"deepseek_v32"} : std::vector<std::string>{"is missing"}});
+  for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_n_heads", "rope_theta"}) {
+    expect_refusal(v32(), {std::string("/") + key, kRemoved, {"is missing"}});
   }
   expect_refusal(v4(), {"/rope_scaling/factor", kRemoved, {"rope_scaling.factor", "is missing"}});
   expect_refusal(v4(), {"/rope_scaling/original_max_position_embeddings", kRemoved, {"is missing"}});
@@ -320,7 +322,7 @@ TEST(ModelConfig, ImpossibleValuesOfV4) {
       {"/rope_scaling/rope_type", "default", {"the same as type, \"yarn\"", "is \"default\""}},
       {"/rope_scaling/apply_yarn_scaling", false, {"expected true", "is false"}},
       {"/attention_bias", true, {"expected false", "is true"}},
-      {"/quantization_config/quant_method", "awq", {"\"fp8\"", "is \"awq\""}},
+      {"/quantization_config/quant_method", "", {"a quantiser's name", "is \"\""}},
       {"/quantization_config/fmt", "e5m2", {"\"e4m3\"", "is \"e5m2\""}},
       {"/quantization_config/activation_scheme", "static", {"\"dynamic\"", "is \"static\""}},
       {"/quantization_config/scale_fmt", "e8", {"\"ue8m0\"", "is \"e8\""}},

@@ -15,6 +15,7 @@ struct RopeConfig {
   int64_t original_max_position = 0;
   double beta_fast = 32.0;
   double beta_slow = 1.0;
+  bool truncate = true;      // YaRN: the bounds of the ramp are rounded outward to whole pairs (MLA 6.1: floor and ceil)
   double mscale_gain = 1.0;  // multiplies cos and sin: 1 for V4; MLA: ms(factor, mscale) / ms(factor, mscale_all_dim) * attn_factor
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };

@@ -48,8 +48,11 @@ void rope_frequencies(const RopeConfig& config, float* frequencies) {
   const bool yarn = config.factor > 1.0;
   double low = 0.0, high = 0.0;
   if (yarn) {
-    low = std::max(std::floor(correction_dim(config, config.beta_fast)), 0.0);
-    high = std::min(std::ceil(correction_dim(config, config.beta_slow)), config.dim - 1.0);
+    low = correction_dim(config, config.beta_fast);
+    high = correction_dim(config, config.beta_slow);
+    if (config.truncate) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0);
+    high = std::min(high, config.dim - 1.0);
     if (low == high) high += 0.001;
   }
   for (int32_t i = 0; i < config.dim / 2; ++i) {

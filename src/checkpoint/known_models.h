@@ -1,0 +1,27 @@
+// Models by the names that config.json gives: those whose attention this library computes, and those whose attention only looks like it.
+#pragma once
+
+#include <string_view>
+
+#include "strata/model_config.h"
+
+namespace strata {
+
+// A model that has latent or compressed attention with something more in it.
+struct LookalikeModel {
+  std::string_view model_type;
+  std::string_view architecture;
+  std::string_view difference;  // follows "its attention has": "a sigmoid gate before the output projection"
+};
+
+// null: the list does not have it. A model_type goes before an architecture, as custom code renames the latter.
+const SupportedModel* find_supported_model(std::string_view model_type, std::string_view architecture);
+const LookalikeModel* find_lookalike_model(std::string_view model_type, std::string_view architecture);
+
+// "deepseek_v2, deepseek_v3, ...", for messages.
+std::string supported_model_types();
+
+// Throws unsupported, naming the known ones, unless the library has layers for the config's model.
+void require_supported_model(const ModelConfig& config);
+
+}  // namespace strata
