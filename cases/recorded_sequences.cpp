@@ -29,26 +29,29 @@ std::vector<int64_t> sequence_numbers(const SafetensorsFile& file, std::string_v
   return numbers;
 }
 
-const StoredTensor* find_recorded(const SafetensorsFile& file, const std::string& name, DType dtype, const std::vector<int64_t>& shape) {
+const StoredTensor* find_recorded(const SafetensorsFile& file, const std::string& name, std::initializer_list<DType> dtypes,
+                                  const std::vector<int64_t>& shape) {
   const StoredTensor* t = file.find(name);
   if (t == nullptr) return nullptr;
-  bool ok = t->dtype == dtype && t->shape.size() == shape.size();
+  bool ok = std::find(dtypes.begin(), dtypes.end(), t->dtype) != dtypes.end() && t->shape.size() == shape.size();
   for (size_t i = 0; ok && i < shape.size(); ++i) ok = shape[i] == kAny || shape[i] == t->shape[i];
   if (!ok) {
-    fail(ErrorCode::invalid_file, "cases: {} must be {} [{}] (-1: any), is {} [{}]", name, to_string(dtype), fmt::join(shape, ", "),
-         to_string(t->dtype), fmt::join(t->shape, ", "));
+    std::vector<std::string_view> expected;
+    for (const DType dtype : dtypes) expected.push_back(to_string(dtype));
+    fail(ErrorCode::invalid_file, "cases: {} must be {} [{}] (-1: any), is {} [{}]", name, fmt::join(expected, " or "),
+         fmt::join(shape, ", "), to_string(t->dtype), fmt::join(t->shape, ", "));
   }
   return t;
 }
 
 const StoredTensor* find_input(const SafetensorsFile& file, const std::string& name, int64_t hidden) {
-  const StoredTensor* x = find_recorded(file, name, DType::bf16, {kAny, hidden});
+  const StoredTensor* x = find_recorded(file, name, {DType::bf16}, {kAny, hidden});
   if (x != nullptr && x->shape[0] == 0) fail(ErrorCode::invalid_file, "cases: {} must have at least 1 token, has none", name);
   return x;
 }
 
 int64_t recorded_prefill(const SafetensorsFile& file, const std::string& prefix, int64_t num_tokens) {
-  const StoredTensor* n = find_recorded(file, prefix + "num_prefill", DType::i32, {1});
+  const StoredTensor* n = find_recorded(file, prefix + "num_prefill", {DType::i32}, {1});
   if (n == nullptr) return num_tokens;
   int32_t value;
   std::memcpy(&value, n->data, sizeof value);

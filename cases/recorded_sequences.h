@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +17,9 @@ std::vector<int64_t> sequence_numbers(const SafetensorsFile& file, std::string_v
 // An extent that may be any.
 inline constexpr int64_t kAny = -1;
 
-// Null: not in the file. Throws invalid_file for another dtype or shape.
-const StoredTensor* find_recorded(const SafetensorsFile& file, const std::string& name, DType dtype, const std::vector<int64_t>& shape);
+// Null: not in the file. Throws invalid_file for a dtype that is none of `dtypes`, or another shape.
+const StoredTensor* find_recorded(const SafetensorsFile& file, const std::string& name, std::initializer_list<DType> dtypes,
+                                  const std::vector<int64_t>& shape);
 
 // A sequence's hidden states: bf16 [at least one token, hidden]. Null: not in the file. Throws invalid_file for anything else.
 const StoredTensor* find_input(const SafetensorsFile& file, const std::string& name, int64_t hidden);

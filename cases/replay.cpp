@@ -56,7 +56,7 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, i
     s.num_tokens = s.x->shape[0];
     if (leader != layer) {
       const std::string name = fmt::format("layer{}.seq{}.x", leader, number);
-      s.leader_x = find_recorded(file, name, DType::bf16, {s.num_tokens, attention.hidden_size()});
+      s.leader_x = find_recorded(file, name, {DType::bf16}, {s.num_tokens, attention.hidden_size()});
       if (s.leader_x == nullptr) {
         fail(ErrorCode::invalid_file, "cases: {} is missing: layer {} attends to what layer {} selects", name, layer, leader);
       }
@@ -65,11 +65,11 @@ std::vector<Sequence> sequences_of(const SafetensorsFile& file, int64_t layer, i
     const bool exact = options.exact_index && file.find(prefix + "exact_index.out") != nullptr;
     const std::string source = prefix + (exact ? "exact_index." : "");
     s.expected = exact ? "exact_index.out" : "out";
-    s.out = find_recorded(file, source + "out", DType::bf16, {s.num_tokens, attention.hidden_size()});
-    s.q = find_recorded(file, prefix + "q", DType::bf16, {kAny, attention.num_heads(), dims.q});
-    s.attn_out = find_recorded(file, source + "attn_out", DType::bf16, {kAny, attention.num_heads(), dims.out});
+    s.out = find_recorded(file, source + "out", {DType::bf16, DType::f32}, {s.num_tokens, attention.hidden_size()});
+    s.q = find_recorded(file, prefix + "q", {DType::bf16}, {kAny, attention.num_heads(), dims.q});
+    s.attn_out = find_recorded(file, source + "attn_out", {DType::bf16}, {kAny, attention.num_heads(), dims.out});
     if (attention.index_topk() > 0) {
-      s.topk = find_recorded(file, source + "topk", DType::i32, {s.num_tokens, attention.index_topk()});
+      s.topk = find_recorded(file, source + "topk", {DType::i32}, {s.num_tokens, attention.index_topk()});
       if (s.topk == nullptr && options.topk == TopkSource::recorded) {
         fail(ErrorCode::invalid_file, "cases: {}topk must be there to attend to the recorded choice, is missing", source);
       }
@@ -103,7 +103,8 @@ double relative_error(const std::vector<Bf16>& got, const StoredTensor& expected
   const Bf16* have = got.data() + (got.size() - n);
   double difference = 0, norm = 0;
   for (size_t i = 0; i < n; ++i) {
-    const double want = to_float(element<Bf16>(expected, i)), d = to_float(have[i]) - want;
+    const double want = expected.dtype == DType::f32 ? element<float>(expected, i) : to_float(element<Bf16>(expected, i));
+    const double d = to_float(have[i]) - want;
     difference += d * d;
     norm += want * want;
   }

@@ -84,6 +84,30 @@ TEST_F(RecordedSequences, ReplayOfManyTokensWithoutData) {
               HasSubstr("layer0.seq7.x must be bf16"));
 }
 
+// The layer returns zeros, and one recorded value is 1.
+TEST_F(RecordedSequences, ReplayOfOutputsInEitherType) {
+  synthesize_checkpoint(preset("v4-tiny"), {.num_layers = 1}, dir_.path());
+  const Checkpoint checkpoint(dir_.path());
+  const int64_t hidden = checkpoint.config().hidden_size;
+  const auto n = static_cast<size_t>(hidden);
+  std::vector<float> f32(n);
+  f32[1] = 1;
+  std::vector<uint16_t> bf16(n);
+  bf16[1] = 0x3F80;
+  for (const char* name : {"layer0.seq0.x", "layer0.seq1.x"}) add_bf16(name, {1, hidden});
+  tensors_.add("layer0.seq0.out", DType::bf16, {1, hidden}, bf16);
+  tensors_.add("layer0.seq1.out", DType::f32, {1, hidden}, f32);
+  const auto results = cases::replay(checkpoint, file(), open_device({}), default_ops(), default_layers(), {});
+  ASSERT_EQ(results.size(), 2u);
+  for (const auto& r : results) EXPECT_EQ(r.out_error, 1) << "sequence " << r.sequence;
+
+  add_bf16("layer0.seq2.x", {1, hidden});
+  tensors_.add("layer0.seq2.out", DType::i32, {1, hidden}, std::vector<int32_t>(n));
+  const SafetensorsFile integers = file();
+  EXPECT_THAT(refusal([&] { cases::replay(checkpoint, integers, open_device({}), default_ops(), default_layers(), {}); }),
+              HasSubstr("layer0.seq2.out must be bf16 or f32 [1, " + std::to_string(hidden) + "] (-1: any), is i32"));
+}
+
 // A byte in front of them: nothing in the file begins at a multiple of its size.
 TEST_F(RecordedSequences, ReplayOfUnalignedTensors) {
   synthesize_checkpoint(preset("v4-tiny"), {.num_layers = 1}, dir_.path());
