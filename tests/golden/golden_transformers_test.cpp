@@ -121,6 +121,40 @@ TEST(GoldenTransformersSelection, AnUnquantisedIndexerSelectsTheSame) {
   }
 }
 
+// The same tensors and config in other spellings: DeepSeek's names and keys, and a language model inside a larger one.
+std::string official_name(std::string name, bool v4) {
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+  };
+  if (!v4) return name;
+  replace("model.layers.", "layers.");
+  replace(".attn.norm.", ".attn.kv_norm.");
+  return name;
+}
+
+TEST(GoldenTransformersSpellings, OtherSpellingsGiveTheSameBits) {
+  for (const Model& model : kModels) {
+    SCOPED_TRACE(model.name);
+    const std::string folder = std::string(STRATA_TEST_DATA) + "/golden/" + model.name;
+    const SafetensorsFile tensors(folder + "/model.safetensors"), cases(folder + "/cases.safetensors");
+    ReplayOptions options = as_recorded(model);
+    const auto outputs = [&](const Checkpoint& checkpoint) {
+      return cases::replay(checkpoint, cases, open_device({}), default_ops(), default_layers(), options);
+    };
+    const auto respelled = [&](const std::string& prefix) {
+      std::vector<StoredTensor> renamed = tensors.tensors();
+      for (StoredTensor& t : renamed) t.name = prefix + official_name(t.name, model.v4);
+      return Checkpoint(ModelConfig::parse(ModelConfig::load(folder).to_json()), renamed);
+    };
+    const auto expected = outputs(Checkpoint(folder));
+    for (const char* prefix : {"", "language_model."}) {
+      const auto results = outputs(respelled(prefix));
+      ASSERT_EQ(results.size(), expected.size()) << prefix;
+      for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].out, expected[i].out) << prefix;
+    }
+  }
+}
+
 // Quantised caches are no part of the recordings: they must be near them, by what their rounding costs.
 TEST(GoldenTransformersCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
   for (const Model& model : kModels) {
