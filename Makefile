@@ -1,9 +1,11 @@
 # The friendly front door. Everything else is CMake: see CMakePresets.json.
 BUILD ?= build
 JOBS  ?= $(shell nproc)
+# Further options for CMake: CONFIGURE="-DSTRATA_WERROR=ON".
+CONFIGURE ?=
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build install demo test bench cuda cuda-sanitize lint format clean sanitize tsan coverage fuzz
+.PHONY: all setup build install demo test bench cuda cuda-all cuda-sanitize lint format clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -32,7 +34,7 @@ demo: setup
 	@$(BUILD)/bin/strata run --model $(MODEL) --device cpu --requests 5 --prompt-tokens 300 --decode-tokens 16 --check-reference
 
 test: setup
-	@cmake --preset release -B $(BUILD) -DSTRATA_BUILD_TESTS=ON -DSTRATA_BUILD_EXAMPLES=ON > /dev/null
+	@cmake --preset release -B $(BUILD) -DSTRATA_BUILD_TESTS=ON -DSTRATA_BUILD_EXAMPLES=ON $(CONFIGURE) > /dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
@@ -41,8 +43,13 @@ bench: build
 
 # The same with the CUDA backend, in a folder of its own. Needs nvcc; no GPU to build.
 cuda: setup
-	@cmake --preset cuda
+	@cmake --preset cuda $(CONFIGURE)
 	@cmake --build --preset cuda -j $(JOBS)
+
+# Every architecture, warnings are errors: what CI, which builds one architecture, leaves out.
+cuda-all: setup
+	@cmake --preset cuda -B build-cuda-all -DSTRATA_WERROR=ON
+	@cmake --build build-cuda-all -j $(JOBS)
 
 # compute-sanitizer over the cases of every op on the GPU; CUDA_OPS="linear ..." for a part of them. Prints what it leaves out and why.
 CUDA_DEVICE ?= cuda:0
@@ -74,4 +81,4 @@ lint: build
 	@tools/tidy $(BUILD) $(BASE)
 
 clean:
-	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-racecheck build-fuzz build-werror
+	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-all build-cuda-racecheck build-fuzz build-werror
