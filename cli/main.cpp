@@ -70,7 +70,7 @@ int run(int argc, char** argv) {
     fmt::print("{}", text.str());
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
-  } catch (const std::exception& error) {  // strata::Error: names the thing, what was expected and what was found
+  } catch (const std::exception& error) {            // strata::Error: names the thing, what was expected and what was found
     if (std::ferror(stdout) != 0) return kBadInput;  // finish() says so
     return refuse(error.what());
   }

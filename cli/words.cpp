@@ -79,7 +79,8 @@ void check_words(const CLI::App& app, int argc, const char* const* argv) {
     const std::string name = word.substr(0, word.find('='));
     if (of.get_option_no_throw(name) != nullptr) continue;
     if (command == nullptr) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("an option that comes before the command must be --help or --version, is '{}'", name));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("an option that comes before the command must be --help or --version, is '{}'", name));
     }
     refuse(fmt::format("an option of strata {}", of.get_name()), name, long_options(of), fmt::format("strata {} --help", of.get_name()));
   }
