@@ -75,7 +75,7 @@ void synthesize_checkpoint(const ModelConfig& model, const SynthesizeOptions& op
     const int64_t numel = tensor.stored.numel();
     for (int64_t begin = 0; begin < numel; begin += kBufferElements) {
       const int64_t count = std::min(kBufferElements, numel - begin);
-      const size_t bytes = static_cast<size_t>(count) * size_of(tensor.stored.dtype);
+      const size_t bytes = static_cast<size_t>(count * tensor.stored.dtype.bits() / 8);
       values.generate(begin, count, buffer.data());
       writer.append(buffer.data(), bytes);
       written += bytes;
