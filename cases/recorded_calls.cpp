@@ -17,6 +17,13 @@ std::string shape_of(const GroupedLinearParams& p) { return fmt::format("{} x {}
 std::string shape_of(const SavePartialStatesParams& p) { return fmt::format("width {}", p.kv_score.shape[1] / 2); }
 std::string shape_of(const CompressNormRopeStoreParams& p) { return fmt::format("ratio {}, dim {}", p.ratio, p.norm_weight.shape[0]); }
 
+template <class Params>
+std::string weight_of(const Params&) {
+  return "";
+}
+std::string weight_of(const LinearParams& p) { return p.weight->name; }
+std::string weight_of(const GroupedLinearParams& p) { return p.weight->name; }
+
 }  // namespace
 
 CallRecorder::CallRecorder(const OpSet& ops) : ops_(ops) {
@@ -38,7 +45,7 @@ void CallRecorder::note_calls(Op<Params>& op) {
       const auto again = [run, params, &device = context.device, workspace = context.workspace](Stream stream) {
         run(params, ExecutionContext{device, stream, workspace});
       };
-      log->calls.push_back({op, name, shape_of(params), lane, again});
+      log->calls.push_back({op, name, weight_of(params), shape_of(params), lane, again});
     };
     op.prepend(std::move(impl));
   }

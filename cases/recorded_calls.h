@@ -13,6 +13,7 @@ namespace strata::cases {
 struct RecordedCall {
   std::string op;
   std::string implementation;
+  std::string weight;               // the matrix of a product: "wq_b"; empty: none
   std::string shape;                // of the weight or the entries where an op is called with several; empty: none
   int lane = 0;                     // 0: the stream of the whole; others in the order of their first call
   std::function<void(Stream)> run;  // with the arguments and the workspace that it had

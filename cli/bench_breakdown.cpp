@@ -24,9 +24,9 @@ Breakdown break_down(const cases::Work& work, const std::shared_ptr<Device>& dev
 void print_breakdown(const std::string& name, double seconds, const Breakdown& breakdown) {
   const double all = sum(breakdown);
   fmt::print("\n{}: {}; its ops one after the other {}\n", name, format_seconds(seconds), format_seconds(all));
-  Table table({"op", "shape", "implementation", "lane", "time", "%"});
+  Table table({"op", "weight", "shape", "implementation", "lane", "time", "%"});
   for (const CallTime& c : breakdown) {
-    table.add({c.call.op, c.call.shape, c.call.implementation, std::to_string(c.call.lane), format_seconds(c.seconds),
+    table.add({c.call.op, c.call.weight, c.call.shape, c.call.implementation, std::to_string(c.call.lane), format_seconds(c.seconds),
                fmt::format("{:.1f}", 100 * c.seconds / all)});
   }
   table.print();
@@ -36,6 +36,7 @@ Json breakdown_json(const Breakdown& breakdown) {
   Json calls = Json::array();
   for (const CallTime& c : breakdown) {
     calls.push_back({{"op", c.call.op},
+                     {"weight", c.call.weight},
                      {"shape", c.call.shape},
                      {"implementation", c.call.implementation},
                      {"lane", c.call.lane},

@@ -11,6 +11,7 @@ namespace {
 
 struct Options {
   std::string preset, config, out;
+  ConfigOptions config_options;
   int64_t layers = 0;
   uint64_t seed = 1;
   bool bf16 = false, fp8 = false, overwrite = false, json = false;
@@ -20,7 +21,7 @@ struct Interrupted {};
 
 int run(const Options& o) {
   if (o.preset.empty() == o.config.empty()) throw Error(ErrorCode::invalid_argument, "synthesize needs either --preset or --config");
-  const ModelConfig config = o.preset.empty() ? ModelConfig::load(o.config) : preset(o.preset);
+  const ModelConfig config = o.preset.empty() ? ModelConfig::load(o.config, o.config_options) : preset(o.preset);
   SynthesizeOptions options;
   options.num_layers = o.layers;
   options.fp8 = o.fp8 || (config.fp8_weights && !o.bf16);
@@ -60,6 +61,7 @@ void add_synthesize(CLI::App& app, int& code) {
       "v4-flash --layers 4 --out model");
   sub->add_option("--preset", o->preset, fmt::format("shapes: {}", fmt::join(preset_names(), ", ")));
   sub->add_option("--config", o->config, "shapes from this config.json instead");
+  add_accept_keys(*sub, o->config_options);
   sub->add_option("--layers", o->layers, "number of layers; 0: as the shapes say")->check(CLI::Range(0, 4096));
   sub->add_flag("--fp8", o->fp8, "FP8 weights with block scales, where the official checkpoint has them");
   sub->add_flag("--bf16", o->bf16, "bf16 weights everywhere")->excludes("--fp8");

@@ -50,6 +50,13 @@ const json* find_block_fp8(const json& object) {
   return it == groups->end() ? nullptr : &*it;
 }
 
+// ModelOpt's FP8 with one scale a block: the same product again. The algorithm stands in either place.
+bool is_modelopt_block_fp8(const json& object) {
+  const auto inner = object.find("quantization");
+  const bool nested = inner != object.end() && inner->is_object() && has(*inner, "quant_algo", "FP8_PB_WO");
+  return has(object, "quant_algo", "FP8_PB_WO") || nested;
+}
+
 }  // namespace
 
 void read_quantization(ModelConfig& c, const ConfigFields& q, const std::vector<std::string>& accepted, std::vector<std::string>& unknown) {
@@ -62,6 +69,10 @@ void read_quantization(ModelConfig& c, const ConfigFields& q, const std::vector<
     if (const auto block = weights.find("block_structure"); block != weights.end() && !block->is_null()) {
       read_block(c, q, "config_groups.weights.block_structure", *block);
     }
+    return;
+  }
+  if (*method == "modelopt" && is_modelopt_block_fp8(q.object())) {
+    c.fp8_weights = true;
     return;
   }
   if (method->empty()) q.reject("quant_method", "a quantiser's name", "\"\"");

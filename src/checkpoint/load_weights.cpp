@@ -54,6 +54,15 @@ struct Stack {
     parts.push_back(std::move(part));
   }
 
+  // "wq_a + wkv": the parts' names, each once.
+  std::string label() const {
+    std::vector<std::string_view> names;
+    for (const StoredMatrix& part : parts) {
+      if (std::find(names.begin(), names.end(), part.suffix()) == names.end()) names.push_back(part.suffix());
+    }
+    return fmt::format("{}", fmt::join(names, " + "));
+  }
+
   // Calls f(part, row within the part, count, row within the stack) for the rows [row, row + count).
   template <class F>
   void for_rows(int64_t row, int64_t count, F&& f) const {
@@ -138,6 +147,9 @@ std::unique_ptr<LoadedLinear> load(const WeightLoader& loader, const Stack& stac
     fp8 = shape_only(stack, request, true, device);
   }
   if (!fp8 || request.form != WeightForm::fp8) bf16 = shape_only(stack, request, false, device);
+  for (auto* form : {&fp8, &bf16}) {
+    if (*form) (*form)->name = stack.label();
+  }
   const WeightFormChoice choice = choose_weight_form(loader.ops, *loader.device, request, fp8, bf16, name);
 
   auto out = std::make_unique<LoadedLinear>();

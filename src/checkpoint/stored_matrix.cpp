@@ -57,11 +57,17 @@ float stored_value(const StoredTensor& tensor, int64_t i) {
 
 StoredMatrix::StoredMatrix(const Checkpoint& checkpoint, int64_t layer, const std::string& name, int64_t n, int64_t k, const Shard& rows,
                            const Shard& columns, bool transposed)
-    : checkpoint_(&checkpoint), k_(k), transposed_(transposed) {
+    : suffix_(name), checkpoint_(&checkpoint), k_(k), transposed_(transposed) {
   refuse_other_quantisers(checkpoint, layer, name);
   weight_ = &require_tensor(checkpoint, layer, name + ".weight", {DType::e4m3, DType::bf16, DType::f16, DType::f32}, {n, k});
   rows_ = resolve(rows, n, weight_->name + ": rows");
   columns_ = resolve(columns, k, weight_->name + ": columns");
+  const std::string& quantiser = checkpoint.config().other_quant_method;
+  if (weight_->dtype == DType::e4m3 && !quantiser.empty()) {
+    fail(ErrorCode::invalid_file,
+         "{}: tensor {}: dtype: expected BF16, F16 or F32, as config.json says that {} quantised with other products than block FP8, is {}",
+         checkpoint.directory().string(), weight_->name, quantiser, weight_->dtype.name());
+  }
   if (weight_->dtype == DType::e4m3) {
     load_scales(BlockScales(checkpoint, layer, name, *weight_));
     return;

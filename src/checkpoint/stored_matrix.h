@@ -29,6 +29,7 @@ class StoredMatrix {
                const Shard& columns, bool transposed = false);
 
   const std::string& name() const { return weight_->name; }
+  const std::string& suffix() const { return suffix_; }  // "wq_a"
   bool is_fp8() const { return scale_ != nullptr && !transposed_; }
   int64_t rows() const { return transposed_ ? columns_.count : rows_.count; }
   int64_t columns() const { return transposed_ ? rows_.count : columns_.count; }
@@ -53,6 +54,7 @@ class StoredMatrix {
   void read_stored(int64_t row, int64_t count, Bf16* out, int threads) const;
   void dequantize(int64_t row, int64_t count, Bf16* out, int threads) const;
 
+  std::string suffix_;
   const Checkpoint* checkpoint_;
   const StoredTensor* weight_ = nullptr;
   const StoredTensor* scale_ = nullptr;  // null: not FP8

@@ -445,5 +445,18 @@ TEST(Quantization, BlocksOfFp8ByCompressedTensors) {
   }
 }
 
+TEST(Quantization, BlocksOfFp8ByModelOpt) {
+  json j = json::parse(preset("v3-tiny").to_json());
+  for (const json& q : {json{{"quant_method", "modelopt"}, {"quant_algo", "FP8_PB_WO"}},
+                        json{{"quant_method", "modelopt"}, {"quantization", {{"quant_algo", "FP8_PB_WO"}}}}}) {
+    j["quantization_config"] = q;
+    EXPECT_EQ(parse(j), preset("v3-tiny"));
+  }
+  for (const json& algorithm : {json("FP8"), json("NVFP4"), json(nullptr)}) {
+    j["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", algorithm}, {"quantization", 1}};
+    EXPECT_EQ(parse(j).other_quant_method, "modelopt");
+  }
+}
+
 }  // namespace
 }  // namespace strata::test

@@ -431,6 +431,17 @@ TEST_F(LoadWeights, MatricesOfOtherQuantisers) {
   }
 }
 
+// config.json names a quantiser whose FP8 is another product: bf16 matrices are as good as any, FP8 ones are not read.
+TEST_F(LoadWeights, MatricesNextToAnotherQuantisersExperts) {
+  config_.fp8_weights = config_.scale_ue8m0 = false;
+  config_.other_quant_method = "modelopt";
+  add_bf16("wq_a.weight", {7, 9}, 3);
+  add_fp8("wq_b", Matrix(128, 256, 12));
+  EXPECT_NO_THROW(loader().load_linear("wq_a", {.n = 7, .k = 9}));
+  expect_parts(refusal([&] { loader().load_linear("wq_b", {.n = 128, .k = 256}); }),
+               {"layers.0.attn.wq_b.weight", "expected BF16", "modelopt", "is F8_E4M3"});
+}
+
 TEST_F(LoadWeights, MatricesOfOtherDtypes) {
   const std::vector<std::pair<StoredDType, const char*>> dtypes{{StoredDType::i8, "8-bit integer"},
                                                                 {StoredDType::u8, "packed 4-bit values"},
