@@ -4,14 +4,15 @@
 #include <cstdlib>
 #include <thread>
 
+#include "bar_plot.h"
 #include "bench_breakdown.h"
 #include "case_filter.h"
 #include "case_run.h"
 #include "case_table.h"
 #include "ceilings.h"
 #include "common.h"
+#include "output_file.h"
 #include "registry.h"
-#include "svg.h"
 #include "timing.h"
 
 namespace strata::cli {
@@ -179,12 +180,19 @@ class Bencher {
   }
 
   void plot() const {
-    std::vector<Bar> bars;
+    BarPlot plot{
+        .title = "strata bench: share of the machine's roof",
+        .subtitle = fmt::format("{}; roof: {:.1f} GB/s ({}), {:.3f} TFLOP/s ({})", device_->description(), ceilings_.bandwidth / 1e9,
+                                ceilings_.bandwidth_source, ceilings_.flops / 1e12, ceilings_.flops_source),
+        .axis = "share of the roof (%)",
+        .roof = 100,
+        .roof_label = "roof",
+        .bars = {}};
     for (const Row& r : rows_) {
-      bars.push_back(
-          {r.op + " " + r.name, 100 * roof_share(r), fmt::format("{:.0f}% {}", 100 * roof_share(r), format_seconds(r.timing.median))});
+      plot.bars.push_back({r.op + " " + r.name + (options_.filter.implementation == "*" ? ", " + r.implementation : ""),
+                           100 * roof_share(r), fmt::format("{:.0f} %, {}", 100 * roof_share(r), format_seconds(r.timing.median))});
     }
-    write_bar_plot(options_.plot, "% of the machine's roof: " + device_->description(), bars, 100);
+    OutputFile("--plot", options_.plot).write(bar_plot(plot));
   }
 
   static double load_average() {
