@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <limits>
 #include <optional>
 
 #include "common.h"
@@ -17,7 +16,7 @@
 namespace strata::cli {
 namespace {
 
-constexpr int64_t kMostRequests = int64_t{1} << 20;
+constexpr int64_t kMostRequests = int64_t{1} << 20, kMostMemory = 1000000000000000;
 
 struct Options {
   CommonOptions common;
@@ -130,9 +129,9 @@ void add_plan(CLI::App& app, int& code) {
       ->transform(count_in(1, 1024))
       ->capture_default_str();
   sub->add_option("--memory", o->memory, "memory of the device, or of the rank's: prints how many requests and tokens fit")
-      ->transform(bytes_in(1, std::numeric_limits<int64_t>::max()));
+      ->transform(bytes_in(1, kMostMemory));
   sub->add_option("--reserve", o->reserve, "of --memory, bytes for everything else: experts, activations, the program")
-      ->transform(bytes_in(0, std::numeric_limits<int64_t>::max()))
+      ->transform(bytes_in(0, kMostMemory))
       ->capture_default_str()
       ->needs("--memory");
   sub->add_option("--plot", o->plot, "write cache bytes by group and context length, 8k to 1M positions, as SVG to this file");
