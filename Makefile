@@ -30,7 +30,7 @@ install: setup
 demo: setup
 	@cmake --preset release -B $(BUILD) -DSTRATA_BUILD_TESTS=OFF -DSTRATA_BUILD_EXAMPLES=OFF > /dev/null
 	@cmake --build $(BUILD) -j $(JOBS) --target strata_cli
-	@$(BUILD)/bin/strata synthesize --preset v4-tiny --out $(MODEL)
+	@$(BUILD)/bin/strata synthesize --preset v4-tiny --out $(MODEL) --overwrite
 	@$(BUILD)/bin/strata run --model $(MODEL) --device cpu --requests 5 --prompt-tokens 300 --decode-tokens 16 --check-reference
 
 test: setup

@@ -41,6 +41,7 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
                                      .rope_tables = rope_tables_,
                                      .communicator = options_.communicator,
                                      .lanes = lanes_}));
+    kv_scales_.push_back(checkpoint.kv_scale(number));
     return_free_memory();
     groups.push_back(layers_.back()->cache_groups());
     workspace = std::max(workspace, layers_.back()->workspace_bytes());
@@ -114,6 +115,9 @@ void ModelRunner::run_layer(size_t l, const TensorView& hidden, const TensorView
   ForwardArgs args = extras;
   args.batch = batch_;
   args.caches = pool_->layer(l);
+  for (PagedCache& cache : args.caches.caches) {
+    if (cache.format == KvFormat::fp8_tensor) cache.scale = kv_scales_[l];
+  }
   args.hidden = hidden;
   args.out = out;
   if (layers_[l]->index_topk() > 0) args.topk_indices = topk_.view().columns(0, layers_[l]->index_topk());

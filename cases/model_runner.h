@@ -71,6 +71,7 @@ class ModelRunner {
   std::shared_ptr<RopeTables> rope_tables_;
   std::shared_ptr<Lanes> lanes_;
   std::vector<std::unique_ptr<AttentionLayer>> layers_;
+  std::vector<float> kv_scales_;  // of the layers' per-tensor FP8 caches
   std::unique_ptr<PagedPool> pool_;
   std::unique_ptr<BatchBuilder> builder_;
   Tensor workspace_;

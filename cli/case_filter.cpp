@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "strata/error.h"
+#include "words.h"
 
 namespace strata::cli {
 namespace {
@@ -35,11 +36,14 @@ bool matches(const std::string& pattern, const std::string& text) {
 
 void add_filter(CLI::App& app, CaseFilter& filter) {
   app.add_option("--op", filter.ops, "only these ops");
-  app.add_option("--case", filter.name, "only the case of this name; * stands for anything");
+  app.add_option("--case", filter.names, "only the cases of this name; * stands for anything; may be repeated");
   app.add_option("--impl", filter.implementation, "only this implementation");
 }
 
-bool takes_name(const CaseFilter& filter, const std::string& name) { return filter.name.empty() || matches(filter.name, name); }
+bool takes_name(const CaseFilter& filter, const std::string& name) {
+  return filter.names.empty() ||
+         std::any_of(filter.names.begin(), filter.names.end(), [&](const std::string& pattern) { return matches(pattern, name); });
+}
 
 std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, const CaseFilter& filter, bool (*wanted)(const cases::Tags&)) {
   std::vector<std::string> ops;
@@ -53,12 +57,19 @@ std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, con
   }
   for (const std::string& op : filter.ops) {
     if (std::find(ops.begin(), ops.end(), op) == ops.end()) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("--op must be one of {}, is '{}'", fmt::join(ops, ", "), op));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--op must be one of {}, is '{}'{}", fmt::join(ops, ", "), op, nearest_text(op, ops)));
     }
   }
-  if (selected.empty()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("--case must match a case (--list has their names), is '{}'", filter.name));
+  for (const std::string& pattern : filter.names) {
+    const auto takes = [&](const cases::AnyCase* c) { return matches(pattern, c->name()); };
+    if (std::any_of(selected.begin(), selected.end(), takes)) continue;
+    std::vector<std::string> names;
+    for (const auto& c : list) names.push_back(c->name());
+    throw Error(ErrorCode::invalid_argument, fmt::format("--case must match a case of these ops (--list has their names), is '{}'{}",
+                                                         pattern, nearest_text(pattern, names)));
   }
+  if (selected.empty()) throw Error(ErrorCode::invalid_argument, "--op: these ops have no such cases");
   return selected;
 }
 

@@ -10,13 +10,13 @@
 namespace strata::cli {
 
 struct CaseFilter {
-  std::vector<std::string> ops;  // empty: all
-  std::string name;              // empty: all; * stands for anything
-  std::string implementation;    // empty: all of them (check), the one that is chosen (bench)
+  std::vector<std::string> ops;    // empty: all
+  std::vector<std::string> names;  // empty: all; * stands for anything
+  std::string implementation;      // empty: all of them (check), the one that is chosen (bench)
 };
 void add_filter(CLI::App& app, CaseFilter& filter);
 
-// Whether the filter's pattern of names takes this one.
+// Whether one of the filter's patterns takes this name.
 bool takes_name(const CaseFilter& filter, const std::string& name);
 
 // The cases that `wanted` and the filter take, in the lists' order. Throws invalid_argument when there is none, naming what there is.

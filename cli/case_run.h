@@ -1,73 +1,58 @@
 // Going through cases until all are done or the process is asked to stop.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <atomic>
-#include <exception>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
-#include <utility>
+#include <thread>
 #include <vector>
 
 #include "case.h"
 #include "common.h"
 #include "interrupt.h"
-#include "on_threads.h"
 
 namespace strata::cli {
 
 class CaseRun {
  public:
-  explicit CaseRun(std::string command) : command_(std::move(command)) {}
+  // report(): prints what has been done so far. An interrupt ends the case that is running within a second: where it does not end by
+  // itself, another thread reports and ends the process.
+  CaseRun(std::string command, std::function<void()> report);
+  ~CaseRun();
+  CaseRun(const CaseRun&) = delete;
+  CaseRun& operator=(const CaseRun&) = delete;
+
+  // What run() and report() share is changed under this lock alone.
+  std::mutex& mutex() { return mutex_; }
 
   // run(case). `quiet`: no bar.
-  template <class Run>
-  void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const Run& run) {
-    for_each_number(selected.size(), 1, quiet, [&](size_t i) {
-      run(*selected[i]);
-      return true;
-    });
-  }
-  // run(0), run(1), ... by so many threads, until `count` are done or one returns false. What one throws ends them, and is thrown.
-  template <class Run>
-  void for_each_number(size_t count, int threads, bool quiet, const Run& run) {
-    Progress progress(command_, static_cast<double>(count), quiet);
-    num_selected_ = count;
-    std::atomic<size_t> next = 0;
-    std::atomic<bool> more = true;
-    std::mutex mutex;
-    std::exception_ptr error;
-    const auto work = [&](int) {
-      try {
-        for (size_t i = 0; more && !interrupt_.received() && (i = next++) < count;) {
-          if (!run(i)) more = false;
-          const std::lock_guard lock(mutex);
-          progress.update(static_cast<double>(++num_done_));
-        }
-      } catch (...) {
-        more = false;
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
-      }
-    };
-    cases::on_threads(threads, work);
-    if (error) std::rethrow_exception(error);
-    if (!more) num_selected_ = num_done_;
-  }
+  void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const std::function<void(const cases::AnyCase&)>& run);
+  // run(0), run(1), ... on this many threads, until `count` are done or one returns false. What one throws ends them, and is thrown.
+  // name(i): what the bar calls it; may be empty.
+  void for_each_number(size_t count, int threads, bool quiet, const std::function<bool(size_t)>& run,
+                       const std::function<std::string(size_t)>& name = nullptr);
+  // Takes the bar away, for a line of output. Called under the lock.
+  void clear_bar();
 
   bool interrupted() const { return num_done_ < num_selected_; }
   // What the command returns that otherwise returned `code`; says on stderr how far it came if it was interrupted.
-  int finish(int code) const {
-    if (!interrupted()) return code;
-    fmt::print(stderr, "strata {}: interrupted after {} of {} cases\n", command_, num_done_, num_selected_);
-    return kFailed;
-  }
+  int finish(int code);
 
  private:
+  void watch();
+
   std::string command_;
+  std::function<void()> report_;
   InterruptRequest interrupt_;
-  size_t num_selected_ = 0, num_done_ = 0;
+  std::mutex mutex_;
+  std::atomic<size_t> num_selected_ = 0, num_done_ = 0;
+  Progress* bar_ = nullptr;
+  bool ended_ = false;  // nothing is left to interrupt
+  std::condition_variable end_;
+  std::thread watcher_;
 };
 
 }  // namespace strata::cli

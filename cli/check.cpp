@@ -1,5 +1,6 @@
 // strata check: every op's case list, every implementation against the reference.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -29,9 +30,9 @@ struct Options {
 // Random cases by number, those of all chosen ops side by side.
 class RandomCases {
  public:
-  explicit RandomCases(const Options& options) : seed_(options.check.seed), ops_{options.filter.ops, "", ""}, count_(options.random) {
+  explicit RandomCases(const Options& options) : seed_(options.check.seed), ops_{options.filter.ops, {}, ""}, count_(options.random) {
     if (is_named(options)) {
-      const std::string& name = options.filter.name;
+      const std::string& name = options.filter.names.front();
       std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), first_);
       count_ = 1;
     }
@@ -43,9 +44,10 @@ class RandomCases {
           static_cast<size_t>(std::find_if(list.begin(), list.end(), [&](const auto& l) { return l.get() == c; }) - list.begin()));
     }
   }
-  // Whether one of them is asked for by its name.
+  // Whether --case is the name of one of them.
   static bool is_named(const Options& options) {
-    const std::string& name = options.filter.name;
+    if (options.filter.names.size() != 1) return false;
+    const std::string& name = options.filter.names.front();
     return name.starts_with(kPrefix) && name.find_first_of("0123456789") == kPrefix.size();
   }
 
@@ -80,8 +82,8 @@ struct Failure {
 
 // Of random cases, whose names are known one by one.
 [[noreturn]] void refuse_name(const CaseFilter& filter) {
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("--case must match a random case of this seed (--list has their names), is '{}'", filter.name));
+  throw Error(ErrorCode::invalid_argument, fmt::format("--case must match a random case of this seed (--list has their names), is '{}'",
+                                                       fmt::join(filter.names, "', '")));
 }
 
 bool is_test(const cases::Tags& tags) { return tags.test; }
@@ -103,10 +105,12 @@ class Checker {
       : options_(options), device_(open_device(parse_device_id(options.common.device), make_config(options.common))) {}
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
-    run_.for_each_number(selected.size(), options_.jobs, options_.common.json, [&](size_t i) {
+    const auto one = [&](size_t i) {
       check(*selected[i], i);
       return true;
-    });
+    };
+    run_.for_each_number(selected.size(), options_.jobs, options_.common.json, one,
+                         [&](size_t i) { return selected[i]->op() + " " + selected[i]->name(); });
     finish();
   }
 
@@ -121,16 +125,18 @@ class Checker {
     finish();
   }
 
-  int report() const {
-    options_.common.json ? print_json(as_json()) : print_table();
+  int report() {
+    print();
     return run_.finish(failures_.empty() ? kSuccess : kFailed);
   }
 
  private:
+  void print() const { options_.common.json ? print_json(as_json()) : print_table(); }
+
   // A device that is lost fails all that follows.
   bool failed_often() {
     constexpr size_t kOften = 100;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(run_.mutex());
     return failures_.size() >= kOften;
   }
 
@@ -148,7 +154,7 @@ class Checker {
       const std::string& name = implementations[i];
       if (!options_.filter.implementation.empty() && name != options_.filter.implementation) continue;
       const cases::CheckResult result = run->run(device_, name);
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(run_.mutex());
       Tally& tally = tally_of(c.op(), name);
       tally.place = std::min(tally.place, {place, i});
       switch (result.outcome) {
@@ -213,8 +219,7 @@ class Checker {
   OpSet ops_ = default_ops();
   std::vector<std::pair<std::pair<std::string, std::string>, Tally>> tallies_;
   std::vector<Failure> failures_;
-  std::mutex mutex_;  // of tallies and failures
-  CaseRun run_{"check"};
+  CaseRun run_{"check", [this] { print(); }};  // its lock is that of tallies and failures
 };
 
 void add_to(CaseTable& table, const RandomCases& random, const CaseFilter& filter) {

@@ -106,18 +106,26 @@ void print_json(const Json& value) { std::puts(value.dump(2, ' ', false, Json::e
 Progress::Progress(std::string label, double total, bool quiet)
     : label_(std::move(label)), total_(total), shown_(!quiet && total > 0 && isatty(STDERR_FILENO) != 0) {}
 
-Progress::~Progress() {
+Progress::~Progress() { clear(); }
+
+void Progress::clear() {
   if (shown_) std::fputs("\r\033[K", stderr);
 }
 
-void Progress::update(double done) {
+void Progress::update(double done, const std::string& what) {
   const auto now = std::chrono::steady_clock::now();
-  if (!shown_ || (now - last_ < std::chrono::milliseconds(100) && done < total_)) return;
+  if (!shown_ || (now - last_ < std::chrono::milliseconds(100) && done < total_ && what == what_)) return;
   last_ = now;
-  constexpr int kWidth = 40;
+  what_ = what;
+  constexpr int kWidth = 24;
   const double share = std::clamp(done / total_, 0.0, 1.0);
   const int filled = static_cast<int>(share * kWidth);
-  fmt::print(stderr, "\r{} [{:=<{}}{: <{}}] {:3.0f}%", label_, "", filled, "", kWidth - filled, share * 100);
+  // Counts have whole numbers; shares of one step have none worth showing.
+  const std::string count = total_ > 1 ? fmt::format(" {:.0f}/{:.0f}", done, total_) : "";
+  const double seconds = std::chrono::duration<double>(now - begin_).count();
+  const std::string left = share > 0 && share < 1 ? fmt::format(", {} left", format_seconds(seconds / share - seconds)) : "";
+  fmt::print(stderr, "\r\033[K{} [{:=<{}}{: <{}}] {:3.0f}%{}{}{}{}", label_, "", filled, "", kWidth - filled, share * 100, count, left,
+             what.empty() ? "" : "  ", what);
   std::fflush(stderr);
 }
 

@@ -55,18 +55,22 @@ class Table {
 
 void print_json(const Json& value);
 
-// A bar on stderr, only when stderr is a terminal and `quiet` is false.
+// A bar on stderr with what is done, out of how much, and the time left; only when stderr is a terminal and `quiet` is false.
 class Progress {
  public:
   Progress(std::string label, double total, bool quiet);
   ~Progress();
-  void update(double done);
+  // what: the name of what is under way; empty: the bar alone.
+  void update(double done, const std::string& what = "");
+  // Takes the bar away until the next update.
+  void clear();
 
  private:
   std::string label_;
   double total_;
   bool shown_;
-  std::chrono::steady_clock::time_point last_;
+  std::string what_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), last_;
 };
 
 std::string format_bytes(double bytes);      // "37.4 MB"

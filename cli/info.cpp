@@ -13,7 +13,7 @@ int run(const CommonOptions& o) {
   const auto device = open_device(parse_device_id(o.device), make_config(o));
   const OpSet ops = default_ops();
   Json json = {{"device", to_string(device->id())}, {"description", device->description()}};
-  Table table({"op", "implementation", "", "reason"});
+  Table table({"op", "implementation", "status", "reason"});
   for (const cases::Probe& probe : cases::probe_ops(ops, *device)) {
     bool chosen = true;
     for (const Candidate& c : probe.candidates) {

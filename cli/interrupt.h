@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM as a request: a command that goes through many cases ends with what it has.
+// Ctrl-C and SIGTERM as a request: a command that goes through many cases ends with what it has, one that writes files removes them.
 #pragma once
 
 #include <csignal>

@@ -44,7 +44,7 @@ int run(const Options& o) {
       cases::replay(checkpoint, file, device, default_ops(), default_layers(), options, [&](double share) { progress.update(share); });
   if (results.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no case layerL.seqS.x for a layer of {}", o.cases, o.model));
   bool passed = true, chose_otherwise = false;
-  Table table({"layer", "kind", "seq", "tokens", "expected", "out", "q", "attn_out", "topk equal", ""});
+  Table table({"layer", "kind", "seq", "tokens", "expected", "out", "q", "attn_out", "topk equal", "result"});
   Json json = {{"model", o.model}, {"cases", o.cases}, {"device", device->description()}, {"tolerance", o.tolerance}};
   for (const auto& r : results) {
     if (r.out_error < 0) {  // nothing recorded is nothing that could differ

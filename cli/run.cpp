@@ -223,7 +223,9 @@ class RequestRunner {
 
 int report(const Options& o, const ModelConfig& config, const Outcome& outcome, const std::map<std::string, double>& errors, size_t peak) {
   bool passed = true;
-  Table table({"layer kind", "layers", "weights", "prefill", "decode", "prefill tok/s", "decode tok/s", errors.empty() ? "" : "error"});
+  std::vector<std::string> header{"layer kind", "layers", "weights", "prefill", "decode", "prefill tok/s", "decode tok/s"};
+  if (!errors.empty()) header.emplace_back("error");
+  Table table(header);
   Json json = {{"model", o.model},
                {"device", outcome.device},
                {"steps", outcome.steps},

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "common.h"
+#include "interrupt.h"
 #include "strata/checkpoint.h"
 #include "strata/error.h"
 
@@ -12,8 +13,10 @@ struct Options {
   std::string preset, config, out;
   int64_t layers = 0;
   uint64_t seed = 1;
-  bool bf16 = false, fp8 = false, json = false;
+  bool bf16 = false, fp8 = false, overwrite = false, json = false;
 };
+
+struct Interrupted {};
 
 int run(const Options& o) {
   if (o.preset.empty() == o.config.empty()) throw Error(ErrorCode::invalid_argument, "synthesize needs either --preset or --config");
@@ -22,13 +25,19 @@ int run(const Options& o) {
   options.num_layers = o.layers;
   options.fp8 = o.fp8 || (config.fp8_weights && !o.bf16);
   options.seed = o.seed;
+  options.overwrite = o.overwrite;
   size_t bytes = 0;
-  {
+  try {
+    const InterruptRequest interrupt;
     Progress progress("synthesize", 1.0, o.json);
     synthesize_checkpoint(config, options, o.out, [&](size_t done, size_t total) {
+      if (interrupt.received()) throw Interrupted();
       bytes = total;
       progress.update(total == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(total));
     });
+  } catch (const Interrupted&) {
+    fmt::print(stderr, "strata: interrupted, {} is as it was\n", o.out);
+    return kFailed;
   }
   const Checkpoint written(o.out);
   const auto layers = written.attention_layers();
@@ -46,7 +55,9 @@ int run(const Options& o) {
 void add_synthesize(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("synthesize", "Write a checkpoint in the official format with random weights");
-  sub->footer("Exit codes: 0 success; 2 bad input.\nExample: strata synthesize --preset v4-flash --layers 4 --out model");
+  sub->footer(
+      "Exit codes: 0 success; 1 interrupted (Ctrl-C or SIGTERM: writes nothing); 2 bad input.\nExample: strata synthesize --preset "
+      "v4-flash --layers 4 --out model");
   sub->add_option("--preset", o->preset, fmt::format("shapes: {}", fmt::join(preset_names(), ", ")));
   sub->add_option("--config", o->config, "shapes from this config.json instead");
   sub->add_option("--layers", o->layers, "number of layers; 0: as the shapes say")->check(CLI::Range(0, 4096));
@@ -54,6 +65,7 @@ void add_synthesize(CLI::App& app, int& code) {
   sub->add_flag("--bf16", o->bf16, "bf16 weights everywhere")->excludes("--fp8");
   sub->add_option("--seed", o->seed, "of the random numbers")->capture_default_str();
   sub->add_option("--out", o->out, "directory to write")->required();
+  sub->add_flag("--overwrite", o->overwrite, "replace config.json and model.safetensors that are in the directory");
   sub->add_flag("--json", o->json, "JSON on stdout");
   sub->callback([o, &code] { code = run(*o); });
 }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "checkpoint/json.h"
 #include "checkpoint/safetensors_header.h"
+#include "checkpoint/shard_file.h"
 #include "checkpoint/shard_index.h"
 #include "checkpoint/tensor_names.h"
 #include "core/check.h"
@@ -25,8 +27,8 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 struct Checkpoint::Impl {
   struct Location {
-    const StoredTensor* tensor;
-    const SafetensorsFile* file;  // null: memory of the caller's
+    const ShardFile* shard;      // null: memory of the caller's
+    const StoredTensor* tensor;  // null: in `shard`, which was not opened for it yet
   };
   struct Hash {
     using is_transparent = void;
@@ -35,38 +37,73 @@ struct Checkpoint::Impl {
 
   fs::path directory;
   ModelConfig config;
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  std::vector<std::unique_ptr<ShardFile>> shards;
   std::vector<StoredTensor> given;  // without files
   std::unordered_map<std::string, Location, Hash, std::equal_to<>> tensors;
 
+  bool is_attention(std::string_view name) const { return attention_layer_of(config, name).has_value(); }
+
   void open_single(const fs::path& path) {
-    files.push_back(std::make_unique<SafetensorsFile>(path));
-    for (const StoredTensor& tensor : files.back()->tensors()) tensors.emplace(tensor.name, Location{&tensor, files.back().get()});
+    const ShardFile& shard = *shards.emplace_back(std::make_unique<ShardFile>(path));
+    for (const StoredTensor& tensor : shard.file().tensors()) tensors.emplace(tensor.name, Location{&shard, &tensor});
   }
 
-  void open_sharded(const fs::path& index) {
-    const auto shards = parse_shard_index(read_text_file(index.string(), kMaxIndexBytes), index.string());
-    std::map<std::string, const SafetensorsFile*> opened;
-    for (const auto& [name, shard] : shards) {
-      const SafetensorsFile*& file = opened[shard];
-      if (file == nullptr) {
-        const fs::path path = directory / shard;
-        std::error_code ignored;
-        if (!fs::exists(path, ignored)) {
-          fail(ErrorCode::invalid_file, "{}: shard {}: expected beside the index, is missing", index.string(),
-               brief(nlohmann::json(shard)));
-        }
-        file = files.emplace_back(std::make_unique<SafetensorsFile>(path)).get();
+  // Files that have attention are opened and checked where they are there; what is missing, and every other file, matters when one of its
+  // tensors is read.
+  void open_sharded(const ShardIndex& index) {
+    std::map<std::string_view, const ShardFile*> by_name;
+    for (const auto& [name, file] : index) {
+      const ShardFile*& shard = by_name[file];
+      if (shard == nullptr) shard = shards.emplace_back(std::make_unique<ShardFile>(directory / file)).get();
+      const bool check = is_attention(name) && shard->exists();
+      tensors.emplace(name, Location{shard, check ? &shard->require(name) : nullptr});
+    }
+  }
+
+  // Of a directory with both, model.safetensors is read. The index must then say nothing else: every tensor it names is in that file,
+  // every attention tensor of the file is named, and no shard holds a second copy, whose values could be others.
+  void check_agreement(const ShardIndex& index) const {
+    const auto disagree = [&](std::string_view what) {
+      fail(ErrorCode::invalid_file, "{}: {} and {}: expected to agree, {}; remove the one that is out of date", directory.string(),
+           kSingleFile, kIndexFile, what);
+    };
+    std::set<std::string_view> files;
+    for (const auto& [name, file] : index) {
+      if (!tensors.contains(name)) disagree(fmt::format("tensor {} is only in the index", brief(nlohmann::json(name))));
+      files.insert(file);
+    }
+    for (const std::string_view file : files) {
+      if (file == kSingleFile) continue;
+      if (ShardFile(directory / file).exists()) disagree(fmt::format("the index's shard {} is there too", brief(nlohmann::json(file))));
+    }
+    for (const auto& [name, location] : tensors) {
+      if (is_attention(name) && !index.contains(name)) {
+        disagree(fmt::format("tensor {} is not in the index", brief(nlohmann::json(name))));
       }
-      const StoredTensor* tensor = file->find(name);
-      if (tensor == nullptr) {
-        fail(ErrorCode::invalid_file, "{}: tensor {}: expected in shard {}, is not there", index.string(), brief(nlohmann::json(name)),
-             brief(nlohmann::json(shard)));
-      }
-      tensors.emplace(name, Location{tensor, file});
     }
   }
 };
+
+namespace {
+
+// What is in a directory without either file, to say what is wrong with it.
+std::string other_weights(const fs::path& directory) {
+  std::set<std::string> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string extension = entry.path().extension().string();
+    if (extension == ".safetensors" || extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".gguf") {
+      found.insert(entry.path().filename().string());
+    }
+  }
+  if (found.empty()) return "neither";
+  const std::string first = *found.begin();
+  const std::string others = found.size() == 1 ? "" : fmt::format(" and {} more", found.size() - 1);
+  return fmt::format("only {}{}: {}", brief(nlohmann::json(first)), others,
+                     first.ends_with(".safetensors") ? "an index is missing" : "convert to safetensors");
+}
+
+}  // namespace
 
 Checkpoint::Checkpoint(const fs::path& directory, const ConfigOptions& options) : impl_(std::make_unique<Impl>()) {
   std::error_code ignored;
@@ -76,12 +113,17 @@ Checkpoint::Checkpoint(const fs::path& directory, const ConfigOptions& options) 
   }
   impl_->directory = directory;
   impl_->config = ModelConfig::load(directory, options);
-  if (fs::exists(directory / kSingleFile, ignored)) {
+  const bool single = fs::exists(directory / kSingleFile, ignored);
+  const fs::path index_path = directory / kIndexFile;
+  std::optional<ShardIndex> index;
+  if (fs::exists(index_path, ignored)) index = parse_shard_index(read_text_file(index_path.string(), kMaxIndexBytes), index_path.string());
+  if (single) {
     impl_->open_single(directory / kSingleFile);
-  } else if (fs::exists(directory / kIndexFile, ignored)) {
-    impl_->open_sharded(directory / kIndexFile);
+    if (index) impl_->check_agreement(*index);
+  } else if (index) {
+    impl_->open_sharded(*index);
   } else {
-    fail(ErrorCode::invalid_file, "{}: expected {} or {}, has neither", directory.string(), kSingleFile, kIndexFile);
+    fail(ErrorCode::invalid_file, "{}: expected {} or {}, has {}", directory.string(), kSingleFile, kIndexFile, other_weights(directory));
   }
 }
 
@@ -94,7 +136,7 @@ Checkpoint::Checkpoint(const ModelConfig& config, std::vector<StoredTensor> tens
   for (const StoredTensor& tensor : impl_->given) {
     strata::require(tensor.data != nullptr || tensor.bytes == 0, "memory: tensor {}: data: expected memory for {} bytes, is null",
                     tensor.name, tensor.bytes);
-    impl_->tensors.emplace(tensor.name, Impl::Location{&tensor, nullptr});
+    impl_->tensors.emplace(tensor.name, Impl::Location{nullptr, &tensor});
   }
 }
 
@@ -122,12 +164,14 @@ std::vector<std::string> Checkpoint::names() const {
 
 const StoredTensor* Checkpoint::find(std::string_view name) const {
   const auto it = impl_->tensors.find(name);
-  return it == impl_->tensors.end() ? nullptr : it->second.tensor;
+  if (it == impl_->tensors.end()) return nullptr;
+  const auto& [shard, tensor] = it->second;
+  return tensor != nullptr ? tensor : &shard->require(name);
 }
 
 void Checkpoint::release(const StoredTensor& tensor) const {
   const auto it = impl_->tensors.find(tensor.name);
-  if (it != impl_->tensors.end() && it->second.file != nullptr) it->second.file->release(tensor);
+  if (it != impl_->tensors.end() && it->second.shard != nullptr) it->second.shard->file().release(tensor);
 }
 
 const StoredTensor* Checkpoint::find(int64_t layer, std::string_view suffix) const {

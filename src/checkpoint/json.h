@@ -10,7 +10,7 @@ namespace strata {
 // `origin` begins every message.
 nlohmann::json parse_json(std::string_view text, const std::string& origin);
 
-// Reads a whole file of at most `max_bytes` bytes.
+// Reads a whole JSON file of at most `max_bytes` bytes. A git-lfs pointer, a web page and the like are called what they are.
 std::string read_text_file(const std::string& path, size_t max_bytes);
 
 // A value as it is shown in a message: compact, cut after 60 characters, safe for any bytes.

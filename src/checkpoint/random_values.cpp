@@ -85,7 +85,7 @@ E4m3 convert(float v) {
 
 // Calls f with an object of the tensor's element type.
 template <class F>
-void with_element(DType dtype, F&& f) {
+void with_element(StoredDType dtype, F&& f) {
   if (dtype == DType::f32) return f(float{});
   if (dtype == DType::bf16) return f(Bf16{});
   f(E4m3{});

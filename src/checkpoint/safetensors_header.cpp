@@ -1,10 +1,10 @@
 #include "checkpoint/safetensors_header.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <utility>
 
+#include "checkpoint/file_kind.h"
 #include "checkpoint/json.h"
 #include "core/check.h"
 
@@ -13,21 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::pair<DType, std::string_view>, 12> kNames{{{DType::f64, "F64"},
-                                                                     {DType::f32, "F32"},
-                                                                     {DType::bf16, "BF16"},
-                                                                     {DType::f16, "F16"},
-                                                                     {DType::e4m3, "F8_E4M3"},
-                                                                     {DType::e8m0, "F8_E8M0"},
-                                                                     {DType::i64, "I64"},
-                                                                     {DType::i32, "I32"},
-                                                                     {DType::i16, "I16"},
-                                                                     {DType::i8, "I8"},
-                                                                     {DType::u8, "U8"},
-                                                                     {DType::boolean, "BOOL"}}};
 constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr const char* kTruncated = " (truncated: download the file again)";
 
 // The description of one tensor while it is read.
 class Entry {
@@ -43,16 +32,14 @@ class Entry {
     fail(ErrorCode::invalid_file, "{}: tensor {}: {}: expected {}, is {}", origin_, brief(json(name_)), what, expected, actual);
   }
 
-  DType dtype() const {
+  StoredDType dtype() const {
     const json& value = need("dtype");
     if (value.is_string()) {
-      for (const auto& [type, name] : kNames) {
-        if (value.get_ref<const std::string&>() == name) return type;
-      }
+      if (const auto dtype = StoredDType::from_name(value.get_ref<const std::string&>())) return *dtype;
     }
-    std::string known;
-    for (const auto& [type, name] : kNames) known += (known.empty() ? "" : ", ") + std::string(name);
-    reject("dtype", "one of " + known, brief(value));
+    std::vector<std::string_view> known;
+    for (size_t i = 0; i < StoredDType::kCount; ++i) known.push_back(StoredDType(static_cast<StoredDType::Value>(i)).name());
+    reject("dtype", fmt::format("one of {}", fmt::join(known, ", ")), brief(value));
   }
 
   std::vector<int64_t> shape() const { return numbers("shape", "an array of integers >= 0"); }
@@ -99,7 +86,7 @@ std::vector<StoredTensor> parse_header(std::string_view text, const std::byte* d
   struct Range {
     size_t begin;
     size_t end;
-    const std::string* name;
+    size_t tensor;
   };
   std::vector<StoredTensor> tensors;
   std::vector<Range> ranges;
@@ -111,17 +98,14 @@ std::vector<StoredTensor> parse_header(std::string_view text, const std::byte* d
     const Entry entry(origin, name, object);
     const auto [begin, end] = entry.offsets();
     if (begin > end) entry.reject("data_offsets", "begin <= end", fmt::format("[{}, {}]", begin, end));
-    if (end > data_bytes)
-      entry.reject("data_offsets", fmt::format("an end within the {} bytes of data", data_bytes), fmt::format("{}", end));
-    StoredTensor tensor{.name = name, .dtype = entry.dtype(), .shape = entry.shape(), .data = data + begin, .bytes = end - begin};
+    StoredTensor tensor{.name = name, .dtype = entry.dtype(), .shape = entry.shape(), .bytes = end - begin};
     const size_t expected = stored_bytes(origin, name, tensor.dtype, tensor.shape, ErrorCode::invalid_file);
     if (expected != tensor.bytes) {
-      entry.reject("data_offsets",
-                   fmt::format("{} bytes for {}[{}]", expected, safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", ")),
+      entry.reject("data_offsets", fmt::format("{} bytes for {}[{}]", expected, tensor.dtype.name(), fmt::join(tensor.shape, ", ")),
                    fmt::format("{} bytes", tensor.bytes));
     }
+    ranges.push_back({begin, end, tensors.size()});
     tensors.push_back(std::move(tensor));
-    ranges.push_back({begin, end, &name});
   }
   // The format has no holes: a byte belongs to one tensor. That also makes an overlap a gap of negative size.
   std::sort(ranges.begin(), ranges.end(),
@@ -130,38 +114,44 @@ std::vector<StoredTensor> parse_header(std::string_view text, const std::byte* d
   for (const Range& range : ranges) {
     if (range.begin != end) {
       fail(ErrorCode::invalid_file, "{}: tensor {}: data_offsets: expected to begin at {}, where the tensor before it ends, is {} ({})",
-           origin, brief(json(*range.name)), end, range.begin, range.begin < end ? "overlap" : "hole");
+           origin, brief(json(tensors[range.tensor].name)), end, range.begin, range.begin < end ? "overlap" : "hole");
     }
     end = range.end;
   }
   if (end != data_bytes) {
-    fail(ErrorCode::invalid_file, "{}: data: expected {} bytes, as the header describes, is {}", origin, end, data_bytes);
+    fail(ErrorCode::invalid_file, "{}: data: expected {} bytes, as the header describes, is {}{}", origin, end, data_bytes,
+         end > data_bytes ? kTruncated : "");
   }
+  for (const Range& range : ranges) tensors[range.tensor].data = data + range.begin;
   return tensors;  // an object's keys are in ascending order
 }
 
 }  // namespace
 
-std::string_view safetensors_name(DType dtype) {
-  for (const auto& [type, name] : kNames) {
-    if (type == dtype) return name;
-  }
-  return "unknown";
-}
-
-size_t stored_bytes(const std::string& origin, const std::string& name, DType dtype, const std::vector<int64_t>& shape, ErrorCode code) {
-  int64_t bytes = static_cast<int64_t>(size_of(dtype));
+size_t stored_bytes(const std::string& origin, const std::string& name, StoredDType dtype, const std::vector<int64_t>& shape,
+                    ErrorCode code) {
+  int64_t bits = dtype.bits();
   for (const int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) {
+    if (extent < 0 || __builtin_mul_overflow(bits, extent, &bits)) {
       fail(code, "{}: tensor {}: shape: expected extents >= 0 whose size fits 63 bits, is [{}]", origin, brief(json(name)),
            fmt::join(shape, ", "));
     }
   }
-  return static_cast<size_t>(bytes);
+  if (bits % 8 != 0) {
+    fail(code, "{}: tensor {}: shape: expected a whole number of bytes of {}, is [{}]", origin, brief(json(name)), dtype.name(),
+         fmt::join(shape, ", "));
+  }
+  return static_cast<size_t>(bits / 8);
 }
 
 std::vector<StoredTensor> parse_safetensors(const std::byte* file, size_t bytes, const std::string& origin) {
-  if (bytes < kLengthBytes) fail(ErrorCode::invalid_file, "{}: size: expected at least {} bytes, is {}", origin, kLengthBytes, bytes);
+  if (const auto kind = file_kind({reinterpret_cast<const char*>(file), std::min(bytes, kFileKindBytes)})) {
+    fail(ErrorCode::invalid_file, "{}: expected a safetensors file, is {}", origin, *kind);
+  }
+  if (bytes < kLengthBytes) {
+    fail(ErrorCode::invalid_file, "{}: size: expected at least {} bytes, is {}{}", origin, kLengthBytes, bytes,
+         bytes == 0 ? " (an empty file)" : "");
+  }
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<uint64_t>(file[i]) << (8 * i);
   if (length > kMaxHeader) {
@@ -169,8 +159,8 @@ std::vector<StoredTensor> parse_safetensors(const std::byte* file, size_t bytes,
   }
   const size_t rest = bytes - kLengthBytes;
   if (length > rest) {
-    fail(ErrorCode::invalid_file, "{}: header length: expected at most the {} bytes that follow it, is {} (truncated file?)", origin, rest,
-         length);
+    fail(ErrorCode::invalid_file, "{}: header length: expected at most the {} bytes that follow it, is {}{}", origin, rest, length,
+         kTruncated);
   }
   const std::byte* header = file + kLengthBytes;
   return parse_header({reinterpret_cast<const char*>(header), length}, header + length, rest - length, origin);
@@ -183,7 +173,7 @@ void check_tensors(const std::vector<StoredTensor>& tensors, const std::string& 
             brief(json(tensor.name)), tensor.name == kMetadata ? "reserved" : "given twice");
     const size_t bytes = stored_bytes(origin, tensor.name, tensor.dtype, tensor.shape, ErrorCode::invalid_argument);
     require(tensor.bytes == bytes, "{}: tensor {}: bytes: expected {} for {}[{}], is {}", origin, brief(json(tensor.name)), bytes,
-            safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", "), tensor.bytes);
+            tensor.dtype.name(), fmt::join(tensor.shape, ", "), tensor.bytes);
   }
 }
 
@@ -193,7 +183,7 @@ std::string make_safetensors_header(const std::vector<StoredTensor>& tensors, co
   size_t offset = 0;
   for (const StoredTensor& tensor : tensors) {
     nlohmann::ordered_json& entry = header[tensor.name];
-    entry["dtype"] = safetensors_name(tensor.dtype);
+    entry["dtype"] = tensor.dtype.name();
     entry["shape"] = tensor.shape;
     entry["data_offsets"] = {offset, offset + tensor.bytes};
     offset += tensor.bytes;

@@ -10,11 +10,10 @@
 
 namespace strata {
 
-// "BF16", "F8_E4M3", ...
-std::string_view safetensors_name(DType dtype);
-
-// Product of shape and element size. Throws `code` naming the tensor when it does not fit 63 bits or an extent is negative.
-size_t stored_bytes(const std::string& origin, const std::string& name, DType dtype, const std::vector<int64_t>& shape, ErrorCode code);
+// Product of shape and element size. Throws `code` naming the tensor when the bits do not fit 63 bits, an extent is negative, or
+// elements of less than a byte make no whole number of bytes.
+size_t stored_bytes(const std::string& origin, const std::string& name, StoredDType dtype, const std::vector<int64_t>& shape,
+                    ErrorCode code);
 
 // Throws invalid_argument for names given twice and for bytes that contradict shape and dtype.
 void check_tensors(const std::vector<StoredTensor>& tensors, const std::string& origin);

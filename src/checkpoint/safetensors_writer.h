@@ -3,9 +3,10 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
+#include <string>
 #include <vector>
 
+#include "checkpoint/new_file.h"
 #include "strata/checkpoint.h"
 
 namespace strata {
@@ -15,9 +16,6 @@ class SafetensorsWriter {
   // Names, dtypes and shapes of `tensors` in file order; their data is not looked at. Throws invalid_argument for a list that cannot be
   // a file and invalid_file when it cannot be written.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors);
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // The next bytes of the data section.
   void append(const void* data, size_t bytes);
@@ -25,14 +23,11 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  void fail_if_bad() const;
-
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
-  std::ofstream out_;
+  std::string name_;
+  std::string header_;  // made before the file, so that a list that cannot be one leaves none
+  NewFile file_;
   size_t expected_ = 0;
   size_t written_ = 0;
-  bool finished_ = false;
 };
 
 }  // namespace strata

@@ -17,19 +17,19 @@ bool is_plain_file_name(const json& shard) {
 
 }  // namespace
 
-std::map<std::string, std::string> parse_shard_index(std::string_view text, const std::string& origin) {
+ShardIndex parse_shard_index(std::string_view text, const std::string& origin) {
   const json index = parse_json(text, origin);
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object()) {
     fail(ErrorCode::invalid_file, "{}: weight_map: expected an object, is {}", origin, map == index.end() ? "missing" : brief(*map));
   }
-  std::map<std::string, std::string> shards;
+  ShardIndex shards;
   for (const auto& [name, shard] : map->get_ref<const json::object_t&>()) {
     if (!is_plain_file_name(shard)) {
       fail(ErrorCode::invalid_file, "{}: weight_map[{}]: expected the name of a file beside the index, is {}", origin, brief(json(name)),
            brief(shard));
     }
-    shards.emplace(name, shard.get<std::string>());
+    shards.emplace_hint(shards.end(), name, shard.get<std::string>());
   }
   return shards;
 }

@@ -7,7 +7,10 @@
 
 namespace strata {
 
-// Tensor name -> name of a file beside the index. Throws invalid_file; `origin` begins the message.
-std::map<std::string, std::string> parse_shard_index(std::string_view text, const std::string& origin);
+// Tensor name -> name of a file in the index's directory.
+using ShardIndex = std::map<std::string, std::string, std::less<>>;
+
+// Throws invalid_file; `origin` begins the message.
+ShardIndex parse_shard_index(std::string_view text, const std::string& origin);
 
 }  // namespace strata

@@ -6,13 +6,11 @@
 #include <cstring>
 #include <utility>
 
-#include "checkpoint/safetensors_header.h"
-#include "core/ceil_div.h"
+#include "checkpoint/other_quantisers.h"
 #include "core/check.h"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
 #include "formats/fp16.h"
-#include "formats/ue8m0.h"
 
 namespace strata {
 namespace {
@@ -26,10 +24,6 @@ T load_unaligned(const std::byte* at, int64_t i) {
   return value;
 }
 
-std::string describe(DType dtype, const std::vector<int64_t>& shape) {
-  return fmt::format("{}[{}]", safetensors_name(dtype), fmt::join(shape, ", "));
-}
-
 }  // namespace
 
 const StoredTensor& require_tensor(const Checkpoint& checkpoint, int64_t layer, std::string_view suffix,
@@ -37,9 +31,9 @@ const StoredTensor& require_tensor(const Checkpoint& checkpoint, int64_t layer, 
   const StoredTensor& tensor = checkpoint.require(layer, suffix);
   if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
     std::vector<std::string_view> names;
-    for (const DType dtype : dtypes) names.push_back(safetensors_name(dtype));
-    fail(ErrorCode::invalid_file, "{}: tensor {}: dtype: expected {}, is {}", checkpoint.directory().string(), tensor.name,
-         fmt::join(names, " or "), safetensors_name(tensor.dtype));
+    for (const StoredDType dtype : dtypes) names.push_back(dtype.name());
+    fail(ErrorCode::invalid_file, "{}: tensor {}: dtype: expected {}, is {}{}", checkpoint.directory().string(), tensor.name,
+         fmt::join(names, " or "), tensor.dtype.name(), usual_content(tensor.dtype));
   }
   if (tensor.shape != shape) {
     fail(ErrorCode::invalid_file, "{}: tensor {}: shape: expected [{}], is [{}]", checkpoint.directory().string(), tensor.name,
@@ -56,61 +50,32 @@ Shard resolve(const Shard& shard, int64_t extent, std::string_view what) {
 }
 
 float stored_value(const StoredTensor& tensor, int64_t i) {
-  switch (tensor.dtype) {
-    case DType::bf16: return to_float(load_unaligned<Bf16>(tensor.data, i));
-    case DType::f16: return to_float(load_unaligned<Fp16>(tensor.data, i));
-    default: return load_unaligned<float>(tensor.data, i);
-  }
+  if (tensor.dtype == DType::bf16) return to_float(load_unaligned<Bf16>(tensor.data, i));
+  if (tensor.dtype == DType::f16) return to_float(load_unaligned<Fp16>(tensor.data, i));
+  return load_unaligned<float>(tensor.data, i);
 }
 
 StoredMatrix::StoredMatrix(const Checkpoint& checkpoint, int64_t layer, const std::string& name, int64_t n, int64_t k, const Shard& rows,
                            const Shard& columns, bool transposed)
-    : checkpoint_(&checkpoint),
-      weight_(&require_tensor(checkpoint, layer, name + ".weight", {DType::e4m3, DType::bf16, DType::f16, DType::f32}, {n, k})),
-      scale_(checkpoint.find(layer, name + ".scale")),
-      k_(k),
-      transposed_(transposed),
-      rows_(resolve(rows, n, weight_->name + ": rows")),
-      columns_(resolve(columns, k, weight_->name + ": columns")) {
-  const std::string origin = checkpoint.directory().string();
-  if (weight_->dtype != DType::e4m3) {
-    if (scale_ == nullptr) return;
-    fail(ErrorCode::invalid_file, "{}: tensor {}: dtype: expected F8_E4M3, as there is a {}, is {}", origin, weight_->name, scale_->name,
-         safetensors_name(weight_->dtype));
+    : checkpoint_(&checkpoint), k_(k), transposed_(transposed) {
+  refuse_other_quantisers(checkpoint, layer, name);
+  weight_ = &require_tensor(checkpoint, layer, name + ".weight", {DType::e4m3, DType::bf16, DType::f16, DType::f32}, {n, k});
+  rows_ = resolve(rows, n, weight_->name + ": rows");
+  columns_ = resolve(columns, k, weight_->name + ": columns");
+  if (weight_->dtype == DType::e4m3) {
+    load_scales(BlockScales(checkpoint, layer, name, *weight_));
+    return;
   }
-  if (scale_ == nullptr) scale_ = &checkpoint.require(layer, name + ".scale");
-  find_blocks(origin, n, k);
-  load_scales(origin);
-}
-
-void StoredMatrix::find_blocks(std::string_view origin, int64_t n, int64_t k) {
-  const std::array<int64_t, 2> block = checkpoint_->config().weight_block_size;
-  if (scale_->dtype != DType::e8m0 && scale_->dtype != DType::f32 && scale_->dtype != DType::bf16) {
-    fail(ErrorCode::invalid_file, "{}: tensor {}: dtype: expected F8_E8M0, F32 or BF16, is {}", origin, scale_->name,
-         safetensors_name(scale_->dtype));
-  }
-  // One scale for the whole tensor, one per row, or one per block.
-  const std::vector<int64_t>& shape = scale_->shape;
-  int64_t scale_rows = 1;
-  int64_t scale_columns = 1;
-  if (shape.size() == 1 && shape[0] != 1) scale_rows = shape[0];
-  if (shape.size() == 2) std::tie(scale_rows, scale_columns) = std::pair(shape[0], shape[1]);
-  // The config's block where it fits, as the last one may be partial; else whatever divides evenly (MX and per-row re-quantisations).
-  const auto block_of = [](int64_t extent, int64_t scales, int64_t configured) -> int64_t {
-    if (scales == ceil_div(extent, configured)) return configured;
-    return scales > 0 && extent % scales == 0 ? extent / scales : 0;
-  };
-  block_n_ = block_of(n, scale_rows, block[0]);
-  block_k_ = block_of(k, scale_columns, block[1]);
-  if (shape.size() > 2 || block_n_ == 0 || block_k_ == 0) {
-    fail(ErrorCode::invalid_file, "{}: tensor {}: shape: expected [{}, {}], one scale per {}x{} block of {}, is [{}]", origin, scale_->name,
-         ceil_div(n, block[0]), ceil_div(k, block[1]), block[0], block[1], describe(weight_->dtype, weight_->shape),
-         fmt::join(shape, ", "));
+  if (const StoredTensor* scale = BlockScales::find(checkpoint, layer, name)) {
+    fail(ErrorCode::invalid_file, "{}: tensor {}: dtype: expected F8_E4M3, as there is a {}, is {}", checkpoint.directory().string(),
+         weight_->name, scale->name, weight_->dtype.name());
   }
 }
 
-void StoredMatrix::load_scales(std::string_view origin) {
-  const int64_t all_columns = ceil_div(k_, block_k_);
+void StoredMatrix::load_scales(const BlockScales& scales) {
+  scale_ = &scales.tensor();
+  block_n_ = scales.block_n();
+  block_k_ = scales.block_k();
   scale_row_begin_ = rows_.begin / block_n_;
   scale_column_begin_ = columns_.begin / block_k_;
   const int64_t row_end = (rows_.begin + rows_.count - 1) / block_n_ + 1;
@@ -118,15 +83,7 @@ void StoredMatrix::load_scales(std::string_view origin) {
   scale_columns_ = column_end - scale_column_begin_;
   scales_.reserve(static_cast<size_t>((row_end - scale_row_begin_) * scale_columns_));
   for (int64_t i = scale_row_begin_; i < row_end; ++i) {
-    for (int64_t j = scale_column_begin_; j < column_end; ++j) {
-      const int64_t at = i * all_columns + j;
-      const float value = scale_->dtype == DType::e8m0 ? to_float(load_unaligned<E8m0>(scale_->data, at)) : stored_value(*scale_, at);
-      if (!std::isfinite(value) || value < 0.0f) {
-        fail(ErrorCode::invalid_file, "{}: tensor {}: scale [{}, {}]: expected a finite number >= 0, is {}", origin, scale_->name, i, j,
-             value);
-      }
-      scales_.push_back(value);
-    }
+    for (int64_t j = scale_column_begin_; j < column_end; ++j) scales_.push_back(scales.read(i, j));
   }
 }
 

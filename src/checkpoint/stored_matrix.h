@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/block_scales.h"
 #include "checkpoint/load_weights.h"
 #include "strata/dtype.h"
 
@@ -47,16 +48,15 @@ class StoredMatrix {
   void release() const;
 
  private:
-  void find_blocks(std::string_view origin, int64_t n, int64_t k);
-  void load_scales(std::string_view origin);
+  void load_scales(const BlockScales& scales);
   // As stored, never transposed.
   void read_stored(int64_t row, int64_t count, Bf16* out, int threads) const;
   void dequantize(int64_t row, int64_t count, Bf16* out, int threads) const;
 
   const Checkpoint* checkpoint_;
-  const StoredTensor* weight_;
-  const StoredTensor* scale_;  // null: not FP8
-  int64_t k_;                  // of the full tensor
+  const StoredTensor* weight_ = nullptr;
+  const StoredTensor* scale_ = nullptr;  // null: not FP8
+  int64_t k_;                            // of the full tensor
   bool transposed_;
   Shard rows_;
   Shard columns_;

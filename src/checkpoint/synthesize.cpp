@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <fstream>
 
+#include "checkpoint/new_file.h"
 #include "checkpoint/random_values.h"
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint/tensor_plan.h"
@@ -11,6 +11,10 @@ namespace strata {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // What is in memory at a time.
 constexpr int64_t kBufferElements = int64_t{1} << 22;
@@ -36,17 +40,44 @@ ModelConfig adapt(ModelConfig config, const SynthesizeOptions& options) {
   return config;
 }
 
-void write_config(const ModelConfig& config, const fs::path& path) {
-  const fs::path temporary = path.string() + ".partial";
-  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-  out << config.to_json();
-  out.close();
-  std::error_code error;
-  if (out) fs::rename(temporary, path, error);
-  if (out && !error) return;
-  fs::remove(temporary, error);
-  fail(ErrorCode::invalid_file, "{}: cannot be written", path.string());
+// Refuses a directory that has a checkpoint, or any of its files: they may be somebody's only copy.
+void check_vacant(const fs::path& directory, bool overwrite) {
+  std::error_code ignored;
+  const auto refuse = [&](const std::string& file, std::string_view how) {
+    fail(ErrorCode::invalid_argument, "{}: expected no checkpoint, has {}{}", directory.string(), file, how);
+  };
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool replaceable = name == kConfigFile || name == kWeightsFile;
+    if (replaceable && overwrite) continue;
+    // What is written would contradict an index, and a model of many files took long to download.
+    if (replaceable) refuse(name, ": set overwrite to replace it, or choose another directory");
+    if (name == kIndexFile || (name.starts_with("model-") && name.ends_with(".safetensors"))) {
+      refuse(name, ", which is never replaced: choose another directory");
+    }
+  }
 }
+
+// A directory, and those above it, that did not exist: gone again unless they are kept.
+class NewDirectory {
+ public:
+  explicit NewDirectory(const fs::path& path) {
+    std::error_code error;
+    for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path()) made_.push_back(at);
+    fs::create_directories(path, error);
+    if (error) fail(ErrorCode::invalid_file, "{}: cannot be created: {}", path.string(), error.message());
+  }
+  ~NewDirectory() {
+    std::error_code ignored;
+    for (const fs::path& path : made_) fs::remove(path, ignored);  // not where another process has put something there
+  }
+  NewDirectory(const NewDirectory&) = delete;
+  NewDirectory& operator=(const NewDirectory&) = delete;
+  void keep() { made_.clear(); }
+
+ private:
+  std::vector<fs::path> made_;  // the innermost first
+};
 
 }  // namespace
 
@@ -54,20 +85,23 @@ void synthesize_checkpoint(const ModelConfig& model, const SynthesizeOptions& op
                            const std::function<void(size_t, size_t)>& progress) {
   model.validate();
   const ModelConfig config = adapt(model, options);
+  check_vacant(directory, options.overwrite);
   const std::vector<PlannedTensor> plan = plan_tensors(config);
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) fail(ErrorCode::invalid_file, "{}: cannot be created: {}", directory.string(), error.message());
-
   std::vector<StoredTensor> layout;
   size_t total = 0;
   for (const PlannedTensor& tensor : plan) {
     layout.push_back(tensor.stored);
     total += tensor.stored.bytes;
   }
+  NewDirectory made(directory);
+  // Both files are complete before either has its name.
+  NewFile config_file(directory / kConfigFile);
+  const std::string json = config.to_json();
+  config_file.write(json.data(), json.size());
+  config_file.close();
   // V4 scales are powers of two in one byte; MLA ones are floats, powers of two where the config says so.
   const bool power_of_two_scales = config.family == ModelFamily::deepseek_v4 || config.scale_ue8m0;
-  SafetensorsWriter writer(directory / "model.safetensors", layout);
+  SafetensorsWriter writer(directory / kWeightsFile, layout);
   std::vector<std::byte> buffer(static_cast<size_t>(kBufferElements) * sizeof(float));
   size_t written = 0;
   for (const PlannedTensor& tensor : plan) {
@@ -75,7 +109,7 @@ void synthesize_checkpoint(const ModelConfig& model, const SynthesizeOptions& op
     const int64_t numel = tensor.stored.numel();
     for (int64_t begin = 0; begin < numel; begin += kBufferElements) {
       const int64_t count = std::min(kBufferElements, numel - begin);
-      const size_t bytes = static_cast<size_t>(count) * size_of(tensor.stored.dtype);
+      const size_t bytes = static_cast<size_t>(count * tensor.stored.dtype.bits() / 8);
       values.generate(begin, count, buffer.data());
       writer.append(buffer.data(), bytes);
       written += bytes;
@@ -83,7 +117,8 @@ void synthesize_checkpoint(const ModelConfig& model, const SynthesizeOptions& op
     }
   }
   writer.finish();
-  write_config(config, directory / "config.json");
+  config_file.commit();
+  made.keep();
 }
 
 }  // namespace strata

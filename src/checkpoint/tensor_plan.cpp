@@ -31,7 +31,7 @@ class Plan {
 
   std::vector<PlannedTensor> finish() {
     std::stable_sort(tensors_.begin(), tensors_.end(),
-                     [](const PlannedTensor& a, const PlannedTensor& b) { return size_of(a.stored.dtype) > size_of(b.stored.dtype); });
+                     [](const PlannedTensor& a, const PlannedTensor& b) { return a.stored.dtype.bits() > b.stored.dtype.bits(); });
     return std::move(tensors_);
   }
 

@@ -1,10 +1,11 @@
 // Any text as config.json and as a shard index: refused with invalid_file, or a config that is valid, round-trips and answers for every
-// layer.
+// layer. JSON is read as its library reads it, except that keys are unique and the depth is bounded.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "checkpoint/json.h"
 #include "checkpoint/shard_index.h"
 #include "checkpoint/tensor_names.h"
 #include "strata/error.h"
@@ -45,6 +46,10 @@ void expect_invalid_file_at_most(F&& f) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
+  expect_invalid_file_at_most([&] {
+    const nlohmann::json tree = strata::parse_json(text, "fuzz");
+    check(tree == nlohmann::json::parse(text));
+  });
   expect_invalid_file_at_most([&] { strata::parse_shard_index(text, "fuzz"); });
   bool parsed = false;
   strata::ModelConfig config;

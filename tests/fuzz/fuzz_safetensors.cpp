@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   unsigned sum = 0;
   for (const strata::StoredTensor& t : tensors) {
     check(t.data >= file && t.data + t.bytes <= file + size);
-    check(t.bytes == static_cast<size_t>(t.numel()) * strata::size_of(t.dtype));
+    check(t.bytes * 8 == static_cast<size_t>(t.numel() * t.dtype.bits()));
     if (t.bytes > 0) sum += std::to_integer<unsigned>(t.data[0]) + std::to_integer<unsigned>(t.data[t.bytes - 1]);
     total += t.bytes;
   }

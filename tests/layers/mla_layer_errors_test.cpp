@@ -241,8 +241,8 @@ TEST(MlaLoadErrors, VectorsThatAreNotNumbers) {
     const auto directory = spoilt(golden_model("mla_v32"), name, [](StoredTensor& t, std::vector<std::byte>& data) {
       const float f32 = std::numeric_limits<float>::quiet_NaN();
       const Bf16 bf16 = to_bf16(f32);
-      std::memcpy(data.data() + data.size() - size_of(t.dtype), t.dtype == DType::f32 ? static_cast<const void*>(&f32) : &bf16,
-                  size_of(t.dtype));
+      const size_t size = data.size() / static_cast<size_t>(t.numel());
+      std::memcpy(data.data() + data.size() - size, t.dtype == DType::f32 ? static_cast<const void*>(&f32) : &bf16, size);
       return true;
     });
     expect_load_error(ErrorCode::invalid_file, directory->string(), {name, "nan"});

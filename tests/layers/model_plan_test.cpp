@@ -56,7 +56,9 @@ TEST_P(ModelPlan, CountsWhatARunTakes) {
     for (const auto& [size, rank] : {std::pair{1, 0}, {2, 0}, {2, 1}}) {
       SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << size << " on " << device->description());
       const LayerOptions options = layer_options(size, rank);
-      const ModelRunner runner(checkpoint, checkpoint.attention_layers(), device, default_ops(), default_layers(), {.layer = options});
+      cases::RunnerOptions run;
+      run.layer = options;
+      const ModelRunner runner(checkpoint, checkpoint.attention_layers(), device, default_ops(), default_layers(), run);
       expect_same(of_shapes.memory(options), runner);
       expect_same(of_tensors.memory(options), runner);
       expect_same(of_shapes.memory(options, of_shapes.alike(options)), runner);

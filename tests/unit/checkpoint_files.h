@@ -55,10 +55,17 @@ inline std::string safetensors_bytes(const std::string& header, size_t data_byte
 class TensorList {
  public:
   template <class T>
-  void add(const std::string& name, DType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
+  void add(const std::string& name, StoredDType dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
     auto& bytes = data_.emplace_back(values.size() * sizeof(T));
     if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     tensors_.push_back({.name = name, .dtype = dtype, .shape = std::move(shape), .data = nullptr, .bytes = bytes.size()});
+  }
+  StoredDType dtype(const std::string& name) const {
+    for (const StoredTensor& tensor : tensors_) {
+      if (tensor.name == name) return tensor.dtype;
+    }
+    ADD_FAILURE() << name;
+    return DType::u8;
   }
   void write(const std::filesystem::path& path) {
     for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].data = data_[i].data();

@@ -1,6 +1,8 @@
 // Checkpoint: directories, shards, and every spelling of a tensor's name.
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "checkpoint_files.h"
 #include "strata/attention.h"
@@ -123,12 +125,54 @@ TEST_F(Sharded, FindsTensorsInTheirShards) {
   EXPECT_EQ(c.find("not.indexed"), nullptr);
 }
 
+// A partial download: the layers that are there can be made, the others say what is missing.
 TEST_F(Sharded, MissingShard) {
   std::filesystem::remove(dir_.path() / "model-00002-of-00002.safetensors");
-  expect_parts(refusal(), {"index.json", "shard \"model-00002-of-00002.safetensors\"", "missing"});
+  const Checkpoint c = open();
+  EXPECT_EQ(c.names().size(), 3u);
+  EXPECT_EQ(c.attention_layers(), (std::vector<int64_t>{0, 1}));
+  EXPECT_NE(c.find(0, "attn_sink"), nullptr);
+  EXPECT_EQ(c.find(2, "attn_sink"), nullptr);
+  const std::vector<std::string> parts{"tensor \"layers.1.attn.attn_sink\"", "expected in shard \"model-00002-of-00002.safetensors\"",
+                                       "is missing"};
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { c.require(1, "attn_sink"); }), parts);
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { c.find("layers.1.attn.attn_sink"); }), parts);
+}
+
+// Nothing that is wrong with a file without attention matters to a layer.
+TEST_F(Sharded, ShardWithoutAttention) {
+  index_["weight_map"]["layers.0.ffn.w1.weight"] = "experts.safetensors";
+  index_["weight_map"]["lm_head.weight"] = "absent.safetensors";
+  dir_.write("experts.safetensors", "version https://git-lfs.github.com/spec/v1\n");
+  const Checkpoint c = open();
+  EXPECT_EQ(c.names().size(), 5u);
+  EXPECT_NE(c.find(1, "attn_sink"), nullptr);
+  for (int i = 0; i < 2; ++i) {
+    expect_parts(message_of(ErrorCode::invalid_file, [&] { c.find("layers.0.ffn.w1.weight"); }),
+                 {"experts.safetensors", "git-lfs pointer"});
+  }
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { c.find("lm_head.weight"); }), {"lm_head.weight", "absent.safetensors", "missing"});
+  TensorList experts;
+  add(experts, "layers.0.ffn.w1.weight");
+  experts.write(dir_.path() / "experts.safetensors");
+  const Checkpoint whole = open();
+  std::vector<std::thread> threads;
+  std::atomic<int> found{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const StoredTensor* t = whole.find("layers.0.ffn.w1.weight");
+      if (t != nullptr && std::to_integer<size_t>(*t->data) == t->name.size()) ++found;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(found, 4);
+  whole.release(*whole.find("layers.0.ffn.w1.weight"));
 }
 
 TEST_F(Sharded, TensorAbsentFromItsShard) {
+  index_["weight_map"]["layers.1.ffn.w1.weight"] = "model-00002-of-00002.safetensors";
+  const Checkpoint c = open();
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { c.find("layers.1.ffn.w1.weight"); }), {"layers.1.ffn.w1.weight", "is not there"});
   index_["weight_map"]["layers.1.attn.q_norm.weight"] = "model-00002-of-00002.safetensors";
   expect_parts(refusal(), {"layers.1.attn.q_norm.weight", "expected in shard \"model-00002-of-00002.safetensors\"", "is not there"});
 }
@@ -136,7 +180,8 @@ TEST_F(Sharded, TensorAbsentFromItsShard) {
 // What a terminal would obey, or is longer than a line, is not printed as it is.
 TEST_F(Sharded, NamesThatAreNotText) {
   index_["weight_map"]["layers.1.attn.attn_sink"] = "a\n\x1b[31m" + std::string(10'000, 'b');
-  const std::string message = refusal();
+  const Checkpoint c = open();
+  const std::string message = message_of(ErrorCode::invalid_file, [&] { c.require(1, "attn_sink"); });
   expect_parts(message, {"shard \"a\\n\\u001b[31mbbb", "bbb...", "missing"});
   EXPECT_LT(message.size(), dir_.path().string().size() + 200);
 }
@@ -169,11 +214,33 @@ TEST_F(Sharded, MalformedShard) {
   expect_parts(refusal(), {"model-00002-of-00002.safetensors", "at least 8 bytes", "is 5"});
 }
 
-TEST_F(Sharded, SingleFileComesFirst) {
-  TensorList list;
-  add(list, "layers.2.attn.attn_sink");
-  list.write(dir_.path() / "model.safetensors");
-  EXPECT_EQ(open().attention_layers(), std::vector<int64_t>{2});
+TEST_F(Sharded, IndexThatIsNone) {
+  dir_.write("model.safetensors.index.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0123\n");
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir_.path()); }), {"index.json", "git-lfs pointer", "git lfs pull"});
+  dir_.write("model.safetensors.index.json", "");
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir_.path()); }), {"index.json", "is empty"});
+}
+
+// model.safetensors next to an index: one of them may be left over, and nobody can tell which.
+TEST_F(Sharded, SingleFileAndIndex) {
+  const auto write_single = [&](const std::vector<std::string>& names) {
+    TensorList list;
+    for (const std::string& name : names) add(list, name);
+    list.write(dir_.path() / "model.safetensors");
+  };
+  const std::vector<std::string> all{"layers.0.attn.attn_sink", "layers.0.attn.q_norm.weight", "layers.1.attn.attn_sink", "not.indexed"};
+  write_single(all);
+  expect_parts(refusal(), {"expected to agree", "shard \"model-00001-of-00002.safetensors\" is there too", "remove"});
+  for (const char* shard : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"})
+    std::filesystem::remove(dir_.path() / shard);
+  EXPECT_EQ(open().attention_layers(), (std::vector<int64_t>{0, 1})) << "the index of the shards that the one file was made of";
+  EXPECT_NE(open().find("not.indexed"), nullptr);
+  for (auto& [name, file] : index_["weight_map"].items()) file = "model.safetensors";
+  EXPECT_EQ(open().names().size(), 4u);
+  write_single({all[0], all[1], all[3]});
+  expect_parts(refusal(), {"tensor \"layers.1.attn.attn_sink\" is only in the index"});
+  write_single({all[0], all[1], all[2], "layers.2.attn.attn_sink"});
+  expect_parts(refusal(), {"tensor \"layers.2.attn.attn_sink\" is not in the index"});
 }
 
 TEST(Checkpoint, DirectoriesThatAreNone) {
@@ -185,6 +252,70 @@ TEST(Checkpoint, DirectoriesThatAreNone) {
   dir.write("config.json", preset("v4-tiny").to_json());
   expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path()); }),
                {"model.safetensors", "model.safetensors.index.json", "neither"});
+  const auto refusal = [&] { return message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir.path()); }); };
+  dir.write("pytorch_model.bin", "x");
+  expect_parts(refusal(), {"has only \"pytorch_model.bin\"", "convert to safetensors"});
+  dir.write("model-00001-of-00002.safetensors", "x");
+  expect_parts(refusal(), {"has only \"model-00001-of-00002.safetensors\" and 1 more", "an index is missing"});
+  dir.write("config.json", "<!doctype html>\n<title>Sign in</title>");
+  expect_parts(refusal(), {"config.json", "expected JSON", "HTML page"});
+  dir.write("config.json", "version https://git-lfs.github.com/spec/v1\n");
+  expect_parts(refusal(), {"config.json", "git-lfs pointer"});
+}
+
+// Tensors that no attention layer reads may be of any type.
+TEST(Checkpoint, OtherTensorsOfAnyDtype) {
+  const std::filesystem::path golden = std::filesystem::path(STRATA_TEST_DATA) / "golden" / "mla_v3";
+  const SafetensorsFile file(golden / "model.safetensors");
+  const TempDir dir;
+  std::vector<StoredTensor> tensors(file.tensors().begin(), file.tensors().end());
+  const std::vector<std::byte> data(64);
+  for (size_t i = 0; i < StoredDType::kCount; ++i) {
+    const StoredDType dtype = static_cast<StoredDType::Value>(i);
+    tensors.push_back({"model.layers.0.mlp." + std::string(dtype.name()), dtype, {8}, data.data(), static_cast<size_t>(dtype.bits())});
+  }
+  write_safetensors(dir.path() / "model.safetensors", tensors);
+  std::filesystem::copy_file(golden / "config.json", dir.path() / "config.json");
+  const Checkpoint checkpoint(dir.path());
+  EXPECT_EQ(checkpoint.names().size(), file.tensors().size() + StoredDType::kCount);
+  EXPECT_EQ(checkpoint.find("model.layers.0.mlp.F4")->bytes, 4u);
+  const auto device = open_device({});
+  LayerOptions options;
+  options.limits = {.max_num_batched_tokens = 8, .max_num_seqs = 1, .max_model_len = 64};
+  const OpSet ops = default_ops();
+  EXPECT_NO_THROW(default_layers().make({.checkpoint = checkpoint,
+                                         .layer = 0,
+                                         .device = device,
+                                         .ops = ops,
+                                         .options = options,
+                                         .rope_tables = std::make_shared<RopeTables>(device, 64)}));
+}
+
+TEST(Checkpoint, ScaleOfFp8Caches) {
+  const ModelConfig config = preset("v3-tiny");
+  const auto with = [&](const std::string& suffix, StoredDType dtype, std::vector<int64_t> shape, auto values) {
+    const TempDir dir;
+    TensorList list;
+    add(list, "model.layers.0.self_attn.x");
+    list.add("model.layers.1.self_attn." + suffix, dtype, std::move(shape), values);
+    list.write(dir.path() / "model.safetensors");
+    dir.write("config.json", config.to_json());
+    const Checkpoint c(dir.path());
+    EXPECT_EQ(c.kv_scale(0), 1.0f);
+    return c.kv_scale(1);
+  };
+  EXPECT_EQ(with("k_scale", DType::f32, {}, std::vector<float>{0.25f}), 0.25f);
+  EXPECT_EQ(with("attn.k_scale", DType::f32, {1}, std::vector<float>{3.0f}), 3.0f);
+  EXPECT_EQ(with("k_proj.k_scale", DType::bf16, {1}, std::vector<uint16_t>{0x3F00}), 0.5f);
+  EXPECT_EQ(with("kv_scale", DType::f16, {1}, std::vector<uint16_t>{0x4000}), 2.0f);
+  EXPECT_EQ(with("v_scale", DType::f32, {1}, std::vector<float>{2.0f}), 1.0f);
+  const auto refused = [&](StoredDType dtype, std::vector<int64_t> shape, auto values) {
+    return message_of(ErrorCode::invalid_file, [&] { with("k_scale", dtype, std::move(shape), values); });
+  };
+  expect_parts(refused(DType::f32, {1}, std::vector<float>{0.0f}), {"layers.1.self_attn.k_scale", "> 0", "is 0"});
+  expect_parts(refused(DType::f32, {1}, std::vector<float>{std::numeric_limits<float>::infinity()}), {"finite", "is inf"});
+  expect_parts(refused(DType::f32, {2}, std::vector<float>{1.0f, 1.0f}), {"one F32, BF16 or F16 number", "F32[2]"});
+  expect_parts(refused(DType::u8, {1}, std::vector<uint8_t>{1}), {"one F32, BF16 or F16 number", "U8[1]"});
 }
 
 // The tensors of a loader of the caller's make the layer that the files make.

@@ -270,11 +270,30 @@ TEST_F(LoadWeights, ScaleDtypesAndSpellings) {
   add_scale("a", "scale", DType::e8m0, m.e8m0());
   add_scale("b", "weight_scale_inv", DType::f32, m.scales);
   add_scale("c", "weight_scale", DType::bf16, bf16);
-  for (const char* name : {"a", "b", "c"}) {
-    const auto w = loader().load_linear(name, {.n = 256, .k = 128, .form = WeightForm::fp8});
-    expect_part(w->weight, m, 0, 0);
-    EXPECT_TRUE(w->weight.power_of_two_scales);
+  std::vector<Fp16> f16;
+  for (const float s : m.scales) f16.push_back(to_fp16(s));
+  add_scale("d", "weight_scale", DType::f16, f16);
+  add_scale("e", "weight_scale_inv", DType::u8, m.e8m0());  // F8_E8M0 as writers without that type store it
+  add_scale("f", "weight_scale", DType::u8, m.e8m0());
+  // scale_fmt is about activations: it changes no reading of weights.
+  for (const bool ue8m0 : {false, true}) {
+    config_.scale_ue8m0 = ue8m0;
+    checkpoint_.reset();
+    for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
+      const auto w = loader().load_linear(name, {.n = 256, .k = 128, .form = WeightForm::fp8});
+      expect_part(w->weight, m, 0, 0);
+      EXPECT_TRUE(w->weight.power_of_two_scales);
+    }
   }
+}
+
+// Two tensors of scales for one matrix: which one counts cannot be told.
+TEST_F(LoadWeights, ScalesUnderTwoNames) {
+  const Matrix m(256, 128, 7);
+  add_fp8("wq_b", m);
+  list_.add(prefix + "wq_b.weight_scale_inv", DType::f32, {2, 1}, m.scales);
+  expect_parts(refusal([&] { loader().load_linear("wq_b", {.n = 256, .k = 128}); }),
+               {"layers.0.attn.wq_b.scale", "expected one tensor of scales", "wq_b.weight_scale_inv is there too"});
 }
 
 TEST_F(LoadWeights, ScalesThatAreNoPowersOfTwo) {
@@ -284,6 +303,7 @@ TEST_F(LoadWeights, ScalesThatAreNoPowersOfTwo) {
   m.scales[1] = 0.0f;  // a block of zeros
   list_.add(prefix + "wq_b.weight", DType::e4m3, {m.n, m.k}, m.codes);
   list_.add(prefix + "wq_b.weight_scale_inv", DType::f32, {2, 2}, m.scales);
+  config_.scale_ue8m0 = true;  // of activations
   const auto codes = loader().load_linear("wq_b", {.n = 256, .k = 256, .form = WeightForm::fp8});
   expect_part(codes->weight, m, 0, 0);
   EXPECT_FALSE(codes->weight.power_of_two_scales);
@@ -299,9 +319,10 @@ TEST_F(LoadWeights, GroupShapesOfOtherQuantisations) {
     int64_t block_n, block_k;
     std::vector<int64_t> shape;
   };
-  // Official with a partial last block, MX-like, per row in both spellings, per tensor in three.
-  const std::vector<Case> cases{{"edge", 128, 128, {5, 2}}, {"mx", 1, 32, {576, 8}},    {"row", 1, 256, {576}},  {"row2", 1, 256, {576, 1}},
-                                {"one", 576, 256, {1}},     {"one2", 576, 256, {1, 1}}, {"scalar", 576, 256, {}}};
+  // Official with a partial last block, the same as modelopt writes it, MX-like, per row in both spellings, per tensor in three.
+  const std::vector<Case> cases{{"edge", 128, 128, {5, 2}}, {"edge4", 128, 128, {5, 1, 2, 1}}, {"mx", 1, 32, {576, 8}},
+                                {"row", 1, 256, {576}},     {"row2", 1, 256, {576, 1}},        {"one", 576, 256, {1}},
+                                {"one2", 576, 256, {1, 1}}, {"scalar", 576, 256, {}}};
   std::vector<Matrix> matrices;
   for (const Case& c : cases) {
     matrices.emplace_back(576, 256, 10, c.block_n, c.block_k);
@@ -343,7 +364,7 @@ TEST_F(LoadWeights, BlockSizeOfTheConfigDecides) {
 
 TEST_F(LoadWeights, ScalesThatCannotBe) {
   const Matrix m(128, 256, 12);
-  const auto add_scale = [&](const std::string& name, DType dtype, std::vector<int64_t> shape, auto values) {
+  const auto add_scale = [&](const std::string& name, StoredDType dtype, std::vector<int64_t> shape, auto values) {
     list_.add(prefix + name + ".weight", DType::e4m3, {m.n, m.k}, m.codes);
     list_.add(prefix + name + ".scale", dtype, std::move(shape), values);
   };
@@ -351,7 +372,11 @@ TEST_F(LoadWeights, ScalesThatCannotBe) {
   add_scale("nan", DType::f32, {1, 2}, std::vector<float>{1, kNaN});
   add_scale("inf", DType::f32, {1, 2}, std::vector<float>{kInf, 1});
   add_scale("negative", DType::f32, {1, 2}, std::vector<float>{1, -0.5f});
-  add_scale("dtype", DType::f16, {1, 2}, std::vector<Fp16>(2));
+  add_scale("dtype", StoredDType::e5m2, {1, 2}, std::vector<uint8_t>(2));
+  add_scale("packed", DType::i32, {128, 1}, std::vector<int32_t>(128, 0x7F7F7F7F));
+  add_scale("nan_u8", DType::u8, {1, 2}, std::vector<uint8_t>{127, 255});
+  add_scale("vector", DType::f32, {2}, std::vector<float>{1, 1});
+  add_scale("rank4", DType::f32, {1, 2, 2, 1}, std::vector<float>{1, 1, 1, 1});
   add_scale("rows", DType::e8m0, {3, 2}, std::vector<uint8_t>(6, 127));
   add_scale("columns", DType::e8m0, {1, 3}, std::vector<uint8_t>(3, 127));
   add_scale("none", DType::f32, {0, 2}, std::vector<float>{});
@@ -364,7 +389,11 @@ TEST_F(LoadWeights, ScalesThatCannotBe) {
   expect_parts(message("nan"), {"nan.scale", "[0, 1]", "is nan"});
   expect_parts(message("inf"), {"inf.scale", "[0, 0]", "is inf"});
   expect_parts(message("negative"), {"negative.scale", "[0, 1]", "is -0.5"});
-  expect_parts(message("dtype"), {"dtype.scale", "F8_E8M0, F32 or BF16", "is F16"});
+  expect_parts(message("dtype"), {"dtype.scale", "F8_E8M0, U8 (of the same bytes), F32, BF16 or F16", "is F8_E5M2"});
+  expect_parts(message("packed"), {"packed.scale", "is I32", "packed ue8m0"});
+  expect_parts(message("nan_u8"), {"nan_u8.scale", "[0, 1]", "is nan"});
+  expect_parts(message("vector"), {"vector.scale", "expected [1, 2]", "is [2]"});
+  expect_parts(message("rank4"), {"rank4.scale", "expected [1, 2]", "is [1, 2, 2, 1]"});
   expect_parts(message("rows"), {"rows.scale", "expected [1, 2]", "128x128", "F8_E4M3[128, 256]", "is [3, 2]"});
   expect_parts(message("columns"), {"columns.scale", "expected [1, 2]", "is [1, 3]"});
   expect_parts(message("none"), {"none.scale", "expected [1, 2]", "is [0, 2]"});
@@ -373,6 +402,77 @@ TEST_F(LoadWeights, ScalesThatCannotBe) {
   expect_parts(message("bf16"), {"bf16.weight", "expected F8_E4M3", "bf16.scale", "is BF16"});
   // A rank does not stumble over a scale that it does not load.
   EXPECT_NO_THROW(loader().load_linear("nan", {.n = 128, .k = 256, .columns = {0, 128}}));
+}
+
+// A quantiser that the loader does not know is named by what it has written next to the matrix, or in its place.
+TEST_F(LoadWeights, MatricesOfOtherQuantisers) {
+  const std::vector<std::pair<const char*, const char*>> companions{{"qweight", "AWQ or GPTQ"},
+                                                                    {"weight_packed", "compressed-tensors"},
+                                                                    {"weight_scale_2", "NVFP4"},
+                                                                    {"weight_global_scale", "NVFP4"},
+                                                                    {"weight_zero_point", "zero points"},
+                                                                    {"weight.absmax", "bitsandbytes"},
+                                                                    {"SCB", "bitsandbytes"},
+                                                                    {"W_q", "HQQ"},
+                                                                    {"pre_quant_scale", "AWQ"},
+                                                                    {"input_scale", "static scales"},
+                                                                    {"activation_scale", "static scales"},
+                                                                    {"input_global_scale", "static scales"}};
+  const Matrix m(128, 256, 12);
+  for (size_t i = 0; i < companions.size(); ++i) {
+    const std::string name = "m" + std::to_string(i);
+    if (i % 2 == 0) add_fp8(name, m);  // with a matrix that could be read, and without one
+    list_.add<uint8_t>(prefix + name + "." + companions[i].first, DType::u8, {1}, {1});
+  }
+  for (size_t i = 0; i < companions.size(); ++i) {
+    const std::string name = "m" + std::to_string(i);
+    expect_parts(refusal([&] { loader().load_linear(name, {.n = 128, .k = 256}); }),
+                 {"tensor layers.0.attn." + name + "." + companions[i].first, "F8_E4M3 with scales", companions[i].second});
+  }
+}
+
+TEST_F(LoadWeights, MatricesOfOtherDtypes) {
+  const std::vector<std::pair<StoredDType, const char*>> dtypes{{StoredDType::i8, "8-bit integer"},
+                                                                {StoredDType::u8, "packed 4-bit values"},
+                                                                {StoredDType::e4m3fnuz, "half of F8_E4M3's"},
+                                                                {StoredDType::e5m2, "F8_E5M2"}};
+  for (const auto& [dtype, what] : dtypes) {
+    list_.add(prefix + std::string(dtype.name()) + ".weight", dtype, {4, 6}, std::vector<uint8_t>(24));
+    list_.add(prefix + std::string(dtype.name()) + ".weight_scale", DType::u8, {4, 1}, std::vector<uint8_t>(4));
+  }
+  list_.add(prefix + "packed.weight", DType::u8, {4, 3}, std::vector<uint8_t>(12));  // two values to a byte
+  list_.add(prefix + "int4.weight", DType::i32, {4, 1}, std::vector<int32_t>(4));
+  for (const auto& [dtype, what] : dtypes) {
+    expect_parts(refusal([&, name = std::string(dtype.name())] { loader().load_linear(name, {.n = 4, .k = 6}); }),
+                 {std::string(dtype.name()) + ".weight", "dtype: expected F8_E4M3 or BF16", "is " + std::string(dtype.name()), what});
+  }
+  expect_parts(refusal([&] { loader().load_linear("packed", {.n = 4, .k = 6}); }), {"packed.weight", "is U8", "NVFP4"});
+  expect_parts(refusal([&] { loader().load_linear("int4", {.n = 4, .k = 6}); }), {"int4.weight", "is I32", "packed integer"});
+}
+
+// A matrix of more elements than 32 bits count, in a file with a hole: its last rows.
+TEST_F(LoadWeights, ShardsBeyondFourGiB) {
+  const int64_t n = 70'000, k = 65'536;
+  const std::string weight = prefix + "wq_b.weight", scale = prefix + "wq_b.scale";
+  const std::string header = "{\"" + scale + R"(":{"dtype":"F32","shape":[],"data_offsets":[0,4]},")" + weight +
+                             R"(":{"dtype":"F8_E4M3","shape":[70000,65536],"data_offsets":[4,4587520004]}})";
+  const auto path = dir_.write("model.safetensors", safetensors_bytes(header, 0));
+  const auto begin = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, begin + 4 + static_cast<uint64_t>(n * k));
+  std::fstream out(path, std::ios::binary | std::ios::in | std::ios::out);
+  const float half = 0.5f;
+  out.seekp(static_cast<std::streamoff>(begin));
+  out.write(reinterpret_cast<const char*>(&half), 4);
+  out.seekp(-1, std::ios::end);
+  out.put('\x38');  // 1
+  out.close();
+  dir_.write("config.json", config_.to_json());
+  checkpoint_ = std::make_unique<Checkpoint>(dir_.path());
+  for (const WeightForm form : {WeightForm::fp8, WeightForm::dequantize}) {
+    const auto w = loader().load_linear("wq_b", {.n = n, .k = k, .rows = {n - 2, 2}, .columns = {k - 128, 128}, .form = form});
+    EXPECT_EQ(value(w->weight, 1, 127), 0.5f);
+    EXPECT_EQ(value(w->weight, 0, 127), 0.0f);
+  }
 }
 
 TEST_F(LoadWeights, MatricesThatCannotBe) {

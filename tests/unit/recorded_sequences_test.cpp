@@ -124,5 +124,27 @@ TEST_F(RecordedSequences, ReplayOfUnalignedTensors) {
   EXPECT_EQ(results.front().out_error, 0) << "attention to zeros is zeros";
 }
 
+// The scale that a checkpoint was calibrated with is that of its per-tensor FP8 caches, and of no others.
+TEST_F(RecordedSequences, ReplayTakesTheScaleOfFp8Caches) {
+  const std::filesystem::path golden = std::filesystem::path(STRATA_TEST_DATA) / "golden" / "mla_v3";
+  const SafetensorsFile weights(golden / "model.safetensors"), recorded(golden / "cases.safetensors");
+  const auto error = [&](float k_scale, KvFormat format) {
+    std::vector<StoredTensor> tensors(weights.tensors().begin(), weights.tensors().end());
+    tensors.push_back({"model.layers.0.self_attn.k_scale", DType::f32, {}, reinterpret_cast<const std::byte*>(&k_scale), 4});
+    const Checkpoint checkpoint(ModelConfig::load(golden), tensors);
+    cases::ReplayOptions options;
+    options.layer.kv_format = format;
+    options.only_layer = 0;
+    double worst = 0;
+    for (const auto& result : cases::replay(checkpoint, recorded, open_device({}), default_ops(), default_layers(), options)) {
+      worst = std::max(worst, result.out_error);
+    }
+    return worst;
+  };
+  EXPECT_LT(error(0.0625f, KvFormat::fp8_tensor), 0.1);
+  EXPECT_GT(error(1e6f, KvFormat::fp8_tensor), 0.5) << "every key is rounded to zero";
+  EXPECT_LT(error(1e6f, KvFormat::bf16), 0.02);
+}
+
 }  // namespace
 }  // namespace strata::test

@@ -1,5 +1,7 @@
 // SafetensorsFile and write_safetensors: round trips, and every way in which a file can be wrong.
 
+#include <fmt/format.h>
+
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint_files.h"
 
@@ -40,11 +42,29 @@ TEST(Safetensors, RoundTripOfEveryDtype) {
   list.add<int16_t>("i16", DType::i16, {1}, {-7});
   list.add<int8_t>("i8", DType::i8, {1}, {-8});
   list.add<uint8_t>("bool", DType::boolean, {1}, {1});
+  // Types that are only stored. Elements of less than a byte are packed without gaps.
+  list.add<uint8_t>("f4", StoredDType::f4, {2, 3}, {0x21, 0x43, 0x65});
+  list.add<uint8_t>("f6_e2m3", StoredDType::f6_e2m3, {4}, {1, 2, 3});
+  list.add<uint8_t>("f6_e3m2", StoredDType::f6_e3m2, {2, 2}, {4, 5, 6});
+  list.add<uint8_t>("e5m2", StoredDType::e5m2, {1}, {7});
+  list.add<uint8_t>("e4m3fnuz", StoredDType::e4m3fnuz, {1}, {8});
+  list.add<uint8_t>("e5m2fnuz", StoredDType::e5m2fnuz, {1}, {9});
+  list.add<uint16_t>("u16", StoredDType::u16, {1}, {10});
+  list.add<uint32_t>("u32", StoredDType::u32, {1}, {11});
+  list.add<uint64_t>("u64", StoredDType::u64, {1}, {12});
+  list.add<float>("c64", StoredDType::c64, {1}, {13.0f, 14.0f});
   list.add<float>("scalar", DType::f32, {}, {7.0f});
   list.add<float>("empty", DType::f32, {0, 4}, {});
   list.write(dir.path() / "x.safetensors");
   const SafetensorsFile file(dir.path() / "x.safetensors");
-  ASSERT_EQ(file.tensors().size(), 14u);
+  ASSERT_EQ(file.tensors().size(), StoredDType::kCount + 2);
+  EXPECT_EQ(file.find("f4")->bytes, 3u);
+  EXPECT_EQ(file.find("f6_e3m2")->bytes, 3u);
+  EXPECT_EQ(file.find("c64")->bytes, 8u);
+  for (const StoredTensor& t : file.tensors()) {
+    if (t.name == "z" || t.name == "scalar" || t.name == "empty") continue;
+    EXPECT_EQ(t.dtype, list.dtype(t.name)) << t.name;
+  }
   EXPECT_EQ(file.find("i64")->dtype, DType::i64);
   int64_t value = 0;
   std::memcpy(&value, file.find("i64")->data, sizeof(value));
@@ -56,6 +76,33 @@ TEST(Safetensors, RoundTripOfEveryDtype) {
     const std::string before(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
     file.release(tensor);
     EXPECT_EQ(before, std::string(reinterpret_cast<const char*>(tensor.data), tensor.bytes)) << tensor.name;
+  }
+}
+
+TEST(Safetensors, DtypesAreThoseOfTheFormat) {
+  // name and bits, as the format has them, in its order.
+  const std::vector<std::pair<const char*, int>> format{
+      {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
+      {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},
+      {"U32", 32},    {"F32", 32},        {"C64", 64},        {"F64", 64},    {"I64", 64}, {"U64", 64}};
+  ASSERT_EQ(format.size(), StoredDType::kCount);
+  for (size_t i = 0; i < format.size(); ++i) {
+    const StoredDType dtype = static_cast<StoredDType::Value>(i);
+    EXPECT_EQ(dtype.name(), format[i].first);
+    EXPECT_EQ(dtype.bits(), format[i].second) << format[i].first;
+    EXPECT_EQ(StoredDType::from_name(format[i].first), dtype);
+    if (dtype.dtype()) {
+      EXPECT_EQ(StoredDType(*dtype.dtype()), dtype) << "a DType and its stored type are one";
+      EXPECT_EQ(static_cast<int64_t>(size_of(*dtype.dtype())) * 8, dtype.bits());
+      EXPECT_EQ(to_string(dtype), to_string(*dtype.dtype()));
+    } else {
+      EXPECT_EQ(to_string(dtype), dtype.name());
+    }
+  }
+  EXPECT_EQ(StoredDType::from_name("F8"), std::nullopt);
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::e4m3, DType::e8m0, DType::i64, DType::i32, DType::i16,
+                            DType::i8, DType::u8, DType::boolean}) {
+    EXPECT_EQ(StoredDType(dtype).dtype(), dtype) << to_string(dtype);
   }
 }
 
@@ -113,7 +160,12 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"entry_not_object", one("3"), 0, {"\"t\"", "expected an object", "is 3"}},
         Malformed{"unknown_key", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1})"), 1, {"\"t\"", "data_offsets", "\"x\""}},
         Malformed{"no_dtype", one(R"({"shape":[1],"data_offsets":[0,1]})"), 1, {"\"t\"", "dtype", "missing"}},
-        Malformed{"unknown_dtype", one(R"({"dtype":"F4","shape":[1],"data_offsets":[0,1]})"), 1, {"\"t\"", "dtype", "BF16", "\"F4\""}},
+        Malformed{
+            "unknown_dtype", one(R"({"dtype":"F7","shape":[1],"data_offsets":[0,1]})"), 1, {"\"t\"", "dtype", "BF16, I32, U32", "\"F7\""}},
+        Malformed{
+            "half_a_byte", one(R"({"dtype":"F4","shape":[3],"data_offsets":[0,1]})"), 1, {"\"t\"", "whole number of bytes of F4", "[3]"}},
+        Malformed{"three_quarters", one(R"({"dtype":"F6_E2M3","shape":[1],"data_offsets":[0,1]})"), 1, {"whole number of bytes", "[1]"}},
+        Malformed{"sub_byte_size", one(R"({"dtype":"F4","shape":[4],"data_offsets":[0,4]})"), 4, {"2 bytes for F4[4]", "is 4 bytes"}},
         Malformed{"dtype_number", one(R"({"dtype":4,"shape":[1],"data_offsets":[0,1]})"), 1, {"\"t\"", "dtype", "is 4"}},
         Malformed{"no_shape", one(R"({"dtype":"U8","data_offsets":[0,1]})"), 1, {"\"t\"", "shape", "missing"}},
         Malformed{"shape_text", one(R"({"dtype":"U8","shape":"1","data_offsets":[0,1]})"), 1, {"shape", "array of integers", "\"1\""}},
@@ -131,7 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"one_offset", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0]})"), 1, {"data_offsets", "two integers", "[0]"}},
         Malformed{"negative_offset", one(R"({"dtype":"U8","shape":[1],"data_offsets":[-1,0]})"), 1, {"data_offsets", "[-1,0]"}},
         Malformed{"decreasing", one(R"({"dtype":"U8","shape":[1],"data_offsets":[1,0]})"), 1, {"data_offsets", "begin <= end", "[1, 0]"}},
-        Malformed{"out_of_file", one(R"({"dtype":"U8","shape":[9],"data_offsets":[0,9]})"), 8, {"data_offsets", "8 bytes", "is 9"}},
+        Malformed{
+            "out_of_file", one(R"({"dtype":"U8","shape":[9],"data_offsets":[0,9]})"), 8, {"data", "expected 9 bytes", "is 8", "truncated"}},
         Malformed{"size_contradicts_shape",
                   one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"),
                   4,
@@ -159,7 +212,7 @@ TEST(Safetensors, MetadataIsAccepted) {
 TEST(Safetensors, FilesThatAreTooShort) {
   const TempDir dir;
   expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("empty", "")); }),
-               {"empty", "at least 8 bytes", "is 0"});
+               {"at least 8 bytes", "is 0", "an empty file"});
   expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("short", "1234567")); }),
                {"short", "at least 8 bytes", "is 7"});
   // Every truncation of a good file.
@@ -179,6 +232,68 @@ TEST(Safetensors, HeaderLengthBeyondFileOrLimit) {
   bytes[7] = '\x7f';
   expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("x", bytes)); }),
                {"header length", "at most 100000000 bytes", "is 9151314442816847875"});
+}
+
+// What stands in a file's place when a download or a clone went wrong, or the format is another.
+TEST(Safetensors, OtherFilesAreCalledWhatTheyAre) {
+  const TempDir dir;
+  const auto refusal = [&](const std::string& bytes) {
+    return message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(dir.write("x.safetensors", bytes)); });
+  };
+  expect_parts(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 4791080\n"),
+               {"x.safetensors", "git-lfs pointer", "git lfs pull"});
+  expect_parts(refusal("<!DOCTYPE html><html>"), {"HTML page", "download the file again"});
+  expect_parts(refusal("\xef\xbb\xbf\r\n <HTML lang=en>"), {"HTML page"});
+  expect_parts(refusal("<?xml version=\"1.0\"?><Error><Code>AccessDenied"), {"XML page"});
+  expect_parts(refusal(std::string("PK\x03\x04\0\0\0\0", 8)), {"PyTorch pickle", "safetensors"});
+  expect_parts(refusal("\x80\x02}q\x01X\x03..."), {"PyTorch pickle"});
+  expect_parts(refusal(std::string("GGUF\x03\0\0\0", 8)), {"GGUF"});
+  expect_parts(refusal("\x1f\x8b\x08......"), {"gzip"});
+  expect_parts(refusal("<html"), {"HTML page"});
+  // Neither: eight bytes of length, of which any values are possible.
+  expect_parts(refusal("<htm...."), {"header length"});
+}
+
+// More elements than 32 bits count, more bytes than 4 GiB: a file with a hole, which takes no space.
+TEST(Safetensors, TensorsOfAnySize) {
+  const TempDir dir;
+  const auto path =
+      dir.write("x.safetensors", safetensors_bytes(R"({"a":{"dtype":"U8","shape":[65537,65536],"data_offsets":[0,4295032832]},)"
+                                                   R"("b":{"dtype":"F4","shape":[4294967298],"data_offsets":[4295032832,6442516481]}})",
+                                                   0));
+  const auto begin = std::filesystem::file_size(path);
+  const std::string cut = message_of(ErrorCode::invalid_file, [&] { SafetensorsFile f(path); });
+  expect_parts(cut, {"expected 6442516481 bytes", "is 0", "truncated"});
+  std::filesystem::resize_file(path, begin + 6'442'516'481);
+  std::fstream out(path, std::ios::binary | std::ios::in | std::ios::out);
+  out.seekp(static_cast<std::streamoff>(begin + 6'442'516'480));
+  out.put('\x2a');
+  out.seekp(static_cast<std::streamoff>(begin + 4'295'032'831));
+  out.put('\x29');
+  out.close();
+  const SafetensorsFile file(path);
+  const StoredTensor& a = *file.find("a");
+  EXPECT_EQ(a.numel(), 4'295'032'832);
+  EXPECT_EQ(std::to_integer<int>(a.data[a.bytes - 1]), 0x29);
+  EXPECT_EQ(std::to_integer<int>(a.data[int64_t{1} << 31]), 0);
+  const StoredTensor& b = *file.find("b");
+  EXPECT_EQ(b.bytes, 2'147'483'649u);
+  EXPECT_EQ(std::to_integer<int>(b.data[b.bytes - 1]), 0x2a);
+  file.release(a);
+}
+
+// As many as a model of one file has: reading them takes time in proportion, not a minute.
+TEST(Safetensors, ManyTensors) {
+  constexpr int kTensors = 100'000;
+  std::string header = "{";
+  for (int i = 0; i < kTensors; ++i) {
+    header += fmt::format(R"({}"model.layers.{}.mlp.experts.{}.weight":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                          i == 0 ? "" : ",", i / 1000, i % 1000);
+  }
+  const TempDir dir;
+  const SafetensorsFile file(dir.write("x.safetensors", safetensors_bytes(header + "}", 0)));
+  EXPECT_EQ(file.tensors().size(), size_t{kTensors});
+  EXPECT_NE(file.find("model.layers.99.mlp.experts.999.weight"), nullptr);
 }
 
 TEST(Safetensors, NotAFile) {
@@ -213,6 +328,11 @@ TEST(Safetensors, WriterRefusesWhatCannotBeAFile) {
   wrong = good;
   wrong.name.assign(17'000'000, '\x01');  // six bytes each in JSON
   expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }), {"header", "at most 100000000 bytes"});
+  wrong = good;
+  wrong.dtype = StoredDType::f4;
+  wrong.shape = {17};
+  expect_parts(message_of(ErrorCode::invalid_argument, [&] { write_safetensors(path, {wrong}); }),
+               {"\"a\"", "whole number of bytes of F4"});
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 

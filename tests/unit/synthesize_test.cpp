@@ -1,5 +1,6 @@
 // synthesize_checkpoint: official names and shapes, FP8 scales, value statistics, determinism.
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "checkpoint_files.h"
@@ -179,7 +180,7 @@ TEST(Synthesize, MlaWithoutQueryLatentAndWithSharedIndexers) {
   expect_moments(values_of(lite, "model.layers.0.self_attn.q_proj.weight"), 0, 1 / 16.0);
   ModelConfig shared = small_mla("v3.2");
   shared.index_topk_pattern = "FS";
-  synthesize_checkpoint(shared, {}, dir.path());
+  synthesize_checkpoint(shared, {.overwrite = true}, dir.path());
   const Checkpoint c(dir.path());
   EXPECT_NE(c.find(0, "indexer.wk.weight"), nullptr);
   EXPECT_EQ(c.find(1, "indexer.wk.weight"), nullptr);
@@ -218,15 +219,60 @@ TEST(Synthesize, LeavesNothingBehindWhenStopped) {
   EXPECT_THROW(synthesize_checkpoint(preset("v4-tiny"), {}, dir.path(), [](size_t, size_t) { throw std::runtime_error("stop"); }),
                std::runtime_error);
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+  // Directories that were made for it go, too.
+  EXPECT_THROW(
+      synthesize_checkpoint(preset("v4-tiny"), {}, dir.path() / "a" / "b", [](size_t, size_t) { throw std::runtime_error("stop"); }),
+      std::runtime_error);
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(Synthesize, NeverReplacesACheckpointByItself) {
+  const TempDir dir;
+  const ModelConfig config = preset("v4-tiny");
+  synthesize_checkpoint(config, {.num_layers = 1, .seed = 1}, dir.path());
+  const std::string weights = read_all(dir.path() / "model.safetensors");
+  const auto refusal = [&](const std::filesystem::path& directory, bool overwrite) {
+    return message_of(ErrorCode::invalid_argument,
+                      [&] { synthesize_checkpoint(config, {.num_layers = 1, .seed = 2, .overwrite = overwrite}, directory); });
+  };
+  expect_parts(refusal(dir.path(), false), {dir.path().string(), "expected no checkpoint, has ", "overwrite"});
+  EXPECT_EQ(read_all(dir.path() / "model.safetensors"), weights);
+  // Stopped while it replaces one: what was there stays.
+  EXPECT_THROW(
+      synthesize_checkpoint(config, {.seed = 2, .overwrite = true}, dir.path(), [](size_t, size_t) { throw std::runtime_error("stop"); }),
+      std::runtime_error);
+  EXPECT_EQ(read_all(dir.path() / "model.safetensors"), weights);
+  EXPECT_EQ(Checkpoint(dir.path()).config().num_hidden_layers, 1);
+  dir.write("cases.safetensors", "no part of a checkpoint");
+  synthesize_checkpoint(config, {.num_layers = 1, .seed = 2, .overwrite = true}, dir.path());
+  EXPECT_NE(read_all(dir.path() / "model.safetensors"), weights);
+  EXPECT_EQ(Checkpoint(dir.path()).attention_layers(), std::vector<int64_t>{0});
+  // Any file of one counts. Several files are not replaced at all.
+  for (const auto& [name, replaceable] : std::map<std::string, bool>{{"config.json", true},
+                                                                     {"model.safetensors", true},
+                                                                     {"model.safetensors.index.json", false},
+                                                                     {"model-00001-of-00163.safetensors", false}}) {
+    SCOPED_TRACE(name);
+    const TempDir other;
+    other.write(name, "x");
+    expect_parts(refusal(other.path(), false), {"has " + name});
+    if (replaceable) {
+      synthesize_checkpoint(config, {.num_layers = 1, .overwrite = true}, other.path());
+      EXPECT_NO_THROW(Checkpoint(other.path()));
+    } else {
+      expect_parts(refusal(other.path(), true), {"has " + name, "never replaced"});
+      EXPECT_EQ(read_all(other.path() / name), "x");
+    }
+  }
 }
 
 // Nor where the last file cannot take its place.
 TEST(Synthesize, LeavesNoPartOfAConfigThatCannotBeWritten) {
   const TempDir dir;
   std::filesystem::create_directories(dir.path() / "config.json" / "a folder");
-  const std::string message =
-      message_of(ErrorCode::invalid_file, [&] { synthesize_checkpoint(preset("v4-tiny"), {.num_layers = 1}, dir.path()); });
-  EXPECT_THAT(message, ::testing::HasSubstr("config.json: cannot be written"));
+  const std::string message = message_of(
+      ErrorCode::invalid_file, [&] { synthesize_checkpoint(preset("v4-tiny"), {.num_layers = 1, .overwrite = true}, dir.path()); });
+  EXPECT_THAT(message, ::testing::HasSubstr("config.json: cannot be put in place"));
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "config.json.partial"));
 }
 

@@ -15,7 +15,9 @@ class CpuDevice final : public HostDevice {
  public:
   using HostDevice::HostDevice;
 
-  std::string description() const override { return fmt::format("cpu: {} threads, {}", threads_of(*this), to_string(isa_of(*this))); }
+  std::string description() const override {
+    return fmt::format("{}, {} threads, {}", machine_model(), threads_of(*this), to_string(isa_of(*this)));
+  }
 
   DeviceProperties properties() const override {
     DeviceProperties p;

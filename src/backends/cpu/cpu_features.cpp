@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_features.h"
 
+#include <cstring>
 #include <initializer_list>
 
 #if defined(__x86_64__)
@@ -51,14 +52,32 @@ CpuIsa detect() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? CpuIsa::amx : CpuIsa::avx512_bf16;
 }
 
+// 48 characters in three leaves, padded with spaces and zeros.
+std::string brand() {
+  constexpr unsigned kFirst = 0x80000002, kLeaves = 3;
+  char text[kLeaves * sizeof(CpuidLeaf) + 1] = {};
+  for (unsigned i = 0; i < kLeaves; ++i) {
+    const CpuidLeaf leaf = cpuid(kFirst + i, 0);
+    std::memcpy(text + i * sizeof(leaf), &leaf, sizeof(leaf));
+  }
+  const std::string name(text);
+  const size_t begin = name.find_first_not_of(' '), end = name.find_last_not_of(' ');
+  return begin == std::string::npos ? "" : name.substr(begin, end - begin + 1);
+}
+
 }  // namespace
 
 CpuIsa machine_isa() {
   static const CpuIsa isa = detect();
   return isa;
 }
+std::string machine_model() {
+  const std::string name = brand();
+  return name.empty() ? "CPU" : name;
+}
 #else
 CpuIsa machine_isa() { return CpuIsa::portable; }
+std::string machine_model() { return "CPU"; }
 #endif
 
 }  // namespace strata::cpu

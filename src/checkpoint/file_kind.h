@@ -1,0 +1,16 @@
+// Files that are often in the place of a checkpoint's file, told by how they begin.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace strata {
+
+// How many first bytes of a file `file_kind` needs.
+inline constexpr size_t kFileKindBytes = 512;
+
+// What a file that begins so is, and what to do about it, as the end of "expected ..., is "; none for what may be JSON or safetensors.
+std::optional<std::string> file_kind(std::string_view begin);
+
+}  // namespace strata

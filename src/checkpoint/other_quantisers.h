@@ -1,0 +1,19 @@
+// Matrices that another quantiser has written: refused by what they are, not by what is missing or misshapen.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "strata/checkpoint.h"
+
+namespace strata {
+
+// Throws invalid_file when tensors next to matrix `name` (without ".weight") say that it is stored, or its activations are quantised, in a
+// way that the loader does not compute.
+void refuse_other_quantisers(const Checkpoint& checkpoint, int64_t layer, const std::string& name);
+
+// What weights of a dtype that the loader does not take usually are, as the end of a message; empty when the dtype says all there is.
+std::string_view usual_content(StoredDType dtype);
+
+}  // namespace strata

@@ -1,0 +1,30 @@
+// One file of a checkpoint, opened when a tensor of it is read first: most files of a model have experts and no attention.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "strata/checkpoint.h"
+
+namespace strata {
+
+class ShardFile {
+ public:
+  explicit ShardFile(std::filesystem::path path) : path_(std::move(path)) {}
+
+  const std::filesystem::path& path() const { return path_; }
+  bool exists() const;
+  // Throws invalid_file, at every call, where it is missing or no safetensors file.
+  const SafetensorsFile& file() const;
+  // The tensor, which an index says is here. Throws invalid_file naming it where the file is missing or does not have it.
+  const StoredTensor& require(std::string_view name) const;
+
+ private:
+  std::filesystem::path path_;
+  mutable std::once_flag opening_;  // several threads may load layers at once
+  mutable std::unique_ptr<SafetensorsFile> file_;
+};
+
+}  // namespace strata
