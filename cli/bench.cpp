@@ -5,15 +5,16 @@
 #include <cstdlib>
 #include <thread>
 
+#include "bar_plot.h"
 #include "baseline.h"
 #include "bench_row.h"
 #include "case_filter.h"
 #include "case_run.h"
 #include "case_table.h"
 #include "common.h"
+#include "output_file.h"
 #include "registry.h"
 #include "stream_table.h"
-#include "svg.h"
 #include "version.h"
 
 namespace strata::cli {
@@ -175,12 +176,19 @@ class Bencher {
   }
 
   void plot() const {
-    std::vector<Bar> bars;
+    BarPlot plot{.title = "strata bench: share of the machine's roof",
+                 .subtitle = fmt::format("{}; roof: {:.1f} GB/s ({}), {:.3f} TFLOP/s ({})", device_->description(), roof_.bandwidth / 1e9,
+                                         roof_.bandwidth_source, roof_.flops / 1e12, roof_.flops_source),
+                 .axis = "share of the roof (%)",
+                 .roof = 100,
+                 .roof_label = "roof",
+                 .bars = {}};
     for (const BenchRow& r : rows_) {
       const double share = 100 * roof_share(r, roof_);
-      bars.push_back({r.op + " " + r.name, share, fmt::format("{:.0f}% {}", share, format_seconds(r.timing.median))});
+      plot.bars.push_back({r.op + " " + r.name + (options_.filter.implementation == "*" ? ", " + r.implementation : ""), share,
+                           fmt::format("{:.0f} %, {}", share, format_seconds(r.timing.median))});
     }
-    write_bar_plot(options_.plot, "% of the machine's roof: " + device_->description(), bars, 100);
+    OutputFile("--plot", options_.plot).write(bar_plot(plot));
   }
 
   const Options& options_;

@@ -4,106 +4,200 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-
-#include "strata/error.h"
+#include <iterator>
 
 namespace strata::cli {
 namespace {
 
-constexpr const char* kColors[] = {"#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#4b5563"};
+constexpr double kMargin = 20;
+constexpr const char* kColors[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#555555", "#f0e442", "#bbbbbb"};
+constexpr double kBold = 1.15;                        // width of bold characters
+constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-std::string escape(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
-    }
+// Bytes of the UTF-8 character that begins at `at`; 0 where none does.
+size_t character_bytes(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  const size_t bytes = first < 0x80                    ? 1
+                       : first >= 0xC2 && first < 0xE0 ? 2
+                       : first >= 0xE0 && first < 0xF0 ? 3
+                       : first >= 0xF0 && first < 0xF5 ? 4
+                                                       : 0;
+  if (bytes == 0 || at + bytes > text.size()) return 0;
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(at + i) & 0xC0) != 0x80) return 0;
   }
-  return out;
+  // Longer forms than needed, surrogates, what is past U+10FFFF.
+  if (bytes < 3) return bytes;
+  const unsigned char second = byte(at + 1);
+  const bool wrong = (first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) || (first == 0xF0 && second < 0x90) ||
+                     (first == 0xF4 && second >= 0x90);
+  const bool no_character = first == 0xEF && second == 0xBF && byte(at + 2) >= 0xBE;  // U+FFFE, U+FFFF
+  return wrong || no_character ? 0 : bytes;
 }
 
-std::string label(double x, double y, const std::string& text, const char* anchor = "start", int size = 12) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y, size, anchor, escape(text));
+// f(the bytes of each character), empty for what is none.
+template <class F>
+void for_characters(std::string_view text, F&& f) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = character_bytes(text, at);
+    f(text.substr(at, bytes));
+    at += std::max<size_t>(bytes, 1);
+  }
 }
 
-void write(const std::string& path, double width, double height, const std::string& body) {
-  std::ofstream file(path);
-  file << fmt::format(
-              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-              "font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-              width, height)
-       << body << "</svg>\n";
-  if (!file.good()) throw Error(ErrorCode::invalid_argument, fmt::format("--plot: cannot write '{}'", path));
+// Of an em, no less than in DejaVu Sans and Verdana, the widest of the usual sans-serif fonts.
+double character_width(std::string_view character) {
+  if (character.size() != 1) return 1.0;
+  const char c = character.front();
+  const std::string_view narrow = "ijl.,:;'|! ()[]ftr/\\-I\"", wide = "mwMW@%&#+=<>~^";
+  if (narrow.find(c) != std::string_view::npos) return 0.47;
+  if (wide.find(c) != std::string_view::npos) return 1.08;
+  return c >= 'A' && c <= 'Z' ? 0.79 : 0.645;
 }
 
-std::string decade(double exponent) {
-  const double value = std::pow(10.0, exponent);
-  return exponent >= -2 && exponent < 4 ? fmt::format("{:g}", value) : fmt::format("1e{:.0f}", exponent);
-}
+std::string dash_attribute(std::string_view dashes) { return dashes.empty() ? "" : fmt::format(" stroke-dasharray=\"{}\"", dashes); }
 
 }  // namespace
 
-void write_line_plot(const std::string& path, const std::string& title, const std::string& x_label, const std::string& y_label,
-                     const std::vector<Series>& series) {
-  constexpr double kLeft = 80, kTop = 50, kWidth = 560, kHeight = 360, kLegend = 200;
-  double low_x = 1e300, high_x = 0, low_y = 1e300, high_y = 0;
-  for (const Series& s : series) {
-    for (const auto& [x, y] : s.points) {
-      low_x = std::min(low_x, x);
-      high_x = std::max(high_x, x);
-      low_y = std::min(low_y, y);
-      high_y = std::max(high_y, y);
+std::string xml_escape(std::string_view text) {
+  std::string out;
+  for_characters(text, [&](std::string_view character) {
+    if (character.size() > 1) {
+      out += character;
+      return;
     }
-  }
-  if (high_x <= 0 || high_y <= 0) low_x = high_x = low_y = high_y = 1;
-  const double x0 = std::log10(low_x), x1 = std::max(std::log10(high_x), x0 + 1e-6);
-  const double y0 = std::floor(std::log10(low_y)), y1 = std::max(std::ceil(std::log10(high_y)), y0 + 1);
-  const auto px = [&](double x) { return kLeft + (std::log10(x) - x0) / (x1 - x0) * kWidth; };
-  const auto py = [&](double y) { return kTop + kHeight - (std::log10(y) - y0) / (y1 - y0) * kHeight; };
-
-  std::string body = label(kLeft, 28, title, "start", 16);
-  for (double e = y0; e <= y1; ++e) {
-    const double y = py(std::pow(10.0, e));
-    body += fmt::format("<line x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", kLeft, y, kLeft + kWidth, y);
-    body += label(kLeft - 8, y + 4, decade(e), "end");
-  }
-  for (double e = std::ceil(x0); e <= std::floor(x1); ++e) {
-    const double x = px(std::pow(10.0, e));
-    body += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\" stroke=\"#ddd\"/>\n", x, kTop, kTop + kHeight);
-    body += label(x, kTop + kHeight + 18, decade(e), "middle");
-  }
-  body += label(kLeft + kWidth / 2, kTop + kHeight + 40, x_label, "middle");
-  body += label(kLeft, kTop - 8, y_label);
-  for (size_t i = 0; i < series.size(); ++i) {
-    const char* color = kColors[i % std::size(kColors)];
-    std::string points;
-    for (const auto& [x, y] : series[i].points) points += fmt::format("{:.1f},{:.1f} ", px(x), py(y));
-    body += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", points, color);
-    const double y = kTop + 12 + 20.0 * static_cast<double>(i);
-    body += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"14\" height=\"4\" fill=\"{}\"/>\n", kLeft + kWidth + 16, y - 5, color);
-    body += label(kLeft + kWidth + 36, y, series[i].name);
-  }
-  write(path, kLeft + kWidth + kLegend, kTop + kHeight + 60, body);
+    const char c = character.empty() ? '\0' : character.front();
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&apos;"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out += kReplacement;
+        } else {
+          out += c;
+        }
+    }
+  });
+  return out;
 }
 
-void write_bar_plot(const std::string& path, const std::string& title, const std::vector<Bar>& bars, double maximum) {
-  constexpr double kLeft = 360, kTop = 50, kWidth = 420, kRow = 24;
-  for (const Bar& bar : bars) maximum = std::max(maximum, bar.value);
-  if (maximum <= 0) maximum = 1;
-  std::string body = label(20, 28, title, "start", 16);
-  for (size_t i = 0; i < bars.size(); ++i) {
-    const double y = kTop + kRow * static_cast<double>(i);
-    const double width = std::max(bars[i].value, 0.0) / maximum * kWidth;
-    body += label(kLeft - 8, y + 14, bars[i].label, "end");
-    body += fmt::format("<rect x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"16\" fill=\"{}\"/>\n", kLeft, y + 2, width, kColors[0]);
-    body += label(kLeft + width + 6, y + 14, bars[i].text);
+double text_width(std::string_view text, double size, bool bold) {
+  double width = 0;
+  for_characters(text, [&](std::string_view character) { width += character_width(character); });
+  return width * size * (bold ? kBold : 1.0);
+}
+
+std::vector<std::string> wrap(std::string_view text, double size, double width, bool bold) {
+  std::vector<std::string> lines(1);
+  double used = 0;
+  const auto next_line = [&] {
+    lines.emplace_back();
+    used = 0;
+  };
+  std::string word;
+  const auto put_word = [&] {
+    const double needed = text_width(word, size, bold), space = lines.back().empty() ? 0 : text_width(" ", size, bold);
+    if (word.empty()) return;
+    if (used + space + needed > width && !lines.back().empty()) next_line();
+    if (!lines.back().empty()) {
+      lines.back() += ' ';
+      used += space;
+    }
+    for_characters(word, [&](std::string_view character) {
+      const double w = character_width(character) * size * (bold ? kBold : 1.0);
+      if (used + w > width && !lines.back().empty()) next_line();
+      lines.back() += character.empty() ? std::string_view(kReplacement) : character;
+      used += w;
+    });
+    word.clear();
+  };
+  for (const char c : text) {
+    if (c == ' ' || c == '\n') {
+      put_word();
+    } else {
+      word += c;
+    }
   }
-  write(path, kLeft + kWidth + 200, kTop + kRow * static_cast<double>(bars.size()) + 20, body);
+  put_word();
+  return lines;
+}
+
+std::vector<double> linear_ticks(double maximum, int count) {
+  if (!(maximum > 0) || !std::isfinite(maximum)) maximum = 1;
+  const double rough = maximum / count, decade = std::pow(10.0, std::floor(std::log10(rough)));
+  double step = 10 * decade;
+  for (const double factor : {5.0, 2.0, 1.0}) {
+    if (factor * decade >= rough * (1 - 1e-9)) step = factor * decade;
+  }
+  std::vector<double> ticks{0};
+  while (ticks.back() < maximum * (1 - 1e-9)) ticks.push_back(static_cast<double>(ticks.size()) * step);
+  return ticks;
+}
+
+const char* plot_color(size_t i) { return kColors[i % std::size(kColors)]; }
+
+void Svg::reach(double x, double y) {
+  right_ = std::max(right_, x);
+  bottom_ = std::max(bottom_, y);
+}
+
+void Svg::text(double x, double y, std::string_view text, const TextStyle& style) {
+  const char* anchor = style.anchor == Anchor::start ? "start" : style.anchor == Anchor::middle ? "middle" : "end";
+  body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{:g}\" text-anchor=\"{}\"{}{}>{}</text>\n", x, y, style.size, anchor,
+                       style.bold ? " font-weight=\"bold\"" : "",
+                       style.halo ? " paint-order=\"stroke\" stroke=\"white\" stroke-width=\"3\"" : "", xml_escape(text));
+  const double after_anchor = style.anchor == Anchor::start ? 1 : style.anchor == Anchor::middle ? 0.5 : 0;
+  constexpr double kDescent = 0.25;
+  reach(x + text_width(text, style.size, style.bold) * after_anchor, y + kDescent * style.size);
+}
+
+void Svg::line(double x1, double y1, double x2, double y2, std::string_view color, double width, std::string_view dashes) {
+  path({{x1, y1}, {x2, y2}}, color, width, dashes);
+}
+
+void Svg::path(const std::vector<std::pair<double, double>>& points, std::string_view color, double width, std::string_view dashes) {
+  std::string list;
+  for (const auto& [x, y] : points) {
+    list += fmt::format("{}{:.1f},{:.1f}", list.empty() ? "" : " ", x, y);
+    reach(x + width / 2, y + width / 2);
+  }
+  body_ += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{:g}\"{}/>\n", list, color, width,
+                       dash_attribute(dashes));
+}
+
+void Svg::rect(double x, double y, double width, double height, std::string_view color) {
+  body_ += fmt::format(
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\" stroke=\"white\" stroke-width=\"0.5\"/>\n", x, y,
+      width, height, color);
+  reach(x + width, y + height);
+}
+
+std::string Svg::finish(std::string_view title) const {
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" role=\"img\" "
+             "font-family=\"DejaVu Sans, Verdana, Helvetica, Arial, sans-serif\">\n<title>{2}</title>\n"
+             "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+             std::ceil(right_ + kMargin), std::ceil(bottom_ + kMargin), xml_escape(title)) +
+         body_ + "</svg>\n";
+}
+
+double draw_title(Svg& svg, std::string_view title, std::string_view subtitle, double x, double width) {
+  constexpr double kTitle = 16, kSubtitle = 12, kLeading = 1.35;
+  double y = kMargin;
+  for (const std::string& text : wrap(title, kTitle, width, /*bold=*/true)) {
+    y += kTitle * kLeading;
+    svg.text(x, y, text, {.size = kTitle, .bold = true});
+  }
+  if (subtitle.empty()) return y;
+  for (const std::string& text : wrap(subtitle, kSubtitle, width)) {
+    y += kSubtitle * kLeading;
+    svg.text(x, y, text, {.size = kSubtitle});
+  }
+  return y;
 }
 
 }  // namespace strata::cli

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/planning_device.h"
+
 namespace strata {
 
 StagedUpload::StagedUpload(std::shared_ptr<Device> device, size_t bytes)
@@ -11,7 +13,7 @@ StagedUpload::StagedUpload(std::shared_ptr<Device> device, size_t bytes)
       before_(device_),
       after_(device_),
       copies_(device_) {
-  if (bytes > 0) std::memset(data_.get(), 0, bytes);
+  if (bytes > 0 && !is_planning(*device_)) std::memset(data_.get(), 0, bytes);
 }
 
 void StagedUpload::wait() { device_->synchronize(copies_.get()); }

@@ -10,6 +10,7 @@
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/host_device.h"
+#include "core/planning_device.h"
 #include "ops/linear/packed_weight.h"
 
 namespace strata {
@@ -18,6 +19,7 @@ namespace {
 // Lets `write(row, count, host)` fill `rows` rows of device memory: in place on a CPU, through a bounded buffer elsewhere, so that
 // a matrix is never on the host as a whole.
 void fill_rows(Device& device, void* to, int64_t rows, size_t row_bytes, const std::function<void(int64_t, int64_t, void*)>& write) {
+  if (is_planning(device)) return;
   if (device.id().kind == DeviceKind::cpu) return write(0, rows, to);
   constexpr size_t kBufferBytes = size_t{64} << 20;
   const int64_t step = std::clamp<int64_t>(static_cast<int64_t>(kBufferBytes / std::max<size_t>(row_bytes, 1)), 1, rows);
@@ -126,7 +128,7 @@ void store_scales(const Stack& stack, const std::shared_ptr<Device>& device, Loa
 
 void pack(const WeightFormChoice& choice, const std::shared_ptr<Device>& device, LoadedLinear& out) {
   out.packed_storage = Tensor(device, DType::u8, {static_cast<int64_t>(choice.packed_bytes)});
-  choice.packing->pack(out.weight, *device, out.packed_storage.view().data);
+  if (!is_planning(*device)) choice.packing->pack(out.weight, *device, out.packed_storage.view().data);
   device->synchronize(Stream{});
   out.weight = ops::as_packed(out.weight, choice.packing->name, out.packed_storage);
   out.storage = Tensor();

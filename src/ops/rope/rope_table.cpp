@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/planning_device.h"
 #include "strata/ops/rope.h"
 
 namespace strata {
@@ -75,6 +76,7 @@ Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const s
   rope_frequencies(config, frequencies.data());
 
   Tensor table(device, DType::f32, {max_positions, config.dim});
+  if (is_planning(*device)) return table;
   const bool on_host = device->id().kind == DeviceKind::cpu;
   std::vector<float> staging(on_host ? 0 : static_cast<size_t>(max_positions * config.dim));
   float* rows = on_host ? table.view().ptr<float>() : staging.data();

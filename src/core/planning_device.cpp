@@ -1,0 +1,28 @@
+#include "core/planning_device.h"
+
+#include <sys/mman.h>
+
+#include "core/check.h"
+
+namespace strata {
+
+void* PlanningDevice::allocate(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  // Without access rights no page is ever given, and none is counted against the limits of overcommitment.
+  void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) fail(ErrorCode::out_of_memory, "planning: no address space for {} bytes", bytes);
+  const std::lock_guard lock(mutex_);
+  sizes_.emplace(data, bytes);
+  return data;
+}
+
+void PlanningDevice::deallocate(void* data) noexcept {
+  if (data == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const auto known = sizes_.find(data);
+  if (known == sizes_.end()) return;
+  munmap(data, known->second);
+  sizes_.erase(known);
+}
+
+}  // namespace strata

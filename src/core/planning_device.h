@@ -1,0 +1,49 @@
+// A device that plans: the chip of another device, and memory that is addresses only.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "strata/device.h"
+
+namespace strata {
+
+// Layers and batches made on it choose the implementations and take the sizes that they would on the other device. Its addresses can be
+// neither read nor written; copies and fills do nothing. Streams and events are the other device's.
+class PlanningDevice final : public Device {
+ public:
+  explicit PlanningDevice(std::shared_ptr<Device> device) : Device(device->id(), device->config()), device_(std::move(device)) {}
+
+  std::string description() const override { return device_->description(); }
+  DeviceProperties properties() const override { return device_->properties(); }
+
+  // Throws out_of_memory when the address space ends.
+  void* allocate(size_t bytes) override;
+  void deallocate(void* data) noexcept override;
+  void* allocate_host(size_t bytes) override { return allocate(bytes); }
+  void deallocate_host(void* data) noexcept override { deallocate(data); }
+
+  void copy_from_host(void*, const void*, size_t, Stream) override {}
+  void copy_to_host(void*, const void*, size_t, Stream) override {}
+  void copy(void*, const void*, size_t, Stream) override {}
+  void fill(void*, uint8_t, size_t, Stream) override {}
+
+  Stream create_stream() override { return device_->create_stream(); }
+  void destroy_stream(Stream stream) noexcept override { device_->destroy_stream(stream); }
+  Event create_event() override { return device_->create_event(); }
+  void destroy_event(Event event) noexcept override { device_->destroy_event(event); }
+  void record(Event event, Stream stream) override { device_->record(event, stream); }
+  void wait(Event event, Stream stream) override { device_->wait(event, stream); }
+  void synchronize(Stream stream) override { device_->synchronize(stream); }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::mutex mutex_;
+  std::unordered_map<void*, size_t> sizes_;
+};
+
+// Whether what fills memory of the device has nothing to do.
+inline bool is_planning(const Device& device) { return dynamic_cast<const PlanningDevice*>(&device) != nullptr; }
+
+}  // namespace strata
