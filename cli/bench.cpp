@@ -45,10 +45,10 @@ double load_average() {
 
 class Bencher {
  public:
-  explicit Bencher(const Options& options, std::optional<Baseline> baseline)
-      : options_(options),
-        baseline_(std::move(baseline)),
-        device_(open_device(parse_device_id(options.common.device), make_config(options.common))) {}
+  Bencher(const Options& options, std::optional<Baseline> baseline) : options_(options), baseline_(std::move(baseline)) {
+    if (!options.plot.empty()) plot_file_.emplace("--plot", options.plot);
+    device_ = open_device(parse_device_id(options.common.device), make_config(options.common));
+  }
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
     measure_roof();
@@ -128,7 +128,7 @@ class Bencher {
     } else {
       print_notes();
     }
-    if (!options_.plot.empty()) plot();
+    if (plot_file_) plot();
   }
 
   void print_notes() const {
@@ -175,7 +175,7 @@ class Bencher {
             {"not_run", refusals_}};
   }
 
-  void plot() const {
+  void plot() {
     BarPlot plot{.title = "strata bench: share of the machine's roof",
                  .subtitle = fmt::format("{}; roof: {:.1f} GB/s ({}), {:.3f} TFLOP/s ({})", device_->description(), roof_.bandwidth / 1e9,
                                          roof_.bandwidth_source, roof_.flops / 1e12, roof_.flops_source),
@@ -188,10 +188,11 @@ class Bencher {
       plot.bars.push_back({r.op + " " + r.name + (options_.filter.implementation == "*" ? ", " + r.implementation : ""), share,
                            fmt::format("{:.0f} %, {}", share, format_seconds(r.timing.median))});
     }
-    OutputFile("--plot", options_.plot).write(bar_plot(plot));
+    plot_file_->write(bar_plot(plot));
   }
 
   const Options& options_;
+  std::optional<OutputFile> plot_file_;  // opened before the work
   std::optional<Baseline> baseline_;
   double load_ = load_average();
   OpSet ops_ = default_ops();

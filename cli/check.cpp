@@ -12,6 +12,7 @@
 #include "case_run.h"
 #include "case_table.h"
 #include "common.h"
+#include "numbers.h"
 #include "registry.h"
 
 namespace strata::cli {
@@ -269,7 +270,7 @@ void add_check(CLI::App& app, int& code) {
   command->add_option("--seed", options->check.seed, "of the inputs, and of random shapes")->capture_default_str();
   auto* random = command->add_option("--random", options->random,
                                      "instead of the lists, so many cases of each op with random shapes; ends after 100 failures");
-  random->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
+  random->transform(count_in(1, int64_t{1} << 30));
   command->add_option("--seconds", options->seconds, "begin no random case after so many")->check(real_in(0, 1e6))->needs(random);
   command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins behind a multiple of 256")
       ->check([](const std::string& text) {
@@ -277,7 +278,7 @@ void add_check(CLI::App& app, int& code) {
         return number && std::stoi(text) < 256 && std::stoi(text) % 8 == 0 ? "" : "must be a multiple of 8 below 256, is " + text;
       });
   command->add_option("--jobs", options->jobs, "cases side by side; on a CPU with --threads 1")
-      ->check(CLI::Range(1, 1024))
+      ->transform(count_in(1, 1024))
       ->capture_default_str();
   command->add_flag("--list", options->list, "print the cases instead of running them");
   command->callback([options, &code] { code = run_check(*options); });

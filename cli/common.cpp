@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "numbers.h"
 #include "strata/error.h"
 #include "strata/op_set.h"
 
@@ -13,7 +14,7 @@ namespace strata::cli {
 
 void add_common(CLI::App& app, CommonOptions& options) {
   app.add_option("--device", options.device, "cpu or cuda:N")->capture_default_str();
-  app.add_option("--threads", options.threads, "CPU threads; 0: one per core, as without STRATA_CPU_THREADS")->check(CLI::Range(0, 4096));
+  app.add_option("--threads", options.threads, "CPU threads; 0: one per core, as without STRATA_CPU_THREADS")->transform(count_in(0, 4096));
   app.add_option("--isa", options.isa,
                  "highest CPU instruction set: portable, avx2, avx512, avx512_bf16, amx, or best, as without STRATA_CPU_ISA");
   app.add_option("--force", options.force, "OP=IMPLEMENTATION: use this implementation of an op; * for every op that has it");

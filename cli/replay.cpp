@@ -5,6 +5,7 @@
 
 #include "common.h"
 #include "layer_options.h"
+#include "numbers.h"
 #include "strata/error.h"
 
 namespace strata::cli {
@@ -92,11 +93,11 @@ void add_replay(CLI::App& app, int& code) {
   sub->add_option("--cases", o->cases, "recorded cases (safetensors)")->required();
   sub->add_option("--batch", o->batch, "all: every sequence in one ragged batch; one: one after the other")->capture_default_str();
   sub->add_option("--chunk", o->chunk, "prefill tokens of a request per step; 0: as recorded")
-      ->check(CLI::Range(0, 1 << 20))
+      ->transform(count_in(0, 1 << 20))
       ->capture_default_str();
   sub->add_option("--topk", o->topk, "own: the indexer's choice; recorded: the recorded one")->capture_default_str();
   sub->add_flag("--exact-index", o->exact_index, "compare with the recordings of the unquantised indexer (implied by --indexer none)");
-  sub->add_option("--layer", o->only_layer, "only this layer")->check(CLI::Range(0, 1 << 20));
+  sub->add_option("--layer", o->only_layer, "only this layer")->transform(count_in(0, 1 << 20));
   sub->add_option("--tolerance", o->tolerance, "largest accepted ||out - expected|| / ||expected||")
       ->check(real_in(0, 1))
       ->capture_default_str();

@@ -8,6 +8,8 @@
 #include "common.h"
 #include "decode_graph.h"
 #include "layer_options.h"
+#include "numbers.h"
+#include "output_file.h"
 #include "memory.h"
 #include "model_runner.h"
 #include "run_requests.h"
@@ -307,13 +309,18 @@ int run(const Options& o) {
   if (o.input.empty()) {
     check_positions(o.random.prompt_tokens + o.random.decode_tokens, positions, "--prompt-tokens and --decode-tokens together");
   }
+  std::optional<OutputFile> output;
+  if (!o.output.empty()) output.emplace("--out", o.output);
   std::vector<Request> requests = o.input.empty() ? random_requests(o.random, hidden) : read_requests(o.input, layers, hidden);
   for (const Request& r : requests) check_positions(r.num_tokens, positions, fmt::format("input: tokens of seq{}", r.id));
   const bool keep = o.check_reference || !o.output.empty();
   Outcome outcome = RequestRunner(o, checkpoint, make_config(o.common), requests, keep).run(o.common.json);
   outcome.process_bytes = process_bytes;
   const size_t peak = cases::peak_resident_bytes();
-  if (!o.output.empty()) write_outputs(o.output, requests, layers, hidden);
+  if (output) {
+    write_outputs(output->path(), requests, layers, hidden);
+    output->keep();
+  }
   std::map<std::string, double> errors;
   if (o.check_reference) {
     Options on_reference = o;
@@ -336,13 +343,13 @@ void add_run(CLI::App& app, int& code) {
       "Exit codes: 0 success; 1 --check-reference found a difference; 2 bad input.\n"
       "Example: strata run --model model --requests 8 --prompt-tokens 1000 --decode-tokens 32 --out cases.safetensors");
   sub->add_option("--model", o->model, "checkpoint directory")->required();
-  sub->add_option("--requests", o->random.requests, "number of random requests")->check(CLI::Range(1, 4096))->capture_default_str();
-  sub->add_option("--prompt-tokens", o->random.prompt_tokens, "longest prompt")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  sub->add_option("--requests", o->random.requests, "number of random requests")->transform(count_in(1, 4096))->capture_default_str();
+  sub->add_option("--prompt-tokens", o->random.prompt_tokens, "longest prompt")->transform(count_in(1, 1 << 20))->capture_default_str();
   sub->add_option("--decode-tokens", o->random.decode_tokens, "tokens decoded one at a time")
-      ->check(CLI::Range(0, 1 << 20))
+      ->transform(count_in(0, 1 << 20))
       ->capture_default_str();
   sub->add_option("--max-batched-tokens", o->max_batched_tokens, "tokens of a step; longer prompts are prefilled in chunks")
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(count_in(1, 1 << 20))
       ->capture_default_str();
   sub->add_option("--input", o->input, "hidden states from this file (seqS.x or layerL.seqS.x) instead of random ones");
   sub->add_option("--out", o->output, "write inputs and outputs as cases that `strata replay` reads");

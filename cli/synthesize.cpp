@@ -3,6 +3,7 @@
 
 #include "common.h"
 #include "interrupt.h"
+#include "numbers.h"
 #include "strata/checkpoint.h"
 #include "strata/error.h"
 
@@ -62,7 +63,7 @@ void add_synthesize(CLI::App& app, int& code) {
   sub->add_option("--preset", o->preset, fmt::format("shapes: {}", fmt::join(preset_names(), ", ")));
   sub->add_option("--config", o->config, "shapes from this config.json instead");
   add_accept_keys(*sub, o->config_options);
-  sub->add_option("--layers", o->layers, "number of layers; 0: as the shapes say")->check(CLI::Range(0, 4096));
+  sub->add_option("--layers", o->layers, "number of layers; 0: as the shapes say")->transform(count_in(0, 4096));
   sub->add_flag("--fp8", o->fp8, "FP8 weights with block scales, where the official checkpoint has them");
   sub->add_flag("--bf16", o->bf16, "bf16 weights everywhere")->excludes("--fp8");
   sub->add_option("--seed", o->seed, "of the random numbers")->capture_default_str();
