@@ -31,11 +31,11 @@ Baseline::Baseline(const std::string& path) {
       if (!row.is_object() || !row.contains(key) || !row[key].is_string()) refuse(path, fmt::format("results: {}: expected a string", key));
       return row[key].get<std::string>();
     };
-    const std::tuple key(text("op"), text("case"), text("implementation"));
+    const std::string op = text("op"), name = text("case"), implementation = text("implementation");
     if (!row.contains("median_s") || !row["median_s"].is_number() || !(row["median_s"].get<double>() > 0)) {
       refuse(path, "results: median_s: expected a number above 0");
     }
-    medians_[key] = row["median_s"].get<double>();
+    medians_[{op, name, implementation}] = row["median_s"].get<double>();
   }
 }
 
