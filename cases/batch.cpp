@@ -43,13 +43,13 @@ Work prepare(int64_t requests, int64_t context, const OpSet& ops, const std::sha
     for (const CacheGroupSpec& spec : groups) {
       std::vector<int32_t>& table = tables[static_cast<size_t>(spec.group)];
       for (int64_t i = 0; i < spec.pages_for(context); ++i) table.push_back(page++ % kPages);
-      request.block_tables[static_cast<size_t>(spec.group)] = table;
+      request.block_tables[spec.group] = table;
       if (spec.retained == 0) entries += static_cast<double>(table.size());
     }
   }
   Work work;
   work.bytes = 4.0 * entries;  // what a step must read of the tables of groups that keep every position
-  work.call = [state](size_t, Stream stream) { state->builder->build(state->requests, {}, stream); };
+  work.call = [state](size_t, Stream stream) { static_cast<void>(state->builder->build(state->requests, {}, stream)); };
   return work;
 }
 

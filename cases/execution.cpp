@@ -11,7 +11,7 @@
 namespace strata::cases {
 namespace {
 
-constexpr size_t kGuard = 256;  // keeps the alignment that a workspace promises
+constexpr int64_t kGuard = 256;  // keeps the alignment that a workspace promises
 constexpr std::byte kGuardByte{0xA5};
 constexpr std::byte kWorkspacePoison{0xFF};
 
@@ -37,12 +37,12 @@ class ShapeOnlyDevice final : public HostDevice {
   explicit ShapeOnlyDevice(const Device& like) : HostDevice(like.id(), like.config()), properties_(like.properties()) {}
   std::string description() const override { return "shapes only"; }
   DeviceProperties properties() const override { return properties_; }
-  void* allocate(size_t) override { return nullptr; }
+  void* allocate(int64_t) override { return nullptr; }
   void deallocate(void*) noexcept override {}
-  void copy_from_host(void*, const void*, size_t, Stream) override {}
-  void copy_to_host(void*, const void*, size_t, Stream) override {}
-  void copy(void*, const void*, size_t, Stream) override {}
-  void fill(void*, uint8_t, size_t, Stream) override {}
+  void copy_from_host(void*, const void*, int64_t, Stream) override {}
+  void copy_to_host(void*, const void*, int64_t, Stream) override {}
+  void copy(void*, const void*, int64_t, Stream) override {}
+  void fill(void*, uint8_t, int64_t, Stream) override {}
 
  private:
   DeviceProperties properties_;
@@ -52,19 +52,19 @@ class ShapeOnlyDevice final : public HostDevice {
 
 std::shared_ptr<Device> shape_only_device(const Device& like) { return std::make_shared<ShapeOnlyDevice>(like); }
 
-GuardedWorkspace::GuardedWorkspace(std::shared_ptr<Device> device, size_t bytes)
-    : device_(std::move(device)), memory_(device_, DType::u8, {static_cast<int64_t>(bytes + 2 * kGuard)}) {
-  std::vector<std::byte> image(bytes + 2 * kGuard, kWorkspacePoison);
+GuardedWorkspace::GuardedWorkspace(std::shared_ptr<Device> device, int64_t bytes)
+    : device_(std::move(device)), memory_(device_, DType::u8, {bytes + 2 * kGuard}) {
+  std::vector<std::byte> image(static_cast<size_t>(bytes + 2 * kGuard), kWorkspacePoison);
   std::fill_n(image.begin(), kGuard, kGuardByte);
   std::fill(image.end() - kGuard, image.end(), kGuardByte);
   auto* data = static_cast<std::byte*>(memory_.view().data);
-  device_->copy_from_host(data, image.data(), image.size(), {});
+  device_->copy_from_host(data, image.data(), memory_.allocated_bytes(), {});
   device_->synchronize({});
   workspace_ = {bytes > 0 ? data + kGuard : nullptr, bytes};
 }
 
 std::string GuardedWorkspace::check() const {
-  const size_t bytes = workspace_.bytes;
+  const int64_t bytes = workspace_.bytes;
   const auto* data = static_cast<const std::byte*>(memory_.view().data);
   std::vector<std::byte> before(kGuard), after(kGuard);
   device_->copy_to_host(before.data(), data, kGuard, {});

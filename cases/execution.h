@@ -11,7 +11,7 @@ namespace strata::cases {
 // A workspace of exactly the bytes asked for, full of poison, between guard bytes that must stay as they are.
 class GuardedWorkspace {
  public:
-  GuardedWorkspace(std::shared_ptr<Device> device, size_t bytes);
+  GuardedWorkspace(std::shared_ptr<Device> device, int64_t bytes);
   Workspace get() const { return workspace_; }
   // Nothing, or which guard was overwritten.
   std::string check() const;

@@ -30,7 +30,7 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
   rope_tables_ = std::make_shared<RopeTables>(device_, limits.max_model_len);
   if (options_.overlap) lanes_ = std::make_shared<Lanes>(device_);
   std::vector<std::vector<CacheGroupSpec>> groups;
-  size_t workspace = 0;
+  int64_t workspace = 0;
   int64_t topk = 0;
   for (int64_t number : layers) {
     layers_.push_back(registry.make({.checkpoint = checkpoint,
@@ -53,7 +53,7 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
   }
   pool_ = std::make_unique<PagedPool>(device_, groups, pages, options_.fill);
   builder_ = std::make_unique<BatchBuilder>(device_, ops, limits, *pool_, checkpoint.config().sliding_window);
-  workspace_ = Tensor(device_, DType::u8, {static_cast<int64_t>(workspace)});
+  workspace_ = Tensor(device_, DType::u8, {workspace});
   if (topk > 0) topk_ = Tensor(device_, DType::i32, {limits.max_num_batched_tokens, topk});
   if (options_.fill) device_->fill(workspace_.view().data, *options_.fill, workspace, {});
   if (options_.shuffle_pages) {
@@ -93,19 +93,21 @@ const Batch& ModelRunner::begin_step(std::span<const StepRequest> requests, Batc
   step_.assign(requests.begin(), requests.end());
   std::vector<BatchRequest> batch;
   wait_for_steps();
-  for (const auto& [id, position] : positions_) pool_->extend(id, position, position);  // pages behind the windows go back
-  for (const StepRequest& r : step_) {
-    const int64_t position = positions_.at(r.id);
-    if (!pool_->extend(r.id, position, position + r.num_tokens)) {
-      fail(ErrorCode::out_of_memory, "request {}: no free pages for positions {} to {}", r.id, position, position + r.num_tokens);
+  const auto extend = [&](int64_t id, int64_t num_tokens) {
+    const int64_t position = positions_.at(id);
+    if (!pool_->extend(id, position, position + num_tokens)) {
+      fail(ErrorCode::out_of_memory, "request {}: no free pages for positions {} to {}", id, position, position + num_tokens);
     }
-  }
+  };
+  for (const auto& [id, position] : positions_) extend(id, 0);  // pages that the windows have left go back
+  for (const StepRequest& r : step_) extend(r.id, r.num_tokens);
   wait_for_fills();
   for (const StepRequest& r : step_) {
     BatchRequest& entry = batch.emplace_back();
     entry.query_len = r.num_tokens;
     entry.seq_len = positions_.at(r.id) + r.num_tokens;
     entry.block_tables = pool_->block_tables(r.id);
+    entry.id = r.id;
   }
   batch_ = &builder_->build(batch, padding, stream());
   return *batch_;
@@ -114,7 +116,7 @@ const Batch& ModelRunner::begin_step(std::span<const StepRequest> requests, Batc
 void ModelRunner::run_layer(size_t l, const TensorView& hidden, const TensorView& out, const ForwardArgs& extras) {
   ForwardArgs args = extras;
   args.batch = batch_;
-  args.caches = pool_->layer(l);
+  args.caches = pool_->layer(static_cast<int64_t>(l));
   for (PagedCache& cache : args.caches.caches) {
     if (cache.format == KvFormat::fp8_tensor) cache.scale = kv_scales_[l];
   }
@@ -131,12 +133,14 @@ void ModelRunner::end_step() {
   step_.clear();
 }
 
-size_t ModelRunner::weight_bytes() const {
-  size_t bytes = rope_tables_->allocated_bytes();
+int64_t ModelRunner::weight_bytes() const {
+  int64_t bytes = rope_tables_->allocated_bytes();
   for (const auto& layer : layers_) bytes += layer->weight_bytes();
   return bytes;
 }
 
-size_t ModelRunner::workspace_bytes() const { return workspace_.allocated_bytes() + topk_.allocated_bytes() + builder_->allocated_bytes(); }
+int64_t ModelRunner::workspace_bytes() const {
+  return workspace_.allocated_bytes() + topk_.allocated_bytes() + builder_->allocated_bytes();
+}
 
 }  // namespace strata::cases

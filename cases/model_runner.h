@@ -58,9 +58,9 @@ class ModelRunner {
   // What the runner's steps and their copies are put on.
   Stream stream() const { return stream_.get(); }
 
-  size_t weight_bytes() const;  // layers and rotary tables
-  size_t cache_bytes() const { return pool_->allocated_bytes(); }
-  size_t workspace_bytes() const;  // workspace, batch metadata and top-k buffer
+  int64_t weight_bytes() const;  // layers and rotary tables
+  int64_t cache_bytes() const { return pool_->allocated_bytes(); }
+  int64_t workspace_bytes() const;  // workspace, batch metadata and top-k buffer
 
  private:
   void wait_for_steps();

@@ -56,12 +56,12 @@ class Calls {
  private:
   template <class Params>
   void reserve(const Op<Params>& op, const Params& params) {
-    const size_t bytes = op.workspace_bytes(params, *device_);
-    if (bytes > 0) workspace_ = Tensor(device_, DType::u8, {static_cast<int64_t>(bytes)});
+    const int64_t bytes = op.workspace_bytes(params, *device_);
+    if (bytes > 0) workspace_ = Tensor(device_, DType::u8, {bytes});
   }
   template <class Params>
   void call(const Op<Params>& op, const Params& params, Stream stream) const {
-    op(params, ExecutionContext{*device_, stream, {workspace_.view().data, static_cast<size_t>(workspace_.view().bytes())}});
+    op(params, ExecutionContext{*device_, stream, workspace_of(workspace_)});
   }
 
   void make_attention_inputs() {

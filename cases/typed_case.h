@@ -192,8 +192,8 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
   }
 
   const Built<Params>& first = state->calls.front()->built;
-  const size_t workspace_bytes = chosen->workspace_bytes(first.params, *device);
-  state->workspace = Tensor(device, DType::u8, {static_cast<int64_t>(workspace_bytes)});
+  const int64_t workspace_bytes = chosen->workspace_bytes(first.params, *device);
+  state->workspace = Tensor(device, DType::u8, {workspace_bytes});
   work.copies = state->calls.size();
   work.bytes = first.bytes;
   work.flops = first.flops;

@@ -32,8 +32,8 @@ class HalvedAttention final : public AttentionLayer {
   int64_t num_heads() const override { return inner_->num_heads(); }
   int64_t index_topk() const override { return inner_->index_topk(); }
   std::vector<CacheGroupSpec> cache_groups() const override { return inner_->cache_groups(); }
-  size_t weight_bytes() const override { return inner_->weight_bytes(); }
-  size_t workspace_bytes() const override { return inner_->workspace_bytes(); }
+  int64_t weight_bytes() const override { return inner_->weight_bytes(); }
+  int64_t workspace_bytes() const override { return inner_->workspace_bytes(); }
   void forward(const ForwardArgs& args) override {
     inner_->forward(args);  // checks the arguments
     auto* out = args.out.ptr<Bf16>();
@@ -64,7 +64,7 @@ Implementation<RmsNormPairParams> own_norm(int& calls) {
                 if (p.q_format != ActivationFormat::bf16) return Support::no("writes bf16 only");
                 return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on a CPU");
               },
-          .workspace_bytes = [](const RmsNormPairParams&, const Device&) -> size_t { return 0; },
+          .workspace_bytes = [](const RmsNormPairParams&, const Device&) -> int64_t { return 0; },
           .run =
               [&calls](const RmsNormPairParams& p, const ExecutionContext&) {
                 ++calls;
@@ -89,11 +89,11 @@ std::vector<float> prefill(const Checkpoint& checkpoint, const LayerRegistry& re
   PagedPool pool(device, groups, plan_pages(groups, options.limits));
   BatchBuilder builder(device, ops, options.limits, pool, checkpoint.config().sliding_window);
   pool.add_request(0);
-  pool.extend(0, 0, tokens);
+  if (!pool.extend(0, 0, tokens)) throw Error(ErrorCode::out_of_memory, "the caches are full");
   const BatchRequest request{.seq_len = tokens, .query_len = tokens, .block_tables = pool.block_tables(0)};
 
   const Tensor hidden(device, DType::bf16, {tokens, layer->hidden_size()}), out(device, DType::bf16, {tokens, layer->hidden_size()});
-  const Tensor workspace(device, DType::u8, {static_cast<int64_t>(layer->workspace_bytes())});
+  const Tensor workspace(device, DType::u8, {layer->workspace_bytes()});
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   for (int64_t i = 0; i < hidden.view().numel(); ++i) hidden.view().ptr<Bf16>()[i] = to_bf16(normal(random));

@@ -21,8 +21,7 @@ constexpr int32_t kPageSize = 64;
 // Runs an op on a CPU, with a workspace of its own.
 template <class Params>
 void run(const Op<Params>& op, const Params& params, const std::shared_ptr<Device>& device) {
-  const size_t bytes = op.workspace_bytes(params, *device);
-  const Tensor workspace(device, DType::u8, {static_cast<int64_t>(bytes)});
+  const Tensor workspace(device, DType::u8, {op.workspace_bytes(params, *device)});
   op(params, {*device, {}, workspace_of(workspace)});
 }
 

@@ -60,13 +60,16 @@ struct LayerOptions {
 
 // The cache groups of layer `layer`, without loading it: what an engine plans its memory with. Throws unsupported for families without
 // layers here.
-std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
+[[nodiscard]] std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
 
 // On CUDA hidden, out and the taps begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the
 // last dimension's. No two of views, caches and workspace overlap, but for `out`, which may be `hidden` itself; only between these two it
 // is checked.
 struct ForwardArgs {
-  const Batch* batch = nullptr;  // null: dummy run. No cache is touched, the attention output is zero (V4 16)
+  const Batch* batch = nullptr;  // required, except in a dummy run
+  // A forward of a rank that has no requests: `batch` is null, no cache is touched, `out` becomes zero and takes part in the all-reduce
+  // (V4 16). Of the rest only `hidden`, for its shape, and `stream` are used.
+  bool dummy_run = false;
   LayerCaches caches{};
   TensorView hidden{};  // bf16 [T, hidden_size], already normalised by the block's norm
   TensorView out{};     // bf16 [T, hidden_size], contiguous; may be `hidden` itself: it is written last. Rows of padding become 0
@@ -92,14 +95,16 @@ class AttentionLayer {
   virtual int64_t hidden_size() const = 0;
   virtual int64_t num_heads() const = 0;   // of this rank
   virtual int64_t index_topk() const = 0;  // 0: attends to everything, needs no topk_indices
-  virtual std::vector<CacheGroupSpec> cache_groups() const = 0;
-  virtual size_t weight_bytes() const = 0;  // device memory held, tables included
+  [[nodiscard]] virtual std::vector<CacheGroupSpec> cache_groups() const = 0;
+  [[nodiscard]] virtual int64_t weight_bytes() const = 0;  // device memory held, tables included
   // Bytes that every forward within the limits can run with.
-  virtual size_t workspace_bytes() const = 0;
+  [[nodiscard]] virtual int64_t workspace_bytes() const = 0;
   // Puts the layer's work on args.stream and returns; on a CPU it is done then. args may go; what their views point to, the batch and the
   // layer itself stay until the stream has reached the work. Throws invalid_argument (views, caches, batch that do not fit the layer) or
-  // workspace_too_small before anything is written, device_failure. One call of a layer, and of layers that share lanes, at a time; other
-  // layers may run on other threads and streams, with workspaces of their own. A batch of no tokens is fine.
+  // workspace_too_small before anything is written, device_failure; what the library throws begins with "layer 3 (c4)", and names the
+  // request that it is about, or those of the step, where the batch has their ids (BatchRequest::id). One call of a layer, and of layers
+  // that share lanes, at a time; other layers may run on other threads and streams, with workspaces of their own. A batch of no tokens is
+  // fine.
   virtual void forward(const ForwardArgs& args) = 0;
 };
 
@@ -111,10 +116,10 @@ class RopeTables {
   const std::shared_ptr<Device>& device() const { return device_; }
   int64_t max_positions() const { return max_positions_; }
   // f32 [max_positions, config.dim]: build_rope_table of the config, made on the first call. The memory lives as long as this object.
-  TensorView get(const RopeConfig& config);
+  [[nodiscard]] TensorView get(const RopeConfig& config);
   // i32 [max_positions + 1]: 0, 1, 2, ... Lengths on the device that the host chose, without a copy: element n is n.
-  TensorView numbers();
-  size_t allocated_bytes() const;
+  [[nodiscard]] TensorView numbers();
+  [[nodiscard]] int64_t allocated_bytes() const;
 
  private:
   std::shared_ptr<Device> device_;
@@ -129,14 +134,14 @@ class Lanes {
  public:
   explicit Lanes(std::shared_ptr<Device> device);
 
-  static constexpr size_t kCount = 2;
+  static constexpr int64_t kCount = 2;
   bool concurrent() const { return lanes_.front().stream.get().handle != nullptr; }
   // What lane i is given next waits for what `stream` has now.
-  Stream fork(size_t i, Stream stream);
+  [[nodiscard]] Stream fork(int64_t i, Stream stream);
   // What `stream` is given next waits for what lane i has now.
-  void join(size_t i, Stream stream);
+  void join(int64_t i, Stream stream);
   // What lane `i` is given next waits for what lane `other` has now.
-  void order(size_t other, size_t i) { join(other, lanes_[i].stream.get()); }
+  void order(int64_t other, int64_t i) { join(other, lanes_[static_cast<size_t>(i)].stream.get()); }
 
  private:
   struct Lane {
@@ -169,12 +174,12 @@ class LayerRegistry {
   // Throws unsupported listing the known names, invalid_argument for names in Config::force that are not known (check_forced). The layers
   // here throw invalid_argument for a context that contradicts itself or the model,
   // unsupported for options and shapes that no implementation takes, invalid_file for weights that are missing or cannot be, out_of_memory.
-  std::unique_ptr<AttentionLayer> make(const LayerContext& context) const;
+  [[nodiscard]] std::unique_ptr<AttentionLayer> make(const LayerContext& context) const;
   std::vector<std::string> names() const;
 
  private:
   std::vector<std::pair<std::string, Maker>> makers_;
 };
-LayerRegistry default_layers();
+[[nodiscard]] LayerRegistry default_layers();
 
 }  // namespace strata

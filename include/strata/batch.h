@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "strata/cache.h"
 #include "strata/op_set.h"
+#include "strata/paged_pool.h"
 #include "strata/tensor.h"
 
 namespace strata {
@@ -27,12 +27,13 @@ struct BatchLimits {
 struct BatchRequest {
   int64_t seq_len = 0;    // positions after this step, the new tokens included; 0 with query_len 0: a padding request
   int64_t query_len = 0;  // new tokens; may be 0
-  // Block table of each group the builder was made with. Entries past the complete rows of seq_len positions, and of sliding groups those
-  // of blocks older than what the first new token reads, are not looked at and may be -1; all others are pages in [0, num_pages). A page
-  // may be in several tables (a common prefix), and in one several times, as long as the step writes no row of it: those of new
-  // positions, of the compressed entries that they complete and of their compressor states. That is not checked; such rows hold what any of
-  // the writers left.
+  // Block table of each group the builder was made with: PagedPool::block_tables, or spans over an engine's own. Entries past the complete
+  // rows of seq_len positions, and of sliding groups those of blocks older than what the first new token reads, are not looked at and may
+  // be -1; all others are pages in [0, num_pages). A page may be in several tables (a common prefix), and in one several times, as long as
+  // the step writes no row of it: those of new positions, of the compressed entries that they complete and of their compressor states. That
+  // is not checked; such rows hold what any of the writers left.
   BlockTables block_tables{};
+  int64_t id = -1;  // the caller's, which errors name; -1: none, then the pool's
 };
 
 // Graph padding: the step runs with this many tokens and requests, real ones first. 0: no padding. Padding requests count as decodes
@@ -47,7 +48,7 @@ struct BatchPadding {
 };
 
 // Permutation that puts decode requests (query_len <= 1 + num_speculative_tokens) first, each part in the given order.
-std::vector<int64_t> decode_first_order(std::span<const BatchRequest> requests, int32_t num_speculative_tokens);
+[[nodiscard]] std::vector<int64_t> decode_first_order(std::span<const BatchRequest> requests, int32_t num_speculative_tokens);
 
 struct GroupMetadata {
   bool present = false;
@@ -112,6 +113,7 @@ struct Batch {
   // Host memory, for planning.
   std::vector<int32_t> query_start_loc_host;
   std::vector<int32_t> seq_lens_host;
+  std::vector<int64_t> request_ids_host;  // of the requests that are no padding; -1: none
   // Chunk plan of the prefill requests that have tokens, for ratio 1, 4 and 128.
   const std::vector<PrefillChunk>& prefill_chunks(int32_t ratio) const;
   std::array<std::vector<PrefillChunk>, 3> chunks;
@@ -120,17 +122,28 @@ struct Batch {
 // Rows of the gathered-prefill workspace for a layer of this ratio: 4 * (ceil(max_model_len / ratio) + W + max_num_batched_tokens), without
 // the compressed term for ratio 1. Every chunk of every plan fits (V4 13, adaptive plan). Throws invalid_argument for another ratio, and
 // for limits and windows that cannot be.
-int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window);
+[[nodiscard]] int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t window);
 
-// Columns of the 128:1 index rows of requests of at most so many positions: ceil(positions / 128) rounded up to 128 (V4 12.4). Throws
+// Columns of the 128:1 index rows of requests of at most `positions` positions: ceil(positions / 128) rounded up to 128 (V4 12.4). Throws
 // invalid_argument outside [0, 2^31).
-int64_t c128_width(int64_t positions);
+[[nodiscard]] int64_t c128_width(int64_t positions);
 
 // Pages of each group for a PagedPool that never refuses: within the limits, while its requests hold at most `cached_positions` positions
-// together (0: max_num_seqs * max_model_len), and when before each step every request is extended by nothing, extend(id, n, n), which gives
-// the pages behind its windows back, and then by its new tokens. layer_groups[l]: cache_groups() of layer l.
-std::map<CacheGroup, int64_t> plan_pages(std::span<const std::vector<CacheGroupSpec>> layer_groups, const BatchLimits& limits,
-                                         int64_t cached_positions = 0);
+// together (0: max_num_seqs * max_model_len; those of a shared prefix count once), and when before each step every request is marked as
+// computed (mark_computed gives the pages that its windows have left back), and then extended by its new tokens. layer_groups[l]:
+// cache_groups() of layer l.
+[[nodiscard]] std::map<CacheGroup, int64_t> plan_pages(std::span<const std::vector<CacheGroupSpec>> layer_groups, const BatchLimits& limits,
+                                                       int64_t cached_positions = 0);
+
+struct PagePlan {
+  std::map<CacheGroup, int64_t> pages;
+  int64_t cached_positions = 0;  // the most that the requests may hold together, so that the pool never refuses
+  int64_t bytes = 0;             // of the pages of all layers
+};
+// The most that fits into `bytes` bytes: plan_pages with the largest cached_positions, at most max_num_seqs * max_model_len, whose pages
+// fit. Throws invalid_argument naming the bytes of the smallest plan where not one position fits.
+[[nodiscard]] PagePlan plan_pages_within(int64_t bytes, std::span<const std::vector<CacheGroupSpec>> layer_groups,
+                                         const BatchLimits& limits);
 
 // Not for several threads at once.
 class BatchBuilder {
@@ -148,10 +161,11 @@ class BatchBuilder {
   // work on its stream must come after all that reads them: on the same stream it does. Requests and tables are read before it returns. No
   // requests without padding are a step of no tokens.
   // Throws invalid_argument before touching anything: seq_len < query_len, seq_len > max_model_len, more tokens or requests than the
-  // limits, block tables that are too short or name pages outside [0, num_pages), padding smaller than the batch.
-  const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding = {}, Stream stream = {});
+  // limits, block tables that are too short or name pages outside [0, num_pages), block tables of a pool that are of before the request was
+  // extended or removed, padding smaller than the batch. Errors name the request by its number in the step and its id.
+  [[nodiscard]] const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding = {}, Stream stream = {});
 
-  size_t allocated_bytes() const;
+  [[nodiscard]] int64_t allocated_bytes() const;
 
  private:
   struct Impl;

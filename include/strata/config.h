@@ -11,7 +11,7 @@ enum class CpuIsa { portable, avx2, avx512, avx512_bf16, amx, best };
 
 const char* to_string(CpuIsa isa);
 // Throws Error(invalid_argument) for an unknown name.
-CpuIsa parse_cpu_isa(const std::string& name);
+[[nodiscard]] CpuIsa parse_cpu_isa(const std::string& name);
 
 struct Config {
   int cpu_threads = 0;            // of the CPU backend, and of what any device does on the host (loading); 0: one per core the process has
@@ -21,7 +21,7 @@ struct Config {
   std::map<std::string, std::string> force{};
 
   // STRATA_CPU_THREADS, STRATA_CPU_ISA, STRATA_FORCE="op=implementation,...". Throws Error(invalid_argument).
-  static Config from_environment();
+  [[nodiscard]] static Config from_environment();
 };
 
 }  // namespace strata

@@ -1,7 +1,6 @@
 // Devices, streams and events. Every call that may run on an accelerator takes its stream explicitly.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,7 +23,7 @@ struct DeviceId {
 // "cpu", "cuda:0", "opencl:1".
 std::string to_string(DeviceId id);
 // The inverse; "cuda" means "cuda:0". Throws invalid_argument for anything else.
-DeviceId parse_device_id(std::string_view text);
+[[nodiscard]] DeviceId parse_device_id(std::string_view text);
 
 // A queue of work on one device. `handle` is the native queue (cudaStream_t, cl_command_queue) or null for the device's
 // default queue. A CPU runs every call to its end before returning, so its streams are always null.
@@ -65,25 +64,26 @@ class Device {
   virtual std::string description() const = 0;
   virtual DeviceProperties properties() const { return {}; }
 
-  // Memory of at least `bytes` bytes aligned to 256. Throws out_of_memory. Work on any stream may still use memory that is given back: it
-  // is not handed out again before that work is done. deallocate(nullptr) does nothing.
-  virtual void* allocate(size_t bytes) = 0;
+  // Memory of at least `bytes` bytes aligned to 256. Throws out_of_memory; this and the calls below invalid_argument for bytes below 0.
+  // Work on any stream may still use memory that is given back: it is not handed out again before that work is done. deallocate(nullptr)
+  // does nothing.
+  [[nodiscard]] virtual void* allocate(int64_t bytes) = 0;
   virtual void deallocate(void* data) noexcept = 0;
 
   // Host memory that copies to and from the device reach without a detour and without waiting for them, aligned to 256. By default
   // ordinary memory. The caller waits for the copies that use it before it gives it back.
-  virtual void* allocate_host(size_t bytes);
+  [[nodiscard]] virtual void* allocate_host(int64_t bytes);
   virtual void deallocate_host(void* data) noexcept;
 
   // Copies and fills are ordered with the other work of `stream`. Host memory must stay valid until it is reached.
-  virtual void copy_from_host(void* device_dst, const void* host_src, size_t bytes, Stream stream) = 0;
-  virtual void copy_to_host(void* host_dst, const void* device_src, size_t bytes, Stream stream) = 0;
-  virtual void copy(void* device_dst, const void* device_src, size_t bytes, Stream stream) = 0;
-  virtual void fill(void* device_dst, uint8_t value, size_t bytes, Stream stream) = 0;
+  virtual void copy_from_host(void* device_dst, const void* host_src, int64_t bytes, Stream stream) = 0;
+  virtual void copy_to_host(void* host_dst, const void* device_src, int64_t bytes, Stream stream) = 0;
+  virtual void copy(void* device_dst, const void* device_src, int64_t bytes, Stream stream) = 0;
+  virtual void fill(void* device_dst, uint8_t value, int64_t bytes, Stream stream) = 0;
 
-  virtual Stream create_stream() = 0;
+  [[nodiscard]] virtual Stream create_stream() = 0;
   virtual void destroy_stream(Stream stream) noexcept = 0;
-  virtual Event create_event() = 0;
+  [[nodiscard]] virtual Event create_event() = 0;
   virtual void destroy_event(Event event) noexcept = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Event event, Stream stream) = 0;
@@ -91,13 +91,13 @@ class Device {
   virtual void synchronize(Stream stream) = 0;
 
   // Seconds between the first and the last of what work() puts on `stream`; returns when it is done. By default the host's clock around it.
-  virtual double elapsed_seconds(Stream stream, const std::function<void()>& work);
+  [[nodiscard]] virtual double elapsed_seconds(Stream stream, const std::function<void()>& work);
 
   // Records what work() puts on `stream`, a created one, instead of running it; also what goes to other streams that wait for an event of
   // it and that it waits for in the end. Addresses, shapes and everything else the host decides are fixed then; what memory holds is
   // read at each launch. work() must not allocate, synchronise or copy to or from ordinary host memory: device_failure then, and what
   // work() throws passes through; nothing is left capturing. By default unsupported.
-  virtual Graph capture(Stream stream, const std::function<void()>& work);
+  [[nodiscard]] virtual Graph capture(Stream stream, const std::function<void()>& work);
   virtual void launch(Graph graph, Stream stream);
   // Not before its launches are done.
   virtual void destroy_graph(Graph graph) noexcept;
@@ -112,6 +112,6 @@ class Device {
 
 // Throws unsupported when the backend is not in this build or the device is not present; invalid_argument for a number of threads that
 // cannot be.
-std::shared_ptr<Device> open_device(DeviceId id, const Config& config = {});
+[[nodiscard]] std::shared_ptr<Device> open_device(DeviceId id, const Config& config = {});
 
 }  // namespace strata

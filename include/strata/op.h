@@ -2,7 +2,7 @@
 // reference last. Choosing is one loop over that list; the reason of every refusal is kept and can be asked for.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -15,14 +15,20 @@
 
 namespace strata {
 
-// Caller-owned scratch memory on the op's device, aligned to 256 bytes. What it holds before and after a call is of no meaning; calls that
+// What holds in every header:
+// - Sizes are signed: counts, extents, positions, strides, offsets and numbers of bytes are int64_t, or int32_t where a field says so, and
+//   mix without casts. size_t is left to indices of the standard library's containers, to size_of(DType), which is like sizeof, and to the
+//   bytes of tensors in files (checkpoint.h).
+// - A result that must be looked at, because it refuses, states a size or owns something, is [[nodiscard]].
+
+// Caller-owned scratch memory on the op's device, aligned to 256 bytes. Its contents before and after a call are unspecified; calls that
 // may run at the same time, on several streams or threads, need one each.
 struct Workspace {
   void* data = nullptr;
-  size_t bytes = 0;
+  int64_t bytes = 0;
 };
 // All of a tensor's memory.
-inline Workspace workspace_of(const Tensor& memory) { return {memory.view().data, memory.allocated_bytes()}; }
+[[nodiscard]] inline Workspace workspace_of(const Tensor& memory) { return {memory.view().data, memory.allocated_bytes()}; }
 
 // Where and with what an op runs.
 struct ExecutionContext {
@@ -32,7 +38,7 @@ struct ExecutionContext {
 };
 
 // ok, or the reason why not.
-struct Support {
+struct [[nodiscard]] Support {
   std::string reason;
   static Support yes() { return {}; }
   static Support no(std::string why) { return {std::move(why)}; }
@@ -46,7 +52,7 @@ template <class Params>
 struct Implementation {
   std::string name;  // "reference", "cpu/amx", "cuda/sm90": backend first
   std::function<Support(const Params&, const Device&)> supports;
-  std::function<size_t(const Params&, const Device&)> workspace_bytes;
+  std::function<int64_t(const Params&, const Device&)> workspace_bytes;
   std::function<void(const Params&, const ExecutionContext&)> run;
 };
 
@@ -59,7 +65,7 @@ namespace detail {
 // Throws unsupported: op, device, and every candidate with its reason.
 [[noreturn]] void throw_no_implementation(std::string_view op, const Device& device, const std::vector<Candidate>& refused);
 // Throws workspace_too_small, or invalid_argument where the memory is not aligned to 256 bytes; 0 bytes may be anywhere.
-void check_workspace(std::string_view op, std::string_view implementation, size_t needed, const Workspace& given);
+void check_workspace(std::string_view op, std::string_view implementation, int64_t needed, const Workspace& given);
 // Throws invalid_argument for an implementation of `op` without a name or one of its functions.
 void check_complete(std::string_view op, std::string_view name, bool functions);
 // The name that the device's Config forces for this op; empty: none.
@@ -94,7 +100,7 @@ class Op {
   }
 
   // Every implementation in order, with why it is refused.
-  std::vector<Candidate> candidates(const Params& params, const Device& device) const {
+  [[nodiscard]] std::vector<Candidate> candidates(const Params& params, const Device& device) const {
     std::vector<Candidate> result;
     for (const auto& impl : implementations_) result.push_back({impl.name, impl.supports(params, device)});
     return result;
@@ -102,7 +108,7 @@ class Op {
 
   // The first that supports the call; with Config::force, the one of that name or none. "*" in Config::force applies where
   // the op has an implementation of that name.
-  const Implementation<Params>& select(const Params& params, const Device& device) const {
+  [[nodiscard]] const Implementation<Params>& select(const Params& params, const Device& device) const {
     const std::string forced = forced_name(device);
     for (const auto& impl : implementations_) {
       if (!forced.empty() && impl.name != forced) continue;
@@ -115,7 +121,7 @@ class Op {
   void check(const Params& params, DeviceId device) const { check_(params, device); }
 
   // Of the implementation that is chosen for these shapes: fewer tokens may be another one's, which takes more.
-  size_t workspace_bytes(const Params& params, const Device& device) const {
+  [[nodiscard]] int64_t workspace_bytes(const Params& params, const Device& device) const {
     return select(params, device).workspace_bytes(params, device);
   }
 

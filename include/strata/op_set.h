@@ -47,7 +47,7 @@ struct OpSet {
 };
 
 // The ops with the implementations of every backend in this build.
-OpSet default_ops();
+[[nodiscard]] OpSet default_ops();
 
 // Throws invalid_argument for a name in Config::force that is none of these ops', or none of its implementations': it would force nothing
 // and say nothing. Layers do this when they are made; for ops on their own it is the caller's.

@@ -18,7 +18,7 @@ class OwnedStream {
   OwnedStream(const OwnedStream&) = delete;
   OwnedStream& operator=(const OwnedStream&) = delete;
 
-  Stream get() const { return stream_; }
+  [[nodiscard]] Stream get() const { return stream_; }
   // Returns when the stream's work is done, or has failed.
   void finish() noexcept {
     try {
@@ -40,7 +40,7 @@ class OwnedEvent {
   OwnedEvent(const OwnedEvent&) = delete;
   OwnedEvent& operator=(const OwnedEvent&) = delete;
 
-  Event get() const { return event_; }
+  [[nodiscard]] Event get() const { return event_; }
 
  private:
   std::shared_ptr<Device> device_;

@@ -26,12 +26,12 @@ struct TensorView {
 
   // A contiguous row-major view. Throws invalid_argument for a rank that is not 1 to kMaxRank, negative extents, more bytes than 63 bits
   // count.
-  static TensorView contiguous(void* data, DType dtype, DeviceId device, std::initializer_list<int64_t> shape);
+  [[nodiscard]] static TensorView contiguous(void* data, DType dtype, DeviceId device, std::initializer_list<int64_t> shape);
 
   bool present() const { return rank > 0; }
   int64_t numel() const;
   // Bytes of a contiguous tensor of this shape.
-  size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype); }
+  int64_t bytes() const { return numel() * static_cast<int64_t>(size_of(dtype)); }
   bool is_contiguous() const;
   // True when the last dimension has stride 1 (or at most one element), so that a row can be read as an array.
   bool rows_contiguous() const;
@@ -52,11 +52,11 @@ struct TensorView {
   }
 
   // Rows [begin, begin + count) of dimension 0. Throws invalid_argument when they are not all there; so does columns().
-  TensorView slice(int64_t begin, int64_t count) const;
+  [[nodiscard]] TensorView slice(int64_t begin, int64_t count) const;
   // Columns [begin, begin + count) of the last dimension.
-  TensorView columns(int64_t begin, int64_t count) const;
+  [[nodiscard]] TensorView columns(int64_t begin, int64_t count) const;
   // The same contiguous memory with another shape. Throws invalid_argument unless contiguous with equal numel.
-  TensorView reshape(std::initializer_list<int64_t> new_shape) const;
+  [[nodiscard]] TensorView reshape(std::initializer_list<int64_t> new_shape) const;
   // "bf16[4, 512] on cpu".
   std::string describe() const;
 };
@@ -74,7 +74,7 @@ class Tensor {
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }
   const std::shared_ptr<Device>& device() const { return device_; }
-  size_t allocated_bytes() const { return view_.bytes(); }
+  int64_t allocated_bytes() const { return view_.bytes(); }
 
  private:
   std::shared_ptr<Device> device_;

@@ -31,7 +31,7 @@ struct UploadViews {
   // behind everything else, so that the copy ends with the last one.
   TensorView table_segments;
   TensorView table_entries;
-  size_t table_entries_offset = 0;
+  int64_t table_entries_offset = 0;
 };
 
 // What the device ops compute.

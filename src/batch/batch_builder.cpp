@@ -81,6 +81,7 @@ struct BatchBuilder::Impl {
     batch.limits = limits;
     batch.query_start_loc_host.reserve(max_requests + 1);
     batch.seq_lens_host.reserve(max_requests);
+    batch.request_ids_host.reserve(max_requests);
     for (auto& plan : batch.chunks) plan.reserve(max_requests);
     for (size_t i = 0; i < groups.size(); ++i) {
       batch.groups[static_cast<size_t>(groups[i].group)] = {.present = true, .spec = groups[i], .num_pages = num_pages[i]};
@@ -116,7 +117,7 @@ struct BatchBuilder::Impl {
                                      .mla = ops::most_dense_schedule_rows(mla_call(limits.max_num_seqs, {}), *device)};
     if (schedules.c128.pieces > 0) attended.reserve(static_cast<size_t>(most_decode_tokens(limits)));
     uploaded = lay_out_upload(measure, limits, groups, schedules);
-    const size_t upload_bytes = measure.used();
+    const int64_t upload_bytes = measure.used();
     derived = lay_out_derived(measure, limits, groups, window);
     for (const auto& [name, count] :
          {std::pair{"a request", derived.tables.shape[1]}, std::pair{"a step", uploaded.table_entries.shape[0]}}) {
@@ -126,8 +127,8 @@ struct BatchBuilder::Impl {
     set_views(limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len);
     num_segments = uploaded.table_segments.shape[0];
     num_entries = uploaded.table_entries.shape[0];
-    const size_t op_bytes = ops_workspace_bytes();
-    memory = Tensor(device, DType::u8, {static_cast<int64_t>(measure.used() + op_bytes)});
+    const int64_t op_bytes = ops_workspace_bytes();
+    memory = Tensor(device, DType::u8, {measure.used() + op_bytes});
 
     Arena arena(id, {memory.view().data, memory.view().bytes()});
     uploaded = lay_out_upload(arena, limits, groups, schedules);
@@ -212,8 +213,8 @@ struct BatchBuilder::Impl {
   }
 
   // On the largest shapes, with null data.
-  size_t ops_workspace_bytes() const {
-    size_t bytes = 0;
+  int64_t ops_workspace_bytes() const {
+    int64_t bytes = 0;
     for_each_call([&](const auto& op, const auto& params) { bytes = std::max(bytes, op.workspace_bytes(params, *device)); });
     return bytes;
   }
@@ -235,8 +236,8 @@ struct BatchBuilder::Impl {
       segment[1] = static_cast<int32_t>(derived.first_columns[g] + blocks.begin);
       segment[2] = static_cast<int32_t>(num_entries);
       segment[3] = static_cast<int32_t>(blocks.size());
-      std::copy(r.block_tables[g].begin() + blocks.begin, r.block_tables[g].begin() + blocks.end,
-                host.table_entries.ptr<int32_t>() + num_entries);
+      const std::span<const int32_t> table = r.block_tables[spec.group];
+      std::copy(table.begin() + blocks.begin, table.begin() + blocks.end, host.table_entries.ptr<int32_t>() + num_entries);
       num_entries += blocks.size();
     }
     for (int64_t k = 0; k < r.query_len; ++k) write_token(first_token + k, r.seq_len - r.query_len + k, static_cast<int32_t>(i), true);
@@ -253,6 +254,8 @@ struct BatchBuilder::Impl {
   void write_requests(std::span<const BatchRequest> requests, const StepSizes& sizes) {
     batch.query_start_loc_host.resize(static_cast<size_t>(sizes.num_requests) + 1);
     batch.seq_lens_host.resize(static_cast<size_t>(sizes.num_requests));
+    batch.request_ids_host.clear();
+    for (const BatchRequest& r : requests) batch.request_ids_host.push_back(id_of(r));
     num_segments = num_entries = 0;
     int64_t token = 0;
     for (int64_t i = 0; i < sizes.num_requests; ++i) {
@@ -335,7 +338,7 @@ struct BatchBuilder::Impl {
     set_views(sizes.num_tokens, sizes.num_requests, sizes.max_seq_len);
     schedule_c128(padding.max_seq_len > 0);
     schedule_mla();
-    staging->send(memory.view().data, host.table_entries_offset + static_cast<size_t>(num_entries) * sizeof(int32_t), stream);
+    staging->send(memory.view().data, host.table_entries_offset + num_entries * static_cast<int64_t>(sizeof(int32_t)), stream);
     const ExecutionContext context{*device, stream, workspace};
     for_each_call([&](const auto& op, const auto& params) { op(params, context); });
     return batch;
@@ -357,6 +360,6 @@ const Batch& BatchBuilder::build(std::span<const BatchRequest> requests, BatchPa
   return impl_->build(requests, padding, stream);
 }
 
-size_t BatchBuilder::allocated_bytes() const { return impl_->memory.allocated_bytes(); }
+int64_t BatchBuilder::allocated_bytes() const { return impl_->memory.allocated_bytes(); }
 
 }  // namespace strata

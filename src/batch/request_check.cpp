@@ -11,19 +11,29 @@ namespace {
 
 constexpr int64_t kMaxI32 = std::numeric_limits<int32_t>::max();
 
-void check_lengths(size_t i, const BatchRequest& r, const BatchLimits& limits) {
-  require(r.query_len >= 0, "batch: request {}: query_len must not be negative, is {}", i, r.query_len);
-  require(r.seq_len >= 0, "batch: request {}: seq_len must not be negative, is {}", i, r.seq_len);
-  require(r.seq_len >= r.query_len, "batch: request {}: seq_len must be at least query_len = {}, is {}", i, r.query_len, r.seq_len);
-  require(r.seq_len <= limits.max_model_len, "batch: request {}: seq_len must be at most max_model_len = {}, is {}", i,
-          limits.max_model_len, r.seq_len);
+void check_lengths(RequestName name, const BatchRequest& r, const BatchLimits& limits) {
+  require(r.query_len >= 0, "batch: {}: query_len must not be negative, is {}", name, r.query_len);
+  require(r.seq_len >= 0, "batch: {}: seq_len must not be negative, is {}", name, r.seq_len);
+  require(r.seq_len >= r.query_len, "batch: {}: seq_len must be at least query_len = {}, is {}", name, r.query_len, r.seq_len);
+  require(r.seq_len <= limits.max_model_len, "batch: {}: seq_len must be at most max_model_len = {}, is {}", name, limits.max_model_len,
+          r.seq_len);
 }
 
-void check_table(size_t i, const BatchRequest& r, const CacheGroupSpec& spec, int64_t num_pages) {
-  const std::span<const int32_t> table = r.block_tables[static_cast<size_t>(spec.group)];
+// Before any entry is read: tables of a pool's request that has changed may not be there.
+void check_current(RequestName name, const BlockTables& tables) {
+  if (const char* change = tables.outdated()) {
+    fail(ErrorCode::invalid_argument,
+         "batch: {}: block_tables must be those that the pool has of request {} now, are of before it was {} (call PagedPool::block_tables "
+         "after the last extend)",
+         name, *tables.pool_request(), change);
+  }
+}
+
+void check_table(RequestName name, const BatchRequest& r, const CacheGroupSpec& spec, int64_t num_pages) {
+  const std::span<const int32_t> table = r.block_tables[spec.group];
   const BlockRange blocks = addressed_blocks(spec, r.query_len, r.seq_len);
   if (blocks.size() == 0) return;
-  require(std::ssize(table) >= blocks.end, "batch: request {}: block_tables[{}] must have at least {} entries for seq_len {}, has {}", i,
+  require(std::ssize(table) >= blocks.end, "batch: {}: block_tables[{}] must have at least {} entries for seq_len {}, has {}", name,
           to_string(spec.group), blocks.end, r.seq_len, table.size());
   // Long contexts have thousands of entries: one pass without branches says whether any is wrong, and only then which.
   bool all = true;
@@ -33,7 +43,7 @@ void check_table(size_t i, const BatchRequest& r, const CacheGroupSpec& spec, in
   }
   for (int64_t b = blocks.begin; !all && b < blocks.end; ++b) {
     const int32_t page = table[static_cast<size_t>(b)];
-    require(page >= 0 && page < num_pages, "batch: request {}: block_tables[{}][{}] must be in [0, {}), is {}", i, to_string(spec.group), b,
+    require(page >= 0 && page < num_pages, "batch: {}: block_tables[{}][{}] must be in [0, {}), is {}", name, to_string(spec.group), b,
             num_pages, page);
   }
 }
@@ -48,6 +58,8 @@ int64_t padded(const char* name, int64_t actual, int64_t wanted, const char* lim
 }
 
 }  // namespace
+
+int64_t id_of(const BatchRequest& request) { return request.id != -1 ? request.id : request.block_tables.pool_request().value_or(-1); }
 
 void check_limits(const BatchLimits& limits) {
   const auto in_range = [](const char* name, int64_t value, int64_t low) {
@@ -64,7 +76,7 @@ StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding pa
   StepSizes sizes;
   sizes.num_requests = padded("requests", std::ssize(requests), padding.num_requests, "max_num_seqs", limits.max_num_seqs);
   for (size_t i = 0; i < requests.size(); ++i) {
-    check_lengths(i, requests[i], limits);
+    check_lengths(name_of(i, requests[i]), requests[i], limits);
     sizes.num_actual_tokens += requests[i].query_len;
   }
   sizes.num_tokens = padded("tokens", sizes.num_actual_tokens, padding.num_tokens, "max_num_batched_tokens", limits.max_num_batched_tokens);
@@ -89,7 +101,9 @@ StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding pa
     sizes.uniform_query_len = query_len;
   }
   for (size_t i = 0; i < requests.size(); ++i) {
-    for (size_t g = 0; g < groups.size(); ++g) check_table(i, requests[i], groups[g], num_pages[g]);
+    const RequestName name = name_of(i, requests[i]);
+    check_current(name, requests[i].block_tables);
+    for (size_t g = 0; g < groups.size(); ++g) check_table(name, requests[i], groups[g], num_pages[g]);
   }
   return sizes;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "batch/request_name.h"
 #include "strata/batch.h"
 
 namespace strata {
@@ -17,7 +18,11 @@ struct StepSizes {
   int64_t max_seq_len = 0;
 };
 
-// Throws invalid_argument naming the request's number and the field; `num_pages[i]` bounds the pages of groups[i].
+// The caller's id, or else the pool's; -1: none.
+int64_t id_of(const BatchRequest& request);
+inline RequestName name_of(size_t number, const BatchRequest& request) { return {static_cast<int64_t>(number), id_of(request)}; }
+
+// Throws invalid_argument naming the request and the field; `num_pages[i]` bounds the pages of groups[i].
 StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding padding, const BatchLimits& limits,
                          std::span<const CacheGroupSpec> groups, std::span<const int64_t> num_pages);
 

@@ -6,7 +6,7 @@
 
 namespace strata {
 
-StagedUpload::StagedUpload(std::shared_ptr<Device> device, size_t bytes)
+StagedUpload::StagedUpload(std::shared_ptr<Device> device, int64_t bytes)
     : device_(std::move(device)),
       bytes_(bytes),
       data_(device_->allocate_host(bytes), {device_.get()}),
@@ -18,7 +18,7 @@ StagedUpload::StagedUpload(std::shared_ptr<Device> device, size_t bytes)
 
 void StagedUpload::wait() { device_->synchronize(copies_.get()); }
 
-void StagedUpload::send(void* device_dst, size_t bytes, Stream stream) {
+void StagedUpload::send(void* device_dst, int64_t bytes, Stream stream) {
   device_->record(before_.get(), stream);
   device_->wait(before_.get(), copies_.get());
   device_->copy_from_host(device_dst, data_.get(), bytes, copies_.get());

@@ -13,14 +13,14 @@ namespace strata {
 
 class StagedUpload {
  public:
-  StagedUpload(std::shared_ptr<Device> device, size_t bytes);
+  StagedUpload(std::shared_ptr<Device> device, int64_t bytes);
 
   // Aligned like device memory, zero at first; contents stay between steps.
   Workspace memory() const { return {data_.get(), bytes_}; }
   // Returns when the host may write memory() again.
   void wait();
   // The first `bytes` bytes to `device_dst`: after the work that `stream` has now, before the work it is given next.
-  void send(void* device_dst, size_t bytes, Stream stream);
+  void send(void* device_dst, int64_t bytes, Stream stream);
 
  private:
   struct Deallocate {
@@ -28,7 +28,7 @@ class StagedUpload {
     void operator()(void* data) const noexcept { device->deallocate_host(data); }
   };
   std::shared_ptr<Device> device_;
-  size_t bytes_;
+  int64_t bytes_;
   std::unique_ptr<void, Deallocate> data_;
   OwnedEvent before_, after_;
   OwnedStream copies_;  // last: its work is done before what it uses goes away

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "core/check.h"
@@ -14,16 +15,16 @@ namespace strata {
 
 class Arena {
  public:
-  static constexpr size_t kAlignment = 256;
+  static constexpr int64_t kAlignment = 256;
 
   // Measures.
   explicit Arena(DeviceId device) : device_(device), measuring_(true) {}
   Arena(DeviceId device, Workspace workspace) : device_(device), memory_(workspace) {}
 
   bool measuring() const { return measuring_; }
-  size_t used() const { return used_; }
+  int64_t used() const { return used_; }
   // The most that was in use at once, op workspaces included.
-  size_t peak() const { return peak_; }
+  int64_t peak() const { return peak_; }
 
   TensorView tensor(DType dtype, std::initializer_list<int64_t> shape) {
     TensorView view = TensorView::contiguous(nullptr, dtype, device_, shape);
@@ -32,29 +33,32 @@ class Arena {
   }
 
   // Everything taken after mark() is given back by release(mark).
-  size_t mark() const { return used_; }
-  void release(size_t mark) { used_ = mark; }
+  int64_t mark() const { return used_; }
+  void release(int64_t mark) { used_ = mark; }
 
   // Runs f, and keeps taken whatever it had in use at any time: for work that goes on while other memory is taken.
   template <class F>
   void keep_all(F&& f) {
-    const size_t before = std::exchange(peak_, used_);
+    const int64_t before = std::exchange(peak_, used_);
     f();
     take(peak_ - used_);
     peak_ = std::max(before, peak_);
   }
 
   // What is left, for an op that needs `bytes` of it.
-  Workspace rest(size_t bytes) {
+  Workspace rest(int64_t bytes) {
     peak_ = std::max(peak_, used_ + bytes);
     if (measuring_) return {nullptr, bytes};
     return {static_cast<std::byte*>(memory_.data) + used_, memory_.bytes - used_};
   }
 
  private:
-  void* take(size_t bytes) {
-    const size_t begin = used_;
-    used_ = (begin + bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* take(int64_t bytes) {
+    const int64_t begin = used_;
+    if (__builtin_add_overflow(begin, bytes, &used_) || __builtin_add_overflow(used_, kAlignment - 1, &used_)) {
+      fail(ErrorCode::invalid_argument, "workspace: its bytes must fit 63 bits, are {} and {}", begin, bytes);
+    }
+    used_ = used_ / kAlignment * kAlignment;
     peak_ = std::max(peak_, used_);
     if (measuring_) return nullptr;
     if (used_ > memory_.bytes) {
@@ -65,8 +69,8 @@ class Arena {
 
   DeviceId device_;
   Workspace memory_{};
-  size_t used_ = 0;
-  size_t peak_ = 0;
+  int64_t used_ = 0;
+  int64_t peak_ = 0;
   bool measuring_ = false;
 };
 

@@ -34,6 +34,12 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
   if (!condition) throw Error(ErrorCode::invalid_argument, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// A number of bytes as the standard library and the devices' runtimes take it.
+inline size_t byte_count(int64_t bytes) {
+  require(bytes >= 0, "a number of bytes must not be negative, is {}", bytes);
+  return static_cast<size_t>(bytes);
+}
+
 // Any extent is accepted where a shape check says -1.
 inline constexpr int64_t kAny = -1;
 

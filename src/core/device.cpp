@@ -43,10 +43,11 @@ DeviceId parse_device_id(std::string_view text) {
   return id;
 }
 
-void* Device::allocate_host(size_t bytes) {
+void* Device::allocate_host(int64_t bytes) {
   constexpr size_t kAlignment = 256;
-  const bool fits = bytes <= std::numeric_limits<size_t>::max() - (kAlignment - 1);
-  void* data = fits ? std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment) : nullptr;
+  const size_t rounded = (byte_count(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  const bool fits = rounded <= static_cast<size_t>(std::numeric_limits<int64_t>::max());
+  void* data = fits ? std::aligned_alloc(kAlignment, rounded) : nullptr;
   if (data == nullptr && bytes > 0)
     fail(ErrorCode::out_of_memory, "{}: allocation of {} bytes of host memory failed", to_string(id_), bytes);
   return data;

@@ -4,21 +4,23 @@
 
 #include <cstring>
 
+#include "core/check.h"
+
 namespace strata {
 namespace {
 
 // Null with no bytes is a copy of nothing; memmove may not be asked that.
-void move_bytes(void* dst, const void* src, size_t bytes) {
-  if (bytes > 0) std::memmove(dst, src, bytes);
+void move_bytes(void* dst, const void* src, int64_t bytes) {
+  if (const size_t count = byte_count(bytes); count > 0) std::memmove(dst, src, count);
 }
 
 }  // namespace
 
-void HostDevice::copy_from_host(void* dst, const void* src, size_t bytes, Stream) { move_bytes(dst, src, bytes); }
-void HostDevice::copy_to_host(void* dst, const void* src, size_t bytes, Stream) { move_bytes(dst, src, bytes); }
-void HostDevice::copy(void* dst, const void* src, size_t bytes, Stream) { move_bytes(dst, src, bytes); }
-void HostDevice::fill(void* dst, uint8_t value, size_t bytes, Stream) {
-  if (bytes > 0) std::memset(dst, value, bytes);
+void HostDevice::copy_from_host(void* dst, const void* src, int64_t bytes, Stream) { move_bytes(dst, src, bytes); }
+void HostDevice::copy_to_host(void* dst, const void* src, int64_t bytes, Stream) { move_bytes(dst, src, bytes); }
+void HostDevice::copy(void* dst, const void* src, int64_t bytes, Stream) { move_bytes(dst, src, bytes); }
+void HostDevice::fill(void* dst, uint8_t value, int64_t bytes, Stream) {
+  if (const size_t count = byte_count(bytes); count > 0) std::memset(dst, value, count);
 }
 
 int host_threads(const Device& device) {

@@ -13,13 +13,13 @@ class HostDevice : public Device {
   explicit HostDevice(DeviceId id = {}, Config config = {}) : Device(id, std::move(config)) {}
   std::string description() const override { return "host memory"; }
 
-  void* allocate(size_t bytes) override { return allocate_host(bytes); }
+  void* allocate(int64_t bytes) override { return allocate_host(bytes); }
   void deallocate(void* data) noexcept override { deallocate_host(data); }
 
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream) override;
-  void copy_to_host(void* dst, const void* src, size_t bytes, Stream) override;
-  void copy(void* dst, const void* src, size_t bytes, Stream) override;
-  void fill(void* dst, uint8_t value, size_t bytes, Stream) override;
+  void copy_from_host(void* dst, const void* src, int64_t bytes, Stream) override;
+  void copy_to_host(void* dst, const void* src, int64_t bytes, Stream) override;
+  void copy(void* dst, const void* src, int64_t bytes, Stream) override;
+  void fill(void* dst, uint8_t value, int64_t bytes, Stream) override;
 
   Stream create_stream() override { return {}; }
   void destroy_stream(Stream) noexcept override {}

@@ -20,7 +20,7 @@ void throw_no_implementation(std::string_view op, const Device& device, const st
   throw Error(ErrorCode::unsupported, text);
 }
 
-void check_workspace(std::string_view op, std::string_view implementation, size_t needed, const Workspace& given) {
+void check_workspace(std::string_view op, std::string_view implementation, int64_t needed, const Workspace& given) {
   constexpr uintptr_t kAlignment = 256;
   if (needed == 0) return;
   if (needed > given.bytes || given.data == nullptr) {

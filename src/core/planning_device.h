@@ -19,15 +19,15 @@ class PlanningDevice final : public Device {
   DeviceProperties properties() const override { return device_->properties(); }
 
   // Throws out_of_memory when the address space ends.
-  void* allocate(size_t bytes) override;
+  void* allocate(int64_t bytes) override;
   void deallocate(void* data) noexcept override;
-  void* allocate_host(size_t bytes) override { return allocate(bytes); }
+  void* allocate_host(int64_t bytes) override { return allocate(bytes); }
   void deallocate_host(void* data) noexcept override { deallocate(data); }
 
-  void copy_from_host(void*, const void*, size_t, Stream) override {}
-  void copy_to_host(void*, const void*, size_t, Stream) override {}
-  void copy(void*, const void*, size_t, Stream) override {}
-  void fill(void*, uint8_t, size_t, Stream) override {}
+  void copy_from_host(void*, const void*, int64_t, Stream) override {}
+  void copy_to_host(void*, const void*, int64_t, Stream) override {}
+  void copy(void*, const void*, int64_t, Stream) override {}
+  void fill(void*, uint8_t, int64_t, Stream) override {}
 
   Stream create_stream() override { return device_->create_stream(); }
   void destroy_stream(Stream stream) noexcept override { device_->destroy_stream(stream); }

@@ -40,6 +40,6 @@ CompressNormRopeStoreParams Compressor::params(const Batch& batch, const LayerCa
           .hadamard = hadamard_};
 }
 
-size_t Compressor::weight_bytes() const { return ape_.allocated_bytes() + norm_.allocated_bytes(); }
+int64_t Compressor::weight_bytes() const { return ape_.allocated_bytes() + norm_.allocated_bytes(); }
 
 }  // namespace strata

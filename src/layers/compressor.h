@@ -33,7 +33,7 @@ class Compressor {
     return run.prepare(run.ops.compress_norm_rope_store, params(batch, caches, kv_score, cos_sin));
   }
 
-  size_t weight_bytes() const;
+  int64_t weight_bytes() const;
 
  private:
   CompressNormRopeStoreParams params(const Batch& batch, const LayerCaches& caches, const TensorView& kv_score,

@@ -69,17 +69,17 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
 
 std::vector<CacheGroupSpec> DeepseekV4Attention::cache_groups() const { return v4_cache_groups(config_, options_, ratio_); }
 
-size_t DeepseekV4Attention::weight_bytes() const {
-  size_t bytes = wq_a_wkv_->allocated_bytes() + q_norm_.allocated_bytes() + kv_norm_.allocated_bytes() + wq_b_->allocated_bytes() +
-                 attn_sink_.allocated_bytes() + output_projection_->weight_bytes();
+int64_t DeepseekV4Attention::weight_bytes() const {
+  int64_t bytes = wq_a_wkv_->allocated_bytes() + q_norm_.allocated_bytes() + kv_norm_.allocated_bytes() + wq_b_->allocated_bytes() +
+                  attn_sink_.allocated_bytes() + output_projection_->weight_bytes();
   if (compressor_) bytes += kv_score_->allocated_bytes() + compressor_->weight_bytes();
   if (indexer_) bytes += indexer_->weight_bytes();
   return bytes;
 }
 
 void DeepseekV4Attention::forward(const ForwardArgs& args) {
-  check(args);
-  run_forward(args, *device_, ops_, lanes_.get(), communicator_.get(), [&](OpRunner& runner) { run(args, runner); });
+  run_forward(
+      *this, args, *device_, ops_, lanes_.get(), communicator_.get(), [&] { check(args); }, [&](OpRunner& runner) { run(args, runner); });
 }
 
 void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {

@@ -23,8 +23,8 @@ class DeepseekV4Attention final : public AttentionLayer {
   int64_t num_heads() const override { return num_heads_; }
   int64_t index_topk() const override { return ratio_ == 4 ? config_.index_topk : 0; }
   std::vector<CacheGroupSpec> cache_groups() const override;
-  size_t weight_bytes() const override;
-  size_t workspace_bytes() const override { return workspace_bytes_; }
+  int64_t weight_bytes() const override;
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
   void forward(const ForwardArgs& args) override;
 
  private:
@@ -52,7 +52,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
                     const ChosenSlots& slots, const PagedTokens& which) const;
   void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated) const;
-  size_t measure_workspace() const;
+  int64_t measure_workspace() const;
 
   int64_t layer_;
   int32_t ratio_;
@@ -81,7 +81,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   std::optional<Compressor> compressor_;
   std::optional<Indexer> indexer_;
   std::optional<OutputProjection> output_projection_;
-  size_t workspace_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
 };
 
 }  // namespace strata

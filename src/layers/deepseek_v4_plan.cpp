@@ -6,7 +6,7 @@
 
 namespace strata {
 
-size_t DeepseekV4Attention::measure_workspace() const {
+int64_t DeepseekV4Attention::measure_workspace() const {
   return strata::measure_workspace(*this, device_, ops_, options_.limits, config_.sliding_window, lanes_.get(),
                                    [this](const ForwardArgs& args, OpRunner& runner) { run(args, runner); });
 }
@@ -14,7 +14,7 @@ size_t DeepseekV4Attention::measure_workspace() const {
 void DeepseekV4Attention::check(const ForwardArgs& args) const {
   check_forward(*this, args, device_->id(), options_.limits, config_.head_dim, config_.head_dim);
   require(!args.llama_4_scaling.present(), "forward: llama_4_scaling must be absent for V4 layers, is {}", args.llama_4_scaling);
-  if (args.batch == nullptr) return;
+  if (args.dummy_run) return;
   // A builder that was given another window made other index rows.
   ParamCheck c("forward", device_->id());
   c.view("swa_indices of the batch", args.batch->swa_indices, DType::i32, {args.batch->num_tokens, config_.sliding_window});

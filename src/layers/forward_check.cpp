@@ -1,9 +1,11 @@
 #include "layers/forward_check.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "batch/request_check.h"
+#include "batch/request_name.h"
 #include "core/check.h"
 #include "layers/layer_options_check.h"
 #include "ops/kv_insert/row_checks.h"
@@ -32,6 +34,16 @@ void check_in_place(ParamCheck& c, const TensorView& hidden, const TensorView& o
             static_cast<int64_t>(out_begin - hidden_begin), static_cast<int64_t>(hidden_end - hidden_begin));
 }
 
+// ", of request 2 (id 7),": whose row of the step it is; empty for rows of padding.
+std::string of_request(const Batch& batch, int64_t row) {
+  const auto& starts = batch.query_start_loc_host;
+  const auto next = std::upper_bound(starts.begin(), starts.end(), row);
+  if (next == starts.begin() || next == starts.end()) return "";
+  const auto number = static_cast<size_t>(next - starts.begin()) - 1;
+  const int64_t id = number < batch.request_ids_host.size() ? batch.request_ids_host[number] : -1;
+  return fmt::format(", of {},", RequestName{static_cast<int64_t>(number), id});
+}
+
 // The slots too, where the host can read them: ops that write to different caches look each at its own, and some of them would have run.
 void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches) {
   const PagedCache& cache = caches[spec.group];
@@ -43,9 +55,34 @@ void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, 
             cache.page_size);
   // Table entries are within the batch's pages, so the host need not read the tables to know that no row is outside the cache.
   c.require(cache.num_pages >= group.num_pages, "{} must have the batch's {} pages, has {}", name, group.num_pages, cache.num_pages);
-  const std::string slots = fmt::format("{} slot_mapping", name);
-  c.view(slots, group.slot_mapping, DType::i64, {batch.num_tokens});
-  c.values_in(slots, group.slot_mapping, 0, cache.num_slots(), true);
+  c.view(fmt::format("{} slot_mapping", name), group.slot_mapping, DType::i64, {batch.num_tokens});
+  if (group.slot_mapping.device.kind != DeviceKind::cpu) return;
+  for (int64_t t = 0; t < batch.num_tokens; ++t) {
+    const int64_t slot = *group.slot_mapping.row<int64_t>(t);
+    if (slot >= cache.num_slots()) {
+      c.reject("{} slot_mapping[{}]{} must be below {}, is {}", name, t, of_request(batch, t), cache.num_slots(), slot);
+    }
+  }
+}
+
+// A selection that another layer or the caller made, where the host can read it.
+void check_given_topk(ParamCheck& c, const AttentionLayer& layer, const Batch& batch, const TensorView& topk) {
+  if (topk.device.kind != DeviceKind::cpu) return;
+  for (int64_t t = 0; t < batch.num_tokens; ++t) {
+    if (*batch.is_valid_token.row<uint8_t>(t) == 0) continue;
+    const int64_t position = *batch.positions.row<int64_t>(t), candidates = (position + 1) / layer.compress_ratio();
+    const int32_t* row = topk.row<int32_t>(t);
+    const int32_t* wrong = std::find_if(row, row + topk.shape[1], [&](int32_t entry) { return entry >= candidates; });
+    if (wrong == row + topk.shape[1]) continue;
+    c.reject("topk_indices[{}, {}]{} must be below the {} keys that position {} may select, is {}", t, wrong - row, of_request(batch, t),
+             candidates, position, *wrong);
+  }
+}
+
+bool selects(const std::vector<CacheGroupSpec>& groups) {
+  return std::any_of(groups.begin(), groups.end(), [](const CacheGroupSpec& spec) {
+    return spec.group == CacheGroup::c4_indexer || spec.group == CacheGroup::mla_indexer;
+  });
 }
 
 }  // namespace
@@ -77,18 +114,21 @@ const LayerOptions& check_context(const LayerContext& context) {
 void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceId device, const BatchLimits& limits, int64_t q_dim,
                    int64_t attn_out_dim) {
   ParamCheck c("forward", device);
+  c.require(args.batch != nullptr || args.dummy_run, "batch is required, is null (a dummy run, without one, must be said: dummy_run)");
+  c.require(args.batch == nullptr || !args.dummy_run, "batch must be null in a dummy run, is one of {} tokens",
+            args.batch == nullptr ? 0 : args.batch->num_tokens);
   c.view("hidden", args.hidden, DType::bf16, {kAny, layer.hidden_size()});
   ops::check_row_alignment(c, "hidden", args.hidden);
   const int64_t num_tokens = args.hidden.shape[0];
   c.require(num_tokens <= limits.max_num_batched_tokens, "hidden must have at most max_num_batched_tokens {} rows, has {}",
             limits.max_num_batched_tokens, num_tokens);
-  if (args.batch != nullptr)
+  if (!args.dummy_run)
     c.require(args.batch->num_tokens == num_tokens, "hidden must have the batch's {} rows, has {}", args.batch->num_tokens, num_tokens);
   c.view("out", args.out, DType::bf16, {num_tokens, layer.hidden_size()});
   c.contiguous("out", args.out);
   ops::check_row_alignment(c, "out", args.out);
   check_in_place(c, args.hidden, args.out);
-  if (args.batch == nullptr) return;
+  if (args.dummy_run) return;
 
   const Batch& batch = *args.batch;
   c.require(batch.num_requests <= limits.max_num_seqs, "the batch must have at most max_num_seqs {} requests, has {}", limits.max_num_seqs,
@@ -101,12 +141,15 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
             "the batch must have at most max_num_seqs {} times 1 + num_speculative_tokens {} decode tokens, has {}", limits.max_num_seqs,
             limits.num_speculative_tokens, batch.num_decode_tokens);
   c.view("positions of the batch", batch.positions, DType::i64, {num_tokens});
-  for (const CacheGroupSpec& spec : layer.cache_groups()) check_cache(c, spec, batch, args.caches);
+  const std::vector<CacheGroupSpec> groups = layer.cache_groups();
+  for (const CacheGroupSpec& spec : groups) check_cache(c, spec, batch, args.caches);
   if (const int64_t topk = layer.index_topk(); topk > 0) {
     c.view("topk_indices", args.topk_indices, DType::i32, {kAny, topk});
     c.contiguous("topk_indices", args.topk_indices);
     c.require(args.topk_indices.shape[0] >= num_tokens, "topk_indices must have at least {} rows, has {}", num_tokens,
               args.topk_indices.shape[0]);
+    c.view("is_valid_token of the batch", batch.is_valid_token, DType::u8, {num_tokens});
+    if (args.skip_topk || !selects(groups)) check_given_topk(c, layer, batch, args.topk_indices);
   }
   const auto check_tap = [&](std::string_view name, const TensorView& tap, int64_t dim) {
     c.optional(name, tap, DType::bf16, {num_tokens, layer.num_heads(), dim});
@@ -115,7 +158,7 @@ void check_forward(const AttentionLayer& layer, const ForwardArgs& args, DeviceI
   };
   check_tap("q_tap", args.q_tap, q_dim);
   check_tap("attn_out_tap", args.attn_out_tap, attn_out_dim);
-  detail::check_workspace("forward", fmt::format("layer {}", layer.layer_index()), layer.workspace_bytes(), args.workspace);
+  detail::check_workspace("forward", "the layer", layer.workspace_bytes(), args.workspace);
 }
 
 }  // namespace strata

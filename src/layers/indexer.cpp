@@ -93,6 +93,6 @@ void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& cache
                                               .slot_lens = slot_lens});
 }
 
-size_t Indexer::weight_bytes() const { return wq_b_->allocated_bytes() + weights_proj_->allocated_bytes() + compressor_.weight_bytes(); }
+int64_t Indexer::weight_bytes() const { return wq_b_->allocated_bytes() + weights_proj_->allocated_bytes() + compressor_.weight_bytes(); }
 
 }  // namespace strata

@@ -40,7 +40,7 @@ class Indexer {
   void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const IndexerQueryParams& query_first,
               const TensorView& topk_indices, const TensorView& slots, const TensorView& slot_lens) const;
 
-  size_t weight_bytes() const;
+  int64_t weight_bytes() const;
 
  private:
   int64_t num_heads_;

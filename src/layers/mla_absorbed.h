@@ -28,7 +28,7 @@ class MlaAbsorbedAttention {
   void forward_sparse(OpRunner& run, const Batch& batch, const PagedCache& cache, const ChosenRows& rows, const TensorView& q,
                       const TensorView& q_absorbed, const TensorView& o) const;
 
-  size_t weight_bytes() const { return w_uk_->allocated_bytes() + w_uv_->allocated_bytes(); }
+  int64_t weight_bytes() const { return w_uk_->allocated_bytes() + w_uv_->allocated_bytes(); }
 
  private:
   // Calls attend(q_absorbed, z) between the two products; z: bf16 [N, H, L].

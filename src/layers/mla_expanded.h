@@ -18,7 +18,7 @@ class MlaExpandedAttention {
   void forward(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t first_request, const TensorView& q, const TensorView& c,
                const TensorView& k_pe, const TensorView& o) const;
 
-  size_t weight_bytes() const { return kv_b_->allocated_bytes(); }
+  int64_t weight_bytes() const { return kv_b_->allocated_bytes(); }
 
  private:
   // Keys and values of all heads from latents.

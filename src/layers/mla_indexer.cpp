@@ -98,7 +98,7 @@ void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& ca
                                               .slot_lens = wants_slots ? slot_lens : TensorView{}});
 }
 
-size_t MlaIndexer::weight_bytes() const {
+int64_t MlaIndexer::weight_bytes() const {
   return wq_b_->allocated_bytes() + wk_->allocated_bytes() + weights_proj_->allocated_bytes() + k_norm_weight_.allocated_bytes() +
          k_norm_bias_.allocated_bytes();
 }

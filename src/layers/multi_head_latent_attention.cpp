@@ -6,8 +6,8 @@
 namespace strata {
 
 void MultiHeadLatentAttention::forward(const ForwardArgs& args) {
-  check(args);
-  run_forward(args, *device_, ops_, lanes_.get(), communicator_.get(), [&](OpRunner& runner) { run(args, runner); });
+  run_forward(
+      *this, args, *device_, ops_, lanes_.get(), communicator_.get(), [&] { check(args); }, [&](OpRunner& runner) { run(args, runner); });
 }
 
 void MultiHeadLatentAttention::run(const ForwardArgs& args, OpRunner& run) const {

@@ -25,8 +25,8 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   int64_t num_heads() const override { return shape_.heads; }
   int64_t index_topk() const override { return config_.index_topk; }
   std::vector<CacheGroupSpec> cache_groups() const override;
-  size_t weight_bytes() const override;
-  size_t workspace_bytes() const override { return workspace_bytes_; }
+  int64_t weight_bytes() const override;
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
   void forward(const ForwardArgs& args) override;
 
  private:
@@ -43,7 +43,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
 
   void load(const LayerContext& context);
   void check(const ForwardArgs& args) const;
-  size_t measure_workspace() const;
+  int64_t measure_workspace() const;
   void run(const ForwardArgs& args, OpRunner& run) const;
   // Sparse layers: the indexer keys of the step on lane 0, and the choice among all keys on lane 1, beside the queries.
   void write_indexer_keys(const ForwardArgs& args, OpRunner& run) const;
@@ -77,7 +77,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   std::optional<MlaAbsorbedAttention> absorbed_;
   std::optional<MlaExpandedAttention> expanded_;
   std::optional<MlaIndexer> indexer_;
-  size_t workspace_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
 };
 
 }  // namespace strata

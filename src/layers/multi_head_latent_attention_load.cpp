@@ -56,9 +56,9 @@ void MultiHeadLatentAttention::load(const LayerContext& context) {
 
 std::vector<CacheGroupSpec> MultiHeadLatentAttention::cache_groups() const { return mla_cache_groups(config_, options_, layer_); }
 
-size_t MultiHeadLatentAttention::weight_bytes() const {
-  size_t bytes = x_proj_->allocated_bytes() + q_proj_->allocated_bytes() + o_proj_->allocated_bytes() + q_norm_.allocated_bytes() +
-                 kv_norm_.allocated_bytes();
+int64_t MultiHeadLatentAttention::weight_bytes() const {
+  int64_t bytes = x_proj_->allocated_bytes() + q_proj_->allocated_bytes() + o_proj_->allocated_bytes() + q_norm_.allocated_bytes() +
+                  kv_norm_.allocated_bytes();
   if (absorbed_) bytes += absorbed_->weight_bytes();
   if (expanded_) bytes += expanded_->weight_bytes();
   if (indexer_) bytes += indexer_->weight_bytes();

@@ -6,7 +6,7 @@
 
 namespace strata {
 
-size_t MultiHeadLatentAttention::measure_workspace() const {
+int64_t MultiHeadLatentAttention::measure_workspace() const {
   return strata::measure_workspace(*this, device_, ops_, options_.limits, /*window=*/0, lanes_.get(),
                                    [this](const ForwardArgs& args, OpRunner& runner) { run(args, runner); });
 }
@@ -15,7 +15,7 @@ void MultiHeadLatentAttention::check(const ForwardArgs& args) const {
   check_forward(*this, args, device_->id(), options_.limits, shape_.head(), shape_.value);
   ParamCheck c("forward", device_->id());
   c.optional("llama_4_scaling", args.llama_4_scaling, DType::f32, {args.hidden.shape[0]});
-  if (args.batch == nullptr) return;
+  if (args.dummy_run) return;
   const Batch& batch = *args.batch;
   const auto requests = static_cast<size_t>(batch.num_requests);
   c.require(batch.query_start_loc_host.size() == requests + 1 && batch.seq_lens_host.size() == requests,

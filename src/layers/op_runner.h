@@ -20,7 +20,7 @@ class ArenaScope {
 
  private:
   Arena& arena_;
-  size_t mark_;
+  int64_t mark_;
 };
 
 class OpRunner {
@@ -30,7 +30,7 @@ class OpRunner {
       : ops(op_set), arena(memory), device_(device), stream_(stream), lanes_(lanes != nullptr && lanes->concurrent() ? lanes : nullptr) {}
   // Where an op threw, what the lanes were given before still runs: whoever uses the stream next must not overtake it.
   ~OpRunner() {
-    for (size_t lane = 0; lane < Lanes::kCount; ++lane) {
+    for (int64_t lane = 0; lane < Lanes::kCount; ++lane) {
       try {
         join(lane);
       } catch (...) {
@@ -67,7 +67,7 @@ class OpRunner {
   // Its workspace is taken now: what is run in between has other memory.
   template <class Params>
   Prepared<Params> prepare(const Op<Params>& op, const Params& params) {
-    const TensorView workspace = arena.tensor(DType::u8, {static_cast<int64_t>(op.workspace_bytes(params, device_))});
+    const TensorView workspace = arena.tensor(DType::u8, {op.workspace_bytes(params, device_)});
     return {op, params, ExecutionContext{device_, stream_, {workspace.data, workspace.bytes()}}, arena.measuring()};
   }
 
@@ -81,7 +81,7 @@ class OpRunner {
   // f(runner): work that needs what was run before, and that nothing run from here on needs until join(). It runs beside the rest on lane
   // `lane`, after what the lane has, and what it takes of the arena stays taken; without lanes it runs here and now.
   template <class F>
-  void aside(size_t lane, F&& f) {
+  void aside(int64_t lane, F&& f) {
     if (lanes_ == nullptr) {
       const ArenaScope scope(arena);
       f(*this);
@@ -89,20 +89,20 @@ class OpRunner {
     }
     OpRunner runner(device_, arena.measuring() ? stream_ : lanes_->fork(lane, stream_), ops, arena);
     runner.on_lane_ = true;
-    forked_.set(lane);
+    forked_.set(static_cast<size_t>(lane));
     arena.keep_all([&] { f(runner); });
   }
   // What lane `lane` is given next waits for what lane `other` has, both given work by aside().
-  void order(size_t other, size_t lane) {
+  void order(int64_t other, int64_t lane) {
     if (lanes_ != nullptr && !arena.measuring()) lanes_->order(other, lane);
   }
   // What is run next waits for what lane `lane` has.
-  void join(size_t lane) {
-    if (forked_[lane] && !arena.measuring()) lanes_->join(lane, stream_);
-    forked_.reset(lane);
+  void join(int64_t lane) {
+    if (forked_[static_cast<size_t>(lane)] && !arena.measuring()) lanes_->join(lane, stream_);
+    forked_.reset(static_cast<size_t>(lane));
   }
   void join() {
-    for (size_t lane = 0; lane < Lanes::kCount; ++lane) join(lane);
+    for (int64_t lane = 0; lane < Lanes::kCount; ++lane) join(lane);
   }
 
   const OpSet& ops;

@@ -22,7 +22,7 @@ class OutputProjection {
   void forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool rotated,
                const TensorView& out) const;
 
-  size_t weight_bytes() const { return wo_a_->allocated_bytes() + wo_b_->allocated_bytes(); }
+  int64_t weight_bytes() const { return wo_a_->allocated_bytes() + wo_b_->allocated_bytes(); }
 
  private:
   int64_t num_groups_;       // G, of this rank

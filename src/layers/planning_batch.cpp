@@ -80,14 +80,14 @@ LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& 
   return caches;
 }
 
-size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
-                         int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run) {
+int64_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
+                          int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run) {
   const DeviceId id = device->id();
   const std::vector<CacheGroupSpec> groups = layer.cache_groups();
   const auto shape_only = [&](DType dtype, std::initializer_list<int64_t> shape) {
     return TensorView::contiguous(nullptr, dtype, id, shape);
   };
-  size_t peak = 0;
+  int64_t peak = 0;
   const auto measure_with = [&](int64_t tokens, int64_t decode_tokens, CacheGeometry geometry) {
     const Batch batch = planning_batch(id, limits, groups, window, tokens, decode_tokens);
     ForwardArgs args;

@@ -23,7 +23,7 @@ enum class CacheGeometry { easy, hard };
 LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& groups, CacheGeometry geometry);
 
 // The most workspace that run(args, runner) takes within the limits: it is called with shapes only.
-size_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
-                         int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run);
+int64_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
+                          int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run);
 
 }  // namespace strata

@@ -25,15 +25,15 @@ TensorView RopeTables::numbers() {
     std::vector<int32_t> values(static_cast<size_t>(max_positions_) + 1);
     std::iota(values.begin(), values.end(), 0);
     Tensor numbers(device_, DType::i32, {max_positions_ + 1});
-    device_->copy_from_host(numbers.view().data, values.data(), values.size() * sizeof(int32_t), Stream{});
+    device_->copy_from_host(numbers.view().data, values.data(), numbers.allocated_bytes(), Stream{});
     device_->synchronize(Stream{});
     numbers_ = std::move(numbers);
   }
   return numbers_.view();
 }
 
-size_t RopeTables::allocated_bytes() const {
-  size_t bytes = numbers_.allocated_bytes();
+int64_t RopeTables::allocated_bytes() const {
+  int64_t bytes = numbers_.allocated_bytes();
   for (const auto& entry : tables_) bytes += entry.second.allocated_bytes();
   return bytes;
 }

@@ -28,8 +28,8 @@ class InvarianceTest : public test::CudaTest {
   template <class Params>
   std::vector<uint8_t> results(const Implementation<Params>& op, const Params& p) {
     for (const TensorView& view : outputs_of(p)) device_->fill(view.data, 0xFF, view.bytes(), {});
-    const size_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
+    const int64_t bytes = op.workspace_bytes(p, *device_);
+    const Tensor workspace(device_, DType::u8, {bytes + 1});
     op.run(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
     std::vector<uint8_t> all;
     for (const TensorView& view : outputs_of(p)) {

@@ -21,26 +21,26 @@ class CountingDevice final : public Device {
 
   std::string description() const override { return device_->description(); }
   DeviceProperties properties() const override { return device_->properties(); }
-  void* allocate(size_t bytes) override {
+  void* allocate(int64_t bytes) override {
     ++allocations;
     return device_->allocate(bytes);
   }
   void deallocate(void* data) noexcept override { device_->deallocate(data); }
-  void* allocate_host(size_t bytes) override {
+  void* allocate_host(int64_t bytes) override {
     ++allocations;
     return device_->allocate_host(bytes);
   }
   void deallocate_host(void* data) noexcept override { device_->deallocate_host(data); }
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+  void copy_from_host(void* dst, const void* src, int64_t bytes, Stream stream) override {
     ++copies_from_host;
     device_->copy_from_host(dst, src, bytes, stream);
   }
-  void copy_to_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+  void copy_to_host(void* dst, const void* src, int64_t bytes, Stream stream) override {
     ++copies_to_host;
     device_->copy_to_host(dst, src, bytes, stream);
   }
-  void copy(void* dst, const void* src, size_t bytes, Stream stream) override { device_->copy(dst, src, bytes, stream); }
-  void fill(void* dst, uint8_t value, size_t bytes, Stream stream) override { device_->fill(dst, value, bytes, stream); }
+  void copy(void* dst, const void* src, int64_t bytes, Stream stream) override { device_->copy(dst, src, bytes, stream); }
+  void fill(void* dst, uint8_t value, int64_t bytes, Stream stream) override { device_->fill(dst, value, bytes, stream); }
   Stream create_stream() override {
     ++streams;
     return device_->create_stream();

@@ -36,7 +36,7 @@ TEST_F(CudaDevice, ErrorsCarryTheCallAndTheMessageAndLeaveTheDeviceUsable) {
   const Error copy = error_of([&] { device_->copy(nullptr, nullptr, 16, {}); });
   EXPECT_EQ(copy.code(), ErrorCode::device_failure);
   EXPECT_THAT(copy.what(), HasSubstr("CUDA: cudaMemcpyAsync failed: invalid argument (cudaErrorInvalidValue)"));
-  const Error missing = error_of([] { open_device({DeviceKind::cuda, 999}); });
+  const Error missing = error_of([] { static_cast<void>(open_device({DeviceKind::cuda, 999})); });
   EXPECT_EQ(missing.code(), ErrorCode::unsupported);
   EXPECT_THAT(missing.what(), HasSubstr("cuda:999"));
 

@@ -52,8 +52,8 @@ class CudaTest : public testing::Test {
   // A call with the workspace that it asks for.
   template <class Params>
   void run(const Op<Params>& op, const Params& p) {
-    const size_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
+    const int64_t bytes = op.workspace_bytes(p, *device_);
+    const Tensor workspace(device_, DType::u8, {bytes + 1});
     op(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
   }
 

@@ -37,7 +37,7 @@ class Layer {
     device->copy_from_host(scale_.view().data, scales.data(), scales.size() * sizeof(float), {});
     device->synchronize({});
     workspace_bytes_ = ops_.linear.workspace_bytes(params_, *device);
-    workspace_ = Tensor(device, DType::u8, {static_cast<int64_t>(workspace_bytes_) + 1});
+    workspace_ = Tensor(device, DType::u8, {workspace_bytes_ + 1});
   }
 
   std::string implementation() const { return ops_.linear.select(params_, *device_).name; }
@@ -50,7 +50,7 @@ class Layer {
   Tensor w_, scale_, x_, y_, workspace_;
   LinearWeight weight_;
   LinearParams params_;
-  size_t workspace_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
 };
 
 class CudaThreads : public test::CudaTest, public testing::WithParamInterface<DType> {};

@@ -52,7 +52,7 @@ class DenseSchedules : public test::HopperTest {
     const auto per_request = table_.size() / kRequests;
     for (const auto& [length, queries] : lengths_and_queries) {
       BatchRequest r{.seq_len = length, .query_len = queries};
-      r.block_tables[static_cast<size_t>(CacheGroup::mla_latent)] = std::span(table_).subspan(requests.size() * per_request, per_request);
+      r.block_tables[CacheGroup::mla_latent] = std::span(table_).subspan(requests.size() * per_request, per_request);
       requests.push_back(r);
     }
     return builder_->build(requests, padding);
@@ -140,8 +140,8 @@ TEST_F(DenseSchedules, ACapturedCallGoesByTheLengthsOfEachLaunch) {
   const Batch& first = build({{300, 1}, {20, 1}, {1, 1}}, kCaptured);
   const TensorView spans = first.mla_spans;
   const DenseAttnDecodeParams p = call(first, true);
-  const size_t bytes = op.workspace_bytes(p, *device_);
-  const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(bytes) + 1});
+  const int64_t bytes = op.workspace_bytes(p, *device_);
+  const Tensor workspace(device_, DType::u8, {bytes + 1});
   const auto attend = [&] { op(p, {*device_, stream.get(), {workspace.view().data, bytes}}); };
   attend();
   device_->synchronize(stream.get());

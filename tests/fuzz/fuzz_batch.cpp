@@ -82,8 +82,8 @@ Step step_from(Bytes& in, const oracle::Model& m) {
     request.query_len = in.value(0, in.next() % 4 == 0 ? most : std::min<int64_t>(most, 5));
     if (request.query_len >= 0 && request.query_len <= 600) tokens += request.query_len;
     for (size_t g = 0; g < m.groups.size(); ++g) {
-      const auto group = static_cast<size_t>(m.groups[g].group);
-      std::vector<int32_t>& table = step.tables[r][group];
+      const CacheGroup group = m.groups[g].group;
+      std::vector<int32_t>& table = step.tables[r][static_cast<size_t>(group)];
       const int64_t seq_len = std::clamp<int64_t>(request.seq_len, 0, 600);
       const uint8_t change = in.next();
       const int64_t entries = m.groups[g].pages_for(seq_len) + (change % 16 == 0 ? in.next() % 4 - 2 : 0);

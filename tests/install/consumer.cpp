@@ -11,7 +11,7 @@ int main() {
   for (int i = 0; i < 8; ++i) x.view().ptr<Bf16>()[i].bits = 0x4000;  // 2.0
   for (int i = 0; i < 4; ++i) weight.view().ptr<float>()[i] = 1.0f;
   RmsNormPairParams params{.kv = x, .kv_weight = weight, .kv_out = x, .eps = 0.0f};
-  Tensor workspace(device, DType::u8, {static_cast<int64_t>(ops.rms_norm_pair.workspace_bytes(params, *device)) + 1});
+  Tensor workspace(device, DType::u8, {ops.rms_norm_pair.workspace_bytes(params, *device) + 1});
   ops.rms_norm_pair(params, {*device, {}, workspace_of(workspace)});
   if (x.view().ptr<Bf16>()[7].bits != 0x3F80) {  // 1.0
     std::puts("the norm of equal values must be 1");

@@ -79,7 +79,7 @@ TEST(LayerContext, WhatBothFamiliesNeed) {
     for (const int64_t layer : {-1, 99}) {
       refused({"layer must be in [0, ", "is " + std::to_string(layer)}, [&](Context& c) { c.layer = layer; });
       expect_error(ErrorCode::invalid_argument, {"layer must be in [0, "},
-                   [&] { cache_groups_of_layer(ModelConfig::load(golden_model(model)), {}, layer); });
+                   [&] { static_cast<void>(cache_groups_of_layer(ModelConfig::load(golden_model(model)), {}, layer)); });
     }
   }
 }
@@ -159,14 +159,14 @@ TEST(LayerRegistryErrors, AnUnknownArchitecture) {
   LayerRegistry registry;
   registry.register_layer("Mine", [](const LayerContext&) { return std::unique_ptr<AttentionLayer>(); });
   expect_error(ErrorCode::unsupported, {"DeepseekV3ForCausalLM", "known: Mine"}, [&] {
-    registry.make({.checkpoint = context.checkpoint,
-                   .layer = 0,
-                   .device = context.device,
-                   .ops = context.ops,
-                   .options = context.options,
-                   .rope_tables = context.tables,
-                   .communicator = nullptr,
-                   .lanes = nullptr});
+    static_cast<void>(registry.make({.checkpoint = context.checkpoint,
+                                     .layer = 0,
+                                     .device = context.device,
+                                     .ops = context.ops,
+                                     .options = context.options,
+                                     .rope_tables = context.tables,
+                                     .communicator = nullptr,
+                                     .lanes = nullptr}));
   });
 }
 
@@ -180,7 +180,7 @@ TEST(RopeTablesTest, RefusesWhatCannotBeAndKeepsWhatItHandedOut) {
   RopeTables tables(device, 8);
   const TensorView& first = tables.get({});
   const void* data = first.data;
-  for (int i = 1; i < 20; ++i) tables.get({.theta = 10000.0 + i});
+  for (int i = 1; i < 20; ++i) static_cast<void>(tables.get({.theta = 10000.0 + i}));
   EXPECT_EQ(first.data, data);
   EXPECT_EQ(tables.get({}).data, data);
 }

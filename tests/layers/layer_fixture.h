@@ -101,7 +101,7 @@ inline double relative_difference(const std::vector<float>& a, const std::vector
 }
 
 // The bytes of all caches of a pool's layer.
-inline std::vector<std::byte> cache_bytes(const PagedPool& pool, size_t layer = 0) {
+inline std::vector<std::byte> cache_bytes(const PagedPool& pool, int64_t layer = 0) {
   std::vector<std::byte> bytes;
   for (const PagedCache& cache : pool.layer(layer).caches) {
     if (!cache.present()) continue;

@@ -32,6 +32,22 @@ const BadCall kBadCalls[] = {
      [](ForwardArgs& a, Batch&) {
        a.hidden.device = {DeviceKind::cuda, 0};
      }},
+    {"batch_null",
+     kInvalid,
+     {"layer 0 (mla_sparse): forward: batch is required, is null", "dummy_run"},
+     [](ForwardArgs& a, Batch&) { a.batch = nullptr; }},
+    {"given_topk_of_a_later_position",
+     kInvalid,
+     {"layer 0 (mla_sparse): forward: topk_indices[5, 2], of request 0 (id 1), must be below the 6 keys that position 5 may select, is 30"},
+     [](ForwardArgs& a, Batch&) {
+       a.skip_topk = true;
+       std::fill_n(a.topk_indices.ptr<int32_t>(), a.topk_indices.numel(), -1);
+       a.topk_indices.row<int32_t>(5)[2] = 30;
+     }},
+    {"slot_beyond_the_cache",
+     kInvalid,
+     {"layer 0 (mla_sparse): forward: mla_latent slot_mapping[3], of request 0 (id 1), must be below ", "is 1099511627776"},
+     [](ForwardArgs&, Batch& b) { *b[CacheGroup::mla_latent].slot_mapping.row<int64_t>(3) = int64_t{1} << 40; }},
     {"out_rows", kInvalid, {"out", "40", "39"}, [](ForwardArgs& a, Batch&) { a.out.shape[0] = 39; }},
     {"out_dtype", kInvalid, {"out", "bf16", "f16"}, [](ForwardArgs& a, Batch&) { a.out.dtype = DType::f16; }},
     {"rows_of_batch", kInvalid, {"hidden", "41", "40"}, [](ForwardArgs&, Batch& b) { b.num_tokens = 41; }},
@@ -124,9 +140,9 @@ TEST(MlaBatchErrors, BlockTablesAndLengths) {
   const auto refused = [&](const std::vector<std::string>& parts, int64_t seq_len, int64_t query_len, std::vector<int32_t> latent,
                            std::vector<int32_t> keys) {
     BatchRequest request{.seq_len = seq_len, .query_len = query_len};
-    request.block_tables[static_cast<size_t>(kLatent)] = latent;
-    request.block_tables[static_cast<size_t>(kIndexer)] = keys;
-    expect_error(kInvalid, parts, [&] { builder.build({&request, 1}); });
+    request.block_tables[kLatent] = latent;
+    request.block_tables[kIndexer] = keys;
+    expect_error(kInvalid, parts, [&] { static_cast<void>(builder.build({&request, 1})); });
   };
   refused({"seq_len", "70", "71"}, 70, 71, {0, 1}, {0, 1});
   refused({"query_len", "-1"}, 70, -1, {0, 1}, {0, 1});
@@ -141,11 +157,12 @@ TEST(MlaDummyRun, ZerosOutReservesTheWorkspaceAndTouchesNothing) {
   for (const std::string model : {"mla_v2_lite", "mla_v3", "mla_v32"}) {
     LayerFixture fixture(0, {}, nullptr, model);
     fixture.prefill(0, 100);
-    EXPECT_GT(fixture.runner->layer(0).workspace_bytes(), 0u);
+    EXPECT_GT(fixture.runner->layer(0).workspace_bytes(), 0);
     const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
-    std::vector<std::byte> selected(fixture.runner->topk_indices().present() ? fixture.runner->topk_indices().bytes() : 0);
+    std::vector<std::byte> selected(static_cast<size_t>(fixture.runner->topk_indices().bytes()));
     if (!selected.empty()) std::memcpy(selected.data(), fixture.runner->topk_indices().data, selected.size());
     ForwardArgs args;
+    args.dummy_run = true;
     args.hidden = fixture.hidden;
     args.out = fixture.out;
     args.topk_indices = fixture.runner->topk_indices();

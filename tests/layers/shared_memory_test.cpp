@@ -1,4 +1,4 @@
-// Memory that two things share: hidden states that are overwritten by the output, and pages that are in the tables of several requests.
+// Memory that two things share: hidden states that are overwritten by the output, and pages that several requests have.
 
 #include "layer_fixture.h"
 #include "mla_model.h"
@@ -48,7 +48,7 @@ class Tables {
         groups_{layer_.cache_groups()},
         pool_(fixture.device, groups_, plan_pages(groups_, kLimits), 0xFF),
         builder_(fixture.device, default_ops(), kLimits, pool_, window),
-        workspace_(fixture.device, DType::u8, {static_cast<int64_t>(layer_.workspace_bytes())}),
+        workspace_(fixture.device, DType::u8, {layer_.workspace_bytes()}),
         topk_(fixture.device, DType::i32, {kLimits.max_num_batched_tokens, std::max<int64_t>(layer_.index_topk(), 1)}) {}
 
   PagedPool& pool() { return pool_; }
@@ -76,42 +76,56 @@ class Tables {
   Tensor workspace_, topk_;
 };
 
-// Prefix caching: the pages of a common prefix are in the tables of several requests, which read them at once. 256 positions are whole
-// pages of every group of V4, 64 of MLA, so nobody writes a page that another has.
-TEST_P(SharedMemory, RequestsMaySharePagesThatNobodyWrites) {
-  constexpr int64_t kPrefix = 256, kFirst = 7, kSecond = 20;
+// Prefix caching: a request whose prefix another one computed has the same outputs as one that computed it itself.
+TEST_P(SharedMemory, ASharedPrefixChangesNoBit) {
+  constexpr int64_t kFirst = 7, kSecond = 20;
   for (const int64_t layer : GetParam().layers) {
     LayerFixture fixture(layer, {}, nullptr, GetParam().name);
     const int64_t window = fixture.checkpoint.config().sliding_window;
-    // shared: the second request reads the prefix where the first wrote it; else each has written it.
     const auto run = [&](bool shared) {
       Tables tables(fixture, window);
       PagedPool& pool = tables.pool();
-      for (const int64_t id : {0, 1}) pool.add_request(id);
+      const int64_t prefix = 256 / pool.prefix_granularity() * pool.prefix_granularity();
+      EXPECT_EQ(prefix, 256);
       for (const int64_t id : {0, 1}) {
-        EXPECT_TRUE(pool.extend(id, 0, kPrefix));  // of the second, when it shares: pages that stay NaN
-        if (id == 0 || !shared) tables.step({{.seq_len = kPrefix, .query_len = kPrefix, .block_tables = pool.block_tables(id)}});
-        EXPECT_TRUE(pool.extend(id, kPrefix, kPrefix));  // pages behind the windows go back
+        if (id == 1 && shared) {
+          pool.add_request(1, {.request = 0, .positions = prefix});
+          continue;
+        }
+        pool.add_request(id);
+        EXPECT_TRUE(pool.extend(id, 0, prefix));
+        tables.step({{.seq_len = prefix, .query_len = prefix, .block_tables = pool.block_tables(id)}});
+        pool.mark_computed(id, prefix);
       }
-      std::array<std::vector<int32_t>, kNumCacheGroups> prefix;
-      for (size_t g = 0; g < kNumCacheGroups; ++g) {
-        const auto table = pool.block_tables(0)[g];
-        prefix[g].assign(table.begin(), table.end());
-      }
-      EXPECT_TRUE(pool.extend(0, kPrefix, kPrefix + kFirst));
-      EXPECT_TRUE(pool.extend(1, kPrefix, kPrefix + kSecond));
-      std::array<std::vector<int32_t>, kNumCacheGroups> of_second;
-      BlockTables second = pool.block_tables(1);
-      for (size_t g = 0; g < kNumCacheGroups && shared; ++g) {
-        of_second[g].assign(second[g].begin(), second[g].end());
-        std::copy(prefix[g].begin(), prefix[g].end(), of_second[g].begin());
-        second[g] = of_second[g];
-      }
-      return tables.step({{.seq_len = kPrefix + kFirst, .query_len = kFirst, .block_tables = pool.block_tables(0)},
-                          {.seq_len = kPrefix + kSecond, .query_len = kSecond, .block_tables = second}});
+      const auto both = [&](int64_t computed) {  // each has its own tokens from here on
+        EXPECT_TRUE(pool.extend(0, prefix + computed, prefix + computed + kFirst));
+        EXPECT_TRUE(pool.extend(1, prefix + computed, prefix + computed + kSecond));
+        return tables.step({{.seq_len = prefix + computed + kFirst, .query_len = kFirst, .block_tables = pool.block_tables(0)},
+                            {.seq_len = prefix + computed + kSecond, .query_len = kSecond, .block_tables = pool.block_tables(1)}});
+      };
+      std::vector<float> outputs = both(0);
+      // The one that computed the prefix goes; its pages are not free (their fill byte is NaN), the other reads on.
+      pool.remove_request(0);
+      EXPECT_TRUE(pool.extend(1, prefix + kSecond, prefix + 2 * kSecond));
+      const std::vector<float> later =
+          tables.step({{.seq_len = prefix + 2 * kSecond, .query_len = kSecond, .block_tables = pool.block_tables(1)}});
+      outputs.insert(outputs.end(), later.begin(), later.end());
+      return outputs;
     };
     EXPECT_EQ(run(true), run(false)) << "layer " << layer;
   }
+}
+
+// Between build() and forward() nothing of the pool may change; before build(), tables that are out of date are refused.
+TEST_P(SharedMemory, TablesOfARemovedRequestAreRefused) {
+  LayerFixture fixture(GetParam().layers.front(), {}, nullptr, GetParam().name);
+  Tables tables(fixture, fixture.checkpoint.config().sliding_window);
+  tables.pool().add_request(9);
+  ASSERT_TRUE(tables.pool().extend(9, 0, 40));
+  const BatchRequest request{.seq_len = 40, .query_len = 40, .block_tables = tables.pool().block_tables(9)};
+  EXPECT_NO_THROW(tables.step({request}));
+  tables.pool().remove_request(9);
+  EXPECT_THROW(tables.step({request}), Error);
 }
 
 std::string name_of(const testing::TestParamInfo<Model>& info) { return info.param.name; }

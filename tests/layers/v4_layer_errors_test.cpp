@@ -12,6 +12,14 @@ using test::cache_bytes;
 using test::LayerFixture;
 
 const BadCall kBadCalls[] = {
+    {"batch_null",
+     ErrorCode::invalid_argument,
+     {"layer 1 (c4): forward: batch is required, is null", "dummy_run"},
+     [](ForwardArgs& a, Batch&) { a.batch = nullptr; }},
+    {"batch_in_a_dummy_run",
+     ErrorCode::invalid_argument,
+     {"layer 1 (c4): forward: batch must be null in a dummy run, is one of 40 tokens"},
+     [](ForwardArgs& a, Batch&) { a.dummy_run = true; }},
     {"hidden_dtype", ErrorCode::invalid_argument, {"hidden", "bf16", "f32"}, [](ForwardArgs& a, Batch&) { a.hidden.dtype = DType::f32; }},
     {"hidden_width", ErrorCode::invalid_argument, {"hidden", "256", "255"}, [](ForwardArgs& a, Batch&) { a.hidden.shape[1] = 255; }},
     {"hidden_strided", ErrorCode::invalid_argument, {"hidden", "stride 1", "2"}, [](ForwardArgs& a, Batch&) { a.hidden.stride[1] = 2; }},
@@ -103,6 +111,18 @@ const BadCall kBadCalls[] = {
      ErrorCode::invalid_argument,
      {"num_speculative_tokens", "decode tokens", "1000"},
      [](ForwardArgs&, Batch& b) { b.num_decode_tokens = 1000; }},
+    {"given_topk_of_a_later_position",
+     ErrorCode::invalid_argument,
+     {"layer 1 (c4): forward: topk_indices[5, 2], of request 0 (id 1), must be below the 1 keys that position 5 may select, is 30"},
+     [](ForwardArgs& a, Batch&) {
+       a.skip_topk = true;
+       std::fill_n(a.topk_indices.ptr<int32_t>(), a.topk_indices.numel(), -1);
+       a.topk_indices.row<int32_t>(5)[2] = 30;
+     }},
+    {"slot_beyond_the_cache",
+     ErrorCode::invalid_argument,
+     {"layer 1 (c4): forward: window slot_mapping[3], of request 0 (id 1), must be below ", "is 1099511627776"},
+     [](ForwardArgs&, Batch& b) { *b[CacheGroup::window].slot_mapping.row<int64_t>(3) = int64_t{1} << 40; }},
     {"tap_shape",
      ErrorCode::invalid_argument,
      {"q_tap"},
@@ -151,6 +171,7 @@ TEST(V4DummyRun, ZerosOutAndTouchesNothing) {
     fixture.prefill(0, 100);
     const std::vector<std::byte> before = cache_bytes(fixture.runner->pool());
     ForwardArgs args;
+    args.dummy_run = true;
     args.hidden = fixture.hidden;
     args.out = fixture.out;
     fixture.runner->layer(0).forward(args);

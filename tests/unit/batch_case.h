@@ -48,7 +48,7 @@ struct Step {
       std::vector<int32_t>& table = (*tables.back())[index];
       table.resize(static_cast<size_t>(m.groups[g].pages_for(seq_len) + slack));
       for (int32_t& page : table) page = static_cast<int32_t>(random() % static_cast<uint32_t>(m.num_pages[g]));
-      request.block_tables[index] = table;
+      request.block_tables[m.groups[g].group] = table;
     }
     requests.push_back(request);
   }
@@ -56,7 +56,7 @@ struct Step {
   // After a table was resized.
   void rebind() {
     for (size_t r = 0; r < requests.size(); ++r) {
-      for (size_t g = 0; g < kNumCacheGroups; ++g) requests[r].block_tables[g] = (*tables[r])[g];
+      for (size_t g = 0; g < kNumCacheGroups; ++g) requests[r].block_tables[static_cast<CacheGroup>(g)] = (*tables[r])[g];
     }
   }
 };

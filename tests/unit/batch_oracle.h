@@ -43,7 +43,7 @@ inline int64_t complete_entries(int64_t positions, int64_t ratio) {
 
 // The table can be followed for every row that the step may touch.
 inline bool table_is_usable(const BatchRequest& r, const CacheGroupSpec& spec, int64_t num_pages) {
-  const auto table = r.block_tables[static_cast<size_t>(spec.group)];
+  const auto table = r.block_tables[spec.group];
   const int64_t oldest = spec.retained == 0 ? 0 : r.seq_len - r.query_len - spec.retained + 1;
   for (int64_t row = 0; row < complete_entries(r.seq_len, spec.ratio); ++row) {
     if (row < oldest && row / spec.page_size != oldest / spec.page_size) continue;  // in a block that the step does not reach
@@ -228,7 +228,7 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
   std::vector<std::vector<int64_t>> swa, c128_slots, c128_local;
   std::array<std::vector<int64_t>, kNumCacheGroups> slots;
   const auto slot_of = [&](const CacheGroupSpec& spec, const Token& t, int64_t row) {
-    const auto table = requests[static_cast<size_t>(t.request)].block_tables[static_cast<size_t>(spec.group)];
+    const auto table = requests[static_cast<size_t>(t.request)].block_tables[spec.group];
     return int64_t{table[static_cast<size_t>(row / spec.page_size)]} * spec.page_size + row % spec.page_size;
   };
   for (const Token& t : tokens) {
@@ -279,7 +279,7 @@ inline std::string compare(const Batch& b, const Model& m, const std::vector<Bat
     c.equal((name + ".block_table rows").c_str(), 0, table.shape[0], num_requests);
     c.equal((name + ".block_table columns").c_str(), 0, table.shape[1], spec.pages_for(m.limits.max_model_len));
     for (size_t r = 0; r < requests.size(); ++r) {
-      const auto given = requests[r].block_tables[g];
+      const auto given = requests[r].block_tables[spec.group];
       for (int64_t row = 0; row < complete_entries(requests[r].seq_len, spec.ratio); ++row) {
         if (spec.retained > 0 && row <= requests[r].seq_len - requests[r].query_len - spec.retained) continue;
         c.equal((name + ".block_table").c_str(), static_cast<int64_t>(r), table.row<int32_t>(static_cast<int64_t>(r))[row / spec.page_size],

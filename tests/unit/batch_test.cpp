@@ -24,13 +24,13 @@ using testing::HasSubstr;
 class CountingDevice final : public HostDevice {
  public:
   CountingDevice() : HostDevice({}, reference_only()) {}
-  void* allocate(size_t bytes) override {
+  void* allocate(int64_t bytes) override {
     ++allocations;
     void* data = HostDevice::allocate(bytes);
-    std::memset(data, 0xFF, bytes);
+    std::memset(data, 0xFF, static_cast<size_t>(bytes));
     return data;
   }
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+  void copy_from_host(void* dst, const void* src, int64_t bytes, Stream stream) override {
     ++copies;
     copied_bytes = bytes;
     HostDevice::copy_from_host(dst, src, bytes, stream);
@@ -40,7 +40,7 @@ class CountingDevice final : public HostDevice {
   int allocations = 0;
   int copies = 0;
   int waits = 0;
-  size_t copied_bytes = 0;
+  int64_t copied_bytes = 0;
 
  private:
   static Config reference_only() {
@@ -63,7 +63,7 @@ void expect_right(BatchBuilder& builder, const Model& m, const Step& step) {
 std::string error_of(const Model& m, const Step& step) {
   BatchBuilder builder = builder_of(m);
   try {
-    builder.build(step.requests, step.padding);
+    static_cast<void>(builder.build(step.requests, step.padding));
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
     return e.what();
@@ -122,15 +122,15 @@ TEST(Batch, PrefillExampleOfTheSpecification) {
   EXPECT_EQ(c128_width(128 * 128), 128);
   EXPECT_EQ(c128_width(128 * 128 + 1), 256);
   EXPECT_EQ(c128_width(1048576), 8192);
-  EXPECT_THROW(c128_width(-1), Error);
-  EXPECT_THROW(c128_width(std::numeric_limits<int64_t>::max()), Error);
+  EXPECT_THROW(static_cast<void>(c128_width(-1)), Error);
+  EXPECT_THROW(static_cast<void>(c128_width(std::numeric_limits<int64_t>::max())), Error);
 }
 
 // Watches the bytes behind the host memory that it hands out.
 class GuardedDevice final : public HostDevice {
  public:
   using HostDevice::HostDevice;
-  void* allocate_host(size_t bytes) override {
+  void* allocate_host(int64_t bytes) override {
     auto* data = static_cast<unsigned char*>(HostDevice::allocate_host(bytes + kGuard));
     std::memset(data + bytes, 0xA5, kGuard);
     guards_.push_back(data + bytes);
@@ -143,7 +143,7 @@ class GuardedDevice final : public HostDevice {
   }
 
  private:
-  static constexpr size_t kGuard = 4096;
+  static constexpr int64_t kGuard = 4096;
   std::vector<const unsigned char*> guards_;
 };
 
@@ -451,7 +451,7 @@ TEST(Batch, OneCopyAndFixedAddresses) {
   const Model m = oracle::v4_model(kLimits);
   const auto device = std::make_shared<CountingDevice>();
   BatchBuilder builder = builder_of(m, device);
-  EXPECT_GT(builder.allocated_bytes(), 0u);
+  EXPECT_GT(builder.allocated_bytes(), 0);
   const int allocations = device->allocations;
   std::mt19937 random(9);
   Step small, large;
@@ -488,7 +488,7 @@ TEST(Batch, WhatIsCopiedFollowsThePagesInUseNotTheLongestContext) {
     Step step;
     step.add(m, seq_len, 1, random);
     step.add(m, 300, 1, random);
-    builder.build(step.requests);
+    static_cast<void>(builder.build(step.requests));
     return device->copied_bytes;
   };
   EXPECT_EQ(copied(1 << 20, 1000), copied(1024, 1000));
@@ -546,7 +546,7 @@ TEST(Batch, BuildsAreIndependent) {
   step.add(m, 200, 7, random);
   step.add(m, 3, 3, random);
   step.padding = {64, 6};
-  used.build(before.requests);
+  static_cast<void>(used.build(before.requests));
   expect_right(used, m, step);
   BatchBuilder moved = std::move(used);
   expect_right(moved, m, step);
@@ -563,7 +563,7 @@ TEST(Batch, FailedBuildChangesNothing) {
   bad.add(m, 100, 2, random);
   bad.table(1, CacheGroup::c128_state).back() = -1;
   const Batch& b = builder.build(step.requests);
-  EXPECT_THROW(builder.build(bad.requests), Error);
+  EXPECT_THROW(static_cast<void>(builder.build(bad.requests)), Error);
   EXPECT_EQ(device->copies, 1);
   EXPECT_EQ(oracle::compare(b, m, step.requests, {}), "");
 }
@@ -638,7 +638,7 @@ TEST(BatchErrors, BlockTables) {
     step.table(1, spec.group).resize(last);
     step.rebind();
     EXPECT_EQ(error_of(m, step), fmt::format("{} must have at least {} entries for seq_len 512, has {}", name, last + 1, last));
-    step.requests[1].block_tables[static_cast<size_t>(spec.group)] = {};
+    step.requests[1].block_tables[spec.group] = {};
     EXPECT_THAT(error_of(m, step), HasSubstr("has 0"));
   }
 }

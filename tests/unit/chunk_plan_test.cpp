@@ -125,12 +125,12 @@ TEST(ChunkPlan, WorkspaceRows) {
   EXPECT_EQ(prefill_workspace_rows(kLimits, 1, 128), 4 * (128 + 256));
   EXPECT_EQ(prefill_workspace_rows(kLimits, 4, 128), 4 * 640);
   EXPECT_EQ(prefill_workspace_rows(kLimits, 128, 128), 4 * (8 + 128 + 256));
-  EXPECT_THROW(prefill_workspace_rows(kLimits, 3, 128), Error);
-  EXPECT_THROW(prefill_workspace_rows(kLimits, 4, -1), Error);
-  EXPECT_THROW(prefill_workspace_rows(kLimits, 4, int64_t{1} << 62), Error);
+  EXPECT_THROW(static_cast<void>(prefill_workspace_rows(kLimits, 3, 128)), Error);
+  EXPECT_THROW(static_cast<void>(prefill_workspace_rows(kLimits, 4, -1)), Error);
+  EXPECT_THROW(static_cast<void>(prefill_workspace_rows(kLimits, 4, int64_t{1} << 62)), Error);
   BatchLimits huge = kLimits;
   huge.max_model_len = std::numeric_limits<int64_t>::max();
-  EXPECT_THROW(prefill_workspace_rows(huge, 4, 128), Error);
+  EXPECT_THROW(static_cast<void>(prefill_workspace_rows(huge, 4, 128)), Error);
 }
 
 // Short requests share a chunk far beyond four; the workspace bounds it.

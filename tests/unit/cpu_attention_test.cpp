@@ -26,7 +26,7 @@ void run_on(const Op<Params>& op, const Params& params, CpuIsa isa, int threads)
   config.cpu_isa = isa;
   config.cpu_threads = threads;
   const auto device = open_device({}, config);
-  const Tensor workspace(device, DType::u8, {static_cast<int64_t>(op.workspace_bytes(params, *device))});
+  const Tensor workspace(device, DType::u8, {op.workspace_bytes(params, *device)});
   device->fill(workspace.view().data, 0xFF, workspace.allocated_bytes(), {});
   op(params, {*device, {}, workspace_of(workspace)});
 }
@@ -176,11 +176,11 @@ void expect_workspace_that_does_not_shrink(const Op<Params>& op, const Call& cal
   config.cpu_threads = kThreads;
   const auto device = open_device({}, config);
   for (const auto& impl : op.implementations()) {
-    size_t before = 0;
+    int64_t before = 0;
     for (int64_t tokens = 0; tokens <= 2 * kThreads; ++tokens) {
       const Params p = call(tokens);
       if (!impl.supports(p, *device)) break;
-      const size_t bytes = impl.workspace_bytes(p, *device);
+      const int64_t bytes = impl.workspace_bytes(p, *device);
       EXPECT_GE(bytes, before) << impl.name << " at " << tokens << " tokens";
       before = bytes;
     }

@@ -29,7 +29,7 @@ bool run(const Op<Params>& op, const std::string& name, const Params& params, De
   op.check(params, device.id());
   for (const auto& impl : op.implementations()) {
     if (impl.name != name || !impl.supports(params, device)) continue;
-    const size_t bytes = impl.workspace_bytes(params, device);
+    const int64_t bytes = impl.workspace_bytes(params, device);
     void* const workspace = device.allocate(bytes + 1);
     device.fill(workspace, 0xFF, bytes + 1, {});
     impl.run(params, {device, {}, {workspace, bytes}});

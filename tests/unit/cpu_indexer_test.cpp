@@ -30,12 +30,12 @@ std::shared_ptr<Device> device_with(CpuIsa cap, int threads = 3) {
 // Runs one implementation with exactly the workspace that it asks for, filled with garbage, and looks whether it stayed inside.
 template <class Params>
 void run_exactly(const Implementation<Params>& impl, const Params& params, Device& device) {
-  constexpr size_t kGuard = 256;
-  const size_t bytes = impl.workspace_bytes(params, device);
+  constexpr int64_t kGuard = 256;
+  const int64_t bytes = impl.workspace_bytes(params, device);
   auto* memory = static_cast<uint8_t*>(device.allocate(bytes + kGuard));
-  std::memset(memory, 0xB7, bytes + kGuard);
+  std::memset(memory, 0xB7, static_cast<size_t>(bytes + kGuard));
   impl.run(params, {device, {}, {memory, bytes}});
-  for (size_t i = 0; i < kGuard; ++i) ASSERT_EQ(memory[bytes + i], 0xB7) << impl.name << " wrote behind its workspace";
+  for (int64_t i = 0; i < kGuard; ++i) ASSERT_EQ(memory[bytes + i], 0xB7) << impl.name << " wrote past its workspace";
   device.deallocate(memory);
 }
 

@@ -339,8 +339,8 @@ TEST(CpuLinear, PackedWeightsOfAnotherSizeAreRefused) {
     w.n = n;
     w.packed.shape[0] = bytes;
     const LinearParams p{.x = view(x, DType::bf16, {1, 256}), .weight = &w, .y = view(y, DType::bf16, {1, n})};
-    const size_t needed = op.workspace_bytes(p, *device);
-    const Tensor workspace(device, DType::u8, {static_cast<int64_t>(needed)});
+    const int64_t needed = op.workspace_bytes(p, *device);
+    const Tensor workspace(device, DType::u8, {needed});
     op(p, {*device, {}, {workspace.view().data, needed}});
   };
   const int64_t bytes = packed.w.packed.shape[0];
@@ -384,14 +384,14 @@ TEST(CpuLinear, WorkspaceDoesNotShrinkWithMoreTokens) {
   const Weight weight({1, 1, 192, 256}, Weights::bf16, random);
   for (const auto& impl : op.implementations()) {
     const Packed packed(weight.w, impl.name, device);
-    size_t before = 0;
+    int64_t before = 0;
     for (const int64_t tokens : {0, 1, 2, 3, 15, 16, 17, 100, 127, 129, 500, 512, 513, 1000}) {
       LinearParams p;
       p.x = TensorView::contiguous(nullptr, DType::bf16, {}, {tokens, 256});
       p.y = TensorView::contiguous(nullptr, DType::bf16, {}, {tokens, 192});
       p.weight = packed.data != nullptr ? &packed.w : &weight.w;
       if (!impl.supports(p, *device)) continue;
-      const size_t bytes = impl.workspace_bytes(p, *device);
+      const int64_t bytes = impl.workspace_bytes(p, *device);
       EXPECT_GE(bytes, before) << impl.name << " at " << tokens;
       before = bytes;
     }

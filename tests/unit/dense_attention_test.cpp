@@ -59,7 +59,7 @@ void with_every_implementation(const Op<Params>& op, const Params& params, int t
   for (const auto& impl : op.implementations()) {
     if (!impl.supports(params, *device)) continue;
     SCOPED_TRACE(impl.name + " on " + std::to_string(threads) + " threads");
-    const Tensor workspace(device, DType::u8, {static_cast<int64_t>(impl.workspace_bytes(params, *device))});
+    const Tensor workspace(device, DType::u8, {impl.workspace_bytes(params, *device)});
     device->fill(workspace.view().data, 0xFF, workspace.allocated_bytes(), {});
     op.check(params, {});
     impl.run(params, {*device, {}, workspace_of(workspace)});

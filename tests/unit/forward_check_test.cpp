@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "layers/forward.h"
+
 namespace strata {
 namespace {
 
@@ -17,8 +19,8 @@ class NoLayer final : public AttentionLayer {
   int64_t num_heads() const override { return 1; }
   int64_t index_topk() const override { return 0; }
   std::vector<CacheGroupSpec> cache_groups() const override { return {}; }
-  size_t weight_bytes() const override { return 0; }
-  size_t workspace_bytes() const override { return 0; }
+  int64_t weight_bytes() const override { return 0; }
+  int64_t workspace_bytes() const override { return 0; }
   void forward(const ForwardArgs&) override {}
 };
 
@@ -64,6 +66,16 @@ TEST(ForwardCheck, OutIsHiddenOrApartFromIt) {
               testing::HasSubstr("forward: out must be hidden itself or not overlap it, begins -160 bytes behind it and hidden has 240"));
   EXPECT_THAT(refusal(rows(0x1000 - 160, 40), out), testing::HasSubstr("begins 160 bytes behind it"));
   EXPECT_THAT(refusal(rows(0x1000, 48), out), testing::HasSubstr("begins 0 bytes behind it and hidden has 272")) << "rows further apart";
+}
+
+TEST(ForwardMessage, NamesAtMostEightRequests) {
+  Batch batch;
+  EXPECT_EQ(message_of_layer(NoLayer(), nullptr, "what"), "layer 0 (none): what");
+  EXPECT_EQ(message_of_layer(NoLayer(), &batch, "what"), "layer 0 (none): what");
+  batch.request_ids_host = {-1, 3, 4};
+  EXPECT_EQ(message_of_layer(NoLayer(), &batch, "what"), "layer 0 (none), requests 3, 4: what");
+  batch.request_ids_host = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  EXPECT_EQ(message_of_layer(NoLayer(), &batch, "what"), "layer 0 (none), requests 0, 1, 2, 3, 4, 5, 6, 7 and 3 more: what");
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ TEST(IndexerTopk, ShortContextNeedsNoQuery) {
                             .topk_indices = out};
   run(kTopk, p);
   EXPECT_EQ(out.values(), (std::vector<int32_t>{-1, -1, -1, -1, 0, 1, -1, -1, 0, 1, 2, 3}));
-  EXPECT_EQ(kTopk.workspace_bytes(p, *open_device({})), 0u);
+  EXPECT_EQ(kTopk.workspace_bytes(p, *open_device({})), 0);
   lengths[2] = 5;
   expect_refused(kTopk, p, {"lengths[2]", "[0, 5)", "is 5"}, out);
   IndexerTopkParams longer = p;

@@ -55,7 +55,7 @@ OpSet row_major_ops() {
 class OtherDevice final : public HostDevice {
  public:
   OtherDevice() : HostDevice({DeviceKind::opencl, 0}) {}
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+  void copy_from_host(void* dst, const void* src, int64_t bytes, Stream stream) override {
     HostDevice::copy_from_host(dst, src, bytes, stream);
     ++copies;
   }
@@ -613,7 +613,7 @@ TEST_F(LoadWeights, PackingReplacesTheRowMajorCopy) {
   ops_.weight_packings.push_back({"fast", [](const LinearWeight& w, const Device&) { return w.weight.bytes() + 4; },
                                   [](const LinearWeight& w, Device&, void* dst) {
                                     auto* out = static_cast<uint8_t*>(dst);
-                                    for (size_t i = 0; i < w.weight.bytes(); ++i)
+                                    for (int64_t i = 0; i < w.weight.bytes(); ++i)
                                       out[i] = static_cast<uint8_t>(~w.weight.ptr<uint8_t>()[i]);
                                     const float scale = w.scale.present() ? w.scale.ptr<float>()[1] : -1.0f;
                                     std::memcpy(out + w.weight.bytes(), &scale, 4);
@@ -623,13 +623,13 @@ TEST_F(LoadWeights, PackingReplacesTheRowMajorCopy) {
   EXPECT_TRUE(w->weight.power_of_two_scales);
   EXPECT_FALSE(w->weight.weight.present());
   EXPECT_FALSE(w->weight.scale.present());
-  EXPECT_EQ(w->storage.allocated_bytes() + w->scale_storage.allocated_bytes(), 0u);
-  EXPECT_EQ(w->allocated_bytes(), 128u * 256 + 4) << "of e4m3: smaller than of bf16";
+  EXPECT_EQ(w->storage.allocated_bytes() + w->scale_storage.allocated_bytes(), 0);
+  EXPECT_EQ(w->allocated_bytes(), 128 * 256 + 4) << "of e4m3: smaller than of bf16";
   for (size_t i = 0; i < m.codes.size(); ++i) ASSERT_EQ(w->weight.packed.ptr<uint8_t>()[i], static_cast<uint8_t>(~m.codes[i]));
   float scale = 0;
   std::memcpy(&scale, w->weight.packed.ptr<uint8_t>() + m.codes.size(), 4);
   EXPECT_EQ(scale, m.scales[1]);
-  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 256, .form = WeightForm::dequantize})->allocated_bytes(), 128u * 256 * 2 + 4);
+  EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 256, .form = WeightForm::dequantize})->allocated_bytes(), 128 * 256 * 2 + 4);
   EXPECT_EQ(loader().load_linear("wq_b", {.n = 128, .k = 256, .pack = false})->weight.packing, "");
 }
 
@@ -717,7 +717,7 @@ TEST_F(LoadWeights, LoadedMatricesWorkInTheOp) {
       const LinearParams params{.x = TensorView::contiguous(x.data(), DType::bf16, {}, {1, 384}),
                                 .weight = &w->weight,
                                 .y = TensorView::contiguous(y.data(), DType::bf16, {}, {1, 256})};
-      const Tensor workspace(device_, DType::u8, {static_cast<int64_t>(ops_.linear.workspace_bytes(params, *device_))});
+      const Tensor workspace(device_, DType::u8, {ops_.linear.workspace_bytes(params, *device_)});
       ops_.linear(params, {*device_, {}, workspace_of(workspace)});
       for (int64_t i = 0; i < 256; ++i) {
         double sum = 0, size = 0;

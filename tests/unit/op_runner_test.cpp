@@ -129,7 +129,7 @@ TEST_F(OpRunnerTest, APreparedCallHasItsLaneAndMemoryOfItsOwn) {
                                    .workspace_bytes = [](const RmsNormPairParams&, const Device&) { return size_t{500}; },
                                    .run =
                                        [&](const RmsNormPairParams&, const ExecutionContext& context) {
-                                         EXPECT_GE(context.workspace.bytes, 500u);
+                                         EXPECT_GE(context.workspace.bytes, 500);
                                          calls.push_back({context.stream.handle, static_cast<std::byte*>(context.workspace.data)});
                                        }}}};
   const auto step = [&](OpRunner& run) {
@@ -150,7 +150,7 @@ TEST_F(OpRunnerTest, APreparedCallHasItsLaneAndMemoryOfItsOwn) {
   OpRunner run(*device_, {}, ops_, arena, &lanes_);
   step(run);
   EXPECT_THAT(calls, IsEmpty());
-  EXPECT_GE(arena.peak(), 1000u);
+  EXPECT_GE(arena.peak(), 1000);
 }
 
 TEST_F(OpRunnerTest, MeasuringTouchesNoStream) {
@@ -160,7 +160,7 @@ TEST_F(OpRunnerTest, MeasuringTouchesNoStream) {
     run.aside(0, [](OpRunner& aside) { aside.arena.tensor(DType::u8, {1000}); });
   }
   EXPECT_THAT(notes(), IsEmpty());
-  EXPECT_EQ(arena.used(), 1024u);  // stays taken: it may still be in use
+  EXPECT_EQ(arena.used(), 1024);  // stays taken: it may still be in use
 }
 
 }  // namespace

@@ -102,8 +102,8 @@ void run(const Op<Params>& op, const Params& params) {
   Config config;
   config.force[op.name()] = "reference";
   const auto device = open_device({}, config);
-  const size_t bytes = op.workspace_bytes(params, *device);
-  const Tensor workspace(device, DType::u8, {static_cast<int64_t>(bytes)});
+  const int64_t bytes = op.workspace_bytes(params, *device);
+  const Tensor workspace(device, DType::u8, {bytes});
   op(params, {*device, {}, {workspace.view().data, bytes}});
 }
 

@@ -18,7 +18,7 @@ class CountingDevice final : public HostDevice {
   void destroy_stream(Stream) noexcept override { --alive; }
   Event create_event() override { return {make()}; }
   void destroy_event(Event) noexcept override { --alive; }
-  void* allocate_host(size_t bytes) override {
+  void* allocate_host(int64_t bytes) override {
     make();
     return HostDevice::allocate_host(bytes);
   }

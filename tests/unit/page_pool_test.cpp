@@ -4,7 +4,7 @@
 #include <random>
 #include <set>
 
-#include "strata/cache.h"
+#include "strata/paged_pool.h"
 #include "strata/error.h"
 
 namespace strata {
@@ -13,7 +13,7 @@ namespace {
 TEST(CacheGroup, Names) {
   std::set<std::string_view> names;
   for (size_t g = 0; g < kNumCacheGroups; ++g) names.insert(to_string(static_cast<CacheGroup>(g)));
-  EXPECT_EQ(names.size(), kNumCacheGroups);
+  EXPECT_EQ(std::ssize(names), kNumCacheGroups);
   EXPECT_FALSE(names.contains("unknown"));
   EXPECT_EQ(to_string(CacheGroup::window), "window");
   EXPECT_EQ(to_string(CacheGroup::mla_indexer), "mla_indexer");
@@ -53,6 +53,23 @@ TEST(PagePool, AgreesWithASet) {
   }
 }
 
+TEST(PagePool, APageIsFreeWhenItsLastHolderReleasedIt) {
+  PagePool pool(2);
+  const int32_t page = pool.allocate();
+  EXPECT_EQ(pool.holders(page), 1);
+  pool.share(page);
+  pool.share(page);
+  EXPECT_EQ(pool.holders(page), 3);
+  EXPECT_FALSE(pool.release(page));
+  EXPECT_FALSE(pool.release(page));
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(pool.allocate(), 1);
+  EXPECT_TRUE(pool.release(page));
+  EXPECT_EQ(pool.holders(page), 0);
+  EXPECT_EQ(pool.allocate(), page);
+  EXPECT_EQ(pool.holders(page), 1);
+}
+
 TEST(PagePool, Errors) {
   PagePool empty(0);
   EXPECT_EQ(empty.allocate(), -1);
@@ -66,6 +83,9 @@ TEST(PagePool, Errors) {
   EXPECT_THROW(pool.release(2), Error);
   pool.release(page);
   EXPECT_THROW(pool.release(page), Error);
+  EXPECT_THROW(pool.share(page), Error);
+  EXPECT_THROW(pool.share(2), Error);
+  EXPECT_THROW(static_cast<void>(pool.holders(-1)), Error);
   EXPECT_EQ(pool.num_free(), 2);
 }
 

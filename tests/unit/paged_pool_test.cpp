@@ -41,7 +41,7 @@ TEST(PagedPool, StorageOfEveryLayer) {
   PagedPool pool = pool_of({{kWindow}, {kWindow, kCompressed, padded}, {}},
                            {{CacheGroup::window, 5}, {CacheGroup::c4_compressed, 3}, {CacheGroup::c4_state, 7}});
   EXPECT_EQ(pool.groups().size(), 3u);
-  EXPECT_EQ(pool.allocated_bytes(), 2u * 5 * 1024 + 3 * 1024 + 7 * 100);
+  EXPECT_EQ(pool.allocated_bytes(), 2 * 5 * 1024 + 3 * 1024 + 7 * 100);
   const PagedCache& window = pool.layer(1)[CacheGroup::window];
   EXPECT_EQ(window.num_pages, 5);
   EXPECT_EQ(window.page_size, 64);
@@ -122,11 +122,11 @@ TEST(PagedPool, GoingBack) {
   pool.add_request(1);
   ASSERT_TRUE(pool.extend(1, 0, 300));
   ASSERT_TRUE(pool.extend(1, 300, 304));
-  const std::vector<int32_t> before(pool.block_table(1, CacheGroup::window).begin(), pool.block_table(1, CacheGroup::window).end());
+  const std::vector<int32_t> before = pool.block_table(1, CacheGroup::window);
   ASSERT_TRUE(pool.extend(1, 301, 305));
   ASSERT_TRUE(pool.extend(1, 300, 301));
   EXPECT_THAT(pool.block_table(1, CacheGroup::window), testing::ElementsAreArray(before));
-  EXPECT_THAT(error_of([&] { pool.extend(1, 200, 201); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.extend(1, 200, 201)); }),
               HasSubstr("window pages before position 128 were released, position 200 needs block 1"));
 }
 
@@ -146,13 +146,13 @@ TEST(PagedPool, StartingLate) {
 
 TEST(PagedPool, FillMarksWhatNobodyWrote) {
   PagedPool pool = pool_of({{kState}, {kState}}, {{CacheGroup::c4_state, 3}}, 0xFF);
-  const auto byte = [&](size_t layer, int64_t page) {
+  const auto byte = [&](int64_t layer, int64_t page) {
     const PagedCache& cache = pool.layer(layer)[CacheGroup::c4_state];
     return static_cast<uint8_t*>(cache.data)[page * cache.page_stride + cache.page_stride - 1];
   };
-  for (size_t l = 0; l < 2; ++l) {
+  for (int64_t l = 0; l < 2; ++l) {
     for (int64_t page = 0; page < 3; ++page) EXPECT_EQ(byte(l, page), 0xFF);
-    std::memset(pool.layer(l)[CacheGroup::c4_state].data, 1, pool.allocated_bytes() / 2);
+    std::memset(pool.layer(l)[CacheGroup::c4_state].data, 1, static_cast<size_t>(pool.allocated_bytes() / 2));
   }
   pool.add_request(1);
   ASSERT_TRUE(pool.extend(1, 0, 8));
@@ -190,14 +190,15 @@ TEST(PagedPool, Errors) {
   PagedPool pool = pool_of({{kWindow}}, pages);
   pool.add_request(3);
   EXPECT_THAT(error_of([&] { pool.add_request(3); }), HasSubstr("request ids must be new, 3 is known"));
-  EXPECT_THAT(error_of([&] { pool.extend(4, 0, 1); }), HasSubstr("request 4 is not known"));
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.extend(4, 0, 1)); }), HasSubstr("request 4 is not known"));
   EXPECT_THAT(error_of([&] { pool.remove_request(4); }), HasSubstr("request 4 is not known"));
-  EXPECT_THAT(error_of([&] { pool.block_table(4, CacheGroup::window); }), HasSubstr("request 4 is not known"));
-  EXPECT_THAT(error_of([&] { pool.block_table(3, CacheGroup::c4_state); }), HasSubstr("it has no group c4_state"));
-  EXPECT_THAT(error_of([&] { pool.free_pages(CacheGroup::c4_state); }), HasSubstr("it has no group c4_state"));
-  EXPECT_THAT(error_of([&] { pool.extend(3, 2, 1); }), HasSubstr("first_new_position must be in [0, seq_len = 1], is 2"));
-  EXPECT_THAT(error_of([&] { pool.extend(3, -1, 1); }), HasSubstr("is -1"));
-  EXPECT_THAT(error_of([&] { pool.extend(3, 0, int64_t{1} << 31); }), HasSubstr("seq_len must be below 2^31"));
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.block_table(4, CacheGroup::window)); }), HasSubstr("request 4 is not known"));
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.block_table(3, CacheGroup::c4_state)); }), HasSubstr("it has no group c4_state"));
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.free_pages(CacheGroup::c4_state)); }), HasSubstr("it has no group c4_state"));
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.extend(3, 2, 1)); }),
+              HasSubstr("first_new_position must be in [0, seq_len = 1], is 2"));
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.extend(3, -1, 1)); }), HasSubstr("is -1"));
+  EXPECT_THAT(error_of([&] { static_cast<void>(pool.extend(3, 0, int64_t{1} << 31)); }), HasSubstr("seq_len must be below 2^31"));
 }
 
 // The first eight bytes of a row say whose it is.

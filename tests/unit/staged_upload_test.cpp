@@ -18,7 +18,7 @@ class NotedDevice final : public HostDevice {
   Event create_event() override { return {reinterpret_cast<void*>(++events_)}; }
   void record(Event event, Stream stream) override { note("event " + number(event.handle) + " on " + number(stream.handle)); }
   void wait(Event event, Stream stream) override { note(number(stream.handle) + " waits for event " + number(event.handle)); }
-  void copy_from_host(void*, const void*, size_t bytes, Stream stream) override {
+  void copy_from_host(void*, const void*, int64_t bytes, Stream stream) override {
     note(std::to_string(bytes) + " bytes on " + number(stream.handle));
   }
   void synchronize(Stream stream) override { note("host waits for " + number(stream.handle)); }

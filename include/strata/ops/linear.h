@@ -59,7 +59,7 @@ struct GroupedLinearParams {
 struct WeightPacking {
   std::string name;  // of the linear implementation that reads it
   // Bytes of the packed form; 0 when this packing does not take the weight.
-  std::function<size_t(const LinearWeight&, const class Device&)> packed_bytes;
+  std::function<int64_t(const LinearWeight&, const class Device&)> packed_bytes;
   // Writes packed_bytes bytes at dst (device memory).
   std::function<void(const LinearWeight&, class Device&, void* dst)> pack;
 };

@@ -26,7 +26,7 @@ void rope_frequencies(const RopeConfig& config, float* frequencies);
 
 // f32 [max_positions, dim]: row p = cos(p*f[0..dim/2)) then sin(p*f[0..dim/2)). The angle is the fp32 product, its cosine is taken in
 // double. Throws as rope_frequencies does, and for max_positions outside [1, 2^24].
-Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const std::shared_ptr<Device>& device);
+[[nodiscard]] Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const std::shared_ptr<Device>& device);
 
 // Which elements of the rotary slice form pair i.
 enum class RopePairing : uint8_t {

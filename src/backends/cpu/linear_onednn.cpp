@@ -125,11 +125,11 @@ constexpr int64_t kFewTokens = 32;
 bool has_group_for_each_thread(const GroupedLinearParams& p, const Device& device) { return p.x.shape[1] >= threads_of(device); }
 
 void run_groups_aside(const Matmul& matmul, const GroupedLinearParams& p, const ExecutionContext& context) {
-  const size_t bytes = group_bytes(matmul, p, p.x.shape[0], 1);
+  const int64_t bytes = group_bytes(matmul, p, p.x.shape[0], 1);
   std::exception_ptr error;  // none may leave the parallel region
   parallel_for(context.device, p.x.shape[1], 1, [&](int64_t g) {
     try {
-      const size_t begin = static_cast<size_t>(omp_get_thread_num()) * bytes;
+      const int64_t begin = omp_get_thread_num() * bytes;
       Arena arena(p.x.device, {static_cast<std::byte*>(context.workspace.data) + begin, bytes});
       multiply_group(matmul, group_layout(arena, matmul, p, p.x.shape[0], 1), p, g, context.device, 1);
     } catch (...) {

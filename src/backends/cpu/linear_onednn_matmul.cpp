@@ -117,7 +117,7 @@ void OneDnnMatmul::run(const Shape& shape, const void* x, const void* weight, vo
   if (shape.m <= 0 || shape.n <= 0) return;
   const OneDnnTeam team(shape.threads);
   const auto p = call([&] { return primitive(shape); });
-  if (p->desc.scratchpad_desc().get_size() > scratch.bytes) {
+  if (static_cast<int64_t>(p->desc.scratchpad_desc().get_size()) > scratch.bytes) {
     Shape head = shape, tail = shape;
     head.m = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(shape.m - 1)));
     tail.m = shape.m - head.m;

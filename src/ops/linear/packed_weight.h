@@ -21,7 +21,7 @@ inline LinearWeight as_packed(const LinearWeight& w, const std::string& packing,
 
 // Whether packed memory can be what its LinearWeight says. An implementation whose own layout it is asks in `supports`: it alone knows the
 // bytes, those that the layout takes for the weight's sizes.
-inline Support packed_support(const LinearWeight& w, size_t bytes) {
+inline Support packed_support(const LinearWeight& w, int64_t bytes) {
   if (w.packed.bytes() == bytes) return Support::yes();
   return Support::no(
       fmt::format("a packed weight of {} groups of {} x {} has {} bytes, this one {}", w.groups, w.n, w.k, bytes, w.packed.bytes()));

@@ -49,41 +49,42 @@ class CudaDevice final : public Device {
                        static_cast<double>(p.memory_bytes) * 1e-9);
   }
 
-  void* allocate(size_t bytes) override {
+  void* allocate(int64_t bytes) override {
     // No capture begins meanwhile: waiting for the device would end it.
     const std::lock_guard lock(capturing_mutex_);
     refuse_while_capturing("allocate");
-    return pool_.allocate(bytes, /*may_synchronize=*/capturing_.empty());
+    return pool_.allocate(byte_count(bytes), /*may_synchronize=*/capturing_.empty());
   }
   void deallocate(void* data) noexcept override { pool_.deallocate(data); }
 
-  void* allocate_host(size_t bytes) override {
+  void* allocate_host(int64_t bytes) override {
     {
       const std::lock_guard lock(capturing_mutex_);
       refuse_while_capturing("allocate_host");
     }
     DeviceScope scope(index_);
     void* data = nullptr;
-    check(cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocPortable), fmt::format("cudaHostAlloc of {} bytes", bytes));
+    check(cudaHostAlloc(&data, std::max<size_t>(byte_count(bytes), 1), cudaHostAllocPortable),
+          fmt::format("cudaHostAlloc of {} bytes", bytes));
     return data;
   }
   void deallocate_host(void* data) noexcept override {
     if (data != nullptr) cudaFreeHost(data);
   }
 
-  void copy_from_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+  void copy_from_host(void* dst, const void* src, int64_t bytes, Stream stream) override {
     copy_bytes(dst, src, bytes, cudaMemcpyHostToDevice, stream, "cudaMemcpyAsync to the device");
   }
-  void copy_to_host(void* dst, const void* src, size_t bytes, Stream stream) override {
+  void copy_to_host(void* dst, const void* src, int64_t bytes, Stream stream) override {
     copy_bytes(dst, src, bytes, cudaMemcpyDeviceToHost, stream, "cudaMemcpyAsync to the host");
   }
-  void copy(void* dst, const void* src, size_t bytes, Stream stream) override {
+  void copy(void* dst, const void* src, int64_t bytes, Stream stream) override {
     copy_bytes(dst, src, bytes, cudaMemcpyDeviceToDevice, stream, "cudaMemcpyAsync");
   }
-  void fill(void* dst, uint8_t value, size_t bytes, Stream stream) override {
+  void fill(void* dst, uint8_t value, int64_t bytes, Stream stream) override {
     if (bytes == 0) return;
     DeviceScope scope(index_);
-    check(cudaMemsetAsync(dst, value, bytes, cuda::native(stream)), "cudaMemsetAsync");
+    check(cudaMemsetAsync(dst, value, byte_count(bytes), cuda::native(stream)), "cudaMemsetAsync");
   }
 
   Stream create_stream() override {
@@ -166,10 +167,10 @@ class CudaDevice final : public Device {
   }
 
  private:
-  void copy_bytes(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind, Stream stream, const char* call) {
+  void copy_bytes(void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind, Stream stream, const char* call) {
     if (bytes == 0) return;
     DeviceScope scope(index_);
-    check(cudaMemcpyAsync(dst, src, bytes, kind, cuda::native(stream)), call);
+    check(cudaMemcpyAsync(dst, src, byte_count(bytes), kind, cuda::native(stream)), call);
   }
 
   // Says that this thread captures, as long as it lives.
