@@ -39,6 +39,7 @@ LinearWeight as_kept(const OpSet& ops, const Device& device, const LinearRequest
   fp8.power_of_two_scales = true;
   LinearWeight bf16 = fp8;
   bf16.weight = s.of(DType::bf16, {rows, request.k}), bf16.scale = {};
+  bf16.from_e4m3 = true;
   const WeightFormChoice choice = choose_weight_form(ops, device, request, fp8, bf16, "weight");
   const LinearWeight& form = choice.fp8 ? fp8 : bf16;
   if (choice.packing == nullptr) return form;

@@ -19,15 +19,19 @@ namespace strata {
 
 enum class IndexerFormat : uint8_t { fp8, mxfp4, none };  // none: unquantised (bf16) indexer queries and keys
 
-// How prefill tokens of V4 and of sparse MLA layers read their keys; the result is the same (V4 13). Where rows of an MLA request may
-// be gathered, max_model_len * (kv_lora_rank + qk_rope_head_dim) bf16 of the workspace are theirs.
+// How prefill tokens of V4 and of sparse MLA layers read their keys. The result is the same (V4 13): of the same cached values, up to the
+// order of sums and the rounding of attention's probabilities to bf16, at most 5e-4 of the output's norm (docs/numerics.md). Where rows of
+// an MLA request may be gathered, max_model_len * (kv_lora_rank + qk_rope_head_dim) bf16 of the workspace are theirs.
 enum class PrefillMode : uint8_t {
   automatic,  // the device's measured rule
   gathered,   // dequantise and gather to a bf16 workspace, then attend
   paged,      // attend to the paged caches directly
 };
 
-// In which form a dense MLA layer attends; the result is the same (MLA 7 and 8). Sparse layers always take mqa.
+// In which form a dense MLA layer attends. The result is the same (MLA 7 and 8) as a function of exact numbers, and with bf16 weights up to
+// roundings to bf16: outputs are 5e-3 of their norm apart. With FP8 weights and quantised activations mha quantises the latent before
+// kv_b_proj and mqa does not: 6e-2 apart (MLA 17, docs/numerics.md). Against the reference backend in the same mode both are within 1.2e-2.
+// Sparse layers always take mqa.
 enum class MlaMode : uint8_t {
   automatic,  // decode requests mqa, prefill requests mha
   mha,        // expanded keys and values per head (192/128): new tokens from memory, earlier ones from the cache in chunks whose number

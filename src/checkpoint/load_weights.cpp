@@ -139,16 +139,19 @@ std::unique_ptr<LoadedLinear> load(const WeightLoader& loader, const Stack& stac
   const std::string& name = stack.parts.front().name();
   require(request.groups == 0 || stack.rows % request.groups == 0, "{}: groups: expected a divisor of {} rows, is {}", name, stack.rows,
           request.groups);
-  // Scales finer than the bf16 copy they would save are no gain, and no implementation wants them.
+  // Scales finer than the bf16 copy they would save are no gain, unless that copy is a rounded one.
   constexpr int64_t kSmallestBlock = 32;
   const DeviceId device = loader.device->id();
   std::optional<LinearWeight> fp8;
   std::optional<LinearWeight> bf16;
   if (stack.fp8 && request.form != WeightForm::dequantize &&
-      (request.form == WeightForm::fp8 || stack.block_n * stack.block_k >= kSmallestBlock)) {
+      (request.form == WeightForm::fp8 || stack.block_n * stack.block_k >= kSmallestBlock || !stack.power_of_two_scales)) {
     fp8 = shape_only(stack, request, true, device);
   }
-  if (!fp8 || request.form != WeightForm::fp8) bf16 = shape_only(stack, request, false, device);
+  if (!fp8 || request.form != WeightForm::fp8) {
+    bf16 = shape_only(stack, request, false, device);
+    bf16->from_e4m3 = fp8.has_value();
+  }
   for (auto* form : {&fp8, &bf16}) {
     if (*form) (*form)->name = stack.label();
   }

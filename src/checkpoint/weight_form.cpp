@@ -62,7 +62,7 @@ LinearWeight packed_form(const LinearWeight& weight, const WeightPacking& packin
 WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, const LinearRequest& request,
                                     const std::optional<LinearWeight>& fp8, const std::optional<LinearWeight>& bf16,
                                     const std::string& name) {
-  using Rank = std::tuple<size_t, Positions, bool, size_t, bool>;
+  using Rank = std::tuple<size_t, Positions, bool, bool, size_t, bool>;
   std::optional<WeightFormChoice> best;
   Rank best_rank;
   std::string refusals;
@@ -70,7 +70,8 @@ WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, cons
     try {
       const size_t bytes = choice.packing ? choice.packed_bytes : weight.weight.bytes() + weight.scale.bytes();
       const Positions at = positions(ops, device, request, weight);
-      const Rank rank{*std::max_element(at.begin(), at.end()), at, choice.packing == nullptr, bytes, choice.fp8};
+      const bool rounded = !choice.fp8 && fp8.has_value() && !fp8->power_of_two_scales;
+      const Rank rank{*std::max_element(at.begin(), at.end()), at, choice.packing == nullptr, rounded, bytes, choice.fp8};
       if (best && best_rank <= rank) return;
       best = choice;
       best_rank = rank;

@@ -15,8 +15,9 @@ struct WeightFormChoice {
 
 // Chooses among the forms given (shapes only, null data). The best is the one whose slowest implementation, over a decode and a prefill
 // number of tokens, is earliest in the op's list: a form that is fast for one token and falls back to the reference for many is not fast.
-// Among equals: the one that is earlier for few tokens, then packed, then fewer bytes, then bf16, because a packing that makes as many
-// bytes of either has to dequantise. Throws unsupported naming `name` when no implementation takes any of them.
+// Among equals: the one that is earlier for few tokens, then packed, then not rounded (a bf16 copy of codes whose scales are no powers
+// of two is), then fewer bytes, then bf16, because a packing that makes as many bytes of either has to dequantise. Throws unsupported
+// naming `name` when no implementation takes any of them.
 WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, const LinearRequest& request,
                                     const std::optional<LinearWeight>& fp8, const std::optional<LinearWeight>& bf16,
                                     const std::string& name);

@@ -2,6 +2,8 @@
 // row-major and packed weights, strided rows.
 #include "backends/cpu/fp32_product.h"
 #include "backends/cpu/linear_amx_format.h"
+#include <gmock/gmock.h>
+
 #include "unit/cpu_harness.h"
 
 namespace strata::cpu_test {
@@ -143,7 +145,8 @@ void compare(const Shape& s, Weights kind, ActivationFormat format, DType y_type
   auto expected = untouched;
   const auto device = capped(CpuIsa::best);
   ASSERT_TRUE(call.run("reference", x, weight.w, expected, *device));
-  // bf16 outputs are rounded once; "cpu/amx" and "cpu/onednn" round operands whose scales are no powers of two once more.
+  // bf16 outputs are rounded once; "cpu/amx" and "cpu/onednn" round operands whose scales are no powers of two once more: of e4m3 weights
+  // "cpu/amx" alone.
   const double rounding = y_type == DType::bf16 ? 3e-3 : 1e-5;
   const double operands = kind == Weights::e4m3_f32 || format == ActivationFormat::fp8_f32 ? 4e-3 : 0;
   const std::string what = describe(s, kind, format);
@@ -271,7 +274,7 @@ TEST(CpuLinear, WidensEveryCodeExactly) {
 
 // A token's result does not depend on how many there are beside it.
 TEST(CpuLinear, FewTokensAreOfManyBitForBit) {
-  constexpr int64_t kMany = 9;
+  constexpr int64_t kMany = 40;
   Random random(17);
   for (const auto& [n, k, block_k] : {std::tuple{36, 2080, 128}, {36, 2080, 96}, {64, 1024, 2048}, {33, 1056, 128}, {36, 1040, 128}}) {
     for (const Weights kind : {Weights::bf16, Weights::e4m3_pow2, Weights::e4m3_f32}) {
@@ -286,7 +289,8 @@ TEST(CpuLinear, FewTokensAreOfManyBitForBit) {
         };
         std::vector<float> many(static_cast<size_t>(kMany * n)), few(many.size(), -1.0f);
         product(0, kMany, many);
-        for (const auto& [first, tokens] : {std::pair{0, 1}, {1, 2}, {3, 3}, {5, 4}}) {
+        for (const auto& [first, tokens] :
+             {std::pair{0, 1}, {1, 2}, {3, 3}, {6, 4}, {10, 5}, {15, 6}, {21, 7}, {28, 8}, {36, 4}, {0, 9}, {9, 16}, {25, 13}}) {
           product(first, tokens, few);
           for (size_t i = static_cast<size_t>(first * n); i < static_cast<size_t>((first + tokens) * n); ++i) {
             ASSERT_EQ(many[i], few[i]) << to_string(cap) << " n " << n << " k " << k << " of " << tokens;
@@ -322,6 +326,43 @@ TEST(CpuLinear, TakesGroupedCodes) {
   for (const std::string name : {"cpu/amx", "cpu/onednn"}) {
     const Packed packed(weight.w, name, device);
     if (packed.data != nullptr) expect_near_bf16(expected, result(name, packed.w), 0.01, name);
+  }
+}
+
+// An e4m3 weight stays as it is: oneDNN takes neither it nor the bf16 copy of one, and says why. bf16 matrices it packs.
+TEST(CpuLinear, OneDnnLeavesE4m3WeightsAlone) {
+  const auto device = capped(CpuIsa::best);
+  Random random(21);
+  for (const int64_t groups : {1, 2}) {
+    const Shape shape{3, groups, 128, 256};
+    const auto refusal = [&](const LinearWeight& w) -> std::string {
+      const auto reason = [&](const auto& op, const auto& params) {
+        for (const Candidate& c : op.candidates(params, *device)) {
+          if (c.name == "cpu/onednn") return c.support.reason;
+        }
+        return std::string("no cpu/onednn here");
+      };
+      const TensorView x = TensorView::contiguous(nullptr, DType::bf16, {}, {3, groups, 256});
+      const TensorView y = TensorView::contiguous(nullptr, DType::bf16, {}, {3, groups, 128});
+      if (groups > 1) return reason(ops::make_grouped_linear(), GroupedLinearParams{x, {}, &w, y});
+      return reason(ops::make_linear(), LinearParams{.x = Call::flat(x), .weight = &w, .y = Call::flat(y)});
+    };
+    const auto packed_bytes = [&](const LinearWeight& w) {
+      size_t bytes = 0;
+      for (const WeightPacking& p : ops::make_weight_packings()) bytes += p.name == "cpu/onednn" ? p.packed_bytes(w, *device) : 0;
+      return bytes;
+    };
+    Weight bf16(shape, Weights::bf16, random);
+    if (packed_bytes(bf16.w) == 0) GTEST_SKIP() << "no cpu/onednn here";
+    EXPECT_EQ(refusal(bf16.w), "");
+    bf16.w.from_e4m3 = true;
+    EXPECT_THAT(refusal(bf16.w), testing::HasSubstr("bf16 copy"));
+    EXPECT_EQ(packed_bytes(bf16.w), 0u);
+    for (const Weights kind : {Weights::e4m3_pow2, Weights::e4m3_f32}) {
+      const Weight e4m3(shape, kind, random);
+      EXPECT_THAT(refusal(e4m3.w), testing::HasSubstr("would become bf16"));
+      EXPECT_EQ(packed_bytes(e4m3.w), 0u);
+    }
   }
 }
 

@@ -677,6 +677,40 @@ TEST_F(LoadWeights, AmongEqualsTheFormThatIsFastForFewTokens) {
   EXPECT_EQ(w->weight.weight.dtype, DType::bf16);
 }
 
+// What is bf16 for want of another form, or because the layer wants it, is no copy of an FP8 form that might be kept.
+TEST_F(LoadWeights, ACopyOfAnFp8MatrixSaysSo) {
+  add_fp8("wq_b", Matrix(128, 128, 32));
+  list_.add(prefix + "wkv.weight", DType::bf16, {128, 128}, std::vector<Bf16>(128 * 128));
+  ops_ = fake_ops({{"bf16", [](const LinearWeight& w, int64_t) { return is_bf16(w); }}});
+  EXPECT_TRUE(loader().load_linear("wq_b", {.n = 128, .k = 128})->weight.from_e4m3);
+  EXPECT_FALSE(loader().load_linear("wq_b", {.n = 128, .k = 128, .form = WeightForm::dequantize})->weight.from_e4m3);
+  EXPECT_FALSE(loader().load_linear("wq_b", {.n = 128, .k = 128, .rows = {1, 100}, .columns = {3, 100}})->weight.from_e4m3);
+  EXPECT_FALSE(loader().load_linear("wkv", {.n = 128, .k = 128})->weight.from_e4m3);
+}
+
+// On every CPU: the codes as the file has them, in rows or packed by cpu/amx, whatever their scales and wherever the cut.
+TEST_F(LoadWeights, Fp8StaysFp8OnCpus) {
+  Matrix exact(256, 256, 33), rounded(256, 256, 34);
+  for (size_t i = 0; i < rounded.scales.size(); ++i) rounded.scales[i] = 0.001f + 0.0003f * static_cast<float>(i);
+  for (const auto& [name, m] : {std::pair{"a", &exact}, {"b", &rounded}}) {
+    list_.add(prefix + name + ".weight", DType::e4m3, {m->n, m->k}, m->codes);
+    list_.add(prefix + name + ".weight_scale_inv", DType::f32, {2, 2}, m->scales);
+  }
+  ops_ = default_ops();
+  for (const auto& [name, m] : {std::pair{"a", &exact}, {"b", &rounded}}) {
+    for (const int64_t groups : {0, 2}) {
+      const auto w = loader().load_linear(name, {.n = 256, .k = 256, .groups = groups});
+      EXPECT_TRUE(w->weight.packing.empty() || w->weight.packing == "cpu/amx") << w->weight.packing;
+      EXPECT_LT(w->allocated_bytes(), size_t{256} * 256 * 5 / 4);
+      if (!w->weight.packed.present()) expect_part(w->weight, *m, 0, 0);
+    }
+  }
+  // A cut through every block: a bf16 copy of the first would be exact. The second keeps scales as fine as its codes.
+  const auto cut = loader().load_linear("b", {.n = 256, .k = 256, .rows = {1, 100}, .columns = {3, 100}});
+  EXPECT_EQ(cut->weight.weight.dtype, DType::e4m3);
+  expect_part(cut->weight, rounded, 1, 3);
+}
+
 TEST_F(LoadWeights, OtherDevicesAreFilledThroughCopies) {
   const Matrix m(320, 256, 25);
   add_fp8("wq_b", m);

@@ -12,12 +12,13 @@ std::vector<Implementation<LinearParams>> amx_linear();
 std::vector<Implementation<GroupedLinearParams>> amx_grouped_linear();
 std::vector<WeightPacking> amx_weight_packings();
 
-// bf16 products by oneDNN, on machines with AVX512_BF16; empty lists in builds without it.
+// bf16 products by oneDNN, of bf16 weights, on machines with AVX512_BF16; empty lists in builds without it.
 std::vector<Implementation<LinearParams>> onednn_linear();
 std::vector<Implementation<GroupedLinearParams>> onednn_grouped_linear();
 std::vector<WeightPacking> onednn_weight_packings();
 
-// Our own fp32 products, on every machine.
+// Our own fp32 products, on every machine. Of up to kSimdFewRows tokens weights are widened in registers, of more into memory.
+inline constexpr int64_t kSimdFewRows = 8;
 std::vector<Implementation<LinearParams>> simd_linear();
 std::vector<Implementation<GroupedLinearParams>> simd_grouped_linear();
 

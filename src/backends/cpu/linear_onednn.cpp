@@ -1,6 +1,7 @@
 // Linear layers by oneDNN's bf16 matmul, weights in its blocked layout. Floor: 2*M*N*K flops at the machine's bf16 rate (AMX: 2 cores at
 // 3.7 TFLOP/s), or N*K*2 bytes of weights from memory for the few rows of decode, whichever is longer.
-// FP8 layers: weights are dequantised when packed, activations quantised and dequantised before the product (linear_quant.h).
+// e4m3 weights are left to cpu/amx and cpu/simd, which keep their bytes and do not round their scales into bf16 values. FP8 activations, of
+// bf16 weights, are quantised and dequantised before the product (linear_quant.h).
 #include "backends/cpu/linear_impls.h"
 
 #ifdef STRATA_WITH_ONEDNN
@@ -33,14 +34,21 @@ Support device_support(const Device& device) {
   return Support::yes();
 }
 
+// As bf16 an e4m3 weight has twice the bytes to read, is rounded where its scales are no powers of two, and cpu/simd is as fast with the
+// codes (docs/performance.md).
+Support takes(const LinearWeight& w) {
+  if (w.weight.dtype == DType::e4m3) return Support::no("e4m3 weights would become bf16: twice the bytes, rounded scales");
+  if (w.from_e4m3) return Support::no("the weight is a bf16 copy of one that may stay e4m3: twice the bytes, rounded scales");
+  return Support::yes();
+}
+
 Support weight_support(const Matmul& matmul, const LinearWeight* w) {
   if (w == nullptr) return Support::no("no weight");
   if (w->packed.present()) {
     if (w->packing != kName) return Support::no(fmt::format("the weight is packed for {}", w->packing));
     return ops::packed_support(*w, matmul.packed_bytes(w->n, w->k) * static_cast<size_t>(w->groups));
   }
-  if (w->weight.dtype != DType::bf16) return Support::no("e4m3 weights must be packed first");
-  return Support::yes();
+  return takes(*w);
 }
 
 // One product of a call: where its operands are after strided or quantised ones went through the workspace.
@@ -160,17 +168,14 @@ size_t grouped_workspace_bytes(const Matmul& matmul, const GroupedLinearParams& 
 }
 
 size_t packed_bytes(const Matmul& matmul, const LinearWeight& w, const Device& device) {
-  if (!device_support(device) || w.packed.present() || w.n <= 0 || w.k <= 0 || w.groups <= 0) return 0;
+  if (!device_support(device) || w.packed.present() || !takes(w) || w.n <= 0 || w.k <= 0 || w.groups <= 0) return 0;
   return matmul.packed_bytes(w.n, w.k) * static_cast<size_t>(w.groups);
 }
 
 void pack(const Matmul& matmul, const LinearWeight& w, Device& device, void* dst) {
-  // The row-major bf16 form of one group; the layer's load is no forward path, so it may allocate.
-  const auto rows = std::make_unique_for_overwrite<Bf16[]>(static_cast<size_t>(w.n * w.k));
   for (int64_t g = 0; g < w.groups; ++g) {
-    parallel_for(device, w.n, 16, [&](int64_t n) { load_weight_columns(device, w, g * w.n + n, 0, w.k, rows.get() + n * w.k); });
-    matmul.pack(w.n, w.k, rows.get(), static_cast<std::byte*>(dst) + g * static_cast<int64_t>(matmul.packed_bytes(w.n, w.k)),
-                threads_of(device));
+    matmul.pack(w.n, w.k, w.weight.row<Bf16>(g * w.n),
+                static_cast<std::byte*>(dst) + g * static_cast<int64_t>(matmul.packed_bytes(w.n, w.k)), threads_of(device));
   }
 }
 

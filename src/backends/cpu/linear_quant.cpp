@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/linear_quant.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/cpu/simd_formats-inl.h"
+#include "backends/cpu/linear_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {
@@ -103,17 +103,14 @@ void dequantize(const E4m3* codes, const float* scale, int64_t k, int64_t block,
     const int64_t end = begin + block < k ? begin + block : k;
     const VF s = hn::Set(F32(), *scale);
     int64_t i = begin;
-#if STRATA_E4M3_PAIRS
     if (scales_e4m3_pairs(*scale)) {
-      const VF times = hn::Set(F32(), *scale * kE4m3PairUnit);
-      for (; i + 2 * kLanes <= end; i += 2 * kLanes) {
-        VF first, second;
-        load_e4m3_pairs(codes + i, first, second);
-        store_values(hn::Mul(first, times), out + i);
-        store_values(hn::Mul(second, times), out + i + kLanes);
+      const VF times = hn::Set(F32(), *scale * kCodeUnit);
+      for (; i + kGroup <= end; i += kGroup) {
+        VF values[kGroupVectors];
+        load_codes(codes + i, values);
+        for (int64_t v = 0; v < kGroupVectors; ++v) store_values(hn::Mul(values[v], times), out + i + v * kLanes);
       }
     }
-#endif
     for (; i + kLanes <= end; i += kLanes) store_values(hn::Mul(load_e4m3(codes + i), s), out + i);
     for (; i < end; ++i) store_one(to_float(codes[i]) * *scale, out + i);
   }

@@ -3,17 +3,11 @@
 // fp32 weight scales) cost one rounding of relative size 2^-9 per operand, 1/16 of what the e4m3 rounding itself costs.
 #pragma once
 
-#include <cmath>
-
 #include "backends/cpu/cpu_device.h"
 #include "formats/quantize.h"
 #include "strata/ops/linear.h"
 
 namespace strata::cpu {
-
-// load_e4m3_pairs leaves values times 2^-8, so their scales are taken times this; and which scales stay finite then.
-inline constexpr float kE4m3PairUnit = 0x1p8f;
-inline bool scales_e4m3_pairs(float scale) { return std::abs(scale) < 0x1p119f; }
 
 // out[0, k) = the row x after quantisation in groups of 128 and dequantisation. k is any positive number. out may be x.
 void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, Bf16* out);

@@ -1,20 +1,28 @@
-// Linear layers in fp32 on any machine: the path of machines without bf16 products (AVX512_BF16, AMX), of builds without oneDNN, and of
-// weights that are not packed. Both operands are widened to fp32 (activations once per call), so that scales of any kind are applied in
-// fp32 and the only rounding is that of the result.
-// Floor: M*N*K multiply-adds at two fp32 vectors a cycle; for few rows, N*K bytes of e4m3 from memory, or widening them at a vector in
-// three cycles.
-// A task is 32 output features. Of more than four rows its weights are widened 1024 columns at a time, into L2; tiles of rows x 4 features
-// are dot products along K, whose operands are contiguous as the checkpoint stores them. Of up to four rows they are widened in registers.
-// Each y[t, o] is summed in the same order whatever the number of rows.
+// Linear layers in fp32 on any machine: of e4m3 weights as the checkpoint has them on every machine without AMX, of bf16 weights on
+// machines without bf16 products (AVX512_BF16, AMX), in builds without oneDNN, and where they are not packed. Both operands are widened to
+// fp32 (activations once per call), so that scales of any kind are applied in fp32 and the only rounding to bf16 is that of the result.
+// Floor: M*N*K multiply-adds at two fp32 vectors a cycle; for few rows, N*K bytes of e4m3 from memory.
+// A task is 32 output features. Of more than kSimdFewRows rows its weights are widened kDepth columns at a time, into L2; tiles of rows x 4
+// features are dot products along K, whose operands are contiguous as the checkpoint stores them. Of up to kSimdFewRows rows they are
+// widened in registers. Each y[t, o] is summed in the same order whatever the number of rows.
+
+// The target with instructions that look bytes up (AVX512_VBMI), which Highway leaves out unless it is wanted. This file alone has it: in
+// Highway 1.0.3 its TruncateTo of 32 to 8 bits loses values (the quantisers use it).
+#define HWY_WANT_AVX3_DL
+#include <type_traits>
+
 #include "backends/cpu/linear_impls.h"
 #include "backends/cpu/linear_quant.h"
 #include "backends/cpu/simd_dispatch.h"
+
+// After simd_dispatch.h, which chooses the targets.
+#include <hwy/cache_control.h>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/linear_simd.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/cpu/simd_formats-inl.h"
+#include "backends/cpu/linear_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {
@@ -22,8 +30,38 @@ namespace HWY_NAMESPACE {
 namespace {
 
 constexpr size_t kTileColumns = 4;
+// As many accumulators as the registers hold next to the operands: 6 x 4 of 32, 3 x 4 of 16.
+constexpr int64_t kTileRows = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON ? 6 : 3;
 
-// sums[r * stride + c] += x[r] . w[c] over depth floats, a multiple of 16.
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void add_lanes(const VF (&acc)[kTileColumns], float* HWY_RESTRICT sums) {
+  for (size_t c = 0; c < kTileColumns; ++c) sums[c] += sum(acc[c]);
+}
+#else
+// sums[c] += the sum of v's lanes c, c + 4, c + 8, ...
+template <class D>
+HWY_INLINE void add_blocks(D d, hn::Vec<D> v, float* HWY_RESTRICT sums) {
+  if constexpr (hn::MaxLanes(d) > kTileColumns) {
+    const hn::Half<D> half;
+    add_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), sums);
+  } else {
+    hn::StoreU(hn::Add(hn::LoadU(d, sums), v), d, sums);
+  }
+}
+
+// sums[c] += the sum of acc[c]'s lanes.
+HWY_INLINE void add_lanes(const VF (&acc)[kTileColumns], float* HWY_RESTRICT sums) {
+  const F32 df;
+  const hn::RepartitionToWide<U32> d64;
+  const VF ab = hn::Add(hn::InterleaveLower(df, acc[0], acc[1]), hn::InterleaveUpper(df, acc[0], acc[1]));
+  const VF cd = hn::Add(hn::InterleaveLower(df, acc[2], acc[3]), hn::InterleaveUpper(df, acc[2], acc[3]));
+  const auto lower = hn::InterleaveLower(d64, hn::BitCast(d64, ab), hn::BitCast(d64, cd));
+  const auto upper = hn::InterleaveUpper(d64, hn::BitCast(d64, ab), hn::BitCast(d64, cd));
+  add_blocks(df, hn::Add(hn::BitCast(df, lower), hn::BitCast(df, upper)), sums);
+}
+#endif
+
+// sums[r * stride + c] += x[r] . w[c] over depth floats, a multiple of kLanes.
 template <size_t kRows>
 HWY_INLINE void tile(const float* HWY_RESTRICT x, int64_t x_stride, const float* HWY_RESTRICT w, int64_t w_stride, int64_t depth,
                      float* HWY_RESTRICT sums, int64_t stride) {
@@ -40,120 +78,152 @@ HWY_INLINE void tile(const float* HWY_RESTRICT x, int64_t x_stride, const float*
       for (size_t c = 0; c < kTileColumns; ++c) acc[r][c] = hn::MulAdd(a, b[c], acc[r][c]);
     }
   }
-  for (size_t r = 0; r < kRows; ++r) {
-    for (size_t c = 0; c < kTileColumns; ++c) sums[static_cast<int64_t>(r) * stride + static_cast<int64_t>(c)] += sum(acc[r][c]);
+  for (size_t r = 0; r < kRows; ++r) add_lanes(acc[r], sums + static_cast<int64_t>(r) * stride);
+}
+
+// f(integral constant of `rows`): 1 to kMost.
+template <size_t kMost, class F>
+HWY_INLINE void with_rows(int64_t rows, const F& f) {
+  if constexpr (kMost > 1) {
+    if (rows < static_cast<int64_t>(kMost)) return with_rows<kMost - 1>(rows, f);
   }
+  f(std::integral_constant<size_t, kMost>());
 }
 
 // sums[rows, columns] += x [rows, depth] * w [columns, depth]^T; columns is a multiple of 4 and the stride of sums.
 void AddProducts(const float* x, int64_t x_stride, int64_t rows, const float* w, int64_t w_stride, int64_t columns, int64_t depth,
                  float* sums) {
-  // As many accumulators as the registers hold beside the operands: 4 x 4 of 32, 3 x 4 of 16.
-  constexpr int64_t kMost = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON ? 4 : 3;
-  for (int64_t t = 0; t < rows; t += kMost) {
-    const float* a = x + t * x_stride;
-    for (int64_t c = 0; c < columns; c += kTileColumns) {
-      const float* b = w + c * w_stride;
-      float* s = sums + t * columns + c;
-      switch (rows - t < kMost ? rows - t : kMost) {
-        case 1: tile<1>(a, x_stride, b, w_stride, depth, s, columns); break;
-        case 2: tile<2>(a, x_stride, b, w_stride, depth, s, columns); break;
-        case 3: tile<3>(a, x_stride, b, w_stride, depth, s, columns); break;
-        default: tile<4>(a, x_stride, b, w_stride, depth, s, columns); break;
+  const int64_t tiles = (rows + kTileRows - 1) / kTileRows, even = (rows + tiles - 1) / tiles;  // rather 4 and 4 rows than 6 and 2
+  for (int64_t t = 0, tile_rows; t < rows; t += tile_rows) {
+    tile_rows = rows - t < even ? rows - t : even;
+    with_rows<kTileRows>(tile_rows, [&](auto count) HWY_ATTR {
+      for (int64_t c = 0; c < columns; c += kTileColumns) {
+        tile<decltype(count)::value>(x + t * x_stride, x_stride, w + c * w_stride, w_stride, depth, sums + t * columns + c, columns);
       }
-    }
+    });
   }
 }
 
-// Pairs of vectors of four rows of weights, as fp32. begin_block(i) before the first of each block.
-struct Bf16Rows {
-  const Bf16* row[kTileColumns];
+// Groups of up to four rows of weights, as fp32. begin_block(index) before the first of each block of channels.
+class Bf16Rows {
+ public:
+  Bf16Rows(const LinearWeight& w, int64_t first, size_t rows) {
+    for (size_t c = 0; c < rows; ++c) row_[c] = w.weight.row<Bf16>(first + static_cast<int64_t>(c));
+  }
   static constexpr int64_t block() { return int64_t{1} << 40; }
   void begin_block(int64_t) {}
-  HWY_INLINE void load(size_t c, int64_t i, VF& first, VF& second) const {
-    first = load_bf16(row[c] + i), second = load_bf16(row[c] + i + kLanes);
+  HWY_INLINE void load(size_t c, int64_t i, VF (&values)[kGroupVectors]) const {
+    for (int64_t v = 0; v < kGroupVectors; ++v) values[v] = load_bf16(row_[c] + i + v * kLanes);
   }
+  HWY_INLINE void prefetch(size_t c, int64_t i) const { hwy::Prefetch(row_[c] + i); }
+
+ private:
+  const Bf16* row_[kTileColumns];
 };
 
-struct E4m3Rows {
-  const E4m3* row[kTileColumns];
-  const float* scale[kTileColumns];
-  int64_t block_k;
-  float times[kTileColumns] = {};
-  int64_t block() const { return block_k; }
-  HWY_INLINE void begin_block(int64_t i) {
-    for (size_t c = 0; c < kTileColumns; ++c) times[c] = scale[c][i / block_k] * (STRATA_E4M3_PAIRS ? kE4m3PairUnit : 1.0f);
-  }
-  HWY_INLINE void load(size_t c, int64_t i, VF& first, VF& second) const {
-    const VF s = hn::Set(F32(), times[c]);
-#if STRATA_E4M3_PAIRS
-    load_e4m3_pairs(row[c] + i, first, second);
-#else
-    first = load_e4m3(row[c] + i), second = load_e4m3(row[c] + i + kLanes);
-#endif
-    first = hn::Mul(first, s), second = hn::Mul(second, s);
-  }
-};
-
-// sums[r * stride + c] += x[r] . w[c] over k floats, a multiple of 2 * kLanes, in the order of tile() on pieces of `depth`.
-template <size_t kRows, class Weights>
-HWY_INLINE void few_rows(const float* HWY_RESTRICT x, int64_t x_stride, Weights w, int64_t k, int64_t depth, float* HWY_RESTRICT sums,
-                         int64_t stride) {
-  const F32 df;
-  for (int64_t piece = 0; piece < k; piece += depth) {
-    const int64_t end = piece + depth < k ? piece + depth : k;
-    VF acc[kRows][kTileColumns];
-    for (size_t r = 0; r < kRows; ++r) {
-      for (size_t c = 0; c < kTileColumns; ++c) acc[r][c] = hn::Zero(df);
+class E4m3Rows {
+ public:
+  E4m3Rows(const LinearWeight& w, int64_t first, size_t rows) : block_k_(w.block_k) {
+    for (size_t c = 0; c < rows; ++c) {
+      const int64_t row = first + static_cast<int64_t>(c);
+      row_[c] = w.weight.row<E4m3>(row), scale_[c] = w.scale.row<float>(row / w.block_n);
     }
-    for (int64_t i = piece; i < end;) {
-      const int64_t next = (i / w.block() + 1) * w.block(), block_end = next < end ? next : end;
-      w.begin_block(i);
-      for (; i < block_end; i += 2 * kLanes) {
-        for (size_t c = 0; c < kTileColumns; ++c) {
-          VF first, second;
-          w.load(c, i, first, second);
+    rows_ = rows;
+  }
+  int64_t block() const { return block_k_; }
+  HWY_INLINE void begin_block(int64_t index) {
+    for (size_t c = 0; c < rows_; ++c) times_[c] = scale_[c][index] * kCodeUnit;
+  }
+  HWY_INLINE void load(size_t c, int64_t i, VF (&values)[kGroupVectors]) const {
+    load_codes(row_[c] + i, values);
+    const VF times = hn::Set(F32(), times_[c]);
+    for (int64_t v = 0; v < kGroupVectors; ++v) values[v] = hn::Mul(values[v], times);
+  }
+  HWY_INLINE void prefetch(size_t c, int64_t i) const { hwy::Prefetch(row_[c] + i); }
+
+ private:
+  const E4m3* row_[kTileColumns];
+  const float* scale_[kTileColumns];
+  float times_[kTileColumns];
+  int64_t block_k_;
+  size_t rows_;
+};
+
+// Columns of a tile of few rows: as many accumulators as the registers hold next to a group's values.
+constexpr size_t few_columns(size_t rows) {
+  constexpr size_t kAccumulators = kTileRows > 3 ? 16 : 8;
+  return rows * 4 <= kAccumulators ? 4 : rows * 2 <= kAccumulators ? 2 : 1;
+}
+
+// sums[r * stride + c] += x[r] . w[c] over the channels [begin, end), whole groups, in the order of tile(). ahead: how many weights ahead
+// to prefetch; 0: none.
+template <size_t kRows, class Weights>
+HWY_INLINE void few_rows(const float* HWY_RESTRICT x, int64_t x_stride, Weights w, int64_t begin, int64_t end, int64_t ahead,
+                         float* HWY_RESTRICT sums, int64_t stride) {
+  constexpr size_t kColumns = few_columns(kRows);
+  const F32 df;
+  VF acc[kRows][kColumns];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t c = 0; c < kColumns; ++c) acc[r][c] = hn::Zero(df);
+  }
+  int64_t i = begin;
+  for (int64_t block = begin / w.block(); i < end; ++block) {
+    const int64_t next = (block + 1) * w.block(), block_end = next < end ? next : end;
+    w.begin_block(block);
+    for (; i < block_end; i += kGroup) {
+      for (size_t c = 0; c < kColumns; ++c) {
+        VF values[kGroupVectors];
+        w.load(c, i, values);
+        if (ahead != 0) w.prefetch(c, i + ahead);
+        for (int64_t v = 0; v < kGroupVectors; ++v) {
+          const float* const a = x + i + v * kLanes;
           for (size_t r = 0; r < kRows; ++r) {
-            const float* const a = x + static_cast<int64_t>(r) * x_stride + i;
-            acc[r][c] = hn::MulAdd(hn::LoadU(df, a + kLanes), second, hn::MulAdd(hn::LoadU(df, a), first, acc[r][c]));
+            acc[r][c] = hn::MulAdd(hn::LoadU(df, a + static_cast<int64_t>(r) * x_stride), values[v], acc[r][c]);
           }
         }
       }
     }
-    for (size_t r = 0; r < kRows; ++r) {
-      for (size_t c = 0; c < kTileColumns; ++c) sums[static_cast<int64_t>(r) * stride + static_cast<int64_t>(c)] += sum(acc[r][c]);
+  }
+  for (size_t first = 0; first < kRows * kColumns; first += kTileColumns) {
+    VF four[kTileColumns];
+    float parts[kTileColumns] = {};
+    for (size_t j = 0; j < kTileColumns; ++j) {
+      const size_t at = first + j;
+      four[j] = at < kRows * kColumns ? acc[at / kColumns][at % kColumns] : hn::Zero(df);
+    }
+    add_lanes(four, parts);
+    for (size_t j = 0; j < kTileColumns && first + j < kRows * kColumns; ++j) {
+      sums[static_cast<int64_t>((first + j) / kColumns) * stride + static_cast<int64_t>((first + j) % kColumns)] += parts[j];
     }
   }
 }
 
-template <class Weights>
-void few_rows(const float* x, int64_t x_stride, int64_t rows, const Weights& w, int64_t k, int64_t depth, float* sums, int64_t stride) {
-  switch (rows) {
-    case 1: few_rows<1>(x, x_stride, w, k, depth, sums, stride); break;
-    case 2: few_rows<2>(x, x_stride, w, k, depth, sums, stride); break;
-    case 3: few_rows<3>(x, x_stride, w, k, depth, sums, stride); break;
-    default: few_rows<4>(x, x_stride, w, k, depth, sums, stride); break;
+template <size_t kRows, class Weights>
+void few_rows_of(const float* x, int64_t x_stride, const LinearWeight& w, int64_t first, int64_t columns, int64_t depth, float* sums) {
+  constexpr size_t kColumns = few_columns(kRows);
+  // Rows of up to two pages end before the hardware's own prefetching has caught up: those of the next tile are requested.
+  constexpr int64_t kShortRow = 2048;
+  const int64_t ahead = w.k <= kShortRow ? static_cast<int64_t>(kColumns) * w.k : 0;
+  for (int64_t column = 0; column < columns; column += static_cast<int64_t>(kColumns)) {
+    Weights weights(w, first + column, kColumns);
+    for (int64_t begin = 0; begin < w.k; begin += depth) {
+      few_rows<kRows>(x, x_stride, weights, begin, begin + depth < w.k ? begin + depth : w.k, ahead, sums + column, columns);
+    }
   }
 }
 
-// sums[rows, columns] += x [rows, k] * (rows [first, first + columns) of w)^T: 1 to 4 rows, a multiple of 4 columns. Weights are widened on
-// their way to the product, each row of them read from its beginning to its end.
+// sums[rows, columns] += x [rows, k] * (rows [first, first + columns) of w)^T: 1 to kSimdFewRows rows, a multiple of 4 columns, `depth`
+// channels at a time. Weights are widened on their way to the product.
 void AddFewRows(const float* x, int64_t x_stride, int64_t rows, const LinearWeight& w, int64_t first, int64_t columns, int64_t depth,
                 float* sums) {
-  for (int64_t column = 0; column < columns; column += kTileColumns) {
-    const auto row_of = [&](size_t c) { return first + column + static_cast<int64_t>(c); };
+  with_rows<kSimdFewRows>(rows, [&](auto count) HWY_ATTR {
+    constexpr size_t kRows = decltype(count)::value;
     if (w.weight.dtype == DType::bf16) {
-      Bf16Rows weights;
-      for (size_t c = 0; c < kTileColumns; ++c) weights.row[c] = w.weight.row<Bf16>(row_of(c));
-      few_rows(x, x_stride, rows, weights, w.k, depth, sums + column, columns);
+      few_rows_of<kRows, Bf16Rows>(x, x_stride, w, first, columns, depth, sums);
     } else {
-      E4m3Rows weights{.row = {}, .scale = {}, .block_k = w.block_k};
-      for (size_t c = 0; c < kTileColumns; ++c) {
-        weights.row[c] = w.weight.row<E4m3>(row_of(c)), weights.scale[c] = w.scale.row<float>(row_of(c) / w.block_n);
-      }
-      few_rows(x, x_stride, rows, weights, w.k, depth, sums + column, columns);
+      few_rows_of<kRows, E4m3Rows>(x, x_stride, w, first, columns, depth, sums);
     }
-  }
+  });
 }
 
 }  // namespace
@@ -175,25 +245,25 @@ namespace {
 HWY_EXPORT(AddProducts);
 HWY_EXPORT(AddFewRows);
 
-constexpr int64_t kPanel = 32;       // output features of a task
-constexpr int64_t kDepth = 1024;     // input features widened at a time: a panel of them is half of a small L2
-constexpr int64_t kBlockRows = 256;  // tokens whose sums a task keeps
-constexpr int64_t kFewRows = 4;      // tokens for which weights are not widened into memory
-constexpr int64_t kRowAlign = 16;    // rows of widened operands end with zeros up to a multiple of this
-static_assert(kDepth % kRowAlign == 0, "only the last piece of a row has zeros behind it");
+constexpr int64_t kPanel = 32;                  // output features of a task
+constexpr int64_t kDepth = 1024;                // input features widened at a time: a panel of them is half of a small L2
+constexpr int64_t kBlockRows = 256;             // tokens whose sums a task keeps
+constexpr int64_t kRowAlign = 16;               // rows of widened operands end with zeros up to a multiple of this
+constexpr int64_t kPitch = kDepth + kRowAlign;  // of widened rows: a power of two would put all of them into the same sets of the L1 cache
+static_assert(kDepth % kRowAlign == 0, "only the last piece of a row has zeros after it");
 
 int64_t padded(int64_t k) { return (k + kRowAlign - 1) / kRowAlign * kRowAlign; }
 
 struct Layout {
   TensorView x;       // f32 [T, groups * padded(K)]
-  TensorView panels;  // f32 [threads, kPanel * kDepth]
+  TensorView panels;  // f32 [threads, kPanel * kPitch]
   TensorView sums;    // f32 [threads, kBlockRows * kPanel]
 };
 
 Layout layout(Arena& arena, int64_t tokens, int64_t groups, int64_t k, int threads) {
   Layout l;
   l.x = arena.tensor(DType::f32, {tokens, groups * padded(k)});
-  l.panels = arena.tensor(DType::f32, {threads, kPanel * kDepth});
+  l.panels = arena.tensor(DType::f32, {threads, kPanel * kPitch});
   l.sums = arena.tensor(DType::f32, {threads, kBlockRows * kPanel});
   return l;
 }
@@ -206,12 +276,12 @@ void store_sums(const float* sums, int64_t n, const TensorView& y, int64_t t, in
   }
 }
 
-// Whether AddFewRows takes a call: whole tiles and whole pairs of vectors, whichever the target; scales of all targets' pairs.
+// Whether AddFewRows takes a call: whole tiles and whole groups of codes, whichever the target; scales of all targets' groups.
 bool takes_few_rows(const LinearWeight& w, int64_t tokens) {
-  constexpr int64_t kPair = 32;
-  if (tokens > kFewRows || w.n % 4 != 0 || w.k % kPair != 0) return false;
+  constexpr int64_t kTile = 4, kGroup = 64;
+  if (tokens > kSimdFewRows || w.n % kTile != 0 || w.k % kGroup != 0) return false;
   if (w.weight.dtype != DType::e4m3) return true;
-  if (w.block_k % kPair != 0) return false;
+  if (w.block_k % kGroup != 0) return false;
   for (int64_t row = 0; row < w.scale.shape[0]; ++row) {
     const float* const scale = w.scale.row<float>(row);
     if (!std::all_of(scale, scale + w.scale.shape[1], scales_e4m3_pairs)) return false;
@@ -256,13 +326,13 @@ void product(const Layout& l, const LinearWeight& w, int64_t tokens, const Resul
       const int64_t rows = std::min(kBlockRows, tokens - t);
       std::fill_n(sums, rows * tile_columns, 0.0f);
       for (int64_t i = 0; i < k; i += kDepth) {
-        const int64_t part = std::min(kDepth, k - i), stride = padded(part);
+        const int64_t part = std::min(kDepth, k - i), depth = padded(part);
         for (int64_t c = 0; c < tile_columns; ++c) {
-          float* const row = weights + c * stride;
+          float* const row = weights + c * kPitch;
           if (c < columns) load_weight_columns(device, w, g * w.n + first + c, i, part, row);
-          std::fill(row + (c < columns ? part : 0), row + stride, 0.0f);
+          std::fill(row + (c < columns ? part : 0), row + depth, 0.0f);
         }
-        add_products(l.x.row<float>(t) + g * padded(k) + i, l.x.stride[0], rows, weights, stride, tile_columns, stride, sums);
+        add_products(l.x.row<float>(t) + g * padded(k) + i, l.x.stride[0], rows, weights, kPitch, tile_columns, depth, sums);
       }
       for (int64_t r = 0; r < rows; ++r) store_sums(sums + r * tile_columns, columns, y, t + r, first);
     }

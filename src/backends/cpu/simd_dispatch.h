@@ -17,20 +17,23 @@
 
 namespace strata::cpu {
 
-// Index into HWY_DISPATCH_TABLE(function): the best compiled target that the machine has and the device's cap allows.
-inline size_t simd_index([[maybe_unused]] CpuIsa isa) {
+// Index into HWY_DISPATCH_TABLE(function): the best compiled target that the machine has and the device's cap allows. A copy for each file
+// (static): files may be compiled for more targets than others.
+[[maybe_unused]] static size_t simd_index([[maybe_unused]] CpuIsa isa) {
   if (HWY_TARGETS == HWY_STATIC_TARGET) return 0;  // tables of one entry
   // Asked once: every cpuid instruction costs a trap of microseconds in a virtual machine.
   static const int64_t supported = hwy::SupportedTargets();
   int64_t targets = supported;
 #if HWY_ARCH_X86
-  if (isa < CpuIsa::avx512) targets &= ~int64_t{HWY_AVX3 | HWY_AVX3_DL};
+  // AVX3_DL has instructions that come with avx512_bf16 (cpu_features.cpp); avx512 does without them, so that both can be tested.
+  if (isa < CpuIsa::avx512_bf16) targets &= ~int64_t{HWY_AVX3_DL};
+  if (isa < CpuIsa::avx512) targets &= ~int64_t{HWY_AVX3};
   if (isa < CpuIsa::avx2) targets &= ~int64_t{HWY_AVX2};
 #endif
   hwy::ChosenTarget chosen;
   chosen.Update(targets);
   return chosen.GetIndex();
 }
-inline size_t simd_index(const Device& device) { return simd_index(isa_of(device)); }
+[[maybe_unused]] static size_t simd_index(const Device& device) { return simd_index(isa_of(device)); }
 
 }  // namespace strata::cpu
