@@ -37,7 +37,7 @@ class StoredDType {
     i64,
     u64,
   };
-  static constexpr size_t kCount = u64 + 1;
+  static constexpr int64_t kCount = u64 + 1;
 
   constexpr StoredDType(Value value) : value_(value) {}            // NOLINT(google-explicit-constructor): StoredDType::f4 is one
   constexpr StoredDType(DType dtype) : value_(value_of(dtype)) {}  // NOLINT(google-explicit-constructor): every DType can be stored

@@ -38,7 +38,7 @@ class Entry {
       if (const auto dtype = StoredDType::from_name(value.get_ref<const std::string&>())) return *dtype;
     }
     std::vector<std::string_view> known;
-    for (size_t i = 0; i < StoredDType::kCount; ++i) known.push_back(StoredDType(static_cast<StoredDType::Value>(i)).name());
+    for (int64_t i = 0; i < StoredDType::kCount; ++i) known.push_back(StoredDType(static_cast<StoredDType::Value>(i)).name());
     reject("dtype", fmt::format("one of {}", fmt::join(known, ", ")), brief(value));
   }
 

@@ -113,6 +113,7 @@ TEST(MlaCommunicator, ReducesOnceAfterTheOutputProjectionAndInDummyRunsToo) {
   EXPECT_EQ(communicator->calls, 1);
   EXPECT_EQ(communicator->rows, 130);
   ForwardArgs args;
+  args.dummy_run = true;
   args.hidden = fixture.hidden;
   args.out = fixture.out;
   fixture.runner->layer(0).forward(args);

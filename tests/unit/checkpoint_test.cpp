@@ -270,14 +270,14 @@ TEST(Checkpoint, OtherTensorsOfAnyDtype) {
   const TempDir dir;
   std::vector<StoredTensor> tensors(file.tensors().begin(), file.tensors().end());
   const std::vector<std::byte> data(64);
-  for (size_t i = 0; i < StoredDType::kCount; ++i) {
+  for (int64_t i = 0; i < StoredDType::kCount; ++i) {
     const StoredDType dtype = static_cast<StoredDType::Value>(i);
     tensors.push_back({"model.layers.0.mlp." + std::string(dtype.name()), dtype, {8}, data.data(), static_cast<size_t>(dtype.bits())});
   }
   write_safetensors(dir.path() / "model.safetensors", tensors);
   std::filesystem::copy_file(golden / "config.json", dir.path() / "config.json");
   const Checkpoint checkpoint(dir.path());
-  EXPECT_EQ(checkpoint.names().size(), file.tensors().size() + StoredDType::kCount);
+  EXPECT_EQ(std::ssize(checkpoint.names()), std::ssize(file.tensors()) + StoredDType::kCount);
   EXPECT_EQ(checkpoint.find("model.layers.0.mlp.F4")->bytes, 4u);
   const auto device = open_device({});
   LayerOptions options;

@@ -57,7 +57,7 @@ TEST(Safetensors, RoundTripOfEveryDtype) {
   list.add<float>("empty", DType::f32, {0, 4}, {});
   list.write(dir.path() / "x.safetensors");
   const SafetensorsFile file(dir.path() / "x.safetensors");
-  ASSERT_EQ(file.tensors().size(), StoredDType::kCount + 2);
+  ASSERT_EQ(std::ssize(file.tensors()), StoredDType::kCount + 2);
   EXPECT_EQ(file.find("f4")->bytes, 3u);
   EXPECT_EQ(file.find("f6_e3m2")->bytes, 3u);
   EXPECT_EQ(file.find("c64")->bytes, 8u);
@@ -85,7 +85,7 @@ TEST(Safetensors, DtypesAreThoseOfTheFormat) {
       {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
       {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},
       {"U32", 32},    {"F32", 32},        {"C64", 64},        {"F64", 64},    {"I64", 64}, {"U64", 64}};
-  ASSERT_EQ(format.size(), StoredDType::kCount);
+  ASSERT_EQ(std::ssize(format), StoredDType::kCount);
   for (size_t i = 0; i < format.size(); ++i) {
     const StoredDType dtype = static_cast<StoredDType::Value>(i);
     EXPECT_EQ(dtype.name(), format[i].first);

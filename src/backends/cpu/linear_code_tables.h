@@ -10,8 +10,9 @@
 
 namespace strata::cpu {
 
-// load_e4m3_pairs leaves values times 2^-8; and which scales stay finite times this.
+// load_e4m3_pairs leaves values times 2^-8, so their scales are taken times this.
 inline constexpr float kE4m3PairUnit = 0x1p8f;
+// Whether a scale stays finite then.
 inline bool scales_e4m3_pairs(float scale) { return scale < 0x1p119f && scale > -0x1p119f; }
 
 struct alignas(64) E4m3Tables {

@@ -1,6 +1,6 @@
-// FP8 operands as bf16: how the CPU computes the FP8 linear layers of V4 5.2. An e4m3 code has four significant bits, so code * 2^k is
+// FP8 operands dequantised: how the CPU computes the FP8 linear layers of V4 5.2. An e4m3 code has four significant bits, so code * 2^k is
 // exact in bf16, and a bf16 product over such operands is the FP8 product. Scales that are not powers of two (fp8_f32 activations,
-// fp32 weight scales) cost one rounding of relative size 2^-9 per operand, 1/16 of what the e4m3 rounding itself costs.
+// fp32 weight scales) cost bf16 operands one rounding of relative size 2^-9; fp32 operands ("cpu/simd") keep them.
 #pragma once
 
 #include "backends/cpu/cpu_device.h"
