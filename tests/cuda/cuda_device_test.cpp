@@ -31,7 +31,8 @@ TEST_F(CudaDevice, ErrorsCarryTheCallAndTheMessageAndLeaveTheDeviceUsable) {
   EXPECT_EQ(memory.code(), ErrorCode::out_of_memory);
   EXPECT_THAT(memory.what(), HasSubstr("cudaMalloc of 1125899906842624 bytes"));
   EXPECT_THAT(memory.what(), HasSubstr("out of memory (cudaErrorMemoryAllocation)"));
-  EXPECT_EQ(error_of([&] { device_->allocate(SIZE_MAX); }).code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(error_of([&] { device_->allocate(INT64_MAX); }).code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(error_of([&] { device_->allocate(-1); }).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(error_of([&] { device_->allocate_host(size_t{1} << 60); }).code(), ErrorCode::out_of_memory);
   const Error copy = error_of([&] { device_->copy(nullptr, nullptr, 16, {}); });
   EXPECT_EQ(copy.code(), ErrorCode::device_failure);
