@@ -2,9 +2,9 @@
 // machines without bf16 products (AVX512_BF16, AMX), in builds without oneDNN, and where they are not packed. Both operands are widened to
 // fp32 (activations once per call), so that scales of any kind are applied in fp32 and the only rounding to bf16 is that of the result.
 // Floor: M*N*K multiply-adds at two fp32 vectors a cycle; for few rows, N*K bytes of e4m3 from memory.
-// A task is 32 output features. Of more than kSimdFewRows rows its weights are widened kDepth columns at a time, into L2; tiles of rows x 4
-// features are dot products along K, whose operands are contiguous as the checkpoint stores them. Of up to kSimdFewRows rows they are
-// widened in registers. Each y[t, o] is summed in the same order whatever the number of rows.
+// A task is 32 output features of up to 256 tokens. Of more than kSimdFewRows rows its weights are widened kDepth columns at a time, into
+// L2; tiles of rows x 4 features are dot products along K, whose operands are contiguous as the checkpoint stores them. Of up to
+// kSimdFewRows rows they are widened in registers. Each y[t, o] is summed in the same order whatever the number of rows.
 
 // The target with instructions that look bytes up (AVX512_VBMI), which Highway leaves out unless it is wanted. This file alone has it: in
 // Highway 1.0.3 its TruncateTo of 32 to 8 bits loses values (the quantisers use it).
@@ -289,13 +289,14 @@ bool takes_few_rows(const LinearWeight& w, int64_t tokens) {
   return true;
 }
 
-// The tasks of a call: panels of output features of a group.
+// The tasks of a call: panels of output features of a group, times blocks of kBlockRows tokens. Those of one block run next to each other,
+// so that its activations, 4 MB of 4096 channels, come from a cache. task(g, first feature, features, first token, tokens).
 template <class Task>
-void for_each_panel(const LinearWeight& w, const Device& device, Task&& task) {
-  const int64_t panels = (w.n + kPanel - 1) / kPanel;
-  parallel_for(device, w.groups * panels, 1, [&](int64_t i) {
-    const int64_t g = i / panels, first = i % panels * kPanel;
-    task(g, first, std::min(kPanel, w.n - first));
+void for_each_panel(const LinearWeight& w, int64_t tokens, const Device& device, Task&& task) {
+  const int64_t panels = (w.n + kPanel - 1) / kPanel, blocks = (tokens + kBlockRows - 1) / kBlockRows;
+  parallel_for(device, w.groups * blocks * panels, 1, [&](int64_t i) {
+    const int64_t first = i % panels * kPanel, token = i / panels % blocks * kBlockRows;
+    task(i / panels / blocks, first, std::min(kPanel, w.n - first), token, std::min(kBlockRows, tokens - token));
   });
 }
 
@@ -303,7 +304,7 @@ void for_each_panel(const LinearWeight& w, const Device& device, Task&& task) {
 template <class Results>
 void few_rows_product(const Layout& l, const LinearWeight& w, int64_t tokens, const Results& y_of, const Device& device) {
   const auto add_few_rows = HWY_DISPATCH_TABLE(AddFewRows)[simd_index(device)];
-  for_each_panel(w, device, [&](int64_t g, int64_t first, int64_t columns) {
+  for_each_panel(w, tokens, device, [&](int64_t g, int64_t first, int64_t columns, int64_t, int64_t) {
     float* const sums = l.sums.row<float>(omp_get_thread_num());
     std::fill_n(sums, tokens * columns, 0.0f);
     add_few_rows(l.x.row<float>(0) + g * padded(w.k), l.x.stride[0], tokens, w, g * w.n + first, columns, kDepth, sums);
@@ -317,25 +318,22 @@ void product(const Layout& l, const LinearWeight& w, int64_t tokens, const Resul
   if (takes_few_rows(w, tokens)) return few_rows_product(l, w, tokens, y_of, device);
   const auto add_products = HWY_DISPATCH_TABLE(AddProducts)[simd_index(device)];
   const int64_t k = w.k;
-  for_each_panel(w, device, [&](int64_t g, int64_t first, int64_t columns) {
+  for_each_panel(w, tokens, device, [&](int64_t g, int64_t first, int64_t columns, int64_t t, int64_t rows) {
     const TensorView y = y_of(g);
     const int64_t tile_columns = (columns + 3) / 4 * 4;
     float* const weights = l.panels.row<float>(omp_get_thread_num());
     float* const sums = l.sums.row<float>(omp_get_thread_num());
-    for (int64_t t = 0; t < tokens; t += kBlockRows) {
-      const int64_t rows = std::min(kBlockRows, tokens - t);
-      std::fill_n(sums, rows * tile_columns, 0.0f);
-      for (int64_t i = 0; i < k; i += kDepth) {
-        const int64_t part = std::min(kDepth, k - i), depth = padded(part);
-        for (int64_t c = 0; c < tile_columns; ++c) {
-          float* const row = weights + c * kPitch;
-          if (c < columns) load_weight_columns(device, w, g * w.n + first + c, i, part, row);
-          std::fill(row + (c < columns ? part : 0), row + depth, 0.0f);
-        }
-        add_products(l.x.row<float>(t) + g * padded(k) + i, l.x.stride[0], rows, weights, kPitch, tile_columns, depth, sums);
+    std::fill_n(sums, rows * tile_columns, 0.0f);
+    for (int64_t i = 0; i < k; i += kDepth) {
+      const int64_t part = std::min(kDepth, k - i), depth = padded(part);
+      for (int64_t c = 0; c < tile_columns; ++c) {
+        float* const row = weights + c * kPitch;
+        if (c < columns) load_weight_columns(device, w, g * w.n + first + c, i, part, row);
+        std::fill(row + (c < columns ? part : 0), row + depth, 0.0f);
       }
-      for (int64_t r = 0; r < rows; ++r) store_sums(sums + r * tile_columns, columns, y, t + r, first);
+      add_products(l.x.row<float>(t) + g * padded(k) + i, l.x.stride[0], rows, weights, kPitch, tile_columns, depth, sums);
     }
+    for (int64_t r = 0; r < rows; ++r) store_sums(sums + r * tile_columns, columns, y, t + r, first);
   });
 }
 
