@@ -77,7 +77,7 @@ int64_t PlannedModel::make_layers(const LayerOptions& options, const std::vector
                       .lanes = lanes}),
       group.count);
   }
-  return static_cast<int64_t>(rope_tables->allocated_bytes());
+  return rope_tables->allocated_bytes();
 }
 
 std::vector<AlikeLayers> PlannedModel::each_alone() const {
@@ -87,7 +87,7 @@ std::vector<AlikeLayers> PlannedModel::each_alone() const {
 }
 
 std::vector<AlikeLayers> PlannedModel::alike(const LayerOptions& options) const {
-  std::map<std::tuple<std::string, size_t, size_t>, AlikeLayers> groups;
+  std::map<std::tuple<std::string, int64_t, int64_t>, AlikeLayers> groups;
   make_layers(options, each_alone(), [&](const AttentionLayer& layer, int64_t) {
     AlikeLayers& group =
         groups.try_emplace({layer.kind(), layer.weight_bytes(), layer.workspace_bytes()}, layer.layer_index(), 0).first->second;
@@ -105,9 +105,9 @@ PlannedMemory PlannedModel::memory(const LayerOptions& options, const std::vecto
   int64_t topk = 0;
   memory.rope_table_bytes = make_layers(options, layer_groups, [&](const AttentionLayer& layer, int64_t count) {
     PlannedKind& kind = memory.kinds[layer.kind()];
-    const auto workspace = static_cast<int64_t>(layer.workspace_bytes());
+    const int64_t workspace = layer.workspace_bytes();
     kind.layers += count;
-    kind.weight_bytes += count * static_cast<int64_t>(layer.weight_bytes());
+    kind.weight_bytes += count * layer.weight_bytes();
     kind.workspace_bytes = std::max(kind.workspace_bytes, workspace);
     memory.layer_workspace_bytes = std::max(memory.layer_workspace_bytes, workspace);
     topk = std::max(topk, layer.index_topk());
@@ -123,7 +123,7 @@ PlannedMemory PlannedModel::memory(const LayerOptions& options, const std::vecto
   }
   const std::vector<int64_t> no_pages(specs.size(), 0);  // their number takes no memory here
   const BatchBuilder builder(device_, default_ops(), options.limits, specs, no_pages, config().sliding_window);
-  memory.metadata_bytes = static_cast<int64_t>(builder.allocated_bytes());
+  memory.metadata_bytes = builder.allocated_bytes();
   return memory;
 }
 

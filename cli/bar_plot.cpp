@@ -11,9 +11,6 @@ namespace strata::cli {
 namespace {
 
 constexpr double kSize = 12, kRow = 24, kBar = 16, kPlot = 480, kGap = 8, kLeft = 20;
-constexpr const char* kGrid = "#dddddd";
-constexpr const char* kAxis = "#333333";
-constexpr const char* kRoof = "#d55e00";
 
 double drawn(double value) { return std::isfinite(value) ? std::max(value, 0.0) : 0.0; }
 
@@ -44,7 +41,7 @@ std::string bar_plot(const BarPlot& plot) {
   }
   svg.line(x0, top, x0, bottom, kAxis);
   if (plot.roof > 0) {
-    svg.line(px(plot.roof), top - 6, px(plot.roof), bottom + 4, kRoof, 2, "6 3");
+    svg.line(px(plot.roof), top - 6, px(plot.roof), bottom + 4, kLimit, 2, "6 3");
     svg.text(px(plot.roof), top - 12, plot.roof_label, {.anchor = Anchor::end, .bold = true});
   }
   // The figures, clear of the roof's line.

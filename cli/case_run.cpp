@@ -92,6 +92,7 @@ void CaseRun::for_each_number(size_t count, int threads, bool quiet, const std::
   {
     const std::lock_guard lock(mutex_);
     bar_ = nullptr;
+    ended_ = true;  // the command reports from here on, whatever the watcher has seen
   }
   if (error) std::rethrow_exception(error);
   if (!more) num_selected_ = num_done_.load();
@@ -101,11 +102,7 @@ void CaseRun::clear_bar() {
   if (bar_ != nullptr) bar_->clear();
 }
 
-int CaseRun::finish(int code) {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
+int CaseRun::finish(int code) const {
   if (!interrupted()) return code;
   fmt::print(stderr, "strata {}: interrupted after {} of {} cases\n", command_, num_done_.load(), num_selected_.load());
   return kFailed;

@@ -30,7 +30,7 @@ class CaseRun {
 
   // run(case). `quiet`: no bar.
   void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const std::function<void(const cases::AnyCase&)>& run);
-  // run(0), run(1), ... on this many threads, until `count` are done or one returns false. What one throws ends them, and is thrown.
+  // Once: run(0), run(1), ... on this many threads, until `count` are done or one returns false. What one throws ends them, and is thrown.
   // name(i): what the bar calls it; may be empty.
   void for_each_number(size_t count, int threads, bool quiet, const std::function<bool(size_t)>& run,
                        const std::function<std::string(size_t)>& name = nullptr);
@@ -39,7 +39,7 @@ class CaseRun {
 
   bool interrupted() const { return num_done_ < num_selected_; }
   // What the command returns that otherwise returned `code`; says on stderr how far it came if it was interrupted.
-  int finish(int code);
+  int finish(int code) const;
 
  private:
   void watch();
@@ -50,7 +50,7 @@ class CaseRun {
   std::mutex mutex_;
   std::atomic<size_t> num_selected_ = 0, num_done_ = 0;
   Progress* bar_ = nullptr;
-  bool ended_ = false;  // nothing is left to interrupt
+  bool ended_ = false;  // no case is left to interrupt
   std::condition_variable end_;
   std::thread watcher_;
 };

@@ -11,9 +11,6 @@ namespace strata::cli {
 namespace {
 
 constexpr double kSize = 12, kLeft = 20, kHeight = 400, kGap = 8, kLegendRow = 20, kSmallestColumn = 52;
-constexpr const char* kGrid = "#dddddd";
-constexpr const char* kAxis = "#333333";
-constexpr const char* kLimit = "#d55e00";
 constexpr const char* kDashes[] = {"", "8 4", "2 3"};
 
 double widest(const std::vector<std::string>& texts, double size = kSize) {

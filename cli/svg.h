@@ -21,6 +21,9 @@ std::vector<double> linear_ticks(double maximum, int count);
 
 // Colours that people with any colour vision tell apart (Okabe and Ito), of differing lightness, for prints in grey.
 const char* plot_color(size_t i);
+inline constexpr const char* kGrid = "#dddddd";
+inline constexpr const char* kAxis = "#333333";
+inline constexpr const char* kLimit = "#d55e00";  // a roof, a baseline
 
 enum class Anchor { start, middle, end };
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "checkpoint/file_names.h"
 #include "checkpoint/json.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_file.h"
@@ -20,8 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxIndexBytes = 100'000'000;
-constexpr const char* kSingleFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 }  // namespace
 

@@ -44,8 +44,7 @@ RopeParameters read_parameters(const ConfigFields& f, bool v4) {
   if (!r.yarn) {
     for (const char* key : {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim",
                             "attn_factor", "attention_factor"}) {
-      if (f.object().contains(key) && !f.object()[key].is_null())
-        f.reject(key, "no such key with type \"default\"", brief(f.object()[key]));
+      if (const json* value = f.get(key)) f.reject(key, "no such key with type \"default\"", brief(*value));
     }
     return r;
   }

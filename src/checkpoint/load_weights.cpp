@@ -152,13 +152,11 @@ std::unique_ptr<LoadedLinear> load(const WeightLoader& loader, const Stack& stac
     bf16 = shape_only(stack, request, false, device);
     bf16->from_e4m3 = fp8.has_value();
   }
-  for (auto* form : {&fp8, &bf16}) {
-    if (*form) (*form)->name = stack.label();
-  }
   const WeightFormChoice choice = choose_weight_form(loader.ops, *loader.device, request, fp8, bf16, name);
 
   auto out = std::make_unique<LoadedLinear>();
   out->weight = choice.fp8 ? *fp8 : *bf16;
+  out->weight.name = stack.label();
   store_rows(stack, choice.fp8, loader.device, *out);
   if (choice.fp8) store_scales(stack, loader.device, *out);
   for (const StoredMatrix& part : stack.parts) part.release();

@@ -8,6 +8,7 @@
 #include "checkpoint/config_fields.h"
 #include "checkpoint/config_quantization.h"
 #include "checkpoint/config_rope.h"
+#include "checkpoint/file_names.h"
 #include "checkpoint/json.h"
 #include "checkpoint/known_models.h"
 #include "checkpoint/model_config_check.h"
@@ -263,7 +264,7 @@ ModelConfig ModelConfig::parse(const std::string& json_text, const std::string& 
 ModelConfig ModelConfig::load(const std::filesystem::path& file_or_directory, const ConfigOptions& options) {
   std::error_code ignored;
   const bool directory = std::filesystem::is_directory(file_or_directory, ignored);
-  const std::string path = (directory ? file_or_directory / "config.json" : file_or_directory).string();
+  const std::string path = (directory ? file_or_directory / kConfigFile : file_or_directory).string();
   return parse(read_text_file(path, kMaxConfigBytes), path, options);
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "checkpoint/file_names.h"
 #include "checkpoint/new_file.h"
 #include "checkpoint/random_values.h"
 #include "checkpoint/safetensors_writer.h"
@@ -11,10 +12,6 @@ namespace strata {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kConfigFile = "config.json";
-constexpr const char* kWeightsFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // What is in memory at a time.
 constexpr int64_t kBufferElements = int64_t{1} << 22;
@@ -48,7 +45,7 @@ void check_vacant(const fs::path& directory, bool overwrite) {
   };
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
-    const bool replaceable = name == kConfigFile || name == kWeightsFile;
+    const bool replaceable = name == kConfigFile || name == kSingleFile;
     if (replaceable && overwrite) continue;
     // What is written would contradict an index, and a model of many files took long to download.
     if (replaceable) refuse(name, ": set overwrite to replace it, or choose another directory");
@@ -101,7 +98,7 @@ void synthesize_checkpoint(const ModelConfig& model, const SynthesizeOptions& op
   config_file.close();
   // V4 scales are powers of two in one byte; MLA ones are floats, powers of two where the config says so.
   const bool power_of_two_scales = config.family == ModelFamily::deepseek_v4 || config.scale_ue8m0;
-  SafetensorsWriter writer(directory / kWeightsFile, layout);
+  SafetensorsWriter writer(directory / kSingleFile, layout);
   std::vector<std::byte> buffer(static_cast<size_t>(kBufferElements) * sizeof(float));
   size_t written = 0;
   for (const PlannedTensor& tensor : plan) {

@@ -5,6 +5,14 @@
 #include "strata/attention.h"
 
 namespace strata {
+namespace {
+
+template <class Layer>
+std::unique_ptr<AttentionLayer> make_layer(const LayerContext& context) {
+  return std::make_unique<Layer>(context);
+}
+
+}  // namespace
 
 void LayerRegistry::register_layer(const std::string& architecture, Maker maker) {
   require(!architecture.empty() && maker != nullptr, "layer registry: a name and a maker are required, got '{}'{}", architecture,
@@ -43,13 +51,9 @@ std::vector<std::string> LayerRegistry::names() const {
 LayerRegistry default_layers() {
   LayerRegistry registry;
   for (const SupportedModel& model : supported_models()) {
-    for (const std::string_view name : {model.architecture, model.model_type}) {
-      if (model.family == ModelFamily::deepseek_v4) {
-        registry.register_layer(std::string(name), [](const LayerContext& c) { return std::make_unique<DeepseekV4Attention>(c); });
-      } else {
-        registry.register_layer(std::string(name), [](const LayerContext& c) { return std::make_unique<MultiHeadLatentAttention>(c); });
-      }
-    }
+    const LayerRegistry::Maker maker =
+        model.family == ModelFamily::deepseek_v4 ? make_layer<DeepseekV4Attention> : make_layer<MultiHeadLatentAttention>;
+    for (const std::string_view name : {model.architecture, model.model_type}) registry.register_layer(std::string(name), maker);
   }
   return registry;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "backends/cpu/cpu_features.h"
+#include "golden/schedule.h"
 #include "replay.h"
 
 namespace strata {
@@ -12,12 +13,6 @@ using cases::ReplayOptions;
 using cases::ReplayResult;
 
 constexpr double kBound = 1.5e-2;
-
-struct Schedule {
-  const char* name;
-  bool together;
-  int64_t chunk;
-};
 
 std::string golden(const std::string& model) { return std::string(STRATA_TEST_DATA) + "/golden/" + model; }
 
@@ -66,8 +61,6 @@ TEST_P(GoldenMla, Agrees) {
   expect_all_agree(run(model, schedule, options, config), kBound);
 }
 
-constexpr Schedule kSchedules[] = {{"whole_together", true, 0}, {"chunk64_together", true, 64}, {"chunk1_together", true, 1},
-                                   {"whole_alone", false, 0},   {"chunk64_alone", false, 64},   {"chunk1_alone", false, 1}};
 std::string case_name(const testing::TestParamInfo<GoldenMla::ParamType>& test) {
   const auto& [model, schedule, mode] = test.param;
   return model + "_" + schedule.name + (mode == MlaMode::automatic ? "" : mode == MlaMode::mha ? "_mha" : "_mqa");

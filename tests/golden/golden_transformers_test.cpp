@@ -2,6 +2,7 @@
 // nothing, so the errors are those of this library's bf16: 0.004 to 0.0063 on a CPU.
 #include <gtest/gtest.h>
 
+#include "golden/schedule.h"
 #include "replay.h"
 
 namespace strata {
@@ -24,14 +25,6 @@ constexpr Model kGlm5{"hf_glm5", 2, true, false};
 constexpr Model kGlm47Flash{"hf_glm47_flash", 1, false, false};
 constexpr Model kV4{"hf_v4", 3, true, true};
 constexpr Model kModels[] = {kV3, kGlm5, kGlm47Flash, kV4};
-
-struct Schedule {
-  const char* name;
-  bool together;
-  int64_t chunk;
-};
-constexpr Schedule kSchedules[] = {{"whole_together", true, 0}, {"chunk64_together", true, 64}, {"chunk1_together", true, 1},
-                                   {"whole_alone", false, 0},   {"chunk64_alone", false, 64},   {"chunk1_alone", false, 1}};
 
 // Transformers keeps keys as they are, and so must the cache: V4's own format is FP8.
 ReplayOptions as_recorded(const Model& model) {

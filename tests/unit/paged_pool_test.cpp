@@ -8,31 +8,22 @@
 
 #include "strata/error.h"
 #include "unit/batch_case.h"
+#include "unit/pool_test.h"
 
 namespace strata {
 namespace {
 
+using oracle::error_of;
 using oracle::group_spec;
+using oracle::kCompressed;
+using oracle::kState;
+using oracle::kWindow;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-const CacheGroupSpec kWindow = group_spec(CacheGroup::window, 64, 1, 128);
-const CacheGroupSpec kCompressed = group_spec(CacheGroup::c4_compressed, 64, 4, 0);
-const CacheGroupSpec kState = group_spec(CacheGroup::c4_state, 4, 1, 8);
 
 PagedPool pool_of(std::vector<std::vector<CacheGroupSpec>> layers, const std::map<CacheGroup, int64_t>& pages,
                   std::optional<uint8_t> fill = {}) {
   return {oracle::one_thread(), std::move(layers), pages, fill};
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
-    return e.what();
-  }
-  return "";
 }
 
 TEST(PagedPool, StorageOfEveryLayer) {
