@@ -1,11 +1,13 @@
 // Linear layers by our own AMX product (linear_amx_kernel.cpp), weights packed as bf16 or as e4m3 codes (linear_amx_format.h). FP8 weights
 // stay one byte each: a decode step reads half of what a bf16 copy would cost, and a model takes half the memory.
-// Activations are quantised and dequantised while they are packed into A operands. A task is one panel of 32 output features times a
-// block of tokens whose operands fit L2 (1 MB); tasks of one block of tokens run next to each other.
+// Activations are quantised and dequantised while they are packed into A operands; those whose scales are no powers of two are packed as
+// codes, and their scales multiply the fp32 sums, as those of such weights do (Task::steps_per_sum). A task is one panel of 32 output
+// features times a block of tokens whose operands fit L2 (1 MB); tasks of one block of tokens run next to each other.
 #include <omp.h>
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "backends/cpu/linear_amx_format.h"
 #include "backends/cpu/linear_amx_kernel.h"
@@ -54,13 +56,38 @@ struct Tokens {
 struct Layout {
   TensorView a;        // A operands of one group
   TensorView decoded;  // [threads, steps * 2048]
+  TensorView scales;   // f32 [T, ceil(K / 128)] of A operands that are codes
 };
 
-Layout layout(Arena& arena, const Tokens& t, int threads) {
+Layout layout(Arena& arena, const Tokens& t, int64_t k, int threads) {
   Layout l;
   l.a = arena.tensor(DType::u8, {t.bytes()});
   l.decoded = arena.tensor(DType::u8, {threads, t.steps * amx::kCodes * 2});
+  l.scales = arena.tensor(DType::f32, {t.count, activation_blocks(k)});
   return l;
+}
+
+// The activations of a group, x [T, K].
+struct Activations {
+  TensorView x, x_scale;
+  ActivationFormat format = ActivationFormat::bf16;
+  bool as_codes = false;  // A operands are codes, whose scales multiply the sums
+};
+
+bool powers_of_two(const TensorView& scale) {
+  const auto is_one = [](float s) { return (float_bits(s) & 0x807FFFFFu) == 0; };
+  for (int64_t t = 0; t < scale.shape[0]; ++t) {
+    const float* const row = scale.row<float>(t);
+    if (!std::all_of(row, row + scale.shape[1], is_one)) return false;
+  }
+  return true;
+}
+
+Activations activations(const TensorView& x, const TensorView& x_scale, ActivationFormat format) {
+  // Grouped products do not say the format of codes.
+  const bool fp32_scales =
+      format == ActivationFormat::fp8_f32 || (x.dtype == DType::e4m3 && format == ActivationFormat::bf16 && !powers_of_two(x_scale));
+  return {x, x_scale, format, fp32_scales};
 }
 
 // Writes the tokens as A operands. row(t, first, n, out): channels [first, first + n) of token t as bf16; first is a multiple of 128.
@@ -83,7 +110,27 @@ void pack_tokens(const Device& device, const Tokens& t, int64_t k, std::byte* a,
   });
 }
 
-void product(const Device& device, const Layout& l, const Tokens& t, const amx::Group& w, int64_t n, const TensorView& y) {
+void pack_activations(const Device& device, const Layout& l, const Tokens& tokens, int64_t k, const Activations& activations) {
+  const Activations& a = activations;
+  pack_tokens(device, tokens, k, l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
+    if (a.as_codes) {
+      load_activation_codes(device, a.x, a.x_scale, a.format, t, first, n, out, l.scales.row<float>(t) + first / kActivationBlock);
+    } else {
+      load_activations(device, a.x, a.x_scale, a.format, t, first, n, out);
+    }
+  });
+}
+
+// 0: operands have their scales.
+int64_t steps_per_sum(const amx::Group& w, bool activations_are_codes) {
+  constexpr int64_t kStepsPerToken = kActivationBlock / amx::kStep;
+  const int64_t of_weight = w.geometry.e4m3 ? w.steps_per_scale : kStepsPerToken;
+  if (activations_are_codes) return std::gcd(of_weight, kStepsPerToken);
+  return w.exact_scales ? 0 : of_weight;
+}
+
+void product(const Device& device, const Layout& l, const Tokens& t, const amx::Group& w, bool activations_are_codes, int64_t n,
+             const TensorView& y) {
   const int64_t panels = w.geometry.panels, blocks = ceil_div(t.tiles, t.block_tiles);
   // A panel of 4096 codes a feature takes a few microseconds for one token, a hundred for a block.
   const int64_t panels_per_task = t.tiles == 1 ? 4 : 1;
@@ -101,6 +148,11 @@ void product(const Device& device, const Layout& l, const Tokens& t, const amx::
       task.masks = w.masks + panel * t.steps;
     }
     task.steps_per_scale = w.steps_per_scale;
+    task.steps_per_sum = steps_per_sum(w, activations_are_codes);
+    if (activations_are_codes) {
+      task.token_scales = l.scales.row<float>(first_tile * t.rows);
+      task.token_scale_stride = l.scales.stride[0];
+    }
     task.decoded = l.decoded.row<std::byte>(omp_get_thread_num());
     const int64_t first_token = first_tile * t.rows, first_feature = panel * amx::kPanel;
     task.tokens = std::min(task.tiles * t.rows, t.count - first_token);
@@ -117,11 +169,10 @@ void run_linear(const LinearParams& p, const ExecutionContext& context) {
   amx::check_packed(*p.weight);
   const Tokens tokens(p.x.shape[0], p.x.shape[1]);
   Arena arena(p.x.device, context.workspace);
-  const Layout l = layout(arena, tokens, threads_of(context.device));
-  pack_tokens(context.device, tokens, p.x.shape[1], l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
-    load_activations(context.device, p.x, p.x_scale, p.activation, t, first, n, out);
-  });
-  product(context.device, l, tokens, amx::group_of(*p.weight, 0), p.weight->n, p.y);
+  const Layout l = layout(arena, tokens, p.x.shape[1], threads_of(context.device));
+  const Activations a = activations(p.x, p.x_scale, p.activation);
+  pack_activations(context.device, l, tokens, p.x.shape[1], a);
+  product(context.device, l, tokens, amx::group_of(*p.weight, 0), a.as_codes, p.weight->n, p.y);
 }
 
 void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) {
@@ -130,13 +181,11 @@ void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) 
   const int64_t k = p.x.shape[2];
   const Tokens tokens(p.x.shape[0], k);
   Arena arena(p.x.device, context.workspace);
-  const Layout l = layout(arena, tokens, threads_of(context.device));
+  const Layout l = layout(arena, tokens, k, threads_of(context.device));
   for (int64_t g = 0; g < p.x.shape[1]; ++g) {
-    const TensorView x = group_view(p.x, g), x_scale = group_view(p.x_scale, g);
-    pack_tokens(context.device, tokens, k, l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
-      load_activations(context.device, x, x_scale, ActivationFormat::bf16, t, first, n, out);
-    });
-    product(context.device, l, tokens, amx::group_of(*p.weight, g), p.weight->n, group_view(p.y, g));
+    const Activations a = activations(group_view(p.x, g), group_view(p.x_scale, g), ActivationFormat::bf16);
+    pack_activations(context.device, l, tokens, k, a);
+    product(context.device, l, tokens, amx::group_of(*p.weight, g), a.as_codes, p.weight->n, group_view(p.y, g));
   }
 }
 
@@ -147,7 +196,8 @@ Implementation<Params> implementation(int k_dimension, void (*run)(const Params&
   impl.supports = [](const Params& p, const Device& device) { return support(p.weight, device); };
   impl.workspace_bytes = [k_dimension](const Params& p, const Device& device) {
     Arena arena(p.x.device);
-    layout(arena, Tokens(p.x.shape[0], p.x.shape[k_dimension]), threads_of(device));
+    const int64_t k = p.x.shape[k_dimension];
+    layout(arena, Tokens(p.x.shape[0], k), k, threads_of(device));
     return arena.peak();
   };
   impl.run = run;

@@ -6,6 +6,7 @@
 
 #include "backends/cpu/cpu_device.h"
 #include "core/check.h"
+#include "formats/ue8m0.h"
 
 namespace strata::cpu::amx {
 namespace {
@@ -26,6 +27,21 @@ int64_t steps_per_scale(const LinearWeight& w) { return w.block_k / kStep; }
 bool is_e4m3(const LinearWeight& w) { return w.weight.dtype == DType::e4m3; }
 
 Geometry geometry_of(const LinearWeight& w) { return geometry(w.n, w.k, is_e4m3(w), is_e4m3(w) ? steps_per_scale(w) : 1); }
+
+// Whether bf16 operands may be codes times the scale: plain codes have bf16 exponents 121..135, which stay normal numbers.
+bool exact_in_operands(float scale) {
+  const uint32_t bits = float_bits(scale);
+  const int exponent = static_cast<int>(bits >> 23) - 127;
+  return (bits & 0x807FFFFFu) == 0 && exponent >= -120 && exponent <= 119;
+}
+
+bool exact_scales(const LinearWeight& w) {
+  for (int64_t row = 0; row < w.scale.shape[0]; ++row) {
+    const float* const scale = w.scale.row<float>(row);
+    if (!std::all_of(scale, scale + w.scale.shape[1], exact_in_operands)) return false;
+  }
+  return true;
+}
 
 Header header_of(const LinearWeight& w) {
   Header header;
@@ -69,7 +85,8 @@ size_t packed_bytes(const LinearWeight& w) {
 
 void pack(const Device& device, const LinearWeight& w, std::byte* dst) {
   const Geometry g = geometry_of(w);
-  const Header header{.is_e4m3 = g.e4m3, .steps_per_scale = g.e4m3 ? steps_per_scale(w) : 1};
+  const Header header{
+      .is_e4m3 = g.e4m3, .steps_per_scale = g.e4m3 ? steps_per_scale(w) : 1, .exact_scales = g.e4m3 && exact_scales(w) ? 1 : 0};
   std::memset(dst, 0, Geometry::header_bytes());
   std::memcpy(dst, &header, sizeof(header));
   parallel_for(device, w.groups * g.panels, 1, [&](int64_t task) {
@@ -105,6 +122,7 @@ Group group_of(const LinearWeight& w, int64_t index) {
   const Header header = header_of(w);
   Group group;
   group.steps_per_scale = header.steps_per_scale;
+  group.exact_scales = header.is_e4m3 == 0 || header.exact_scales != 0;
   group.geometry = geometry(w.n, w.k, header.is_e4m3 != 0, header.steps_per_scale);
   const std::byte* const base = blob + Geometry::header_bytes() + static_cast<size_t>(index) * group.geometry.group_bytes();
   group.scales = reinterpret_cast<const float*>(base);

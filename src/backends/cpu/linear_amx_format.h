@@ -25,6 +25,7 @@ inline constexpr int64_t kCodes = kPanel * kStep;
 struct Header {
   int64_t is_e4m3;
   int64_t steps_per_scale;
+  int64_t exact_scales;  // e4m3: every scale is a power of two and keeps codes normal numbers, so that bf16 operands may have it
 };
 
 struct Geometry {
@@ -58,6 +59,7 @@ struct Group {
   const std::byte* panels = nullptr;
   Geometry geometry;
   int64_t steps_per_scale = 1;
+  bool exact_scales = true;
 };
 Group group_of(const LinearWeight& weight, int64_t index);
 

@@ -4,8 +4,9 @@
 // e4m3 to bf16. Both are sign, exponent, mantissa, and adding 120 to the exponent is a rearrangement of bits: exponent e3 e2 e1 e0 becomes
 // e3 !e3 !e3 !e3 !e3 e2 e1 e0. So each byte of the bf16 is an affine map over GF(2) of the code, one instruction for 64 codes
 // (GF2P8AFFINEQB), and a power-of-two scale is an addition to the exponent. Zeros, subnormals and NaN have no such form: pairs of rows
-// that have one (packing says which, about one in a hundred) and scales that are no power of two go through a table of the 128
-// magnitudes times the scale. Decoding runs two steps ahead of the products and hides behind them.
+// that have one (packing says which, about one in a hundred) go through a table of the 128 magnitudes times the scale. Decoding runs two
+// steps ahead of the products and hides behind them.
+// Scales that are no powers of two multiply fp32 sums (Task::steps_per_sum).
 #if defined(__x86_64__)
 #include "backends/cpu/linear_amx_kernel.h"
 
@@ -31,6 +32,7 @@ constexpr int64_t kAhead = 2;          // steps between decoding and use: stores
 constexpr int64_t kPanelWidth = 32;    // features of a panel
 constexpr int64_t kPrefetchSteps = 2;  // how far weights are asked for in advance: the hardware stops at page ends
 constexpr int64_t kRing = 4;           // decoded steps that are kept when no second pass needs them: 8 KB of L1
+constexpr int64_t kStepsPerToken = 4;  // of a scale of a token
 static_assert(kRing > kAhead);
 
 // The magnitudes of codes 0..127.
@@ -83,23 +85,24 @@ class Decoder {
 
   void next() {
     if (step_ == task_.steps) return;
-    if (step_ % task_.steps_per_scale == 0) set_scale(task_.scales[step_ / task_.steps_per_scale]);
+    if (task_.steps_per_sum != 0) {
+      if (step_ == 0) set_scale(1);
+    } else if (step_ % task_.steps_per_scale == 0) {
+      set_scale(task_.scales[step_ / task_.steps_per_scale]);
+    }
     const std::byte* const codes = task_.panel + step_ * kCodeBytes;
     std::byte* const out = task_.decoded + decoded_offset(step_, task_.tiles);
     prefetch(codes + kPrefetchSteps * kCodeBytes, kCodeBytes);
-    if (power_of_two_) rearrange(codes, out);
-    const unsigned mask = power_of_two_ ? task_.masks[step_] : 0xFFFFu;
-    if (mask != 0) [[unlikely]]
+    rearrange(codes, out);
+    if (const unsigned mask = task_.masks[step_]; mask != 0) [[unlikely]]
       look_up(codes, mask, out);
     ++step_;
   }
 
  private:
+  // A scale of operands_take.
   void set_scale(float scale) {
-    const uint32_t bits = float_bits(scale);
-    const int exponent = static_cast<int>(bits >> 23) - 127;
-    // Plain codes have bf16 exponents 121..135, which must stay normal numbers.
-    power_of_two_ = (bits & 0x807FFFFFu) == 0 && exponent >= -120 && exponent <= 119;
+    const int exponent = static_cast<int>(float_bits(scale) >> 23) - 127;
     exponent_ = _mm512_set1_epi16(static_cast<int16_t>(exponent * 128));
     scale_ = scale;
     has_table_ = false;
@@ -125,7 +128,7 @@ class Decoder {
     }
   }
 
-  // The pairs of rows in `mask`, for any code and scale.
+  // The pairs of rows in `mask`, for any code.
   [[gnu::noinline]] void look_up(const std::byte* codes, unsigned mask, std::byte* out) {
     if (!has_table_) table_ = make_table(scale_);
     has_table_ = true;
@@ -141,7 +144,7 @@ class Decoder {
 
   const Task& task_;
   int64_t step_ = 0;
-  bool power_of_two_ = false, has_table_ = false;
+  bool has_table_ = false;
   float scale_ = 0;
   __m512i exponent_{};
   Table table_{};
@@ -169,9 +172,21 @@ inline void prefetch_result(const Task& t, int64_t row) {
   if (t.y_f32) __builtin_prefetch(line + 64, 1);
 }
 
+// Of one or two tiles of tokens.
+struct alignas(64) Sums {
+  float rows[2 * kTileRows][kPanelWidth];
+};
+
+inline void clear_tiles() {
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_zero<2>();
+  tile_zero<3>();
+}
+
 template <bool kTwo>
-inline void store_result(const Task& t, int64_t first, int64_t last) {
-  alignas(64) float sums[2 * kTileRows][kPanelWidth];
+inline void store_tiles(Sums& s) {
+  float(*const sums)[kPanelWidth] = s.rows;
   constexpr int64_t kStride = sizeof(sums[0]);
   tile_store<0>(sums[0], kStride);
   tile_store<1>(sums[0] + 16, kStride);
@@ -179,9 +194,30 @@ inline void store_result(const Task& t, int64_t first, int64_t last) {
     tile_store<2>(sums[kTileRows], kStride);
     tile_store<3>(sums[kTileRows] + 16, kStride);
   }
+}
+
+// sums += scale * scale of the token * what the tiles hold, the block of channels that `step` is in. Rows [first, last) of the block.
+template <bool kTwo>
+inline void add_scaled(const Task& t, int64_t step, int64_t first, int64_t last, Sums& sums) {
+  Sums part;
+  store_tiles<kTwo>(part);
+  clear_tiles();
+  const float weight_scale = t.scales != nullptr ? t.scales[step / t.steps_per_scale] : 1;
+  for (int64_t row = 0; row < last - first; ++row) {
+    const float token_scale = t.token_scales != nullptr ? t.token_scales[(first + row) * t.token_scale_stride + step / kStepsPerToken] : 1;
+    const __m512 scale = _mm512_set1_ps(weight_scale * token_scale);
+    for (int half = 0; half < 2; ++half) {
+      float* const sum = sums.rows[row] + 16 * half;
+      _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_load_ps(part.rows[row] + 16 * half), scale, _mm512_load_ps(sum)));
+    }
+  }
+}
+
+// Rows [first, last) of the block.
+inline void store_result(const Task& t, const Sums& sums, int64_t first, int64_t last) {
   const __mmask32 columns = t.features >= kPanelWidth ? ~0u : (1u << t.features) - 1;
   for (int64_t row = first; row < last; ++row) {
-    const float* const x = sums[row - first];
+    const float* const x = sums.rows[row - first];
     std::byte* const out = t.y + row * t.y_stride;
     const __m512 left = _mm512_load_ps(x), right = _mm512_load_ps(x + 16);
     if (t.y_f32) {
@@ -194,26 +230,41 @@ inline void store_result(const Task& t, int64_t first, int64_t last) {
 }
 
 // The sums of one or two tiles from `tile` on. In the first pass over a panel its codes are decoded, ahead of their use.
-template <bool kTwo>
+template <bool kTwo, bool kScaled>
 void add_steps(const Task& t, int64_t tile, Decoder& decoder) {
   const int64_t step_bytes = t.rows * 64, tile_bytes = t.steps * step_bytes;
   const std::byte* const a = t.a + tile * tile_bytes;
   const int64_t first = tile * t.rows, last = std::min(t.tokens, first + (kTwo ? 2 : 1) * t.rows);
-  tile_zero<0>();
-  tile_zero<1>();
-  tile_zero<2>();
-  tile_zero<3>();
+  Sums sums;
+  if constexpr (kScaled) std::fill_n(sums.rows[0], 2 * kTileRows * kPanelWidth, 0.0f);
+  clear_tiles();
   for (int64_t step = 0; step < t.steps; ++step) {
     if (first + step < last) prefetch_result(t, first + step);
-    if (tile == 0 && t.scales == nullptr) {
+    if (tile == 0 && t.masks == nullptr) {
       prefetch(t.panel + (step + kPrefetchSteps) * kStepBytes, kStepBytes);
     } else if (tile == 0) {
       decoder.next();
     }
-    const std::byte* const b = t.scales != nullptr ? t.decoded + decoded_offset(step, t.tiles) : t.panel + step * kStepBytes;
+    const std::byte* const b = t.masks != nullptr ? t.decoded + decoded_offset(step, t.tiles) : t.panel + step * kStepBytes;
     add_step<kTwo>(a + step * step_bytes, tile_bytes, b);
+    if constexpr (kScaled) {
+      if ((step + 1) % t.steps_per_sum == 0 || step + 1 == t.steps) add_scaled<kTwo>(t, step, first, last, sums);
+    }
   }
-  store_result<kTwo>(t, first, last);
+  if constexpr (!kScaled) store_tiles<kTwo>(sums);
+  store_result(t, sums, first, last);
+}
+
+template <bool kScaled>
+void add_tiles(const Task& t, Decoder& decoder) {
+  // Cutting K so that B operands stay in L1 between tiles gains less than reloading the sums costs.
+  for (int64_t tile = 0; tile < t.tiles; tile += 2) {
+    if (tile + 1 < t.tiles) {
+      add_steps<true, kScaled>(t, tile, decoder);
+    } else {
+      add_steps<false, kScaled>(t, tile, decoder);
+    }
+  }
 }
 
 }  // namespace
@@ -223,14 +274,11 @@ void multiply(const Task& t) {
   for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<uint8_t>(t.rows);  // sums and A; B has 16 rows always
   amx_begin(config);
   Decoder decoder(t);
-  for (int64_t i = 0; t.scales != nullptr && i < kAhead; ++i) decoder.next();
-  // Cutting K so that B operands stay in L1 between tiles gains less than reloading the sums costs.
-  for (int64_t tile = 0; tile < t.tiles; tile += 2) {
-    if (tile + 1 < t.tiles) {
-      add_steps<true>(t, tile, decoder);
-    } else {
-      add_steps<false>(t, tile, decoder);
-    }
+  for (int64_t i = 0; t.masks != nullptr && i < kAhead; ++i) decoder.next();
+  if (t.steps_per_sum != 0) {
+    add_tiles<true>(t, decoder);
+  } else {
+    add_tiles<false>(t, decoder);
   }
   amx_end();
 }

@@ -16,10 +16,16 @@ struct Task {
   int64_t steps = 0;
 
   const std::byte* panel = nullptr;  // bf16 operands; e4m3: codes
-  const float* scales = nullptr;     // e4m3, else null
-  const uint16_t* masks = nullptr;   // e4m3
+  const uint16_t* masks = nullptr;   // e4m3, else null
+  const float* scales = nullptr;     // e4m3: of the codes
   int64_t steps_per_scale = 1;
   std::byte* decoded = nullptr;  // e4m3: steps * 2048 bytes, aligned to 64
+
+  // Scaled sums: scales that are no powers of two would be rounded in bf16 operands. So operands are bare codes (weights) or what A holds,
+  // and the fp32 sum of each steps_per_sum steps is multiplied by the scales. 0: operands have their scales, one sum of all steps.
+  int64_t steps_per_sum = 0;
+  const float* token_scales = nullptr;  // [tokens of the block], null when A has its scales; one for each 4 steps (128 channels)
+  int64_t token_scale_stride = 0;       // floats
 
   // The result: rows of the block's tokens, `features` (at most 32) values each.
   std::byte* y = nullptr;

@@ -132,6 +132,7 @@ void WidenRow(const Bf16* x, int64_t k, float* out) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <algorithm>
 #include <cstring>
 
 namespace strata::cpu {
@@ -184,6 +185,27 @@ void dequantize_row(const Device& device, const E4m3* codes, const float* scale,
 }
 void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out) {
   HWY_DISPATCH_TABLE(DequantizeF32)[simd_index(device)](codes, scale, k, block, out);
+}
+
+void load_activation_codes(const Device& device, const TensorView& x, const TensorView& x_scale, ActivationFormat format, int64_t t,
+                           int64_t first, int64_t n, Bf16* values, float* scales) {
+  constexpr float kOne = 1;
+  if (x.dtype == DType::e4m3) {
+    std::copy_n(x_scale.row<float>(t) + first / kActivationBlock, activation_blocks(n), scales);
+    return dequantize_row(device, x.row<E4m3>(t) + first, &kOne, n, n, values);
+  }
+  const Bf16* const row = x.row<Bf16>(t) + first;
+  const int64_t whole = n / kActivationBlock * kActivationBlock;
+  constexpr int64_t kPiece = 1024;
+  for (int64_t i = 0; i < n; i += kPiece) {
+    E4m3 codes[kPiece];
+    const int64_t piece = std::min(kPiece, n - i), blocks = std::clamp<int64_t>(whole - i, 0, piece);
+    if (blocks > 0) quantize_row(device, row + i, blocks, format, codes, scales + i / kActivationBlock);
+    if (blocks < piece) {
+      scales[whole / kActivationBlock] = quantize_activation(row + whole, n - whole, format == ActivationFormat::fp8_ue8m0, codes + blocks);
+    }
+    dequantize_row(device, codes, &kOne, piece, piece, values + i);
+  }
 }
 
 void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, Bf16* out) {

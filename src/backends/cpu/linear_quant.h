@@ -1,6 +1,7 @@
 // FP8 operands dequantised: how the CPU computes the FP8 linear layers of V4 5.2. An e4m3 code has four significant bits, so code * 2^k is
 // exact in bf16, and a bf16 product over such operands is the FP8 product. Scales that are not powers of two (fp8_f32 activations,
-// fp32 weight scales) cost bf16 operands one rounding of relative size 2^-9; fp32 operands ("cpu/simd") keep them.
+// fp32 weight scales) cost bf16 operands one rounding of relative size 2^-9. So "cpu/simd" has fp32 operands, and "cpu/amx" applies such
+// scales to fp32 sums.
 #pragma once
 
 #include "backends/cpu/cpu_device.h"
@@ -31,6 +32,11 @@ void load_activations(const Device& device, const TensorView& x, const TensorVie
     fake_quantize_row(device, x.row<Bf16>(t) + first, n, format, out);
   }
 }
+
+// values[0, n) = the codes of the same channels, unscaled; scales[0, ceil(n / 128)) = what multiplies them. x is codes, or bf16 that
+// `format`, an fp8 one, quantises.
+void load_activation_codes(const Device& device, const TensorView& x, const TensorView& x_scale, ActivationFormat format, int64_t t,
+                           int64_t first, int64_t n, Bf16* values, float* scales);
 
 // out[0, n) = columns [first, first + n) of row `row` of the row-major bf16 or e4m3 matrix.
 void load_weight_columns(const Device& device, const LinearWeight& weight, int64_t row, int64_t first, int64_t n, Bf16* out);
