@@ -5,7 +5,7 @@ JOBS  ?= $(shell nproc)
 CONFIGURE ?=
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build install demo test bench cuda cuda-all cuda-sanitize lint format clean sanitize tsan coverage fuzz
+.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize lint format clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -40,6 +40,10 @@ test: setup
 
 bench: build
 	@$(BUILD)/bin/strata bench
+
+# A decode step on the machine as it is, and with a busy loop on each core.
+busy-cpu: build
+	@tools/busy-cpu $(BUILD)/bin/strata
 
 # The same with the CUDA backend, in a folder of its own. Needs nvcc; no GPU to build.
 cuda: setup

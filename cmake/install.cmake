@@ -3,9 +3,9 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # What a static libstrata needs at link time it needs for every user, also for those who do not ask pkg-config for --static.
-set(libs "-lgomp")
+set(libs "-lpthread")
 if(STRATA_HAVE_ONEDNN)
-  string(APPEND libs " -ldnnl")
+  string(APPEND libs " -ldnnl -lgomp")
 endif()
 if(STRATA_WITH_CUDA)
   string(APPEND libs " -L${CUDAToolkit_LIBRARY_DIR} -lcublasLt -lcudart_static -ldl -lpthread -lrt")

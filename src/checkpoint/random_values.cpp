@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/thread_team.h"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
 #include "formats/ue8m0.h"
@@ -123,8 +124,7 @@ template <class T>
 void RandomTensor::fill_values(int64_t begin, int64_t count, T* out) const {
   const T* table = reinterpret_cast<const T*>(table_.data());
   const int64_t chunks = (count + kChunk - 1) / kChunk;
-#pragma omp parallel for schedule(static) if (chunks > kChunksWorthThreads)
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+  for_each_of(chunks, chunks > kChunksWorthThreads ? available_cores() : 1, [&](int64_t chunk) {
     const int64_t first = chunk * kChunk;
     const int64_t here = std::min(kChunk, count - first);
     if (table_.empty()) {
@@ -132,7 +132,7 @@ void RandomTensor::fill_values(int64_t begin, int64_t count, T* out) const {
     } else {
       draw([table](size_t i) { return table[i]; }, key_, begin + first, here, out + first);
     }
-  }
+  });
 }
 
 void RandomTensor::fill_scales(int64_t begin, int64_t count, void* out) const {

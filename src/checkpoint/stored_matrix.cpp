@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "checkpoint/other_quantisers.h"
+#include "core/ceil_div.h"
 #include "core/check.h"
+#include "core/thread_team.h"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
 #include "formats/fp16.h"
@@ -16,6 +18,16 @@ namespace strata {
 namespace {
 
 constexpr int64_t kElementsWorthThreads = 1 << 18;
+constexpr int64_t kElementsOfTask = 1 << 16;
+
+// f(i) for the rows [0, count) of `columns` elements each, by several threads where that is worth it.
+template <class F>
+void for_rows(int64_t count, int64_t columns, int threads, const F& f) {
+  const int64_t rows = std::max<int64_t>(kElementsOfTask / std::max<int64_t>(columns, 1), 1);
+  for_each_of(ceil_div(count, rows), count * columns > kElementsWorthThreads ? threads : 1, [&](int64_t task) {
+    for (int64_t i = task * rows; i < std::min(count, (task + 1) * rows); ++i) f(i);
+  });
+}
 
 template <class T>
 T load_unaligned(const std::byte* at, int64_t i) {
@@ -106,12 +118,10 @@ bool StoredMatrix::power_of_two_scales() const {
   });
 }
 
-void StoredMatrix::read_codes(int64_t row, int64_t count, E4m3* out, [[maybe_unused]] int threads) const {
+void StoredMatrix::read_codes(int64_t row, int64_t count, E4m3* out, int threads) const {
   const std::byte* begin = weight_->data + (rows_.begin + row) * k_ + columns_.begin;
-#pragma omp parallel for num_threads(threads) schedule(static) if (count * columns_.count > kElementsWorthThreads)
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + i * columns_.count, begin + i * k_, static_cast<size_t>(columns_.count));
-  }
+  for_rows(count, columns_.count, threads,
+           [&](int64_t i) { std::memcpy(out + i * columns_.count, begin + i * k_, static_cast<size_t>(columns_.count)); });
 }
 
 void StoredMatrix::read_bf16(int64_t row, int64_t count, Bf16* out, int threads) const {
@@ -125,8 +135,7 @@ void StoredMatrix::read_bf16(int64_t row, int64_t count, Bf16* out, int threads)
 
 void StoredMatrix::read_stored(int64_t row, int64_t count, Bf16* out, int threads) const {
   if (scale_ != nullptr) return dequantize(row, count, out, threads);
-#pragma omp parallel for num_threads(threads) schedule(static) if (count * columns_.count > kElementsWorthThreads)
-  for (int64_t i = 0; i < count; ++i) {
+  for_rows(count, columns_.count, threads, [&](int64_t i) {
     const int64_t begin = (rows_.begin + row + i) * k_ + columns_.begin;
     Bf16* to = out + i * columns_.count;
     if (weight_->dtype == DType::bf16) {
@@ -134,11 +143,11 @@ void StoredMatrix::read_stored(int64_t row, int64_t count, Bf16* out, int thread
     } else {
       for (int64_t j = 0; j < columns_.count; ++j) to[j] = to_bf16(stored_value(*weight_, begin + j));
     }
-  }
+  });
 }
 
 // W = bf16(e4m3 * scale). A block has one scale, so its 256 possible results are made once and the rest is a table look-up.
-void StoredMatrix::dequantize(int64_t row, int64_t count, Bf16* out, [[maybe_unused]] int threads) const {
+void StoredMatrix::dequantize(int64_t row, int64_t count, Bf16* out, int threads) const {
   constexpr int64_t kTableWorthwhile = 1024;  // elements of a block
   const auto* codes = reinterpret_cast<const uint8_t*>(weight_->data);
   const bool tables = block_n_ * block_k_ >= kTableWorthwhile;
@@ -146,8 +155,8 @@ void StoredMatrix::dequantize(int64_t row, int64_t count, Bf16* out, [[maybe_unu
   const int64_t last = first + count;
   const int64_t block_begin = first / block_n_;
   const int64_t block_end = (last - 1) / block_n_ + 1;
-#pragma omp parallel for num_threads(threads) schedule(static) if (count * columns_.count > kElementsWorthThreads)
-  for (int64_t block = block_begin; block < block_end; ++block) {
+  for_each_of(block_end - block_begin, count * columns_.count > kElementsWorthThreads ? threads : 1, [&](int64_t index) {
+    const int64_t block = block_begin + index;
     const int64_t row_begin = std::max(first, block * block_n_);
     const int64_t row_end = std::min(last, (block + 1) * block_n_);
     std::array<Bf16, 256> table;
@@ -168,7 +177,7 @@ void StoredMatrix::dequantize(int64_t row, int64_t count, Bf16* out, [[maybe_unu
       }
       column = column_end;
     }
-  }
+  });
 }
 
 void StoredMatrix::release() const {

@@ -70,7 +70,7 @@ void Device::launch(Graph, Stream) { fail(ErrorCode::unsupported, "device {} has
 void Device::destroy_graph(Graph) noexcept {}
 
 std::shared_ptr<Device> open_device(DeviceId id, const Config& config) {
-  constexpr int kMaxThreads = 4096;  // OpenMP ends the process when it cannot start a thread
+  constexpr int kMaxThreads = 4096;
   require(config.cpu_threads >= 0 && config.cpu_threads <= kMaxThreads, "cpu_threads must be in [0, {}], is {}", int{kMaxThreads},
           config.cpu_threads);
   switch (id.kind) {

@@ -1,10 +1,9 @@
 #include "core/host_device.h"
 
-#include <omp.h>
-
 #include <cstring>
 
 #include "core/check.h"
+#include "core/thread_team.h"
 
 namespace strata {
 namespace {
@@ -24,9 +23,8 @@ void HostDevice::fill(void* dst, uint8_t value, int64_t bytes, Stream) {
 }
 
 int host_threads(const Device& device) {
-  static const int cores = omp_get_num_procs();  // asks the system
   const int configured = device.config().cpu_threads;
-  return configured > 0 ? configured : cores;
+  return configured > 0 ? configured : available_cores();
 }
 
 }  // namespace strata

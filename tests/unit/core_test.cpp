@@ -1,6 +1,5 @@
 // Choosing an implementation, measuring a workspace, reading the environment, checking parameters.
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cstdlib>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "core/arena.h"
 #include "core/check.h"
 #include "core/host_device.h"
+#include "core/thread_team.h"
 #include "strata/op_set.h"
 
 namespace strata {
@@ -333,7 +333,7 @@ TEST(CpuDevice, KernelsAskNoParticularClass) {
       config.cpu_threads = threads;
       const HostDevice own({}, config);
       EXPECT_EQ(cpu::isa_of(own), isa == CpuIsa::best ? cpu::machine_isa() : CpuIsa::portable);
-      EXPECT_EQ(cpu::threads_of(own), threads > 0 ? threads : omp_get_num_procs());
+      EXPECT_EQ(cpu::threads_of(own), threads > 0 ? threads : available_cores());
     }
   }
 }

@@ -1,12 +1,16 @@
 #include "backends/cpu/fp32_product.h"
 
+#include <algorithm>
+#include <atomic>
+
 #include "backends/cpu/cpu_device.h"
+#include "core/ceil_div.h"
 #include "core/check.h"
 
 #ifdef STRATA_WITH_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 
-#include "backends/cpu/onednn_team.h"
+#include "backends/cpu/onednn_alone.h"
 #endif
 
 namespace strata::cpu {
@@ -16,9 +20,16 @@ namespace strata::cpu {
 bool has_fp32_product(const Device& device) { return device.config().cpu_isa == CpuIsa::best; }
 
 void fp32_product(const Device& device, int64_t n, const float* a, const float* b, float* c) {
-  const OneDnnTeam team(threads_of(device));
-  const dnnl_status_t status = dnnl_sgemm('N', 'T', n, n, n, 1.0f, a, n, b, n, 0.0f, c, n);
-  if (status != dnnl_success) fail(ErrorCode::device_failure, "oneDNN: dnnl_sgemm must return 0, returned {}", static_cast<int>(status));
+  std::atomic<dnnl_status_t> status{dnnl_success};
+  const int64_t rows = std::max<int64_t>(n / (4 * threads_of(device)), 64);
+  parallel_for(device, ceil_div(n, rows), 1, [&](int64_t task) {
+    const OneDnnAlone alone;
+    const int64_t first = task * rows;
+    const auto s = dnnl_sgemm('N', 'T', std::min(rows, n - first), n, n, 1.0f, a + first * n, n, b, n, 0.0f, c + first * n, n);
+    if (s != dnnl_success) status = s;
+  });
+  if (status != dnnl_success)
+    fail(ErrorCode::device_failure, "oneDNN: dnnl_sgemm must return 0, returned {}", static_cast<int>(status.load()));
 }
 
 #else

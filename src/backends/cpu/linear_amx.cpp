@@ -3,8 +3,6 @@
 // Activations are quantised and dequantised while they are packed into A operands; those whose scales are no powers of two are packed as
 // codes, and their scales multiply the fp32 sums, as those of such weights do (Task::steps_per_sum). A task is one panel of 32 output
 // features times a block of tokens whose operands fit L2 (1 MB); tasks of one block of tokens run next to each other.
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -153,7 +151,7 @@ void product(const Device& device, const Layout& l, const Tokens& t, const amx::
       task.token_scales = l.scales.row<float>(first_tile * t.rows);
       task.token_scale_stride = l.scales.stride[0];
     }
-    task.decoded = l.decoded.row<std::byte>(omp_get_thread_num());
+    task.decoded = l.decoded.row<std::byte>(thread_index());
     const int64_t first_token = first_tile * t.rows, first_feature = panel * amx::kPanel;
     task.tokens = std::min(task.tiles * t.rows, t.count - first_token);
     task.features = std::min(amx::kPanel, n - first_feature);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "backends/cpu/onednn_team.h"
+#include "backends/cpu/onednn_alone.h"
 #include "core/check.h"
 
 namespace strata::cpu {
@@ -81,8 +81,8 @@ size_t OneDnnMatmul::packed_bytes(int64_t n, int64_t k) const {
   return call([&] { return packed_desc(n, k).get_size(); });
 }
 
-void OneDnnMatmul::pack(int64_t n, int64_t k, const void* rows, void* dst, int threads) const {
-  const OneDnnTeam team(threads);
+void OneDnnMatmul::pack(int64_t n, int64_t k, const void* rows, void* dst) const {
+  const OneDnnAlone alone;
   call([&] {
     const memory from(transposed(n, k), engine_, const_cast<void*>(rows));
     memory to(packed_desc(n, k), engine_, dst);
@@ -103,7 +103,7 @@ size_t OneDnnMatmul::scratch_bound(const Shape& shape) const {
   }
   // oneDNN's scratch is no monotone function of m. The maximum over the powers of two up to m's is; run() splits the rare m that needs
   // more.
-  const OneDnnTeam team(shape.threads);
+  const OneDnnAlone alone;
   size_t bound = 0;
   call([&] {
     for (Shape s = top; s.m >= 1; s.m /= 2) bound = std::max(bound, describe(s).scratchpad_desc().get_size());
@@ -115,7 +115,7 @@ size_t OneDnnMatmul::scratch_bound(const Shape& shape) const {
 
 void OneDnnMatmul::run(const Shape& shape, const void* x, const void* weight, void* y, Workspace scratch) const {
   if (shape.m <= 0 || shape.n <= 0) return;
-  const OneDnnTeam team(shape.threads);
+  const OneDnnAlone alone;
   const auto p = call([&] { return primitive(shape); });
   if (static_cast<int64_t>(p->desc.scratchpad_desc().get_size()) > scratch.bytes) {
     Shape head = shape, tail = shape;

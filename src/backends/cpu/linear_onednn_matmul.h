@@ -1,4 +1,4 @@
-// oneDNN's bf16 matmul behind plain pointers: primitives are made once per shape and kept, packed weights have one layout for every
+// oneDNN's bf16 matmul behind plain pointers, by the calling thread alone: primitives are made once per shape and kept, packed weights have one layout for every
 // number of rows, scratch memory is the caller's.
 #pragma once
 
@@ -22,7 +22,6 @@ class OneDnnMatmul {
     int64_t m = 0, n = 0, k = 0;
     bool f32_out = false;
     bool row_major = false;  // weights [n, k] as they are, not packed
-    int threads = 1;
     friend auto operator<=>(const Shape&, const Shape&) = default;
   };
 
@@ -31,7 +30,7 @@ class OneDnnMatmul {
 
   size_t packed_bytes(int64_t n, int64_t k) const;
   // rows: bf16 [n, k].
-  void pack(int64_t n, int64_t k, const void* rows, void* dst, int threads) const;
+  void pack(int64_t n, int64_t k, const void* rows, void* dst) const;
 
   // Scratch that every product of at most shape.m rows works with; it does not shrink when m grows.
   size_t scratch_bound(const Shape& shape) const;

@@ -232,8 +232,6 @@ void AddFewRows(const float* x, int64_t x_stride, int64_t rows, const LinearWeig
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -305,7 +303,7 @@ template <class Results>
 void few_rows_product(const Layout& l, const LinearWeight& w, int64_t tokens, const Results& y_of, const Device& device) {
   const auto add_few_rows = HWY_DISPATCH_TABLE(AddFewRows)[simd_index(device)];
   for_each_panel(w, tokens, device, [&](int64_t g, int64_t first, int64_t columns, int64_t, int64_t) {
-    float* const sums = l.sums.row<float>(omp_get_thread_num());
+    float* const sums = l.sums.row<float>(thread_index());
     std::fill_n(sums, tokens * columns, 0.0f);
     add_few_rows(l.x.row<float>(0) + g * padded(w.k), l.x.stride[0], tokens, w, g * w.n + first, columns, kDepth, sums);
     for (int64_t t = 0; t < tokens; ++t) store_sums(sums + t * columns, columns, y_of(g), t, first);
@@ -321,8 +319,8 @@ void product(const Layout& l, const LinearWeight& w, int64_t tokens, const Resul
   for_each_panel(w, tokens, device, [&](int64_t g, int64_t first, int64_t columns, int64_t t, int64_t rows) {
     const TensorView y = y_of(g);
     const int64_t tile_columns = (columns + 3) / 4 * 4;
-    float* const weights = l.panels.row<float>(omp_get_thread_num());
-    float* const sums = l.sums.row<float>(omp_get_thread_num());
+    float* const weights = l.panels.row<float>(thread_index());
+    float* const sums = l.sums.row<float>(thread_index());
     std::fill_n(sums, rows * tile_columns, 0.0f);
     for (int64_t i = 0; i < k; i += kDepth) {
       const int64_t part = std::min(kDepth, k - i), depth = padded(part);

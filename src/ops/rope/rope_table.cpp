@@ -4,8 +4,10 @@
 #include <numbers>
 #include <vector>
 
+#include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/planning_device.h"
+#include "core/thread_team.h"
 #include "strata/ops/rope.h"
 
 namespace strata {
@@ -80,8 +82,11 @@ Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const s
   const bool on_host = device->id().kind == DeviceKind::cpu;
   std::vector<float> staging(on_host ? 0 : static_cast<size_t>(max_positions * config.dim));
   float* rows = on_host ? table.view().ptr<float>() : staging.data();
-#pragma omp parallel for schedule(static)
-  for (int64_t p = 0; p < max_positions; ++p) fill_row(config, frequencies, p, rows + p * config.dim);
+  constexpr int64_t kPositions = 256;  // of a task
+  for_each_of(ceil_div(max_positions, kPositions), available_cores(), [&](int64_t task) {
+    const int64_t end = std::min(max_positions, (task + 1) * kPositions);
+    for (int64_t p = task * kPositions; p < end; ++p) fill_row(config, frequencies, p, rows + p * config.dim);
+  });
   if (!on_host) {
     device->copy_from_host(table.view().data, staging.data(), table.allocated_bytes(), Stream{});
     device->synchronize(Stream{});

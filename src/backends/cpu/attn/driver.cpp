@@ -1,14 +1,13 @@
-// A batch of query tokens over OpenMP threads.
+// A batch of query tokens over the host's threads.
 //
 // Enough queries: one query is one task. Fewer queries than threads: the tasks of a query are (group of heads) x (block of
 // its key list); every block leaves a partial result and these are merged in the order of the blocks. That is the arithmetic
 // of the undivided call, operation by operation, so both give the same bits.
-#include <omp.h>
-
 #include <algorithm>
 
 #include "attend.h"
 #include "paths.h"
+#include "core/thread_team.h"
 #include "rows.h"
 
 namespace strata::cpu {
@@ -41,26 +40,21 @@ void attend_divided(const AttendBatch& b, const Plan& plan, const AttendQuery& q
   std::byte* partials = workspace + plan.threads * plan.scratch;
   // [0, groups): the results so far; then [group][wave]
   auto partial_at = [&](std::int64_t i) { return reinterpret_cast<float*>(partials + static_cast<std::size_t>(i) * plan.partial); };
-#pragma omp parallel num_threads(plan.threads)
-  {
-    std::byte* scratch = workspace + static_cast<std::size_t>(omp_get_thread_num()) * plan.scratch;
-    for (std::int64_t first = 0; first == 0 || first < blocks; first += wave) {
-      const std::int64_t count = std::min(wave, blocks - first);
-#pragma omp for schedule(dynamic, 1)
-      for (std::int64_t task = 0; task < count * plan.groups; ++task) {
-        const std::int64_t group = task / count, i = task % count;
-        float* out = first == 0 && i == 0 ? partial_at(group) : partial_at(plan.groups + group * wave + i);
-        attend_partial(b.path, b.shape, query, plan.heads(b.shape, static_cast<int>(group)), first + i, first + i + 1, scratch, out);
-      }
-#pragma omp for schedule(static, 1)
-      for (int group = 0; group < plan.groups; ++group) {
-        const HeadRange heads = plan.heads(b.shape, group);
-        if (blocks == 0) attend_partial(b.path, b.shape, query, heads, 0, 0, scratch, partial_at(group));
-        for (std::int64_t i = first == 0 ? 1 : 0; i < count; ++i)
-          merge_partial(b.path, heads.count, b.shape.value_dim, partial_at(group), partial_at(plan.groups + group * wave + i));
-        if (first + wave >= blocks) finish_partial(b.path, b.shape, query, heads, partial_at(group));
-      }
-    }
+  auto scratch = [&] { return workspace + static_cast<std::size_t>(thread_index()) * plan.scratch; };
+  for (std::int64_t first = 0; first == 0 || first < blocks; first += wave) {
+    const std::int64_t count = std::min(wave, blocks - first);
+    for_each_of(count * plan.groups, plan.threads, [&](std::int64_t task) {
+      const std::int64_t group = task / count, i = task % count;
+      float* out = first == 0 && i == 0 ? partial_at(group) : partial_at(plan.groups + group * wave + i);
+      attend_partial(b.path, b.shape, query, plan.heads(b.shape, static_cast<int>(group)), first + i, first + i + 1, scratch(), out);
+    });
+    for_each_of(plan.groups, plan.threads, [&](std::int64_t group) {
+      const HeadRange heads = plan.heads(b.shape, static_cast<int>(group));
+      if (blocks == 0) attend_partial(b.path, b.shape, query, heads, 0, 0, scratch(), partial_at(group));
+      for (std::int64_t i = first == 0 ? 1 : 0; i < count; ++i)
+        merge_partial(b.path, heads.count, b.shape.value_dim, partial_at(group), partial_at(plan.groups + group * wave + i));
+      if (first + wave >= blocks) finish_partial(b.path, b.shape, query, heads, partial_at(group));
+    });
   }
 }
 
@@ -79,12 +73,9 @@ void attend_batch(const AttendBatch& b, const QueryAt& query_at, std::byte* work
     for (std::int64_t i = 0; i < b.num_queries; ++i) attend_divided(b, plan, query_at(i), workspace);
     return;
   }
-#pragma omp parallel num_threads(plan.threads)
-  {
-    std::byte* scratch = workspace + static_cast<std::size_t>(omp_get_thread_num()) * plan.scratch;
-#pragma omp for schedule(dynamic, 1)
-    for (std::int64_t i = 0; i < b.num_queries; ++i) attend(b.path, b.shape, query_at(i), {0, b.shape.num_heads}, scratch);
-  }
+  for_each_of(b.num_queries, plan.threads, [&](std::int64_t i) {
+    attend(b.path, b.shape, query_at(i), {0, b.shape.num_heads}, workspace + static_cast<std::size_t>(thread_index()) * plan.scratch);
+  });
 }
 
 }  // namespace strata::cpu

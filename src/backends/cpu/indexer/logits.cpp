@@ -1,6 +1,4 @@
 // IndexerLogits: token blocks times row ranges over all threads. The work is in the scorers.
-#include <omp.h>
-
 #include <cstring>
 
 #include "backends/cpu/cpu_ops.h"
@@ -37,7 +35,7 @@ void run(const Path& path, const IndexerLogitsParams& p, const ExecutionContext&
     const TokenBlock& block = blocks[task / ranges];
     const int64_t begin = task % ranges * rows;
     if (begin >= block.max_length) return;
-    BlockScorer worker(scorer, queries, scratch + scratch_bytes * static_cast<size_t>(omp_get_thread_num()));
+    BlockScorer worker(scorer, queries, scratch + scratch_bytes * static_cast<size_t>(thread_index()));
     worker.run(
         block, begin, begin + rows, [&](int32_t i) { return queries.length(block.first + i); },
         [&](int32_t i, int64_t first, int n, const float* scores) {

@@ -6,8 +6,6 @@
 // Workspace, however many tokens and rows there are: per thread 0.4 to 1 MB of scorer scratch and kMaxTokens + 1 selections of
 // (2k or k + 2048, plus 1024) candidates of 8 bytes; for all threads together at most 64 times k candidates each for the ranges; and 16
 // bytes per token for the list of blocks.
-#include <omp.h>
-
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/indexer/block_scorer.h"
 #include "backends/cpu/indexer/paths.h"
@@ -94,7 +92,7 @@ class Run {
     auto* keys = reinterpret_cast<int32_t*>(at + sizeof(int64_t));
     return {reinterpret_cast<int64_t*>(at), keys, keys + k_};
   }
-  std::byte* thread_memory() const { return memory_ + layout_.threads_at + layout_.per_thread * static_cast<size_t>(omp_get_thread_num()); }
+  std::byte* thread_memory() const { return memory_ + layout_.threads_at + layout_.per_thread * static_cast<size_t>(thread_index()); }
   Selection selection(std::byte* thread, int32_t i) const {
     return make_selection(thread + layout_.scorer_bytes + layout_.selection * static_cast<size_t>(i), k_);
   }

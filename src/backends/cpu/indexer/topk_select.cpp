@@ -1,8 +1,6 @@
 // TopkSelect: one pass over each row; rows over threads, and when there are fewer rows than threads, pieces of rows that are merged.
 //
 // Floor: a row is read once, 4 bytes an entry; appending takes half a cycle per entry and AVX-512 vector of 16, compactions are few.
-#include <omp.h>
-
 #include "backends/cpu/cpu_device.h"
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/indexer/plan.h"
@@ -83,7 +81,7 @@ class Rows {
  private:
   int64_t length(int64_t t) const { return p_.lengths.ptr<int32_t>()[t]; }
   int32_t* out(int64_t t) const { return p_.topk_indices.row<int32_t>(t); }
-  std::byte* thread_memory() const { return workspace_ + layout_.per_thread * static_cast<size_t>(omp_get_thread_num()); }
+  std::byte* thread_memory() const { return workspace_ + layout_.per_thread * static_cast<size_t>(thread_index()); }
   int32_t* scratch(std::byte* memory) const { return reinterpret_cast<int32_t*>(memory + selection_bytes(k_)); }
   Piece piece_at(int64_t i) const { return {workspace_ + layout_.pieces_at + layout_.per_piece * static_cast<size_t>(i), k_}; }
   void finish(Selection& selection, int64_t t, std::byte* memory) const {
