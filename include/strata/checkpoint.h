@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,8 @@ class Checkpoint {
   const std::filesystem::path& directory() const;  // "memory" without one
   // Layer numbers that have attention tensors, ascending; MTP layer j is num_hidden_layers + j.
   std::vector<int64_t> attention_layers() const;
+  // The names of a layer's attention tensors, sorted. Valid as long as the checkpoint is there.
+  std::span<const std::string> attention_names(int64_t layer) const;
   // Every tensor's name; of shards, what the index says.
   std::vector<std::string> names() const;
   // nullptr when absent. Throws invalid_file for a tensor of the index whose shard is missing or cannot be read, here and below.

@@ -24,13 +24,6 @@ const StoredTensor* BlockScales::find(const Checkpoint& checkpoint, int64_t laye
 
 BlockScales::BlockScales(const Checkpoint& checkpoint, int64_t layer, const std::string& name, const StoredTensor& weight)
     : origin_(checkpoint.directory().string()), tensor_(&checkpoint.require(layer, name + ".scale")) {
-  const std::string stem = weight.name.substr(0, weight.name.size() - std::string_view("weight").size());
-  for (const char* end : {"scale", "weight_scale", "weight_scale_inv"}) {
-    const StoredTensor* other = checkpoint.find(stem + end);
-    if (other != nullptr && other != tensor_) {
-      fail(ErrorCode::invalid_file, "{}: tensor {}: expected one tensor of scales, {} is there too", origin_, tensor_->name, other->name);
-    }
-  }
   if (!is_exponent(tensor_->dtype) && !is_number(tensor_->dtype)) {
     fail(ErrorCode::invalid_file, "{}: tensor {}: dtype: expected F8_E8M0, U8 (of the same bytes), F32, BF16 or F16, is {}{}", origin_,
          tensor_->name, tensor_->dtype.name(),
@@ -52,18 +45,20 @@ void BlockScales::find_blocks(const std::array<int64_t, 2>& configured, const St
   } else if (shape.size() == 4 && shape[1] == 1 && shape[3] == 1) {
     std::tie(rows, columns) = std::pair(shape[0], shape[2]);
   }
-  const auto block_of = [](int64_t extent, int64_t scales, int64_t block) -> int64_t {
-    if (scales == ceil_div(extent, block)) return block;
-    return scales > 0 && extent % scales == 0 ? extent / scales : 0;
-  };
-  block_n_ = block_of(n, rows, configured[0]);
-  block_k_ = block_of(k, columns, configured[1]);
+  const auto [block_n, block_k] = configured;
+  block_n_ = block_k_ = 0;
+  if (rows == ceil_div(n, block_n) && columns == ceil_div(k, block_k)) {
+    std::tie(block_n_, block_k_) = std::pair(block_n, block_k);
+  } else if ((rows == n || (rows == 1 && columns == 1)) && columns > 0 && k % columns == 0) {
+    std::tie(block_n_, block_k_) = std::pair(n / rows, k / columns);
+  }
   columns_ = columns;
   if (block_n_ == 0 || block_k_ == 0) {
     fail(ErrorCode::invalid_file,
-         "{}: tensor {}: shape: expected [{}, {}], one scale per {}x{} block of {}[{}, {}], or one a row or tensor, is [{}]", origin_,
-         tensor_->name, ceil_div(n, configured[0]), ceil_div(k, configured[1]), configured[0], configured[1], weight.dtype.name(), n, k,
-         fmt::join(shape, ", "));
+         "{}: tensor {}: shape: expected [{}, {}], one scale per {}x{} block of {}[{}, {}], or one for the tensor, for each row, or for "
+         "each group of a row, is [{}]",
+         origin_, tensor_->name, ceil_div(n, configured[0]), ceil_div(k, configured[1]), configured[0], configured[1], weight.dtype.name(),
+         n, k, fmt::join(shape, ", "));
   }
 }
 

@@ -18,12 +18,12 @@ namespace strata {
 // refused: four ue8m0 exponents to a word are DeepGEMM's layout in memory, and no published checkpoint has it.
 //
 // Shape, for a matrix [n, k]. [] and [1]: one scale. [n]: one a row; no other vector. [a, b], or [a, 1, b, 1] as modelopt writes it: a of
-// n rows and b of k columns. The config's block decides where ceil(n / block) is a, so that the last block may be partial; else a must
-// divide n, and blocks have n / a rows: per row, per tensor, MX groups. Columns are the same.
+// n rows and b of k columns. They are the config's blocks, ceil(n / block) x ceil(k / block), whose last may be partial; or one for the
+// tensor, one for each row, or MX groups: for each row one for each k / b columns. No other shape: transposed scales are one.
 class BlockScales {
  public:
   // The scales of matrix `name` (without ".weight"), a tensor [n, k] that is called `weight`. Throws invalid_file when they are missing,
-  // stored under two names, or cannot be.
+  // or cannot be.
   BlockScales(const Checkpoint& checkpoint, int64_t layer, const std::string& name, const StoredTensor& weight);
 
   const StoredTensor& tensor() const { return *tensor_; }

@@ -39,6 +39,14 @@ struct Checkpoint::Impl {
   std::vector<std::unique_ptr<ShardFile>> shards;
   std::vector<StoredTensor> given;  // without files
   std::unordered_map<std::string, Location, Hash, std::equal_to<>> tensors;
+  std::map<int64_t, std::vector<std::string>> layers;  // the names of each layer's attention tensors
+
+  void sort_layers() {
+    for (const auto& [name, location] : tensors) {
+      if (const auto layer = attention_layer_of(config, name)) layers[*layer].push_back(name);
+    }
+    for (auto& [layer, names] : layers) std::sort(names.begin(), names.end());
+  }
 
   bool is_attention(std::string_view name) const { return attention_layer_of(config, name).has_value(); }
 
@@ -56,6 +64,20 @@ struct Checkpoint::Impl {
       if (shard == nullptr) shard = shards.emplace_back(std::make_unique<ShardFile>(directory / file)).get();
       const bool check = is_attention(name) && shard->exists();
       tensors.emplace(name, Location{shard, check ? &shard->require(name) : nullptr});
+    }
+    for (const auto& [file, shard] : by_name) {
+      if (shard->opened()) check_index(index, std::string(file), shard->file());
+    }
+  }
+
+  // Every attention tensor of a shard is in the index, and there by this shard's name.
+  void check_index(const ShardIndex& index, const std::string& file, const SafetensorsFile& shard) const {
+    for (const StoredTensor& tensor : shard.tensors()) {
+      const auto entry = index.find(tensor.name);
+      if (!is_attention(tensor.name) || (entry != index.end() && entry->second == file)) continue;
+      fail(ErrorCode::invalid_file, "{}: {}: tensor {}: expected in shard {}, where it is, {}", directory.string(), kIndexFile,
+           brief(nlohmann::json(tensor.name)), brief(nlohmann::json(file)),
+           entry == index.end() ? "is missing" : fmt::format("is in {}", brief(nlohmann::json(entry->second))));
     }
   }
 
@@ -112,10 +134,10 @@ Checkpoint::Checkpoint(const fs::path& directory, const ConfigOptions& options) 
   }
   impl_->directory = directory;
   impl_->config = ModelConfig::load(directory, options);
-  const bool single = fs::exists(directory / kSingleFile, ignored);
+  const bool single = is_there(directory / kSingleFile);
   const fs::path index_path = directory / kIndexFile;
   std::optional<ShardIndex> index;
-  if (fs::exists(index_path, ignored)) index = parse_shard_index(read_text_file(index_path.string(), kMaxIndexBytes), index_path.string());
+  if (is_there(index_path)) index = parse_shard_index(read_text_file(index_path.string(), kMaxIndexBytes), index_path.string());
   if (single) {
     impl_->open_single(directory / kSingleFile);
     if (index) impl_->check_agreement(*index);
@@ -124,6 +146,7 @@ Checkpoint::Checkpoint(const fs::path& directory, const ConfigOptions& options) 
   } else {
     fail(ErrorCode::invalid_file, "{}: expected {} or {}, has {}", directory.string(), kSingleFile, kIndexFile, other_weights(directory));
   }
+  impl_->sort_layers();
 }
 
 Checkpoint::Checkpoint(const ModelConfig& config, std::vector<StoredTensor> tensors) : impl_(std::make_unique<Impl>()) {
@@ -137,6 +160,7 @@ Checkpoint::Checkpoint(const ModelConfig& config, std::vector<StoredTensor> tens
                     tensor.name, tensor.bytes);
     impl_->tensors.emplace(tensor.name, Impl::Location{nullptr, &tensor});
   }
+  impl_->sort_layers();
 }
 
 Checkpoint::~Checkpoint() = default;
@@ -147,11 +171,15 @@ const ModelConfig& Checkpoint::config() const { return impl_->config; }
 const fs::path& Checkpoint::directory() const { return impl_->directory; }
 
 std::vector<int64_t> Checkpoint::attention_layers() const {
-  std::set<int64_t> layers;
-  for (const auto& [name, location] : impl_->tensors) {
-    if (const auto layer = attention_layer_of(impl_->config, name)) layers.insert(*layer);
-  }
-  return {layers.begin(), layers.end()};
+  std::vector<int64_t> layers;
+  for (const auto& [layer, names] : impl_->layers) layers.push_back(layer);
+  return layers;
+}
+
+std::span<const std::string> Checkpoint::attention_names(int64_t layer) const {
+  const auto found = impl_->layers.find(layer);
+  if (found == impl_->layers.end()) return {};
+  return found->second;
 }
 
 std::vector<std::string> Checkpoint::names() const {
@@ -174,10 +202,16 @@ void Checkpoint::release(const StoredTensor& tensor) const {
 }
 
 const StoredTensor* Checkpoint::find(int64_t layer, std::string_view suffix) const {
+  const StoredTensor* found = nullptr;
   for (const std::string& name : tensor_spellings(impl_->config, layer, suffix)) {
-    if (const StoredTensor* tensor = find(name)) return tensor;
+    if (!impl_->tensors.contains(name)) continue;
+    if (found != nullptr) {
+      fail(ErrorCode::invalid_file, "{}: tensor {}: expected under one name, {} is there too", impl_->directory.string(), found->name,
+           name);
+    }
+    found = find(name);
   }
-  return nullptr;
+  return found;
 }
 
 const StoredTensor& Checkpoint::require(int64_t layer, std::string_view suffix) const {

@@ -10,6 +10,12 @@ struct Kind {
   std::string_view begin;
   std::string_view what;
 };
+// Two bytes may also be the length of a safetensors header, behind which JSON begins.
+constexpr size_t kHeaderLengthBytes = 8;
+bool begins(std::string_view text, const Kind& kind) {
+  const bool may_be_length = kind.begin.size() < 3 && text.size() > kHeaderLengthBytes && text[kHeaderLengthBytes] == '{';
+  return text.starts_with(kind.begin) && !may_be_length;
+}
 constexpr std::string_view kPickle = "a PyTorch pickle (.bin, .pt): convert it to safetensors";
 constexpr std::array<Kind, 9> kKinds{{
     {"version https://git-lfs.github.com/spec/", "a git-lfs pointer, not the file that it stands for: run \"git lfs pull\""},
@@ -33,7 +39,7 @@ bool begins_ignoring_case(std::string_view text, std::string_view begin) {
 
 std::optional<std::string> file_kind(std::string_view begin) {
   for (const Kind& kind : kKinds) {
-    if (begin.starts_with(kind.begin)) return std::string(kind.what);
+    if (begins(begin, kind)) return std::string(kind.what);
   }
   if (begin.starts_with("\xef\xbb\xbf")) begin.remove_prefix(3);  // a byte order mark
   begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));

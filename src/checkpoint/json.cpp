@@ -1,5 +1,7 @@
 #include "checkpoint/json.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -83,14 +85,14 @@ nlohmann::json parse_json(std::string_view text, const std::string& origin) {
 
 std::string read_text_file(const std::string& path, size_t max_bytes) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::invalid_file, "{}: cannot be opened", path);
+  if (!in) fail(ErrorCode::invalid_file, "{}: cannot be opened: {}", path, std::strerror(errno));
   std::string text;
   std::vector<char> chunk(1 << 16);
   while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), in.gcount() > 0) {
     text.append(chunk.data(), static_cast<size_t>(in.gcount()));
     if (text.size() > max_bytes) fail(ErrorCode::invalid_file, "{}: size: expected at most {} bytes, is larger", path, max_bytes);
   }
-  if (in.bad()) fail(ErrorCode::invalid_file, "{}: cannot be read", path);
+  if (in.bad()) fail(ErrorCode::invalid_file, "{}: cannot be read: {}", path, std::strerror(errno));
   if (text.empty()) fail(ErrorCode::invalid_file, "{}: expected JSON, is empty", path);
   if (const auto kind = file_kind(std::string_view(text).substr(0, kFileKindBytes))) {
     fail(ErrorCode::invalid_file, "{}: expected JSON, is {}", path, *kind);

@@ -10,7 +10,12 @@ float Checkpoint::kv_scale(int64_t layer) const {
   const StoredTensor* scale = nullptr;
   // compressed-tensors, modelopt, vLLM, and older exporters.
   for (const char* suffix : {"k_scale", "k_proj.k_scale", "attn.k_scale", "kv_scale"}) {
-    if (scale == nullptr) scale = find(layer, suffix);
+    const StoredTensor* found = find(layer, suffix);
+    if (found != nullptr && scale != nullptr) {
+      fail(ErrorCode::invalid_file, "{}: tensor {}: expected one scale of the cache, {} is there too", directory().string(), scale->name,
+           found->name);
+    }
+    if (found != nullptr) scale = found;
   }
   if (scale == nullptr) return 1.0f;
   const bool number = scale->dtype == StoredDType::f32 || scale->dtype == StoredDType::bf16 || scale->dtype == StoredDType::f16;

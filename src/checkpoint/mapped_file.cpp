@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/check.h"
@@ -25,14 +26,21 @@ struct Descriptor {
   fail(ErrorCode::invalid_file, "{}: {}: {}", path, call, std::strerror(errno));
 }
 
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // O_NONBLOCK: a pipe is refused below, and not waited for here.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) fail_call(path, "open");
   struct stat status {};
   if (fstat(file.fd, &status) != 0) fail_call(path, "fstat");
-  if (!S_ISREG(status.st_mode)) fail(ErrorCode::invalid_file, "{}: expected a regular file, is a directory or device", path);
+  if (!S_ISREG(status.st_mode)) fail(ErrorCode::invalid_file, "{}: expected a regular file, is {}", path, kind_of(status.st_mode));
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;
   void* data = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);

@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
+#include <string>
 
 namespace strata {
 
 class NewFile {
  public:
-  // Throws invalid_file when it cannot be written, as every function does.
+  // A link is followed: the file that it names is replaced. What is no regular file (a device, a pipe) is written to as it is.
+  // Throws invalid_file when the file cannot be written, as every function does.
   explicit NewFile(const std::filesystem::path& path);
   ~NewFile();
   NewFile(const NewFile&) = delete;
@@ -18,17 +19,15 @@ class NewFile {
   void write(const void* data, size_t bytes);
   // Everything is on its way to the disk: what can fail for lack of space has not.
   void close();
-  // Closes it and gives it its name.
+  // Closes the file and gives it its name, with the permissions of the file that it replaces.
   void commit();
 
  private:
-  void fail_if_bad() const;
+  [[noreturn]] void fail_call(const std::string& path, const char* what) const;
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
-  std::ofstream out_;
-  bool closed_ = false;
-  bool committed_ = false;
+  std::string temporary_;  // of a name that nothing else has; empty where path_ is written to as it is
+  int file_ = -1;
 };
 
 }  // namespace strata

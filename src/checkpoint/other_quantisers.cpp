@@ -1,5 +1,6 @@
 #include "checkpoint/other_quantisers.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/check.h"
@@ -39,6 +40,10 @@ void refuse_other_quantisers(const Checkpoint& checkpoint, int64_t layer, const 
          "{} is {}",
          checkpoint.directory().string(), found->name, name, companion.what);
   }
+}
+
+bool is_of_other_quantiser(std::string_view name) {
+  return std::any_of(kCompanions.begin(), kCompanions.end(), [&](const Companion& companion) { return name.ends_with(companion.suffix); });
 }
 
 std::string_view usual_content(StoredDType dtype) {

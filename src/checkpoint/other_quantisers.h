@@ -13,6 +13,9 @@ namespace strata {
 // way that the loader does not compute.
 void refuse_other_quantisers(const Checkpoint& checkpoint, int64_t layer, const std::string& name);
 
+// Whether a tensor's name is one of those.
+bool is_of_other_quantiser(std::string_view name);
+
 // What weights of a dtype that the loader does not take usually are, as the end of a message; empty when the dtype says all there is.
 std::string_view usual_content(StoredDType dtype);
 

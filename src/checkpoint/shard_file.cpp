@@ -5,10 +5,16 @@
 
 namespace strata {
 
-bool ShardFile::exists() const {
-  std::error_code ignored;
-  return std::filesystem::exists(path_, ignored);
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return true;
+  if (!std::filesystem::is_symlink(path, error)) return false;
+  fail(ErrorCode::invalid_file, "{}: expected a file, is a link to {}, which does not exist or is a link to itself", path.string(),
+       std::filesystem::read_symlink(path, error).string());
 }
+
+bool ShardFile::exists() const { return is_there(path_); }
+bool ShardFile::opened() const { return file_ != nullptr; }
 
 const SafetensorsFile& ShardFile::file() const {
   std::call_once(opening_, [&] { file_ = std::make_unique<SafetensorsFile>(path_); });

@@ -10,12 +10,16 @@
 
 namespace strata {
 
+// Whether the file exists. Throws invalid_file for a link that leads nowhere, as a download that was not completed leaves them.
+bool is_there(const std::filesystem::path& path);
+
 class ShardFile {
  public:
   explicit ShardFile(std::filesystem::path path) : path_(std::move(path)) {}
 
   const std::filesystem::path& path() const { return path_; }
   bool exists() const;
+  bool opened() const;  // by a call of file() or require() before
   // Throws invalid_file, at every call, where it is missing or no safetensors file.
   const SafetensorsFile& file() const;
   // The tensor, which an index says is here. Throws invalid_file naming it where the file is missing or does not have it.

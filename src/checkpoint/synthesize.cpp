@@ -46,6 +46,7 @@ void check_vacant(const fs::path& directory, bool overwrite) {
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
     const bool replaceable = name == kConfigFile || name == kSingleFile;
+    if (replaceable && !entry.is_regular_file(ignored)) refuse(name, ", which is no regular file");
     if (replaceable && overwrite) continue;
     // What is written would contradict an index, and a model of many files took long to download.
     if (replaceable) refuse(name, ": set overwrite to replace it, or choose another directory");

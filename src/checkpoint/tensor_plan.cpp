@@ -20,12 +20,13 @@ class Plan {
  public:
   explicit Plan(const ModelConfig& config) : config_(config) {}
 
-  void layer(int64_t layer) {
+  // every_indexer: also of layers that take another layer's top-k.
+  void layer(int64_t layer, bool every_indexer = false) {
     prefix_ = official_prefix(config_, layer);
     if (config_.family == ModelFamily::deepseek_v4) {
       v4(config_.compress_ratio(layer));
     } else {
-      mla(config_.index_topk > 0 && !config_.skip_topk(layer));
+      mla(config_.index_topk > 0 && (every_indexer || !config_.skip_topk(layer)));
     }
   }
 
@@ -115,6 +116,18 @@ class Plan {
 };
 
 }  // namespace
+
+std::vector<std::string> layer_suffixes(const ModelConfig& config, int64_t layer) {
+  // Layers that take another layer's top-k may have an indexer of their own in the file.
+  ModelConfig with_indexer = config;
+  with_indexer.fp8_weights = false;
+  Plan plan(with_indexer);
+  plan.layer(layer, true);
+  std::vector<std::string> suffixes;
+  const size_t prefix = official_prefix(config, layer).size();
+  for (const PlannedTensor& tensor : plan.finish()) suffixes.push_back(tensor.stored.name.substr(prefix));
+  return suffixes;
+}
 
 std::vector<PlannedTensor> plan_tensors(const ModelConfig& config) {
   Plan plan(config);

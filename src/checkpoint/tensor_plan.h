@@ -1,6 +1,7 @@
 // The attention tensors of a model: names, dtypes, shapes, and what random values stand for them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "strata/checkpoint.h"
@@ -21,5 +22,8 @@ struct PlannedTensor {
 
 // Every attention tensor of `config`, in file order: wide elements first, so that each begins at a multiple of its size.
 std::vector<PlannedTensor> plan_tensors(const ModelConfig& config);
+
+// The tensors that a layer may read where its weights are bf16, without the layer's prefix: "wq_a.weight".
+std::vector<std::string> layer_suffixes(const ModelConfig& config, int64_t layer);
 
 }  // namespace strata

@@ -1,3 +1,4 @@
+#include "checkpoint/layer_tensors.h"
 #include "core/check.h"
 #include "layers/deepseek_v4_attention.h"
 #include "layers/forward_check.h"
@@ -9,6 +10,7 @@ namespace {
 
 template <class Layer>
 std::unique_ptr<AttentionLayer> make_layer(const LayerContext& context) {
+  check_layer_tensors(context.checkpoint, context.layer);
   return std::make_unique<Layer>(context);
 }
 

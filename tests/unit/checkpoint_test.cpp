@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "checkpoint/layer_tensors.h"
+#include "checkpoint/tensor_names.h"
 #include "checkpoint_files.h"
 #include "strata/attention.h"
 
@@ -75,6 +77,59 @@ TEST(Checkpoint, ListsNamesAndLayersInOrder) {
   EXPECT_EQ(names.size(), 10u);
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   EXPECT_EQ(c.directory(), dir.path());
+}
+
+// Two names of one tensor: which one counts cannot be told.
+TEST(Checkpoint, RefusesTensorsUnderTwoNames) {
+  TempDir dir;
+  dir.write("config.json", preset("v3-tiny").to_json());
+  TensorList list;
+  list.add("model.layers.0.self_attn.o_proj.weight", DType::bf16, {1}, std::vector<uint16_t>{1});
+  list.add("layers.0.attn.o_proj.weight", DType::bf16, {1}, std::vector<uint16_t>{2});
+  list.write(dir.path() / "model.safetensors");
+  const Checkpoint checkpoint(dir.path());
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { checkpoint.find(0, "o_proj.weight"); }),
+               {"model.layers.0.self_attn.o_proj.weight", "expected under one name", "layers.0.attn.o_proj.weight is there too"});
+}
+
+// A bias, a sink, an adapter: of an attention that is another one. What is read, and what has no effect, is no fault.
+TEST(Checkpoint, RefusesAttentionTensorsThatNoLayerReads) {
+  const auto check = [](const char* model, const std::string& suffix) {
+    const ModelConfig config = preset(model);
+    const std::string name = official_prefix(config, 2) + suffix;
+    const Checkpoint checkpoint(config, {{.name = name, .dtype = DType::f32, .shape = {0}, .data = nullptr, .bytes = 0}});
+    check_layer_tensors(checkpoint, 1);  // of another layer
+    check_layer_tensors(checkpoint, 2);
+  };
+  const auto expect_refused = [&](const char* model, const std::string& suffix) {
+    SCOPED_TRACE(std::string(model) + " " + suffix);
+    expect_parts(message_of(ErrorCode::invalid_file, [&] { check(model, suffix); }), {suffix, "expected none of this name"});
+  };
+  for (const char* suffix : {"q_a_proj.bias", "o_proj.bias", "attn_sink", "sinks", "k_norm.weight", "q_a_proj.lora_A.weight",
+                             "g_proj.weight", "kv_a_layernorm.bias", "q_proj.weight", "indexer.wk.weight"}) {
+    expect_refused("v3-tiny", suffix);
+  }
+  expect_refused("v2-lite-tiny", "q_a_proj.weight");
+  expect_refused("v4-tiny", "wq_a.bias");
+  expect_refused("v4-tiny", "kv_a_layernorm.weight");
+  for (const char* suffix : {"q_a_proj.weight", "q_a_proj.weight_scale_inv", "k_scale", "v_scale", "kv_scale", "rotary_emb.inv_freq",
+                             "kv_b_proj.weight_scale", "o_proj.qweight"}) {
+    EXPECT_NO_THROW(check("v3-tiny", suffix)) << suffix;
+  }
+  for (const char* suffix : {"indexer.wk.weight", "indexer.k_norm.bias", "indexer.wq_b.weight_scale_inv"}) {
+    EXPECT_NO_THROW(check("v3.2-tiny", suffix)) << suffix;
+  }
+  for (const char* suffix : {"wq_a.scale", "attn_sink", "kv_norm.weight", "norm.weight"})
+    EXPECT_NO_THROW(check("v4-tiny", suffix)) << suffix;
+}
+
+// Downloads that share files by links, one of which was not completed.
+TEST(Checkpoint, NamesLinksThatLeadNowhere) {
+  const TempDir dir;
+  dir.write("config.json", preset("v3-tiny").to_json());
+  std::filesystem::create_symlink("../blobs/1234", dir.path() / "model.safetensors");
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint{dir.path()}; }),
+               {"model.safetensors", "is a link to ../blobs/1234, which does not exist"});
 }
 
 TEST(Checkpoint, MissingTensorListsWhatWasTried) {
@@ -175,6 +230,21 @@ TEST_F(Sharded, TensorAbsentFromItsShard) {
   expect_parts(message_of(ErrorCode::invalid_file, [&] { c.find("layers.1.ffn.w1.weight"); }), {"layers.1.ffn.w1.weight", "is not there"});
   index_["weight_map"]["layers.1.attn.q_norm.weight"] = "model-00002-of-00002.safetensors";
   expect_parts(refusal(), {"layers.1.attn.q_norm.weight", "expected in shard \"model-00002-of-00002.safetensors\"", "is not there"});
+}
+
+// The index says where an attention tensor is, and nothing else has one.
+TEST_F(Sharded, TensorsThatTheIndexDoesNotName) {
+  json& map = index_["weight_map"];
+  map.erase("layers.0.attn.q_norm.weight");
+  expect_parts(refusal(),
+               {"index.json", "layers.0.attn.q_norm.weight", "expected in shard \"model-00001-of-00002.safetensors\"", "is missing"});
+  TensorList second;
+  add(second, "layers.1.attn.attn_sink");
+  add(second, "layers.0.attn.q_norm.weight");
+  second.write(dir_.path() / "model-00002-of-00002.safetensors");
+  map["layers.0.attn.q_norm.weight"] = "model-00001-of-00002.safetensors";
+  expect_parts(refusal(),
+               {"layers.0.attn.q_norm.weight", "model-00002-of-00002.safetensors", "is in \"model-00001-of-00002.safetensors\""});
 }
 
 // What a terminal would obey, or is longer than a line, is not printed as it is.

@@ -152,7 +152,7 @@ TEST_F(LoadWeights, ScalesUnderTwoNames) {
   add_fp8("wq_b", m);
   list_.add(prefix + "wq_b.weight_scale_inv", DType::f32, {2, 1}, m.scales);
   expect_parts(refusal([&] { loader().load_linear("wq_b", {.n = 256, .k = 128}); }),
-               {"layers.0.attn.wq_b.scale", "expected one tensor of scales", "wq_b.weight_scale_inv is there too"});
+               {"layers.0.attn.wq_b.scale", "expected under one name", "wq_b.weight_scale_inv is there too"});
 }
 
 TEST_F(LoadWeights, ScalesThatAreNoPowersOfTwo) {
@@ -238,6 +238,8 @@ TEST_F(LoadWeights, ScalesThatCannotBe) {
   add_scale("rank4", DType::f32, {1, 2, 2, 1}, std::vector<float>{1, 1, 1, 1});
   add_scale("rows", DType::e8m0, {3, 2}, std::vector<uint8_t>(6, 127));
   add_scale("columns", DType::e8m0, {1, 3}, std::vector<uint8_t>(3, 127));
+  add_scale("transposed", DType::f32, {2, 1}, std::vector<float>{1, 1});
+  add_scale("half_blocks", DType::f32, {2, 4}, std::vector<float>(8, 1));
   add_scale("none", DType::f32, {0, 2}, std::vector<float>{});
   add_scale("rank", DType::f32, {1, 2, 1}, std::vector<float>{1, 1});
   list_.add(prefix + "missing.weight", DType::e4m3, {m.n, m.k}, m.codes);
@@ -255,6 +257,8 @@ TEST_F(LoadWeights, ScalesThatCannotBe) {
   expect_parts(message("rank4"), {"rank4.scale", "expected [1, 2]", "is [1, 2, 2, 1]"});
   expect_parts(message("rows"), {"rows.scale", "expected [1, 2]", "128x128", "F8_E4M3[128, 256]", "is [3, 2]"});
   expect_parts(message("columns"), {"columns.scale", "expected [1, 2]", "is [1, 3]"});
+  expect_parts(message("transposed"), {"transposed.scale", "expected [1, 2]", "is [2, 1]"});
+  expect_parts(message("half_blocks"), {"half_blocks.scale", "expected [1, 2]", "is [2, 4]"});
   expect_parts(message("none"), {"none.scale", "expected [1, 2]", "is [0, 2]"});
   expect_parts(message("rank"), {"rank.scale", "expected [1, 2]", "is [1, 2, 1]"});
   expect_parts(message("missing"), {"missing.scale", "is missing", "weight_scale_inv"});

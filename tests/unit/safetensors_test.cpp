@@ -1,6 +1,7 @@
 // SafetensorsFile and write_safetensors: round trips, and every way in which a file can be wrong.
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include "checkpoint/safetensors_writer.h"
 #include "checkpoint_files.h"
@@ -348,10 +349,57 @@ TEST(Safetensors, WriterTakesTheBytesThatItWasTold) {
     expect_parts(message_of(ErrorCode::invalid_argument, [&] { writer.finish(); }), {"expected 8 bytes", "got 6"});
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path())) << "what was not finished stays";
-  std::filesystem::create_directories(path / "not empty");
-  SafetensorsWriter writer(path, list);
-  writer.append(data, 8);
-  expect_parts(message_of(ErrorCode::invalid_file, [&] { writer.finish(); }), {"x.safetensors", "cannot be put in place"});
+  {
+    SafetensorsWriter writer(path, list);
+    writer.append(data, 8);
+    std::filesystem::create_directories(path / "not empty");
+    expect_parts(message_of(ErrorCode::invalid_file, [&] { writer.finish(); }), {"x.safetensors", "cannot be put in place"});
+  }
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsWriter(path, list); }), {"x.safetensors", "Is a directory"});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1) << "what was not finished stays";
+}
+
+std::vector<StoredTensor> two_floats() {
+  static const float values[2] = {1, 2};
+  return {{.name = "a", .dtype = DType::f32, .shape = {2}, .data = reinterpret_cast<const std::byte*>(values), .bytes = 8}};
+}
+
+// What is no regular file is written to and stays what it is; a link is followed; a file that is replaced keeps its permissions.
+TEST(Safetensors, WritesThroughDevicesAndLinks) {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  write_safetensors("/dev/null", two_floats());
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+
+  const fs::path file = dir.path() / "file.safetensors", link = dir.path() / "link.safetensors";
+  write_safetensors(file, {});
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  fs::create_symlink("file.safetensors", link);
+  write_safetensors(link, two_floats());
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(SafetensorsFile(file).tensors().size(), 1U);
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 2);
+}
+
+TEST(Safetensors, DoesNotWaitForPipes) {
+  const TempDir dir;
+  const auto pipe = dir.path() / "model.safetensors";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { SafetensorsFile{pipe}; }),
+               {"model.safetensors", "expected a regular file, is a pipe"});
+}
+
+// Headers whose lengths are, as bytes, what pickles and gzip files begin with.
+TEST(Safetensors, LengthsThatLookLikeOtherFiles) {
+  const TempDir dir;
+  for (const size_t length : {0x280U, 0x380U, 0x480U, 0x18b1fU}) {
+    std::string text = R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
+    text.resize(length, ' ');
+    std::string bytes(8, '\0');
+    for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i));
+    EXPECT_EQ(SafetensorsFile(dir.write("x.safetensors", bytes + text)).tensors().size(), 1U) << length;
+  }
 }
 
 }  // namespace
