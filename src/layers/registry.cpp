@@ -10,8 +10,9 @@ namespace {
 
 template <class Layer>
 std::unique_ptr<AttentionLayer> make_layer(const LayerContext& context) {
+  auto layer = std::make_unique<Layer>(context);  // first, so that a tensor under a wrong name is missed by its right one
   check_layer_tensors(context.checkpoint, context.layer);
-  return std::make_unique<Layer>(context);
+  return layer;
 }
 
 }  // namespace
