@@ -386,8 +386,8 @@ void add_run(CLI::App& app, int& code) {
   sub->add_option("--out", o->output, "write inputs and outputs as cases that `strata replay` reads")->check(not_empty());
   auto* seed = add_seed(*sub, o->random.seed, "of the random hidden states");
   for (CLI::Option* random : {requests, prompt_tokens, decode_tokens, seed}) random->excludes(input);
-  sub->add_flag("--check-reference", o->check_reference, "run the same on the reference backend and compare");
-  sub->add_option("--tolerance", o->tolerance, "of --check-reference")->check(real_in(0, 1))->capture_default_str();
+  auto* check_reference = sub->add_flag("--check-reference", o->check_reference, "run the same on the reference backend and compare");
+  sub->add_option("--tolerance", o->tolerance, "of --check-reference")->check(real_in(0, 1))->capture_default_str()->needs(check_reference);
   sub->add_flag("--graph,!--no-graph", o->graph, "decode steps as captured graphs, on devices that have them (the default)");
   sub->add_flag("--overlap,!--no-overlap", o->overlap,
                 "independent work of a layer on auxiliary streams, on devices that have them (the default)");
