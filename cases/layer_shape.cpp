@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <regex>
 
+#include "core/check.h"
 #include "ragged.h"
 #include "strata/model_config.h"
 
 namespace strata::cases {
 namespace {
+
+// Longer than any shape's name. std::regex recurses for every character, so that a long text ends the stack.
+constexpr size_t kLongest = 200;
 
 bool is_v4(const std::string& preset) { return preset.starts_with("v4"); }
 
@@ -22,7 +26,63 @@ std::optional<KvFormat> format_of(const std::string& name) {
   return {};
 }
 
+// The preset that the name begins with, the longest of several; empty: none.
+std::string preset_of(const std::string& name) {
+  std::string longest;
+  for (const std::string& preset : preset_names()) {
+    if (name.starts_with(preset + "-") && preset.size() > longest.size()) longest = preset;
+  }
+  return longest;
+}
+
+bool begins_with_kind(std::string_view rest) {
+  return rest.starts_with("-window-") || rest.starts_with("-c4-") || rest.starts_with("-c128-");
+}
+
+// "-decode-b2" of "-decode-b2-context40", which names a layer of `begin`; empty: no beginning of it does.
+std::string longest_shape(const std::string& begin, const std::string& rest) {
+  for (size_t end = rest.size(); end > 0 && end != std::string::npos; end = rest.rfind('-', end - 1)) {
+    if (layer_shape(begin + rest.substr(0, end))) return rest.substr(0, end);
+  }
+  return "";
+}
+
+[[noreturn]] void refuse_part(const std::string& name, const std::string& part, const std::string& expected) {
+  fail(ErrorCode::invalid_argument, "case '{}': expected {}, has '{}'; a layer is {}", name, expected, part, kLayerNames);
+}
+
 }  // namespace
+
+bool is_like_layer(const std::string& name) {
+  if (name.size() > kLongest || name.find('*') != std::string::npos) return false;
+  return !preset_of(name).empty() || name.find("-decode-b") != std::string::npos || name.find("-prefill-") != std::string::npos;
+}
+
+void refuse_layer_name(const std::string& name) {
+  const std::string preset = preset_of(name);
+  if (preset.empty()) {
+    const size_t end =
+        std::min({name.find("-decode-"), name.find("-prefill-"), name.find("-window-"), name.find("-c4-"), name.find("-c128-")});
+    refuse_part(name, name.substr(0, end), fmt::format("a preset ({})", fmt::join(preset_names(), ", ")));
+  }
+  std::string begin = preset, rest = name.substr(preset.size());
+  const std::string first = rest.substr(0, rest.find('-', 1));
+  if (is_v4(preset) && !begins_with_kind(rest)) refuse_part(name, first, fmt::format("-window, -c4 or -c128 after {}", preset));
+  if (is_v4(preset)) {
+    begin += first;
+    rest = rest.substr(first.size());
+  }
+  if (!rest.starts_with("-decode-") && !rest.starts_with("-prefill-")) {
+    refuse_part(name, first == rest || is_v4(preset) ? rest : first, fmt::format("-decode-bREQUESTS or -prefill-TOKENS after {}", begin));
+  }
+  const std::string step = longest_shape(begin, rest);
+  if (step.empty()) {
+    const size_t end = rest.find('-', rest.find('-', 1) + 1);
+    refuse_part(name, rest.substr(0, end),
+                rest.starts_with("-decode-") ? "-decode-bREQUESTS of at least 1 request" : "-prefill-TOKENS of at least 2 tokens");
+  }
+  refuse_part(name, rest.substr(step.size()), fmt::format("what may follow {}", begin + step));
+}
 
 std::string name_of(const LayerShape& s) {
   std::string name = s.preset;
@@ -50,8 +110,6 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
       "(.+?)(-window|-c4|-c128)?-(?:decode-b([0-9]{1,9})|prefill-([0-9]{1,9})(?:-b([0-9]{1,9}))?(?:-beside([0-9]{1,9}))?)"
       "(?:-draft([0-9]{1,9}))?(?:-context([0-9]{1,9}))?(-ragged)?(?:-bound([0-9]{1,9}))?"
       "(-fp8-output)?(?:-(bf16|fp8_[a-z0-9_]+))?(?:-tp([0-9]{1,9}))?");
-  // Longer than any shape's name. std::regex recurses for every character, so that a long text ends the stack.
-  constexpr size_t kLongest = 200;
   std::smatch m;
   if (name.size() > kLongest || !std::regex_match(name, m, kForm)) return {};
   LayerShape s{.preset = m[1]};

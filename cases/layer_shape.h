@@ -26,13 +26,19 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
-// PRESET[-window|-c4|-c128]-decode-bREQUESTS[-draftTOKENS] or -prefill-TOKENS[-bREQUESTS][-besideDECODES[-draftTOKENS]], then
-// [-contextPOSITIONS[-ragged]][-boundPOSITIONS][-fp8-output][-FORMAT][-tpSIZE]: V4 presets have a kind, others none.
+// V4 presets have a kind, others none.
+inline constexpr const char* kLayerNames =
+    "PRESET[-window|-c4|-c128]{-decode-bREQUESTS[-draftTOKENS] | -prefill-TOKENS[-bREQUESTS][-besideDECODES[-draftTOKENS]]}"
+    "[-contextPOSITIONS[-ragged]][-boundPOSITIONS][-fp8-output][-KV_FORMAT][-tpSIZE]";
 std::string name_of(const LayerShape& shape);
 // Positions before the new tokens of the request that is number i, and of the longest one with them.
 int64_t context_of(const LayerShape& shape, int64_t i);
 int64_t longest_of(const LayerShape& shape);
 // Of a name; absent: it is not one.
 std::optional<LayerShape> layer_shape(const std::string& name);
+// Whether whoever wrote it meant a layer: a preset's name with something after it, or a step of a layer in it; no *.
+bool is_like_layer(const std::string& name);
+// Throws invalid_argument for a name that is like a layer's and is none: which part of it is wrong.
+[[noreturn]] void refuse_layer_name(const std::string& name);
 
 }  // namespace strata::cases

@@ -6,9 +6,11 @@
 #include <random>
 #include <string>
 
+#include "core/check.h"
 #include "fill_caches.h"
 #include "lambda_case.h"
 #include "layer_shape.h"
+#include "layers/layer_options_check.h"
 #include "model_runner.h"
 #include "registry.h"
 
@@ -37,6 +39,15 @@ ModelConfig one_layer_config(const LayerShape& shape) {
   config.num_nextn_predict_layers = 0;
   if (config.family == ModelFamily::deepseek_v4) config.compress_ratios = {shape.ratio};
   return config;
+}
+
+// All but the limits.
+LayerOptions layer_options_of(const LayerShape& shape) {
+  LayerOptions options;
+  options.fp8_output = shape.fp8_output;
+  options.kv_format = shape.kv_format;
+  options.tp_size = shape.tp_size;
+  return options;
 }
 
 double d(int64_t v) { return static_cast<double>(v); }
@@ -163,13 +174,11 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
     state->tokens += part.requests * part.new_tokens;
   }
   RunnerOptions runner;
+  runner.layer = layer_options_of(shape);
   runner.layer.limits = {.max_num_batched_tokens = state->tokens,
                          .max_num_seqs = num_requests,
                          .max_model_len = std::max(longest_of(shape), shape.bound),
                          .num_speculative_tokens = static_cast<int32_t>(shape.draft)};
-  runner.layer.fp8_output = shape.fp8_output;
-  runner.layer.kv_format = shape.kv_format;
-  runner.layer.tp_size = shape.tp_size;
   if (shape.tp_size > 1) runner.communicator = std::make_shared<FirstOf>(shape.tp_size);
   runner.total_positions = num_requests * longest_of(shape);
   state->recorder = std::make_unique<CallRecorder>(ops);
@@ -277,6 +286,18 @@ constexpr const char* kGpuNames[] = {
     "v4-pro-c128-prefill-8192",
 };
 
+// What making the layer would refuse, before anything is loaded or measured.
+void check_layer(const LayerShape& shape) {
+  const ModelConfig config = one_layer_config(shape);
+  const LayerOptions options = layer_options_of(shape);
+  try {
+    check_layer_options(config, options);
+    static_cast<void>(cache_groups_of_layer(config, options, 0));
+  } catch (const Error& error) {
+    fail(error.code(), "case '{}': {}", name_of(shape), error.what());
+  }
+}
+
 void add(CaseList& list, const LayerShape& shape, bool gpu) {
   list.push_back(std::make_unique<LambdaCase>(
       "layer", name_of(shape), [shape, gpu](const OpSet& ops, const std::shared_ptr<Device>& device, const WorkOptions& options) {
@@ -294,7 +315,13 @@ void add_layers(CaseList& list) {
 void add_layer_of(CaseList& list, const std::string& name) {
   const bool known = std::any_of(list.begin(), list.end(), [&](const auto& c) { return c->op() == "layer" && c->name() == name; });
   if (known) return;
-  if (const auto shape = layer_shape(name)) add(list, *shape, false);
+  if (const auto shape = layer_shape(name)) {
+    check_layer(*shape);
+    add(list, *shape, false);
+    return;
+  }
+  const bool other = std::any_of(list.begin(), list.end(), [&](const auto& c) { return c->name() == name; });
+  if (!other && is_like_layer(name)) refuse_layer_name(name);
 }
 
 }  // namespace strata::cases

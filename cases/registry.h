@@ -74,7 +74,8 @@ void add_random_dense_attn_prefill(CaseList& list, Draw& draw);
 void add_prefill_attention(CaseList& list);
 void add_batch(CaseList& list);
 void add_layers(CaseList& list);
-// The layer of this name, if it says a layer's shape (layer_shape.h) and no entry has it.
+// The layer of this name, if it says a layer's shape (layer_shape.h) and no entry has it. Throws for a name that is like a layer's and is
+// none, and for a layer that cannot be made.
 void add_layer_of(CaseList& list, const std::string& name);
 
 }  // namespace strata::cases

@@ -11,6 +11,9 @@
 #include "case_filter.h"
 #include "case_run.h"
 #include "case_table.h"
+#include "layer_shape.h"
+#include "numbers.h"
+#include "words.h"
 #include "common.h"
 #include "output_file.h"
 #include "registry.h"
@@ -46,11 +49,12 @@ double load_average() {
 class Bencher {
  public:
   Bencher(const Options& options, std::optional<Baseline> baseline) : options_(options), baseline_(std::move(baseline)) {
-    if (!options.plot.empty()) plot_file_.emplace("--plot", options.plot);
-    device_ = open_device(parse_device_id(options.common.device), make_config(options.common));
+    if (!options.plot.empty()) plot_file_.emplace("--plot", options.plot, std::vector<InputPath>{{"--baseline", options.baseline}});
+    device_ = open_device(options.common);
   }
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
+    run_.announce(selected.size());
     measure_roof();
     columns_ = columns_of(selected);
     table_.emplace(columns_.header(), columns_.widths(), options_.markdown);
@@ -77,6 +81,8 @@ class Bencher {
     const std::lock_guard lock(run_.mutex());
     roof_ = roof;
   }
+  // Every row comes after it.
+  const cases::Ceilings& roof() const { return roof_.value(); }
 
   BenchColumns columns_of(const std::vector<const cases::AnyCase*>& selected) const {
     BenchColumns columns;
@@ -114,21 +120,21 @@ class Bencher {
     const std::lock_guard lock(run_.mutex());
     if (options_.streams()) {
       run_.clear_bar();
-      table_->print(columns_.cells(row, roof_));
+      table_->print(columns_.cells(row, roof()));
     }
     rows_.push_back(std::move(row));
   }
 
-  // All that is known; under the lock.
+  // All that is known; under the lock. Before the roof is known there is no row.
   void print() {
     if (options_.common.json) {
       print_json(as_json());
     } else if (options_.csv) {
-      fmt::print("{}", bench_csv(rows_, roof_).csv());
+      fmt::print("{}", bench_csv(rows_, roof_.value_or(cases::Ceilings{})).csv());
     } else {
       print_notes();
     }
-    if (plot_file_) plot();
+    if (plot_file_ && !rows_.empty()) plot();
   }
 
   void print_notes() const {
@@ -136,11 +142,15 @@ class Bencher {
       if (!r.breakdown.empty()) print_breakdown(r.name, r.timing.median, r.breakdown);
     }
     for (const std::string& refusal : refusals_) fmt::print("not run: {}\n", refusal);
-    fmt::print("\n{}\nroof: {:.3f} TFLOP/s ({}), {:.1f} GB/s ({})\n", device_->description(), roof_.flops / 1e12, roof_.flops_source,
-               roof_.bandwidth / 1e9, roof_.bandwidth_source);
-    if (roof_.empty_launch > 0) fmt::print("empty launch: {}\n", format_seconds(roof_.empty_launch));
+    fmt::print("\n{}\n", device_->description());
+    if (roof_) {
+      fmt::print("roof: {:.3f} TFLOP/s ({}), {:.1f} GB/s ({})\n", roof_->flops / 1e12, roof_->flops_source, roof_->bandwidth / 1e9,
+                 roof_->bandwidth_source);
+      if (roof_->empty_launch > 0) fmt::print("empty launch: {}\n", format_seconds(roof_->empty_launch));
+    }
     if (busy()) fmt::print("load average {:.1f} at the start: other work was running, medians are not this machine's\n", load_);
-    if (!options_.no_reference) fmt::print("reference: one run; (1/n): of that share of the tokens, scaled by the work\n");
+    if (!options_.no_reference && !rows_.empty())
+      fmt::print("reference: one run; (1/n): of that share of the tokens, scaled by the work\n");
     if (baseline_) print_baseline();
   }
 
@@ -161,30 +171,30 @@ class Bencher {
 
   Json as_json() const {
     Json rows = Json::array();
-    for (const BenchRow& r : rows_) rows.push_back(bench_json(r, roof_));
-    return {{"version", version_text()},
-            {"device", device_->description()},
-            {"load_average", load_},
-            {"roof",
-             {{"flops_per_s", roof_.flops},
-              {"flops_source", roof_.flops_source},
-              {"bytes_per_s", roof_.bandwidth},
-              {"bytes_source", roof_.bandwidth_source},
-              {"empty_launch_s", roof_.empty_launch}}},
-            {"results", rows},
-            {"not_run", refusals_}};
+    for (const BenchRow& r : rows_) rows.push_back(bench_json(r, roof()));
+    Json json = {{"version", version_text()}, {"device", device_->description()}, {"load_average", load_}};
+    if (roof_) {
+      json["roof"] = {{"flops_per_s", roof_->flops},
+                      {"flops_source", roof_->flops_source},
+                      {"bytes_per_s", roof_->bandwidth},
+                      {"bytes_source", roof_->bandwidth_source},
+                      {"empty_launch_s", roof_->empty_launch}};
+    }
+    json["results"] = rows;
+    json["not_run"] = refusals_;
+    return json;
   }
 
   void plot() {
     BarPlot plot{.title = "strata bench: share of the machine's roof",
-                 .subtitle = fmt::format("{}; roof: {:.1f} GB/s ({}), {:.3f} TFLOP/s ({})", device_->description(), roof_.bandwidth / 1e9,
-                                         roof_.bandwidth_source, roof_.flops / 1e12, roof_.flops_source),
+                 .subtitle = fmt::format("{}; roof: {:.1f} GB/s ({}), {:.3f} TFLOP/s ({})", device_->description(), roof().bandwidth / 1e9,
+                                         roof().bandwidth_source, roof().flops / 1e12, roof().flops_source),
                  .axis = "share of the roof (%)",
                  .roof = 100,
                  .roof_label = "roof",
                  .bars = {}};
     for (const BenchRow& r : rows_) {
-      const double share = 100 * roof_share(r, roof_);
+      const double share = 100 * roof_share(r, roof());
       plot.bars.push_back({r.op + " " + r.name + (options_.filter.implementation == "*" ? ", " + r.implementation : ""), share,
                            fmt::format("{:.0f} %, {}", share, format_seconds(r.timing.median))});
     }
@@ -197,7 +207,7 @@ class Bencher {
   double load_ = load_average();
   OpSet ops_ = default_ops();
   std::shared_ptr<Device> device_;
-  cases::Ceilings roof_;
+  std::optional<cases::Ceilings> roof_;
   BenchColumns columns_;
   std::optional<StreamTable> table_;
   std::vector<BenchRow> rows_;
@@ -205,9 +215,12 @@ class Bencher {
   CaseRun run_{"bench", [this] { print(); }};  // its lock is that of what is above; last: it watches them
 };
 
-int run_bench(const Options& options) {
+int run_bench(Options& options) {
   cases::CaseList list = cases::all_cases();
-  for (const std::string& name : options.filter.names) cases::add_layer_of(list, name);
+  for (std::string& name : options.filter.names) {
+    name = plain_layer_name(name);
+    saying("--case '", "case '", [&] { cases::add_layer_of(list, name); });
+  }
   const auto selected = select_cases(list, options.filter, is_bench);
   if (options.filter.implementation != "*") check_implementation(selected, options.filter);
   if (options.list) {
@@ -231,10 +244,10 @@ void add_bench(CLI::App& app, int& code) {
   command->footer(
       "Exit codes: 0 success; 1 interrupted (Ctrl-C or SIGTERM: keeps the cases timed so far); 2 bad input.\n"
       "--impl '*' times every implementation.\n"
-      "--case also takes a layer of any shape: PRESET[-window|-c4|-c128]-decode-bREQUESTS[-draftTOKENS] or "
-      "-prefill-TOKENS[-bREQUESTS][-besideDECODES[-draftTOKENS]],\n"
-      "then [-contextPOSITIONS[-ragged]][-boundPOSITIONS][-fp8-output][-KV_FORMAT][-tpSIZE], as v4-pro-c4-decode-b48-context16384 or "
-      "v3.2-decode-b8-context8192-tp8.\n"
+      "--case also takes a layer of any shape:\n" +
+      std::string(cases::kLayerNames) +
+      ",\n"
+      "as v4-pro-c4-decode-b48-context16k or v3.2-decode-b8-context8192-tp8; V4's layers have a kind, -window, -c4 or -c128.\n"
       "Example: strata bench --op sparse_attn_decode --case 'b16-*' --plot decode.svg");
   add_common(*command, options->common);
   add_filter(*command, options->filter);
@@ -244,11 +257,12 @@ void add_bench(CLI::App& app, int& code) {
   csv->excludes("--json");
   csv->excludes(breakdown);
   command->add_flag("--markdown", options->markdown, "the table as Markdown")->excludes("--json")->excludes(csv);
-  command->add_option("--baseline", options->baseline, "compare with this result of strata bench --json: a column of ratios");
-  command->add_option("--plot", options->plot, "write a bar plot of the shares of the roof to this SVG file");
+  command->add_option("--baseline", options->baseline, "compare with this result of strata bench --json: a column of ratios")
+      ->check(not_empty());
+  command->add_option("--plot", options->plot, "write a bar plot of the shares of the roof to this SVG file")->check(not_empty());
   command->add_option("--min-time", options->min_time, "seconds of measuring per case")->check(real_in(0, 600))->capture_default_str();
   command->add_flag("--no-reference", options->no_reference, "do not time the scalar reference");
-  command->add_option("--seed", options->seed, "of the inputs")->capture_default_str();
+  add_seed(*command, options->seed, "of the inputs");
   command->add_flag("--list", options->list, "print the cases instead of timing them");
   command->callback([options, &code] { code = run_bench(*options); });
 }

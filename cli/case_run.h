@@ -28,6 +28,8 @@ class CaseRun {
   // What run() and report() share is changed under this lock alone.
   std::mutex& mutex() { return mutex_; }
 
+  // How many cases there are to be, where much comes before the first.
+  void announce(size_t count) { num_selected_ = count; }
   // run(case). `quiet`: no bar.
   void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const std::function<void(const cases::AnyCase&)>& run);
   // Once: run(0), run(1), ... on this many threads, until `count` are done or one returns false. What one throws ends them, and is thrown.

@@ -102,8 +102,7 @@ std::string reasons_of(const Tally& tally) {
 
 class Checker {
  public:
-  explicit Checker(const Options& options)
-      : options_(options), device_(open_device(parse_device_id(options.common.device), make_config(options.common))) {}
+  explicit Checker(const Options& options) : options_(options), device_(open_device(options.common)) {}
 
   void run(const std::vector<const cases::AnyCase*>& selected) {
     const auto one = [&](size_t i) {
@@ -267,7 +266,7 @@ void add_check(CLI::App& app, int& code) {
       "         strata check --op indexer_topk --random 1000000 --seconds 30 --seed 5");
   add_common(*command, options->common);
   add_filter(*command, options->filter);
-  command->add_option("--seed", options->check.seed, "of the inputs, and of random shapes")->capture_default_str();
+  add_seed(*command, options->check.seed, "of the inputs, and of random shapes");
   auto* random = command->add_option("--random", options->random,
                                      "instead of the lists, so many cases of each op with random shapes; ends after 100 failures");
   random->transform(count_in(1, int64_t{1} << 30));

@@ -5,15 +5,32 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <string_view>
 
 #include "numbers.h"
 #include "strata/error.h"
 #include "strata/op_set.h"
+#include "words.h"
 
 namespace strata::cli {
 
+namespace {
+
+constexpr bool kHasCuda = std::string_view(STRATA_BACKENDS).find("cuda") != std::string_view::npos;
+constexpr const char* kDevices = kHasCuda ? "cpu or cuda:N" : "cpu (this build has no CUDA)";
+
+// The device kinds that the library names and this build may lack are refused before it is asked.
+DeviceId device_id(const std::string& text) {
+  const bool known = text == "cpu" || (kHasCuda && text.starts_with("cuda:"));
+  if (!known) throw Error(ErrorCode::invalid_argument, fmt::format("--device must be {}, is '{}'", kDevices, text));
+  return saying(fmt::format("--device must be {}", kDevices), "a device is cpu, cuda:N or opencl:N", [&] { return parse_device_id(text); });
+}
+
+}  // namespace
+
 void add_common(CLI::App& app, CommonOptions& options) {
-  app.add_option("--device", options.device, "cpu or cuda:N")->capture_default_str();
+  app.add_option("--device", options.device, kDevices)->capture_default_str();
   app.add_option("--threads", options.threads, "CPU threads; 0: one per core, as without STRATA_CPU_THREADS")->transform(count_in(0, 4096));
   app.add_option("--isa", options.isa,
                  "highest CPU instruction set: portable, avx2, avx512, avx512_bf16, amx, or best, as without STRATA_CPU_ISA");
@@ -24,6 +41,31 @@ void add_common(CLI::App& app, CommonOptions& options) {
 void add_accept_keys(CLI::App& app, ConfigOptions& options) {
   app.add_option("--accept-key", options.accept_keys,
                  "a key of config.json that is not known, whose name suggests attention, and that attention does not depend on");
+}
+
+void check_accept_keys(const ModelConfig& config, const ConfigOptions& options) {
+  const std::vector<std::string>& unknown = config.unknown_keys();
+  for (const std::string& key : options.accept_keys) {
+    if (std::find(unknown.begin(), unknown.end(), key) != unknown.end()) continue;
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("--accept-key must name a key that the config has and that is not known, is '{}'{}", key, nearest_text(key, unknown)));
+  }
+}
+
+ModelConfig find_preset(const std::string& name) {
+  const std::vector<std::string> names = preset_names();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return preset(name);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--preset must be one of {}, is '{}'{}", fmt::join(names, ", "), name, nearest_text(name, names)));
+}
+
+CLI::Option* add_seed(CLI::App& app, uint64_t& seed, const std::string& what) {
+  return app.add_option("--seed", seed, what)->transform(count_in(0, std::numeric_limits<int64_t>::max()))->capture_default_str();
+}
+
+CLI::Validator not_empty() {
+  return {[](std::string& text) { return std::string(text.empty() ? "must not be empty" : ""); }, ""};
 }
 
 std::string unknown_keys_line(const ModelConfig& config) {
@@ -41,7 +83,10 @@ CLI::Validator real_in(double low, double high) {
 }
 
 Config make_config(const CommonOptions& options) {
+  constexpr const char* kForced = "Config::force";
+  const OpSet ops = default_ops();
   Config config = Config::from_environment();
+  saying("STRATA_FORCE", kForced, [&] { check_forced(ops, config); });
   if (options.threads) config.cpu_threads = *options.threads;
   if (options.isa) config.cpu_isa = parse_cpu_isa(*options.isa);
   for (const std::string& item : options.force) {
@@ -51,8 +96,12 @@ Config make_config(const CommonOptions& options) {
     }
     config.force[item.substr(0, equals)] = item.substr(equals + 1);
   }
-  check_forced(default_ops(), config);
+  saying("--force", kForced, [&] { check_forced(ops, config); });
   return config;
+}
+
+std::shared_ptr<Device> open_device(const CommonOptions& options) {
+  return strata::open_device(device_id(options.device), make_config(options));
 }
 
 Table::Table(std::vector<std::string> header) : header_(std::move(header)) {}

@@ -3,12 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "strata/config.h"
+#include "strata/device.h"
 #include "strata/model_config.h"
 
 namespace strata::cli {
@@ -31,8 +33,18 @@ struct CommonOptions {
   bool json = false;
 };
 void add_common(CLI::App& app, CommonOptions& options);
+// --device within this build, with make_config().
+std::shared_ptr<Device> open_device(const CommonOptions& options);
 // --accept-key, of commands that read a config.json.
 void add_accept_keys(CLI::App& app, ConfigOptions& options);
+// Throws strata::Error for an accepted key that the config does not have, or whose meaning is known.
+void check_accept_keys(const ModelConfig& config, const ConfigOptions& options);
+// --preset's model. Throws strata::Error for another name, with the nearest.
+ModelConfig find_preset(const std::string& name);
+// --seed. `what` it decides: "of the inputs".
+CLI::Option* add_seed(CLI::App& app, uint64_t& seed, const std::string& what);
+// For CLI::Option::check: the option takes any text but an empty one.
+CLI::Validator not_empty();
 // A line that names the keys of config.json that the library does not know; empty where it knows all.
 std::string unknown_keys_line(const ModelConfig& config);
 // Accepts real numbers in [low, high]; CLI11's own ranges let NaN through.

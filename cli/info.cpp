@@ -10,7 +10,7 @@ namespace strata::cli {
 namespace {
 
 int run(const CommonOptions& o) {
-  const auto device = open_device(parse_device_id(o.device), make_config(o));
+  const auto device = open_device(o);
   const OpSet ops = default_ops();
   Json json = {{"device", to_string(device->id())}, {"description", device->description()}};
   Table table({"op", "implementation", "status", "reason"});

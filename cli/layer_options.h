@@ -20,7 +20,7 @@ struct LayerFlags {
   bool batch_invariant = false;
 };
 void add_layer_flags(CLI::App& app, LayerFlags& flags);
-// Everything but the limits. Throws strata::Error for unknown names.
-LayerOptions layer_options(const LayerFlags& flags);
+// Everything but the limits. Throws strata::Error for unknown names, and for options that the layers of this model do not have.
+LayerOptions layer_options(const LayerFlags& flags, const ModelConfig& config);
 
 }  // namespace strata::cli

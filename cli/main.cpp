@@ -59,7 +59,7 @@ int run(int argc, char** argv) {
     add_bench(app, code);
     add_plan(app, code);
     if (const CLI::App* help = help_of(app, argc, argv)) {
-      fmt::print("{}", help->help(help == &app ? "" : "strata " + help->get_name()));
+      fmt::print("{}", help->help(help == &app ? "" : "strata"));
       return code;
     }
     check_words(app, argc, argv);
@@ -69,10 +69,10 @@ int run(int argc, char** argv) {
     app.exit(success, text, text);
     fmt::print("{}", text.str());
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
+    return refuse(in_plain_words(error));
   } catch (const std::exception& error) {            // strata::Error: names the thing, what was expected and what was found
     if (std::ferror(stdout) != 0) return kBadInput;  // finish() says so
-    return refuse(error.what());
+    return refuse(with_replaced(error.what(), "ConfigOptions::accept_keys, --accept-key", "--accept-key"));
   }
   return code;
 }

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <string>
+
+#include "layer_shape.h"
 
 namespace strata::cli {
 namespace {
@@ -81,6 +84,20 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   const size_t at = std::string_view("kmgt").find(suffix[0]);
   if (at == std::string_view::npos || suffix.size() != (binary ? 2 : 1)) return {};
   return scaled(number, power(binary ? 1024 : 1000, at));
+}
+
+std::string plain_layer_name(const std::string& name) {
+  if (!cases::is_like_layer(name)) return name;
+  std::string plain;
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('-', begin + 1), name.size());
+    const size_t digits = std::min(name.find_first_of("0123456789", begin), end);
+    const std::string word = name.substr(begin, digits - begin), number = name.substr(digits, end - digits);
+    const std::optional<int64_t> count = std::isalpha(static_cast<unsigned char>(name[end - 1])) ? parse_count(number) : std::nullopt;
+    plain += word + (count ? std::to_string(*count) : number);
+    begin = end;
+  }
+  return plain;
 }
 
 CLI::Validator count_in(int64_t low, int64_t high) {

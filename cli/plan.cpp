@@ -1,6 +1,7 @@
 // strata plan: what a model's attention layers take of a device: caches, weights and workspace; and what fits.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -12,10 +13,12 @@
 #include "plan_plot.h"
 #include "plan_report.h"
 #include "strata/error.h"
+#include "words.h"
 
 namespace strata::cli {
 namespace {
 
+constexpr int64_t kContext = 131072;  // where the model has as many positions
 constexpr int64_t kMostRequests = int64_t{1} << 20, kMostMemory = 1000000000000000;
 
 struct Options {
@@ -24,8 +27,8 @@ struct Options {
   ConfigOptions config;
   std::string model, preset_name;
   std::optional<std::string> plot;
-  std::optional<int64_t> memory;
-  int64_t context = 131072, requests = 1, max_batched_tokens = 4096, tp = 1, reserve = 0;
+  std::optional<int64_t> context, memory;
+  int64_t requests = 1, max_batched_tokens = 4096, tp = 1, reserve = 0;
 };
 
 bool has_tensors(const std::filesystem::path& model) {
@@ -35,7 +38,7 @@ bool has_tensors(const std::filesystem::path& model) {
 }
 
 cases::PlannedModel open_model(const Options& o, const std::shared_ptr<Device>& device) {
-  if (!o.preset_name.empty()) return {preset(o.preset_name), device};
+  if (!o.preset_name.empty()) return {find_preset(o.preset_name), device};
   if (has_tensors(o.model)) return {Checkpoint(o.model, o.config), device};
   return {ModelConfig::load(o.model, o.config), device};
 }
@@ -49,31 +52,38 @@ std::string model_name(const Options& o) {
 }
 
 int run(const Options& o) {
-  if (o.model.empty() == o.preset_name.empty()) throw Error(ErrorCode::invalid_argument, "plan needs either --model or --preset");
+  if (o.model.empty() && o.preset_name.empty()) {
+    throw Error(ErrorCode::invalid_argument, "plan needs --model, --config or --preset, has none of them");
+  }
   if (o.memory && o.reserve >= *o.memory) {
     throw Error(ErrorCode::invalid_argument, fmt::format("--reserve must be less than --memory {}, is {}", *o.memory, o.reserve));
   }
   std::optional<OutputFile> plot_file;
-  if (o.plot) plot_file.emplace("--plot", *o.plot);
-  const std::shared_ptr<Device> device = open_device(parse_device_id(o.common.device), make_config(o.common));
+  if (o.plot) plot_file.emplace("--plot", *o.plot, std::vector<InputPath>{{"--model", o.model}});
+  const std::shared_ptr<Device> device = open_device(o.common);
   const cases::PlannedModel model = open_model(o, device);
   const ModelConfig& config = model.config();
   if (model.layers().empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no attention layer in it", o.model));
-  if (o.context > config.max_position_embeddings) {
+  check_accept_keys(config, o.config);
+  const int64_t context = o.context.value_or(std::min(kContext, config.max_position_embeddings));
+  if (context > config.max_position_embeddings) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("--context must be at most max_position_embeddings {}, is {}", config.max_position_embeddings, o.context));
+                fmt::format("--context must be at most max_position_embeddings {}, is {}", config.max_position_embeddings, context));
   }
-  LayerOptions options = layer_options(o.layer);
+  LayerOptions options = layer_options(o.layer, config);
   options.tp_size = static_cast<int>(o.tp);
   options.limits = {
-      .max_num_batched_tokens = std::max(o.max_batched_tokens, o.requests), .max_num_seqs = o.requests, .max_model_len = o.context};
+      .max_num_batched_tokens = std::max(o.max_batched_tokens, o.requests), .max_num_seqs = o.requests, .max_model_len = context};
   const auto layer_groups = model.cache_groups(options);
   Plan plan{.model = model_name(o),
+            .model_type = config.model_type,
             .device = device->description(),
             .unknown_keys = config.unknown_keys(),
             .limits = options.limits,
             .tp = o.tp,
             .num_layers = std::ssize(layer_groups),
+            .num_mtp_layers = std::count_if(model.layers().begin(), model.layers().end(),
+                                            [&](int64_t layer) { return layer >= config.num_hidden_layers; }),
             .caches = CachePlan(layer_groups),
             .rest = {}};
   plan.cache_bytes = plan.caches.bytes(plan.limits);
@@ -82,7 +92,7 @@ int run(const Options& o) {
   std::optional<Fit> fit;
   if (o.memory) {
     fit = Fit{.memory = *o.memory, .reserve = o.reserve};
-    fit->most_requests = fits.most_requests(fit->usable(), o.context, kMostRequests);
+    fit->most_requests = fits.most_requests(fit->usable(), context, kMostRequests);
     fit->most_positions = fits.most_positions(fit->usable(), o.requests, config.max_position_embeddings);
   }
 
@@ -118,9 +128,15 @@ void add_plan(CLI::App& app, int& code) {
       "says.\n"
       "Exit codes: 0 success; 1 with --memory: the requests do not fit; 2 bad input.\n"
       "Example: strata plan --preset v4-pro --context 1M --requests 4 --tp 8 --memory 80GB --reserve 40GB --plot plan.svg");
-  sub->add_option("--model", o->model, "checkpoint directory or config.json");
-  sub->add_option("--preset", o->preset_name, "shapes of a preset instead");
-  sub->add_option("--context", o->context, "positions of a request")->transform(count_in(1, int64_t{1} << 30))->capture_default_str();
+  auto* model = sub->add_option("--model", o->model, "checkpoint directory or config.json");
+  auto* config = sub->add_option("--config", o->model, "another name of --model");
+  auto* preset = sub->add_option("--preset", o->preset_name, "shapes of a preset instead");
+  for (CLI::Option* source : {model, config, preset}) source->check(not_empty());
+  preset->excludes(model)->excludes(config);
+  config->excludes(model);
+  sub->add_option("--context", o->context, "positions of a request; no more than the model has unless given")
+      ->transform(count_in(1, int64_t{1} << 30))
+      ->default_str(std::to_string(kContext));
   sub->add_option("--requests", o->requests, "requests at once")->transform(count_in(1, kMostRequests))->capture_default_str();
   sub->add_option("--max-batched-tokens", o->max_batched_tokens, "tokens of a step; at least one of every request")
       ->transform(count_in(1, int64_t{1} << 20))
@@ -134,11 +150,12 @@ void add_plan(CLI::App& app, int& code) {
       ->transform(bytes_in(0, kMostMemory))
       ->capture_default_str()
       ->needs("--memory");
-  sub->add_option("--plot", o->plot, "write cache bytes by group and context length, 8k to 1M positions, as SVG to this file");
+  sub->add_option("--plot", o->plot, "write cache bytes by group and context length, 8k to 1M positions, as SVG to this file")
+      ->check(not_empty());
   add_accept_keys(*sub, o->config);
   add_layer_flags(*sub, o->layer);
   add_common(*sub, o->common);
-  sub->callback([o, &code] { code = run(*o); });
+  sub->callback([o, &code] { code = saying("--tp", "tp_size", [&] { return run(*o); }); });
 }
 
 }  // namespace strata::cli

@@ -7,6 +7,7 @@
 #include "common.h"
 #include "stack_plot.h"
 #include "strata/error.h"
+#include "words.h"
 
 namespace strata::cli {
 namespace {
@@ -35,9 +36,9 @@ std::vector<int64_t> contexts_of(int64_t max_positions) {
 std::string plot_caches(const CachePlan& plan, const CachePlot& plot) {
   const int64_t requests = plot.limits.max_num_seqs;
   StackPlot stack;
-  stack.title = fmt::format("{}: cache memory of {} request{} by length of context", plot.model, requests, requests == 1 ? "" : "s");
-  stack.subtitle = fmt::format("{}; steps of {} tokens. Attention caches only: without weights and workspace.", plot.machine,
-                               plot.limits.max_num_batched_tokens);
+  stack.title = fmt::format("{}: cache memory of {} by length of context", plot.model, counted(requests, "request"));
+  stack.subtitle = fmt::format("{}; steps of {}. Attention caches only: without weights and workspace.", plot.machine,
+                               counted(plot.limits.max_num_batched_tokens, "token"));
   stack.x_axis = "positions of each request";
   stack.line_axis = "All caches (GB, logarithmic)";
   stack.stack_axis = "By cache group (kB per position)";
@@ -69,7 +70,7 @@ std::string plot_caches(const CachePlan& plan, const CachePlot& plot) {
     stack.line_notes.push_back(fmt::format("{:.3g} %", 100 * bytes / baseline));
     stack.stack_notes.push_back(format_bytes(bytes));
   }
-  total.name += "; below each point its share of the baseline";
+  total.name += "; at each point its share of the baseline";
   stack.stack_axis += "; above each column its bytes";
   stack.lines = {std::move(total), std::move(bf16)};
   return stack_plot(stack);

@@ -4,12 +4,27 @@
 
 #include <algorithm>
 
+#include "words.h"
+
 namespace strata::cli {
 namespace {
 
 constexpr const char* kScope = "attention only: no experts, embeddings or hidden states";
 
-std::string requests_text(int64_t requests) { return fmt::format("{} request{}", requests, requests == 1 ? "" : "s"); }
+std::string requests_text(int64_t requests) { return counted(requests, "request"); }
+std::string positions_text(int64_t positions) { return counted(positions, "position"); }
+
+std::string layers_text(const Plan& plan) {
+  const std::string layers = counted(plan.num_layers - plan.num_mtp_layers, "layer");
+  return plan.num_mtp_layers > 0 ? fmt::format("{} + {} MTP", layers, plan.num_mtp_layers) : layers;
+}
+
+// What every further position takes of a group that keeps all of them; 0 of one that keeps the last ones alone.
+double bytes_per_position(const PlannedGroup& group) {
+  if (group.spec.retained > 0) return 0;
+  return static_cast<double>(group.layers) * static_cast<double>(group.spec.page_bytes) /
+         static_cast<double>(group.spec.positions_per_page());
+}
 std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
 Json groups_json(const CachePlan& plan, const BatchLimits& limits) {
@@ -36,11 +51,9 @@ void print_groups(const CachePlan& plan, const BatchLimits& limits) {
   size_t width = 0;
   for (const auto& [id, group] : plan.groups()) {
     const CacheGroupSpec& spec = group.spec;
-    const double per_position =
-        static_cast<double>(group.layers) * static_cast<double>(spec.page_bytes) / static_cast<double>(spec.positions_per_page());
     table.add({std::string(to_string(id)), std::to_string(group.layers), std::string(to_string(spec.format)), std::to_string(spec.row_dim),
                std::to_string(spec.page_size), std::to_string(spec.page_bytes), std::to_string(CachePlan::pages(spec, limits)),
-               spec.retained > 0 ? fmt::format("last {} only", spec.retained) : fmt::format("{:.1f}", per_position),
+               spec.retained > 0 ? fmt::format("last {} only", spec.retained) : fmt::format("{:.1f}", bytes_per_position(group)),
                bytes_text(CachePlan::bytes(group, limits))});
     width = std::max(width, to_string(id).size());
   }
@@ -87,17 +100,20 @@ void print_fit(const Plan& plan, const Fit& fit) {
              bytes_text(plan.rest.weight_bytes()), bytes_text(plan.rest.workspace_bytes()),
              for_caches < 0 ? "nothing" : bytes_text(for_caches));
   if (fit.most_requests > 0) {
-    fmt::print("of {} positions each: {} fit, {} tokens\n", context, requests_text(fit.most_requests), fit.most_requests * context);
+    fmt::print("of {} each: {} fit{}, {}\n", positions_text(context), requests_text(fit.most_requests), fit.most_requests == 1 ? "s" : "",
+               counted(fit.most_requests * context, "token"));
   } else {
-    fmt::print("of {} positions each: no request fits\n", context);
+    fmt::print("of {} each: no request fits\n", positions_text(context));
   }
   if (fit.most_positions > 0) {
-    fmt::print("of {}: {} positions each fit, {} tokens\n", requests_text(requests), fit.most_positions, fit.most_positions * requests);
+    fmt::print("of {}: {} each fit{}, {}\n", requests_text(requests), positions_text(fit.most_positions),
+               fit.most_positions == 1 ? "s" : "", counted(fit.most_positions * requests, "token"));
   } else {
     fmt::print("of {}: not one position each fits\n", requests_text(requests));
   }
   if (fit.holds(plan)) return;
-  fmt::print("{} of {} positions do not fit: {} are missing\n", requests_text(requests), context, bytes_text(plan.total() - fit.usable()));
+  fmt::print("{} of {} {} not fit: {} are missing\n", requests_text(requests), positions_text(context), requests == 1 ? "does" : "do",
+             bytes_text(plan.total() - fit.usable()));
 }
 
 }  // namespace
@@ -107,9 +123,11 @@ std::string Plan::rank() const { return tp > 1 ? fmt::format("one of {} tensor-p
 Json plan_json(const Plan& plan, const std::optional<Fit>& fit) {
   const int64_t requests = plan.limits.max_num_seqs, context = plan.limits.max_model_len;
   Json json = {{"model", plan.model},
+               {"model_type", plan.model_type},
                {"device", plan.device},
                {"tp", plan.tp},
                {"layers", plan.num_layers},
+               {"mtp_layers", plan.num_mtp_layers},
                {"context", context},
                {"requests", requests},
                {"max_batched_tokens", plan.limits.max_num_batched_tokens},
@@ -131,13 +149,18 @@ Json plan_json(const Plan& plan, const std::optional<Fit>& fit) {
 void print_plan(const Plan& plan, const std::optional<Fit>& fit) {
   const int64_t requests = plan.limits.max_num_seqs, context = plan.limits.max_model_len;
   const std::string rank = plan.rank();
-  fmt::print("{}: {} layers, {} of {} positions, steps of {} tokens{}; {}\n{}\n\n", plan.model, plan.num_layers, requests_text(requests),
-             context, plan.limits.max_num_batched_tokens, rank.empty() ? "" : ", " + rank, kScope, plan.device);
+  fmt::print("{} ({}): {}, {} of {}, steps of {}{}; {}\n{}\n\n", plan.model, plan.model_type, layers_text(plan), requests_text(requests),
+             positions_text(context), counted(plan.limits.max_num_batched_tokens, "token"), rank.empty() ? "" : ", " + rank, kScope,
+             plan.device);
   print_groups(plan.caches, plan.limits);
   fmt::print("\n");
   print_memory(plan);
-  fmt::print("\ncaches: {:.1f} bytes a position in all layers\n",
-             static_cast<double>(plan.cache_bytes) / static_cast<double>(context * requests));
+  double further = 0;
+  for (const auto& [id, group] : plan.caches.groups()) further += bytes_per_position(group);
+  fmt::print(
+      "\ncaches: {:.1f} bytes for every further position in all layers; {:.1f} a position of this context, with what keeps the last\n"
+      "positions only and with pages that are not full\n",
+      further, static_cast<double>(plan.cache_bytes) / static_cast<double>(context * requests));
   if (fit) print_fit(plan, *fit);
 }
 

@@ -13,11 +13,12 @@ namespace strata::cli {
 
 // What one rank takes.
 struct Plan {
-  std::string model, device;
+  std::string model, model_type, device;
   std::vector<std::string> unknown_keys;
   BatchLimits limits;
   int64_t tp = 1;
-  int64_t num_layers = 0;
+  int64_t num_layers = 0;      // with those that predict further tokens
+  int64_t num_mtp_layers = 0;  // which are these
   CachePlan caches;
   int64_t cache_bytes = 0;
   cases::PlannedMemory rest;

@@ -2,11 +2,16 @@
 #include "replay.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "common.h"
 #include "layer_options.h"
 #include "numbers.h"
+#include "run_requests.h"
 #include "strata/error.h"
+#include "words.h"
 
 namespace strata::cli {
 namespace {
@@ -23,6 +28,12 @@ struct Options {
 
 std::string number(double value) { return value < 0 ? "" : fmt::format("{:.5f}", value); }
 
+void check_layer_number(const Options& o, const std::vector<int64_t>& layers) {
+  if (o.only_layer < 0 || std::find(layers.begin(), layers.end(), o.only_layer) != layers.end()) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("--layer must be an attention layer of {}, which has {} ({}), is {}", o.model,
+                                                       counted(std::ssize(layers), "layer"), fmt::join(layers, ", "), o.only_layer));
+}
+
 int run(const Options& o) {
   if (o.batch != "all" && o.batch != "one")
     throw Error(ErrorCode::invalid_argument, fmt::format("--batch must be all or one, is '{}'", o.batch));
@@ -30,10 +41,12 @@ int run(const Options& o) {
     throw Error(ErrorCode::invalid_argument, fmt::format("--topk must be own or recorded, is '{}'", o.topk));
   }
   const Checkpoint checkpoint(o.model, o.config);
-  const SafetensorsFile file(o.cases);
-  const auto device = open_device(parse_device_id(o.common.device), make_config(o.common));
+  check_accept_keys(checkpoint.config(), o.config);
+  check_layer_number(o, checkpoint.attention_layers());
+  const SafetensorsFile file = open_cases("--cases", o.cases);
+  const auto device = open_device(o.common);
   cases::ReplayOptions options;
-  options.layer = layer_options(o.layer);
+  options.layer = layer_options(o.layer, checkpoint.config());
   options.together = o.batch == "all";
   options.chunk = o.chunk;
   options.topk = o.topk == "own" ? cases::TopkSource::own : cases::TopkSource::recorded;
@@ -41,8 +54,10 @@ int run(const Options& o) {
   options.shuffle_pages = o.shuffle_pages;
   options.only_layer = o.only_layer;
   Progress progress("replay", 1.0, o.common.json);
-  const auto results =
-      cases::replay(checkpoint, file, device, default_ops(), default_layers(), options, [&](double share) { progress.update(share); });
+  progress.update(0, "loading weights");
+  const auto results = saying("--cases: ", "cases: ", [&] {
+    return cases::replay(checkpoint, file, device, default_ops(), default_layers(), options, [&](double share) { progress.update(share); });
+  });
   if (results.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no case layerL.seqS.x for a layer of {}", o.cases, o.model));
   bool passed = true, chose_otherwise = false;
   Table table({"layer", "kind", "seq", "tokens", "expected", "out", "q", "attn_out", "topk equal", "result"});
@@ -87,10 +102,11 @@ void add_replay(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("replay", "Replay recorded cases and print the relative error of every sequence");
   sub->footer(
-      "Exit codes: 0 all within tolerance; 1 a sequence beyond it; 2 bad input.\n"
+      "Exit codes: 0 all within tolerance; 1 a sequence beyond it; 2 bad input. Ctrl-C or SIGTERM ends the command, for a shell with 130 "
+      "or 143.\n"
       "Example: strata replay --model tests/golden/v4_fp8 --cases tests/golden/v4_fp8/cases.safetensors --indexer none --chunk 64");
-  sub->add_option("--model", o->model, "checkpoint directory")->required();
-  sub->add_option("--cases", o->cases, "recorded cases (safetensors)")->required();
+  sub->add_option("--model", o->model, "checkpoint directory")->required()->check(not_empty());
+  sub->add_option("--cases", o->cases, "recorded cases (safetensors)")->required()->check(not_empty());
   sub->add_option("--batch", o->batch, "all: every sequence in one ragged batch; one: one after the other")->capture_default_str();
   sub->add_option("--chunk", o->chunk, "prefill tokens of a request per step; 0: as recorded")
       ->transform(count_in(0, 1 << 20))

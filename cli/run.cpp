@@ -14,6 +14,7 @@
 #include "model_runner.h"
 #include "run_requests.h"
 #include "strata/error.h"
+#include "words.h"
 
 namespace strata::cli {
 namespace {
@@ -24,12 +25,15 @@ struct Options {
   ConfigOptions config;
   std::string model, input, output;
   RandomRequests random;
+  std::optional<int64_t> prompt_tokens;
   int64_t max_batched_tokens = 512;
   bool check_reference = false;
   bool graph = true;
   bool overlap = true;
   double tolerance = 5e-2;
 };
+
+constexpr int64_t kPromptTokens = 256;  // where the model has as many positions
 
 struct KindFigures {
   int64_t layers = 0;
@@ -57,17 +61,19 @@ struct Share {
 
 class RequestRunner {
  public:
-  RequestRunner(const Options& o, const Checkpoint& checkpoint, const Config& config, std::vector<Request>& requests, bool keep_outputs)
+  RequestRunner(const Options& o, const Checkpoint& checkpoint, std::shared_ptr<Device> device, std::vector<Request>& requests,
+                bool keep_outputs)
       : requests_(requests),
         keep_outputs_(keep_outputs),
         hidden_size_(checkpoint.config().hidden_size),
-        device_(open_device(parse_device_id(o.common.device), config)),
+        device_(std::move(device)),
+        layer_(layer_options(o.layer, checkpoint.config())),
         limits_(limits_for(o, requests)),
         runner_(checkpoint, checkpoint.attention_layers(), device_, default_ops(), default_layers(), runner_options(o)),
         hidden_(device_, DType::bf16, {limits_.max_num_batched_tokens, hidden_size_}),
         out_(device_, DType::bf16, {limits_.max_num_batched_tokens, hidden_size_}),
         done_(requests.size(), 0) {
-    if (o.graph && runner_options(o).layer.mla_mode != MlaMode::mha && cases::DecodeGraphs::supported(device_)) {
+    if (o.graph && layer_.mla_mode != MlaMode::mha && cases::DecodeGraphs::supported(device_)) {
       graphs_.emplace(runner_, limits_.max_num_seqs, limits_.max_model_len);
     }
     for (Request& r : requests) {
@@ -87,16 +93,15 @@ class RequestRunner {
     outcome_.io_bytes = hidden_.allocated_bytes() + out_.allocated_bytes() + (graphs_ ? graphs_->allocated_bytes() : 0) + request_bytes();
   }
 
-  Outcome run(bool quiet) {
-    double total = 0, done = 0;
-    for (const Request& r : requests_) total += static_cast<double>(r.num_tokens);
-    Progress progress("run", total, quiet);
+  Outcome run(Progress& progress) {
+    double done = 0;
     for (std::vector<Share> step = next_step(); !step.empty(); step = next_step()) {
       int64_t tokens = 0;
       for (const Share& s : step) tokens += s.count;
       const bool decode =
           std::all_of(step.begin(), step.end(), [&](const Share& s) { return done_[s.request] >= requests_[s.request].num_prefill; });
-      decode&& graphs_ ? run_decode(step, tokens) : run_layers(step, tokens, decode);
+      const auto on_layer = [&](double share) { progress.update(done + share * static_cast<double>(tokens)); };
+      decode&& graphs_ ? run_decode(step, tokens) : run_layers(step, tokens, decode, on_layer);
       (decode ? outcome_.decode_tokens : outcome_.prefill_tokens) += tokens;
       runner_.end_step();
       for (const Share& s : step) {
@@ -131,7 +136,7 @@ class RequestRunner {
 
   cases::RunnerOptions runner_options(const Options& o) const {
     cases::RunnerOptions options;
-    options.layer = layer_options(o.layer);
+    options.layer = layer_;
     options.layer.limits = limits_;
     options.overlap = o.overlap;
     for (const Request& r : requests_) options.total_positions += r.num_tokens;
@@ -183,7 +188,9 @@ class RequestRunner {
     });
   }
 
-  void run_layers(const std::vector<Share>& step, int64_t tokens, bool decode) {
+  // on_layer(share of the layers that are done).
+  template <class F>
+  void run_layers(const std::vector<Share>& step, int64_t tokens, bool decode, F&& on_layer) {
     begin(step, {});
     for (size_t l = 0; l < runner_.num_layers(); ++l) {
       load(step, l, hidden_);
@@ -192,6 +199,7 @@ class RequestRunner {
           runner_.stream(), [&] { runner_.run_layer(l, hidden_.view().slice(0, tokens), out_.view().slice(0, tokens)); });
       store(step, l, out_);
       device_->synchronize(runner_.stream());
+      on_layer(static_cast<double>(l + 1) / static_cast<double>(runner_.num_layers()));
     }
     if (decode) outcome_.layer_decode_tokens += tokens;
   }
@@ -215,6 +223,7 @@ class RequestRunner {
   bool keep_outputs_;
   int64_t hidden_size_;
   std::shared_ptr<Device> device_;
+  LayerOptions layer_;
   BatchLimits limits_;
   cases::ModelRunner runner_;
   Tensor hidden_, out_;
@@ -274,13 +283,13 @@ int report(const Options& o, const ModelConfig& config, const Outcome& outcome, 
     print_json(json);
     return passed ? kSuccess : kFailed;
   }
-  fmt::print("{}\n{} steps, {} tokens in steps with prefill, {} in pure decode steps; times and rates are of one layer\n", outcome.device,
-             outcome.steps, outcome.prefill_tokens, outcome.decode_tokens);
+  fmt::print("{}\n{}, {} in steps with prefill, {} in pure decode steps; times and rates are of one layer\n", outcome.device,
+             counted(outcome.steps, "step"), counted(outcome.prefill_tokens, "token"), outcome.decode_tokens);
   table.print();
   if (outcome.graph_steps > 0) {
     const double steps = static_cast<double>(outcome.graph_steps);
-    fmt::print("decode: {} steps were launches of one graph of all {} layers, {} a step, {:.0f} tok/s\n", outcome.graph_steps,
-               outcome.layer_kinds.size(), format_seconds(outcome.graph_seconds / steps),
+    fmt::print("decode: {} by launching one graph of {}, {} a step, {:.0f} tok/s\n", counted(outcome.graph_steps, "step"),
+               counted(std::ssize(outcome.layer_kinds), "layer"), format_seconds(outcome.graph_seconds / steps),
                static_cast<double>(outcome.graph_tokens) / outcome.graph_seconds);
   }
   const auto mb = [](size_t bytes) { return format_bytes(static_cast<double>(bytes)); };
@@ -300,35 +309,54 @@ void check_positions(int64_t tokens, int64_t positions, const std::string& whose
   throw Error(ErrorCode::invalid_argument, fmt::format("{} must be at most max_position_embeddings {}, are {}", whose, positions, tokens));
 }
 
+// Loads the weights and runs the requests, with a bar of its own.
+Outcome run_on(const std::string& label, const Options& o, const Checkpoint& checkpoint, std::shared_ptr<Device> device,
+               std::vector<Request>& requests, bool keep_outputs) {
+  double tokens = 0;
+  for (const Request& r : requests) tokens += static_cast<double>(r.num_tokens);
+  Progress progress(label, tokens, o.common.json);
+  progress.update(0, "loading weights");
+  return RequestRunner(o, checkpoint, std::move(device), requests, keep_outputs).run(progress);
+}
+
+RandomRequests random_requests_of(const Options& o, int64_t positions) {
+  RandomRequests random = o.random;
+  random.prompt_tokens = o.prompt_tokens.value_or(std::clamp<int64_t>(positions - random.decode_tokens, 1, kPromptTokens));
+  check_positions(random.prompt_tokens + random.decode_tokens, positions, "--prompt-tokens and --decode-tokens together");
+  return random;
+}
+
+std::vector<Request> requests_of(const Options& o, const std::vector<int64_t>& layers, int64_t hidden, int64_t positions) {
+  if (o.input.empty()) return random_requests(random_requests_of(o, positions), hidden);
+  std::vector<Request> requests = saying("--input: ", "cases: ", [&] { return read_requests(o.input, layers, hidden); });
+  for (const Request& r : requests) check_positions(r.num_tokens, positions, fmt::format("--input: tokens of seq{}", r.id));
+  return requests;
+}
+
 int run(const Options& o) {
   const size_t process_bytes = cases::peak_resident_bytes();
   const Checkpoint checkpoint(o.model, o.config);
+  check_accept_keys(checkpoint.config(), o.config);
   const std::vector<int64_t> layers = checkpoint.attention_layers();
   if (layers.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no attention layer in it", o.model));
   const int64_t hidden = checkpoint.config().hidden_size, positions = checkpoint.config().max_position_embeddings;
-  if (o.input.empty()) {
-    check_positions(o.random.prompt_tokens + o.random.decode_tokens, positions, "--prompt-tokens and --decode-tokens together");
-  }
+  if (o.input.empty()) static_cast<void>(random_requests_of(o, positions));
+  static_cast<void>(layer_options(o.layer, checkpoint.config()));
   std::optional<OutputFile> output;
-  if (!o.output.empty()) output.emplace("--out", o.output);
-  std::vector<Request> requests = o.input.empty() ? random_requests(o.random, hidden) : read_requests(o.input, layers, hidden);
-  for (const Request& r : requests) check_positions(r.num_tokens, positions, fmt::format("input: tokens of seq{}", r.id));
+  if (!o.output.empty()) output.emplace("--out", o.output, std::vector<InputPath>{{"--model", o.model}, {"--input", o.input}});
+  const auto device = open_device(o.common);
+  std::vector<Request> requests = requests_of(o, layers, hidden, positions);
   const bool keep = o.check_reference || !o.output.empty();
-  Outcome outcome = RequestRunner(o, checkpoint, make_config(o.common), requests, keep).run(o.common.json);
+  Outcome outcome = run_on("run", o, checkpoint, device, requests, keep);
   outcome.process_bytes = process_bytes;
   const size_t peak = cases::peak_resident_bytes();
-  if (output) {
-    write_outputs(output->path(), requests, layers, hidden);
-    output->keep();
-  }
+  if (output) write_outputs(output->path(), requests, layers, hidden);
   std::map<std::string, double> errors;
   if (o.check_reference) {
-    Options on_reference = o;
-    on_reference.common.device = "cpu";
     Config config = make_config(o.common);
     config.force = {{"*", "reference"}};
     std::vector<Request> expected = requests;
-    RequestRunner(on_reference, checkpoint, config, expected, true).run(o.common.json);
+    run_on("reference", o, checkpoint, open_device(parse_device_id("cpu"), config), expected, true);
     errors = compare_outputs(requests, expected, outcome.layer_kinds);
   }
   return report(o, checkpoint.config(), outcome, errors, peak);
@@ -340,22 +368,26 @@ void add_run(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("run", "Chunked prefill and decode of several requests through every attention layer of a checkpoint");
   sub->footer(
-      "Exit codes: 0 success; 1 --check-reference found a difference; 2 bad input.\n"
+      "Exit codes: 0 success; 1 --check-reference found a difference; 2 bad input. Ctrl-C or SIGTERM ends the command, for a shell\n"
+      "with 130 or 143, and leaves the file of --out as it was.\n"
       "Example: strata run --model model --requests 8 --prompt-tokens 1000 --decode-tokens 32 --out cases.safetensors");
-  sub->add_option("--model", o->model, "checkpoint directory")->required();
-  sub->add_option("--requests", o->random.requests, "number of random requests")->transform(count_in(1, 4096))->capture_default_str();
-  sub->add_option("--prompt-tokens", o->random.prompt_tokens, "longest prompt")->transform(count_in(1, 1 << 20))->capture_default_str();
-  sub->add_option("--decode-tokens", o->random.decode_tokens, "tokens decoded one at a time")
-      ->transform(count_in(0, 1 << 20))
-      ->capture_default_str();
+  sub->add_option("--model", o->model, "checkpoint directory")->required()->check(not_empty());
+  auto* requests = sub->add_option("--requests", o->random.requests, "number of random requests");
+  requests->transform(count_in(1, 4096))->capture_default_str();
+  auto* prompt_tokens = sub->add_option("--prompt-tokens", o->prompt_tokens, "longest prompt");
+  prompt_tokens->transform(count_in(1, 1 << 20))->default_str(std::to_string(kPromptTokens));
+  auto* decode_tokens = sub->add_option("--decode-tokens", o->random.decode_tokens, "tokens decoded one at a time");
+  decode_tokens->transform(count_in(0, 1 << 20))->capture_default_str();
   sub->add_option("--max-batched-tokens", o->max_batched_tokens, "tokens of a step; longer prompts are prefilled in chunks")
       ->transform(count_in(1, 1 << 20))
       ->capture_default_str();
-  sub->add_option("--input", o->input, "hidden states from this file (seqS.x or layerL.seqS.x) instead of random ones");
-  sub->add_option("--out", o->output, "write inputs and outputs as cases that `strata replay` reads");
-  sub->add_option("--seed", o->random.seed, "of the random hidden states")->capture_default_str();
-  sub->add_flag("--check-reference", o->check_reference, "run the same on the reference backend and compare");
-  sub->add_option("--tolerance", o->tolerance, "of --check-reference")->check(real_in(0, 1))->capture_default_str();
+  auto* input = sub->add_option("--input", o->input, "hidden states from this file (seqS.x or layerL.seqS.x) instead of random ones");
+  input->check(not_empty());
+  sub->add_option("--out", o->output, "write inputs and outputs as cases that `strata replay` reads")->check(not_empty());
+  auto* seed = add_seed(*sub, o->random.seed, "of the random hidden states");
+  for (CLI::Option* random : {requests, prompt_tokens, decode_tokens, seed}) random->excludes(input);
+  auto* check_reference = sub->add_flag("--check-reference", o->check_reference, "run the same on the reference backend and compare");
+  sub->add_option("--tolerance", o->tolerance, "of --check-reference")->check(real_in(0, 1))->capture_default_str()->needs(check_reference);
   sub->add_flag("--graph,!--no-graph", o->graph, "decode steps as captured graphs, on devices that have them (the default)");
   sub->add_flag("--overlap,!--no-overlap", o->overlap,
                 "independent work of a layer on auxiliary streams, on devices that have them (the default)");

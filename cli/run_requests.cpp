@@ -10,7 +10,6 @@
 
 #include "recorded_sequences.h"
 #include "strata/bf16.h"
-#include "strata/checkpoint.h"
 #include "strata/error.h"
 
 namespace strata::cli {
@@ -35,12 +34,12 @@ Request request_of_layers(const SafetensorsFile& file, int64_t id, const std::ve
     const std::string prefix = fmt::format("layer{}.seq{}.", layer, id);
     const StoredTensor* x = cases::find_input(file, prefix + "x", hidden);
     if (x == nullptr) {
-      throw Error(ErrorCode::invalid_file, fmt::format("input: {}x must be there, as for other layers, is missing", prefix));
+      throw Error(ErrorCode::invalid_file, fmt::format("--input: {}x must be there, as for other layers, is missing", prefix));
     }
     const auto expect_same = [&](const char* what, int64_t first, int64_t value) {
       if (value == first) return;
       throw Error(ErrorCode::invalid_file,
-                  fmt::format("input: seq{} must have the same {} for every layer, has {} for layer {} and {} for layer {}", id, what,
+                  fmt::format("--input: seq{} must have the same {} for every layer, has {} for layer {} and {} for layer {}", id, what,
                               first, layers.front(), value, layer));
     };
     if (r.x.empty()) r.num_tokens = x->shape[0];
@@ -55,8 +54,16 @@ Request request_of_layers(const SafetensorsFile& file, int64_t id, const std::ve
 
 }  // namespace
 
+SafetensorsFile open_cases(const std::string& option, const std::string& path) {
+  try {
+    return SafetensorsFile(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: expected a safetensors file: {}", option, error.what()));
+  }
+}
+
 std::vector<Request> read_requests(const std::string& path, const std::vector<int64_t>& layers, int64_t hidden) {
-  const SafetensorsFile file(path);
+  const SafetensorsFile file = open_cases("--input", path);
   std::set<int64_t> of_layers;
   for (const int64_t layer : layers) of_layers.merge(numbers(file, fmt::format("layer{}.seq", layer)));
   const std::set<int64_t> of_all = numbers(file, "seq");
@@ -74,7 +81,7 @@ std::vector<Request> read_requests(const std::string& path, const std::vector<in
     if (!of_all.contains(id)) requests.push_back(request_of_layers(file, id, layers, hidden));
   }
   if (requests.empty()) {
-    throw Error(ErrorCode::invalid_file, fmt::format("input: {} must have seqS.x, or layerL.seqS.x for every layer, has neither", path));
+    throw Error(ErrorCode::invalid_file, fmt::format("--input: {} must have seqS.x, or layerL.seqS.x for every layer, has neither", path));
   }
   std::sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) { return a.id < b.id; });
   return requests;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "strata/checkpoint.h"
+
 namespace strata::cli {
 
 // Hidden states of one request, the same for every layer unless the input file has them by layer.
@@ -18,8 +20,11 @@ struct Request {
   const std::vector<uint16_t>& hidden(size_t layer) const { return x[x.size() == 1 ? 0 : layer]; }
 };
 
+// A file of recorded cases or hidden states. Throws invalid_file, naming the option, for what is no safetensors file.
+SafetensorsFile open_cases(const std::string& option, const std::string& path);
+
 struct RandomRequests {
-  int64_t requests = 4, prompt_tokens = 256, decode_tokens = 16;
+  int64_t requests = 4, prompt_tokens = 0, decode_tokens = 16;
   uint64_t seed = 1;
 };
 std::vector<Request> random_requests(const RandomRequests& o, int64_t hidden);

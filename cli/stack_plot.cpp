@@ -10,7 +10,7 @@
 namespace strata::cli {
 namespace {
 
-constexpr double kSize = 12, kLeft = 20, kHeight = 400, kGap = 8, kLegendRow = 20, kSmallestColumn = 52;
+constexpr double kSize = 12, kNote = 11, kLeft = 20, kHeight = 400, kGap = 8, kLegendRow = 20, kSmallestColumn = 52;
 constexpr const char* kDashes[] = {"", "8 4", "2 3"};
 
 double widest(const std::vector<std::string>& texts, double size = kSize) {
@@ -42,6 +42,41 @@ void draw_tick(Svg& svg, const Panel& panel, double y, double value) {
   svg.text(panel.left - kGap, y + 4, fmt::format("{:g}", value), {.anchor = Anchor::end});
 }
 
+using Points = std::vector<std::pair<double, double>>;
+
+struct Box {
+  double left, top, right, bottom;
+};
+
+// Whether a line through these points, from left to right, crosses the box.
+bool crosses(const Points& line, const Box& box) {
+  for (size_t i = 1; i < line.size(); ++i) {
+    const auto [x0, y0] = line[i - 1];
+    const auto [x1, y1] = line[i];
+    const double from = std::max(x0, box.left), to = std::min(x1, box.right);
+    if (from > to) continue;
+    const double slope = (y1 - y0) / (x1 - x0), a = y0 + (from - x0) * slope, b = y0 + (to - x0) * slope;
+    if (std::min(a, b) <= box.bottom && std::max(a, b) >= box.top) return true;
+  }
+  return false;
+}
+
+// A note at a point: below it, or where a line would strike it through, at the first of its other corners where none does.
+void draw_note(Svg& svg, std::pair<double, double> point, const std::string& note, const std::vector<Points>& lines) {
+  constexpr double kAcross = 7, kBelow = 15, kAbove = -9;
+  const double width = text_width(note, kNote);
+  const auto box_at = [&](double dx, double dy) {
+    const double left = point.first + dx - (dx < 0 ? width : 0), y = point.second + dy;
+    return Box{left, y - kNote, left + width, y + 3};
+  };
+  const std::pair<double, double> corners[] = {{kAcross, kBelow}, {kAcross, kAbove}, {-kAcross, kAbove}, {-kAcross, kBelow}};
+  const auto* free = std::find_if(std::begin(corners), std::end(corners), [&](const auto& corner) {
+    return std::none_of(lines.begin(), lines.end(), [&](const Points& line) { return crosses(line, box_at(corner.first, corner.second)); });
+  });
+  const auto [dx, dy] = free == std::end(corners) ? corners[0] : *free;
+  svg.text(point.first + dx, point.second + dy, note, {.anchor = dx < 0 ? Anchor::end : Anchor::start, .size = kNote, .halo = true});
+}
+
 void draw_lines(Svg& svg, const StackPlot& plot, const Panel& panel) {
   double low = INFINITY, high = 0;
   for (const PlotSeries& line : plot.lines) {
@@ -52,8 +87,9 @@ void draw_lines(Svg& svg, const StackPlot& plot, const Panel& panel) {
   for (double e = from; e <= to; ++e) draw_tick(svg, panel, py(std::pow(10.0, e)), std::pow(10.0, e));
   draw_frame(svg, plot, panel, plot.line_axis);
   double legend = panel.bottom() + 52;
+  std::vector<Points> lines;
   for (size_t l = 0; l < plot.lines.size(); ++l) {
-    std::vector<std::pair<double, double>> points;
+    Points& points = lines.emplace_back();
     for (size_t i = 0; i < plot.columns.size(); ++i) points.emplace_back(panel.middle(i), py(plot.lines[l].values[i]));
     const char* color = l == 0 ? plot_color(0) : kLimit;
     const char* dashes = kDashes[l % std::size(kDashes)];
@@ -63,9 +99,7 @@ void draw_lines(Svg& svg, const StackPlot& plot, const Panel& panel) {
     svg.line(panel.left, legend - 4, panel.left + 36, legend - 4, color, 2.5, dashes);
     svg.text(panel.left + 44, legend, plot.lines[l].name);
   }
-  for (size_t i = 0; i < plot.line_notes.size(); ++i) {
-    svg.text(panel.middle(i) + 7, py(plot.lines[0].values[i]) + 15, plot.line_notes[i], {.size = 11, .halo = true});
-  }
+  for (size_t i = 0; i < plot.line_notes.size(); ++i) draw_note(svg, lines[0][i], plot.line_notes[i], lines);
 }
 
 void draw_stack(Svg& svg, const StackPlot& plot, const Panel& panel) {
@@ -85,13 +119,14 @@ void draw_stack(Svg& svg, const StackPlot& plot, const Panel& panel) {
       svg.rect(panel.left + panel.column * (static_cast<double>(i) + 0.15), y[i], panel.column * 0.7, h, plot_color(s));
     }
   }
+  const double at = panel.bottom() - height(plot.limit);
   if (plot.limit > 0) {
-    const double at = panel.bottom() - height(plot.limit);
     svg.line(panel.left, at, panel.right() + 6, at, kLimit, 2.5, kDashes[1]);
     svg.text(panel.right() + 12, at + 4, plot.limit_label, {.bold = true});
   }
   for (size_t i = 0; i < plot.stack_notes.size(); ++i) {
-    svg.text(panel.middle(i), y[i] - 5, plot.stack_notes[i], {.anchor = Anchor::middle, .size = 11, .halo = true});
+    const bool struck = plot.limit > 0 && at > y[i] - 5 - kNote && at < y[i];
+    svg.text(panel.middle(i), (struck ? at : y[i]) - 5, plot.stack_notes[i], {.anchor = Anchor::middle, .size = kNote, .halo = true});
   }
   // The legend from the top down, as the colours are stacked.
   double legend = panel.bottom() + 52;
@@ -105,12 +140,12 @@ void draw_stack(Svg& svg, const StackPlot& plot, const Panel& panel) {
 }  // namespace
 
 std::string stack_plot(const StackPlot& plot) {
-  const double notes = std::max(widest(plot.line_notes, 11), widest(plot.stack_notes, 11));
+  const double notes = std::max(widest(plot.line_notes, kNote), widest(plot.stack_notes, kNote));
   const double column = std::max({kSmallestColumn, widest(plot.columns) + kGap, notes + kGap});
   constexpr double kTicks = 64;
   const double width = column * static_cast<double>(plot.columns.size());
   // Legends and axes may be wider than the columns.
-  double left_width = std::max(width + (plot.line_notes.empty() ? 0 : text_width(plot.line_notes.back(), 11)),
+  double left_width = std::max(width + (plot.line_notes.empty() ? 0 : text_width(plot.line_notes.back(), kNote)),
                                text_width(plot.line_axis, kSize, /*bold=*/true));
   for (const PlotSeries& line : plot.lines) left_width = std::max(left_width, 44 + text_width(line.name, kSize));
   left_width = std::max(left_width, width / 2 + text_width(plot.x_axis, kSize) / 2);

@@ -10,7 +10,7 @@ namespace strata::cli {
 namespace {
 
 constexpr double kMargin = 20;
-constexpr const char* kColors[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#555555", "#f0e442", "#bbbbbb"};
+constexpr const char* kColors[] = {"#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442", "#555555", "#332288", "#bbbbbb"};
 constexpr double kBold = 1.15;                        // width of bold characters
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 

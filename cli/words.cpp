@@ -43,7 +43,31 @@ std::vector<std::string> long_options(const CLI::App& app) {
               fmt::format("{} must be one that {} lists, is '{}'{}", what, help, word, nearest_text(word, known)));
 }
 
+// "NAME: <middle>N" or "NAME: N<middle>..." as CLI11 has it; the text on each side of `middle`.
+std::optional<std::pair<std::string, std::string>> around(const std::string& text, std::string_view middle) {
+  const size_t at = text.find(middle);
+  if (at == std::string::npos) return std::nullopt;
+  return std::pair(text.substr(0, at), text.substr(at + middle.size()));
+}
+
 }  // namespace
+
+std::string counted(int64_t count, std::string_view noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+
+std::string with_replaced(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  return text;
+}
+
+std::string in_plain_words(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (const auto sides = around(text, ": At Most 1 required but received ")) {
+    return fmt::format("{}: must be given once, is given {} times", sides->first, sides->second);
+  }
+  if (const auto sides = around(text, ": 1 required ")) return fmt::format("{}: expected a value, has none", sides->first);
+  if (const auto sides = around(text, " excludes ")) return fmt::format("{} and {}: give one, not both", sides->first, sides->second);
+  return text;
+}
 
 std::optional<std::string> nearest(const std::string& word, const std::vector<std::string>& known) {
   constexpr size_t kLongestWord = 100;

@@ -56,19 +56,37 @@ TEST_F(OutputFileTest, WritesAllOfTheText) {
 }
 
 TEST_F(OutputFileTest, LeavesThingsAsTheyWereWhenNothingIsWritten) {
-  { const OutputFile file("--plot", path()); }
-  EXPECT_FALSE(fs::exists(path()));
+  const OutputFile file("--plot", path());
+  EXPECT_FALSE(fs::exists(path())) << "an interrupt would leave it";
   put("earlier");
-  { const OutputFile file("--plot", path()); }
+  { const OutputFile another("--plot", path()); }
   EXPECT_EQ(content(), "earlier");
 }
 
-TEST_F(OutputFileTest, KeepsWhatOthersWrite) {
-  OutputFile file("--out", path());
-  put("by a writer of its own");
-  file.keep();
-  { const OutputFile moved = std::move(file); }
-  EXPECT_EQ(content(), "by a writer of its own");
+TEST_F(OutputFileTest, FollowsALinkToNothing) {
+  fs::create_symlink("target.svg", path());
+  OutputFile file("--plot", path());
+  EXPECT_FALSE(fs::exists(directory_ / "target.svg"));
+  file.write("text");
+  EXPECT_TRUE(fs::exists(directory_ / "target.svg"));
+  EXPECT_EQ(content(), "text");
+}
+
+TEST_F(OutputFileTest, IsNoInputByAnyName) {
+  const fs::path model = directory_ / "model";
+  fs::create_directories(model);
+  for (const char* name : {"config.json", "a.safetensors", "other"}) std::ofstream(model / name) << "{}";
+  std::ofstream(model / "model.safetensors.index.json") << R"({"weight_map": {"w": "a.safetensors"}})";
+  fs::create_hard_link(model / "config.json", directory_ / "hard");
+  fs::create_symlink(model / "a.safetensors", directory_ / "soft");
+  const std::vector<InputPath> inputs{{"--input", ""}, {"--model", model.string()}, {"--cases", (model / "other").string()}};
+  const auto says = [&](const fs::path& output) { return error_of([&] { OutputFile("--out", output.string(), inputs); }); };
+  using testing::HasSubstr;
+  EXPECT_THAT(says(directory_ / "hard"), HasSubstr("config.json' of --model"));
+  EXPECT_THAT(says(directory_ / "soft"), HasSubstr("a.safetensors' of --model"));
+  EXPECT_THAT(says(model / "model.safetensors.index.json"), HasSubstr("index.json' of --model"));
+  EXPECT_THAT(says(model / "other"), HasSubstr("other' of --cases"));
+  EXPECT_EQ(says(model / "new.svg"), "no error");
 }
 
 TEST_F(OutputFileTest, NamesOptionPathAndReason) {

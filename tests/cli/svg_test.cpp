@@ -126,7 +126,8 @@ TEST(Svg, TicksAreRoundAndReachTheMaximum) {
   EXPECT_THAT(linear_ticks(100, 5), ElementsAre(0, 20, 40, 60, 80, 100));
   EXPECT_THAT(linear_ticks(134, 5), ElementsAre(0, 50, 100, 150));
   EXPECT_THAT(linear_ticks(0.003, 3), ElementsAre(0, 0.001, 0.002, 0.003));
-  for (const double maximum : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) EXPECT_EQ(linear_ticks(maximum, 5).back(), 1) << maximum;
+  for (const double maximum : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+    EXPECT_EQ(linear_ticks(maximum, 5).back(), 1) << maximum;
 }
 
 Bar bar(const std::string& label, double value) { return {label, value, "12 %, 1.25 ms"}; }
@@ -213,6 +214,42 @@ TEST(StackPlot, HoldsEveryColumnAndName) {
     EXPECT_THAT(texts, testing::Contains("bf16 baseline"));
     EXPECT_THAT(texts, testing::Contains("All caches (GB)"));
   }
+}
+
+// Coordinates of the texts, and of the points of the dashed lines.
+std::vector<std::pair<double, double>> places(const std::string& svg, const std::regex& form) {
+  std::vector<std::pair<double, double>> found;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), form), end; it != end; ++it) {
+    found.emplace_back(std::stod((*it)[1]), std::stod((*it)[2]));
+  }
+  return found;
+}
+
+TEST(StackPlot, TheLimitStrikesNoNoteThrough) {
+  for (int percent = 60; percent <= 130; ++percent) {
+    StackPlot plot = stack_of(1, 0);
+    plot.stack = {{"a", {10}}};
+    plot.limit = 10 * percent / 100.0;
+    const std::string svg = stack_plot(plot);
+    const auto limit = places(svg, std::regex("points=\"([0-9.]+),([0-9.]+) [^>]*stroke-width=\"2.5\" stroke-dasharray"));
+    const auto note = places(svg, std::regex("<text x=\"([0-9.]+)\" y=\"([0-9.]+)\"[^>]*>123.4 GB<"));
+    ASSERT_EQ(note.size(), 1u);
+    const double at = limit.back().second, y = note[0].second;
+    EXPECT_TRUE(at > y + 2 || at < y - 9) << percent << " %: " << at << ", " << y;
+  }
+}
+
+TEST(StackPlot, LinesThatCrossStrikeNoNoteThrough) {
+  StackPlot plot = stack_of(3, 1);
+  plot.lines[0].values = {20, 21, 22};
+  plot.lines[1].values = {6, 12, 24};
+  const auto notes = places(stack_plot(plot), std::regex("<text x=\"([0-9.]+)\" y=\"([0-9.]+)\"[^>]*>12.5 %<"));
+  ASSERT_EQ(notes.size(), 3u);
+  EXPECT_GT(notes[0].second, notes[1].second + 10) << "the second stands above its point, clear of the rising line";
+}
+
+TEST(StackPlot, NoAmountHasTheLimitsColour) {
+  for (size_t i = 0; i < 9; ++i) EXPECT_STRNE(plot_color(i), kLimit) << i;
 }
 
 TEST(StackPlot, ColumnsAreAsHighAsTheirSums) {
