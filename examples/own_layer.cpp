@@ -113,7 +113,7 @@ int run(const std::filesystem::path& directory) {
   ModelConfig config = preset("v3-tiny");
   config.architecture = "OwnModelForCausalLM";               // looked up first; the default registry knows the model_type, deepseek_v3
   synthesize_checkpoint(config, {.fp8 = false}, directory);  // with FP8 weights the norm of the query would have to write codes
-  const Checkpoint checkpoint(directory);
+  const Checkpoint checkpoint(directory, {.own_models = {"OwnModelForCausalLM"}});
 
   LayerRegistry registry = default_layers();
   registry.register_layer("OwnModelForCausalLM", [](const LayerContext& context) {

@@ -30,7 +30,9 @@ std::span<const SupportedModel> supported_models();
 struct ConfigOptions {
   // Keys that the reader does not know and would refuse, because their names suggest that they change attention: "attn_gate",
   // "rope_parameters.beta_mid". The caller says that they do not. A key with a known meaning cannot be accepted this way.
-  std::vector<std::string> accept_keys;
+  std::vector<std::string> accept_keys{};
+  // Names in architectures and model_type of models whose layers the caller has. A config with such a model_type is read as MLA's.
+  std::vector<std::string> own_models{};
 };
 
 struct ModelConfig {

@@ -20,6 +20,7 @@ class ConfigFields {
   const nlohmann::json& object() const { return object_; }
   const std::string& origin() const { return origin_; }
   const std::string& prefix() const { return prefix_; }
+  KeyScope scope() const { return scope_; }
 
   [[noreturn]] void reject(std::string_view key, std::string_view expected, std::string_view actual) const;
 

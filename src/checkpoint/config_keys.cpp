@@ -12,7 +12,11 @@ namespace {
 
 constexpr auto kModel = KeyScope::model;
 constexpr auto kRope = KeyScope::rope;
+constexpr auto kOuter = KeyScope::outer;
 constexpr auto kQuant = KeyScope::quantization;
+constexpr auto kQuantiser = KeyScope::quantiser;
+constexpr auto kGroup = KeyScope::group;
+constexpr auto kValues = KeyScope::group_values;
 
 constexpr ConfigKey honoured(KeyScope scope, std::string_view name) { return {scope, name, KeyEffect::honoured, true, true}; }
 constexpr ConfigKey honoured_v4(KeyScope scope, std::string_view name) { return {scope, name, KeyEffect::honoured, true, false}; }
@@ -57,6 +61,7 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
     honoured_v4(kModel, "compress_rate_csa"),  // earlier spellings of compress_rates
     honoured_v4(kModel, "compress_rate_hca"),
     honoured_v4(kModel, "compress_rope_theta"),
+    honoured_mla(kModel, "num_key_value_heads"),
     honoured_mla(kModel, "kv_lora_rank"),
     honoured_mla(kModel, "qk_nope_head_dim"),
     honoured_mla(kModel, "qk_head_dim"),
@@ -74,6 +79,13 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
     must_be(kModel, "use_sliding_window", "false"),
     must_be(kModel, "add_cross_attention", "false"),
     must_be(kModel, "pruned_heads", "{}"),
+    must_be(kModel, "is_causal", "true"),
+    must_be(kModel, "is_encoder_decoder", "false"),
+    must_be(kModel, "position_embedding_type", "\"rope\""),
+    must_be(kModel, "use_bias", "false"),
+    must_be(kModel, "use_qkv_bias", "false"),
+    must_be(kModel, "qkv_bias", "false"),
+    must_be(kModel, "use_qk_norm", "false"),
     must_be_v4(kModel, "num_key_value_heads", "1"),
 
     // Names that suggest attention, and do not change what a layer computes.
@@ -83,8 +95,9 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
     harmless(kModel, "attn_implementation"),
     harmless(kModel, "output_attentions"),
     harmless(kModel, "index_share_for_mtp_iteration"),  // ForwardArgs::skip_topk, which the engine decides at each step
-    harmless_mla("num_key_value_heads"),                // the keys of all heads come from one latent
-    harmless_mla("head_dim"),                           // 64, 192 or 576 by author: qk_nope_head_dim and qk_rope_head_dim are meant
+    harmless(kModel, "final_logit_softcapping"),
+    harmless(kModel, "decoder_sparse_step"),  // which layers have experts
+    harmless_mla("head_dim"),                 // 64, 192 or 576 by author: qk_nope_head_dim and qk_rope_head_dim are meant
 
     // The rest of the model.
     harmless(kModel, "_name_or_path"),
@@ -116,7 +129,6 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
     harmless(kModel, "initializer_range"),
     harmless(kModel, "intermediate_size"),
     harmless(kModel, "is_decoder"),
-    harmless(kModel, "is_encoder_decoder"),
     harmless(kModel, "label2id"),
     harmless(kModel, "length_penalty"),
     harmless(kModel, "max_length"),
@@ -175,6 +187,18 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
     harmless(kModel, "use_cache"),
     harmless(kModel, "vocab_size"),
 
+    // The rest of a model of several modalities.
+    harmless(kOuter, "audio_*"),
+    harmless(kOuter, "ignore_index"),
+    harmless(kOuter, "image_*"),
+    harmless(kOuter, "media_*"),
+    harmless(kOuter, "mm_*"),
+    harmless(kOuter, "projector_*"),
+    harmless(kOuter, "use_unified_vision_chunk"),
+    harmless(kOuter, "video_*"),
+    harmless(kOuter, "vision_*"),
+    harmless(kOuter, "vt_*"),
+
     honoured(kRope, "type"),
     honoured(kRope, "rope_type"),
     honoured(kRope, "rope_theta"),
@@ -209,11 +233,157 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
     harmless(kQuant, "expert_dtype"),
     harmless(kQuant, "dequantize"),
     harmless(kQuant, "bits"),
+
+    honoured(kQuantiser, "quant_method"),
+    honoured(kQuantiser, "quant_algo"),
+    honoured(kQuantiser, "quantization"),  // ModelOpt's own file, nested
+    honoured(kQuantiser, "config_groups"),
+    honoured(kQuantiser, "sparsity_config"),
+    // Matrices that are left as they were: one key, and several where quantisers differ.
+    honoured(kQuantiser, "ignore"),
+    honoured(kQuantiser, "modules_to_not_convert"),
+    honoured(kQuantiser, "ignored_layers"),
+    honoured(kQuantiser, "exclude_modules"),
+    honoured(kQuantiser, "exclude"),
+    honoured(kQuantiser, "llm_int8_skip_modules"),
+    honoured(kQuantiser, "skip_modules"),
+    honoured(kQuantiser, "linear_weights_not_to_quantize"),
+    honoured(kQuantiser, "dynamic"),       // GPTQModel: "-:pattern" leaves matrices alone
+    honoured(kQuantiser, "extra_config"),  // AutoRound: 16 bits do
+    must_be(kQuantiser, "transform_config", "{}"),
+    must_be(kQuantiser, "rotate", "false"),
+    must_be(kQuantiser, "rotation_config", "{}"),
+    harmless(kQuantiser, "backend"),
+    harmless(kQuantiser, "bits"),
+    harmless(kQuantiser, "desc_act"),
+    harmless(kQuantiser, "format"),
+    harmless(kQuantiser, "global_compression_ratio"),
+    harmless(kQuantiser, "group_size"),
+    harmless(kQuantiser, "kv_cache_quant_algo"),  // the format of the caches is the caller's
+    harmless(kQuantiser, "kv_cache_scheme"),
+    harmless(kQuantiser, "packing_format"),
+    harmless(kQuantiser, "producer"),
+    harmless(kQuantiser, "quantization_status"),
+    harmless(kQuantiser, "sym"),
+    harmless(kQuantiser, "version"),
+    harmless(kQuantiser, "zero_point"),
+
+    honoured(kGroup, "weights"),
+    honoured(kGroup, "input_activations"),
+    honoured(kGroup, "targets"),
+    must_be(kGroup, "output_activations", "null"),
+    harmless(kGroup, "format"),
+
+    honoured(kValues, "num_bits"),
+    honoured(kValues, "type"),
+    honoured(kValues, "strategy"),
+    honoured(kValues, "group_size"),
+    honoured(kValues, "block_structure"),
+    honoured(kValues, "dynamic"),
+    must_be(kValues, "symmetric", "true"),
+    must_be(kValues, "actorder", "null"),
+    must_be(kValues, "scale_dtype", "null"),
+    must_be(kValues, "rotate", "false"),
+    harmless(kValues, "zp_dtype"),  // of zero points, which symmetric values have not
+    harmless(kValues, "observer"),
+    harmless(kValues, "observer_kwargs"),
 });
 
-constexpr auto kSuggestive =
-    std::to_array<std::string_view>({"attn", "attention", "rope", "rotary", "indexer", "index_topk", "compress", "kv_", "q_lora", "qk_",
-                                     "heads", "head_dim", "sliding", "window", "sink", "mla", "yarn", "mscale", "softmax"});
+// Parts of names, in lower case.
+constexpr auto kSuggestive = std::to_array<std::string_view>({"alibi",
+                                                              "attn",
+                                                              "attention",
+                                                              "bidirectional",
+                                                              "causal",
+                                                              "clip_qkv",
+                                                              "compress",
+
+                                                              "encoder_decoder",
+                                                              "gated_norm",
+                                                              "gated_output",
+                                                              "head_dim",
+                                                              "heads",
+                                                              "index_",
+                                                              "indexer",
+                                                              "indexed",
+                                                              "inv_freq",
+                                                              "k_bias",
+                                                              "k_norm",
+                                                              "key_",
+                                                              "keys",
+                                                              "kv_",
+                                                              "layers_block_type",
+                                                              "llama_4_scaling",
+                                                              "logn",
+                                                              "longrope",
+                                                              "lora_rank",
+                                                              "mamba",
+                                                              "mscale",
+                                                              "n_head",
+                                                              "ntk",
+                                                              "o_bias",
+                                                              "o_gate",
+                                                              "o_groups",
+                                                              "o_lora",
+                                                              "o_norm",
+                                                              "original_max_position",
+                                                              "output_gate",
+                                                              "position_embedding",
+                                                              "positional",
+                                                              "q_bias",
+                                                              "q_lora",
+                                                              "q_norm",
+                                                              "qk_",
+                                                              "qkv",
+                                                              "query",
+                                                              "rope",
+                                                              "rotary",
+                                                              "rotate",
+                                                              "short_conv",
+                                                              "sink",
+                                                              "sliding",
+                                                              "softcap",
+                                                              "softmax",
+                                                              "sparse_",
+                                                              "ssm_",
+                                                              "temperature_tuning",
+                                                              "theta",
+                                                              "use_bias",
+                                                              "v_bias",
+                                                              "v_norm",
+                                                              "value_",
+                                                              "window",
+                                                              "xpos",
+                                                              "yarn"});
+
+// Whole words of names, too short to be looked for within others.
+constexpr auto kSuggestiveWords = std::to_array<std::string_view>(
+    {"beta", "csa", "dsa", "gqa", "hca", "key", "mha", "mla", "mqa", "nope", "nsa", "qk", "swa", "value", "values"});
+
+std::string lower_case(std::string_view name) {
+  std::string result(name);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+// `word` is in `name`, between its ends, '_', '.' and '-'.
+bool has_word(std::string_view name, std::string_view word) {
+  const auto is_end = [&](size_t at) { return at >= name.size() || name[at] == '_' || name[at] == '.' || name[at] == '-'; };
+  for (size_t at = name.find(word); at != std::string_view::npos; at = name.find(word, at + 1)) {
+    if ((at == 0 || is_end(at - 1)) && is_end(at + word.size())) return true;
+  }
+  return false;
+}
+
+// An object of an unknown name that describes another model, or this one once more.
+bool describes_latents(const nlohmann::json& value) {
+  return value.is_object() && (value.contains("kv_lora_rank") || value.contains("q_lora_rank") || value.contains("o_lora_rank"));
+}
+
+// A scope of which every key may change the result.
+bool is_closed(KeyScope scope) { return scope == KeyScope::rope || scope == KeyScope::group || scope == KeyScope::group_values; }
 
 bool matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return pattern == name;
@@ -234,7 +404,27 @@ const ConfigKey* find_config_key(KeyScope scope, std::string_view name, ModelFam
 }
 
 bool suggests_attention(std::string_view name) {
-  return std::any_of(kSuggestive.begin(), kSuggestive.end(), [&](std::string_view part) { return name.find(part) != std::string::npos; });
+  const std::string lower = lower_case(name);
+  return std::any_of(kSuggestive.begin(), kSuggestive.end(),
+                     [&](std::string_view part) { return lower.find(part) != std::string::npos; }) ||
+         std::any_of(kSuggestiveWords.begin(), kSuggestiveWords.end(), [&](std::string_view word) { return has_word(lower, word); });
+}
+
+void check_config_value(const ConfigKey& key, const nlohmann::json& value, const std::string& origin, const std::string& full_name) {
+  if (key.effect != KeyEffect::must_be || value.is_null() || value == nlohmann::json::parse(key.value)) return;
+  fail(ErrorCode::invalid_file, "{}: {}: expected {}, the only value whose attention is computed here, is {}", origin, full_name, key.value,
+       brief(value));
+}
+
+void refuse_or_list(const std::string& full_name, const nlohmann::json& value, bool refuse, const std::string& origin,
+                    const std::vector<std::string>& accepted, std::vector<std::string>& unknown) {
+  if ((refuse || describes_latents(value)) && std::find(accepted.begin(), accepted.end(), full_name) == accepted.end()) {
+    fail(ErrorCode::invalid_file,
+         "{}: key {}: expected a key that is known, as this one may change attention, has value {}; if attention does not depend on it, "
+         "accept it (ConfigOptions::accept_keys, --accept-key {})",
+         origin, quoted_key(full_name), brief(value), quoted_key(full_name));
+  }
+  unknown.push_back(full_name);
 }
 
 void check_config_keys(const nlohmann::json& object, KeyScope scope, ModelFamily family, const std::string& origin,
@@ -242,19 +432,10 @@ void check_config_keys(const nlohmann::json& object, KeyScope scope, ModelFamily
   for (const auto& [name, value] : object.items()) {
     if (value.is_null()) continue;
     if (const ConfigKey* key = find_config_key(scope, name, family)) {
-      if (key->effect != KeyEffect::must_be || value == nlohmann::json::parse(key->value)) continue;
-      fail(ErrorCode::invalid_file, "{}: {}{}: expected {}, the only value whose attention is computed here, is {}", origin, prefix, name,
-           key->value, brief(value));
+      check_config_value(*key, value, origin, prefix + name);
+    } else {
+      refuse_or_list(prefix + name, value, is_closed(scope) || suggests_attention(name), origin, accepted, unknown);
     }
-    const std::string full = prefix + name;
-    const bool is_accepted = std::find(accepted.begin(), accepted.end(), full) != accepted.end();
-    if (!is_accepted && (scope == KeyScope::rope || suggests_attention(name))) {
-      fail(ErrorCode::invalid_file,
-           "{}: key {}: expected a key that is known, as this one may change attention, has value {}; if attention does not depend on it, "
-           "accept it (ConfigOptions::accept_keys, --accept-key {})",
-           origin, brief(nlohmann::json(full)), brief(value), brief(nlohmann::json(full)));
-    }
-    unknown.push_back(full);
   }
 }
 

@@ -16,7 +16,11 @@ namespace strata {
 enum class KeyScope : uint8_t {
   model,         // config.json itself, or the text_config that the language model is nested in
   rope,          // rope_scaling, rope_parameters, and main and compress of V4's rope_parameters
-  quantization,  // quantization_config
+  outer,         // config.json around a text_config; the keys of `model` scope are known there too
+  quantization,  // quantization_config of block FP8 as DeepSeek writes it
+  quantiser,     // quantization_config of any other quantiser
+  group,         // one entry of compressed-tensors' config_groups whose matrices are attention's
+  group_values,  // its weights and input_activations
 };
 
 enum class KeyEffect : uint8_t {
@@ -43,8 +47,13 @@ const ConfigKey* find_config_key(KeyScope scope, std::string_view name, ModelFam
 bool suggests_attention(std::string_view name);
 
 // Checks every key of `object`. Throws invalid_file for a key whose value must be another one, and for an unknown key that cannot be
-// passed over: any in `rope` scope, in the others one that suggests_attention; unless `accepted` has it. Other unknown keys, and accepted
-// ones, are added to `unknown`. `prefix` is the object's place in the file, "rope_scaling." or "".
+// passed over: any in `rope`, `group` and `group_values` scope, in the others one that suggests_attention; unless `accepted` has it. Other
+// unknown keys, and accepted ones, are added to `unknown`. `prefix` is the object's place in the file, "rope_scaling." or "".
+//
+// check_config_value: of a key whose value must be another one, alone. refuse_or_list: of an unknown key, alone.
+void check_config_value(const ConfigKey& key, const nlohmann::json& value, const std::string& origin, const std::string& full_name);
+void refuse_or_list(const std::string& full_name, const nlohmann::json& value, bool refuse, const std::string& origin,
+                    const std::vector<std::string>& accepted, std::vector<std::string>& unknown);
 void check_config_keys(const nlohmann::json& object, KeyScope scope, ModelFamily family, const std::string& origin,
                        const std::string& prefix, const std::vector<std::string>& accepted, std::vector<std::string>& unknown);
 

@@ -6,8 +6,8 @@
 
 namespace strata {
 
-// Reads `q` into `c`. FP8 with one scale a block and dynamic activations is read whoever wrote it; of any other quantiser only the name is
-// kept, as it may have left attention alone.
+// Reads `q` into `c`, whose family and q_lora_rank are known. FP8 with one scale a block and dynamic activations is read whoever wrote it.
+// Any other quantiser must be a known one that leaves every matrix of attention alone, of which only the name is kept.
 void read_quantization(ModelConfig& c, const ConfigFields& q, const std::vector<std::string>& accepted, std::vector<std::string>& unknown);
 
 }  // namespace strata

@@ -10,14 +10,17 @@ using nlohmann::json;
 
 constexpr int64_t kV4RotaryShare = 8;  // head_dim 512 has 64 rotary dimensions
 
-// What one object of rotary parameters says.
+// What one object of rotary parameters says; values that it leaves out are ModelConfig's.
 struct RopeParameters {
   bool yarn = false;
   std::optional<double> theta;
   std::optional<double> partial_rotary_factor;
   double factor = 1.0;
   int64_t original_max_position = 0;
-  std::optional<double> beta_fast, beta_slow, mscale, mscale_all_dim, attn_factor, attention_factor;
+  double beta_fast = ModelConfig{}.rope_beta_fast, beta_slow = ModelConfig{}.rope_beta_slow;
+  double mscale = ModelConfig{}.rope_mscale, mscale_all_dim = ModelConfig{}.rope_mscale_all_dim;
+  double attn_factor = ModelConfig{}.rope_attn_factor;
+  std::optional<double> attention_factor;
   bool truncate = true;
   friend bool operator==(const RopeParameters&, const RopeParameters&) = default;
 };
@@ -50,15 +53,15 @@ RopeParameters read_parameters(const ConfigFields& f, bool v4) {
   }
   r.factor = f.number("factor");
   r.original_max_position = f.integer("original_max_position_embeddings");
-  r.beta_fast = f.optional_number("beta_fast");
-  r.beta_slow = f.optional_number("beta_slow");
+  r.beta_fast = f.number("beta_fast", r.beta_fast);
+  r.beta_slow = f.number("beta_slow", r.beta_slow);
   r.truncate = f.flag("truncate").value_or(true);
   if (v4) return r;
-  r.mscale = f.optional_number("mscale");
-  r.mscale_all_dim = f.optional_number("mscale_all_dim");
-  r.attn_factor = f.optional_number("attn_factor");
+  r.mscale = f.number("mscale", r.mscale);
+  r.mscale_all_dim = f.number("mscale_all_dim", r.mscale_all_dim);
+  r.attn_factor = f.number("attn_factor", r.attn_factor);
   r.attention_factor = f.optional_number("attention_factor");
-  if (r.attn_factor && r.attention_factor) {
+  if (f.has("attn_factor") && r.attention_factor) {
     f.reject("attention_factor", "no such key next to attn_factor, which multiplies what attention_factor replaces",
              fmt::format("{}", *r.attention_factor));
   }
@@ -79,12 +82,12 @@ void set_yarn(ModelConfig& c, const RopeParameters& r) {
   c.has_yarn = true;
   c.rope_factor = r.factor;
   c.rope_original_max_position = r.original_max_position;
-  c.rope_beta_fast = r.beta_fast.value_or(c.rope_beta_fast);
-  c.rope_beta_slow = r.beta_slow.value_or(c.rope_beta_slow);
+  c.rope_beta_fast = r.beta_fast;
+  c.rope_beta_slow = r.beta_slow;
   c.rope_truncate = r.truncate;
-  c.rope_mscale = r.mscale.value_or(c.rope_mscale);
-  c.rope_mscale_all_dim = r.mscale_all_dim.value_or(c.rope_mscale_all_dim);
-  c.rope_attn_factor = r.attn_factor.value_or(c.rope_attn_factor);
+  c.rope_mscale = r.mscale;
+  c.rope_mscale_all_dim = r.mscale_all_dim;
+  c.rope_attn_factor = r.attn_factor;
   c.rope_attention_factor = r.attention_factor;
 }
 
@@ -116,8 +119,13 @@ class Reader {
   void read_flat() {
     const auto scaling = f_.object("rope_scaling", KeyScope::rope);
     const auto parameters = f_.object("rope_parameters", KeyScope::rope);
-    // V4's readers disagree about which of its two bases an inner one alone is.
-    std::optional<double> theta = v4_ ? std::optional(f_.number("rope_theta")) : f_.optional_number("rope_theta");
+    std::optional<double> theta = f_.optional_number("rope_theta");
+    if (v4_ && !theta) {
+      // Readers of V4's files disagree about the base that stands in a flat rope_parameters alone.
+      const bool inner = parameters && parameters->has("rope_theta");
+      f_.need("rope_theta",
+              inner ? "a number, the window layers' base, as rope_parameters.rope_theta may be that of the compressed layers" : "a number");
+    }
     std::optional<RopeParameters> from_scaling, from_parameters;
     for (const auto& [fields, result] : {std::pair(&scaling, &from_scaling), std::pair(&parameters, &from_parameters)}) {
       if (!*fields) continue;

@@ -15,6 +15,7 @@ namespace {
 // Deeper than any config or header; shallow enough that printing a value, which is recursive, cannot exhaust the stack.
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kBriefLength = 60;
+constexpr size_t kQuotedKeyLength = 256;
 
 // Builds the tree from the parser's events. The library's own way to watch a parse, a callback, takes time quadratic in the number of
 // objects within an object: minutes for the header of 200000 tensors.
@@ -36,7 +37,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
     const auto [entry, added] = open_.back()->get_ref<json::object_t&>().try_emplace(name);
-    if (!added) fail(ErrorCode::invalid_file, "{}: key {}: expected once, found twice", origin_, brief(json(name)));
+    if (!added) fail(ErrorCode::invalid_file, "{}: key {}: expected once, found twice", origin_, quoted_key(name));
     value_ = &entry->second;
     return true;
   }
@@ -98,6 +99,20 @@ std::string read_text_file(const std::string& path, size_t max_bytes) {
     fail(ErrorCode::invalid_file, "{}: expected JSON, is {}", path, *kind);
   }
   return text;
+}
+
+std::string quoted_key(const std::string& name) {
+  std::string text = nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // What JSON need not escape and a terminal may obey: DEL, and U+0080 to U+009F, which are C2 80 to C2 9F.
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+    if (byte(at) == 0x7f) text.replace(at, 1, "\\u007f");
+    if (byte(at) == 0xc2 && byte(at + 1) < 0xa0) text.replace(at, 2, fmt::format("\\u{:04x}", byte(at + 1)));
+  }
+  if (text.size() <= kQuotedKeyLength) return text;
+  size_t end = kQuotedKeyLength;
+  while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // not within a character
+  return text.substr(0, end) + "...";
 }
 
 std::string brief(const nlohmann::json& value) {

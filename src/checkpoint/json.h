@@ -16,4 +16,7 @@ std::string read_text_file(const std::string& path, size_t max_bytes);
 // A value as it is shown in a message: compact, cut after 60 characters, safe for any bytes.
 std::string brief(const nlohmann::json& value);
 
+// A key in quotes, as it can be given back on a command line: whole up to 256 bytes, UTF-8 as it is, control characters escaped.
+std::string quoted_key(const std::string& name);
+
 }  // namespace strata

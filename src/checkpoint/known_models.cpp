@@ -23,6 +23,7 @@ constexpr auto kSupported = std::to_array<SupportedModel>({
     {"youtu", "YoutuForCausalLM", kMla, "Youtu-LLM-2B"},
     {"youtu_llm", "YoutuForCausalLM", kMla, "Youtu-LLM-2B"},
     {"axk1", "AXK1ForCausalLM", kMla, "A.X-K1"},
+    {"AXK1", "AXK1ForCausalLM", kMla, "A.X-K1"},
 });
 
 constexpr auto kLookalikes = std::to_array<LookalikeModel>({
@@ -62,6 +63,15 @@ const SupportedModel* find_supported_model(std::string_view model_type, std::str
 const LookalikeModel* find_lookalike_model(std::string_view model_type, std::string_view architecture) {
   return find<LookalikeModel>(kLookalikes, model_type, architecture);
 }
+
+bool is_head_of(std::string_view architecture, std::string_view of) {
+  const std::string_view stem = of.substr(0, of.find("For"));
+  if (!architecture.starts_with(stem)) return false;
+  const std::string_view head = architecture.substr(stem.size());
+  return head.starts_with("For") || head == "Model" || head == "PreTrainedModel";
+}
+
+bool has_indexer(const SupportedModel& model) { return model.model_type == "deepseek_v32" || model.model_type == "glm_moe_dsa"; }
 
 std::string supported_model_types() {
   std::vector<std::string_view> names;

@@ -18,6 +18,12 @@ struct LookalikeModel {
 const SupportedModel* find_supported_model(std::string_view model_type, std::string_view architecture);
 const LookalikeModel* find_lookalike_model(std::string_view model_type, std::string_view architecture);
 
+// True for the same model under another head: DeepseekV3Model and DeepseekV3ForSequenceClassification of DeepseekV3ForCausalLM.
+bool is_head_of(std::string_view architecture, std::string_view of);
+
+// True for an MLA model whose attention is sparse in every release.
+bool has_indexer(const SupportedModel& model);
+
 // "deepseek_v2, deepseek_v3, ...", for messages.
 std::string supported_model_types();
 

@@ -1,16 +1,17 @@
 // config.json in.
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <string_view>
 
 #include "checkpoint/config_fields.h"
+#include "checkpoint/config_indexer.h"
+#include "checkpoint/config_names.h"
+#include "checkpoint/config_nested.h"
 #include "checkpoint/config_quantization.h"
 #include "checkpoint/config_rope.h"
 #include "checkpoint/file_names.h"
 #include "checkpoint/json.h"
-#include "checkpoint/known_models.h"
 #include "checkpoint/model_config_check.h"
 #include "core/check.h"
 
@@ -21,32 +22,6 @@ using nlohmann::json;
 
 // Quantisers list every matrix that they leave alone: some megabytes.
 constexpr size_t kMaxConfigBytes = size_t{64} << 20;
-
-// Where models of several modalities keep their language model.
-constexpr auto kNestedModels = std::to_array<const char*>({"text_config", "language_config", "llm_config"});
-
-std::string first_architecture(const ConfigFields& f) {
-  const json* list = f.get("architectures");
-  if (list == nullptr) return {};
-  if (!list->is_array() || list->empty() || !list->front().is_string()) {
-    f.reject("architectures", "an array whose first entry is a string", brief(*list));
-  }
-  return list->front().get<std::string>();
-}
-
-// A name that the library does not have may be that of a caller's own layer over this family's ops.
-ModelFamily find_family(const ModelConfig& c, const ConfigFields& f) {
-  const SupportedModel* model = find_supported_model(c.model_type, c.architecture);
-  if (model != nullptr) return model->family;
-  if (const LookalikeModel* other = find_lookalike_model(c.model_type, c.architecture)) {
-    f.reject("model_type", fmt::format("one of {}", supported_model_types()),
-             fmt::format("{} (architecture {}), whose attention has {}", brief(json(c.model_type)), brief(json(c.architecture)),
-                         other->difference));
-  }
-  if (f.has("kv_lora_rank")) return ModelFamily::deepseek_mla;
-  f.reject("model_type", fmt::format("one of {}, or kv_lora_rank to be given", supported_model_types()),
-           fmt::format("{} (architecture {})", brief(json(c.model_type)), brief(json(c.architecture))));
-}
 
 int64_t read_mtp_layers(const ConfigFields& f) {
   const auto official = f.optional_integer("num_nextn_predict_layers"), other = f.optional_integer("num_mtp_layers");
@@ -108,28 +83,30 @@ std::optional<std::vector<int32_t>> read_layer_types_v4(const ConfigFields& f) {
   return result;
 }
 
-// compress_ratios has an entry for each MTP layer too, layer_types has none.
+// An entry for each layer; MTP layers may have one too.
+void check_layer_count(const ModelConfig& c, const ConfigFields& f, size_t entries) {
+  const int64_t layers = c.num_hidden_layers, count = static_cast<int64_t>(entries);
+  if (layers < 0) return;  // refused as such
+  if (count >= layers && count - layers <= std::max<int64_t>(c.num_nextn_predict_layers, 0)) return;
+  f.reject("layer_types",
+           fmt::format("an entry for each of num_hidden_layers = {} and none or one for each of {} MTP layers", layers,
+                       c.num_nextn_predict_layers),
+           fmt::format("{} entries", count));
+}
+
 void read_layer_kinds(ModelConfig& c, const ConfigFields& f) {
   check_compress_rates(f);
   auto ratios = read_compress_ratios(f);
   const auto types = read_layer_types_v4(f);
-  if (types && ratios) {
-    const size_t both = std::min({types->size(), ratios->size(), static_cast<size_t>(std::max<int64_t>(c.num_hidden_layers, 0))});
-    for (size_t i = 0; i < both; ++i) {
-      if ((*types)[i] == (*ratios)[i]) continue;
-      f.reject(fmt::format("layer_types[{}]", i), fmt::format("the kind of compress_ratios[{}] = {}", i, (*ratios)[i]),
-               fmt::format("that of {}", (*types)[i]));
-    }
+  if (types) check_layer_count(c, f, types->size());
+  for (size_t i = 0; types && ratios && i < std::min(types->size(), ratios->size()); ++i) {
+    if ((*types)[i] == (*ratios)[i]) continue;
+    f.reject(fmt::format("layer_types[{}]", i), fmt::format("the kind of compress_ratios[{}] = {}", i, (*ratios)[i]),
+             fmt::format("that of {}", (*types)[i]));
   }
   if (!ratios) ratios = types;
   if (!ratios) f.need("compress_ratios", "an array of integers, or layer_types");
   c.compress_ratios = *std::move(ratios);
-}
-
-void read_indexer_sizes(ModelConfig& c, const ConfigFields& f) {
-  c.index_n_heads = f.integer("index_n_heads");
-  c.index_head_dim = f.integer("index_head_dim");
-  c.index_topk = f.integer("index_topk");
 }
 
 void read_v4(ModelConfig& c, const ConfigFields& f) {
@@ -141,50 +118,21 @@ void read_v4(ModelConfig& c, const ConfigFields& f) {
   const bool compressed = std::any_of(c.compress_ratios.begin(), c.compress_ratios.end(), [](int32_t ratio) { return ratio != 0; });
   const bool indexed = std::count(c.compress_ratios.begin(), c.compress_ratios.end(), 4) > 0;
   if (compressed && c.compress_rope_theta == 0.0) f.number("compress_rope_theta");
-  if (indexed || f.has("index_topk")) read_indexer_sizes(c, f);
-}
-
-// Which layers have an indexer. A file may say so in several forms, which must agree.
-void read_shared_indexers(ModelConfig& c, const ConfigFields& f) {
-  c.index_topk_pattern = f.text("index_topk_pattern").value_or("");
-  const auto freq = f.optional_integer("index_topk_freq"), offset = f.optional_integer("index_skip_topk_offset");
-  c.index_topk_freq = freq.value_or(c.index_topk_freq);
-  c.index_skip_topk_offset = offset.value_or(c.index_skip_topk_offset);
-  const auto types = f.texts("indexer_types");
-  if (!types) return;
-  std::string pattern;
-  for (size_t i = 0; i < types->size(); ++i) {
-    const std::string& type = (*types)[i];
-    if (type != "full" && type != "shared") f.reject(fmt::format("indexer_types[{}]", i), "\"full\" or \"shared\"", brief(json(type)));
-    pattern += type == "full" ? 'F' : 'S';
-  }
-  const auto layers = static_cast<size_t>(std::max<int64_t>(c.num_hidden_layers, 0));
-  if (pattern.size() < layers) {
-    f.reject("indexer_types", fmt::format("an entry for each of num_hidden_layers = {}", layers),
-             fmt::format("{} entries", pattern.size()));
-  }
-  if (!c.index_topk_pattern.empty() || freq || offset) {
-    check_model_config(c, f.origin());  // skip_topk() needs a schedule that can be
-    for (size_t i = 0; i < layers; ++i) {
-      if (c.skip_topk(static_cast<int64_t>(i)) == (pattern[i] == 'S')) continue;
-      f.reject(fmt::format("indexer_types[{}]", i), "what index_topk_pattern, or index_topk_freq and index_skip_topk_offset, say",
-               brief(json((*types)[i])));
-    }
-  }
-  c.index_topk_pattern = pattern;
-  c.index_topk_freq = ModelConfig{}.index_topk_freq;
-  c.index_skip_topk_offset = ModelConfig{}.index_skip_topk_offset;
+  if (indexed) f.integer("index_topk");
+  read_indexer(c, f);
 }
 
 // Every layer attends in the one way that the model has.
 void check_layer_types_mla(const ModelConfig& c, const ConfigFields& f) {
   const auto types = f.texts("layer_types");
   if (!types) return;
+  check_layer_count(c, f, types->size());
   for (size_t i = 0; i < types->size(); ++i) {
     const std::string& type = (*types)[i];
     const bool indexed = type == "indexed_attention" || type == "deepseek_sparse_attention";
-    if (type == "full_attention" || (indexed && c.index_topk > 0)) continue;
-    f.reject(fmt::format("layer_types[{}]", i), c.index_topk > 0 ? "indexed_attention or full_attention" : "full_attention",
+    if (c.index_topk > 0 ? indexed : type == "full_attention") continue;
+    f.reject(fmt::format("layer_types[{}]", i),
+             c.index_topk > 0 ? "indexed_attention or deepseek_sparse_attention, as index_topk is given" : "full_attention",
              brief(json(type)));
   }
 }
@@ -198,34 +146,13 @@ void read_mla(ModelConfig& c, const ConfigFields& f) {
     f.reject("qk_head_dim", fmt::format("qk_nope_head_dim {} + qk_rope_head_dim {}", c.qk_nope_head_dim, c.qk_rope_head_dim),
              fmt::format("{}", *head));
   }
-  if (f.has("index_topk")) {
-    read_indexer_sizes(c, f);
-    if (c.index_topk == 0) f.reject("index_topk", "a positive integer, or no such key", "0");
-    // GLM-5's files do not all say so; its indexers have the pairs of the attention (MLA 6.2).
-    const SupportedModel* model = find_supported_model(c.model_type, c.architecture);
-    c.indexer_rope_interleave = f.flag("indexer_rope_interleave").value_or(model != nullptr && model->model_type == "glm_moe_dsa");
-    read_shared_indexers(c, f);
+  // Libraries that repeat keys by num_attention_heads / num_key_value_heads would repeat those of the latent.
+  if (const auto heads = f.optional_integer("num_key_value_heads"); heads && *heads != c.num_attention_heads) {
+    f.reject("num_key_value_heads", fmt::format("num_attention_heads, {}, as every head has keys of its own", c.num_attention_heads),
+             fmt::format("{}", *heads));
   }
+  read_indexer(c, f);
   check_layer_types_mla(c, f);
-}
-
-// The language model's object in a config of several modalities; null: `root` is it.
-const char* nested_model(const json& root) {
-  if (root.contains("num_attention_heads")) return nullptr;
-  for (const char* key : kNestedModels) {
-    const auto it = root.find(key);
-    if (it != root.end() && it->is_object()) return key;
-  }
-  return nullptr;
-}
-
-// A quantiser may have written its part next to the nested model.
-void read_quantization_of(ModelConfig& c, const ConfigFields& f, const json& root, const ConfigOptions& options,
-                          std::vector<std::string>& unknown) {
-  const ConfigFields outer(root, KeyScope::model, f.origin());
-  const ConfigFields& place = f.has("quantization_config") ? f : outer;
-  const auto q = place.object("quantization_config", KeyScope::quantization);
-  if (q) read_quantization(c, *q, options.accept_keys, unknown);
 }
 
 }  // namespace
@@ -233,15 +160,13 @@ void read_quantization_of(ModelConfig& c, const ConfigFields& f, const json& roo
 ModelConfig ModelConfig::parse(const std::string& json_text, const std::string& origin, const ConfigOptions& options) {
   const json root = parse_json(json_text, origin);
   if (!root.is_object()) fail(ErrorCode::invalid_file, "{}: expected an object, is {}", origin, brief(root));
-  const char* nested = nested_model(root);
-  const ConfigFields f(nested == nullptr ? root : root[nested], KeyScope::model, origin,
-                       nested == nullptr ? "" : std::string(nested) + ".");
+  const NestedModel nested(root, origin);
+  const ConfigFields& f = nested.fields();
   ModelConfig c;
-  c.architecture = first_architecture(f);
-  c.model_type = f.text("model_type").value_or("");
-  c.family = find_family(c, f);
+  read_names(c, f, options);
   std::vector<std::string>& unknown = c.unknown_.keys;
   check_config_keys(f.object(), KeyScope::model, c.family, origin, f.prefix(), options.accept_keys, unknown);
+  nested.check_outer(c, options.accept_keys, unknown);
   c.hidden_size = f.integer("hidden_size");
   c.num_hidden_layers = f.integer("num_hidden_layers");
   c.num_nextn_predict_layers = read_mtp_layers(f);
@@ -250,12 +175,13 @@ ModelConfig ModelConfig::parse(const std::string& json_text, const std::string& 
   c.rms_norm_eps = f.number("rms_norm_eps");
   if (c.family == ModelFamily::deepseek_v4) c.head_dim = f.integer("head_dim");
   read_rope(c, f, options.accept_keys, unknown);
-  read_quantization_of(c, f, root, options, unknown);
   if (c.family == ModelFamily::deepseek_v4) {
     read_v4(c, f);
   } else {
     read_mla(c, f);
   }
+  const auto q = nested.quantization();
+  if (q) read_quantization(c, *q, options.accept_keys, unknown);
   check_model_config(c, origin);
   std::sort(unknown.begin(), unknown.end());
   return c;

@@ -34,9 +34,12 @@ void write_indexer(const ModelConfig& c, ordered& j) {
   j["index_head_dim"] = c.index_head_dim;
   j["index_topk"] = c.index_topk;
   if (c.family == ModelFamily::deepseek_v4) return;
-  if (!c.index_topk_pattern.empty()) j["index_topk_pattern"] = c.index_topk_pattern;
-  if (c.index_topk_freq != 1) j["index_topk_freq"] = c.index_topk_freq;
-  if (c.index_skip_topk_offset != 2) j["index_skip_topk_offset"] = c.index_skip_topk_offset;
+  if (!c.index_topk_pattern.empty()) {
+    j["index_topk_pattern"] = c.index_topk_pattern;  // decides alone
+  } else if (c.index_topk_freq != 1 || c.index_skip_topk_offset != 2) {
+    j["index_topk_freq"] = c.index_topk_freq;
+    j["index_skip_topk_offset"] = c.index_skip_topk_offset;
+  }
   j["indexer_rope_interleave"] = c.indexer_rope_interleave;
 }
 
@@ -81,6 +84,7 @@ std::string ModelConfig::to_json() const {
     q["weight_block_size"] = weight_block_size;
   } else if (!other_quant_method.empty()) {
     j["quantization_config"]["quant_method"] = other_quant_method;
+    j["quantization_config"]["modules_to_not_convert"] = {"self_attn"};
   }
   // Names come from callers and need not be UTF-8; what is not is replaced, so that writing never throws.
   return j.dump(2, ' ', false, ordered::error_handler_t::replace) + "\n";

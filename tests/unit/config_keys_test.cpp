@@ -22,7 +22,9 @@ json v4() {
 json mla() {
   ModelConfig c = preset("v3.2-tiny");
   c.index_topk_freq = 1;
-  return json::parse(c.to_json());
+  json j = json::parse(c.to_json());
+  j.erase("num_key_value_heads");  // it is num_attention_heads, which a test changes
+  return j;
 }
 json base(ModelFamily family) { return family == ModelFamily::deepseek_v4 ? v4() : mla(); }
 ModelConfig parse(const json& j, const ConfigOptions& options = {}) { return ModelConfig::parse(j.dump(), "the/config.json", options); }
@@ -30,11 +32,39 @@ std::string refusal(const json& j, const ConfigOptions& options = {}) {
   return message_of(ErrorCode::invalid_file, [&] { parse(j, options); });
 }
 
+// A small model whose file has the object that keys of this scope stand in.
+json base(ModelFamily family, KeyScope scope) {
+  json j = base(family);
+  if (scope == KeyScope::outer) return {{"text_config", j}};
+  if (scope == KeyScope::quantiser) {
+    j["quantization_config"] = {{"quant_method", "gptq"}, {"modules_to_not_convert", {"self_attn"}}};
+  }
+  if (scope == KeyScope::group || scope == KeyScope::group_values) {
+    const json weights = {{"num_bits", 8}, {"type", "float"}, {"strategy", "block"}, {"block_structure", {128, 128}}, {"dynamic", false}};
+    const json inputs = {{"num_bits", 8}, {"type", "float"}, {"strategy", "group"}, {"group_size", 128}, {"dynamic", true}};
+    const json group = {{"weights", weights}, {"input_activations", inputs}, {"targets", {"Linear"}}};
+    j["quantization_config"] = {{"quant_method", "compressed-tensors"}, {"config_groups", {{"g", group}}}};
+  }
+  return j;
+}
+
+std::string object_of(KeyScope scope) {
+  switch (scope) {
+    case KeyScope::model:
+    case KeyScope::outer: return "";
+    case KeyScope::rope: return "/rope_scaling";
+    case KeyScope::quantization:
+    case KeyScope::quantiser: return "/quantization_config";
+    case KeyScope::group: return "/quantization_config/config_groups/g";
+    case KeyScope::group_values: return "/quantization_config/config_groups/g/weights";
+  }
+  return "";
+}
+
 json::json_pointer place(const ConfigKey& key) {
-  const char* object = key.scope == KeyScope::rope ? "/rope_scaling" : key.scope == KeyScope::quantization ? "/quantization_config" : "";
   std::string name(key.name);
   if (name.ends_with('*')) name.back() = 'x';
-  return json::json_pointer(std::string(object) + "/" + name);
+  return json::json_pointer(object_of(key.scope) + "/" + name);
 }
 
 std::vector<ModelFamily> families(const ConfigKey& key) {
@@ -54,11 +84,14 @@ TEST(ConfigKeys, AreListedOnceForAFamily) {
   }
 }
 
+// The key of changes(): its place, with the scope where two share an object.
+std::string change_of(const ConfigKey& key) { return (key.scope == KeyScope::quantiser ? "quantiser" : "") + place(key).to_string(); }
+
 // What each honoured key does to a config: another value than the file has gives another config, or an error that names the key.
 const std::map<std::string, std::pair<json, std::string>>& changes() {
   static const std::map<std::string, std::pair<json, std::string>> values{
       // key: value, part of the refusal ("": read, and the config differs)
-      {"/architectures", {{"OtherForCausalLM"}, ""}},
+      {"/architectures", {{"OtherForCausalLM"}, "architectures"}},
       {"/model_type", {"axk2", "model_type"}},
       {"/hidden_size", {1024, ""}},
       {"/num_hidden_layers", {2, ""}},
@@ -73,7 +106,7 @@ const std::map<std::string, std::pair<json, std::string>>& changes() {
       {"/rope_theta", {777.0, ""}},
       {"/rope_scaling", {nullptr, ""}},
       {"/rope_parameters", {{{"rope_type", "default"}, {"rope_theta", 777.0}}, "rope_theta"}},
-      {"/layer_types", {{"linear_attention"}, "layer_types[0]"}},
+      {"/layer_types", {std::vector<std::string>(4, "linear_attention"), "layer_types[0]"}},
       {"/index_topk", {65, ""}},
       {"/index_n_heads", {9, ""}},
       {"/index_head_dim", {64, "index_head_dim"}},
@@ -87,6 +120,7 @@ const std::map<std::string, std::pair<json, std::string>>& changes() {
       {"/compress_rate_csa", {8, "compress_rate_csa"}},
       {"/compress_rate_hca", {64, "compress_rate_hca"}},
       {"/compress_rope_theta", {777.0, ""}},
+      {"/num_key_value_heads", {1, "num_attention_heads"}},
       {"/kv_lora_rank", {256, ""}},
       {"/qk_nope_head_dim", {64, ""}},
       {"/qk_head_dim", {256, "qk_head_dim"}},
@@ -109,9 +143,33 @@ const std::map<std::string, std::pair<json, std::string>>& changes() {
       {"/rope_scaling/mscale_all_dim", {0.5, ""}},
       {"/rope_scaling/attn_factor", {0.5, ""}},
       {"/rope_scaling/attention_factor", {0.5, ""}},
-      {"/quantization_config/quant_method", {"awq", ""}},
+      {"/quantization_config/quant_method", {"awq", "q"}},
       {"/quantization_config/scale_fmt", {"float", ""}},
       {"/quantization_config/weight_block_size", {{64, 64}, ""}},
+      {"quantiser/quantization_config/quant_method", {"awq", ""}},
+      {"quantiser/quantization_config/quant_algo", {1, ""}},
+      {"quantiser/quantization_config/quantization", {{{"attn_bits", 4}}, "quantization_config.quantization.attn_bits"}},
+      {"quantiser/quantization_config/config_groups", {1, ""}},
+      {"quantiser/quantization_config/sparsity_config", {{{"format", "sparse-24"}}, "sparsity_config"}},
+      {"quantiser/quantization_config/ignore", {"self_attn", "ignore"}},
+      {"quantiser/quantization_config/modules_to_not_convert", {json::array(), "quant_method"}},
+      {"quantiser/quantization_config/ignored_layers", {"self_attn", "ignored_layers"}},
+      {"quantiser/quantization_config/exclude_modules", {"self_attn", "exclude_modules"}},
+      {"quantiser/quantization_config/exclude", {"self_attn", "exclude"}},
+      {"quantiser/quantization_config/llm_int8_skip_modules", {"self_attn", "llm_int8_skip_modules"}},
+      {"quantiser/quantization_config/skip_modules", {"self_attn", "skip_modules"}},
+      {"quantiser/quantization_config/linear_weights_not_to_quantize", {"self_attn", "linear_weights_not_to_quantize"}},
+      {"quantiser/quantization_config/dynamic", {json::object(), ""}},
+      {"quantiser/quantization_config/extra_config", {json::object(), ""}},
+      {"/quantization_config/config_groups/g/weights", {nullptr, "quant_method"}},
+      {"/quantization_config/config_groups/g/input_activations", {nullptr, "quant_method"}},
+      {"/quantization_config/config_groups/g/targets", {{"re:.*experts.*"}, ""}},
+      {"/quantization_config/config_groups/g/weights/num_bits", {4, "quant_method"}},
+      {"/quantization_config/config_groups/g/weights/type", {"int", "quant_method"}},
+      {"/quantization_config/config_groups/g/weights/strategy", {"channel", "quant_method"}},
+      {"/quantization_config/config_groups/g/weights/group_size", {64, "quant_method"}},
+      {"/quantization_config/config_groups/g/weights/block_structure", {{64, 64}, ""}},
+      {"/quantization_config/config_groups/g/weights/dynamic", {true, "quant_method"}},
   };
   return values;
 }
@@ -120,11 +178,11 @@ TEST(ConfigKeys, HonouredKeysChangeTheConfigOrAreRefused) {
   std::set<std::string> honoured;
   for (const ConfigKey& key : config_keys()) {
     if (key.effect != KeyEffect::honoured) continue;
-    const auto it = changes().find(place(key).to_string());
+    const auto it = changes().find(change_of(key));
     ASSERT_NE(it, changes().end()) << key.name << " needs a value in changes()";
     honoured.insert(it->first);
     for (const ModelFamily family : families(key)) {
-      json j = base(family);
+      json j = base(family, key.scope);
       const auto& [value, refused] = it->second;
       SCOPED_TRACE(fmt::format("{} = {}", it->first, value.dump()));
       j[place(key)] = value;
@@ -135,7 +193,9 @@ TEST(ConfigKeys, HonouredKeysChangeTheConfigOrAreRefused) {
       } else if (v4_only) {
         expect_parts(refusal(j), {key.name == "num_hidden_layers" ? "compress_ratios[2]" : "qk_rope_head_dim"});
       } else {
-        EXPECT_NE(parse(j), parse(base(family)));
+        // With what base() has these say nothing more; Quantization has a test of each.
+        const bool same = key.name == "dynamic" || key.name == "extra_config" || key.name == "quant_algo" || key.name == "config_groups";
+        EXPECT_EQ(parse(j) == parse(base(family, key.scope)), same);
       }
     }
   }
@@ -147,10 +207,10 @@ TEST(ConfigKeys, OthersMustHaveTheirValue) {
     if (key.effect != KeyEffect::must_be) continue;
     for (const ModelFamily family : families(key)) {
       SCOPED_TRACE(key.name);
-      json j = base(family);
+      json j = base(family, key.scope);
       for (const json& right : {json::parse(key.value), json(nullptr)}) {
         j[place(key)] = right;
-        EXPECT_EQ(parse(j), parse(base(family)));
+        EXPECT_EQ(parse(j), parse(base(family, key.scope)));
       }
       const json expected = json::parse(key.value);
       j[place(key)] = expected.is_boolean() ? json(!expected.get<bool>()) : expected.is_number() ? json(2) : json({"other"});
@@ -166,9 +226,9 @@ TEST(ConfigKeys, TheRestHasNoEffect) {
     if (key.effect != KeyEffect::no_effect) continue;
     for (const ModelFamily family : families(key)) {
       for (const json& value : {json(1), json("text"), json{{"a", 1}}}) {
-        json j = base(family);
+        json j = base(family, key.scope);
         j[place(key)] = value;
-        EXPECT_EQ(parse(j), parse(base(family))) << key.name;
+        EXPECT_EQ(parse(j), parse(base(family, key.scope))) << key.name;
         EXPECT_THAT(parse(j).unknown_keys(), testing::IsEmpty()) << key.name;
       }
     }
@@ -217,8 +277,8 @@ TEST(ConfigKeys, KeysOfAnotherFamilyAreNotPassedOver) {
 TEST(ConfigKeys, NestedModelsAreNamedInErrors) {
   json j = {{"model_type", "kimi_k25"}, {"text_config", mla()}, {"vision_config", {{"num_attention_heads", 3}}}};
   EXPECT_EQ(parse(j), parse(mla()));
-  j["quantization_config"] = {{"quant_method", "awq"}};
-  EXPECT_TRUE(parse(j).fp8_weights) << "the nested one goes first";
+  j["quantization_config"] = {{"quant_method", "awq"}, {"modules_to_not_convert", {"self_attn"}}};
+  expect_parts(refusal(j), {"quantization_config", "text_config.quantization_config", "awq"});
   j["text_config"].erase("quantization_config");
   EXPECT_EQ(parse(j).other_quant_method, "awq");
   j["text_config"]["kv_lora_rank"] = 0.5;
@@ -232,6 +292,98 @@ TEST(ConfigKeys, NestedModelsAreNamedInErrors) {
   j["text_config"].erase("kv_lora_rank");
   expect_parts(refusal(j), {"text_config.model_type", "llama"});
   for (const char* key : {"language_config", "llm_config"}) EXPECT_EQ(parse({{key, v4()}}), parse(v4())) << key;
+}
+
+TEST(ConfigKeys, AroundANestedModelAgreeWithIt) {
+  const auto with = [](const char* key, const json& value) {
+    json j = {{"text_config", mla()}};
+    j[key] = value;
+    return j;
+  };
+  expect_parts(refusal(with("rope_theta", 5)), {"rope_theta", "the same as text_config.rope_theta, 10000", "is 5"});
+  EXPECT_EQ(parse(with("rope_theta", mla()["rope_theta"])), parse(mla()));
+  expect_parts(refusal(with("attention_bias", true)), {"attention_bias", "expected false", "is true"});
+  expect_parts(refusal(with("use_mla", false)), {"use_mla", "expected true"});
+  EXPECT_EQ(parse(with("use_mla", true)), parse(mla()));
+  expect_parts(refusal(with("rope_parameters", {{"rope_type", "default"}})), {"rope_parameters", "text_config"});
+  expect_parts(refusal(with("attn_gate", 1)), {"\"attn_gate\"", "--accept-key"});
+  EXPECT_THAT(parse(with("zebra", 1)).unknown_keys(), testing::ElementsAre("zebra"));
+  EXPECT_THAT(parse(with("vision_config", {{"num_attention_heads", 3}})).unknown_keys(), testing::IsEmpty());
+}
+
+TEST(ConfigKeys, DescribeOneModel) {
+  json other = mla();
+  other["rope_theta"] = 5;
+  expect_parts(refusal({{"text_config", mla()}, {"llm_config", other}}), {"llm_config", "text_config"});
+  json j = mla();
+  j["text_config"] = {{"kv_lora_rank", 512}};
+  expect_parts(refusal(j), {"text_config", "the file itself"});
+  j = mla();
+  j["text_config"] = other;
+  EXPECT_NE(refusal(j), "");
+  j = mla();
+  j["own_config"] = {{"kv_lora_rank", 512}};
+  expect_parts(refusal(j), {"own_config"});
+  j = {{"text_config", mla()}};
+  j["text_config"]["text_config"] = {{"kv_lora_rank", 512}};
+  expect_parts(refusal(j), {"text_config.text_config"});
+  j = mla();
+  j["text_config"] = json::object();
+  EXPECT_THAT(parse(j).unknown_keys(), testing::ElementsAre("text_config"));
+}
+
+TEST(ConfigKeys, NamesThatSuggestAttention) {
+  for (const char* name : {"alibi",
+                           "clip_qkv",
+                           "value_residual",
+                           "llama_4_scaling",
+                           "floor_temperature_tuning",
+                           "normalize_keys",
+                           "key_scale",
+                           "query_scale",
+                           "qk_scale",
+                           "q_norm",
+                           "k_norm",
+                           "logn",
+                           "use_XPos",
+                           "logit_softcapping",
+                           "softcap",
+                           "nope",
+                           "no_nope_layers",
+                           "dsa_size",
+                           "nsa",
+                           "sparse_block",
+                           "gated_output",
+                           "output_gate",
+                           "beta_fast",
+                           "beta_slow",
+                           "mscale",
+                           "original_max_position_embeddings",
+                           "index_pool",
+                           "AttnGate",
+                           "local_rope",
+                           "mla_scale"}) {
+    EXPECT_TRUE(suggests_attention(name)) << name;
+  }
+  for (const char* name : {"zebra", "ignore_index", "canopener", "adsabs", "transactions", "monkey", "speed", "tokenizer"}) {
+    EXPECT_FALSE(suggests_attention(name)) << name;
+  }
+}
+
+// What a refusal names can be given to --accept-key.
+TEST(ConfigKeys, AreNamedAsTheyStandInTheFile) {
+  for (const std::string& name : {std::string("rope_\u00e9\u6ce8"), "rope_" + std::string(200, 'x')}) {
+    json j = mla();
+    j[name] = 1;
+    expect_parts(refusal(j), {"--accept-key \"" + name + "\""});
+    EXPECT_THAT(parse(j, {.accept_keys = {name}}).unknown_keys(), testing::ElementsAre(name));
+  }
+  json j = mla();
+  j["rope_\x1b\x7f\u009b"] = 1;
+  expect_parts(refusal(j), {"\"rope_\\u001b\\u007f\\u009b\""});
+  j = mla();
+  j["rope_" + std::string(250, 'x') + "\u00e9 and more"] = 1;
+  expect_parts(refusal(j), {"x..."});
 }
 
 // rope_theta and YaRN in rope_parameters, as transformers 5 writes them.
@@ -255,6 +407,8 @@ TEST(RopeParameters, OfMlaAreFlat) {
   both["rope_theta"] = mla()["rope_theta"];
   both["rope_scaling"] = mla()["rope_scaling"];
   EXPECT_EQ(parse(both), parse(mla())) << "told twice";
+  both["rope_scaling"].erase("beta_fast");
+  EXPECT_EQ(parse(both), parse(mla())) << "32 is what is left out";
   both["rope_scaling"]["factor"] = 7.0;
   expect_parts(refusal(both), {"rope_parameters", "rope_scaling"});
   json none = j;
@@ -313,7 +467,7 @@ TEST(RopeParameters, OfV4AreNested) {
   EXPECT_EQ(parse(flat), parse(v4()));
   flat.erase("rope_theta");
   flat["rope_parameters"]["rope_theta"] = 10000.0;
-  expect_parts(refusal(flat), {"rope_theta", "missing"});
+  expect_parts(refusal(flat), {"rope_theta", "missing", "window layers' base", "rope_parameters.rope_theta"});
 }
 
 TEST(RopeParameters, PartialRotaryFactor) {
@@ -379,7 +533,18 @@ TEST(IndexerTypes, AgreeWithTheOtherForms) {
   j["index_topk_pattern"] = "FFSF";
   EXPECT_EQ(parse(j), c);
   j["index_topk_pattern"] = "FFFF";
-  expect_parts(refusal(j), {"indexer_types[2]"});
+  expect_parts(refusal(j), {"indexer_types[2]", "index_topk_pattern"});
+  j.erase("indexer_types");
+  j["index_topk_pattern"] = "FFSF";
+  j["index_topk_freq"] = 2;
+  EXPECT_EQ(parse(j), c);
+  j["index_topk_freq"] = 1;
+  expect_parts(refusal(j), {"index_topk_pattern[2]", "index_topk_freq"});
+  j.erase("index_topk_freq");
+  for (const char* pattern : {"FXSF", "ffsf", "", "FFS"}) {
+    j["index_topk_pattern"] = pattern;
+    expect_parts(refusal(j), {"index_topk_pattern"});
+  }
   j.erase("index_topk_pattern");
   for (const json& bad :
        {json("FFSF"), json({"full", "full", "half", "full"}), json({"full"}), json({"shared", "full", "full", "full"}), json(1)}) {
@@ -388,11 +553,31 @@ TEST(IndexerTypes, AgreeWithTheOtherForms) {
   }
 }
 
+TEST(Indexer, IsThereAsAWhole) {
+  json j = mla();
+  j["index_topk"] = nullptr;
+  expect_parts(refusal(j), {"index_topk", "deepseek_v32", "null"});
+  j.erase("index_topk");
+  expect_parts(refusal(j), {"index_topk", "missing"});
+  json dense = json::parse(preset("v3-tiny").to_json());
+  for (const auto& [key, value] :
+       {std::pair("index_n_heads", json(4)), std::pair("index_head_dim", json(128)), std::pair("index_topk_pattern", json("FFFF")),
+        std::pair("index_topk_freq", json(1)), std::pair("index_skip_topk_offset", json(2)), std::pair("indexer_types", json::array()),
+        std::pair("indexer_rope_interleave", json(false))}) {
+    json odd = dense;
+    odd[key] = value;
+    expect_parts(refusal(odd), {key, "without index_topk"});
+    odd[key] = nullptr;
+    EXPECT_EQ(parse(odd), preset("v3-tiny"));
+  }
+}
+
 TEST(IndexerRope, HasItsDefaultByModel) {
   json j = mla();
   j.erase("indexer_rope_interleave");
   EXPECT_FALSE(parse(j).indexer_rope_interleave);
   j["model_type"] = "glm_moe_dsa";
+  j["architectures"] = {"GlmMoeDsaForCausalLM"};
   EXPECT_TRUE(parse(j).indexer_rope_interleave);
   j["indexer_rope_interleave"] = false;
   EXPECT_FALSE(parse(j).indexer_rope_interleave);
@@ -401,14 +586,28 @@ TEST(IndexerRope, HasItsDefaultByModel) {
 
 TEST(LayerTypes, OfMlaAreOfOneKind) {
   json j = mla();
-  for (const char* kind : {"indexed_attention", "full_attention", "deepseek_sparse_attention"}) {
-    j["layer_types"] = std::vector<std::string>(4, kind);
+  const auto layers = j["num_hidden_layers"].get<size_t>();
+  for (const char* kind : {"indexed_attention", "deepseek_sparse_attention"}) {
+    j["layer_types"] = std::vector<std::string>(layers, kind);
     EXPECT_EQ(parse(j), parse(mla()));
   }
-  j["layer_types"] = {"indexed_attention", "sliding_attention"};
-  expect_parts(refusal(j), {"layer_types[1]", "sliding_attention"});
-  for (const char* key : {"index_topk", "index_n_heads", "index_head_dim", "indexer_rope_interleave"}) j.erase(key);
-  j["layer_types"] = {"indexed_attention"};
+  for (const char* kind : {"sliding_attention", "full_attention"}) {
+    j["layer_types"][1] = kind;
+    expect_parts(refusal(j), {"layer_types[1]", kind});
+  }
+  j = json::parse(preset("v3-tiny").to_json());
+  j["num_nextn_predict_layers"] = 1;
+  const ModelConfig dense = parse(j);
+  const auto dense_layers = static_cast<size_t>(dense.num_hidden_layers);
+  for (const size_t entries : {dense_layers, dense_layers + 1}) {
+    j["layer_types"] = std::vector<std::string>(entries, "full_attention");
+    EXPECT_EQ(parse(j), dense);
+  }
+  for (const size_t entries : {dense_layers - 1, dense_layers + 2}) {
+    j["layer_types"] = std::vector<std::string>(entries, "full_attention");
+    expect_parts(refusal(j), {"layer_types", "num_hidden_layers", fmt::format("{} entries", entries)});
+  }
+  j["layer_types"] = std::vector<std::string>(dense_layers, "indexed_attention");
   expect_parts(refusal(j), {"layer_types[0]", "full_attention"});
 }
 
@@ -418,10 +617,13 @@ TEST(LayerTypes, OfV4AgreeWithCompressRatios) {
   EXPECT_EQ(parse(j), parse(v4()));
   j["layer_types"][1] = "heavily_compressed_attention";
   expect_parts(refusal(j), {"layer_types[1]", "compress_ratios[1] = 4"});
+  json few = v4();
+  few["layer_types"] = {"sliding_attention"};
+  expect_parts(refusal(few), {"layer_types", "num_hidden_layers = 3", "1 entries"});
   j.erase("compress_ratios");
   EXPECT_EQ(parse(j).compress_ratio(1), 128);
   j["layer_types"] = {"sliding_attention"};
-  expect_parts(refusal(j), {"compress_ratios", "num_hidden_layers = 3"});
+  expect_parts(refusal(j), {"layer_types", "num_hidden_layers = 3"});
   j.erase("layer_types");
   expect_parts(refusal(j), {"compress_ratios", "missing"});
 }
@@ -436,13 +638,75 @@ TEST(Quantization, BlocksOfFp8ByCompressedTensors) {
   j["quantization_config"] = {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", group}}}};
   EXPECT_EQ(parse(j), preset("v3-tiny"));
   j["quantization_config"]["config_groups"]["group_0"]["input_activations"]["strategy"] = "token";
-  EXPECT_FALSE(parse(j).fp8_weights) << "activations with one scale a token are another product";
+  expect_parts(refusal(j), {"quantization_config.quant_method", "q_a_proj"});  // one scale a token: another product
+  j["quantization_config"]["ignore"] = {"re:.*self_attn.*"};
   EXPECT_EQ(parse(j).other_quant_method, "compressed-tensors");
+  j["quantization_config"].erase("ignore");
   for (const json& odd :
        {json(nullptr), json(1), json::array(), json{{"group_0", 1}}, json{{"group_0", {{"weights", 1}, {"input_activations", 2}}}}}) {
     j["quantization_config"]["config_groups"] = odd;
-    EXPECT_EQ(parse(j).other_quant_method, "compressed-tensors");
+    expect_parts(refusal(j), {"quantization_config"});
   }
+  json experts = group;
+  experts["targets"] = {"re:.*mlp.experts.*"};
+  experts["weights"]["num_bits"] = 4;
+  j["quantization_config"]["config_groups"] = {{"group_0", experts}};
+  EXPECT_EQ(parse(j).other_quant_method, "compressed-tensors") << "attention is in no group";
+  j["quantization_config"]["config_groups"]["group_1"] = group;
+  EXPECT_TRUE(parse(j).fp8_weights);
+  j["quantization_config"]["config_groups"]["group_1"]["weights"]["scale_dtype"] = "torch.float16";
+  expect_parts(refusal(j), {"config_groups.group_1.weights.scale_dtype"});
+  j["quantization_config"]["config_groups"]["group_1"] = group;
+  json attention = group;
+  attention["targets"] = {"re:.*self_attn.*"};
+  attention["weights"]["strategy"] = "channel";
+  j["quantization_config"]["config_groups"]["group_2"] = attention;
+  expect_parts(refusal(j), {"quantization_config.quant_method", "q_a_proj"});
+}
+
+TEST(Quantization, RotationsAreRefused) {
+  json j = json::parse(preset("v3-tiny").to_json());
+  const json good = {{"quant_method", "modelopt"}, {"quant_algo", "FP8_PB_WO"}};
+  for (const auto& [key, value] : {std::pair("transform_config", json{{"config_groups", {{"R1", 1}}}}), std::pair("rotate", json(true))}) {
+    j["quantization_config"] = good;
+    j["quantization_config"][key] = value;
+    expect_parts(refusal(j), {key});
+    j["quantization_config"] = good;
+    j["quantization_config"]["quantization"][key] = value;
+    expect_parts(refusal(j), {std::string("quantization_config.quantization.") + key});
+  }
+  j["quantization_config"] = good;
+  j["quantization_config"]["transform_config"] = json::object();
+  j["quantization_config"]["speed"] = 1;
+  EXPECT_THAT(parse(j).unknown_keys(), testing::ElementsAre("quantization_config.speed"));
+}
+
+TEST(Quantization, OthersMustBeKnownAndLeaveAttentionAlone) {
+  json j = json::parse(preset("v3-tiny").to_json());
+  j["quantization_config"] = {{"quant_method", "nonsense"}, {"modules_to_not_convert", {"self_attn"}}};
+  expect_parts(refusal(j), {"quantization_config.quant_method", "nonsense", "bitsandbytes"});
+  const auto with = [&](const char* method, const char* key, const json& value) {
+    json changed = j;
+    changed["quantization_config"] = {{"quant_method", method}, {key, value}};
+    return changed;
+  };
+  const json each = {"self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa", "kv_b_proj", "self_attn.o_proj"};
+  json most = each;
+  most.erase(4);
+  for (const json& all : {json{"lm_head", "re:.*self_attn.*"}, json{"model.layers.0.self_attn*"}, each}) {
+    EXPECT_EQ(parse(with("awq", "modules_to_not_convert", all)).other_quant_method, "awq") << all;
+  }
+  for (const json& few : {json(nullptr), json::array(), json{"lm_head"}, json{"self_attn.indexer"}, most, json{"self_attn.o_proj"}}) {
+    expect_parts(refusal(with("awq", "modules_to_not_convert", few)), {"quantization_config.quant_method", "awq", "_proj is quantised"});
+  }
+  for (const char* key : {"ignore", "ignored_layers", "exclude_modules", "exclude", "llm_int8_skip_modules", "skip_modules",
+                          "linear_weights_not_to_quantize"}) {
+    EXPECT_EQ(parse(with("quark", key, {"self_attn"})).other_quant_method, "quark") << key;
+  }
+  EXPECT_EQ(parse(with("gptq", "dynamic", {{"-:.*self_attn.*", json::object()}})).other_quant_method, "gptq");
+  expect_parts(refusal(with("gptq", "dynamic", {{"+:.*self_attn.*", json::object()}})), {"gptq"});
+  EXPECT_EQ(parse(with("auto-round", "extra_config", {{"self_attn", {{"bits", 16}}}})).other_quant_method, "auto-round");
+  expect_parts(refusal(with("auto-round", "extra_config", {{"self_attn", {{"bits", 4}}}})), {"auto-round"});
 }
 
 TEST(Quantization, BlocksOfFp8ByModelOpt) {
@@ -454,6 +718,8 @@ TEST(Quantization, BlocksOfFp8ByModelOpt) {
   }
   for (const json& algorithm : {json("FP8"), json("NVFP4"), json(nullptr)}) {
     j["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", algorithm}, {"quantization", 1}};
+    expect_parts(refusal(j), {"quantization_config"});
+    j["quantization_config"]["quantization"] = {{"exclude_modules", {"model.layers.0.self_attn*"}}};
     EXPECT_EQ(parse(j).other_quant_method, "modelopt");
   }
 }

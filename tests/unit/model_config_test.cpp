@@ -79,6 +79,8 @@ TEST(ModelConfig, ReadsMlaWithAndWithoutIndexerAndQueryLatent) {
   EXPECT_FALSE(c.fp8_weights);
   json j = v32();
   for (const char* key : {"index_topk", "index_n_heads", "index_head_dim"}) j.erase(key);
+  j["model_type"] = "deepseek_v3";
+  j["architectures"] = {"DeepseekV3ForCausalLM"};
   for (const json& none : {json(nullptr), json(0)}) {
     j["q_lora_rank"] = none;
     c = parse(j);
@@ -173,6 +175,7 @@ TEST(ModelConfig, SharedIndexers) {
   ModelConfig c = parse(j);
   const std::vector<bool> expected{false, false, true, true, true, false, true, true, true, false, false};
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(c.skip_topk(static_cast<int64_t>(i)), expected[i]) << i;
+  j.erase("index_topk_freq");
   j["index_topk_pattern"] = "FSFSFSFSFS";
   c = parse(j);
   EXPECT_FALSE(c.skip_topk(0));
@@ -237,8 +240,8 @@ const json kRemoved = json(json::value_t::discarded);
 
 TEST(ModelConfig, MissingKeys) {
   for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
-                          "rope_theta", "q_lora_rank", "head_dim", "o_groups", "o_lora_rank", "sliding_window",
-                          "compress_ratios", "compress_rope_theta", "index_n_heads", "index_head_dim", "index_topk"}) {
+                          "rope_theta", "q_lora_rank", "head_dim", "o_groups", "o_lora_rank", "sliding_window", "compress_ratios",
+                          "compress_rope_theta", "index_n_heads", "index_head_dim", "index_topk"}) {
     expect_refusal(v4(), {std::string("/") + key, kRemoved, {"expected a", "is missing"}});
     expect_refusal(v4(), {std::string("/") + key, nullptr, {"expected a", "is null"}});
   }
@@ -348,7 +351,7 @@ TEST(ModelConfig, ImpossibleValuesOfMla) {
       {"/q_lora_rank", nullptr, {"[1, ", "is 0"}},
       {"/q_lora_rank", -128, {"is -128"}},
       {"/index_topk_freq", 0, {"is 0"}},
-      {"/index_topk_pattern", "F", {"= 2", "1 characters"}},
+      {"/index_topk_pattern", "F", {"= 2", "1 entries"}},
       {"/index_topk_pattern", "SF", {"layer 0"}},
   };
   for (const Refusal& r : cases) expect_refusal(v32(), r);
@@ -363,7 +366,8 @@ TEST(ModelConfig, UnknownModels) {
   j = v32();
   j.erase("architectures");
   j.erase("model_type");
-  expect_parts(message_of(ErrorCode::invalid_file, [&] { parse(j); }), {"architectures", "missing"});
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { parse(j); }), {"model_type", "deepseek_v3", "missing"});
+  expect_parts(message_of(ErrorCode::invalid_file, [] { parse(json::object()); }), {"model_type", "missing"});
 }
 
 // What a terminal would obey, or is longer than a line, is not printed as it is.

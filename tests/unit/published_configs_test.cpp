@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -139,12 +140,51 @@ TEST(PublishedConfigs, LookalikesAreRefusedByName) {
   }
 }
 
-// A config with the keys of latent attention and a name that is not known can be read, for a caller's own layer; the library has none.
+// Names of different models contradict each other; those of one model's heads do not.
+TEST(PublishedConfigs, NamesAreOfOneModel) {
+  const auto with = [](const char* type, const std::vector<std::string>& architectures) {
+    auto j = nlohmann::json::parse(preset("v3-tiny").to_json());
+    j["model_type"] = type;
+    j["architectures"] = architectures;
+    return j.dump();
+  };
+  for (const char* other :
+       {"KimiLinearForCausalLM", "LongcatFlashForCausalLM", "DeepseekV32ForCausalLM", "OtherForCausalLM", "DeepseekV3"}) {
+    for (const auto& names : {std::vector<std::string>{other}, {"DeepseekV3ForCausalLM", other}}) {
+      expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::parse(with("deepseek_v3", names)); }),
+                   {"architectures", "deepseek_v3", "DeepseekV3ForCausalLM", other});
+    }
+  }
+  for (const char* head : {"DeepseekV3ForSequenceClassification", "DeepseekV3Model", "DeepseekV3ForCausalLMNextN"}) {
+    EXPECT_EQ(ModelConfig::parse(with("deepseek_v3", {head})).architecture, head);
+  }
+  for (const char* type : {"foo", "kimi_linear2", "longcat_flash_ngram"}) {
+    expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::parse(with(type, {"DeepseekV3ForCausalLM"})); }),
+                 {"model_type", type, "DeepseekV3ForCausalLM"});
+  }
+  const auto around = [](const char* key, const char* value) {
+    return fmt::format(R"({{"{}": {}, "text_config": {}}})", key, value, preset("v3-tiny").to_json());
+  };
+  for (const auto& [key, value] :
+       {std::pair("model_type", "\"longcat_flash\""), std::pair("model_type", "\"deepseek_v4\""),
+        std::pair("architectures", "[\"LongcatFlashForCausalLM\"]"), std::pair("architectures", "[\"DeepseekV4ForCausalLM\"]")}) {
+    expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::parse(around(key, value)); }), {key, "text_config", "deepseek_v3"});
+  }
+  for (const auto& [key, value] :
+       {std::pair("model_type", "\"kimi_vl\""), std::pair("architectures", "[\"KimiVLForConditionalGeneration\"]")}) {
+    EXPECT_EQ(ModelConfig::parse(around(key, value)), preset("v3-tiny"));
+  }
+}
+
+// A config with the keys of latent attention and the name of a caller's own model can be read; the library has no layer for it.
 TEST(PublishedConfigs, UnknownModelsHaveNoLayers) {
   ModelConfig c = preset("v3-tiny");
   c.architecture = "OtherForCausalLM";
   c.model_type = "other";
-  c = ModelConfig::parse(c.to_json());
+  const std::string json = c.to_json();
+  expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::parse(json, "config.json", {.own_models = {"OtherForCausalLM"}}); }),
+               {"model_type", "other"});
+  c = ModelConfig::parse(json, "config.json", {.own_models = {"other", "OtherForCausalLM"}});
   expect_parts(message_of(ErrorCode::unsupported, [&] { static_cast<void>(cache_groups_of_layer(c, {}, 0)); }),
                {"other", "OtherForCausalLM", "glm_moe_dsa"});
 }
