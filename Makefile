@@ -5,13 +5,13 @@ JOBS  ?= $(shell nproc)
 CONFIGURE ?=
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize lint format clean sanitize tsan coverage fuzz
+.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize lint format format-check lint-all clean sanitize tsan coverage fuzz
 
 all: build
 
 # Installs the distribution's packages that the build needs; does nothing when they are there.
 setup:
-	@tools/setup
+	@tools/setup build
 
 build: setup
 	@cmake --preset release -B $(BUILD) > $(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
@@ -65,6 +65,7 @@ cuda-sanitize: cuda
 
 # ASan + UBSan, TSan, and a coverage report: each in a build folder of its own.
 sanitize tsan coverage: setup
+	@$(if $(filter tsan,$@),tools/setup clang,true)
 	@cmake --preset $(if $(filter sanitize,$@),asan-ubsan,$@)
 	@cmake --build --preset $(if $(filter sanitize,$@),asan-ubsan,$@) -j $(JOBS)
 	@ctest --preset $(if $(filter sanitize,$@),asan-ubsan,$@)
@@ -73,16 +74,21 @@ sanitize tsan coverage: setup
 # Every fuzzer for FUZZ_SECONDS seconds.
 FUZZ_SECONDS ?= 60
 fuzz: setup
+	@tools/setup clang
 	@cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
 	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
-# clang-format over the tree; clang-tidy over the files that differ from BASE.
-BASE ?= HEAD~1
+# clang-format over the tree; clang-tidy over the sources that the last 50 commits changed, or differ from BASE. lint-all: over all.
+BASE ?= HEAD~50
 format:
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
-lint: build
+format-check:
+	@tools/setup lint
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
-	@tools/tidy $(BUILD) $(BASE)
+lint lint-all: setup format-check
+	@cmake --preset release -B $(BUILD) > /dev/null
+	@cmake --build $(BUILD) --target strata_commit
+	@tools/tidy $(BUILD) $(if $(filter lint-all,$@),all,$(BASE))
 
 clean:
 	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-all build-cuda-racecheck build-fuzz build-werror

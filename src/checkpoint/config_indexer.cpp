@@ -70,7 +70,7 @@ void read_schedule(ModelConfig& c, const ConfigFields& f) {
   c.index_topk_freq = freq.value_or(c.index_topk_freq);
   c.index_skip_topk_offset = offset.value_or(c.index_skip_topk_offset);
   if (pattern.empty() && types.empty()) return;
-  if (freq || offset) {
+  if (freq) {  // an offset alone skips nothing
     check_agreement(c, f, pattern.empty() ? "indexer_types" : "index_topk_pattern", pattern.empty() ? types : pattern,
                     "index_topk_freq and index_skip_topk_offset");
   }

@@ -2,6 +2,7 @@
 // golden_v4_test and golden_mla_test hold a CPU to. V3.2 is in golden_sparse_test.
 #include "cuda/cuda_fixture.h"
 #include "replay.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -16,7 +17,7 @@ class CudaReplay : public test::CudaTest, public testing::WithParamInterface<int
     options.pad_tokens = options.chunk > 0 ? 5 : 0;
     options.shuffle_pages = true;
     options.poison = true;
-    const std::string golden = std::string(STRATA_TEST_DATA) + "/golden/" + model;
+    const std::string golden = test::golden_folder(model).string();
     const Checkpoint checkpoint(golden);
     const SafetensorsFile file(golden + "/cases.safetensors");
     return cases::replay(checkpoint, file, device_, default_ops(), default_layers(), options);

@@ -10,13 +10,14 @@
 
 #include "decode_graph.h"
 #include "formats/bf16.h"
+#include "test_data.h"
 
 namespace strata::test {
 
 // The checkpoint of a recorded model; "v4_many_heads": random weights, and queries of eight times the rows of the indexer's instead of
 // twice, for which a V4 layer has other orders.
 inline std::filesystem::path model_directory(const std::string& model) {
-  if (model != "v4_many_heads") return std::filesystem::path(STRATA_TEST_DATA) / "golden" / model;
+  if (model != "v4_many_heads") return test::golden_folder(model);
   static const struct Synthesized {
     std::filesystem::path path = std::filesystem::temp_directory_path() / ("strata_many_heads_" + std::to_string(std::random_device{}()));
     Synthesized() {

@@ -3,6 +3,7 @@
 #include "fill_caches.h"
 #include "formats/bf16.h"
 #include "model_runner.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -39,7 +40,7 @@ class Schedules : public test::HopperTest {
   // A 128:1 layer with random caches, as if requests of these lengths had come so far.
   struct Session {
     std::shared_ptr<Seen> seen = std::make_shared<Seen>();
-    Checkpoint checkpoint{std::string(STRATA_TEST_DATA) + "/golden/v4_fp8"};
+    Checkpoint checkpoint{test::golden_folder("v4_fp8").string()};
     std::unique_ptr<cases::ModelRunner> runner;
     std::vector<cases::StepRequest> requests;
     Tensor hidden, out;

@@ -5,6 +5,7 @@
 #include "backends/cpu/cpu_features.h"
 #include "golden/schedule.h"
 #include "replay.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -14,7 +15,7 @@ using cases::ReplayResult;
 
 constexpr double kBound = 1.5e-2;
 
-std::string golden(const std::string& model) { return std::string(STRATA_TEST_DATA) + "/golden/" + model; }
+std::string golden(const std::string& model) { return test::golden_folder(model).string(); }
 
 std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule, ReplayOptions options, const Config& config = {}) {
   options.together = schedule.together;

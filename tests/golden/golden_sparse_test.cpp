@@ -15,6 +15,7 @@
 #include "ops/indexer_case.h"
 #include "replay.h"
 #include "typed_case.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -161,7 +162,7 @@ class GoldenSparse : public testing::TestWithParam<std::tuple<Target, int64_t>> 
     options.pad_tokens = options.chunk > 0 ? 5 : 0;
     options.shuffle_pages = true;
     options.poison = true;
-    const std::string golden = std::string(STRATA_TEST_DATA) + "/golden/mla_v32";
+    const std::string golden = test::golden_folder("mla_v32").string();
     const Checkpoint checkpoint(golden);
     const SafetensorsFile file(golden + "/cases.safetensors");
     return cases::replay(checkpoint, file, device, ops, default_layers(), options);

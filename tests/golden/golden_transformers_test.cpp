@@ -4,6 +4,7 @@
 
 #include "golden/schedule.h"
 #include "replay.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -40,7 +41,7 @@ std::vector<ReplayResult> run(const Model& model, const Schedule& schedule, Repl
   options.layer.context_chunk_rows = 100;  // more than one chunk of context, and a last one that is not full
   options.shuffle_pages = true;
   options.poison = true;
-  const std::string folder = std::string(STRATA_TEST_DATA) + "/golden/" + model.name;
+  const std::string folder = test::golden_folder(model.name).string();
   const Checkpoint checkpoint(folder);
   const SafetensorsFile file(folder + "/cases.safetensors");
   std::vector<ReplayResult> results = cases::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
@@ -128,7 +129,7 @@ std::string official_name(std::string name, bool v4) {
 TEST(GoldenTransformersSpellings, OtherSpellingsGiveTheSameBits) {
   for (const Model& model : kModels) {
     SCOPED_TRACE(model.name);
-    const std::string folder = std::string(STRATA_TEST_DATA) + "/golden/" + model.name;
+    const std::string folder = test::golden_folder(model.name).string();
     const SafetensorsFile tensors(folder + "/model.safetensors"), cases(folder + "/cases.safetensors");
     ReplayOptions options = as_recorded(model);
     const auto outputs = [&](const Checkpoint& checkpoint) {

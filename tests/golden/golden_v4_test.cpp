@@ -7,6 +7,7 @@
 
 #include "replay.h"
 #include "typed_case.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -22,7 +23,7 @@ struct Schedule {
   PrefillMode prefill;
 };
 
-std::string golden(const std::string& model) { return std::string(STRATA_TEST_DATA) + "/golden/" + model; }
+std::string golden(const std::string& model) { return test::golden_folder(model).string(); }
 
 std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule, const std::string& implementation, ReplayOptions options,
                               const OpSet& ops = default_ops()) {

@@ -12,11 +12,12 @@
 
 #include "formats/bf16.h"
 #include "model_runner.h"
+#include "test_data.h"
 
 namespace strata::test {
 
 // Golden checkpoints double as small models.
-inline std::string golden_model(const std::string& name) { return std::string(STRATA_TEST_DATA) + "/golden/" + name; }
+inline std::string golden_model(const std::string& name) { return test::golden_folder(name).string(); }
 
 // A directory for a model that a test makes; goes away with its owner.
 class ModelDirectory {

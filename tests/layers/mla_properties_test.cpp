@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "replay.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -13,7 +14,7 @@ using cases::ReplayOptions;
 using cases::ReplayResult;
 
 std::vector<ReplayResult> run(const std::string& model, const ReplayOptions& options, const Config& config = {}) {
-  const std::string golden = std::string(STRATA_TEST_DATA) + "/golden/" + model;
+  const std::string golden = test::golden_folder(model).string();
   const Checkpoint checkpoint(golden);
   const SafetensorsFile file(golden + "/cases.safetensors");
   return cases::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);

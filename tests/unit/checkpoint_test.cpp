@@ -8,6 +8,7 @@
 #include "checkpoint/tensor_names.h"
 #include "checkpoint_files.h"
 #include "strata/attention.h"
+#include "test_data.h"
 
 namespace strata::test {
 namespace {
@@ -335,7 +336,7 @@ TEST(Checkpoint, DirectoriesThatAreNone) {
 
 // Tensors that no attention layer reads may be of any type.
 TEST(Checkpoint, OtherTensorsOfAnyDtype) {
-  const std::filesystem::path golden = std::filesystem::path(STRATA_TEST_DATA) / "golden" / "mla_v3";
+  const std::filesystem::path golden = test::golden_folder("mla_v3");
   const SafetensorsFile file(golden / "model.safetensors");
   const TempDir dir;
   std::vector<StoredTensor> tensors(file.tensors().begin(), file.tensors().end());
@@ -390,7 +391,7 @@ TEST(Checkpoint, ScaleOfFp8Caches) {
 
 // The tensors of a loader of the caller's make the layer that the files make.
 TEST(Checkpoint, OfTensorsInMemory) {
-  const Checkpoint files(std::string(STRATA_TEST_DATA) + "/golden/v4_fp8");
+  const Checkpoint files(test::golden_folder("v4_fp8").string());
   std::vector<StoredTensor> tensors;
   for (const std::string& name : files.names()) tensors.push_back(*files.find(name));
   const Checkpoint memory(files.config(), tensors);
@@ -436,7 +437,7 @@ TEST(Checkpoint, RefusesTensorsInMemoryThatCannotBe) {
 // Every recorded checkpoint there is (tests/golden/README.md), and its recorded cases.
 TEST(Checkpoint, OpensRecordedCheckpoints) {
   int opened = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STRATA_TEST_DATA) / "golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::data_folder() / "golden")) {
     if (!std::filesystem::exists(entry.path() / "config.json")) continue;
     SCOPED_TRACE(entry.path().string());
     const Checkpoint c(entry.path());

@@ -9,13 +9,12 @@
 
 #include "checkpoint_files.h"
 #include "strata/attention.h"
+#include "test_data.h"
 
 namespace strata::test {
 namespace {
 
-std::filesystem::path config_file(const std::string& name) {
-  return std::filesystem::path(STRATA_TEST_DATA) / "configs" / (name + ".json");
-}
+std::filesystem::path config_file(const std::string& name) { return test::data_folder() / "configs" / (name + ".json"); }
 ModelConfig load(const std::string& name) { return ModelConfig::load(config_file(name)); }
 
 struct Published {
@@ -122,7 +121,7 @@ TEST(PublishedConfigs, SpellingsOfAModelAreTheSameConfig) {
 }
 
 TEST(PublishedConfigs, EveryFileRoundTrips) {
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STRATA_TEST_DATA) / "configs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::data_folder() / "configs")) {
     if (entry.path().extension() != ".json" || entry.path().stem() == "a_x_k2") continue;
     SCOPED_TRACE(entry.path().string());
     const ModelConfig c = ModelConfig::load(entry.path());
@@ -196,7 +195,7 @@ std::string read(const std::filesystem::path& path) {
 }
 
 TEST(SupportedModels, AreThoseOfTheReadme) {
-  const std::string readme = read(std::filesystem::path(STRATA_TEST_DATA).parent_path() / "README.md");
+  const std::string readme = read(test::data_folder().parent_path() / "README.md");
   const std::string begin = "| model | `model_type` | architecture |\n|---|---|---|\n";
   const size_t at = readme.find(begin);
   ASSERT_NE(at, std::string::npos);
@@ -209,7 +208,7 @@ TEST(SupportedModels, AreThoseOfTheReadme) {
 
 TEST(SupportedModels, HaveALayerAndATestFile) {
   std::set<std::string> tested;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(STRATA_TEST_DATA) / "configs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::data_folder() / "configs")) {
     if (entry.path().extension() == ".json" && entry.path().stem() != "a_x_k2") tested.insert(ModelConfig::load(entry.path()).model_type);
   }
   const std::vector<std::string> layers = default_layers().names();

@@ -10,6 +10,7 @@
 #include "breakdown.h"
 #include "formats/bf16.h"
 #include "model_runner.h"
+#include "test_data.h"
 
 namespace strata {
 namespace {
@@ -27,7 +28,7 @@ std::vector<uint8_t> bytes_of(const Tensor& tensor) {
 
 class RecordedLayer : public testing::Test {
  protected:
-  RecordedLayer() : checkpoint_(std::string(STRATA_TEST_DATA) + "/golden/v4_fp8"), recorder_(default_ops()) {
+  RecordedLayer() : checkpoint_(test::golden_folder("v4_fp8").string()), recorder_(default_ops()) {
     const int64_t layer = four_to_one();
     cases::RunnerOptions options;
     options.layer.limits = {.max_num_batched_tokens = kTokens, .max_num_seqs = 1, .max_model_len = 64};

@@ -3,6 +3,7 @@
 
 #include "replay.h"
 #include "unit/checkpoint_files.h"
+#include "test_data.h"
 
 namespace strata::test {
 namespace {
@@ -126,7 +127,7 @@ TEST_F(RecordedSequences, ReplayOfUnalignedTensors) {
 
 // The scale that a checkpoint was calibrated with is that of its per-tensor FP8 caches, and of no others.
 TEST_F(RecordedSequences, ReplayTakesTheScaleOfFp8Caches) {
-  const std::filesystem::path golden = std::filesystem::path(STRATA_TEST_DATA) / "golden" / "mla_v3";
+  const std::filesystem::path golden = test::golden_folder("mla_v3");
   const SafetensorsFile weights(golden / "model.safetensors"), recorded(golden / "cases.safetensors");
   const auto error = [&](float k_scale, KvFormat format) {
     std::vector<StoredTensor> tensors(weights.tensors().begin(), weights.tensors().end());

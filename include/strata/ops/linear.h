@@ -21,9 +21,9 @@ struct LinearWeight {
   int64_t block_k = 128;
   bool power_of_two_scales = false;  // e4m3 only: every scale is one (F8_E8M0 has no others), so that codes times scales are bf16 exactly
   bool from_e4m3 = false;  // bf16 only: codes times scales, rounded unless these are powers of two, of a matrix that may be kept as e4m3
-  TensorView packed{};               // u8 [bytes], in the private layout of the implementation `packing`; absent when not packed
-  std::string packing{};             // name of the implementation that packed it; empty when not packed
-  std::string name{};                // of the matrix, for people: "wq_a + wkv". Never changes a result; may be empty
+  TensorView packed{};     // u8 [bytes], in the private layout of the implementation `packing`; absent when not packed
+  std::string packing{};   // name of the implementation that packed it; empty when not packed
+  std::string name{};      // of the matrix, for people: "wq_a + wkv". Never changes a result; may be empty
 };
 
 // y[t, o] = sum_i x[t, i] * W[o, i], fp32 accumulation, rounded once when y is bf16.

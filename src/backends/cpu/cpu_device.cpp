@@ -16,7 +16,8 @@ class CpuDevice final : public HostDevice {
   using HostDevice::HostDevice;
 
   std::string description() const override {
-    return fmt::format("{}, {} threads, {}", machine_model(), threads_of(*this), to_string(isa_of(*this)));
+    const int threads = threads_of(*this);
+    return fmt::format("{}, {} thread{}, {}", machine_model(), threads, threads == 1 ? "" : "s", to_string(isa_of(*this)));
   }
 
   DeviceProperties properties() const override {
