@@ -69,7 +69,12 @@ CLI::Validator not_empty() {
 }
 
 std::string unknown_keys_line(const ModelConfig& config) {
-  const std::vector<std::string>& keys = config.unknown_keys();
+  std::vector<std::string> keys = config.unknown_keys();
+  for (std::string& key : keys) {
+    // What a terminal would obey is printed as JSON has it.
+    const bool plain = std::none_of(key.begin(), key.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+    if (!plain) key = Json(key).dump();
+  }
   return keys.empty() ? "" : fmt::format("keys of config.json that are not known and were passed over: {}\n", fmt::join(keys, ", "));
 }
 

@@ -16,6 +16,7 @@ InterruptRequest::InterruptRequest() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, &terminate_);
+  sigaction(SIGHUP, &action, &hang_up_);
   action.sa_flags |= static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, &interrupt_);
 }
@@ -23,6 +24,7 @@ InterruptRequest::InterruptRequest() {
 InterruptRequest::~InterruptRequest() {
   sigaction(SIGINT, &interrupt_, nullptr);
   sigaction(SIGTERM, &terminate_, nullptr);
+  sigaction(SIGHUP, &hang_up_, nullptr);
 }
 
 bool InterruptRequest::received() const { return signal_received != 0; }

@@ -1,12 +1,13 @@
-// Ctrl-C and SIGTERM as a request: a command that goes through many cases ends with what it has, one that writes files removes them.
+// Ctrl-C, SIGTERM and SIGHUP (a closed terminal) as a request: a command that goes through many cases ends with what it has, one that
+// writes files removes them.
 #pragma once
 
 #include <csignal>
 
 namespace strata::cli {
 
-// While one lives, SIGTERM and the first SIGINT are noted instead of ending the process; a second SIGINT ends it. SIGTERM may come twice:
-// `timeout` sends it to the process and to its group.
+// While one lives, SIGTERM, SIGHUP and the first SIGINT are noted instead of ending the process; a second SIGINT ends it. SIGTERM may come
+// twice: `timeout` sends it to the process and to its group.
 class InterruptRequest {
  public:
   InterruptRequest();
@@ -18,7 +19,7 @@ class InterruptRequest {
 
  private:
   struct sigaction interrupt_ {
-  }, terminate_{};  // as they were
+  }, terminate_{}, hang_up_{};  // as they were
 };
 
 }  // namespace strata::cli

@@ -277,6 +277,9 @@ int report(const Options& o, const ModelConfig& config, const Outcome& outcome, 
                     {"stated", stated},
                     {"process", outcome.process_bytes},
                     {"peak_resident", peak}};
+  const int64_t layers = std::ssize(outcome.layer_kinds), all_layers = config.num_hidden_layers + config.num_nextn_predict_layers;
+  json["layers"] = layers;
+  json["layers_of_config"] = all_layers;
   json["unknown_keys"] = config.unknown_keys();
   json["passed"] = passed;
   if (o.common.json) {
@@ -296,6 +299,7 @@ int report(const Options& o, const ModelConfig& config, const Outcome& outcome, 
   fmt::print("memory: weights {} + caches {} + workspace {} + hidden states {} = {}; the program alone {}; peak resident {}\n",
              mb(outcome.weight_bytes), mb(outcome.cache_bytes), mb(outcome.workspace_bytes), mb(outcome.io_bytes), mb(stated),
              mb(outcome.process_bytes), mb(peak));
+  if (layers < all_layers) fmt::print("layers: {} of config.json's {} are in the checkpoint and were run\n", layers, all_layers);
   fmt::print("{}", unknown_keys_line(config));
   if (!errors.empty())
     fmt::print("against the reference backend, ||out - expected|| / ||expected||, tolerance {}: {}\n", o.tolerance,

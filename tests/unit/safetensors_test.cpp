@@ -250,7 +250,8 @@ TEST(Safetensors, OtherFilesAreCalledWhatTheyAre) {
   expect_parts(refusal("\x80\x02}q\x01X\x03..."), {"PyTorch pickle"});
   expect_parts(refusal(std::string("GGUF\x03\0\0\0", 8)), {"GGUF"});
   expect_parts(refusal("\x1f\x8b\x08......"), {"gzip"});
-  expect_parts(refusal("<html"), {"HTML page"});
+  for (const char* page : {"<html", "<head><title>", "<body>", "<!-- cached -->"}) expect_parts(refusal(page), {"HTML page"});
+  for (const char* text : {"\xff\xfe{", "\xfe\xff{"}) expect_parts(refusal(text), {"UTF-16 text", "UTF-8"});
   // Neither: eight bytes of length, of which any values are possible.
   expect_parts(refusal("<htm...."), {"header length"});
 }
