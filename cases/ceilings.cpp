@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "backends/cpu/fp32_product.h"
+#include "backends/cpu/linear/fp32_product.h"
 #include "backends/cuda/cuda_ops.h"
 #include "core/host_device.h"
 #include "on_threads.h"

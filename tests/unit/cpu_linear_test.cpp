@@ -1,7 +1,7 @@
 // The CPU's linear layers against the scalar reference: every implementation by name, at every instruction-set cap that it takes,
 // row-major and packed weights, strided rows.
-#include "backends/cpu/fp32_product.h"
-#include "backends/cpu/linear_amx_format.h"
+#include "backends/cpu/linear/fp32_product.h"
+#include "backends/cpu/linear/amx_format.h"
 #include <gmock/gmock.h>
 
 #include "unit/cpu_harness.h"

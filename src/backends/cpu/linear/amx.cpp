@@ -1,4 +1,4 @@
-// Linear layers by our own AMX product (linear_amx_kernel.cpp), weights packed as bf16 or as e4m3 codes (linear_amx_format.h). FP8 weights
+// Linear layers by our own AMX product (amx_kernel.cpp), weights packed as bf16 or as e4m3 codes (amx_format.h). FP8 weights
 // stay one byte each: a decode step reads half of what a bf16 copy would cost, and a model takes half the memory.
 // Activations are quantised and dequantised while they are packed into A operands; those whose scales are no powers of two are packed as
 // codes, and their scales multiply the fp32 sums, as those of such weights do (Task::steps_per_sum). A task is one panel of 32 output
@@ -7,10 +7,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "backends/cpu/linear_amx_format.h"
-#include "backends/cpu/linear_amx_kernel.h"
-#include "backends/cpu/linear_impls.h"
-#include "backends/cpu/linear_quant.h"
+#include "backends/cpu/linear/amx_format.h"
+#include "backends/cpu/linear/amx_kernel.h"
+#include "backends/cpu/linear/impls.h"
+#include "backends/cpu/linear/quant.h"
 #include "core/arena.h"
 #include "core/ceil_div.h"
 #include "core/check.h"

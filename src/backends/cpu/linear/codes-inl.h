@@ -6,7 +6,7 @@
 #define STRATA_LINEAR_CODES_INL_H
 #endif
 
-#include "backends/cpu/linear_code_tables.h"
+#include "backends/cpu/linear/code_tables.h"
 #include "backends/cpu/simd_formats-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -11,18 +11,18 @@
 #define HWY_WANT_AVX3_DL
 #include <type_traits>
 
-#include "backends/cpu/linear_impls.h"
-#include "backends/cpu/linear_quant.h"
+#include "backends/cpu/linear/impls.h"
+#include "backends/cpu/linear/quant.h"
 #include "backends/cpu/simd_dispatch.h"
 
 // After simd_dispatch.h, which chooses the targets.
 #include <hwy/cache_control.h>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/linear_simd.cpp"
+#define HWY_TARGET_INCLUDE "backends/cpu/linear/simd.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/cpu/linear_codes-inl.h"
+#include "backends/cpu/linear/codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {

@@ -1,12 +1,12 @@
-#include "backends/cpu/linear_quant.h"
+#include "backends/cpu/linear/quant.h"
 
 #include "backends/cpu/simd_dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/linear_quant.cpp"
+#define HWY_TARGET_INCLUDE "backends/cpu/linear/quant.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/cpu/linear_codes-inl.h"
+#include "backends/cpu/linear/codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {

@@ -1,4 +1,4 @@
-#include "backends/cpu/linear_amx_format.h"
+#include "backends/cpu/linear/amx_format.h"
 
 #include <algorithm>
 #include <cstring>

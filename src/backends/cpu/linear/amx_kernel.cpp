@@ -8,7 +8,7 @@
 // steps ahead of the products and hides behind them.
 // Scales that are no powers of two multiply fp32 sums (Task::steps_per_sum).
 #if defined(__x86_64__)
-#include "backends/cpu/linear_amx_kernel.h"
+#include "backends/cpu/linear/amx_kernel.h"
 
 #include <immintrin.h>
 

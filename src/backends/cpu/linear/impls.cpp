@@ -1,6 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
-#include "backends/cpu/linear_impls.h"
-#include "backends/cpu/linear_quant.h"
+#include "backends/cpu/linear/impls.h"
+#include "backends/cpu/linear/quant.h"
 #include "ops/factories.h"
 #include "ops/linear/codes_behind.h"
 

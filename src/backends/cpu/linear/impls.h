@@ -1,4 +1,4 @@
-// The CPU's linear implementations, fastest first in linear.cpp.
+// The CPU's linear implementations, fastest first in impls.cpp.
 #pragma once
 
 #include <vector>

@@ -1,10 +1,10 @@
-#include "backends/cpu/linear_onednn_matmul.h"
+#include "backends/cpu/linear/onednn_matmul.h"
 
 #ifdef STRATA_WITH_ONEDNN
 #include <algorithm>
 #include <bit>
 
-#include "backends/cpu/onednn_alone.h"
+#include "backends/cpu/linear/onednn_alone.h"
 #include "core/check.h"
 
 namespace strata::cpu {

@@ -1,8 +1,8 @@
 // Linear layers by oneDNN's bf16 matmul, weights in its blocked layout. Floor: 2*M*N*K flops at the machine's bf16 rate (AMX: 2 cores at
 // 3.7 TFLOP/s), or N*K*2 bytes of weights from memory for the few rows of decode, whichever is longer.
 // e4m3 weights are left to cpu/amx and cpu/simd, which keep their bytes and do not round their scales into bf16 values. FP8 activations, of
-// bf16 weights, are quantised and dequantised before the product (linear_quant.h).
-#include "backends/cpu/linear_impls.h"
+// bf16 weights, are quantised and dequantised before the product (quant.h).
+#include "backends/cpu/linear/impls.h"
 
 #ifdef STRATA_WITH_ONEDNN
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include <exception>
 #include <mutex>
 
-#include "backends/cpu/linear_onednn_matmul.h"
-#include "backends/cpu/linear_quant.h"
+#include "backends/cpu/linear/onednn_matmul.h"
+#include "backends/cpu/linear/quant.h"
 #include "core/arena.h"
 #include "core/ceil_div.h"
 #include "core/check.h"

@@ -1,4 +1,4 @@
-#include "backends/cpu/fp32_product.h"
+#include "backends/cpu/linear/fp32_product.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,7 +10,7 @@
 #ifdef STRATA_WITH_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 
-#include "backends/cpu/onednn_alone.h"
+#include "backends/cpu/linear/onednn_alone.h"
 #endif
 
 namespace strata::cpu {
