@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/weight_form.h"
+#include "weights/weight_form.h"
 #include "ops/linear/packed_weight.h"
 
 namespace strata::cases {

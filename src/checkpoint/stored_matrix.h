@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/block_scales.h"
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "strata/dtype.h"
 
 namespace strata {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/op_runner.h"
 #include "strata/attention.h"
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/compressor.h"
 #include "layers/indexer.h"
 #include "layers/op_runner.h"

@@ -1,7 +1,7 @@
 // The lightning indexer of a 4:1 layer: which compressed entries each token attends to. V4 specification 10.
 #pragma once
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/compressor.h"
 #include "layers/linear_activation.h"
 #include "layers/op_runner.h"

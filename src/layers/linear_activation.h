@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "core/arena.h"
 #include "formats/quantize.h"
 #include "strata/attention.h"

@@ -2,7 +2,7 @@
 // attended latent on the other, so that no key is ever expanded. MLA specification 8 and 13.
 #pragma once
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/mla_shape.h"
 #include "layers/op_runner.h"
 

@@ -2,7 +2,7 @@
 // unquantised; earlier ones from the cache, in chunks of bounded size whose results are merged. MLA specification 7.
 #pragma once
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/mla_shape.h"
 #include "layers/op_runner.h"
 

@@ -1,7 +1,7 @@
 // The lightning indexer of a V3.2 layer: which earlier positions each token attends to. MLA specification 11.
 #pragma once
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/linear_activation.h"
 #include "layers/op_runner.h"
 #include "strata/attention.h"

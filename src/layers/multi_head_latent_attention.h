@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/mla_absorbed.h"
 #include "layers/mla_expanded.h"
 #include "layers/mla_indexer.h"

@@ -1,7 +1,7 @@
 // From the attention output to hidden states: inverse rotation, grouped product with wo_a, product with wo_b. V4 specification 15.
 #pragma once
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 #include "layers/op_runner.h"
 #include "strata/attention.h"
 

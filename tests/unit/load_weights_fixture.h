@@ -1,7 +1,7 @@
 // A small checkpoint of matrices that a test makes, and what WeightLoader must make of them.
 #pragma once
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 
 #include <cmath>
 #include <functional>

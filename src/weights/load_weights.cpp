@@ -1,4 +1,4 @@
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "checkpoint/stored_matrix.h"
-#include "checkpoint/weight_form.h"
+#include "weights/weight_form.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/host_device.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/weight_form.h"
+#include "weights/weight_form.h"
 
 #include <algorithm>
 #include <array>

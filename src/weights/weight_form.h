@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "checkpoint/load_weights.h"
+#include "weights/load_weights.h"
 
 namespace strata {
 
