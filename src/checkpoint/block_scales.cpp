@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/stored_matrix.h"
+#include "checkpoint/stored_value.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "formats/ue8m0.h"

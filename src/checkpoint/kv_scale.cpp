@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "checkpoint/stored_matrix.h"
+#include "checkpoint/stored_value.h"
 #include "core/check.h"
 #include "strata/checkpoint.h"
 

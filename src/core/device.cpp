@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <limits>
 
-#include "backends/cpu/cpu_device.h"
-#include "backends/cuda/cuda_ops.h"
 #include "core/check.h"
 
 namespace strata {
@@ -68,17 +66,5 @@ Graph Device::capture(Stream, const std::function<void()>&) {
 }
 void Device::launch(Graph, Stream) { fail(ErrorCode::unsupported, "device {} has no graphs", to_string(id_)); }
 void Device::destroy_graph(Graph) noexcept {}
-
-std::shared_ptr<Device> open_device(DeviceId id, const Config& config) {
-  constexpr int kMaxThreads = 4096;
-  require(config.cpu_threads >= 0 && config.cpu_threads <= kMaxThreads, "cpu_threads must be in [0, {}], is {}", int{kMaxThreads},
-          config.cpu_threads);
-  switch (id.kind) {
-    case DeviceKind::cpu: return cpu::make_device(id, config);
-    case DeviceKind::cuda: return cuda::make_device(id, config);
-    case DeviceKind::opencl: fail(ErrorCode::unsupported, "device {}: this build has no OpenCL backend", to_string(id));
-  }
-  fail(ErrorCode::invalid_argument, "unknown device kind {}", static_cast<int>(id.kind));
-}
 
 }  // namespace strata

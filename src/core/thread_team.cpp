@@ -18,7 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr int kSpins = 64;                     // looks before the first yield: one to three microseconds
+constexpr int kSpins = 512;  // looks before the first yield, 10 to 30 us: gaps between the jobs of an op are shorter
+constexpr int kSpinsWhenBusy = 32;
 constexpr Clock::duration kYielding = 5ms;     // then a worker sleeps: longer than the gaps between the ops of a step
 constexpr Clock::duration kLongYield = 100us;  // of an idle core it takes less than one
 constexpr Clock::duration kBusyTime = 100ms;   // how long a long yield is remembered
@@ -66,7 +67,7 @@ class Load {
 // Waits until done(): spinning, then yielding, for at most `longest`, then not at all. Returns done().
 template <class Done>
 bool wait_awake(Load& load, Clock::duration longest, const Done& done) {
-  for (int i = 0; i < kSpins; ++i) {
+  for (int i = load.busy() ? kSpins - kSpinsWhenBusy : 0; i < kSpins; ++i) {
     if (done()) return true;
     pause();
   }

@@ -5,7 +5,8 @@
 #include <functional>
 #include <numeric>
 
-#include "checkpoint/stored_matrix.h"
+#include "checkpoint/stored_value.h"
+#include "weights/stored_matrix.h"
 #include "weights/weight_form.h"
 #include "core/ceil_div.h"
 #include "core/check.h"

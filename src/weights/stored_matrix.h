@@ -7,20 +7,13 @@
 #include <vector>
 
 #include "checkpoint/block_scales.h"
-#include "weights/load_weights.h"
 #include "strata/dtype.h"
+#include "weights/load_weights.h"
 
 namespace strata {
 
-// A tensor that must have this shape and one of these dtypes. Throws invalid_file naming tensor, expected and actual value.
-const StoredTensor& require_tensor(const Checkpoint& checkpoint, int64_t layer, std::string_view suffix,
-                                   std::initializer_list<DType> dtypes, const std::vector<int64_t>& shape);
-
 // The shard with its count filled in. Throws invalid_argument when it is not within [0, extent).
 Shard resolve(const Shard& shard, int64_t extent, std::string_view what);
-
-// Element i of BF16, F16 or F32 data at any alignment.
-float stored_value(const StoredTensor& tensor, int64_t i);
 
 class StoredMatrix {
  public:

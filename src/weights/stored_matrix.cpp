@@ -1,4 +1,4 @@
-#include "checkpoint/stored_matrix.h"
+#include "weights/stored_matrix.h"
 
 #include <algorithm>
 #include <array>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/other_quantisers.h"
+#include "checkpoint/stored_value.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
 #include "core/thread_team.h"
@@ -29,42 +30,13 @@ void for_rows(int64_t count, int64_t columns, int threads, const F& f) {
   });
 }
 
-template <class T>
-T load_unaligned(const std::byte* at, int64_t i) {
-  T value;
-  std::memcpy(&value, at + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
-
 }  // namespace
-
-const StoredTensor& require_tensor(const Checkpoint& checkpoint, int64_t layer, std::string_view suffix,
-                                   std::initializer_list<DType> dtypes, const std::vector<int64_t>& shape) {
-  const StoredTensor& tensor = checkpoint.require(layer, suffix);
-  if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end()) {
-    std::vector<std::string_view> names;
-    for (const StoredDType dtype : dtypes) names.push_back(dtype.name());
-    fail(ErrorCode::invalid_file, "{}: tensor {}: dtype: expected {}, is {}{}", checkpoint.directory().string(), tensor.name,
-         fmt::join(names, " or "), tensor.dtype.name(), usual_content(tensor.dtype));
-  }
-  if (tensor.shape != shape) {
-    fail(ErrorCode::invalid_file, "{}: tensor {}: shape: expected [{}], is [{}]", checkpoint.directory().string(), tensor.name,
-         fmt::join(shape, ", "), fmt::join(tensor.shape, ", "));
-  }
-  return tensor;
-}
 
 Shard resolve(const Shard& shard, int64_t extent, std::string_view what) {
   const int64_t count = shard.count < 0 ? extent - shard.begin : shard.count;
   require(shard.begin >= 0 && count > 0 && count <= extent - shard.begin, "{}: expected a part of [0, {}), is [{}, {})", what, extent,
           shard.begin, shard.begin + count);
   return {shard.begin, count};
-}
-
-float stored_value(const StoredTensor& tensor, int64_t i) {
-  if (tensor.dtype == DType::bf16) return to_float(load_unaligned<Bf16>(tensor.data, i));
-  if (tensor.dtype == DType::f16) return to_float(load_unaligned<Fp16>(tensor.data, i));
-  return load_unaligned<float>(tensor.data, i);
 }
 
 StoredMatrix::StoredMatrix(const Checkpoint& checkpoint, int64_t layer, const std::string& name, int64_t n, int64_t k, const Shard& rows,
