@@ -10,7 +10,7 @@ struct Kind {
   std::string_view begin;
   std::string_view what;
 };
-// Two bytes may also be the length of a safetensors header, behind which JSON begins.
+// Two bytes may also be the length of a safetensors header, after which JSON begins.
 constexpr size_t kHeaderLengthBytes = 8;
 bool begins(std::string_view text, const Kind& kind) {
   const bool may_be_length = kind.begin.size() < 3 && text.size() > kHeaderLengthBytes && text[kHeaderLengthBytes] == '{';

@@ -43,7 +43,7 @@ NewFile::NewFile(const std::filesystem::path& path) : path_(without_links(path))
   file_ = mkostemp(temporary_.data(), O_CLOEXEC);
   if (file_ < 0) fail_call(std::exchange(temporary_, {}), "cannot be written");
   // A failure leaves mkostemp's mode, which lets nobody else in.
-  if (fchmod(file_, permissions(exists ? &status : nullptr)) != 0) errno = 0;
+  static_cast<void>(fchmod(file_, permissions(exists ? &status : nullptr)));
 }
 
 NewFile::~NewFile() {

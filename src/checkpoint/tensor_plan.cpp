@@ -118,11 +118,10 @@ class Plan {
 }  // namespace
 
 std::vector<std::string> layer_suffixes(const ModelConfig& config, int64_t layer) {
-  // Layers that take another layer's top-k may have an indexer of their own in the file.
-  ModelConfig with_indexer = config;
-  with_indexer.fp8_weights = false;
-  Plan plan(with_indexer);
-  plan.layer(layer, true);
+  ModelConfig bf16 = config;
+  bf16.fp8_weights = false;
+  Plan plan(bf16);
+  plan.layer(layer, /*every_indexer=*/true);  // the file may have one for a layer that takes another layer's top-k
   std::vector<std::string> suffixes;
   const size_t prefix = official_prefix(config, layer).size();
   for (const PlannedTensor& tensor : plan.finish()) suffixes.push_back(tensor.stored.name.substr(prefix));

@@ -105,7 +105,7 @@ class Team {
     job.joined.store(1, std::memory_order_relaxed);
     hire(threads - 1);
     open_.fetch_or(bit(slot));
-    wake(static_cast<int>(std::min<int64_t>(threads - 1, count - 1)));
+    wake(threads - 1);
     {
       const InJob in_job(0);
       job.work_on();
@@ -133,7 +133,7 @@ class Team {
     return -1;
   }
 
-  // There are as many workers as the largest job has asked for, where the system gives them.
+  // The largest job so far decides how many workers there are, where the system gives them.
   void hire(int workers) {
     if (workers_.load(std::memory_order_relaxed) >= workers) return;
     const std::lock_guard lock(mutex_);
@@ -235,7 +235,8 @@ int thread_index() { return t_index; }
 
 void run_job(int64_t count, int threads, JobFunction work, void* context) {
   if (count <= 0) return;
-  if (count == 1 || threads <= 1 || t_in_job) return Team::run_alone(count, work, context);
+  threads = static_cast<int>(std::min<int64_t>(threads, count));  // more would find nothing to do
+  if (threads <= 1 || t_in_job) return Team::run_alone(count, work, context);
   team().run(count, threads, work, context);
 }
 

@@ -5,7 +5,7 @@
 // e3 !e3 !e3 !e3 !e3 e2 e1 e0. So each byte of the bf16 is an affine map over GF(2) of the code, one instruction for 64 codes
 // (GF2P8AFFINEQB), and a power-of-two scale is an addition to the exponent. Zeros, subnormals and NaN have no such form: pairs of rows
 // that have one (packing says which, about one in a hundred) go through a table of the 128 magnitudes times the scale. Decoding runs two
-// steps ahead of the products and hides behind them.
+// steps ahead of the products, which hide its time.
 // Scales that are no powers of two multiply fp32 sums (Task::steps_per_sum).
 #if defined(__x86_64__)
 #include "backends/cpu/linear/amx_kernel.h"

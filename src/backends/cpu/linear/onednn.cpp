@@ -93,12 +93,13 @@ struct Activations {
   }
 };
 
+int64_t aligned(int64_t bytes) { return ceil_div(bytes, int64_t{Arena::kAlignment}) * int64_t{Arena::kAlignment}; }
+
 // A thread's memory: what oneDNN needs, and the result of a task before it goes to the rows of y.
 struct ThreadMemory {
   int64_t result_bytes, bytes;
 
   ThreadMemory(const Matmul& matmul, int64_t tokens, const Slices& slices, bool f32_out, bool row_major) {
-    const auto aligned = [](int64_t n) { return ceil_div(n, int64_t{Arena::kAlignment}) * int64_t{Arena::kAlignment}; };
     const int64_t rows = std::min(tokens, kBlockRows);
     result_bytes = aligned(rows * slices.width * (f32_out ? 4 : 2));
     bytes = result_bytes;
@@ -209,10 +210,9 @@ Activations group_activations(const GroupedLinearParams& p, int64_t group) {
 constexpr int64_t kFewTokens = 32;
 bool has_group_for_each_thread(const GroupedLinearParams& p, const Device& device) { return p.x.shape[1] >= threads_of(device); }
 
-// Of a thread that takes whole groups: its memory for a product, behind a copy of the group's activations.
+// Of a thread that takes whole groups: its memory for a product, then a copy of the group's activations.
 int64_t own_bytes(const Activations& a, int64_t tokens, const ThreadMemory& memory) {
-  const int64_t copy = tokens * a.x.shape[1] * static_cast<int64_t>(sizeof(Bf16));
-  return ceil_div(copy, int64_t{Arena::kAlignment}) * int64_t{Arena::kAlignment} + memory.bytes;
+  return memory.bytes + aligned(tokens * a.x.shape[1] * static_cast<int64_t>(sizeof(Bf16)));
 }
 
 void run_groups_aside(const GroupedLinearParams& p, const Product& shared, const ExecutionContext& context) {

@@ -1,4 +1,4 @@
-// oneDNN beside the library's own threads.
+// oneDNN next to the library's own threads.
 #pragma once
 
 #include <omp.h>

@@ -1,4 +1,4 @@
-// oneDNN's bf16 matmul behind plain pointers, by the calling thread alone: primitives are made once per shape and kept, packed weights have
+// oneDNN's bf16 matmul over plain pointers, by the calling thread alone: primitives are made once per shape and kept, packed weights have
 // one layout for every number of rows, scratch memory is the caller's.
 #pragma once
 
