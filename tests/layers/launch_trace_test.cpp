@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +25,7 @@ class Trace {
   void launch(const std::string& what, Stream stream) {
     const std::string name = name_of(stream);
     std::string line = fmt::format("{} {} | {}", count_, what, name);
+    std::sort(waits_[name].begin(), waits_[name].end());
     for (const std::string& wait : waits_[name]) line += " | after " + wait;
     waits_[name].clear();
     last_[name] = count_++;
@@ -119,8 +121,8 @@ class Traced {
                                                    default_ops(), registry, options);
   }
 
-  // One trace a layer of a step of these tokens for each request, which begin at `position`.
-  std::string run(const std::vector<int64_t>& tokens, int64_t position) {
+  // One trace a layer of a step of these tokens for each request, which begin at `position`; skip_topk: see ForwardArgs.
+  std::string run(const std::vector<int64_t>& tokens, int64_t position, bool skip_topk) {
     std::vector<cases::StepRequest> step;
     int64_t total = 0;
     for (const int64_t count : tokens) {
@@ -136,7 +138,9 @@ class Traced {
     std::string text;
     for (size_t l = 0; l < runner_->num_layers(); ++l) {
       trace_.take();
-      runner_->run_layer(l, x, out);
+      ForwardArgs extras;
+      extras.skip_topk = skip_topk;
+      runner_->run_layer(l, x, out, extras);
       text += fmt::format("## layer {} {}\n{}", l, runner_->layer(l).kind(), trace_.take());
     }
     runner_->end_step();
@@ -158,8 +162,8 @@ TEST_P(LaunchTrace, IsTheRecordedOne) {
   std::string text;
   for (const bool side_streams : {true, false}) {
     Traced traced(GetParam(), side_streams);
-    const auto add = [&](const std::string& title, const std::vector<int64_t>& tokens, int64_t position) {
-      text += fmt::format("# {}, {}\n{}", title, side_streams ? "side streams" : "one stream", traced.run(tokens, position));
+    const auto add = [&](const std::string& title, const std::vector<int64_t>& tokens, int64_t position, bool skip_topk = false) {
+      text += fmt::format("# {}, {}\n{}", title, side_streams ? "side streams" : "one stream", traced.run(tokens, position, skip_topk));
     };
     add("no tokens", {}, 0);
     for (const int count : {1, 2, 8, 64, 65}) {
@@ -167,6 +171,8 @@ TEST_P(LaunchTrace, IsTheRecordedOne) {
     }
     for (const int64_t count : {2, 65, 4096}) add(fmt::format("{} prefill tokens", count), {count}, 0);
     add("8 decode and 64 prefill tokens", {1, 1, 1, 1, 1, 1, 1, 1, 64}, 100);
+    add("1 decode token of a given top-k", {1}, 200, /*skip_topk=*/true);
+    add("65 decode tokens of a given top-k", std::vector<int64_t>(65, 1), 200, /*skip_topk=*/true);
   }
   const std::filesystem::path file = test::data_folder() / "layers" / "launches" / (GetParam() + ".txt");
   if (std::getenv("STRATA_UPDATE_LAUNCHES") != nullptr) {
