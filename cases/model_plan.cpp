@@ -66,7 +66,7 @@ int64_t PlannedModel::make_layers(const LayerOptions& options, const std::vector
   const OpSet ops = default_ops();
   const LayerRegistry registry = default_layers();
   const auto rope_tables = std::make_shared<RopeTables>(device_, options.limits.max_model_len);
-  const auto lanes = std::make_shared<Lanes>(device_);
+  const auto side_streams = std::make_shared<SideStreams>(device_);
   for (const AlikeLayers& group : groups) {
     f(*registry.make({.checkpoint = *checkpoint_,
                       .layer = group.layer,
@@ -74,7 +74,7 @@ int64_t PlannedModel::make_layers(const LayerOptions& options, const std::vector
                       .ops = ops,
                       .options = options,
                       .rope_tables = rope_tables,
-                      .lanes = lanes}),
+                      .side_streams = side_streams}),
       group.count);
   }
   return rope_tables->allocated_bytes();

@@ -28,7 +28,7 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
     : device_(std::move(device)), options_(std::move(options)), stream_(device_) {
   const BatchLimits& limits = options_.layer.limits;
   rope_tables_ = std::make_shared<RopeTables>(device_, limits.max_model_len);
-  if (options_.overlap) lanes_ = std::make_shared<Lanes>(device_);
+  if (options_.overlap) side_streams_ = std::make_shared<SideStreams>(device_);
   std::vector<std::vector<CacheGroupSpec>> groups;
   int64_t workspace = 0;
   int64_t topk = 0;
@@ -40,7 +40,7 @@ ModelRunner::ModelRunner(const Checkpoint& checkpoint, const std::vector<int64_t
                                      .options = options_.layer,
                                      .rope_tables = rope_tables_,
                                      .communicator = options_.communicator,
-                                     .lanes = lanes_}));
+                                     .side_streams = side_streams_}));
     kv_scales_.push_back(checkpoint.kv_scale(number));
     return_free_memory();
     groups.push_back(layers_.back()->cache_groups());

@@ -69,7 +69,7 @@ class ModelRunner {
   std::shared_ptr<Device> device_;
   RunnerOptions options_;
   std::shared_ptr<RopeTables> rope_tables_;
-  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<SideStreams> side_streams_;
   std::vector<std::unique_ptr<AttentionLayer>> layers_;
   std::vector<float> kv_scales_;  // of the layers' per-tensor FP8 caches
   std::unique_ptr<PagedPool> pool_;

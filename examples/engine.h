@@ -37,7 +37,7 @@ class Engine {
       : limits_(options.limits), device_(open_device({}, config)) {
     const OpSet ops = default_ops();
     const auto tables = std::make_shared<RopeTables>(device_, limits_.max_model_len);
-    const auto lanes = std::make_shared<Lanes>(device_);  // on a GPU a layer overlaps what does not wait for each other
+    const auto side_streams = std::make_shared<SideStreams>(device_);  // on a GPU a layer overlaps what does not wait for each other
     std::vector<std::vector<CacheGroupSpec>> groups;
     int64_t workspace_bytes = 1, topk = 1;
     for (int64_t layer : checkpoint.attention_layers()) {
@@ -47,7 +47,7 @@ class Engine {
                                                .ops = ops,
                                                .options = options,
                                                .rope_tables = tables,
-                                               .lanes = lanes}));
+                                               .side_streams = side_streams}));
       groups.push_back(layers_.back()->cache_groups());
       workspace_bytes = std::max(workspace_bytes, layers_.back()->workspace_bytes());
       topk = std::max(topk, layers_.back()->index_topk());

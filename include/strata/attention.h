@@ -12,8 +12,8 @@
 #include "strata/cache.h"
 #include "strata/checkpoint.h"
 #include "strata/op_set.h"
-#include "strata/owned_stream.h"
 #include "strata/parallel.h"
+#include "strata/side_streams.h"
 
 namespace strata {
 
@@ -107,8 +107,8 @@ class AttentionLayer {
   // layer itself stay until the stream has reached the work. Throws invalid_argument (views, caches, batch that do not fit the layer) or
   // workspace_too_small before anything is written, device_failure; what the library throws begins with "layer 3 (c4)", and names the
   // request that it is about, or those of the step, where the batch has their ids (BatchRequest::id). One call of a layer, and of layers
-  // that share lanes, at a time; other layers may run on other threads and streams, with workspaces of their own. A batch of no tokens is
-  // fine.
+  // that share side streams, at a time; other layers may run on other threads and streams, with workspaces of their own. A batch of no
+  // tokens is fine.
   virtual void forward(const ForwardArgs& args) = 0;
 };
 
@@ -132,31 +132,6 @@ class RopeTables {
   Tensor numbers_;
 };
 
-// Auxiliary streams for work of a layer that does not wait for each other, V4 16. One set serves all layers of a model: they run one after
-// the other. On devices whose streams are null there are none, and everything runs in order.
-class Lanes {
- public:
-  explicit Lanes(std::shared_ptr<Device> device);
-
-  static constexpr int64_t kCount = 2;
-  bool concurrent() const { return lanes_.front().stream.get().handle != nullptr; }
-  // What lane i is given next waits for what `stream` has now.
-  [[nodiscard]] Stream fork(int64_t i, Stream stream);
-  // What `stream` is given next waits for what lane i has now.
-  void join(int64_t i, Stream stream);
-  // What lane `i` is given next waits for what lane `other` has now.
-  void order(int64_t other, int64_t i) { join(other, lanes_[static_cast<size_t>(i)].stream.get()); }
-
- private:
-  struct Lane {
-    explicit Lane(const std::shared_ptr<Device>& device) : forked(device), done(device), stream(device) {}
-    OwnedEvent forked, done;
-    OwnedStream stream;
-  };
-  std::shared_ptr<Device> device_;
-  std::array<Lane, kCount> lanes_;
-};
-
 // References need to live until the layer is made; the rest the layer shares.
 struct LayerContext {
   const Checkpoint& checkpoint;
@@ -166,7 +141,7 @@ struct LayerContext {
   const LayerOptions& options;
   std::shared_ptr<RopeTables> rope_tables{};     // on `device`, at least limits.max_model_len positions
   std::shared_ptr<Communicator> communicator{};  // of the options' rank and size; null: the rank's partial sum is left in `out`
-  std::shared_ptr<Lanes> lanes{};                // null: everything runs on the stream of the call, in order
+  std::shared_ptr<SideStreams> side_streams{};   // null: everything runs on the stream of the call, in order
 };
 
 // Makers of layers by the config's architecture (or, failing that, model_type). Open to callers: a registry is a value, not a global.

@@ -36,9 +36,9 @@ class Arena {
   int64_t mark() const { return used_; }
   void release(int64_t mark) { used_ = mark; }
 
-  // Runs f, and keeps taken whatever it had in use at any time: for work that goes on while other memory is taken.
+  // Runs f, and keeps whatever f had in use at any time: for work that goes on while other memory is taken.
   template <class F>
-  void keep_all(F&& f) {
+  void without_reuse(F&& f) {
     const int64_t before = std::exchange(peak_, used_);
     f();
     take(peak_ - used_);

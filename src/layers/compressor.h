@@ -24,13 +24,9 @@ class Compressor {
              bool hadamard);
 
   // Saves the step's states and writes every entry that the step completes. kv_score: f32 [T, 2 * coff * d], the projection of x.
-  void forward(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score, const TensorView& cos_sin) const {
+  void forward(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score,
+               const TensorView& cos_sin) const {
     run(run.ops.compress_norm_rope_store, params(batch, caches, kv_score, cos_sin));
-  }
-  // The same, for later.
-  OpRunner::Prepared<CompressNormRopeStoreParams> prepare(OpRunner& run, const Batch& batch, const LayerCaches& caches,
-                                                          const TensorView& kv_score, const TensorView& cos_sin) const {
-    return run.prepare(run.ops.compress_norm_rope_store, params(batch, caches, kv_score, cos_sin));
   }
 
   int64_t weight_bytes() const;

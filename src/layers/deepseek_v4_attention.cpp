@@ -2,23 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "layers/forward.h"
 #include "layers/forward_check.h"
+#include "layers/launch_order/prefill.h"
+#include "layers/launcher.h"
 #include "layers/linear_activation.h"
 #include "layers/one_query_each.h"
 #include "layers/v4_cache_groups.h"
-#include "ops/sparse_attention/prefill_choice.h"
 
 namespace strata {
-namespace {
-
-constexpr int64_t kManyTokens = 64;
-// Up to so many times the rows of the indexer's queries a rank's own queries take less time than the choice of keys.
-constexpr int64_t kQuickQueries = 6;
-
-}  // namespace
 
 DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
     : layer_(context.layer),
@@ -32,7 +25,7 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
       ops_(context.ops),
       rope_tables_(context.rope_tables),
       communicator_(context.communicator),
-      lanes_(context.lanes) {
+      side_streams_(context.side_streams) {
   cache_groups();  // throws for formats that V4 caches do not have
   cos_sin_ = rope_tables_->get(config_.rope(layer_));
   const WeightLoader loader{context.checkpoint, layer_, device_, ops_};
@@ -79,10 +72,11 @@ int64_t DeepseekV4Attention::weight_bytes() const {
 
 void DeepseekV4Attention::forward(const ForwardArgs& args) {
   run_forward(
-      *this, args, *device_, ops_, lanes_.get(), communicator_.get(), [&] { check(args); }, [&](OpRunner& runner) { run(args, runner); });
+      *this, args, *device_, ops_, concurrent(side_streams_), communicator_.get(), [&] { check(args); },
+      [&](const OpRunner& runner) { run(args, runner); });
 }
 
-void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
+void DeepseekV4Attention::run(const ForwardArgs& args, const OpRunner& run) const {
   const Batch& batch = *args.batch;
   const int64_t num_tokens = batch.num_tokens;
   const auto heads = [&](const TensorView& tap) {
@@ -90,13 +84,15 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
   };
 
   const bool paged_prefill = prefill_reads_pages(args);
-  // A plan with a choice in it has room for both ways.
+  // A plan has room for both ways where the step decides between them.
   const bool plan_both = run.arena.measuring() && options_.prefill_mode == PrefillMode::automatic && !options_.batch_invariant;
   const TensorView q = heads(args.q_tap);
-  const ChosenSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill || plan_both ? batch.num_prefill_tokens : 0));
+  const TopkSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill || plan_both ? batch.num_prefill_tokens : 0));
   // A batch-invariant layer has decode's and prefill's queries normalised by the same kernel.
-  const bool norms_apart = args.q_tap.present() || options_.batch_invariant;
-  const int64_t raw_queries = norms_apart ? 0 : batch.num_decode_tokens;
+  const bool separate_norms = args.q_tap.present() || options_.batch_invariant;
+  const int64_t raw_queries = separate_norms ? 0 : batch.num_decode_tokens;
+
+  // (a) to (f): queries, keys in the caches, the top-k among the compressed ones
   project(args, run, q, raw_queries, slots);
 
   // (g) attention; rows of no request are zero
@@ -113,113 +109,128 @@ void DeepseekV4Attention::run(const ForwardArgs& args, OpRunner& run) const {
   output_projection_->forward(run, batch.positions, cos_sin_, o, rotated, args.out);
 }
 
-DeepseekV4Attention::ChosenSlots DeepseekV4Attention::allocate_slots(OpRunner& run, int64_t count) const {
+DeepseekV4Attention::TopkSlots DeepseekV4Attention::allocate_slots(const OpRunner& run, int64_t count) const {
   if (ratio_ != 4) return {};
   return {run.arena.tensor(DType::i32, {count, config_.index_topk}), run.arena.tensor(DType::i32, {count})};
 }
 
-// What attention waits for is a chain of small ops and of products that read weights; whatever else a token needs is made beside it. On
-// lane 0 the compressed keys, which need x alone, those of the indexer first; on lane 1 the choice among them.
-void DeepseekV4Attention::project(const ForwardArgs& args, OpRunner& run, const TensorView& q, int64_t raw_queries,
-                                  const ChosenSlots& slots) const {
-  const Batch& batch = *args.batch;
-  const TensorView& x = args.hidden;
-  const int64_t num_tokens = batch.num_tokens;
-  const bool select = indexer_ && !args.skip_topk;
-  ArenaScope scope(run.arena);
-  const TensorView qa_kv = run.arena.tensor(DType::bf16, {num_tokens, config_.q_lora_rank + config_.head_dim});
-  const TensorView qa = qa_kv.columns(0, config_.q_lora_rank);
-  const NormedLatent qr = normed_latent(run.arena, qa, qr_format_);
-  const TensorView kv = qa_kv.columns(config_.q_lora_rank, config_.head_dim);
-  const Indexer::Query query = select ? indexer_->allocate_query(run.arena, num_tokens) : Indexer::Query{};
-
-  // (e) compressed keys. Of one token those of the indexer are put behind its query: in a captured step a kernel begins beside the one
-  // that was put first of those it waits for, and the query is there last.
-  const bool one_query = select && run.concurrent() && num_tokens == 1;
-  std::optional<OpRunner::Prepared<CompressNormRopeStoreParams>> write_keys;
-  TensorView scores;
+void DeepseekV4Attention::project(const ForwardArgs& args, const OpRunner& run, const TensorView& q, int64_t raw_queries,
+                                  const TopkSlots& slots) const {
+  const int64_t num_tokens = args.batch->num_tokens;
+  const bool selects = indexer_ && !args.skip_topk;
+  const ArenaScope scope(run.arena);
+  Projections p{.args = args, .q = q, .raw_queries = raw_queries, .slots = slots};
+  p.latents = run.arena.tensor(DType::bf16, {num_tokens, config_.q_lora_rank + config_.head_dim});
+  p.qa = p.latents.columns(0, config_.q_lora_rank);
+  p.qr = normed_latent(run.arena, p.qa, qr_format_);
+  p.kv = p.latents.columns(config_.q_lora_rank, config_.head_dim);
   if (compressor_) {
-    scores = run.arena.tensor(DType::f32, {num_tokens, kv_score_->weight.n});
-    run.aside(0, [&](OpRunner& aside) {
-      aside(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = scores, .shares_device = aside.concurrent()});
-      if (!indexer_) return;
-      const TensorView of_indexer = scores.columns(score_width_, scores.shape[1] - score_width_);
-      write_keys.emplace(indexer_->prepare_keys(aside, batch, args.caches, of_indexer, cos_sin_));
-      if (!one_query) (*write_keys)();
-    });
+    const TensorView scores = run.arena.tensor(DType::f32, {num_tokens, kv_score_->weight.n});
+    p.all_scores = scores;
+    p.scores = scores.columns(0, score_width_);
+    if (indexer_) p.index_scores = scores.columns(score_width_, scores.shape[1] - score_width_);
   }
-  if (select) run.aside(1, [&](OpRunner& aside) { indexer_->project_weights(aside, x, query); });
+  if (selects) p.index_query = indexer_->allocate_query(run.arena, num_tokens);
 
-  // (a) query latent and key, (b) their norms; the key's rotation, quantisation and insertion
-  run(run.ops.linear,
-      LinearParams{
-          .x = x, .weight = &wq_a_wkv_->weight, .y = qa_kv, .activation = x_activation_, .shares_device = compressor_ && run.concurrent()});
-  const RmsNormPairParams norms{.q = qa,
-                                .q_weight = q_norm_,
-                                .q_out = qr.values,
-                                .q_scale = qr.scale,
-                                .q_format = qr.format,
-                                .kv = kv,
-                                .kv_weight = kv_norm_,
-                                .kv_out = kv,
-                                .eps = eps_,
-                                .slot_mapping = batch[CacheGroup::window].slot_mapping,
-                                .positions = batch.positions,
-                                .cos_sin = cos_sin_,
-                                .cache = args.caches[CacheGroup::window]};
-  run(run.ops.rms_norm_pair, norms);
-
-  // (c) queries, (d) their norm and rotation; decode's are left to attention, as a kernel more is one more to wait for.
-  const auto make_queries = [&](OpRunner& on) {
-    on(on.ops.linear, LinearParams{.x = qr.values,
-                                   .x_scale = qr.scale,
-                                   .weight = &wq_b_->weight,
-                                   .y = q.reshape({num_tokens, num_heads_ * config_.head_dim}),
-                                   .activation = qr_activation_,
-                                   .shares_device = select && on.concurrent()});
-    if (raw_queries == num_tokens) return;
-    const auto rest = [&](const TensorView& v) { return v.slice(raw_queries, num_tokens - raw_queries); };
-    on(on.ops.qnorm_rope_kv_insert,
-       QNormRopeKvInsertParams{
-           .q = rest(q), .kv = rest(kv), .positions = rest(batch.positions), .cos_sin = cos_sin_, .q_out = rest(q), .eps = eps_});
+  const V4Launches launches{.compressor = compressor_.has_value(),
+                            .indexer = indexer_.has_value(),
+                            .selects = selects,
+                            .side_streams = run.side_streams != nullptr,
+                            .num_tokens = num_tokens,
+                            .query_rows = wq_b_->weight.n,
+                            .index_query_rows = indexer_ ? indexer_->query_rows() : 0};
+  const auto launch = [&](V4LaunchOrder order) {
+    p.select_makes_query = !launches_step(order, V4Step::index_query);
+    launch_steps(run, order, [&](V4Step step, const OpRunner& on) { issue(step, p, on); });
   };
-  const auto compress = [&](OpRunner& on) { compressor_->forward(on, batch, args.caches, scores.columns(0, score_width_), cos_sin_); };
-  // (f) the choice among the compressed keys. Where it is the longer way, its own queries come first, then the others beside it. Otherwise,
-  // of one token and of many, which keep the tensor cores busy, both begin at once; of one, the product at least of its own queries comes
-  // first where the others' takes less time.
-  const bool longer_choice = choice_is_longer(args, run);
-  if (select && run.concurrent() && num_tokens > 1 && num_tokens <= kManyTokens) {
-    TensorView projected;
-    run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });  // as on a lane: a plan has room for both orders
-    run.order(0, 1);
-    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, indexer_->query_params(batch, projected, cos_sin_, query), slots); });
-  } else if (select) {
-    TensorView projected;
-    if (longer_choice) run.arena.keep_all([&] { projected = indexer_->project_queries(run, qr); });
-    run.aside(1, [&](OpRunner& aside) {
-      const ArenaScope taken(aside.arena);
-      if (!longer_choice) projected = indexer_->project_queries(aside, qr);
-      aside(aside.ops.indexer_query, indexer_->query_params(batch, projected, cos_sin_, query));
-      if (one_query) (*write_keys)();
-      run.order(0, 1);
-      choose(args, aside, query, {}, slots);
-    });
-  } else if (indexer_) {
-    run.aside(1, [&](OpRunner& aside) { choose(args, aside, query, {}, slots); });
+  if (!run.arena.measuring()) return launch(launch_order_.empty() ? v4_launch_order(launches) : launch_order_);
+  for (const V4LaunchOrder order : v4_launch_orders(launches)) {
+    const ArenaScope one(run.arena);
+    launch(order);
   }
-  if (compressor_) run.aside(0, compress);
-  make_queries(run);
-  run.join();
 }
 
-bool DeepseekV4Attention::choice_is_longer(const ForwardArgs& args, const OpRunner& run) const {
-  return indexer_ && !args.skip_topk && run.concurrent() && args.batch->num_tokens <= kManyTokens &&
-         wq_b_->weight.n <= kQuickQueries * indexer_->query_rows();
+void DeepseekV4Attention::issue(V4Step step, const Projections& p, const OpRunner& run) const {
+  const ForwardArgs& args = p.args;
+  const Batch& batch = *args.batch;
+  const TensorView& x = args.hidden;
+  switch (step) {
+    case V4Step::latents:
+      return run(
+          run.ops.linear,
+          LinearParams{
+              .x = x, .weight = &wq_a_wkv_->weight, .y = p.latents, .activation = x_activation_, .shares_device = run.shares_device});
+    case V4Step::norms:
+      return run(run.ops.rms_norm_pair, RmsNormPairParams{.q = p.qa,
+                                                          .q_weight = q_norm_,
+                                                          .q_out = p.qr.values,
+                                                          .q_scale = p.qr.scale,
+                                                          .q_format = p.qr.format,
+                                                          .kv = p.kv,
+                                                          .kv_weight = kv_norm_,
+                                                          .kv_out = p.kv,
+                                                          .eps = eps_,
+                                                          .slot_mapping = batch[CacheGroup::window].slot_mapping,
+                                                          .positions = batch.positions,
+                                                          .cos_sin = cos_sin_,
+                                                          .cache = args.caches[CacheGroup::window]});
+    case V4Step::queries: return project_queries(p, run);
+    case V4Step::kv_scores:
+      return run(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = p.all_scores, .shares_device = run.shares_device});
+    case V4Step::keys: return compressor_->forward(run, batch, args.caches, p.scores, cos_sin_);
+    case V4Step::index_keys: return indexer_->write_keys(run, batch, args.caches, p.index_scores, cos_sin_);
+    case V4Step::index_weights: return indexer_->project_weights(run, x, p.index_query);
+    case V4Step::index_queries: return indexer_->project_queries(run, p.qr, p.index_query);
+    case V4Step::index_query: return run(run.ops.indexer_query, indexer_->query_params(batch, cos_sin_, p.index_query));
+    case V4Step::select_topk: return select_topk(p, run);
+    case V4Step::topk_slots: return find_topk_slots(p, run);
+  }
+}
+
+// Decode's queries may be left raw: attention then does their norm and rotation.
+void DeepseekV4Attention::project_queries(const Projections& p, const OpRunner& run) const {
+  const int64_t num_tokens = p.args.batch->num_tokens, count = num_tokens - p.raw_queries;
+  run(run.ops.linear, LinearParams{.x = p.qr.values,
+                                   .x_scale = p.qr.scale,
+                                   .weight = &wq_b_->weight,
+                                   .y = p.q.reshape({num_tokens, num_heads_ * config_.head_dim}),
+                                   .activation = qr_activation_,
+                                   .shares_device = run.shares_device});
+  if (count == 0) return;
+  const auto rest = [&](const TensorView& v) { return v.slice(p.raw_queries, count); };
+  run(run.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = rest(p.q),
+                                                            .kv = rest(p.kv),
+                                                            .positions = rest(p.args.batch->positions),
+                                                            .cos_sin = cos_sin_,
+                                                            .q_out = rest(p.q),
+                                                            .eps = eps_});
+}
+
+void DeepseekV4Attention::select_topk(const Projections& p, const OpRunner& run) const {
+  const ForwardArgs& args = p.args;
+  const Batch& batch = *args.batch;
+  const bool wants_slots = p.slots.lens.shape[0] > 0;
+  indexer_->select(run, batch, args.caches, p.index_query,
+                   p.select_makes_query ? indexer_->query_params(batch, cos_sin_, p.index_query) : IndexerQueryParams{},
+                   args.topk_indices.slice(0, batch.num_tokens), wants_slots ? p.slots.indices : TensorView{},
+                   wants_slots ? p.slots.lens : TensorView{});
+}
+
+void DeepseekV4Attention::find_topk_slots(const Projections& p, const OpRunner& run) const {
+  const int64_t count = p.slots.lens.shape[0];
+  if (count == 0) return;
+  const Batch& batch = *p.args.batch;
+  const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
+  run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = p.args.topk_indices.slice(0, count),
+                                                           .token_to_req = batch.token_to_req.slice(0, count),
+                                                           .is_valid_token = batch.is_valid_token.slice(0, count),
+                                                           .block_table = compressed.block_table,
+                                                           .page_size = compressed.spec.page_size,
+                                                           .global_indices = p.slots.indices,
+                                                           .lens = p.slots.lens});
 }
 
 bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {
-  if (options_.prefill_mode != PrefillMode::automatic) return options_.prefill_mode == PrefillMode::paged;
-  if (options_.batch_invariant) return false;  // the two ways round differently, and the rule looks at the whole step
   const Batch& batch = *args.batch;
   PrefillWork work{.format = args.caches[CacheGroup::window].format,
                    .num_tokens = batch.num_prefill_tokens,
@@ -233,31 +244,11 @@ bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {
     work.num_chunks += 1;
     work.gathered_rows += chunk.num_requests * chunk.max_rows;
   }
-  return ops::paged_prefill_is_faster(work, *device_);
+  return strata::prefill_reads_pages(options_, work, *device_);
 }
 
-void DeepseekV4Attention::choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const IndexerQueryParams& query_first,
-                                 const ChosenSlots& slots) const {
-  const Batch& batch = *args.batch;
-  const int64_t count = slots.lens.shape[0];
-  if (query.q.present()) {
-    const bool wanted = count > 0;
-    return indexer_->select(run, batch, args.caches, query, query_first, args.topk_indices.slice(0, batch.num_tokens),
-                            wanted ? slots.indices : TensorView{}, wanted ? slots.lens : TensorView{});
-  }
-  if (count == 0) return;
-  const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
-  run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = args.topk_indices.slice(0, count),
-                                                           .token_to_req = batch.token_to_req.slice(0, count),
-                                                           .is_valid_token = batch.is_valid_token.slice(0, count),
-                                                           .block_table = compressed.block_table,
-                                                           .page_size = compressed.spec.page_size,
-                                                           .global_indices = slots.indices,
-                                                           .lens = slots.lens});
-}
-
-void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
-                                       const ChosenSlots& slots, const PagedTokens& which) const {
+void DeepseekV4Attention::attend_paged(const ForwardArgs& args, const OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
+                                       const TopkSlots& slots, const PagedTokens& which) const {
   if (which.count == 0) return;
   const Batch& batch = *args.batch;
   const auto rows = [&](const TensorView& v) { return v.slice(which.first, which.count); };
@@ -288,7 +279,7 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, OpRunner& run, c
   run(run.ops.sparse_attn_decode, attention);
 }
 
-void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o,
+void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, const OpRunner& run, const TensorView& q, const TensorView& o,
                                           bool rotated) const {
   const Batch& batch = *args.batch;
   const int64_t window = config_.sliding_window;

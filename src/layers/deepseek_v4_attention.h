@@ -6,6 +6,7 @@
 #include "weights/load_weights.h"
 #include "layers/compressor.h"
 #include "layers/indexer.h"
+#include "layers/launch_order/v4.h"
 #include "layers/op_runner.h"
 #include "layers/output_projection.h"
 #include "strata/attention.h"
@@ -26,32 +27,48 @@ class DeepseekV4Attention final : public AttentionLayer {
   int64_t weight_bytes() const override;
   int64_t workspace_bytes() const override { return workspace_bytes_; }
   void forward(const ForwardArgs& args) override;
+  // Launches the steps in this order from now on, whatever the sizes: for tests and for measuring a new order.
+  void set_launch_order(std::vector<Launch<V4Step>> order) { launch_order_ = std::move(order); }
 
  private:
   void check(const ForwardArgs& args) const;
-  void run(const ForwardArgs& args, OpRunner& run) const;
-  // The compressed keys that the first tokens of a step chose, as rows of their cache: what attention to the paged caches reads.
-  struct ChosenSlots {
+  void run(const ForwardArgs& args, const OpRunner& run) const;
+  // The top-k of the first tokens of a step as rows of the compressed cache: what attention to the paged caches reads.
+  struct TopkSlots {
     TensorView indices;  // i32 [count, index_topk]
     TensorView lens;     // i32 [count]
   };
-  ChosenSlots allocate_slots(OpRunner& run, int64_t count) const;
-  // Queries, the keys of the step in every cache, and the choice among the compressed ones, for the first tokens as slots.
-  // Of the first `raw_queries` tokens queries are left as their product makes them.
-  void project(const ForwardArgs& args, OpRunner& run, const TensorView& q, int64_t raw_queries, const ChosenSlots& slots) const;
-  void choose(const ForwardArgs& args, OpRunner& run, const Indexer::Query& query, const IndexerQueryParams& query_first,
-              const ChosenSlots& slots) const;
-  // Whether the choice among the compressed keys takes longer than the queries beside it.
-  bool choice_is_longer(const ForwardArgs& args, const OpRunner& run) const;
+  // What the steps before attention read and write. T tokens; absent what the layer has no steps for.
+  struct Projections {
+    const ForwardArgs& args;
+    TensorView q;               // bf16 [T, H, D]
+    int64_t raw_queries = 0;    // the first tokens, whose queries are left without norm and rotation
+    TopkSlots slots{};          // of the first tokens
+    TensorView latents{};       // bf16 [T, q_lora_rank + D]: qa, kv
+    TensorView qa{};            // bf16 [T, q_lora_rank]
+    NormedLatent qr{};          // qa after its norm
+    TensorView kv{};            // bf16 [T, D]
+    TensorView all_scores{};    // f32 [T, ...]: scores, index_scores
+    TensorView scores{};        // of the compressor
+    TensorView index_scores{};  // of the indexer's compressor
+    Indexer::Query index_query{};
+    bool select_makes_query = false;  // select_topk does the step index_query
+  };
+  TopkSlots allocate_slots(const OpRunner& run, int64_t count) const;
+  void project(const ForwardArgs& args, const OpRunner& run, const TensorView& q, int64_t raw_queries, const TopkSlots& slots) const;
+  void issue(V4Step step, const Projections& p, const OpRunner& run) const;
+  void project_queries(const Projections& p, const OpRunner& run) const;
+  void select_topk(const Projections& p, const OpRunner& run) const;
+  void find_topk_slots(const Projections& p, const OpRunner& run) const;
   // Whether the step's prefill tokens attend to the paged caches, and not to gathered rows.
   bool prefill_reads_pages(const ForwardArgs& args) const;
   struct PagedTokens {
     int64_t first, count;
     bool raw_queries, scheduled;
   };
-  void attend_paged(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
-                    const ChosenSlots& slots, const PagedTokens& which) const;
-  void attend_gathered(const ForwardArgs& args, OpRunner& run, const TensorView& q, const TensorView& o, bool rotated) const;
+  void attend_paged(const ForwardArgs& args, const OpRunner& run, const TensorView& q, const TensorView& o, bool rotated,
+                    const TopkSlots& slots, const PagedTokens& which) const;
+  void attend_gathered(const ForwardArgs& args, const OpRunner& run, const TensorView& q, const TensorView& o, bool rotated) const;
   int64_t measure_workspace() const;
 
   int64_t layer_;
@@ -65,7 +82,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   OpSet ops_;
   std::shared_ptr<RopeTables> rope_tables_;
   std::shared_ptr<Communicator> communicator_;
-  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<SideStreams> side_streams_;
   TensorView cos_sin_;
 
   std::unique_ptr<LoadedLinear> wq_a_wkv_;  // [wq_a ; wkv]: both read x
@@ -82,6 +99,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   std::optional<Indexer> indexer_;
   std::optional<OutputProjection> output_projection_;
   int64_t workspace_bytes_ = 0;
+  std::vector<Launch<V4Step>> launch_order_;  // empty: v4_launch_order
 };
 
 }  // namespace strata

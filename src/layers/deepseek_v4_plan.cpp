@@ -7,8 +7,8 @@
 namespace strata {
 
 int64_t DeepseekV4Attention::measure_workspace() const {
-  return strata::measure_workspace(*this, device_, ops_, options_.limits, config_.sliding_window, lanes_.get(),
-                                   [this](const ForwardArgs& args, OpRunner& runner) { run(args, runner); });
+  return strata::measure_workspace(*this, device_, ops_, options_.limits, config_.sliding_window, concurrent(side_streams_),
+                                   [this](const ForwardArgs& args, const OpRunner& runner) { run(args, runner); });
 }
 
 void DeepseekV4Attention::check(const ForwardArgs& args) const {

@@ -23,7 +23,7 @@ void in_layer(const AttentionLayer& layer, const Batch* batch, F&& f) {
 // check(): throws before anything is written, naming the request where an argument is of one. run(runner): the layer's work, whose sum over
 // the ranks `args.out` has in the end.
 template <class Check, class Run>
-void run_forward(const AttentionLayer& layer, const ForwardArgs& args, Device& device, const OpSet& ops, Lanes* lanes,
+void run_forward(const AttentionLayer& layer, const ForwardArgs& args, Device& device, const OpSet& ops, const SideStreams* side_streams,
                  Communicator* communicator, Check&& check, Run&& run) {
   in_layer(layer, nullptr, check);
   in_layer(layer, args.batch, [&] {
@@ -31,8 +31,7 @@ void run_forward(const AttentionLayer& layer, const ForwardArgs& args, Device& d
       device.fill(args.out.data, 0, args.out.bytes(), args.stream);
     } else {
       Arena arena(device.id(), args.workspace);
-      OpRunner runner(device, args.stream, ops, arena, lanes);
-      run(runner);
+      run(OpRunner{ops, device, arena, args.stream, side_streams});
     }
   });
   if (communicator != nullptr) communicator->all_reduce_sum(args.out, device, args.stream);

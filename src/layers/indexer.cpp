@@ -21,7 +21,7 @@ Indexer::Indexer(const WeightLoader& loader, const LayerOptions& options)
       compressor_(loader, "indexer.compressor", loader.checkpoint.config().index_head_dim, 4,
                   {CacheGroup::c4_indexer_state, CacheGroup::c4_indexer}, static_cast<float>(loader.checkpoint.config().rms_norm_eps),
                   options.hadamard) {
-  // Replicated on every rank: all ranks must choose the same entries (V4 4.3).
+  // Replicated on every rank: all ranks must select the same entries (V4 4.3).
   const ModelConfig& config = loader.checkpoint.config();
   activation_ = linear_activation(loader, "indexer.wq_b", options);
   wq_b_ = loader.load_linear("indexer.wq_b", {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = activation_});
@@ -30,6 +30,7 @@ Indexer::Indexer(const WeightLoader& loader, const LayerOptions& options)
 
 Indexer::Query Indexer::allocate_query(Arena& arena, int64_t num_tokens) const {
   Query query;
+  query.projected = arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
   switch (format_) {
     case IndexerFormat::fp8: query.q = arena.tensor(DType::e4m3, {num_tokens, num_heads_, head_dim_}); break;
     case IndexerFormat::mxfp4:
@@ -43,25 +44,21 @@ Indexer::Query Indexer::allocate_query(Arena& arena, int64_t num_tokens) const {
   return query;
 }
 
-void Indexer::project_weights(OpRunner& run, const TensorView& x, const Query& query) const {
-  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights, .shares_device = run.concurrent()});
+void Indexer::project_weights(const OpRunner& run, const TensorView& x, const Query& query) const {
+  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights, .shares_device = run.shares_device});
 }
 
-TensorView Indexer::project_queries(OpRunner& run, const NormedLatent& qr) const {
-  const int64_t num_tokens = qr.values.shape[0];
-  const TensorView q = run.arena.tensor(DType::bf16, {num_tokens, num_heads_, head_dim_});
+void Indexer::project_queries(const OpRunner& run, const NormedLatent& qr, const Query& query) const {
   run(run.ops.linear, LinearParams{.x = qr.values,
                                    .x_scale = qr.scale,
                                    .weight = &wq_b_->weight,
-                                   .y = q.reshape({num_tokens, num_heads_ * head_dim_}),
+                                   .y = query.projected.reshape({qr.values.shape[0], num_heads_ * head_dim_}),
                                    .activation = activation_,
-                                   .shares_device = run.concurrent()});
-  return q;
+                                   .shares_device = run.shares_device});
 }
 
-IndexerQueryParams Indexer::query_params(const Batch& batch, const TensorView& projected, const TensorView& cos_sin,
-                                         const Query& query) const {
-  return {.q = projected,
+IndexerQueryParams Indexer::query_params(const Batch& batch, const TensorView& cos_sin, const Query& query) const {
+  return {.q = query.projected,
           .weights = query.raw_weights,
           .positions = batch.positions,
           .cos_sin = cos_sin,
@@ -73,7 +70,7 @@ IndexerQueryParams Indexer::query_params(const Batch& batch, const TensorView& p
           .weights_out = query.weights};
 }
 
-void Indexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
+void Indexer::select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
                      const IndexerQueryParams& query_first, const TensorView& topk_indices, const TensorView& slots,
                      const TensorView& slot_lens) const {
   const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];

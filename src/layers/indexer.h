@@ -15,6 +15,7 @@ class Indexer {
 
   // What the keys are scored with: quantised queries, and head weights with the scales folded in.
   struct Query {
+    TensorView projected;    // bf16 [T, Hi, Di]
     TensorView q;            // [T, Hi, Di], or packed
     TensorView scale;        // MXFP4 only
     TensorView raw_weights;  // bf16 [T, Hi], as projected
@@ -23,21 +24,22 @@ class Indexer {
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
 
   // The indexer keys of the step: needed by later steps whoever selects. kv_score: the projection of x for the indexer's compressor.
-  OpRunner::Prepared<CompressNormRopeStoreParams> prepare_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches,
-                                                               const TensorView& kv_score, const TensorView& cos_sin) const {
-    return compressor_.prepare(run, batch, caches, kv_score, cos_sin);
+  void write_keys(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& kv_score,
+                  const TensorView& cos_sin) const {
+    compressor_.forward(run, batch, caches, kv_score, cos_sin);
   }
   // The head weights as projected: of x alone.
-  void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;
-  // Of the product of project_queries(): its rows, and the format in which the query latent enters it.
+  void project_weights(const OpRunner& run, const TensorView& x, const Query& query) const;
+  // The product of project_queries(): its rows, and the format in which the query latent enters it.
   int64_t query_rows() const { return num_heads_ * head_dim_; }
   ActivationFormat query_activation() const { return activation_; }
-  // The queries as projected, bf16 [T, Hi, Di] of the arena. `qr`: the query latent after its norm.
-  TensorView project_queries(OpRunner& run, const NormedLatent& qr) const;
-  // What indexer_query makes the query of both projections from, by itself or as a part of select().
-  IndexerQueryParams query_params(const Batch& batch, const TensorView& projected, const TensorView& cos_sin, const Query& query) const;
-  // The chosen entries of every token to topk_indices [T, K], among the keys written so far. query_first: absent if the query is made.
-  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const IndexerQueryParams& query_first,
+  // The queries as projected. `qr`: the query latent after its norm.
+  void project_queries(const OpRunner& run, const NormedLatent& qr, const Query& query) const;
+  // The query from both projections: by the op indexer_query, or as the prologue of select().
+  IndexerQueryParams query_params(const Batch& batch, const TensorView& cos_sin, const Query& query) const;
+  // The top-k of every token among the keys written so far, to topk_indices [T, K]; of the first N tokens also as slots of the compressed
+  // cache. query_first: absent if the query is made.
+  void select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const IndexerQueryParams& query_first,
               const TensorView& topk_indices, const TensorView& slots, const TensorView& slot_lens) const;
 
   int64_t weight_bytes() const;

@@ -8,8 +8,8 @@
 
 namespace strata {
 
-// What the first N tokens of a sparse layer attend to: rows of the latent cache.
-struct ChosenRows {
+// The rows of the latent cache that the first N tokens of a sparse layer attend to.
+struct TopkRows {
   TensorView positions;  // i32 [N, K], of their requests
   TensorView slots;      // i32 [N, K], the same
   TensorView lens;       // i32 [N]
@@ -19,37 +19,35 @@ class MlaAbsorbedAttention {
  public:
   MlaAbsorbedAttention(const LayerContext& context, const WeightLoader& loader, const MlaShape& shape);
 
-  // q: bf16 [N, H, P + R], rotated, of the first N tokens of the batch; q_absorbed: bf16 [N, H, L + R] with the rotary lanes in it; o: bf16
-  // [N, H, V]. Over everything earlier of requests [0, num_requests), whose tokens these are:
-  void forward_dense(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests, const TensorView& q,
-                     const TensorView& q_absorbed, const TensorView& o) const;
-  // Over the rows chosen for each token, which what run.join() waits for may still be choosing. Straight from the pages, but for prefill
-  // requests whose rows are gathered before (PrefillMode):
-  void forward_sparse(OpRunner& run, const Batch& batch, const PagedCache& cache, const ChosenRows& rows, const TensorView& q,
-                      const TensorView& q_absorbed, const TensorView& o) const;
+  // The first L dimensions of q_absorbed, bf16 [N, H, L + R], from q, bf16 [N, H, P + R].
+  void absorb_queries(const OpRunner& run, const TensorView& q, const TensorView& q_absorbed) const;
+  // Attention of the first N tokens of the batch with their whole absorbed queries; o: bf16 [N, H, V].
+  // To everything earlier of requests [0, num_requests), whose tokens these are.
+  void attend_dense(const OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests, const TensorView& q_absorbed,
+                    const TensorView& o) const;
+  // To the rows of each token: straight from the pages, but for prefill requests whose rows are gathered before (PrefillMode).
+  void attend_sparse(const OpRunner& run, const Batch& batch, const PagedCache& cache, const TopkRows& rows, const TensorView& q_absorbed,
+                     const TensorView& o) const;
 
   int64_t weight_bytes() const { return w_uk_->allocated_bytes() + w_uv_->allocated_bytes(); }
 
  private:
-  // Calls attend(q_absorbed, z) between the two products; z: bf16 [N, H, L].
-  template <class Attend>
-  void forward(OpRunner& run, const TensorView& q, const TensorView& q_absorbed, const TensorView& o, Attend&& attend) const;
-
-  // Tokens [first, first + count) of forward_sparse.
-  struct Span {
+  // o := z W_UV, of z, bf16 [N, H, L].
+  void project_values(const OpRunner& run, const TensorView& z, const TensorView& o) const;
+  // Tokens [first, first + count) of attend_sparse.
+  struct Tokens {
     int64_t first, count;
   };
   bool gathers(const PagedCache& cache, int64_t num_tokens, int64_t num_rows, int64_t topk) const;
-  void attend_paged(OpRunner& run, const PagedCache& cache, const ChosenRows& rows, const TensorView& q_absorbed, const TensorView& z,
-                    Span span) const;
+  void attend_paged(const OpRunner& run, const PagedCache& cache, const TopkRows& rows, const TensorView& q_absorbed, const TensorView& z,
+                    Tokens tokens) const;
   // The tokens of request `request`, which has num_rows rows.
-  void attend_gathered(OpRunner& run, const Batch& batch, const PagedCache& cache, const ChosenRows& rows, const TensorView& q_absorbed,
-                       const TensorView& z, Span span, int64_t request, int64_t num_rows) const;
+  void attend_gathered(const OpRunner& run, const Batch& batch, const PagedCache& cache, const TopkRows& rows, const TensorView& q_absorbed,
+                       const TensorView& z, Tokens tokens, int64_t request, int64_t num_rows) const;
 
   MlaShape shape_;
   std::shared_ptr<Device> device_;
-  PrefillMode prefill_mode_;
-  bool batch_invariant_;
+  LayerOptions options_;
   std::unique_ptr<LoadedLinear> w_uk_;  // [H * L, P]: head h gives ql[h] = q_nope[h] W_UK_T[h]
   std::unique_ptr<LoadedLinear> w_uv_;  // [H * V, L]: head h gives o[h] = z[h] W_UV[h]
 };

@@ -43,7 +43,7 @@ MlaExpandedAttention::MlaExpandedAttention(const WeightLoader& loader, const Mla
                                            .activation = activation_});
 }
 
-MlaExpandedAttention::Expanded MlaExpandedAttention::expand(OpRunner& run, const TensorView& c) const {
+MlaExpandedAttention::Expanded MlaExpandedAttention::expand(const OpRunner& run, const TensorView& c) const {
   const TensorView kv = run.arena.tensor(DType::bf16, {c.shape[0], shape_.heads, shape_.kv_b_head()});
   run(run.ops.linear,
       LinearParams{.x = c, .weight = &kv_b_->weight, .y = kv.reshape({c.shape[0], kv_b_->weight.n}), .activation = activation_});
@@ -63,8 +63,8 @@ DenseAttnPrefillParams MlaExpandedAttention::attention(const TensorView& q, cons
           .out = out};
 }
 
-void MlaExpandedAttention::forward(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t first_request, const TensorView& q,
-                                   const TensorView& c, const TensorView& k_pe, const TensorView& o) const {
+void MlaExpandedAttention::forward(const OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t first_request,
+                                   const TensorView& q, const TensorView& c, const TensorView& k_pe, const TensorView& o) const {
   const Step step{batch, cache, q, c, k_pe, o};
   // Padding requests of a uniform step are the last ones, and have tokens.
   int64_t end = batch.num_requests;
@@ -81,7 +81,7 @@ void MlaExpandedAttention::forward(OpRunner& run, const Batch& batch, const Page
   attend_new(run, step, fresh, end - fresh);
 }
 
-void MlaExpandedAttention::attend_new(OpRunner& run, const Step& step, int64_t first_request, int64_t num_requests) const {
+void MlaExpandedAttention::attend_new(const OpRunner& run, const Step& step, int64_t first_request, int64_t num_requests) const {
   const int64_t first = step.first_token(first_request), count = step.first_token(first_request + num_requests) - first;
   if (count == 0) return;
   ArenaScope scope(run.arena);
@@ -93,7 +93,7 @@ void MlaExpandedAttention::attend_new(OpRunner& run, const Step& step, int64_t f
   run(run.ops.dense_attn_prefill, params);
 }
 
-void MlaExpandedAttention::attend_with_context(OpRunner& run, const Step& step, int64_t request, int64_t context) const {
+void MlaExpandedAttention::attend_with_context(const OpRunner& run, const Step& step, int64_t request, int64_t context) const {
   const int64_t first = step.first_token(request), count = step.query_len(request);
   const TensorView q = step.q.slice(first, count);
   ArenaScope scope(run.arena);

@@ -15,8 +15,8 @@ class MlaExpandedAttention {
 
   // Requests [first_request, num_requests) of the batch. q: bf16 [T, H, P + R], rotated; c: bf16 [T, L] and k_pe: bf16 [T, R], the step's
   // latents, after norm and rotation; o: bf16 [T, H, V]. All of the whole batch.
-  void forward(OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t first_request, const TensorView& q, const TensorView& c,
-               const TensorView& k_pe, const TensorView& o) const;
+  void forward(const OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t first_request, const TensorView& q,
+               const TensorView& c, const TensorView& k_pe, const TensorView& o) const;
 
   int64_t weight_bytes() const { return kv_b_->allocated_bytes(); }
 
@@ -26,14 +26,14 @@ class MlaExpandedAttention {
     TensorView k_nope;  // bf16 [N, H, P]
     TensorView v;       // bf16 [N, H, V]
   };
-  Expanded expand(OpRunner& run, const TensorView& c) const;
+  Expanded expand(const OpRunner& run, const TensorView& c) const;
   // Everything of attention but the request boundaries.
   DenseAttnPrefillParams attention(const TensorView& q, const Expanded& kv, const TensorView& k_pe, bool causal,
                                    const TensorView& out) const;
 
   struct Step;
-  void attend_new(OpRunner& run, const Step& step, int64_t first_request, int64_t num_requests) const;
-  void attend_with_context(OpRunner& run, const Step& step, int64_t request, int64_t context) const;
+  void attend_new(const OpRunner& run, const Step& step, int64_t first_request, int64_t num_requests) const;
+  void attend_with_context(const OpRunner& run, const Step& step, int64_t request, int64_t context) const;
 
   MlaShape shape_;
   ActivationFormat activation_;

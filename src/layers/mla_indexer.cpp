@@ -29,7 +29,7 @@ MlaIndexer::MlaIndexer(const WeightLoader& loader, const LayerOptions& options, 
   k_norm_bias_ = loader.load_vector_f32("indexer.k_norm.bias", head_dim_);
 }
 
-void MlaIndexer::write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const {
+void MlaIndexer::write_keys(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const {
   ArenaScope scope(run.arena);
   const TensorView k = run.arena.tensor(DType::bf16, {x.shape[0], head_dim_});
   run(run.ops.linear, LinearParams{.x = x, .weight = &wk_->weight, .y = k});
@@ -51,21 +51,21 @@ MlaIndexer::Query MlaIndexer::allocate_query(Arena& arena, int64_t num_tokens) c
           .weights = arena.tensor(DType::f32, {num_tokens, num_heads_})};
 }
 
-void MlaIndexer::project_weights(OpRunner& run, const TensorView& x, const Query& query) const {
+void MlaIndexer::project_weights(const OpRunner& run, const TensorView& x, const Query& query) const {
   run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.weights});
 }
 
-void MlaIndexer::project_queries(OpRunner& run, const NormedLatent& q_c, const Query& query) const {
+void MlaIndexer::project_queries(const OpRunner& run, const NormedLatent& q_c, const Query& query) const {
   run(run.ops.linear, LinearParams{.x = q_c.values,
                                    .x_scale = q_c.scale,
                                    .weight = &wq_b_->weight,
                                    .y = query.q.reshape({query.q.shape[0], num_heads_ * head_dim_}),
                                    .activation = q_activation_,
-                                   .shares_device = run.concurrent()});
+                                   .shares_device = run.shares_device});
 }
 
-void MlaIndexer::select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
-                        const TensorView& slots, const TensorView& slot_lens) const {
+void MlaIndexer::select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
+                        const TensorView& topk_indices, const TensorView& slots, const TensorView& slot_lens) const {
   const GroupMetadata& latent = batch[CacheGroup::mla_latent];
   const bool wants_slots = slot_lens.shape[0] > 0;
   const int64_t tokens = query.q.shape[0];

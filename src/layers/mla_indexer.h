@@ -14,7 +14,7 @@ class MlaIndexer {
   MlaIndexer(const WeightLoader& loader, const LayerOptions& options, const TensorView& cos_sin);
 
   // Writes the step's indexer keys, made of the layer's input x [T, hidden].
-  void write_keys(OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const;
+  void write_keys(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const;
   // The format in which the query latent enters its product.
   ActivationFormat query_activation() const { return q_activation_; }
   // What select() needs, made of the layer's input x [T, hidden] and of q_c [T, q_lora_rank], the query latent after its norm.
@@ -23,11 +23,11 @@ class MlaIndexer {
     TensorView weights{};  // f32 [T, heads]
   };
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
-  void project_weights(OpRunner& run, const TensorView& x, const Query& query) const;
-  void project_queries(OpRunner& run, const NormedLatent& q_c, const Query& query) const;
-  // Chooses among all keys written so far. topk_indices: i32 [T, K]; slots, i32 [N, K], and slot_lens, i32 [N]: the same of the first N
+  void project_weights(const OpRunner& run, const TensorView& x, const Query& query) const;
+  void project_queries(const OpRunner& run, const NormedLatent& q_c, const Query& query) const;
+  // The top-k among all keys written so far. topk_indices: i32 [T, K]; slots, i32 [N, K], and slot_lens, i32 [N]: the same of the first N
   // tokens as slots of the latent cache.
-  void select(OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
+  void select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
               const TensorView& slots, const TensorView& slot_lens) const;
 
   int64_t weight_bytes() const;

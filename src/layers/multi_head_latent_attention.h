@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "weights/load_weights.h"
+#include "layers/launch_order/mla.h"
 #include "layers/mla_absorbed.h"
 #include "layers/mla_expanded.h"
 #include "layers/mla_indexer.h"
@@ -28,13 +29,22 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   int64_t weight_bytes() const override;
   int64_t workspace_bytes() const override { return workspace_bytes_; }
   void forward(const ForwardArgs& args) override;
+  // Launches the steps in this order from now on: for tests and for measuring a new order.
+  void set_launch_order(std::vector<Launch<MlaStep>> order) { launch_order_ = std::move(order); }
 
  private:
-  // What attention starts from.
-  struct Latents {
-    TensorView q;     // bf16 [T, H, P + R]
-    TensorView c;     // bf16 [T, L], normalised
-    TensorView k_pe;  // bf16 [T, R], not normalised
+  // What the steps before attention read and write. T tokens, of which the first N attend in the absorbed form.
+  struct Projections {
+    const ForwardArgs& args;
+    TopkRows rows{};       // sparse layers
+    TensorView latents{};  // bf16 [T, q_lora_rank + L + R]: q_a, c, k_pe
+    TensorView q_a{};      // bf16 [T, q_lora_rank]; absent without a query latent
+    NormedLatent q_c{};    // q_a after its norm, or the layer's input
+    TensorView c{};        // bf16 [T, L], normalised by `norms`
+    TensorView k_pe{};     // bf16 [T, R], rotated by `insert_keys`
+    MlaIndexer::Query index_query{};
+    TensorView q{};           // bf16 [T, H, P + R]
+    TensorView q_absorbed{};  // bf16 [N, H, L + R]
   };
 
   bool sparse() const { return config_.index_topk > 0; }
@@ -44,14 +54,10 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   void load(const LayerContext& context);
   void check(const ForwardArgs& args) const;
   int64_t measure_workspace() const;
-  void run(const ForwardArgs& args, OpRunner& run) const;
-  // Sparse layers: the indexer keys of the step on lane 0, and the choice among all keys on lane 1, beside the queries.
-  void write_indexer_keys(const ForwardArgs& args, OpRunner& run) const;
-  void choose(const ForwardArgs& args, OpRunner& run, const NormedLatent& q_c, const MlaIndexer::Query& query,
-              const ChosenRows& rows) const;
-  Latents project(const ForwardArgs& args, OpRunner& run, const ChosenRows& rows) const;
-  void attend_absorbed(const ForwardArgs& args, OpRunner& run, const Latents& x, const ChosenRows& rows, const TensorView& o,
-                       int64_t num_requests, int64_t num_tokens) const;
+  void run(const ForwardArgs& args, const OpRunner& run) const;
+  Projections allocate(const ForwardArgs& args, const OpRunner& run, int64_t absorbed_tokens) const;
+  void issue(MlaStep step, const Projections& p, const OpRunner& run) const;
+  void find_topk_slots(const Projections& p, const OpRunner& run) const;
 
   int64_t layer_;
   ModelConfig config_;
@@ -62,7 +68,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   OpSet ops_;
   std::shared_ptr<RopeTables> rope_tables_;
   std::shared_ptr<Communicator> communicator_;
-  std::shared_ptr<Lanes> lanes_;
+  std::shared_ptr<SideStreams> side_streams_;
   TensorView cos_sin_;  // absent: no rotary embedding
 
   std::unique_ptr<LoadedLinear> x_proj_;  // [q_a_proj ; kv_a_proj_with_mqa]: both read x; without a query latent the second alone
@@ -78,6 +84,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   std::optional<MlaExpandedAttention> expanded_;
   std::optional<MlaIndexer> indexer_;
   int64_t workspace_bytes_ = 0;
+  std::vector<Launch<MlaStep>> launch_order_;  // empty: mla_launch_order
 };
 
 }  // namespace strata

@@ -16,7 +16,7 @@ MultiHeadLatentAttention::MultiHeadLatentAttention(const LayerContext& context)
       ops_(context.ops),
       rope_tables_(context.rope_tables),
       communicator_(context.communicator),
-      lanes_(context.lanes) {
+      side_streams_(context.side_streams) {
   cache_groups();  // throws for formats that MLA caches do not have
   load(context);
   workspace_bytes_ = measure_workspace();

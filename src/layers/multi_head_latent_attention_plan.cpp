@@ -7,8 +7,8 @@
 namespace strata {
 
 int64_t MultiHeadLatentAttention::measure_workspace() const {
-  return strata::measure_workspace(*this, device_, ops_, options_.limits, /*window=*/0, lanes_.get(),
-                                   [this](const ForwardArgs& args, OpRunner& runner) { run(args, runner); });
+  return strata::measure_workspace(*this, device_, ops_, options_.limits, /*window=*/0, concurrent(side_streams_),
+                                   [this](const ForwardArgs& args, const OpRunner& runner) { run(args, runner); });
 }
 
 void MultiHeadLatentAttention::check(const ForwardArgs& args) const {

@@ -24,8 +24,8 @@ OutputProjection::OutputProjection(const WeightLoader& loader, const LayerOption
   wo_b_ = loader.load_linear("wo_b", {.n = config.hidden_size, .k = rows, .columns = shard, .activation = wo_b_activation_});
 }
 
-void OutputProjection::forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool rotated,
-                               const TensorView& out) const {
+void OutputProjection::forward(const OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o,
+                               bool rotated, const TensorView& out) const {
   const int64_t num_tokens = o.shape[0];
   const int64_t group_width = heads_per_group_ * o.shape[2];
   ArenaScope scope(run.arena);

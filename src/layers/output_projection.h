@@ -19,7 +19,7 @@ class OutputProjection {
   // Whether forward() takes o with its rotation taken back, as attention can leave it.
   bool takes_rotated() const { return !fp8_; }
   // o: bf16 [T, H, D], not written; `rotated`: its rotation is taken back already. out: bf16 [T, hidden], this rank's partial sum.
-  void forward(OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool rotated,
+  void forward(const OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool rotated,
                const TensorView& out) const;
 
   int64_t weight_bytes() const { return wo_a_->allocated_bytes() + wo_b_->allocated_bytes(); }

@@ -81,7 +81,8 @@ LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& 
 }
 
 int64_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
-                          int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run) {
+                          int64_t window, const SideStreams* side_streams,
+                          const std::function<void(const ForwardArgs&, const OpRunner&)>& run) {
   const DeviceId id = device->id();
   const std::vector<CacheGroupSpec> groups = layer.cache_groups();
   const auto shape_only = [&](DType dtype, std::initializer_list<int64_t> shape) {
@@ -97,8 +98,7 @@ int64_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Dev
     args.out = args.hidden;
     if (layer.index_topk() > 0) args.topk_indices = shape_only(DType::i32, {tokens, layer.index_topk()});
     Arena arena(id);
-    OpRunner runner(*device, {}, ops, arena, lanes);
-    run(args, runner);
+    run(args, OpRunner{ops, *device, arena, {}, side_streams});
     peak = std::max(peak, arena.peak());
   };
   const auto measure = [&](int64_t tokens, int64_t decode_tokens) {

@@ -24,6 +24,7 @@ LayerCaches planning_caches(DeviceId device, const std::vector<CacheGroupSpec>& 
 
 // The most workspace that run(args, runner) takes within the limits: it is called with shapes only.
 int64_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Device>& device, const OpSet& ops, const BatchLimits& limits,
-                          int64_t window, Lanes* lanes, const std::function<void(const ForwardArgs&, OpRunner&)>& run);
+                          int64_t window, const SideStreams* side_streams,
+                          const std::function<void(const ForwardArgs&, const OpRunner&)>& run);
 
 }  // namespace strata

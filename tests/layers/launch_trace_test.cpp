@@ -110,7 +110,7 @@ class Traced {
   Traced(const std::string& model, bool side_streams) : checkpoint_(test::golden_folder(model).string()), ops_(traced_ops(trace_)) {
     LayerRegistry registry;
     const auto make = [this](const LayerContext& c) {
-      return default_layers().make({c.checkpoint, c.layer, c.device, ops_, c.options, c.rope_tables, c.communicator, c.lanes});
+      return default_layers().make({c.checkpoint, c.layer, c.device, ops_, c.options, c.rope_tables, c.communicator, c.side_streams});
     };
     registry.register_layer(checkpoint_.config().architecture, make);
     cases::RunnerOptions options;

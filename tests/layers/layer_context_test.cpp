@@ -25,7 +25,7 @@ struct Context {
                                   .options = options,
                                   .rope_tables = tables,
                                   .communicator = communicator,
-                                  .lanes = nullptr});
+                                  .side_streams = nullptr});
   }
   Checkpoint checkpoint;
   int64_t layer = 0;
@@ -166,7 +166,7 @@ TEST(LayerRegistryErrors, AnUnknownArchitecture) {
                                      .options = context.options,
                                      .rope_tables = context.tables,
                                      .communicator = nullptr,
-                                     .lanes = nullptr}));
+                                     .side_streams = nullptr}));
   });
 }
 
@@ -176,7 +176,7 @@ TEST(RopeTablesTest, RefusesWhatCannotBeAndKeepsWhatItHandedOut) {
     EXPECT_THROW(RopeTables(device, positions), Error) << positions;
   }
   EXPECT_THROW(RopeTables(nullptr, 8), Error);
-  EXPECT_THROW(Lanes(nullptr), Error);
+  EXPECT_THROW(SideStreams(nullptr), Error);
   RopeTables tables(device, 8);
   const TensorView& first = tables.get({});
   const void* data = first.data;

@@ -297,7 +297,7 @@ TEST(MlaConstruction, RefusesMoreHeadsThanTheKernelsTakeAndTablesThatAreTooShort
                                   .options = options,
                                   .rope_tables = std::make_shared<RopeTables>(device, table_rows),
                                   .communicator = nullptr,
-                                  .lanes = nullptr});
+                                  .side_streams = nullptr});
   };
   expect_error(kInvalid, {"1 to 128 heads, has 256"}, [&] { make(64); });
   options.tp_size = 2;

@@ -296,7 +296,7 @@ TEST(MlaSkipTopk, TheConfigSaysWhichLayersSkip) {
                                                .options = options,
                                                .rope_tables = tables,
                                                .communicator = nullptr,
-                                               .lanes = nullptr});
+                                               .side_streams = nullptr});
       EXPECT_EQ(made->kind(), "mla_sparse");
       EXPECT_EQ(made->index_topk(), 32);
       const auto groups = made->cache_groups();

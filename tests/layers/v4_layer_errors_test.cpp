@@ -243,7 +243,7 @@ TEST(V4Construction, RefusesMoreHeadsThanTheKernelsTake) {
                                   .options = options,
                                   .rope_tables = std::make_shared<RopeTables>(device, table_rows),
                                   .communicator = nullptr,
-                                  .lanes = nullptr});
+                                  .side_streams = nullptr});
   };
   try {
     make(64);

@@ -59,7 +59,7 @@ int makings(F&& make) {
 TEST(OwnedStream, WhatOwnsItGivesBackAllWhereMakingFails) {
   EXPECT_EQ(makings([](const auto& device) { OwnedStream stream(device); }), 1);
   EXPECT_EQ(makings([](const auto& device) { OwnedEvent event(device); }), 1);
-  EXPECT_EQ(makings([](const auto& device) { Lanes lanes(device); }), 6);
+  EXPECT_EQ(makings([](const auto& device) { SideStreams streams(device); }), SideStreams::kStreams + SideStreams::kEvents);
   EXPECT_EQ(makings([](const auto& device) { StagedUpload upload(device, 64); }), 4);
 }
 

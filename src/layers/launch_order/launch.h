@@ -1,0 +1,34 @@
+// How a layer's steps are launched: in which order, and on which stream. Data: it changes when something runs, and no result.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace strata {
+
+// A set of a layer's steps: bit s stands for step s.
+using StepSet = uint32_t;
+
+template <class... Steps>
+constexpr StepSet steps(Steps... step) {
+  return (StepSet{0} | ... | (StepSet{1} << static_cast<unsigned>(step)));
+}
+
+// A launch waits for the steps that its own step reads; `Step` has a function reads_of(Step) -> StepSet.
+template <class Step>
+struct Launch {
+  Step step;
+  int32_t stream = 0;          // 0: the caller's; i: side stream i - 1
+  bool shares_device = false;  // ops are told to leave room for concurrent work
+  StepSet also_after = 0;      // steps that the launch waits for although its step does not read them
+};
+
+template <class Step>
+constexpr bool launches_step(std::span<const Launch<Step>> order, Step step) {
+  for (const Launch<Step>& launch : order) {
+    if (launch.step == step) return true;
+  }
+  return false;
+}
+
+}  // namespace strata
