@@ -32,7 +32,7 @@ struct LinearWeight {
 // Errors: invalid_argument for shapes, dtypes, devices, strides, addresses; unsupported when no implementation takes the weight's layout.
 struct LinearParams {
   // On CUDA x and y begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the last one.
-  TensorView x{};                        // bf16 [T, K]; or e4m3 [T, K] codes with x_scale. Rows contiguous, any row stride
+  TensorView x{};                        // bf16 [T, K]; or e4m3 [T, K] with x_scale. Rows contiguous, any row stride (CUDA: README.md)
   TensorView x_scale{};                  // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; fp8_ue8m0: powers of two
   const LinearWeight* weight = nullptr;  // groups == 1
   TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride

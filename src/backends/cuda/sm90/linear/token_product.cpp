@@ -1,5 +1,7 @@
 #include "backends/cuda/sm90/linear/token_product.h"
 
+#include <fmt/format.h>
+
 #include "backends/cuda/common/product_output.h"
 #include "backends/cuda/sm90/linear/tensor_map.h"
 #include "core/ceil_div.h"
@@ -7,7 +9,18 @@
 
 namespace strata::cuda::sm90 {
 
-bool token_product_reads(const TensorView& x) { return ops::row_alignment(x) == 16; }
+std::string token_product_refusal(const LinearWeight& w, const TensorView& x) {
+  if (w.k % 16 != 0) return fmt::format("needs a multiple of 16 input features, got {}", w.k);
+  if (w.block_k != kLinearBlock || w.block_n % kLinearRows != 0) {
+    return fmt::format("needs weight scales of (a multiple of {}) x {} blocks, has {} x {}", kLinearRows, kLinearBlock, w.block_n,
+                       w.block_k);
+  }
+  if (w.groups > 1 && w.n % kLinearRows != 0) {
+    return fmt::format("groups must be a multiple of {} rows, have {}", kLinearRows, w.n);
+  }
+  if (x.dtype == DType::e4m3 && ops::row_alignment(x) != 16) return "rows of FP8 values must begin at multiples of 16 bytes";
+  return {};
+}
 
 TokenProductArgs::TokenProductArgs(const TokenProduct& p)
     : x_scale(p.x_scale.ptr<float>()),

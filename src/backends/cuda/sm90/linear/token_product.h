@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <string>
 
 #include "backends/cuda/common/check.h"
 #include "backends/cuda/common/cuda_device.h"
@@ -20,7 +21,7 @@ constexpr int token_product_rows(int64_t tokens) {
 }
 
 struct TokenProduct {
-  TensorView x;        // e4m3 [T, G, K], as token_product_reads() asks
+  TensorView x;        // e4m3 [T, G, K], rows at multiples of 16 bytes
   TensorView x_scale;  // f32 [T, G, ceil(K / 128)], any strides
   const LinearWeight& weight;
   TensorView y;          // [T, G, n], bf16 or f32; or e4m3
@@ -28,8 +29,8 @@ struct TokenProduct {
   bool ue8m0 = false;
 };
 
-// Rows at multiples of 16 bytes.
-bool token_product_reads(const TensorView& x);
+// Why the kernels cannot take a row-major e4m3 weight, or x if that is e4m3; empty if they can.
+std::string token_product_refusal(const LinearWeight& weight, const TensorView& x);
 
 struct TokenProductArgs {
   const float* x_scale;

@@ -46,12 +46,9 @@ bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
   const int64_t all = rounds * sm90::many_clusters(device.num_sms) * kTokens * kFeatures;
   return 4 * used >= 3 * all;
 }
-// Of several groups, whether the kernels for few tokens are as fast: with all tiles under way at once, in one pass, or in two that together
-// multiply at most half as many features as all clusters have at a time.
-bool passes_do(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
-  if (tokens <= sm90::kTokenProductMaxTokens && sm90::plan_streamed(w, tokens, /*shares_device=*/false, device)) return true;
-  const int64_t passes = ceil_div(tokens, int64_t{sm90::kLinearMaxTokens});
-  return passes <= 1 || (passes == 2 && 2 * passes * w.n * w.groups <= sm90::many_clusters(device.num_sms) * kFeatures);
+// Of several groups, whether the kernel for few tokens takes the call: all tiles are under way at once there.
+bool few_take(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
+  return tokens <= sm90::kTokenProductMaxTokens && sm90::plan_streamed(w, tokens, /*shares_device=*/false, device);
 }
 Support too_few(int64_t tokens, int64_t features) {
   return Support::no(fmt::format("{} tokens of {} features are too few for tiles of {} by {}", tokens, features, kTokens, kFeatures));
@@ -70,7 +67,7 @@ Support supports(const LinearParams& p, const Capabilities& device) {
 Support supports(const GroupedLinearParams& p, const Capabilities& device) {
   if (Support s = weight_supports(p.weight, device); !s) return s;
   const int64_t tokens = p.x.shape[0], features = p.weight->n * p.weight->groups;
-  const bool takes = p.weight->groups == 1 ? fills(features, tokens, device) : !passes_do(*p.weight, tokens, device);
+  const bool takes = p.weight->groups == 1 ? fills(features, tokens, device) : !few_take(*p.weight, tokens, device);
   if (!takes) return too_few(tokens, features);
   if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
   if (p.weight->groups > 1 && p.weight->n % sm90::kManyBlock != 0) return Support::no("groups of features must be multiples of 128");
