@@ -12,17 +12,15 @@ namespace {
 
 float bf16_times_bias(uint32_t bits) { return std::bit_cast<float>(bits << 16) * 0x1p120f; }
 
-// A byte as a signed number of 16 bits.
-uint32_t with_sign(uint32_t byte) { return (byte & 0x80 ? 0xFF00u : 0u) | byte; }
-
-TEST(MixedWord, EveryCodeAtEachPlace) {
-  for (uint32_t code = 0; code < 256; ++code) {
-    if ((code & 0x7F) == 0x7F) continue;
-    const uint32_t words[] = {mixed_word(code, 0xA5, 0x3C, 0x5A), mixed_word(0xA5, code, 0x3C, 0x5A), mixed_word(0xA5, 0x3C, code, 0x5A),
-                              mixed_word(0xA5, 0x3C, 0x5A, code)};
-    for (int place = 0; place < 4; ++place) {
-      const uint32_t byte = words[place] >> 8 * place & 0xFF;
-      ASSERT_EQ(bf16_times_bias(with_sign(byte) << 4 & 0x87F0), to_float(E4m3{static_cast<uint8_t>(code)})) << code << " at " << place;
+TEST(MixedWord, EveryPairOfCodesOfEachHalf) {
+  for (uint32_t x = 0; x < 256; ++x) {
+    for (uint32_t z = 0; z < 256; ++z) {
+      if ((x & 0x7F) == 0x7F || (z & 0x7F) == 0x7F) continue;
+      for (const uint32_t word : {mixed_word(x, 0, z, 0x5A), mixed_word(0xA5, x, 0x3C, z) >> 16}) {
+        ASSERT_EQ(bf16_times_bias(word & 0x87F0), to_float(E4m3{static_cast<uint8_t>(x)})) << x << " next to " << z;
+        ASSERT_EQ(bf16_times_bias((word << 4 & 0x80F0) | (word >> 4 & 0x0700)), to_float(E4m3{static_cast<uint8_t>(z)}))
+            << z << " next to " << x;
+      }
     }
   }
 }

@@ -15,14 +15,11 @@ inline constexpr int kMixedTileRows = 2 * kMixedRows;             // features of
 inline constexpr int kMixedInFlight = 48 << 10;                   // of codes that a CTA asks for at a time (blocks_in_flight)
 inline constexpr int kMixedTokens = 128;                          // of a tile, at most
 
-inline constexpr int kMixedFp16Tokens = 4;   // at most, multiplied as fp16 (fp16_tokens.cu)
-inline constexpr int kMixedFp16Columns = 8;  // of tokens that mma multiplies
-
 // A packed weight: codes, [G * n / 128][K / 128][2 parts][64 x 128], then their scales, f32 [G * n / 64][K / 128].
 //
 // A part's block is as its warpgroup reads it: for each warp, which has 16 rows, its 64 channels j and its 8 rows h in four pieces
 // 2 j + h of 16 bytes a lane. Those are four words (mixed_word.h), of 16 channels each: lane 4 r + q has of row 8 h + r the codes of
-// channels 2 q, 2 q + 1 and 2 q + 8, 2 q + 9, which are its operands of wgmma and of mma.
+// channels 2 q, 2 q + 1 and 2 q + 8, 2 q + 9, which are its operands of wgmma.
 inline int64_t mixed_code_bytes(const LinearWeight& w) { return w.groups * w.n * w.k; }
 inline int64_t mixed_bytes(const LinearWeight& w) { return mixed_code_bytes(w) + w.groups * w.n / kMixedRows * (w.k / kMixedBlock) * 4; }
 
@@ -41,8 +38,6 @@ struct MixedArgs {
   int tile_rows, split;         // features of a tile, 64 or 128; its CTAs, 1 or 2, each with a part of k
   int in_flight;                // blocks of codes on their way to a CTA at a time
   int stages, max_chunk;        // of the ring, all blocks of k of a CTA or a multiple of the slices; such blocks at most
-  const void* x;                // bf16, of fp16_tokens.cu; the other kernel has a tensor map
-  int64_t x_stride, x_group;    // elements
 };
 
 // Dynamic shared memory: the ring, of which a stage is a block of the tile's codes and one of the tokens, and where the partial sums are
@@ -58,26 +53,7 @@ struct MixedShared {
         bytes(barriers + stages * 24 + 8) {}
 };
 
-// Of tokens as fp16: the ring, of which a stage is a block of the tile's codes, and where the partial sums are when all is multiplied; all
-// blocks of the tokens; what the other CTA of a pair sends; scales of the tokens and of the weight; barriers (codes there and empty of
-// every stage; all sent).
-struct MixedFp16Shared {
-  int tokens, sent, x_scale, w_scale, barriers, bytes;  // offsets
-  constexpr MixedFp16Shared(const StreamedTile& tile, int num_tokens, int split, int max_chunk, int stages)
-      : tokens(std::max(stages * tile.parts * kMixedPartBytes, tile.partial_bytes())),
-        sent(tokens + max_chunk * num_tokens * kMixedBlock * 2),
-        x_scale(sent + (split > 1 ? tile.sent_bytes() : 0)),
-        w_scale(x_scale + max_chunk * kMixedFp16Columns * 4),
-        barriers((w_scale + tile.parts * max_chunk * 4 + 7) / 8 * 8),
-        bytes(barriers + stages * 16 + 8) {}
-};
-
-// Of tokens as fp16: a warp has 32 features, eight of them a tile of two parts, of every fourth block of k.
-constexpr StreamedTile mixed_fp16_tile(int parts) { return {kMixedFp16Columns, parts, 2 * parts, 4}; }
-
 // The kernel of this tile that leaves codes or values: of the tensor map of x, and the arguments.
 const void* mixed_kernel(const StreamedTile& tile, bool codes);
-// The same of up to kMixedFp16Tokens tokens, of the arguments alone; a block of threads has a warp besides those that multiply.
-const void* mixed_fp16_kernel(int parts, bool codes);
 
 }  // namespace strata::cuda::sm90

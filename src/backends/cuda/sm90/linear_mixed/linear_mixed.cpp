@@ -1,5 +1,5 @@
-// "cuda/sm90_mixed" of grouped_linear: bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Its codes are read
-// by three kernels, for up to four tokens (fp16_tokens.cu), few (kernel.cu) and many (many.cu).
+// "cuda/sm90_mixed" of grouped_linear: bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Two kernels read
+// it, for few tokens (kernel.cu) and many (many.cu).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,23 +29,18 @@ constexpr int64_t kMostChannels = 1 << 17;  // a tile's scales lie in shared mem
 // What it costs to add the partial sums of a pair, in the bytes / 128 that a CTA brings in that time.
 constexpr int64_t kSplitCost = 60;
 
-// Of the kernels for few tokens.
+// Of the kernel for few tokens.
 struct Plan {
-  bool as_fp16;  // fp16_tokens.cu
   StreamedTile tile;
   int token_tiles, tile_tokens, split, max_chunk, stages;
   int64_t cost;  // blocks of channels that an SM takes, one after the other
 
-  int threads() const { return as_fp16 ? tile.consumers() + 32 : tile.threads(); }
-  int shared_bytes(int64_t tokens) const {
-    return as_fp16 ? MixedFp16Shared(tile, static_cast<int>(tokens), split, max_chunk, stages).bytes
-                   : MixedShared(tile, split, max_chunk, stages).bytes;
-  }
+  int shared_bytes() const { return MixedShared(tile, split, max_chunk, stages).bytes; }
 };
 
 // Tiles of 128 or 64 features, one CTA's or a pair's, which brings least to each SM: codes, and tokens, which are in L2, at half of their
-// bytes. What leaves codes has tiles of the features under one scale. One token at least. Nothing where shared memory has no room.
-std::optional<Plan> plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, bool as_fp16, const Capabilities& device) {
+// bytes. What leaves codes has tiles of the features under one scale. One token at least.
+Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Capabilities& device) {
   const int64_t blocks = w.k / kMixedBlock, token_tiles = ceil_div(tokens, int64_t{kMixedTokens});
   const int64_t tile_tokens = ceil_div(ceil_div(tokens, token_tiles), int64_t{8}) * 8;
   std::optional<Plan> best;
@@ -53,21 +48,20 @@ std::optional<Plan> plan_of(const LinearWeight& w, int64_t tokens, bool leaves_c
   for (const int parts : {2, 1}) {
     if (leaves_codes && parts * kMixedRows != kActivationBlock) continue;
     for (const int split : {1, 2}) {
-      const StreamedTile tile = as_fp16 ? mixed_fp16_tile(parts) : streamed_tile(token_product_rows(tile_tokens), parts);
+      const StreamedTile tile = streamed_tile(token_product_rows(tile_tokens), parts);
       const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = token_tiles * w.groups * w.n / (parts * kMixedRows);
       const int64_t rounds = ceil_div(tiles * split, int64_t{device.num_sms});
       const int64_t cost = rounds * (chunk * (parts * kMixedRows + tile_tokens) + kSplitCost * split);
       if (split > blocks || (best && cost >= best_cost)) continue;
       const auto max_chunk = static_cast<int>(chunk);
-      Plan plan{.as_fp16 = as_fp16,
-                .tile = tile,
+      Plan plan{.tile = tile,
                 .token_tiles = static_cast<int>(token_tiles),
                 .tile_tokens = static_cast<int>(tile_tokens),
                 .split = split,
                 .max_chunk = max_chunk,
                 .stages = max_chunk,
                 .cost = rounds * chunk};
-      while (plan.stages > 0 && plan.shared_bytes(tokens) > device.max_shared_bytes) --plan.stages;
+      while (plan.stages > 0 && plan.shared_bytes() > device.max_shared_bytes) --plan.stages;
       // A stage is always the same warpgroups', which give one back while they multiply the next: two for each at least, as there are.
       if (plan.stages < max_chunk) plan.stages = plan.stages / tile.slices * tile.slices;
       if (plan.stages < std::min(max_chunk, 2 * tile.slices)) continue;
@@ -75,12 +69,7 @@ std::optional<Plan> plan_of(const LinearWeight& w, int64_t tokens, bool leaves_c
       best_cost = cost;
     }
   }
-  return best;
-}
-Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Capabilities& device) {
-  std::optional<Plan> plan;
-  if (tokens <= kMixedFp16Tokens) plan = plan_of(w, tokens, leaves_codes, /*as_fp16=*/true, device);
-  return plan ? *plan : *plan_of(w, tokens, leaves_codes, /*as_fp16=*/false, device);
+  return *best;
 }
 
 bool aligned(const TensorView& v) { return ops::row_alignment(v) == 16; }
@@ -135,26 +124,20 @@ void run_few(const GroupedLinearParams& p, const Plan& plan, const ExecutionCont
   a.in_flight = blocks_in_flight(plan.tile, kMixedInFlight, plan.tile.parts * kMixedPartBytes, plan.stages);
   a.stages = plan.stages;
   a.max_chunk = plan.max_chunk;
-  a.x = p.x.data;
-  a.x_stride = p.x.stride[0];
-  a.x_group = p.x.stride[1];
   const bool codes = p.y_scale.present();
-  const void* const kernel = plan.as_fp16 ? mixed_fp16_kernel(plan.tile.parts, codes) : mixed_kernel(plan.tile, codes);
+  const void* const kernel = mixed_kernel(plan.tile, codes);
   allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups),
                                           static_cast<unsigned>(plan.token_tiles)),
-                             .block = dim3(static_cast<unsigned>(plan.threads())),
-                             .shared_bytes = static_cast<size_t>(plan.shared_bytes(num_tokens)),
+                             .block = dim3(static_cast<unsigned>(plan.tile.threads())),
+                             .shared_bytes = static_cast<size_t>(plan.shared_bytes()),
                              .cluster = static_cast<unsigned>(plan.split)},
                             native(context.stream), /*early=*/true);
-  CUtensorMap tokens;
-  void* of_map[] = {&tokens, &a};
-  if (!plan.as_fp16) {
-    tokens =
-        column_groups_map("x", p.x.data, p.x.shape[1], num_tokens, w.k, p.x.stride[1], p.x.stride[0], plan.tile_tokens, kMixedBlock / 64);
-  }
-  check(cudaLaunchKernelExC(config.get(), kernel, plan.as_fp16 ? of_map + 1 : of_map), "mixed_kernel");
+  const CUtensorMap tokens =
+      column_groups_map("x", p.x.data, p.x.shape[1], num_tokens, w.k, p.x.stride[1], p.x.stride[0], plan.tile_tokens, kMixedBlock / 64);
+  void* arguments[] = {const_cast<CUtensorMap*>(&tokens), &a};
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), "mixed_kernel");
 }
 
 void run_many(const GroupedLinearParams& p, const ExecutionContext& context) {

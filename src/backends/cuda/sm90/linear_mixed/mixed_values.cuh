@@ -19,11 +19,10 @@ struct MixedScale {
   static __device__ __forceinline__ uint32_t pair(float power) { return __byte_perm(__float_as_uint(power), 0, 0x3232); }
 };
 
-// Of a word of mixed_word(a, b, c, d): the pairs (a, b) and (c, d). A code's byte beside one that repeats its sign, both four bits further
-// on, has sign, exponent and mantissa where bf16 has them.
+// Of a word of mixed_word(a, b, c, d): the pairs (a, b) and (c, d), in seven instructions.
 __device__ __forceinline__ void mixed_values(uint32_t word, const MixedScale& scale, uint32_t& ab, uint32_t& cd) {
-  ab = ptx::mul_bf16x2(ptx::bytes_with_signs<0x9180>(word) << 4 & 0x87F087F0, scale.biased);
-  cd = ptx::mul_bf16x2(ptx::bytes_with_signs<0xB3A2>(word) << 4 & 0x87F087F0, scale.biased);
+  ab = ptx::mul_bf16x2(word & 0x87F087F0, scale.biased);
+  cd = ptx::mul_bf16x2((word << 4 & 0x80F080F0) | (word >> 4 & 0x07000700), scale.biased);
 }
 
 // A lane's operands of wgmma of 64 channels: of each 16 those of its two rows. pieces: its two of a packed block (config.h).
