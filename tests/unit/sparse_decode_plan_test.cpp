@@ -9,22 +9,21 @@ namespace {
 constexpr int64_t kSms = 132;
 constexpr KvFormat kV4 = KvFormat::fp8_ds_mla_v4, kMla = KvFormat::fp8_ds_mla;
 
-Plan plan_of(int64_t tokens, int64_t heads, int64_t tiles, bool batch_invariant, bool aligned, KvFormat format = kV4) {
-  return plan({tokens, heads, tiles, kSms, format, batch_invariant, aligned});
+Plan plan_of(int64_t tokens, int64_t heads, int64_t tiles, bool batch_invariant, KvFormat format = kV4) {
+  return plan({tokens, heads, tiles, kSms, format, batch_invariant});
 }
 
-// op.h: what workspace_bytes counts must not shrink as tokens or rows grow, nor look at data or its alignment.
-TEST(SparseDecodePlan, RoomNeverShrinksAndDoesNotDependOnAlignment) {
+// op.h: what workspace_bytes counts must not shrink as tokens or rows grow.
+TEST(SparseDecodePlan, RoomNeverShrinks) {
   for (const bool invariant : {false, true}) {
     for (const int64_t heads : {1, 8, 9, 16, 17, 32, 33, 64, 65, 100, 128}) {
       for (int64_t tiles = 1; tiles <= 40; ++tiles) {
         int64_t fewer_tokens = 0;
         for (int64_t tokens = 1; tokens <= 400; ++tokens) {
-          const Plan plan = plan_of(tokens, heads, tiles, invariant, true);
+          const Plan plan = plan_of(tokens, heads, tiles, invariant);
           const auto at = testing::Message() << tokens << " tokens, " << heads << " heads, " << tiles << " tiles, invariant " << invariant;
           ASSERT_GE(plan.most_parts, fewer_tokens) << at;
-          ASSERT_GE(plan.most_parts, tiles == 1 ? 0 : plan_of(tokens, heads, tiles - 1, invariant, true).most_parts) << at;
-          ASSERT_EQ(plan.most_parts, plan_of(tokens, heads, tiles, invariant, false).most_parts) << at;
+          ASSERT_GE(plan.most_parts, tiles == 1 ? 0 : plan_of(tokens, heads, tiles - 1, invariant).most_parts) << at;
           fewer_tokens = plan.most_parts;
         }
       }
@@ -38,7 +37,7 @@ TEST(SparseDecodePlan, PartsHaveRoomAndRows) {
       for (int64_t tiles = 1; tiles <= 200; tiles += 3) {
         for (const int64_t tokens : {1, 2, 3, 8, 32, 66, 67, 128, 132, 133, 200, 256, 1000}) {
           for (const bool invariant : {false, true}) {
-            const Plan plan = plan_of(tokens, heads, tiles, invariant, true, format);
+            const Plan plan = plan_of(tokens, heads, tiles, invariant, format);
             const auto at = testing::Message() << tokens << " tokens, " << heads << " heads, " << tiles << " tiles, invariant "
                                                << invariant;
             ASSERT_LE(plan.splits > 1 ? tokens * plan.splits : 0, plan.most_parts) << at;
@@ -50,23 +49,23 @@ TEST(SparseDecodePlan, PartsHaveRoomAndRows) {
   }
 }
 
-// Blocks that take turns do not normalise queries, and room for parts does not depend on it.
-TEST(SparseDecodePlan, RawQueriesTakeNoTurns) {
-  int64_t turns = 0;
+// Persistent blocks do not normalise queries, and room for splits does not depend on it.
+TEST(SparseDecodePlan, RawQueriesTakeNoPersistentBlocks) {
+  int64_t persistent = 0;
   for (const int64_t heads : {1, 8, 16, 32, 64, 100, 128}) {
     for (const int64_t tiles : {1, 2, 3, 10}) {
       for (const int64_t tokens : {1, 32, 66, 67, 128, 300, 1000}) {
-        Problem problem{tokens, heads, tiles, kSms, kV4, false, true};
+        Problem problem{tokens, heads, tiles, kSms, kV4, false};
         const Plan normed = plan(problem);
-        turns += normed.in_turn || normed.block_heads > kHeadTile ? 1 : 0;
+        persistent += normed.in_turn ? 1 : 0;
         problem.raw_queries = true;
         const Plan raw = plan(problem);
-        EXPECT_FALSE(raw.in_turn || raw.block_heads > kHeadTile) << tokens << " tokens, " << heads << " heads, " << tiles << " tiles";
+        EXPECT_FALSE(raw.in_turn) << tokens << " tokens, " << heads << " heads, " << tiles << " tiles";
         EXPECT_EQ(raw.most_parts, normed.most_parts);
       }
     }
   }
-  EXPECT_GT(turns, 0);
+  EXPECT_GT(persistent, 0);
 }
 
 // A batch-invariant call is cut by its heads and rows alone.
@@ -74,15 +73,13 @@ TEST(SparseDecodePlan, BatchInvariantCallsAreCutAlikeWhateverTheBatch) {
   for (const KvFormat format : {kV4, kMla}) {
     for (const int64_t heads : {1, 8, 9, 16, 17, 32, 33, 64, 65, 128}) {
       for (const int64_t tiles : {1, 2, 10, 32, 33, 130}) {
-        const Plan alone = plan_of(1, heads, tiles, true, /*aligned=*/true, format);
+        const Plan alone = plan_of(1, heads, tiles, true, format);
         EXPECT_GE(alone.block_heads, std::min<int64_t>(heads, kHeadTile));
         for (const int64_t tokens : {2, 9, 66, 67, 300}) {
-          for (const bool aligned : {false, true}) {
-            const Plan plan = plan_of(tokens, heads, tiles, true, aligned, format);
-            EXPECT_EQ(plan.block_heads, alone.block_heads);
-            EXPECT_EQ(plan.splits, alone.splits);
-            EXPECT_EQ(plan.tiles_per_split, kInvariantTiles);
-          }
+          const Plan plan = plan_of(tokens, heads, tiles, true, format);
+          EXPECT_EQ(plan.block_heads, alone.block_heads);
+          EXPECT_EQ(plan.splits, alone.splits);
+          EXPECT_EQ(plan.tiles_per_split, kInvariantTiles);
         }
       }
     }
@@ -90,18 +87,16 @@ TEST(SparseDecodePlan, BatchInvariantCallsAreCutAlikeWhateverTheBatch) {
 }
 
 TEST(SparseDecodePlan, ClustersMergeWhereTheyAllFit) {
-  const Plan two = plan_of(64, 64, 18, false, true);
+  const Plan two = plan_of(64, 64, 18, false);
   EXPECT_EQ(two.splits, 2);
   EXPECT_TRUE(two.in_clusters);
-  EXPECT_FALSE(plan_of(64, 64, 18, false, false).in_clusters);  // not aligned
-  EXPECT_FALSE(plan_of(64, 64, 64, true, true).in_clusters);
-  EXPECT_TRUE(plan_of(1, 64, 10, false, true).in_clusters);  // of few heads
-  EXPECT_FALSE(plan_of(1, 64, 10, false, false).in_clusters);
-  EXPECT_FALSE(plan_of(1, 64, 10, false, true, kMla).in_clusters);
+  EXPECT_FALSE(plan_of(64, 64, 64, true).in_clusters);
+  EXPECT_TRUE(plan_of(1, 64, 10, false).in_clusters);  // of few heads
+  EXPECT_FALSE(plan_of(1, 64, 10, false, kMla).in_clusters);
   for (const int64_t heads : {8, 33, 64, 128}) {
     for (int64_t tiles = 1; tiles <= 130; ++tiles) {
       for (int64_t tokens = 1; tokens <= 140; ++tokens) {
-        const Plan plan = plan_of(tokens, heads, tiles, false, true);
+        const Plan plan = plan_of(tokens, heads, tiles, false);
         if (!plan.in_clusters) continue;
         const int64_t blocks = tokens * ceil_div(heads, plan.block_heads) * plan.splits;
         if (plan.block_heads == kHeadTile) {
@@ -117,23 +112,13 @@ TEST(SparseDecodePlan, ClustersMergeWhereTheyAllFit) {
   }
 }
 
-TEST(SparseDecodePlan, HeadsTakeTurnsWhereThatSavesARoundOfBlocks) {
-  EXPECT_EQ(plan_of(128, 128, 2, false, true).block_heads, 2 * kHeadTile);
-  EXPECT_EQ(plan_of(128, 128, 2, false, true).splits, 1);
-  EXPECT_EQ(plan_of(128, 128, 2, false, false).block_heads, kHeadTile);  // the rows are not aligned
-  EXPECT_EQ(plan_of(128, 128, 3, false, true).block_heads, kHeadTile);   // more rows than a block keeps
-  EXPECT_EQ(plan_of(66, 128, 2, false, true).block_heads, kHeadTile);    // all blocks run at a time
-  EXPECT_EQ(plan_of(128, 64, 2, false, true).block_heads, kHeadTile);
-}
-
 TEST(SparseDecodePlan, ManyTokensOfFewHeadsAreTakenInTurn) {
-  EXPECT_TRUE(plan_of(2048, 16, 10, false, true).in_turn);
-  EXPECT_TRUE(plan_of(2048, 8, 18, false, true).in_turn);
-  EXPECT_FALSE(plan_of(264, 16, 10, false, true).in_turn);  // two rounds of blocks
-  EXPECT_FALSE(plan_of(2048, 16, 10, true, true).in_turn);
-  EXPECT_FALSE(plan_of(2048, 16, 10, false, false).in_turn);
-  EXPECT_FALSE(plan_of(2048, 16, 10, false, true, kMla).in_turn);
-  EXPECT_FALSE(plan_of(2048, 32, 10, false, true).in_turn);
+  EXPECT_TRUE(plan_of(2048, 16, 10, false).in_turn);
+  EXPECT_TRUE(plan_of(2048, 8, 18, false).in_turn);
+  EXPECT_FALSE(plan_of(264, 16, 10, false).in_turn);  // two rounds of blocks
+  EXPECT_FALSE(plan_of(2048, 16, 10, true).in_turn);
+  EXPECT_FALSE(plan_of(2048, 16, 10, false, kMla).in_turn);
+  EXPECT_FALSE(plan_of(2048, 32, 10, false).in_turn);
 }
 
 // What was measured as the fastest by 3 % and more, or within 3 % of it (docs/kernels/20261121-sparse-decode.md).
@@ -153,7 +138,7 @@ TEST(SparseDecodePlan, BlocksHaveAsManyHeadsAndRowsAsWasMeasuredBest) {
            {kMla, 128, 2048, 8, 32, 4},  {kMla, 64, 2048, 8, 32, 8},    {kMla, 32, 2048, 1, 16, 32},  {kMla, 64, 2048, 6, 32, 11},
            {kMla, 128, 2048, 6, 32, 5},  {kMla, 128, 2048, 10, 32, 3},  {kMla, 64, 2048, 12, 32, 5},  {kMla, 128, 512, 2, 16, 8},
        }) {
-    const Plan plan = plan_of(b.tokens, b.heads, ceil_div(b.rows, kRowTile), false, true, b.format);
+    const Plan plan = plan_of(b.tokens, b.heads, ceil_div(b.rows, kRowTile), false, b.format);
     const auto at = testing::Message() << b.tokens << " tokens, " << b.heads << " heads, " << b.rows << " rows";
     EXPECT_EQ(plan.block_heads, b.block_heads) << at;
     EXPECT_EQ(plan.splits, b.splits) << at;

@@ -13,13 +13,7 @@ constexpr int64_t kSms = 132, kWindow = 128;
 constexpr KvFormat kV4 = KvFormat::fp8_ds_mla_v4;
 
 Problem problem_of(int64_t tokens, int64_t heads, int64_t rows) {
-  return {.tokens = tokens,
-          .heads = heads,
-          .tiles = ceil_div(rows, kRowTile),
-          .num_sms = kSms,
-          .format = kV4,
-          .batch_invariant = false,
-          .aligned = true};
+  return {.tokens = tokens, .heads = heads, .tiles = ceil_div(rows, kRowTile), .num_sms = kSms, .format = kV4, .batch_invariant = false};
 }
 
 Schedule schedule_of(const Problem& p, std::span<const AttendedRows> rows) { return Schedule(p, *block_of_pieces(p), rows); }
@@ -158,9 +152,8 @@ TEST(SparseDecodeSchedule, ABoundAloneTellsWhetherACapturedStepHasOne) {
   EXPECT_TRUE(is_far(problem_of(1, 16, kWindow + 1024)));
   EXPECT_FALSE(is_far(problem_of(32, 128, kWindow + 512)));
   EXPECT_FALSE(is_far(problem_of(2048, 128, kWindow + 8192)));  // many rounds of blocks
-  for (const auto spoil :
-       std::initializer_list<void (*)(Problem&)>{[](Problem& p) { p.format = KvFormat::fp8_ds_mla; },
-                                                 [](Problem& p) { p.batch_invariant = true; }, [](Problem& p) { p.aligned = false; }}) {
+  for (const auto spoil : std::initializer_list<void (*)(Problem&)>{[](Problem& p) { p.format = KvFormat::fp8_ds_mla; },
+                                                                    [](Problem& p) { p.batch_invariant = true; }}) {
     Problem p = problem_of(32, 128, kWindow + 8192);
     spoil(p);
     EXPECT_EQ(block_of_pieces(p), nullptr);

@@ -21,7 +21,7 @@ namespace strata {
 // other, as many as the lengths say. Results are those without a schedule, rounded otherwise; an implementation may pass it over. It must
 // be there when what is in front of the call in its stream begins: what a copy wrote is, what the kernel in front wrote is not.
 struct SparseAttnDecodeParams {
-  TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128
+  TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128. Alignment on CUDA: ops/sparse_attention/README.md
   PagedCache cache{};              // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D
   TensorView indices{};            // i32 [B, S, topk], slots
   TensorView topk_length{};        // i32 [B]; absent: topk

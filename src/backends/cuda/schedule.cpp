@@ -17,8 +17,7 @@ Problem problem_of(const ScheduledCall& call, const Device& device) {
           .tiles = ceil_div(call.width, kRowTile),
           .num_sms = capabilities(device).num_sms,
           .format = call.format,
-          .batch_invariant = false,
-          .aligned = true};
+          .batch_invariant = false};
 }
 
 }  // namespace

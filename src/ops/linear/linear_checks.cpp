@@ -3,19 +3,11 @@
 #include <algorithm>
 
 #include "core/ceil_div.h"
-#include "ops/linear/row_alignment.h"
 
 namespace strata::ops {
 namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 50;
-
-// On CUDA devices; elsewhere anything.
-void begins_at(ParamCheck& c, std::string_view name, const TensorView& v, int bytes) {
-  if (v.device.kind != DeviceKind::cuda) return;
-  c.require(reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(bytes) == 0, "{} must begin at a multiple of {} bytes, is at {}",
-            name, bytes, v.data);
-}
 
 }  // namespace
 
@@ -46,13 +38,12 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   c.view("weight.scale", w.scale, DType::f32, {ceil_div(w.groups * w.n, w.block_n), ceil_div(w.k, w.block_k)});
 }
 
-void check_row_alignment(ParamCheck& c, std::string_view name, const TensorView& v) { begins_at(c, name, v, row_alignment(v)); }
-
 void check_alignment(ParamCheck& c, const TensorView& x, const LinearWeight& w, const TensorView& y) {
   check_row_alignment(c, "x", x);
   check_row_alignment(c, "y", y);
-  begins_at(c, w.packed.present() ? "weight.packed" : "weight.weight", w.packed.present() ? w.packed : w.weight, 16);
-  if (w.scale.present()) begins_at(c, "weight.scale", w.scale, 16);
+  const auto begins_at_16 = [&](std::string_view name, const TensorView& v) { check_begins_at(c, name, v.data, v.device, 16); };
+  begins_at_16(w.packed.present() ? "weight.packed" : "weight.weight", w.packed.present() ? w.packed : w.weight);
+  if (w.scale.present()) begins_at_16("weight.scale", w.scale);
 }
 
 }  // namespace strata::ops

@@ -2,14 +2,13 @@
 #pragma once
 
 #include "core/check.h"
+#include "ops/linear/alignment_checks.h"
 #include "strata/ops/linear.h"
 
 namespace strata::ops {
 
 // Throws unless the weight is complete: sizes, and either a row-major matrix with its scales or a packed form with its name.
 void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int64_t k);
-// Throws unless x, or y, of a linear op begins as aligned on a CUDA device as its rows are apart.
-void check_row_alignment(ParamCheck& c, std::string_view name, const TensorView& v);
 // Throws unless a CUDA device can read the memory of x, y and the weight as it does for their strides.
 void check_alignment(ParamCheck& c, const TensorView& x, const LinearWeight& weight, const TensorView& y);
 

@@ -6,6 +6,7 @@
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
+#include "ops/linear/alignment_checks.h"
 #include "ops/sparse_attention/attention_checks.h"
 #include "ops/sparse_attention/norm_in_front.h"
 #include "ops/sparse_attention/rotate_behind.h"
@@ -153,6 +154,10 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
   c.view("out", p.out, DType::bf16, {batch, queries, heads, kAny});
   check_value_dim(c, p.out.shape[3], p.q.shape[3]);
   check_output(c, "out", p.out);
+  check_row_alignment(c, "q", p.q);
+  check_row_alignment(c, "out", p.out);
+  check_page_alignment(c, "cache", p.cache);
+  check_page_alignment(c, "extra_cache", p.extra_cache);
   if (p.positions.present()) {
     check_rotary_views(c, p.positions, p.cos_sin, batch * queries, p.rotate_back ? p.out.shape[3] : p.q.shape[3]);
     c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);

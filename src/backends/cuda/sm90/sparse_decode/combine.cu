@@ -30,7 +30,7 @@ __device__ __forceinline__ void store_unit(const DecodeArgs& a, int32_t token, i
   const auto pair = [&](int i) { return ptx::cvt_bf16x2(sum.v[i] * factor, sum.v[i + 1] * factor); };
   uint4 v = {pair(0), pair(2), pair(4), pair(6)};
   if (rotates) v = rotate_back(v, rotation);
-  reinterpret_cast<uintptr_t>(target) % 16 == 0 ? store_16<true>(target, v) : store_16<false>(target, v);
+  ptx::st_global(target, v);
 }
 
 // What a warp knows of its parts of a head.

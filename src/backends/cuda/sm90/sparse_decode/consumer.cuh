@@ -18,10 +18,10 @@ enum Barrier : uint32_t { kQueryReady = 1, kWeightsReady, kOddWeightsReady, kSof
 inline constexpr float kMaxLag = 8.0f;
 
 // The queries in shared memory, by the consumers.
-template <bool kAligned, class Norm, class Shared>
+template <class Norm, class Shared>
 __device__ __forceinline__ void load_queries(const DecodeArgs& a, Shared& shared, int32_t batch, int32_t query, int32_t first_head,
                                              Norm& norm) {
-  const Queries<kAligned, Shared> queries(a, batch, query, first_head);
+  const Queries<Shared> queries(a, batch, query, first_head);
   norm.confirm(a, batch * a.num_queries + query);
   queries.store(shared);
   convert_queries(norm, shared);
@@ -244,10 +244,10 @@ __device__ __forceinline__ void take_weights(Shared& shared, int group, SoftmaxS
 // tile t - 1, whose place is free as early as it can be, then the other half of the logits, then the values of t. So the half of a stage
 // that is given back first, and filled and multiplied first again, is that of the tile's consumer. There is one buffer of weights, as who
 // writes those of t has read those of t - 1. The first tile of a block, and the last if it is the other's, are those without the other
-// part. `logits_done()` follows those of each tile of this consumer.
-template <class Shared, class LogitsDone>
+// part.
+template <class Shared>
 __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles, uint32_t phases, float2 factor, SoftmaxState& state,
-                                        Sums& sums, const LogitsDone& logits_done) {
+                                        Sums& sums) {
   const auto stage_of = [&](int32_t tile) { return static_cast<uint32_t>(tile) % kStages; };
   const auto own_values = [&](int32_t tile, const Weights& weights, float2 alpha) {
     if (tile > 0 && __any_sync(~0u, alpha.x != 1.0f || alpha.y != 1.0f)) scale_rows(sums, alpha.x, alpha.y);
@@ -279,7 +279,6 @@ __device__ __forceinline__ void consume(Shared& shared, int group, int32_t tiles
     }
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
-    logits_done();
     const float2 alpha = raise_maximum(s, factor, missing, state);
     give_weights(shared, s, factor, alpha, state, weights);
     own_values(tile, weights, alpha);

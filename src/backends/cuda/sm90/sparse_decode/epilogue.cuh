@@ -80,18 +80,6 @@ __device__ __forceinline__ float2 finish_softmax(const DecodeArgs& a, Shared& sh
   return {factor[0], factor[1]};
 }
 
-// Eight bf16.
-template <bool kAligned>
-__device__ __forceinline__ void store_16(uint16_t* target, uint4 v) {
-  if constexpr (kAligned) {
-    ptx::st_global(target, v);
-  } else {
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) target[i] = static_cast<uint16_t>(words[i / 2] >> (16 * (i % 2)));
-  }
-}
-
 // The block's heads and 256 value lanes: bf16 results, or a split's part as fp16 multiples of its unshift (no larger than its keys, which
 // fit). They are turned in shared memory, where no tile is needed any more, so that a warp writes 512 consecutive bytes.
 template <class Shared>
@@ -131,7 +119,7 @@ __device__ __forceinline__ void rotate_turned(Shared& shared) {
   __syncwarp();
 }
 // A loop: code that runs once costs more to fetch than to execute.
-template <bool kAligned, class Shared>
+template <class Shared>
 __device__ __forceinline__ void store_turned(const DecodeArgs& a, Shared& shared, int half, int32_t token, int32_t split, bool is_part,
                                              int32_t first_head) {
   const int lane = threadIdx.x % 32, first_lane = half * (kValueDim / 2) + 8 * lane, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
@@ -145,11 +133,7 @@ __device__ __forceinline__ void store_turned(const DecodeArgs& a, Shared& shared
 #pragma unroll 4
   for (int r = 0; r < rows; ++r, target += stride) {
     const uint4 v = ptx::ld_shared(source + unit_offset(warp_row + r, lane % 8));
-    if (kAligned || is_part) {
-      ptx::st_global(target, v);
-    } else {
-      store_16<false>(target, v);
-    }
+    ptx::st_global(target, v);
   }
 }
 

@@ -36,8 +36,7 @@ struct Registers {
   static_assert(kLoader + few_heads::kLogitGroups * kLogits + few_heads::kValueGroups * kValues <= (few_heads::kGroups + 1) * kAtStart);
 };
 
-// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes.
-template <KvFormat kFormat, int kHeads, bool kAligned, Cut kCut>
+template <KvFormat kFormat, int kHeads, Cut kCut>
 __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(const __grid_constant__ DecodeArgs a) {
   using namespace few_heads;
   constexpr bool kInCluster = kCut == Cut::in_cluster;
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   ptx::launch_dependents();
   if (!seat.exists()) return;
   if (group == kGroups) {
-    load_block<kAligned, Registers<kHeads>::kLoader>(a, shared, seat, warp, lane);
+    load_block<Registers<kHeads>::kLoader>(a, shared, seat, warp, lane);
     return;
   }
   if (threadIdx.x == 0) few_heads::prepare(shared);
@@ -70,7 +69,7 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
   bool is_part;
   {
     few_heads::Queries<Block> queries;
-    queries.template load<kAligned>(a, seat.batch, seat.query, seat.first_head);
+    queries.load(a, seat.batch, seat.query, seat.first_head);
     norm.confirm(a, seat.token);
     const TokenRows rows = seat.rows(a, seat.lengths(a));
     const BlockTiles of_block = seat.tiles(rows);
@@ -95,11 +94,11 @@ __global__ void __launch_bounds__(few_heads::kBlockThreads, 1) few_heads_kernel(
     ptx::registers_grow<Registers<kHeads>::kValues>();
     const int first_block = group == kLogitGroups ? 0 : kOwnBlocks;
     if constexpr (!Block::kV4) {
-      add_token<kAligned, false>(a, shared, first_block, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
+      add_token<false>(a, shared, first_block, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
     } else if (first_block == 0) {
-      add_token<kAligned, false>(a, shared, 0, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
+      add_token<false>(a, shared, 0, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
     } else {
-      add_token<kAligned, true>(a, shared, kOwnBlocks, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
+      add_token<true>(a, shared, kOwnBlocks, warp, tiles, seat.token, seat.split, seat.first_head, is_part);
     }
   }
 }

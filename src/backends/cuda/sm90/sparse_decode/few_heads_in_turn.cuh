@@ -52,9 +52,9 @@ __device__ __forceinline__ void load_tokens(const DecodeArgs& a, Shared& shared,
         const bool wanted = item.first_head + head < a.num_heads;
         ptx::cp_async_16_or_zero(to + 16 * unit, q + (wanted ? head * a.q_head_stride + unit % kUnits * 8 : 0), wanted ? 16 : 0);
       }
-      tell<true>(shared, stage, lane);
+      tell(shared, stage, lane);
     }
-    load_rows<true>(shared, loaded, at + 1, tiles, i, warp, lane, Confirmed{});
+    load_rows(shared, loaded, at + 1, tiles, i, warp, lane, Confirmed{});
     at += 1 + tiles;
   }
 }
@@ -145,7 +145,7 @@ __device__ __forceinline__ void add_tokens(const DecodeArgs& a, Shared& shared, 
     at += 1 + add_tiles<kHasRotated>(shared, at + 1, INT32_MAX, first_block, lane, places, sums);
     ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
     uint16_t* const target = target_of(a, first_block, warp, item.token, 0, item.first_head, false);
-    store<true, kHasRotated>(a, shared, first_block, warp, target, item.first_head, false, sums);
+    store<kHasRotated>(a, shared, first_block, warp, target, item.first_head, false, sums);
   }
 }
 

@@ -10,25 +10,9 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// 16 bytes, zeros when not wanted; the data of narrow loads is there when the thread goes on.
-template <bool kAligned>
+// 16 bytes, zeros when not wanted.
 __device__ __forceinline__ void copy_16(uint32_t shared, const uint8_t* from, bool wanted) {
-  if constexpr (kAligned) {
-    ptx::cp_async_16_or_zero(shared, from, wanted ? 16 : 0);
-  } else {
-    ptx::st_shared(shared, load_16<false>(wanted, from));
-  }
-}
-// Eight bytes to where they are ordered before this thread's arrival.
-template <bool kAligned>
-__device__ __forceinline__ void copy_8(uint64_t& shared, const uint8_t* from, bool wanted) {
-  if constexpr (kAligned) {
-    ptx::cp_async_8_or_zero(ptx::shared_address(&shared), from, wanted ? 8 : 0);
-  } else {
-    uint64_t v = 0;
-    for (int i = 0; wanted && i < 4; ++i) v |= uint64_t{load_u16(from + 2 * i)} << 16 * i;
-    shared = v;
-  }
+  ptx::cp_async_16_or_zero(shared, from, wanted ? 16 : 0);
 }
 
 __device__ __forceinline__ const uint8_t* of_lane(const uint8_t* p, int lane) {
@@ -70,10 +54,9 @@ struct Rows {
     return RowAddress<kFormat>(a, at < list.main, at < list.end ? slot : -1);
   }
   // Brings the first tile's rows to L2.
-  template <bool kAligned>
   __device__ __forceinline__ void bring_near(int lane) const {
     const RowAddress<kFormat> row = address_of(even);
-    if (!kAligned || lane >= kWarpRows || row.data == nullptr) return;
+    if (lane >= kWarpRows || row.data == nullptr) return;
     ptx::bulk_prefetch_l2(row.data, RowAddress<kFormat>::kRowBytes);
     if (kFormat == KvFormat::fp8_ds_mla_v4) ptx::prefetch_l2(row.scales);
   }
@@ -89,11 +72,11 @@ struct Rows {
 
 // A warp's rows of a tile. Eight lanes take one of four whole lines of 128 bytes of each of four rows, so that a lane needs few rows'
 // addresses; what is left of a row, in front of those and behind, is taken of several rows together.
-template <bool kAligned, class Shared>
+template <class Shared>
 __device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Shared::kFormat>& address, uint32_t stage, uint32_t second,
                                           int warp, int lane) {
   constexpr int kWarpRows = 16, kLanes = 8, kLines = 4, kWhole = kLanes * kLines, kLeft = Shared::kRowBytes / 16 - kWhole;
-  constexpr int kLast = kLeft % kLanes, kUnroll = kAligned ? kWarpRows / 4 : 1;
+  constexpr int kLast = kLeft % kLanes, kUnroll = kWarpRows / 4;
   static_assert(kLeft < 2 * kLanes && 32 % kLast == 0);
   const int first_row = warp * kWarpRows, first_lane = static_cast<int>(second) * kWarpRows;
   const uint32_t to = ptx::shared_address(shared.rows[stage][first_row]);
@@ -111,11 +94,11 @@ __device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Share
     const int unit = first_whole(row) + lane % kLanes;
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
-      copy_16<kAligned>(to_row + ((unit ^ bank_swap(in_warp)) << 4) + 128 * i, row + 16 * unit + 128 * i, row != nullptr);
+      copy_16(to_row + ((unit ^ bank_swap(in_warp)) << 4) + 128 * i, row + 16 * unit + 128 * i, row != nullptr);
     }
     if constexpr (kLeft > kLanes) {
       const int left = left_unit(row, lane % kLanes);
-      copy_16<kAligned>(to_row + ((left ^ bank_swap(in_warp)) << 4), row + 16 * left, row != nullptr);
+      copy_16(to_row + ((left ^ bank_swap(in_warp)) << 4), row + 16 * left, row != nullptr);
     }
   }
 #pragma unroll
@@ -123,12 +106,12 @@ __device__ __forceinline__ void copy_rows(Shared& shared, const RowAddress<Share
     const int in_warp = r + lane / kLast;
     const uint8_t* const row = of_lane(address.data, first_lane + in_warp % kWarpRows);
     const int unit = left_unit(row, kLeft - kLast + lane % kLast);
-    if (in_warp < kWarpRows)
-      copy_16<kAligned>(to + in_warp * Shared::kPitch + ((unit ^ bank_swap(in_warp)) << 4), row + 16 * unit, row != nullptr);
+    if (in_warp < kWarpRows) copy_16(to + in_warp * Shared::kPitch + ((unit ^ bank_swap(in_warp)) << 4), row + 16 * unit, row != nullptr);
   }
   if constexpr (Shared::kV4) {
     const uint8_t* const scales = of_lane(address.scales, first_lane + lane % kWarpRows);
-    if (lane < kWarpRows) copy_8<kAligned>(shared.scales[stage][first_row + lane], scales, scales != nullptr);
+    if (lane < kWarpRows)
+      ptx::cp_async_8_or_zero(ptx::shared_address(&shared.scales[stage][first_row + lane]), scales, scales != nullptr ? 8 : 0);
   }
 }
 
@@ -142,14 +125,10 @@ __device__ __forceinline__ Place<Shared> wait_for_place(Shared& shared, uint32_t
 }
 
 // The tile is there when this thread's copies so far are.
-template <bool kAligned, class Shared>
+template <class Shared>
 __device__ __forceinline__ void tell(Shared& shared, uint32_t stage, int lane) {
   const uint32_t full = ptx::shared_address(&shared.full[stage]);
-  if constexpr (kAligned) {
-    ptx::cp_async_arrive(full);
-  } else {
-    ptx::mbarrier_arrive(full);
-  }
+  ptx::cp_async_arrive(full);
   if (arrives(lane)) ptx::mbarrier_arrive(full);
 }
 
@@ -159,7 +138,7 @@ struct Confirmed {};
 // The tiles of a token, from the block's tile `at` on; `item` is the token's place in the call. Without Confirmed, the first one's rows are
 // copied from where they are guessed to be, `rows.address`, while what tells where they are is on its way: confirm() sets the number of
 // tiles, and is false if the first tile has to be copied again.
-template <bool kAligned, class Shared, class Confirm>
+template <class Shared, class Confirm>
 __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>& rows, uint32_t at, int32_t tiles, uint32_t item, int warp,
                                           int lane, const Confirm& confirm) {
   bool guessed = !std::is_same_v<Confirm, Confirmed>;
@@ -167,7 +146,7 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
   for (uint32_t tile = 0; static_cast<int32_t>(tile) < tiles; ++tile) {
     if (tile % 2 == 0 && !guessed && rows.list.end > 0) rows.advance(tile / 2);
     const uint32_t stage = wait_for_place(shared, at + tile).stage;
-    copy_rows<kAligned>(shared, rows.address, stage, tile % 2, warp, lane);
+    copy_rows(shared, rows.address, stage, tile % 2, warp, lane);
     // Most calls have nothing to bring: a branch of the whole warp.
     if (static_cast<int32_t>(tile) < rows.a.next_times) {
       __syncwarp();  // without it ptxas makes predicates of the branch, and every tile takes its instructions
@@ -188,7 +167,7 @@ __device__ __forceinline__ void load_rows(Shared& shared, Rows<Shared::kFormat>&
     }
     const uint32_t attended = __ballot_sync(~0u, rows.address.data != nullptr) >> (tile % 2 * 16);
     if (lane == 0) shared.attended[stage][warp] = attended;
-    tell<kAligned>(shared, stage, lane);
+    tell(shared, stage, lane);
   }
 }
 

@@ -59,7 +59,6 @@ struct Queries {
 
   static __device__ __forceinline__ int head(int i) { return static_cast<int>(threadIdx.x / 32) + i * kWarps; }
 
-  template <bool kAligned>
   __device__ __forceinline__ void load(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) {
     const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
     const int lane = threadIdx.x % 32, heads = a.num_heads - first_head;
@@ -68,7 +67,7 @@ struct Queries {
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
         const int unit = lane + 32 * j;
-        v[i][j] = load_16<kAligned>(head(i) < heads && unit < kUnits, q + head(i) * a.q_head_stride + 8 * unit);
+        v[i][j] = ptx::ld_once_if(head(i) < heads && unit < kUnits, q + head(i) * a.q_head_stride + 8 * unit);
       }
     }
   }

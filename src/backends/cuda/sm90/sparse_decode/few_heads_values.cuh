@@ -168,15 +168,10 @@ __device__ __forceinline__ int32_t add_tiles(Shared& shared, uint32_t at, int32_
 }
 
 // Four bytes, two value lanes, of a head that there is. Predicates, as branches are more instructions than what they go round.
-template <bool kAligned>
 __device__ __forceinline__ void store_pair(bool wanted, uint16_t* target, uint32_t pair) {
-  if constexpr (kAligned) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p st.global.b32 [%1], %2;\n}" ::"r"(static_cast<int>(wanted)), "l"(target),
-                 "r"(pair)
-                 : "memory");
-  } else if (wanted) {
-    target[0] = static_cast<uint16_t>(pair), target[1] = static_cast<uint16_t>(pair >> 16);
-  }
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p st.global.b32 [%1], %2;\n}" ::"r"(static_cast<int>(wanted)), "l"(target),
+               "r"(pair)
+               : "memory");
 }
 
 // Where the first head's lanes of a thread are stored to.
@@ -191,7 +186,7 @@ __device__ __forceinline__ uint16_t* target_of(const DecodeArgs& a, int first_bl
 }
 
 // A group's value lanes, 32 bytes of a head by eight threads; of a part that a cluster merges, to the block that does.
-template <bool kAligned, bool kHasRotated, class Shared>
+template <bool kHasRotated, class Shared>
 __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared, int first_block, int warp, uint16_t* target,
                                       int32_t first_head, bool is_part, const Sums<Shared>& sums) {
   const Lane at;
@@ -217,7 +212,7 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
       uint32_t pair = is_part ? ptx::cvt_f16x2(two[0], two[1]) : ptx::cvt_bf16x2(two[0], two[1]);
       if (b == kOwnBlocks - 1 && rotates) pair = rotate_back(pair, rotation);
       if constexpr (Shared::kInCluster) pairs[b] = pair;
-      store_pair<kAligned>(first_head + head < a.num_heads && !(Shared::kInCluster && is_part), of_head + kChunkLanes * b, pair);
+      store_pair(first_head + head < a.num_heads && !(Shared::kInCluster && is_part), of_head + kChunkLanes * b, pair);
     }
     if constexpr (Shared::kInCluster) {
       if (is_part && first_head + head < a.num_heads) send_values(shared, head, {first_block / kOwnBlocks, warp, at.g}, pairs);
@@ -226,7 +221,7 @@ __device__ __forceinline__ void store(const DecodeArgs& a, const Shared& shared,
 }
 
 // A group of values of a block of one token: its blocks, from first_block on.
-template <bool kAligned, bool kHasRotated, class Shared>
+template <bool kHasRotated, class Shared>
 __device__ __forceinline__ void add_token(const DecodeArgs& a, Shared& shared, int first_block, int warp, int32_t tiles, int32_t token,
                                           int32_t split, int32_t first_head, bool is_part) {
   if (first_block > 0 && warp == 0) load_rotation(a, token, shared.rotation);  // kNormaliserReady comes before its use
@@ -238,7 +233,7 @@ __device__ __forceinline__ void add_token(const DecodeArgs& a, Shared& shared, i
   Sums<Shared> sums;
   add_tiles<kHasRotated>(shared, 0, tiles, first_block, lane, places, sums);
   ptx::barrier_sync(kNormaliserReady, kNormaliserThreads);
-  store<kAligned, kHasRotated>(a, shared, first_block, warp, target, first_head, is_part, sums);
+  store<kHasRotated>(a, shared, first_block, warp, target, first_head, is_part, sums);
 }
 
 }  // namespace strata::cuda::sparse_decode::few_heads

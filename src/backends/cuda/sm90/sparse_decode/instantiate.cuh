@@ -3,7 +3,7 @@
 
 #include "backends/cuda/common/early_launch.cuh"
 #include "backends/cuda/sm90/sparse_decode/few_heads.cuh"
-#include "backends/cuda/sm90/sparse_decode/head_turns.cuh"
+#include "backends/cuda/sm90/sparse_decode/kernel.cuh"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
 
 namespace strata::cuda::sparse_decode {
@@ -17,18 +17,15 @@ void launch_decode(void (*kernel)(Params...), int threads, size_t shared_bytes, 
                args);
 }
 
-template <KvFormat kFormat, int kHeads, bool kAligned>
+template <KvFormat kFormat, int kHeads>
 void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context) {
   const int64_t head_tiles = (args.num_heads + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(num_tokens * head_tiles), static_cast<unsigned>(args.num_splits));
   if constexpr (kHeads == kHeadTile) {
-    launch_decode(sparse_decode_kernel<kFormat, kAligned, Cut::even>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
-  } else if constexpr (kHeads == 2 * kHeadTile) {
-    static_assert(kAligned);
-    launch_decode(sparse_decode_head_turns_kernel<kFormat>, kThreads, sizeof(HeadTurnsShared<kFormat>), args, grid, context);
+    launch_decode(sparse_decode_kernel<kFormat, Cut::even>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
   } else {
-    launch_decode(few_heads_kernel<kFormat, kHeads, kAligned, Cut::even>, few_heads::kBlockThreads,
-                  sizeof(few_heads::Shared<kFormat, kHeads>), args, grid, context);
+    launch_decode(few_heads_kernel<kFormat, kHeads, Cut::even>, few_heads::kBlockThreads, sizeof(few_heads::Shared<kFormat, kHeads>), args,
+                  grid, context);
   }
 }
 

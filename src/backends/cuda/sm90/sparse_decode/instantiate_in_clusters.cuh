@@ -8,7 +8,7 @@ namespace strata::cuda::sparse_decode {
 template <KvFormat kFormat, int kHeads>
 int64_t allow_large_clusters(int64_t blocks) {
   constexpr size_t kShared = sizeof(few_heads::Shared<kFormat, kHeads, true>);
-  const auto kernel = few_heads_kernel<kFormat, kHeads, true, Cut::in_cluster>;
+  const auto kernel = few_heads_kernel<kFormat, kHeads, Cut::in_cluster>;
   allow_shared_bytes(kernel, kShared);
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
         "cudaFuncSetAttribute");
@@ -30,10 +30,10 @@ void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const Execut
   const dim3 grid(static_cast<unsigned>(clusters * args.num_splits));
   const auto blocks = static_cast<unsigned>(args.num_splits);
   if constexpr (kHeads == kHeadTile) {
-    launch_decode(sparse_decode_kernel<kFormat, true, Cut::in_cluster>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid,
-                  context, blocks);
+    launch_decode(sparse_decode_kernel<kFormat, Cut::in_cluster>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context,
+                  blocks);
   } else {
-    launch_decode(few_heads_kernel<kFormat, kHeads, true, Cut::in_cluster>, few_heads::kBlockThreads,
+    launch_decode(few_heads_kernel<kFormat, kHeads, Cut::in_cluster>, few_heads::kBlockThreads,
                   sizeof(few_heads::Shared<kFormat, kHeads, true>), args, grid, context, blocks);
   }
 }

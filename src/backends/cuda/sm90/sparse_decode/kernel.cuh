@@ -36,8 +36,7 @@
 
 namespace strata::cuda::sparse_decode {
 
-// kAligned: rows of the caches, of q and of out start at multiples of 16 bytes.
-template <KvFormat kFormat, bool kAligned, Cut kCut>
+template <KvFormat kFormat, Cut kCut>
 __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid_constant__ DecodeArgs a) {
   constexpr bool kInCluster = kCut == Cut::in_cluster;
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
@@ -59,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
     NormOf<kFormat> norm(a, seat.token);
     ptx::wait_for_previous_kernel();
     const auto lengths = seat.lengths(a);
-    load_queries<kAligned>(a, shared, seat.batch, seat.query, seat.first_head, norm);
+    load_queries(a, shared, seat.batch, seat.query, seat.first_head, norm);
     const TokenRows rows = seat.rows(a, lengths);
     const BlockTiles tiles = seat.tiles(rows);
     if (!seat.has_work(rows)) return;
@@ -71,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       const float unshift = pow2(-shared.key_shift);
       SoftmaxState state;
       clear(sums);
-      consume(shared, role, tiles.end - tiles.first, phases, {scale.x * unshift, scale.y * unshift}, state, sums, [] {});
+      consume(shared, role, tiles.end - tiles.first, phases, {scale.x * unshift, scale.y * unshift}, state, sums);
       phases = phases_behind(phases, tiles.end - tiles.first);
       const float2 sinks = load_sinks(a, seat.first_head);
       give_end(shared, role, state);
@@ -95,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
                   : merge_in_cluster<2>(a, shared, seat.token, seat.split, seat.first_head);
     } else {
       if (role == 1 && a.positions != nullptr && !seat.is_part(rows)) rotate_turned(shared);
-      store_turned<kAligned>(a, shared, role, seat.token, seat.split, seat.is_part(rows), seat.first_head);
+      store_turned(a, shared, role, seat.token, seat.split, seat.is_part(rows), seat.first_head);
     }
   } else {
     ptx::registers_shrink<Shared::kRoom.producer>();
@@ -104,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       const TokenRows rows = seat.expected(a);
       const BlockTiles tiles = seat.tiles(rows);
       share_list(a, shared, seat.batch, seat.query, rows, tiles.end);
-      produce_all<kAligned>(a, shared, tiles.first, tiles.end, FirstSlots<kFormat>(shared.list, tiles.first));
+      produce_all(a, shared, tiles.first, tiles.end, FirstSlots<kFormat>(shared.list, tiles.first));
     } else {
       // Slots are asked for together with lengths, as if every entry were looked at, and once more only if that is not so.
       const Lengths lengths = seat.lengths(a);
@@ -116,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       if (!seat.has_work(rows)) return;
       share_list(a, shared, seat.batch, seat.query, rows, tiles.end);
       if (!every.are_of(a, lengths)) slots = FirstSlots<kFormat>(shared.list, tiles.first);
-      produce_all<kAligned>(a, shared, tiles.first, tiles.end, slots);
+      produce_all(a, shared, tiles.first, tiles.end, slots);
     }
   }
 }

@@ -7,12 +7,11 @@
 
 namespace strata::cuda::sparse_decode {
 
-// kHeads: those of a block; 128: in two turns of 64 over at most two tiles. kAligned: rows of the caches, of q and of out start at
-// multiples of 16 bytes.
-template <KvFormat kFormat, int kHeads, bool kAligned>
+// kHeads: those of a block. Rows of the caches, of q and of out start at multiples of 16 bytes here and below.
+template <KvFormat kFormat, int kHeads>
 void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// The pieces of a schedule, of V4, aligned.
+// The pieces of a schedule, of V4.
 template <int kHeads>
 void launch_scheduled(const DecodeArgs& args, int64_t num_pieces, const ExecutionContext& context);
 
@@ -22,12 +21,12 @@ void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attentio
 // Those of the tokens that the schedule has cut.
 void launch_scheduled_combine(const DecodeArgs& args, const ExecutionContext& context);
 
-// The blocks of a token's parts, aligned, are a cluster and merge them: two or three of 64 heads, up to
+// The blocks of a token's parts are a cluster and merge them: two or three of 64 heads, up to
 // kMostClusterParts of 8 or 16 of V4. With more than kPortableCluster, behind allow_large_clusters.
 template <KvFormat kFormat, int kHeads>
 void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// Of V4, 8 or 16 heads a block, aligned, rows not cut: so many blocks take the tokens in turn.
+// Of V4, 8 or 16 heads a block, rows not cut: so many blocks take the tokens in turn.
 template <int kHeads>
 void launch_in_turn(const DecodeArgs& args, int64_t num_tokens, int64_t blocks, const ExecutionContext& context);
 
@@ -36,23 +35,14 @@ void launch_in_turn(const DecodeArgs& args, int64_t num_tokens, int64_t blocks, 
 template <KvFormat kFormat, int kHeads>
 int64_t allow_large_clusters(int64_t blocks);
 
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 128, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 8, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 8, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 16, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 16, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 32, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 32, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 64, true>(const DecodeArgs&, int64_t, const ExecutionContext&);
-extern template void launch_decode<KvFormat::fp8_ds_mla, 64, false>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 8>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 16>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 32>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla_v4, 64>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 8>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 16>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 32>(const DecodeArgs&, int64_t, const ExecutionContext&);
+extern template void launch_decode<KvFormat::fp8_ds_mla, 64>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
 extern template void launch_scheduled<8>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_scheduled<16>(const DecodeArgs&, int64_t, const ExecutionContext&);

@@ -66,7 +66,7 @@ class MlaRows {
   int32_t slot_;                    // the entry behind those two
 };
 
-template <bool kAligned, class Shared>
+template <class Shared>
 class MlaProducer {
  public:
   __device__ __forceinline__ MlaProducer(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
@@ -122,17 +122,12 @@ class MlaProducer {
     const int half = in_pair < kLeft || in_pair >= kOddLeft ? 0 : 1;
     const int i = in_pair - (in_pair < kLeft ? 0 : in_pair < kOddRight ? kLeft : in_pair < kOddLeft ? kOddRight : kOddLeft);
     const int offset = i < kCodes ? (half * kLeftChunks + i) * kChunkLanes : kMlaRopeOffset + 64 * ((i - kCodes) ^ (place_.row() & 1));
-    if constexpr (kAligned) {
-      piece_[in_pair] = ptx::ld_quad_if(attended_[tile], row_ + offset);
-    } else {
-      piece_[in_pair] = load_16<false>(attended_[tile], row_ + offset);
-    }
+    piece_[in_pair] = ptx::ld_quad_if(attended_[tile], row_ + offset);
   }
   // One of the row's four: each of its lanes has another.
   __device__ __forceinline__ uint32_t load_scale(const uint8_t* row) const {
     const uint8_t* p = row + kMlaScaleOffset + 4 * place_.quarter();
-    if constexpr (kAligned) return ptx::ld_if(row != nullptr, p, kNeutral);
-    return row != nullptr ? float_bits(load_f32(p)) : kNeutral;
+    return ptx::ld_if(row != nullptr, p, kNeutral);
   }
   __device__ __forceinline__ void prefetch(const uint8_t* row) const {
     constexpr int kBytes = RowAddress<KvFormat::fp8_ds_mla>::kRowBytes, kLine = 128;

@@ -18,8 +18,7 @@ struct Problem {
   int64_t num_sms;
   KvFormat format;
   bool batch_invariant;
-  bool aligned;                                 // rows of the caches, of q and of out start at multiples of 16 bytes
-  bool raw_queries = false;                     // still to be normalised, for which blocks that take turns have no registers
+  bool raw_queries = false;                     // still to be normalised, for which persistent blocks have no registers
   int64_t largest_cluster = kMostClusterParts;  // blocks of few heads
 };
 
@@ -29,7 +28,7 @@ struct Plan {
   int64_t splits = 1;
   bool in_clusters = false;  // parts are merged by their blocks (cluster_merge.cuh, few_heads_merge.cuh)
   bool in_turn = false;      // as many blocks as SMs take one token after the other (few_heads_in_turn.cuh)
-  int64_t most_parts = 0;    // of all tokens: room for them does not shrink as tokens or tiles grow, nor depend on alignment
+  int64_t most_parts = 0;    // of all tokens: room for them does not shrink as tokens or tiles grow
   int64_t time = 0;          // by the costs below
 };
 
@@ -40,8 +39,7 @@ struct BlockCost {
   int64_t start, tile;        // what a block does before and after its rows, and for each 64 of them
   int64_t crowd, tile_crowd;  // more with a block on every SM than with one on every second, which shares its way to memory with another
 };
-inline constexpr BlockCost kV4Costs[] = {
-    {8, 282, 110, 140, 0}, {16, 375, 114, 100, 0}, {32, 520, 144, 95, 0}, {64, 590, 222, 225, 0}, {128, 1310, 208, 480, 0}};
+inline constexpr BlockCost kV4Costs[] = {{8, 282, 110, 140, 0}, {16, 375, 114, 100, 0}, {32, 520, 144, 95, 0}, {64, 590, 222, 225, 0}};
 inline constexpr BlockCost kMlaCosts[] = {{8, 336, 100, 40, 15}, {16, 348, 118, 32, 24}, {32, 412, 144, 15, 12}, {64, 642, 212, 138, 21}};
 // Merging parts by a kernel of its own, and by the blocks that have them.
 inline constexpr int64_t kMerge = 168, kMergeOfPart = 3, kMergeOf1024Heads = 42;  // the last: heads of all parts of all tokens
@@ -51,7 +49,7 @@ inline constexpr int64_t kClusterMerge = 240, kFewHeadsMerge = 125, kFewHeadsMer
 // SMs that a cluster has to be in (of few heads: of 5, 6 and 8 blocks 22, 17 and 15 on an H200).
 inline bool in_clusters(const Problem& p, int64_t block_heads, int64_t splits) {
   const int64_t blocks = p.tokens * ceil_div(p.heads, block_heads) * splits;
-  if (!p.aligned || p.batch_invariant) return false;
+  if (p.batch_invariant) return false;
   if (block_heads == kHeadTile) return splits == 2 ? blocks <= p.num_sms : splits == 3 && 4 * blocks <= 3 * p.num_sms;
   // Fewer parts a kernel merges as fast.
   return p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits >= 4 && splits <= p.largest_cluster &&
@@ -61,7 +59,7 @@ inline bool in_clusters(const Problem& p, int64_t block_heads, int64_t splits) {
 // Of more than two rounds of blocks: rows are then on their way from one token to the next. Not where the same bits are asked for whatever
 // else is in the batch.
 inline bool in_turn(const Problem& p, int64_t block_heads, int64_t splits) {
-  return p.aligned && !p.batch_invariant && !p.raw_queries && p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits == 1 &&
+  return !p.batch_invariant && !p.raw_queries && p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits == 1 &&
          p.tokens * ceil_div(p.heads, block_heads) > 2 * p.num_sms;
 }
 
@@ -96,14 +94,14 @@ inline Plan plan(const Problem& p) {
     most_splits = plan.most_parts / std::max<int64_t>(p.tokens, 1);
   }
   const auto consider = [&](const BlockCost& block) {
-    const bool takes_turns = block.heads > kHeadTile, too_many = block.heads > 8 && 2 * p.heads <= block.heads,
+    const bool too_many = block.heads > 8 && 2 * p.heads <= block.heads,
                too_few = p.batch_invariant && block.heads < std::min<int64_t>(p.heads, kHeadTile);
-    if (too_many || too_few || (takes_turns && (p.batch_invariant || !p.aligned || p.raw_queries || p.tiles > kStages))) return;
+    if (too_many || too_few) return;
     for (int64_t splits = p.batch_invariant ? most_splits : 1;;) {
       const int64_t time = cost(p, block, splits), tiles = ceil_div(p.tiles, splits);
       if (plan.block_heads == 0 || time < plan.time) plan.block_heads = block.heads, plan.splits = splits, plan.time = time;
       // On to the least number of parts that leaves a block fewer tiles.
-      if (tiles <= 1 || takes_turns) return;
+      if (tiles <= 1) return;
       splits = ceil_div(p.tiles, tiles - 1);
       if (splits > most_splits) return;
     }

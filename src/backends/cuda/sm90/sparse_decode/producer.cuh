@@ -39,14 +39,9 @@ struct RawRow {
   bool attended;
 
   // `row`: the address of this thread's quarter. A line of L1 is two of a row's pieces of 64 bytes: the second finds it there.
-  template <bool kAligned>
   __device__ __forceinline__ void load(int i, uint64_t row, const Place& place) {
     const auto* p = reinterpret_cast<const uint8_t*>(row + offset(i, place));
-    if constexpr (kAligned) {
-      piece[i] = ptx::ld_quad_if(attended, p);
-    } else {
-      piece[i] = load_16<false>(attended, p);
-    }
+    piece[i] = ptx::ld_quad_if(attended, p);
   }
   static __device__ __forceinline__ int offset(int i, const Place& place) {
     return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkLanes : kV4NopeDim + 64 * ((i - Half::kBlocks) ^ (place.row() & 1));
@@ -54,11 +49,9 @@ struct RawRow {
 };
 
 // A row's scales, of both halves.
-template <bool kAligned>
 __device__ __forceinline__ uint2 load_scales(bool attended, const uint8_t* p) {
   constexpr uint32_t kNeutral = 0x70707070u;  // 2^-15 each; anything finite does, as the codes are zero
-  if constexpr (kAligned) return ptx::ld_pair_if(attended, p, kNeutral);
-  return attended ? uint2{float_bits(load_f32(p)), float_bits(load_f32(p + 4))} : uint2{kNeutral, kNeutral};
+  return ptx::ld_pair_if(attended, p, kNeutral);
 }
 
 // True when every scale byte is in 105 .. 126: at the usual shift its power of two is a normal fp16 and products stay below 2^16.
@@ -223,7 +216,7 @@ struct Order {
 
 // The tiles [first, end). The consumers have the fence, as it waits for every load of its thread that is in flight: so loads cross the
 // producers' barriers, and each piece that has been converted is followed by the load of one further on.
-template <bool kAligned, class Shared>
+template <class Shared>
 __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
                                         const Slots& slots) {
   // A thread has asked for so many pieces more than it has converted. More are no further ahead: the compiler waits for all loads that
@@ -245,7 +238,7 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
       const bool attended = found.data != nullptr;
       row = reinterpret_cast<uint64_t>(found.data) + 16 * place.quarter();
       const int tile = at / Order::kTile % 2;
-      const uint2 scales = load_scales<kAligned>(attended, found.scales);
+      const uint2 scales = load_scales(attended, found.scales);
       left[tile].scales = scales.x, right[tile].scales = scales.y;
       left[tile].attended = right[tile].attended = attended;
       // Those of the first stages are on their way (early_start.cuh).
@@ -255,13 +248,13 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
     if (at == kAhead && pair % Slots::kTiles == 0 && tiles + 1 >= pair + Slots::kTiles) rows.look_ahead(pair);
     at %= Order::kCount;
     if (at < Order::kLeft) {
-      left[0].template load<kAligned>(at, row, place);
+      left[0].load(at, row, place);
     } else if (at < Order::kOddRight) {
-      right[0].template load<kAligned>(at - Order::kLeft, row, place);
+      right[0].load(at - Order::kLeft, row, place);
     } else if (at < Order::kOddLeft) {
-      right[1].template load<kAligned>(at - Order::kOddRight, row, place);
+      right[1].load(at - Order::kOddRight, row, place);
     } else {
-      left[1].template load<kAligned>(at - Order::kOddLeft, row, place);
+      left[1].load(at - Order::kOddLeft, row, place);
     }
   };
   const auto put = [&]<int kHalf>(const RawRow<kHalf>& raw, int at) {
@@ -323,16 +316,16 @@ template <KvFormat kFormat>
 using FirstSlots = std::conditional_t<kFormat == KvFormat::fp8_ds_mla, MlaRows::Slots, Slots>;
 
 // The producers' part of a block: the tiles, and once more with another key shift if a value did not fit.
-template <bool kAligned, class Shared>
+template <class Shared>
 __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end,
                                             FirstSlots<Shared::kFormat> slots) {
   uint32_t phases = 0;
   for (bool again = false;; again = true) {
     const float key_factor = pow2(shared.key_shift);
     if constexpr (Shared::kFormat == KvFormat::fp8_ds_mla) {
-      if (!MlaProducer<kAligned, Shared>(a, shared, first, end, phases, key_factor, slots).produce()) shared.overflow = 1;
+      if (!MlaProducer<Shared>(a, shared, first, end, phases, key_factor, slots).produce()) shared.overflow = 1;
     } else {
-      produce<kAligned>(a, shared, first, end, phases, key_factor, slots);
+      produce(a, shared, first, end, phases, key_factor, slots);
     }
     phases = phases_behind(phases, end - first);
     if (threadIdx.x / 32 == kConsumerThreads / 32) load_rotation(a, shared.token, shared.rotation);

@@ -12,23 +12,23 @@ namespace strata::cuda::sparse_decode {
 template <class Shared>
 struct QueryPlace {
   static constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
-  static constexpr int kWarpHeads = Shared::kHeads / (Shared::kQueryThreads / 32);
+  static constexpr int kWarpHeads = Shared::kHeads / (kConsumerThreads / 32);
 
-  static __device__ __forceinline__ int first_head() { return threadIdx.x % Shared::kQueryThreads / 32 * kWarpHeads; }
+  static __device__ __forceinline__ int first_head() { return threadIdx.x % kConsumerThreads / 32 * kWarpHeads; }
   static __device__ __forceinline__ uint32_t address(Shared& shared, int head, int unit) {
     return ptx::shared_address(shared.q) + unit / 8 * Shared::kHeadBytes + unit_offset(head, unit % 8);
   }
 };
 
-// A thread's queries on their way from memory: of kHeads of its warp's heads, from `skip` on.
-template <bool kAligned, class Shared, int kHeads = QueryPlace<Shared>::kWarpHeads>
+// A thread's queries on their way from memory, of its warp's heads.
+template <class Shared>
 struct Queries {
   using Place = QueryPlace<Shared>;
+  static constexpr int kHeads = Place::kWarpHeads;
   const int first;
   uint4 v[kHeads][Place::kLoads];
 
-  __device__ __forceinline__ Queries(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head, int skip = 0)
-      : first(Place::first_head() + skip) {
+  __device__ __forceinline__ Queries(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) : first(Place::first_head()) {
     const int lane = threadIdx.x % 32;
     const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + (first_head + first) * a.q_head_stride;
     const int heads = a.num_heads - first_head - first;
@@ -37,7 +37,7 @@ struct Queries {
 #pragma unroll
       for (int i = 0; i < Place::kLoads; ++i) {
         const int unit = lane + 32 * i;
-        v[h][i] = load_16<kAligned>(h < heads && unit < Place::kUnits, q + h * a.q_head_stride + 8 * unit);
+        v[h][i] = ptx::ld_once_if(h < heads && unit < Place::kUnits, q + h * a.q_head_stride + 8 * unit);
       }
     }
   }

@@ -9,20 +9,6 @@
 
 namespace strata::cuda::sparse_decode {
 
-// Any alignment.
-__device__ __forceinline__ uint4 load_bytes(const uint8_t* p) {
-  uint32_t w[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) w[i] = uint32_t{load_u16(p + 4 * i)} | uint32_t{load_u16(p + 4 * i + 2)} << 16;
-  return {w[0], w[1], w[2], w[3]};
-}
-// Zero when not wanted.
-template <bool kAligned>
-__device__ __forceinline__ uint4 load_16(bool wanted, const void* p) {
-  if constexpr (kAligned) return ptx::ld_once_if(wanted, p);
-  return wanted ? load_bytes(static_cast<const uint8_t*>(p)) : uint4{};
-}
-
 __device__ __forceinline__ uint32_t mul_f16x2(uint32_t a, __half2 b) {
   const __half2 product = __hmul2(*reinterpret_cast<const __half2*>(&a), b);
   return *reinterpret_cast<const uint32_t*>(&product);

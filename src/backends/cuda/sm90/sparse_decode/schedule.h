@@ -55,12 +55,12 @@ PieceSize best_size(const Problem& p, const BlockCost& cost, int64_t all, int64_
 // Heads of a block, from shapes alone: whoever makes a schedule and whoever runs it agree. They are best for calls whose tokens have what
 // is usual, three times of four, and for those with one token as long as the bound. Null: the kernels take no schedule.
 inline const BlockCost* block_of_pieces(const Problem& p) {
-  if (p.format != KvFormat::fp8_ds_mla_v4 || p.batch_invariant || !p.aligned) return nullptr;
+  if (p.format != KvFormat::fp8_ds_mla_v4 || p.batch_invariant) return nullptr;
   const int64_t longest = std::max<int64_t>(p.tiles, 1), usual = std::min(longest, kUsualTiles), others = p.tokens - 1;
   const BlockCost* best = nullptr;
   int64_t least = 0;
   for (const BlockCost& cost : kV4Costs) {
-    if (cost.heads > kHeadTile || (cost.heads > 8 && 2 * p.heads <= cost.heads)) continue;
+    if (cost.heads > 8 && 2 * p.heads <= cost.heads) continue;
     const auto time = [&](int64_t tiles) {
       const auto count = [&](int64_t size) { return ceil_div(tiles, size) + others * ceil_div(usual, size); };
       return best_size(p, cost, tiles + others * usual, tiles, count).time;

@@ -34,10 +34,6 @@ struct Seat {
     batch = divide(token, a.num_queries), query = token - batch * a.num_queries;
   }
 
-  // All heads of a token that is not cut.
-  __device__ __forceinline__ Seat(int32_t token, int32_t batch, int32_t query)
-      : token(token), batch(batch), query(query), first_head(0), split(0) {}
-
   __device__ __forceinline__ bool exists() const { return true; }
 
   // Before the kernel in front has ended: if every entry is looked at.

@@ -17,12 +17,12 @@ struct RegisterRoom {
 };
 
 // `kHeads_`: those of a block.
-template <KvFormat kFormat_, int kHeads_, int kWarpBytes_ = kWarpBytes<kFormat_>>
+template <KvFormat kFormat_, int kHeads_>
 struct alignas(1024) SharedMemory {
   static constexpr KvFormat kFormat = kFormat_;
   static constexpr RegisterRoom kRoom = kFormat == KvFormat::fp8_ds_mla_v4 ? RegisterRoom{200, 56, 2, 5} : RegisterRoom{192, 64, 0, 0};
   static_assert(kRoom.consumer + kRoom.producer == 256);
-  static constexpr int kHeads = kHeads_, kHeadBytes = kHeads * 128, kQueryThreads = kConsumerThreads;
+  static constexpr int kHeads = kHeads_, kHeadBytes = kHeads * 128;
 
   uint8_t q[kChunks<kFormat>][kHeadBytes];            // fp16, rows are heads
   uint8_t k[kStages][kChunks<kFormat>][kChunkBytes];  // fp16, rows are cache rows
@@ -33,7 +33,7 @@ struct alignas(1024) SharedMemory {
   alignas(16) uint32_t attended[kStages][kRowTile / 8];  // bit 4 i + j of word w: row 8 w + i is attended
   uint64_t full[kStages][kHalves][kParts];
   uint64_t empty[kStages][kHalves];
-  alignas(16) uint8_t of_warp[kProducerThreads / 32][kWarpBytes_];
+  alignas(16) uint8_t of_warp[kProducerThreads / 32][kWarpBytes<kFormat_>];
   RowList list;
   Rotation rotation;  // of the token
   int32_t token;      // for the producers, when their tiles are done

@@ -1,4 +1,5 @@
-// sparse_attn_decode on Hopper: what it takes, how rows are split, the launches.
+// sparse_attn_decode on Hopper: what it takes, how rows are split, the launches. Rows of q, of out and of the caches are at multiples of 16
+// bytes: the strides tell (supports), and the op's check has memory begin accordingly.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <tuple>
 
 #include "backends/cuda/common/implementation.h"
+#include "backends/cuda/common/rows.cuh"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/sm90/sparse_decode/launch.h"
 #include "backends/cuda/sm90/sparse_decode/plan.h"
@@ -33,16 +35,20 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (p.positions.present() && p.cos_sin.shape[1] != kRotaryLanes) {
     return Support::no("needs " + std::to_string(kRotaryLanes) + " rotary lanes, has " + std::to_string(p.cos_sin.shape[1]));
   }
+  for (const TensorView* rows : {&p.q, &p.out}) {
+    if (!strides_aligned(*rows)) {
+      return Support::no(std::string(rows == &p.q ? "q" : "out") + " must have rows at multiples of 16 bytes, is " + rows->describe());
+    }
+  }
+  for (const PagedCache* cache : {&p.cache, &p.extra_cache}) {
+    if (cache->present() && cache->page_stride % 16 != 0) {
+      return Support::no("pages must be at multiples of 16 bytes, are " + std::to_string(cache->page_stride) + " bytes apart");
+    }
+  }
   if (p.norm_queries && format != KvFormat::fp8_ds_mla_v4) {
     return Support::no("needs caches of fp8_ds_mla_v4 to normalise queries, has " + std::string(to_string(format)));
   }
   return Support::yes();
-}
-
-bool aligned_16(const void* data, std::initializer_list<int64_t> strides_in_bytes) {
-  const auto multiple = [](int64_t v) { return v % 16 == 0; };
-  return multiple(static_cast<int64_t>(reinterpret_cast<uintptr_t>(data))) &&
-         std::all_of(strides_in_bytes.begin(), strides_in_bytes.end(), multiple);
 }
 
 Scope scope_of(const PagedCache& cache, const TensorView& indices, const TensorView& lengths) {
@@ -86,12 +92,6 @@ DecodeArgs args_of(const SparseAttnDecodeParams& p) {
   return a;
 }
 
-bool aligned(const SparseAttnDecodeParams& p) {
-  const auto view = [](const TensorView& v) { return aligned_16(v.data, {2 * v.stride[0], 2 * v.stride[1], 2 * v.stride[2]}); };
-  return view(p.q) && view(p.out) && aligned_16(p.cache.data, {p.cache.page_stride}) &&
-         (!p.extra_cache.present() || aligned_16(p.extra_cache.data, {p.extra_cache.page_stride}));
-}
-
 Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
   const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
   return {.tokens = p.q.shape[0] * p.q.shape[1],
@@ -100,7 +100,6 @@ Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
           .num_sms = c.num_sms,
           .format = p.cache.format,
           .batch_invariant = p.batch_invariant,
-          .aligned = aligned(p),
           .raw_queries = p.norm_queries};
 }
 
@@ -166,7 +165,7 @@ bool merge_first(const SparseAttnDecodeParams& p) {
 // Of all tokens, of a call that goes by its schedule.
 int64_t parts_of_pieces(const SparseAttnDecodeParams& p) { return 2 * (p.pieces.shape[0] - p.q.shape[0] * p.q.shape[1]); }
 
-// Space for the parts: outputs, lse, maxima and factors; whether the call goes by its schedule or, as rows are not aligned, does not.
+// Space for the parts: outputs, lse, maxima and factors; whether the call goes by its schedule or not.
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
   const int64_t parts = std::max(plan(problem_of(p, c)).most_parts, p.pieces.present() ? parts_of_pieces(p) : 0);
   return static_cast<size_t>(parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
@@ -179,12 +178,8 @@ void place_parts(int64_t parts_of_tokens, const ExecutionContext& context, Decod
   a.part_unshift = a.part_max + parts;
 }
 
-template <KvFormat kFormat, int kHeads>
-void launch(const DecodeArgs& a, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
-  rows_aligned ? launch_decode<kFormat, kHeads, true>(a, tokens, context) : launch_decode<kFormat, kHeads, false>(a, tokens, context);
-}
 template <KvFormat kFormat>
-void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_aligned, const ExecutionContext& context) {
+void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, const ExecutionContext& context) {
   if (plan.in_clusters && plan.block_heads == kHeadTile) {
     launch_in_clusters<kFormat, kHeadTile>(a, tokens, context);
   } else if (plan.in_clusters) {
@@ -195,15 +190,13 @@ void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, bool rows_ali
     const int64_t sms = capabilities(context.device).num_sms;
     plan.block_heads == 8 ? launch_in_turn<8>(a, tokens, sms, context) : launch_in_turn<16>(a, tokens, sms, context);
   } else if (plan.block_heads == 8) {
-    launch<kFormat, 8>(a, tokens, rows_aligned, context);
+    launch_decode<kFormat, 8>(a, tokens, context);
   } else if (plan.block_heads == 16) {
-    launch<kFormat, 16>(a, tokens, rows_aligned, context);
+    launch_decode<kFormat, 16>(a, tokens, context);
   } else if (plan.block_heads == 32) {
-    launch<kFormat, 32>(a, tokens, rows_aligned, context);
-  } else if (plan.block_heads == kHeadTile) {
-    launch<kFormat, kHeadTile>(a, tokens, rows_aligned, context);
-  } else if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
-    launch_decode<kFormat, 2 * kHeadTile, true>(a, tokens, context);
+    launch_decode<kFormat, 32>(a, tokens, context);
+  } else {
+    launch_decode<kFormat, kHeadTile>(a, tokens, context);
   }
 }
 
@@ -240,9 +233,9 @@ void run_plan(const SparseAttnDecodeParams& p, const Plan& plan, int64_t tokens,
                 tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile);
   bring_next_near(p.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
-    launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, aligned(p), context);
+    launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, context);
   } else {
-    launch<KvFormat::fp8_ds_mla>(a, plan, tokens, aligned(p), context);
+    launch<KvFormat::fp8_ds_mla>(a, plan, tokens, context);
   }
   if (a.num_splits > 1 && !plan.in_clusters) launch_combine(a, tokens, blocks, context);
 }
