@@ -11,6 +11,9 @@ constexpr int64_t kFewTokens = 64;
 // With one token: if wq_b has at most this many times the indexer's rows, projecting the queries is faster than the top-k selection.
 constexpr int64_t kFewQueryRows = 6;
 
+// Where `keys` waits for the norms or for the indexer's queries, it does so to leave the SMs to them: figures in
+// docs/decisions/0010-launch-order-is-data.md.
+
 constexpr Launch<V4Step> kWindow[] = {{latents}, {norms}, {queries}};
 
 constexpr Launch<V4Step> kCompressed128[] = {
@@ -41,7 +44,7 @@ constexpr Launch<V4Step> kManyTokens[] = {
     {.step = index_queries, .stream = 2, .shares_device = true},
     {.step = index_query, .stream = 2},
     {.step = select_topk, .stream = 2},
-    {.step = keys, .stream = 1, .also_after = steps(norms)},
+    {.step = keys, .stream = 1},
     {.step = queries, .shares_device = true},
 };
 
