@@ -1,5 +1,5 @@
 // Prefill attention of a V4 layer both ways, with what each needs before it: `strata bench --op prefill_attention --impl '*'` gives the
-// times that backends/cuda/prefill_rule.cpp is fitted to; without --impl the rule chooses.
+// times that backends/cuda/sparse_attn_prefill/prefill_rule.cpp is fitted to; without --impl the rule chooses.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#The CUDA backend : kernels in smxx / for every architecture of the list, kernels in sm90 / for Hopper alone.
+# The CUDA backend: kernels in sm90/ folders for Hopper alone, all others for every architecture of the list.
 set(STRATA_CUDA_ARCHITECTURES "80;89-real;90a-real;120-real" CACHE STRING "Architectures of the portable kernels")
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(CMAKE_CUDA_COMPILER nvcc HINTS /usr/local/cuda/bin REQUIRED)
@@ -7,8 +7,10 @@ set(CMAKE_CUDA_ARCHITECTURES ${STRATA_CUDA_ARCHITECTURES})
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
-file(GLOB_RECURSE STRATA_CUDA_SMXX CONFIGURE_DEPENDS src/backends/cuda/common/*.cu src/backends/cuda/smxx/*.cu)
-file(GLOB_RECURSE STRATA_CUDA_SM90 CONFIGURE_DEPENDS src/backends/cuda/sm90/*.cu)
+file(GLOB_RECURSE STRATA_CUDA_SMXX CONFIGURE_DEPENDS src/backends/cuda/*.cu)
+set(STRATA_CUDA_SM90 ${STRATA_CUDA_SMXX})
+list(FILTER STRATA_CUDA_SM90 INCLUDE REGEX "src/backends/cuda/.*/sm90/")
+list(FILTER STRATA_CUDA_SMXX EXCLUDE REGEX "src/backends/cuda/.*/sm90/")
 function(strata_kernels name architectures)
   if(ARGN)
     add_library(${name} OBJECT ${ARGN})

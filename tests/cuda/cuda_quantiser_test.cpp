@@ -5,8 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include "backends/cuda/common/cuda_device.h"
-#include "backends/cuda/smxx/linear/operands.h"
+#include "backends/cuda/linear/operands.h"
+#include "backends/cuda/runtime/cuda_device.h"
 #include "cuda/cuda_fixture.h"
 #include "formats/quantize.h"
 

@@ -1,5 +1,5 @@
 // How the rows of all sequences are shared out to the blocks of dense decode, without a GPU.
-#include "backends/cuda/sm90/dense_decode/schedule.h"
+#include "backends/cuda/dense_attn_decode/sm90/schedule.h"
 
 #include <gtest/gtest.h>
 

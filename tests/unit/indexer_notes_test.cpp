@@ -1,5 +1,5 @@
 // Which blocks few long rows of logits have on Hopper, and what is left for their selection beside the logits, without a GPU.
-#include "backends/cuda/sm90/indexer/notes.h"
+#include "backends/cuda/indexer/sm90/notes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How the warpgroups of Hopper's logits kernel share the tiles of a request's tokens, without a GPU.
-#include "backends/cuda/sm90/indexer/seats.h"
+#include "backends/cuda/indexer/sm90/seats.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The words of a packed weight give back what went in, as kernels take it out (backends/cuda/sm90/linear_mixed/mixed_values.cuh).
-#include "backends/cuda/sm90/linear_mixed/mixed_word.h"
+// The words of a packed weight give back what went in, as kernels take it out (backends/cuda/linear/sm90/mixed/mixed_values.cuh).
+#include "backends/cuda/linear/sm90/mixed/mixed_word.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // How the Hopper kernels of sparse_attn_decode cut a call, without a GPU.
 #include <gtest/gtest.h>
 
-#include "backends/cuda/sm90/sparse_decode/plan.h"
+#include "backends/cuda/sparse_attn_decode/sm90/plan.h"
 
 namespace strata::cuda::sparse_decode {
 namespace {

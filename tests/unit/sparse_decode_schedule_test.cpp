@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "backends/cuda/sm90/sparse_decode/schedule.h"
+#include "backends/cuda/sparse_attn_decode/sm90/schedule.h"
 
 namespace strata::cuda::sparse_decode {
 namespace {

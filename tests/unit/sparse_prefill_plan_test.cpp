@@ -1,7 +1,7 @@
 // How the Hopper kernels of sparse_attn_prefill deal tokens to blocks, without a GPU.
 #include <gtest/gtest.h>
 
-#include "backends/cuda/sm90/sparse_prefill/plan.h"
+#include "backends/cuda/mqa_engine/plan.h"
 
 namespace strata::cuda::sparse_prefill {
 namespace {

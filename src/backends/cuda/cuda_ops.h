@@ -1,5 +1,5 @@
 // The CUDA backend: NVIDIA GPUs from sm_80. Each function returns its op's implementations, fastest first; all are empty in a build
-// without CUDA (absent.cpp).
+// without CUDA (stubs.cpp).
 #pragma once
 
 #include <memory>

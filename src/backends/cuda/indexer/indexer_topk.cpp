@@ -1,0 +1,127 @@
+// The indexer's implementations. IndexerTopk is IndexerLogits and TopkSelect over chunks of tokens, whose logits lie in the workspace:
+// what is not kept is the [T, C] matrix. The chunks are long enough (a gigabyte's quarter) to fill every SM several times at the
+// longest contexts.
+#include <algorithm>
+
+#include "backends/cuda/indexer/impls.h"
+#include "backends/cuda/indexer/indexer.h"
+#include "backends/cuda/indexer/sm90/indexer.h"
+#include "backends/cuda/indexer/sm90/notes.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int64_t kChunkFloats = int64_t{1} << 26;
+
+bool all_selected(const IndexerTopkParams& p) { return p.max_length <= p.topk_indices.shape[1]; }
+
+// Rows of logits begin at multiples of 16 bytes.
+int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 * 4; }
+
+// What the logits' kernel of few tokens may leave for the selection, of each.
+int64_t note_floats(const IndexerTopkParams& p, int num_sms) { return sm90::note_floats(p.max_length, p.topk_indices.shape[1], num_sms); }
+
+size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities& device) {
+  if (all_selected(p)) return 0;
+  const int64_t row = row_floats(p);
+  const int64_t logits = std::min(p.lengths.shape[0] * row, std::max(kChunkFloats, row));
+  return static_cast<size_t>(logits + std::min(p.lengths.shape[0], sm90::kFewTokens) * note_floats(p, device.num_sms)) * sizeof(float);
+}
+
+// Of `count` tokens from `first` on.
+SlotViews slots_of(const IndexerTopkParams& p, int64_t first, int64_t count) {
+  count = p.slot_block_table.present() ? std::min(count, p.slots.shape[0] - first) : 0;
+  if (count <= 0) return {};
+  return {.block_table = p.slot_block_table,
+          .token_to_req = p.token_to_req.slice(first, count),
+          .page_size = p.slot_page_size,
+          .slots = p.slots.slice(first, count),
+          .lens = p.slot_lens.slice(first, count)};
+}
+
+template <LogitsLauncher kLogits, SelectLauncher kSelect>
+void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
+  const int64_t num_tokens = p.lengths.shape[0];
+  if (all_selected(p))
+    return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, {.slots = slots_of(p, 0, num_tokens)}, context);
+  const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
+  const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
+  const int64_t floats = note_floats(p, capabilities(context.device).num_sms);
+  const bool makes_query = p.query.q.present(), whole = chunk >= num_tokens;
+  if (makes_query && !whole) launch_indexer_query(p.query, context);
+  for (int64_t first = 0; first < num_tokens; first += chunk) {
+    const int64_t count = std::min(chunk, num_tokens - first);
+    TensorView logits = TensorView::contiguous(context.workspace.data, DType::f32, p.lengths.device, {count, row});
+    logits.shape[1] = p.max_length;
+    const TensorView lengths = p.lengths.slice(first, count);
+    TensorView notes;
+    if (count <= sm90::kFewTokens && floats > 0)
+      notes = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, floats});
+    const bool has_notes =
+        kLogits({.q = p.q.slice(first, count),
+                 .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
+                 .weights = p.weights.slice(first, count),
+                 .cache = p.cache,
+                 .block_table = p.block_table,
+                 .token_to_req = p.token_to_req.slice(first, count),
+                 .lengths = lengths,
+                 .logits = logits},
+                k, {.notes = notes, .beside_others = p.slots.present(), .query = makes_query && whole ? &p.query : nullptr}, context);
+    kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
+            {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .slots = slots_of(p, first, count)}, context);
+  }
+}
+
+template <SelectLauncher kSelect>
+void run_select(const TopkSelectParams& p, const ExecutionContext& context) {
+  kSelect(p, {}, context);
+}
+
+template <LogitsLauncher kLogits>
+void run_logits(const IndexerLogitsParams& p, const ExecutionContext& context) {
+  kLogits(p, 0, {}, context);
+}
+
+Support columns_fit(int64_t k) { return k < (int64_t{1} << 31) ? Support::yes() : Support::no("needs k below 2^31"); }
+Support supports_select(const TopkSelectParams& p, const Capabilities&) { return columns_fit(p.topk_indices.shape[1]); }
+Support supports_topk(const IndexerTopkParams& p, const Capabilities&) { return columns_fit(p.topk_indices.shape[1]); }
+
+Support sm90_supports_logits(const IndexerLogitsParams& p, const Capabilities& c) { return sm90::supports_scoring(p.q, p.cache, c); }
+Support sm90_supports_select(const TopkSelectParams& p, const Capabilities& c) {
+  const Support support = needs_sm90(c);
+  return support ? columns_fit(p.topk_indices.shape[1]) : support;
+}
+Support sm90_supports_topk(const IndexerTopkParams& p, const Capabilities& c) {
+  Support support = all_selected(p) ? needs_sm90(c) : sm90::supports_scoring(p.q, p.cache, c);
+  return support ? columns_fit(p.topk_indices.shape[1]) : support;
+}
+
+}  // namespace
+
+Implementation<IndexerLogitsParams> indexer_logits_sm90() {
+  return implementation<IndexerLogitsParams>("cuda/sm90",
+                                             {.supports = sm90_supports_logits, .run = run_logits<sm90::launch_indexer_logits>});
+}
+Implementation<IndexerLogitsParams> indexer_logits_smxx() {
+  return implementation<IndexerLogitsParams>("cuda/smxx", {.run = run_logits<smxx::launch_indexer_logits>});
+}
+
+Implementation<TopkSelectParams> topk_select_sm90() {
+  return implementation<TopkSelectParams>("cuda/sm90", {.supports = sm90_supports_select, .run = run_select<sm90::launch_topk_select>});
+}
+Implementation<TopkSelectParams> topk_select_smxx() {
+  return implementation<TopkSelectParams>("cuda/smxx", {.supports = supports_select, .run = run_select<smxx::launch_topk_select>});
+}
+
+Implementation<IndexerTopkParams> indexer_topk_sm90() {
+  return implementation<IndexerTopkParams>("cuda/sm90", {.supports = sm90_supports_topk,
+                                                         .workspace_bytes = topk_workspace_bytes,
+                                                         .run = run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select>});
+}
+Implementation<IndexerTopkParams> indexer_topk_smxx() {
+  return implementation<IndexerTopkParams>("cuda/smxx", {.supports = supports_topk,
+                                                         .workspace_bytes = topk_workspace_bytes,
+                                                         .run = run_topk<smxx::launch_indexer_logits, smxx::launch_topk_select>});
+}
+
+}  // namespace strata::cuda

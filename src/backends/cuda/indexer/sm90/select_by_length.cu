@@ -1,0 +1,31 @@
+// Launch of the selection of few rows of long bounds.
+#include "backends/cuda/indexer/sm90/select_by_length.h"
+
+#include "backends/cuda/indexer/sm90/select_by_length.cuh"
+#include "backends/cuda/runtime/check.h"
+#include "backends/cuda/runtime/early_launch.cuh"
+#include "backends/cuda/runtime/launch_config.h"
+
+namespace strata::cuda {
+
+bool sm90::by_length_suits(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
+  if (!has_whole_quads(a, columns) || num_tokens > num_sms) return false;
+  return a.maxima != nullptr || columns <= held_entries(num_tokens, columns, num_sms);
+}
+
+void sm90::launch_select_by_length(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context) {
+  const int blocks = row_blocks(num_tokens, columns, capabilities(context.device).num_sms);
+  constexpr auto kKernel = topk_select_by_length_kernel;
+  constexpr size_t kSharedBytes = sizeof(ByLengthShared);
+  allow_shared_bytes(kKernel, kSharedBytes);
+  all_shared_memory(kKernel);
+  // The kernel in front (the logits, usually) may still run while the blocks of this one start.
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tokens * blocks)),
+                             .block = dim3(kByLengthThreads),
+                             .shared_bytes = kSharedBytes,
+                             .cluster = static_cast<unsigned>(blocks)},
+                            native(context.stream), /*early=*/true);
+  check(cudaLaunchKernelEx(config.get(), kKernel, args), "topk_select");
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,13 @@
+// The selection of few rows of long bounds (select_by_length.cuh).
+#pragma once
+
+#include "backends/cuda/indexer/select_args.h"
+#include "backends/cuda/runtime/cuda_device.h"
+
+namespace strata::cuda::sm90 {
+
+// Whether it does such rows as fast as any: registers hold them, or their maxima were noted.
+bool by_length_suits(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms);
+void launch_select_by_length(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context);
+
+}  // namespace strata::cuda::sm90

@@ -1,0 +1,149 @@
+// "cuda/sm90" of the linear ops: the kernels for few tokens, and the quantiser of their activations.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backends/cuda/linear/call_views.h"
+#include "backends/cuda/linear/impls.h"
+#include "backends/cuda/linear/operands.h"
+#include "backends/cuda/linear/sm90/many_tiles.h"
+#include "backends/cuda/linear/sm90/streamed.h"
+#include "backends/cuda/runtime/implementation.h"
+#include "core/arena.h"
+#include "core/ceil_div.h"
+#include "formats/quantize.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr const char* kName = "cuda/sm90";
+
+// What both ops ask of every kernel.
+Support support(const LinearWeight* w, bool codes, const TensorView& x, const Device& device) {
+  if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
+  if (Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
+  if (w == nullptr) return Support::no("no weight");
+  if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
+  if (!codes) return Support::no("needs fp8 activations");
+  if (x.shape[0] > sm90::kTokenProductMaxTokens) {
+    return Support::no(fmt::format("takes at most {} tokens, got {}", sm90::kTokenProductMaxTokens, x.shape[0]));
+  }
+  return {sm90::token_product_refusal(*w, x)};
+}
+Support no_room(const LinearWeight& w, int64_t tokens) {
+  return Support::no(fmt::format("{} tokens of {} groups of {} x {} have no tiles that fit", tokens, w.groups, w.n, w.k));
+}
+
+// x as codes.
+struct Quantized {
+  TensorView codes;   // e4m3 [T, K]
+  TensorView scales;  // f32 [T, ceil(K / 128)], rows contiguous; where the product has its own quantiser, blocks contiguous
+};
+// As they are given, or workspace to be filled; that has scales for kTokenProductMaxTokens tokens at least.
+Quantized quantized(Arena& arena, const LinearParams& p) {
+  if (p.x.dtype == DType::e4m3) return {p.x, p.x_scale};
+  const int64_t tokens = p.x.shape[0], blocks = ceil_div(p.x.shape[1], kActivationBlock);
+  const int64_t rows = std::max<int64_t>(tokens, sm90::kTokenProductMaxTokens);
+  return {arena.tensor(DType::e4m3, {tokens, p.x.shape[1]}), arena.tensor(DType::f32, {rows, blocks}).slice(0, tokens)};
+}
+
+void quantize(const LinearParams& p, const Quantized& q, cudaStream_t stream) {
+  if (p.x.dtype == DType::e4m3) return;
+  quantize_rows(
+      p.x, p.activation,
+      {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = q.scales.stride[0], .scale_block = q.scales.stride[1]},
+      /*overlap=*/true, stream);
+}
+
+// One of the two kernels: every tile under way at once, or several tiles a CTA.
+struct TokenPlan {
+  std::optional<sm90::StreamedPlan> streamed{};
+  int many_tiles_stages = 0;
+  explicit operator bool() const { return streamed || many_tiles_stages > 0; }
+};
+TokenPlan plan(const LinearParams& p, const Capabilities& device) {
+  const int64_t tokens = p.x.shape[0];
+  if (auto streamed = sm90::plan_streamed(*p.weight, tokens, p.shares_device, device)) return {.streamed = std::move(streamed)};
+  return {.many_tiles_stages = sm90::many_tiles_stages(*p.weight, tokens, p.shares_device, device)};
+}
+
+// Beyond kLinearMaxTokens the tiles have to be small, as L2 brings the tokens to each tile: at most two fifths of what a tile of
+// 128 x 128 and all of k brings, of which cuBLASLt makes a round (docs/kernels/20261121-few-token-linear.md).
+bool brings_little(const sm90::StreamedPlan& plan, const LinearWeight& w) {
+  const int64_t blocks = ceil_div(w.k, int64_t{sm90::kLinearBlock});
+  return 5 * plan.max_chunk * (plan.tile_rows + plan.tile.tokens) <= 2 * blocks * 256;
+}
+
+void run_linear(const LinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  DeviceScope scope(context.device.id().index);
+  Arena arena(p.x.device, context.workspace);
+  Quantized q = quantized(arena, p);
+  const cudaStream_t stream = native(context.stream);
+  if (p.x.dtype == DType::bf16) {  // a block's scales next to each other
+    q.scales.stride[0] = 1;
+    q.scales.stride[1] = sm90::token_product_rows(p.x.shape[0]);
+  }
+  quantize(p, q, stream);
+  const Capabilities device = capabilities(context.device);
+  const TokenPlan by = plan(p, device);
+  const sm90::TokenProduct product{as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y)};
+  if (by.streamed) {
+    sm90::run_streamed(*by.streamed, product, device, stream);
+  } else {
+    sm90::run_many_tiles(by.many_tiles_stages, product, device, stream);
+  }
+}
+
+std::optional<sm90::StreamedPlan> plan(const GroupedLinearParams& p, const Capabilities& device) {
+  return sm90::plan_streamed(*p.weight, p.x.shape[0], /*shares_device=*/false, device);
+}
+Support supports_grouped(const GroupedLinearParams& p, const Device& device) {
+  Support s = support(p.weight, p.x.dtype == DType::e4m3, p.x, device);
+  return !s || plan(p, capabilities(device)) ? s : no_room(*p.weight, p.x.shape[0]);
+}
+
+void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  DeviceScope scope(context.device.id().index);
+  const Capabilities device = capabilities(context.device);
+  const bool ue8m0 = p.y_format == ActivationFormat::fp8_ue8m0;
+  sm90::run_streamed(*plan(p, device), {p.x, p.x_scale, *p.weight, p.y, p.y_scale, ue8m0}, device, native(context.stream));
+}
+
+}  // namespace
+
+std::vector<Implementation<LinearParams>> few_tokens_linear() {
+  Implementation<LinearParams> impl;
+  impl.name = kName;
+  impl.supports = [](const LinearParams& p, const Device& device) {
+    Support s = support(p.weight, p.activation != ActivationFormat::bf16, p.x, device);
+    if (!s) return s;
+    const int64_t tokens = p.x.shape[0];
+    const TokenPlan by = plan(p, capabilities(device));
+    if (!by) return no_room(*p.weight, tokens);
+    if (tokens <= sm90::kLinearMaxTokens || (by.streamed && brings_little(*by.streamed, *p.weight))) return s;
+    return Support::no(fmt::format("{} tokens of {} x {} are too many", tokens, p.weight->n, p.weight->k));
+  };
+  impl.workspace_bytes = [](const LinearParams& p, const Device&) -> size_t {
+    Arena arena(p.x.device);
+    quantized(arena, p);
+    return arena.peak();
+  };
+  impl.run = run_linear;
+  return {std::move(impl)};
+}
+
+std::vector<Implementation<GroupedLinearParams>> few_tokens_grouped_linear() {
+  Implementation<GroupedLinearParams> impl;
+  impl.name = kName;
+  impl.supports = supports_grouped;
+  impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
+  impl.run = run_grouped;
+  return {std::move(impl)};
+}
+bool few_tokens_leaves_codes(const GroupedLinearParams& p, const Device& device) {
+  return supports_grouped(p, device) && plan(p, capabilities(device))->leaves_codes();
+}
+
+}  // namespace strata::cuda

@@ -1,0 +1,39 @@
+// An FP8 linear layer for few tokens on Hopper with more tiles of 128 features than SMs: what host code and the kernel agree on.
+#pragma once
+
+#include "backends/cuda/linear/sm90/token_product.h"
+
+namespace strata::cuda::sm90 {
+
+inline constexpr int kManyTilesMaxTokens = 64;
+inline constexpr int kManyTilesRows = 128;  // features of a tile: two warpgroups', a team's
+inline constexpr int kManyTilesTeams = 2;   // that take tiles in turns
+inline constexpr int kManyTilesConsumers = 256 * kManyTilesTeams;
+inline constexpr int kManyTilesThreads = kManyTilesConsumers + 32 * kManyTilesTeams;  // a warp of each team asks for what it reads
+inline constexpr int kManyTilesStage = kManyTilesRows * kLinearBlock;                 // bytes
+
+struct ManyTilesArgs : TokenProductArgs {
+  int num_tiles;
+  int stages;  // of a team's ring
+};
+
+// Dynamic shared memory for so many token rows: a ring of weights for each team, the tokens' rows, their scales, those of the stages,
+// barriers (full and empty of every stage, one of every block of the tokens).
+struct ManyTilesShared {
+  int tokens, x_scale, w_scale, barriers, bytes;  // offsets
+  constexpr ManyTilesShared(int token_rows, int num_blocks, int stages)
+      : tokens(kManyTilesTeams * stages * kManyTilesStage),
+        x_scale(tokens + num_blocks * token_rows * kLinearBlock),
+        w_scale(x_scale + num_blocks * token_rows * 4),
+        barriers(w_scale + kManyTilesTeams * stages * 4),
+        bytes(barriers + kManyTilesTeams * stages * 16 + num_blocks * 8) {}
+};
+
+// The kernel for 8, 16, 32 or 64 token rows: of the tensor maps of the weight and of x, and the arguments.
+const void* many_tiles_kernel(int token_rows);
+
+// Stages of a team's ring; 0 where the kernel cannot take a weight, or has too few tiles for all SMs.
+int many_tiles_stages(const LinearWeight& weight, int64_t tokens, bool shares_device, const Capabilities& device);
+void run_many_tiles(int stages, const TokenProduct& product, const Capabilities& device, cudaStream_t stream);
+
+}  // namespace strata::cuda::sm90

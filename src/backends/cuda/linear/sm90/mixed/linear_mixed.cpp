@@ -1,0 +1,217 @@
+// "cuda/sm90_mixed" of grouped_linear: bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Two kernels read
+// it, for few tokens (kernel.cu) and many (many.cu).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "backends/cuda/linear/call_views.h"
+#include "backends/cuda/linear/impls.h"
+#include "backends/cuda/linear/product_output.h"
+#include "backends/cuda/linear/sm90/mixed/many.h"
+#include "backends/cuda/linear/sm90/mixed/packed.h"
+#include "backends/cuda/runtime/check.h"
+#include "backends/cuda/runtime/cuda_device.h"
+#include "backends/cuda/runtime/implementation.h"
+#include "backends/cuda/runtime/launch_config.h"
+#include "backends/cuda/runtime/tensor_map.h"
+#include "core/arena.h"
+#include "core/ceil_div.h"
+#include "ops/linear/packed_weight.h"
+#include "ops/linear/row_alignment.h"
+
+namespace strata::cuda {
+namespace {
+
+using namespace sm90;
+
+constexpr const char* kName = "cuda/sm90_mixed";
+constexpr int64_t kMostChannels = 1 << 17;  // a tile's scales lie in shared memory, beside the ring
+// What it costs to add the partial sums of a pair, in the bytes / 128 that a CTA brings in that time.
+constexpr int64_t kSplitCost = 60;
+
+// Of the kernel for few tokens.
+struct Plan {
+  StreamedTile tile;
+  int token_tiles, tile_tokens, split, max_chunk, stages;
+  int64_t cost;  // blocks of channels that an SM takes, one after the other
+
+  int shared_bytes() const { return MixedShared(tile, split, max_chunk, stages).bytes; }
+};
+
+// Tiles of 128 or 64 features, one CTA's or a pair's, which brings least to each SM: codes, and tokens, which are in L2, at half of their
+// bytes. What leaves codes has tiles of the features under one scale. One token at least.
+Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Capabilities& device) {
+  const int64_t blocks = w.k / kMixedBlock, token_tiles = ceil_div(tokens, int64_t{kMixedTokens});
+  const int64_t tile_tokens = ceil_div(ceil_div(tokens, token_tiles), int64_t{8}) * 8;
+  std::optional<Plan> best;
+  int64_t best_cost = 0;
+  for (const int parts : {2, 1}) {
+    if (leaves_codes && parts * kMixedRows != kActivationBlock) continue;
+    for (const int split : {1, 2}) {
+      const StreamedTile tile = streamed_tile(token_product_rows(tile_tokens), parts);
+      const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = token_tiles * w.groups * w.n / (parts * kMixedRows);
+      const int64_t rounds = ceil_div(tiles * split, int64_t{device.num_sms});
+      const int64_t cost = rounds * (chunk * (parts * kMixedRows + tile_tokens) + kSplitCost * split);
+      if (split > blocks || (best && cost >= best_cost)) continue;
+      const auto max_chunk = static_cast<int>(chunk);
+      Plan plan{.tile = tile,
+                .token_tiles = static_cast<int>(token_tiles),
+                .tile_tokens = static_cast<int>(tile_tokens),
+                .split = split,
+                .max_chunk = max_chunk,
+                .stages = max_chunk,
+                .cost = rounds * chunk};
+      while (plan.stages > 0 && plan.shared_bytes() > device.max_shared_bytes) --plan.stages;
+      // A stage is always the same warpgroups', which give one back while they multiply the next: two for each at least, as there are.
+      if (plan.stages < max_chunk) plan.stages = plan.stages / tile.slices * tile.slices;
+      if (plan.stages < std::min(max_chunk, 2 * tile.slices)) continue;
+      best = plan;
+      best_cost = cost;
+    }
+  }
+  return *best;
+}
+
+bool aligned(const TensorView& v) { return ops::row_alignment(v) == 16; }
+// What is multiplied: x, or a copy of it whose rows are aligned.
+TensorView operand(Arena& arena, const TensorView& x) {
+  return aligned(x) ? x : arena.tensor(DType::bf16, {x.shape[0], x.shape[1], x.shape[2]});
+}
+void copy_rows(const TensorView& to, const TensorView& from, cudaStream_t stream) {
+  for (int64_t g = 0; g < from.shape[1]; ++g) {
+    const auto bytes = static_cast<size_t>(from.shape[2]) * sizeof(Bf16);
+    check(cudaMemcpy2DAsync(to.ptr<Bf16>() + g * to.stride[1], static_cast<size_t>(to.stride[0]) * sizeof(Bf16),
+                            from.ptr<Bf16>() + g * from.stride[1], static_cast<size_t>(from.stride[0]) * sizeof(Bf16), bytes,
+                            static_cast<size_t>(from.shape[0]), cudaMemcpyDeviceToDevice, stream),
+          "cudaMemcpy2DAsync");
+  }
+}
+
+// How many tokens, the first ones, are the kernel's for many: none, all, or whole tiles where the others would have that go round once
+// more. Of its tiles of 256 x 256 a round of all SMs takes 1.5 times as long as of the other's, of up to 128 x 128.
+int64_t tokens_of_many(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
+  const auto cost_of_few = [&](int64_t few) { return few == 0 ? 0 : 2 * plan_of(w, few, /*leaves_codes=*/false, device).cost; };
+  const auto cost_of_many = [&](int64_t many) { return 3 * TileWalk(many, w.n, w.groups).rounds(device.num_sms) * (w.k / kMixedBlock); };
+  const int64_t whole = tokens / kMixedManyTokens * kMixedManyTokens;
+  int64_t best = tokens, least = cost_of_many(tokens);
+  for (const int64_t many : {whole, int64_t{0}}) {
+    const int64_t cost = cost_of_many(many) + cost_of_few(tokens - many);
+    if (cost < least) best = many, least = cost;
+  }
+  return best;
+}
+
+template <class Args>
+void set_weight(Args& a, const LinearWeight& w) {
+  a.codes = w.packed.ptr<uint8_t>();
+  a.w_scale = reinterpret_cast<const float*>(a.codes + mixed_code_bytes(w));
+  a.n = static_cast<int>(w.n);
+  a.num_blocks = static_cast<int>(w.k / kMixedBlock);
+}
+
+void run_few(const GroupedLinearParams& p, const Plan& plan, const ExecutionContext& context) {
+  const LinearWeight& w = *p.weight;
+  const Capabilities& device = capabilities(context.device);
+  const int64_t num_tokens = p.x.shape[0];
+  MixedArgs a{};
+  set_weight(a, w);
+  set_output(a, p.y);
+  set_output_scales(a, p.y_scale, p.y_format == ActivationFormat::fp8_ue8m0);
+  a.num_tokens = static_cast<int>(num_tokens);
+  a.tile_tokens = plan.tile_tokens;
+  a.tile_rows = plan.tile.parts * kMixedRows;
+  a.split = plan.split;
+  a.in_flight = blocks_in_flight(plan.tile, kMixedInFlight, plan.tile.parts * kMixedPartBytes, plan.stages);
+  a.stages = plan.stages;
+  a.max_chunk = plan.max_chunk;
+  const bool codes = p.y_scale.present();
+  const void* const kernel = mixed_kernel(plan.tile, codes);
+  allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
+  all_shared_memory(kernel);
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups),
+                                          static_cast<unsigned>(plan.token_tiles)),
+                             .block = dim3(static_cast<unsigned>(plan.tile.threads())),
+                             .shared_bytes = static_cast<size_t>(plan.shared_bytes()),
+                             .cluster = static_cast<unsigned>(plan.split)},
+                            native(context.stream), /*early=*/true);
+  const CUtensorMap tokens =
+      column_groups_map("x", p.x.data, p.x.shape[1], num_tokens, w.k, p.x.stride[1], p.x.stride[0], plan.tile_tokens, kMixedBlock / 64);
+  void* arguments[] = {const_cast<CUtensorMap*>(&tokens), &a};
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), "mixed_kernel");
+}
+
+void run_many(const GroupedLinearParams& p, const ExecutionContext& context) {
+  const LinearWeight& w = *p.weight;
+  const int64_t num_tokens = p.x.shape[0];
+  MixedManyArgs a{};
+  set_weight(a, w);
+  a.walk = TileWalk(num_tokens, w.n, w.groups);
+  const CUtensorMap x = column_groups_map("x", p.x.data, w.groups, num_tokens, w.k, p.x.stride[1], p.x.stride[0], kManyTokens, 1);
+  const CUtensorMap y = tensor_map("y", p.y.data, w.groups, num_tokens, w.n, p.y.stride[1], p.y.stride[0], kMixedManyOutTokens);
+  const void* const kernel = mixed_many_kernel();
+  allow_shared_bytes(kernel, MixedManyShared::kBytes);
+  const LaunchConfig config({.grid = dim3(a.walk.blocks(capabilities(context.device).num_sms)),
+                             .block = dim3(kMixedManyThreads),
+                             .shared_bytes = MixedManyShared::kBytes},
+                            native(context.stream), /*early=*/true);
+  void* arguments[] = {const_cast<CUtensorMap*>(&x), const_cast<CUtensorMap*>(&y), &a};
+  check(cudaLaunchKernelExC(config.get(), kernel, arguments), "many_kernel");
+}
+
+Support supports(const GroupedLinearParams& p, const Capabilities& device) {
+  const LinearWeight* const w = p.weight;
+  if (Support on_device = needs_sm90(device); !on_device) return on_device;
+  if (w == nullptr) return Support::no("no weight");
+  if (!w->packed.present() || w->packing != kName) return Support::no(fmt::format("needs an e4m3 weight packed for {}", kName));
+  if (p.x.dtype != DType::bf16) return Support::no("needs bf16 activations");
+  return ops::packed_support(*w, static_cast<size_t>(mixed_bytes(*w)));
+}
+
+size_t packed_bytes(const LinearWeight& w, const Device& device) {
+  if (!is_cuda(device) || !capabilities(device).sm90() || !w.weight.present() || w.weight.dtype != DType::e4m3) return 0;
+  if (w.k > kMostChannels) return 0;
+  const bool whole = w.n % kMixedTileRows == 0 && w.k % kMixedBlock == 0 && w.block_n % kMixedRows == 0 && w.block_k % kMixedBlock == 0;
+  return whole && w.power_of_two_scales ? static_cast<size_t>(mixed_bytes(w)) : 0;
+}
+
+void pack(const LinearWeight& w, Device& device, void* dst) {
+  DeviceScope scope(device.id().index);
+  pack_mixed(w, dst, nullptr);
+}
+
+size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
+  Arena arena(p.x.device);
+  operand(arena, p.x);
+  return arena.peak();
+}
+
+void run(const GroupedLinearParams& p, const ExecutionContext& context) {
+  if (p.y.numel() == 0) return;
+  Arena arena(p.x.device, context.workspace);
+  GroupedLinearParams product = p;
+  product.x = operand(arena, p.x);
+  if (!aligned(p.x)) copy_rows(product.x, p.x, native(context.stream));
+  const LinearWeight& w = *p.weight;
+  const int64_t tokens = p.x.shape[0];
+  const Capabilities& device = capabilities(context.device);
+  const int64_t many = p.y.dtype == DType::bf16 && aligned(p.y) ? tokens_of_many(w, tokens, device) : 0;
+  if (many == 0) return run_few(product, plan_of(w, tokens, p.y_scale.present(), device), context);
+  run_many(tokens_of(product, 0, many), context);
+  if (many < tokens) {
+    run_few(tokens_of(product, many, tokens - many), plan_of(w, tokens - many, /*leaves_codes=*/false, device), context);
+  }
+}
+
+}  // namespace
+
+std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
+  return {implementation<GroupedLinearParams>(kName, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run})};
+}
+bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
+  if (!is_cuda(device) || !supports(p, capabilities(device))) return false;
+  return tokens_of_many(*p.weight, p.x.shape[0], capabilities(device)) == 0;
+}
+std::vector<WeightPacking> mixed_weight_packings() { return {{kName, packed_bytes, pack}}; }
+
+}  // namespace strata::cuda

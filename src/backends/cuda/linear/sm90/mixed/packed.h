@@ -1,0 +1,15 @@
+// Weights as linear_mixed reads them: made when a model is loaded.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/linear/sm90/mixed/config.h"
+#include "strata/ops/linear.h"
+
+namespace strata::cuda::sm90 {
+
+// Of a row-major e4m3 weight with powers of two as scales, n and k multiples of 128, scale blocks multiples of 64 x 128. A code that is no
+// number makes its part's block NaN: it has no bf16 of its own here.
+void pack_mixed(const LinearWeight& weight, void* packed, cudaStream_t stream);
+
+}  // namespace strata::cuda::sm90

@@ -1,0 +1,10 @@
+// The lists of the merge_attn_states, fastest first.
+#include "backends/cuda/merge_attn_states/impls.h"
+
+#include "backends/cuda/cuda_ops.h"
+
+namespace strata::cuda {
+
+std::vector<Implementation<MergeAttnStatesParams>> merge_attn_states() { return {merge_attn_states_smxx()}; }
+
+}  // namespace strata::cuda

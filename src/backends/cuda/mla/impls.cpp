@@ -1,0 +1,10 @@
+// The lists of the MLA's rotation and insertion, fastest first.
+#include "backends/cuda/mla/impls.h"
+
+#include "backends/cuda/cuda_ops.h"
+
+namespace strata::cuda {
+
+std::vector<Implementation<MlaRopeKvInsertParams>> mla_rope_kv_insert() { return {mla_rope_kv_insert_smxx()}; }
+
+}  // namespace strata::cuda

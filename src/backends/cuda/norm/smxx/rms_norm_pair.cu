@@ -1,0 +1,237 @@
+// RMSNorm of two latents in one launch, a block for some tokens, one after the other, 8 values a thread in registers between their one read
+// and their one write. Floor: 4 bytes per value, 3 of codes (V4-Pro, 4096 tokens: 33.6 MB, 7.8 us at 4.3 TB/s); the weights stay in L1.
+//
+// Between products over weights there is little to do and much to wait for: such a product leaves neither code nor norm weights in L2. So
+// the code is short, and what does not depend on the kernel in front is asked for before that has ended.
+//
+// The key's insertion, where a call of few tokens has one, is in the same launch: another kernel beside the product behind costs more than
+// it takes (docs/kernels/20261121-layer-decode.md).
+#include <algorithm>
+
+#include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/device/activation_codes.cuh"
+#include "backends/cuda/device/insert_key.cuh"
+#include "backends/cuda/device/touch.cuh"
+#include "backends/cuda/device/warp.cuh"
+#include "backends/cuda/norm/impls.h"
+#include "backends/cuda/ptx/memory.cuh"
+#include "backends/cuda/ptx/warpgroup.cuh"
+#include "backends/cuda/runtime/early_launch.cuh"
+#include "backends/cuda/runtime/grid.h"
+#include "core/ceil_div.h"
+#include "ops/norm/insert_behind.h"
+
+namespace strata::cuda {
+namespace {
+
+constexpr int kChunk = kCodeChannels;  // values of one access
+constexpr int kMaxThreads = 1024;
+constexpr int kThreadsPerSm = 1024;  // what the registers allow
+// Up to so many tokens keys are inserted by their norm's blocks, a warp of each.
+constexpr int64_t kFewTokens = 128;
+constexpr int kKeyWarps = kKeyDim / (kChunk * kWarpSize);
+
+// That a row takes.
+int64_t warps_of(int64_t dim) { return ceil_div(dim, int64_t{kChunk} * kWarpSize); }
+
+struct Latent {
+  Rows<const Bf16> x;
+  const float* weight;
+  Rows<Bf16> out;
+  int32_t dim;
+  Rows<E4m3> codes{};  // in place of out, where scale is not null
+  Rows<float> scale{};
+  bool ue8m0 = false;
+};
+
+__device__ float row_scale(float sum, int32_t dim, float eps) { return rsqrtf(sum / static_cast<float>(dim) + eps); }
+
+// A thread's values of a row, whose sum of squares gave `scale`, from registers to memory. All lanes of a warp.
+__device__ __forceinline__ void store_normed(const Latent& l, int64_t t, int begin, int count, float (&values)[kChunk]) {
+  if (l.scale.data == nullptr) {
+    if (count == kChunk) store_values<true>(l.out.row(t) + begin, values);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 2) {
+    const uint32_t rounded = pack_bf16(values[i], values[i + 1]);
+    values[i] = bf16_low(rounded);
+    values[i + 1] = bf16_high(rounded);
+  }
+  uint32_t codes[2];
+  const float scale = quantize_lanes(values, l.ue8m0, codes);
+  store_codes(&l.codes.row(t)[begin].bits, count, codes);
+  if (count > 0 && begin % kActivationBlock == 0) l.scale.row(t)[begin / kActivationBlock] = scale;
+}
+
+// What a lane of the warp that inserts needs besides the key: first as slot and position are before the kernel in front has ended, so that
+// the angles, which nothing changes, are there when the key is; then confirmed.
+struct KeyPlace {
+  int64_t slot = -1, position = -1;
+  float angles[kKeyRun];
+
+  __device__ __forceinline__ void ask(const KeyInsert& key, int32_t t, int64_t num_positions, int lane) {
+    if (t >= key.num_slots) return;
+    position = guess(key.positions + t);
+    if (position >= 0 && position < num_positions) load(key, lane);
+    touch(key.slots + t);
+  }
+  // By what they are now: for a token without a slot -1 each.
+  __device__ __forceinline__ void confirm(const KeyInsert& key, int64_t slot_now, int64_t position_now, int lane) {
+    slot = slot_now;
+    if (slot < 0 || position_now == position) return;
+    position = position_now;
+    load(key, lane);
+  }
+  // No branch: behind one the other lanes would wait too.
+  __device__ __forceinline__ void load(const KeyInsert& key, int lane) {
+    load_angles<true>(key.cos_sin.row(position), kKeyRotary, max(key_rope_lane(lane), 0), angles);
+  }
+};
+
+// Rows at multiples of 16 bytes, of multiples of 8 values. The first warps have the query's row, the others the key-value row, which the
+// first of them inserts.
+template <bool kInserts>
+__global__ void __launch_bounds__(kInserts ? kMaxThreads / 2 : kMaxThreads)
+    rms_norm_pair_kernel(const __grid_constant__ Latent q, const __grid_constant__ Latent kv, int32_t tokens, int32_t q_warps, float eps,
+                         const __grid_constant__ KeyInsert key, int64_t num_positions) {
+  __shared__ float sums[2][kMaxThreads / kWarpSize];  // in turns: who still reads one is a barrier away from who writes it
+  __shared__ uint4 normed_key[kInserts ? kKeyDim / kChunk : 1];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, num_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  const bool of_q = warp < q_warps;
+  const Latent& l = of_q ? q : kv;
+  const int first_warp = of_q ? 0 : q_warps, last_warp = of_q ? q_warps : num_warps;
+  const int begin = (static_cast<int>(threadIdx.x) - first_warp * kWarpSize) * kChunk, count = begin < l.dim ? kChunk : 0;
+  const float4 low = ptx::load_quad_if(count > 0, l.weight + begin, 0.0f), high = ptx::load_quad_if(count > 0, l.weight + begin + 4, 0.0f);
+  const float weight[kChunk] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const bool inserts = kInserts && warp == q_warps;
+  KeyPlace place;
+  start_early([&] {
+    if (inserts) place.ask(key, static_cast<int32_t>(blockIdx.x), num_positions, lane);
+  });
+  const auto load = [&](int32_t t) { return count > 0 && t < tokens ? *reinterpret_cast<const uint4*>(l.x.row(t) + begin) : uint4{}; };
+  int buffer = 0;
+  uint4 next = load(static_cast<int32_t>(blockIdx.x));
+#pragma unroll 1
+  for (int32_t t = static_cast<int32_t>(blockIdx.x); t < tokens; t += static_cast<int32_t>(gridDim.x), buffer ^= 1) {
+    float values[kChunk];
+    const uint4 row = next;
+    next = load(t + static_cast<int32_t>(gridDim.x));
+    const bool has_slot = inserts && t < key.num_slots;
+    const int64_t slot = has_slot ? key.slots[t] : -1, position = has_slot ? key.positions[t] : -1;
+    unpack_bf16(row, values);
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum += values[i] * values[i];
+    sum = lanes_sum(sum);
+    if (threadIdx.x % kWarpSize == 0) sums[buffer][warp] = sum;
+    __syncthreads();
+    sum = 0.0f;
+    for (int i = first_warp; i < last_warp; ++i) sum += sums[buffer][i];
+    const float scale = row_scale(sum, l.dim, eps);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] *= scale * weight[i];
+    if (!kInserts || of_q) {
+      store_normed(l, t, begin, count, values);
+      continue;
+    }
+    constexpr uint32_t kKeyReady = 1;
+    store_values<true>(reinterpret_cast<Bf16*>(normed_key + begin / kChunk), values);
+    ptx::barrier_sync(kKeyReady, kKeyWarps * kWarpSize);
+    if (!inserts) continue;
+    place.confirm(key, slot, position, lane);
+    uint32_t words[kKeyRun / 2];
+    load_wide(reinterpret_cast<const uint8_t*>(normed_key + lane * (kKeyRun / kChunk)), words);
+    const auto get_angles = [&](float(&angles)[kKeyRun]) {
+#pragma unroll
+      for (int i = 0; i < kKeyRun; ++i) angles[i] = place.angles[i];
+    };
+    insert_words(key, place.slot, words, get_angles, lane);
+  }
+}
+
+// Rows of any length and alignment: a warp a row, those of `first` before those of `second`.
+__global__ void __launch_bounds__(kWarpSize)
+    rms_norm_rows_kernel(const __grid_constant__ Latent first, const __grid_constant__ Latent second, int32_t tokens, float eps) {
+  start_early();
+  const int32_t row = static_cast<int32_t>(blockIdx.x);
+  const Latent& l = row < tokens ? first : second;
+  const int64_t t = row < tokens ? row : row - tokens;
+  const int lane = static_cast<int>(threadIdx.x);
+  const Bf16* const x = l.x.row(t);
+  float sum = 0.0f;
+  for (int i = lane; i < l.dim; i += kWarpSize) sum += to_float(x[i]) * to_float(x[i]);
+  const float scale = row_scale(lanes_sum(sum), l.dim, eps);
+  for (int first_of_warp = 0; first_of_warp < l.dim; first_of_warp += kChunk * kWarpSize) {
+    const int begin = first_of_warp + lane * kChunk, count = min(max(l.dim - begin, 0), kChunk);
+    float values[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) values[i] = i < count ? to_float(x[begin + i]) * scale * l.weight[begin + i] : 0.0f;
+    if (l.scale.data == nullptr) {
+      for (int i = 0; i < count; ++i) l.out.row(t)[begin + i] = to_bf16(values[i]);
+    } else {
+      store_normed(l, t, begin, count, values);
+    }
+  }
+}
+
+Latent latent(const TensorView& x, const TensorView& weight, const TensorView& out) {
+  return {.x = Rows<const Bf16>(x), .weight = weight.ptr<float>(), .out = Rows<Bf16>(out), .dim = static_cast<int32_t>(x.shape[1])};
+}
+
+Latent query_latent(const RmsNormPairParams& p) {
+  Latent q = latent(p.q, p.q_weight, p.q_out);
+  if (p.q_format == ActivationFormat::bf16) return q;
+  q.out = {};
+  q.codes = Rows<E4m3>(p.q_out);
+  q.scale = Rows<float>(p.q_scale);
+  q.ue8m0 = p.q_format == ActivationFormat::fp8_ue8m0;
+  return q;
+}
+
+KeyInsert key_insert(const RmsNormPairParams& p) {
+  return {.slots = p.slot_mapping.ptr<int64_t>(),
+          .num_slots = static_cast<int32_t>(p.slot_mapping.shape[0]),
+          .positions = p.positions.ptr<int64_t>(),
+          .cos_sin = Rows<const float>(p.cos_sin),
+          .cache = p.cache,
+          .rows_of_cache = CacheRows(p.cache)};
+}
+
+bool wide(const TensorView& x, const TensorView& weight, const TensorView& out) {
+  return x.shape[1] % kChunk == 0 && rows_aligned(x) && rows_aligned(weight) && rows_aligned(out);
+}
+
+// Whether the key is inserted.
+bool run_norm(const RmsNormPairParams& p, const ExecutionContext& context) {
+  const int64_t tokens = p.kv.shape[0];
+  const bool pair = p.q.present();
+  const Latent kv = latent(p.kv, p.kv_weight, p.kv_out), q = pair ? query_latent(p) : kv;
+  const int64_t q_warps = pair ? warps_of(q.dim) : 0, threads = (q_warps + warps_of(kv.dim)) * kWarpSize;
+  if (threads <= kMaxThreads && wide(p.kv, p.kv_weight, p.kv_out) && (!pair || wide(p.q, p.q_weight, p.q_out))) {
+    const int64_t at_once = capabilities(context.device).num_sms * std::max<int64_t>(kThreadsPerSm / threads, 1);
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(blocks_for(tokens, 1), at_once));
+    const bool inserts = p.slot_mapping.present() && tokens <= kFewTokens && threads <= kMaxThreads / 2 && kv.dim == kKeyDim &&
+                         inserts_words(p.cache, p.cos_sin);
+    const auto kernel = inserts ? rms_norm_pair_kernel<true> : rms_norm_pair_kernel<false>;
+    all_shared_memory(kernel);  // its blocks are the first on some SMs: a product behind it finds its place beside them
+    launch_early("rms_norm_pair_kernel", kernel, {blocks, static_cast<unsigned>(threads)}, context, q, kv, static_cast<int32_t>(tokens),
+                 static_cast<int32_t>(q_warps), p.eps, key_insert(p), p.cos_sin.shape[0]);
+    return inserts;
+  }
+  launch_early("rms_norm_rows_kernel", rms_norm_rows_kernel, {blocks_for(pair ? 2 * tokens : tokens, 1), kWarpSize}, context, q, kv,
+               static_cast<int32_t>(tokens), p.eps);
+  return false;
+}
+
+void run(const RmsNormPairParams& p, const ExecutionContext& context) {
+  if (p.kv.shape[0] == 0) return;
+  if (!run_norm(p, context) && p.slot_mapping.present()) qnorm_rope_kv_insert().front().run(ops::insertion(p), context);
+}
+
+}  // namespace
+
+Implementation<RmsNormPairParams> rms_norm_pair_smxx() { return smxx_implementation<RmsNormPairParams>({.run = run}); }
+
+}  // namespace strata::cuda

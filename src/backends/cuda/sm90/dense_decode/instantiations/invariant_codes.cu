@@ -1,7 +1,0 @@
-#include "backends/cuda/sm90/dense_decode/instantiate.cuh"
-
-namespace strata::cuda::dense_decode {
-
-template void launch_invariant<true>(const InvariantArgs&, int, const ExecutionContext&);
-
-}  // namespace strata::cuda::dense_decode

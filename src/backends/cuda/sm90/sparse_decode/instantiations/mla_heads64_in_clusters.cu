@@ -1,4 +1,0 @@
-#include "backends/cuda/sm90/sparse_decode/instantiate_in_clusters.cuh"
-
-template void strata::cuda::sparse_decode::launch_in_clusters<strata::KvFormat::fp8_ds_mla, 64>(const DecodeArgs&, int64_t,
-                                                                                                const ExecutionContext&);

@@ -1,4 +1,0 @@
-#include "backends/cuda/sm90/sparse_decode/instantiate.cuh"
-
-template void strata::cuda::sparse_decode::launch_decode<strata::KvFormat::fp8_ds_mla_v4, 16>(const DecodeArgs&, int64_t,
-                                                                                              const ExecutionContext&);

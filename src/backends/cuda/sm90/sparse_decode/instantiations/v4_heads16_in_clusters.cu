@@ -1,5 +1,0 @@
-#include "backends/cuda/sm90/sparse_decode/instantiate_in_clusters.cuh"
-
-template void strata::cuda::sparse_decode::launch_in_clusters<strata::KvFormat::fp8_ds_mla_v4, 16>(const DecodeArgs&, int64_t,
-                                                                                                   const ExecutionContext&);
-template int64_t strata::cuda::sparse_decode::allow_large_clusters<strata::KvFormat::fp8_ds_mla_v4, 16>(int64_t);

@@ -1,3 +1,0 @@
-#include "backends/cuda/sm90/sparse_decode/instantiate_scheduled.cuh"
-
-template void strata::cuda::sparse_decode::launch_scheduled<8>(const DecodeArgs&, int64_t, const ExecutionContext&);

@@ -1,8 +1,0 @@
-#include "backends/cuda/sm90/sparse_decode_bf16/paged_rows.cuh"
-#include "backends/cuda/sm90/sparse_prefill/instantiate.cuh"
-
-namespace strata::cuda::sparse_prefill {
-
-template void launch_tokens<PagedRows<2, true>, 512, false>(const WholeArgs<PagedRows<2, true>>&, int, const ExecutionContext&);
-
-}  // namespace strata::cuda::sparse_prefill

@@ -1,7 +1,0 @@
-#include "backends/cuda/smxx/attention/row_attention_kernel.cuh"
-
-namespace strata::cuda {
-
-RowAttentionTile row_attention_d576_heads64() { return row_attention_tile<RowAttentionConfig<576, 64, 32, 2, 1, 4, false, 1>>(); }
-
-}  // namespace strata::cuda

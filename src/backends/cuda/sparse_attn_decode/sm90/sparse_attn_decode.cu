@@ -1,0 +1,263 @@
+// sparse_attn_decode on Hopper: what it takes, how rows are split, the launches. Rows of q, of out and of the caches are at multiples of 16
+// bytes: the strides tell (supports), and the op's check has memory begin accordingly.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "backends/cuda/device/rows.cuh"
+#include "backends/cuda/sparse_attn_decode/impls.h"
+#include "backends/cuda/sparse_attn_decode/sm90/launch.h"
+#include "backends/cuda/sparse_attn_decode/sm90/plan.h"
+#include "backends/cuda/sparse_attn_decode/sm90/schedule.h"
+#include "core/ceil_div.h"
+
+namespace strata::cuda {
+namespace {
+
+using namespace sparse_decode;
+
+Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  if (Support sm90 = needs_sm90(c); !sm90) return sm90;
+  const KvFormat format = p.cache.format;
+  if (format != KvFormat::fp8_ds_mla_v4 && format != KvFormat::fp8_ds_mla) {
+    return Support::no("needs caches of fp8_ds_mla_v4 or fp8_ds_mla, has " + std::string(to_string(format)));
+  }
+  if (p.extra_cache.present() && p.extra_cache.format != format) {
+    return Support::no("needs two caches of one format, has " + std::string(to_string(format)) + " and " +
+                       std::string(to_string(p.extra_cache.format)));
+  }
+  if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
+  if (p.positions.present() && p.cos_sin.shape[1] != kRotaryLanes) {
+    return Support::no("needs " + std::to_string(kRotaryLanes) + " rotary lanes, has " + std::to_string(p.cos_sin.shape[1]));
+  }
+  for (const TensorView* rows : {&p.q, &p.out}) {
+    if (!strides_aligned(*rows)) {
+      return Support::no(std::string(rows == &p.q ? "q" : "out") + " must have rows at multiples of 16 bytes, is " + rows->describe());
+    }
+  }
+  for (const PagedCache* cache : {&p.cache, &p.extra_cache}) {
+    if (cache->present() && cache->page_stride % 16 != 0) {
+      return Support::no("pages must be at multiples of 16 bytes, are " + std::to_string(cache->page_stride) + " bytes apart");
+    }
+  }
+  if (p.norm_queries && format != KvFormat::fp8_ds_mla_v4) {
+    return Support::no("needs caches of fp8_ds_mla_v4 to normalise queries, has " + std::string(to_string(format)));
+  }
+  return Support::yes();
+}
+
+Scope scope_of(const PagedCache& cache, const TensorView& indices, const TensorView& lengths) {
+  if (!cache.present()) return {};
+  return {.data = static_cast<const uint8_t*>(cache.data),
+          .page_stride = cache.page_stride,
+          .page_size = Divisor(cache.page_size),
+          .num_slots = static_cast<uint32_t>(std::min<int64_t>(cache.num_slots(), int64_t{1} << 31)),
+          .indices = indices.ptr<int32_t>(),
+          .indices_batch_stride = indices.stride[0],
+          .indices_query_stride = indices.stride[1],
+          .lengths = lengths.present() ? lengths.ptr<int32_t>() : nullptr,
+          .width = static_cast<int32_t>(indices.shape[2])};
+}
+
+DecodeArgs args_of(const SparseAttnDecodeParams& p) {
+  DecodeArgs a{};
+  a.scope[0] = scope_of(p.cache, p.indices, p.topk_length);
+  a.scope[1] = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length);
+  a.q = p.q.ptr<uint16_t>();
+  a.q_batch_stride = p.q.stride[0], a.q_query_stride = p.q.stride[1], a.q_head_stride = p.q.stride[2];
+  a.num_heads = static_cast<int32_t>(p.q.shape[2]);
+  a.num_queries = static_cast<int32_t>(p.q.shape[1]);
+  a.sink = p.attn_sink.present() ? p.attn_sink.ptr<float>() : nullptr;
+  a.scale_log2 = p.softmax_scale * kLog2e;
+  if (p.positions.present()) {
+    a.cos_sin = p.cos_sin.ptr<float>(), a.cos_sin_stride = p.cos_sin.stride[0], a.cos_sin_rows = p.cos_sin.shape[0];
+    if (p.rotate_back) a.positions = p.positions.ptr<int64_t>();
+    if (p.norm_queries) a.q_positions = p.positions.ptr<int64_t>(), a.q_eps = p.q_eps;
+  }
+  a.out = p.out.ptr<uint16_t>();
+  a.out_batch_stride = p.out.stride[0], a.out_query_stride = p.out.stride[1], a.out_head_stride = p.out.stride[2];
+  if (p.lse.present()) {
+    a.lse = p.lse.ptr<float>();
+    a.lse_batch_stride = p.lse.stride[0], a.lse_head_stride = p.lse.stride[1], a.lse_query_stride = p.lse.stride[2];
+  }
+  if (p.max_logits.present()) {
+    a.max_logits = p.max_logits.ptr<float>();
+    a.max_batch_stride = p.max_logits.stride[0], a.max_head_stride = p.max_logits.stride[1], a.max_query_stride = p.max_logits.stride[2];
+  }
+  return a;
+}
+
+Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
+  return {.tokens = p.q.shape[0] * p.q.shape[1],
+          .heads = p.q.shape[2],
+          .tiles = ceil_div(rows, kRowTile),
+          .num_sms = c.num_sms,
+          .format = p.cache.format,
+          .batch_invariant = p.batch_invariant,
+          .raw_queries = p.norm_queries};
+}
+
+// How many clusters of more than kPortableCluster blocks run at a time: asked for once a device, of the current one.
+class LargeClusters {
+ public:
+  int64_t at_a_time(int device, int64_t block_heads, int64_t blocks) {
+    const std::lock_guard lock(mutex_);
+    const auto [known, is_new] = known_.try_emplace({device, block_heads, blocks}, 0);
+    if (is_new) {
+      known->second = block_heads == 8 ? allow_large_clusters<KvFormat::fp8_ds_mla_v4, 8>(blocks)
+                                       : allow_large_clusters<KvFormat::fp8_ds_mla_v4, 16>(blocks);
+    }
+    return known->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<int, int64_t, int64_t>, int64_t> known_;
+};
+
+// Large clusters are the exception: not all groups of SMs of all devices, or of a part of one, have room for them.
+Plan plan_that_fits(const SparseAttnDecodeParams& p, const Device& device, LargeClusters& large) {
+  Problem problem = problem_of(p, capabilities(device));
+  const Plan planned = plan(problem);
+  if (!planned.in_clusters || planned.splits <= kPortableCluster) return planned;
+  const int64_t clusters = problem.tokens * ceil_div(problem.heads, planned.block_heads);
+  if (large.at_a_time(device.id().index, planned.block_heads, planned.splits) >= clusters) return planned;
+  problem.largest_cluster = kPortableCluster;
+  return plan(problem);
+}
+
+// How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md). Of a
+// schedule's pieces and few weights less, as the product behind begins beside them, on the SMs that they leave idle.
+constexpr int64_t kNextBytes = 16 << 20, kNextPiece = 8 << 10, kNextLine = 128;
+constexpr int64_t kNextFewWeights = 48 << 20, kNextBytesOfPieces = 4 << 20;
+
+// By so many blocks, each with as many tiles as that or fewer.
+void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blocks, int64_t tiles_of_block, DecodeArgs& a) {
+  if (!weights.present() || reinterpret_cast<uintptr_t>(weights.data) % 16 != 0) return;
+  const bool few_heads = block_heads < kHeadTile;
+  const int64_t warps = few_heads ? 4 : kProducerThreads / 32;  // that load rows
+  const int64_t times = few_heads ? tiles_of_block : ceil_div(tiles_of_block, 2), turns = blocks * times * warps;
+  if (turns == 0) return;
+  const bool few_of_pieces = a.pieces != nullptr && static_cast<int64_t>(weights.bytes()) <= kNextFewWeights;
+  const int64_t wanted = (few_of_pieces ? kNextBytesOfPieces : kNextBytes) / turns;
+  const int64_t lanes = std::clamp<int64_t>(wanted / kNextPiece, 1, 32);
+  const int64_t apart = static_cast<int64_t>(weights.bytes()) / (turns * lanes) / kNextLine * kNextLine;
+  const int64_t bytes = std::min(apart, wanted / lanes / kNextLine * kNextLine);
+  if (bytes < 1024) return;
+  a.next = static_cast<const uint8_t*>(weights.data);
+  a.next_apart = apart, a.next_bytes = static_cast<int32_t>(bytes);
+  a.next_lanes = static_cast<int32_t>(lanes), a.next_times = static_cast<int32_t>(times);
+}
+
+// Whether the product behind this op, which then is the next kernel, begins when parts are merged. What it reads of so few weights beside
+// the merge keeps that waiting longer than it saves; of more, the memory is busy all the time anyway. Not of a schedule's parts.
+bool merge_first(const SparseAttnDecodeParams& p) {
+  constexpr int64_t kFewWeights = 96 << 20;
+  return p.positions.present() && p.rotate_back && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
+}
+
+// Of all tokens, of a call that goes by its schedule.
+int64_t parts_of_pieces(const SparseAttnDecodeParams& p) { return 2 * (p.pieces.shape[0] - p.q.shape[0] * p.q.shape[1]); }
+
+// Space for the parts: outputs, lse, maxima and factors; whether the call goes by its schedule or not.
+size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
+  const int64_t parts = std::max(plan(problem_of(p, c)).most_parts, p.pieces.present() ? parts_of_pieces(p) : 0);
+  return static_cast<size_t>(parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
+}
+void place_parts(int64_t parts_of_tokens, const ExecutionContext& context, DecodeArgs& a) {
+  const int64_t parts = parts_of_tokens * a.num_heads;
+  a.part_out = static_cast<uint16_t*>(context.workspace.data);
+  a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
+  a.part_max = a.part_lse + parts;
+  a.part_unshift = a.part_max + parts;
+}
+
+template <KvFormat kFormat>
+void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, const ExecutionContext& context) {
+  if (plan.in_clusters && plan.block_heads == kHeadTile) {
+    launch_in_clusters<kFormat, kHeadTile>(a, tokens, context);
+  } else if (plan.in_clusters) {
+    if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
+      plan.block_heads == 8 ? launch_in_clusters<kFormat, 8>(a, tokens, context) : launch_in_clusters<kFormat, 16>(a, tokens, context);
+    }
+  } else if (kFormat == KvFormat::fp8_ds_mla_v4 && plan.in_turn) {
+    const int64_t sms = capabilities(context.device).num_sms;
+    plan.block_heads == 8 ? launch_in_turn<8>(a, tokens, sms, context) : launch_in_turn<16>(a, tokens, sms, context);
+  } else if (plan.block_heads == 8) {
+    launch_decode<kFormat, 8>(a, tokens, context);
+  } else if (plan.block_heads == 16) {
+    launch_decode<kFormat, 16>(a, tokens, context);
+  } else if (plan.block_heads == 32) {
+    launch_decode<kFormat, 32>(a, tokens, context);
+  } else {
+    launch_decode<kFormat, kHeadTile>(a, tokens, context);
+  }
+}
+
+void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64_t block_heads, DecodeArgs& a,
+                  const ExecutionContext& context) {
+  const int64_t pieces = p.pieces.shape[0];
+  place_parts(parts_of_pieces(p), context, a);
+  a.num_splits = 1;
+  a.pieces = p.pieces.ptr<int32_t>();
+  // What is usual, shared out to as many blocks as that needs: which pieces there are is not known here.
+  const int64_t head_tiles = ceil_div(problem.heads, block_heads), blocks = pieces * head_tiles,
+                usual = problem.tokens * head_tiles * std::min(problem.tiles, kUsualTiles),
+                tiles = std::clamp<int64_t>(ceil_div(usual, problem.num_sms), 1, kUsualTiles);
+  const int64_t bringing = block_heads < kHeadTile ? std::clamp<int64_t>(usual / tiles, 1, blocks) : blocks;
+  a.next_blocks = static_cast<int32_t>(bringing);
+  bring_next_near(p.next_weights, block_heads, bringing, tiles, a);
+  switch (block_heads) {
+    case 8: launch_scheduled<8>(a, pieces, context); break;
+    case 16: launch_scheduled<16>(a, pieces, context); break;
+    case 32: launch_scheduled<32>(a, pieces, context); break;
+    default: launch_scheduled<kHeadTile>(a, pieces, context); break;
+  }
+  if (!p.merges.present() || p.merges.shape[0] == 0) return;
+  a.merges = p.merges.ptr<int32_t>(), a.num_merges = static_cast<int32_t>(p.merges.shape[0]);
+  launch_scheduled_combine(a, context);
+}
+
+void run_plan(const SparseAttnDecodeParams& p, const Plan& plan, int64_t tokens, DecodeArgs& a, const ExecutionContext& context) {
+  place_parts(plan.most_parts, context, a);
+  a.merge_first = merge_first(p);
+  a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
+  a.split_divisor = Divisor(a.num_splits);
+  const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits,
+                tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile);
+  bring_next_near(p.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
+  if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
+    launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, context);
+  } else {
+    launch<KvFormat::fp8_ds_mla>(a, plan, tokens, context);
+  }
+  if (a.num_splits > 1 && !plan.in_clusters) launch_combine(a, tokens, blocks, context);
+}
+
+void run(const SparseAttnDecodeParams& p, const ExecutionContext& context, LargeClusters& large) {
+  const Problem problem = problem_of(p, capabilities(context.device));
+  if (problem.tokens == 0) return;
+  const DeviceScope scope(context.device.id().index);
+  DecodeArgs a = args_of(p);
+  if (const BlockCost* const block = p.pieces.present() ? block_of_pieces(problem) : nullptr; block != nullptr) {
+    run_schedule(p, problem, block->heads, a, context);
+  } else {
+    run_plan(p, plan_that_fits(p, context.device, large), problem.tokens, a, context);
+  }
+}
+
+}  // namespace
+
+Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90() {
+  auto impl = implementation<SparseAttnDecodeParams>("cuda/sm90", {.supports = supports, .workspace_bytes = workspace_bytes});
+  impl.run = [large = std::make_shared<LargeClusters>()](const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+    run(p, context, *large);
+  };
+  return impl;
+}
+
+}  // namespace strata::cuda
