@@ -12,14 +12,6 @@ __device__ __forceinline__ uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
   return product;
 }
 
-// Four bytes of a word, the lowest first, by a digit each: byte i of it for i, for 8 + i that byte's sign in all eight bits. sm_75.
-template <uint32_t kDigits>
-__device__ __forceinline__ uint32_t bytes_with_signs(uint32_t word) {
-  uint32_t bytes;
-  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(bytes) : "r"(word), "n"(kDigits));
-  return bytes;
-}
-
 // 2^x with a relative error of 2^-22; 0 for -inf. sm_80.
 __device__ __forceinline__ float ex2(float x) {
   float y;

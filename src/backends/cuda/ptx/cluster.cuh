@@ -42,10 +42,6 @@ __device__ __forceinline__ uint4 load_cluster(uint32_t mapped) {
   return v;
 }
 
-// One arrival on the same barrier of the block of another rank; releases what this thread wrote or saw to the whole cluster.
-__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(map_shared(barrier, rank)) : "memory");
-}
 // Returns when the phase of this parity of the own barrier is complete, and sees what blocks of the cluster released with it.
 __device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile(
