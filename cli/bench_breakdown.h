@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "breakdown.h"
-#include "case.h"
+#include "testkit/bench/breakdown.h"
+#include "testkit/harness/case.h"
 #include "common.h"
 
 namespace strata::cli {

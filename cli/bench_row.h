@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bench_breakdown.h"
-#include "ceilings.h"
+#include "testkit/bench/ceilings.h"
 #include "common.h"
-#include "timing.h"
+#include "testkit/bench/timing.h"
 
 namespace strata::cli {
 

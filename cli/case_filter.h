@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "case.h"
+#include "testkit/harness/case.h"
 
 namespace strata::cli {
 

@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-#include "on_threads.h"
+#include "testkit/harness/on_threads.h"
 
 namespace strata::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "case.h"
+#include "testkit/harness/case.h"
 #include "common.h"
 #include "interrupt.h"
 

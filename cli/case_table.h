@@ -1,7 +1,7 @@
 // What `--list` prints: the cases that a command is about.
 #pragma once
 
-#include "case.h"
+#include "testkit/harness/case.h"
 #include "common.h"
 
 namespace strata::cli {

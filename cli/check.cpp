@@ -13,7 +13,7 @@
 #include "case_table.h"
 #include "common.h"
 #include "numbers.h"
-#include "registry.h"
+#include "testkit/cases/registry.h"
 
 namespace strata::cli {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "common.h"
-#include "probes.h"
+#include "testkit/bench/probes.h"
 #include "strata/attention.h"
 #include "strata/device.h"
 

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <string>
 
-#include "layer_shape.h"
+#include "testkit/cases/layer_shape.h"
 
 namespace strata::cli {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cache_plan.h"
-#include "model_plan.h"
+#include "runner/model_plan.h"
 
 namespace strata::cli {
 

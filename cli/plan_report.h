@@ -7,7 +7,7 @@
 
 #include "cache_plan.h"
 #include "common.h"
-#include "model_plan.h"
+#include "runner/model_plan.h"
 
 namespace strata::cli {
 

@@ -1,5 +1,5 @@
 // strata replay: recorded cases against this library, relative error per sequence.
-#include "replay.h"
+#include "runner/replay.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "common.h"
-#include "decode_graph.h"
+#include "runner/decode_graph.h"
 #include "layer_options.h"
 #include "numbers.h"
 #include "output_file.h"
-#include "memory.h"
-#include "model_runner.h"
+#include "runner/memory.h"
+#include "runner/model_runner.h"
 #include "run_requests.h"
 #include "strata/error.h"
 #include "words.h"

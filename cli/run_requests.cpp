@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "recorded_sequences.h"
+#include "runner/recorded_sequences.h"
 #include "strata/bf16.h"
 #include "strata/error.h"
 

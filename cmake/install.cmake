@@ -31,4 +31,4 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/strata.pc DESTINATION ${CMAKE_INSTALL_
 # README.md and everything that it and these documents point to (tests/install/documents).
 install(FILES LICENSE README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN CMakeLists.txt EXCLUDE)
-install(FILES cases/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/cases)
+install(FILES testkit/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/testkit)

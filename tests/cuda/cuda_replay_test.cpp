@@ -1,7 +1,7 @@
 // DeepSeek's recorded runs on the GPU: one ragged batch, whole and chunked, with shuffled and poisoned pages. The bounds are those that
 // golden_v4_test and golden_mla_test hold a CPU to. V3.2 is in golden_sparse_test.
 #include "cuda/cuda_fixture.h"
-#include "replay.h"
+#include "runner/replay.h"
 #include "test_data.h"
 
 namespace strata {

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-#include "decode_graph.h"
+#include "runner/decode_graph.h"
 #include "formats/bf16.h"
 #include "test_data.h"
 

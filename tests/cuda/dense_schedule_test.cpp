@@ -1,7 +1,7 @@
 // Schedules of dense latent attention: what the builder makes follows the step's lengths, and results are those without.
 #include "cuda/cuda_fixture.h"
 #include "formats/bf16.h"
-#include "random.h"
+#include "testkit/harness/random.h"
 #include "strata/batch.h"
 #include "strata/op_set.h"
 

@@ -4,8 +4,8 @@
 
 #include "cuda/cuda_fixture.h"
 #include "formats/quantize.h"
-#include "inputs.h"
-#include "ops/linear_case.h"
+#include "testkit/harness/inputs.h"
+#include "testkit/cases/linear_case.h"
 #include "strata/op_set.h"
 
 namespace strata {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cuda/cuda_fixture.h"
-#include "recorded_calls.h"
-#include "registry.h"
+#include "testkit/harness/recorded_calls.h"
+#include "testkit/cases/registry.h"
 
 namespace strata {
 namespace {

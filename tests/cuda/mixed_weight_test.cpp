@@ -7,8 +7,8 @@
 #include "cuda/cuda_fixture.h"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
-#include "inputs.h"
-#include "ops/linear_case.h"
+#include "testkit/harness/inputs.h"
+#include "testkit/cases/linear_case.h"
 #include "strata/op_set.h"
 
 namespace strata {

@@ -2,9 +2,9 @@
 #include <string>
 
 #include "cuda/cuda_fixture.h"
-#include "inputs.h"
-#include "ops/attention_case.h"
-#include "ops/paging.h"
+#include "testkit/harness/inputs.h"
+#include "testkit/cases/attention_case.h"
+#include "testkit/harness/paging.h"
 #include "strata/op_set.h"
 
 namespace strata {

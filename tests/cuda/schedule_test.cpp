@@ -1,8 +1,8 @@
 // Schedules of 128:1 attention in whole steps: what the builder makes follows the step's lengths, and a layer's outputs are those without.
 #include "cuda/cuda_fixture.h"
-#include "fill_caches.h"
+#include "testkit/harness/fill_caches.h"
 #include "formats/bf16.h"
-#include "model_runner.h"
+#include "runner/model_runner.h"
 #include "test_data.h"
 
 namespace strata {

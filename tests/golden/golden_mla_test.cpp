@@ -4,7 +4,7 @@
 
 #include "backends/cpu/cpu_features.h"
 #include "golden/schedule.h"
-#include "replay.h"
+#include "runner/replay.h"
 #include "test_data.h"
 
 namespace strata {

@@ -12,9 +12,9 @@
 #include <cmath>
 #include <set>
 
-#include "ops/indexer_case.h"
-#include "replay.h"
-#include "typed_case.h"
+#include "testkit/cases/indexer_case.h"
+#include "runner/replay.h"
+#include "testkit/harness/typed_case.h"
 #include "test_data.h"
 
 namespace strata {

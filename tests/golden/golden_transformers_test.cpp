@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "golden/schedule.h"
-#include "replay.h"
+#include "runner/replay.h"
 #include "test_data.h"
 
 namespace strata {

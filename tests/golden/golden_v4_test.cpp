@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "replay.h"
-#include "typed_case.h"
+#include "runner/replay.h"
+#include "testkit/harness/typed_case.h"
 #include "test_data.h"
 
 namespace strata {

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "core/host_device.h"
-#include "model_runner.h"
+#include "runner/model_runner.h"
 #include "test_data.h"
 
 namespace strata {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "formats/bf16.h"
-#include "model_runner.h"
+#include "runner/model_runner.h"
 #include "test_data.h"
 
 namespace strata::test {

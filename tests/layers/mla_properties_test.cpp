@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "replay.h"
+#include "runner/replay.h"
 #include "test_data.h"
 
 namespace strata {

@@ -1,12 +1,12 @@
 // What `strata plan` counts without data is what layers, batch metadata and buffers take when they are made.
-#include "model_plan.h"
+#include "runner/model_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <tuple>
 
-#include "model_runner.h"
+#include "runner/model_runner.h"
 #include "strata/checkpoint.h"
 #include "strata/error.h"
 

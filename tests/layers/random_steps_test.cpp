@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "draw.h"
+#include "testkit/harness/draw.h"
 #include "formats/bf16.h"
 #include "gpu.h"
 #include "mla_model.h"

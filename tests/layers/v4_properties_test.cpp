@@ -8,7 +8,7 @@
 #include "formats/e4m3.h"
 #include "formats/ue8m0.h"
 #include "layer_fixture.h"
-#include "replay.h"
+#include "runner/replay.h"
 
 namespace strata {
 namespace {

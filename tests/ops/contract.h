@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "registry.h"
+#include "testkit/cases/registry.h"
 
 namespace strata::test {
 

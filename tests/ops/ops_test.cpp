@@ -8,7 +8,7 @@
 
 #include "backends/cpu/cpu_device.h"
 #include "gpu.h"
-#include "registry.h"
+#include "testkit/cases/registry.h"
 
 namespace strata {
 namespace {

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "formats/bf16.h"
-#include "registry.h"
-#include "typed_case.h"
+#include "testkit/cases/registry.h"
+#include "testkit/harness/typed_case.h"
 
 namespace strata {
 namespace {

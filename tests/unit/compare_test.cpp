@@ -1,5 +1,5 @@
-// What whole tensors may differ by: cases/compare.h.
-#include "compare.h"
+// What whole tensors may differ by: testkit/harness/compare.h.
+#include "testkit/harness/compare.h"
 
 #include <gtest/gtest.h>
 

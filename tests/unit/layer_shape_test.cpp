@@ -1,9 +1,9 @@
 // Names of the layers that `strata bench` times.
-#include "layer_shape.h"
+#include "testkit/cases/layer_shape.h"
 
 #include <gtest/gtest.h>
 
-#include "registry.h"
+#include "testkit/cases/registry.h"
 
 namespace strata::cases {
 namespace {

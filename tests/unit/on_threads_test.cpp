@@ -1,5 +1,5 @@
 // Threads that do one thing together, and machines that start too few of them.
-#include "on_threads.h"
+#include "testkit/harness/on_threads.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What is recorded of a layer is its whole forward; what is measured of a call is its time.
-#include "recorded_calls.h"
+#include "testkit/harness/recorded_calls.h"
 
 #include <gmock/gmock.h>
 
@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
-#include "breakdown.h"
+#include "testkit/bench/breakdown.h"
 #include "formats/bf16.h"
-#include "model_runner.h"
+#include "runner/model_runner.h"
 #include "test_data.h"
 
 namespace strata {

@@ -1,7 +1,7 @@
 // Files of recorded sequences: which are there, and files that only look like one.
-#include "recorded_sequences.h"
+#include "runner/recorded_sequences.h"
 
-#include "replay.h"
+#include "runner/replay.h"
 #include "unit/checkpoint_files.h"
 #include "test_data.h"
 
