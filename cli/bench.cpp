@@ -39,7 +39,7 @@ struct Options {
   bool streams() const { return !common.json && !csv; }
 };
 
-bool is_bench(const cases::Tags& tags) { return tags.bench; }
+bool is_bench(const testkit::Tags& tags) { return tags.bench; }
 
 double load_average() {
   double load = 0;
@@ -53,12 +53,12 @@ class Bencher {
     device_ = open_device(options.common);
   }
 
-  void run(const std::vector<const cases::AnyCase*>& selected) {
+  void run(const std::vector<const testkit::AnyCase*>& selected) {
     run_.announce(selected.size());
     measure_roof();
     columns_ = columns_of(selected);
     table_.emplace(columns_.header(), columns_.widths(), options_.markdown);
-    run_.for_each(selected, !options_.streams(), [&](const cases::AnyCase& c) {
+    run_.for_each(selected, !options_.streams(), [&](const testkit::AnyCase& c) {
       const std::vector<std::string> all =
           options_.filter.implementation == "*" ? c.implementations(ops_) : std::vector<std::string>{options_.filter.implementation};
       for (const std::string& implementation : all) time_case(c, implementation);
@@ -77,17 +77,17 @@ class Bencher {
   // Once, before the cases: what a row is measured against is printed with it.
   void measure_roof() {
     fmt::print(stderr, "measuring the roof of {} ...\n", device_->description());
-    const cases::Ceilings roof = cases::measure_ceilings(ops_, device_);
+    const testkit::Ceilings roof = testkit::measure_ceilings(ops_, device_);
     const std::lock_guard lock(run_.mutex());
     roof_ = roof;
   }
   // Every row comes after it.
-  const cases::Ceilings& roof() const { return roof_.value(); }
+  const testkit::Ceilings& roof() const { return roof_.value(); }
 
-  BenchColumns columns_of(const std::vector<const cases::AnyCase*>& selected) const {
+  BenchColumns columns_of(const std::vector<const testkit::AnyCase*>& selected) const {
     BenchColumns columns;
     columns.baseline = baseline_.has_value();
-    for (const cases::AnyCase* c : selected) {
+    for (const testkit::AnyCase* c : selected) {
       columns.op_width = std::max(columns.op_width, c->op().size());
       columns.case_width = std::max(columns.case_width, c->name().size());
       for (const std::string& name : c->implementations(ops_))
@@ -96,8 +96,8 @@ class Bencher {
     return columns;
   }
 
-  void time_case(const cases::AnyCase& c, const std::string& implementation) {
-    cases::Work work = c.prepare(ops_, device_, implementation, {.seed = options_.seed, .rotate_bytes = cases::rotate_bytes(*device_)});
+  void time_case(const testkit::AnyCase& c, const std::string& implementation) {
+    testkit::Work work = c.prepare(ops_, device_, implementation, {.seed = options_.seed, .rotate_bytes = testkit::rotate_bytes(*device_)});
     if (!work.refusal.empty()) {
       const std::lock_guard lock(run_.mutex());
       refusals_.push_back(fmt::format("{} {}: {}", c.op(), c.name(), work.refusal));
@@ -108,12 +108,12 @@ class Bencher {
     const bool scalar = work.implementation == "reference";
     if (scalar || !options_.no_reference) {
       constexpr double kBudget = 0.3;
-      row.reference = cases::time_reference(c, ops_, work.bytes, work.flops, options_.seed, kBudget);
+      row.reference = testkit::time_reference(c, ops_, work.bytes, work.flops, options_.seed, kBudget);
     }
     if (scalar) {
       row.timing = {row.reference.seconds, row.reference.seconds, 1, 1};
     } else {
-      row.timing = cases::measure(work, device_, {.min_time = options_.min_time});
+      row.timing = testkit::measure(work, device_, {.min_time = options_.min_time});
     }
     if (options_.breakdown && work.record) row.breakdown = break_down(work, device_, {.min_time = options_.min_time});
     if (baseline_) row.baseline = baseline_->find(row.op, row.name, row.implementation);
@@ -130,7 +130,7 @@ class Bencher {
     if (options_.common.json) {
       print_json(as_json());
     } else if (options_.csv) {
-      fmt::print("{}", bench_csv(rows_, roof_.value_or(cases::Ceilings{})).csv());
+      fmt::print("{}", bench_csv(rows_, roof_.value_or(testkit::Ceilings{})).csv());
     } else {
       print_notes();
     }
@@ -207,7 +207,7 @@ class Bencher {
   double load_ = load_average();
   OpSet ops_ = default_ops();
   std::shared_ptr<Device> device_;
-  std::optional<cases::Ceilings> roof_;
+  std::optional<testkit::Ceilings> roof_;
   BenchColumns columns_;
   std::optional<StreamTable> table_;
   std::vector<BenchRow> rows_;
@@ -216,16 +216,16 @@ class Bencher {
 };
 
 int run_bench(Options& options) {
-  cases::CaseList list = cases::all_cases();
+  testkit::CaseList list = testkit::all_cases();
   for (std::string& name : options.filter.names) {
     name = plain_layer_name(name);
-    saying("--case '", "case '", [&] { cases::add_layer_of(list, name); });
+    saying("--case '", "case '", [&] { testkit::add_layer_of(list, name); });
   }
   const auto selected = select_cases(list, options.filter, is_bench);
   if (options.filter.implementation != "*") check_implementation(selected, options.filter);
   if (options.list) {
     CaseTable table;
-    for (const cases::AnyCase* c : selected) table.add(*c);
+    for (const testkit::AnyCase* c : selected) table.add(*c);
     table.print(options.common.json);
     return kSuccess;
   }
@@ -245,7 +245,7 @@ void add_bench(CLI::App& app, int& code) {
       "Exit codes: 0 success; 1 interrupted (Ctrl-C or SIGTERM: keeps the cases timed so far); 2 bad input.\n"
       "--impl '*' times every implementation.\n"
       "--case also takes a layer of any shape:\n" +
-      std::string(cases::kLayerNames) +
+      std::string(testkit::kLayerNames) +
       ",\n"
       "as v4-pro-c4-decode-b48-context16k or v3.2-decode-b8-context8192-tp8; V4's layers have a kind, -window, -c4 or -c128.\n"
       "Example: strata bench --op sparse_attn_decode --case 'b16-*' --plot decode.svg");

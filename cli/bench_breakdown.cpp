@@ -13,9 +13,9 @@ double sum(const Breakdown& breakdown) {
 
 }  // namespace
 
-Breakdown break_down(const cases::Work& work, const std::shared_ptr<Device>& device, const cases::TimingOptions& options) {
-  std::vector<cases::RecordedCall> calls = work.record();
-  const std::vector<double> seconds = cases::measure_calls(calls, device, options);
+Breakdown break_down(const testkit::Work& work, const std::shared_ptr<Device>& device, const testkit::TimingOptions& options) {
+  std::vector<testkit::RecordedCall> calls = work.record();
+  const std::vector<double> seconds = testkit::measure_calls(calls, device, options);
   Breakdown breakdown;
   for (size_t i = 0; i < calls.size(); ++i) breakdown.push_back({std::move(calls[i]), seconds[i]});
   return breakdown;

@@ -12,12 +12,12 @@
 namespace strata::cli {
 
 struct CallTime {
-  cases::RecordedCall call;
+  testkit::RecordedCall call;
   double seconds = 0;
 };
 using Breakdown = std::vector<CallTime>;
 
-Breakdown break_down(const cases::Work& work, const std::shared_ptr<Device>& device, const cases::TimingOptions& options);
+Breakdown break_down(const testkit::Work& work, const std::shared_ptr<Device>& device, const testkit::TimingOptions& options);
 // `seconds`: what the whole takes, its lanes beside each other.
 void print_breakdown(const std::string& name, double seconds, const Breakdown& breakdown);
 Json breakdown_json(const Breakdown& breakdown);

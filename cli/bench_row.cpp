@@ -7,7 +7,7 @@
 namespace strata::cli {
 namespace {
 
-const char* bound(const BenchRow& r, const cases::Ceilings& roof) {
+const char* bound(const BenchRow& r, const testkit::Ceilings& roof) {
   return roof.floor_seconds(0, r.flops) > roof.floor_seconds(r.bytes, 0) ? "compute" : "memory";
 }
 
@@ -19,7 +19,9 @@ std::string reference_text(const BenchRow& r) {
 
 }  // namespace
 
-double roof_share(const BenchRow& row, const cases::Ceilings& roof) { return roof.floor_seconds(row.bytes, row.flops) / row.timing.median; }
+double roof_share(const BenchRow& row, const testkit::Ceilings& roof) {
+  return roof.floor_seconds(row.bytes, row.flops) / row.timing.median;
+}
 
 std::vector<std::string> BenchColumns::header() const {
   std::vector<std::string> names{"op",      "case",      "implementation", "median",    "min",     "GB/s",
@@ -35,7 +37,7 @@ std::vector<size_t> BenchColumns::widths() const {
   return widths;
 }
 
-std::vector<std::string> BenchColumns::cells(const BenchRow& r, const cases::Ceilings& roof) const {
+std::vector<std::string> BenchColumns::cells(const BenchRow& r, const testkit::Ceilings& roof) const {
   const double median = r.timing.median;
   std::vector<std::string> cells{r.op,
                                  r.name,
@@ -52,7 +54,7 @@ std::vector<std::string> BenchColumns::cells(const BenchRow& r, const cases::Cei
   return cells;
 }
 
-Table bench_csv(const std::vector<BenchRow>& rows, const cases::Ceilings& roof) {
+Table bench_csv(const std::vector<BenchRow>& rows, const testkit::Ceilings& roof) {
   Table table({"op", "case", "implementation", "median_s", "min_s", "samples", "bytes", "flops", "bytes_per_s", "flops_per_s", "roof_share",
                "bound", "reference_s", "reference_share", "speed_up", "baseline_s"});
   for (const BenchRow& r : rows) {
@@ -68,7 +70,7 @@ Table bench_csv(const std::vector<BenchRow>& rows, const cases::Ceilings& roof) 
   return table;
 }
 
-Json bench_json(const BenchRow& r, const cases::Ceilings& roof) {
+Json bench_json(const BenchRow& r, const testkit::Ceilings& roof) {
   Json row = {{"op", r.op},
               {"case", r.name},
               {"implementation", r.implementation},

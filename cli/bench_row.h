@@ -15,13 +15,13 @@ namespace strata::cli {
 struct BenchRow {
   std::string op, name, implementation;
   double bytes = 0, flops = 0;
-  cases::Timing timing;
-  cases::ReferenceTiming reference;
+  testkit::Timing timing;
+  testkit::ReferenceTiming reference;
   Breakdown breakdown;             // empty unless wanted, and for single ops
   std::optional<double> baseline;  // seconds of the same row in an earlier result
 };
 
-double roof_share(const BenchRow& row, const cases::Ceilings& roof);
+double roof_share(const BenchRow& row, const testkit::Ceilings& roof);
 
 // The columns that people read: names, widths that fit what is written under them, and cells. `baseline`: with the column of ratios.
 struct BenchColumns {
@@ -30,10 +30,10 @@ struct BenchColumns {
 
   std::vector<std::string> header() const;
   std::vector<size_t> widths() const;
-  std::vector<std::string> cells(const BenchRow& row, const cases::Ceilings& roof) const;
+  std::vector<std::string> cells(const BenchRow& row, const testkit::Ceilings& roof) const;
 };
 
-Table bench_csv(const std::vector<BenchRow>& rows, const cases::Ceilings& roof);
-Json bench_json(const BenchRow& row, const cases::Ceilings& roof);
+Table bench_csv(const std::vector<BenchRow>& rows, const testkit::Ceilings& roof);
+Json bench_json(const BenchRow& row, const testkit::Ceilings& roof);
 
 }  // namespace strata::cli

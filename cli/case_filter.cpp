@@ -45,9 +45,10 @@ bool takes_name(const CaseFilter& filter, const std::string& name) {
          std::any_of(filter.names.begin(), filter.names.end(), [&](const std::string& pattern) { return matches(pattern, name); });
 }
 
-std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, const CaseFilter& filter, bool (*wanted)(const cases::Tags&)) {
+std::vector<const testkit::AnyCase*> select_cases(const testkit::CaseList& list, const CaseFilter& filter,
+                                                  bool (*wanted)(const testkit::Tags&)) {
   std::vector<std::string> ops;
-  std::vector<const cases::AnyCase*> selected;
+  std::vector<const testkit::AnyCase*> selected;
   for (const auto& c : list) {
     if (!wanted(c->tags())) continue;
     if (ops.empty() || ops.back() != c->op()) ops.push_back(c->op());
@@ -62,7 +63,7 @@ std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, con
     }
   }
   for (const std::string& pattern : filter.names) {
-    const auto takes = [&](const cases::AnyCase* c) { return matches(pattern, c->name()); };
+    const auto takes = [&](const testkit::AnyCase* c) { return matches(pattern, c->name()); };
     if (std::any_of(selected.begin(), selected.end(), takes)) continue;
     std::vector<std::string> names;
     for (const auto& c : list) names.push_back(c->name());
@@ -73,10 +74,10 @@ std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, con
   return selected;
 }
 
-void check_implementation(const std::vector<const cases::AnyCase*>& selected, const CaseFilter& filter) {
+void check_implementation(const std::vector<const testkit::AnyCase*>& selected, const CaseFilter& filter) {
   if (filter.implementation.empty()) return;
   const OpSet ops = default_ops();
-  for (const cases::AnyCase* c : selected) {
+  for (const testkit::AnyCase* c : selected) {
     const std::vector<std::string> names = c->implementations(ops);
     if (std::find(names.begin(), names.end(), filter.implementation) != names.end()) return;
   }

@@ -20,9 +20,10 @@ void add_filter(CLI::App& app, CaseFilter& filter);
 bool takes_name(const CaseFilter& filter, const std::string& name);
 
 // The cases that `wanted` and the filter take, in the lists' order. Throws invalid_argument when there is none, naming what there is.
-std::vector<const cases::AnyCase*> select_cases(const cases::CaseList& list, const CaseFilter& filter, bool (*wanted)(const cases::Tags&));
+std::vector<const testkit::AnyCase*> select_cases(const testkit::CaseList& list, const CaseFilter& filter,
+                                                  bool (*wanted)(const testkit::Tags&));
 
 // Throws invalid_argument where none of these cases has the filter's implementation.
-void check_implementation(const std::vector<const cases::AnyCase*>& selected, const CaseFilter& filter);
+void check_implementation(const std::vector<const testkit::AnyCase*>& selected, const CaseFilter& filter);
 
 }  // namespace strata::cli

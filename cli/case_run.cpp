@@ -47,8 +47,8 @@ void CaseRun::watch() {
   std::_Exit(kFailed);  // the case that runs holds threads and a device: nothing waits for it
 }
 
-void CaseRun::for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet,
-                       const std::function<void(const cases::AnyCase&)>& run) {
+void CaseRun::for_each(const std::vector<const testkit::AnyCase*>& selected, bool quiet,
+                       const std::function<void(const testkit::AnyCase&)>& run) {
   const auto one = [&](size_t i) {
     run(*selected[i]);
     return true;
@@ -85,7 +85,7 @@ void CaseRun::for_each_number(size_t count, int threads, bool quiet, const std::
     }
   };
   try {
-    cases::on_threads(threads, work);
+    testkit::on_threads(threads, work);
   } catch (...) {
     error = std::current_exception();
   }

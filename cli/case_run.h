@@ -31,7 +31,7 @@ class CaseRun {
   // How many cases there are to be, where much comes before the first.
   void announce(size_t count) { num_selected_ = count; }
   // run(case). `quiet`: no bar.
-  void for_each(const std::vector<const cases::AnyCase*>& selected, bool quiet, const std::function<void(const cases::AnyCase&)>& run);
+  void for_each(const std::vector<const testkit::AnyCase*>& selected, bool quiet, const std::function<void(const testkit::AnyCase&)>& run);
   // Once: run(0), run(1), ... on this many threads, until `count` are done or one returns false. What one throws ends them, and is thrown.
   // name(i): what the bar calls it; may be empty.
   void for_each_number(size_t count, int threads, bool quiet, const std::function<bool(size_t)>& run,

@@ -2,7 +2,7 @@
 
 namespace strata::cli {
 
-void CaseTable::add(const cases::AnyCase& c) {
+void CaseTable::add(const testkit::AnyCase& c) {
   table_.add({c.op(), c.name(), c.tags().heavy ? "heavy" : ""});
   rows_.push_back({{"op", c.op()}, {"case", c.name()}, {"heavy", c.tags().heavy}});
 }

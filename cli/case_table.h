@@ -8,7 +8,7 @@ namespace strata::cli {
 
 class CaseTable {
  public:
-  void add(const cases::AnyCase& c);
+  void add(const testkit::AnyCase& c);
   bool empty() const { return rows_.empty(); }
   void print(bool json) const;
 

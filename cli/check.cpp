@@ -21,7 +21,7 @@ namespace {
 struct Options {
   CommonOptions common;
   CaseFilter filter;
-  cases::CheckOptions check;
+  testkit::CheckOptions check;
   int64_t random = 0;  // cases of every op with shapes drawn anew instead of the lists
   double seconds = 0;  // 0: as long as they take
   int jobs = 1;
@@ -37,10 +37,10 @@ class RandomCases {
       std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), first_);
       count_ = 1;
     }
-    cases::CaseList list = cases::random_cases(seed_, first_);
-    const std::vector<const cases::AnyCase*> chosen = select_cases(list, ops_, any);
+    testkit::CaseList list = testkit::random_cases(seed_, first_);
+    const std::vector<const testkit::AnyCase*> chosen = select_cases(list, ops_, any);
     check_implementation(chosen, options.filter);
-    for (const cases::AnyCase* c : chosen) {
+    for (const testkit::AnyCase* c : chosen) {
       places_.push_back(
           static_cast<size_t>(std::find_if(list.begin(), list.end(), [&](const auto& l) { return l.get() == c; }) - list.begin()));
     }
@@ -53,13 +53,13 @@ class RandomCases {
   }
 
   size_t size() const { return static_cast<size_t>(count_) * places_.size(); }
-  std::unique_ptr<cases::AnyCase> operator[](size_t i) const {
-    return cases::random_case(seed_, first_ + static_cast<int64_t>(i / places_.size()), places_[i % places_.size()]);
+  std::unique_ptr<testkit::AnyCase> operator[](size_t i) const {
+    return testkit::random_case(seed_, first_ + static_cast<int64_t>(i / places_.size()), places_[i % places_.size()]);
   }
 
  private:
   static constexpr std::string_view kPrefix = "random";
-  static bool any(const cases::Tags&) { return true; }
+  static bool any(const testkit::Tags&) { return true; }
 
   uint64_t seed_;
   CaseFilter ops_;
@@ -87,7 +87,7 @@ struct Failure {
                                                        fmt::join(filter.names, "', '")));
 }
 
-bool is_test(const cases::Tags& tags) { return tags.test; }
+bool is_test(const testkit::Tags& tags) { return tags.test; }
 
 // The reasons of one implementation, the most frequent first: "3 x needs AVX-512".
 std::string reasons_of(const Tally& tally) {
@@ -104,7 +104,7 @@ class Checker {
  public:
   explicit Checker(const Options& options) : options_(options), device_(open_device(options.common)) {}
 
-  void run(const std::vector<const cases::AnyCase*>& selected) {
+  void run(const std::vector<const testkit::AnyCase*>& selected) {
     const auto one = [&](size_t i) {
       check(*selected[i], i);
       return true;
@@ -147,23 +147,23 @@ class Checker {
     if (!run_.interrupted() && tallies_.empty()) refuse_name(options_.filter);
   }
 
-  void check(const cases::AnyCase& c, size_t place) {
+  void check(const testkit::AnyCase& c, size_t place) {
     const auto run = c.start_check(ops_, options_.check);
     const std::vector<std::string> implementations = c.implementations(ops_);
     for (size_t i = 0; i < implementations.size(); ++i) {
       const std::string& name = implementations[i];
       if (!options_.filter.implementation.empty() && name != options_.filter.implementation) continue;
-      const cases::CheckResult result = run->run(device_, name);
+      const testkit::CheckResult result = run->run(device_, name);
       const std::lock_guard lock(run_.mutex());
       Tally& tally = tally_of(c.op(), name);
       tally.place = std::min(tally.place, {place, i});
       switch (result.outcome) {
-        case cases::Outcome::passed: ++tally.passed; break;
-        case cases::Outcome::failed:
+        case testkit::Outcome::passed: ++tally.passed; break;
+        case testkit::Outcome::failed:
           ++tally.failed;
           failures_.push_back({c.op(), c.name(), name, result.message, place});
           break;
-        case cases::Outcome::skipped:
+        case testkit::Outcome::skipped:
           ++tally.skipped;
           ++tally.reasons[result.message];
           break;
@@ -227,8 +227,8 @@ void add_to(CaseTable& table, const RandomCases& random, const CaseFilter& filte
     if (const auto c = random[i]; takes_name(filter, c->name())) table.add(*c);
   }
 }
-void add_to(CaseTable& table, const std::vector<const cases::AnyCase*>& selected, const CaseFilter&) {
-  for (const cases::AnyCase* c : selected) table.add(*c);
+void add_to(CaseTable& table, const std::vector<const testkit::AnyCase*>& selected, const CaseFilter&) {
+  for (const testkit::AnyCase* c : selected) table.add(*c);
 }
 
 template <class Cases>
@@ -247,7 +247,7 @@ int list_or_run(const Options& options, const Cases& chosen) {
 
 int run_check(const Options& options) {
   if (options.random > 0 || RandomCases::is_named(options)) return list_or_run(options, RandomCases(options));
-  const cases::CaseList list = cases::all_cases();
+  const testkit::CaseList list = testkit::all_cases();
   const auto selected = select_cases(list, options.filter, is_test);
   check_implementation(selected, options.filter);
   return list_or_run(options, selected);

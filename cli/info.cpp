@@ -14,7 +14,7 @@ int run(const CommonOptions& o) {
   const OpSet ops = default_ops();
   Json json = {{"device", to_string(device->id())}, {"description", device->description()}};
   Table table({"op", "implementation", "status", "reason"});
-  for (const cases::Probe& probe : cases::probe_ops(ops, *device)) {
+  for (const testkit::Probe& probe : testkit::probe_ops(ops, *device)) {
     bool chosen = true;
     for (const Candidate& c : probe.candidates) {
       const bool ok = static_cast<bool>(c.support);

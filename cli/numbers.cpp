@@ -87,7 +87,7 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
 }
 
 std::string plain_layer_name(const std::string& name) {
-  if (!cases::is_like_layer(name)) return name;
+  if (!testkit::is_like_layer(name)) return name;
   std::string plain;
   for (size_t begin = 0; begin < name.size();) {
     const size_t end = std::min(name.find('-', begin + 1), name.size());

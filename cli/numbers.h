@@ -17,8 +17,8 @@ std::optional<int64_t> parse_count(std::string_view text);
 // 80000000000, 1.5GiB is 1610612736.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
-// The name of a layer (testkit/cases/layer_shape.h) with its counts in digits: v3-decode-b1-context128k is v3-decode-b1-context131072. Other names
-// come as they are.
+// The name of a layer (testkit/cases/layer_shape.h) with its counts in digits: v3-decode-b1-context128k is v3-decode-b1-context131072.
+// Other names come as they are.
 std::string plain_layer_name(const std::string& name);
 
 // For CLI::Option::transform: the option takes such a number in [low, high].

@@ -37,7 +37,7 @@ bool has_tensors(const std::filesystem::path& model) {
          std::filesystem::exists(model / "model.safetensors.index.json", ignored);
 }
 
-cases::PlannedModel open_model(const Options& o, const std::shared_ptr<Device>& device) {
+runner::PlannedModel open_model(const Options& o, const std::shared_ptr<Device>& device) {
   if (!o.preset_name.empty()) return {find_preset(o.preset_name), device};
   if (has_tensors(o.model)) return {Checkpoint(o.model, o.config), device};
   return {ModelConfig::load(o.model, o.config), device};
@@ -61,7 +61,7 @@ int run(const Options& o) {
   std::optional<OutputFile> plot_file;
   if (o.plot) plot_file.emplace("--plot", *o.plot, std::vector<InputPath>{{"--model", o.model}});
   const std::shared_ptr<Device> device = open_device(o.common);
-  const cases::PlannedModel model = open_model(o, device);
+  const runner::PlannedModel model = open_model(o, device);
   const ModelConfig& config = model.config();
   if (model.layers().empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no attention layer in it", o.model));
   check_accept_keys(config, o.config);

@@ -24,7 +24,7 @@ int64_t largest(int64_t most, F&& holds) {
 
 }  // namespace
 
-PlanFit::PlanFit(const cases::PlannedModel& model, LayerOptions options)
+PlanFit::PlanFit(const runner::PlannedModel& model, LayerOptions options)
     : model_(model), options_(std::move(options)), caches_(model.cache_groups(options_)) {
   for (int rank = 0; rank < num_counted_ranks(options_); ++rank) {
     LayerOptions of_rank = options_;
@@ -33,12 +33,12 @@ PlanFit::PlanFit(const cases::PlannedModel& model, LayerOptions options)
   }
 }
 
-cases::PlannedMemory PlanFit::memory(const LayerOptions& options) const {
-  cases::PlannedMemory most;
+runner::PlannedMemory PlanFit::memory(const LayerOptions& options) const {
+  runner::PlannedMemory most;
   for (size_t rank = 0; rank < alike_.size(); ++rank) {
     LayerOptions of_rank = options;
     of_rank.tp_rank = static_cast<int>(rank);
-    const cases::PlannedMemory memory = model_.memory(of_rank, alike_[rank]);
+    const runner::PlannedMemory memory = model_.memory(of_rank, alike_[rank]);
     if (memory.weight_bytes() + memory.workspace_bytes() > most.weight_bytes() + most.workspace_bytes()) most = memory;
   }
   return most;
@@ -52,7 +52,7 @@ bool PlanFit::fits(int64_t bytes, int64_t requests, int64_t context) const {
   try {
     const int64_t caches = caches_.bytes(options.limits);
     if (caches > bytes) return false;
-    const cases::PlannedMemory rest = memory(options);
+    const runner::PlannedMemory rest = memory(options);
     return rest.weight_bytes() + rest.workspace_bytes() <= bytes - caches;
   } catch (const Error&) {  // more pages or table entries than numbers of 32 bits name
     return false;

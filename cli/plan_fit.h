@@ -10,23 +10,23 @@ namespace strata::cli {
 class PlanFit {
  public:
   // options: with the limits of the plan. A step has room for their tokens, and for one token of every request.
-  PlanFit(const cases::PlannedModel& model, LayerOptions options);
+  PlanFit(const runner::PlannedModel& model, LayerOptions options);
 
   // Weights, rotary tables, workspace and metadata within the plan's limits, of the rank that takes most.
-  cases::PlannedMemory memory() const { return memory(options_); }
+  runner::PlannedMemory memory() const { return memory(options_); }
 
   // The most requests of `context` positions, and the most positions of each of `requests`, in `bytes`; at most `most`, 0 when none fits.
   int64_t most_requests(int64_t bytes, int64_t context, int64_t most) const;
   int64_t most_positions(int64_t bytes, int64_t requests, int64_t most) const;
 
  private:
-  cases::PlannedMemory memory(const LayerOptions& options) const;
+  runner::PlannedMemory memory(const LayerOptions& options) const;
   bool fits(int64_t bytes, int64_t requests, int64_t context) const;
 
-  const cases::PlannedModel& model_;
+  const runner::PlannedModel& model_;
   LayerOptions options_;
   CachePlan caches_;
-  std::vector<std::vector<cases::AlikeLayers>> alike_;  // of each rank that is counted
+  std::vector<std::vector<runner::AlikeLayers>> alike_;  // of each rank that is counted
 };
 
 }  // namespace strata::cli

@@ -21,7 +21,7 @@ struct Plan {
   int64_t num_mtp_layers = 0;  // which are these
   CachePlan caches;
   int64_t cache_bytes = 0;
-  cases::PlannedMemory rest;
+  runner::PlannedMemory rest;
 
   int64_t total() const { return cache_bytes + rest.weight_bytes() + rest.workspace_bytes(); }
   // "one of 8 tensor-parallel ranks"; empty without tensor parallelism.

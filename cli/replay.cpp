@@ -45,18 +45,19 @@ int run(const Options& o) {
   check_layer_number(o, checkpoint.attention_layers());
   const SafetensorsFile file = open_cases("--cases", o.cases);
   const auto device = open_device(o.common);
-  cases::ReplayOptions options;
+  runner::ReplayOptions options;
   options.layer = layer_options(o.layer, checkpoint.config());
   options.together = o.batch == "all";
   options.chunk = o.chunk;
-  options.topk = o.topk == "own" ? cases::TopkSource::own : cases::TopkSource::recorded;
+  options.topk = o.topk == "own" ? runner::TopkSource::own : runner::TopkSource::recorded;
   options.exact_index = o.exact_index || options.layer.indexer_format == IndexerFormat::none;
   options.shuffle_pages = o.shuffle_pages;
   options.only_layer = o.only_layer;
   Progress progress("replay", 1.0, o.common.json);
   progress.update(0, "loading weights");
   const auto results = saying("--cases: ", "cases: ", [&] {
-    return cases::replay(checkpoint, file, device, default_ops(), default_layers(), options, [&](double share) { progress.update(share); });
+    return runner::replay(checkpoint, file, device, default_ops(), default_layers(), options,
+                          [&](double share) { progress.update(share); });
   });
   if (results.empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no case layerL.seqS.x for a layer of {}", o.cases, o.model));
   bool passed = true, chose_otherwise = false;

@@ -73,7 +73,7 @@ class RequestRunner {
         hidden_(device_, DType::bf16, {limits_.max_num_batched_tokens, hidden_size_}),
         out_(device_, DType::bf16, {limits_.max_num_batched_tokens, hidden_size_}),
         done_(requests.size(), 0) {
-    if (o.graph && layer_.mla_mode != MlaMode::mha && cases::DecodeGraphs::supported(device_)) {
+    if (o.graph && layer_.mla_mode != MlaMode::mha && runner::DecodeGraphs::supported(device_)) {
       graphs_.emplace(runner_, limits_.max_num_seqs, limits_.max_model_len);
     }
     for (Request& r : requests) {
@@ -134,8 +134,8 @@ class RequestRunner {
     return limits;
   }
 
-  cases::RunnerOptions runner_options(const Options& o) const {
-    cases::RunnerOptions options;
+  runner::RunnerOptions runner_options(const Options& o) const {
+    runner::RunnerOptions options;
     options.layer = layer_;
     options.layer.limits = limits_;
     options.overlap = o.overlap;
@@ -162,7 +162,7 @@ class RequestRunner {
   }
 
   void begin(const std::vector<Share>& step, BatchPadding padding) {
-    std::vector<cases::StepRequest> batch;
+    std::vector<runner::StepRequest> batch;
     for (const Share& s : step) batch.push_back({requests_[s.request].id, s.count});
     runner_.begin_step(batch, padding);
   }
@@ -225,9 +225,9 @@ class RequestRunner {
   std::shared_ptr<Device> device_;
   LayerOptions layer_;
   BatchLimits limits_;
-  cases::ModelRunner runner_;
+  runner::ModelRunner runner_;
   Tensor hidden_, out_;
-  std::optional<cases::DecodeGraphs> graphs_;
+  std::optional<runner::DecodeGraphs> graphs_;
   std::vector<int64_t> done_;  // tokens of each request
   Outcome outcome_;
 };
@@ -338,7 +338,7 @@ std::vector<Request> requests_of(const Options& o, const std::vector<int64_t>& l
 }
 
 int run(const Options& o) {
-  const size_t process_bytes = cases::peak_resident_bytes();
+  const size_t process_bytes = runner::peak_resident_bytes();
   const Checkpoint checkpoint(o.model, o.config);
   check_accept_keys(checkpoint.config(), o.config);
   const std::vector<int64_t> layers = checkpoint.attention_layers();
@@ -353,7 +353,7 @@ int run(const Options& o) {
   const bool keep = o.check_reference || !o.output.empty();
   Outcome outcome = run_on("run", o, checkpoint, device, requests, keep);
   outcome.process_bytes = process_bytes;
-  const size_t peak = cases::peak_resident_bytes();
+  const size_t peak = runner::peak_resident_bytes();
   if (output) write_outputs(output->path(), requests, layers, hidden);
   std::map<std::string, double> errors;
   if (o.check_reference) {

@@ -16,7 +16,7 @@ namespace strata::cli {
 namespace {
 
 std::set<int64_t> numbers(const SafetensorsFile& file, const std::string& prefix) {
-  const std::vector<int64_t> list = cases::sequence_numbers(file, prefix);
+  const std::vector<int64_t> list = runner::sequence_numbers(file, prefix);
   return {list.begin(), list.end()};
 }
 
@@ -32,7 +32,7 @@ Request request_of_layers(const SafetensorsFile& file, int64_t id, const std::ve
   r.id = id;
   for (const int64_t layer : layers) {
     const std::string prefix = fmt::format("layer{}.seq{}.", layer, id);
-    const StoredTensor* x = cases::find_input(file, prefix + "x", hidden);
+    const StoredTensor* x = runner::find_input(file, prefix + "x", hidden);
     if (x == nullptr) {
       throw Error(ErrorCode::invalid_file, fmt::format("--input: {}x must be there, as for other layers, is missing", prefix));
     }
@@ -44,7 +44,7 @@ Request request_of_layers(const SafetensorsFile& file, int64_t id, const std::ve
     };
     if (r.x.empty()) r.num_tokens = x->shape[0];
     expect_same("tokens", r.num_tokens, x->shape[0]);
-    const int64_t prefill = cases::recorded_prefill(file, prefix, r.num_tokens);
+    const int64_t prefill = runner::recorded_prefill(file, prefix, r.num_tokens);
     if (r.x.empty()) r.num_prefill = prefill;
     expect_same("num_prefill", r.num_prefill, prefill);
     r.x.push_back(values_of(*x));
@@ -70,11 +70,11 @@ std::vector<Request> read_requests(const std::string& path, const std::vector<in
   std::vector<Request> requests;
   for (const int64_t id : of_all) {
     const std::string prefix = fmt::format("seq{}.", id);
-    const StoredTensor& x = *cases::find_input(file, prefix + "x", hidden);
+    const StoredTensor& x = *runner::find_input(file, prefix + "x", hidden);
     Request& r = requests.emplace_back();
     r.id = id;
     r.num_tokens = x.shape[0];
-    r.num_prefill = cases::recorded_prefill(file, prefix, r.num_tokens);
+    r.num_prefill = runner::recorded_prefill(file, prefix, r.num_tokens);
     r.x.push_back(values_of(x));
   }
   for (const int64_t id : of_layers) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace strata::cases {
+namespace strata::runner {
 
 DecodeGraphs::DecodeGraphs(ModelRunner& runner, int64_t max_requests, int64_t max_model_len)
     : runner_(runner), max_requests_(max_requests), max_model_len_(max_model_len) {
@@ -59,4 +59,4 @@ size_t DecodeGraphs::allocated_bytes() const {
   return bytes;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::runner

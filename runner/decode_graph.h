@@ -7,7 +7,7 @@
 
 #include "runner/model_runner.h"
 
-namespace strata::cases {
+namespace strata::runner {
 
 class DecodeGraphs {
  public:
@@ -40,4 +40,4 @@ class DecodeGraphs {
   std::map<int64_t, Graph> graphs_;  // by the number of tokens
 };
 
-}  // namespace strata::cases
+}  // namespace strata::runner

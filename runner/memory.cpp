@@ -3,7 +3,7 @@
 #include <fstream>
 #include <string>
 
-namespace strata::cases {
+namespace strata::runner {
 
 size_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
@@ -15,4 +15,4 @@ size_t peak_resident_bytes() {
 
 void reset_peak_resident_bytes() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-}  // namespace strata::cases
+}  // namespace strata::runner

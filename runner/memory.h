@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-namespace strata::cases {
+namespace strata::runner {
 
 size_t peak_resident_bytes();  // 0 where the kernel does not tell
 void reset_peak_resident_bytes();
 
-}  // namespace strata::cases
+}  // namespace strata::runner

@@ -8,7 +8,7 @@
 #include "core/check.h"
 #include "core/planning_device.h"
 
-namespace strata::cases {
+namespace strata::runner {
 
 int64_t PlannedMemory::weight_bytes() const {
   int64_t bytes = rope_table_bytes;
@@ -127,4 +127,4 @@ PlannedMemory PlannedModel::memory(const LayerOptions& options, const std::vecto
   return memory;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::runner

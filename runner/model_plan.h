@@ -9,7 +9,7 @@
 
 #include "strata/attention.h"
 
-namespace strata::cases {
+namespace strata::runner {
 
 struct PlannedKind {
   int64_t layers = 0;
@@ -66,4 +66,4 @@ class PlannedModel {
   std::vector<int64_t> layers_;
 };
 
-}  // namespace strata::cases
+}  // namespace strata::runner

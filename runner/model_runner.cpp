@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 
-namespace strata::cases {
+namespace strata::runner {
 namespace {
 
 constexpr int64_t kFillerRequest = int64_t{1} << 60;
@@ -143,4 +143,4 @@ int64_t ModelRunner::workspace_bytes() const {
   return workspace_.allocated_bytes() + topk_.allocated_bytes() + builder_->allocated_bytes();
 }
 
-}  // namespace strata::cases
+}  // namespace strata::runner

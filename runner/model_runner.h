@@ -11,7 +11,7 @@
 #include "strata/owned_stream.h"
 #include "strata/attention.h"
 
-namespace strata::cases {
+namespace strata::runner {
 
 struct RunnerOptions {
   LayerOptions layer;
@@ -82,4 +82,4 @@ class ModelRunner {
   OwnedStream stream_;  // last: its work is done before what it uses goes away
 };
 
-}  // namespace strata::cases
+}  // namespace strata::runner

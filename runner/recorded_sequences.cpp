@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 
-namespace strata::cases {
+namespace strata::runner {
 namespace {
 
 // -1: another name. A number has one spelling, so that no two tensors are one sequence's.
@@ -61,4 +61,4 @@ int64_t recorded_prefill(const SafetensorsFile& file, const std::string& prefix,
   return value;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::runner

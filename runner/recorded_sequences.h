@@ -9,7 +9,7 @@
 
 #include "strata/checkpoint.h"
 
-namespace strata::cases {
+namespace strata::runner {
 
 // S of every tensor "{prefix}S.x", ascending.
 std::vector<int64_t> sequence_numbers(const SafetensorsFile& file, std::string_view prefix);
@@ -27,4 +27,4 @@ const StoredTensor* find_input(const SafetensorsFile& file, const std::string& n
 // "{prefix}num_prefill": how many of the tokens were given in one prefill; all of them where it is not recorded.
 int64_t recorded_prefill(const SafetensorsFile& file, const std::string& prefix, int64_t num_tokens);
 
-}  // namespace strata::cases
+}  // namespace strata::runner

@@ -9,7 +9,7 @@
 #include "formats/bf16.h"
 #include "runner/recorded_sequences.h"
 
-namespace strata::cases {
+namespace strata::runner {
 namespace {
 
 struct Sequence {
@@ -322,4 +322,4 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
   return results;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::runner

@@ -8,7 +8,7 @@
 
 #include "runner/model_runner.h"
 
-namespace strata::cases {
+namespace strata::runner {
 
 enum class TopkSource { own, recorded };
 
@@ -43,4 +43,4 @@ std::vector<ReplayResult> replay(const Checkpoint& checkpoint, const Safetensors
                                  const OpSet& ops, const LayerRegistry& registry, const ReplayOptions& options,
                                  const std::function<void(double)>& progress = nullptr);
 
-}  // namespace strata::cases
+}  // namespace strata::runner

@@ -5,7 +5,7 @@
 
 #include "strata/owned_stream.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -108,4 +108,4 @@ std::vector<double> measure_calls(const std::vector<RecordedCall>& calls, const 
   return captures(device, calls) ? measure_prefixes(calls, device, options) : measure_one_by_one(calls, device, options);
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -14,7 +14,7 @@
 #include "testkit/cases/linear_case.h"
 #include "testkit/bench/timing.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -166,4 +166,4 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
   return ceilings;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

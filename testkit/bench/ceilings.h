@@ -6,7 +6,7 @@
 
 #include "testkit/harness/case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct Ceilings {
   double flops = 0;          // per second; 0: no product could be measured
@@ -29,4 +29,4 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
 // Bytes that no cache holds: what benchmark inputs rotate through.
 size_t rotate_bytes(const Device& device);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

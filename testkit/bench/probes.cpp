@@ -5,7 +5,7 @@
 #include "weights/weight_form.h"
 #include "ops/linear/packed_weight.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 constexpr int64_t kTokens = 64, kHeads = 64, kHeadDim = 512, kHidden = 4096, kQueryRank = 1024, kTopk = 512, kWindow = 128;
@@ -213,4 +213,4 @@ std::vector<Probe> probe_ops(const OpSet& ops, const Device& device) {
   return probes;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

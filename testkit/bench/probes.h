@@ -6,7 +6,7 @@
 
 #include "strata/op_set.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct Probe {
   std::string op;
@@ -14,4 +14,4 @@ struct Probe {
 };
 std::vector<Probe> probe_ops(const OpSet& ops, const Device& device);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -6,7 +6,7 @@
 
 #include "strata/owned_stream.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -115,4 +115,4 @@ ReferenceTiming time_reference(const AnyCase& c, const OpSet& ops, double bytes,
   return {seconds * full / done, done / full};
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

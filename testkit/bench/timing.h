@@ -5,7 +5,7 @@
 
 #include "testkit/harness/case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct TimingOptions {
   double min_time = 0.3;  // seconds of measuring, after a warm-up call
@@ -32,4 +32,4 @@ struct ReferenceTiming {
 };
 ReferenceTiming time_reference(const AnyCase& c, const OpSet& ops, double bytes, double flops, uint64_t seed, double budget);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

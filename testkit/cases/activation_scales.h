@@ -4,7 +4,7 @@
 #include "testkit/harness/compare.h"
 #include "strata/activation_format.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // Of an absmax that is rounded the other way: a factor of two, or one step of bf16, of which one may be half of the next.
 inline Tolerance scale_step(ActivationFormat format, bool drawn) {
@@ -15,4 +15,4 @@ inline Tolerance scale_step(ActivationFormat format, bool drawn) {
   return scales;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace strata::cases {
+namespace strata::testkit {
 
 const char* name_of(Sinks sinks) {
   switch (sinks) {
@@ -88,4 +88,4 @@ Lengths random_lengths(Draw& draw) {
   return draw.chance(0.6) ? Lengths::random : draw.of({Lengths::none, Lengths::full, Lengths::full, Lengths::zero});
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

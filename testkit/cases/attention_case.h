@@ -8,7 +8,7 @@
 #include "testkit/harness/draw.h"
 #include "testkit/harness/inputs.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 enum class Sinks : uint8_t { none, finite, plus_infinity, minus_infinity, mixed };
 const char* name_of(Sinks sinks);
@@ -54,4 +54,4 @@ Tolerance attention_out(double abs, double rel, double cos, double key_size, int
 // Of the logarithms of sums and of the largest logits, whose size this is about.
 Tolerance attention_lse(double size, double rel, bool drawn);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -6,7 +6,7 @@
 #include "testkit/cases/registry.h"
 #include "strata/attention.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct State {
@@ -64,4 +64,4 @@ void add_batch(CaseList& list) {
   }
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

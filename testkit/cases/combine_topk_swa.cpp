@@ -7,7 +7,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct CombineShape {
@@ -117,4 +117,4 @@ void add_random_combine_topk_swa(CaseList& list, Draw& draw) {
   });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -7,7 +7,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct CompressShape {
@@ -277,4 +277,4 @@ void add_random_compress_norm_rope_store(CaseList& list, Draw& draw) {
       .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -11,7 +11,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct DecodeShape {
@@ -366,4 +366,4 @@ void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
   });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -6,7 +6,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct GatherShape {
@@ -145,4 +145,4 @@ void add_random_dequantize_and_gather_k(CaseList& list, Draw& draw) {
       .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -8,7 +8,7 @@
 #include "testkit/cases/linear_case.h"
 #include "testkit/cases/registry.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct GroupedShape {
@@ -276,4 +276,4 @@ void add_random_grouped_linear(CaseList& list, Draw& draw) {
                           packs ? Packing::preferred : draw.of({Packing::never, Packing::never, Packing::preferred}));
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace strata::cases {
+namespace strata::testkit {
 
 Scoring make_scoring(Inputs& in, const ScoringShape& s) {
   Scoring result;
@@ -160,4 +160,4 @@ int64_t random_topk(Draw& draw, int64_t longest) {
                           : draw.size(1, std::clamp<int64_t>(draw.chance(0.8) ? longest / 4 : longest, 16, 3000));
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

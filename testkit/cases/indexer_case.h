@@ -8,7 +8,7 @@
 #include "testkit/harness/paging.h"
 #include "strata/ops/indexer.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct ScoringShape {
   std::vector<RequestShape> requests;  // in positions; candidates are complete groups of `ratio`
@@ -59,4 +59,4 @@ ScoringShape random_scoring(Draw& draw);
 // Entries that are chosen of at most `longest`.
 int64_t random_topk(Draw& draw, int64_t longest);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -4,7 +4,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 Built<IndexerLogitsParams> build(Inputs& in, const ScoringShape& s, Padding padding) {
@@ -59,4 +59,4 @@ void add_random_indexer_logits(CaseList& list, Draw& draw) {
   });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -7,7 +7,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 // The reference's logits for a call whose memory is on the host.
@@ -291,4 +291,4 @@ void add_random_indexer_topk(CaseList& list, Draw& draw) {
   });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

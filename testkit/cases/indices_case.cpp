@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace strata::cases {
+namespace strata::testkit {
 
 Step make_step(Inputs& in, const StepShape& s, int64_t ratio) {
   Step step;
@@ -69,4 +69,4 @@ StepShape random_step(Draw& draw) {
   return s;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -7,7 +7,7 @@
 #include "testkit/harness/draw.h"
 #include "testkit/harness/paging.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct StepShape {
   std::vector<RequestShape> requests;
@@ -35,4 +35,4 @@ StepShape random_step(Draw& draw);
 // T = 1, 64, 4096 tokens: decode requests of 4096 positions, and for 4096 one prompt.
 StepShape step_bench(Inputs& in, int64_t tokens);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

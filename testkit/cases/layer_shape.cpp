@@ -9,7 +9,7 @@
 #include "testkit/cases/ragged.h"
 #include "strata/model_config.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 // Longer than any shape's name. std::regex recurses for every character, so that a long text ends the stack.
@@ -139,4 +139,4 @@ int64_t longest_of(const LayerShape& s) {
   return longest + std::max(s.new_tokens, 1 + s.draft);
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -7,7 +7,7 @@
 
 #include "strata/kv_format.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct LayerShape {
   std::string preset;
@@ -41,4 +41,4 @@ bool is_like_layer(const std::string& name);
 // Throws invalid_argument for a name that is like a layer's and is none: which part of it is wrong.
 [[noreturn]] void refuse_layer_name(const std::string& name);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -14,7 +14,7 @@
 #include "runner/model_runner.h"
 #include "testkit/cases/registry.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 // A directory that goes away with its owner.
@@ -152,7 +152,7 @@ struct State {
   ScratchDirectory directory;
   std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<CallRecorder> recorder;
-  std::unique_ptr<ModelRunner> runner;
+  std::unique_ptr<runner::ModelRunner> runner;
   Tensor hidden, out;
   int64_t tokens = 0;
 };
@@ -168,23 +168,23 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   synthesize_checkpoint(config, {.fp8 = true, .seed = options.seed}, state->directory.path());
   state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
   const int64_t num_requests = shape.beside + shape.requests;
-  std::vector<StepRequest> step;
+  std::vector<runner::StepRequest> step;
   for (const Part& part : parts_of(shape)) {
     for (int64_t i = 0; i < part.requests; ++i) step.push_back({std::ssize(step), part.new_tokens});
     state->tokens += part.requests * part.new_tokens;
   }
-  RunnerOptions runner;
-  runner.layer = layer_options_of(shape);
-  runner.layer.limits = {.max_num_batched_tokens = state->tokens,
-                         .max_num_seqs = num_requests,
-                         .max_model_len = std::max(longest_of(shape), shape.bound),
-                         .num_speculative_tokens = static_cast<int32_t>(shape.draft)};
-  if (shape.tp_size > 1) runner.communicator = std::make_shared<FirstOf>(shape.tp_size);
-  runner.total_positions = num_requests * longest_of(shape);
+  runner::RunnerOptions runner_options;
+  runner_options.layer = layer_options_of(shape);
+  runner_options.layer.limits = {.max_num_batched_tokens = state->tokens,
+                                 .max_num_seqs = num_requests,
+                                 .max_model_len = std::max(longest_of(shape), shape.bound),
+                                 .num_speculative_tokens = static_cast<int32_t>(shape.draft)};
+  if (shape.tp_size > 1) runner_options.communicator = std::make_shared<FirstOf>(shape.tp_size);
+  runner_options.total_positions = num_requests * longest_of(shape);
   state->recorder = std::make_unique<CallRecorder>(ops);
-  state->runner =
-      std::make_unique<ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, state->recorder->ops(), default_layers(), runner);
-  for (const StepRequest& request : step) {
+  state->runner = std::make_unique<runner::ModelRunner>(*state->checkpoint, std::vector<int64_t>{0}, device, state->recorder->ops(),
+                                                        default_layers(), runner_options);
+  for (const runner::StepRequest& request : step) {
     state->runner->add_request(request.id);
     state->runner->pretend_position(request.id, context_of(shape, request.id));
   }
@@ -324,4 +324,4 @@ void add_layer_of(CaseList& list, const std::string& name) {
   if (!other && is_like_layer(name)) refuse_layer_name(name);
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

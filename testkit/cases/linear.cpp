@@ -5,7 +5,7 @@
 #include "testkit/cases/linear_case.h"
 #include "testkit/cases/registry.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct LinearShape {
@@ -329,4 +329,4 @@ void add_random_linear(CaseList& list, Draw& draw) {
   Adder(list).test_random(draw.name(name_of(s)), s, draw.of({Packing::never, Packing::never, Packing::preferred}));
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

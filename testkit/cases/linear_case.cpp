@@ -8,7 +8,7 @@
 #include "core/ceil_div.h"
 #include "ops/linear/packed_weight.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 const LinearWeight* make_weight(Inputs& in, const WeightShape& s) {
   LinearWeight w;
@@ -115,4 +115,4 @@ std::string suffix_of(const WeightShape& w, Packing packing, Padding x, Padding 
   return text + (packing == Packing::never ? "" : "-packed");
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

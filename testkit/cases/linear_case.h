@@ -7,7 +7,7 @@
 #include "testkit/harness/draw.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 enum class WeightFormat : uint8_t {
   bf16,
@@ -65,4 +65,4 @@ std::function<std::string(Params&, const std::string&, const OpSet&, Inputs&)> p
 // The bf16 product n x n x n that stands for what the machine can multiply.
 std::unique_ptr<AnyCase> linear_ceiling_case(int64_t n);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

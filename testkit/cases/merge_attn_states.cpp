@@ -6,7 +6,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct MergeShape {
@@ -139,4 +139,4 @@ void add_random_merge_attn_states(CaseList& list, Draw& draw) {
   });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

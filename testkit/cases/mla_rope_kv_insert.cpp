@@ -4,7 +4,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 // fp8_tensor: 175/16 / 7 is halfway between two codes, and fp32 has more than 1/7 for 1/7.
@@ -180,4 +180,4 @@ void add_random_mla_rope_kv_insert(CaseList& list, Draw& draw) {
   });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -9,7 +9,7 @@
 #include "ops/sparse_attention/prefill_choice.h"
 #include "testkit/cases/registry.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 constexpr int32_t kDim = 512, kWindow = 128, kRatio = 4, kPageSize = 64;
@@ -232,4 +232,4 @@ void add_prefill_attention(CaseList& list) {
   for (const int64_t tokens : {64, 512}) add({tokens, 64, 512, 131072});
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <utility>
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct OpCases {
@@ -64,4 +64,4 @@ std::unique_ptr<AnyCase> random_case(uint64_t seed, int64_t number, size_t place
   return std::move(list.front());
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

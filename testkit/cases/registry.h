@@ -4,7 +4,7 @@
 #include "testkit/harness/case.h"
 #include "testkit/harness/draw.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // Tests and benchmarks of every op. Callers append their own, for instance lambda cases.
 CaseList all_cases();
@@ -78,4 +78,4 @@ void add_layers(CaseList& list);
 // none, and for a layer that cannot be made.
 void add_layer_of(CaseList& list, const std::string& name);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

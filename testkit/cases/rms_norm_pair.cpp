@@ -5,7 +5,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct NormShape {
@@ -169,4 +169,4 @@ void add_random_rms_norm_pair(CaseList& list, Draw& draw) {
   });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

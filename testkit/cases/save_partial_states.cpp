@@ -4,7 +4,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct SaveShape {
@@ -86,4 +86,4 @@ void add_random_save_partial_states(CaseList& list, Draw& draw) {
       .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

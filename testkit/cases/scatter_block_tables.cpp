@@ -3,7 +3,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct TableShape {
@@ -66,4 +66,4 @@ void add_random_scatter_block_tables(CaseList& list, Draw& draw) {
       .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

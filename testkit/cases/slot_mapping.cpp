@@ -4,7 +4,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 Built<SlotMappingParams> build(Inputs& in, const StepShape& s, int32_t ratio) {
@@ -48,4 +48,4 @@ void add_random_slot_mapping(CaseList& list, Draw& draw) {
       .drawn(draw.name(fmt::format("r{}-{}", ratio, name_of(s))), [=](Inputs& in) { return build(in, s, ratio); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

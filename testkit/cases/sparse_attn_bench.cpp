@@ -10,7 +10,7 @@
 #include "ops/sparse_attention/schedule.h"
 #include "testkit/cases/ragged.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 constexpr int64_t kDim = 512;
@@ -296,4 +296,4 @@ void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {
   cases.bench("T4096-H128-D576-rows2048of32768", [](Inputs& in) { return build_selected(in, 4096, 128, 2048, 32768, 576); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -7,7 +7,7 @@
 #include "testkit/cases/sparse_attn_bench.h"
 #include "testkit/cases/registry.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 struct PrefillShape {
@@ -180,4 +180,4 @@ void add_random_sparse_attn_prefill(CaseList& list, Draw& draw) {
       .drawn(draw.name(name_of(s)), [=](Inputs& in) { return build(in, s); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

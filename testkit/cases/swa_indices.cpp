@@ -4,7 +4,7 @@
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 Built<SwaIndicesParams> build(Inputs& in, const StepShape& s, int32_t window, int64_t padding) {
@@ -51,4 +51,4 @@ void add_random_swa_indices(CaseList& list, Draw& draw) {
       .drawn(draw.name(fmt::format("W{}-{}", window, name_of(s))), [=](Inputs& in) { return build(in, s, window, padding); });
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -12,7 +12,7 @@
 #include "testkit/harness/recorded_calls.h"
 #include "strata/op_set.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // What a call writes, and when it is right. Either a view, or a whole cache.
 struct Output {
@@ -122,4 +122,4 @@ using CaseList = std::vector<std::unique_ptr<AnyCase>>;
 // the default.
 std::string rerun_command(const AnyCase& c, const Device& device, const std::string& implementation, const CheckOptions& options);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -14,7 +14,7 @@
 #include "formats/fp16.h"
 #include "formats/ue8m0.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 std::string index_of(const HostArray& a, int64_t i) {
@@ -189,4 +189,4 @@ std::string compare(const std::string& name, const HostArray& got, const HostArr
   return name + ": unknown tolerance";
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

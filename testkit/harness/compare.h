@@ -10,7 +10,7 @@
 #include "strata/dtype.h"
 #include "strata/kv_format.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct Tolerance {
   enum class Kind {
@@ -71,4 +71,4 @@ std::string compare_caches(const std::string& name, const PagedCache& got, const
 std::string compare_selection(const std::string& name, const HostArray& got, const HostArray& want, const HostArray& logits,
                               std::span<const int32_t> lengths, double slack_of_max);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -6,7 +6,7 @@
 #include "testkit/harness/compare.h"
 #include "formats/kv_rows.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 // The distance between neighbouring codes at a value of this magnitude in lane i, for a block of this absmax. Computed from values,
@@ -162,4 +162,4 @@ std::string compare_selection(const std::string& name, const HostArray& got, con
   return "";
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace strata::cases {
+namespace strata::testkit {
 
 Draw::Draw(uint64_t seed, int64_t number) : rng_(Rng(seed).next() ^ static_cast<uint64_t>(number)), number_(number), usual_(chance(0.6)) {}
 
@@ -51,4 +51,4 @@ std::vector<RequestShape> Draw::requests(const Step& step) {
   return requests;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -11,7 +11,7 @@
 #include "testkit/harness/inputs.h"
 #include "testkit/harness/paging.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 class Draw {
  public:
@@ -62,4 +62,4 @@ class Draw {
   bool usual_;
 };
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

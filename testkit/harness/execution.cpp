@@ -8,7 +8,7 @@
 #include "core/check.h"
 #include "core/host_device.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 constexpr int64_t kGuard = 256;  // keeps the alignment that a workspace promises
@@ -178,4 +178,4 @@ std::string rerun_command(const AnyCase& c, const Device& device, const std::str
   return text;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

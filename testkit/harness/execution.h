@@ -6,7 +6,7 @@
 
 #include "testkit/harness/case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // A workspace of exactly the bytes asked for, full of poison, between guard bytes that must stay as they are.
 class GuardedWorkspace {
@@ -52,4 +52,4 @@ std::shared_ptr<Device> shape_only_device(const Device& like);
 std::string compare_runs(const Inputs& got_inputs, const std::vector<Output>& got, const Inputs& want_inputs,
                          const std::vector<Output>& want);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -5,7 +5,7 @@
 
 #include "formats/kv_rows.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 constexpr int64_t kDistinctValues = int64_t{1} << 22;
@@ -39,4 +39,4 @@ void fill_caches(const LayerCaches& caches, Device& device, Rng& rng) {
   }
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

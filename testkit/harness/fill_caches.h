@@ -5,10 +5,10 @@
 #include "strata/cache.h"
 #include "strata/device.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // Random records in every row of every cache of a layer; returns when they are there. Rows repeat after several thousand, page by page:
 // quantising millions would take longer than what is measured.
 void fill_caches(const LayerCaches& caches, Device& device, Rng& rng);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

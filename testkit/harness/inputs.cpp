@@ -10,7 +10,7 @@
 #include "formats/e4m3.h"
 #include "formats/kv_rows.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 // Behind every allocation, so that writing past the end shows in the image.
@@ -185,4 +185,4 @@ const LinearWeight* Inputs::keep(LinearWeight weight) {
   return weights_.back().get();
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

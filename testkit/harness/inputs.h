@@ -14,7 +14,7 @@
 #include "strata/ops/linear.h"
 #include "strata/tensor.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // 1 to kMaxRank extents.
 using Shape = std::vector<int64_t>;
@@ -112,4 +112,4 @@ class Inputs {
 // Poison byte of a dtype: makes NaN of floating-point types, and of integers a number that is no index, count or slot.
 uint8_t poison_byte(DType dtype);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -5,7 +5,7 @@
 
 #include "testkit/harness/case.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 class LambdaCase final : public AnyCase {
  public:
@@ -31,4 +31,4 @@ class LambdaCase final : public AnyCase {
   Prepare prepare_;
 };
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

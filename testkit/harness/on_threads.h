@@ -10,7 +10,7 @@
 
 #include "strata/error.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // f(0) here and f(1), ..., f(threads - 1) on threads of their own; returns when all have. Where the machine does not start so many,
 // out_of_memory is thrown before any of them began. f(1) and those behind it must not throw.
@@ -34,4 +34,4 @@ void on_threads(int threads, const F& f) {
   f(0);
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

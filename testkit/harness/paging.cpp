@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace strata::cases {
+namespace strata::testkit {
 
 std::string name_of(const std::vector<RequestShape>& requests) {
   std::string name;
@@ -91,4 +91,4 @@ std::vector<int64_t> map_slots(Inputs& in, int64_t tokens, int64_t num_slots, do
   return written;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -6,7 +6,7 @@
 
 #include "testkit/harness/inputs.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct RequestShape {
   int64_t seq_len = 0;  // the new tokens included
@@ -51,4 +51,4 @@ std::vector<int64_t> distinct_slots(Rng& rng, int64_t count, int64_t num_slots);
 // A slot_mapping of so many tokens, of which a share is skipped by negative numbers. Returns the slots of the others.
 std::vector<int64_t> map_slots(Inputs& in, int64_t tokens, int64_t num_slots, double skipped, TensorView& slot_mapping);
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

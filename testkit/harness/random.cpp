@@ -5,7 +5,7 @@
 #include <numbers>
 #include <numeric>
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 constexpr size_t kTableBits = 16;
@@ -47,4 +47,4 @@ std::vector<int32_t> Rng::permutation(int64_t n) {
   return values;
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace strata::cases {
+namespace strata::testkit {
 
 // splitmix64: one multiplication chain per draw, so that filling a weight matrix does not dominate a benchmark's start.
 class Rng {
@@ -39,4 +39,4 @@ class Rng {
   uint64_t state_;
 };
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

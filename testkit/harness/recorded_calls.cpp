@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 template <class Params>
@@ -58,4 +58,4 @@ std::vector<RecordedCall> CallRecorder::record(Stream stream, const std::functio
   return std::move(log_->calls);
 }
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

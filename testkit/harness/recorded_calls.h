@@ -8,7 +8,7 @@
 
 #include "strata/op_set.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 struct RecordedCall {
   std::string op;
@@ -41,4 +41,4 @@ class CallRecorder {
   OpSet ops_;
 };
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

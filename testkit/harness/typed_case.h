@@ -7,7 +7,7 @@
 #include "testkit/harness/case.h"
 #include "testkit/harness/execution.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 
 template <class Params>
 const Implementation<Params>& find_implementation(const Op<Params>& op, const std::string& name) {
@@ -233,4 +233,4 @@ class CaseAdder {
   Op<Params> OpSet::*member_;
 };
 
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -70,11 +70,11 @@ TEST(PlanFit, WhatFitsFitsAndOneMoreDoesNot) {
   const auto device = open_device({});
   for (const char* name : {"v4-tiny", "v3-tiny", "v3.2-tiny"}) {
     SCOPED_TRACE(name);
-    const cases::PlannedModel model(preset(name), device);
+    const runner::PlannedModel model(preset(name), device);
     const auto total = [&](int64_t requests, int64_t context) {
       LayerOptions options = options_of(requests, context);
       options.limits.max_num_batched_tokens = std::max<int64_t>(256, requests);
-      const cases::PlannedMemory rest = model.memory(options);
+      const runner::PlannedMemory rest = model.memory(options);
       return rest.weight_bytes() + rest.workspace_bytes() + CachePlan(model.cache_groups(options)).bytes(options.limits);
     };
     const PlanFit fit(model, options_of(2, 2000));
@@ -97,15 +97,15 @@ TEST(PlanFit, WhatFitsFitsAndOneMoreDoesNot) {
 TEST(PlanFit, CountsTheRankThatTakesMost) {
   const auto device = open_device({}, {.cpu_isa = CpuIsa::portable});
   ModelConfig config = preset("v3-tiny");
-  const cases::PlannedModel model(config, device);
+  const runner::PlannedModel model(config, device);
   int64_t most = 0;
   for (int rank = 0; rank < 4; ++rank) {
     LayerOptions options = options_of(2, 2000, 4);
     options.tp_rank = rank;
-    const cases::PlannedMemory memory = model.memory(options);
+    const runner::PlannedMemory memory = model.memory(options);
     most = std::max(most, memory.weight_bytes() + memory.workspace_bytes());
   }
-  const cases::PlannedMemory planned = PlanFit(model, options_of(2, 2000, 4)).memory();
+  const runner::PlannedMemory planned = PlanFit(model, options_of(2, 2000, 4)).memory();
   EXPECT_EQ(planned.weight_bytes() + planned.workspace_bytes(), most);
 }
 

@@ -79,24 +79,24 @@ class BatchInvariance : public InvarianceTest, public testing::WithParamInterfac
  protected:
   static constexpr int64_t kBatch = 9;
 
-  void add_scope(cases::Inputs& in, int64_t topk, PagedCache& cache, TensorView& indices, TensorView& length) const {
+  void add_scope(testkit::Inputs& in, int64_t topk, PagedCache& cache, TensorView& indices, TensorView& length) const {
     constexpr int32_t kPageSize = 64, kHoles[] = {-1};
     const int64_t num_pages = topk / kPageSize + 3, num_slots = num_pages * kPageSize;
-    const std::vector<int64_t> slots = cases::distinct_slots(in.rng(), num_slots, num_slots);
+    const std::vector<int64_t> slots = testkit::distinct_slots(in.rng(), num_slots, num_slots);
     const bool v4 = GetParam().format == KvFormat::fp8_ds_mla_v4;
     cache = in.cache({.format = GetParam().format, .row_dim = v4 ? 512 : 576, .page_size = kPageSize, .num_pages = num_pages}, slots, 0.1);
-    const auto made = cases::make_indices(
+    const auto made = testkit::make_indices(
         in.rng(), {.rows = kBatch * GetParam().queries, .rows_per_length = GetParam().queries, .width = topk}, slots, slots, kHoles);
     indices = in.values(DType::i32, {kBatch, GetParam().queries, topk}, made.indices);
     length = in.i32(made.lengths);
   }
-  SparseAttnDecodeParams make(cases::Inputs& in) const {
+  SparseAttnDecodeParams make(testkit::Inputs& in) const {
     const Shape& s = GetParam();
     SparseAttnDecodeParams p;
     add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
     if (s.extra_topk > 0) add_scope(in, s.extra_topk, p.extra_cache, p.extra_indices, p.extra_topk_length);
     p.q = in.bf16({kBatch, s.queries, s.heads, p.cache.row_dim});
-    p.attn_sink = cases::make_sinks(in, cases::Sinks::mixed, s.heads);
+    p.attn_sink = testkit::make_sinks(in, testkit::Sinks::mixed, s.heads);
     p.softmax_scale = 0.05f;
     p.batch_invariant = true;
     p.out = in.output(DType::bf16, {kBatch, s.queries, s.heads, 512});
@@ -113,7 +113,7 @@ class BatchInvariance : public InvarianceTest, public testing::WithParamInterfac
 };
 
 TEST_P(BatchInvariance, SameBitsAloneAndAgain) {
-  cases::Inputs in(device_, {});
+  testkit::Inputs in(device_, {});
   const SparseAttnDecodeParams all = make(in);
   check_alone(default_ops().sparse_attn_decode, all, kBatch, {1},
               [&](int64_t first, int64_t count) { return requests(all, first, count); });
@@ -122,7 +122,7 @@ TEST_P(BatchInvariance, SameBitsAloneAndAgain) {
 // How many parts there may be follows from the width of the indices, how they are added must not.
 TEST_P(BatchInvariance, SameBitsInWiderIndices) {
   constexpr int64_t kWidth = 9000, kNarrow = 8192;
-  cases::Inputs in(device_, {});
+  testkit::Inputs in(device_, {});
   SparseAttnDecodeParams wide = make(in);
   wide.extra_cache = {}, wide.extra_indices = wide.extra_topk_length = {};
   add_scope(in, kWidth, wide.cache, wide.indices, wide.topk_length);
@@ -142,15 +142,15 @@ TEST_P(BatchInvariance, SameBitsInWiderIndices) {
 TEST_F(InvarianceTest, PrefillOfChunks) {
   constexpr int64_t kTokens = 140, kRows = 700, kHeads = 66;
   for (const auto& [dim, width] : {std::pair<int64_t, int64_t>{512, 100}, {512, 450}, {576, 450}}) {
-    cases::Inputs in(device_, {});
-    const std::vector<int64_t> rows = cases::distinct_slots(in.rng(), kRows, kRows);
+    testkit::Inputs in(device_, {});
+    const std::vector<int64_t> rows = testkit::distinct_slots(in.rng(), kRows, kRows);
     const int32_t holes[] = {-1};
-    const auto made = cases::make_indices(in.rng(), {.rows = kTokens, .width = width}, rows, rows, holes);
+    const auto made = testkit::make_indices(in.rng(), {.rows = kTokens, .width = width}, rows, rows, holes);
     const SparseAttnPrefillParams all{.q = in.bf16({kTokens, kHeads, dim}),
                                       .kv = in.bf16({kRows, dim}),
                                       .indices = in.values(DType::i32, {kTokens, width}, made.indices),
                                       .topk_length = in.i32(made.lengths),
-                                      .attn_sink = cases::make_sinks(in, cases::Sinks::mixed, kHeads),
+                                      .attn_sink = testkit::make_sinks(in, testkit::Sinks::mixed, kHeads),
                                       .softmax_scale = 0.05f,
                                       .batch_invariant = true,
                                       .out = in.output(DType::bf16, {kTokens, kHeads, 512}),

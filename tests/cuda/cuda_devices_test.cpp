@@ -59,7 +59,7 @@ TEST_P(CudaDevices, MemoryOfTheOtherIsRefused) {
   Session session(device_, GetParam(), true);
   auto& runner = session.runner();
   runner.add_request(1);
-  const cases::StepRequest step[] = {{1, 1}};
+  const runner::StepRequest step[] = {{1, 1}};
   runner.begin_step(step);
   const int64_t hidden = runner.layer(0).hidden_size();
   const Tensor here(device_, DType::bf16, {1, hidden}), there(second_, DType::bf16, {1, hidden});

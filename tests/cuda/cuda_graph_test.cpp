@@ -37,7 +37,7 @@ TEST_P(CudaGraph, AForwardOnlyLaunches) {
   };
   run.runner().add_request(1);
   for (const int64_t tokens : {200, 1, 1}) {  // prefill, decode layer by layer
-    const cases::StepRequest step[] = {{1, tokens}};
+    const runner::StepRequest step[] = {{1, tokens}};
     run.runner().begin_step(step);
     const Tensor in(device_, DType::bf16, {tokens, run.runner().layer(0).hidden_size()}),
         out(device_, DType::bf16, {tokens, in.view().shape[1]});
@@ -49,7 +49,7 @@ TEST_P(CudaGraph, AForwardOnlyLaunches) {
     counting->synchronize(run.runner().stream());
   }
   for (int i = 0; i < 2; ++i) {  // a capture, then a launch
-    const cases::StepRequest step[] = {{1, 1}};
+    const runner::StepRequest step[] = {{1, 1}};
     run.runner().begin_step(step, run.graphs().padding(1));
     EXPECT_EQ(forbidden_in([&] { EXPECT_EQ(run.graphs().run(), i == 1); }), 0);
     run.runner().end_step();

@@ -7,8 +7,8 @@
 namespace strata {
 namespace {
 
-using cases::ReplayOptions;
-using cases::ReplayResult;
+using runner::ReplayOptions;
+using runner::ReplayResult;
 
 class CudaReplay : public test::CudaTest, public testing::WithParamInterface<int64_t> {
  protected:
@@ -20,13 +20,13 @@ class CudaReplay : public test::CudaTest, public testing::WithParamInterface<int
     const std::string golden = test::golden_folder(model).string();
     const Checkpoint checkpoint(golden);
     const SafetensorsFile file(golden + "/cases.safetensors");
-    return cases::replay(checkpoint, file, device_, default_ops(), default_layers(), options);
+    return runner::replay(checkpoint, file, device_, default_ops(), default_layers(), options);
   }
 };
 
 TEST_P(CudaReplay, V4AgreesWithTheRecording) {
   ReplayOptions options;
-  options.topk = cases::TopkSource::recorded;
+  options.topk = runner::TopkSource::recorded;
   for (const std::string model : {"v4_bf16", "v4_fp8"}) {
     const auto results = run(model, options);
     EXPECT_EQ(results.size(), 9u);

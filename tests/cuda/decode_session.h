@@ -40,14 +40,14 @@ class Session {
  public:
   Session(const std::shared_ptr<Device>& device, const std::string& model, bool overlap)
       : device_(device), checkpoint_(model_directory(model)), hidden_size_(checkpoint_.config().hidden_size) {
-    cases::RunnerOptions options;
+    runner::RunnerOptions options;
     options.layer.limits = {.max_num_batched_tokens = 512, .max_num_seqs = kRequests, .max_model_len = kMaxLen};
     options.total_positions = kRequests * kMaxLen;
     options.shuffle_pages = true;
     options.overlap = overlap;
-    runner_ =
-        std::make_unique<cases::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), device, default_ops(), default_layers(), options);
-    graphs_ = std::make_unique<cases::DecodeGraphs>(*runner_, kRequests, kMaxLen);
+    runner_ = std::make_unique<runner::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), device, default_ops(), default_layers(),
+                                                    options);
+    graphs_ = std::make_unique<runner::DecodeGraphs>(*runner_, kRequests, kMaxLen);
     prefill_in_ = Tensor(device, DType::bf16, {512, hidden_size_});
     prefill_out_ = Tensor(device, DType::bf16, {512, hidden_size_});
   }
@@ -65,7 +65,7 @@ class Session {
         remove(0);
         remove(2);
       }
-      std::vector<cases::StepRequest> requests;
+      std::vector<runner::StepRequest> requests;
       for (const int64_t id : ids_) requests.push_back({id, 1});
       const auto count = std::ssize(requests);
       const Batch& batch = runner_->begin_step(requests, graphs_->padding(count));
@@ -90,8 +90,8 @@ class Session {
     return all;
   }
 
-  cases::ModelRunner& runner() { return *runner_; }
-  cases::DecodeGraphs& graphs() { return *graphs_; }
+  runner::ModelRunner& runner() { return *runner_; }
+  runner::DecodeGraphs& graphs() { return *graphs_; }
   void load(const TensorView& to, int64_t rows) {
     std::normal_distribution<float> normal;
     std::vector<Bf16> values(static_cast<size_t>(rows * hidden_size_));
@@ -102,7 +102,7 @@ class Session {
   void prefill(int64_t id, int64_t tokens) {
     runner_->add_request(id);
     ids_.push_back(id);
-    const cases::StepRequest step[] = {{id, tokens}};
+    const runner::StepRequest step[] = {{id, tokens}};
     runner_->begin_step(step);
     load(prefill_in_.view(), tokens);
     for (size_t l = 0; l < runner_->num_layers(); ++l) {
@@ -128,8 +128,8 @@ class Session {
   int64_t hidden_size_;
   std::mt19937 random_{17};
   std::vector<int64_t> ids_;
-  std::unique_ptr<cases::ModelRunner> runner_;
-  std::unique_ptr<cases::DecodeGraphs> graphs_;
+  std::unique_ptr<runner::ModelRunner> runner_;
+  std::unique_ptr<runner::DecodeGraphs> graphs_;
   Tensor prefill_in_, prefill_out_;
 };
 

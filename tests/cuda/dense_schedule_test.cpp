@@ -38,7 +38,7 @@ class DenseSchedules : public test::HopperTest {
     int64_t count = 1;
     for (const int64_t n : shape) count *= n;
     std::vector<float> values(static_cast<size_t>(count));
-    cases::Rng(seed).normal(values.data(), count, 0.5f);
+    testkit::Rng(seed).normal(values.data(), count, 0.5f);
     std::vector<Bf16> rounded;
     for (const float v : values) rounded.push_back(to_bf16(v));
     Tensor t(device_, DType::bf16, {count});

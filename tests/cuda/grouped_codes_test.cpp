@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-using cases::WeightFormat;
+using testkit::WeightFormat;
 
 struct Shape {
   int64_t tokens, groups, n, k;
@@ -24,15 +24,15 @@ class GroupedCodes : public test::CudaTest, public testing::WithParamInterface<S
 TEST_P(GroupedCodes, AsByTheQuantiserBehind) {
   const auto [tokens, groups, n, k, format_of_weight, mixed] = GetParam();
   const bool takes_codes = format_of_weight != WeightFormat::bf16 && !mixed;
-  cases::Inputs in(device_, {});
+  testkit::Inputs in(device_, {});
   GroupedLinearParams p{.x = takes_codes ? in.e4m3({tokens, groups, k}, 100.0) : in.bf16({tokens, groups, k}),
-                        .weight = cases::make_weight(in, {.n = n, .k = k, .groups = groups, .format = format_of_weight}),
+                        .weight = testkit::make_weight(in, {.n = n, .k = k, .groups = groups, .format = format_of_weight}),
                         .y = in.output(DType::bf16, {tokens, groups, n})};
   if (mixed) {
-    p.weight = cases::pack_weight(*p.weight, "cuda/sm90_mixed", default_ops(), in);
+    p.weight = testkit::pack_weight(*p.weight, "cuda/sm90_mixed", default_ops(), in);
     if (p.weight == nullptr) GTEST_SKIP() << "the device has no packing for it";
   }
-  if (takes_codes) p.x_scale = cases::activation_scales(in, {tokens, groups, k / kActivationBlock}, /*ue8m0=*/true);
+  if (takes_codes) p.x_scale = testkit::activation_scales(in, {tokens, groups, k / kActivationBlock}, /*ue8m0=*/true);
   run(default_ops().grouped_linear, p);
   const std::vector<uint8_t> values = bytes_at(p.y.data, p.y.bytes());
   const auto blocks = static_cast<size_t>(p.y.numel() / kActivationBlock);

@@ -13,11 +13,11 @@ namespace {
 
 class LayerImplementations : public test::CudaTest {
  protected:
-  std::vector<cases::RecordedCall> calls_of(const std::string& name) const {
-    cases::CaseList list;
-    cases::add_layer_of(list, name);
+  std::vector<testkit::RecordedCall> calls_of(const std::string& name) const {
+    testkit::CaseList list;
+    testkit::add_layer_of(list, name);
     EXPECT_EQ(list.size(), 1u) << name;
-    const cases::Work work = list.at(0)->prepare(default_ops(), device_, "", {});
+    const testkit::Work work = list.at(0)->prepare(default_ops(), device_, "", {});
     EXPECT_TRUE(work.refusal.empty()) << work.refusal;
     return work.record();
   }
@@ -35,7 +35,7 @@ TEST_F(LayerImplementations, AttentionOnHopperIsHoppers) {
         "v3.2-prefill-512-context4096", "v3.2-prefill-512-context4096-fp8_ds_mla", "v3-decode-b2-context4096", "v3-prefill-512",
         "v3-prefill-512-beside2-context4096", "v3-decode-b2-context4096-fp8_tensor", "v3.2-decode-b2-context4096-fp8_tensor",
         "v4-flash-c4-decode-b2-context4096-fp8_tensor", "v2-lite-prefill-512", "v2-lite-decode-b2-context4096"}) {
-    for (const cases::RecordedCall& call : calls_of(name)) {
+    for (const testkit::RecordedCall& call : calls_of(name)) {
       if (!ops.contains(call.op)) continue;
       seen.insert(call.op);
       EXPECT_TRUE(call.implementation.starts_with("cuda/sm90")) << name << ": " << call.op << " by " << call.implementation;

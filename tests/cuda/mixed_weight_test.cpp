@@ -27,7 +27,7 @@ class MixedWeight : public test::CudaTest, public testing::WithParamInterface<Ca
 // Every number that e4m3 has, beside every other one, times powers of two whose products bf16 has.
 TEST_P(MixedWeight, IsItsDequantisedValues) {
   const auto [tokens, groups] = GetParam();
-  cases::Inputs in(device_, {});
+  testkit::Inputs in(device_, {});
   std::vector<uint8_t> codes(groups * kN * kK);
   for (size_t i = 0; i < codes.size(); ++i) {
     const auto code = static_cast<uint8_t>(i % kK * 37 + i / kK * 101 + i / 4096);
@@ -40,7 +40,7 @@ TEST_P(MixedWeight, IsItsDequantisedValues) {
   weight.weight = in.values(DType::e4m3, {groups * kN, kK}, codes);
   weight.scale = in.values(DType::f32, {groups * kN / kBlock, kK / kBlock}, scales);
   weight.power_of_two_scales = true;
-  const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
+  const LinearWeight* const packed = testkit::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
   if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";
 
   // Token t of a call has the channel first + t alone.
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, MixedWeight,
 
 TEST_F(MixedWeight, ACodeThatIsNoNumberIsNoneInTheResult) {
   for (const auto [tokens, groups] : {Call{1, kFewGroups}, Call{300, kFewGroups}, Call{300, kManyGroups}}) {
-    cases::Inputs in(device_, {});
+    testkit::Inputs in(device_, {});
     std::vector<uint8_t> codes(groups * kN * kK, 0x38);
     codes[200 * kK + 150] = 0xFF;
     LinearWeight weight{.n = kN, .k = kK, .groups = groups};
@@ -83,7 +83,7 @@ TEST_F(MixedWeight, ACodeThatIsNoNumberIsNoneInTheResult) {
     const int64_t rows = groups * kN / kBlock, columns = kK / kBlock;
     weight.scale = in.values(DType::f32, {rows, columns}, std::vector<float>(rows * columns, 1.0f));
     weight.power_of_two_scales = true;
-    const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
+    const LinearWeight* const packed = testkit::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
     if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";
     const GroupedLinearParams p{.x = in.bf16({tokens, groups, kK}), .weight = packed, .y = in.output(DType::bf16, {tokens, groups, kN})};
     run(default_ops().grouped_linear, p);
@@ -99,14 +99,14 @@ TEST_F(MixedWeight, ACodeThatIsNoNumberIsNoneInTheResult) {
 // Tokens of any size, beside larger ones of the same block that a weight of zero takes away, and what is no number.
 TEST_F(MixedWeight, TokensOfAnySize) {
   constexpr int64_t kChannels = 256, kLarge = 3, kSmall = 77;
-  cases::Inputs in(device_, {});
+  testkit::Inputs in(device_, {});
   std::vector<uint8_t> codes(kN * kChannels, 0x38);  // 1
   for (int64_t row = 0; row < kN; ++row) codes[static_cast<size_t>(row * kChannels + kLarge)] = row % 2 == 0 ? 0x00 : 0x38;
   LinearWeight weight{.n = kN, .k = kChannels, .groups = 1};
   weight.weight = in.values(DType::e4m3, {kN, kChannels}, codes);
   weight.scale = in.values(DType::f32, {kN / kBlock, kChannels / kBlock}, std::vector<float>(kN / kBlock * (kChannels / kBlock), 1.0f));
   weight.power_of_two_scales = true;
-  const LinearWeight* const packed = cases::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
+  const LinearWeight* const packed = testkit::pack_weight(weight, "cuda/sm90_mixed", default_ops(), in);
   if (packed == nullptr) GTEST_SKIP() << "the device has no packing for it";
   const auto multiply = [&](int64_t tokens, float large, float small) {
     std::vector<float> x(static_cast<size_t>(tokens * kChannels));

@@ -19,18 +19,18 @@ struct Shape {
 
 class RotatedAttention : public test::CudaTest, public testing::WithParamInterface<Shape> {
  protected:
-  void add_scope(cases::Inputs& in, int64_t topk, PagedCache& cache, TensorView& indices, TensorView& length) const {
+  void add_scope(testkit::Inputs& in, int64_t topk, PagedCache& cache, TensorView& indices, TensorView& length) const {
     constexpr int32_t kPageSize = 64, kHoles[] = {-1};
     const Shape& s = GetParam();
     const int64_t num_pages = topk / kPageSize + 3;
-    const std::vector<int64_t> slots = cases::distinct_slots(in.rng(), num_pages * kPageSize, num_pages * kPageSize);
+    const std::vector<int64_t> slots = testkit::distinct_slots(in.rng(), num_pages * kPageSize, num_pages * kPageSize);
     const int32_t row_dim = s.format == KvFormat::fp8_ds_mla_v4 ? 512 : 576;
     cache = in.cache({.format = s.format, .row_dim = row_dim, .page_size = kPageSize, .num_pages = num_pages}, slots, 0.1);
-    const auto made = cases::make_indices(in.rng(), {.rows = s.batch, .width = topk}, slots, slots, kHoles);
+    const auto made = testkit::make_indices(in.rng(), {.rows = s.batch, .width = topk}, slots, slots, kHoles);
     indices = in.values(DType::i32, {s.batch, 1, topk}, made.indices);
     length = in.i32(made.lengths);
   }
-  SparseAttnDecodeParams rows(cases::Inputs& in) const {
+  SparseAttnDecodeParams rows(testkit::Inputs& in) const {
     const Shape& s = GetParam();
     SparseAttnDecodeParams p;
     add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
@@ -43,7 +43,7 @@ class RotatedAttention : public test::CudaTest, public testing::WithParamInterfa
 TEST_P(RotatedAttention, AsByTheOpBehind) {
   constexpr int64_t kPositions = 33;
   const Shape& s = GetParam();
-  cases::Inputs in(device_, {});
+  testkit::Inputs in(device_, {});
   SparseAttnDecodeParams p = rows(in);
   p.q = in.bf16({s.batch, 1, s.heads, p.cache.row_dim});
   p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
@@ -67,7 +67,7 @@ class NormedQueries : public RotatedAttention {};
 TEST_P(NormedQueries, AsByTheOpInFront) {
   constexpr int64_t kPositions = 33;
   const Shape& s = GetParam();
-  cases::Inputs in(device_, {});
+  testkit::Inputs in(device_, {});
   SparseAttnDecodeParams p = rows(in);
   const int64_t dim = p.cache.row_dim;
   const TensorView raw = in.bf16({s.batch, 1, s.heads, dim}, 3.0), table = in.rope_table(kPositions);

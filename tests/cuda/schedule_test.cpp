@@ -41,19 +41,19 @@ class Schedules : public test::HopperTest {
   struct Session {
     std::shared_ptr<Seen> seen = std::make_shared<Seen>();
     Checkpoint checkpoint{test::golden_folder("v4_fp8").string()};
-    std::unique_ptr<cases::ModelRunner> runner;
-    std::vector<cases::StepRequest> requests;
+    std::unique_ptr<runner::ModelRunner> runner;
+    std::vector<runner::StepRequest> requests;
     Tensor hidden, out;
 
     Session(const std::shared_ptr<Device>& device, bool strip) {
       seen->strip = strip;
-      cases::RunnerOptions options;
+      runner::RunnerOptions options;
       options.layer.limits = {.max_num_batched_tokens = 64, .max_num_seqs = kRequests, .max_model_len = kMaxLen};
       options.total_positions = kRequests * kMaxLen;
-      runner = std::make_unique<cases::ModelRunner>(checkpoint, std::vector<int64_t>{kC128Layer}, device, watched_ops(seen),
-                                                    default_layers(), options);
-      cases::Rng rng(3);
-      cases::fill_caches(runner->pool().layer(0), *device, rng);
+      runner = std::make_unique<runner::ModelRunner>(checkpoint, std::vector<int64_t>{kC128Layer}, device, watched_ops(seen),
+                                                     default_layers(), options);
+      testkit::Rng rng(3);
+      testkit::fill_caches(runner->pool().layer(0), *device, rng);
       std::vector<float> values(static_cast<size_t>(kRequests * kHidden));
       rng.normal(values.data(), std::ssize(values), 1.0f);
       std::vector<Bf16> rounded;
@@ -64,7 +64,7 @@ class Schedules : public test::HopperTest {
       device->synchronize({});
     }
     void set_lengths(const std::vector<int64_t>& lengths) {
-      for (const cases::StepRequest& r : requests) runner->remove_request(r.id);
+      for (const runner::StepRequest& r : requests) runner->remove_request(r.id);
       requests.clear();
       for (int64_t i = 0; i < std::ssize(lengths); ++i) {
         runner->add_request(i);

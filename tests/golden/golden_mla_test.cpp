@@ -10,8 +10,8 @@
 namespace strata {
 namespace {
 
-using cases::ReplayOptions;
-using cases::ReplayResult;
+using runner::ReplayOptions;
+using runner::ReplayResult;
 
 constexpr double kBound = 1.5e-2;
 
@@ -24,7 +24,7 @@ std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule
   options.poison = true;
   const Checkpoint checkpoint(golden(model));
   const SafetensorsFile file(golden(model) + "/cases.safetensors");
-  return cases::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  return runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
 }
 
 void expect_all_agree(const std::vector<ReplayResult>& results, double bound) {

@@ -20,8 +20,8 @@
 namespace strata {
 namespace {
 
-using cases::ReplayOptions;
-using cases::ReplayResult;
+using runner::ReplayOptions;
+using runner::ReplayResult;
 
 // What a call of the indexer selected, and the reference's logits of the codes that it selected by.
 struct Selection {
@@ -83,7 +83,7 @@ Selection note(const IndexerTopkParams& p, const ExecutionContext& context) {
   if (p.max_length <= s.topk) return s;
   const Tensor logits(host.device(), DType::f32, {lengths.shape[0], p.max_length});
   const OpSet ops = default_ops();
-  cases::find_implementation(ops.indexer_logits, "reference")
+  testkit::find_implementation(ops.indexer_logits, "reference")
       .run({.q = host(p.q),
             .q_scale = host(p.q_scale),
             .weights = host(p.weights),
@@ -165,7 +165,7 @@ class GoldenSparse : public testing::TestWithParam<std::tuple<Target, int64_t>> 
     const std::string golden = test::golden_folder("mla_v32").string();
     const Checkpoint checkpoint(golden);
     const SafetensorsFile file(golden + "/cases.safetensors");
-    return cases::replay(checkpoint, file, device, ops, default_layers(), options);
+    return runner::replay(checkpoint, file, device, ops, default_layers(), options);
   }
 
   std::shared_ptr<Device> device_;
@@ -178,7 +178,7 @@ struct Tally {
 };
 
 void compare(const Selection& want, const Selection& got, DeviceId device, Tally& tally) {
-  const double slack = cases::indexer_slack(device, KvFormat::indexer_fp8);
+  const double slack = testkit::indexer_slack(device, KvFormat::indexer_fp8);
   for (size_t t = 0; t < want.lengths.size(); ++t) {
     if (!want.is_choice(t)) continue;
     SCOPED_TRACE("row " + std::to_string(t));

@@ -9,9 +9,9 @@
 namespace strata {
 namespace {
 
-using cases::ReplayOptions;
-using cases::ReplayResult;
-using cases::TopkSource;
+using runner::ReplayOptions;
+using runner::ReplayResult;
+using runner::TopkSource;
 
 constexpr double kBound = 1.2e-2;
 
@@ -44,7 +44,7 @@ std::vector<ReplayResult> run(const Model& model, const Schedule& schedule, Repl
   const std::string folder = test::golden_folder(model.name).string();
   const Checkpoint checkpoint(folder);
   const SafetensorsFile file(folder + "/cases.safetensors");
-  std::vector<ReplayResult> results = cases::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  std::vector<ReplayResult> results = runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
   EXPECT_EQ(results.size(), 3 * model.layers);
   return results;
 }
@@ -133,7 +133,7 @@ TEST(GoldenTransformersSpellings, OtherSpellingsGiveTheSameBits) {
     const SafetensorsFile tensors(folder + "/model.safetensors"), cases(folder + "/cases.safetensors");
     ReplayOptions options = as_recorded(model);
     const auto outputs = [&](const Checkpoint& checkpoint) {
-      return cases::replay(checkpoint, cases, open_device({}), default_ops(), default_layers(), options);
+      return runner::replay(checkpoint, cases, open_device({}), default_ops(), default_layers(), options);
     };
     const auto respelled = [&](const std::string& prefix) {
       std::vector<StoredTensor> renamed = tensors.tensors();

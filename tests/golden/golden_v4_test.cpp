@@ -12,9 +12,9 @@
 namespace strata {
 namespace {
 
-using cases::ReplayOptions;
-using cases::ReplayResult;
-using cases::TopkSource;
+using runner::ReplayOptions;
+using runner::ReplayResult;
+using runner::TopkSource;
 
 struct Schedule {
   const char* name;
@@ -36,7 +36,7 @@ std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule
   options.poison = true;
   const Checkpoint checkpoint(golden(model));
   const SafetensorsFile file(golden(model) + "/cases.safetensors");
-  return cases::replay(checkpoint, file, open_device({}, config), ops, default_layers(), options);
+  return runner::replay(checkpoint, file, open_device({}, config), ops, default_layers(), options);
 }
 
 class GoldenV4 : public testing::TestWithParam<std::tuple<std::string, Schedule>> {
@@ -143,7 +143,7 @@ TEST(GoldenV4Reference, TheReferenceBackendAgreesToo) {
 // A selection that says one right entry again and again agrees in that entry alone.
 TEST(GoldenV4Agreement, CountsAnEntryOnce) {
   OpSet ops = default_ops();
-  Implementation<IndexerTopkParams> repeating = cases::find_implementation(ops.indexer_topk, "reference");
+  Implementation<IndexerTopkParams> repeating = testkit::find_implementation(ops.indexer_topk, "reference");
   repeating.run = [inner = repeating.run](const IndexerTopkParams& p, const ExecutionContext& context) {
     inner(p, context);
     const int64_t k = p.topk_indices.shape[1];

@@ -33,7 +33,7 @@ struct BadCall {
 inline void expect_refused(const BadCall& bad, LayerFixture& fixture) {
   fixture.prefill(0, 100);
   fixture.runner->add_request(1);
-  const cases::StepRequest step[] = {{1, 40}};
+  const runner::StepRequest step[] = {{1, 40}};
   Batch batch = fixture.runner->begin_step(step);
   const Tensor workspace(fixture.device, DType::u8, {static_cast<int64_t>(fixture.runner->layer(0).workspace_bytes())});
   ForwardArgs args;

@@ -113,17 +113,17 @@ class Traced {
       return default_layers().make({c.checkpoint, c.layer, c.device, ops_, c.options, c.rope_tables, c.communicator, c.side_streams});
     };
     registry.register_layer(checkpoint_.config().architecture, make);
-    cases::RunnerOptions options;
+    runner::RunnerOptions options;
     options.layer.limits = {.max_num_batched_tokens = 4096, .max_num_seqs = 65, .max_model_len = 4224};
     options.total_positions = 4224 + 65 * 256;
     options.overlap = side_streams;
-    runner_ = std::make_unique<cases::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), std::make_shared<TracedDevice>(trace_),
-                                                   default_ops(), registry, options);
+    runner_ = std::make_unique<runner::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), std::make_shared<TracedDevice>(trace_),
+                                                    default_ops(), registry, options);
   }
 
   // One trace a layer of a step of these tokens for each request, which begin at `position`; skip_topk: see ForwardArgs.
   std::string run(const std::vector<int64_t>& tokens, int64_t position, bool skip_topk) {
-    std::vector<cases::StepRequest> step;
+    std::vector<runner::StepRequest> step;
     int64_t total = 0;
     for (const int64_t count : tokens) {
       const int64_t id = next_id_++;
@@ -144,7 +144,7 @@ class Traced {
       text += fmt::format("## layer {} {}\n{}", l, runner_->layer(l).kind(), trace_.take());
     }
     runner_->end_step();
-    for (const cases::StepRequest& r : step) runner_->remove_request(r.id);
+    for (const runner::StepRequest& r : step) runner_->remove_request(r.id);
     return text;
   }
 
@@ -152,7 +152,7 @@ class Traced {
   Trace trace_;
   Checkpoint checkpoint_;
   OpSet ops_;
-  std::unique_ptr<cases::ModelRunner> runner_;
+  std::unique_ptr<runner::ModelRunner> runner_;
   int64_t next_id_ = 0;
 };
 

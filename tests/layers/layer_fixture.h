@@ -46,7 +46,7 @@ struct LayerFixture {
   LayerFixture(const std::string& directory, const std::vector<int64_t>& layers, LayerOptions layer_options = {},
                std::shared_ptr<Communicator> communicator = nullptr, const OpSet& ops = default_ops())
       : checkpoint(directory), device(open_device({})) {
-    cases::RunnerOptions options;
+    runner::RunnerOptions options;
     options.layer = layer_options;
     options.layer.limits = {.max_num_batched_tokens = 320,
                             .max_num_seqs = 4,
@@ -55,7 +55,7 @@ struct LayerFixture {
     options.total_positions = 1280;
     options.fill = 0xFF;  // what nobody has written yet is NaN, and the same in every fixture
     options.communicator = std::move(communicator);
-    runner = std::make_unique<cases::ModelRunner>(checkpoint, layers, device, ops, default_layers(), options);
+    runner = std::make_unique<runner::ModelRunner>(checkpoint, layers, device, ops, default_layers(), options);
     hidden = Tensor(device, DType::bf16, {320, 256});
     out = Tensor(device, DType::bf16, {320, 256});
     std::mt19937 random(7);
@@ -69,10 +69,10 @@ struct LayerFixture {
     return step({{id, tokens}});
   }
   // One step of these requests, whose tokens are the rows of `hidden` from `first_row` on, through layer `layer`.
-  std::vector<float> step(const std::vector<cases::StepRequest>& requests, int64_t first_row = 0, const ForwardArgs& extras = {},
+  std::vector<float> step(const std::vector<runner::StepRequest>& requests, int64_t first_row = 0, const ForwardArgs& extras = {},
                           size_t layer = 0) {
     int64_t tokens = 0;
-    for (const cases::StepRequest& r : requests) tokens += r.num_tokens;
+    for (const runner::StepRequest& r : requests) tokens += r.num_tokens;
     runner->begin_step(requests);
     runner->run_layer(layer, hidden.view().slice(first_row, tokens), out.view().slice(0, tokens), extras);
     runner->end_step();
@@ -86,7 +86,7 @@ struct LayerFixture {
 
   Checkpoint checkpoint;
   std::shared_ptr<Device> device;
-  std::unique_ptr<cases::ModelRunner> runner;
+  std::unique_ptr<runner::ModelRunner> runner;
   Tensor hidden, out;
 };
 

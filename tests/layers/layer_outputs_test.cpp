@@ -55,10 +55,10 @@ TEST_P(LayerOutputs, TapsChangeNothing) {
   }
   // A prompt; decode beside a prompt; decode alone. Rows of hidden states that no step has had before.
   int64_t first = 0;
-  for (const std::vector<cases::StepRequest>& step :
-       {std::vector<cases::StepRequest>{{0, 150}}, {{0, 1}, {1, 70}}, {{0, 1}, {1, 1}}, {{0, 30}, {1, 5}}}) {
+  for (const std::vector<runner::StepRequest>& step :
+       {std::vector<runner::StepRequest>{{0, 150}}, {{0, 1}, {1, 70}}, {{0, 1}, {1, 1}}, {{0, 30}, {1, 5}}}) {
     int64_t tokens = 0;
-    for (const cases::StepRequest& r : step) tokens += r.num_tokens;
+    for (const runner::StepRequest& r : step) tokens += r.num_tokens;
     ForwardArgs taps;
     taps.q_tap = q.view().slice(0, tokens);
     taps.attn_out_tap = attn_out.view().slice(0, tokens);
@@ -72,7 +72,7 @@ TEST_P(LayerOutputs, RowsOfPaddingAreZero) {
   const LayerKind& kind = GetParam();
   LayerFixture fixture(kind.layer, kind.options, nullptr, kind.model);
   for (const int64_t id : {0, 1}) fixture.prefill(id, 40);
-  const auto padded_step = [&](const std::vector<cases::StepRequest>& step, BatchPadding padding) {
+  const auto padded_step = [&](const std::vector<runner::StepRequest>& step, BatchPadding padding) {
     const int64_t actual = fixture.runner->begin_step(step, padding).num_actual_tokens;
     const TensorView out = fixture.out.view().slice(0, padding.num_tokens);
     fixture.device->fill(out.data, 0xFF, out.bytes(), {});

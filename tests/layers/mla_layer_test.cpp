@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-using cases::StepRequest;
+using runner::StepRequest;
 using test::golden_model;
 using test::LayerFixture;
 using test::ModelDirectory;

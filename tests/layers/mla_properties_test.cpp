@@ -10,14 +10,14 @@
 namespace strata {
 namespace {
 
-using cases::ReplayOptions;
-using cases::ReplayResult;
+using runner::ReplayOptions;
+using runner::ReplayResult;
 
 std::vector<ReplayResult> run(const std::string& model, const ReplayOptions& options, const Config& config = {}) {
   const std::string golden = test::golden_folder(model).string();
   const Checkpoint checkpoint(golden);
   const SafetensorsFile file(golden + "/cases.safetensors");
-  return cases::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  return runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
 }
 
 struct Difference {

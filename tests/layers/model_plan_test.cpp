@@ -14,9 +14,9 @@ namespace strata {
 namespace {
 
 namespace fs = std::filesystem;
-using cases::ModelRunner;
-using cases::PlannedMemory;
-using cases::PlannedModel;
+using runner::ModelRunner;
+using runner::PlannedMemory;
+using runner::PlannedModel;
 
 LayerOptions layer_options(int tp_size, int tp_rank) {
   LayerOptions options;
@@ -56,7 +56,7 @@ TEST_P(ModelPlan, CountsWhatARunTakes) {
     for (const auto& [size, rank] : {std::pair{1, 0}, {2, 0}, {2, 1}}) {
       SCOPED_TRACE(testing::Message() << "rank " << rank << " of " << size << " on " << device->description());
       const LayerOptions options = layer_options(size, rank);
-      cases::RunnerOptions run;
+      runner::RunnerOptions run;
       run.layer = options;
       const ModelRunner runner(checkpoint, checkpoint.attention_layers(), device, default_ops(), default_layers(), run);
       expect_same(of_shapes.memory(options), runner);

@@ -13,8 +13,8 @@
 namespace strata {
 namespace {
 
-using cases::Draw;
-using cases::StepRequest;
+using runner::StepRequest;
+using testkit::Draw;
 
 constexpr int64_t kMaxTokens = 448, kMaxRequests = 40, kMaxLength = 400, kTotal = 2000, kDrafts = 3;
 
@@ -28,15 +28,15 @@ class Steps {
  public:
   Steps(const std::string& directory, const std::shared_ptr<Device>& device, const LayerOptions& layer, bool shuffle)
       : checkpoint_(directory), device_(device), width_(checkpoint_.config().hidden_size) {
-    cases::RunnerOptions options;
+    runner::RunnerOptions options;
     options.layer = layer;
     options.layer.limits = {
         .max_num_batched_tokens = kMaxTokens, .max_num_seqs = kMaxRequests, .max_model_len = kMaxLength, .num_speculative_tokens = kDrafts};
     options.total_positions = kTotal;
     options.shuffle_pages = shuffle;
     options.fill = 0xFF;
-    runner_ =
-        std::make_unique<cases::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), device, default_ops(), default_layers(), options);
+    runner_ = std::make_unique<runner::ModelRunner>(checkpoint_, checkpoint_.attention_layers(), device, default_ops(), default_layers(),
+                                                    options);
     hidden_ = Tensor(device, DType::bf16, {kMaxTokens, width_});
     out_ = Tensor(device, DType::bf16, {kMaxTokens, width_});
   }
@@ -83,7 +83,7 @@ class Steps {
   Checkpoint checkpoint_;
   std::shared_ptr<Device> device_;
   int64_t width_;
-  std::unique_ptr<cases::ModelRunner> runner_;
+  std::unique_ptr<runner::ModelRunner> runner_;
   Tensor hidden_, out_;
 };
 
@@ -96,7 +96,7 @@ std::vector<Request> random_requests(Draw& draw, int64_t width) {
     r.length = std::min(left, draw.chance(0.3) ? longest : draw.size(1, longest));
     left -= (r.length + 255) / 256 * 256;  // whole pages
     std::vector<float> values(static_cast<size_t>(r.length * width));
-    cases::Rng(static_cast<uint64_t>(draw.in(0, 1 << 30))).normal(values.data(), std::ssize(values), 1.0f);
+    testkit::Rng(static_cast<uint64_t>(draw.in(0, 1 << 30))).normal(values.data(), std::ssize(values), 1.0f);
     for (const float v : values) r.hidden.push_back(to_bf16(v));
   }
   return requests;

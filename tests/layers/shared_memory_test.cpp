@@ -24,7 +24,7 @@ TEST_P(SharedMemory, OutMayBeHidden) {
     LayerFixture apart(layer, {}, nullptr, GetParam().name), in_place(layer, {}, nullptr, GetParam().name);
     const std::vector<float> prefill = apart.prefill(0, 150), decode = apart.step({{0, 1}}, 150);
     const auto run = [&](int64_t first_row, int64_t tokens) {
-      const cases::StepRequest step[] = {{0, tokens}};
+      const runner::StepRequest step[] = {{0, tokens}};
       in_place.runner->begin_step(step);
       const TensorView rows = in_place.hidden.view().slice(first_row, tokens);
       in_place.runner->run_layer(0, rows, rows);

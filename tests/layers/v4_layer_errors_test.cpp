@@ -148,7 +148,7 @@ TEST(V4LayerErrors, ScalesOfPerTensorCaches) {
   for (const float scale : {0.0f, -1.0f, NAN, INFINITY}) {
     LayerFixture fixture(1, options);
     fixture.runner->add_request(0);
-    const cases::StepRequest step[] = {{0, 40}};
+    const runner::StepRequest step[] = {{0, 40}};
     const Batch& batch = fixture.runner->begin_step(step);
     const Tensor workspace(fixture.device, DType::u8, {static_cast<int64_t>(fixture.runner->layer(0).workspace_bytes())});
     ForwardArgs args;
@@ -184,7 +184,7 @@ TEST(V4EmptyStep, NoTokensIsFine) {
   for (int64_t layer : {0, 1, 2}) {
     LayerFixture fixture(layer);
     fixture.runner->add_request(0);
-    const cases::StepRequest step[] = {{0, 0}};
+    const runner::StepRequest step[] = {{0, 0}};
     fixture.runner->begin_step(step);
     EXPECT_NO_THROW(fixture.runner->run_layer(0, fixture.hidden.view().slice(0, 0), fixture.out.view().slice(0, 0)));
   }
@@ -207,7 +207,7 @@ TEST(V4SkipTopk, StillWritesIndexerKeys) {
   LayerFixture chosen(1), given(1);
   const std::vector<float> want = chosen.prefill(0, 300);
   given.runner->add_request(0);
-  const cases::StepRequest step[] = {{0, 300}};
+  const runner::StepRequest step[] = {{0, 300}};
   given.runner->begin_step(step);
   const TensorView& from = chosen.runner->topk_indices();
   given.device->copy(given.runner->topk_indices().data, from.data, from.bytes(), {});

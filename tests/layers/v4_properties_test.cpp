@@ -13,15 +13,15 @@
 namespace strata {
 namespace {
 
-using cases::ReplayOptions;
-using cases::ReplayResult;
+using runner::ReplayOptions;
+using runner::ReplayResult;
 
 // `model`: a golden one, or a directory.
 std::vector<ReplayResult> run(const ReplayOptions& options, const Config& config = {}, const std::string& model = "v4_fp8") {
   const std::string directory = std::filesystem::path(model).is_absolute() ? model : test::golden_model(model);
   const Checkpoint checkpoint(directory);
   const SafetensorsFile file(directory + "/cases.safetensors");
-  return cases::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  return runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
 }
 
 double difference(const ReplayResult& a, const ReplayResult& b) {
@@ -45,7 +45,7 @@ void expect_same(const std::vector<ReplayResult>& a, const std::vector<ReplayRes
 
 ReplayOptions base() {
   ReplayOptions options;
-  options.topk = cases::TopkSource::recorded;
+  options.topk = runner::TopkSource::recorded;
   options.layer.prefill_mode = PrefillMode::gathered;
   return options;
 }
@@ -215,7 +215,7 @@ TEST(V4Properties, Fp8QueryBesideABf16IndexerQuery) {
   const auto all_fp8 = run(base());
   expect_same(run(base(), {}, directory.string()), all_fp8, 4e-3);
   ReplayOptions own_choice = base();
-  own_choice.topk = cases::TopkSource::own;
+  own_choice.topk = runner::TopkSource::own;
   expect_same(run(own_choice, {}, directory.string()), all_fp8, 1e-1);
 }
 

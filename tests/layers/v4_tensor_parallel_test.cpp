@@ -24,19 +24,19 @@ std::string four_group_model() {
 std::vector<float> run_rank(const std::string& model, int64_t layer, int rank, int size, bool fp8_output, size_t* weight_bytes) {
   const Checkpoint checkpoint(model);
   const auto device = open_device({});
-  cases::RunnerOptions options;
+  runner::RunnerOptions options;
   options.layer.limits = {.max_num_batched_tokens = 300, .max_num_seqs = 1, .max_model_len = 300};
   options.layer.tp_rank = rank;
   options.layer.tp_size = size;
   options.layer.fp8_output = fp8_output;
   options.total_positions = 300;
-  cases::ModelRunner runner(checkpoint, {layer}, device, default_ops(), default_layers(), options);
+  runner::ModelRunner runner(checkpoint, {layer}, device, default_ops(), default_layers(), options);
   const Tensor hidden(device, DType::bf16, {300, 256}), out(device, DType::bf16, {300, 256});
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
   for (int64_t i = 0; i < 300 * 256; ++i) hidden.view().ptr<Bf16>()[i] = to_bf16(normal(random));
   runner.add_request(0);
-  const cases::StepRequest step[] = {{0, 300}};
+  const runner::StepRequest step[] = {{0, 300}};
   runner.begin_step(step);
   runner.run_layer(0, hidden, out);
   *weight_bytes = runner.layer(0).weight_bytes();

@@ -7,8 +7,8 @@ namespace {
 using test::golden_model;
 using test::LayerFixture;
 
-cases::RunnerOptions options_of(BatchLimits limits, PrefillMode mode = PrefillMode::automatic) {
-  cases::RunnerOptions options;
+runner::RunnerOptions options_of(BatchLimits limits, PrefillMode mode = PrefillMode::automatic) {
+  runner::RunnerOptions options;
   options.layer.limits = limits;
   options.layer.prefill_mode = mode;
   options.total_positions = limits.max_num_seqs * limits.max_model_len;
@@ -24,10 +24,10 @@ TEST(Workspace, IsEnoughForFewQueriesBehindManyOnManyThreads) {
     SCOPED_TRACE(static_cast<int>(mode));
     const BatchLimits limits{.max_num_batched_tokens = 128, .max_num_seqs = 8, .max_model_len = 256};
     const Checkpoint checkpoint(golden_model("v4_bf16"));
-    cases::ModelRunner runner(checkpoint, {0}, open_device({}, config), default_ops(), default_layers(), options_of(limits, mode));
+    runner::ModelRunner runner(checkpoint, {0}, open_device({}, config), default_ops(), default_layers(), options_of(limits, mode));
     const Tensor hidden(runner.device(), DType::bf16, {128, 256}), out(runner.device(), DType::bf16, {128, 256});
     runner.device()->fill(hidden.view().data, 0, hidden.allocated_bytes(), {});
-    std::vector<cases::StepRequest> requests;
+    std::vector<runner::StepRequest> requests;
     for (int64_t id = 0; id < 8; ++id) {
       runner.add_request(id);
       runner.pretend_position(id, 128);
@@ -77,7 +77,7 @@ TEST(Workspace, IsEnoughForAsManyRequestsAsThereMayBe) {
   ops.dense_attn_decode.prepend(by_requests);
   const Checkpoint checkpoint(golden_model("mla_v3"));
   const BatchLimits limits{.max_num_batched_tokens = 4, .max_num_seqs = 64, .max_model_len = 64};
-  cases::ModelRunner runner(checkpoint, {0}, open_device({}), ops, default_layers(), options_of(limits));
+  runner::ModelRunner runner(checkpoint, {0}, open_device({}), ops, default_layers(), options_of(limits));
   EXPECT_GE(runner.layer(0).workspace_bytes(), static_cast<size_t>(64 * kBytes));
 }
 

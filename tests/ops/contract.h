@@ -254,11 +254,11 @@ void expect_contract(const OpSet& ops, const Op<P>& op, Contract<P> contract) {
     if constexpr (std::is_same_v<std::decay_t<decltype(each)>, Op<P>>) each.prepend(asked);
   });
   const auto device = open_device({});
-  for (const auto& c : cases::all_cases()) {
+  for (const auto& c : testkit::all_cases()) {
     if (c->op() != op.name() || !c->tags().test || c->tags().heavy) continue;
     SCOPED_TRACE(c->name());
-    const cases::CheckResult result = c->start_check(asking, {})->run(device, asked.name);
-    EXPECT_EQ(result.outcome, cases::Outcome::skipped) << result.message;
+    const testkit::CheckResult result = c->start_check(asking, {})->run(device, asked.name);
+    EXPECT_EQ(result.outcome, testkit::Outcome::skipped) << result.message;
   }
   test.expect_all_spoilt();
 }

@@ -13,8 +13,8 @@
 namespace strata {
 namespace {
 
-const cases::CaseList& all() {
-  static const cases::CaseList list = cases::all_cases();
+const testkit::CaseList& all() {
+  static const testkit::CaseList list = testkit::all_cases();
   return list;
 }
 
@@ -89,9 +89,9 @@ TEST_P(OpTest, EveryImplementationAgreesWithTheReference) {
         if (d.capped && !has_gpu() && turn % devices().size() != i) continue;
         // A lower instruction set changes nothing in scalar code, and repeats much in a large case.
         if (d.capped && (name == "reference" || c->tags().heavy)) continue;
-        const cases::CheckResult result = run->run(d.device, name);
-        if (result.outcome == cases::Outcome::passed) ++passed[name];
-        EXPECT_NE(result.outcome, cases::Outcome::failed) << result.message;
+        const testkit::CheckResult result = run->run(d.device, name);
+        if (result.outcome == testkit::Outcome::passed) ++passed[name];
+        EXPECT_NE(result.outcome, testkit::Outcome::failed) << result.message;
       }
     }
   }
@@ -116,9 +116,9 @@ TEST_P(OpTest, EveryImplementationTakesMemoryOfAnyAlignment) {
       if (name.starts_with("cuda/") != on_gpu || !can_run_here(name)) continue;
       int& count = passed[name];
       if (!all_run && count > 0) continue;
-      const cases::CheckResult result = run->run(device, name);
-      if (result.outcome == cases::Outcome::passed) ++count;
-      EXPECT_NE(result.outcome, cases::Outcome::failed) << result.message;
+      const testkit::CheckResult result = run->run(device, name);
+      if (result.outcome == testkit::Outcome::passed) ++count;
+      EXPECT_NE(result.outcome, testkit::Outcome::failed) << result.message;
     }
   }
   EXPECT_FALSE(passed.empty()) << GetParam() << " has no case";
@@ -158,7 +158,7 @@ TEST(CaseList, NamesAreUniqueAndEveryOpHasTestsAndBenchmarks) {
 TEST(CaseList, TheSameSeedGivesTheSameInputsAndAnotherSeedOthers) {
   const auto device = open_device({});
   const auto bytes = [&](uint64_t seed) {
-    cases::Inputs in(device, {.seed = seed});
+    testkit::Inputs in(device, {.seed = seed});
     in.bf16({3, 5}, 1.0, {.inner = 2});
     const int64_t slots[] = {1, 4};
     in.cache({.page_size = 3, .num_pages = 2}, slots);

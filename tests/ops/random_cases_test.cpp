@@ -14,14 +14,14 @@
 namespace strata {
 namespace {
 
-using cases::AnyCase;
-using cases::CaseList;
-using cases::CheckResult;
-using cases::Draw;
-using cases::Outcome;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
+using testkit::AnyCase;
+using testkit::CaseList;
+using testkit::CheckResult;
+using testkit::Draw;
+using testkit::Outcome;
 
 std::vector<std::string> op_names(const OpSet& ops) {
   std::vector<std::string> names;
@@ -44,7 +44,7 @@ TEST_P(RandomCases, EveryImplementationAgreesWithTheReference) {
   std::vector<std::shared_ptr<Device>> devices{open_device({}, Config::from_environment())};
   if (auto gpu = test::gpu_or_null()) devices.push_back(std::move(gpu));
   for (int64_t number = 0; number < kCases; ++number) {
-    const CaseList list = cases::random_cases(1, number);
+    const CaseList list = testkit::random_cases(1, number);
     const AnyCase& c = case_of(list, GetParam());
     const auto run = c.start_check(ops, {});
     for (const auto& device : devices) {
@@ -60,7 +60,7 @@ TEST_P(RandomCases, EveryImplementationAgreesWithTheReference) {
 INSTANTIATE_TEST_SUITE_P(Ops, RandomCases, testing::ValuesIn(op_names(default_ops())), [](const auto& op) { return op.param; });
 
 TEST(RandomCaseList, HasOneCaseOfEveryOp) {
-  const CaseList list = cases::random_cases(5, 17);
+  const CaseList list = testkit::random_cases(5, 17);
   std::vector<std::string> ops;
   for (const auto& c : list) {
     ops.push_back(c->op());
@@ -72,7 +72,7 @@ TEST(RandomCaseList, HasOneCaseOfEveryOp) {
 }
 
 TEST(RandomCaseList, IsTheSameForASeedAndANumber) {
-  const auto name = [](uint64_t seed, int64_t number) { return case_of(cases::random_cases(seed, number), "sparse_attn_decode").name(); };
+  const auto name = [](uint64_t seed, int64_t number) { return case_of(testkit::random_cases(seed, number), "sparse_attn_decode").name(); };
   EXPECT_EQ(name(5, 17), name(5, 17));
   std::set<std::string> shapes;
   for (const uint64_t seed : {5, 6, 17}) {
@@ -100,7 +100,7 @@ TEST(Draw, RequestsStayWithinTheirLimits) {
   for (int64_t number = 0; number < 2000; ++number) {
     int64_t tokens = 0, positions = 0;
     double visible = 0;
-    for (const cases::RequestShape& r : Draw(1, number).requests({.tokens = 300, .positions = 5000, .visible = 1e5})) {
+    for (const testkit::RequestShape& r : Draw(1, number).requests({.tokens = 300, .positions = 5000, .visible = 1e5})) {
       EXPECT_GE(r.query_len, 0);
       EXPECT_LE(r.query_len, r.seq_len);
       tokens += r.query_len, positions += r.seq_len;
@@ -116,7 +116,7 @@ TEST(Draw, RequestsStayWithinTheirLimits) {
 // block is not launched. No fixed case of topk_select has such a number of tokens.
 OpSet ops_that_forget_a_row() {
   OpSet ops = default_ops();
-  Implementation<TopkSelectParams> faulty = cases::find_implementation(ops.topk_select, "reference");
+  Implementation<TopkSelectParams> faulty = testkit::find_implementation(ops.topk_select, "reference");
   faulty.name = "faulty";
   faulty.run = [inner = faulty.run](const TopkSelectParams& p, const ExecutionContext& context) {
     const int64_t last = p.topk_indices.shape[0] - 1;
@@ -134,7 +134,7 @@ OpSet ops_that_forget_a_row() {
 TEST(RandomCaseList, FindsAFaultThatTheFixedCasesMiss) {
   const OpSet ops = ops_that_forget_a_row();
   const auto device = open_device({});
-  for (const auto& c : cases::all_cases()) {
+  for (const auto& c : testkit::all_cases()) {
     if (c->op() != "topk_select" || !c->tags().test || c->tags().heavy) continue;
     EXPECT_EQ(c->start_check(ops, {})->run(device, "faulty").outcome, Outcome::passed) << c->name();
   }
@@ -144,7 +144,7 @@ TEST(RandomCaseList, FindsAFaultThatTheFixedCasesMiss) {
   CheckResult result;
   std::string name;
   for (; number < kMost && result.outcome != Outcome::failed; ++number) {
-    const CaseList list = cases::random_cases(kSeed, number);
+    const CaseList list = testkit::random_cases(kSeed, number);
     name = case_of(list, "topk_select").name();
     result = case_of(list, "topk_select").start_check(ops, {.seed = kSeed})->run(device, "faulty");
   }
@@ -152,7 +152,7 @@ TEST(RandomCaseList, FindsAFaultThatTheFixedCasesMiss) {
   EXPECT_THAT(result.message, HasSubstr("topk_indices"));
   // What the failure says makes the same case, alone: by its number, which the name begins with, and the seed.
   EXPECT_THAT(result.message, HasSubstr("--op topk_select --case " + name + " --impl faulty --device cpu --seed 3"));
-  const CaseList again = cases::random_cases(kSeed, number - 1);
+  const CaseList again = testkit::random_cases(kSeed, number - 1);
   EXPECT_EQ(case_of(again, "topk_select").name(), name);
 }
 

@@ -15,11 +15,11 @@
 namespace strata {
 namespace {
 
-using cases::CheckResult;
-using cases::Outcome;
 using testing::HasSubstr;
+using testkit::CheckResult;
+using testkit::Outcome;
 
-const cases::AnyCase& find_case(const cases::CaseList& list, const std::string& op, const std::string& name) {
+const testkit::AnyCase& find_case(const testkit::CaseList& list, const std::string& op, const std::string& name) {
   for (const auto& c : list) {
     if (c->op() == op && c->name() == name) return *c;
   }
@@ -31,10 +31,10 @@ using Fault = std::function<void(const Params&, const ExecutionContext&)>;
 
 template <class Params>
 CheckResult check_with(Op<Params> OpSet::*member, const std::string& name, Fault<Params> fault, size_t workspace) {
-  static const cases::CaseList list = cases::all_cases();
+  static const testkit::CaseList list = testkit::all_cases();
   OpSet ops = default_ops();
   Op<Params>& op = ops.*member;
-  Implementation<Params> faulty = cases::find_implementation(op, "reference");
+  Implementation<Params> faulty = testkit::find_implementation(op, "reference");
   faulty.name = "faulty";
   faulty.workspace_bytes = [inner = faulty.workspace_bytes, workspace](const Params& p, const Device& d) {
     return inner(p, d) + workspace;
@@ -179,7 +179,7 @@ TEST(CodeStep, BlockNotWritten) {
 
 // NaN is one code above the largest scale.
 TEST(CodeStep, ScaleThatIsNaN) {
-  using cases::compare, cases::code_step, cases::HostArray;
+  using testkit::compare, testkit::code_step, testkit::HostArray;
   const auto scales = [](uint8_t last) { return HostArray{DType::e8m0, {3}, {std::byte{1}, std::byte{127}, std::byte{last}}}; };
   EXPECT_EQ(compare("scale", scales(253), scales(254), code_step()), "");
   EXPECT_EQ(compare("scale", scales(255), scales(255), code_step()), "");
@@ -268,7 +268,7 @@ Fault<IndexerTopkParams> smallest_instead_of(int64_t rank) {
     l.logits = TensorView::contiguous(logits.data(), DType::f32, {}, {p.lengths.shape[0], p.max_length});
     const auto device = open_device({});
     const OpSet ops = default_ops();
-    cases::find_implementation(ops.indexer_logits, "reference").run(l, ExecutionContext{*device});
+    testkit::find_implementation(ops.indexer_logits, "reference").run(l, ExecutionContext{*device});
     const int64_t length = p.lengths.ptr<int32_t>()[0];
     std::vector<int32_t> order(static_cast<size_t>(length));
     for (int64_t i = 0; i < length; ++i) order[static_cast<size_t>(i)] = static_cast<int32_t>(i);
@@ -319,9 +319,9 @@ TEST(Errors, AnExceptionIsAFailure) {
 }
 
 TEST(Errors, ARefusalIsNoFailure) {
-  static const cases::CaseList list = cases::all_cases();
+  static const testkit::CaseList list = testkit::all_cases();
   OpSet ops = default_ops();
-  Implementation<RmsNormPairParams> refusing = cases::find_implementation(ops.rms_norm_pair, "reference");
+  Implementation<RmsNormPairParams> refusing = testkit::find_implementation(ops.rms_norm_pair, "reference");
   refusing.name = "refusing";
   refusing.supports = [](const RmsNormPairParams&, const Device&) { return Support::no("not today"); };
   ops.rms_norm_pair.prepend(std::move(refusing));

@@ -7,7 +7,7 @@
 
 #include "strata/bf16.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 // A lane that outweighs 511 others, as attention's output has it where one key does.
@@ -45,4 +45,4 @@ TEST(Compare, WithoutOneThatOutweighsTheOthersTheirSumCounts) {
 }
 
 }  // namespace
-}  // namespace strata::cases
+}  // namespace strata::testkit

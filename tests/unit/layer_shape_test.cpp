@@ -5,7 +5,7 @@
 
 #include "testkit/cases/registry.h"
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 TEST(LayerShape, NamesSayEverything) {
@@ -116,4 +116,4 @@ TEST(LayerShape, ARankOfSeveralIsTimedAlone) {
 }
 
 }  // namespace
-}  // namespace strata::cases
+}  // namespace strata::testkit

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <numeric>
 
-namespace strata::cases {
+namespace strata::testkit {
 namespace {
 
 TEST(OnThreads, EveryNumberOnce) {
@@ -59,4 +59,4 @@ TEST(OnThreadsDeathTest, TooFewThreadsAreARefusal) {
 #endif
 
 }  // namespace
-}  // namespace strata::cases
+}  // namespace strata::testkit

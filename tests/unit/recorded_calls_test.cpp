@@ -30,13 +30,13 @@ class RecordedLayer : public testing::Test {
  protected:
   RecordedLayer() : checkpoint_(test::golden_folder("v4_fp8").string()), recorder_(default_ops()) {
     const int64_t layer = four_to_one();
-    cases::RunnerOptions options;
+    runner::RunnerOptions options;
     options.layer.limits = {.max_num_batched_tokens = kTokens, .max_num_seqs = 1, .max_model_len = 64};
     options.total_positions = 64;
-    runner_ =
-        std::make_unique<cases::ModelRunner>(checkpoint_, std::vector<int64_t>{layer}, device_, recorder_.ops(), default_layers(), options);
+    runner_ = std::make_unique<runner::ModelRunner>(checkpoint_, std::vector<int64_t>{layer}, device_, recorder_.ops(), default_layers(),
+                                                    options);
     runner_->add_request(0);
-    const cases::StepRequest step[] = {{0, kTokens}};
+    const runner::StepRequest step[] = {{0, kTokens}};
     runner_->begin_step(step);
     hidden_ = Tensor(device_, DType::bf16, {kTokens, checkpoint_.config().hidden_size});
     out_ = Tensor(device_, DType::bf16, {kTokens, checkpoint_.config().hidden_size});
@@ -56,23 +56,23 @@ class RecordedLayer : public testing::Test {
 
   std::shared_ptr<Device> device_ = open_device({});
   Checkpoint checkpoint_;
-  cases::CallRecorder recorder_;
-  std::unique_ptr<cases::ModelRunner> runner_;
+  testkit::CallRecorder recorder_;
+  std::unique_ptr<runner::ModelRunner> runner_;
   Tensor hidden_, out_;
 };
 
 TEST_F(RecordedLayer, CallsInOrderAreTheForward) {
-  const std::vector<cases::RecordedCall> calls = recorder_.record({}, [&] { forward(); });
+  const std::vector<testkit::RecordedCall> calls = recorder_.record({}, [&] { forward(); });
   const std::vector<uint8_t> want = bytes_of(out_);
   device_->fill(out_.view().data, 0xFF, out_.view().bytes(), {});
   ASSERT_NE(bytes_of(out_), want);
-  for (const cases::RecordedCall& call : calls) call.run({});
+  for (const testkit::RecordedCall& call : calls) call.run({});
   EXPECT_EQ(bytes_of(out_), want);
 }
 
 TEST_F(RecordedLayer, CallsAreNamed) {
   std::vector<std::string> ops, implementations;
-  for (const cases::RecordedCall& call : recorder_.record({}, [&] { forward(); })) {
+  for (const testkit::RecordedCall& call : recorder_.record({}, [&] { forward(); })) {
     ops.push_back(call.op);
     implementations.push_back(call.implementation);
     EXPECT_EQ(call.lane, 0) << call.op << ": a CPU has no lanes";
@@ -98,7 +98,7 @@ TEST_F(RecordedLayer, OnlyWhatRunsWhileRecordingIsRecorded) {
 TEST(MeasureCalls, TimeOfEachCall) {
   using namespace std::chrono_literals;
   std::vector<std::string> order;
-  std::vector<cases::RecordedCall> calls(2);
+  std::vector<testkit::RecordedCall> calls(2);
   calls[0].run = [&](Stream) {
     order.push_back("short");
     std::this_thread::sleep_for(2ms);
@@ -107,7 +107,7 @@ TEST(MeasureCalls, TimeOfEachCall) {
     order.push_back("long");
     std::this_thread::sleep_for(25ms);
   };
-  const std::vector<double> seconds = cases::measure_calls(calls, open_device({}), {.min_time = 0, .min_samples = 3});
+  const std::vector<double> seconds = testkit::measure_calls(calls, open_device({}), {.min_time = 0, .min_samples = 3});
   ASSERT_EQ(seconds.size(), 2u);
   EXPECT_GE(seconds[0], 2e-3);
   EXPECT_GE(seconds[1], 25e-3);
@@ -115,7 +115,7 @@ TEST(MeasureCalls, TimeOfEachCall) {
   EXPECT_THAT(order, ElementsAre("short", "long", "short", "long", "short", "long", "short", "long"));
 }
 
-TEST(MeasureCalls, NothingOfNothing) { EXPECT_TRUE(cases::measure_calls({}, open_device({}), {}).empty()); }
+TEST(MeasureCalls, NothingOfNothing) { EXPECT_TRUE(testkit::measure_calls({}, open_device({}), {}).empty()); }
 
 }  // namespace
 }  // namespace strata

@@ -8,9 +8,9 @@
 namespace strata::test {
 namespace {
 
-using cases::find_input;
-using cases::recorded_prefill;
-using cases::sequence_numbers;
+using runner::find_input;
+using runner::recorded_prefill;
+using runner::sequence_numbers;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -81,7 +81,7 @@ TEST_F(RecordedSequences, ReplayOfManyTokensWithoutData) {
   add_bf16("layer0.seq0.x", {2, checkpoint.config().hidden_size});
   add_bf16("layer0.seq7.x", {8'388'608, 0});
   const SafetensorsFile f = file();
-  EXPECT_THAT(refusal([&] { cases::replay(checkpoint, f, open_device({}), default_ops(), default_layers(), {}); }),
+  EXPECT_THAT(refusal([&] { runner::replay(checkpoint, f, open_device({}), default_ops(), default_layers(), {}); }),
               HasSubstr("layer0.seq7.x must be bf16"));
 }
 
@@ -98,14 +98,14 @@ TEST_F(RecordedSequences, ReplayOfOutputsInEitherType) {
   for (const char* name : {"layer0.seq0.x", "layer0.seq1.x"}) add_bf16(name, {1, hidden});
   tensors_.add("layer0.seq0.out", DType::bf16, {1, hidden}, bf16);
   tensors_.add("layer0.seq1.out", DType::f32, {1, hidden}, f32);
-  const auto results = cases::replay(checkpoint, file(), open_device({}), default_ops(), default_layers(), {});
+  const auto results = runner::replay(checkpoint, file(), open_device({}), default_ops(), default_layers(), {});
   ASSERT_EQ(results.size(), 2u);
   for (const auto& r : results) EXPECT_EQ(r.out_error, 1) << "sequence " << r.sequence;
 
   add_bf16("layer0.seq2.x", {1, hidden});
   tensors_.add("layer0.seq2.out", DType::i32, {1, hidden}, std::vector<int32_t>(n));
   const SafetensorsFile integers = file();
-  EXPECT_THAT(refusal([&] { cases::replay(checkpoint, integers, open_device({}), default_ops(), default_layers(), {}); }),
+  EXPECT_THAT(refusal([&] { runner::replay(checkpoint, integers, open_device({}), default_ops(), default_layers(), {}); }),
               HasSubstr("layer0.seq2.out must be bf16 or f32 [1, " + std::to_string(hidden) + "] (-1: any), is i32"));
 }
 
@@ -119,7 +119,7 @@ TEST_F(RecordedSequences, ReplayOfUnalignedTensors) {
   add_bf16("layer0.seq2.out", {2, hidden});
   const SafetensorsFile f = file();
   ASSERT_NE(reinterpret_cast<uintptr_t>(f.find("layer0.seq2.out")->data) % 2, 0u);
-  const auto results = cases::replay(checkpoint, f, open_device({}), default_ops(), default_layers(), {});
+  const auto results = runner::replay(checkpoint, f, open_device({}), default_ops(), default_layers(), {});
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results.front().sequence, 2);
   EXPECT_EQ(results.front().out_error, 0) << "attention to zeros is zeros";
@@ -133,11 +133,11 @@ TEST_F(RecordedSequences, ReplayTakesTheScaleOfFp8Caches) {
     std::vector<StoredTensor> tensors(weights.tensors().begin(), weights.tensors().end());
     tensors.push_back({"model.layers.0.self_attn.k_scale", DType::f32, {}, reinterpret_cast<const std::byte*>(&k_scale), 4});
     const Checkpoint checkpoint(ModelConfig::load(golden), tensors);
-    cases::ReplayOptions options;
+    runner::ReplayOptions options;
     options.layer.kv_format = format;
     options.only_layer = 0;
     double worst = 0;
-    for (const auto& result : cases::replay(checkpoint, recorded, open_device({}), default_ops(), default_layers(), options)) {
+    for (const auto& result : runner::replay(checkpoint, recorded, open_device({}), default_ops(), default_layers(), options)) {
       worst = std::max(worst, result.out_error);
     }
     return worst;
