@@ -102,6 +102,14 @@ class Device {
   // Not before its launches are done.
   virtual void destroy_graph(Graph graph) noexcept;
 
+  // What benchmarks measure the machine's limits with. Each returns false, having done nothing, where the device has no such call.
+  // Reads `bytes` bytes, a multiple of 64 KiB, at a multiple of 16, and writes at most 4 bytes to sink.
+  virtual bool probe_read(const void* device_src, int64_t bytes, void* sink, Stream stream);
+  // Launches a kernel that does nothing.
+  virtual bool probe_launch(Stream stream);
+  // c = a b^T, row-major fp32 [n, n] on the device, by the fastest library that the build has.
+  virtual bool probe_product(int64_t n, const float* a, const float* b, float* c, Stream stream);
+
  protected:
   Device(DeviceId id, Config config) : id_(id), config_(std::move(config)) {}
 

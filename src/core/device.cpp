@@ -67,4 +67,8 @@ Graph Device::capture(Stream, const std::function<void()>&) {
 void Device::launch(Graph, Stream) { fail(ErrorCode::unsupported, "device {} has no graphs", to_string(id_)); }
 void Device::destroy_graph(Graph) noexcept {}
 
+bool Device::probe_read(const void*, int64_t, void*, Stream) { return false; }
+bool Device::probe_launch(Stream) { return false; }
+bool Device::probe_product(int64_t, const float*, const float*, float*, Stream) { return false; }
+
 }  // namespace strata

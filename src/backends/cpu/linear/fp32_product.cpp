@@ -17,9 +17,8 @@ namespace strata::cpu {
 
 #ifdef STRATA_WITH_ONEDNN
 
-bool has_fp32_product(const Device& device) { return device.config().cpu_isa == CpuIsa::best; }
-
-void fp32_product(const Device& device, int64_t n, const float* a, const float* b, float* c) {
+bool fp32_product(const Device& device, int64_t n, const float* a, const float* b, float* c) {
+  if (device.config().cpu_isa != CpuIsa::best) return false;
   std::atomic<dnnl_status_t> status{dnnl_success};
   const int64_t rows = std::max<int64_t>(n / (4 * threads_of(device)), 64);
   parallel_for(device, ceil_div(n, rows), 1, [&](int64_t task) {
@@ -30,14 +29,12 @@ void fp32_product(const Device& device, int64_t n, const float* a, const float* 
   });
   if (status != dnnl_success)
     fail(ErrorCode::device_failure, "oneDNN: dnnl_sgemm must return 0, returned {}", static_cast<int>(status.load()));
+  return true;
 }
 
 #else
 
-bool has_fp32_product(const Device&) { return false; }
-void fp32_product(const Device&, int64_t, const float*, const float*, float*) {
-  fail(ErrorCode::unsupported, "fp32_product: the library was built without oneDNN");
-}
+bool fp32_product(const Device&, int64_t, const float*, const float*, float*) { return false; }
 
 #endif
 

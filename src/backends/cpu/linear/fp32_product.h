@@ -9,12 +9,9 @@ class Device;
 
 namespace strata::cpu {
 
-// False where the library was built without oneDNN, or the device's Config::cpu_isa asks for less than the machine has: oneDNN can only be
-// capped for the whole process.
-bool has_fp32_product(const Device& device);
-
-// c = a b^T by oneDNN with the device's threads, where there is such a product; a, b and c are fp32 [n, n], row-major. Throws
+// c = a b^T by oneDNN with the device's threads; a, b and c are fp32 [n, n], row-major. False, with c unchanged, where the library was
+// built without oneDNN, or Config::cpu_isa asks for less than the machine has: oneDNN can only be capped for the whole process. Throws
 // Error(device_failure) where oneDNN fails.
-void fp32_product(const Device& device, int64_t n, const float* a, const float* b, float* c);
+bool fp32_product(const Device& device, int64_t n, const float* a, const float* b, float* c);
 
 }  // namespace strata::cpu
