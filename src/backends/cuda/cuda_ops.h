@@ -15,12 +15,6 @@ namespace strata::cuda {
 // cuda:N. Throws unsupported when this build has no CUDA backend or the machine has no such device.
 std::shared_ptr<Device> make_device(DeviceId id, const Config& config);
 
-// Reads the whole 64 KiB of `bytes` bytes, aligned to 16, and writes nothing worth mentioning (4 bytes at `sink`, perhaps): what the
-// bandwidth of a device is measured with. Throws unsupported in a build without CUDA.
-void read_memory(Device& device, const void* data, size_t bytes, void* sink, Stream stream);
-// Launches a kernel that does nothing. Throws unsupported in a build without CUDA.
-void launch_nothing(Device& device, Stream stream);
-
 std::vector<Implementation<LinearParams>> linear();
 std::vector<Implementation<GroupedLinearParams>> grouped_linear();
 std::vector<Implementation<RmsNormPairParams>> rms_norm_pair();

@@ -7,12 +7,6 @@ namespace strata::cuda {
 std::shared_ptr<Device> make_device(DeviceId id, const Config&) {
   fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(id));
 }
-void read_memory(Device& device, const void*, size_t, void*, Stream) {
-  fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(device.id()));
-}
-void launch_nothing(Device& device, Stream) {
-  fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(device.id()));
-}
 
 std::vector<Implementation<LinearParams>> linear() { return {}; }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() { return {}; }

@@ -9,6 +9,7 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/runtime/check.h"
 #include "backends/cuda/runtime/memory_pool.h"
+#include "backends/cuda/runtime/probes.h"
 #include "core/check.h"
 
 namespace strata::cuda {
@@ -164,6 +165,15 @@ class CudaDevice final : public Device {
   }
   void destroy_graph(Graph graph) noexcept override {
     if (graph.handle != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.handle));
+  }
+
+  bool probe_read(const void* src, int64_t bytes, void* sink, Stream stream) override {
+    read_memory(*this, src, byte_count(bytes), sink, stream);
+    return true;
+  }
+  bool probe_launch(Stream stream) override {
+    launch_nothing(*this, stream);
+    return true;
   }
 
  private:

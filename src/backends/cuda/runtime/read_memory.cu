@@ -1,7 +1,7 @@
 // Reading device memory and nothing else: the roof of whatever is bound by memory. Floor: bytes / bandwidth of the device.
-#include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/runtime/check.h"
 #include "backends/cuda/runtime/cuda_device.h"
+#include "backends/cuda/runtime/probes.h"
 
 namespace strata::cuda {
 namespace {
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* data, size_
 
 }  // namespace
 
-void read_memory(Device& device, const void* data, size_t bytes, void* sink, Stream stream) {
+void read_memory(const Device& device, const void* data, size_t bytes, void* sink, Stream stream) {
   DeviceScope scope(device.id().index);
   const int blocks = capabilities(device).num_sms * kBlocksPerSm;
   read_kernel<<<blocks, kThreads, 0, native(stream)>>>(static_cast<const uint4*>(data), bytes / sizeof(uint4),
