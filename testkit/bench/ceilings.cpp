@@ -7,8 +7,6 @@
 #include <cstring>
 #include <vector>
 
-#include "backends/cpu/linear/fp32_product.h"
-#include "backends/cuda/cuda_ops.h"
 #include "core/host_device.h"
 #include "testkit/harness/on_threads.h"
 #include "testkit/cases/linear_case.h"
@@ -69,18 +67,23 @@ double read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
   return best;
 }
 
-double cuda_read_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
-  const Tensor buffer(device, DType::u8, {static_cast<int64_t>(bytes)}), sink(device, DType::u8, {64});
-  device->fill(buffer.view().data, 1, bytes, {});
+// 0: the device has no such call.
+double probed_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  const Tensor buffer(device, DType::u8, {size}), sink(device, DType::u8, {64});
+  device->fill(buffer.view().data, 1, size, {});
+  if (!device->probe_read(buffer.view().data, size, sink.view().data, {})) return 0;
   device->synchronize({});
   Work work;
-  work.call = [&](size_t, Stream stream) { cuda::read_memory(*device, buffer.view().data, bytes, sink.view().data, stream); };
+  work.call = [&](size_t, Stream stream) { device->probe_read(buffer.view().data, size, sink.view().data, stream); };
   return static_cast<double>(bytes) / measure(work, device, {.min_time = kMinTime}).minimum;
 }
 
-double cuda_empty_launch(const std::shared_ptr<Device>& device) {
+// Seconds; 0: the device has no such call.
+double empty_launch(const std::shared_ptr<Device>& device) {
+  if (!device->probe_launch({})) return 0;
   Work work;
-  work.call = [&](size_t, Stream stream) { cuda::launch_nothing(*device, stream); };
+  work.call = [&](size_t, Stream stream) { device->probe_launch(stream); };
   return measure(work, device, {.min_time = kMinTime / 10}).minimum;
 }
 
@@ -93,13 +96,15 @@ double copy_bandwidth(const std::shared_ptr<Device>& device, size_t bytes) {
   return 2.0 * static_cast<double>(bytes) / measure(work, device, {.min_time = kMinTime}).minimum;
 }
 
-// The product of fp32, which is the roof where bf16 is multiplied by the same instructions.
-Work fp32_work(const std::shared_ptr<Device>& device, int64_t n, double flops) {
+// A product by the fastest library there is, which is the roofline where bf16 is multiplied by the same instructions as fp32.
+Work library_product(const std::shared_ptr<Device>& device, int64_t n, double flops) {
   Work work;
   work.flops = flops;
   const auto in = std::make_shared<Inputs>(device, InputOptions{.keep_images = false});
-  const TensorView a = in->f32({n, n}), c = in->output(DType::f32, {n, n});
-  work.call = [=](size_t, Stream) { cpu::fp32_product(*in->device(), n, a.ptr<float>(), a.ptr<float>(), c.ptr<float>()); };
+  const auto* a = in->f32({n, n}).ptr<float>();
+  auto* c = in->output(DType::f32, {n, n}).ptr<float>();
+  if (!device->probe_product(n, a, a, c, {})) work.refusal = "the device has no such call";
+  work.call = [=](size_t, Stream stream) { in->device()->probe_product(n, a, a, c, stream); };
   return work;
 }
 
@@ -143,8 +148,8 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
     if (!cpu || n == 256 || work.implementation == "cpu/onednn") continue;
     if (const Work bf16 = product->prepare(ops, device, "cpu/onednn", {}); bf16.refusal.empty()) {
       ceilings.improve(rate_of(bf16, "cpu/onednn bf16"));
-    } else if (cpu::has_fp32_product(*device)) {
-      ceilings.improve(rate_of(fp32_work(device, n, work.flops), "oneDNN fp32"));
+    } else if (const Work fp32 = library_product(device, n, work.flops); fp32.refusal.empty()) {
+      ceilings.improve(rate_of(fp32, "oneDNN fp32"));
     }
   }
   // A GPU keeps its pace only over many times what its cache holds.
@@ -155,13 +160,12 @@ Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& devic
     measured.bandwidth_source = fmt::format("{} {} MiB", how, bytes / kMiB);
     ceilings.improve(measured);
   };
-  switch (device->id().kind) {
-    case DeviceKind::cpu: found(read_bandwidth(device, bytes), "reading"); break;
-    case DeviceKind::cuda:
-      found(cuda_read_bandwidth(device, bytes), "reading");
-      ceilings.empty_launch = cuda_empty_launch(device);
-      [[fallthrough]];
-    case DeviceKind::opencl: found(copy_bandwidth(device, bytes), "copying"); break;
+  if (cpu) {
+    found(read_bandwidth(device, bytes), "reading");
+  } else {
+    found(probed_bandwidth(device, bytes), "reading");
+    found(copy_bandwidth(device, bytes), "copying");
+    ceilings.empty_launch = empty_launch(device);
   }
   return ceilings;
 }
