@@ -17,11 +17,11 @@ int run(const CommonOptions& o) {
   for (const testkit::Probe& probe : testkit::probe_ops(ops, *device)) {
     bool chosen = true;
     for (const Candidate& c : probe.candidates) {
-      const bool ok = static_cast<bool>(c.support);
-      table.add({probe.op, c.name, !ok ? "refused" : chosen ? "chosen" : "available", c.support.reason});
+      const bool ok = static_cast<bool>(c.support), eligible = c.is_eligible();
+      table.add({probe.op, c.name, !ok ? "refused" : !eligible ? "not preferred" : chosen ? "chosen" : "available", c.reason()});
       json["ops"][probe.op].push_back(
-          {{"implementation", c.name}, {"supported", ok}, {"chosen", ok && chosen}, {"reason", c.support.reason}});
-      if (ok) chosen = false;
+          {{"implementation", c.name}, {"supported", ok}, {"chosen", eligible && chosen}, {"reason", c.reason()}});
+      if (eligible) chosen = false;
     }
   }
   for (const std::string& name : default_layers().names()) json["layers"].push_back(name);

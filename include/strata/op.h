@@ -1,5 +1,5 @@
 // What an op is: a contract (params struct + check), and one ordered list of implementations, fastest first, the scalar
-// reference last. Choosing is one loop over that list; the reason of every refusal is kept and can be asked for.
+// reference last. Selecting is one loop over that list; the reason of every refusal is kept and can be asked for.
 #pragma once
 
 #include <cstdint>
@@ -45,20 +45,26 @@ struct [[nodiscard]] Support {
   explicit operator bool() const { return reason.empty(); }
 };
 
-// `supports` and `workspace_bytes` look at shapes, strides, dtypes, formats and the device, never at data or where it is (it may be null),
-// so that a choice made while planning is the choice made while running: `run` takes memory of any alignment that the op's contract allows.
-// workspace_bytes must not shrink when a number of tokens, requests, rows or candidates grows.
+// `supports`, `prefers` and `workspace_bytes` look at shapes, strides, dtypes, formats and the device, never at data or where it is (it may
+// be null), so that a choice made while planning is the choice made while running: `run` takes memory of any alignment that the op's
+// contract allows. workspace_bytes must not shrink when a number of tokens, requests, rows or candidates grows.
 template <class Params>
 struct Implementation {
-  std::string name;  // "reference", "cpu/amx", "cuda/sm90": backend first
-  std::function<Support(const Params&, const Device&)> supports;
+  std::string name;                                               // "reference", "cpu/amx", "cuda/sm90": backend first
+  std::function<Support(const Params&, const Device&)> supports;  // whether it can run the call
   std::function<int64_t(const Params&, const Device&)> workspace_bytes;
   std::function<void(const Params&, const ExecutionContext&)> run;
+  // Whether it should run a call that it can run; the reason why not names what is faster. Absent: yes. It is not selected where it should
+  // not run, unless Config::force names it.
+  std::function<Support(const Params&, const Device&)> prefers{};
 };
 
 struct Candidate {
   std::string name;
   Support support;
+  Support preference{};  // yes where support is no
+  bool is_eligible() const { return support && preference; }
+  const std::string& reason() const { return support ? preference.reason : support.reason; }
 };
 
 namespace detail {
@@ -102,17 +108,21 @@ class Op {
   // Every implementation in order, with why it is refused.
   [[nodiscard]] std::vector<Candidate> candidates(const Params& params, const Device& device) const {
     std::vector<Candidate> result;
-    for (const auto& impl : implementations_) result.push_back({impl.name, impl.supports(params, device)});
+    for (const auto& impl : implementations_) {
+      result.push_back({impl.name, impl.supports(params, device)});
+      if (result.back().support && impl.prefers) result.back().preference = impl.prefers(params, device);
+    }
     return result;
   }
 
-  // The first that supports the call; with Config::force, the one of that name or none. "*" in Config::force applies where
-  // the op has an implementation of that name.
+  // The first that can and should run the call; with Config::force, the one of that name where it can, or none. "*" in Config::force
+  // applies where the op has an implementation of that name.
   [[nodiscard]] const Implementation<Params>& select(const Params& params, const Device& device) const {
     const std::string forced = forced_name(device);
     for (const auto& impl : implementations_) {
       if (!forced.empty() && impl.name != forced) continue;
-      if (impl.supports(params, device)) return impl;
+      if (!impl.supports(params, device)) continue;
+      if (!forced.empty() || !impl.prefers || impl.prefers(params, device)) return impl;
     }
     detail::throw_no_implementation(name_, device, candidates(params, device));
   }

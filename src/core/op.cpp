@@ -15,7 +15,7 @@ void throw_no_implementation(std::string_view op, const Device& device, const st
   const std::string forced = forced_implementation(op, device);
   if (!forced.empty()) text += fmt::format(" (forced to {})", forced);
   for (const Candidate& candidate : refused) {
-    text += fmt::format("; {}: {}", candidate.name, candidate.support ? "not the forced one" : candidate.support.reason);
+    text += fmt::format("; {}: {}", candidate.name, candidate.is_eligible() ? "not the forced one" : candidate.reason());
   }
   throw Error(ErrorCode::unsupported, text);
 }

@@ -88,6 +88,29 @@ TEST(OpSelection, ForceNarrowsToOneName) {
   message([&] { op({5}, {*open_device({}, config), {}, {memory, sizeof memory}}); }, ErrorCode::unsupported);
 }
 
+TEST(OpSelection, WhatShouldNotRunRunsWhenForced) {
+  std::string ran;
+  Op<Params> op = make_op(&ran);
+  Implementation<Params> slow = implementation("slow", 10, &ran);
+  slow.prefers = [](const Params& p, const Device&) { return p.n > 5 ? Support::yes() : Support::no("fast takes less time"); };
+  op.prepend(std::move(slow));
+  alignas(256) char memory[1024];
+  const auto run = [&](int n, Config config) { op({n}, {*open_device({}, config), {}, {memory, sizeof memory}}); };
+  run(6, {});
+  EXPECT_EQ(ran, "slow");
+  run(5, {});
+  EXPECT_EQ(ran, "fast");
+  Config forced;
+  forced.force["probe"] = "slow";
+  run(5, forced);
+  EXPECT_EQ(ran, "slow");
+  message([&] { run(11, forced); }, ErrorCode::unsupported);
+  const Candidate candidate = op.candidates({5}, *open_device({})).front();
+  EXPECT_TRUE(candidate.support && !candidate.is_eligible());
+  EXPECT_EQ(candidate.reason(), "fast takes less time");
+  EXPECT_TRUE(op.candidates({6}, *open_device({})).front().is_eligible());
+}
+
 TEST(OpSelection, ChecksComeFirstAndWorkspaceIsCompared) {
   std::string ran;
   Op<Params> op = make_op(&ran);

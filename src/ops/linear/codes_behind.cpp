@@ -24,11 +24,15 @@ std::vector<Implementation<GroupedLinearParams>> codes_behind(std::vector<Implem
   };
   for (Implementation<GroupedLinearParams>& implementation : products) {
     const Implementation<GroupedLinearParams> inner = implementation;
-    implementation.supports = [inner, as_it_is](const GroupedLinearParams& p, const Device& device) {
-      if (as_it_is(p, device)) return inner.supports(p, device);
-      Arena arena(p.x.device);
-      return inner.supports(product_of_values(p, arena), device);
+    const auto of_product = [as_it_is](const auto& answer) {
+      return [answer, as_it_is](const GroupedLinearParams& p, const Device& device) {
+        if (as_it_is(p, device)) return answer(p, device);
+        Arena arena(p.x.device);
+        return answer(product_of_values(p, arena), device);
+      };
     };
+    implementation.supports = of_product(inner.supports);
+    if (inner.prefers) implementation.prefers = of_product(inner.prefers);
     // Codes that it makes itself too: it may leave those of fewer tokens to the quantiser.
     implementation.workspace_bytes = [inner](const GroupedLinearParams& p, const Device& device) -> size_t {
       if (p.y.dtype != DType::e4m3) return inner.workspace_bytes(p, device);

@@ -14,6 +14,7 @@ struct Traits {
   Support (*supports)(const Params&, const Capabilities&) = nullptr;        // null: every call that the op's check lets through
   size_t (*workspace_bytes)(const Params&, const Capabilities&) = nullptr;  // null: none
   void (*run)(const Params&, const ExecutionContext&) = nullptr;
+  Support (*prefers)(const Params&, const Capabilities&) = nullptr;  // null: every call that it supports
 };
 
 template <class Params>
@@ -31,6 +32,9 @@ Implementation<Params> implementation(std::string_view name, Traits<Params> trai
     DeviceScope scope(context.device.id().index);
     traits.run(p, context);
   };
+  if (traits.prefers != nullptr) {
+    impl.prefers = [traits](const Params& p, const Device& device) { return traits.prefers(p, capabilities(device)); };
+  }
   return impl;
 }
 
