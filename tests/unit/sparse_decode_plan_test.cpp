@@ -12,6 +12,9 @@ constexpr KvFormat kV4 = KvFormat::fp8_ds_mla_v4, kMla = KvFormat::fp8_ds_mla;
 Plan plan_of(int64_t tokens, int64_t heads, int64_t tiles, bool batch_invariant, KvFormat format = kV4) {
   return plan({tokens, heads, tiles, kSms, format, batch_invariant});
 }
+Kernel kernel_of(int64_t tokens, int64_t heads, int64_t tiles, bool batch_invariant, KvFormat format = kV4) {
+  return plans({tokens, heads, tiles, kSms, format, batch_invariant}).fastest;
+}
 
 // op.h: what workspace_bytes counts must not shrink as tokens or rows grow.
 TEST(SparseDecodePlan, RoomNeverShrinks) {
@@ -56,12 +59,12 @@ TEST(SparseDecodePlan, RawQueriesTakeNoPersistentBlocks) {
     for (const int64_t tiles : {1, 2, 3, 10}) {
       for (const int64_t tokens : {1, 32, 66, 67, 128, 300, 1000}) {
         Problem problem{tokens, heads, tiles, kSms, kV4, false};
-        const Plan normed = plan(problem);
-        persistent += normed.in_turn ? 1 : 0;
+        const Plans normed = plans(problem);
+        persistent += normed.fastest == Kernel::persistent ? 1 : 0;
         problem.raw_queries = true;
-        const Plan raw = plan(problem);
-        EXPECT_FALSE(raw.in_turn) << tokens << " tokens, " << heads << " heads, " << tiles << " tiles";
-        EXPECT_EQ(raw.most_parts, normed.most_parts);
+        const Plans raw = plans(problem);
+        EXPECT_NE(raw.fastest, Kernel::persistent) << tokens << " tokens, " << heads << " heads, " << tiles << " tiles";
+        EXPECT_EQ(raw.best().most_parts, normed.best().most_parts);
       }
     }
   }
@@ -89,15 +92,16 @@ TEST(SparseDecodePlan, BatchInvariantCallsAreCutAlikeWhateverTheBatch) {
 TEST(SparseDecodePlan, ClustersMergeWhereTheyAllFit) {
   const Plan two = plan_of(64, 64, 18, false);
   EXPECT_EQ(two.splits, 2);
-  EXPECT_TRUE(two.in_clusters);
-  EXPECT_FALSE(plan_of(64, 64, 64, true).in_clusters);
-  EXPECT_TRUE(plan_of(1, 64, 10, false).in_clusters);  // of few heads
-  EXPECT_FALSE(plan_of(1, 64, 10, false, kMla).in_clusters);
+  EXPECT_EQ(kernel_of(64, 64, 18, false), Kernel::h64_clusters);
+  EXPECT_EQ(kernel_of(64, 64, 64, true), Kernel::h64);
+  EXPECT_EQ(kernel_of(1, 64, 10, false), Kernel::few_heads_clusters);
+  EXPECT_EQ(kernel_of(1, 64, 10, false, kMla), Kernel::few_heads);
   for (const int64_t heads : {8, 33, 64, 128}) {
     for (int64_t tiles = 1; tiles <= 130; ++tiles) {
       for (int64_t tokens = 1; tokens <= 140; ++tokens) {
         const Plan plan = plan_of(tokens, heads, tiles, false);
-        if (!plan.in_clusters) continue;
+        const Kernel kernel = kernel_of(tokens, heads, tiles, false);
+        if (kernel != Kernel::h64_clusters && kernel != Kernel::few_heads_clusters) continue;
         const int64_t blocks = tokens * ceil_div(heads, plan.block_heads) * plan.splits;
         if (plan.block_heads == kHeadTile) {
           ASSERT_TRUE(plan.splits == 2 || plan.splits == 3);
@@ -112,13 +116,13 @@ TEST(SparseDecodePlan, ClustersMergeWhereTheyAllFit) {
   }
 }
 
-TEST(SparseDecodePlan, ManyTokensOfFewHeadsAreTakenInTurn) {
-  EXPECT_TRUE(plan_of(2048, 16, 10, false).in_turn);
-  EXPECT_TRUE(plan_of(2048, 8, 18, false).in_turn);
-  EXPECT_FALSE(plan_of(264, 16, 10, false).in_turn);  // two rounds of blocks
-  EXPECT_FALSE(plan_of(2048, 16, 10, true).in_turn);
-  EXPECT_FALSE(plan_of(2048, 16, 10, false, kMla).in_turn);
-  EXPECT_FALSE(plan_of(2048, 32, 10, false).in_turn);
+TEST(SparseDecodePlan, ManyTokensOfFewHeadsHavePersistentBlocks) {
+  EXPECT_EQ(kernel_of(2048, 16, 10, false), Kernel::persistent);
+  EXPECT_EQ(kernel_of(2048, 8, 18, false), Kernel::persistent);
+  EXPECT_NE(kernel_of(264, 16, 10, false), Kernel::persistent);  // two rounds of blocks
+  EXPECT_NE(kernel_of(2048, 16, 10, true), Kernel::persistent);
+  EXPECT_NE(kernel_of(2048, 16, 10, false, kMla), Kernel::persistent);
+  EXPECT_NE(kernel_of(2048, 32, 10, false), Kernel::persistent);
 }
 
 // What was measured as the fastest by 3 % and more, or within 3 % of it (docs/kernels/20261121-sparse-decode.md).

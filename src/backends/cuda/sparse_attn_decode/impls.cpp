@@ -1,4 +1,4 @@
-// The list of sparse_attn_decode, fastest first.
+// The list of sparse_attn_decode.
 #include "backends/cuda/sparse_attn_decode/impls.h"
 
 #include "backends/cuda/cuda_ops.h"
@@ -9,8 +9,20 @@
 namespace strata::cuda {
 
 std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
+  using sparse_decode::Kernel;
+  const sparse_decode::Planner planner;
+  // The planner (sm90/plan.h) prefers one kernel for a call without a schedule, by fitted costs.
+  std::vector<Implementation<SparseAttnDecodeParams>> sm90 = {
+      sparse_attn_decode_sm90_scheduled(/*few_heads=*/true, planner),
+      sparse_attn_decode_sm90_scheduled(/*few_heads=*/false, planner),
+      sparse_attn_decode_sm90(Kernel::persistent, planner),          // 8 or 16 heads a block, more than two rounds of blocks
+      sparse_attn_decode_sm90(Kernel::few_heads_clusters, planner),  // few tokens: the splits of a token are a cluster
+      sparse_attn_decode_sm90(Kernel::few_heads, planner),           // up to 32 heads a block
+      sparse_attn_decode_sm90(Kernel::h64_clusters, planner),        // two or three splits, all of which run at a time
+      sparse_attn_decode_sm90(Kernel::h64, planner),                 // many tokens of many heads
+  };
   return ops::join(
-      std::vector{sparse_attn_decode_sm90()},
+      std::move(sm90),
       ops::norm_in_front(
           ops::rotate_behind({sparse_attn_decode_bf16_sm90(), sparse_attn_decode_smxx(), sparse_attn_decode_generic()}, inverse_rope()),
           qnorm_rope_kv_insert()));

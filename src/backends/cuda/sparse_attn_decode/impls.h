@@ -2,12 +2,15 @@
 #pragma once
 
 #include "backends/cuda/runtime/implementation.h"
+#include "backends/cuda/sparse_attn_decode/sm90/planner.h"
 #include "strata/ops/sparse_attention.h"
 
 namespace strata::cuda {
 
-// "cuda/sm90": fp8_ds_mla_v4 and fp8_ds_mla caches. Normalises queries and rotates results by itself.
-Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90();
+// fp8_ds_mla_v4 and fp8_ds_mla caches on Hopper. They normalise queries and rotate results by themselves. "cuda/sm90_h64" and the like.
+Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90(sparse_decode::Kernel kernel, const sparse_decode::Planner& planner);
+// By the call's schedule, in blocks of few heads or of 64: "cuda/sm90_few_heads_scheduled", "cuda/sm90_h64_scheduled".
+Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90_scheduled(bool few_heads, const sparse_decode::Planner& planner);
 // Those that leave queries and results to the ops for them.
 Implementation<SparseAttnDecodeParams> sparse_attn_decode_bf16_sm90();  // "cuda/sm90_bf16": bf16 and fp8_tensor caches
 Implementation<SparseAttnDecodeParams> sparse_attn_decode_smxx();       // "cuda/smxx"

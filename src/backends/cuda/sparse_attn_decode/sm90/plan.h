@@ -1,7 +1,12 @@
-// The blocks of a call, from what the host knows: shapes. The lengths are on the device (TokenRows).
+// The kernel and the blocks of a call, from what the host knows: shapes. The lengths are on the device (TokenRows).
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "backends/cuda/sparse_attn_decode/sm90/tile.h"
 #include "core/ceil_div.h"
@@ -20,16 +25,39 @@ struct Problem {
   bool batch_invariant;
   bool raw_queries = false;                     // still to be normalised, for which persistent blocks have no registers
   int64_t largest_cluster = kMostClusterParts;  // blocks of few heads
+  friend bool operator==(const Problem&, const Problem&) = default;
 };
 
+// Blocks of up to 32 heads (few_heads.cuh) or of 64 (kernel.cuh). Splits are combined by a kernel of its own, or by the blocks that have
+// them, which are a cluster then (cluster_merge.cuh, few_heads_merge.cuh). Persistent blocks, as many as SMs, take one token after the
+// other (few_heads_in_turn.cuh).
+enum class Kernel : uint8_t { persistent, few_heads_clusters, few_heads, h64_clusters, h64 };
+// As in the names of implementations: "cuda/sm90_few_heads".
+inline std::string_view name_of(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::persistent: return "persistent";
+    case Kernel::few_heads_clusters: return "few_heads_clusters";
+    case Kernel::few_heads: return "few_heads";
+    case Kernel::h64_clusters: return "h64_clusters";
+    case Kernel::h64: break;
+  }
+  return "h64";
+}
+inline constexpr Kernel kKernels[] = {Kernel::persistent, Kernel::few_heads_clusters, Kernel::few_heads, Kernel::h64_clusters, Kernel::h64};
+
 struct Plan {
-  int64_t block_heads;
+  int64_t block_heads = 0;      // 0: none
   int64_t tiles_per_split = 0;  // as in DecodeArgs
   int64_t splits = 1;
-  bool in_clusters = false;  // parts are merged by their blocks (cluster_merge.cuh, few_heads_merge.cuh)
-  bool in_turn = false;      // as many blocks as SMs take one token after the other (few_heads_in_turn.cuh)
-  int64_t most_parts = 0;    // of all tokens: room for them does not shrink as tokens or tiles grow
-  int64_t time = 0;          // by the costs below
+  int64_t most_parts = 0;  // of all tokens: room for them does not shrink as tokens or tiles grow
+  int64_t time = 0;        // by the costs below
+};
+// The fastest plan of every kernel, and which of them is the fastest.
+struct Plans {
+  Plan of[std::size(kKernels)];
+  Kernel fastest = Kernel::h64;
+  const Plan& plan(Kernel kernel) const { return of[static_cast<size_t>(kernel)]; }
+  const Plan& best() const { return plan(fastest); }
 };
 
 // What blocks of some heads take, in hundredths of a microsecond, fitted to calls of 8 to 128 heads, 128 to 8320 rows and 1 to 256
@@ -81,38 +109,83 @@ inline int64_t cost(const Problem& p, const BlockCost& block, int64_t splits) {
   return rounds * (block.start + tiles * block.tile) + rounds * crowd * shared_ways / p.num_sms + merge_cost(p, block.heads, splits);
 }
 
-inline Plan plan(const Problem& p) {
-  Plan plan{.block_heads = 0};
-  int64_t most_splits = p.tiles;
+inline Kernel kernel_of(const Problem& p, int64_t block_heads, int64_t splits) {
+  const bool few = block_heads < kHeadTile;
+  if (in_clusters(p, block_heads, splits)) return few ? Kernel::few_heads_clusters : Kernel::h64_clusters;
+  if (in_turn(p, block_heads, splits)) return Kernel::persistent;
+  return few ? Kernel::few_heads : Kernel::h64;
+}
+
+inline std::span<const BlockCost> block_costs(const Problem& p) {
+  return p.format == KvFormat::fp8_ds_mla_v4 ? std::span<const BlockCost>(kV4Costs) : std::span<const BlockCost>(kMlaCosts);
+}
+
+// What all plans of a call have in common, and the most splits of a token.
+inline Plan common_plan(const Problem& p, int64_t& most_splits) {
+  Plan common;
+  most_splits = p.tiles;
   if (p.batch_invariant) {
-    plan.tiles_per_split = kInvariantTiles;
+    common.tiles_per_split = kInvariantTiles;
     most_splits = std::max<int64_t>(ceil_div(p.tiles, kInvariantTiles), 1);
-    if (most_splits > 1) plan.most_parts = p.tokens * most_splits;
+    if (most_splits > 1) common.most_parts = p.tokens * most_splits;
   } else if (p.tiles > 1) {
     // No more than two rounds of blocks of 64 heads: this bounds the workspace.
-    plan.most_parts = std::min(p.tokens * p.tiles, 2 * p.num_sms / ceil_div(p.heads, kHeadTile));
-    most_splits = plan.most_parts / std::max<int64_t>(p.tokens, 1);
+    common.most_parts = std::min(p.tokens * p.tiles, 2 * p.num_sms / ceil_div(p.heads, kHeadTile));
+    most_splits = common.most_parts / std::max<int64_t>(p.tokens, 1);
   }
-  const auto consider = [&](const BlockCost& block) {
+  return common;
+}
+
+inline Plans plans(const Problem& p) {
+  int64_t most_splits = 0;
+  const Plan common = common_plan(p, most_splits);
+  Plans plans;
+  for (Plan& plan : plans.of) plan = common;
+  for (const BlockCost& block : block_costs(p)) {
     const bool too_many = block.heads > 8 && 2 * p.heads <= block.heads,
                too_few = p.batch_invariant && block.heads < std::min<int64_t>(p.heads, kHeadTile);
-    if (too_many || too_few) return;
+    if (too_many || too_few) continue;
     for (int64_t splits = p.batch_invariant ? most_splits : 1;;) {
       const int64_t time = cost(p, block, splits), tiles = ceil_div(p.tiles, splits);
+      const Kernel kernel = kernel_of(p, block.heads, splits);
+      const bool fastest = plans.best().block_heads == 0 || time < plans.best().time;
+      Plan& plan = plans.of[static_cast<size_t>(kernel)];
       if (plan.block_heads == 0 || time < plan.time) plan.block_heads = block.heads, plan.splits = splits, plan.time = time;
+      if (fastest) plans.fastest = kernel;
       // On to the least number of parts that leaves a block fewer tiles.
-      if (tiles <= 1) return;
+      if (tiles <= 1) break;
       splits = ceil_div(p.tiles, tiles - 1);
-      if (splits > most_splits) return;
+      if (splits > most_splits) break;
     }
-  };
-  if (p.format == KvFormat::fp8_ds_mla_v4) {
-    for (const BlockCost& block : kV4Costs) consider(block);
-  } else {
-    for (const BlockCost& block : kMlaCosts) consider(block);
   }
-  plan.in_clusters = in_clusters(p, plan.block_heads, plan.splits);
-  plan.in_turn = in_turn(p, plan.block_heads, plan.splits);
+  return plans;
+}
+inline Plan plan(const Problem& p) { return plans(p).best(); }
+
+// Why a kernel cannot run a call; empty if it can.
+inline std::string refusal(const Problem& p, Kernel kernel) {
+  const bool few = kernel == Kernel::persistent || kernel == Kernel::few_heads_clusters;
+  if (few && p.format != KvFormat::fp8_ds_mla_v4) return "needs caches of fp8_ds_mla_v4";
+  if (kernel == Kernel::few_heads || kernel == Kernel::h64) return {};
+  if (p.batch_invariant) return "does not cut rows as a batch-invariant call asks";
+  if (kernel == Kernel::persistent) return p.raw_queries ? "has no registers to normalise queries" : "";
+  const int64_t least = kernel == Kernel::few_heads_clusters ? 4 : 2;
+  return p.tiles < least ? "needs rows for a cluster of " + std::to_string(least) : "";
+}
+
+// A plan for a kernel that can run the call, whatever its time: the fastest, or where the rules above give it none, the first that it can
+// run, which depends on no other token.
+inline Plan plan_of(const Problem& p, const Plans& plans, Kernel kernel) {
+  if (plans.plan(kernel).block_heads > 0) return plans.plan(kernel);
+  int64_t most_splits = 0;
+  Plan plan = common_plan(p, most_splits);
+  const bool few = kernel != Kernel::h64 && kernel != Kernel::h64_clusters;
+  const int64_t largest = !few ? kHeadTile : kernel == Kernel::few_heads ? 32 : 16;
+  plan.block_heads = few ? std::min<int64_t>(largest, p.heads <= 8 ? 8 : p.heads <= 16 ? 16 : 32) : largest;
+  plan.splits = kernel == Kernel::few_heads_clusters ? 4 : kernel == Kernel::h64_clusters ? 2 : p.batch_invariant ? most_splits : 1;
+  for (const BlockCost& block : block_costs(p)) {
+    if (block.heads == plan.block_heads) plan.time = cost(p, block, plan.splits);
+  }
   return plan;
 }
 

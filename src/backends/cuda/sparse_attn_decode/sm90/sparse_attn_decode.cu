@@ -1,24 +1,21 @@
 // sparse_attn_decode on Hopper: what it takes, how rows are split, the launches. Rows of q, of out and of the caches are at multiples of 16
 // bytes: the strides tell (supports), and the op's check has memory begin accordingly.
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
-#include <tuple>
 
-#include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/sparse_attn_decode/impls.h"
 #include "backends/cuda/sparse_attn_decode/sm90/launch.h"
-#include "backends/cuda/sparse_attn_decode/sm90/plan.h"
+#include "backends/cuda/sparse_attn_decode/sm90/planner.h"
 #include "backends/cuda/sparse_attn_decode/sm90/schedule.h"
 #include "core/ceil_div.h"
+#include "ops/linear/row_alignment.h"
 
 namespace strata::cuda {
 namespace {
 
 using namespace sparse_decode;
 
+// What every kernel asks.
 Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
   const KvFormat format = p.cache.format;
@@ -34,7 +31,7 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
     return Support::no("needs " + std::to_string(kRotaryLanes) + " rotary lanes, has " + std::to_string(p.cos_sin.shape[1]));
   }
   for (const TensorView* rows : {&p.q, &p.out}) {
-    if (!strides_aligned(*rows)) {
+    if (ops::row_alignment(*rows) != 16) {
       return Support::no(std::string(rows == &p.q ? "q" : "out") + " must have rows at multiples of 16 bytes, is " + rows->describe());
     }
   }
@@ -101,35 +98,6 @@ Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
           .raw_queries = p.norm_queries};
 }
 
-// How many clusters of more than kPortableCluster blocks run at a time: asked for once a device, of the current one.
-class LargeClusters {
- public:
-  int64_t at_a_time(int device, int64_t block_heads, int64_t blocks) {
-    const std::lock_guard lock(mutex_);
-    const auto [known, is_new] = known_.try_emplace({device, block_heads, blocks}, 0);
-    if (is_new) {
-      known->second = block_heads == 8 ? allow_large_clusters<KvFormat::fp8_ds_mla_v4, 8>(blocks)
-                                       : allow_large_clusters<KvFormat::fp8_ds_mla_v4, 16>(blocks);
-    }
-    return known->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::tuple<int, int64_t, int64_t>, int64_t> known_;
-};
-
-// Large clusters are the exception: not all groups of SMs of all devices, or of a part of one, have room for them.
-Plan plan_that_fits(const SparseAttnDecodeParams& p, const Device& device, LargeClusters& large) {
-  Problem problem = problem_of(p, capabilities(device));
-  const Plan planned = plan(problem);
-  if (!planned.in_clusters || planned.splits <= kPortableCluster) return planned;
-  const int64_t clusters = problem.tokens * ceil_div(problem.heads, planned.block_heads);
-  if (large.at_a_time(device.id().index, planned.block_heads, planned.splits) >= clusters) return planned;
-  problem.largest_cluster = kPortableCluster;
-  return plan(problem);
-}
-
 // How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md). Of a
 // schedule's pieces and few weights less, as the product behind begins beside them, on the SMs that they leave idle.
 constexpr int64_t kNextBytes = 16 << 20, kNextPiece = 8 << 10, kNextLine = 128;
@@ -165,7 +133,8 @@ int64_t parts_of_pieces(const SparseAttnDecodeParams& p) { return 2 * (p.pieces.
 
 // Space for the parts: outputs, lse, maxima and factors; whether the call goes by its schedule or not.
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  const int64_t parts = std::max(plan(problem_of(p, c)).most_parts, p.pieces.present() ? parts_of_pieces(p) : 0);
+  int64_t most_splits = 0;
+  const int64_t parts = std::max(common_plan(problem_of(p, c), most_splits).most_parts, p.pieces.present() ? parts_of_pieces(p) : 0);
   return static_cast<size_t>(parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
 }
 void place_parts(int64_t parts_of_tokens, const ExecutionContext& context, DecodeArgs& a) {
@@ -177,24 +146,27 @@ void place_parts(int64_t parts_of_tokens, const ExecutionContext& context, Decod
 }
 
 template <KvFormat kFormat>
-void launch(const DecodeArgs& a, const Plan& plan, int64_t tokens, const ExecutionContext& context) {
-  if (plan.in_clusters && plan.block_heads == kHeadTile) {
-    launch_in_clusters<kFormat, kHeadTile>(a, tokens, context);
-  } else if (plan.in_clusters) {
-    if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
-      plan.block_heads == 8 ? launch_in_clusters<kFormat, 8>(a, tokens, context) : launch_in_clusters<kFormat, 16>(a, tokens, context);
-    }
-  } else if (kFormat == KvFormat::fp8_ds_mla_v4 && plan.in_turn) {
-    const int64_t sms = capabilities(context.device).num_sms;
-    plan.block_heads == 8 ? launch_in_turn<8>(a, tokens, sms, context) : launch_in_turn<16>(a, tokens, sms, context);
-  } else if (plan.block_heads == 8) {
-    launch_decode<kFormat, 8>(a, tokens, context);
-  } else if (plan.block_heads == 16) {
-    launch_decode<kFormat, 16>(a, tokens, context);
-  } else if (plan.block_heads == 32) {
-    launch_decode<kFormat, 32>(a, tokens, context);
-  } else {
-    launch_decode<kFormat, kHeadTile>(a, tokens, context);
+void launch(const DecodeArgs& a, Kernel kernel, const Plan& plan, int64_t tokens, const ExecutionContext& context) {
+  constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;
+  switch (kernel) {
+    case Kernel::persistent:
+      if constexpr (kV4) {
+        const int64_t items = tokens * ceil_div(a.num_heads, plan.block_heads);
+        const int64_t blocks = std::min<int64_t>(items, capabilities(context.device).num_sms);
+        plan.block_heads == 8 ? launch_in_turn<8>(a, tokens, blocks, context) : launch_in_turn<16>(a, tokens, blocks, context);
+      }
+      return;
+    case Kernel::few_heads_clusters:
+      if constexpr (kV4) {
+        plan.block_heads == 8 ? launch_in_clusters<kFormat, 8>(a, tokens, context) : launch_in_clusters<kFormat, 16>(a, tokens, context);
+      }
+      return;
+    case Kernel::few_heads:
+      return plan.block_heads == 8    ? launch_decode<kFormat, 8>(a, tokens, context)
+             : plan.block_heads == 16 ? launch_decode<kFormat, 16>(a, tokens, context)
+                                      : launch_decode<kFormat, 32>(a, tokens, context);
+    case Kernel::h64_clusters: return launch_in_clusters<kFormat, kHeadTile>(a, tokens, context);
+    case Kernel::h64: return launch_decode<kFormat, kHeadTile>(a, tokens, context);
   }
 }
 
@@ -222,7 +194,8 @@ void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64
   launch_scheduled_combine(a, context);
 }
 
-void run_plan(const SparseAttnDecodeParams& p, const Plan& plan, int64_t tokens, DecodeArgs& a, const ExecutionContext& context) {
+void run_plan(const SparseAttnDecodeParams& p, Kernel kernel, const Plan& plan, int64_t tokens, DecodeArgs& a,
+              const ExecutionContext& context) {
   place_parts(plan.most_parts, context, a);
   a.merge_first = merge_first(p);
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
@@ -231,31 +204,72 @@ void run_plan(const SparseAttnDecodeParams& p, const Plan& plan, int64_t tokens,
                 tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile);
   bring_next_near(p.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
-    launch<KvFormat::fp8_ds_mla_v4>(a, plan, tokens, context);
+    launch<KvFormat::fp8_ds_mla_v4>(a, kernel, plan, tokens, context);
   } else {
-    launch<KvFormat::fp8_ds_mla>(a, plan, tokens, context);
+    launch<KvFormat::fp8_ds_mla>(a, kernel, plan, tokens, context);
   }
-  if (a.num_splits > 1 && !plan.in_clusters) launch_combine(a, tokens, blocks, context);
+  const bool combines = kernel == Kernel::few_heads || kernel == Kernel::h64;
+  if (a.num_splits > 1 && combines) launch_combine(a, tokens, blocks, context);
 }
 
-void run(const SparseAttnDecodeParams& p, const ExecutionContext& context, LargeClusters& large) {
-  const Problem problem = problem_of(p, capabilities(context.device));
-  if (problem.tokens == 0) return;
-  const DeviceScope scope(context.device.id().index);
-  DecodeArgs a = args_of(p);
-  if (const BlockCost* const block = p.pieces.present() ? block_of_pieces(problem) : nullptr; block != nullptr) {
-    run_schedule(p, problem, block->heads, a, context);
-  } else {
-    run_plan(p, plan_that_fits(p, context.device, large), problem.tokens, a, context);
-  }
+bool is_few(int64_t block_heads) { return block_heads < kHeadTile; }
+
+// To a tenth.
+std::string us(const Plan& plan) {
+  const int64_t tenths = (plan.time + 5) / 10;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
 }
 
 }  // namespace
 
-Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90() {
-  auto impl = implementation<SparseAttnDecodeParams>("cuda/sm90", {.supports = supports, .workspace_bytes = workspace_bytes});
-  impl.run = [large = std::make_shared<LargeClusters>()](const SparseAttnDecodeParams& p, const ExecutionContext& context) {
-    run(p, context, *large);
+Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90(Kernel kernel, const Planner& planner) {
+  auto impl = implementation<SparseAttnDecodeParams>("cuda/sm90_" + std::string(name_of(kernel)), {.workspace_bytes = workspace_bytes});
+  impl.supports = [kernel](const SparseAttnDecodeParams& p, const Device& device) {
+    if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
+    const Capabilities c = capabilities(device);
+    Support support = supports(p, c);
+    return support ? Support{refusal(problem_of(p, c), kernel)} : support;
+  };
+  impl.prefers = [kernel, planner](const SparseAttnDecodeParams& p, const Device& device) {
+    const Problem problem = problem_of(p, capabilities(device));
+    if (p.pieces.present() && planner.scheduled_heads(problem) > 0) return Support::no("the call has a schedule");
+    const Plans plans = planner.plans(problem, device);
+    if (plans.fastest == kernel) return Support::yes();
+    return Support::no("sm90_" + std::string(name_of(plans.fastest)) + " is estimated at " + us(plans.best()) + ", this at " +
+                       us(plan_of(problem, plans, kernel)));
+  };
+  impl.run = [kernel, planner](const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+    const Problem problem = problem_of(p, capabilities(context.device));
+    if (problem.tokens == 0) return;
+    const DeviceScope scope(context.device.id().index);
+    DecodeArgs a = args_of(p);
+    const Plan plan = plan_of(problem, planner.plans(problem, context.device), kernel);
+    run_plan(p, kernel, plan, problem.tokens, a, context);
+  };
+  return impl;
+}
+
+Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90_scheduled(bool few_heads, const Planner& planner) {
+  auto impl = implementation<SparseAttnDecodeParams>(few_heads ? "cuda/sm90_few_heads_scheduled" : "cuda/sm90_h64_scheduled",
+                                                     {.workspace_bytes = workspace_bytes});
+  impl.supports = [planner](const SparseAttnDecodeParams& p, const Device& device) {
+    if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
+    const Capabilities c = capabilities(device);
+    if (Support support = supports(p, c); !support) return support;
+    if (!p.pieces.present()) return Support::no("needs a schedule");
+    return planner.scheduled_heads(problem_of(p, c)) > 0 ? Support::yes() : Support::no("takes no schedule of such a call");
+  };
+  impl.prefers = [few_heads, planner](const SparseAttnDecodeParams& p, const Device& device) {
+    const int64_t heads = planner.scheduled_heads(problem_of(p, capabilities(device)));
+    return is_few(heads) == few_heads ? Support::yes() : Support::no("blocks of " + std::to_string(heads) + " heads are faster");
+  };
+  impl.run = [few_heads, planner](const SparseAttnDecodeParams& p, const ExecutionContext& context) {
+    const Problem problem = problem_of(p, capabilities(context.device));
+    if (problem.tokens == 0) return;
+    const DeviceScope scope(context.device.id().index);
+    DecodeArgs a = args_of(p);
+    const int64_t heads = planner.scheduled_heads(problem);
+    run_schedule(p, problem, is_few(heads) == few_heads ? heads : few_heads ? 32 : kHeadTile, a, context);
   };
   return impl;
 }
