@@ -11,8 +11,8 @@ namespace strata {
 namespace {
 
 // A form that these numbers can use serves any. What a CPU implementation takes is a matter of the weight alone; those of a GPU that take
-// few tokens end at 64 or 128, or, of groups, at 256; those that take only whole tiles do not begin behind either, and from there on
-// nothing is left out: tests/cuda/linear_tokens_test.cpp asks for every number.
+// few tokens end at 64 or 128; those that take only whole tiles begin there at the latest, and from there on nothing is left out:
+// tests/cuda/linear_tokens_test.cpp asks for every number.
 constexpr std::array<int64_t, 5> kTokenCounts{1, 65, 129, 257, 512};
 constexpr int64_t kActivationBlock = 128;
 

@@ -59,7 +59,7 @@ class LinearTokens : public test::CudaTest {
   template <class Params>
   bool any_takes(const Op<Params>& op, const Params& p) const {
     for (const Implementation<Params>& impl : op.implementations()) {
-      if (impl.supports(p, *device_)) return true;
+      if (impl.supports(p, *device_) && (!impl.prefers || impl.prefers(p, *device_))) return true;
     }
     return false;
   }

@@ -12,19 +12,24 @@
 
 namespace strata::cuda {
 
-// cublaslt_fp8 leaves to our kernel for few tokens what that does faster.
 std::vector<Implementation<LinearParams>> linear() {
-  return ops::join(many_and_few_tokens_linear(), many_tokens_linear(), cublaslt_fp8_linear(), few_tokens_linear(), hopper_bf16_linear(),
-                   few_tokens_bf16_linear(), cublaslt_bf16_linear());
+  return {many_and_few_tokens_linear(), many_tokens_linear(), streamed_linear(),        many_tiles_linear(),
+          cublaslt_fp8_linear(),        hopper_bf16_linear(), few_tokens_bf16_linear(), cublaslt_bf16_linear()};
 }
+
+// FP8 results are made by the quantiser after the product, or by a product that can.
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  const auto values = [](auto... lists) { return ops::codes_behind(ops::join(std::move(lists)...), quantize_results); };
-  return ops::join(values(many_tokens_grouped_linear()),
-                   ops::codes_behind(few_tokens_grouped_linear(), quantize_results, few_tokens_leaves_codes),
-                   values(cublaslt_fp8_one_group()), ops::codes_behind(mixed_grouped_linear(), quantize_results, mixed_leaves_codes),
-                   ops::codes_behind(hopper_bf16_grouped_linear(), quantize_results, hopper_bf16_leaves_codes),
-                   values(few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()));
+  using List = std::vector<Implementation<GroupedLinearParams>>;
+  const auto quantised = [](List list, const ops::LeavesCodes& leaves_codes = {}) {
+    return ops::codes_behind(std::move(list), quantize_results, leaves_codes);
+  };
+  return ops::join(quantised({many_tokens_grouped_linear()}), quantised({streamed_grouped_linear()}, streamed_leaves_codes),
+                   quantised({cublaslt_fp8_one_group()}), quantised({mixed_grouped_linear()}, mixed_leaves_codes),
+                   quantised({mixed_many_grouped_linear(), mixed_many_few_grouped_linear()}),
+                   quantised({hopper_bf16_grouped_linear()}, hopper_bf16_leaves_codes),
+                   quantised({few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()}));
 }
+
 std::vector<WeightPacking> weight_packings() { return ops::join(mixed_weight_packings(), cublaslt_weight_packings()); }
 
 }  // namespace strata::cuda

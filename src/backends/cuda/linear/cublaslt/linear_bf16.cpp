@@ -101,7 +101,7 @@ void pack(const LinearWeight& w, Device& device, void* dst) {
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> cublaslt_bf16_linear() {
+Implementation<LinearParams> cublaslt_bf16_linear() {
   auto lt = std::make_shared<CublasLt>();
   const auto converts = [](const LinearParams& p) { return p.activation != ActivationFormat::bf16; };
   Implementation<LinearParams> impl;
@@ -119,10 +119,10 @@ std::vector<Implementation<LinearParams>> cublaslt_bf16_linear() {
       }
     });
   };
-  return {std::move(impl)};
+  return impl;
 }
 
-std::vector<Implementation<GroupedLinearParams>> cublaslt_bf16_grouped_linear() {
+Implementation<GroupedLinearParams> cublaslt_bf16_grouped_linear() {
   auto lt = std::make_shared<CublasLt>();
   const auto converts = [](const GroupedLinearParams& p) { return p.x.dtype == DType::e4m3; };
   Implementation<GroupedLinearParams> impl;
@@ -135,7 +135,7 @@ std::vector<Implementation<GroupedLinearParams>> cublaslt_bf16_grouped_linear() 
     multiply(*lt, p.x, converts(p), *p.weight, p.y, context,
              [&](Bf16* out) { dequantize_grouped(p.x, p.x_scale, out, native(context.stream)); });
   };
-  return {std::move(impl)};
+  return impl;
 }
 
 std::vector<WeightPacking> cublaslt_weight_packings() { return {{kName, packed_bytes, pack}}; }

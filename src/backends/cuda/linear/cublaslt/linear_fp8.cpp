@@ -1,10 +1,12 @@
 // "cuda/cublaslt_fp8": e4m3 products by cuBLASLt with 1 x 128 scales of the activations and 128 x 128 scales of the weight, which it has on
-// Hopper. Floor: 2 * T * N * K flops at the machine's FP8 rate. cuBLASLt takes multiples of four tokens; our kernel for few tokens
-// multiplies the one to three that are left.
+// Hopper. Floor: 2 * T * N * K flops at the machine's FP8 rate. Its one tile of 128 x 128 loses to our kernels for few tokens, which the
+// list has before it: at 32 tokens 65536 x 1536 takes 26 us there and 45 here, 7168 x 16384 31 and 42. cuBLASLt takes multiples of four
+// tokens; our kernel for few tokens multiplies the one to three that are left.
 #include <algorithm>
 
 #include "backends/cuda/linear/call_views.h"
 #include "backends/cuda/linear/cublaslt/matmul.h"
+#include "backends/cuda/linear/few_tokens.h"
 #include "backends/cuda/linear/impls.h"
 #include "backends/cuda/linear/operands.h"
 #include "backends/cuda/runtime/cuda_device.h"
@@ -18,9 +20,6 @@ namespace {
 
 constexpr const char* kName = "cuda/cublaslt_fp8";
 constexpr int64_t kStep = 4;  // tokens
-// Up to so many cuBLASLt's one tile of 128 x 128 loses to our kernels, where these take a call: at 32 tokens 65536 x 1536 takes 26 us there
-// and 45 here, 7168 x 16384 31 and 42.
-constexpr int64_t kFewTokens = 128;
 
 int64_t whole(int64_t tokens) { return tokens / kStep * kStep; }
 
@@ -82,7 +81,6 @@ class Linear {
     if (p.activation == ActivationFormat::bf16) return Support::no("activations must be fp8");
     const bool codes = p.x.dtype == DType::e4m3;
     if (codes && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
-    if (p.x.shape[0] <= kFewTokens && few_.supports(p, device)) return Support::no("cuda/sm90 takes so few tokens");
     if (const Support s = few_.supports(shapes_of(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
     return lt_->plan(product(*p.weight, p.x.shape[0], codes ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes()
                                                                                                  : Support::no(no_kernel());
@@ -119,22 +117,23 @@ class Linear {
 
  private:
   std::shared_ptr<CublasLt> lt_ = std::make_shared<CublasLt>();
-  Implementation<LinearParams> few_ = few_tokens_linear().front(), many_ = many_tokens_linear().front();
+  FewTokens few_;
+  Implementation<LinearParams> many_ = many_tokens_linear();
 };
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> cublaslt_fp8_linear() {
+Implementation<LinearParams> cublaslt_fp8_linear() {
   const auto op = std::make_shared<Linear>();
   Implementation<LinearParams> impl;
   impl.name = kName;
   impl.supports = [op](const LinearParams& p, const Device& device) { return op->supports(p, device); };
   impl.workspace_bytes = [op](const LinearParams& p, const Device& device) { return op->workspace_bytes(p, device); };
   impl.run = [op](const LinearParams& p, const ExecutionContext& context) { op->run(p, context); };
-  return {std::move(impl)};
+  return impl;
 }
 
-std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_one_group() {
+Implementation<GroupedLinearParams> cublaslt_fp8_one_group() {
   const auto op = std::make_shared<Linear>();
   Implementation<GroupedLinearParams> impl;
   impl.name = kName;
@@ -144,7 +143,7 @@ std::vector<Implementation<GroupedLinearParams>> cublaslt_fp8_one_group() {
   };
   impl.workspace_bytes = [op](const GroupedLinearParams& p, const Device& device) { return op->workspace_bytes(as_linear(p), device); };
   impl.run = [op](const GroupedLinearParams& p, const ExecutionContext& context) { op->run(as_linear(p), context); };
-  return {std::move(impl)};
+  return impl;
 }
 
 }  // namespace strata::cuda

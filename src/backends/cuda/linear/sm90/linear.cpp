@@ -1,4 +1,5 @@
-// "cuda/sm90" of the linear ops: the kernels for few tokens, and the quantiser of their activations.
+// "cuda/sm90_streamed" of the linear ops and "cuda/sm90_many_tiles" of linear: the kernels for few tokens, and the quantiser of their
+// activations.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +16,6 @@
 
 namespace strata::cuda {
 namespace {
-
-constexpr const char* kName = "cuda/sm90";
 
 // What both ops ask of every kernel.
 Support support(const LinearWeight* w, bool codes, const TensorView& x, const Device& device) {
@@ -55,16 +54,11 @@ void quantize(const LinearParams& p, const Quantized& q, cudaStream_t stream) {
       /*overlap=*/true, stream);
 }
 
-// One of the two kernels: every tile under way at once, or several tiles a CTA.
-struct TokenPlan {
-  std::optional<sm90::StreamedPlan> streamed{};
-  int many_tiles_stages = 0;
-  explicit operator bool() const { return streamed || many_tiles_stages > 0; }
-};
-TokenPlan plan(const LinearParams& p, const Capabilities& device) {
-  const int64_t tokens = p.x.shape[0];
-  if (auto streamed = sm90::plan_streamed(*p.weight, tokens, p.shares_device, device)) return {.streamed = std::move(streamed)};
-  return {.many_tiles_stages = sm90::many_tiles_stages(*p.weight, tokens, p.shares_device, device)};
+std::optional<sm90::StreamedPlan> streamed_plan(const LinearParams& p, const Capabilities& device) {
+  return sm90::plan_streamed(*p.weight, p.x.shape[0], p.shares_device, device);
+}
+int stages_of_many_tiles(const LinearParams& p, const Capabilities& device) {
+  return sm90::many_tiles_stages(*p.weight, p.x.shape[0], p.shares_device, device);
 }
 
 // Beyond kLinearMaxTokens the tiles have to be small, as L2 brings the tokens to each tile: at most two fifths of what a tile of
@@ -74,25 +68,27 @@ bool brings_little(const sm90::StreamedPlan& plan, const LinearWeight& w) {
   return 5 * plan.max_chunk * (plan.tile_rows + plan.tile.tokens) <= 2 * blocks * 256;
 }
 
-void run_linear(const LinearParams& p, const ExecutionContext& context) {
+Support supports_linear(const LinearParams& p, const Device& device) {
+  return support(p.weight, p.activation != ActivationFormat::bf16, p.x, device);
+}
+size_t workspace_bytes(const LinearParams& p, const Device&) {
+  Arena arena(p.x.device);
+  quantized(arena, p);
+  return arena.peak();
+}
+// multiply(product): by the kernel.
+template <class Multiply>
+void run_linear(const LinearParams& p, const ExecutionContext& context, const Multiply& multiply) {
   if (p.y.numel() == 0) return;
   DeviceScope scope(context.device.id().index);
   Arena arena(p.x.device, context.workspace);
   Quantized q = quantized(arena, p);
-  const cudaStream_t stream = native(context.stream);
   if (p.x.dtype == DType::bf16) {  // a block's scales next to each other
     q.scales.stride[0] = 1;
     q.scales.stride[1] = sm90::token_product_rows(p.x.shape[0]);
   }
-  quantize(p, q, stream);
-  const Capabilities device = capabilities(context.device);
-  const TokenPlan by = plan(p, device);
-  const sm90::TokenProduct product{as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y)};
-  if (by.streamed) {
-    sm90::run_streamed(*by.streamed, product, device, stream);
-  } else {
-    sm90::run_many_tiles(by.many_tiles_stages, product, device, stream);
-  }
+  quantize(p, q, native(context.stream));
+  multiply(sm90::TokenProduct{as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y)});
 }
 
 std::optional<sm90::StreamedPlan> plan(const GroupedLinearParams& p, const Capabilities& device) {
@@ -113,36 +109,59 @@ void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) 
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> few_tokens_linear() {
+Implementation<LinearParams> streamed_linear() {
   Implementation<LinearParams> impl;
-  impl.name = kName;
+  impl.name = "cuda/sm90_streamed";
   impl.supports = [](const LinearParams& p, const Device& device) {
-    Support s = support(p.weight, p.activation != ActivationFormat::bf16, p.x, device);
-    if (!s) return s;
+    Support s = supports_linear(p, device);
+    return !s || streamed_plan(p, capabilities(device)) ? s : no_room(*p.weight, p.x.shape[0]);
+  };
+  impl.prefers = [](const LinearParams& p, const Device& device) {
     const int64_t tokens = p.x.shape[0];
-    const TokenPlan by = plan(p, capabilities(device));
-    if (!by) return no_room(*p.weight, tokens);
-    if (tokens <= sm90::kLinearMaxTokens || (by.streamed && brings_little(*by.streamed, *p.weight))) return s;
-    return Support::no(fmt::format("{} tokens of {} x {} are too many", tokens, p.weight->n, p.weight->k));
+    if (tokens <= sm90::kLinearMaxTokens || brings_little(*streamed_plan(p, capabilities(device)), *p.weight)) return Support::yes();
+    return Support::no(fmt::format("{} tokens of {} x {} are too many: cuBLASLt's tiles read less", tokens, p.weight->n, p.weight->k));
   };
-  impl.workspace_bytes = [](const LinearParams& p, const Device&) -> size_t {
-    Arena arena(p.x.device);
-    quantized(arena, p);
-    return arena.peak();
+  impl.workspace_bytes = workspace_bytes;
+  impl.run = [](const LinearParams& p, const ExecutionContext& context) {
+    const Capabilities device = capabilities(context.device);
+    run_linear(p, context, [&](const sm90::TokenProduct& product) {
+      sm90::run_streamed(*streamed_plan(p, device), product, device, native(context.stream));
+    });
   };
-  impl.run = run_linear;
-  return {std::move(impl)};
+  return impl;
 }
 
-std::vector<Implementation<GroupedLinearParams>> few_tokens_grouped_linear() {
+Implementation<LinearParams> many_tiles_linear() {
+  Implementation<LinearParams> impl;
+  impl.name = "cuda/sm90_many_tiles";
+  impl.supports = [](const LinearParams& p, const Device& device) {
+    Support s = supports_linear(p, device);
+    return !s || stages_of_many_tiles(p, capabilities(device)) > 0 ? s : no_room(*p.weight, p.x.shape[0]);
+  };
+  impl.prefers = [](const LinearParams& p, const Device& device) {
+    const Capabilities c = capabilities(device);
+    if (streamed_plan(p, c)) return Support::no("sm90_streamed has all tiles under way at once");
+    return sm90::many_tiles_fill(*p.weight, c) ? Support::yes() : Support::no(fmt::format("has too few tiles for {} SMs", c.num_sms));
+  };
+  impl.workspace_bytes = workspace_bytes;
+  impl.run = [](const LinearParams& p, const ExecutionContext& context) {
+    const Capabilities device = capabilities(context.device);
+    run_linear(p, context, [&](const sm90::TokenProduct& product) {
+      sm90::run_many_tiles(stages_of_many_tiles(p, device), product, device, native(context.stream));
+    });
+  };
+  return impl;
+}
+
+Implementation<GroupedLinearParams> streamed_grouped_linear() {
   Implementation<GroupedLinearParams> impl;
-  impl.name = kName;
+  impl.name = "cuda/sm90_streamed";
   impl.supports = supports_grouped;
   impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
   impl.run = run_grouped;
-  return {std::move(impl)};
+  return impl;
 }
-bool few_tokens_leaves_codes(const GroupedLinearParams& p, const Device& device) {
+bool streamed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
   return supports_grouped(p, device) && plan(p, capabilities(device))->leaves_codes();
 }
 

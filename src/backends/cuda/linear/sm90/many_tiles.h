@@ -32,7 +32,9 @@ struct ManyTilesShared {
 // The kernel for 8, 16, 32 or 64 token rows: of the tensor maps of the weight and of x, and the arguments.
 const void* many_tiles_kernel(int token_rows);
 
-// Stages of a team's ring; 0 where the kernel cannot take a weight, or has too few tiles for all SMs.
+// Whether there are more tiles than SMs.
+bool many_tiles_fill(const LinearWeight& weight, const Capabilities& device);
+// Stages of a team's ring; 0 where the kernel cannot take a weight.
 int many_tiles_stages(const LinearWeight& weight, int64_t tokens, bool shares_device, const Capabilities& device);
 void run_many_tiles(int stages, const TokenProduct& product, const Capabilities& device, cudaStream_t stream);
 

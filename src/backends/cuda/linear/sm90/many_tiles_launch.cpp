@@ -16,8 +16,10 @@ int num_blocks(const LinearWeight& w) { return static_cast<int>(ceil_div(w.k, in
 
 }  // namespace
 
+bool many_tiles_fill(const LinearWeight& w, const Capabilities& device) { return num_tiles(w) > device.num_sms; }
+
 int many_tiles_stages(const LinearWeight& w, int64_t tokens, bool shares_device, const Capabilities& device) {
-  if (tokens > kManyTilesMaxTokens || w.block_n % kManyTilesRows != 0 || num_tiles(w) <= device.num_sms) return 0;
+  if (tokens > kManyTilesMaxTokens || w.block_n % kManyTilesRows != 0) return 0;
   const int left = device.max_shared_bytes - ManyTilesShared(token_product_rows(tokens), num_blocks(w), 0).bytes;
   const int with_stage = ManyTilesShared(8, 1, 1).bytes, without = ManyTilesShared(8, 1, 0).bytes;
   const int rings = shares_device ? kMaxRingsSharingDevice : kMaxRings;

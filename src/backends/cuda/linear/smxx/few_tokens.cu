@@ -227,9 +227,9 @@ using Product = Bf16Product<support, multiply>;
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> few_tokens_bf16_linear() { return {smxx_implementation<LinearParams>(Product::linear())}; }
-std::vector<Implementation<GroupedLinearParams>> few_tokens_bf16_grouped_linear() {
-  return {smxx_implementation<GroupedLinearParams>(Product::grouped())};
+Implementation<LinearParams> few_tokens_bf16_linear() { return smxx_implementation<LinearParams>(Product::linear()); }
+Implementation<GroupedLinearParams> few_tokens_bf16_grouped_linear() {
+  return smxx_implementation<GroupedLinearParams>(Product::grouped());
 }
 
 }  // namespace strata::cuda

@@ -123,11 +123,9 @@ Traits<GroupedLinearParams> grouped_product() {
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> hopper_bf16_linear() {
-  return {implementation<LinearParams>("cuda/sm90_bf16", Product::linear())};
-}
-std::vector<Implementation<GroupedLinearParams>> hopper_bf16_grouped_linear() {
-  return {implementation<GroupedLinearParams>("cuda/sm90_bf16", grouped_product())};
+Implementation<LinearParams> hopper_bf16_linear() { return implementation<LinearParams>("cuda/sm90_bf16", Product::linear()); }
+Implementation<GroupedLinearParams> hopper_bf16_grouped_linear() {
+  return implementation<GroupedLinearParams>("cuda/sm90_bf16", grouped_product());
 }
 // Of few tokens tiles of 64 features leave values: a pair waits for two SMs, and V4-Flash's layer takes 0.5 us more than with a quantiser.
 bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device) {

@@ -56,9 +56,7 @@ Support too_few(int64_t tokens, int64_t features) {
 }
 
 Support supports(const LinearParams& p, const Capabilities& device) {
-  const int64_t tokens = p.x.shape[0];
   if (Support s = weight_supports(p.weight, device); !s) return s;
-  if (!fills(p.weight->n, tokens, device)) return too_few(tokens, p.weight->n);
   if (p.activation == ActivationFormat::bf16) return Support::no("needs fp8 activations");
   if (p.x.dtype == DType::e4m3 && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
   if (p.y.dtype != DType::bf16 || p.y.stride[0] % 8 != 0) return Support::no("needs bf16 rows of y at multiples of 16 bytes");
@@ -67,9 +65,6 @@ Support supports(const LinearParams& p, const Capabilities& device) {
 
 Support supports(const GroupedLinearParams& p, const Capabilities& device) {
   if (Support s = weight_supports(p.weight, device); !s) return s;
-  const int64_t tokens = p.x.shape[0], features = p.weight->n * p.weight->groups;
-  const bool takes = p.weight->groups == 1 ? fills(features, tokens, device) : !few_take(*p.weight, tokens, device);
-  if (!takes) return too_few(tokens, features);
   if (p.x.dtype != DType::e4m3) return Support::no("x must be e4m3");
   if (p.weight->groups > 1 && p.weight->n % sm90::kManyBlock != 0) return Support::no("groups of features must be multiples of 128");
   if (p.x.stride[0] % 16 != 0 || p.x.stride[1] % 16 != 0 || p.y.stride[0] % 8 != 0 || p.y.stride[1] % 8 != 0) {
@@ -80,6 +75,16 @@ Support supports(const GroupedLinearParams& p, const Capabilities& device) {
   if ((groups - 1) * std::max(p.x.stride[1], p.y.stride[1]) + std::max(p.weight->k, p.weight->n) > std::numeric_limits<int32_t>::max())
     return Support::no("the groups of x and y must lie within 2^31 columns");
   return Support::yes();
+}
+
+Support prefers(const LinearParams& p, const Capabilities& device) {
+  const int64_t tokens = p.x.shape[0];
+  return fills(p.weight->n, tokens, device) ? Support::yes() : too_few(tokens, p.weight->n);
+}
+Support prefers(const GroupedLinearParams& p, const Capabilities& device) {
+  const int64_t tokens = p.x.shape[0], features = p.weight->n * p.weight->groups;
+  const bool fast = p.weight->groups == 1 ? fills(features, tokens, device) : !few_take(*p.weight, tokens, device);
+  return fast ? Support::yes() : too_few(tokens, features);
 }
 
 struct Quantized {
@@ -170,13 +175,13 @@ void run(const GroupedLinearParams& p, const ExecutionContext& context) {
 constexpr const char* kName = "cuda/sm90_many";
 
 template <class Params>
-std::vector<Implementation<Params>> implementation_of() {
-  return {implementation<Params>(kName, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run})};
+Implementation<Params> implementation_of() {
+  return implementation<Params>(kName, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run, .prefers = prefers});
 }
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> many_tokens_linear() { return implementation_of<LinearParams>(); }
-std::vector<Implementation<GroupedLinearParams>> many_tokens_grouped_linear() { return implementation_of<GroupedLinearParams>(); }
+Implementation<LinearParams> many_tokens_linear() { return implementation_of<LinearParams>(); }
+Implementation<GroupedLinearParams> many_tokens_grouped_linear() { return implementation_of<GroupedLinearParams>(); }
 
 }  // namespace strata::cuda

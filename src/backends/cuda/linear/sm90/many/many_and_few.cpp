@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "backends/cuda/linear/call_views.h"
+#include "backends/cuda/linear/few_tokens.h"
 #include "backends/cuda/linear/impls.h"
 #include "backends/cuda/linear/sm90/config.h"
 #include "backends/cuda/linear/sm90/many/config.h"
@@ -37,10 +38,13 @@ class ManyAndFew {
     }
     if (const Support s = many_.supports(shapes_of(p, tokens - few), device); !s) return Support::no("the first tokens: " + s.reason);
     if (const Support s = few_.supports(shapes_of(p, few), device); !s) return Support::no("the last tokens: " + s.reason);
-    if (!pays(*p.weight, tokens, few, capabilities(device).num_sms)) {
-      return Support::no(fmt::format("the rounds of tiles that {} tokens would save take less time than another kernel", few));
-    }
     return Support::yes();
+  }
+  Support prefers(const LinearParams& p, const Device& device) const {
+    const int64_t tokens = p.x.shape[0], few = tokens % sm90::kManyTokens;
+    if (const Support s = many_.prefers(shapes_of(p, tokens - few), device); !s) return Support::no("the first tokens: " + s.reason);
+    if (pays(*p.weight, tokens, few, capabilities(device).num_sms)) return Support::yes();
+    return Support::no(fmt::format("the rounds of tiles that {} tokens would save take less time than another kernel", few));
   }
   size_t workspace_bytes(const LinearParams& p, const Device& device) const {
     return std::max(many_.workspace_bytes(p, device), few_.workspace_bytes(shapes_of(p, p.x.shape[0] % sm90::kManyTokens), device));
@@ -52,19 +56,21 @@ class ManyAndFew {
   }
 
  private:
-  Implementation<LinearParams> many_ = many_tokens_linear().front(), few_ = few_tokens_linear().front();
+  Implementation<LinearParams> many_ = many_tokens_linear();
+  FewTokens few_;
 };
 
 }  // namespace
 
-std::vector<Implementation<LinearParams>> many_and_few_tokens_linear() {
+Implementation<LinearParams> many_and_few_tokens_linear() {
   const auto op = std::make_shared<ManyAndFew>();
   Implementation<LinearParams> impl;
   impl.name = "cuda/sm90_many_few";
   impl.supports = [op](const LinearParams& p, const Device& device) { return op->supports(p, device); };
+  impl.prefers = [op](const LinearParams& p, const Device& device) { return op->prefers(p, device); };
   impl.workspace_bytes = [op](const LinearParams& p, const Device& device) { return op->workspace_bytes(p, device); };
   impl.run = [op](const LinearParams& p, const ExecutionContext& context) { op->run(p, context); };
-  return {std::move(impl)};
+  return impl;
 }
 
 }  // namespace strata::cuda

@@ -1,5 +1,6 @@
-// "cuda/sm90_mixed" of grouped_linear: bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Two kernels read
-// it, for few tokens (kernel.cu) and many (many.cu).
+// bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Two kernels read it, for few tokens (kernel.cu,
+// "cuda/sm90_mixed") and many (many.cu, "cuda/sm90_mixed_many"); "cuda/sm90_mixed_many_few" gives whole tiles of tokens to the one for many
+// and the rest to the other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +26,8 @@ namespace {
 
 using namespace sm90;
 
-constexpr const char* kName = "cuda/sm90_mixed";
+// Each reads a weight that was packed for any of them.
+constexpr const char* kNames[] = {"cuda/sm90_mixed", "cuda/sm90_mixed_many", "cuda/sm90_mixed_many_few"};
 constexpr int64_t kMostChannels = 1 << 17;  // a tile's scales lie in shared memory, beside the ring
 // What it costs to add the partial sums of a pair, in the bytes / 128 that a CTA brings in that time.
 constexpr int64_t kSplitCost = 60;
@@ -163,7 +165,9 @@ Support supports(const GroupedLinearParams& p, const Capabilities& device) {
   const LinearWeight* const w = p.weight;
   if (Support on_device = needs_sm90(device); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
-  if (!w->packed.present() || w->packing != kName) return Support::no(fmt::format("needs an e4m3 weight packed for {}", kName));
+  if (!w->packed.present() || std::ranges::find(kNames, w->packing) == std::end(kNames)) {
+    return Support::no(fmt::format("needs an e4m3 weight packed for {}", kNames[0]));
+  }
   if (p.x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   return ops::packed_support(*w, static_cast<size_t>(mixed_bytes(*w)));
 }
@@ -186,32 +190,83 @@ size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
   return arena.peak();
 }
 
-void run(const GroupedLinearParams& p, const ExecutionContext& context) {
+// How many tokens, the first ones, are best the kernel's for many. What it cannot take, fp32 or unaligned results and FP8 values, is the
+// other's.
+int64_t tokens_of_many(const GroupedLinearParams& p, const Capabilities& device) {
+  return p.y.dtype == DType::bf16 && aligned(p.y) ? tokens_of_many(*p.weight, p.x.shape[0], device) : 0;
+}
+Support supports_many(const GroupedLinearParams& p, const Capabilities& device) {
+  if (Support s = supports(p, device); !s) return s;
+  return p.y.dtype == DType::bf16 && aligned(p.y) ? Support::yes() : Support::no("needs bf16 rows of y at multiples of 16 bytes");
+}
+Support supports_many_few(const GroupedLinearParams& p, const Capabilities& device) {
+  if (Support s = supports_many(p, device); !s) return s;
+  const int64_t tokens = p.x.shape[0];
+  if (tokens > kMixedManyTokens && tokens % kMixedManyTokens != 0) return Support::yes();
+  return Support::no(fmt::format("needs more than {} tokens and not a multiple of them, got {}", kMixedManyTokens, tokens));
+}
+
+enum class By : uint8_t { few, many, many_few };
+By best(const GroupedLinearParams& p, const Capabilities& device) {
+  const int64_t many = tokens_of_many(p, device);
+  return many == 0 ? By::few : many == p.x.shape[0] ? By::many : By::many_few;
+}
+template <By kBy>
+Support prefers(const GroupedLinearParams& p, const Capabilities& device) {
+  const By by = best(p, device);
+  return by == kBy ? Support::yes() : Support::no(fmt::format("{} takes fewer rounds of tiles", kNames[static_cast<size_t>(by)]));
+}
+
+// multiply(product): p with rows of x that are aligned.
+template <class Multiply>
+void with_operand(const GroupedLinearParams& p, const ExecutionContext& context, const Multiply& multiply) {
   if (p.y.numel() == 0) return;
   Arena arena(p.x.device, context.workspace);
   GroupedLinearParams product = p;
   product.x = operand(arena, p.x);
   if (!aligned(p.x)) copy_rows(product.x, p.x, native(context.stream));
-  const LinearWeight& w = *p.weight;
-  const int64_t tokens = p.x.shape[0];
-  const Capabilities& device = capabilities(context.device);
-  const int64_t many = p.y.dtype == DType::bf16 && aligned(p.y) ? tokens_of_many(w, tokens, device) : 0;
-  if (many == 0) return run_few(product, plan_of(w, tokens, p.y_scale.present(), device), context);
-  run_many(tokens_of(product, 0, many), context);
-  if (many < tokens) {
-    run_few(tokens_of(product, many, tokens - many), plan_of(w, tokens - many, /*leaves_codes=*/false, device), context);
-  }
+  multiply(product);
+}
+void run_few(const GroupedLinearParams& p, const ExecutionContext& context) {
+  with_operand(p, context, [&](const GroupedLinearParams& product) {
+    run_few(product, plan_of(*p.weight, p.x.shape[0], p.y_scale.present(), capabilities(context.device)), context);
+  });
+}
+void run_all_by_many(const GroupedLinearParams& p, const ExecutionContext& context) {
+  with_operand(p, context, [&](const GroupedLinearParams& product) { run_many(product, context); });
+}
+void run_many_few(const GroupedLinearParams& p, const ExecutionContext& context) {
+  const int64_t tokens = p.x.shape[0], many = tokens / kMixedManyTokens * kMixedManyTokens;
+  with_operand(p, context, [&](const GroupedLinearParams& product) {
+    run_many(tokens_of(product, 0, many), context);
+    run_few(tokens_of(product, many, tokens - many),
+            plan_of(*p.weight, tokens - many, /*leaves_codes=*/false, capabilities(context.device)), context);
+  });
 }
 
 }  // namespace
 
-std::vector<Implementation<GroupedLinearParams>> mixed_grouped_linear() {
-  return {implementation<GroupedLinearParams>(kName, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run})};
+Implementation<GroupedLinearParams> mixed_grouped_linear() {
+  return implementation<GroupedLinearParams>(
+      kNames[0], {.supports = supports, .workspace_bytes = workspace_bytes, .run = run_few, .prefers = prefers<By::few>});
+}
+Implementation<GroupedLinearParams> mixed_many_grouped_linear() {
+  return implementation<GroupedLinearParams>(
+      kNames[1], {.supports = supports_many, .workspace_bytes = workspace_bytes, .run = run_all_by_many, .prefers = prefers<By::many>});
+}
+Implementation<GroupedLinearParams> mixed_many_few_grouped_linear() {
+  return implementation<GroupedLinearParams>(
+      kNames[2],
+      {.supports = supports_many_few, .workspace_bytes = workspace_bytes, .run = run_many_few, .prefers = prefers<By::many_few>});
 }
 bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
   if (!is_cuda(device) || !supports(p, capabilities(device))) return false;
   return tokens_of_many(*p.weight, p.x.shape[0], capabilities(device)) == 0;
 }
-std::vector<WeightPacking> mixed_weight_packings() { return {{kName, packed_bytes, pack}}; }
+std::vector<WeightPacking> mixed_weight_packings() {
+  std::vector<WeightPacking> packings;
+  for (const char* name : kNames) packings.push_back({name, packed_bytes, pack});
+  return packings;
+}
 
 }  // namespace strata::cuda

@@ -1,0 +1,33 @@
+// The last tokens of a call whose other tokens are another implementation's: by the FP8 kernel that is selected for so few.
+#pragma once
+
+#include <vector>
+
+#include "backends/cuda/linear/impls.h"
+
+namespace strata::cuda {
+
+class FewTokens {
+ public:
+  Support supports(const LinearParams& p, const Device& device) const {
+    Support last = Support::yes();
+    for (const auto& impl : impls_) {
+      last = impl.supports(p, device);
+      if (last && impl.prefers) last = impl.prefers(p, device);
+      if (last) return last;
+    }
+    return last;
+  }
+  // The kernels quantise alike.
+  int64_t workspace_bytes(const LinearParams& p, const Device& device) const { return impls_.front().workspace_bytes(p, device); }
+  void run(const LinearParams& p, const ExecutionContext& context) const {
+    for (const auto& impl : impls_) {
+      if (impl.supports(p, context.device) && impl.prefers(p, context.device)) return impl.run(p, context);
+    }
+  }
+
+ private:
+  std::vector<Implementation<LinearParams>> impls_{streamed_linear(), many_tiles_linear()};
+};
+
+}  // namespace strata::cuda
