@@ -7,8 +7,16 @@ namespace strata::cuda {
 
 std::vector<Implementation<IndexerKeyInsertParams>> indexer_key_insert() { return {indexer_key_insert_smxx()}; }
 std::vector<Implementation<IndexerQueryParams>> indexer_query() { return {indexer_query_smxx()}; }
-std::vector<Implementation<IndexerLogitsParams>> indexer_logits() { return {indexer_logits_sm90(), indexer_logits_smxx()}; }
-std::vector<Implementation<TopkSelectParams>> topk_select() { return {topk_select_sm90(), topk_select_smxx()}; }
+std::vector<Implementation<IndexerLogitsParams>> indexer_logits() {
+  using sm90::LogitsKernel;
+  return {indexer_logits_sm90(LogitsKernel::one_token), indexer_logits_sm90(LogitsKernel::decode),
+          indexer_logits_sm90(LogitsKernel::prefill), indexer_logits_smxx()};
+}
+std::vector<Implementation<TopkSelectParams>> topk_select() {
+  using sm90::SelectKernel;
+  return {topk_select_sm90(SelectKernel::few_rows), topk_select_sm90(SelectKernel::by_length), topk_select_sm90(SelectKernel::held),
+          topk_select_sm90(SelectKernel::passes), topk_select_smxx()};
+}
 std::vector<Implementation<IndexerTopkParams>> indexer_topk() { return {indexer_topk_sm90(), indexer_topk_smxx()}; }
 
 }  // namespace strata::cuda

@@ -1,15 +1,17 @@
 // The implementations of the indexer's ops on CUDA.
 #pragma once
 
+#include "backends/cuda/indexer/sm90/indexer.h"
 #include "backends/cuda/runtime/implementation.h"
 #include "strata/ops/indexer.h"
 #include "strata/ops/mla.h"
 
 namespace strata::cuda {
 
-// "cuda/sm90".
-Implementation<IndexerLogitsParams> indexer_logits_sm90();
-Implementation<TopkSelectParams> topk_select_sm90();
+// "cuda/sm90_decode", "cuda/sm90_held" and the like.
+Implementation<IndexerLogitsParams> indexer_logits_sm90(sm90::LogitsKernel kernel);
+Implementation<TopkSelectParams> topk_select_sm90(sm90::SelectKernel kernel);
+// "cuda/sm90": of both the kernels that these lists prefer. One row may have its candidates from the logits' kernel.
 Implementation<IndexerTopkParams> indexer_topk_sm90();
 // "cuda/smxx".
 Implementation<IndexerKeyInsertParams> indexer_key_insert_smxx();

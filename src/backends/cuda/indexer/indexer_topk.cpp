@@ -1,6 +1,6 @@
-// The indexer's implementations. IndexerTopk is IndexerLogits and TopkSelect over chunks of tokens, whose logits lie in the workspace:
-// what is not kept is the [T, C] matrix. The chunks are long enough (a gigabyte's quarter) to fill every SM several times at the
-// longest contexts.
+// The indexer's implementations. IndexerTopk is IndexerLogits and TopkSelect, of each the kernel that its list prefers, over chunks of
+// tokens, whose logits lie in the workspace: what is not kept is the [T, C] matrix. The chunks are long enough (a gigabyte's quarter) to
+// fill every SM several times at the longest contexts.
 #include <algorithm>
 
 #include "backends/cuda/indexer/impls.h"
@@ -86,7 +86,6 @@ Support columns_fit(int64_t k) { return k < (int64_t{1} << 31) ? Support::yes() 
 Support supports_select(const TopkSelectParams& p, const Capabilities&) { return columns_fit(p.topk_indices.shape[1]); }
 Support supports_topk(const IndexerTopkParams& p, const Capabilities&) { return columns_fit(p.topk_indices.shape[1]); }
 
-Support sm90_supports_logits(const IndexerLogitsParams& p, const Capabilities& c) { return sm90::supports_scoring(p.q, p.cache, c); }
 Support sm90_supports_select(const TopkSelectParams& p, const Capabilities& c) {
   const Support support = needs_sm90(c);
   return support ? columns_fit(p.topk_indices.shape[1]) : support;
@@ -96,18 +95,64 @@ Support sm90_supports_topk(const IndexerTopkParams& p, const Capabilities& c) {
   return support ? columns_fit(p.topk_indices.shape[1]) : support;
 }
 
+std::string name_of(sm90::LogitsKernel kernel) {
+  using sm90::LogitsKernel;
+  return kernel == LogitsKernel::one_token ? "sm90_one_token" : kernel == LogitsKernel::decode ? "sm90_decode" : "sm90_prefill";
+}
+std::string name_of(sm90::SelectKernel kernel) {
+  switch (kernel) {
+    case sm90::SelectKernel::candidates: return "sm90_candidates";
+    case sm90::SelectKernel::few_rows: return "sm90_few_rows";
+    case sm90::SelectKernel::by_length: return "sm90_by_length";
+    case sm90::SelectKernel::held: return "sm90_held";
+    case sm90::SelectKernel::passes: break;
+  }
+  return "sm90_passes";
+}
+sm90::LogitsKernel kernel_for(const IndexerLogitsParams& p) {
+  return sm90::logits_kernel(p.q.shape[1], p.q.shape[0], p.block_table.shape[0]);
+}
+
 }  // namespace
 
-Implementation<IndexerLogitsParams> indexer_logits_sm90() {
-  return implementation<IndexerLogitsParams>("cuda/sm90",
-                                             {.supports = sm90_supports_logits, .run = run_logits<sm90::launch_indexer_logits>});
+Implementation<IndexerLogitsParams> indexer_logits_sm90(sm90::LogitsKernel kernel) {
+  auto impl = implementation<IndexerLogitsParams>("cuda/" + name_of(kernel), {});
+  impl.supports = [kernel](const IndexerLogitsParams& p, const Device& device) {
+    if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
+    Support support = sm90::supports_scoring(p.q, p.cache, capabilities(device));
+    return support ? Support{sm90::refusal(kernel, p.q.shape[1], p.q.shape[0])} : support;
+  };
+  impl.prefers = [kernel](const IndexerLogitsParams& p, const Device&) {
+    const sm90::LogitsKernel best = kernel_for(p);
+    return best == kernel ? Support::yes() : Support::no(name_of(best) + " is for such tokens");
+  };
+  impl.run = [kernel](const IndexerLogitsParams& p, const ExecutionContext& context) {
+    const DeviceScope scope(context.device.id().index);
+    sm90::launch_indexer_logits(kernel, p, 0, {}, context);
+  };
+  return impl;
 }
 Implementation<IndexerLogitsParams> indexer_logits_smxx() {
   return implementation<IndexerLogitsParams>("cuda/smxx", {.run = run_logits<smxx::launch_indexer_logits>});
 }
 
-Implementation<TopkSelectParams> topk_select_sm90() {
-  return implementation<TopkSelectParams>("cuda/sm90", {.supports = sm90_supports_select, .run = run_select<sm90::launch_topk_select>});
+Implementation<TopkSelectParams> topk_select_sm90(sm90::SelectKernel kernel) {
+  auto impl = implementation<TopkSelectParams>("cuda/" + name_of(kernel), {});
+  impl.supports = [kernel](const TopkSelectParams& p, const Device& device) {
+    if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
+    const Capabilities c = capabilities(device);
+    Support support = sm90_supports_select(p, c);
+    return support ? Support{sm90::refusal(kernel, p, c)} : support;
+  };
+  impl.prefers = [kernel](const TopkSelectParams& p, const Device& device) {
+    const sm90::SelectKernel best = sm90::select_kernel(p, capabilities(device));
+    return best == kernel ? Support::yes() : Support::no(name_of(best) + " is for such rows");
+  };
+  impl.run = [kernel](const TopkSelectParams& p, const ExecutionContext& context) {
+    const DeviceScope scope(context.device.id().index);
+    sm90::launch_topk_select(kernel, p, context);
+  };
+  return impl;
 }
 Implementation<TopkSelectParams> topk_select_smxx() {
   return implementation<TopkSelectParams>("cuda/smxx", {.supports = supports_select, .run = run_select<smxx::launch_topk_select>});

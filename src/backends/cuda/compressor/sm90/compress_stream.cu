@@ -15,10 +15,11 @@ Support supports(const CompressNormRopeStoreParams& p, const Capabilities& devic
   if (const Support on_device = needs_sm90(device); !on_device) return on_device;
   if (p.norm_weight.shape[0] != 512) return Support::no("needs entries of 512 channels");
   if (p.state.page_stride % 16 != 0) return Support::no("needs a state page_stride that is a multiple of 16 bytes");
-  const int64_t few = few_tokens(p.ratio);
-  if (p.positions.shape[0] <= few)
-    return Support::no("needs more than " + std::to_string(few) + " tokens: fewer are faster without a ring");
   return Support::yes();
+}
+Support prefers(const CompressNormRopeStoreParams& p, const Capabilities&) {
+  const int64_t few = few_tokens(p.ratio);
+  return p.positions.shape[0] > few ? Support::yes() : Support::no("up to " + std::to_string(few) + " tokens are faster without a ring");
 }
 
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
@@ -30,7 +31,7 @@ void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) 
 }  // namespace
 
 Implementation<CompressNormRopeStoreParams> compress_stream() {
-  return implementation<CompressNormRopeStoreParams>("cuda/sm90", {.supports = supports, .run = run});
+  return implementation<CompressNormRopeStoreParams>("cuda/sm90", {.supports = supports, .run = run, .prefers = prefers});
 }
 
 }  // namespace strata::cuda

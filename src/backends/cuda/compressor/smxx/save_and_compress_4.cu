@@ -161,9 +161,13 @@ void launch(const CompressNormRopeStoreParams& p, const ExecutionContext& contex
 Support supports(const CompressNormRopeStoreParams& p, const Capabilities&) {
   if (!p.kv_score.present()) return Support::no("needs kv_score");
   if (p.ratio != kRatio4) return Support::no("needs ratio 4");
-  if (p.positions.shape[0] > kMostTokens) return Support::no("needs at most " + std::to_string(kMostTokens) + " tokens");
   if (p.state.page_stride % 16 != 0) return Support::no("needs a state page_stride that is a multiple of 16 bytes");
   return Support::yes();
+}
+
+Support prefers(const CompressNormRopeStoreParams& p, const Capabilities&) {
+  return p.positions.shape[0] <= kMostTokens ? Support::yes()
+                                             : Support::no("more than " + std::to_string(kMostTokens) + " tokens have saves of their own");
 }
 
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
@@ -178,7 +182,7 @@ void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) 
 }  // namespace
 
 Implementation<CompressNormRopeStoreParams> save_and_compress_4() {
-  return implementation<CompressNormRopeStoreParams>("cuda/smxx_saving", {.supports = supports, .run = run});
+  return implementation<CompressNormRopeStoreParams>("cuda/smxx_saving", {.supports = supports, .run = run, .prefers = prefers});
 }
 
 }  // namespace strata::cuda

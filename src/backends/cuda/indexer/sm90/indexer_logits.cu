@@ -82,14 +82,29 @@ Support sm90::supports_scoring(const TensorView& q, const PagedCache& cache, con
   return Support::yes();
 }
 
+auto sm90::logits_kernel(int64_t num_heads, int64_t num_tokens, int64_t num_requests) -> LogitsKernel {
+  if (num_heads > 64 || num_tokens >= 2 * num_requests) return LogitsKernel::prefill;
+  return num_tokens == 1 ? LogitsKernel::one_token : LogitsKernel::decode;
+}
+
+std::string sm90::refusal(LogitsKernel kernel, int64_t num_heads, int64_t num_tokens) {
+  if (kernel == LogitsKernel::prefill) return {};
+  if (num_heads > 64) return "needs at most 64 heads, has " + std::to_string(num_heads);
+  return kernel == LogitsKernel::decode || num_tokens <= 1 ? "" : "needs one token, has " + std::to_string(num_tokens);
+}
+
 bool sm90::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints, const ExecutionContext& context) {
+  return launch_indexer_logits(logits_kernel(p.q.shape[1], p.q.shape[0], p.block_table.shape[0]), p, skip, hints, context);
+}
+
+bool sm90::launch_indexer_logits(LogitsKernel kernel, const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints,
+                                 const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0], num_requests = p.block_table.shape[0];
   if (num_tokens == 0 || p.logits.shape[1] == 0) return false;
   // What a tensor map cannot be of; a cache without pages has nothing to map.
   if (!begins_aligned(p.q.data) || !begins_aligned(p.cache.data) || p.cache.num_pages == 0)
     return smxx::launch_indexer_logits(p, skip, {.query = hints.query}, context);
-  const bool decode = p.q.shape[1] <= 64 && num_tokens < 2 * num_requests;
-  const bool one_token = decode && num_tokens == 1;
+  const bool one_token = kernel == LogitsKernel::one_token, decode = one_token || kernel == LogitsKernel::decode;
   const bool makes_query = hints.query != nullptr && decode && !one_token && makes_query_itself(*hints.query);
   if (hints.query != nullptr && !makes_query) launch_indexer_query(*hints.query, context);
   const TensorView& notes = hints.notes;

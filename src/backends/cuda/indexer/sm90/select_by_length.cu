@@ -8,9 +8,8 @@
 
 namespace strata::cuda {
 
-bool sm90::by_length_suits(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
-  if (!has_whole_quads(a, columns) || num_tokens > num_sms) return false;
-  return a.maxima != nullptr || columns <= held_entries(num_tokens, columns, num_sms);
+bool sm90::by_length_suits(bool whole_quads, bool maxima, int64_t num_tokens, int64_t columns, int num_sms) {
+  return whole_quads && num_tokens <= num_sms && (maxima || columns <= held_entries(num_tokens, columns, num_sms));
 }
 
 void sm90::launch_select_by_length(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context) {

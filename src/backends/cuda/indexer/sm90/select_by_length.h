@@ -6,8 +6,8 @@
 
 namespace strata::cuda::sm90 {
 
-// Whether it does such rows as fast as any: registers hold them, or their maxima were noted.
-bool by_length_suits(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms);
+// Whether it does such rows: registers hold them, or their maxima were noted. whole_quads: as in select_few_rows.h.
+bool by_length_suits(bool whole_quads, bool maxima, int64_t num_tokens, int64_t columns, int num_sms);
 void launch_select_by_length(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context);
 
 }  // namespace strata::cuda::sm90

@@ -23,9 +23,7 @@ void launch(const SelectArgs& args, int64_t num_tokens, const ExecutionContext& 
 
 }  // namespace
 
-bool sm90::few_rows_fit(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
-  return has_whole_quads(a, columns) && num_tokens <= num_sms && columns <= most_columns(kMostQuads);
-}
+bool sm90::few_rows_fit(bool whole_quads, int64_t columns) { return whole_quads && columns <= most_columns(kMostQuads); }
 
 void sm90::launch_select_few_rows(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context) {
   columns <= most_columns(kQuads) ? launch<kQuads>(args, num_tokens, context) : launch<kMostQuads>(args, num_tokens, context);

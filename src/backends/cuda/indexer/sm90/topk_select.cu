@@ -1,7 +1,8 @@
-// Launch of the top-k kernels: one row with candidates by select_candidates.cuh, few short rows by select_few_rows.cuh, few of long bounds
-// by select_by_length.cuh, rows that registers hold by select_held.cuh, longer ones by select.cuh.
+// Launch of the top-k kernels, and which of them a call has (indexer.h).
 #include <algorithm>
+#include <optional>
 
+#include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/indexer/select_slots.cuh"
 #include "backends/cuda/indexer/sm90/indexer.h"
 #include "backends/cuda/indexer/sm90/select_by_length.h"
@@ -31,12 +32,22 @@ struct Plan {
   int cluster = 1;       // blocks of a row
 };
 
+// What the choice of a kernel depends on.
+struct RowShape {
+  int64_t num_tokens, columns;
+  bool present;      // there are logits
+  bool aligned;      // every row begins at a multiple of 16 bytes
+  bool whole_quads;  // and can be read by fours to its end
+  bool maxima;       // those of each kMaximaRows logits are known
+  int num_sms;
+};
+
 // Blocks of a row: a power of two, or 0 where the largest cluster does not hold it.
 template <int kThreads>
-int cluster_for(const SelectArgs& a, int64_t columns) {
+int cluster_for(const RowShape& r) {
   int size = 1;
-  while (size < sm90::kHeldMaxCluster && columns > int64_t{size} * sm90::kHeldEntries<kThreads>) size *= 2;
-  return a.aligned && columns <= int64_t{size} * sm90::kHeldEntries<kThreads> ? size : 0;
+  while (size < sm90::kHeldMaxCluster && r.columns > int64_t{size} * sm90::kHeldEntries<kThreads>) size *= 2;
+  return r.aligned && r.columns <= int64_t{size} * sm90::kHeldEntries<kThreads> ? size : 0;
 }
 template <int kThreads, bool kCluster>
 Plan held(int cluster = 1) {
@@ -54,25 +65,34 @@ Plan in_passes(int threads) {
   return {threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>, threads};
 }
 
-// Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit beside those of the logits kernel for few tokens, so that
+// Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit next to those of the logits kernel for few tokens, so that
 // they have begun when it ends. 0: rows are too long, or too many.
-int cluster_for_few(const SelectArgs& a, int64_t num_tokens, int64_t columns, int num_sms) {
-  const int size = cluster_for<256>(a, columns);
-  return num_tokens * size <= num_sms ? size : 0;
+int cluster_for_few(const RowShape& r) {
+  const int size = cluster_for<256>(r);
+  return r.num_tokens * size <= r.num_sms ? size : 0;
 }
 
-// More rows: the fewest threads that hold one, and for many long rows small blocks that hold none.
-Plan plan(const SelectArgs& a, const TopkSelectParams& p, int num_sms) {
-  const int64_t num_tokens = p.lengths.shape[0], columns = p.logits.present() ? p.logits.shape[1] : 0;
-  const int few = cluster_for_few(a, num_tokens, columns, num_sms), small = cluster_for<256>(a, columns),
-            large = cluster_for<1024>(a, columns);
+// More rows: the fewest threads that hold one. Nothing for many long rows, which small blocks that hold none select as fast.
+std::optional<Plan> held_plan(const RowShape& r) {
+  const int few = cluster_for_few(r), small = cluster_for<256>(r), large = cluster_for<1024>(r);
   if (few > 0) return few == 1 ? held<256, false>() : held<256, true>(few);
-  if (cluster_for<128>(a, columns) == 1) return held<128, false>();
+  if (cluster_for<128>(r) == 1) return held<128, false>();
   if (small == 1) return held<256, false>();
-  if (cluster_for<512>(a, columns) == 1) return held<512, false>();
-  if (large == 1 && num_tokens <= 8 * num_sms) return held<1024, false>();
-  if (large > 1 && num_tokens <= 2 * num_sms) return held<1024, true>(large);
-  return in_passes(pass_threads(p, num_sms));
+  if (cluster_for<512>(r) == 1) return held<512, false>();
+  if (large == 1 && r.num_tokens <= 8 * r.num_sms) return held<1024, false>();
+  if (large > 1 && r.num_tokens <= 2 * r.num_sms) return held<1024, true>(large);
+  return std::nullopt;
+}
+
+sm90::SelectKernel kernel_of(const RowShape& r, sm90::Notes notes) {
+  using sm90::SelectKernel;
+  if (r.present) {
+    if (notes == sm90::Notes::candidates) return SelectKernel::candidates;
+    if (r.num_tokens <= r.num_sms && sm90::few_rows_fit(r.whole_quads, r.columns)) return SelectKernel::few_rows;
+    if (cluster_for_few(r) == 0 && sm90::by_length_suits(r.whole_quads, r.maxima, r.num_tokens, r.columns, r.num_sms))
+      return SelectKernel::by_length;
+  }
+  return held_plan(r) ? SelectKernel::held : SelectKernel::passes;
 }
 
 void select_candidates(const SelectArgs& args, int64_t columns, const sm90::Candidates& candidates, const ExecutionContext& context) {
@@ -84,31 +104,89 @@ void select_candidates(const SelectArgs& args, int64_t columns, const sm90::Cand
                candidates);
 }
 
+void launch_plan(const Plan& plan, const SelectArgs& args, int64_t num_tokens, const ExecutionContext& context) {
+  allow_shared_bytes(plan.kernel, static_cast<size_t>(plan.shared_bytes));
+  all_shared_memory(plan.kernel);
+  // The preceding kernel (the logits, usually) may still run while the blocks of this one start.
+  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tokens * plan.cluster)),
+                             .block = dim3(static_cast<unsigned>(plan.threads)),
+                             .shared_bytes = static_cast<size_t>(plan.shared_bytes),
+                             .cluster = static_cast<unsigned>(plan.cluster)},
+                            native(context.stream), /*early=*/true);
+  check(cudaLaunchKernelEx(config.get(), plan.kernel, args), "topk_select");
+}
+
+void launch(sm90::SelectKernel kernel, const RowShape& rows, const TopkSelectParams& p, const SelectArgs& args,
+            const ExecutionContext& context, float* notes) {
+  using sm90::SelectKernel;
+  switch (kernel) {
+    case SelectKernel::candidates: return select_candidates(args, rows.columns, sm90::candidates_in(notes, rows.num_sms), context);
+    case SelectKernel::few_rows: return sm90::launch_select_few_rows(args, rows.num_tokens, rows.columns, context);
+    case SelectKernel::by_length: return sm90::launch_select_by_length(args, rows.num_tokens, rows.columns, context);
+    case SelectKernel::held: {
+      const int cluster = cluster_for<1024>(rows);
+      const Plan any = cluster == 1 ? held<1024, false>() : held<1024, true>(cluster);
+      return launch_plan(held_plan(rows).value_or(any), args, rows.num_tokens, context);
+    }
+    case SelectKernel::passes: return launch_plan(in_passes(pass_threads(p, rows.num_sms)), args, rows.num_tokens, context);
+  }
+}
+
+// By strides alone.
+RowShape rows_of(const TopkSelectParams& p, const Capabilities& c) {
+  const bool aligned = p.logits.stride[0] % 4 == 0 || p.logits.shape[0] == 1;
+  return {.num_tokens = p.lengths.shape[0],
+          .columns = p.logits.shape[1],
+          .present = true,
+          .aligned = aligned,
+          .whole_quads = aligned && p.logits.shape[1] % 4 == 0,
+          .maxima = false,
+          .num_sms = c.num_sms};
+}
+
 }  // namespace
+
+auto sm90::select_kernel(const TopkSelectParams& p, const Capabilities& c) -> SelectKernel { return kernel_of(rows_of(p, c), Notes::none); }
+
+std::string sm90::refusal(SelectKernel kernel, const TopkSelectParams& p, const Capabilities& c) {
+  const RowShape r = rows_of(p, c);
+  switch (kernel) {
+    case SelectKernel::candidates: return "needs what indexer_topk leaves";
+    case SelectKernel::few_rows:
+      return few_rows_fit(r.whole_quads, r.columns) ? "" : "needs rows of at most 16384 logits, at multiples of 16 bytes and to them";
+    case SelectKernel::by_length:
+      return by_length_suits(r.whole_quads, /*maxima=*/false, r.num_tokens, r.columns, r.num_sms)
+                 ? ""
+                 : "needs rows at multiples of 16 bytes, and to them, that the registers of a cluster hold, no more of them than SMs";
+    case SelectKernel::held:
+      return cluster_for<1024>(r) > 0 ? "" : "needs rows at multiples of 16 bytes that the registers of a cluster hold";
+    case SelectKernel::passes: break;
+  }
+  return {};
+}
+
+void sm90::launch_topk_select(SelectKernel kernel, const TopkSelectParams& p, const ExecutionContext& context) {
+  if (p.lengths.shape[0] == 0) return;
+  // Where memory is was not known when the kernel was selected.
+  if (!begins_aligned(p.logits.data)) kernel = SelectKernel::passes;
+  launch(kernel, rows_of(p, capabilities(context.device)), p, select_args(p, {}), context, nullptr);
+}
 
 void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hints, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
   if (num_tokens == 0) return;
   const SelectArgs args = select_args(p, hints);
   const int num_sms = capabilities(context.device).num_sms;
-  if (p.logits.present()) {
-    const int64_t columns = p.logits.shape[1];
-    if (hints.notes.present() && notes_of(num_tokens, columns, args.k, num_sms) == Notes::candidates)
-      return select_candidates(args, columns, candidates_in(hints.notes.ptr<float>(), num_sms), context);
-    if (few_rows_fit(args, num_tokens, columns, num_sms)) return launch_select_few_rows(args, num_tokens, columns, context);
-    if (cluster_for_few(args, num_tokens, columns, num_sms) == 0 && by_length_suits(args, num_tokens, columns, num_sms))
-      return launch_select_by_length(args, num_tokens, columns, context);
-  }
-  const Plan chosen = plan(args, p, num_sms);
-  allow_shared_bytes(chosen.kernel, static_cast<size_t>(chosen.shared_bytes));
-  all_shared_memory(chosen.kernel);
-  // The kernel in front (the logits, usually) may still run while the blocks of this one start.
-  const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tokens * chosen.cluster)),
-                             .block = dim3(static_cast<unsigned>(chosen.threads)),
-                             .shared_bytes = static_cast<size_t>(chosen.shared_bytes),
-                             .cluster = static_cast<unsigned>(chosen.cluster)},
-                            native(context.stream), /*early=*/true);
-  check(cudaLaunchKernelEx(config.get(), chosen.kernel, args), "topk_select");
+  const int64_t columns = p.logits.present() ? p.logits.shape[1] : 0;
+  const RowShape rows{.num_tokens = num_tokens,
+                      .columns = columns,
+                      .present = p.logits.present(),
+                      .aligned = args.aligned,
+                      .whole_quads = has_whole_quads(args, columns),
+                      .maxima = args.maxima != nullptr,
+                      .num_sms = num_sms};
+  const Notes notes = hints.notes.present() ? notes_of(num_tokens, columns, args.k, num_sms) : Notes::none;
+  launch(kernel_of(rows, notes), rows, p, args, context, hints.notes.ptr<float>());
 }
 
 }  // namespace strata::cuda
