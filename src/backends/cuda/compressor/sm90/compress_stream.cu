@@ -23,7 +23,7 @@ Support prefers(const CompressNormRopeStoreParams& p, const Capabilities&) {
 }
 
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
-  if (p.state.num_pages == 0) return;  // without a state nothing is complete
+  if (p.positions.shape[0] == 0 || p.state.num_pages == 0) return;  // without a state nothing is complete
   if (!state_rows_aligned(p.state)) return smxx::compress(p, context);
   p.ratio == 4 ? compress_4_stream(p, context) : compress_128_stream(p, context);
 }

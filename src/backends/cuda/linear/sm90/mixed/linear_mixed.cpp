@@ -197,6 +197,10 @@ int64_t tokens_of_many(const GroupedLinearParams& p, const Capabilities& device)
 }
 Support supports_many(const GroupedLinearParams& p, const Capabilities& device) {
   if (Support s = supports(p, device); !s) return s;
+  if (p.weight->k > kMixedManyChannels) {
+    return Support::no(
+        fmt::format("takes at most {} channels, as wgmma truncates its running sums, got {}", kMixedManyChannels, p.weight->k));
+  }
   return p.y.dtype == DType::bf16 && aligned(p.y) ? Support::yes() : Support::no("needs bf16 rows of y at multiples of 16 bytes");
 }
 Support supports_many_few(const GroupedLinearParams& p, const Capabilities& device) {

@@ -8,6 +8,8 @@ namespace strata::cuda::sm90 {
 
 // A tile: a packed tile's features, one part of each of two warpgroups, by the tokens of a cluster, which its blocks share.
 inline constexpr int kMixedManyTokens = kManyCluster * kManyTokens;
+// wgmma truncates its fp32 sums, and this kernel has one sum of all channels: of 65536 channels 7e-4 is lost, more than the op allows.
+inline constexpr int64_t kMixedManyChannels = 32768;
 inline constexpr int kMixedManyOutTokens = 32;     // that leave together
 inline constexpr int kMixedManyThreads = 3 * 128;  // the first warpgroup asks for operands
 
