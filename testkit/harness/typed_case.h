@@ -148,6 +148,7 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
   const auto make_call = [&](size_t copy) {
     return std::make_unique<Call>(*this, device, InputOptions{options.seed + copy, options.share, false});
   };
+  const std::string wanted = name.empty() ? detail::forced_implementation(op.name(), *device) : name;
   // The call as this implementation takes it, or why it does not.
   const auto fit = [&](Call& call, const Implementation<Params>& implementation) {
     Params trial = call.built.params;
@@ -155,6 +156,10 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
       if (std::string refusal = case_.adapt(trial, implementation.name, ops, call.inputs); !refusal.empty()) return refusal;
     }
     if (Support support = implementation.supports(trial, *device); !support) return support.reason;
+    // What is not named should run the call, too, as Op::select asks.
+    if (wanted.empty() && implementation.prefers) {
+      if (Support preference = implementation.prefers(trial, *device); !preference) return preference.reason;
+    }
     call.built.params = trial;
     return std::string();
   };
@@ -162,7 +167,6 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
   Work work;
   auto call = make_call(0);
   // A caller adapts its call to an implementation (packs the weight) as well: the first one that fits is the one it gets.
-  const std::string wanted = name.empty() ? detail::forced_implementation(op.name(), *device) : name;
   const Implementation<Params>* chosen = nullptr;
   for (const auto& implementation : op.implementations()) {
     if (!wanted.empty() && implementation.name != wanted) continue;
