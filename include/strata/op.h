@@ -1,5 +1,5 @@
 // What an op is: a contract (params struct + check), and one ordered list of implementations, fastest first, the scalar
-// reference last. Selecting is one loop over that list; the reason of every refusal is kept and can be asked for.
+// reference last. Selecting is one loop over that list; candidates() has the reason of every refusal.
 #pragma once
 
 #include <cstdint>
@@ -57,6 +57,12 @@ struct Implementation {
   // Whether it should run a call that it can run; the reason why not names what is faster. Absent: yes. It is not selected where it should
   // not run, unless Config::force names it.
   std::function<Support(const Params&, const Device&)> prefers{};
+
+  // Whether it can and should run the call, or the first reason why not.
+  [[nodiscard]] Support eligible(const Params& params, const Device& device) const {
+    Support support = supports(params, device);
+    return support && prefers ? prefers(params, device) : support;
+  }
 };
 
 struct Candidate {
@@ -121,8 +127,7 @@ class Op {
     const std::string forced = forced_name(device);
     for (const auto& impl : implementations_) {
       if (!forced.empty() && impl.name != forced) continue;
-      if (!impl.supports(params, device)) continue;
-      if (!forced.empty() || !impl.prefers || impl.prefers(params, device)) return impl;
+      if (forced.empty() ? impl.eligible(params, device) : impl.supports(params, device)) return impl;
     }
     detail::throw_no_implementation(name_, device, candidates(params, device));
   }

@@ -5,6 +5,7 @@
 
 #include "layers/forward.h"
 #include "layers/forward_check.h"
+#include "layers/given_topk.h"
 #include "layers/launch_order/prefill.h"
 #include "layers/launcher.h"
 #include "layers/linear_activation.h"
@@ -140,11 +141,14 @@ void DeepseekV4Attention::project(const ForwardArgs& args, const OpRunner& run, 
                             .query_rows = wq_b_->weight.n,
                             .index_query_rows = indexer_ ? indexer_->query_rows() : 0};
   const auto launch = [&](V4LaunchOrder order) {
-    p.select_makes_query = !launches_step(order, V4Step::index_query);
+    p.select_makes_query = (launched_steps(order) & steps(V4Step::index_query)) == 0;
     launch_steps(run, order, [&](V4Step step, const OpRunner& on) { issue(step, p, on); });
   };
   if (!run.arena.measuring()) return launch(launch_order_.empty() ? v4_launch_order(launches) : launch_order_);
+  StepSet planned = 0;
   for (const V4LaunchOrder order : v4_launch_orders(launches)) {
+    if (launched_steps(order) == planned) continue;  // every order of the same steps fits
+    planned = launched_steps(order);
     const ArenaScope one(run.arena);
     launch(order);
   }
@@ -183,7 +187,8 @@ void DeepseekV4Attention::issue(V4Step step, const Projections& p, const OpRunne
     case V4Step::index_queries: return indexer_->project_queries(run, p.qr, p.index_query);
     case V4Step::index_query: return run(run.ops.indexer_query, indexer_->query_params(batch, cos_sin_, p.index_query));
     case V4Step::select_topk: return select_topk(p, run);
-    case V4Step::topk_slots: return find_topk_slots(p, run);
+    case V4Step::topk_slots:
+      return find_topk_slots(run, batch, CacheGroup::c4_compressed, args.topk_indices, p.slots.indices, p.slots.lens);
   }
 }
 
@@ -214,20 +219,6 @@ void DeepseekV4Attention::select_topk(const Projections& p, const OpRunner& run)
                    p.select_makes_query ? indexer_->query_params(batch, cos_sin_, p.index_query) : IndexerQueryParams{},
                    args.topk_indices.slice(0, batch.num_tokens), wants_slots ? p.slots.indices : TensorView{},
                    wants_slots ? p.slots.lens : TensorView{});
-}
-
-void DeepseekV4Attention::find_topk_slots(const Projections& p, const OpRunner& run) const {
-  const int64_t count = p.slots.lens.shape[0];
-  if (count == 0) return;
-  const Batch& batch = *p.args.batch;
-  const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
-  run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = p.args.topk_indices.slice(0, count),
-                                                           .token_to_req = batch.token_to_req.slice(0, count),
-                                                           .is_valid_token = batch.is_valid_token.slice(0, count),
-                                                           .block_table = compressed.block_table,
-                                                           .page_size = compressed.spec.page_size,
-                                                           .global_indices = p.slots.indices,
-                                                           .lens = p.slots.lens});
 }
 
 bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {

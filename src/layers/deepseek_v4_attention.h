@@ -59,7 +59,6 @@ class DeepseekV4Attention final : public AttentionLayer {
   void issue(V4Step step, const Projections& p, const OpRunner& run) const;
   void project_queries(const Projections& p, const OpRunner& run) const;
   void select_topk(const Projections& p, const OpRunner& run) const;
-  void find_topk_slots(const Projections& p, const OpRunner& run) const;
   // Whether the step's prefill tokens attend to the paged caches, and not to gathered rows.
   bool prefill_reads_pages(const ForwardArgs& args) const;
   struct PagedTokens {

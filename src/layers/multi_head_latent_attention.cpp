@@ -1,6 +1,7 @@
 #include "layers/multi_head_latent_attention.h"
 
 #include "layers/forward.h"
+#include "layers/given_topk.h"
 #include "layers/launcher.h"
 #include "ops/linear/row_alignment.h"
 
@@ -95,7 +96,7 @@ void MultiHeadLatentAttention::issue(MlaStep step, const Projections& p, const O
     case MlaStep::select_topk:
       return indexer_->select(run, batch, args.caches, p.index_query, args.topk_indices.slice(0, batch.num_tokens), p.rows.slots,
                               p.rows.lens);
-    case MlaStep::topk_slots: return find_topk_slots(p, run);
+    case MlaStep::topk_slots: return find_topk_slots(run, batch, CacheGroup::mla_latent, args.topk_indices, p.rows.slots, p.rows.lens);
     case MlaStep::queries:
       return run(run.ops.linear, LinearParams{.x = p.q_c.values,
                                               .x_scale = p.q_c.scale,
@@ -117,20 +118,6 @@ void MultiHeadLatentAttention::issue(MlaStep step, const Projections& p, const O
       if (absorbed_) absorbed_->absorb_queries(run, p.q.slice(0, p.q_absorbed.shape[0]), p.q_absorbed);
       return;
   }
-}
-
-void MultiHeadLatentAttention::find_topk_slots(const Projections& p, const OpRunner& run) const {
-  const int64_t tokens = p.rows.lens.shape[0];
-  if (tokens == 0) return;
-  const Batch& batch = *p.args.batch;
-  const GroupMetadata& latent = batch[CacheGroup::mla_latent];
-  run(run.ops.compute_global_topk, ComputeGlobalTopkParams{.topk_indices = p.args.topk_indices.slice(0, tokens),
-                                                           .token_to_req = batch.token_to_req.slice(0, tokens),
-                                                           .is_valid_token = batch.is_valid_token.slice(0, tokens),
-                                                           .block_table = latent.block_table,
-                                                           .page_size = latent.spec.page_size,
-                                                           .global_indices = p.rows.slots,
-                                                           .lens = p.rows.lens});
 }
 
 int64_t MultiHeadLatentAttention::absorbed_requests(const Batch& batch) const {

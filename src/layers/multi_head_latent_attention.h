@@ -57,7 +57,6 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   void run(const ForwardArgs& args, const OpRunner& run) const;
   Projections allocate(const ForwardArgs& args, const OpRunner& run, int64_t absorbed_tokens) const;
   void issue(MlaStep step, const Projections& p, const OpRunner& run) const;
-  void find_topk_slots(const Projections& p, const OpRunner& run) const;
 
   int64_t layer_;
   ModelConfig config_;

@@ -155,11 +155,9 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
     if (case_.adapt) {
       if (std::string refusal = case_.adapt(trial, implementation.name, ops, call.inputs); !refusal.empty()) return refusal;
     }
-    if (Support support = implementation.supports(trial, *device); !support) return support.reason;
-    // What is not named should run the call, too, as Op::select asks.
-    if (wanted.empty() && implementation.prefers) {
-      if (Support preference = implementation.prefers(trial, *device); !preference) return preference.reason;
-    }
+    // As Op::select: what is named need not be the one that should run the call.
+    const Support support = wanted.empty() ? implementation.eligible(trial, *device) : implementation.supports(trial, *device);
+    if (!support) return support.reason;
     call.built.params = trial;
     return std::string();
   };

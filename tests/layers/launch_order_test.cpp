@@ -71,7 +71,7 @@ std::vector<V4LaunchOrder> different_steps(const V4Launches& kind) {
   std::vector<V4LaunchOrder> orders;
   std::set<StepSet> seen;
   for (const V4LaunchOrder order : v4_launch_orders(kind)) {
-    if (seen.insert(test::launched_steps(order)).second) orders.push_back(order);
+    if (seen.insert(launched_steps(order)).second) orders.push_back(order);
   }
   return orders;
 }
@@ -129,8 +129,8 @@ TEST(LaunchOrder, IsLegalForAllKindsAndHasAllSteps) {
   const auto expect = [](const V4Launches& kind, StepSet needed, StepSet optional = 0) {
     for (const V4LaunchOrder order : v4_launch_orders(kind)) {
       EXPECT_TRUE(test::is_legal(order));
-      EXPECT_EQ(test::launched_steps(order) & ~optional, needed);
-      EXPECT_EQ(std::popcount(test::launched_steps(order)), std::ssize(order)) << "no step twice";
+      EXPECT_EQ(launched_steps(order) & ~optional, needed);
+      EXPECT_EQ(std::popcount(launched_steps(order)), std::ssize(order)) << "no step twice";
     }
   };
   expect({}, plain);

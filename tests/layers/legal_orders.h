@@ -13,13 +13,6 @@ namespace strata::test {
 template <class Step>
 using LaunchList = std::vector<Launch<Step>>;
 
-template <class Step>
-StepSet launched_steps(std::span<const Launch<Step>> order) {
-  StepSet set = 0;
-  for (const Launch<Step>& launch : order) set |= steps(launch.step);
-  return set;
-}
-
 // Whether every step comes after those that it reads, as far as the list has these.
 template <class Step>
 bool is_legal(std::span<const Launch<Step>> order) {

@@ -24,11 +24,10 @@ struct Launch {
 };
 
 template <class Step>
-constexpr bool launches_step(std::span<const Launch<Step>> order, Step step) {
-  for (const Launch<Step>& launch : order) {
-    if (launch.step == step) return true;
-  }
-  return false;
+constexpr StepSet launched_steps(std::span<const Launch<Step>> order) {
+  StepSet set = 0;
+  for (const Launch<Step>& launch : order) set |= steps(launch.step);
+  return set;
 }
 
 }  // namespace strata

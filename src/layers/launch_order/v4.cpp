@@ -93,7 +93,7 @@ constexpr Launch<V4Step> kOneTokenManyQueryRows[] = {
 constexpr Order kOfWindow[] = {kWindow};
 constexpr Order kOfCompressed128[] = {kCompressed128};
 constexpr Order kOfGivenTopk[] = {kGivenTopk};
-constexpr Order kOfSelection[] = {kManyTokens, kSeveralTokens, kOneToken, kOneTokenManyQueryRows};
+constexpr Order kOfSelection[] = {kManyTokens, kOneToken, kOneTokenManyQueryRows, kSeveralTokens};
 
 }  // namespace
 

@@ -55,7 +55,7 @@ struct V4Launches {
 using V4LaunchOrder = std::span<const Launch<V4Step>>;
 // The fastest order measured for these sizes. Without side streams the steps run in the order of the list.
 V4LaunchOrder v4_launch_order(const V4Launches& sizes);
-// Every order of a layer of this kind, whatever the sizes: what a plan makes room for.
+// Every order of a layer of this kind, whatever the sizes, those of the same steps next to each other: what a plan makes room for.
 std::span<const V4LaunchOrder> v4_launch_orders(const V4Launches& kind);
 
 }  // namespace strata

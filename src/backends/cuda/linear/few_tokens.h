@@ -12,8 +12,7 @@ class FewTokens {
   Support supports(const LinearParams& p, const Device& device) const {
     Support last = Support::yes();
     for (const auto& impl : impls_) {
-      last = impl.supports(p, device);
-      if (last && impl.prefers) last = impl.prefers(p, device);
+      last = impl.eligible(p, device);
       if (last) return last;
     }
     return last;
@@ -22,7 +21,7 @@ class FewTokens {
   int64_t workspace_bytes(const LinearParams& p, const Device& device) const { return impls_.front().workspace_bytes(p, device); }
   void run(const LinearParams& p, const ExecutionContext& context) const {
     for (const auto& impl : impls_) {
-      if (impl.supports(p, context.device) && impl.prefers(p, context.device)) return impl.run(p, context);
+      if (impl.eligible(p, context.device)) return impl.run(p, context);
     }
   }
 

@@ -1,8 +1,7 @@
 #include <algorithm>
 
 #include "backends/cuda/dense_attn_decode/impls.h"
-#include "backends/cuda/portable_attention/generic_attention.h"
-#include "backends/cuda/portable_attention/row_attention.h"
+#include "backends/cuda/portable_attention/implementations.h"
 
 namespace strata::cuda {
 namespace {
@@ -33,23 +32,11 @@ RowAttention dense_row_attention(const DenseAttnDecodeParams& p) {
   return a;
 }
 
-constexpr Traits<DenseAttnDecodeParams> kTensorCores{
-    .supports = [](const DenseAttnDecodeParams& p, const Capabilities&) { return row_attention_supports(p.q.shape[2], p.out.shape[2]); },
-    .workspace_bytes = [](const DenseAttnDecodeParams& p,
-                          const Capabilities& c) { return row_attention_workspace_bytes(dense_row_attention(p), c); },
-    .run = [](const DenseAttnDecodeParams& p, const ExecutionContext& context) { row_attention_run(dense_row_attention(p), context); },
-};
-
-constexpr Traits<DenseAttnDecodeParams> kGeneric{
-    .run = [](const DenseAttnDecodeParams& p,
-              const ExecutionContext& context) { generic_row_attention_run(dense_row_attention(p), context); },
-};
-
 }  // namespace
 
-Implementation<DenseAttnDecodeParams> dense_attn_decode_smxx() { return implementation<DenseAttnDecodeParams>("cuda/smxx", kTensorCores); }
+Implementation<DenseAttnDecodeParams> dense_attn_decode_smxx() { return row_attention_smxx<DenseAttnDecodeParams, dense_row_attention>(); }
 Implementation<DenseAttnDecodeParams> dense_attn_decode_generic() {
-  return implementation<DenseAttnDecodeParams>("cuda/generic", kGeneric);
+  return row_attention_generic<DenseAttnDecodeParams, dense_row_attention>();
 }
 
 }  // namespace strata::cuda

@@ -27,6 +27,18 @@ struct StreamedTile {
   constexpr int sent_bytes() const { return tokens / 2 * parts * kLinearRows * 4; }
 };
 
+// f<kTokens>() of the rows of tokens of a tile.
+template <class F>
+auto with_tile_tokens(int tokens, const F& f) {
+  switch (tokens) {
+    case 8: return f.template operator()<8>();
+    case 16: return f.template operator()<16>();
+    case 32: return f.template operator()<32>();
+    case 64: return f.template operator()<64>();
+    default: return f.template operator()<128>();
+  }
+}
+
 // A warpgroup has a part. Of 128 tokens a thread of four has too few registers.
 constexpr StreamedTile streamed_tile(int tokens, int parts) {
   const int warpgroups = tokens > 64 ? 2 : 4;

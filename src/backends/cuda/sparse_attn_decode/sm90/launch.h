@@ -26,7 +26,7 @@ void launch_scheduled_combine(const DecodeArgs& args, const ExecutionContext& co
 template <KvFormat kFormat, int kHeads>
 void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// Of V4, 8 or 16 heads a block, rows not cut: so many blocks take the tokens in turn.
+// V4, 8 or 16 heads a block, rows not split: persistent blocks take the tokens round-robin.
 template <int kHeads>
 void launch_in_turn(const DecodeArgs& args, int64_t num_tokens, int64_t blocks, const ExecutionContext& context);
 

@@ -84,8 +84,7 @@ inline bool in_clusters(const Problem& p, int64_t block_heads, int64_t splits) {
          (splits <= kPortableCluster ? 13 * blocks <= 10 * p.num_sms : 8 * blocks <= 3 * p.num_sms);
 }
 
-// Of more than two rounds of blocks: rows are then on their way from one token to the next. Not where the same bits are asked for whatever
-// else is in the batch.
+// The persistent kernel, for more than two rounds of blocks: loads of the next token overlap this one. Not for batch-invariant calls.
 inline bool in_turn(const Problem& p, int64_t block_heads, int64_t splits) {
   return !p.batch_invariant && !p.raw_queries && p.format == KvFormat::fp8_ds_mla_v4 && block_heads <= 16 && splits == 1 &&
          p.tokens * ceil_div(p.heads, block_heads) > 2 * p.num_sms;
@@ -97,7 +96,7 @@ inline int64_t merge_cost(const Problem& p, int64_t block_heads, int64_t splits)
     return kMerge + kMergeOfPart * splits + kMergeOf1024Heads * p.tokens * p.heads * splits / 1024;
   }
   if (block_heads == kHeadTile) return kClusterMerge;
-  // With few clusters those of the next call find room beside them before they end.
+  // With few clusters there is room for those of the next call before they end.
   const int64_t blocks = p.tokens * ceil_div(p.heads, block_heads) * splits;
   return 8 * blocks > 3 * p.num_sms ? kFewHeadsMergeOfMany : splits > kPortableCluster ? kFewHeadsMergeOfLarge : kFewHeadsMerge;
 }

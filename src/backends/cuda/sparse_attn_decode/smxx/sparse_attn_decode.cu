@@ -1,5 +1,4 @@
-#include "backends/cuda/portable_attention/generic_attention.h"
-#include "backends/cuda/portable_attention/row_attention.h"
+#include "backends/cuda/portable_attention/implementations.h"
 #include "backends/cuda/sparse_attn_decode/impls.h"
 
 namespace strata::cuda {
@@ -41,24 +40,11 @@ RowAttention row_attention(const SparseAttnDecodeParams& p) {
   return a;
 }
 
-constexpr Traits<SparseAttnDecodeParams> kTensorCores{
-    .supports = [](const SparseAttnDecodeParams& p, const Capabilities&) { return row_attention_supports(p.q.shape[3], p.out.shape[3]); },
-    .workspace_bytes = [](const SparseAttnDecodeParams& p,
-                          const Capabilities& c) { return row_attention_workspace_bytes(row_attention(p), c); },
-    .run = [](const SparseAttnDecodeParams& p, const ExecutionContext& context) { row_attention_run(row_attention(p), context); },
-};
-
-constexpr Traits<SparseAttnDecodeParams> kGeneric{
-    .run = [](const SparseAttnDecodeParams& p, const ExecutionContext& context) { generic_row_attention_run(row_attention(p), context); },
-};
-
 }  // namespace
 
-Implementation<SparseAttnDecodeParams> sparse_attn_decode_smxx() {
-  return implementation<SparseAttnDecodeParams>("cuda/smxx", kTensorCores);
-}
+Implementation<SparseAttnDecodeParams> sparse_attn_decode_smxx() { return row_attention_smxx<SparseAttnDecodeParams, row_attention>(); }
 Implementation<SparseAttnDecodeParams> sparse_attn_decode_generic() {
-  return implementation<SparseAttnDecodeParams>("cuda/generic", kGeneric);
+  return row_attention_generic<SparseAttnDecodeParams, row_attention>();
 }
 
 }  // namespace strata::cuda

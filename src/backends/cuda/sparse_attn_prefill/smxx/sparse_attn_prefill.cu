@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "backends/cuda/portable_attention/generic_attention.h"
-#include "backends/cuda/portable_attention/row_attention.h"
+#include "backends/cuda/portable_attention/implementations.h"
 #include "backends/cuda/sparse_attn_prefill/impls.h"
 
 namespace strata::cuda {
@@ -42,24 +41,11 @@ RowAttention row_attention(const SparseAttnPrefillParams& p) {
   return a;
 }
 
-constexpr Traits<SparseAttnPrefillParams> kTensorCores{
-    .supports = [](const SparseAttnPrefillParams& p, const Capabilities&) { return row_attention_supports(p.q.shape[2], p.out.shape[2]); },
-    .workspace_bytes = [](const SparseAttnPrefillParams& p,
-                          const Capabilities& c) { return row_attention_workspace_bytes(row_attention(p), c); },
-    .run = [](const SparseAttnPrefillParams& p, const ExecutionContext& context) { row_attention_run(row_attention(p), context); },
-};
-
-constexpr Traits<SparseAttnPrefillParams> kGeneric{
-    .run = [](const SparseAttnPrefillParams& p, const ExecutionContext& context) { generic_row_attention_run(row_attention(p), context); },
-};
-
 }  // namespace
 
-Implementation<SparseAttnPrefillParams> sparse_attn_prefill_smxx() {
-  return implementation<SparseAttnPrefillParams>("cuda/smxx", kTensorCores);
-}
+Implementation<SparseAttnPrefillParams> sparse_attn_prefill_smxx() { return row_attention_smxx<SparseAttnPrefillParams, row_attention>(); }
 Implementation<SparseAttnPrefillParams> sparse_attn_prefill_generic() {
-  return implementation<SparseAttnPrefillParams>("cuda/generic", kGeneric);
+  return row_attention_generic<SparseAttnPrefillParams, row_attention>();
 }
 
 }  // namespace strata::cuda

@@ -130,11 +130,7 @@ const void* kernel(int parts, bool codes) {
 }  // namespace
 
 const void* mixed_kernel(const StreamedTile& tile, bool codes) {
-  return tile.tokens == 8    ? kernel<8>(tile.parts, codes)
-         : tile.tokens == 16 ? kernel<16>(tile.parts, codes)
-         : tile.tokens == 32 ? kernel<32>(tile.parts, codes)
-         : tile.tokens == 64 ? kernel<64>(tile.parts, codes)
-                             : kernel<128>(tile.parts, codes);
+  return with_tile_tokens(tile.tokens, [&]<int kTokens>() { return kernel<kTokens>(tile.parts, codes); });
 }
 
 }  // namespace strata::cuda::sm90
