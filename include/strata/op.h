@@ -30,11 +30,18 @@ struct Workspace {
 // All of a tensor's memory.
 [[nodiscard]] inline Workspace workspace_of(const Tensor& memory) { return {memory.view().data, memory.allocated_bytes()}; }
 
+// What an implementation may use to be faster. Hints never change a result by a bit, and may be passed over.
+struct Hints {
+  // Weights that the next op of the stream reads, [n, k], contiguous: they may be prefetched. Absent: not known.
+  TensorView next_weights{};
+};
+
 // Where and with what an op runs.
 struct ExecutionContext {
   Device& device;
   Stream stream{};
   Workspace workspace{};
+  Hints hints{};
 };
 
 // ok, or the reason why not.
@@ -57,6 +64,9 @@ struct Implementation {
   // Whether it should run a call that it can run; the reason why not names what is faster. Absent: yes. It is not selected where it should
   // not run, unless Config::force names it.
   std::function<Support(const Params&, const Device&)> prefers{};
+  // Whether run() does the prologue or epilogue of this name (a member of Params) itself. Absent: none. The op runs the others as separate
+  // ops, and this implementation sees the call without them.
+  std::function<bool(const Params&, const Device&, std::string_view)> fuses{};
 
   // Whether it can and should run the call, or the first reason why not.
   [[nodiscard]] Support eligible(const Params& params, const Device& device) const {
@@ -99,8 +109,14 @@ class Op {
  public:
   using Check = std::function<void(const Params&, DeviceId)>;
 
-  Op(std::string name, Check check, std::vector<Implementation<Params>> implementations)
-      : name_(std::move(name)), check_(std::move(check)), implementations_(std::move(implementations)) {}
+  // Completes an implementation by the prologues and epilogues that it does not fuse.
+  using Complete = std::function<Implementation<Params>(Implementation<Params>)>;
+
+  Op(std::string name, Check check, std::vector<Implementation<Params>> implementations, Complete complete = {})
+      : name_(std::move(name)), check_(std::move(check)), implementations_(std::move(implementations)), complete_(std::move(complete)) {
+    if (!complete_) return;
+    for (auto& implementation : implementations_) implementation = complete_(std::move(implementation));
+  }
 
   const std::string& name() const { return name_; }
   const std::vector<Implementation<Params>>& implementations() const { return implementations_; }
@@ -108,7 +124,7 @@ class Op {
   // A caller's own implementation goes before the built-in ones. Throws invalid_argument where its name or one of its functions is missing.
   void prepend(Implementation<Params> implementation) {
     detail::check_complete(name_, implementation.name, implementation.supports && implementation.workspace_bytes && implementation.run);
-    implementations_.insert(implementations_.begin(), std::move(implementation));
+    implementations_.insert(implementations_.begin(), complete_ ? complete_(std::move(implementation)) : std::move(implementation));
   }
 
   // Every implementation in order, with why it is refused.
@@ -162,6 +178,7 @@ class Op {
   std::string name_;
   Check check_;
   std::vector<Implementation<Params>> implementations_;
+  Complete complete_;
 };
 
 }  // namespace strata

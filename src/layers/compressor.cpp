@@ -24,8 +24,7 @@ CompressNormRopeStoreParams Compressor::params(const Batch& batch, const LayerCa
                                                const TensorView& cos_sin) const {
   const GroupMetadata& state = batch[groups_.state];
   const GroupMetadata& compressed = batch[groups_.compressed];
-  return {.kv_score = kv_score,
-          .ape = ape_,
+  return {.save_prologue = StateSave{.kv_score = kv_score, .ape = ape_},
           .state = caches[groups_.state],
           .block_table = state.block_table,
           .token_to_req = batch.token_to_req,

@@ -33,14 +33,15 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
   const int64_t rank_rows = num_heads_ * config_.head_dim;
   x_activation_ = linear_activation(loader, "wq_a", options_);
   wq_a_wkv_ = loader.load_fused_linear({{"wq_a", config_.q_lora_rank}, {"wkv", config_.head_dim}},
-                                       {.k = config_.hidden_size, .activation = x_activation_});
+                                       {.k = config_.hidden_size, .activation = x_activation_, .shares_device = ratio_ > 1});
   q_norm_ = loader.load_vector_f32("q_norm.weight", config_.q_lora_rank);
   kv_norm_ = loader.load_vector_f32("kv_norm.weight", config_.head_dim);
   qr_activation_ = qr_format_ = linear_activation(loader, "wq_b", options_);
   wq_b_ = loader.load_linear("wq_b", {.n = config_.num_attention_heads * config_.head_dim,
                                       .k = config_.q_lora_rank,
                                       .rows = {options_.tp_rank * rank_rows, rank_rows},
-                                      .activation = qr_activation_});
+                                      .activation = qr_activation_,
+                                      .shares_device = ratio_ == 4});
   attn_sink_ = loader.load_vector_f32("attn_sink", config_.num_attention_heads, {options_.tp_rank * num_heads_, num_heads_});
   if (ratio_ > 1) {
     const Compressor::Groups groups = ratio_ == 4 ? Compressor::Groups{CacheGroup::c4_state, CacheGroup::c4_compressed}
@@ -55,7 +56,7 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
         projections.push_back(std::move(part));
     }
     // The products stay fp32: they are summed over up to 128 positions before they are rounded (V4 5.1).
-    kv_score_ = loader.load_fused_linear(projections, {.k = config_.hidden_size, .output = DType::f32});
+    kv_score_ = loader.load_fused_linear(projections, {.k = config_.hidden_size, .output = DType::f32, .shares_device = true});
   }
   output_projection_.emplace(loader, options_);
   workspace_bytes_ = measure_workspace();
@@ -160,27 +161,23 @@ void DeepseekV4Attention::issue(V4Step step, const Projections& p, const OpRunne
   const TensorView& x = args.hidden;
   switch (step) {
     case V4Step::latents:
-      return run(
-          run.ops.linear,
-          LinearParams{
-              .x = x, .weight = &wq_a_wkv_->weight, .y = p.latents, .activation = x_activation_, .shares_device = run.shares_device});
+      return run(run.ops.linear, LinearParams{.x = x, .weight = &wq_a_wkv_->weight, .y = p.latents, .activation = x_activation_});
     case V4Step::norms:
-      return run(run.ops.rms_norm_pair, RmsNormPairParams{.q = p.qa,
-                                                          .q_weight = q_norm_,
-                                                          .q_out = p.qr.values,
-                                                          .q_scale = p.qr.scale,
-                                                          .q_format = p.qr.format,
-                                                          .kv = p.kv,
-                                                          .kv_weight = kv_norm_,
-                                                          .kv_out = p.kv,
-                                                          .eps = eps_,
-                                                          .slot_mapping = batch[CacheGroup::window].slot_mapping,
-                                                          .positions = batch.positions,
-                                                          .cos_sin = cos_sin_,
-                                                          .cache = args.caches[CacheGroup::window]});
+      return run(run.ops.rms_norm_pair,
+                 RmsNormPairParams{.q = p.qa,
+                                   .q_weight = q_norm_,
+                                   .q_out = p.qr.values,
+                                   .q_scale = p.qr.scale,
+                                   .q_format = p.qr.format,
+                                   .kv = p.kv,
+                                   .kv_weight = kv_norm_,
+                                   .eps = eps_,
+                                   .insert_epilogue = KeyInsert{.slot_mapping = batch[CacheGroup::window].slot_mapping,
+                                                                .positions = batch.positions,
+                                                                .cos_sin = cos_sin_,
+                                                                .cache = args.caches[CacheGroup::window]}});
     case V4Step::queries: return project_queries(p, run);
-    case V4Step::kv_scores:
-      return run(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = p.all_scores, .shares_device = run.shares_device});
+    case V4Step::kv_scores: return run(run.ops.linear, LinearParams{.x = x, .weight = &kv_score_->weight, .y = p.all_scores});
     case V4Step::keys: return compressor_->forward(run, batch, args.caches, p.scores, cos_sin_);
     case V4Step::index_keys: return indexer_->write_keys(run, batch, args.caches, p.index_scores, cos_sin_);
     case V4Step::index_weights: return indexer_->project_weights(run, x, p.index_query);
@@ -199,8 +196,7 @@ void DeepseekV4Attention::project_queries(const Projections& p, const OpRunner& 
                                    .x_scale = p.qr.scale,
                                    .weight = &wq_b_->weight,
                                    .y = p.q.reshape({num_tokens, num_heads_ * config_.head_dim}),
-                                   .activation = qr_activation_,
-                                   .shares_device = run.shares_device});
+                                   .activation = qr_activation_});
   if (count == 0) return;
   const auto rest = [&](const TensorView& v) { return v.slice(p.raw_queries, count); };
   run(run.ops.qnorm_rope_kv_insert, QNormRopeKvInsertParams{.q = rest(p.q),
@@ -214,11 +210,18 @@ void DeepseekV4Attention::project_queries(const Projections& p, const OpRunner& 
 void DeepseekV4Attention::select_topk(const Projections& p, const OpRunner& run) const {
   const ForwardArgs& args = p.args;
   const Batch& batch = *args.batch;
-  const bool wants_slots = p.slots.lens.shape[0] > 0;
-  indexer_->select(run, batch, args.caches, p.index_query,
-                   p.select_makes_query ? indexer_->query_params(batch, cos_sin_, p.index_query) : IndexerQueryParams{},
-                   args.topk_indices.slice(0, batch.num_tokens), wants_slots ? p.slots.indices : TensorView{},
-                   wants_slots ? p.slots.lens : TensorView{});
+  IndexerTopkParams select = indexer_->select_params(batch, args.caches, args.topk_indices.slice(0, batch.num_tokens));
+  if (p.select_makes_query) {
+    select.query_prologue = indexer_->query_prologue(batch, cos_sin_, p.index_query);
+  } else {
+    select.q = p.index_query.q, select.q_scale = p.index_query.scale, select.weights = p.index_query.weights;
+  }
+  if (p.slots.lens.shape[0] > 0) {
+    const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
+    select.slots_epilogue = {
+        .block_table = compressed.block_table, .page_size = compressed.spec.page_size, .slots = p.slots.indices, .lens = p.slots.lens};
+  }
+  run(run.ops.indexer_topk, select);
 }
 
 bool DeepseekV4Attention::prefill_reads_pages(const ForwardArgs& args) const {
@@ -251,13 +254,10 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, const OpRunner& 
                                    .attn_sink = attn_sink_,
                                    .softmax_scale = softmax_scale_,
                                    .batch_invariant = options_.batch_invariant,
-                                   .next_weights = output_projection_->first_weights(),
-                                   .norm_queries = which.raw_queries,
-                                   .q_eps = eps_,
-                                   .rotate_back = rotated,
                                    .out = tokens(o)};
   if (which.scheduled) attention.pieces = batch.c128_pieces, attention.merges = batch.c128_merges;
-  if (rotated || which.raw_queries) attention.positions = rows(batch.positions), attention.cos_sin = cos_sin_;
+  if (which.raw_queries) attention.query_prologue = {.positions = rows(batch.positions), .cos_sin = cos_sin_, .eps = eps_};
+  if (rotated) attention.out_epilogue = {.positions = rows(batch.positions), .cos_sin = cos_sin_};
   if (ratio_ == 4) {
     attention.extra_cache = args.caches[CacheGroup::c4_compressed];
     attention.extra_indices = tokens(slots.indices);
@@ -267,7 +267,7 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, const OpRunner& 
     attention.extra_indices = tokens(batch.c128_slots);
     attention.extra_topk_length = rows(batch.c128_lens);
   }
-  run(run.ops.sparse_attn_decode, attention);
+  run(run.ops.sparse_attn_decode, attention, Hints{.next_weights = output_projection_->first_weights()});
 }
 
 void DeepseekV4Attention::attend_gathered(const ForwardArgs& args, const OpRunner& run, const TensorView& q, const TensorView& o,

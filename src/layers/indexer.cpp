@@ -24,8 +24,9 @@ Indexer::Indexer(const WeightLoader& loader, const LayerOptions& options)
   // Replicated on every rank: all ranks must select the same entries (V4 4.3).
   const ModelConfig& config = loader.checkpoint.config();
   activation_ = linear_activation(loader, "indexer.wq_b", options);
-  wq_b_ = loader.load_linear("indexer.wq_b", {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = activation_});
-  weights_proj_ = loader.load_linear("indexer.weights_proj", {.n = num_heads_, .k = config.hidden_size});
+  wq_b_ = loader.load_linear("indexer.wq_b",
+                             {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = activation_, .shares_device = true});
+  weights_proj_ = loader.load_linear("indexer.weights_proj", {.n = num_heads_, .k = config.hidden_size, .shares_device = true});
 }
 
 Indexer::Query Indexer::allocate_query(Arena& arena, int64_t num_tokens) const {
@@ -45,7 +46,7 @@ Indexer::Query Indexer::allocate_query(Arena& arena, int64_t num_tokens) const {
 }
 
 void Indexer::project_weights(const OpRunner& run, const TensorView& x, const Query& query) const {
-  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights, .shares_device = run.shares_device});
+  run(run.ops.linear, LinearParams{.x = x, .weight = &weights_proj_->weight, .y = query.raw_weights});
 }
 
 void Indexer::project_queries(const OpRunner& run, const NormedLatent& qr, const Query& query) const {
@@ -53,8 +54,7 @@ void Indexer::project_queries(const OpRunner& run, const NormedLatent& qr, const
                                    .x_scale = qr.scale,
                                    .weight = &wq_b_->weight,
                                    .y = query.projected.reshape({qr.values.shape[0], num_heads_ * head_dim_}),
-                                   .activation = activation_,
-                                   .shares_device = run.shares_device});
+                                   .activation = activation_});
 }
 
 IndexerQueryParams Indexer::query_params(const Batch& batch, const TensorView& cos_sin, const Query& query) const {
@@ -70,24 +70,23 @@ IndexerQueryParams Indexer::query_params(const Batch& batch, const TensorView& c
           .weights_out = query.weights};
 }
 
-void Indexer::select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
-                     const IndexerQueryParams& query_first, const TensorView& topk_indices, const TensorView& slots,
-                     const TensorView& slot_lens) const {
-  const GroupMetadata& compressed = batch[CacheGroup::c4_compressed];
-  run(run.ops.indexer_topk, IndexerTopkParams{.q = query.q,
-                                              .q_scale = query.scale,
-                                              .weights = query.weights,
-                                              .cache = caches[CacheGroup::c4_indexer],
-                                              .block_table = batch[CacheGroup::c4_indexer].block_table,
-                                              .token_to_req = batch.token_to_req,
-                                              .lengths = batch.c4_lens,
-                                              .query = query_first,
-                                              .max_length = batch.max_seq_len / 4,
-                                              .topk_indices = topk_indices,
-                                              .slot_block_table = slots.present() ? compressed.block_table : TensorView{},
-                                              .slot_page_size = compressed.spec.page_size,
-                                              .slots = slots,
-                                              .slot_lens = slot_lens});
+IndexerQueryPrologue Indexer::query_prologue(const Batch& batch, const TensorView& cos_sin, const Query& query) const {
+  return {.q = query.projected,
+          .weights = query.raw_weights,
+          .positions = batch.positions,
+          .cos_sin = cos_sin,
+          .hadamard = hadamard_,
+          .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+          .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_))};
+}
+
+IndexerTopkParams Indexer::select_params(const Batch& batch, const LayerCaches& caches, const TensorView& topk_indices) const {
+  return {.cache = caches[CacheGroup::c4_indexer],
+          .block_table = batch[CacheGroup::c4_indexer].block_table,
+          .token_to_req = batch.token_to_req,
+          .lengths = batch.c4_lens,
+          .max_length = batch.max_seq_len / 4,
+          .topk_indices = topk_indices};
 }
 
 int64_t Indexer::weight_bytes() const { return wq_b_->allocated_bytes() + weights_proj_->allocated_bytes() + compressor_.weight_bytes(); }

@@ -35,12 +35,11 @@ class Indexer {
   ActivationFormat query_activation() const { return activation_; }
   // The queries as projected. `qr`: the query latent after its norm.
   void project_queries(const OpRunner& run, const NormedLatent& qr, const Query& query) const;
-  // The query from both projections: by the op indexer_query, or as the prologue of select().
+  // The query from both projections: by the op indexer_query, or as the prologue of the selection.
   IndexerQueryParams query_params(const Batch& batch, const TensorView& cos_sin, const Query& query) const;
-  // The top-k of every token among the keys written so far, to topk_indices [T, K]; of the first N tokens also as slots of the compressed
-  // cache. query_first: absent if the query is made.
-  void select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const IndexerQueryParams& query_first,
-              const TensorView& topk_indices, const TensorView& slots, const TensorView& slot_lens) const;
+  IndexerQueryPrologue query_prologue(const Batch& batch, const TensorView& cos_sin, const Query& query) const;
+  // The top-k of every token among the keys written so far, to topk_indices [T, K]; the query, or its prologue, is the caller's to add.
+  IndexerTopkParams select_params(const Batch& batch, const LayerCaches& caches, const TensorView& topk_indices) const;
 
   int64_t weight_bytes() const;
 

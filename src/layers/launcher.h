@@ -59,7 +59,7 @@ void launch_steps(const OpRunner& run, std::span<const Launch<Step>> order, Issu
     return;
   }
   const auto issue_on = [&](Stream stream, const Launch<Step>& launch) {
-    const OpRunner on{run.ops, run.device, run.arena, stream, run.side_streams, launch.shares_device};
+    const OpRunner on{run.ops, run.device, run.arena, stream, run.side_streams};
     run.arena.without_reuse([&] { issue(launch.step, on); });
   };
   if (run.arena.measuring()) {

@@ -20,7 +20,8 @@ MlaIndexer::MlaIndexer(const WeightLoader& loader, const LayerOptions& options, 
       q_activation_(linear_activation(loader, "indexer.wq_b", options)) {
   // Replicated on every rank: all ranks must choose the same positions (MLA 15).
   const ModelConfig& config = loader.checkpoint.config();
-  wq_b_ = loader.load_linear("indexer.wq_b", {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = q_activation_});
+  wq_b_ = loader.load_linear("indexer.wq_b",
+                             {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = q_activation_, .shares_device = true});
   // As public engines do it: dequantised, with activations as they are (MLA 3.1).
   wk_ = loader.load_linear("indexer.wk", {.n = head_dim_, .k = config.hidden_size, .form = WeightForm::dequantize});
   // The head weights stay fp32: they are factors of every logit (MLA 11.7).
@@ -60,14 +61,12 @@ void MlaIndexer::project_queries(const OpRunner& run, const NormedLatent& q_c, c
                                    .x_scale = q_c.scale,
                                    .weight = &wq_b_->weight,
                                    .y = query.q.reshape({query.q.shape[0], num_heads_ * head_dim_}),
-                                   .activation = q_activation_,
-                                   .shares_device = run.shares_device});
+                                   .activation = q_activation_});
 }
 
 void MlaIndexer::select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query,
                         const TensorView& topk_indices, const TensorView& slots, const TensorView& slot_lens) const {
   const GroupMetadata& latent = batch[CacheGroup::mla_latent];
-  const bool wants_slots = slot_lens.shape[0] > 0;
   const int64_t tokens = query.q.shape[0];
   ArenaScope scope(run.arena);
   const TensorView folded = run.arena.tensor(DType::f32, {tokens, num_heads_});
@@ -84,18 +83,18 @@ void MlaIndexer::select(const OpRunner& run, const Batch& batch, const LayerCach
                                                 .amax_floor = kQueryAmaxFloor,
                                                 .q_out = codes,
                                                 .weights_out = folded});
-  run(run.ops.indexer_topk, IndexerTopkParams{.q = codes,
-                                              .weights = folded,
-                                              .cache = caches[CacheGroup::mla_indexer],
-                                              .block_table = batch[CacheGroup::mla_indexer].block_table,
-                                              .token_to_req = batch.token_to_req,
-                                              .lengths = batch.mla_lens,
-                                              .max_length = batch.max_seq_len,
-                                              .topk_indices = topk_indices,
-                                              .slot_block_table = wants_slots ? latent.block_table : TensorView{},
-                                              .slot_page_size = latent.spec.page_size,
-                                              .slots = wants_slots ? slots : TensorView{},
-                                              .slot_lens = wants_slots ? slot_lens : TensorView{}});
+  IndexerTopkParams topk{.q = codes,
+                         .weights = folded,
+                         .cache = caches[CacheGroup::mla_indexer],
+                         .block_table = batch[CacheGroup::mla_indexer].block_table,
+                         .token_to_req = batch.token_to_req,
+                         .lengths = batch.mla_lens,
+                         .max_length = batch.max_seq_len,
+                         .topk_indices = topk_indices};
+  if (slot_lens.shape[0] > 0) {
+    topk.slots_epilogue = {.block_table = latent.block_table, .page_size = latent.spec.page_size, .slots = slots, .lens = slot_lens};
+  }
+  run(run.ops.indexer_topk, topk);
 }
 
 int64_t MlaIndexer::weight_bytes() const {

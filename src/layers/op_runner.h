@@ -32,12 +32,11 @@ struct OpRunner {
   Arena& arena;
   Stream stream{};
   const SideStreams* side_streams = nullptr;  // null: everything runs on `stream`, in order
-  bool shares_device = false;                 // other streams run concurrently with this one
 
   template <class Params>
-  void operator()(const Op<Params>& op, const Params& params) const {
+  void operator()(const Op<Params>& op, const Params& params, const Hints& hints = {}) const {
     const Workspace workspace = arena.rest(op.workspace_bytes(params, device));
-    if (!arena.measuring()) op(params, ExecutionContext{device, stream, workspace});
+    if (!arena.measuring()) op(params, ExecutionContext{device, stream, workspace, hints});
   }
 
   // Zeros in a contiguous view.

@@ -158,6 +158,7 @@ std::unique_ptr<LoadedLinear> load(const WeightLoader& loader, const Stack& stac
   auto out = std::make_unique<LoadedLinear>();
   out->weight = choice.fp8 ? *fp8 : *bf16;
   out->weight.name = stack.label();
+  out->weight.shares_device = request.shares_device;
   store_rows(stack, choice.fp8, loader.device, *out);
   if (choice.fp8) store_scales(stack, loader.device, *out);
   for (const StoredMatrix& part : stack.parts) part.release();

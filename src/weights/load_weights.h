@@ -37,6 +37,7 @@ struct LinearRequest {
   WeightForm form = WeightForm::automatic;
   ActivationFormat activation = ActivationFormat::bf16;  // grouped op: an fp8 format means that x comes as e4m3 codes with scales
   DType output = DType::bf16;                            // of y: bf16 or f32
+  bool shares_device = false;                            // LinearWeight::shares_device
   bool pack = true;  // convert to the layout that the chosen implementation likes best, when it has one, and free the row-major copy
 };
 

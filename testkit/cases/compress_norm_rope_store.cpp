@@ -100,8 +100,8 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
                      {});
   p.hadamard = s.hadamard;
   if (s.saves) {
-    p.kv_score = in.f32({tokens.size(), int64_t{p.state.row_dim}}, 2.0, {.inner = s.padding});
-    p.ape = in.f32({s.ratio, int64_t{p.state.row_dim} / 2});
+    const TensorView kv_score = in.f32({tokens.size(), int64_t{p.state.row_dim}}, 2.0, {.inner = s.padding});
+    p.save_prologue = {.kv_score = kv_score, .ape = in.f32({s.ratio, int64_t{p.state.row_dim} / 2})};
   }
   // Codes may flip where fp32 and float64 round to different bf16.
   Tolerance tolerance = code_step(0.01);

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "core/arena.h"
+#include "ops/indexer/fusions.h"
 #include "testkit/cases/indexer_case.h"
 #include "testkit/cases/registry.h"
 #include "testkit/harness/typed_case.h"
@@ -13,18 +15,28 @@ namespace {
 // The reference's logits for a call whose memory is on the host.
 HostArray reference_logits(const IndexerTopkParams& p) {
   const int64_t tokens = p.lengths.shape[0];
+  const auto host = open_device({});
+  const OpSet ops = default_ops();
+  IndexerTopkParams scored = p;
+  std::vector<std::byte> query;
+  if (p.query_prologue) {
+    Arena measure(host->id());
+    static_cast<void>(ops::without_query_prologue(p, measure));
+    query.resize(static_cast<size_t>(measure.used()));
+    Arena arena(host->id(), {query.data(), std::ssize(query)});
+    scored = ops::without_query_prologue(p, arena);
+    find_implementation(ops.indexer_query, "reference").run(ops::query_call(p, scored), ExecutionContext{*host});
+  }
   HostArray logits{DType::f32, {tokens, p.max_length}, std::vector<std::byte>(static_cast<size_t>(tokens * p.max_length) * sizeof(float))};
   IndexerLogitsParams l;
-  l.q = p.q;
-  l.q_scale = p.q_scale;
-  l.weights = p.weights;
+  l.q = scored.q;
+  l.q_scale = scored.q_scale;
+  l.weights = scored.weights;
   l.cache = p.cache;
   l.block_table = p.block_table;
   l.token_to_req = p.token_to_req;
   l.lengths = p.lengths;
   l.logits = TensorView::contiguous(logits.data.data(), DType::f32, {}, {tokens, p.max_length});
-  const auto host = open_device({});
-  const OpSet ops = default_ops();
   find_implementation(ops.indexer_logits, "reference").run(l, ExecutionContext{*host});
   return logits;
 }
@@ -32,21 +44,21 @@ HostArray reference_logits(const IndexerTopkParams& p) {
 // The entries that have these slots, -2 for what is none of the token's.
 HostArray entries_of(const HostArray& slots, const IndexerTopkParams& p) {
   HostArray entries = slots;
-  const int64_t k = slots.shape[1], blocks = p.slot_block_table.shape[1];
+  const int32_t page_size = p.slots_epilogue->page_size;
+  const int64_t k = slots.shape[1], blocks = p.slots_epilogue->block_table.shape[1];
   for (int64_t i = 0; i < slots.numel(); ++i) {
     const int32_t slot = slots.ptr<int32_t>()[i], request = p.token_to_req.ptr<int32_t>()[i / k];
     int32_t entry = slot == -1 ? -1 : -2;
     for (int64_t block = 0; slot >= 0 && block < blocks; ++block) {
-      if (p.slot_block_table.row<int32_t>(request)[block] == slot / p.slot_page_size)
-        entry = static_cast<int32_t>(block) * p.slot_page_size + slot % p.slot_page_size;
+      if (p.slots_epilogue->block_table.row<int32_t>(request)[block] == slot / page_size)
+        entry = static_cast<int32_t>(block) * page_size + slot % page_size;
     }
     std::memcpy(entries.data.data() + static_cast<size_t>(i) * sizeof(entry), &entry, sizeof(entry));
   }
   return entries;
 }
 
-// What makes q and weights of a call.
-IndexerQueryParams make_query(Inputs& in, int64_t tokens, const ScoringShape& s, bool hadamard) {
+IndexerQueryPrologue make_query(Inputs& in, int64_t tokens, const ScoringShape& s, bool hadamard) {
   constexpr int64_t kPositions = 129;
   std::vector<int64_t> positions(static_cast<size_t>(tokens));
   for (int64_t& position : positions) position = in.rng().in(0, kPositions);
@@ -56,12 +68,10 @@ IndexerQueryParams make_query(Inputs& in, int64_t tokens, const ScoringShape& s,
           .cos_sin = in.rope_table(kPositions, 64),
           .hadamard = hadamard,
           .softmax_scale = 0.09F,
-          .head_scale = 0.125F,
-          .q_out = in.output(DType::e4m3, {tokens, s.heads, s.dim}),
-          .weights_out = in.output(DType::f32, {tokens, s.heads})};
+          .head_scale = 0.125F};
 }
 
-enum class Query { made, first, first_hadamard };  // q and weights are there, or made by the op
+enum class Query { made, prologue, prologue_hadamard };
 
 // slot_page_size > 0: slots of all tokens but the last are wanted.
 Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int64_t padding, bool short_path = false,
@@ -80,9 +90,8 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
   }
   const auto tokens = static_cast<int64_t>(scoring.host_lengths.size());
   if (query != Query::made) {
-    p.query = make_query(in, tokens, s, query == Query::first_hadamard);
-    p.q = p.query.q_out;
-    p.weights = p.query.weights_out;
+    p.query_prologue = make_query(in, tokens, s, query == Query::prologue_hadamard);
+    p.q = p.q_scale = p.weights = {};
   }
   p.topk_indices = in.output(DType::i32, {tokens, k}, {.inner = padding});
   std::vector<Output> outputs{view_output("topk_indices", p.topk_indices, exact())};
@@ -90,12 +99,12 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
     std::vector<int64_t> rows;
     for (const RequestShape& r : s.requests) rows.push_back(r.seq_len / s.ratio);
     p.token_to_req = scoring.token_to_req;
-    p.slot_block_table = make_paging(in.rng(), slot_page_size, rows).table(in);
-    p.slot_page_size = slot_page_size;
-    p.slots = in.output(DType::i32, {tokens - 1, k}, {.inner = padding});
-    p.slot_lens = in.output(DType::i32, {tokens - 1});
-    outputs.push_back(view_output("slots", p.slots, exact()));
-    outputs.push_back(view_output("slot_lens", p.slot_lens, exact()));
+    TopkSlots slots{.block_table = make_paging(in.rng(), slot_page_size, rows).table(in), .page_size = slot_page_size};
+    slots.slots = in.output(DType::i32, {tokens - 1, k}, {.inner = padding});
+    slots.lens = in.output(DType::i32, {tokens - 1});
+    outputs.push_back(view_output("slots", slots.slots, exact()));
+    outputs.push_back(view_output("lens", slots.lens, exact()));
+    p.slots_epilogue = slots;
   }
   // Which entries win is exact when every logit is the same, or none is computed.
   if (!s.zero_q && !s.nan_weight && p.max_length > k) {
@@ -115,12 +124,6 @@ Built<IndexerTopkParams> build(Inputs& in, const ScoringShape& s, int64_t k, int
         if (got.data == want.data) return std::string{};
         return compare("entries of slots", entries_of(got, p), entries_of(want, p), device);
       };
-    }
-  }
-  if (query != Query::made) {  // written or not
-    for (const TensorView& view : {p.q, p.weights}) {
-      outputs.push_back(view_output("query", view, exact()));
-      outputs.back().compare = [](const HostArray&, const HostArray&, DeviceId) { return std::string{}; };
     }
   }
   return {
@@ -191,22 +194,22 @@ void add_indexer_topk(CaseList& list) {
                                            {700, 1},  {0, 0},   {2048, 1}, {31, 1}, {5000, 1}};
   for (const int64_t heads : {64, 61, 8}) {
     const ScoringShape shape{.requests = requests, .heads = heads, .padding_tokens = 1};
-    for (const Query query : {Query::first, Query::first_hadamard}) {
-      cases.test(fmt::format("k16-{}-query{}", name_of(shape), query == Query::first ? "" : "-hadamard"),
+    for (const Query query : {Query::prologue, Query::prologue_hadamard}) {
+      cases.test(fmt::format("k16-{}-query{}", name_of(shape), query == Query::prologue ? "" : "-hadamard"),
                  [=](Inputs& in) { return build(in, shape, 16, 0, false, 0, query); });
     }
   }
   const ScoringShape one{.requests = {{20003, 1}}}, prompt{.requests = {{2000, 40}}};
   for (const ScoringShape& shape : {one, prompt})
     cases.test(fmt::format("k16-{}-query-slots64", name_of(shape)),
-               [=](Inputs& in) { return build(in, shape, 16, 0, false, 64, Query::first); });
+               [=](Inputs& in) { return build(in, shape, 16, 0, false, 64, Query::prologue); });
   // One token longer than the others, so that parts of equal tiles and equal parts of every token take about as long.
   for (const int64_t tiles : {36, 46, 56}) {
     std::vector<RequestShape> uneven(31, {2560, 1});
     uneven.push_back({tiles * 256, 1});
     const ScoringShape shape{.requests = uneven, .heads = 64};
-    for (const Query query : {Query::made, Query::first}) {
-      cases.test(fmt::format("k16-31of2560-1of{}{}", tiles * 256, query == Query::first ? "-query" : ""),
+    for (const Query query : {Query::made, Query::prologue}) {
+      cases.test(fmt::format("k16-31of2560-1of{}{}", tiles * 256, query == Query::prologue ? "-query" : ""),
                  [=](Inputs& in) { return build(in, shape, 16, 0, false, 0, query); });
     }
   }
@@ -231,7 +234,7 @@ void add_indexer_topk(CaseList& list) {
   }
   for (const int64_t batch : {1, 16}) decode(batch, 32768, 1024);
   // As a layer calls it: pages padded to multiples of 576 bytes, slots, the query in front.
-  for (const int64_t batch : {32, 64, 128}) decode(batch, 8192, 512, "-stride+192-slots-query", 192, 64, Query::first);
+  for (const int64_t batch : {32, 64, 128}) decode(batch, 8192, 512, "-stride+192-slots-query", 192, 64, Query::prologue);
   // With a captured step's bound.
   for (const int64_t batch : {1, 32}) {
     for (const int64_t rows : {8192, 32768, 100000}) {
@@ -278,14 +281,14 @@ void add_random_indexer_topk(CaseList& list, Draw& draw) {
   const int64_t k = random_topk(draw, longest);
   const bool short_path = longest <= k && draw.chance(0.5);
   const Query query = s.format != KvFormat::indexer_fp8 || short_path || draw.chance(0.6) ? Query::made
-                      : draw.chance(0.5)                                                  ? Query::first
-                                                                                          : Query::first_hadamard;
+                      : draw.chance(0.5)                                                  ? Query::prologue
+                                                                                          : Query::prologue_hadamard;
   if (query != Query::made) s.zero_q = s.nan_weight = false;
   const int32_t slot_page_size = tokens > 0 && draw.chance(0.4) ? draw.page_size() : 0;
   const int64_t padding = draw.padding().inner;
   const std::string name =
       fmt::format("k{}-{}{}{}{}{}", k, name_of(s), slot_page_size > 0 ? fmt::format("-slots{}", slot_page_size) : "",
-                  short_path ? "-short" : "", query == Query::made ? "" : "-query", query == Query::first_hadamard ? "-hadamard" : "");
+                  short_path ? "-short" : "", query == Query::made ? "" : "-query", query == Query::prologue_hadamard ? "-hadamard" : "");
   CaseAdder<IndexerTopkParams>(list, "indexer_topk", &OpSet::indexer_topk).drawn(draw.name(name), [=](Inputs& in) {
     return build(in, s, k, padding, short_path, slot_page_size, query);
   });

@@ -15,7 +15,6 @@ struct LinearShape {
   DType out = DType::bf16;
   Padding x_padding{};
   Padding y_padding{};
-  bool shares_device = false;
   bool codes = false;  // x is given as codes of the activation format
 };
 
@@ -36,7 +35,6 @@ Built<LinearParams> build(Inputs& in, const LinearShape& s) {
   p.weight = make_weight(in, s.weight);
   p.y = in.output(s.out, {tokens, s.weight.n}, s.y_padding);
   p.activation = s.activation;
-  p.shares_device = s.shares_device;
   const bool exact_operands = s.activation != ActivationFormat::fp8_f32 && s.weight.format != WeightFormat::e4m3_f32;
   const double t = static_cast<double>(tokens), n = static_cast<double>(s.weight.n), k = static_cast<double>(s.weight.k);
   const bool codes = s.activation != ActivationFormat::bf16 && s.weight.format != WeightFormat::bf16;
@@ -53,7 +51,7 @@ std::string name_of(const LinearShape& s) {
   if (s.activation != ActivationFormat::bf16) name += fmt::format("-x_{}", name_of(s.activation));
   if (s.out == DType::f32) name += "-y_f32";
   if (s.codes) name += "-codes";
-  if (s.shares_device) name += "-beside";
+  if (s.weight.shares_device) name += "-shares_device";
   return name;
 }
 
@@ -169,7 +167,7 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 4000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
     add.test({tokens, {.n = 1000, .k = 1040, .format = kFp8}, kQuantised, DType::f32, {.inner = 8}, {.inner = 3}}, "-tiles");
     add.test({tokens, {.n = 17000, .k = 272, .format = kFp8}, kQuantised}, "-tiles", true);
-    add.test({tokens, {.n = 1536, .k = 4096, .format = kFp8}, kQuantised, DType::bf16, {}, {}, true}, "-tiles", true);
+    add.test({tokens, {.n = 1536, .k = 4096, .format = kFp8, .shares_device = true}, kQuantised, DType::bf16}, "-tiles", true);
   }
   // Rings used several times over: of tiles in two parts, of which the last is partly filled; of several tiles, with rows of odd length.
   add.test({12, {.n = 5000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
@@ -181,9 +179,9 @@ void add_gpu_edges(Adder& add) {
   add.test({9, {.n = 12000, .k = 1040, .format = kFp8}, kQuantised}, "-tiles", true);
   add.test({10, {.n = 20003, .k = 640, .format = kFp8}, kQuantised, DType::f32, {}, {.inner = 3}}, "-tiles", true);
   add.test({10, {.n = 17000, .k = 272, .format = kFp8, .block_n = 256}, kQuantised}, "-tiles", true);
-  // With the smaller rings of a product that runs beside others.
-  add.test({20, {.n = 4000, .k = 8192, .format = kFp8}, kQuantised, DType::bf16, {}, {}, true}, "-tiles", true);
-  add.test({10, {.n = 20040, .k = 640, .format = kFp8}, kQuantised, DType::bf16, {}, {}, true}, "-tiles", true);
+  // With the smaller rings of a product that shares the device.
+  add.test({20, {.n = 4000, .k = 8192, .format = kFp8, .shares_device = true}, kQuantised, DType::bf16}, "-tiles", true);
+  add.test({10, {.n = 20040, .k = 640, .format = kFp8, .shares_device = true}, kQuantised, DType::bf16}, "-tiles", true);
   add.test({4096, {.n = 192, .k = 512, .format = kFp8}, kQuantised}, "", true);
   // bf16, few tokens: all warps on one strip of 8 features, several tiles a block.
   for (const int64_t tokens : {1, 7}) add.test({tokens, {.n = 3004, .k = 1032}}, "-edge", true);
@@ -196,10 +194,10 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 2200, .k = 2056}}, "-edge", true);
   }
   for (const int64_t tokens : {5, 20}) add.test({tokens, {.n = 9000, .k = 1800}}, "-edge", true);
-  // Tiles of one part beside other work, the last partly filled; of one token with a ring that leaves others room.
+  // Tiles of one part that share the device, the last partly filled; of one token with a ring that leaves others room.
   for (const int64_t tokens : {1, 8, 20}) {
-    add.test({tokens, {.n = 2180, .k = 6216}, ActivationFormat::bf16, DType::f32, {}, {}, true}, "-tiles", true);
-    add.test({tokens, {.n = 2564, .k = 1032}, ActivationFormat::bf16, DType::f32, {}, {}, true}, "-tiles");
+    add.test({tokens, {.n = 2180, .k = 6216, .shares_device = true}, ActivationFormat::bf16, DType::f32}, "-tiles", true);
+    add.test({tokens, {.n = 2564, .k = 1032, .shares_device = true}, ActivationFormat::bf16, DType::f32}, "-tiles");
   }
   add.test({17, {.n = 2200, .k = 1032}, ActivationFormat::bf16, DType::f32, {.inner = 8}, {.inner = 3}}, "-strided");
   // Many tokens: tiles of 256 by 128 in pairs, partly filled; more of them than fit at once; scale blocks of several tiles.
@@ -215,7 +213,7 @@ void add_gpu_edges(Adder& add) {
   add.test({517, {.n = 6400, .k = 656, .format = kFp8}, kQuantised}, "-edge", true);
   add.test({544, {.n = 6400, .k = 768, .format = kFp8}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 5}, {.inner = 8}}, "-strided",
            true);
-  add.test({576, {.n = 6400, .k = 768, .format = kFp8}, kQuantised, DType::bf16, {.inner = 16}, {}, false, true}, "-codes", true);
+  add.test({576, {.n = 6400, .k = 768, .format = kFp8}, kQuantised, DType::bf16, {.inner = 16}, {}, /*codes=*/true}, "-codes", true);
 }
 
 // x as codes: in all that quantises by itself otherwise, with a last block of channels that is not full, with scales apart in memory, with
@@ -243,7 +241,7 @@ void add_codes(Adder& add) {
   for (const int64_t tokens : {1, 20}) {
     test({tokens, {.n = 20040, .k = 656, .format = kFp8}, kCodes, DType::bf16, {.inner = 32}}, "-tiles", true);
     test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kCodes}, "-tiles", true);
-    test({tokens, {.n = 8192, .k = 1536, .format = kFp8}, kCodes, DType::bf16, {}, {}, true}, "-tiles", true);
+    test({tokens, {.n = 8192, .k = 1536, .format = kFp8, .shares_device = true}, kCodes, DType::bf16}, "-tiles", true);
   }
   for (const int64_t tokens : {50, 100}) {
     test({tokens, {.n = 4000, .k = 2064, .format = kFp8}, kCodes, DType::bf16, {.inner = 16}}, "-tiles", true);
@@ -251,8 +249,9 @@ void add_codes(Adder& add) {
   }
   // Few features and much k beside other work: clusters whose blocks meet in one tile.
   for (const int64_t tokens : {17, 27, 32}) {
-    test({tokens, {.n = 8, .k = 3584, .format = kFp8}, kCodes, DType::bf16, {.inner = 128}, {.inner = 96}, true}, "-strided");
-    test({tokens, {.n = 1536, .k = 4096, .format = kFp8}, kCodes, DType::bf16, {}, {}, true}, "", true);
+    test({tokens, {.n = 8, .k = 3584, .format = kFp8, .shares_device = true}, kCodes, DType::bf16, {.inner = 128}, {.inner = 96}},
+         "-strided");
+    test({tokens, {.n = 1536, .k = 4096, .format = kFp8, .shares_device = true}, kCodes, DType::bf16}, "", true);
   }
   // Many tokens: tiles of 256 by 256, of which on a GPU of 132 SMs few are empty.
   test({200, {.n = 16504, .k = 272, .format = kFp8}, kCodes}, "-edge", true);
@@ -322,10 +321,10 @@ void add_random_linear(CaseList& list, Draw& draw) {
           ? ActivationFormat::bf16
           : draw.of({ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32, ActivationFormat::bf16});
   s.codes = s.activation != ActivationFormat::bf16 && draw.chance(0.4);
+  s.weight.shares_device = draw.chance(0.2);
   s.out = draw.of({DType::bf16, DType::bf16, DType::f32});
   s.x_padding = draw.padding();
   s.y_padding = draw.padding();
-  s.shares_device = draw.chance(0.2);
   Adder(list).test_random(draw.name(name_of(s)), s, draw.of({Packing::never, Packing::never, Packing::preferred}));
 }
 

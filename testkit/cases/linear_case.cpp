@@ -15,6 +15,7 @@ const LinearWeight* make_weight(Inputs& in, const WeightShape& s) {
   w.n = s.n;
   w.k = s.k;
   w.groups = s.groups;
+  w.shares_device = s.shares_device;
   const int64_t rows = s.groups * s.n;
   if (s.format == WeightFormat::bf16) {
     w.weight = in.bf16({rows, s.k}, 1.0 / std::sqrt(static_cast<double>(s.k)));

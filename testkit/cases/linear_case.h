@@ -22,6 +22,7 @@ struct WeightShape {
   WeightFormat format = WeightFormat::bf16;
   int64_t block_n = 128;
   int64_t block_k = 128;
+  bool shares_device = false;
 };
 const LinearWeight* make_weight(Inputs& in, const WeightShape& shape);
 double weight_bytes(const WeightShape& shape);

@@ -37,10 +37,10 @@ struct DecodeShape {
   bool lse = true;
   bool max_logits = true;
   bool batch_invariant = false;
-  int64_t next_weights = 0;   // rows
-  int64_t rotary = 0;         // lanes whose rotation is taken back
-  bool norm_queries = false;  // with these
-  bool rotate_back = true;
+  int64_t next_weights = 0;     // rows
+  int64_t rotary = 0;           // dimensions that the prologue and the epilogue rotate; 0: neither
+  bool norm_queries = false;    // the prologue
+  bool rotate_back = true;      // the epilogue
   bool nan_head = false;        // the last head's queries are NaN: its lse says so, however rows are cut
   int64_t further_pieces = -1;  // of a schedule, beside one for each token; -1: there is none
   Padding padding{};
@@ -150,14 +150,13 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   p.attn_sink = make_sinks(in, s.sinks, s.heads);
   p.softmax_scale = static_cast<float>(std::pow(512.0, -0.55));
   p.batch_invariant = s.batch_invariant;
-  if (s.next_weights > 0) p.next_weights = in.bf16({s.next_weights, 1000});
   if (s.rotary > 0) {
     constexpr int64_t kPositions = 129;
     std::vector<int64_t> positions(static_cast<size_t>(s.batch * s.queries));
     for (int64_t& position : positions) position = in.rng().in(0, kPositions);
-    p.positions = in.i64(positions);
-    p.cos_sin = in.rope_table(kPositions, s.rotary);
-    p.norm_queries = s.norm_queries, p.rotate_back = s.rotate_back;
+    const TensorView at = in.i64(positions), cos_sin = in.rope_table(kPositions, s.rotary);
+    if (s.norm_queries) p.query_prologue = {.positions = at, .cos_sin = cos_sin};
+    if (s.rotate_back) p.out_epilogue = {.positions = at, .cos_sin = cos_sin};
   }
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
   Tolerance out = attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel(), in.drawn());
@@ -182,7 +181,9 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
     outputs.push_back(view_output("max_logits", p.max_logits, logits));
   }
   for (Output& output : outputs) output.tolerance.any_nan = s.nan_head;
-  return {.params = p, .outputs = std::move(outputs)};
+  Built<SparseAttnDecodeParams> built{.params = p, .outputs = std::move(outputs)};
+  if (s.next_weights > 0) built.hints.next_weights = in.bf16({s.next_weights, 1000});
+  return built;
 }
 
 std::string name_of(const ScopeShape& s) {

@@ -40,6 +40,7 @@ struct Built {
   std::vector<Output> outputs;
   double bytes = 0;
   double flops = 0;
+  Hints hints{};
 };
 
 template <class Params>

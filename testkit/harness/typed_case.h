@@ -20,10 +20,10 @@ const Implementation<Params>& find_implementation(const Op<Params>& op, const st
 // Runs a built call as a caller would: check, workspace, run, and waiting for the end.
 template <class Params>
 std::string run_guarded(const Op<Params>& op, const Implementation<Params>& implementation, const Params& params,
-                        const std::shared_ptr<Device>& device) {
+                        const std::shared_ptr<Device>& device, const Hints& hints = {}) {
   op.check(params, device->id());
   const GuardedWorkspace workspace(device, implementation.workspace_bytes(params, *device));
-  implementation.run(params, ExecutionContext{*device, {}, workspace.get()});
+  implementation.run(params, ExecutionContext{*device, {}, workspace.get(), hints});
   device->synchronize({});
   return workspace.check();
 }
@@ -105,7 +105,7 @@ class TypedCase final : public AnyCase {
           }
         }
         const Call& want = reference();
-        if (const std::string what = run_guarded(op, implementation, params, device); !what.empty()) return failed(what);
+        if (const std::string what = run_guarded(op, implementation, params, device, call.built.hints); !what.empty()) return failed(what);
         const std::string difference = compare_runs(call.inputs, call.built.outputs, want.inputs, want.built.outputs);
         return difference.empty() ? CheckResult{} : failed(difference);
       } catch (const std::exception& error) {

@@ -89,7 +89,7 @@ TEST_P(CudaLookups, OfWhatTheKernelInFrontWrites) {
                     .num_pages = tokens,
                     .page_stride = row_bytes};
   const Tensor kv_score = numbers({tokens, width}), ape = numbers({ratio, width / 2});
-  if (saves) compress.kv_score = kv_score, compress.ape = ape;
+  if (saves) compress.save_prologue = {.kv_score = kv_score, .ape = ape};
   // Long enough for the kernels behind it to have started.
   const Tensor rows(device_, DType::bf16, {1 << 16, 512}), row_weight = numbers({512});
   const RmsNormPairParams in_front{.kv = rows, .kv_weight = row_weight, .kv_out = rows};

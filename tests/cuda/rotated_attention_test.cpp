@@ -56,7 +56,7 @@ TEST_P(RotatedAttention, AsByTheOpBehind) {
   const std::vector<uint8_t> behind = bytes_at(p.out.data, p.out.bytes());
 
   p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
-  p.positions = rotation.positions, p.cos_sin = table;
+  p.out_epilogue = {.positions = rotation.positions, .cos_sin = table};
   run(default_ops().sparse_attn_decode, p);
   EXPECT_EQ(behind, bytes_at(p.out.data, p.out.bytes()));
 }
@@ -85,7 +85,7 @@ TEST_P(NormedQueries, AsByTheOpInFront) {
   run(default_ops().sparse_attn_decode, p);
   const std::vector<uint8_t> in_front = bytes_at(p.out.data, p.out.bytes());
 
-  p.q = raw, p.positions = positions, p.cos_sin = table, p.norm_queries = true, p.rotate_back = false;
+  p.q = raw, p.query_prologue = {.positions = positions, .cos_sin = table};
   p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
   run(default_ops().sparse_attn_decode, p);
   EXPECT_EQ(in_front, bytes_at(p.out.data, p.out.bytes()));

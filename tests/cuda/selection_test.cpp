@@ -9,6 +9,7 @@
 
 #include "backends/cuda/cuda_ops.h"
 #include "core/host_device.h"
+#include "ops/factories.h"
 #include "ops/linear/packed_weight.h"
 #include "test_data.h"
 
@@ -113,15 +114,15 @@ void add_linear(Lines& lines, const Chip& chip, const std::string& sms) {
                         {12000, 1040, 64},
                         {24, 640},
                         {7168, 20480}}) {
-    const LinearWeight w = fp8(1, s.n, s.k, s.block_n);
+    LinearWeight w = fp8(1, s.n, s.k, s.block_n);
     for (const int x : {0, 1, 2}) {  // bf16, FP8 values, FP8 values in rows of any distance
       for (const bool shares : {false, true}) {
+        w.shares_device = shares;
         const auto of_tokens = [&](int64_t tokens) {
           LinearParams p{.x = view(x == 0 ? DType::bf16 : DType::e4m3, {tokens, s.k}),
                          .weight = &w,
                          .y = view(DType::bf16, {tokens, s.n}),
-                         .activation = ActivationFormat::fp8_ue8m0,
-                         .shares_device = shares};
+                         .activation = ActivationFormat::fp8_ue8m0};
           if (x > 0) p.x_scale = view(DType::f32, {tokens, (s.k + 127) / 128});
           if (x == 2) p.x.stride[0] += 5;
           return selected(list, p, chip);
@@ -139,7 +140,7 @@ void add_linear(Lines& lines, const Chip& chip, const std::string& sms) {
 
 // wo_a as FP8 and as packed values; results as values, as FP8, in rows of any distance, as fp32.
 void add_grouped_linear(Lines& lines, const Chip& chip, const std::string& sms) {
-  const auto list = grouped_linear();
+  const auto list = ops::make_grouped_linear().implementations();
   for (const int64_t groups : {1, 2, 8, 16, 128}) {
     for (const int64_t n : {64, 128, 192, 1024}) {
       for (const int64_t k : {512, 640, 4096}) {
@@ -218,7 +219,7 @@ void add_indexer(Lines& lines, const Chip& chip, const std::string& sms) {
 }
 
 void add_compressor(Lines& lines, const Chip& chip, const std::string& sms) {
-  const auto list = compress_norm_rope_store();
+  const auto list = ops::make_compress_norm_rope_store().implementations();
   for (const int32_t ratio : {4, 128}) {
     for (const int64_t dim : {128, 512}) {
       for (const bool saves : {false, true}) {
@@ -235,7 +236,7 @@ void add_compressor(Lines& lines, const Chip& chip, const std::string& sms) {
                                           .positions = view(DType::i64, {tokens}),
                                           .ratio = ratio,
                                           .norm_weight = view(DType::f32, {dim})};
-            if (saves) p.kv_score = view(DType::f32, {tokens, row}), p.ape = view(DType::f32, {ratio, row / 2});
+            if (saves) p.save_prologue = {.kv_score = view(DType::f32, {tokens, row}), .ape = view(DType::f32, {ratio, row / 2})};
             return selected(list, p, chip);
           };
           lines.add("compress_norm_rope_store ratio " + std::to_string(ratio) + " d " + std::to_string(dim) + (saves ? " saves" : "") +

@@ -97,20 +97,6 @@ Selection note(const IndexerTopkParams& p, const ExecutionContext& context) {
   return s;
 }
 
-// The slots of a call whose entries are not its own any more.
-void look_up_slots(const IndexerTopkParams& p, const ExecutionContext& context) {
-  if (!p.slot_block_table.present()) return;
-  const OpSet ops = default_ops();
-  const int64_t tokens = p.slots.shape[0];
-  const ComputeGlobalTopkParams look_up{.topk_indices = p.topk_indices.slice(0, tokens),
-                                        .token_to_req = p.token_to_req.slice(0, tokens),
-                                        .block_table = p.slot_block_table,
-                                        .page_size = p.slot_page_size,
-                                        .global_indices = p.slots,
-                                        .lens = p.slot_lens};
-  ops.compute_global_topk(look_up, context);
-}
-
 // The ops with one that notes every selection. With `instead`, the layer goes on with those selections in place of its own.
 OpSet noting_selections(std::vector<Selection>& noted, const std::vector<Selection>* instead = nullptr) {
   OpSet ops = default_ops();
@@ -126,7 +112,6 @@ OpSet noting_selections(std::vector<Selection>& noted, const std::vector<Selecti
                                   const std::vector<int32_t>& other = instead->at(noted.size() - 1).indices;
                                   ASSERT_EQ(other.size(), static_cast<size_t>(p.topk_indices.numel()));
                                   context.device.copy_from_host(p.topk_indices.data, other.data(), p.topk_indices.bytes(), context.stream);
-                                  look_up_slots(p, context);
                                   context.device.synchronize(context.stream);
                                 }});
   return ops;

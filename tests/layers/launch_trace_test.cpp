@@ -99,6 +99,7 @@ OpSet traced_ops(Trace& trace) {
     impl.run = [&trace, name = op.name()](const Params& p, const ExecutionContext& context) {
       trace.launch(name + weight_of(p), context.stream);
     };
+    impl.fuses = [](const Params&, const Device&, std::string_view) { return true; };
     op.prepend(std::move(impl));
   });
   return ops;

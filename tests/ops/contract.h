@@ -39,8 +39,14 @@ struct ViewField {
 
 template <class P>
 struct CacheField {
+  CacheField(std::string field, std::function<PagedCache&(P&)> member, bool may_be_absent = false, When<P> holds = {})
+      : name(std::move(field)), of(std::move(member)), optional(may_be_absent), when(std::move(holds)) {}
+  CacheField(std::string field, PagedCache P::*member, bool may_be_absent = false, When<P> holds = {})
+      : CacheField(
+            std::move(field), [member](P& p) -> PagedCache& { return p.*member; }, may_be_absent, std::move(holds)) {}
+
   std::string name;
-  PagedCache P::*of;
+  std::function<PagedCache&(P&)> of;
   bool optional = false;
   When<P> when{};
 };
@@ -97,7 +103,8 @@ class ContractTest {
       if (view.present() && holds(field.when, call)) spoil_view(field, view, call);
     }
     for (const auto& field : contract_.caches) {
-      if ((call.*field.of).present() && holds(field.when, call)) spoil_cache(field, call.*field.of, call);
+      const PagedCache& cache = field.of(copy.params);
+      if (cache.present() && holds(field.when, call)) spoil_cache(field, cache, call);
     }
     for (const auto& field : contract_.values) {
       if (holds(field.when, call)) expect_refused(call, field.name, "value", field.name + " ", field.spoil);
@@ -129,6 +136,7 @@ class ContractTest {
     impl.supports = [](const P&, const Device&) { return Support::yes(); };
     impl.workspace_bytes = [](const P&, const Device&) -> size_t { return 0; };
     impl.run = [](const P&, const ExecutionContext&) {};
+    impl.fuses = [](const P&, const Device&, std::string_view) { return true; };
     return impl;
   }
   static bool holds(const When<P>& when, const P& call) { return !when || when(call); }
@@ -141,7 +149,7 @@ class ContractTest {
       // A dimension of one has no stride, one of none no memory.
       for (int i = 0; i < view.rank; ++i) text += std::to_string(std::min<int64_t>(view.shape[i], 2));
     }
-    for (const auto& field : contract_.caches) text += (p.*field.of).present() ? std::string(to_string((p.*field.of).format)) + " " : "- ";
+    for (const auto& field : contract_.caches) text += field.of(p).present() ? std::string(to_string(field.of(p).format)) + " " : "- ";
     return text;
   }
 
@@ -156,7 +164,7 @@ class ContractTest {
       all.emplace_back(view.ptr<char>(), static_cast<size_t>(elements) * size_of(view.dtype));
     }
     for (const auto& field : contract_.caches) {
-      const PagedCache& cache = p.*field.of;
+      const PagedCache& cache = field.of(p);
       if (cache.data != nullptr)
         all.emplace_back(static_cast<const char*>(cache.data), static_cast<size_t>(cache.num_pages * cache.page_stride));
     }
@@ -215,7 +223,7 @@ class ContractTest {
   void spoil_cache(const CacheField<P>& field, const PagedCache& cache, const P& call) {
     const std::string& name = field.name;
     const auto spoil = [&](const std::string& how, const std::string& said, const std::function<void(PagedCache&)>& change) {
-      expect_refused(call, name, how, said, [&](P& p) { change(p.*field.of); });
+      expect_refused(call, name, how, said, [&](P& p) { change(field.of(p)); });
     };
     const KvFormat other = cache.format == KvFormat::state_f32 ? KvFormat::bf16 : KvFormat::state_f32;
     // What these must be depends on other fields, which may be named instead.
@@ -249,6 +257,7 @@ void expect_contract(const OpSet& ops, const Op<P>& op, Contract<P> contract) {
     test.spoil(call);
     return Support::no("asked only");
   };
+  asked.fuses = [](const P&, const Device&, std::string_view) { return true; };
   OpSet asking = ops;
   for_each_op(asking, [&](auto& each) {
     if constexpr (std::is_same_v<std::decay_t<decltype(each)>, Op<P>>) each.prepend(asked);

@@ -25,6 +25,18 @@ ViewField<P> view(const char* name, TensorView P::*m, const char* extents, ViewK
   return {name, [m](P& p) -> TensorView& { return p.*m; }, extents, is, std::move(when)};
 }
 
+// A member of a prologue or an epilogue, which may be absent.
+template <class P, class F>
+ViewField<P> view_of(const char* name, std::optional<F> P::*fusion, TensorView F::*m, const char* extents, ViewKind is = kInput,
+                     When<P> when = {}) {
+  return {name,
+          [=](P& p) -> TensorView& {
+            static TensorView absent;
+            return p.*fusion ? (*(p.*fusion)).*m : absent = {};
+          },
+          extents, is, std::move(when)};
+}
+
 // Of a weight that belongs to the test's copy of a call. What packed weights must be is in linear_test.
 template <class P>
 ViewField<P> of_weight(const char* name, TensorView LinearWeight::*m, ViewKind is = kInput) {
@@ -60,14 +72,20 @@ Contract<GroupedLinearParams> contract_of(const Op<GroupedLinearParams>&) {
 Contract<RmsNormPairParams> contract_of(const Op<RmsNormPairParams>&) {
   using P = RmsNormPairParams;
   const When<P> both = [](const P& p) { return p.q.present(); };
-  const When<P> inserts = [](const P& p) { return p.slot_mapping.present(); };
+  const When<P> plain = [](const P& p) { return !p.insert_epilogue; };
+  const When<P> inserts = [](const P& p) { return p.insert_epilogue.has_value(); };
   return {.views = {view("q", &P::q, "==", kOptional), view("q_weight", &P::q_weight, "=", kInput, both),
                     view("q_out", &P::q_out, "==", kOutput, both), view("q_scale", &P::q_scale, "==", kOutput, both),
-                    view("kv", &P::kv, "=="), view("kv_weight", &P::kv_weight, "="), view("kv_out", &P::kv_out, "==", kOutput),
-                    view("slot_mapping", &P::slot_mapping, "*", kOptional), view("positions", &P::positions, "=", kInput, inserts),
-                    view("cos_sin", &P::cos_sin, "*=", kInput, inserts)},
-          .caches = {{"cache", &P::cache, false, inserts}},
-          .values = {{"eps", [](P& p) { p.eps = kNaN; }}}};
+                    view("kv", &P::kv, "=="), view("kv_weight", &P::kv_weight, "="), view("kv_out", &P::kv_out, "==", kOutput, plain),
+                    view_of<P>("insert_epilogue: slot_mapping", &P::insert_epilogue, &KeyInsert::slot_mapping, "*"),
+                    view_of<P>("insert_epilogue: positions", &P::insert_epilogue, &KeyInsert::positions, "="),
+                    view_of<P>("insert_epilogue: cos_sin", &P::insert_epilogue, &KeyInsert::cos_sin, "*=")},
+          .caches = {{"insert_epilogue: cache",
+                      [](P& p) -> PagedCache& {
+                        static PagedCache absent;
+                        return p.insert_epilogue ? p.insert_epilogue->cache : absent = {};
+                      }}},
+          .values = {{"eps", [](P& p) { p.eps = kNaN; }}, {"kv_out", [](P& p) { p.kv_out = p.kv; }, inserts}}};
 }
 
 Contract<QNormRopeKvInsertParams> contract_of(const Op<QNormRopeKvInsertParams>&) {
@@ -110,14 +128,13 @@ Contract<SavePartialStatesParams> contract_of(const Op<SavePartialStatesParams>&
 
 Contract<CompressNormRopeStoreParams> contract_of(const Op<CompressNormRopeStoreParams>&) {
   using P = CompressNormRopeStoreParams;
-  const When<P> saves = [](const P& p) { return p.kv_score.present(); };
   return {.views = {view("block_table", &P::block_table, "**"), view("token_to_req", &P::token_to_req, "="),
                     view("positions", &P::positions, "="), view("state_slots", &P::state_slots, "="), view("out_slots", &P::out_slots, "="),
                     view("norm_weight", &P::norm_weight, "="), view("cos_sin", &P::cos_sin, "*="),
-                    view("kv_score", &P::kv_score, "==", kOptional), view("ape", &P::ape, "==", kInput, saves)},
+                    view_of<P>("save_prologue: kv_score", &P::save_prologue, &StateSave::kv_score, "=="),
+                    view_of<P>("save_prologue: ape", &P::save_prologue, &StateSave::ape, "==")},
           .caches = {{"state", &P::state}, {"cache", &P::cache}},
           .values = {{"ratio", [](P& p) { p.ratio = 5; }},
-                     {"ape", [](P& p) { p.ape = p.cos_sin; }, [=](const P& p) { return !saves(p); }},
                      {"eps", [](P& p) { p.eps = -1; }},
                      {"hadamard", [](P& p) { p.hadamard = true; }, [](const P& p) { return p.norm_weight.shape[0] == 512; }}}};
 }
@@ -154,30 +171,31 @@ Contract<TopkSelectParams> contract_of(const Op<TopkSelectParams>&) {
 Contract<IndexerTopkParams> contract_of(const Op<IndexerTopkParams>&) {
   using P = IndexerTopkParams;
   const auto scores = [](const P& p) { return p.max_length > p.topk_indices.shape[1]; };
-  const auto has_slots = [](const P& p) { return p.slot_block_table.present(); };
-  const auto makes_query = [=](const P& p) { return scores(p) && p.query.q.present(); };
-  // No case makes MXFP4 queries; indexer_query's do, and the check is one function.
-  const auto of_query = [&](const char* name, TensorView IndexerQueryParams::*m, const char* extents, ViewKind is = kInput) {
-    return ViewField<P>{name, [m](P& p) -> TensorView& { return p.query.*m; }, extents, is, makes_query};
+  const auto has_slots = [](const P& p) { return p.slots_epilogue.has_value(); };
+  const auto makes_query = [=](const P& p) { return scores(p) && p.query_prologue.has_value(); };
+  const auto has_query = [=](const P& p) { return scores(p) && !p.query_prologue.has_value(); };
+  const auto of_query = [&](const char* name, TensorView IndexerQueryPrologue::*m, const char* extents, ViewKind is = kInput) {
+    return view_of<P>(name, &P::query_prologue, m, extents, is, makes_query);
   };
-  return {
-      .views = {view<P>("q", &P::q, "===", kContiguous, scores), view<P>("q_scale", &P::q_scale, "===", kContiguous, scores),
-                view<P>("weights", &P::weights, "==", kContiguous, scores), view<P>("block_table", &P::block_table, "**", kInput, scores),
-                view<P>("token_to_req", &P::token_to_req, "=", kInput, [=](const P& p) { return scores(p) || has_slots(p); }),
-                view("lengths", &P::lengths, "="), view("topk_indices", &P::topk_indices, "=*", kOutput),
-                view("slot_block_table", &P::slot_block_table, "**", kOptional), view("slots", &P::slots, "==", kOutput),
-                view("slot_lens", &P::slot_lens, "="), of_query("q", &IndexerQueryParams::q, "===", kOptional),
-                of_query("weights", &IndexerQueryParams::weights, "=="),
-                of_query("positions", &IndexerQueryParams::positions, "=", kOptional),
-                of_query("cos_sin", &IndexerQueryParams::cos_sin, "*=", kOptional),
-                of_query("q_out", &IndexerQueryParams::q_out, "===", kContiguousOutput),
-                of_query("weights_out", &IndexerQueryParams::weights_out, "==", kContiguousOutput)},
-      .caches = {{"cache", &P::cache, false, scores}},
-      .values = {{"max_length", [](P& p) { p.max_length = -1; }},
-                 {"slot_page_size", [](P& p) { p.slot_page_size = 0; }, has_slots},
-                 {"slots", [](P& p) { p.slots = p.topk_indices; }, [=](const P& p) { return !has_slots(p); }},
-                 {"slot_lens", [](P& p) { p.slot_lens = p.lengths; }, [=](const P& p) { return !has_slots(p); }},
-                 {"softmax_scale", [](P& p) { p.query.softmax_scale = 0; }, makes_query}}};
+  const auto of_slots = [&](const char* name, TensorView TopkSlots::*m, const char* extents, ViewKind is = kInput) {
+    return view_of<P>(name, &P::slots_epilogue, m, extents, is);
+  };
+  return {.views = {view<P>("q", &P::q, "===", kContiguous, has_query), view<P>("q_scale", &P::q_scale, "===", kContiguous, has_query),
+                    view<P>("weights", &P::weights, "==", kContiguous, has_query),
+                    view<P>("block_table", &P::block_table, "**", kInput, scores),
+                    view<P>("token_to_req", &P::token_to_req, "=", kInput, [=](const P& p) { return scores(p) || has_slots(p); }),
+                    view("lengths", &P::lengths, "="), view("topk_indices", &P::topk_indices, "=*", kOutput),
+                    of_slots("slots_epilogue: block_table", &TopkSlots::block_table, "**"),
+                    of_slots("slots_epilogue: slots", &TopkSlots::slots, "==", kOutput),
+                    of_slots("slots_epilogue: lens", &TopkSlots::lens, "="), of_query("query_prologue: q", &IndexerQueryPrologue::q, "==="),
+                    of_query("query_prologue: weights", &IndexerQueryPrologue::weights, "=="),
+                    of_query("query_prologue: positions", &IndexerQueryPrologue::positions, "=", kOptional),
+                    of_query("query_prologue: cos_sin", &IndexerQueryPrologue::cos_sin, "*=", kOptional)},
+          .caches = {{"cache", &P::cache, false, scores}},
+          .values = {{"max_length", [](P& p) { p.max_length = -1; }},
+                     {"slots_epilogue: page_size", [](P& p) { p.slots_epilogue->page_size = 0; }, has_slots},
+                     {"weights", [](P& p) { p.weights = p.query_prologue->weights; }, makes_query},
+                     {"query_prologue: softmax_scale", [](P& p) { p.query_prologue->softmax_scale = 0; }, makes_query}}};
 }
 
 Contract<ScatterBlockTablesParams> contract_of(const Op<ScatterBlockTablesParams>&) {
@@ -240,17 +258,17 @@ Contract<SparseAttnDecodeParams> contract_of(const Op<SparseAttnDecodeParams>&) 
   return {
       .views = {view("q", &P::q, "===="), view("indices", &P::indices, "==*"), view("topk_length", &P::topk_length, "=", kOptional),
                 view("extra_indices", &P::extra_indices, "==*"), view("extra_topk_length", &P::extra_topk_length, "=", kOptional),
-                view("attn_sink", &P::attn_sink, "=", kOptional),
-                view("next_weights", &P::next_weights, "**", {.optional = true, .contiguous = true}),
-                view("pieces", &P::pieces, "*=", {.optional = true, .contiguous = true}),
-                view("merges", &P::merges, "*=", {.optional = true, .contiguous = true}), view("positions", &P::positions, "=", kOptional),
-                view("cos_sin", &P::cos_sin, "*="), view("out", &P::out, "===*", kOutput), view("lse", &P::lse, "===", kOptionalOutput),
-                view("max_logits", &P::max_logits, "===", kOptionalOutput)},
+                view("attn_sink", &P::attn_sink, "=", kOptional), view("pieces", &P::pieces, "*=", {.optional = true, .contiguous = true}),
+                view("merges", &P::merges, "*=", {.optional = true, .contiguous = true}),
+                view_of<P>("query_prologue: positions", &P::query_prologue, &QueryNormRope::positions, "="),
+                view_of<P>("query_prologue: cos_sin", &P::query_prologue, &QueryNormRope::cos_sin, "*="),
+                view_of<P>("out_epilogue: positions", &P::out_epilogue, &InverseRope::positions, "="),
+                view_of<P>("out_epilogue: cos_sin", &P::out_epilogue, &InverseRope::cos_sin, "*="), view("out", &P::out, "===*", kOutput),
+                view("lse", &P::lse, "===", kOptionalOutput), view("max_logits", &P::max_logits, "===", kOptionalOutput)},
       .caches = {{"cache", &P::cache}, {"extra_cache", &P::extra_cache, true}},
       .values = {
           {"softmax_scale", [](P& p) { p.softmax_scale = 0; }},
-          {"q_eps", [](P& p) { p.q_eps = kNaN; }},
-          {"norm_queries", [](P& p) { p.positions = p.cos_sin = {}; }, [](const P& p) { return p.norm_queries; }},
+          {"query_prologue: eps", [](P& p) { p.query_prologue->eps = kNaN; }, [](const P& p) { return p.query_prologue.has_value(); }},
           {"merges", [](P& p) { p.pieces = {}; }, [](const P& p) { return p.merges.present(); }},
           {"pieces", [](P& p) { p.pieces = p.pieces.slice(0, p.pieces.shape[0] - 1); },
            [](const P& p) { return p.pieces.present() && p.pieces.shape[0] == p.q.shape[0] * p.q.shape[1] && p.pieces.shape[0] > 0; }}}};

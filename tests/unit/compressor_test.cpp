@@ -188,7 +188,7 @@ struct SavingCase : CompressCase {
       for (int64_t i = 0; i < width; ++i) kv_score[t * width + i] = row[static_cast<size_t>(i)];
       for (int64_t i = 0; i < width / 2; ++i) row[static_cast<size_t>(width / 2 + i)] += ape[t % ratio_ * width / 2 + i];
     }
-    params.kv_score = kv_score, params.ape = ape;
+    params.save_prologue = {.kv_score = kv_score, .ape = ape};
   }
 
   Array<float> kv_score, ape;
@@ -211,11 +211,11 @@ TEST(CompressNormRopeStore, RefusesStepsThatItCannotSave) {
     change(c);
     expect_refused(op, c.params, words, c.cache, c.state);
   };
-  refused([](SavingCase& c) { c.params.kv_score = {}; }, {"ape", "absent without kv_score"});
-  refused([](SavingCase& c) { c.params.ape = {}; }, {"ape", "required", "[4, 256]"});
-  refused([](SavingCase& c) { c.params.ape.shape[0] = 3; }, {"ape", "[4, 256]", "f32[3, 256]"});
-  refused([](SavingCase& c) { c.params.kv_score.shape[0] = 11; }, {"kv_score", "[12, 512]", "f32[11, 512]"});
-  refused([](SavingCase& c) { c.params.kv_score.shape[1] = 256; }, {"kv_score", "[12, 512]", "f32[12, 256]"});
+  refused([](SavingCase& c) { c.params.save_prologue->kv_score = {}; }, {"save_prologue: kv_score", "required"});
+  refused([](SavingCase& c) { c.params.save_prologue->ape = {}; }, {"ape", "required", "[4, 256]"});
+  refused([](SavingCase& c) { c.params.save_prologue->ape.shape[0] = 3; }, {"ape", "[4, 256]", "f32[3, 256]"});
+  refused([](SavingCase& c) { c.params.save_prologue->kv_score.shape[0] = 11; }, {"kv_score", "[12, 512]", "f32[11, 512]"});
+  refused([](SavingCase& c) { c.params.save_prologue->kv_score.shape[1] = 256; }, {"kv_score", "[12, 512]", "f32[12, 256]"});
   refused([](SavingCase& c) { c.state_slots[5] = 16; }, {"state_slots", "[0, 16)", "16"});
   refused([](SavingCase& c) { c.state_slots[5] += 1; }, {"state_slots[5]", "where block_table has the position"});
   refused([](SavingCase& c) { c.positions[2] = -3; }, {"positions[2]", "negative", "-3"});

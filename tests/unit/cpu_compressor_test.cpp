@@ -67,8 +67,8 @@ class Step {
     p.state = state_;
     p.state.data = state_memory.data();
     if (saves) {
-      p.kv_score = view(kv_score_, DType::f32, {tokens_, 2 * width_ + 4}).columns(2, 2 * width_);
-      p.ape = view(ape_, DType::f32, {case_.ratio, width_});
+      p.save_prologue = {.kv_score = view(kv_score_, DType::f32, {tokens_, 2 * width_ + 4}).columns(2, 2 * width_),
+                         .ape = view(ape_, DType::f32, {case_.ratio, width_})};
     }
     p.block_table = view(table_, DType::i32, {static_cast<int64_t>(case_.begin.size()), blocks_});
     p.token_to_req = view(request_, DType::i32, {tokens_});

@@ -209,15 +209,12 @@ TEST(IndexerTopk, SlotsOfTheFirstTokens) {
                       .lengths = lengths,
                       .max_length = 4,
                       .topk_indices = out,
-                      .slot_block_table = table,
-                      .slot_page_size = 2,
-                      .slots = slots,
-                      .slot_lens = lens};
+                      .slots_epilogue = TopkSlots{.block_table = table, .page_size = 2, .slots = slots, .lens = lens}};
   run(kTopk, p);
   EXPECT_EQ(slots.values(), (std::vector<int32_t>{-1, -1, -1, -1, 6, 7, 10, -1, 18, 19, -1, -1}));
   EXPECT_EQ(lens.values(), (std::vector<int32_t>{0, 3, 2}));
   EXPECT_EQ(out[15], -1);
-  p.slot_block_table = table.view().columns(0, 1);  // entries past it are no slots, but counted
+  p.slots_epilogue->block_table = table.view().columns(0, 1);  // entries past it are no slots, but counted
   run(kTopk, p);
   EXPECT_EQ(slots.values(), (std::vector<int32_t>{-1, -1, -1, -1, 6, 7, -1, -1, 18, 19, -1, -1}));
   EXPECT_EQ(lens[1], 3);
@@ -226,43 +223,39 @@ TEST(IndexerTopk, SlotsOfTheFirstTokens) {
     expect_refused(kTopk, bad, words, out, slots, lens);
   };
   IndexerTopkParams bad = p;
-  bad.slot_page_size = 0;
-  refuse(bad, {"slot_page_size", "positive", "is 0"});
+  bad.slots_epilogue->page_size = 0;
+  refuse(bad, {"slots_epilogue: page_size", "positive", "is 0"});
   bad = p;
-  bad.slot_block_table = {};
-  refuse(bad, {"slots", "absent without slot_block_table", "i32[3, 4]"});
-  bad.slots = {};
-  refuse(bad, {"slot_lens", "absent without slot_block_table", "i32[3]"});
+  bad.slots_epilogue->block_table = {};
+  refuse(bad, {"slots_epilogue: block_table is required"});
   bad = p;
   bad.token_to_req = {};
   refuse(bad, {"token_to_req is required"});
   bad = p;
-  bad.slots.shape[1] = 3;
+  bad.slots_epilogue->slots.shape[1] = 3;
   refuse(bad, {"slots", "[any, 4]", "i32[3, 3]"});
   bad = p;
-  bad.slot_lens.shape[0] = 2;
-  refuse(bad, {"slot_lens", "[3]", "i32[2]"});
+  bad.slots_epilogue->lens.shape[0] = 2;
+  refuse(bad, {"slots_epilogue: lens", "[3]", "i32[2]"});
   bad = p;
-  bad.slots.shape[0] = 5;
+  bad.slots_epilogue->slots.shape[0] = 5;
   refuse(bad, {"slots", "at most 4 rows", "has 5"});
   requests[2] = 2;
   refuse(p, {"token_to_req[2]", "[0, 2)", "is 2"});
   requests[2] = 0;
   const int32_t page = table[0];
   table[0] = -1;
-  refuse(p, {"slot_block_table[0, 0]", "is -1"});
+  refuse(p, {"slots_epilogue: block_table[0, 0]", "is -1"});
   table[0] = 2'000'000'000;
-  refuse(p, {"slot_block_table[0, 0]", "is 2000000000"});
+  refuse(p, {"slots_epilogue: block_table[0, 0]", "is 2000000000"});
   table[0] = page;
 }
 
-// The query made by the op is what it scores: the choice of indexer_query and a call behind it, and no other memory may be named.
-TEST(IndexerTopk, ChoosesByTheQueryThatItMakes) {
+// The prologue is what indexer_query makes before the op.
+TEST(IndexerTopk, PrologueIsTheQueryOfIndexerQuery) {
   RandomCase c(KvFormat::indexer_fp8, 16);
   Array<Bf16> raw({RandomCase::kTokens, RandomCase::kHeads, RandomCase::kDim}, c.bf16.values());
   Array<Bf16> raw_weights({RandomCase::kTokens, RandomCase::kHeads}, random_bf16(RandomCase::kTokens * RandomCase::kHeads, 1.0f, 5));
-  Array<E4m3> other({RandomCase::kTokens, RandomCase::kHeads, RandomCase::kDim});
-  Array<float> other_weights({RandomCase::kTokens, RandomCase::kHeads});
   Array<int32_t> apart({RandomCase::kTokens, 8}), together({RandomCase::kTokens, 8});
   const IndexerQueryParams query{.q = raw,
                                  .weights = raw_weights,
@@ -273,25 +266,17 @@ TEST(IndexerTopk, ChoosesByTheQueryThatItMakes) {
                                  .weights_out = c.weights};
   run(ops::make_indexer_query(), query);
   run(kTopk, c.topk_params(apart));
-  c.fp8.fill(E4m3{0});
-  c.weights.fill(0.0f);
   IndexerTopkParams p = c.topk_params(together);
-  p.query = query;
+  p.query_prologue = {.q = raw, .weights = raw_weights, .softmax_scale = 0.1f, .head_scale = 0.5f, .amax_floor = kKvAmaxFloor};
+  expect_refused(kTopk, p, {"q must be absent with query_prologue"}, together);
+  p.q = {};
+  expect_refused(kTopk, p, {"weights must be absent with query_prologue"}, together);
+  p.weights = {};
   run(kTopk, p);
   EXPECT_EQ(together.values(), apart.values());
 
-  p.query.q_out = other;
-  expect_refused(kTopk, p, {"q must be what query makes", "e4m3[5, 3, 128]"}, together, c.fp8, c.weights);
-  p.query.q_out = c.fp8;
-  p.query.weights_out = other_weights;
-  expect_refused(kTopk, p, {"weights must be what query makes"}, together, c.fp8, c.weights);
-  // The same memory as another number of tokens and heads.
-  p.query = query;
-  p.query.q = raw.view().reshape({RandomCase::kHeads, RandomCase::kTokens, RandomCase::kDim});
-  p.query.q_out = c.fp8.view().reshape({RandomCase::kHeads, RandomCase::kTokens, RandomCase::kDim});
-  p.query.weights = raw_weights.view().reshape({RandomCase::kHeads, RandomCase::kTokens});
-  p.query.weights_out = c.weights.view().reshape({RandomCase::kHeads, RandomCase::kTokens});
-  expect_refused(kTopk, p, {"q must be what query makes, e4m3[3, 5, 128]", "is e4m3[5, 3, 128]"}, together, c.fp8, c.weights);
+  p.query_prologue->weights = raw_weights.view().slice(0, 2);
+  expect_refused(kTopk, p, {"query_prologue: weights", "[5, 3]", "[2, 3]"}, together);
 }
 
 TEST(IndexerTopk, WorkspaceIsOneRow) {

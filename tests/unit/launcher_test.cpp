@@ -103,12 +103,6 @@ TEST_F(LauncherTest, AWaitThatTheOrderAsksForIsThereAllTheSame) {
   EXPECT_THAT(notes(), ElementsAre("a on 9", "1 after a", "b on 1", "1 after a", "c on 1", "9 after c"));
 }
 
-TEST_F(LauncherTest, StepsThatShareTheDeviceAreTold) {
-  std::vector<bool> shares;
-  launch({{.step = a, .shares_device = true}, {.step = b}}, [&](Letter, const OpRunner& on) { shares.push_back(on.shares_device); });
-  EXPECT_THAT(shares, ElementsAre(true, false));
-}
-
 TEST_F(LauncherTest, StreamsAreJoinedWhenAStepThrows) {
   const auto throws_at = [](Letter which) {
     return [which](Letter step, const OpRunner&) {

@@ -67,23 +67,24 @@ TEST(RmsNormPair, CodesOfTheQuery) {
   }
 }
 
-// As by qnorm_rope_kv_insert behind the op.
-TEST(RmsNormPair, InsertionIsThatOfTheOpBehind) {
+// As by qnorm_rope_kv_insert after the op.
+TEST(RmsNormPair, EpilogueIsTheInsertionOfTheKey) {
   constexpr int64_t kTokens = 5, kDim = 512, kPositions = 7;
   Array<Bf16> kv({kTokens, kDim}, test::random_bf16(kTokens * kDim, 3.0f, 3)), kv_out({kTokens, kDim}), q({kTokens, 1, kDim});
   Array<float> weight({kDim});
   for (int64_t i = 0; i < kDim; ++i) weight[i] = 1.0f + 0.01f * static_cast<float>(i % 7);
   Array<int64_t> positions({kTokens}, {6, 0, 3, 5, 1}), slots({4}, {2, -1, 7, 0});
   const Tensor table = build_rope_table({}, kPositions, open_device({}));
-  test::CachePages behind(KvFormat::fp8_ds_mla_v4, kDim, 4, 2), inserted(KvFormat::fp8_ds_mla_v4, kDim, 4, 2);
+  test::CachePages apart(KvFormat::fp8_ds_mla_v4, kDim, 4, 2), inserted(KvFormat::fp8_ds_mla_v4, kDim, 4, 2);
   RmsNormPairParams p{.kv = kv, .kv_weight = weight, .kv_out = kv_out};
   run(ops::make_rms_norm_pair(), p);
   run(ops::make_qnorm_rope_kv_insert(),
       QNormRopeKvInsertParams{
-          .q = q, .kv = kv_out, .positions = positions, .cos_sin = table.view(), .slot_mapping = slots, .cache = behind, .q_out = q});
-  p.slot_mapping = slots, p.positions = positions, p.cos_sin = table.view(), p.cache = inserted;
+          .q = q, .kv = kv_out, .positions = positions, .cos_sin = table.view(), .slot_mapping = slots, .cache = apart, .q_out = q});
+  p.kv_out = {};
+  p.insert_epilogue = {.slot_mapping = slots, .positions = positions, .cos_sin = table.view(), .cache = inserted};
   run(ops::make_rms_norm_pair(), p);
-  for (const int64_t slot : {0, 2, 7}) EXPECT_EQ(inserted.load(slot), behind.load(slot)) << slot;
+  for (const int64_t slot : {0, 2, 7}) EXPECT_EQ(inserted.load(slot), apart.load(slot)) << slot;
 }
 
 TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
@@ -115,17 +116,21 @@ TEST(RmsNormPair, RefusesWhatContradictsTheContract) {
   Array<int64_t> positions({2}, {0, 4}), slots({2}, {0, 1});
   Array<float> table({4, 2});
   test::CachePages cache(KvFormat::bf16, 4, 4, 1);
-  const auto inserting = [&](Case& c) {
-    c.params.slot_mapping = slots, c.params.positions = positions, c.params.cos_sin = table, c.params.cache = cache;
+  const auto insert = [&](auto change) {
+    return [&, change](Case& c) {
+      c.params.kv_out = {};
+      c.params.insert_epilogue = {.slot_mapping = slots, .positions = positions, .cos_sin = table, .cache = cache};
+      change(c.params, *c.params.insert_epilogue);
+    };
   };
-  refused([&](Case& c) { inserting(c); }, {"positions[1]", "[0, 4)", "is 4"});
-  refused([&](Case& c) { inserting(c), c.params.positions = {}; }, {"positions", "required", "absent"});
-  refused([&](Case& c) { inserting(c), c.params.cos_sin = {}; }, {"cos_sin", "required", "absent"});
-  refused([&](Case& c) { inserting(c), c.params.cache = {}; }, {"cache", "required"});
-  refused([&](Case& c) { inserting(c), c.params.cache.page_stride = 8; }, {"cache", "page_stride", "has 8"});
-  refused([&](Case& c) { inserting(c), c.params.slot_mapping = {}; }, {"positions", "absent without slot_mapping"});
-  refused([&](Case& c) { c.params.cos_sin = table; }, {"cos_sin", "absent without slot_mapping"});
-  refused([&](Case& c) { c.params.cache = cache; }, {"cache", "absent without slot_mapping"});
+  using P = RmsNormPairParams;
+  refused(insert([](P&, KeyInsert&) {}), {"insert_epilogue: positions[1]", "[0, 4)", "is 4"});
+  refused(insert([](P&, KeyInsert& i) { i.positions = {}; }), {"insert_epilogue: positions", "required", "absent"});
+  refused(insert([](P&, KeyInsert& i) { i.cos_sin = {}; }), {"insert_epilogue: cos_sin", "required", "absent"});
+  refused(insert([](P&, KeyInsert& i) { i.cache = {}; }), {"insert_epilogue: cache", "required"});
+  refused(insert([](P&, KeyInsert& i) { i.cache.page_stride = 8; }), {"insert_epilogue: cache", "page_stride", "has 8"});
+  refused(insert([](P&, KeyInsert& i) { i.slot_mapping = {}; }), {"insert_epilogue: slot_mapping", "required", "absent"});
+  refused(insert([&](P& p, KeyInsert&) { p.kv_out = p.kv; }), {"kv_out", "absent with insert_epilogue", "bf16[2, 4]"});
   refused([](Case& c) { c.params.kv_out.shape[1] = 3; }, {"kv_out", "[2, 4]", "bf16[2, 3]"});
 }
 

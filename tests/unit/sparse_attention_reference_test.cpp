@@ -342,8 +342,8 @@ CachePages random_page(int32_t dim) {
   return cache;
 }
 
-// As by inverse_rope behind the op, at strides that several queries of an entry do not share with the entries.
-TEST(SparseAttnDecode, RotationIsThatOfTheOpBehind) {
+// As by inverse_rope after the op, at strides that several queries of an entry do not share with the entries.
+TEST(SparseAttnDecode, EpilogueIsTheInverseRotation) {
   constexpr int64_t kBatch = 3, kQueries = 2, kHeads = 3, kDim = 512, kPositions = 7, kTokens = kBatch * kQueries;
   CachePages cache = random_page(kDim);
   Array<Bf16> q({kBatch, kQueries, kHeads, kDim}, random_bf16(kTokens * kHeads * kDim, 1.0f, 77));
@@ -357,7 +357,7 @@ TEST(SparseAttnDecode, RotationIsThatOfTheOpBehind) {
   run(ops::make_inverse_rope(),
       InverseRopeParams{
           .o = plain.view().reshape({kTokens, kHeads, kDim}), .positions = positions, .cos_sin = table.view(), .out = rotated});
-  p.positions = positions, p.cos_sin = table.view();
+  p.out_epilogue = {.positions = positions, .cos_sin = table.view()};
   p.out = memory.view();
   p.out.shape[1] = kQueries;
   run(kDecode, p);
@@ -366,8 +366,8 @@ TEST(SparseAttnDecode, RotationIsThatOfTheOpBehind) {
   }
 }
 
-// As by qnorm_rope_kv_insert in front of the op, at strides that several queries of an entry do not share with the entries; q stays.
-TEST(SparseAttnDecode, QueriesAreThoseOfTheOpInFront) {
+// As by qnorm_rope_kv_insert before the op, at strides that several queries of an entry do not share with the entries; q stays.
+TEST(SparseAttnDecode, PrologueIsTheNormAndRotationOfQueries) {
   constexpr int64_t kBatch = 3, kQueries = 2, kHeads = 3, kDim = 512, kPositions = 7, kTokens = kBatch * kQueries;
   CachePages cache = random_page(kDim);
   Array<Bf16> memory({kBatch, kQueries + 1, kHeads, kDim}, random_bf16(kBatch * (kQueries + 1) * kHeads * kDim, 3.0f, 77));
@@ -391,7 +391,7 @@ TEST(SparseAttnDecode, QueriesAreThoseOfTheOpInFront) {
                            .softmax_scale = 0.04f,
                            .out = in_front};
   run(kDecode, p);
-  p.q = q, p.positions = positions, p.cos_sin = table.view(), p.norm_queries = true, p.q_eps = 0.5f, p.rotate_back = false, p.out = out;
+  p.q = q, p.query_prologue = {.positions = positions, .cos_sin = table.view(), .eps = 0.5f}, p.out = out;
   run(kDecode, p);
   EXPECT_EQ(std::memcmp(out.values().data(), in_front.values().data(), in_front.view().bytes()), 0);
   EXPECT_EQ(std::memcmp(memory.values().data(), before.data(), memory.view().bytes()), 0);
@@ -556,33 +556,24 @@ TEST(SparseAttnDecode, Refusals) {
   p.cache = {};
   refuse(p, {"cache is required"});
   p = good;
-  p.next_weights = p.q.reshape({2, 512});
-  p.next_weights.stride[0] = 513;
-  refuse(p, {"next_weights", "contiguous"});
-  p.next_weights = p.q;
-  refuse(p, {"next_weights", "[1, 1, 2, 512]"});
-  p = good;
   Array<int64_t> positions({1}, {4});
   Array<float> cos_sin({4, 64});
-  p.cos_sin = cos_sin;
-  refuse(p, {"cos_sin", "absent without positions", "f32[4, 64]"});
-  p.positions = positions;
-  refuse(p, {"positions[0]", "[0, 4)", "is 4"});
+  p.out_epilogue = {.positions = positions, .cos_sin = cos_sin};
+  refuse(p, {"out_epilogue: positions[0]", "[0, 4)", "is 4"});
   positions[0] = -1;
-  refuse(p, {"positions[0]", "[0, 4)", "is -1"});
-  p.cos_sin = {};
-  refuse(p, {"cos_sin is required"});
-  p.cos_sin = cos_sin.view().columns(0, 63);
-  refuse(p, {"cos_sin", "even number of columns", "has 63"});
-  p.cos_sin = cos_sin;
-  p.positions.shape[0] = 2;
-  refuse(p, {"positions", "[1]", "i64[2]"});
+  refuse(p, {"out_epilogue: positions[0]", "[0, 4)", "is -1"});
+  p.out_epilogue->cos_sin = {};
+  refuse(p, {"out_epilogue: cos_sin is required"});
+  p.out_epilogue->cos_sin = cos_sin.view().columns(0, 63);
+  refuse(p, {"out_epilogue: cos_sin", "even number of columns", "has 63"});
+  p.out_epilogue->cos_sin = cos_sin;
+  p.out_epilogue->positions.shape[0] = 2;
+  refuse(p, {"out_epilogue: positions", "[1]", "i64[2]"});
   p = good;
-  p.norm_queries = true;
-  refuse(p, {"norm_queries", "false without positions"});
-  p = good;
-  p.q_eps = -1;
-  refuse(p, {"q_eps", "not negative", "is -1"});
+  p.query_prologue = {.cos_sin = cos_sin};
+  refuse(p, {"query_prologue: positions is required"});
+  p.query_prologue->eps = -1;
+  refuse(p, {"query_prologue: eps", "not negative", "is -1"});
   p = good;
   p.extra_cache = {};
   refuse(p, {"extra_indices", "absent without extra_cache", "i32[1, 1, 2]"});

@@ -1,6 +1,8 @@
 // The KV compressor: V4 specification 9. Ratio 4 overlaps two windows (coff = 2), ratio 128 does not (coff = 1).
 #pragma once
 
+#include <optional>
+
 #include "strata/kv_format.h"
 #include "strata/tensor.h"
 
@@ -18,23 +20,28 @@ struct SavePartialStatesParams {
   PagedCache state{};        // state_f32, row_dim 2*coff*d
 };
 
+// A prologue: the saves of the step, as the op save_partial_states does them into the call's state at its state_slots.
+struct StateSave {
+  TensorView kv_score{};  // f32 [T, 2*coff*d], rows contiguous
+  TensorView ape{};       // f32 [ratio, coff*d]
+};
+
 // For every token t with state_slots[t] >= 0, (positions[t] + 1) % ratio == 0 and out_slots[t] >= 0: pool the last coff*ratio
 // state rows of its request, RMSNorm, rotate by position (p / ratio) * ratio, quantise, insert at out_slots[t]: V4 9.1 and 9.2
 // "compress" (compress_norm_rope_store). All saves of the step come before it. State table entries below 0 are read as 0; rows at negative
 // positions are not read.
-// kv_score present: it makes the step's saves itself, first, as save_partial_states does. Of the tokens that have a state slot requests
-// then ascend, a request's stand as far from each other as their positions, and the slot is where block_table has the position.
+// With save_prologue, of the tokens that have a state slot requests ascend, a request's tokens stand as far from each other as their
+// positions, and the slot is where block_table has the position.
 struct CompressNormRopeStoreParams {
-  TensorView kv_score{};      // f32 [T, 2*coff*d], rows contiguous; absent: the step's rows are saved already
-  TensorView ape{};           // f32 [ratio, coff*d], beside kv_score
-  PagedCache state{};         // state_f32, row_dim 2*coff*d
-  TensorView block_table{};   // i32 [R, max_blocks] of the state group
-  TensorView token_to_req{};  // i32 [T]
-  TensorView positions{};     // i64 [T]
-  TensorView state_slots{};   // i64 [T]; negative: skip
-  TensorView out_slots{};     // i64 [T]; negative: skip
-  int32_t ratio = 4;          // 4 (overlapping) or 128
-  TensorView norm_weight{};   // f32 [d], d = 512 or 128
+  std::optional<StateSave> save_prologue{};  // absent: the step's rows are saved already
+  PagedCache state{};                        // state_f32, row_dim 2*coff*d
+  TensorView block_table{};                  // i32 [R, max_blocks] of the state group
+  TensorView token_to_req{};                 // i32 [T]
+  TensorView positions{};                    // i64 [T]
+  TensorView state_slots{};                  // i64 [T]; negative: skip
+  TensorView out_slots{};                    // i64 [T]; negative: skip
+  int32_t ratio = 4;                         // 4 (overlapping) or 128
+  TensorView norm_weight{};                  // f32 [d], d = 512 or 128
   float eps = 1e-6f;
   TensorView cos_sin{};   // f32 [max_positions, R]: rotary lanes are the last R of d
   PagedCache cache{};     // d = 512: fp8_ds_mla_v4, bf16, fp8_tensor; d = 128: indexer_fp8, indexer_mxfp4, bf16

@@ -3,6 +3,8 @@
 // for lengths outside their bounds, positions outside the table, and candidates whose page is missing.
 #pragma once
 
+#include <optional>
+
 #include "strata/kv_format.h"
 #include "strata/ops/rope.h"
 #include "strata/tensor.h"
@@ -50,27 +52,42 @@ struct TopkSelectParams {
   TensorView topk_indices{};  // i32 [T, k]; every column of every row is written
 };
 
+// A prologue: the query of the op indexer_query, in the form that the cache's keys need. Fields as in IndexerQueryParams.
+struct IndexerQueryPrologue {
+  TensorView q{};
+  TensorView weights{};
+  TensorView positions{};
+  TensorView cos_sin{};
+  RopePairing pairing = RopePairing::interleaved;
+  RopeLanes lanes = RopeLanes::last;
+  bool hadamard = false;
+  float softmax_scale = 0;
+  float head_scale = 0;
+  float amax_floor = 1e-4f;
+};
+// An epilogue: the entries of the first S tokens as slots of another cache, as the op compute_global_topk makes them.
+struct TopkSlots {
+  TensorView block_table{};  // i32 [R, max_blocks]
+  int32_t page_size = 0;     // rows of a page of that cache
+  TensorView slots{};        // i32 [S, k], S <= T
+  TensorView lens{};         // i32 [S]
+};
+
 // Logits and selection in one: the same result as IndexerLogits followed by TopkSelect, with bounded workspace (no [T, C] matrix).
 // max_length <= k (short context, not in captured graphs): 0..lengths[t]-1, nothing but lengths is read and q, cache etc. may be absent;
 // for slots token_to_req is needed all the same.
 struct IndexerTopkParams {
-  TensorView q{};  // these six as in IndexerLogitsParams
+  TensorView q{};  // these six as in IndexerLogitsParams; q, q_scale and weights absent with query_prologue
   TensorView q_scale{};
   TensorView weights{};
   PagedCache cache{};
   TensorView block_table{};
   TensorView token_to_req{};
   TensorView lengths{};  // i32 [T]
-  // query.q present: q, q_scale and weights, which are its outputs, are made first, as indexer_query makes them, or stay as they are: an
-  // implementation may keep them to itself.
-  IndexerQueryParams query{};
+  std::optional<IndexerQueryPrologue> query_prologue{};
   int64_t max_length = 0;     // host-side upper bound of lengths
   TensorView topk_indices{};  // i32 [T, k]
-  // The first S tokens' entries as slots of another cache, as compute_global_topk behind this op makes them.
-  TensorView slot_block_table{};  // i32 [R, max_blocks]; absent: no slots are wanted
-  int32_t slot_page_size = 0;     // rows of a page of that cache
-  TensorView slots{};             // i32 [S, k], S <= T
-  TensorView slot_lens{};         // i32 [S]
+  std::optional<TopkSlots> slots_epilogue{};
 };
 
 }  // namespace strata

@@ -23,7 +23,10 @@ struct LinearWeight {
   bool from_e4m3 = false;  // bf16 only: codes times scales, rounded unless these are powers of two, of a matrix that may be kept as e4m3
   TensorView packed{};     // u8 [bytes], in the private layout of the implementation `packing`; absent when not packed
   std::string packing{};   // name of the implementation that packed it; empty when not packed
-  std::string name{};      // of the matrix, for people: "wq_a + wkv". Never changes a result; may be empty
+  // The products of this weight run concurrently with other work, so they are planned for a part of the device. That decides in which order
+  // sums are taken: the same weight gives the same bits, whatever runs next to it.
+  bool shares_device = false;
+  std::string name{};  // of the matrix, for people: "wq_a + wkv". Never changes a result; may be empty
 };
 
 // y[t, o] = sum_i x[t, i] * W[o, i], fp32 accumulation, rounded once when y is bf16.
@@ -36,8 +39,7 @@ struct LinearParams {
   TensorView x_scale{};                  // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; fp8_ue8m0: powers of two
   const LinearWeight* weight = nullptr;  // groups == 1
   TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride
-  ActivationFormat activation = ActivationFormat::bf16;  // beside codes: the fp8 format that they have
-  bool shares_device = false;                            // a hint: other work runs beside this, leave it room. Sums may round differently
+  ActivationFormat activation = ActivationFormat::bf16;  // of an e4m3 x: the fp8 format of its values
 };
 
 // y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i]: the einsum "bhr,hdr->bhd" of the output path (V4 15, step 3).

@@ -1,11 +1,21 @@
 // RMSNorm: V4 specification 5.3, MLA specification 5.
 #pragma once
 
+#include <optional>
+
 #include "strata/activation_format.h"
 #include "strata/kv_format.h"
 #include "strata/tensor.h"
 
 namespace strata {
+
+// An epilogue: the normalised key is rotated, quantised and inserted, as the op qnorm_rope_kv_insert does it (V4 8.2). Errors: as there.
+struct KeyInsert {
+  TensorView slot_mapping{};  // i64 [N_ins], N_ins <= T
+  TensorView positions{};     // i64 [T]
+  TensorView cos_sin{};       // f32 [max_positions, R]
+  PagedCache cache{};         // row_dim Nkv
+};
 
 // Two independent norms in one call, as every layer needs them: the query latent and the key-value latent.
 // y = bf16(x * rsqrt(mean(x^2) + eps) * w), fp32 inside, one rounding; out may be the input, but not as codes. With an fp8 q_format q_out
@@ -18,14 +28,9 @@ struct RmsNormPairParams {
   ActivationFormat q_format = ActivationFormat::bf16;
   TensorView kv{};         // bf16 [T, Nkv]
   TensorView kv_weight{};  // f32 [Nkv]
-  TensorView kv_out{};     // bf16 [T, Nkv]
+  TensorView kv_out{};     // bf16 [T, Nkv]; absent with insert_epilogue
   float eps = 1e-6f;
-  // With slots the key is inserted, exactly as by qnorm_rope_kv_insert behind this op (V4 8.2) from what is rounded to bf16; kv_out is then
-  // written or not. Errors: as there.
-  TensorView slot_mapping{};  // i64 [N_ins], N_ins <= T; absent: nothing is inserted, as are the following
-  TensorView positions{};     // i64 [T]
-  TensorView cos_sin{};       // f32 [max_positions, R]
-  PagedCache cache{};         // row_dim Nkv
+  std::optional<KeyInsert> insert_epilogue{};
 };
 
 }  // namespace strata

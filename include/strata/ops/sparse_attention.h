@@ -1,7 +1,10 @@
 // Sparse attention: softmax over chosen rows, keys and values being the same vectors. V4 specification 14, MLA specification 8 and 13.
 #pragma once
 
+#include <optional>
+
 #include "strata/kv_format.h"
+#include "strata/ops/rope.h"
 #include "strata/tensor.h"
 
 namespace strata {
@@ -9,6 +12,18 @@ namespace strata {
 // One query row and head over its set S of rows: l_s = scale * <q, k_s>; lse = ln sum exp(l_s), the sink excluded;
 //   out = sum exp(l_s) v_s / (sum exp(l_s) + exp(sink)), v_s = the first Dv lanes of row s.
 // Empty S: out = 0 for every sink, lse = +inf, max_logits = -inf. Rows that are not in S are never read.
+
+// A prologue: q := qnorm_rope(q), as the op qnorm_rope_kv_insert does it: V4 8.1.
+struct QueryNormRope {
+  TensorView positions{};  // i64 [T], 0 <= p < rows of cos_sin
+  TensorView cos_sin{};    // f32 [max_positions, R], R <= D: the last R dimensions are rotated
+  float eps = 1e-6f;
+};
+// An epilogue: out := inverse_rope(out), as the op inverse_rope does it: V4 15, step 1.
+struct InverseRope {
+  TensorView positions{};  // i64 [T], 0 <= p < rows of cos_sin
+  TensorView cos_sin{};    // f32 [max_positions, R], R <= Dv: the last R dimensions are rotated
+};
 
 // From paged caches, one query token or several per batch entry: V4 14.2. The V4 layer calls it with B = tokens, S = 1, for decode
 // and for prefill straight from the caches.
@@ -31,7 +46,6 @@ struct SparseAttnDecodeParams {
   TensorView attn_sink{};          // f32 [H], raw logits, -inf: no effect; absent: none
   float softmax_scale = 0;
   bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
-  TensorView next_weights{};     // [n, k], contiguous: a hint, what the op behind this one reads; absent: none. Nothing depends on it
   // i32 [P, 8], P >= B*S, contiguous: token (-1: there is no piece, nor behind it), part, first row, row behind the last, entries of the
   // first scope, of both, and two of no meaning. First rows are multiples of 64. Every token has a piece, if it has no rows too, and its
   // pieces have each row once. The part of a token's only piece is -1. Pieces of many rows come first, best. Absent: no schedule.
@@ -40,19 +54,11 @@ struct SparseAttnDecodeParams {
   // no meaning. Parts are in [0, 2 (P - B*S)), of one token only, and follow one another as its rows do. Absent: no token has several
   // pieces.
   TensorView merges{};
-  // With positions, what stands around attention in a layer (docs/decisions/0005), on the last R lanes:
-  // norm_queries: q has yet to be normalised and rotated, exactly as by qnorm_rope_kv_insert in front of this op (V4 8.1), into what is
-  // rounded to bf16. q itself is not written.
-  // rotate_back: the rotation is taken back on out, exactly as by inverse_rope behind this op (V4 15, step 1), from what is rounded to
-  // bf16.
-  TensorView positions{};  // i64 [B*S], 0 <= p < rows of cos_sin; absent: q and out are as they are
-  TensorView cos_sin{};    // f32 [max_positions, R], R <= D; R <= Dv where out is rotated
-  bool norm_queries = false;
-  float q_eps = 1e-6f;
-  bool rotate_back = true;
-  TensorView out{};         // bf16 [B, S, H, Dv], Dv <= D
-  TensorView lse{};         // f32 [B, H, S]; absent: not wanted
-  TensorView max_logits{};  // f32 [B, H, S]; absent: not wanted
+  std::optional<QueryNormRope> query_prologue{};  // of the B*S tokens; q itself is not written. Absent: q is normalised and rotated already
+  std::optional<InverseRope> out_epilogue{};      // of the B*S tokens. Absent: out keeps its rotation
+  TensorView out{};                               // bf16 [B, S, H, Dv], Dv <= D
+  TensorView lse{};                               // f32 [B, H, S]; absent: not wanted
+  TensorView max_logits{};                        // f32 [B, H, S]; absent: not wanted
 };
 
 // From bf16 rows gathered before: V4 14.3. Entry i is in S iff i < topk_length[t] and 0 <= indices[t, i] < s_kv; anything else is skipped

@@ -3,12 +3,14 @@
 
 #include <vector>
 
+#include "ops/linear/quantize_rows.h"
 #include "strata/op_set.h"
 
 namespace strata::cpu {
 
 std::vector<Implementation<LinearParams>> linear();
 std::vector<Implementation<GroupedLinearParams>> grouped_linear();
+std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows();
 std::vector<Implementation<RmsNormPairParams>> rms_norm_pair();
 std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert();
 std::vector<Implementation<QuantizeAndInsertKParams>> quantize_and_insert_k();

@@ -8,6 +8,7 @@
 #include "ops/dense_attention/schedule.h"
 #include "ops/sparse_attention/prefill_choice.h"
 #include "ops/sparse_attention/schedule.h"
+#include "ops/linear/quantize_rows.h"
 #include "strata/op_set.h"
 
 namespace strata::cuda {
@@ -17,6 +18,7 @@ std::shared_ptr<Device> make_device(DeviceId id, const Config& config);
 
 std::vector<Implementation<LinearParams>> linear();
 std::vector<Implementation<GroupedLinearParams>> grouped_linear();
+std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows();
 std::vector<Implementation<RmsNormPairParams>> rms_norm_pair();
 std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert();
 std::vector<Implementation<QuantizeAndInsertKParams>> quantize_and_insert_k();

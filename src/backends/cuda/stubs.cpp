@@ -10,6 +10,7 @@ std::shared_ptr<Device> make_device(DeviceId id, const Config&) {
 
 std::vector<Implementation<LinearParams>> linear() { return {}; }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() { return {}; }
+std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows() { return {}; }
 std::vector<Implementation<RmsNormPairParams>> rms_norm_pair() { return {}; }
 std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert() { return {}; }
 std::vector<Implementation<QuantizeAndInsertKParams>> quantize_and_insert_k() { return {}; }

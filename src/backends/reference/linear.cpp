@@ -4,7 +4,6 @@
 
 #include "backends/reference/reference.h"
 #include "formats/quantize.h"
-#include "ops/linear/codes_behind.h"
 
 namespace strata::reference {
 namespace {
@@ -90,12 +89,11 @@ void run_grouped_linear(const GroupedLinearParams& p) {
   }
 }
 
-void quantize_rows(const TensorView& x, ActivationFormat format, const TensorView& codes, const TensorView& scale,
-                   const ExecutionContext&) {
-  for (int64_t t = 0; t < x.shape[0]; ++t) {
-    for (int64_t i = 0; i < x.shape[1]; i += kActivationBlock) {
-      scale.row<float>(t)[i / kActivationBlock] =
-          quantize_activation(x.row<Bf16>(t) + i, kActivationBlock, format == ActivationFormat::fp8_ue8m0, codes.row<E4m3>(t) + i);
+void run_quantize_rows(const ops::QuantizeRowsParams& p) {
+  for (int64_t t = 0; t < p.x.shape[0]; ++t) {
+    for (int64_t i = 0; i < p.x.shape[1]; i += kActivationBlock) {
+      p.scale.row<float>(t)[i / kActivationBlock] =
+          quantize_activation(p.x.row<Bf16>(t) + i, kActivationBlock, p.format == ActivationFormat::fp8_ue8m0, p.values.row<E4m3>(t) + i);
     }
   }
 }
@@ -116,8 +114,7 @@ std::vector<Implementation<Params>> row_major_only(std::vector<Implementation<Pa
 }  // namespace
 
 std::vector<Implementation<LinearParams>> linear() { return row_major_only(always(run_linear)); }
-std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::codes_behind(row_major_only(always(run_grouped_linear)), quantize_rows);
-}
+std::vector<Implementation<GroupedLinearParams>> grouped_linear() { return row_major_only(always(run_grouped_linear)); }
+std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows() { return always(run_quantize_rows); }
 
 }  // namespace strata::reference

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "ops/linear/quantize_rows.h"
 #include "strata/op_set.h"
 
 namespace strata::reference {
@@ -24,6 +25,7 @@ std::vector<Implementation<Params>> always(void (*run)(const Params&)) {
 
 std::vector<Implementation<LinearParams>> linear();
 std::vector<Implementation<GroupedLinearParams>> grouped_linear();
+std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows();
 std::vector<Implementation<RmsNormPairParams>> rms_norm_pair();
 std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert();
 std::vector<Implementation<QuantizeAndInsertKParams>> quantize_and_insert_k();

@@ -18,9 +18,8 @@ constexpr StepSet steps(Steps... step) {
 template <class Step>
 struct Launch {
   Step step;
-  int32_t stream = 0;          // 0: the caller's; i: side stream i - 1
-  bool shares_device = false;  // ops are told to leave room for concurrent work
-  StepSet also_after = 0;      // steps that the launch waits for although its step does not read them
+  int32_t stream = 0;      // 0: the caller's; i: side stream i - 1
+  StepSet also_after = 0;  // steps that the launch waits for although its step does not read them
 };
 
 template <class Step>

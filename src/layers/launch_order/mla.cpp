@@ -13,7 +13,7 @@ constexpr Launch<MlaStep> kSelection[] = {
     {.step = index_weights, .stream = 2},
     {.step = latents},
     {.step = norms},
-    {.step = index_queries, .stream = 2, .shares_device = true},
+    {.step = index_queries, .stream = 2},
     {.step = select_topk, .stream = 2, .also_after = steps(norms)},
     {.step = queries},
     {.step = insert_keys},

@@ -17,17 +17,17 @@ constexpr int64_t kFewQueryRows = 6;
 constexpr Launch<V4Step> kWindow[] = {{latents}, {norms}, {queries}};
 
 constexpr Launch<V4Step> kCompressed128[] = {
-    {.step = kv_scores, .stream = 1, .shares_device = true},
-    {.step = latents, .shares_device = true},
+    {.step = kv_scores, .stream = 1},
+    {.step = latents},
     {.step = norms},
     {.step = keys, .stream = 1, .also_after = steps(norms)},
     {.step = queries},
 };
 
 constexpr Launch<V4Step> kGivenTopk[] = {
-    {.step = kv_scores, .stream = 1, .shares_device = true},
+    {.step = kv_scores, .stream = 1},
     {.step = index_keys, .stream = 1},
-    {.step = latents, .shares_device = true},
+    {.step = latents},
     {.step = norms},
     {.step = topk_slots, .stream = 2, .also_after = steps(norms)},
     {.step = keys, .stream = 1, .also_after = steps(norms)},
@@ -36,58 +36,58 @@ constexpr Launch<V4Step> kGivenTopk[] = {
 
 // More tokens keep the tensor cores busy: both chains start together.
 constexpr Launch<V4Step> kManyTokens[] = {
-    {.step = kv_scores, .stream = 1, .shares_device = true},
+    {.step = kv_scores, .stream = 1},
     {.step = index_keys, .stream = 1},
-    {.step = index_weights, .stream = 2, .shares_device = true},
-    {.step = latents, .shares_device = true},
+    {.step = index_weights, .stream = 2},
+    {.step = latents},
     {.step = norms},
-    {.step = index_queries, .stream = 2, .shares_device = true},
+    {.step = index_queries, .stream = 2},
     {.step = index_query, .stream = 2},
     {.step = select_topk, .stream = 2},
     {.step = keys, .stream = 1},
-    {.step = queries, .shares_device = true},
+    {.step = queries},
 };
 
 // The selection is the critical path, so its projection goes first; the selection makes the indexer's query.
 constexpr Launch<V4Step> kSeveralTokens[] = {
-    {.step = kv_scores, .stream = 1, .shares_device = true},
+    {.step = kv_scores, .stream = 1},
     {.step = index_keys, .stream = 1},
-    {.step = index_weights, .stream = 2, .shares_device = true},
-    {.step = latents, .shares_device = true},
+    {.step = index_weights, .stream = 2},
+    {.step = latents},
     {.step = norms},
-    {.step = index_queries, .shares_device = true},
+    {.step = index_queries},
     {.step = select_topk, .stream = 2},
     {.step = keys, .stream = 1, .also_after = steps(index_queries)},
-    {.step = queries, .shares_device = true},
+    {.step = queries},
 };
 
 // The indexer's keys are launched after its query: in a captured graph a kernel overlaps only the first-captured of its predecessors, and
 // the query finishes last.
 constexpr Launch<V4Step> kOneToken[] = {
-    {.step = kv_scores, .stream = 1, .shares_device = true},
-    {.step = index_weights, .stream = 2, .shares_device = true},
-    {.step = latents, .shares_device = true},
+    {.step = kv_scores, .stream = 1},
+    {.step = index_weights, .stream = 2},
+    {.step = latents},
     {.step = norms},
-    {.step = index_queries, .shares_device = true},
+    {.step = index_queries},
     {.step = index_query, .stream = 2},
     {.step = index_keys, .stream = 1},
     {.step = select_topk, .stream = 2},
     {.step = keys, .stream = 1, .also_after = steps(index_queries)},
-    {.step = queries, .shares_device = true},
+    {.step = queries},
 };
 
 // The queries take longer than the selection: both chains start together.
 constexpr Launch<V4Step> kOneTokenManyQueryRows[] = {
-    {.step = kv_scores, .stream = 1, .shares_device = true},
-    {.step = index_weights, .stream = 2, .shares_device = true},
-    {.step = latents, .shares_device = true},
+    {.step = kv_scores, .stream = 1},
+    {.step = index_weights, .stream = 2},
+    {.step = latents},
     {.step = norms},
-    {.step = index_queries, .stream = 2, .shares_device = true},
+    {.step = index_queries, .stream = 2},
     {.step = index_query, .stream = 2},
     {.step = index_keys, .stream = 1},
     {.step = select_topk, .stream = 2},
     {.step = keys, .stream = 1, .also_after = steps(norms)},
-    {.step = queries, .shares_device = true},
+    {.step = queries},
 };
 
 constexpr Order kOfWindow[] = {kWindow};

@@ -5,8 +5,8 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/compressor/compressor_window.h"
+#include "ops/compressor/fusions.h"
 #include "ops/compressor/save_checks.h"
-#include "ops/compressor/save_in_front.h"
 #include "ops/factories.h"
 
 namespace strata::ops {
@@ -39,15 +39,13 @@ void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
   }
 }
 
-// Where the op makes the saves: they are possible, and which token has saved which row can be told from where it stands.
-void check_step(ParamCheck& c, const CompressNormRopeStoreParams& p) {
-  if (!p.kv_score.present()) {
-    c.require(!p.ape.present(), "ape must be absent without kv_score, is {}", p.ape);
-    return;
-  }
-  c.view("kv_score", p.kv_score, DType::f32, {p.positions.shape[0], p.state.row_dim});
-  c.view("ape", p.ape, DType::f32, {p.ratio, p.state.row_dim / 2});
-  check_saves(c, saves_of(p));
+// With a prologue the saves are possible, and which token has saved which row can be told from where it stands.
+void check_step(ParamCheck& c, const CompressNormRopeStoreParams& p, DeviceId device) {
+  if (!p.save_prologue) return;
+  ParamCheck prologue("compress_norm_rope_store: save_prologue", device);
+  prologue.view("kv_score", p.save_prologue->kv_score, DType::f32, {p.positions.shape[0], p.state.row_dim});
+  prologue.view("ape", p.save_prologue->ape, DType::f32, {p.ratio, p.state.row_dim / 2});
+  check_saves(prologue, saves_of(p));
   if (!host_visible(p.positions) || !host_visible(p.state_slots) || !host_visible(p.token_to_req)) return;
   const int32_t* const requests = p.token_to_req.ptr<int32_t>();
   const int64_t *const positions = p.positions.ptr<int64_t>(), *const slots = p.state_slots.ptr<int64_t>();
@@ -92,7 +90,7 @@ void check(const CompressNormRopeStoreParams& p, DeviceId device) {
   c.view("state_slots", p.state_slots, DType::i64, {tokens});
   c.view("out_slots", p.out_slots, DType::i64, {tokens});
   c.view("block_table", p.block_table, DType::i32, {kAny, kAny});
-  check_step(c, p);
+  check_step(c, p, device);
   check_values(c, p);
 }
 
@@ -100,8 +98,8 @@ void check(const CompressNormRopeStoreParams& p, DeviceId device) {
 
 Op<CompressNormRopeStoreParams> make_compress_norm_rope_store() {
   return {"compress_norm_rope_store", check,
-          join(cuda::compress_norm_rope_store(), save_in_front(cpu::compress_norm_rope_store(), cpu::save_partial_states()),
-               save_in_front(reference::compress_norm_rope_store(), reference::save_partial_states()))};
+          join(cuda::compress_norm_rope_store(), cpu::compress_norm_rope_store(), reference::compress_norm_rope_store()),
+          with_compress_fusions};
 }
 
 }  // namespace strata::ops

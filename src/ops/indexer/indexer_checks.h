@@ -1,6 +1,8 @@
 // What the checks of the indexer ops have in common.
 #pragma once
 
+#include <bit>
+
 #include "formats/quantize.h"
 #include "ops/indices/value_checks.h"
 #include "strata/ops/indexer.h"
@@ -26,6 +28,14 @@ inline void check_query_codes(ParamCheck& c, std::string_view name, const Tensor
   }
 }
 
+// The paged addressing of IndexerLogits and IndexerTopk.
+template <class Params>
+void check_addressing(ParamCheck& c, const Params& p, int64_t tokens) {
+  c.view("block_table", p.block_table, DType::i32, {kAny, kAny});
+  c.view("token_to_req", p.token_to_req, DType::i32, {tokens});
+  c.view("lengths", p.lengths, DType::i32, {tokens});
+}
+
 // q, weights, cache and the paged addressing of IndexerLogits and IndexerTopk.
 template <class Params>
 void check_scoring_views(ParamCheck& c, const Params& p) {
@@ -41,9 +51,7 @@ void check_scoring_views(ParamCheck& c, const Params& p) {
   c.view("weights", p.weights, DType::f32, {tokens, p.q.shape[1]});
   c.contiguous("weights", p.weights);
   c.cache("cache", p.cache, {format}, dim);
-  c.view("block_table", p.block_table, DType::i32, {kAny, kAny});
-  c.view("token_to_req", p.token_to_req, DType::i32, {tokens});
-  c.view("lengths", p.lengths, DType::i32, {tokens});
+  check_addressing(c, p, tokens);
 }
 
 // Every candidate of every token is a row of the cache.
@@ -56,7 +64,28 @@ void check_candidates(ParamCheck& c, const Params& p) {
   }
 }
 
-// Of indexer_query, and of an op that begins with it.
-void check_query(ParamCheck& c, const IndexerQueryParams& p);
+// What indexer_query reads, as an op or as a prologue.
+template <class Query>
+void check_query_inputs(ParamCheck& c, const Query& p) {
+  c.view("q", p.q, DType::bf16, {kAny, kAny, kAny});
+  const int64_t tokens = p.q.shape[0], heads = p.q.shape[1], dim = p.q.shape[2];
+  c.require(dim >= 1 && dim <= kMaxIndexerDim, "q must have 1 to {} values per head, has {}", kMaxIndexerDim, dim);
+  c.view("weights", p.weights, {DType::bf16, DType::f32}, {tokens, heads});
+  if (p.cos_sin.present()) {
+    c.view("cos_sin", p.cos_sin, DType::f32, {kAny, kAny});
+    const int64_t rotary = p.cos_sin.shape[1];
+    c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= dim, "cos_sin must have an even number of columns in [2, {}], has {}", dim,
+              rotary);
+    c.view("positions", p.positions, DType::i64, {tokens});
+    c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
+  } else {
+    c.optional("positions", p.positions, DType::i64, {tokens});
+  }
+  c.require(!p.hadamard || std::has_single_bit(static_cast<uint64_t>(dim)),
+            "q must have a power of two of values per head for hadamard, has {}", dim);
+  check_positive(c, "softmax_scale", p.softmax_scale);
+  check_positive(c, "head_scale", p.head_scale);
+  check_positive(c, "amax_floor", p.amax_floor);
+}
 
 }  // namespace strata::ops

@@ -4,6 +4,7 @@
 #include "formats/quantize.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
+#include "ops/linear/fusions.h"
 #include "ops/linear/linear_checks.h"
 
 namespace strata::ops {
@@ -38,7 +39,8 @@ void check(const GroupedLinearParams& p, DeviceId device) {
 }  // namespace
 
 Op<GroupedLinearParams> make_grouped_linear() {
-  return {"grouped_linear", check, join(cuda::grouped_linear(), cpu::grouped_linear(), reference::grouped_linear())};
+  return {"grouped_linear", check, join(cuda::grouped_linear(), cpu::grouped_linear(), reference::grouped_linear()),
+          with_grouped_linear_fusions};
 }
 
 }  // namespace strata::ops

@@ -5,7 +5,7 @@
 #include "formats/quantize.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
-#include "ops/norm/insert_behind.h"
+#include "ops/norm/fusions.h"
 
 namespace strata::ops {
 namespace {
@@ -32,25 +32,23 @@ void check(const RmsNormPairParams& p, DeviceId device) {
   }
   c.view("kv", p.kv, DType::bf16, {p.q.present() ? p.q.shape[0] : kAny, kAny});
   c.view("kv_weight", p.kv_weight, DType::f32, {p.kv.shape[1]});
-  c.view("kv_out", p.kv_out, DType::bf16, {p.kv.shape[0], p.kv.shape[1]});
-  check_output(c, "kv_out", p.kv_out);
-  if (p.slot_mapping.present()) {
-    check_rotary_views(c, p.positions, p.cos_sin, p.kv.shape[0], p.kv.shape[1]);
-    check_key_insert(c, p.slot_mapping, p.cache, p.cos_sin, p.kv.shape[0], p.kv.shape[1]);
-    c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
+  if (p.insert_epilogue) {
+    c.require(!p.kv_out.present(), "kv_out must be absent with insert_epilogue, is {}", p.kv_out);
+    const KeyInsert& insert = *p.insert_epilogue;
+    ParamCheck e("rms_norm_pair: insert_epilogue", device);
+    check_rotary_views(e, insert.positions, insert.cos_sin, p.kv.shape[0], p.kv.shape[1]);
+    check_key_insert(e, insert.slot_mapping, insert.cache, insert.cos_sin, p.kv.shape[0], p.kv.shape[1]);
+    e.values_in("positions", insert.positions, 0, insert.cos_sin.shape[0], false);
   } else {
-    c.require(!p.positions.present(), "positions must be absent without slot_mapping, is {}", p.positions);
-    c.require(!p.cos_sin.present(), "cos_sin must be absent without slot_mapping, is {}", p.cos_sin);
-    c.require(!p.cache.present(), "cache must be absent without slot_mapping, is present");
+    c.view("kv_out", p.kv_out, DType::bf16, {p.kv.shape[0], p.kv.shape[1]});
+    check_output(c, "kv_out", p.kv_out);
   }
 }
 
 }  // namespace
 
 Op<RmsNormPairParams> make_rms_norm_pair() {
-  return {"rms_norm_pair", check,
-          join(cuda::rms_norm_pair(), insert_behind(cpu::rms_norm_pair(), cpu::qnorm_rope_kv_insert()),
-               insert_behind(reference::rms_norm_pair(), reference::qnorm_rope_kv_insert()))};
+  return {"rms_norm_pair", check, join(cuda::rms_norm_pair(), cpu::rms_norm_pair(), reference::rms_norm_pair()), with_norm_fusions};
 }
 
 }  // namespace strata::ops

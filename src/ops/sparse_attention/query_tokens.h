@@ -1,9 +1,16 @@
-// Query tokens of sparse_attn_decode, [B, S, H, D], as ops of tokens take them: [B*S, H, D].
+// Query tokens of sparse_attn_decode, [B, S, H, D], as ops of tokens take them: [B*S, H, D]. Views may be of a call that was not checked.
 #pragma once
+
+#include <vector>
 
 #include "strata/tensor.h"
 
 namespace strata::ops {
+
+// `count` rows from the first on.
+inline TensorView entries_of(const TensorView& v, int64_t first, int64_t count) {
+  return first == 0 && count == v.shape[0] ? v : v.slice(first, count);
+}
 
 // Of one entry, or of entries whose tokens are evenly spaced.
 inline TensorView as_tokens(const TensorView& v) {
@@ -14,11 +21,19 @@ inline TensorView as_tokens(const TensorView& v) {
   return tokens;
 }
 
-// f(first entry, entries) for all at once where the tokens of `v` are evenly spaced, else for one after the other.
-template <class F>
-void for_even_entries(const TensorView& v, const F& f) {
-  if (v.shape[1] == 1 || v.stride[0] == v.shape[1] * v.stride[1]) return f(0, v.shape[0]);
-  for (int64_t entry = 0; entry < v.shape[0]; ++entry) f(entry, 1);
+// The positions, one per token, of entries of `v`.
+inline TensorView positions_of(const TensorView& positions, const TensorView& v, int64_t first, int64_t count) {
+  return count == v.shape[0] ? positions : positions.slice(first * v.shape[1], count * v.shape[1]);
+}
+
+// call(first entry, entries): one of all entries where the tokens of `v` are evenly spaced, else one for each.
+template <class Call>
+auto even_parts(const TensorView& v, const Call& call) {
+  std::vector<decltype(call(int64_t{0}, int64_t{0}))> calls;
+  const bool even = v.shape[1] == 1 || v.stride[0] == v.shape[1] * v.stride[1];
+  const int64_t entries = even ? v.shape[0] : 1;
+  for (int64_t first = 0; first < v.shape[0]; first += entries) calls.push_back(call(first, entries));
+  return calls;
 }
 
 }  // namespace strata::ops

@@ -8,8 +8,7 @@
 #include "ops/kv_insert/row_checks.h"
 #include "ops/linear/alignment_checks.h"
 #include "ops/sparse_attention/attention_checks.h"
-#include "ops/sparse_attention/norm_in_front.h"
-#include "ops/sparse_attention/rotate_behind.h"
+#include "ops/sparse_attention/fusions.h"
 
 namespace strata::ops {
 namespace {
@@ -129,6 +128,12 @@ void check_schedule_values(ParamCheck& c, const SparseAttnDecodeParams& p) {
   }
 }
 
+template <class Rotation>
+void check_rotation(ParamCheck& c, const Rotation& rotation, int64_t tokens, int64_t dim) {
+  check_rotary_views(c, rotation.positions, rotation.cos_sin, tokens, dim);
+  c.values_in("positions", rotation.positions, 0, rotation.cos_sin.shape[0], false);
+}
+
 void check(const SparseAttnDecodeParams& p, DeviceId device) {
   ParamCheck c("sparse_attn_decode", device);
   c.view("q", p.q, DType::bf16, {kAny, kAny, kAny, kAny});
@@ -145,12 +150,7 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
   }
   check_sink(c, p.attn_sink, heads);
   check_positive(c, "softmax_scale", p.softmax_scale);
-  if (p.next_weights.present()) {
-    c.view("next_weights", p.next_weights, {DType::bf16, DType::e4m3, DType::f32, DType::u8}, {kAny, kAny});
-    c.contiguous("next_weights", p.next_weights);
-  }
   check_schedule_views(c, p);
-  check_eps(c, p.q_eps, "q_eps");
   c.view("out", p.out, DType::bf16, {batch, queries, heads, kAny});
   check_value_dim(c, p.out.shape[3], p.q.shape[3]);
   check_output(c, "out", p.out);
@@ -158,12 +158,14 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
   check_row_alignment(c, "out", p.out);
   check_page_alignment(c, "cache", p.cache);
   check_page_alignment(c, "extra_cache", p.extra_cache);
-  if (p.positions.present()) {
-    check_rotary_views(c, p.positions, p.cos_sin, batch * queries, p.rotate_back ? p.out.shape[3] : p.q.shape[3]);
-    c.values_in("positions", p.positions, 0, p.cos_sin.shape[0], false);
-  } else {
-    c.require(!p.cos_sin.present(), "cos_sin must be absent without positions, is {}", p.cos_sin);
-    c.require(!p.norm_queries, "norm_queries must be false without positions, is true");
+  if (p.query_prologue) {
+    ParamCheck prologue("sparse_attn_decode: query_prologue", device);
+    check_eps(prologue, p.query_prologue->eps);
+    check_rotation(prologue, *p.query_prologue, batch * queries, p.q.shape[3]);
+  }
+  if (p.out_epilogue) {
+    ParamCheck epilogue("sparse_attn_decode: out_epilogue", device);
+    check_rotation(epilogue, *p.out_epilogue, batch * queries, p.out.shape[3]);
   }
   c.optional("lse", p.lse, DType::f32, {batch, heads, queries});
   check_output(c, "lse", p.lse);
@@ -177,11 +179,8 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
 }  // namespace
 
 Op<SparseAttnDecodeParams> make_sparse_attn_decode() {
-  return {
-      "sparse_attn_decode", check,
-      join(cuda::sparse_attn_decode(),
-           norm_in_front(rotate_behind(cpu::sparse_attn_decode(), cpu::inverse_rope()), cpu::qnorm_rope_kv_insert()),
-           norm_in_front(rotate_behind(reference::sparse_attn_decode(), reference::inverse_rope()), reference::qnorm_rope_kv_insert()))};
+  return {"sparse_attn_decode", check, join(cuda::sparse_attn_decode(), cpu::sparse_attn_decode(), reference::sparse_attn_decode()),
+          with_decode_fusions};
 }
 
 }  // namespace strata::ops

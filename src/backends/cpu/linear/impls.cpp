@@ -2,19 +2,24 @@
 #include "backends/cpu/linear/impls.h"
 #include "backends/cpu/linear/quant.h"
 #include "ops/factories.h"
-#include "ops/linear/codes_behind.h"
 
 namespace strata::cpu {
-namespace {
 
-void quantize_rows(const TensorView& x, ActivationFormat format, const TensorView& codes, const TensorView& scale,
-                   const ExecutionContext& context) {
-  parallel_for(context.device, x.shape[0], 1, [&](int64_t t) {
-    quantize_row(context.device, x.row<Bf16>(t), x.shape[1], format, codes.row<E4m3>(t), scale.row<float>(t));
-  });
+std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows() {
+  using P = ops::QuantizeRowsParams;
+  Implementation<P> impl;
+  impl.name = "cpu/simd";
+  impl.supports = [](const P&, const Device& device) {
+    return device.id().kind == DeviceKind::cpu ? Support::yes() : Support::no("runs on host memory only");
+  };
+  impl.workspace_bytes = [](const P&, const Device&) { return 0; };
+  impl.run = [](const P& p, const ExecutionContext& context) {
+    parallel_for(context.device, p.x.shape[0], 1, [&](int64_t t) {
+      quantize_row(context.device, p.x.row<Bf16>(t), p.x.shape[1], p.format, p.values.row<E4m3>(t), p.scale.row<float>(t));
+    });
+  };
+  return {std::move(impl)};
 }
-
-}  // namespace
 
 TensorView group_view(const TensorView& v, int64_t group) {
   TensorView result = v;
@@ -29,7 +34,7 @@ TensorView group_view(const TensorView& v, int64_t group) {
 // weights stay bytes) and 0.6 to 1.0 of it for 64 to 2048. oneDNN takes bf16 weights alone: e4m3 ones are faster by cpu/simd.
 std::vector<Implementation<LinearParams>> linear() { return ops::join(amx_linear(), ops::join(onednn_linear(), simd_linear())); }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::codes_behind(ops::join(amx_grouped_linear(), ops::join(onednn_grouped_linear(), simd_grouped_linear())), quantize_rows);
+  return ops::join(amx_grouped_linear(), ops::join(onednn_grouped_linear(), simd_grouped_linear()));
 }
 std::vector<WeightPacking> weight_packings() {
   std::vector<WeightPacking> packings = amx_weight_packings();

@@ -8,7 +8,7 @@
 
 namespace strata::cuda {
 
-struct KeyInsert {
+struct KeyInsertArgs {
   const int64_t* slots;  // null: nothing is inserted
   int32_t num_slots;     // entries of slots
   const int64_t* positions;
@@ -29,8 +29,8 @@ __device__ __forceinline__ int key_rope_lane(int lane) { return kKeyRun * lane -
 
 // A warp's key, 16 lanes a thread as they are behind the norm. get_angles(angles): of the threads that have rotary lanes.
 template <class GetAngles>
-__device__ __forceinline__ void insert_words(const KeyInsert& k, int64_t slot, uint32_t (&words)[kKeyRun / 2], const GetAngles& get_angles,
-                                             int lane) {
+__device__ __forceinline__ void insert_words(const KeyInsertArgs& k, int64_t slot, uint32_t (&words)[kKeyRun / 2],
+                                             const GetAngles& get_angles, int lane) {
   if (key_rope_lane(lane) >= 0) {
     float values[kKeyRun], angles[kKeyRun];
     get_angles(angles);

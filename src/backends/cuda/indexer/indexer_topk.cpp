@@ -7,13 +7,13 @@
 #include "backends/cuda/indexer/indexer.h"
 #include "backends/cuda/indexer/sm90/indexer.h"
 #include "backends/cuda/indexer/sm90/notes.h"
+#include "core/arena.h"
+#include "ops/indexer/fusions.h"
 
 namespace strata::cuda {
 namespace {
 
 constexpr int64_t kChunkFloats = int64_t{1} << 26;
-
-bool all_selected(const IndexerTopkParams& p) { return p.max_length <= p.topk_indices.shape[1]; }
 
 // Rows of logits begin at multiples of 16 bytes.
 int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 * 4; }
@@ -22,51 +22,61 @@ int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 *
 int64_t note_floats(const IndexerTopkParams& p, int num_sms) { return sm90::note_floats(p.max_length, p.topk_indices.shape[1], num_sms); }
 
 size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities& device) {
-  if (all_selected(p)) return 0;
+  if (ops::selects_all(p)) return 0;
   const int64_t row = row_floats(p);
   const int64_t logits = std::min(p.lengths.shape[0] * row, std::max(kChunkFloats, row));
-  return static_cast<size_t>(logits + std::min(p.lengths.shape[0], sm90::kFewTokens) * note_floats(p, device.num_sms)) * sizeof(float);
+  Arena arena(p.lengths.device);
+  if (p.query_prologue) static_cast<void>(ops::without_query_prologue(p, arena));
+  static_cast<void>(arena.rest((logits + std::min(p.lengths.shape[0], sm90::kFewTokens) * note_floats(p, device.num_sms)) *
+                               static_cast<int64_t>(sizeof(float))));
+  return static_cast<size_t>(arena.peak());
 }
 
 // Of `count` tokens from `first` on.
 SlotViews slots_of(const IndexerTopkParams& p, int64_t first, int64_t count) {
-  count = p.slot_block_table.present() ? std::min(count, p.slots.shape[0] - first) : 0;
+  if (!p.slots_epilogue) return {};
+  const TopkSlots& e = *p.slots_epilogue;
+  count = std::min(count, e.slots.shape[0] - first);
   if (count <= 0) return {};
-  return {.block_table = p.slot_block_table,
+  return {.block_table = e.block_table,
           .token_to_req = p.token_to_req.slice(first, count),
-          .page_size = p.slot_page_size,
-          .slots = p.slots.slice(first, count),
-          .lens = p.slot_lens.slice(first, count)};
+          .page_size = e.page_size,
+          .slots = e.slots.slice(first, count),
+          .lens = e.lens.slice(first, count)};
 }
 
 template <LogitsLauncher kLogits, SelectLauncher kSelect>
 void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
-  if (all_selected(p))
+  if (ops::selects_all(p))
     return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, {.slots = slots_of(p, 0, num_tokens)}, context);
   const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
   const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
   const int64_t floats = note_floats(p, capabilities(context.device).num_sms);
-  const bool makes_query = p.query.q.present(), whole = chunk >= num_tokens;
-  if (makes_query && !whole) launch_indexer_query(p.query, context);
+  const bool makes_query = p.query_prologue.has_value(), whole = chunk >= num_tokens;
+  Arena arena(p.lengths.device, context.workspace);
+  const IndexerTopkParams scored = makes_query ? ops::without_query_prologue(p, arena) : p;
+  const IndexerQueryParams query = makes_query ? ops::query_call(p, scored) : IndexerQueryParams{};
+  if (makes_query && !whole) launch_indexer_query(query, context);
+  void* const memory = arena.rest(0).data;
   for (int64_t first = 0; first < num_tokens; first += chunk) {
     const int64_t count = std::min(chunk, num_tokens - first);
-    TensorView logits = TensorView::contiguous(context.workspace.data, DType::f32, p.lengths.device, {count, row});
+    TensorView logits = TensorView::contiguous(memory, DType::f32, p.lengths.device, {count, row});
     logits.shape[1] = p.max_length;
     const TensorView lengths = p.lengths.slice(first, count);
     TensorView notes;
     if (count <= sm90::kFewTokens && floats > 0)
       notes = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, floats});
-    const bool has_notes =
-        kLogits({.q = p.q.slice(first, count),
-                 .q_scale = p.q_scale.present() ? p.q_scale.slice(first, count) : TensorView{},
-                 .weights = p.weights.slice(first, count),
-                 .cache = p.cache,
-                 .block_table = p.block_table,
-                 .token_to_req = p.token_to_req.slice(first, count),
-                 .lengths = lengths,
-                 .logits = logits},
-                k, {.notes = notes, .beside_others = p.slots.present(), .query = makes_query && whole ? &p.query : nullptr}, context);
+    const bool has_notes = kLogits(
+        {.q = scored.q.slice(first, count),
+         .q_scale = scored.q_scale.present() ? scored.q_scale.slice(first, count) : TensorView{},
+         .weights = scored.weights.slice(first, count),
+         .cache = p.cache,
+         .block_table = p.block_table,
+         .token_to_req = p.token_to_req.slice(first, count),
+         .lengths = lengths,
+         .logits = logits},
+        k, {.notes = notes, .beside_others = p.slots_epilogue.has_value(), .query = makes_query && whole ? &query : nullptr}, context);
     kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
             {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .slots = slots_of(p, first, count)}, context);
   }
@@ -90,8 +100,17 @@ Support sm90_supports_select(const TopkSelectParams& p, const Capabilities& c) {
   const Support support = needs_sm90(c);
   return support ? columns_fit(p.topk_indices.shape[1]) : support;
 }
+bool fuses(const IndexerTopkParams&, const Capabilities&, std::string_view) { return true; }
+
+// The shape of what is scored.
+TensorView query_of(const IndexerTopkParams& p) {
+  if (!p.query_prologue) return p.q;
+  Arena measure(p.lengths.device);
+  return ops::without_query_prologue(p, measure).q;
+}
+
 Support sm90_supports_topk(const IndexerTopkParams& p, const Capabilities& c) {
-  Support support = all_selected(p) ? needs_sm90(c) : sm90::supports_scoring(p.q, p.cache, c);
+  Support support = ops::selects_all(p) ? needs_sm90(c) : sm90::supports_scoring(query_of(p), p.cache, c);
   return support ? columns_fit(p.topk_indices.shape[1]) : support;
 }
 
@@ -161,12 +180,14 @@ Implementation<TopkSelectParams> topk_select_smxx() {
 Implementation<IndexerTopkParams> indexer_topk_sm90() {
   return implementation<IndexerTopkParams>("cuda/sm90", {.supports = sm90_supports_topk,
                                                          .workspace_bytes = topk_workspace_bytes,
-                                                         .run = run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select>});
+                                                         .run = run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select>,
+                                                         .fuses = fuses});
 }
 Implementation<IndexerTopkParams> indexer_topk_smxx() {
   return implementation<IndexerTopkParams>("cuda/smxx", {.supports = supports_topk,
                                                          .workspace_bytes = topk_workspace_bytes,
-                                                         .run = run_topk<smxx::launch_indexer_logits, smxx::launch_topk_select>});
+                                                         .run = run_topk<smxx::launch_indexer_logits, smxx::launch_topk_select>,
+                                                         .fuses = fuses});
 }
 
 }  // namespace strata::cuda

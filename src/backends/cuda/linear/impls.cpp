@@ -8,7 +8,6 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear/operands.h"
 #include "ops/factories.h"
-#include "ops/linear/codes_behind.h"
 
 namespace strata::cuda {
 
@@ -17,19 +16,12 @@ std::vector<Implementation<LinearParams>> linear() {
           cublaslt_fp8_linear(),        hopper_bf16_linear(), few_tokens_bf16_linear(), cublaslt_bf16_linear()};
 }
 
-// FP8 results are made by the quantiser after the product, or by a product that can.
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  using List = std::vector<Implementation<GroupedLinearParams>>;
-  const auto quantised = [](List list, const ops::LeavesCodes& leaves_codes = {}) {
-    return ops::codes_behind(std::move(list), quantize_results, leaves_codes);
-  };
-  return ops::join(quantised({many_tokens_grouped_linear()}), quantised({streamed_grouped_linear()}, streamed_leaves_codes),
-                   quantised({cublaslt_fp8_one_group()}), quantised({mixed_grouped_linear()}, mixed_leaves_codes),
-                   quantised({mixed_many_grouped_linear(), mixed_many_few_grouped_linear()}),
-                   quantised({hopper_bf16_grouped_linear()}, hopper_bf16_leaves_codes),
-                   quantised({few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()}));
+  return {many_tokens_grouped_linear(), streamed_grouped_linear(),        cublaslt_fp8_one_group(),
+          mixed_grouped_linear(),       mixed_many_grouped_linear(),      mixed_many_few_grouped_linear(),
+          hopper_bf16_grouped_linear(), few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()};
 }
-
+std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows() { return {quantize_rows_smxx()}; }
 std::vector<WeightPacking> weight_packings() { return ops::join(mixed_weight_packings(), cublaslt_weight_packings()); }
 
 }  // namespace strata::cuda

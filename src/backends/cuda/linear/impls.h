@@ -14,8 +14,6 @@ Implementation<LinearParams> many_and_few_tokens_linear();
 // "cuda/sm90_streamed": few tokens, all tiles under way at once.
 Implementation<LinearParams> streamed_linear();
 Implementation<GroupedLinearParams> streamed_grouped_linear();
-// Whether it makes the FP8 values of a call that it takes and that wants some.
-bool streamed_leaves_codes(const GroupedLinearParams& p, const Device& device);
 // "cuda/sm90_many_tiles": few tokens, more tiles than SMs.
 Implementation<LinearParams> many_tiles_linear();
 // "cuda/cublaslt_fp8": block-scaled e4m3 products by cuBLASLt.
@@ -27,15 +25,11 @@ Implementation<GroupedLinearParams> cublaslt_fp8_one_group();
 Implementation<GroupedLinearParams> mixed_grouped_linear();
 Implementation<GroupedLinearParams> mixed_many_grouped_linear();
 Implementation<GroupedLinearParams> mixed_many_few_grouped_linear();
-// The same as streamed_leaves_codes, of the first.
-bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device);
 std::vector<WeightPacking> mixed_weight_packings();
 
 // bf16 weights. "cuda/sm90_bf16": few tokens on Hopper. "cuda/smxx": few tokens.
 Implementation<LinearParams> hopper_bf16_linear();
 Implementation<GroupedLinearParams> hopper_bf16_grouped_linear();
-// The same as streamed_leaves_codes.
-bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device);
 Implementation<LinearParams> few_tokens_bf16_linear();
 Implementation<GroupedLinearParams> few_tokens_bf16_grouped_linear();
 // "cuda/cublaslt": bf16 products by cuBLASLt; e4m3 weights dequantised when packed.

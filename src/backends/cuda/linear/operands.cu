@@ -7,6 +7,7 @@
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/runtime/check.h"
 #include "backends/cuda/runtime/early_launch.cuh"
+#include "backends/cuda/runtime/implementation.h"
 #include "core/ceil_div.h"
 
 namespace strata::cuda {
@@ -146,11 +147,11 @@ void quantize_rows(const TensorView& x, ActivationFormat format, const Quantized
   launch_quantize(x, format, out, nullptr, overlap, stream);
 }
 
-void quantize_results(const TensorView& x, ActivationFormat format, const TensorView& codes, const TensorView& scale,
-                      const ExecutionContext& context) {
-  DeviceScope scope(context.device.id().index);
-  quantize_rows(x, format, {codes.ptr<E4m3>(), scale.ptr<float>(), scale.stride[0], 1}, launches_early(context.device),
-                native(context.stream));
+Implementation<ops::QuantizeRowsParams> quantize_rows_smxx() {
+  return smxx_implementation<ops::QuantizeRowsParams>({.run = [](const ops::QuantizeRowsParams& p, const ExecutionContext& context) {
+    quantize_rows(p.x, p.format, {p.values.ptr<E4m3>(), p.scale.ptr<float>(), p.scale.stride[0], 1}, launches_early(context.device),
+                  native(context.stream));
+  }});
 }
 
 void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out, cudaStream_t stream) {

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "ops/linear/quantize_rows.h"
 #include "strata/op.h"
 #include "strata/ops/linear.h"
 
@@ -19,9 +20,8 @@ struct QuantizedRows {
 // may begin at once. overlap (sm_90 only): this one may begin before the kernel in front has ended.
 void quantize_rows(const TensorView& x, ActivationFormat format, const QuantizedRows& out, bool overlap, cudaStream_t stream);
 
-// The same with the scales of a row side by side, on the context's stream: what is put behind a product (ops/linear/codes_behind.h).
-void quantize_results(const TensorView& x, ActivationFormat format, const TensorView& codes, const TensorView& scale,
-                      const ExecutionContext& context);
+// The same of a row's blocks in order: "cuda/smxx" of the quantised output of grouped_linear.
+Implementation<ops::QuantizeRowsParams> quantize_rows_smxx();
 
 // out[t, 0..K) = x quantised and dequantised, rounded to bf16 (exact when scales are powers of two); rows without gaps.
 void fake_quantize_rows(const TensorView& x, ActivationFormat format, Bf16* out, cudaStream_t stream);

@@ -14,7 +14,8 @@ struct Traits {
   Support (*supports)(const Params&, const Capabilities&) = nullptr;        // null: every call that the op's check lets through
   size_t (*workspace_bytes)(const Params&, const Capabilities&) = nullptr;  // null: none
   void (*run)(const Params&, const ExecutionContext&) = nullptr;
-  Support (*prefers)(const Params&, const Capabilities&) = nullptr;  // null: every call that it supports
+  Support (*prefers)(const Params&, const Capabilities&) = nullptr;               // null: every call that it supports
+  bool (*fuses)(const Params&, const Capabilities&, std::string_view) = nullptr;  // null: nothing
 };
 
 template <class Params>
@@ -34,6 +35,11 @@ Implementation<Params> implementation(std::string_view name, Traits<Params> trai
   };
   if (traits.prefers != nullptr) {
     impl.prefers = [traits](const Params& p, const Device& device) { return traits.prefers(p, capabilities(device)); };
+  }
+  if (traits.fuses != nullptr) {
+    impl.fuses = [traits](const Params& p, const Device& device, std::string_view fusion) {
+      return is_cuda(device) && traits.fuses(p, capabilities(device), fusion);
+    };
   }
   return impl;
 }

@@ -2,9 +2,6 @@
 #include "backends/cuda/sparse_attn_decode/impls.h"
 
 #include "backends/cuda/cuda_ops.h"
-#include "ops/factories.h"
-#include "ops/sparse_attention/norm_in_front.h"
-#include "ops/sparse_attention/rotate_behind.h"
 
 namespace strata::cuda {
 
@@ -12,7 +9,7 @@ std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
   using sparse_decode::Kernel;
   const sparse_decode::Planner planner;
   // The planner (sm90/plan.h) prefers one kernel for a call without a schedule, by fitted costs.
-  std::vector<Implementation<SparseAttnDecodeParams>> sm90 = {
+  return {
       sparse_attn_decode_sm90_scheduled(/*few_heads=*/true, planner),
       sparse_attn_decode_sm90_scheduled(/*few_heads=*/false, planner),
       sparse_attn_decode_sm90(Kernel::persistent, planner),          // 8 or 16 heads a block, more than two rounds of blocks
@@ -20,12 +17,10 @@ std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
       sparse_attn_decode_sm90(Kernel::few_heads, planner),           // up to 32 heads a block
       sparse_attn_decode_sm90(Kernel::h64_clusters, planner),        // two or three splits, all of which run at a time
       sparse_attn_decode_sm90(Kernel::h64, planner),                 // many tokens of many heads
+      sparse_attn_decode_bf16_sm90(),
+      sparse_attn_decode_smxx(),
+      sparse_attn_decode_generic(),
   };
-  return ops::join(
-      std::move(sm90),
-      ops::norm_in_front(
-          ops::rotate_behind({sparse_attn_decode_bf16_sm90(), sparse_attn_decode_smxx(), sparse_attn_decode_generic()}, inverse_rope()),
-          qnorm_rope_kv_insert()));
 }
 
 }  // namespace strata::cuda

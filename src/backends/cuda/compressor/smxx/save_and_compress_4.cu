@@ -12,7 +12,7 @@
 #include "backends/cuda/compressor/smxx/step_token.cuh"
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/runtime/early_launch.cuh"
-#include "ops/compressor/save_in_front.h"
+#include "ops/compressor/fusions.h"
 
 namespace strata::cuda {
 namespace {
@@ -149,17 +149,18 @@ template <int kDim>
 void launch(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
   constexpr auto kKernel = save_and_compress_4_kernel<kDim>;
   all_shared_memory(kKernel);  // as save_partial_states
-  const StepRows step{.kv_score = p.kv_score.ptr<float>(),
-                      .kv_score_stride = p.kv_score.stride[0],
-                      .ape = p.ape.ptr<float>(),
-                      .ape_stride = p.ape.stride[0],
+  const StateSave& saves = *p.save_prologue;
+  const StepRows step{.kv_score = saves.kv_score.ptr<float>(),
+                      .kv_score_stride = saves.kv_score.stride[0],
+                      .ape = saves.ape.ptr<float>(),
+                      .ape_stride = saves.ape.stride[0],
                       .state = CacheRows(p.state)};
   launch_early("save_and_compress_4", kKernel, {static_cast<uint32_t>(p.positions.shape[0]), kThreads<kDim>}, context, compress_args(p),
                step);
 }
 
 Support supports(const CompressNormRopeStoreParams& p, const Capabilities&) {
-  if (!p.kv_score.present()) return Support::no("needs kv_score");
+  if (!p.save_prologue) return Support::no("needs a save_prologue");
   if (p.ratio != kRatio4) return Support::no("needs ratio 4");
   if (p.state.page_stride % 16 != 0) return Support::no("needs a state page_stride that is a multiple of 16 bytes");
   return Support::yes();
@@ -172,7 +173,7 @@ Support prefers(const CompressNormRopeStoreParams& p, const Capabilities&) {
 
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
   if (p.positions.shape[0] == 0 || p.state.num_pages == 0) return;  // without a state nothing is saved
-  if (!state_rows_aligned(p.state) || !rows_aligned(p.kv_score)) {
+  if (!state_rows_aligned(p.state) || !rows_aligned(p.save_prologue->kv_score)) {
     smxx::save(ops::saves_of(p), context);
     return smxx::compress(p, context);
   }
@@ -182,7 +183,11 @@ void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) 
 }  // namespace
 
 Implementation<CompressNormRopeStoreParams> save_and_compress_4() {
-  return implementation<CompressNormRopeStoreParams>("cuda/smxx_saving", {.supports = supports, .run = run, .prefers = prefers});
+  return implementation<CompressNormRopeStoreParams>(
+      "cuda/smxx_saving", {.supports = supports,
+                           .run = run,
+                           .prefers = prefers,
+                           .fuses = [](const CompressNormRopeStoreParams&, const Capabilities&, std::string_view) { return true; }});
 }
 
 }  // namespace strata::cuda

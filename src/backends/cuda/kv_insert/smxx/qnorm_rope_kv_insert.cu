@@ -22,7 +22,7 @@ constexpr int kDim = kQueryDim, kRotary = kQueryRotary;
 struct Call {
   Rows<const Bf16> q;
   Rows<const Bf16> kv;
-  KeyInsert key;
+  KeyInsertArgs key;
   bool key_words;  // all rows at multiples of 16 bytes
   void* q_out;
   int64_t q_out_stride[2];

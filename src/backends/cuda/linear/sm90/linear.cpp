@@ -55,10 +55,10 @@ void quantize(const LinearParams& p, const Quantized& q, cudaStream_t stream) {
 }
 
 std::optional<sm90::StreamedPlan> streamed_plan(const LinearParams& p, const Capabilities& device) {
-  return sm90::plan_streamed(*p.weight, p.x.shape[0], p.shares_device, device);
+  return sm90::plan_streamed(*p.weight, p.x.shape[0], p.weight->shares_device, device);
 }
 int stages_of_many_tiles(const LinearParams& p, const Capabilities& device) {
-  return sm90::many_tiles_stages(*p.weight, p.x.shape[0], p.shares_device, device);
+  return sm90::many_tiles_stages(*p.weight, p.x.shape[0], p.weight->shares_device, device);
 }
 
 // Beyond kLinearMaxTokens the tiles have to be small, as L2 brings the tokens to each tile: at most two fifths of what a tile of
@@ -159,10 +159,10 @@ Implementation<GroupedLinearParams> streamed_grouped_linear() {
   impl.supports = supports_grouped;
   impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
   impl.run = run_grouped;
+  impl.fuses = [](const GroupedLinearParams& p, const Device& device, std::string_view) {
+    return supports_grouped(p, device) && plan(p, capabilities(device))->leaves_codes();
+  };
   return impl;
-}
-bool streamed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
-  return supports_grouped(p, device) && plan(p, capabilities(device))->leaves_codes();
 }
 
 }  // namespace strata::cuda

@@ -19,7 +19,7 @@
 #include "backends/cuda/runtime/early_launch.cuh"
 #include "backends/cuda/runtime/grid.h"
 #include "core/ceil_div.h"
-#include "ops/norm/insert_behind.h"
+#include "ops/norm/fusions.h"
 
 namespace strata::cuda {
 namespace {
@@ -70,21 +70,21 @@ struct KeyPlace {
   int64_t slot = -1, position = -1;
   float angles[kKeyRun];
 
-  __device__ __forceinline__ void ask(const KeyInsert& key, int32_t t, int64_t num_positions, int lane) {
+  __device__ __forceinline__ void ask(const KeyInsertArgs& key, int32_t t, int64_t num_positions, int lane) {
     if (t >= key.num_slots) return;
     position = guess(key.positions + t);
     if (position >= 0 && position < num_positions) load(key, lane);
     touch(key.slots + t);
   }
   // By what they are now: for a token without a slot -1 each.
-  __device__ __forceinline__ void confirm(const KeyInsert& key, int64_t slot_now, int64_t position_now, int lane) {
+  __device__ __forceinline__ void confirm(const KeyInsertArgs& key, int64_t slot_now, int64_t position_now, int lane) {
     slot = slot_now;
     if (slot < 0 || position_now == position) return;
     position = position_now;
     load(key, lane);
   }
   // No branch: behind one the other lanes would wait too.
-  __device__ __forceinline__ void load(const KeyInsert& key, int lane) {
+  __device__ __forceinline__ void load(const KeyInsertArgs& key, int lane) {
     load_angles<true>(key.cos_sin.row(position), kKeyRotary, max(key_rope_lane(lane), 0), angles);
   }
 };
@@ -94,7 +94,7 @@ struct KeyPlace {
 template <bool kInserts>
 __global__ void __launch_bounds__(kInserts ? kMaxThreads / 2 : kMaxThreads)
     rms_norm_pair_kernel(const __grid_constant__ Latent q, const __grid_constant__ Latent kv, int32_t tokens, int32_t q_warps, float eps,
-                         const __grid_constant__ KeyInsert key, int64_t num_positions) {
+                         const __grid_constant__ KeyInsertArgs key, int64_t num_positions) {
   __shared__ float sums[2][kMaxThreads / kWarpSize];  // in turns: who still reads one is a barrier away from who writes it
   __shared__ uint4 normed_key[kInserts ? kKeyDim / kChunk : 1];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, num_warps = static_cast<int>(blockDim.x) / kWarpSize;
@@ -190,48 +190,70 @@ Latent query_latent(const RmsNormPairParams& p) {
   return q;
 }
 
-KeyInsert key_insert(const RmsNormPairParams& p) {
-  return {.slots = p.slot_mapping.ptr<int64_t>(),
-          .num_slots = static_cast<int32_t>(p.slot_mapping.shape[0]),
-          .positions = p.positions.ptr<int64_t>(),
-          .cos_sin = Rows<const float>(p.cos_sin),
-          .cache = p.cache,
-          .rows_of_cache = CacheRows(p.cache)};
+KeyInsertArgs key_insert(const KeyInsert& e) {
+  return {.slots = e.slot_mapping.ptr<int64_t>(),
+          .num_slots = static_cast<int32_t>(e.slot_mapping.shape[0]),
+          .positions = e.positions.ptr<int64_t>(),
+          .cos_sin = Rows<const float>(e.cos_sin),
+          .cache = e.cache,
+          .rows_of_cache = CacheRows(e.cache)};
 }
 
 bool wide(const TensorView& x, const TensorView& weight, const TensorView& out) {
   return x.shape[1] % kChunk == 0 && rows_aligned(x) && rows_aligned(weight) && rows_aligned(out);
 }
 
-// Whether the key is inserted.
-bool run_norm(const RmsNormPairParams& p, const ExecutionContext& context) {
-  const int64_t tokens = p.kv.shape[0];
+int64_t block_threads(const RmsNormPairParams& p) {
+  return ((p.q.present() ? warps_of(p.q.shape[1]) : 0) + warps_of(p.kv.shape[1])) * kWarpSize;
+}
+
+// A block of the norm of few tokens inserts its key too.
+bool fuses(const RmsNormPairParams& p, const Capabilities&, std::string_view) {
+  const KeyInsert& e = *p.insert_epilogue;
+  return p.kv.shape[0] <= kFewTokens && block_threads(p) <= kMaxThreads / 2 && p.kv.shape[1] == kKeyDim &&
+         e.cache.format == KvFormat::fp8_ds_mla_v4 && e.cos_sin.shape[1] == kKeyRotary;
+}
+
+// The key between the norm and an insertion of its own, where memory is not aligned to words.
+size_t workspace_bytes(const RmsNormPairParams& p, const Capabilities&) {
+  return p.insert_epilogue ? static_cast<size_t>(p.kv.numel()) * sizeof(Bf16) : 0;
+}
+
+void run_norm(const RmsNormPairParams& p, const TensorView& kv_out, const KeyInsert* inserted, const ExecutionContext& context) {
+  const int64_t tokens = p.kv.shape[0], threads = block_threads(p);
   const bool pair = p.q.present();
-  const Latent kv = latent(p.kv, p.kv_weight, p.kv_out), q = pair ? query_latent(p) : kv;
-  const int64_t q_warps = pair ? warps_of(q.dim) : 0, threads = (q_warps + warps_of(kv.dim)) * kWarpSize;
-  if (threads <= kMaxThreads && wide(p.kv, p.kv_weight, p.kv_out) && (!pair || wide(p.q, p.q_weight, p.q_out))) {
+  const Latent kv = latent(p.kv, p.kv_weight, kv_out), q = pair ? query_latent(p) : kv;
+  const int64_t q_warps = pair ? warps_of(q.dim) : 0;
+  if (threads <= kMaxThreads && wide(p.kv, p.kv_weight, kv_out) && (!pair || wide(p.q, p.q_weight, p.q_out))) {
     const int64_t at_once = capabilities(context.device).num_sms * std::max<int64_t>(kThreadsPerSm / threads, 1);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(blocks_for(tokens, 1), at_once));
-    const bool inserts = p.slot_mapping.present() && tokens <= kFewTokens && threads <= kMaxThreads / 2 && kv.dim == kKeyDim &&
-                         inserts_words(p.cache, p.cos_sin);
-    const auto kernel = inserts ? rms_norm_pair_kernel<true> : rms_norm_pair_kernel<false>;
-    all_shared_memory(kernel);  // its blocks are the first on some SMs: a product behind it finds its place beside them
+    const auto kernel = inserted != nullptr ? rms_norm_pair_kernel<true> : rms_norm_pair_kernel<false>;
+    all_shared_memory(kernel);  // its blocks are the first on some SMs: a concurrent product fits next to them
+    const KeyInsertArgs key = key_insert(inserted != nullptr ? *inserted : KeyInsert{});
     launch_early("rms_norm_pair_kernel", kernel, {blocks, static_cast<unsigned>(threads)}, context, q, kv, static_cast<int32_t>(tokens),
-                 static_cast<int32_t>(q_warps), p.eps, key_insert(p), p.cos_sin.shape[0]);
-    return inserts;
+                 static_cast<int32_t>(q_warps), p.eps, key, inserted != nullptr ? inserted->cos_sin.shape[0] : 0);
+    return;
   }
   launch_early("rms_norm_rows_kernel", rms_norm_rows_kernel, {blocks_for(pair ? 2 * tokens : tokens, 1), kWarpSize}, context, q, kv,
                static_cast<int32_t>(tokens), p.eps);
-  return false;
 }
 
 void run(const RmsNormPairParams& p, const ExecutionContext& context) {
   if (p.kv.shape[0] == 0) return;
-  if (!run_norm(p, context) && p.slot_mapping.present()) qnorm_rope_kv_insert().front().run(ops::insertion(p), context);
+  if (!p.insert_epilogue) return run_norm(p, p.kv_out, nullptr, context);
+  const KeyInsert& e = *p.insert_epilogue;
+  const TensorView kv = TensorView::contiguous(context.workspace.data, DType::bf16, p.kv.device, {p.kv.shape[0], p.kv.shape[1]});
+  if (wide(p.kv, p.kv_weight, kv) && (!p.q.present() || wide(p.q, p.q_weight, p.q_out)) && inserts_words(e.cache, e.cos_sin)) {
+    return run_norm(p, kv, &e, context);
+  }
+  run_norm(p, kv, nullptr, context);
+  qnorm_rope_kv_insert().front().run(ops::insertion(p, kv), context);
 }
 
 }  // namespace
 
-Implementation<RmsNormPairParams> rms_norm_pair_smxx() { return smxx_implementation<RmsNormPairParams>({.run = run}); }
+Implementation<RmsNormPairParams> rms_norm_pair_smxx() {
+  return smxx_implementation<RmsNormPairParams>({.workspace_bytes = workspace_bytes, .run = run, .fuses = fuses});
+}
 
 }  // namespace strata::cuda

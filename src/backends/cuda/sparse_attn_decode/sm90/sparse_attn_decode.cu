@@ -27,9 +27,6 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
                        std::string(to_string(p.extra_cache.format)));
   }
   if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
-  if (p.positions.present() && p.cos_sin.shape[1] != kRotaryLanes) {
-    return Support::no("needs " + std::to_string(kRotaryLanes) + " rotary lanes, has " + std::to_string(p.cos_sin.shape[1]));
-  }
   for (const TensorView* rows : {&p.q, &p.out}) {
     if (ops::row_alignment(*rows) != 16) {
       return Support::no(std::string(rows == &p.q ? "q" : "out") + " must have rows at multiples of 16 bytes, is " + rows->describe());
@@ -40,10 +37,18 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
       return Support::no("pages must be at multiples of 16 bytes, are " + std::to_string(cache->page_stride) + " bytes apart");
     }
   }
-  if (p.norm_queries && format != KvFormat::fp8_ds_mla_v4) {
-    return Support::no("needs caches of fp8_ds_mla_v4 to normalise queries, has " + std::string(to_string(format)));
-  }
   return Support::yes();
+}
+
+// The kernels have one rotation, of 64 dimensions; those of fp8_ds_mla_v4 normalise queries.
+bool fuses(const SparseAttnDecodeParams& p, const Capabilities&, std::string_view fusion) {
+  if (fusion == "query_prologue") {
+    return p.cache.format == KvFormat::fp8_ds_mla_v4 && p.query_prologue->cos_sin.shape[1] == kRotaryLanes;
+  }
+  const InverseRope& rope = *p.out_epilogue;
+  if (rope.cos_sin.shape[1] != kRotaryLanes) return false;
+  const auto same = [](const TensorView& a, const TensorView& b) { return a.data == b.data && a.shape == b.shape && a.stride == b.stride; };
+  return !p.query_prologue || (same(p.query_prologue->positions, rope.positions) && same(p.query_prologue->cos_sin, rope.cos_sin));
 }
 
 Scope scope_of(const PagedCache& cache, const TensorView& indices, const TensorView& lengths) {
@@ -69,10 +74,16 @@ DecodeArgs args_of(const SparseAttnDecodeParams& p) {
   a.num_queries = static_cast<int32_t>(p.q.shape[1]);
   a.sink = p.attn_sink.present() ? p.attn_sink.ptr<float>() : nullptr;
   a.scale_log2 = p.softmax_scale * kLog2e;
-  if (p.positions.present()) {
-    a.cos_sin = p.cos_sin.ptr<float>(), a.cos_sin_stride = p.cos_sin.stride[0], a.cos_sin_rows = p.cos_sin.shape[0];
-    if (p.rotate_back) a.positions = p.positions.ptr<int64_t>();
-    if (p.norm_queries) a.q_positions = p.positions.ptr<int64_t>(), a.q_eps = p.q_eps;
+  const auto set_rotation = [&](const TensorView& cos_sin) {
+    a.cos_sin = cos_sin.ptr<float>(), a.cos_sin_stride = cos_sin.stride[0], a.cos_sin_rows = cos_sin.shape[0];
+  };
+  if (p.out_epilogue) {
+    set_rotation(p.out_epilogue->cos_sin);
+    a.positions = p.out_epilogue->positions.ptr<int64_t>();
+  }
+  if (p.query_prologue) {
+    set_rotation(p.query_prologue->cos_sin);
+    a.q_positions = p.query_prologue->positions.ptr<int64_t>(), a.q_eps = p.query_prologue->eps;
   }
   a.out = p.out.ptr<uint16_t>();
   a.out_batch_stride = p.out.stride[0], a.out_query_stride = p.out.stride[1], a.out_head_stride = p.out.stride[2];
@@ -95,7 +106,7 @@ Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
           .num_sms = c.num_sms,
           .format = p.cache.format,
           .batch_invariant = p.batch_invariant,
-          .raw_queries = p.norm_queries};
+          .raw_queries = p.query_prologue.has_value()};
 }
 
 // How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md). Of a
@@ -123,9 +134,9 @@ void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blo
 
 // Whether the product behind this op, which then is the next kernel, begins when parts are merged. What it reads of so few weights beside
 // the merge keeps that waiting longer than it saves; of more, the memory is busy all the time anyway. Not of a schedule's parts.
-bool merge_first(const SparseAttnDecodeParams& p) {
+bool merge_first(const SparseAttnDecodeParams& p, const TensorView& next_weights) {
   constexpr int64_t kFewWeights = 96 << 20;
-  return p.positions.present() && p.rotate_back && p.next_weights.present() && static_cast<int64_t>(p.next_weights.bytes()) <= kFewWeights;
+  return p.out_epilogue && next_weights.present() && static_cast<int64_t>(next_weights.bytes()) <= kFewWeights;
 }
 
 // Of all tokens, of a call that goes by its schedule.
@@ -182,7 +193,7 @@ void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64
                 tiles = std::clamp<int64_t>(ceil_div(usual, problem.num_sms), 1, kUsualTiles);
   const int64_t bringing = block_heads < kHeadTile ? std::clamp<int64_t>(usual / tiles, 1, blocks) : blocks;
   a.next_blocks = static_cast<int32_t>(bringing);
-  bring_next_near(p.next_weights, block_heads, bringing, tiles, a);
+  bring_next_near(context.hints.next_weights, block_heads, bringing, tiles, a);
   switch (block_heads) {
     case 8: launch_scheduled<8>(a, pieces, context); break;
     case 16: launch_scheduled<16>(a, pieces, context); break;
@@ -197,12 +208,12 @@ void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64
 void run_plan(const SparseAttnDecodeParams& p, Kernel kernel, const Plan& plan, int64_t tokens, DecodeArgs& a,
               const ExecutionContext& context) {
   place_parts(plan.most_parts, context, a);
-  a.merge_first = merge_first(p);
+  a.merge_first = merge_first(p, context.hints.next_weights);
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
   const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits,
                 tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile);
-  bring_next_near(p.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
+  bring_next_near(context.hints.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
     launch<KvFormat::fp8_ds_mla_v4>(a, kernel, plan, tokens, context);
   } else {
@@ -223,7 +234,8 @@ std::string us(const Plan& plan) {
 }  // namespace
 
 Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90(Kernel kernel, const Planner& planner) {
-  auto impl = implementation<SparseAttnDecodeParams>("cuda/sm90_" + std::string(name_of(kernel)), {.workspace_bytes = workspace_bytes});
+  auto impl = implementation<SparseAttnDecodeParams>("cuda/sm90_" + std::string(name_of(kernel)),
+                                                     {.workspace_bytes = workspace_bytes, .fuses = fuses});
   impl.supports = [kernel](const SparseAttnDecodeParams& p, const Device& device) {
     if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
     const Capabilities c = capabilities(device);
@@ -251,7 +263,7 @@ Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90(Kernel kernel, co
 
 Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90_scheduled(bool few_heads, const Planner& planner) {
   auto impl = implementation<SparseAttnDecodeParams>(few_heads ? "cuda/sm90_few_heads_scheduled" : "cuda/sm90_h64_scheduled",
-                                                     {.workspace_bytes = workspace_bytes});
+                                                     {.workspace_bytes = workspace_bytes, .fuses = fuses});
   impl.supports = [planner](const SparseAttnDecodeParams& p, const Device& device) {
     if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
     const Capabilities c = capabilities(device);

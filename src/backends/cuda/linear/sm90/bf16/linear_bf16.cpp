@@ -113,8 +113,17 @@ void multiply_to_values(const TensorView& x, const LinearWeight& w, const Tensor
 }
 using Product = Bf16Product<support, multiply_to_values>;
 
+// With few tokens tiles of 64 features leave bf16: a pair waits for two SMs, and V4-Flash's layer takes 0.5 us more than with a quantiser.
+bool fuses(const GroupedLinearParams& p, const Capabilities& device, std::string_view) {
+  if (!support(p.x, p.weight, /*shares_device=*/false, device)) return false;
+  const Bf16Tile tile = tile_of(p.x.shape[0], *p.weight, device);
+  if (tile.parts > 2 || tiles_per_block(*p.weight, device) > 1) return false;
+  return tile.tiles_of_scale() == 1 || tile.tokens > token_product_rows(1);
+}
+
 Traits<GroupedLinearParams> grouped_product() {
   Traits<GroupedLinearParams> traits = Product::grouped();
+  traits.fuses = fuses;
   traits.run = [](const GroupedLinearParams& p, const ExecutionContext& context) {
     multiply(p.x, *p.weight, p.y, {p.y_scale, p.y_format}, /*shares_device=*/false, context);
   };
@@ -126,13 +135,6 @@ Traits<GroupedLinearParams> grouped_product() {
 Implementation<LinearParams> hopper_bf16_linear() { return implementation<LinearParams>("cuda/sm90_bf16", Product::linear()); }
 Implementation<GroupedLinearParams> hopper_bf16_grouped_linear() {
   return implementation<GroupedLinearParams>("cuda/sm90_bf16", grouped_product());
-}
-// Of few tokens tiles of 64 features leave values: a pair waits for two SMs, and V4-Flash's layer takes 0.5 us more than with a quantiser.
-bool hopper_bf16_leaves_codes(const GroupedLinearParams& p, const Device& device) {
-  if (!is_cuda(device) || !support(p.x, p.weight, /*shares_device=*/false, capabilities(device))) return false;
-  const Bf16Tile tile = tile_of(p.x.shape[0], *p.weight, capabilities(device));
-  if (tile.parts > 2 || tiles_per_block(*p.weight, capabilities(device)) > 1) return false;
-  return tile.tiles_of_scale() == 1 || tile.tokens > token_product_rows(1);
 }
 
 }  // namespace strata::cuda

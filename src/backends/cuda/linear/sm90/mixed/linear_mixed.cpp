@@ -248,11 +248,16 @@ void run_many_few(const GroupedLinearParams& p, const ExecutionContext& context)
   });
 }
 
+// The kernel for few tokens quantises its own tiles, where it runs alone.
+bool fuses(const GroupedLinearParams& p, const Capabilities& device, std::string_view) {
+  return supports(p, device) && tokens_of_many(*p.weight, p.x.shape[0], device) == 0;
+}
+
 }  // namespace
 
 Implementation<GroupedLinearParams> mixed_grouped_linear() {
   return implementation<GroupedLinearParams>(
-      kNames[0], {.supports = supports, .workspace_bytes = workspace_bytes, .run = run_few, .prefers = prefers<By::few>});
+      kNames[0], {.supports = supports, .workspace_bytes = workspace_bytes, .run = run_few, .prefers = prefers<By::few>, .fuses = fuses});
 }
 Implementation<GroupedLinearParams> mixed_many_grouped_linear() {
   return implementation<GroupedLinearParams>(
@@ -262,10 +267,6 @@ Implementation<GroupedLinearParams> mixed_many_few_grouped_linear() {
   return implementation<GroupedLinearParams>(
       kNames[2],
       {.supports = supports_many_few, .workspace_bytes = workspace_bytes, .run = run_many_few, .prefers = prefers<By::many_few>});
-}
-bool mixed_leaves_codes(const GroupedLinearParams& p, const Device& device) {
-  if (!is_cuda(device) || !supports(p, capabilities(device))) return false;
-  return tokens_of_many(*p.weight, p.x.shape[0], capabilities(device)) == 0;
 }
 std::vector<WeightPacking> mixed_weight_packings() {
   std::vector<WeightPacking> packings;

@@ -1,0 +1,105 @@
+// Prologues and epilogues: what another op does before or after this one, as an optional member of a call (docs/decisions/0005). The result
+// is bit for bit that of the two ops. An implementation says which ones its kernels do (Implementation::fuses); the others are run here, as
+// the separate op.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/arena.h"
+#include "strata/op.h"
+
+namespace strata::ops {
+
+enum class FusionKind : uint8_t { prologue, epilogue };
+
+template <class Params, class Other>
+struct Fusion {
+  std::string_view name;  // of the member of Params, by which Implementation::fuses is asked
+  FusionKind kind = FusionKind::prologue;
+  bool (*requested)(const Params&) = nullptr;
+  // The call without it. What passes between the two ops has memory of the arena.
+  Params (*without)(const Params&, Arena&) = nullptr;
+  // The call of the other op. `rest`: what without() returned. Its views may be of a call that was not checked.
+  Other (*call)(const Params& whole, const Params& rest) = nullptr;
+  // Where strides may need several calls in place of that one. Absent: never.
+  std::vector<Other> (*parts)(const Params& whole, const Params& rest) = nullptr;
+  // Some implementations fuse at some sizes only: room for the separate op is then counted at all sizes, so that no larger call needs less.
+  bool always_reserve = false;
+};
+
+// "cuda" of "cuda/sm90".
+inline std::string_view backend_of(std::string_view implementation) { return implementation.substr(0, implementation.find('/')); }
+
+// The implementation of the other op that goes with one of `backend`: of the same backend if one takes the call, or else any that does.
+template <class Other>
+const Implementation<Other>* separate_op(const std::vector<Implementation<Other>>& others, std::string_view backend, const Other& params,
+                                         const Device& device) {
+  const Implementation<Other>* any = nullptr;
+  for (const Implementation<Other>& other : others) {
+    const bool same = backend_of(other.name) == backend;
+    if ((!same && any != nullptr) || !other.supports(params, device)) continue;
+    if (same) return &other;
+    any = &other;
+  }
+  return any;
+}
+
+// `implementation` with the prologue or epilogue, for calls that ask for it, by the separate op where it does not fuse it.
+template <class Params, class Other>
+Implementation<Params> with_fusion(Implementation<Params> implementation, const Fusion<Params, Other>& fusion,
+                                   const std::vector<Implementation<Other>>& others) {
+  const Implementation<Params> inner = std::move(implementation);
+  const auto is_separate = [fusion, fuses = inner.fuses](const Params& p, const Device& device) {
+    return fusion.requested(p) && !(fuses && fuses(p, device, fusion.name));
+  };
+  const auto other_of = [others, name = inner.name](const Other& params, const Device& device) -> const Implementation<Other>& {
+    const Implementation<Other>* const other = separate_op(others, backend_of(name), params, device);
+    if (other == nullptr) fail(ErrorCode::unsupported, "{}: no implementation of the op that it fuses takes the call", name);
+    return *other;
+  };
+  Implementation<Params> outer = inner;
+  const auto without = [fusion, is_separate](const auto& answer) {
+    return [fusion, is_separate, answer](const Params& p, const Device& device) {
+      if (!is_separate(p, device)) return answer(p, device);
+      Arena measure(device.id());
+      return answer(fusion.without(p, measure), device);
+    };
+  };
+  outer.supports = without(inner.supports);
+  if (inner.prefers) outer.prefers = without(inner.prefers);
+  outer.workspace_bytes = [fusion, is_separate, other_of, inner](const Params& p, const Device& device) -> int64_t {
+    const bool separate = is_separate(p, device);
+    const int64_t whole = separate ? 0 : inner.workspace_bytes(p, device);
+    if (!separate && !(fusion.always_reserve && fusion.requested(p))) return whole;
+    Arena measure(device.id());
+    const Params rest = fusion.without(p, measure);
+    static_cast<void>(measure.rest(inner.workspace_bytes(rest, device)));
+    const Other other = fusion.call(p, rest);
+    static_cast<void>(measure.rest(other_of(other, device).workspace_bytes(other, device)));
+    return std::max(whole, measure.peak());
+  };
+  outer.run = [fusion, is_separate, other_of, inner](const Params& p, const ExecutionContext& context) {
+    if (!is_separate(p, context.device)) return inner.run(p, context);
+    Arena arena(context.device.id(), context.workspace);
+    const Params rest = fusion.without(p, arena);
+    ExecutionContext own = context;
+    own.workspace = arena.rest(0);
+    const auto run_other = [&] {
+      for (const Other& o : fusion.parts ? fusion.parts(p, rest) : std::vector<Other>{fusion.call(p, rest)}) {
+        other_of(o, context.device).run(o, own);
+      }
+    };
+    if (fusion.kind == FusionKind::prologue) run_other();
+    inner.run(rest, own);
+    if (fusion.kind == FusionKind::epilogue) run_other();
+  };
+  outer.fuses = [fusion, fuses = inner.fuses](const Params& p, const Device& device, std::string_view name) {
+    return name == fusion.name || (fuses && fuses(p, device, name));
+  };
+  return outer;
+}
+
+}  // namespace strata::ops

@@ -1,0 +1,42 @@
+#include "ops/norm/fusions.h"
+
+#include "ops/factories.h"
+#include "ops/fusion.h"
+
+namespace strata::ops {
+namespace {
+
+using P = RmsNormPairParams;
+
+constexpr Fusion<P, QNormRopeKvInsertParams> kInsertEpilogue{.name = "insert_epilogue",
+                                                             .kind = FusionKind::epilogue,
+                                                             .requested = [](const P& p) { return p.insert_epilogue.has_value(); },
+                                                             .without =
+                                                                 [](const P& p, Arena& arena) {
+                                                                   P rest = p;
+                                                                   rest.insert_epilogue.reset();
+                                                                   rest.kv_out = arena.tensor(DType::bf16, {p.kv.shape[0], p.kv.shape[1]});
+                                                                   return rest;
+                                                                 },
+                                                             .call = [](const P& p, const P& rest) { return insertion(p, rest.kv_out); }};
+
+}  // namespace
+
+QNormRopeKvInsertParams insertion(const RmsNormPairParams& p, const TensorView& kv) {
+  const KeyInsert& insert = *p.insert_epilogue;
+  const TensorView no_heads = TensorView::contiguous(nullptr, DType::bf16, p.kv.device, {p.kv.shape[0], 0, p.kv.shape[1]});
+  return {.q = no_heads,
+          .kv = kv,
+          .positions = insert.positions,
+          .cos_sin = insert.cos_sin,
+          .slot_mapping = insert.slot_mapping,
+          .cache = insert.cache,
+          .q_out = no_heads,
+          .eps = p.eps};
+}
+
+Implementation<P> with_norm_fusions(Implementation<P> norm) {
+  return with_fusion(std::move(norm), kInsertEpilogue, make_qnorm_rope_kv_insert().implementations());
+}
+
+}  // namespace strata::ops
