@@ -297,7 +297,7 @@ TEST(IndexerTopk, WorkspaceIsOneRow) {
   EXPECT_EQ(out.bytes(), before);
 }
 
-TEST(IndexerLogits, Refusals) {
+TEST(IndexerLogits, RefusesWhatContradictsTheContract) {
   RandomCase c(KvFormat::indexer_fp8, 16);
   Array<float> logits({RandomCase::kTokens, 40});
   const auto refuse = [&](const IndexerLogitsParams& p, std::initializer_list<const char*> words) {

@@ -182,7 +182,7 @@ TEST(IndexerQuery, StridedInputsAndNoTokens) {
   run(kOp, plain(none, none_weights, none, none_out));
 }
 
-TEST(IndexerQuery, Refusals) {
+TEST(IndexerQuery, RefusesWhatContradictsTheContract) {
   Array<Bf16> q({2, 1, 128}, random_bf16(256, 1.0f, 1));
   Array<Bf16> w({2, 1}, bf16_values({1, 1}));
   Array<float> table({4, 64}, std::vector<float>(256, 0.5f));

@@ -12,7 +12,7 @@ Row row_of(const Array<int32_t>& a, int64_t width, int64_t t) {
 
 // --- scatter_block_tables ---
 
-TEST(ScatterBlockTables, Refusals) {
+TEST(ScatterBlockTables, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_scatter_block_tables();
   Array<int32_t> entries({5}, {1, 2, 3, 4, 5}), table({2, 4});
   const auto refuse = [&](Row segment, std::initializer_list<const char*> words) {
@@ -81,7 +81,7 @@ TEST(SlotMapping, SlotsPastInt32) {
   EXPECT_EQ(c.out[0], 6400000063);
 }
 
-TEST(SlotMapping, Refusals) {
+TEST(SlotMapping, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_slot_mapping();
   SlotCase c({64}, {0}, {1}, {4}, 1);
   expect_refused(op, c.params(64, 1), {"block_table", "at least 2 blocks", "has 1"}, c.out);
@@ -170,7 +170,7 @@ TEST(SwaIndices, AbsentValidityAndStrides) {
   EXPECT_EQ(wide.values(), (Row{before[0], 24, 25, before[3], before[4], before[5], 24, -1, before[8], before[9]}));
 }
 
-TEST(SwaIndices, Refusals) {
+TEST(SwaIndices, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_swa_indices();
   WindowCase c({{7}, {0}, {1}, {0, 5, -2}, 3}, 4);
   expect_refused(op, c.params(3), {"block_table[0, 2]", "is -2"}, c.indices, c.lens);
@@ -286,7 +286,7 @@ TEST(ComputeGlobalTopk, EntriesToSlots) {
   EXPECT_EQ(local.values(), global.values());
 }
 
-TEST(ComputeGlobalTopk, Refusals) {
+TEST(ComputeGlobalTopk, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_compute_global_topk();
   Array<int32_t> local({1, 2}, {64, -1});
   Array<int32_t> requests({1}, {0});
@@ -393,7 +393,7 @@ TEST(CombineTopkSwa, TopKBoundsTheEntries) {
   EXPECT_EQ(c.indices.values(), (Row{9, 2, 5, 16, 17}));
 }
 
-TEST(CombineTopkSwa, Refusals) {
+TEST(CombineTopkSwa, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_combine_topk_swa();
   ChunkCase c({2}, {12}, 4, 4, 3, 4, 16, 8);
   const CombineTopkSwaParams good = c.p;

@@ -146,7 +146,7 @@ TEST(MergeAttnStates, Bf16OutputAndStrides) {
   }
 }
 
-TEST(MergeAttnStates, Refusals) {
+TEST(MergeAttnStates, RefusesWhatContradictsTheContract) {
   Merge m({{1, 2, 0}, {3, 4, 0}});
   m.use_sink(0);
   const MergeAttnStatesParams good = m.p;

@@ -150,7 +150,7 @@ TEST(ModelConfig, PairingOfTheIndexersRotation) {
   expect_refusal(j, {"/indexer_rope_interleave", 1, {"true or false", "is 1"}});
 }
 
-TEST(ModelConfig, RopeScalingSpellings) {
+TEST(ModelConfig, ReadsEverySpellingOfRopeScaling) {
   json j = v32();
   j["rope_scaling"]["rope_type"] = "yarn";
   EXPECT_TRUE(parse(j).has_yarn);
@@ -212,7 +212,7 @@ TEST(ModelConfig, PresetsHaveThePublishedLayers) {
   EXPECT_EQ(count(pro, 128), 31);
 }
 
-TEST(ModelConfig, RoundTripOfParsedFiles) {
+TEST(ModelConfig, ParsedFilesRoundTrip) {
   for (const json& j : {v4(), v32()}) EXPECT_EQ(ModelConfig::parse(parse(j).to_json()), parse(j));
   ModelConfig odd = parse(v4());
   odd.rms_norm_eps = 1.0000000000000002e-6;
@@ -238,7 +238,7 @@ TEST(ModelConfig, LoadsAFileOrADirectory) {
 
 const json kRemoved = json(json::value_t::discarded);
 
-TEST(ModelConfig, MissingKeys) {
+TEST(ModelConfig, RefusesMissingKeys) {
   for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "rms_norm_eps",
                           "rope_theta", "q_lora_rank", "head_dim", "o_groups", "o_lora_rank", "sliding_window", "compress_ratios",
                           "compress_rope_theta", "index_n_heads", "index_head_dim", "index_topk"}) {
@@ -254,7 +254,7 @@ TEST(ModelConfig, MissingKeys) {
   expect_refusal(v4(), {"/quantization_config/quant_method", kRemoved, {"\"fp8\"", "is missing"}});
 }
 
-TEST(ModelConfig, WrongTypes) {
+TEST(ModelConfig, RefusesWrongTypes) {
   const std::vector<Refusal> cases{
       {"/hidden_size", "256", {"expected an integer", "is \"256\""}},
       {"/hidden_size", 256.0, {"expected an integer", "is 256.0"}},
@@ -285,7 +285,7 @@ TEST(ModelConfig, WrongTypes) {
   }
 }
 
-TEST(ModelConfig, ImpossibleValuesOfV4) {
+TEST(ModelConfig, RefusesImpossibleValuesOfV4) {
   const json huge = 1e300;
   const std::vector<Refusal> cases{
       {"/hidden_size", 0, {"[1, 1048576]", "is 0"}},
@@ -341,7 +341,7 @@ TEST(ModelConfig, ImpossibleValuesOfV4) {
   expect_parts(message_of(ErrorCode::invalid_file, [&] { parse(j); }), {"weight_block_size[0]", "is 0"});
 }
 
-TEST(ModelConfig, ImpossibleValuesOfMla) {
+TEST(ModelConfig, RefusesImpossibleValuesOfMla) {
   const std::vector<Refusal> cases{
       {"/kv_lora_rank", 0, {"is 0"}},
       {"/v_head_dim", -1, {"is -1"}},
@@ -358,7 +358,7 @@ TEST(ModelConfig, ImpossibleValuesOfMla) {
   expect_refusal(v32(), {"/rope_scaling/mscale", -1, {"rope_scaling.mscale", "is -1"}});
 }
 
-TEST(ModelConfig, UnknownModels) {
+TEST(ModelConfig, RefusesUnknownModels) {
   json j = v4();
   j["architectures"] = {"LlamaForCausalLM"};
   j["model_type"] = "llama";
@@ -371,7 +371,7 @@ TEST(ModelConfig, UnknownModels) {
 }
 
 // What a terminal would obey, or is longer than a line, is not printed as it is.
-TEST(ModelConfig, TextThatIsNotText) {
+TEST(ModelConfig, RefusesTextThatIsNotText) {
   const std::string text = "a\n\x1b[31m" + std::string(10'000, 'b');
   const auto expect_shown = [](const json& j) {
     const std::string message = message_of(ErrorCode::invalid_file, [&] { parse(j); });
@@ -388,7 +388,7 @@ TEST(ModelConfig, TextThatIsNotText) {
   expect_shown(j);
 }
 
-TEST(ModelConfig, Syntax) {
+TEST(ModelConfig, RefusesBrokenSyntax) {
   const auto message = [](const std::string& text) {
     return message_of(ErrorCode::invalid_file, [&] { ModelConfig::parse(text, "the/config.json"); });
   };

@@ -70,7 +70,7 @@ TEST(PagePool, APageIsFreeWhenItsLastHolderReleasedIt) {
   EXPECT_EQ(pool.holders(page), 1);
 }
 
-TEST(PagePool, Errors) {
+TEST(PagePool, RefusesWhatCannotBe) {
   PagePool empty(0);
   EXPECT_EQ(empty.allocate(), -1);
   EXPECT_THROW(empty.release(0), Error);

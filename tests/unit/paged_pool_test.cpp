@@ -156,7 +156,7 @@ TEST(PagedPool, FillMarksWhatNobodyWrote) {
   EXPECT_EQ(byte(1, 1), 0xFF);
 }
 
-TEST(PagedPool, Errors) {
+TEST(PagedPool, RefusesWhatCannotBe) {
   const std::map<CacheGroup, int64_t> pages = {{CacheGroup::window, 2}, {CacheGroup::c4_state, 2}};
   const auto construct = [&](std::vector<std::vector<CacheGroupSpec>> layers) { return error_of([&] { pool_of(layers, pages); }); };
   EXPECT_EQ(construct({{kWindow}}), "");

@@ -122,7 +122,7 @@ TEST(SharedPrefix, APrefixOutlivesItsRequests) {
   ASSERT_TRUE(pool.extend(2, 256, 600));
 }
 
-TEST(SharedPrefix, Errors) {
+TEST(SharedPrefix, RefusesWhatCannotBe) {
   PagedPool pool = v4_pool(400);
   pool.add_request(1);
   ASSERT_TRUE(pool.extend(1, 0, 600));

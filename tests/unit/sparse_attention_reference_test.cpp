@@ -484,7 +484,7 @@ TEST(SparseAttnDecode, SchedulesThatCannotBeAreRefused) {
   refuse(p, {"pieces", "shape [any, 8]", "i32[4, 7]"});
 }
 
-TEST(SparseAttnDecode, Refusals) {
+TEST(SparseAttnDecode, RefusesWhatContradictsTheContract) {
   HandCase c({0, 1, 2}, 2);
   Array<int32_t> extra({1, 1, 2}, {0, 1}), extra_length({1}, {2});
   c.use_length(3);

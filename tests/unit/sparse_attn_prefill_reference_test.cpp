@@ -118,7 +118,7 @@ TEST(SparseAttnPrefill, StridedRowsAndNoLength) {
   EXPECT_EQ(c.lane(1, 0, 2), 4.0f);
 }
 
-TEST(SparseAttnPrefill, Refusals) {
+TEST(SparseAttnPrefill, RefusesWhatContradictsTheContract) {
   PrefillCase c({0, 1, 2, 9});
   c.length.values() = {2, 3};
   const auto refuse = [&](const SparseAttnPrefillParams& p, std::initializer_list<const char*> words) {

@@ -82,7 +82,7 @@ TEST(TopkSelect, StridedViewsAndManyRows) {
   }
 }
 
-TEST(TopkSelect, Refusals) {
+TEST(TopkSelect, RefusesWhatContradictsTheContract) {
   Array<float> logits({2, 4}, std::vector<float>(8, 1.0f));
   Array<int32_t> lengths({2}, {4, 5});
   Array<int32_t> out({2, 2});
