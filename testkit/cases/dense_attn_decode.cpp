@@ -301,7 +301,14 @@ void add_shapes(const Test& test) {
 
 void add_dense_attn_decode(CaseList& list) {
   CaseAdder<DenseAttnDecodeParams> cases(list, "dense_attn_decode", &OpSet::dense_attn_decode);
-  add_shapes([&](const DecodeShape& s) { cases.test(name_of(s), [s](Inputs& in) { return build(in, s, s.requests); }); });
+  add_shapes([&](const DecodeShape& s) {
+    int64_t rows = 0;
+    for (const RequestShape& r : s.requests) rows += r.query_len * r.seq_len;
+    // CPUs pass schedules over, and have no more kinds of tiles in a long call than in a short one.
+    const bool gpu = s.scheduled || s.spans > 0 || s.heads * rows > 50'000;
+    const auto builder = [s](Inputs& in) { return build(in, s, s.requests); };
+    gpu ? cases.gpu(name_of(s), builder) : cases.test(name_of(s), builder);
+  });
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
     const DecodeShape s{.requests = {{4096, 1}, {1000, 2}}, .heads = 128, .format = format};
     cases.heavy(name_of(s), [s](Inputs& in) { return build(in, s, s.requests); });

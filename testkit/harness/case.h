@@ -55,6 +55,7 @@ struct Tags {
   bool test = false;
   bool bench = false;
   bool heavy = false;  // a test that takes more than half a second of one core
+  bool gpu = false;    // a test whose size or schedule makes a difference to a GPU's kernels alone
   bool drawn = false;  // a test whose shape was drawn at random
 };
 

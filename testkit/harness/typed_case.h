@@ -222,6 +222,9 @@ class CaseAdder {
   void heavy(std::string name, std::function<Built<Params>(Inputs&)> build) {
     add({std::move(name), std::move(build), nullptr}, {.test = true, .heavy = true});
   }
+  void gpu(std::string name, std::function<Built<Params>(Inputs&)> build) {
+    add({std::move(name), std::move(build), nullptr}, {.test = true, .gpu = true});
+  }
   void drawn(std::string name, std::function<Built<Params>(Inputs&)> build) {
     add({std::move(name), std::move(build), nullptr}, {.test = true, .drawn = true});
   }
