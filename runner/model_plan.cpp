@@ -90,7 +90,8 @@ std::vector<AlikeLayers> PlannedModel::alike(const LayerOptions& options) const 
   std::map<std::tuple<std::string, int64_t, int64_t>, AlikeLayers> groups;
   make_layers(options, each_alone(), [&](const AttentionLayer& layer, int64_t) {
     AlikeLayers& group =
-        groups.try_emplace({layer.kind(), layer.weight_bytes(), layer.workspace_bytes()}, layer.layer_index(), 0).first->second;
+        groups.try_emplace({layer.kind(), layer.weight_bytes(), layer.workspace_bytes()}, AlikeLayers{layer.layer_index(), 0})
+            .first->second;
     group.count += 1;
   });
   std::vector<AlikeLayers> result;

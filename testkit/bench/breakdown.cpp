@@ -82,6 +82,7 @@ std::vector<double> measure_one_by_one(const std::vector<RecordedCall>& calls, c
     }
   });
   std::vector<double> seconds;
+  seconds.reserve(samples.size());
   for (const std::vector<double>& of_call : samples) seconds.push_back(median(of_call));
   return seconds;
 }
