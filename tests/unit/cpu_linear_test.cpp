@@ -284,7 +284,7 @@ TEST(CpuLinear, FewTokensAreOfManyBitForBit) {
       const Weight weight({kMany, 1, n, k}, kind, random, block_k);
       std::vector<Bf16> x = random.bf16(kMany * k);
       for (const CpuIsa cap : kCaps) {
-        const auto product = [&](int64_t first, int64_t tokens, std::vector<float>& y) {
+        const auto product = [&, n = n, k = k](int64_t first, int64_t tokens, std::vector<float>& y) {
           const LinearParams p{.x = view(x, DType::bf16, {kMany, k}).slice(first, tokens),
                                .weight = &weight.w,
                                .y = view(y, DType::f32, {kMany, n}).slice(first, tokens)};

@@ -167,7 +167,8 @@ TEST(PublishedConfigs, NamesAreOfOneModel) {
   for (const auto& [key, value] :
        {std::pair("model_type", "\"longcat_flash\""), std::pair("model_type", "\"deepseek_v4\""),
         std::pair("architectures", "[\"LongcatFlashForCausalLM\"]"), std::pair("architectures", "[\"DeepseekV4ForCausalLM\"]")}) {
-    expect_parts(message_of(ErrorCode::invalid_file, [&] { ModelConfig::parse(around(key, value)); }), {key, "text_config", "deepseek_v3"});
+    expect_parts(message_of(ErrorCode::invalid_file, [&, key = key, value = value] { ModelConfig::parse(around(key, value)); }),
+                 {key, "text_config", "deepseek_v3"});
   }
   for (const auto& [key, value] :
        {std::pair("model_type", "\"kimi_vl\""), std::pair("architectures", "[\"KimiVLForConditionalGeneration\"]")}) {
