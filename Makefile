@@ -63,22 +63,35 @@ cuda-sanitize: cuda
 	@cmake --build --preset cuda-racecheck -j $(JOBS) --target strata_cli
 	@tools/cuda-sanitize build-cuda/bin/strata build-cuda-racecheck/bin/strata $(CUDA_DEVICE) $(CUDA_OPS)
 
-# ASan + UBSan, TSan, and a coverage report: each in a build folder of its own.
-sanitize tsan coverage: setup
-	@$(if $(filter tsan,$@),tools/setup clang,true)
-	@cmake --preset $(if $(filter sanitize,$@),asan-ubsan,$@)
-	@cmake --build --preset $(if $(filter sanitize,$@),asan-ubsan,$@) -j $(JOBS)
-	@ctest --preset $(if $(filter sanitize,$@),asan-ubsan,$@)
-	@$(if $(filter coverage,$@),tools/coverage build-coverage,true)
+# ASan + UBSan, and TSan: each in a build folder of its own. SANITIZE_LABELS="unit layers": those tests alone.
+SANITIZE_LABELS ?=
+empty :=
+space := $(empty) $(empty)
+sanitize: PRESET := asan-ubsan
+tsan: PRESET := tsan
+sanitize tsan: setup
+	@tools/setup clang
+	@cmake --preset $(PRESET) > /dev/null
+	@cmake --build --preset $(PRESET) -j $(JOBS) $(SANITIZE_LABELS:%=--target strata_tests_%)
+	@ctest --preset $(PRESET) -j $(JOBS) $(if $(SANITIZE_LABELS),-L '^($(subst $(space),|,$(strip $(SANITIZE_LABELS))))$$')
 
-# Every fuzzer for FUZZ_SECONDS seconds.
+# Every fuzzer over its corpus, then for FUZZ_SECONDS seconds, in the folder of make sanitize.
 FUZZ_SECONDS ?= 60
 fuzz: setup
 	@tools/setup clang
-	@cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
-	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
+	@cmake --preset asan-ubsan > /dev/null
+	@cmake --build --preset asan-ubsan -j $(JOBS) --target strata_tests_fuzz
+	@ctest --preset asan-ubsan -L '^fuzz$$'
+	@tools/fuzz build-asan-ubsan $(FUZZ_SECONDS)
 
-# clang-format over the tree; clang-tidy over the sources that the last 50 commits changed, or differ from BASE. lint-all: over all.
+coverage: setup
+	@cmake --preset coverage
+	@cmake --build --preset coverage -j $(JOBS)
+	@ctest --preset coverage
+	@tools/coverage build-coverage
+
+# clang-format over the tree; clang-tidy over the sources that the last 50 commits changed, or differ from BASE. lint-all: over all, and
+# with the checks that take longest.
 BASE ?= HEAD~50
 format:
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
@@ -91,4 +104,4 @@ lint lint-all: setup format-check
 	@tools/tidy $(BUILD) $(if $(filter lint-all,$@),all,$(BASE))
 
 clean:
-	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-all build-cuda-racecheck build-fuzz build-werror
+	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-all build-cuda-racecheck build-werror
