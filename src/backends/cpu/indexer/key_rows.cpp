@@ -23,8 +23,9 @@ void find_rows(const PagedCache& cache, const int32_t* pages, int64_t first, int
     for (int r = 0; r < rows; ++r) keys.row[i + r] = base + (in_page + r) * row_bytes;
     const size_t here = static_cast<size_t>(std::clamp(count - i, 0, rows));
     const uint8_t* scales = base + scale_offset + in_page * 4;
-    if (cache.format == KvFormat::indexer_fp8) std::memcpy(keys.scale + i, scales, here * 4);
-    if (cache.format == KvFormat::indexer_mxfp4) std::memcpy(keys.exponents + i, scales, here * 4);
+    // Rows that are only prefetched have no slot for a scale.
+    if (here > 0 && cache.format == KvFormat::indexer_fp8) std::memcpy(keys.scale + i, scales, here * 4);
+    if (here > 0 && cache.format == KvFormat::indexer_mxfp4) std::memcpy(keys.exponents + i, scales, here * 4);
     i += rows;
   }
   if (cache.format != KvFormat::indexer_fp8) std::fill_n(keys.scale, count, 1.0f);
