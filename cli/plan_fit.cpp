@@ -24,8 +24,8 @@ int64_t largest(int64_t most, F&& holds) {
 
 }  // namespace
 
-PlanFit::PlanFit(const runner::PlannedModel& model, LayerOptions options)
-    : model_(model), options_(std::move(options)), caches_(model.cache_groups(options_)) {
+PlanFit::PlanFit(const runner::PlannedModel& model, const LayerOptions& options)
+    : model_(model), options_(options), caches_(model.cache_groups(options_)) {
   for (int rank = 0; rank < num_counted_ranks(options_); ++rank) {
     LayerOptions of_rank = options_;
     of_rank.tp_rank = rank;

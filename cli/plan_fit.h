@@ -10,7 +10,7 @@ namespace strata::cli {
 class PlanFit {
  public:
   // options: with the limits of the plan. A step has room for their tokens, and for one token of every request.
-  PlanFit(const runner::PlannedModel& model, LayerOptions options);
+  PlanFit(const runner::PlannedModel& model, const LayerOptions& options);
 
   // Weights, rotary tables, workspace and metadata within the plan's limits, of the rank that takes most.
   runner::PlannedMemory memory() const { return memory(options_); }

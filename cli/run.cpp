@@ -163,6 +163,7 @@ class RequestRunner {
 
   void begin(const std::vector<Share>& step, BatchPadding padding) {
     std::vector<runner::StepRequest> batch;
+    batch.reserve(step.size());
     for (const Share& s : step) batch.push_back({requests_[s.request].id, s.count});
     runner_.begin_step(batch, padding);
   }

@@ -60,7 +60,7 @@ std::string with_replaced(std::string text, std::string_view from, std::string_v
 }
 
 std::string in_plain_words(const CLI::ParseError& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   if (const auto sides = around(text, ": At Most 1 required but received ")) {
     return fmt::format("{}: must be given once, is given {} times", sides->first, sides->second);
   }

@@ -95,6 +95,7 @@ std::vector<AlikeLayers> PlannedModel::alike(const LayerOptions& options) const 
     group.count += 1;
   });
   std::vector<AlikeLayers> result;
+  result.reserve(groups.size());
   for (const auto& [bytes, group] : groups) result.push_back(group);
   return result;
 }

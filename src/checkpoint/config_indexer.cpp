@@ -31,7 +31,7 @@ void check_pattern_size(const ModelConfig& c, const ConfigFields& f, std::string
 
 // A layer that selects is 'F', one that reuses a selection 'S'. Empty: the file has no such key.
 std::string read_pattern(const ModelConfig& c, const ConfigFields& f) {
-  const std::string pattern = f.text("index_topk_pattern").value_or("");
+  std::string pattern = f.text("index_topk_pattern").value_or("");
   if (pattern.find_first_not_of("FS") != std::string::npos) {
     f.reject("index_topk_pattern", "the letters F (selects) and S (reuses a selection)", brief(json(pattern)));
   }

@@ -75,6 +75,7 @@ bool has_indexer(const SupportedModel& model) { return model.model_type == "deep
 
 std::string supported_model_types() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(kSupported));
   for (const SupportedModel& model : kSupported) names.push_back(model.model_type);
   return fmt::format("{}", fmt::join(names, ", "));
 }

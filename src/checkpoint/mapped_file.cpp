@@ -64,9 +64,10 @@ void MappedFile::release(const std::byte* begin, size_t bytes) const {
   if (bytes == 0) return;
   // Whole pages, outward: a neighbour that shares a page only has to fault it in again.
   const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / page * page;
-  const uintptr_t last = (reinterpret_cast<uintptr_t>(begin) + bytes + page - 1) / page * page;
-  madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);  // advice: a failure changes nothing
+  const uintptr_t address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = address / page * page;
+  const uintptr_t last = (address + bytes + page - 1) / page * page;
+  madvise(const_cast<std::byte*>(begin) - (address - first), last - first, MADV_DONTNEED);  // advice: a failure changes nothing
 }
 
 }  // namespace strata

@@ -56,7 +56,7 @@ std::vector<std::string> tensor_spellings(const ModelConfig& config, int64_t lay
     add_once(names, official_prefix(config, layer) + end);
     for (const std::string_view model : kModelPrefixes) {
       for (const std::string& stem : stems) {
-        for (const char* attention : {"attn.", "self_attn."}) add_once(names, std::string(model) + stem + attention + end);
+        for (const char* attention : {"attn.", "self_attn."}) add_once(names, fmt::format("{}{}{}{}", model, stem, attention, end));
       }
     }
   }

@@ -19,7 +19,6 @@ class GuardedWorkspace {
  private:
   std::shared_ptr<Device> device_;
   Tensor memory_;
-  size_t begin_ = 0;
   Workspace workspace_;
 };
 

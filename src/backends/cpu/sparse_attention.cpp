@@ -102,7 +102,7 @@ Support strides_fit(const SparseAttnPrefillParams&) { return Support::yes(); }
 
 template <class Params>
 Support supports(const Params& p, AttendPath) {
-  if (const Support dims = dims_fit(shape_of(p)); !dims) return dims;
+  if (Support dims = dims_fit(shape_of(p)); !dims) return dims;
   return strides_fit(p);
 }
 

@@ -51,6 +51,7 @@ template <class Params, class Supports, class WorkspaceBytes, class Run>
 std::vector<Implementation<Params>> attention_paths(Supports supports, WorkspaceBytes workspace_bytes, Run run) {
   constexpr size_t kAlignment = 64;
   std::vector<Implementation<Params>> impls;
+  impls.reserve(std::size(kAttentionPaths));
   for (const NamedPath& named : kAttentionPaths) {
     impls.push_back({.name = named.name,
                      .supports = [named, supports](const Params& p, const Device& device) -> Support {
@@ -67,7 +68,8 @@ std::vector<Implementation<Params>> attention_paths(Supports supports, Workspace
                          [named, run](const Params& p, const ExecutionContext& context) {
                            const auto address = reinterpret_cast<uintptr_t>(context.workspace.data);
                            const uintptr_t aligned = (address + kAlignment - 1) / kAlignment * kAlignment;
-                           run(p, context.device, path_on(context.device, named.path), reinterpret_cast<std::byte*>(aligned));
+                           run(p, context.device, path_on(context.device, named.path),
+                               static_cast<std::byte*>(context.workspace.data) + (aligned - address));
                          }});
   }
   return impls;

@@ -63,7 +63,7 @@ void attend_divided(const AttendBatch& b, const Plan& plan, const AttendQuery& q
 // Partial results even where there are so many queries that none is divided: room for a call has to do for one of fewer queries.
 std::size_t attend_batch_workspace_bytes(const AttendBatch& b) {
   const Plan plan(b);
-  const auto partials = static_cast<std::size_t>(plan.groups + partials_in_flight(plan.threads) + plan.groups);
+  const auto partials = 2 * static_cast<std::size_t>(plan.groups) + static_cast<std::size_t>(partials_in_flight(plan.threads));
   return plan.threads * plan.scratch + partials * plan.partial;
 }
 

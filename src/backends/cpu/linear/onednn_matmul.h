@@ -22,7 +22,8 @@ class OneDnnMatmul {
     int64_t m = 0, n = 0, k = 0;
     bool f32_out = false;
     bool row_major = false;  // weights [n, k] as they are, not packed
-    friend auto operator<=>(const Shape&, const Shape&) = default;
+    // The check takes the comparisons with 0 that `= default` makes for null pointers.
+    friend auto operator<=>(const Shape&, const Shape&) = default;  // NOLINT(modernize-use-nullptr)
   };
 
   // The one object of the process: layers of equal shapes share primitives.
