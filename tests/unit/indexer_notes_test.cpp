@@ -29,6 +29,14 @@ TEST(IndexerNotes, BlocksOfAllRowsRunAtATime) {
   }
 }
 
+// As the list of indexer_topk has them.
+Notes notes_of(int64_t tokens, int64_t columns, int64_t k, int sms) {
+  for (const Notes notes : {Notes::candidates, Notes::maxima}) {
+    if (serve(notes, tokens, columns, k, sms)) return notes;
+  }
+  return Notes::none;
+}
+
 TEST(IndexerNotes, MaximaAreOfRowsThatRegistersMayNotHold) {
   for (const int sms : kSms) {
     for (const int64_t tokens : {1, 2, 9, 32, 33, 66, 67, 114, 132, 133}) {

@@ -17,6 +17,8 @@ std::vector<Implementation<TopkSelectParams>> topk_select() {
   return {topk_select_sm90(SelectKernel::few_rows), topk_select_sm90(SelectKernel::by_length), topk_select_sm90(SelectKernel::held),
           topk_select_sm90(SelectKernel::passes), topk_select_smxx()};
 }
-std::vector<Implementation<IndexerTopkParams>> indexer_topk() { return {indexer_topk_sm90(), indexer_topk_smxx()}; }
+std::vector<Implementation<IndexerTopkParams>> indexer_topk() {
+  return {indexer_topk_sm90(Notes::candidates), indexer_topk_sm90(Notes::maxima), indexer_topk_sm90(Notes::none), indexer_topk_smxx()};
+}
 
 }  // namespace strata::cuda

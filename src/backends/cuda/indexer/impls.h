@@ -11,8 +11,9 @@ namespace strata::cuda {
 // "cuda/sm90_decode", "cuda/sm90_held" and the like.
 Implementation<IndexerLogitsParams> indexer_logits_sm90(sm90::LogitsKernel kernel);
 Implementation<TopkSelectParams> topk_select_sm90(sm90::SelectKernel kernel);
-// "cuda/sm90": of both the kernels that these lists prefer. One row may have its candidates from the logits' kernel.
-Implementation<IndexerTopkParams> indexer_topk_sm90();
+// Of both the kernels that these lists prefer. "cuda/sm90_candidates", "cuda/sm90_maxima": the logits kernel leaves these for the
+// selection; "cuda/sm90": the logits alone.
+Implementation<IndexerTopkParams> indexer_topk_sm90(Notes kind);
 // "cuda/smxx".
 Implementation<IndexerKeyInsertParams> indexer_key_insert_smxx();
 Implementation<IndexerQueryParams> indexer_query_smxx();

@@ -17,6 +17,7 @@ constexpr int64_t kChunkFloats = int64_t{1} << 26;
 
 // Rows of logits begin at multiples of 16 bytes.
 int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 * 4; }
+int64_t chunk_tokens(const IndexerTopkParams& p) { return std::max<int64_t>(kChunkFloats / row_floats(p), 1); }
 
 // What the logits' kernel of few tokens may leave for the selection, of each.
 int64_t note_floats(const IndexerTopkParams& p, int num_sms) { return sm90::note_floats(p.max_length, p.topk_indices.shape[1], num_sms); }
@@ -45,13 +46,14 @@ SlotViews slots_of(const IndexerTopkParams& p, int64_t first, int64_t count) {
           .lens = e.lens.slice(first, count)};
 }
 
-template <LogitsLauncher kLogits, SelectLauncher kSelect>
+// `kind`: what the one kernel leaves for the other, where that serves.
+template <LogitsLauncher kLogits, SelectLauncher kSelect, Notes kKind>
 void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
   if (ops::selects_all(p))
     return kSelect({.lengths = p.lengths, .topk_indices = p.topk_indices}, {.slots = slots_of(p, 0, num_tokens)}, context);
   const auto k = static_cast<int32_t>(p.topk_indices.shape[1]);
-  const int64_t row = row_floats(p), chunk = std::max<int64_t>(kChunkFloats / row, 1);
+  const int64_t row = row_floats(p), chunk = chunk_tokens(p);
   const int64_t floats = note_floats(p, capabilities(context.device).num_sms);
   const bool makes_query = p.query_prologue.has_value(), whole = chunk >= num_tokens;
   Arena arena(p.lengths.device, context.workspace);
@@ -65,7 +67,7 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
     logits.shape[1] = p.max_length;
     const TensorView lengths = p.lengths.slice(first, count);
     TensorView notes;
-    if (count <= sm90::kFewTokens && floats > 0)
+    if (kKind != Notes::none && count <= sm90::kFewTokens && floats > 0)
       notes = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, floats});
     const bool has_notes = kLogits(
         {.q = scored.q.slice(first, count),
@@ -76,9 +78,10 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
          .token_to_req = p.token_to_req.slice(first, count),
          .lengths = lengths,
          .logits = logits},
-        k, {.notes = notes, .beside_others = p.slots_epilogue.has_value(), .query = makes_query && whole ? &query : nullptr}, context);
+        k, {.notes = notes, .kind = kKind, .beside_others = p.slots_epilogue.has_value(), .query = makes_query && whole ? &query : nullptr},
+        context);
     kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
-            {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .slots = slots_of(p, first, count)}, context);
+            {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .kind = kKind, .slots = slots_of(p, first, count)}, context);
   }
 }
 
@@ -109,9 +112,18 @@ TensorView query_of(const IndexerTopkParams& p) {
   return ops::without_query_prologue(p, measure).q;
 }
 
+template <Notes kKind>
 Support sm90_supports_topk(const IndexerTopkParams& p, const Capabilities& c) {
   Support support = ops::selects_all(p) ? needs_sm90(c) : sm90::supports_scoring(query_of(p), p.cache, c);
-  return support ? columns_fit(p.topk_indices.shape[1]) : support;
+  if (support) support = columns_fit(p.topk_indices.shape[1]);
+  if (!support || kKind == Notes::none) return support;
+  if (ops::selects_all(p)) return Support::no("scores nothing: every candidate is selected");
+  const int64_t num_tokens = p.lengths.shape[0], chunk = std::min(num_tokens, chunk_tokens(p));
+  const bool few = sm90::logits_kernel(query_of(p).shape[1], num_tokens, p.block_table.shape[0]) != sm90::LogitsKernel::prefill;
+  if (few && sm90::serve(kKind, chunk, p.max_length, p.topk_indices.shape[1], c.num_sms)) return support;
+  return Support::no(kKind == Notes::candidates
+                         ? "needs one token of 32768 to 524288 candidates, of which few are selected"
+                         : "needs fewer than two tokens a request, and rows that the registers of few blocks do not hold");
 }
 
 std::string name_of(sm90::LogitsKernel kernel) {
@@ -177,17 +189,28 @@ Implementation<TopkSelectParams> topk_select_smxx() {
   return implementation<TopkSelectParams>("cuda/smxx", {.supports = supports_select, .run = run_select<smxx::launch_topk_select>});
 }
 
-Implementation<IndexerTopkParams> indexer_topk_sm90() {
-  return implementation<IndexerTopkParams>("cuda/sm90", {.supports = sm90_supports_topk,
-                                                         .workspace_bytes = topk_workspace_bytes,
-                                                         .run = run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select>,
-                                                         .fuses = fuses});
+Implementation<IndexerTopkParams> indexer_topk_sm90(Notes kind) {
+  const auto of = [](std::string name, auto supports, auto run) {
+    return implementation<IndexerTopkParams>(std::move(name),
+                                             {.supports = supports, .workspace_bytes = topk_workspace_bytes, .run = run, .fuses = fuses});
+  };
+  switch (kind) {
+    case Notes::candidates:
+      return of("cuda/sm90_candidates", sm90_supports_topk<Notes::candidates>,
+                run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select, Notes::candidates>);
+    case Notes::maxima:
+      return of("cuda/sm90_maxima", sm90_supports_topk<Notes::maxima>,
+                run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select, Notes::maxima>);
+    case Notes::none: break;
+  }
+  return of("cuda/sm90", sm90_supports_topk<Notes::none>, run_topk<sm90::launch_indexer_logits, sm90::launch_topk_select, Notes::none>);
 }
 Implementation<IndexerTopkParams> indexer_topk_smxx() {
-  return implementation<IndexerTopkParams>("cuda/smxx", {.supports = supports_topk,
-                                                         .workspace_bytes = topk_workspace_bytes,
-                                                         .run = run_topk<smxx::launch_indexer_logits, smxx::launch_topk_select>,
-                                                         .fuses = fuses});
+  return implementation<IndexerTopkParams>("cuda/smxx",
+                                           {.supports = supports_topk,
+                                            .workspace_bytes = topk_workspace_bytes,
+                                            .run = run_topk<smxx::launch_indexer_logits, smxx::launch_topk_select, Notes::none>,
+                                            .fuses = fuses});
 }
 
 }  // namespace strata::cuda

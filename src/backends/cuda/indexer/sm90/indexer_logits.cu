@@ -47,9 +47,9 @@ void launch_decode(const sm90::DecodeArgs& args, bool makes_query, const Executi
          shared_bytes(args.slots), shared_bytes(sm90::kDecodeSlots), args, context);
 }
 
-template <int kWarpgroups, sm90::Notes kNotes>
+template <int kWarpgroups, Notes kNotes>
 void launch_one_token(const sm90::OneTokenArgs& args, int blocks, const ExecutionContext& context) {
-  constexpr int kList = kNotes == sm90::Notes::candidates ? sizeof(sm90::CandidatesShared) : 0;
+  constexpr int kList = kNotes == Notes::candidates ? sizeof(sm90::CandidatesShared) : 0;
   const auto shared_bytes = [](int slots) {
     return static_cast<int>(sizeof(sm90::OneTokenShared)) + slots * sm90::kRowBytes + kList + 1024;
   };
@@ -109,7 +109,8 @@ bool sm90::launch_indexer_logits(LogitsKernel kernel, const IndexerLogitsParams&
   if (hints.query != nullptr && !makes_query) launch_indexer_query(*hints.query, context);
   const TensorView& notes = hints.notes;
   const int num_sms = capabilities(context.device).num_sms;
-  const Notes left = decode && notes.present() ? notes_of(num_tokens, p.logits.shape[1], skip, num_sms) : Notes::none;
+  const Notes left =
+      decode && notes.present() && serve(hints.kind, num_tokens, p.logits.shape[1], skip, num_sms) ? hints.kind : Notes::none;
   const int one_token_blocks = left == Notes::candidates ? candidate_blocks(num_sms) : num_sms;
   const LogitsArgs args{tensor_map("indexer_logits: cache", p.cache.data, p.cache.num_pages, p.cache.page_size, kIndexerDim / 2,
                                    p.cache.page_stride / 2, kIndexerDim / 2, kTileRows),

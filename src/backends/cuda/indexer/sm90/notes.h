@@ -1,4 +1,4 @@
-// What the logits kernels of few tokens leave for the selection beside the logits, so that it need not read all of these.
+// Which notes serve a call, and the room that they take.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +7,6 @@
 #include "backends/cuda/indexer/indexer.h"
 
 namespace strata::cuda::sm90 {
-
-enum class Notes {
-  none,
-  maxima,      // the largest of each kMaximaRows logits (select_groups.cuh)
-  candidates,  // of one token: the entries that may be among the k largest (candidates.cuh)
-};
 
 // Of rows so long one block selects as fast as any do together (select_by_length.cuh): nothing is noted of them.
 inline constexpr int kFewRowsEntries = 16384;
@@ -65,11 +59,16 @@ inline bool leaves_maxima(int64_t columns, int64_t k) {
   return columns > kHeldByBlock && (columns + kMaximaRows - 1) / kMaximaRows >= kGroupsOfEach * k;
 }
 
-// Of so many tokens with rows of so many logits.
-inline Notes notes_of(int64_t num_tokens, int64_t columns, int64_t k, int num_sms) {
-  if (num_tokens == 1 && leaves_candidates(columns, k, num_sms)) return Notes::candidates;
-  const bool held = columns <= held_entries(num_tokens, columns, num_sms);
-  return num_tokens <= std::min<int64_t>(kFewTokens, num_sms) && !held && leaves_maxima(columns, k) ? Notes::maxima : Notes::none;
+// Which notes serve so many tokens with rows of so many logits.
+inline bool serve(Notes notes, int64_t num_tokens, int64_t columns, int64_t k, int num_sms) {
+  switch (notes) {
+    case Notes::candidates: return num_tokens == 1 && leaves_candidates(columns, k, num_sms);
+    case Notes::maxima:
+      return num_tokens <= std::min<int64_t>(kFewTokens, num_sms) && columns > held_entries(num_tokens, columns, num_sms) &&
+             leaves_maxima(columns, k);
+    case Notes::none: break;
+  }
+  return true;
 }
 // Room for those of a token, whatever is left of it; a multiple of 16 bytes.
 inline int64_t note_floats(int64_t columns, int64_t k, int num_sms) {

@@ -84,10 +84,10 @@ std::optional<Plan> held_plan(const RowShape& r) {
   return std::nullopt;
 }
 
-sm90::SelectKernel kernel_of(const RowShape& r, sm90::Notes notes) {
+sm90::SelectKernel kernel_of(const RowShape& r, Notes notes) {
   using sm90::SelectKernel;
   if (r.present) {
-    if (notes == sm90::Notes::candidates) return SelectKernel::candidates;
+    if (notes == Notes::candidates) return SelectKernel::candidates;
     if (r.num_tokens <= r.num_sms && sm90::few_rows_fit(r.whole_quads, r.columns)) return SelectKernel::few_rows;
     if (cluster_for_few(r) == 0 && sm90::by_length_suits(r.whole_quads, r.maxima, r.num_tokens, r.columns, r.num_sms))
       return SelectKernel::by_length;
@@ -185,8 +185,7 @@ void sm90::launch_topk_select(const TopkSelectParams& p, const SelectHints& hint
                       .whole_quads = has_whole_quads(args, columns),
                       .maxima = args.maxima != nullptr,
                       .num_sms = num_sms};
-  const Notes notes = hints.notes.present() ? notes_of(num_tokens, columns, args.k, num_sms) : Notes::none;
-  launch(kernel_of(rows, notes), rows, p, args, context, hints.notes.ptr<float>());
+  launch(kernel_of(rows, hints.notes.present() ? hints.kind : Notes::none), rows, p, args, context, hints.notes.ptr<float>());
 }
 
 }  // namespace strata::cuda
