@@ -98,13 +98,13 @@ struct Batch {
   TensorView c128_slots{};   // i32 [T, c128_width(max_seq_len)] slots of complete 128:1 entries; rows lie further apart
   TensorView c128_local{};   // i32 [T, c128_width(max_seq_len)] entry numbers, likewise
   TensorView c128_lens{};    // i32 [T]
-  // A schedule (SparseAttnDecodeParams) of the decode tokens' attention to the window and all 128:1 entries; absent where it would not be
-  // faster. Steps with the same padding and a max_seq_len of its own all have it, or none has, and its shapes are the same.
-  TensorView c128_pieces{};  // i32 [P, 8]
-  TensorView c128_merges{};  // i32 [M, 4]
-  // A schedule (DenseAttnDecodeParams) of the decode requests' attention to all latent rows; absent where the device goes by none. Of
-  // uniform steps with the same padding and max_seq_len the shape is the same.
-  TensorView mla_spans{};      // i32 [S, 8]
+  // u8 [bytes]: SparseAttnDecodeParams::schedule of the decode tokens' attention to the window and all 128:1 entries. Absent where no
+  // implementation takes one, or where it would not be faster. Steps with the same padding and a BatchPadding::max_seq_len all have a
+  // schedule of the same size, or none of them has one.
+  TensorView c128_schedule{};
+  // u8 [bytes]: DenseAttnDecodeParams::schedule of the decode requests' attention to all latent rows. Absent where no implementation takes
+  // one. Uniform steps with the same padding and max_seq_len have the same size.
+  TensorView mla_schedule{};
   TensorView mla_lens{};       // i32 [T]: V3.2, keys that the token's indexer sees: p + 1, 0 for padding
   TensorView gather_lens{};    // i32 [R]: query_len + min(seq_len - query_len, W - 1)
   TensorView c4_seq_lens{};    // i32 [R]: seq_len / 4

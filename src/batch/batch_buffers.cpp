@@ -35,7 +35,7 @@ bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group) {
 }
 
 UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups,
-                           const MostScheduleRows& schedules) {
+                           const ScheduleBytes& schedules) {
   const int64_t tokens = limits.max_num_batched_tokens;
   const int64_t requests = limits.max_num_seqs;
   const bool c4 = has_group(groups, CacheGroup::c4_compressed) || has_group(groups, CacheGroup::c4_indexer);
@@ -51,11 +51,8 @@ UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<co
     v.c4_seq_lens = arena.tensor(DType::i32, {requests});
   }
   if (has_group(groups, CacheGroup::c128_compressed)) v.c128_seq_lens = arena.tensor(DType::i32, {requests});
-  if (schedules.c128.pieces > 0) {
-    v.c128_pieces = arena.tensor(DType::i32, {schedules.c128.pieces, 8});
-    v.c128_merges = arena.tensor(DType::i32, {schedules.c128.merges, 4});
-  }
-  if (schedules.mla > 0) v.mla_spans = arena.tensor(DType::i32, {schedules.mla, 8});
+  if (schedules.c128 > 0) v.c128_schedule = arena.tensor(DType::u8, {schedules.c128});
+  if (schedules.mla > 0) v.mla_schedule = arena.tensor(DType::u8, {schedules.mla});
   if (has_group(groups, CacheGroup::mla_indexer)) v.mla_lens = arena.tensor(DType::i32, {tokens});
 
   int64_t entries = 0;

@@ -24,9 +24,9 @@ struct UploadViews {
   TensorView gather_lens;
   TensorView c4_seq_lens;
   TensorView c128_seq_lens;
-  // For as many decode tokens as there may be; absent where the device goes by no schedule.
-  TensorView c128_pieces, c128_merges;
-  TensorView mla_spans;
+  // Of the largest sizes; absent where no implementation takes a schedule.
+  TensorView c128_schedule;
+  TensorView mla_schedule;
   // What the step needs of its requests' block tables (ScatterBlockTablesParams), one segment for each request and group. The entries lie
   // behind everything else, so that the copy ends with the last one.
   TensorView table_segments;
@@ -48,13 +48,12 @@ struct DerivedViews {
   TensorView c128_lens;
 };
 
-// Rows of the largest schedules.
-struct MostScheduleRows {
-  ops::ScheduleRows c128;
+// Of the largest schedules.
+struct ScheduleBytes {
+  int64_t c128 = 0;
   int64_t mla = 0;
 };
-UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups,
-                           const MostScheduleRows& schedules);
+UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups, const ScheduleBytes& schedules);
 DerivedViews lay_out_derived(Arena& arena, const BatchLimits& limits, std::span<const CacheGroupSpec> groups, int64_t window);
 
 bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group);

@@ -60,6 +60,8 @@ struct BatchBuilder::Impl {
   int64_t num_segments = 0;  // of this step
   int64_t num_entries = 0;
   std::vector<AttendedRows> attended;  // of the step's decode tokens
+  const std::vector<ops::SparseDecodePlanner> c128_planners = ops::make_sparse_decode_planners();
+  const std::vector<ops::DenseDecodePlanner> mla_planners = ops::make_dense_decode_planners();
   Batch batch;
 
   Impl(std::shared_ptr<Device> d, const OpSet& ops, const BatchLimits& l, std::vector<CacheGroupSpec> g, std::vector<int64_t> pages,
@@ -113,9 +115,10 @@ struct BatchBuilder::Impl {
   void allocate() {
     const DeviceId id = device->id();
     Arena measure(id);
-    const MostScheduleRows schedules{.c128 = ops::most_schedule_rows(c128_call(most_decode_tokens(limits), limits.max_model_len), *device),
-                                     .mla = ops::most_dense_schedule_rows(mla_call(limits.max_num_seqs, {}), *device)};
-    if (schedules.c128.pieces > 0) attended.reserve(static_cast<size_t>(most_decode_tokens(limits)));
+    const ScheduleBytes schedules{
+        .c128 = ops::most_schedule_bytes(c128_planners, c128_call(most_decode_tokens(limits), limits.max_model_len), *device),
+        .mla = ops::most_schedule_bytes(mla_planners, mla_call(limits.max_num_seqs, {}), *device)};
+    if (schedules.c128 > 0) attended.reserve(static_cast<size_t>(most_decode_tokens(limits)));
     uploaded = lay_out_upload(measure, limits, groups, schedules);
     const int64_t upload_bytes = measure.used();
     derived = lay_out_derived(measure, limits, groups, window);
@@ -297,37 +300,31 @@ struct BatchBuilder::Impl {
   // Behind write_requests() and split(). Where the step says what its longest request may be, so that it can be captured, that alone
   // decides whether there is a schedule and its shapes.
   void schedule_c128(bool bound_only) {
-    batch.c128_pieces = batch.c128_merges = {};
-    if (!host.c128_pieces.present() || batch.num_decode_tokens == 0) return;
-    const ScheduledCall call = c128_call(batch.num_decode_tokens, batch.max_seq_len);
-    const ops::ScheduleRows rows = ops::schedule_rows(call, *device);
-    if (rows.pieces == 0) return;
+    batch.c128_schedule = {};
+    if (!host.c128_schedule.present() || batch.num_decode_tokens == 0) return;
     attended.clear();
     for (int64_t t = 0; t < batch.num_decode_tokens; ++t) {
       const bool valid = host.is_valid_token.ptr<uint8_t>()[t] != 0;
       const int64_t length = valid ? host.positions.ptr<int64_t>()[t] + 1 : 0, main = std::min(length, window);
       attended.push_back({static_cast<int32_t>(main), static_cast<int32_t>(main + length / 128)});
     }
-    const std::optional<int64_t> cut =
-        ops::make_schedule(call, attended, bound_only ? ops::ScheduleWhen::far_bound : ops::ScheduleWhen::faster, *device,
-                           first_rows(host.c128_pieces, rows.pieces), first_rows(host.c128_merges, rows.merges));
-    if (!cut) return;
-    batch.c128_pieces = first_rows(uploaded.c128_pieces, rows.pieces);
-    if (const int64_t merges = bound_only ? rows.merges : *cut; merges > 0) batch.c128_merges = first_rows(uploaded.c128_merges, merges);
+    const int64_t bytes = ops::write_schedule(c128_planners, c128_call(batch.num_decode_tokens, batch.max_seq_len),
+                                              {attended, bound_only ? ops::ScheduleWhen::far_bound : ops::ScheduleWhen::faster}, *device,
+                                              host.c128_schedule.ptr<std::byte>());
+    if (bytes > 0) batch.c128_schedule = first_rows(uploaded.c128_schedule, bytes);
   }
 
   // The same of latent rows.
   void schedule_mla() {
-    batch.mla_spans = {};
-    if (!host.mla_spans.present() || batch.num_decode_tokens == 0) return;
+    batch.mla_schedule = {};
+    if (!host.mla_schedule.present() || batch.num_decode_tokens == 0) return;
     const DecodeBounds bounds = decode_bounds(batch);
-    const int64_t rows = ops::dense_schedule_rows(
-        mla_call(batch.num_decodes, {std::min(bounds.query_len, batch.num_decode_tokens), bounds.seq_len}), *device);
-    if (rows == 0) return;
     const auto decodes = static_cast<size_t>(batch.num_decodes);
-    ops::make_dense_schedule(std::span(batch.query_start_loc_host).first(decodes + 1), std::span(batch.seq_lens_host).first(decodes),
-                             *device, first_rows(host.mla_spans, rows));
-    batch.mla_spans = first_rows(uploaded.mla_spans, rows);
+    const int64_t bytes = ops::write_schedule(
+        mla_planners, mla_call(batch.num_decodes, {std::min(bounds.query_len, batch.num_decode_tokens), bounds.seq_len}),
+        {std::span(batch.query_start_loc_host).first(decodes + 1), std::span(batch.seq_lens_host).first(decodes)}, *device,
+        host.mla_schedule.ptr<std::byte>());
+    if (bytes > 0) batch.mla_schedule = first_rows(uploaded.mla_schedule, bytes);
   }
 
   const Batch& build(std::span<const BatchRequest> requests, BatchPadding padding, Stream stream) {

@@ -255,7 +255,7 @@ void DeepseekV4Attention::attend_paged(const ForwardArgs& args, const OpRunner& 
                                    .softmax_scale = softmax_scale_,
                                    .batch_invariant = options_.batch_invariant,
                                    .out = tokens(o)};
-  if (which.scheduled) attention.pieces = batch.c128_pieces, attention.merges = batch.c128_merges;
+  if (which.scheduled) attention.schedule = batch.c128_schedule;
   if (which.raw_queries) attention.query_prologue = {.positions = rows(batch.positions), .cos_sin = cos_sin_, .eps = eps_};
   if (rotated) attention.out_epilogue = {.positions = rows(batch.positions), .cos_sin = cos_sin_};
   if (ratio_ == 4) {

@@ -49,7 +49,7 @@ void MlaAbsorbedAttention::attend_dense(const OpRunner& run, const Batch& batch,
                                                        .max_seq_len = longest.seq_len,
                                                        .softmax_scale = shape_.softmax_scale,
                                                        .batch_invariant = options_.batch_invariant,
-                                                       .spans = decodes ? batch.mla_spans : TensorView{},
+                                                       .schedule = decodes ? batch.mla_schedule : TensorView{},
                                                        .out = z});
   project_values(run, z, o);
 }

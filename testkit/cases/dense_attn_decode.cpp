@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "testkit/cases/attention_case.h"
@@ -9,6 +8,7 @@
 #include "testkit/harness/paging.h"
 #include "testkit/cases/ragged.h"
 #include "testkit/cases/registry.h"
+#include "testkit/cases/schedules.h"
 #include "testkit/harness/typed_case.h"
 
 namespace strata::testkit {
@@ -31,7 +31,6 @@ struct DecodeShape {
   int64_t bound = 0;       // what max_seq_len says at least: a captured call has that of all its replays
   int64_t poisoned = 0;    // so many last rows of every request are NaN, and so is whoever sees them
   bool scheduled = false;  // shared out by the lengths (ops/dense_attention/schedule.h), where the device has that
-  int64_t spans = 0;       // of a schedule that cuts anywhere; 0: there is none
   std::string suffix{};
 };
 
@@ -51,63 +50,7 @@ void add_schedule(Inputs& in, const DecodeShape& s, const std::vector<int32_t>& 
                                 .num_requests = std::ssize(lens),
                                 .max_query_len = p.max_query_len,
                                 .max_seq_len = p.max_seq_len};
-  const int64_t rows = ops::dense_schedule_rows(call, *in.device());
-  if (rows == 0) return;
-  std::vector<int32_t> spans(static_cast<size_t>(8 * rows));
-  ops::make_dense_schedule(start, lens, *in.device(), TensorView::contiguous(spans.data(), DType::i32, {}, {rows, 8}));
-  p.spans = in.values(DType::i32, {rows, 8}, spans);
-}
-
-// Rows cut anywhere that the op's contract allows; the last spans may have none.
-void add_spans(Inputs& in, const DecodeShape& s, const std::vector<RequestShape>& requests, DenseAttnDecodeParams& p) {
-  constexpr int64_t kRows = 48;
-  struct Place {
-    int32_t request, row;
-  };
-  std::vector<Place> places;
-  for (size_t r = 0; r < requests.size(); ++r) {
-    const int64_t rows = requests[r].query_len > 0 ? std::max<int64_t>(requests[r].seq_len, 1) : 0;
-    for (int64_t row = 0; row < rows; row += kRows) places.push_back({static_cast<int32_t>(r), static_cast<int32_t>(row)});
-  }
-  const Place end{static_cast<int32_t>(requests.size()), 0};
-  std::vector<Place> cuts;
-  if (!places.empty()) {
-    std::vector<int32_t> at = in.rng().permutation(std::ssize(places));
-    at.erase(std::find(at.begin(), at.end(), 0));
-    at.resize(std::min<size_t>(at.size(), static_cast<size_t>(in.rng().in(0, s.spans))));
-    at.push_back(0);
-    std::sort(at.begin(), at.end());
-    for (const int32_t i : at) cuts.push_back(places[static_cast<size_t>(i)]);
-  }
-  cuts.resize(static_cast<size_t>(s.spans) + 1, end);
-  std::vector<std::array<int32_t, 8>> spans;
-  std::vector<std::vector<int32_t>> requests_of, spans_of(requests.size());  // whose rows a span has, and the other way round
-  for (size_t i = 0; i < static_cast<size_t>(s.spans); ++i) {
-    const Place &first = cuts[i], &behind = cuts[i + 1];
-    spans.push_back({first.request, first.row, behind.request, behind.row, 0, 0, 0, 0});
-    requests_of.emplace_back();
-    for (int32_t r = first.request; r < behind.request + (behind.row > 0 ? 1 : 0); ++r) {
-      if (requests[static_cast<size_t>(r)].query_len == 0) continue;
-      requests_of.back().push_back(r);
-      spans_of[static_cast<size_t>(r)].push_back(static_cast<int32_t>(i));
-    }
-  }
-  int32_t shared = 0, neighbours = 0;
-  for (const std::vector<int32_t>& of : spans_of) {
-    if (of.size() < 2) continue;
-    const auto first = static_cast<size_t>(of[0]);
-    spans[first][4] = static_cast<int32_t>(of.size());
-    ++shared;
-    if (of.size() > 2 || first % 2 != 0 || requests_of[first].size() > 1 || requests_of[first + 1].size() > 1) continue;
-    spans[first][5] = spans[first + 1][5] = 1;
-    ++neighbours;
-  }
-  std::vector<int32_t> values;
-  for (std::array<int32_t, 8>& span : spans) {
-    span[6] = shared, span[7] = neighbours;
-    values.insert(values.end(), span.begin(), span.end());
-  }
-  p.spans = in.values(DType::i32, {s.spans, 8}, values);
+  p.schedule = make_schedule(in, ops::make_dense_decode_planners(), call, ops::RequestLengths{start, lens});
 }
 
 Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::vector<RequestShape>& requests) {
@@ -138,7 +81,6 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
   p.query_start_loc = in.i32(start);
   p.seq_lens = in.i32(lens);
   if (s.scheduled) add_schedule(in, s, start, lens, p);
-  if (s.spans > 0) add_spans(in, s, requests, p);
   p.softmax_scale = 0.13523377f;
   p.batch_invariant = s.batch_invariant;
   p.out = in.output(DType::bf16, {tokens, s.heads, s.value_dim}, s.padding);
@@ -170,7 +112,6 @@ std::string name_of(const DecodeShape& s) {
   if (s.q_size != 1.0 || s.key_size != 0.1) name += fmt::format("-q{:g}-k{:g}", s.q_size, s.key_size);
   if (s.bound > 0) name += fmt::format("-bound{}", s.bound);
   if (s.poisoned > 0) name += fmt::format("-poisoned{}", s.poisoned);
-  if (s.spans > 0) name += fmt::format("-spans{}", s.spans);
   return name + s.suffix + (s.scheduled ? "-scheduled" : "");
 }
 
@@ -184,36 +125,34 @@ const std::vector<RequestShape> kMany = [] {
   return many;
 }();
 
-// Calls that go by a schedule: the device's own, and ones that cut anywhere; and what a schedule does not serve, where it is passed over.
+// Calls that go by a schedule; and what a schedule does not serve, where it is ignored.
 template <class Test>
 void add_schedules(const Test& test, const std::vector<RequestShape>& two_parts) {
   const std::vector<RequestShape> few{{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}, {0, 2}};
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
     for (const int64_t heads : {1, 16, 70, 128}) {
-      for (const int64_t spans : {1, 7, 40}) test({.requests = few, .heads = heads, .format = format, .page_size = 48, .spans = spans});
-      test({.requests = few, .heads = heads, .format = format, .scheduled = true});
+      for (const int32_t page_size : {48, 64}) {
+        test({.requests = few, .heads = heads, .format = format, .page_size = page_size, .scheduled = true});
+      }
     }
     // Neighbours that are clusters, whatever they have.
     for (const int64_t heads : {5, 70}) {
       const std::vector<RequestShape> some(two_parts.begin(), two_parts.begin() + (heads > 64 ? 30 : 60));
       test({.requests = some, .heads = heads, .format = format, .poisoned = 2, .scheduled = true, .suffix = "-two_parts"});
-      for (const int64_t spans : {128, 131, 132})
-        test({.requests = some, .heads = heads, .format = format, .spans = spans, .suffix = "-two_parts"});
     }
-    for (const int64_t spans : {2, 256}) test({.requests = kMany, .heads = 2, .format = format, .spans = spans});
     test({.requests = kMany, .heads = 2, .format = format, .scheduled = true});
     test({.requests = {{6000, 1}}, .heads = 128, .format = format, .scheduled = true});
     test({.requests = few, .heads = 20, .format = format, .bound = 100'000, .scheduled = true});
-    test({.requests = {{700, 1}, {300, 2}, {5, 1}}, .heads = 20, .format = format, .bound = 20'000, .poisoned = 2, .spans = 9});
-    test({.requests = few, .heads = 16, .format = format, .batch_invariant = true, .spans = 9});
-    test({.requests = {{300, 33}, {90, 40}}, .heads = 16, .format = format, .spans = 5});
-    test({.requests = few, .heads = 16, .format = format, .extra_stride = 1, .spans = 9});
-    test({.requests = few, .heads = 16, .format = format, .first_token = 1000, .padding = {.inner = 5, .outer = 3}, .spans = 9});
+    test({.requests = {{700, 1}, {300, 2}, {5, 1}}, .heads = 20, .format = format, .bound = 20'000, .poisoned = 2, .scheduled = true});
+    test({.requests = few, .heads = 16, .format = format, .batch_invariant = true, .scheduled = true});
+    test({.requests = {{300, 33}, {90, 40}}, .heads = 16, .format = format, .scheduled = true});
+    test({.requests = few, .heads = 16, .format = format, .extra_stride = 1, .scheduled = true});
+    test({.requests = few, .heads = 16, .format = format, .first_token = 1000, .padding = {.inner = 5, .outer = 3}, .scheduled = true});
   }
-  test({.requests = few, .heads = 16, .format = KvFormat::fp8_ds_mla, .spans = 9});
-  test({.requests = few, .heads = 16, .dim = 96, .value_dim = 64, .spans = 9});
-  test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .spans = 3, .suffix = "-nothing"});
-  test({.requests = {}, .heads = 4, .spans = 3, .suffix = "-no_requests"});
+  test({.requests = few, .heads = 16, .format = KvFormat::fp8_ds_mla, .scheduled = true});
+  test({.requests = few, .heads = 16, .dim = 96, .value_dim = 64, .scheduled = true});
+  test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .scheduled = true, .suffix = "-nothing"});
+  test({.requests = {}, .heads = 4, .scheduled = true, .suffix = "-no_requests"});
 }
 
 template <class Test>
@@ -304,8 +243,8 @@ void add_dense_attn_decode(CaseList& list) {
   add_shapes([&](const DecodeShape& s) {
     int64_t rows = 0;
     for (const RequestShape& r : s.requests) rows += r.query_len * r.seq_len;
-    // CPUs pass schedules over, and have no more kinds of tiles in a long call than in a short one.
-    const bool gpu = s.scheduled || s.spans > 0 || s.heads * rows > 50'000;
+    // CPUs ignore schedules, and have no more kinds of tiles in a long call than in a short one.
+    const bool gpu = s.scheduled || s.heads * rows > 50'000;
     const auto builder = [s](Inputs& in) { return build(in, s, s.requests); };
     gpu ? cases.gpu(name_of(s), builder) : cases.test(name_of(s), builder);
   });
@@ -367,7 +306,7 @@ void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
   s.padding = draw.padding();
   if (draw.chance(0.2)) s.bound = draw.size(1, 200'000);
   if (draw.chance(0.1)) s.poisoned = draw.size(1, 40);
-  if (draw.chance(0.3)) s.spans = draw.size(1, 256);
+  s.scheduled = draw.chance(0.3);
   CaseAdder<DenseAttnDecodeParams>(list, "dense_attn_decode", &OpSet::dense_attn_decode).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s, s.requests);
   });

@@ -9,6 +9,7 @@
 #include "testkit/harness/paging.h"
 #include "ops/sparse_attention/schedule.h"
 #include "testkit/cases/ragged.h"
+#include "testkit/cases/schedules.h"
 
 namespace strata::testkit {
 namespace {
@@ -56,16 +57,9 @@ std::vector<int32_t> ascending_choice(Rng& rng, int64_t count, int64_t n) {
 void add_schedule(Inputs& in, const BenchShape& s, SparseAttnDecodeParams& p) {
   const int64_t tokens = p.q.shape[0] * s.queries;
   const ScheduledCall call{.format = s.format, .num_tokens = tokens, .num_heads = s.heads, .width = kWindow + s.topk};
-  const ops::ScheduleRows rows = ops::schedule_rows(call, *in.device());
-  if (rows.pieces == 0) return;
   std::vector<AttendedRows> attended;
   for (int64_t t = 0; t < tokens; ++t) attended.push_back({kWindow, static_cast<int32_t>(kWindow + s.chosen_by(t / s.queries))});
-  std::vector<int32_t> pieces(static_cast<size_t>(8 * rows.pieces)), merges(static_cast<size_t>(4 * rows.merges));
-  ops::make_schedule(call, attended, ops::ScheduleWhen::always, *in.device(),
-                     TensorView::contiguous(pieces.data(), DType::i32, {}, {rows.pieces, 8}),
-                     TensorView::contiguous(merges.data(), DType::i32, {}, {rows.merges, 4}));
-  p.pieces = in.values(DType::i32, {rows.pieces, 8}, pieces);
-  p.merges = in.values(DType::i32, {rows.merges, 4}, merges);
+  p.schedule = make_schedule(in, ops::make_sparse_decode_planners(), call, ops::TokenLengths{attended, ops::ScheduleWhen::always});
 }
 
 Built<SparseAttnDecodeParams> build_paged(Inputs& in, const BenchShape& s) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/sparse_attention/schedule.h"
 #include "testkit/cases/attention_case.h"
 #include "testkit/harness/paging.h"
 #include "testkit/cases/sparse_attn_bench.h"
 #include "testkit/cases/registry.h"
+#include "testkit/cases/schedules.h"
 #include "testkit/harness/typed_case.h"
 
 namespace strata::testkit {
@@ -37,12 +39,12 @@ struct DecodeShape {
   bool lse = true;
   bool max_logits = true;
   bool batch_invariant = false;
-  int64_t next_weights = 0;     // rows
-  int64_t rotary = 0;           // dimensions that the prologue and the epilogue rotate; 0: neither
-  bool norm_queries = false;    // the prologue
-  bool rotate_back = true;      // the epilogue
-  bool nan_head = false;        // the last head's queries are NaN: its lse says so, however rows are cut
-  int64_t further_pieces = -1;  // of a schedule, beside one for each token; -1: there is none
+  int64_t next_weights = 0;   // rows
+  int64_t rotary = 0;         // dimensions that the prologue and the epilogue rotate; 0: neither
+  bool norm_queries = false;  // the prologue
+  bool rotate_back = true;    // the epilogue
+  bool nan_head = false;      // the last head's queries are NaN: its lse says so, however rows are cut
+  bool scheduled = false;     // shared out by the lengths (ops/sparse_attention/schedule.h), where the device has that
   Padding padding{};
   std::string suffix{};
 };
@@ -74,44 +76,16 @@ std::vector<int32_t> add_scope(Inputs& in, const DecodeShape& s, const ScopeShap
   return made.lengths;
 }
 
-// Tokens cut anywhere, in as many pieces as there are; some rows of both tables, and some parts, are nobody's.
 void add_schedule(Inputs& in, const DecodeShape& s, const std::vector<int32_t>& main, const std::vector<int32_t>& extra,
                   SparseAttnDecodeParams& p) {
-  constexpr int64_t kTile = 64, kFields = 8;
-  const int64_t tokens = s.batch * s.queries, room = 2 * s.further_pieces;
-  const auto rows_of = [&](int64_t token) {
-    const auto entry = static_cast<size_t>(token / s.queries);
-    return std::pair{main[entry], main[entry] + (extra.empty() ? 0 : extra[entry])};
-  };
-  std::vector<std::vector<int32_t>> pieces;
-  std::vector<int32_t> merges;
-  int64_t left = s.further_pieces - s.further_pieces / 4, next_part = room;
-  for (const int32_t t : in.rng().permutation(tokens)) {
-    const auto [of_main, all] = rows_of(t);
-    const int64_t tiles = (all + kTile - 1) / kTile,
-                  further = std::min({left, tiles - 1, in.rng().in(0, 2 * s.further_pieces / tokens + 3)});
-    std::vector<int32_t> cuts{0, all};
-    if (further > 0) {
-      std::vector<int32_t> places = in.rng().permutation(tiles - 1);
-      for (int64_t i = 0; i < further; ++i) cuts.push_back(static_cast<int32_t>(kTile * (places[static_cast<size_t>(i)] + 1)));
-      std::sort(cuts.begin(), cuts.end());
-      left -= further, next_part -= further + 1;
-      merges.insert(merges.end(), {t, static_cast<int32_t>(next_part), static_cast<int32_t>(further + 1), 77});
-    }
-    for (int64_t i = 0; i <= std::max<int64_t>(further, 0); ++i) {
-      const auto at = static_cast<size_t>(i);
-      pieces.push_back({t, further > 0 ? static_cast<int32_t>(next_part + i) : -1, cuts[at], cuts[at + 1], of_main, all, 77, 77});
-    }
+  std::vector<AttendedRows> rows;
+  for (size_t entry = 0; entry < main.size(); ++entry) {
+    const int32_t all = main[entry] + (extra.empty() ? 0 : extra[entry]);
+    rows.insert(rows.end(), static_cast<size_t>(s.queries), {main[entry], all});
   }
-  std::vector<int32_t> rows;
-  for (const int32_t i : in.rng().permutation(std::ssize(pieces))) {
-    rows.insert(rows.end(), pieces[static_cast<size_t>(i)].begin(), pieces[static_cast<size_t>(i)].end());
-  }
-  rows.resize(static_cast<size_t>((tokens + s.further_pieces) * kFields), -1);
-  p.pieces = in.values(DType::i32, {tokens + s.further_pieces, kFields}, rows);
-  if (s.further_pieces == 0) return;
-  merges.insert(merges.end(), {-1, 0, 0, 0, -1, 0, 0, 0});
-  p.merges = in.values(DType::i32, {std::ssize(merges) / 4, 4}, merges);
+  const ScheduledCall call{
+      .format = s.main.format, .num_tokens = s.batch * s.queries, .num_heads = s.heads, .width = s.main.topk + s.extra.topk};
+  p.schedule = make_schedule(in, ops::make_sparse_decode_planners(), call, ops::TokenLengths{rows, ops::ScheduleWhen::always});
 }
 
 // The reference reads lanes of V3.2's rows as bf16 (MLA 9.1), which changes them where scales are no powers of two; who does not round them
@@ -146,7 +120,7 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   p.q = make_queries(in, s);
   std::vector<int32_t> main = add_scope(in, s, s.main, p.cache, p.indices, p.topk_length), extra;
   if (s.extra.topk > 0) extra = add_scope(in, s, s.extra, p.extra_cache, p.extra_indices, p.extra_topk_length);
-  if (s.further_pieces >= 0) add_schedule(in, s, main, extra, p);
+  if (s.scheduled) add_schedule(in, s, main, extra, p);
   p.attn_sink = make_sinks(in, s.sinks, s.heads);
   p.softmax_scale = static_cast<float>(std::pow(512.0, -0.55));
   p.batch_invariant = s.batch_invariant;
@@ -209,7 +183,7 @@ std::string name_of(const DecodeShape& s) {
   if (s.rotary > 0) name += fmt::format("-rotary{}", s.rotary);
   if (s.norm_queries) name += "-norm_queries";
   if (!s.rotate_back) name += "-not_back";
-  if (s.further_pieces >= 0) name += fmt::format("-pieces+{}", s.further_pieces);
+  if (s.scheduled) name += "-scheduled";
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";
   return name + s.suffix;
 }
@@ -432,7 +406,7 @@ void add_raw_queries(const Test& test) {
   raw({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}});
   raw({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}});
   for (const int64_t heads : {8, 16, 32, 64})
-    raw({.batch = 5, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 900}, .further_pieces = 9});
+    raw({.batch = 5, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 900}, .scheduled = true});
   raw({.batch = 290, .heads = 8, .main = {.topk = 70}, .extra = {.topk = 30}});
   raw({.batch = 70, .heads = 128, .main = {.topk = 100}});
   for (const int64_t heads : {5, 64}) {
@@ -559,30 +533,30 @@ void add_bf16_products(const Test& test, KvFormat format, float scale) {
 template <class Test>
 void add_schedules(const Test& test) {
   for (const int64_t heads : {1, 3, 8, 16, 24, 32, 63, 64, 96, 128}) {
-    test({.batch = 3, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 700, .page_size = 2}, .further_pieces = 12});
-    test({.batch = 40, .heads = heads, .main = {.topk = 100}, .extra = {.topk = 150}, .rotary = 64, .further_pieces = 30});
-    test({.batch = 5, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70}, .further_pieces = 0});
+    test({.batch = 3, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 700, .page_size = 2}, .scheduled = true});
+    test({.batch = 40, .heads = heads, .main = {.topk = 100}, .extra = {.topk = 150}, .rotary = 64, .scheduled = true});
+    test({.batch = 5, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70}, .scheduled = true});
   }
   for (const int64_t heads : {8, 64}) {
-    test({.batch = 1, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 8192, .lengths = Lengths::full}, .further_pieces = 100});
-    test({.batch = 2, .queries = 3, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 900}, .rotary = 64, .further_pieces = 20});
-    test({.batch = 4, .heads = heads, .main = {.topk = 300, .lengths = Lengths::zero}, .rotary = 64, .further_pieces = 9});
-    test({.batch = 4, .heads = heads, .main = {.topk = 300, .skipped = 1.0}, .extra = {.topk = 400, .skipped = 1.0}, .further_pieces = 9});
-    test({.batch = 3, .heads = heads, .main = {.topk = 300}, .extra = {.topk = 400}, .key_size = 400.0, .further_pieces = 9});
-    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .nan_head = true, .further_pieces = 9});
-    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .next_weights = 3001, .further_pieces = 9});
+    test({.batch = 1, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 8192, .lengths = Lengths::full}, .scheduled = true});
+    test({.batch = 2, .queries = 3, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 900}, .rotary = 64, .scheduled = true});
+    test({.batch = 4, .heads = heads, .main = {.topk = 300, .lengths = Lengths::zero}, .rotary = 64, .scheduled = true});
+    test({.batch = 4, .heads = heads, .main = {.topk = 300, .skipped = 1.0}, .extra = {.topk = 400, .skipped = 1.0}, .scheduled = true});
+    test({.batch = 3, .heads = heads, .main = {.topk = 300}, .extra = {.topk = 400}, .key_size = 400.0, .scheduled = true});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .nan_head = true, .scheduled = true});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .next_weights = 3001, .scheduled = true});
     for (const auto sinks : {Sinks::none, Sinks::plus_infinity, Sinks::minus_infinity}) {
-      test({.batch = 3, .heads = heads, .main = {.topk = 640}, .sinks = sinks, .further_pieces = 9});
+      test({.batch = 3, .heads = heads, .main = {.topk = 640}, .sinks = sinks, .scheduled = true});
     }
-    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .batch_invariant = true, .further_pieces = 9});
-    test({.batch = 3, .heads = heads, .main = {.topk = 640, .page_size = 53, .extra_stride = 1}, .further_pieces = 9});
-    test({.batch = 3, .heads = heads, .main = {.topk = 640, .format = kBf16}, .further_pieces = 9});
-    test({.batch = 3, .heads = heads, .main = {.topk = 640, .format = kMla}, .dim = 576, .value_dim = 512, .further_pieces = 9});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640}, .batch_invariant = true, .scheduled = true});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640, .page_size = 53, .extra_stride = 1}, .scheduled = true});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640, .format = kBf16}, .scheduled = true});
+    test({.batch = 3, .heads = heads, .main = {.topk = 640, .format = kMla}, .dim = 576, .value_dim = 512, .scheduled = true});
   }
-  test({.batch = 0, .heads = 16, .main = {.topk = 128}, .further_pieces = 0});
+  test({.batch = 0, .heads = 16, .main = {.topk = 128}, .scheduled = true});
   // More blocks than run at a time.
   for (const int64_t heads : {16, 100}) {
-    test({.batch = 300, .heads = heads, .main = {.topk = 60}, .extra = {.topk = 90}, .further_pieces = 40});
+    test({.batch = 300, .heads = heads, .main = {.topk = 60}, .extra = {.topk = 90}, .scheduled = true});
   }
 }
 
@@ -591,8 +565,8 @@ void add_schedules(const Test& test) {
 void add_sparse_attn_decode(CaseList& list) {
   CaseAdder<SparseAttnDecodeParams> cases(list, "sparse_attn_decode", &OpSet::sparse_attn_decode);
   const auto test = [&](const DecodeShape& s) {
-    // CPUs pass schedules over, and have no more kinds of tiles in a long call than in a short one.
-    const bool gpu = s.further_pieces >= 0 || s.batch * s.queries * s.heads * (s.main.topk + s.extra.topk) > 50'000;
+    // CPUs ignore schedules, and have no more kinds of tiles in a long call than in a short one.
+    const bool gpu = s.scheduled || s.batch * s.queries * s.heads * (s.main.topk + s.extra.topk) > 50'000;
     const auto builder = [s](Inputs& in) { return build(in, s); };
     gpu ? cases.gpu(name_of(s), builder) : cases.test(name_of(s), builder);
   };
@@ -659,7 +633,7 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   s.max_logits = draw.chance(0.5);
   s.batch_invariant = draw.chance(0.3);
   if (draw.chance(0.2)) s.next_weights = draw.size(1, 4000);
-  if (draw.chance(0.25)) s.further_pieces = draw.size(0, 140);
+  s.scheduled = draw.chance(0.25);
   if (draw.chance(0.4) && s.value_dim >= 2) s.rotary = draw.usual() ? 64 : draw.size(1, s.value_dim / 2) * 2;
   if (s.rotary > 0 && s.q_size == 1.0 && !rounds_lanes(s) && !rounds_by_scale(s)) s.norm_queries = draw.chance(0.4);
   if (s.rotary > 0) s.rotate_back = draw.chance(0.7);

@@ -1,4 +1,7 @@
 // Schedules of dense latent attention: what the builder makes follows the step's lengths, and results are those without.
+#include <cstring>
+
+#include "backends/cuda/dense_attn_decode/sm90/schedule.h"
 #include "cuda/cuda_fixture.h"
 #include "formats/bf16.h"
 #include "testkit/harness/random.h"
@@ -79,7 +82,7 @@ class DenseSchedules : public test::HopperTest {
                .page_size = kPage,
                .num_pages = std::ssize(table_),
                .page_stride = kPage * kRow * 2};
-    if (scheduled) p.spans = batch.mla_spans;
+    if (scheduled) p.schedule = batch.mla_schedule;
     return p;
   }
 
@@ -107,30 +110,32 @@ const std::vector<std::pair<int64_t, int64_t>> kLengths{{300, 1}, {8900, 1}, {1,
 TEST_F(DenseSchedules, ResultsAreThoseWithout) {
   for (const BatchPadding padding : {BatchPadding{}, kCaptured}) {
     const Batch& batch = build(kLengths, padding);
-    ASSERT_TRUE(batch.mla_spans.present());
+    ASSERT_TRUE(batch.mla_schedule.present());
     test::expect_alike(results(call(batch, true)), results(call(batch, false)));
   }
   // Drafted tokens, a request without tokens; prompts behind.
   for (const auto& lengths :
        std::vector<std::vector<std::pair<int64_t, int64_t>>>{{{300, 2}, {8900, 1}, {700, 0}, {2, 2}}, {{300, 2}, {8900, 1}, {90, 40}}}) {
     const Batch& batch = build(lengths);
-    ASSERT_TRUE(batch.mla_spans.present());
+    ASSERT_TRUE(batch.mla_schedule.present());
     test::expect_alike(results(call(batch, true)), results(call(batch, false)));
   }
 }
 
 TEST_F(DenseSchedules, SpansHaveTheRowsOfTheDecodeRequests) {
   const Batch& batch = build(kLengths, kCaptured);
-  const std::vector<int32_t> spans = i32_of(batch.mla_spans);
+  std::vector<cuda::dense_decode::SpanRow> spans(static_cast<size_t>(batch.mla_schedule.numel()) / sizeof(cuda::dense_decode::SpanRow));
+  const std::vector<uint8_t> bytes = bytes_at(batch.mla_schedule.data, static_cast<size_t>(batch.mla_schedule.numel()));
+  std::memcpy(spans.data(), bytes.data(), bytes.size());
   int32_t request = 0, row = 0;
-  for (size_t at = 0; at < spans.size(); at += 8) {
-    EXPECT_EQ(spans[at], request);
-    EXPECT_EQ(spans[at + 1], row);
-    request = spans[at + 2], row = spans[at + 3];
-    EXPECT_TRUE(request > spans[at] || row > spans[at + 1] || request == kRequests) << "in order";
+  for (const auto& span : spans) {
+    EXPECT_EQ(span.begin, request);
+    EXPECT_EQ(span.begin_row, row);
+    request = span.end, row = span.end_row;
+    EXPECT_TRUE(request > span.begin || row > span.begin_row || request == kRequests) << "in order";
   }
   EXPECT_EQ(request, kRequests) << "padding requests too";
-  EXPECT_GT(spans[6], 0) << "the long one is cut";
+  EXPECT_GT(spans[0].shared, 0) << "the long one is cut";
 }
 
 // A step that was captured with short requests, launched with others, of which one is long.
@@ -138,7 +143,7 @@ TEST_F(DenseSchedules, ACapturedCallGoesByTheLengthsOfEachLaunch) {
   const Op<DenseAttnDecodeParams> op = default_ops().dense_attn_decode;
   const OwnedStream stream(device_);
   const Batch& first = build({{300, 1}, {20, 1}, {1, 1}}, kCaptured);
-  const TensorView spans = first.mla_spans;
+  const TensorView schedule = first.mla_schedule;
   const DenseAttnDecodeParams p = call(first, true);
   const int64_t bytes = op.workspace_bytes(p, *device_);
   const Tensor workspace(device_, DType::u8, {bytes + 1});
@@ -149,8 +154,8 @@ TEST_F(DenseSchedules, ACapturedCallGoesByTheLengthsOfEachLaunch) {
   for (const auto& lengths :
        {kLengths, std::vector<std::pair<int64_t, int64_t>>{{5, 1}, {9000, 1}, {8999, 1}, {3, 1}, {8000, 1}, {7, 1}}}) {
     const Batch& batch = build(lengths, kCaptured);
-    EXPECT_EQ(batch.mla_spans.data, spans.data);
-    EXPECT_EQ(batch.mla_spans.shape, spans.shape);
+    EXPECT_EQ(batch.mla_schedule.data, schedule.data);
+    EXPECT_EQ(batch.mla_schedule.shape, schedule.shape);
     device_->synchronize({});
     device_->fill(out_.view().data, 0xFF, out_.allocated_bytes(), {});
     device_->synchronize({});

@@ -1,4 +1,7 @@
 // Schedules of 128:1 attention in whole steps: what the builder makes follows the step's lengths, and a layer's outputs are those without.
+#include <cstring>
+
+#include "backends/cuda/sparse_attn_decode/sm90/schedule.h"
 #include "cuda/cuda_fixture.h"
 #include "testkit/harness/fill_caches.h"
 #include "formats/bf16.h"
@@ -14,13 +17,13 @@ constexpr int64_t kC128Layer = 2;
 // What attention was given, and without its schedule if so wanted.
 struct Seen {
   bool strip = false;
-  int scheduled = 0, with_merges = 0;
+  int scheduled = 0;
 };
 OpSet watched_ops(const std::shared_ptr<Seen>& seen) {
   OpSet ops = default_ops();
   const Op<SparseAttnDecodeParams> inner = ops.sparse_attn_decode;
   const auto given = [seen](SparseAttnDecodeParams p) {
-    if (seen->strip) p.pieces = p.merges = {};
+    if (seen->strip) p.schedule = {};
     return p;
   };
   ops.sparse_attn_decode.prepend(
@@ -29,7 +32,7 @@ OpSet watched_ops(const std::shared_ptr<Seen>& seen) {
        .workspace_bytes = [=](const SparseAttnDecodeParams& p, const Device& device) { return inner.workspace_bytes(given(p), device); },
        .run =
            [=](const SparseAttnDecodeParams& p, const ExecutionContext& context) {
-             seen->scheduled += p.pieces.present(), seen->with_merges += p.merges.present();
+             seen->scheduled += p.schedule.present();
              inner(given(p), context);
            }});
   return ops;
@@ -104,7 +107,6 @@ TEST_F(Schedules, ALayersOutputsAreThoseWithout) {
     with.set_lengths(kLengths), without.set_lengths(kLengths);
     const std::vector<float> a = with.step(padding), b = without.step(padding);
     EXPECT_EQ(with.seen->scheduled, 1);
-    EXPECT_EQ(with.seen->with_merges, 1);
     test::expect_alike(a, b);
   }
 }
@@ -114,8 +116,8 @@ TEST_F(Schedules, ACapturedStepGoesByTheLengthsOfEachLaunch) {
   Session session(device_, false);
   session.set_lengths({300, 200, 100, 50, 40, 30});
   const Batch& first = session.runner->begin_step(session.requests, kCaptured);
-  const TensorView pieces = first.c128_pieces, merges = first.c128_merges;
-  ASSERT_TRUE(pieces.present() && merges.present());
+  const TensorView schedule = first.c128_schedule;
+  ASSERT_TRUE(schedule.present());
   const auto run_layer = [&] { session.runner->run_layer(0, session.hidden, session.out); };
   run_layer();
   const auto graph = device_->capture(session.runner->stream(), run_layer);
@@ -123,9 +125,8 @@ TEST_F(Schedules, ACapturedStepGoesByTheLengthsOfEachLaunch) {
   for (const std::vector<int64_t>& lengths : {kLengths, std::vector<int64_t>{5, 199999, 100000, 150000, 7, 9, 199000, 3}}) {
     session.set_lengths(lengths);
     const Batch& batch = session.runner->begin_step(session.requests, kCaptured);
-    EXPECT_EQ(batch.c128_pieces.data, pieces.data);
-    EXPECT_EQ(batch.c128_pieces.shape, pieces.shape);
-    EXPECT_EQ(batch.c128_merges.shape, merges.shape);
+    EXPECT_EQ(batch.c128_schedule.data, schedule.data);
+    EXPECT_EQ(batch.c128_schedule.shape, schedule.shape);
     device_->fill(session.out.view().data, 0xFF, session.out.allocated_bytes(), session.runner->stream());
     device_->launch(graph, session.runner->stream());
     const std::vector<float> launched = session.output();
@@ -141,20 +142,24 @@ TEST_F(Schedules, PiecesHaveTheRowsOfTheDecodeTokens) {
   Session session(device_, false);
   session.set_lengths(kLengths);
   const Batch& batch = session.runner->begin_step(session.requests, kCaptured);
-  ASSERT_TRUE(batch.c128_pieces.present());
-  const std::vector<int32_t> pieces = i32_of(batch.c128_pieces), window = i32_of(batch.swa_lens), entries = i32_of(batch.c128_lens);
+  ASSERT_TRUE(batch.c128_schedule.present());
+  device_->synchronize(session.runner->stream());
+  const std::vector<uint8_t> bytes = bytes_at(batch.c128_schedule.data, static_cast<size_t>(batch.c128_schedule.numel()));
+  const std::vector<int32_t> window = i32_of(batch.swa_lens), entries = i32_of(batch.c128_lens);
   std::vector<int64_t> rows(static_cast<size_t>(batch.num_decode_tokens), 0), seen = rows;
-  int64_t last = 0;
-  for (size_t at = 0; at < pieces.size() && pieces[at] >= 0; at += 8) {
-    const auto token = static_cast<size_t>(pieces[at]);
+  int64_t pieces = 0;
+  cuda::sparse_decode::PieceRow piece;
+  for (size_t at = 0;; at += sizeof piece) {
+    std::memcpy(&piece, bytes.data() + at, sizeof piece);
+    if (piece.token < 0) break;
+    const auto token = static_cast<size_t>(piece.token);
     ASSERT_LT(token, rows.size());
-    EXPECT_EQ(pieces[at + 4], window[token]);
-    EXPECT_EQ(pieces[at + 5], window[token] + entries[token]);
-    rows[token] += pieces[at + 3] - pieces[at + 2], ++seen[token];
-    last = static_cast<int64_t>(at) / 8 + 1;
+    EXPECT_EQ(piece.main, window[token]);
+    EXPECT_EQ(piece.all, window[token] + entries[token]);
+    rows[token] += piece.end_row - piece.first_row, ++seen[token], ++pieces;
   }
   EXPECT_EQ(std::ssize(rows), kRequests) << "padding requests too";
-  EXPECT_GT(last, kRequests) << "the long one is cut";
+  EXPECT_GT(pieces, kRequests) << "the long one is cut";
   for (size_t t = 0; t < rows.size(); ++t) {
     const int64_t length = t < kLengths.size() ? kLengths[t] : 0;
     EXPECT_EQ(rows[t], std::min(length, kWindow) + length / kRatio) << t;
@@ -166,7 +171,7 @@ TEST_F(Schedules, AreThereWhereTheyAreFaster) {
   Session session(device_, false);
   const auto has_schedule = [&](const std::vector<int64_t>& lengths, BatchPadding padding) {
     session.set_lengths(lengths);
-    const bool has = session.runner->begin_step(session.requests, padding).c128_pieces.present();
+    const bool has = session.runner->begin_step(session.requests, padding).c128_schedule.present();
     session.runner->end_step();
     return has;
   };

@@ -253,13 +253,17 @@ Contract<CombineTopkSwaParams> contract_of(const Op<CombineTopkSwaParams>&) {
                      {"m", [](P& p) { p.m = int64_t{1} << 40; }, [](const P& p) { return p.seq_lens.shape[0] > 0; }}}};
 }
 
+template <class P>
+void spoil_schedule(P& p) {
+  p.schedule.data = p.schedule.template ptr<char>() + 2;  // not at a multiple of 4 bytes
+}
+
 Contract<SparseAttnDecodeParams> contract_of(const Op<SparseAttnDecodeParams>&) {
   using P = SparseAttnDecodeParams;
   return {
       .views = {view("q", &P::q, "===="), view("indices", &P::indices, "==*"), view("topk_length", &P::topk_length, "=", kOptional),
                 view("extra_indices", &P::extra_indices, "==*"), view("extra_topk_length", &P::extra_topk_length, "=", kOptional),
-                view("attn_sink", &P::attn_sink, "=", kOptional), view("pieces", &P::pieces, "*=", {.optional = true, .contiguous = true}),
-                view("merges", &P::merges, "*=", {.optional = true, .contiguous = true}),
+                view("attn_sink", &P::attn_sink, "=", kOptional), view("schedule", &P::schedule, "*", kOptional),
                 view_of<P>("query_prologue: positions", &P::query_prologue, &QueryNormRope::positions, "="),
                 view_of<P>("query_prologue: cos_sin", &P::query_prologue, &QueryNormRope::cos_sin, "*="),
                 view_of<P>("out_epilogue: positions", &P::out_epilogue, &InverseRope::positions, "="),
@@ -269,9 +273,7 @@ Contract<SparseAttnDecodeParams> contract_of(const Op<SparseAttnDecodeParams>&) 
       .values = {
           {"softmax_scale", [](P& p) { p.softmax_scale = 0; }},
           {"query_prologue: eps", [](P& p) { p.query_prologue->eps = kNaN; }, [](const P& p) { return p.query_prologue.has_value(); }},
-          {"merges", [](P& p) { p.pieces = {}; }, [](const P& p) { return p.merges.present(); }},
-          {"pieces", [](P& p) { p.pieces = p.pieces.slice(0, p.pieces.shape[0] - 1); },
-           [](const P& p) { return p.pieces.present() && p.pieces.shape[0] == p.q.shape[0] * p.q.shape[1] && p.pieces.shape[0] > 0; }}}};
+          {"schedule", spoil_schedule<P>, [](const P& p) { return p.schedule.present(); }}}};
 }
 
 Contract<SparseAttnPrefillParams> contract_of(const Op<SparseAttnPrefillParams>&) {
@@ -326,10 +328,10 @@ Contract<IndexerKeyInsertParams> contract_of(const Op<IndexerKeyInsertParams>&) 
 Contract<DenseAttnDecodeParams> contract_of(const Op<DenseAttnDecodeParams>&) {
   using P = DenseAttnDecodeParams;
   return {.views = {view("q", &P::q, "==="), view("block_table", &P::block_table, "=*"), view("query_start_loc", &P::query_start_loc, "="),
-                    view("seq_lens", &P::seq_lens, "="), view("spans", &P::spans, "*=", {.optional = true, .contiguous = true}),
+                    view("seq_lens", &P::seq_lens, "="), view("schedule", &P::schedule, "*", kOptional),
                     view("out", &P::out, "==*", kOutput), view("lse", &P::lse, "==", kOptionalOutput)},
           .caches = {{"cache", &P::cache}},
-          .values = {{"spans", [](P& p) { p.spans.shape[0] = 257; }, [](const P& p) { return p.spans.present(); }},
+          .values = {{"schedule", spoil_schedule<P>, [](const P& p) { return p.schedule.present(); }},
                      {"max_query_len", [](P& p) { p.max_query_len = -1; }},
                      {"max_seq_len", [](P& p) { p.max_seq_len = -1; }},
                      {"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};

@@ -26,9 +26,9 @@ struct Written {
 };
 
 Written write(const Problem& p, const std::vector<AttendedRows>& rows) {
-  const int64_t further = most_further_pieces(p, block_of_pieces(p)->heads);
-  Written w{.pieces = std::vector<PieceRow>(static_cast<size_t>(p.tokens + further), PieceRow{.token = 99, .part = 99}),
-            .merges = std::vector<MergeRow>(static_cast<size_t>(std::min(p.tokens, further)), MergeRow{.token = 99})};
+  const Sizes sizes{p.tokens, most_further_pieces(p, block_of_pieces(p)->heads)};
+  Written w{.pieces = std::vector<PieceRow>(static_cast<size_t>(sizes.pieces()), PieceRow{.token = 99, .part = 99}),
+            .merges = std::vector<MergeRow>(static_cast<size_t>(sizes.merges()), MergeRow{.token = 99})};
   w.cut = schedule_of(p, rows).write(w.pieces, w.merges);
   return w;
 }
@@ -103,6 +103,19 @@ TEST(SparseDecodeSchedule, HasEachRowOnce) {
         expect_whole(p, rows, write(p, rows));
       }
     }
+  }
+}
+
+// Whoever goes by a schedule knows from its size how many tokens are merged, and does not take one of another call.
+TEST(SparseDecodeSchedule, SizeTellsTheRowsOfMerges) {
+  for (const Sizes& sizes : {Sizes{1, 0}, Sizes{1, 5}, Sizes{7, 3}, Sizes{40, 132}}) {
+    for (int64_t merges = 0; merges <= sizes.merges(); ++merges) {
+      EXPECT_EQ(sizes.merges_of(sizes.bytes_of(merges)), merges);
+      EXPECT_EQ(sizes.merges_of(sizes.bytes_of(merges) + 8), -1);
+    }
+    EXPECT_EQ(sizes.merges_of(sizes.bytes_of(0) - 16), -1);
+    EXPECT_EQ(sizes.merges_of(sizes.bytes() + 16), -1);
+    EXPECT_EQ(sizes.bytes(), sizes.bytes_of(sizes.merges()));
   }
 }
 

@@ -12,13 +12,12 @@ namespace strata {
 // Row j of request b is slot block_table[b][j / page_size] * page_size + j % page_size. Table entries behind ceil(seq_lens[b] / page_size)
 // and rows behind seq_lens[b] are never read; nor is anything of a request without queries. Errors: invalid_argument for shapes, dtypes,
 // formats, devices; on host-visible memory also for query_start_loc that does not rise from its first entry to T more, lengths below 0 or
-// past the bounds, table entries, among those read, that are no page, and spans that do not share out these rows.
+// past the bounds, and table entries, among those read, that are no page.
 //
-// Who knows the lengths on the host (BatchBuilder does) may say how the rows are shared out: a schedule, spans. The rows of all requests
-// with queries lie one behind the other, up to the last that any of its queries sees, and a span has those from one place up to the next
-// one's. A place is a request and a row, a multiple of 48, that is one of its rows or 0; the end of all is request B, row 0. Results are
-// those without a schedule, rounded otherwise; an implementation may pass it over. It, query_start_loc and seq_lens must be there when what
-// is in front of the call in its stream begins: what a copy wrote is, what the kernel in front wrote is not.
+// A schedule says how the rows are shared out to the blocks of an implementation. BatchBuilder makes it, as it has the lengths on the host.
+// Its bytes are the implementation's own and are not checked: a schedule of other lengths gives wrong results. An implementation that takes
+// no such schedule ignores it. The result is the one without a schedule, rounded otherwise. The schedule, query_start_loc and seq_lens must
+// be in memory before the kernel in front of the call in its stream begins.
 struct DenseAttnDecodeParams {
   TensorView q{};                // bf16 [T, H, D], D <= 576 (latent and rotary lanes), H = 1..128
   PagedCache cache{};            // bf16, fp8_tensor, fp8_ds_mla; row_dim D
@@ -29,13 +28,9 @@ struct DenseAttnDecodeParams {
   int64_t max_seq_len = 0;
   float softmax_scale = 0;       // of the 192-wide heads, never D^-0.5 (MLA 2)
   bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
-  // i32 [S, 8], S <= 256, contiguous. Of each span, in order: the place where it begins (request, row); the place where it ends, which is
-  // before that; in how many spans the request is that begins in this one and ends in a later one, 0: there is none; 1 if this span and its
-  // neighbour, an even one and the next, have one request, all of it, and nothing else, or 0; and of the whole call, how many requests are
-  // in several spans, and how many of these in two such neighbours. Spans of nothing come last. Absent: no schedule.
-  TensorView spans{};
-  TensorView out{};  // bf16 [T, H, Dv], Dv <= D (512)
-  TensorView lse{};  // f32 [T, H], natural logarithm; absent: not wanted
+  TensorView schedule{};         // u8 [bytes], contiguous, at a multiple of 4 bytes: Batch::mla_schedule; absent: none
+  TensorView out{};              // bf16 [T, H, Dv], Dv <= D (512)
+  TensorView lse{};              // f32 [T, H], natural logarithm; absent: not wanted
 };
 
 // Multi-head attention over keys and values in memory. A key is its head's k_nope, then the k_pe that all heads share.

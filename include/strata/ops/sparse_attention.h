@@ -31,10 +31,10 @@ struct InverseRope {
 // Other negative or out-of-range entries inside the length are caller errors (invalid_argument on host-visible memory). Errors else:
 // invalid_argument for shapes, dtypes, formats, devices, a scale that is not positive, and on host-visible memory NaN sinks.
 //
-// Who knows the lengths on the host (BatchBuilder does) may say how the call's rows are shared out, where lengths differ or are far below
-// the widths of indices: a schedule, pieces and merges. A token is b * S + s, and its rows are the entries of both scopes one behind the
-// other, as many as the lengths say. Results are those without a schedule, rounded otherwise; an implementation may pass it over. It must
-// be there when what is in front of the call in its stream begins: what a copy wrote is, what the kernel in front wrote is not.
+// A schedule says how the call's rows are shared out to the blocks of an implementation, where lengths differ or are far below the widths
+// of indices. BatchBuilder makes it, as it has the lengths on the host. Its bytes are the implementation's own and are not checked: a
+// schedule of other lengths gives wrong results. An implementation that takes no such schedule ignores it. The result is the one without a
+// schedule, rounded otherwise. The schedule must be in memory before the kernel in front of the call in its stream begins.
 struct SparseAttnDecodeParams {
   TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128. Alignment on CUDA: ops/sparse_attention/README.md
   PagedCache cache{};              // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D
@@ -45,15 +45,8 @@ struct SparseAttnDecodeParams {
   TensorView extra_topk_length{};  // i32 [B]
   TensorView attn_sink{};          // f32 [H], raw logits, -inf: no effect; absent: none
   float softmax_scale = 0;
-  bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
-  // i32 [P, 8], P >= B*S, contiguous: token (-1: there is no piece, nor behind it), part, first row, row behind the last, entries of the
-  // first scope, of both, and two of no meaning. First rows are multiples of 64. Every token has a piece, if it has no rows too, and its
-  // pieces have each row once. The part of a token's only piece is -1. Pieces of many rows come first, best. Absent: no schedule.
-  TensorView pieces{};
-  // i32 [M, 4], contiguous, for each token with several pieces: token (-1: there is none, nor behind it), first part, how many, and one of
-  // no meaning. Parts are in [0, 2 (P - B*S)), of one token only, and follow one another as its rows do. Absent: no token has several
-  // pieces.
-  TensorView merges{};
+  bool batch_invariant = false;                   // fixed split of rows: a token's result does not depend on the rest of the batch
+  TensorView schedule{};                          // u8 [bytes], contiguous, at a multiple of 4 bytes: Batch::c128_schedule; absent: none
   std::optional<QueryNormRope> query_prologue{};  // of the B*S tokens; q itself is not written. Absent: q is normalised and rotated already
   std::optional<InverseRope> out_epilogue{};      // of the B*S tokens. Absent: out keeps its rotation
   TensorView out{};                               // bf16 [B, S, H, Dv], Dv <= D

@@ -45,17 +45,9 @@ std::vector<Implementation<IndexerKeyInsertParams>> indexer_key_insert();
 std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode();
 std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill();
 std::vector<WeightPacking> weight_packings();
+std::vector<ops::SparseDecodePlanner> sparse_decode_planners();
+std::vector<ops::DenseDecodePlanner> dense_decode_planners();
 
 // ops/sparse_attention/prefill_choice.h, of a CUDA device.
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device);
-// ops/sparse_attention/schedule.h, of a CUDA device.
-ops::ScheduleRows schedule_rows(const ScheduledCall& call, const Device& device);
-ops::ScheduleRows most_schedule_rows(const ScheduledCall& call, const Device& device);
-std::optional<int64_t> make_schedule(const ScheduledCall& call, std::span<const AttendedRows> rows, ops::ScheduleWhen when,
-                                     const Device& device, const TensorView& pieces, const TensorView& merges);
-// ops/dense_attention/schedule.h, likewise.
-int64_t dense_schedule_rows(const ScheduledDenseCall& call, const Device& device);
-int64_t most_dense_schedule_rows(const ScheduledDenseCall& call, const Device& device);
-void make_dense_schedule(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens, const TensorView& spans);
-
 }  // namespace strata::cuda

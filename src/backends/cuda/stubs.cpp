@@ -37,16 +37,9 @@ std::vector<Implementation<IndexerKeyInsertParams>> indexer_key_insert() { retur
 std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode() { return {}; }
 std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill() { return {}; }
 std::vector<WeightPacking> weight_packings() { return {}; }
+std::vector<ops::SparseDecodePlanner> sparse_decode_planners() { return {}; }
+std::vector<ops::DenseDecodePlanner> dense_decode_planners() { return {}; }
 
 bool paged_prefill_is_faster(const PrefillWork&, const Device&) { return false; }
-ops::ScheduleRows schedule_rows(const ScheduledCall&, const Device&) { return {}; }
-ops::ScheduleRows most_schedule_rows(const ScheduledCall&, const Device&) { return {}; }
-std::optional<int64_t> make_schedule(const ScheduledCall&, std::span<const AttendedRows>, ops::ScheduleWhen, const Device&,
-                                     const TensorView&, const TensorView&) {
-  return {};
-}
-int64_t dense_schedule_rows(const ScheduledDenseCall&, const Device&) { return 0; }
-int64_t most_dense_schedule_rows(const ScheduledDenseCall&, const Device&) { return 0; }
-void make_dense_schedule(std::span<const int32_t>, std::span<const int32_t>, const TensorView&) {}
 
 }  // namespace strata::cuda

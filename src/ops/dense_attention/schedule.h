@@ -1,11 +1,10 @@
-// Schedules of dense_attn_decode: how its rows are shared out, where the host knows the lengths.
+// Schedules of dense_attn_decode (ops/schedule_planner.h).
 #pragma once
 
 #include <span>
 
-#include "strata/device.h"
+#include "ops/schedule_planner.h"
 #include "strata/kv_format.h"
-#include "strata/tensor.h"
 
 namespace strata {
 
@@ -21,14 +20,15 @@ struct ScheduledDenseCall {
 
 namespace ops {
 
-// Rows of DenseAttnDecodeParams::spans; and the most of calls with no more of anything. 0: the device's implementations pass schedules
-// over.
-int64_t dense_schedule_rows(const ScheduledDenseCall& call, const Device& device);
-int64_t most_dense_schedule_rows(const ScheduledDenseCall& call, const Device& device);
+struct RequestLengths {
+  std::span<const int32_t> query_start_loc;  // one more than lengths
+  std::span<const int32_t> seq_lens;
+};
 
-// Writes a schedule to host memory, i32 [S, 8]; S as dense_schedule_rows() says, more than 0. query_start_loc: one more than lengths.
-void make_dense_schedule(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens, const Device& device,
-                         const TensorView& spans);
+using DenseDecodePlanner = SchedulePlanner<ScheduledDenseCall, RequestLengths>;
+
+// Of all backends.
+std::vector<DenseDecodePlanner> make_dense_decode_planners();
 
 }  // namespace ops
 }  // namespace strata

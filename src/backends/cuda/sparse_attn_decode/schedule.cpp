@@ -1,4 +1,4 @@
-// Schedules of sparse decode on CUDA (ops/sparse_attention/schedule.h): the Hopper kernels go by them.
+// Schedules of sparse decode on CUDA: the Hopper kernels go by them.
 #include "backends/cuda/sparse_attn_decode/sm90/schedule.h"
 
 #include "backends/cuda/cuda_ops.h"
@@ -18,31 +18,31 @@ Problem problem_of(const ScheduledCall& call, const Device& device) {
           .batch_invariant = false};
 }
 
-}  // namespace
-
-ops::ScheduleRows schedule_rows(const ScheduledCall& call, const Device& device) {
+// Whatever the heads of a block are.
+int64_t most_bytes(const ScheduledCall& call, const Device& device) {
+  if (!is_cuda(device) || !capabilities(device).sm90() || call.num_tokens == 0) return 0;
   const Problem problem = problem_of(call, device);
-  const BlockCost* const block = capabilities(device).sm90() && call.num_tokens > 0 ? block_of_pieces(problem) : nullptr;
-  if (block == nullptr) return {};
-  const int64_t further = most_further_pieces(problem, block->heads);
-  return {.pieces = call.num_tokens + further, .merges = std::min(call.num_tokens, further)};
+  return block_of_pieces(problem) != nullptr ? Sizes{problem.tokens, problem.num_sms}.bytes() : 0;
 }
 
-ops::ScheduleRows most_schedule_rows(const ScheduledCall& call, const Device& device) {
-  if (schedule_rows(call, device).pieces == 0) return {};
-  const int64_t most = capabilities(device).num_sms;  // further pieces (most_further_pieces)
-  return {.pieces = call.num_tokens + most, .merges = std::min(call.num_tokens, most)};
-}
-
-std::optional<int64_t> make_schedule(const ScheduledCall& call, std::span<const AttendedRows> rows, ops::ScheduleWhen when,
-                                     const Device& device, const TensorView& pieces, const TensorView& merges) {
+int64_t write(const ScheduledCall& call, const ops::TokenLengths& lengths, const Device& device, std::byte* memory) {
   const Problem problem = problem_of(call, device);
   const BlockCost* const block = block_of_pieces(problem);
-  if (when == ops::ScheduleWhen::far_bound && !far_bound(problem, block)) return {};
-  const Schedule schedule(problem, *block, rows);
-  if (when == ops::ScheduleWhen::faster && !schedule.is_faster()) return {};
-  return schedule.write({pieces.ptr<PieceRow>(), static_cast<size_t>(pieces.shape[0])},
-                        {merges.ptr<MergeRow>(), static_cast<size_t>(merges.shape[0])});
+  if (lengths.when == ops::ScheduleWhen::far_bound && !far_bound(problem, block)) return 0;
+  const Schedule schedule(problem, *block, lengths.rows);
+  if (lengths.when == ops::ScheduleWhen::faster && !schedule.is_faster()) return 0;
+  const Sizes sizes{problem.tokens, most_further_pieces(problem, block->heads)};
+  auto* const pieces = reinterpret_cast<PieceRow*>(memory);
+  auto* const merges = reinterpret_cast<MergeRow*>(pieces + sizes.pieces());
+  const int64_t cut = schedule.write({pieces, static_cast<size_t>(sizes.pieces())}, {merges, static_cast<size_t>(sizes.merges())});
+  // Of a captured step every launch has as many.
+  return lengths.when == ops::ScheduleWhen::far_bound ? sizes.bytes() : sizes.bytes_of(cut);
+}
+
+}  // namespace
+
+std::vector<ops::SparseDecodePlanner> sparse_decode_planners() {
+  return {{.implementations = "cuda/sm90", .most_bytes = most_bytes, .write = write}};
 }
 
 }  // namespace strata::cuda

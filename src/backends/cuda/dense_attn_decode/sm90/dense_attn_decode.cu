@@ -11,6 +11,7 @@
 #include "backends/cuda/dense_attn_decode/sm90/launch.h"
 #include "backends/cuda/dense_attn_decode/sm90/merge_spans.cuh"
 #include "backends/cuda/dense_attn_decode/sm90/problem.cuh"
+#include "backends/cuda/dense_attn_decode/sm90/schedule.h"
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/mqa_engine/merge.cuh"
 #include "core/ceil_div.h"
@@ -24,14 +25,21 @@ Extent extent_of(const DenseAttnDecodeParams& p) {
   return {p.seq_lens.shape[0], std::min(p.max_query_len, p.q.shape[0]), p.q.shape[1], p.max_seq_len};
 }
 
+// Spans of the call's schedule; 0: it has none of these kernels.
+int64_t scheduled_spans(const DenseAttnDecodeParams& p) {
+  if (!p.schedule.present() || p.schedule.numel() % int64_t{sizeof(SpanRow)} != 0) return 0;
+  const int64_t spans = p.schedule.numel() / int64_t{sizeof(SpanRow)};
+  return spans <= kMostSpans ? spans : 0;
+}
+
 // How rows are shared out: by a schedule, or by what the blocks make of the lengths. A schedule is of requests that are one sequence each.
 struct Sharing {
   Extent extent;
   Layout layout;
   bool scheduled;
   Sharing(const DenseAttnDecodeParams& p, const Capabilities& c)
-      : extent(extent_of(p)), layout(extent, c.num_sms), scheduled(p.spans.present() && layout.sequences_per_request == 1) {
-    if (scheduled) layout.spans = p.spans.shape[0];
+      : extent(extent_of(p)), layout(extent, c.num_sms), scheduled(scheduled_spans(p) > 0 && layout.sequences_per_request == 1) {
+    if (scheduled) layout.spans = scheduled_spans(p);
   }
   // Neighbours are clusters, which merge what is theirs.
   bool in_clusters() const { return layout.in_two_parts(extent) && layout.spans % 2 == 0; }
@@ -133,7 +141,7 @@ void run_spans(const DenseAttnDecodeParams& p, const Sharing& by, const Executio
   static_cast<DenseArgs&>(a) = args_of(p, parted + kMostSpans, most_parts(p, c));
   a.parted = parted;
   a.in_clusters = by.in_clusters();
-  a.schedule = kShares == Shares::by_schedule ? p.spans.ptr<int32_t>() : nullptr;
+  a.schedule = kShares == Shares::by_schedule ? p.schedule.ptr<int32_t>() : nullptr;
   a.gang = static_cast<int32_t>(l.gang);
   a.num_sequences = static_cast<int32_t>(l.sequences);
   a.num_spans = static_cast<int32_t>(l.spans);

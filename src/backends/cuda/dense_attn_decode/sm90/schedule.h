@@ -1,5 +1,9 @@
-// Schedules of dense decode (DenseAttnDecodeParams::spans): what each block would otherwise work out when it begins (plan.cuh), worked out
-// by the host, which has the lengths first, and time to look for the least largest span.
+// Schedules of dense decode (DenseAttnDecodeParams::schedule): what each block would otherwise work out when it begins (plan.cuh), worked
+// out by the host, which has the lengths first, and time to look for the least largest span.
+//
+// The rows of all requests with queries lie one behind the other, up to the last that any of its queries sees, and a span has those from
+// one place up to the next one's. A place is a request and a row, a multiple of kTileRows, that is one of its rows or 0; the end of all is
+// the number of requests, row 0. A schedule is its spans in order; spans of nothing come last.
 #pragma once
 
 #include <span>
@@ -9,11 +13,11 @@
 
 namespace strata::cuda::dense_decode {
 
-// As in memory. Places are a request and a row.
+// As in memory.
 struct SpanRow {
   int32_t begin = 0, begin_row = 0, end = 0, end_row = 0;
-  int32_t parts = 0;  // of the request that begins here and ends in a later span
-  int32_t is_neighbours = 0;
+  int32_t parts = 0;                   // of the request that begins here and ends in a later span; 0: there is none
+  int32_t is_neighbours = 0;           // 1: an even span and the next have one request, all of it, and nothing else
   int32_t shared = 0, neighbours = 0;  // requests of the call that are in several spans; of these, in two that are neighbours
 };
 static_assert(sizeof(SpanRow) == 32);

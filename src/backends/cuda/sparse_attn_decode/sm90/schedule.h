@@ -1,6 +1,9 @@
-// How a call's rows are shared out by the lengths of its tokens (SparseAttnDecodeParams::pieces), where the host knows them: pieces of
+// How a call's rows are shared out by the lengths of its tokens (SparseAttnDecodeParams::schedule), where the host knows them: pieces of
 // about one size, a block each and for each tile of heads, the largest first. plan.h cuts all tokens alike, by what none of them has more
 // of.
+//
+// A token is b * S + s of the call, and its rows are the entries of both scopes one behind the other, as many as the lengths say. A
+// schedule is its pieces, then a row for each token that has several: the parts that are merged.
 #pragma once
 
 #include <algorithm>
@@ -77,14 +80,34 @@ inline bool far_bound(const Problem& p, const BlockCost* block) {
   return block != nullptr && p.tiles >= kFarTiles && p.tokens * ceil_div(p.heads, block->heads) <= 2 * p.num_sms;
 }
 
-// As in memory.
+// As in memory. First rows are multiples of kRowTile. Every token has a piece, if it has no rows too; its pieces have each row once.
 struct PieceRow {
-  int32_t token = -1, part = -1, first_row = 0, end_row = 0, main = 0, all = 0, unused[2] = {};
+  int32_t token = -1;                         // -1: there is no piece, nor behind it
+  int32_t part = -1;                          // of the token's several; -1: it has one piece
+  int32_t first_row = 0, end_row = 0;         // the row behind the last
+  int32_t main = 0, all = 0, unused[2] = {};  // entries of the first scope, of both
 };
 struct MergeRow {
-  int32_t token = -1, first_part = 0, parts = 0, unused = 0;
+  int32_t token = -1;                 // -1: there is none, nor behind it
+  int32_t first_part = 0, parts = 0;  // in [0, 2 * further pieces), of one token only, in the order of its rows
+  int32_t unused = 0;
 };
 static_assert(sizeof(PieceRow) == 32 && sizeof(MergeRow) == 16);
+
+// How large a schedule is: of so many tokens and, at most, pieces beside one for each.
+struct Sizes {
+  int64_t tokens = 0, further = 0;
+  int64_t pieces() const { return tokens + further; }
+  int64_t merges() const { return std::min(tokens, further); }
+  int64_t parts() const { return 2 * further; }
+  int64_t bytes_of(int64_t num_merges) const { return pieces() * int64_t{sizeof(PieceRow)} + num_merges * int64_t{sizeof(MergeRow)}; }
+  int64_t bytes() const { return bytes_of(merges()); }
+  // Rows of merges in a schedule of so many bytes; -1: it is none of these sizes.
+  int64_t merges_of(int64_t num_bytes) const {
+    const int64_t rest = num_bytes - bytes_of(0), row = sizeof(MergeRow);
+    return rest < 0 || rest % row != 0 || rest / row > merges() ? -1 : rest / row;
+  }
+};
 
 class Schedule {
  public:

@@ -139,15 +139,27 @@ bool merge_first(const SparseAttnDecodeParams& p, const TensorView& next_weights
   return p.out_epilogue && next_weights.present() && static_cast<int64_t>(next_weights.bytes()) <= kFewWeights;
 }
 
-// Of all tokens, of a call that goes by its schedule.
-int64_t parts_of_pieces(const SparseAttnDecodeParams& p) { return 2 * (p.pieces.shape[0] - p.q.shape[0] * p.q.shape[1]); }
-
-// Space for the parts: outputs, lse, maxima and factors; whether the call goes by its schedule or not.
+// Space for the parts: outputs, lse, maxima and factors. Those of a schedule have room in what a plan's take (schedule.h).
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
   int64_t most_splits = 0;
-  const int64_t parts = std::max(common_plan(problem_of(p, c), most_splits).most_parts, p.pieces.present() ? parts_of_pieces(p) : 0);
+  const int64_t parts = common_plan(problem_of(p, c), most_splits).most_parts;
   return static_cast<size_t>(parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
 }
+
+// The schedule of a call: whoever made it and whoever goes by it agree on its sizes, by shapes alone.
+struct CallSchedule {
+  int64_t heads = 0;  // of a block; 0: the kernels take none
+  Sizes sizes{};
+  int64_t merges = -1;  // -1: the call has no schedule, or none of these sizes
+
+  CallSchedule(const SparseAttnDecodeParams& p, const Problem& problem, const Planner& planner)
+      : heads(p.schedule.present() ? planner.scheduled_heads(problem) : 0) {
+    if (heads == 0) return;
+    sizes = {problem.tokens, most_further_pieces(problem, heads)};
+    merges = sizes.merges_of(p.schedule.numel());
+  }
+  bool is_taken() const { return merges >= 0; }
+};
 void place_parts(int64_t parts_of_tokens, const ExecutionContext& context, DecodeArgs& a) {
   const int64_t parts = parts_of_tokens * a.num_heads;
   a.part_out = static_cast<uint16_t*>(context.workspace.data);
@@ -181,12 +193,12 @@ void launch(const DecodeArgs& a, Kernel kernel, const Plan& plan, int64_t tokens
   }
 }
 
-void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64_t block_heads, DecodeArgs& a,
+void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, const CallSchedule& schedule, int64_t block_heads, DecodeArgs& a,
                   const ExecutionContext& context) {
-  const int64_t pieces = p.pieces.shape[0];
-  place_parts(parts_of_pieces(p), context, a);
+  const int64_t pieces = schedule.sizes.pieces();
+  place_parts(schedule.sizes.parts(), context, a);
   a.num_splits = 1;
-  a.pieces = p.pieces.ptr<int32_t>();
+  a.pieces = p.schedule.ptr<int32_t>();
   // What is usual, shared out to as many blocks as that needs: which pieces there are is not known here.
   const int64_t head_tiles = ceil_div(problem.heads, block_heads), blocks = pieces * head_tiles,
                 usual = problem.tokens * head_tiles * std::min(problem.tiles, kUsualTiles),
@@ -200,8 +212,8 @@ void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, int64
     case 32: launch_scheduled<32>(a, pieces, context); break;
     default: launch_scheduled<kHeadTile>(a, pieces, context); break;
   }
-  if (!p.merges.present() || p.merges.shape[0] == 0) return;
-  a.merges = p.merges.ptr<int32_t>(), a.num_merges = static_cast<int32_t>(p.merges.shape[0]);
+  if (schedule.merges == 0) return;
+  a.merges = a.pieces + pieces * int64_t{sizeof(PieceRow) / sizeof(int32_t)}, a.num_merges = static_cast<int32_t>(schedule.merges);
   launch_scheduled_combine(a, context);
 }
 
@@ -244,7 +256,7 @@ Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90(Kernel kernel, co
   };
   impl.prefers = [kernel, planner](const SparseAttnDecodeParams& p, const Device& device) {
     const Problem problem = problem_of(p, capabilities(device));
-    if (p.pieces.present() && planner.scheduled_heads(problem) > 0) return Support::no("the call has a schedule");
+    if (CallSchedule(p, problem, planner).is_taken()) return Support::no("the call has a schedule");
     const Plans plans = planner.plans(problem, device);
     if (plans.fastest == kernel) return Support::yes();
     return Support::no("sm90_" + std::string(name_of(plans.fastest)) + " is estimated at " + us(plans.best()) + ", this at " +
@@ -268,8 +280,12 @@ Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90_scheduled(bool fe
     if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
     const Capabilities c = capabilities(device);
     if (Support support = supports(p, c); !support) return support;
-    if (!p.pieces.present()) return Support::no("needs a schedule");
-    return planner.scheduled_heads(problem_of(p, c)) > 0 ? Support::yes() : Support::no("takes no schedule of such a call");
+    if (!p.schedule.present()) return Support::no("needs a schedule");
+    const CallSchedule schedule(p, problem_of(p, c), planner);
+    if (schedule.heads == 0) return Support::no("takes no schedule of such a call");
+    return schedule.is_taken() ? Support::yes()
+                               : Support::no("needs a schedule of up to " + std::to_string(schedule.sizes.bytes()) + " bytes, has " +
+                                             std::to_string(p.schedule.numel()));
   };
   impl.prefers = [few_heads, planner](const SparseAttnDecodeParams& p, const Device& device) {
     const int64_t heads = planner.scheduled_heads(problem_of(p, capabilities(device)));
@@ -280,8 +296,8 @@ Implementation<SparseAttnDecodeParams> sparse_attn_decode_sm90_scheduled(bool fe
     if (problem.tokens == 0) return;
     const DeviceScope scope(context.device.id().index);
     DecodeArgs a = args_of(p);
-    const int64_t heads = planner.scheduled_heads(problem);
-    run_schedule(p, problem, is_few(heads) == few_heads ? heads : few_heads ? 32 : kHeadTile, a, context);
+    const CallSchedule schedule(p, problem, planner);
+    run_schedule(p, problem, schedule, is_few(schedule.heads) == few_heads ? schedule.heads : few_heads ? 32 : kHeadTile, a, context);
   };
   return impl;
 }
