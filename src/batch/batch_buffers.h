@@ -6,8 +6,8 @@
 #include <span>
 
 #include "core/arena.h"
-#include "ops/dense_attention/schedule.h"
-#include "ops/sparse_attention/schedule.h"
+#include "contracts/dense_decode_schedule.h"
+#include "contracts/sparse_decode_schedule.h"
 #include "strata/batch.h"
 
 namespace strata {

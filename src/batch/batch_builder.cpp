@@ -9,6 +9,7 @@
 #include "batch/request_check.h"
 #include "batch/staged_upload.h"
 #include "core/check.h"
+#include "ops/factories.h"
 #include "strata/batch.h"
 
 namespace strata {

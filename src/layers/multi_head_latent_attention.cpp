@@ -3,7 +3,7 @@
 #include "layers/forward.h"
 #include "layers/given_topk.h"
 #include "layers/launcher.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 
 namespace strata {
 

@@ -1,9 +1,11 @@
 // One maker per op: its name, its check and its ordered list of implementations, in src/ops/<op>/.
 #pragma once
 
-#include <iterator>
 #include <vector>
 
+#include "contracts/dense_decode_schedule.h"
+#include "contracts/sparse_decode_schedule.h"
+#include "core/join.h"
 #include "strata/op_set.h"
 
 namespace strata::ops {
@@ -37,11 +39,8 @@ Op<IndexerKeyInsertParams> make_indexer_key_insert();
 Op<DenseAttnDecodeParams> make_dense_attn_decode();
 Op<DenseAttnPrefillParams> make_dense_attn_prefill();
 
-// Lists, of several backends say, in order as one.
-template <class T, class... More>
-std::vector<T> join(std::vector<T> first, More... more) {
-  (first.insert(first.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end())), ...);
-  return first;
-}
+// Of all backends.
+std::vector<SparseDecodePlanner> make_sparse_decode_planners();
+std::vector<DenseDecodePlanner> make_dense_decode_planners();
 
 }  // namespace strata::ops

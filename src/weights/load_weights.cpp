@@ -12,7 +12,7 @@
 #include "core/check.h"
 #include "core/host_device.h"
 #include "core/planning_device.h"
-#include "ops/linear/packed_weight.h"
+#include "contracts/packed_weight.h"
 
 namespace strata {
 namespace {

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "core/check.h"
-#include "ops/linear/packed_weight.h"
+#include "contracts/packed_weight.h"
 
 namespace strata {
 namespace {

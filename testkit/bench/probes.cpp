@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weights/weight_form.h"
-#include "ops/linear/packed_weight.h"
+#include "contracts/packed_weight.h"
 
 namespace strata::testkit {
 namespace {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "testkit/cases/attention_case.h"
-#include "ops/dense_attention/schedule.h"
+#include "ops/factories.h"
 #include "testkit/harness/paging.h"
 #include "testkit/cases/ragged.h"
 #include "testkit/cases/registry.h"

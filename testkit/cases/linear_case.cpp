@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/ceil_div.h"
-#include "ops/linear/packed_weight.h"
+#include "contracts/packed_weight.h"
 
 namespace strata::testkit {
 

@@ -1,7 +1,7 @@
 // Schedules of a case's call.
 #pragma once
 
-#include "ops/schedule_planner.h"
+#include "contracts/schedule_planner.h"
 #include "testkit/harness/inputs.h"
 
 namespace strata::testkit {

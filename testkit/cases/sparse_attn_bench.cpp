@@ -7,7 +7,7 @@
 
 #include "testkit/cases/attention_case.h"
 #include "testkit/harness/paging.h"
-#include "ops/sparse_attention/schedule.h"
+#include "ops/factories.h"
 #include "testkit/cases/ragged.h"
 #include "testkit/cases/schedules.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/sparse_attention/schedule.h"
+#include "ops/factories.h"
 #include "testkit/cases/attention_case.h"
 #include "testkit/harness/paging.h"
 #include "testkit/cases/sparse_attn_bench.h"

@@ -1,6 +1,6 @@
 // A weight is loaded in a form that five numbers of tokens can use (weights/weight_form.cpp): then all can.
 #include "cuda/cuda_fixture.h"
-#include "ops/linear/packed_weight.h"
+#include "contracts/packed_weight.h"
 #include "strata/op_set.h"
 
 namespace strata {

@@ -10,7 +10,7 @@
 #include "backends/cuda/cuda_ops.h"
 #include "core/host_device.h"
 #include "ops/factories.h"
-#include "ops/linear/packed_weight.h"
+#include "contracts/packed_weight.h"
 #include "test_data.h"
 
 namespace strata::cuda {

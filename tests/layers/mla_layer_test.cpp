@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "mla_model.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 
 namespace strata {
 namespace {

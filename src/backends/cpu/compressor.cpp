@@ -8,7 +8,7 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/simd_dispatch.h"
 #include "formats/hadamard.h"
-#include "ops/compressor/compressor_window.h"
+#include "contracts/compressor_window.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/compressor.cpp"

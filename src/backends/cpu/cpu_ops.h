@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ops/linear/quantize_rows.h"
+#include "contracts/quantize_rows.h"
 #include "strata/op_set.h"
 
 namespace strata::cpu {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "ops/dense_attention/schedule.h"
-#include "ops/sparse_attention/prefill_choice.h"
-#include "ops/sparse_attention/schedule.h"
-#include "ops/linear/quantize_rows.h"
+#include "contracts/dense_decode_schedule.h"
+#include "contracts/prefill_work.h"
+#include "contracts/sparse_decode_schedule.h"
+#include "contracts/quantize_rows.h"
 #include "strata/op_set.h"
 
 namespace strata::cuda {

@@ -6,7 +6,7 @@
 #include "backends/reference/rotate_row.h"
 #include "formats/hadamard.h"
 #include "formats/kv_rows.h"
-#include "ops/compressor/compressor_window.h"
+#include "contracts/compressor_window.h"
 
 namespace strata::reference {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "formats/kv_rows.h"
 #include "formats/quantize.h"
-#include "ops/indexer/indexer_checks.h"
+#include "contracts/indexer_checks.h"
 
 namespace strata::reference {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "ops/linear/quantize_rows.h"
+#include "contracts/quantize_rows.h"
 #include "strata/op_set.h"
 
 namespace strata::reference {

@@ -4,7 +4,7 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
-#include "ops/compressor/compressor_window.h"
+#include "contracts/compressor_window.h"
 #include "ops/compressor/fusions.h"
 #include "ops/compressor/save_checks.h"
 #include "ops/factories.h"

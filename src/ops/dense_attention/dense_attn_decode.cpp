@@ -58,4 +58,6 @@ Op<DenseAttnDecodeParams> make_dense_attn_decode() {
   return {"dense_attn_decode", check, join(cuda::dense_attn_decode(), cpu::dense_attn_decode(), reference::dense_attn_decode())};
 }
 
+std::vector<DenseDecodePlanner> make_dense_decode_planners() { return cuda::dense_decode_planners(); }
+
 }  // namespace strata::ops

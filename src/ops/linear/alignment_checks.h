@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/check.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 #include "strata/kv_format.h"
 
 namespace strata::ops {

@@ -6,7 +6,7 @@
 #include "formats/quantize.h"
 #include "ops/factories.h"
 #include "ops/fusion.h"
-#include "ops/linear/quantize_rows.h"
+#include "contracts/quantize_rows.h"
 
 namespace strata::ops {
 namespace {

@@ -22,19 +22,6 @@ constexpr Fusion<P, QNormRopeKvInsertParams> kInsertEpilogue{.name = "insert_epi
 
 }  // namespace
 
-QNormRopeKvInsertParams insertion(const RmsNormPairParams& p, const TensorView& kv) {
-  const KeyInsert& insert = *p.insert_epilogue;
-  const TensorView no_heads = TensorView::contiguous(nullptr, DType::bf16, p.kv.device, {p.kv.shape[0], 0, p.kv.shape[1]});
-  return {.q = no_heads,
-          .kv = kv,
-          .positions = insert.positions,
-          .cos_sin = insert.cos_sin,
-          .slot_mapping = insert.slot_mapping,
-          .cache = insert.cache,
-          .q_out = no_heads,
-          .eps = p.eps};
-}
-
 Implementation<P> with_norm_fusions(Implementation<P> norm) {
   return with_fusion(std::move(norm), kInsertEpilogue, make_qnorm_rope_kv_insert().implementations());
 }

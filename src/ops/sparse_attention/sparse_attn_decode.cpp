@@ -104,4 +104,6 @@ Op<SparseAttnDecodeParams> make_sparse_attn_decode() {
           with_decode_fusions};
 }
 
+std::vector<SparseDecodePlanner> make_sparse_decode_planners() { return cuda::sparse_decode_planners(); }
+
 }  // namespace strata::ops

@@ -1,7 +1,7 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/linear/impls.h"
 #include "backends/cpu/linear/quant.h"
-#include "ops/factories.h"
+#include "core/join.h"
 
 namespace strata::cpu {
 
@@ -32,9 +32,9 @@ TensorView group_view(const TensorView& v, int64_t group) {
 
 // cpu/amx first: on the shapes of V4-Flash, both run in turns in one process, it needed 0.4 to 0.6 of oneDNN's time for 1 to 16 tokens (FP8
 // weights stay bytes) and 0.6 to 1.0 of it for 64 to 2048. oneDNN takes bf16 weights alone: e4m3 ones are faster by cpu/simd.
-std::vector<Implementation<LinearParams>> linear() { return ops::join(amx_linear(), ops::join(onednn_linear(), simd_linear())); }
+std::vector<Implementation<LinearParams>> linear() { return join(amx_linear(), join(onednn_linear(), simd_linear())); }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
-  return ops::join(amx_grouped_linear(), ops::join(onednn_grouped_linear(), simd_grouped_linear()));
+  return join(amx_grouped_linear(), join(onednn_grouped_linear(), simd_grouped_linear()));
 }
 std::vector<WeightPacking> weight_packings() {
   std::vector<WeightPacking> packings = amx_weight_packings();

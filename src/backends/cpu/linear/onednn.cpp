@@ -15,7 +15,7 @@
 #include "core/arena.h"
 #include "core/ceil_div.h"
 #include "core/check.h"
-#include "ops/linear/packed_weight.h"
+#include "contracts/packed_weight.h"
 
 namespace strata::cpu {
 namespace {

@@ -8,7 +8,7 @@
 #include "backends/cuda/ptx/warpgroup.cuh"
 #include "backends/cuda/runtime/early_launch.cuh"
 #include "formats/rope.h"
-#include "ops/compressor/compressor_window.h"
+#include "contracts/compressor_window.h"
 #include "strata/ops/compressor.h"
 
 namespace strata::cuda {

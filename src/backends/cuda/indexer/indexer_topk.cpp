@@ -8,7 +8,7 @@
 #include "backends/cuda/indexer/sm90/indexer.h"
 #include "backends/cuda/indexer/sm90/notes.h"
 #include "core/arena.h"
-#include "ops/indexer/fusions.h"
+#include "contracts/fused_calls.h"
 
 namespace strata::cuda {
 namespace {

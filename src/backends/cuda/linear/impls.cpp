@@ -7,7 +7,7 @@
 
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/linear/operands.h"
-#include "ops/factories.h"
+#include "core/join.h"
 
 namespace strata::cuda {
 
@@ -22,6 +22,6 @@ std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
           hopper_bf16_grouped_linear(), few_tokens_bf16_grouped_linear(), cublaslt_bf16_grouped_linear()};
 }
 std::vector<Implementation<ops::QuantizeRowsParams>> quantize_rows() { return {quantize_rows_smxx()}; }
-std::vector<WeightPacking> weight_packings() { return ops::join(mixed_weight_packings(), cublaslt_weight_packings()); }
+std::vector<WeightPacking> weight_packings() { return join(mixed_weight_packings(), cublaslt_weight_packings()); }
 
 }  // namespace strata::cuda

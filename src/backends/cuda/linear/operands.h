@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ops/linear/quantize_rows.h"
+#include "contracts/quantize_rows.h"
 #include "strata/op.h"
 #include "strata/ops/linear.h"
 

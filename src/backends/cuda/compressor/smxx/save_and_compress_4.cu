@@ -12,7 +12,7 @@
 #include "backends/cuda/compressor/smxx/step_token.cuh"
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/runtime/early_launch.cuh"
-#include "ops/compressor/fusions.h"
+#include "contracts/fused_calls.h"
 
 namespace strata::cuda {
 namespace {

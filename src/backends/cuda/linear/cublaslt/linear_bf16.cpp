@@ -8,8 +8,8 @@
 #include "backends/cuda/runtime/cuda_device.h"
 #include "core/arena.h"
 #include "core/check.h"
-#include "ops/linear/packed_weight.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/packed_weight.h"
+#include "contracts/row_alignment.h"
 
 namespace strata::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "backends/cuda/runtime/cuda_device.h"
 #include "core/check.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 
 namespace strata::cuda {
 namespace {

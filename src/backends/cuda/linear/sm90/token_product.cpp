@@ -5,7 +5,7 @@
 #include "backends/cuda/linear/product_output.h"
 #include "backends/cuda/runtime/tensor_map.h"
 #include "core/ceil_div.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 
 namespace strata::cuda::sm90 {
 

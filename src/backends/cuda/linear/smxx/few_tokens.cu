@@ -20,7 +20,7 @@
 #include "backends/cuda/runtime/early_launch.cuh"
 #include "core/ceil_div.h"
 #include "formats/bf16.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 
 namespace strata::cuda {
 namespace {

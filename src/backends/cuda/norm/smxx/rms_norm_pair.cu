@@ -19,7 +19,7 @@
 #include "backends/cuda/runtime/early_launch.cuh"
 #include "backends/cuda/runtime/grid.h"
 #include "core/ceil_div.h"
-#include "ops/norm/fusions.h"
+#include "contracts/fused_calls.h"
 
 namespace strata::cuda {
 namespace {

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "backends/cuda/sparse_attn_decode/sm90/plan.h"
-#include "ops/sparse_attention/schedule.h"
+#include "contracts/sparse_decode_schedule.h"
 
 namespace strata::cuda::sparse_decode {
 

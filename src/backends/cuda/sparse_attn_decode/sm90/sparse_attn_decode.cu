@@ -8,7 +8,7 @@
 #include "backends/cuda/sparse_attn_decode/sm90/planner.h"
 #include "backends/cuda/sparse_attn_decode/sm90/schedule.h"
 #include "core/ceil_div.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 
 namespace strata::cuda {
 namespace {

@@ -11,7 +11,7 @@
 #include "backends/cuda/runtime/launch_config.h"
 #include "backends/cuda/runtime/tensor_map.h"
 #include "core/ceil_div.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/row_alignment.h"
 
 namespace strata::cuda {
 namespace {

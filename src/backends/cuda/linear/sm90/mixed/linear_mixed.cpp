@@ -18,8 +18,8 @@
 #include "backends/cuda/runtime/tensor_map.h"
 #include "core/arena.h"
 #include "core/ceil_div.h"
-#include "ops/linear/packed_weight.h"
-#include "ops/linear/row_alignment.h"
+#include "contracts/packed_weight.h"
+#include "contracts/row_alignment.h"
 
 namespace strata::cuda {
 namespace {

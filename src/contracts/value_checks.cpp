@@ -1,4 +1,4 @@
-#include "ops/indices/value_checks.h"
+#include "contracts/value_checks.h"
 
 #include <array>
 #include <utility>

@@ -1,9 +1,9 @@
-// Schedules of dense_attn_decode (ops/schedule_planner.h).
+// Schedules of dense_attn_decode (schedule_planner.h).
 #pragma once
 
 #include <span>
 
-#include "ops/schedule_planner.h"
+#include "contracts/schedule_planner.h"
 #include "strata/kv_format.h"
 
 namespace strata {
@@ -26,9 +26,6 @@ struct RequestLengths {
 };
 
 using DenseDecodePlanner = SchedulePlanner<ScheduledDenseCall, RequestLengths>;
-
-// Of all backends.
-std::vector<DenseDecodePlanner> make_dense_decode_planners();
 
 }  // namespace ops
 }  // namespace strata

@@ -1,9 +1,9 @@
-// Schedules of sparse_attn_decode (ops/schedule_planner.h).
+// Schedules of sparse_attn_decode (schedule_planner.h).
 #pragma once
 
 #include <span>
 
-#include "ops/schedule_planner.h"
+#include "contracts/schedule_planner.h"
 #include "strata/kv_format.h"
 
 namespace strata {
@@ -34,9 +34,6 @@ struct TokenLengths {
 };
 
 using SparseDecodePlanner = SchedulePlanner<ScheduledCall, TokenLengths>;
-
-// Of all backends.
-std::vector<SparseDecodePlanner> make_sparse_decode_planners();
 
 }  // namespace ops
 }  // namespace strata

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "formats/quantize.h"
-#include "ops/indices/value_checks.h"
+#include "contracts/value_checks.h"
 #include "strata/ops/indexer.h"
 
 namespace strata::ops {
