@@ -28,7 +28,7 @@ struct DenseAttnDecodeParams {
   int64_t max_seq_len = 0;
   float softmax_scale = 0;       // of the 192-wide heads, never D^-0.5 (MLA 2)
   bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
-  TensorView schedule{};         // u8 [bytes], contiguous, at a multiple of 4 bytes: Batch::mla_schedule; absent: none
+  TensorView schedule{};         // u8 [bytes], contiguous: Batch::mla_schedule; absent: none
   TensorView out{};              // bf16 [T, H, Dv], Dv <= D (512)
   TensorView lse{};              // f32 [T, H], natural logarithm; absent: not wanted
 };

@@ -9,8 +9,7 @@
 
 namespace strata {
 
-// A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present; on CUDA devices at a multiple of 16 bytes, and
-// `scale` too.
+// A weight matrix as a layer stores it. Either `weight` (row-major) or `packed` is present.
 struct LinearWeight {
   int64_t n = 0;        // output features of one group
   int64_t k = 0;        // input features of one group
@@ -34,8 +33,7 @@ struct LinearWeight {
 // is given as codes with their scales, for what several products take.
 // Errors: invalid_argument for shapes, dtypes, devices, strides, addresses; unsupported when no implementation takes the weight's layout.
 struct LinearParams {
-  // On CUDA x and y begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the last one.
-  TensorView x{};                        // bf16 [T, K]; or e4m3 [T, K] with x_scale. Rows contiguous, any row stride (CUDA: README.md)
+  TensorView x{};                        // bf16 [T, K]; or e4m3 [T, K] with x_scale. Rows contiguous, any row stride
   TensorView x_scale{};                  // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; fp8_ue8m0: powers of two
   const LinearWeight* weight = nullptr;  // groups == 1
   TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride
@@ -44,10 +42,10 @@ struct LinearParams {
 
 // y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i]: the einsum "bhr,hdr->bhd" of the output path (V4 15, step 3).
 struct GroupedLinearParams {
-  TensorView x{};        // bf16 [T, G, K]; or e4m3 [T, G, K] codes with x_scale; last dimension contiguous; aligned as above
-  TensorView x_scale{};  // e4m3 x only: f32 [T, G, K/128]; absent for bf16 x
+  TensorView x{};                        // bf16 [T, G, K]; or e4m3 [T, G, K] codes with x_scale; last dimension contiguous
+  TensorView x_scale{};                  // e4m3 x only: f32 [T, G, K/128]; absent for bf16 x
   const LinearWeight* weight = nullptr;  // groups == G
-  // bf16 [T, G, N], last dimension contiguous, aligned as above; or, contiguous, e4m3 [T, G, N], N a multiple of 128: what bf16 would be,
+  // bf16 [T, G, N], last dimension contiguous; or, contiguous, e4m3 [T, G, N], N a multiple of 128: what bf16 would be,
   // quantised as linear quantises x.
   TensorView y{};
   TensorView y_scale{};                                // e4m3 y only: f32 [T, G, N / 128], contiguous

@@ -36,7 +36,7 @@ struct InverseRope {
 // schedule of other lengths gives wrong results. An implementation that takes no such schedule ignores it. The result is the one without a
 // schedule, rounded otherwise. The schedule must be in memory before the kernel in front of the call in its stream begins.
 struct SparseAttnDecodeParams {
-  TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128. Alignment on CUDA: ops/sparse_attention/README.md
+  TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128
   PagedCache cache{};              // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D
   TensorView indices{};            // i32 [B, S, topk], slots
   TensorView topk_length{};        // i32 [B]; absent: topk
@@ -46,7 +46,7 @@ struct SparseAttnDecodeParams {
   TensorView attn_sink{};          // f32 [H], raw logits, -inf: no effect; absent: none
   float softmax_scale = 0;
   bool batch_invariant = false;                   // fixed split of rows: a token's result does not depend on the rest of the batch
-  TensorView schedule{};                          // u8 [bytes], contiguous, at a multiple of 4 bytes: Batch::c128_schedule; absent: none
+  TensorView schedule{};                          // u8 [bytes], contiguous: Batch::c128_schedule; absent: none
   std::optional<QueryNormRope> query_prologue{};  // of the B*S tokens; q itself is not written. Absent: q is normalised and rotated already
   std::optional<InverseRope> out_epilogue{};      // of the B*S tokens. Absent: out keeps its rotation
   TensorView out{};                               // bf16 [B, S, H, Dv], Dv <= D
