@@ -99,8 +99,8 @@ struct Batch {
   TensorView c128_local{};   // i32 [T, c128_width(max_seq_len)] entry numbers, likewise
   TensorView c128_lens{};    // i32 [T]
   // u8 [bytes]: SparseAttnDecodeParams::schedule of the decode tokens' attention to the window and all 128:1 entries. Absent where no
-  // implementation takes one, or where it would not be faster. Steps with the same padding and a BatchPadding::max_seq_len all have a
-  // schedule of the same size, or none of them has one.
+  // implementation takes one, or where it would not be faster. Uniform steps with the same padding and BatchPadding::max_seq_len all have
+  // a schedule of the same size, or none of them has one.
   TensorView c128_schedule{};
   // u8 [bytes]: DenseAttnDecodeParams::schedule of the decode requests' attention to all latent rows. Absent where no implementation takes
   // one. Uniform steps with the same padding and max_seq_len have the same size.

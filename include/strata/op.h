@@ -98,7 +98,7 @@ std::string forced_implementation(std::string_view op, const Device& device);
 // - Memory may be from anywhere that the device reaches: Device::allocate, an engine's pool, another library's tensor.
 // - Alignment: elements begin at a multiple of their size, a schedule at a multiple of 4 bytes. On CUDA devices besides: x and y of the
 //   linear ops, q, out and the caches of sparse_attn_decode begin at a multiple of the largest power of two, up to 16, that divides the
-//   distance of their rows, or pages, in bytes; weights and their scales at a multiple of 16 bytes.
+//   distance of their rows, or pages, in bytes; weights of the linear ops and their scales at a multiple of 16.
 // - A call puts work on context.stream and returns; on a CPU the work is done then. Params are read before it returns; what their views
 //   point to must stay until the stream has reached the work. Work on other streams is the caller's to order.
 // - Weights, of norms and sinks too, their scales and biases, and tables of rotations are there before the call. A GPU's kernels read them

@@ -1,4 +1,4 @@
-// Where x and y of the linear ops begin on a CUDA device: as aligned as their rows are apart, so that strides tell how they can be read.
+// Where rows and pages begin on a CUDA device: as aligned as they are apart, so that strides tell how they can be read.
 #pragma once
 
 #include "strata/tensor.h"

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "strata/device.h"
@@ -14,7 +13,6 @@ namespace strata::ops {
 // Call: what shapes tell of a call of the op. Lengths: what the host knows besides.
 template <class Call, class Lengths>
 struct SchedulePlanner {
-  std::string implementations;  // whose schedules it makes: how their names begin
   // Bytes of the largest schedule of calls with no more tokens, requests and rows. 0: no implementation takes one of such calls.
   std::function<int64_t(const Call&, const Device&)> most_bytes;
   // Writes a schedule to host memory of most_bytes(), at a multiple of 16 bytes. How many bytes it has; 0: there is to be none, and what

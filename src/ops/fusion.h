@@ -26,6 +26,8 @@ struct Fusion {
   Other (*call)(const Params& whole, const Params& rest) = nullptr;
   // Where strides may need several calls in place of that one. Absent: never.
   std::vector<Other> (*parts)(const Params& whole, const Params& rest) = nullptr;
+  // Where the separate op has nothing to do. Absent: nowhere.
+  bool (*idle)(const Params&) = nullptr;
   // Some implementations fuse at some sizes only: room for the separate op is then counted at all sizes, so that no larger call needs less.
   bool always_reserve = false;
 };
@@ -77,6 +79,7 @@ Implementation<Params> with_fusion(Implementation<Params> implementation, const 
     Arena measure(device.id());
     const Params rest = fusion.without(p, measure);
     static_cast<void>(measure.rest(inner.workspace_bytes(rest, device)));
+    if (fusion.idle && fusion.idle(p)) return std::max(whole, measure.peak());
     const Other other = fusion.call(p, rest);
     static_cast<void>(measure.rest(other_of(other, device).workspace_bytes(other, device)));
     return std::max(whole, measure.peak());
@@ -87,9 +90,12 @@ Implementation<Params> with_fusion(Implementation<Params> implementation, const 
     const Params rest = fusion.without(p, arena);
     ExecutionContext own = context;
     own.workspace = arena.rest(0);
+    ExecutionContext apart = own;
+    apart.hints = {};  // they are of what follows the whole
     const auto run_other = [&] {
+      if (fusion.idle && fusion.idle(p)) return;
       for (const Other& o : fusion.parts ? fusion.parts(p, rest) : std::vector<Other>{fusion.call(p, rest)}) {
-        other_of(o, context.device).run(o, own);
+        other_of(o, context.device).run(o, apart);
       }
     };
     if (fusion.kind == FusionKind::prologue) run_other();

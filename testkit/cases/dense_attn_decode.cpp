@@ -30,7 +30,7 @@ struct DecodeShape {
   double key_size = 0.1;
   int64_t bound = 0;       // what max_seq_len says at least: a captured call has that of all its replays
   int64_t poisoned = 0;    // so many last rows of every request are NaN, and so is whoever sees them
-  bool scheduled = false;  // shared out by the lengths (ops/dense_attention/schedule.h), where the device has that
+  bool scheduled = false;  // shared out by the lengths (contracts/dense_decode_schedule.h), where the device has that
   std::string suffix{};
 };
 

@@ -29,7 +29,7 @@ struct BenchShape {
   // eighth to nearly twice as many; all of the first one's, where it is long.
   int64_t usual = 0;
   bool differ = false, one_is_long = false;
-  bool scheduled = false;  // shared out by the lengths (ops/sparse_attention/schedule.h), where the device has that
+  bool scheduled = false;  // shared out by the lengths (contracts/sparse_decode_schedule.h), where the device has that
   int64_t queries = 1;     // query tokens of a batch entry, each with rows of its own
 
   int64_t chosen_by(int64_t token) const {

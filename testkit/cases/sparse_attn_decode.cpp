@@ -44,7 +44,7 @@ struct DecodeShape {
   bool norm_queries = false;  // the prologue
   bool rotate_back = true;    // the epilogue
   bool nan_head = false;      // the last head's queries are NaN: its lse says so, however rows are cut
-  bool scheduled = false;     // shared out by the lengths (ops/sparse_attention/schedule.h), where the device has that
+  bool scheduled = false;     // shared out by the lengths (contracts/sparse_decode_schedule.h), where the device has that
   Padding padding{};
   std::string suffix{};
 };

@@ -106,7 +106,8 @@ TEST(SparseDecodeSchedule, HasEachRowOnce) {
   }
 }
 
-// Whoever goes by a schedule knows from its size how many tokens are merged, and does not take one of another call.
+// Whoever goes by a schedule knows from its size how many tokens are merged, and does not take one of a size that no schedule of the call
+// has.
 TEST(SparseDecodeSchedule, SizeTellsTheRowsOfMerges) {
   for (const Sizes& sizes : {Sizes{1, 0}, Sizes{1, 5}, Sizes{7, 3}, Sizes{40, 132}}) {
     for (int64_t merges = 0; merges <= sizes.merges(); ++merges) {

@@ -15,9 +15,9 @@ namespace strata {
 // past the bounds, and table entries, among those read, that are no page.
 //
 // A schedule says how the rows are shared out to the blocks of an implementation. BatchBuilder makes it, as it has the lengths on the host.
-// Its bytes are the implementation's own and are not checked: a schedule of other lengths gives wrong results. An implementation that takes
-// no such schedule ignores it. The result is the one without a schedule, rounded otherwise. The schedule, query_start_loc and seq_lens must
-// be in memory before the kernel in front of the call in its stream begins.
+// Its bytes are the implementation's own and are not checked: a schedule of another call is the caller's error. An implementation that
+// takes no such schedule ignores it. The result is the one without a schedule, rounded otherwise. The schedule, query_start_loc and
+// seq_lens must be in memory before the kernel in front of the call in its stream begins.
 struct DenseAttnDecodeParams {
   TensorView q{};                // bf16 [T, H, D], D <= 576 (latent and rotary lanes), H = 1..128
   PagedCache cache{};            // bf16, fp8_tensor, fp8_ds_mla; row_dim D

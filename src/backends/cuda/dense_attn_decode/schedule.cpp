@@ -34,8 +34,6 @@ int64_t write(const ScheduledDenseCall& call, const ops::RequestLengths& lengths
 
 }  // namespace
 
-std::vector<ops::DenseDecodePlanner> dense_decode_planners() {
-  return {{.implementations = "cuda/sm90", .most_bytes = most_bytes, .write = write}};
-}
+std::vector<ops::DenseDecodePlanner> dense_decode_planners() { return {{.most_bytes = most_bytes, .write = write}}; }
 
 }  // namespace strata::cuda

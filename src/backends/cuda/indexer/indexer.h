@@ -21,7 +21,7 @@ inline constexpr int kMaximaRows = 16;
 struct LogitsHints {
   TensorView notes{};                         // f32 [T, note_floats()], or absent: for what the selection may begin with
   Notes kind = Notes::none;                   // which of them; maxima: of rows that are long enough
-  bool beside_others = false;                 // kernels of other lanes run at the same time
+  bool beside_others = false;                 // kernels of other streams are likely to run at the same time
   const IndexerQueryParams* query = nullptr;  // what q, q_scale and weights are made from first, of the same tokens; null: they are there
 };
 using LogitsLauncher = bool (*)(const IndexerLogitsParams& p, int32_t skip, const LogitsHints& hints, const ExecutionContext& context);

@@ -46,7 +46,7 @@ SlotViews slots_of(const IndexerTopkParams& p, int64_t first, int64_t count) {
           .lens = e.lens.slice(first, count)};
 }
 
-// `kind`: what the one kernel leaves for the other, where that serves.
+// kKind: what the one kernel leaves for the other, where that serves.
 template <LogitsLauncher kLogits, SelectLauncher kSelect, Notes kKind>
 void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
@@ -120,10 +120,11 @@ Support sm90_supports_topk(const IndexerTopkParams& p, const Capabilities& c) {
   if (ops::selects_all(p)) return Support::no("scores nothing: every candidate is selected");
   const int64_t num_tokens = p.lengths.shape[0], chunk = std::min(num_tokens, chunk_tokens(p));
   const bool few = sm90::logits_kernel(query_of(p).shape[1], num_tokens, p.block_table.shape[0]) != sm90::LogitsKernel::prefill;
-  if (few && sm90::serve(kKind, chunk, p.max_length, p.topk_indices.shape[1], c.num_sms)) return support;
+  if (!few) return Support::no("needs fewer than two tokens a request and at most 64 heads");
+  if (sm90::serve(kKind, chunk, p.max_length, p.topk_indices.shape[1], c.num_sms)) return support;
   return Support::no(kKind == Notes::candidates
                          ? "needs one token of 32768 to 524288 candidates, of which few are selected"
-                         : "needs fewer than two tokens a request, and rows that the registers of few blocks do not hold");
+                         : "needs as many tokens as SMs or fewer, with rows that the registers of few blocks do not hold");
 }
 
 std::string name_of(sm90::LogitsKernel kernel) {

@@ -41,8 +41,6 @@ int64_t write(const ScheduledCall& call, const ops::TokenLengths& lengths, const
 
 }  // namespace
 
-std::vector<ops::SparseDecodePlanner> sparse_decode_planners() {
-  return {{.implementations = "cuda/sm90", .most_bytes = most_bytes, .write = write}};
-}
+std::vector<ops::SparseDecodePlanner> sparse_decode_planners() { return {{.most_bytes = most_bytes, .write = write}}; }
 
 }  // namespace strata::cuda

@@ -25,11 +25,12 @@ Extent extent_of(const DenseAttnDecodeParams& p) {
   return {p.seq_lens.shape[0], std::min(p.max_query_len, p.q.shape[0]), p.q.shape[1], p.max_seq_len};
 }
 
-// Spans of the call's schedule; 0: it has none of these kernels.
-int64_t scheduled_spans(const DenseAttnDecodeParams& p) {
+// Spans of the call's schedule: no more than the blocks would have it, so that the room for parts suffices. 0: it has none of these
+// kernels.
+int64_t scheduled_spans(const DenseAttnDecodeParams& p, const Layout& layout) {
   if (!p.schedule.present() || p.schedule.numel() % int64_t{sizeof(SpanRow)} != 0) return 0;
   const int64_t spans = p.schedule.numel() / int64_t{sizeof(SpanRow)};
-  return spans <= kMostSpans ? spans : 0;
+  return layout.sequences_per_request == 1 && spans <= layout.spans ? spans : 0;
 }
 
 // How rows are shared out: by a schedule, or by what the blocks make of the lengths. A schedule is of requests that are one sequence each.
@@ -38,8 +39,8 @@ struct Sharing {
   Layout layout;
   bool scheduled;
   Sharing(const DenseAttnDecodeParams& p, const Capabilities& c)
-      : extent(extent_of(p)), layout(extent, c.num_sms), scheduled(scheduled_spans(p) > 0 && layout.sequences_per_request == 1) {
-    if (scheduled) layout.spans = scheduled_spans(p);
+      : extent(extent_of(p)), layout(extent, c.num_sms), scheduled(scheduled_spans(p, layout) > 0) {
+    if (scheduled) layout.spans = scheduled_spans(p, layout);
   }
   // Neighbours are clusters, which merge what is theirs.
   bool in_clusters() const { return layout.in_two_parts(extent) && layout.spans % 2 == 0; }
@@ -72,7 +73,7 @@ Support supports(const DenseAttnDecodeParams& p, const Capabilities& c) {
   return Support::yes();
 }
 
-// Parts of pairs: does not shrink when the call grows, although it is cut less; those of a schedule fit, if it has no more spans than SMs.
+// Parts of pairs: does not shrink when the call grows, although it is cut less.
 int64_t most_parts(const DenseAttnDecodeParams& p, const Capabilities& c) {
   const Extent e = extent_of(p);
   if (p.batch_invariant) return invariant_splits(e) > 1 ? p.q.shape[0] * e.heads * invariant_splits(e) : 0;
