@@ -35,8 +35,7 @@ IndexerTopkParams without_query_prologue(const IndexerTopkParams& p, Arena& aren
   return rest;
 }
 
-IndexerQueryParams query_call(const IndexerTopkParams& p, const IndexerTopkParams& rest) {
-  const IndexerQueryPrologue& query = *p.query_prologue;
+IndexerQueryParams query_call(const IndexerQueryPrologue& query, const IndexerTopkParams& scored) {
   return {.q = query.q,
           .weights = query.weights,
           .positions = query.positions,
@@ -47,9 +46,9 @@ IndexerQueryParams query_call(const IndexerTopkParams& p, const IndexerTopkParam
           .softmax_scale = query.softmax_scale,
           .head_scale = query.head_scale,
           .amax_floor = query.amax_floor,
-          .q_out = rest.q,
-          .q_scale_out = rest.q_scale,
-          .weights_out = rest.weights};
+          .q_out = scored.q,
+          .q_scale_out = scored.q_scale,
+          .weights_out = scored.weights};
 }
 
 }  // namespace strata::ops

@@ -30,7 +30,7 @@ inline bool selects_all(const IndexerTopkParams& p) { return p.max_length <= p.t
 
 // `p` without its prologue: its query has memory of the arena.
 IndexerTopkParams without_query_prologue(const IndexerTopkParams& p, Arena& arena);
-// The call of indexer_query that makes the query of `rest`, which is `p` without its prologue.
-IndexerQueryParams query_call(const IndexerTopkParams& p, const IndexerTopkParams& rest);
+// The call of indexer_query that makes the query of `scored`.
+IndexerQueryParams query_call(const IndexerQueryPrologue& query, const IndexerTopkParams& scored);
 
 }  // namespace strata::ops

@@ -15,8 +15,8 @@ template <class Call, class Lengths>
 struct SchedulePlanner {
   // Bytes of the largest schedule of calls with no more tokens, requests and rows. 0: no implementation takes one of such calls.
   std::function<int64_t(const Call&, const Device&)> most_bytes;
-  // Writes a schedule to host memory of most_bytes(), at a multiple of 16 bytes. How many bytes it has; 0: there is to be none, and what
-  // was written has no meaning.
+  // Writes a schedule to host memory of most_bytes(), at a multiple of 16 bytes. How many bytes it has; 0: there is to be none, or no
+  // implementation takes one, and what was written has no meaning.
   std::function<int64_t(const Call&, const Lengths&, const Device&, std::byte* schedule)> write;
 };
 
@@ -32,7 +32,7 @@ template <class Call, class Lengths>
 int64_t write_schedule(const std::vector<SchedulePlanner<Call, Lengths>>& planners, const Call& call, const Lengths& lengths,
                        const Device& device, std::byte* schedule) {
   for (const auto& planner : planners) {
-    if (planner.most_bytes(call, device) > 0) return planner.write(call, lengths, device, schedule);
+    if (const int64_t bytes = planner.write(call, lengths, device, schedule); bytes > 0) return bytes;
   }
   return 0;
 }

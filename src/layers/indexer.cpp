@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "contracts/fused_calls.h"
+
 namespace strata {
 
 KvFormat indexer_kv_format(IndexerFormat format) {
@@ -58,16 +60,7 @@ void Indexer::project_queries(const OpRunner& run, const NormedLatent& qr, const
 }
 
 IndexerQueryParams Indexer::query_params(const Batch& batch, const TensorView& cos_sin, const Query& query) const {
-  return {.q = query.projected,
-          .weights = query.raw_weights,
-          .positions = batch.positions,
-          .cos_sin = cos_sin,
-          .hadamard = hadamard_,
-          .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
-          .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_)),
-          .q_out = query.q,
-          .q_scale_out = query.scale,
-          .weights_out = query.weights};
+  return ops::query_call(query_prologue(batch, cos_sin, query), {.q = query.q, .q_scale = query.scale, .weights = query.weights});
 }
 
 IndexerQueryPrologue Indexer::query_prologue(const Batch& batch, const TensorView& cos_sin, const Query& query) const {

@@ -24,7 +24,7 @@ struct Fusion {
   Params (*without)(const Params&, Arena&) = nullptr;
   // The call of the other op. `rest`: what without() returned. Its views may be of a call that was not checked.
   Other (*call)(const Params& whole, const Params& rest) = nullptr;
-  // Where strides may need several calls in place of that one. Absent: never.
+  // Several calls in place of that one, where strides need them; none: one is enough. Absent: always.
   std::vector<Other> (*parts)(const Params& whole, const Params& rest) = nullptr;
   // Where the separate op has nothing to do. Absent: nowhere.
   bool (*idle)(const Params&) = nullptr;
@@ -94,9 +94,10 @@ Implementation<Params> with_fusion(Implementation<Params> implementation, const 
     apart.hints = {};  // they are of what follows the whole
     const auto run_other = [&] {
       if (fusion.idle && fusion.idle(p)) return;
-      for (const Other& o : fusion.parts ? fusion.parts(p, rest) : std::vector<Other>{fusion.call(p, rest)}) {
-        other_of(o, context.device).run(o, apart);
-      }
+      const auto run_one = [&](const Other& o) { other_of(o, context.device).run(o, apart); };
+      const std::vector<Other> parts = fusion.parts ? fusion.parts(p, rest) : std::vector<Other>{};
+      if (parts.empty()) return run_one(fusion.call(p, rest));
+      for (const Other& o : parts) run_one(o);
     };
     if (fusion.kind == FusionKind::prologue) run_other();
     inner.run(rest, own);

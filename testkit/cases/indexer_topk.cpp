@@ -25,7 +25,7 @@ HostArray reference_logits(const IndexerTopkParams& p) {
     query.resize(static_cast<size_t>(measure.used()));
     Arena arena(host->id(), {query.data(), std::ssize(query)});
     scored = ops::without_query_prologue(p, arena);
-    find_implementation(ops.indexer_query, "reference").run(ops::query_call(p, scored), ExecutionContext{*host});
+    find_implementation(ops.indexer_query, "reference").run(ops::query_call(*p.query_prologue, scored), ExecutionContext{*host});
   }
   HostArray logits{DType::f32, {tokens, p.max_length}, std::vector<std::byte>(static_cast<size_t>(tokens * p.max_length) * sizeof(float))};
   IndexerLogitsParams l;

@@ -17,7 +17,7 @@ namespace strata {
 // A schedule says how the rows are shared out to the blocks of an implementation. BatchBuilder makes it, as it has the lengths on the host.
 // Its bytes are the implementation's own and are not checked: a schedule of another call is the caller's error. An implementation that
 // takes no such schedule ignores it. The result is the one without a schedule, rounded otherwise. The schedule, query_start_loc and
-// seq_lens must be in memory before the kernel in front of the call in its stream begins.
+// seq_lens may be read before the preceding kernel has finished, so that kernel must not write them.
 struct DenseAttnDecodeParams {
   TensorView q{};                // bf16 [T, H, D], D <= 576 (latent and rotary lanes), H = 1..128
   PagedCache cache{};            // bf16, fp8_tensor, fp8_ds_mla; row_dim D

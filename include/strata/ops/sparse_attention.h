@@ -34,7 +34,7 @@ struct InverseRope {
 // A schedule says how the call's rows are shared out to the blocks of an implementation, where lengths differ or are far below the widths
 // of indices. BatchBuilder makes it, as it has the lengths on the host. Its bytes are the implementation's own and are not checked: a
 // schedule of another call is the caller's error. An implementation that takes no such schedule ignores it. The result is the one without a
-// schedule, rounded otherwise. The schedule must be in memory before the kernel in front of the call in its stream begins.
+// schedule, rounded otherwise. It may be read before the preceding kernel has finished, so that kernel must not write it.
 struct SparseAttnDecodeParams {
   TensorView q{};                  // bf16 [B, S, H, D], D = 512 or 576; H = 1..128
   PagedCache cache{};              // window or latent cache: fp8_ds_mla_v4, fp8_ds_mla, bf16, fp8_tensor; row_dim D

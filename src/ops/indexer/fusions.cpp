@@ -8,18 +8,19 @@ namespace {
 
 using P = IndexerTopkParams;
 
-constexpr Fusion<P, IndexerQueryParams> kQueryPrologue{.name = "query_prologue",
-                                                       .kind = FusionKind::prologue,
-                                                       .requested = [](const P& p) { return p.query_prologue.has_value(); },
-                                                       .without =
-                                                           [](const P& p, Arena& arena) {
-                                                             if (!selects_all(p)) return without_query_prologue(p, arena);
-                                                             P rest = p;
-                                                             rest.query_prologue.reset();
-                                                             return rest;
-                                                           },
-                                                       .call = query_call,
-                                                       .idle = selects_all};
+constexpr Fusion<P, IndexerQueryParams> kQueryPrologue{
+    .name = "query_prologue",
+    .kind = FusionKind::prologue,
+    .requested = [](const P& p) { return p.query_prologue.has_value(); },
+    .without =
+        [](const P& p, Arena& arena) {
+          if (!selects_all(p)) return without_query_prologue(p, arena);
+          P rest = p;
+          rest.query_prologue.reset();
+          return rest;
+        },
+    .call = [](const P& p, const P& rest) { return query_call(*p.query_prologue, rest); },
+    .idle = selects_all};
 
 constexpr Fusion<P, ComputeGlobalTopkParams> kSlotsEpilogue{.name = "slots_epilogue",
                                                             .kind = FusionKind::epilogue,

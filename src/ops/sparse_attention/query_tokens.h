@@ -26,13 +26,12 @@ inline TensorView positions_of(const TensorView& positions, const TensorView& v,
   return count == v.shape[0] ? positions : positions.slice(first * v.shape[1], count * v.shape[1]);
 }
 
-// call(first entry, entries): one of all entries where the tokens of `v` are evenly spaced, else one for each.
+// call(first entry, entries) for each entry; none where the tokens of `v` are evenly spaced, so that one call has them all.
 template <class Call>
 auto even_parts(const TensorView& v, const Call& call) {
   std::vector<decltype(call(int64_t{0}, int64_t{0}))> calls;
-  const bool even = v.shape[1] == 1 || v.stride[0] == v.shape[1] * v.stride[1];
-  const int64_t entries = even ? v.shape[0] : 1;
-  for (int64_t first = 0; first < v.shape[0]; first += entries) calls.push_back(call(first, entries));
+  if (v.shape[1] == 1 || v.stride[0] == v.shape[1] * v.stride[1]) return calls;
+  for (int64_t entry = 0; entry < v.shape[0]; ++entry) calls.push_back(call(entry, 1));
   return calls;
 }
 

@@ -58,7 +58,7 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const bool makes_query = p.query_prologue.has_value(), whole = chunk >= num_tokens;
   Arena arena(p.lengths.device, context.workspace);
   const IndexerTopkParams scored = makes_query ? ops::without_query_prologue(p, arena) : p;
-  const IndexerQueryParams query = makes_query ? ops::query_call(p, scored) : IndexerQueryParams{};
+  const IndexerQueryParams query = makes_query ? ops::query_call(*p.query_prologue, scored) : IndexerQueryParams{};
   if (makes_query && !whole) launch_indexer_query(query, context);
   void* const memory = arena.rest(0).data;
   for (int64_t first = 0; first < num_tokens; first += chunk) {
@@ -114,12 +114,13 @@ TensorView query_of(const IndexerTopkParams& p) {
 
 template <Notes kKind>
 Support sm90_supports_topk(const IndexerTopkParams& p, const Capabilities& c) {
-  Support support = ops::selects_all(p) ? needs_sm90(c) : sm90::supports_scoring(query_of(p), p.cache, c);
+  const TensorView q = query_of(p);
+  Support support = ops::selects_all(p) ? needs_sm90(c) : sm90::supports_scoring(q, p.cache, c);
   if (support) support = columns_fit(p.topk_indices.shape[1]);
   if (!support || kKind == Notes::none) return support;
   if (ops::selects_all(p)) return Support::no("scores nothing: every candidate is selected");
   const int64_t num_tokens = p.lengths.shape[0], chunk = std::min(num_tokens, chunk_tokens(p));
-  const bool few = sm90::logits_kernel(query_of(p).shape[1], num_tokens, p.block_table.shape[0]) != sm90::LogitsKernel::prefill;
+  const bool few = sm90::logits_kernel(q.shape[1], num_tokens, p.block_table.shape[0]) != sm90::LogitsKernel::prefill;
   if (!few) return Support::no("needs fewer than two tokens a request and at most 64 heads");
   if (sm90::serve(kKind, chunk, p.max_length, p.topk_indices.shape[1], c.num_sms)) return support;
   return Support::no(kKind == Notes::candidates

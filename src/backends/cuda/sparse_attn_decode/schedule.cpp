@@ -18,16 +18,21 @@ Problem problem_of(const ScheduledCall& call, const Device& device) {
           .batch_invariant = false};
 }
 
+// Null: the kernels take no schedule of such a call.
+const BlockCost* taken_block(const ScheduledCall& call, const Device& device) {
+  if (!is_cuda(device) || !capabilities(device).sm90() || call.num_tokens == 0) return nullptr;
+  return block_of_pieces(problem_of(call, device));
+}
+
 // Whatever the heads of a block are.
 int64_t most_bytes(const ScheduledCall& call, const Device& device) {
-  if (!is_cuda(device) || !capabilities(device).sm90() || call.num_tokens == 0) return 0;
-  const Problem problem = problem_of(call, device);
-  return block_of_pieces(problem) != nullptr ? Sizes{problem.tokens, problem.num_sms}.bytes() : 0;
+  return taken_block(call, device) != nullptr ? Sizes{call.num_tokens, capabilities(device).num_sms}.bytes() : 0;
 }
 
 int64_t write(const ScheduledCall& call, const ops::TokenLengths& lengths, const Device& device, std::byte* memory) {
+  const BlockCost* const block = taken_block(call, device);
+  if (block == nullptr) return 0;
   const Problem problem = problem_of(call, device);
-  const BlockCost* const block = block_of_pieces(problem);
   if (lengths.when == ops::ScheduleWhen::far_bound && !far_bound(problem, block)) return 0;
   const Schedule schedule(problem, *block, lengths.rows);
   if (lengths.when == ops::ScheduleWhen::faster && !schedule.is_faster()) return 0;

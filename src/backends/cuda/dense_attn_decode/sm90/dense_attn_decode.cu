@@ -37,10 +37,10 @@ int64_t scheduled_spans(const DenseAttnDecodeParams& p, const Layout& layout) {
 struct Sharing {
   Extent extent;
   Layout layout;
-  bool scheduled;
-  Sharing(const DenseAttnDecodeParams& p, const Capabilities& c)
-      : extent(extent_of(p)), layout(extent, c.num_sms), scheduled(scheduled_spans(p, layout) > 0) {
-    if (scheduled) layout.spans = scheduled_spans(p, layout);
+  bool scheduled = false;
+  Sharing(const DenseAttnDecodeParams& p, const Capabilities& c) : extent(extent_of(p)), layout(extent, c.num_sms) {
+    const int64_t spans = scheduled_spans(p, layout);
+    if (spans > 0) scheduled = true, layout.spans = spans;
   }
   // Neighbours are clusters, which merge what is theirs.
   bool in_clusters() const { return layout.in_two_parts(extent) && layout.spans % 2 == 0; }
