@@ -6,7 +6,8 @@
 
 #include "formats/kv_rows.h"
 #include "formats/quantize.h"
-#include "contracts/indexer_checks.h"
+#include "contracts/indexer_limits.h"
+#include "strata/tensor.h"
 
 namespace strata::reference {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "formats/bf16.h"
-#include "contracts/indexer_checks.h"
+#include "contracts/indexer_limits.h"
 
 namespace strata::reference {
 

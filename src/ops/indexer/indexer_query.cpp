@@ -2,7 +2,7 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
-#include "contracts/indexer_checks.h"
+#include "ops/indexer/indexer_checks.h"
 
 namespace strata::ops {
 

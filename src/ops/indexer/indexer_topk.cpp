@@ -7,7 +7,7 @@
 #include "core/ceil_div.h"
 #include "ops/factories.h"
 #include "ops/indexer/fusions.h"
-#include "contracts/indexer_checks.h"
+#include "ops/indexer/indexer_checks.h"
 
 namespace strata::ops {
 namespace {

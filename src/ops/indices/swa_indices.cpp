@@ -4,7 +4,7 @@
 #include "backends/cuda/cuda_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
-#include "contracts/value_checks.h"
+#include "ops/indices/value_checks.h"
 
 namespace strata::ops {
 namespace {

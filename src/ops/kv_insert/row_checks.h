@@ -2,7 +2,7 @@
 #pragma once
 
 #include "formats/kv_rows.h"
-#include "contracts/value_checks.h"
+#include "ops/indices/value_checks.h"
 
 namespace strata::ops {
 

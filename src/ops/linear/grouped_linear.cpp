@@ -3,7 +3,7 @@
 #include "backends/reference/reference.h"
 #include "formats/quantize.h"
 #include "ops/factories.h"
-#include "contracts/value_checks.h"
+#include "ops/indices/value_checks.h"
 #include "ops/linear/fusions.h"
 #include "ops/linear/linear_checks.h"
 

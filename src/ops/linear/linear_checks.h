@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/check.h"
-#include "ops/linear/alignment_checks.h"
+#include "ops/alignment_checks.h"
 #include "strata/ops/linear.h"
 
 namespace strata::ops {

@@ -1,7 +1,7 @@
 // What the checks of the attention ops have in common.
 #pragma once
 
-#include "contracts/value_checks.h"
+#include "ops/indices/value_checks.h"
 
 namespace strata::ops {
 

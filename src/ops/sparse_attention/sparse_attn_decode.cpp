@@ -3,7 +3,7 @@
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
-#include "ops/linear/alignment_checks.h"
+#include "ops/alignment_checks.h"
 #include "ops/schedule_check.h"
 #include "ops/sparse_attention/attention_checks.h"
 #include "ops/sparse_attention/fusions.h"

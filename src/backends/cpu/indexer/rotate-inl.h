@@ -12,7 +12,7 @@
 #include "backends/cpu/simd_formats-inl.h"
 #include "formats/hadamard.h"
 #include "formats/rope.h"
-#include "contracts/indexer_checks.h"
+#include "contracts/indexer_limits.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::indexer {

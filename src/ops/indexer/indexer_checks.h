@@ -3,14 +3,12 @@
 
 #include <bit>
 
+#include "contracts/indexer_limits.h"
 #include "formats/quantize.h"
-#include "contracts/value_checks.h"
+#include "ops/indices/value_checks.h"
 #include "strata/ops/indexer.h"
 
 namespace strata::ops {
-
-// Vectors of the indexer are 128 wide in every model; longer ones than this do not fit the kernels' registers and stacks.
-inline constexpr int64_t kMaxIndexerDim = 512;
 
 // Query codes in one of the three formats: e4m3 or bf16 [T, Hi, Di], or u8 [T, Hi, Di/2] with e8m0 scales [T, Hi, Di/32]. Contiguous.
 inline void check_query_codes(ParamCheck& c, std::string_view name, const TensorView& q, std::string_view scale_name,

@@ -1,4 +1,4 @@
-#include "contracts/value_checks.h"
+#include "ops/indices/value_checks.h"
 
 #include <array>
 #include <utility>
