@@ -3,6 +3,8 @@
 // the separate op.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -59,19 +61,28 @@ Implementation<Params> with_fusion(Implementation<Params> implementation, const 
   };
   const auto other_of = [others, name = inner.name](const Other& params, const Device& device) -> const Implementation<Other>& {
     const Implementation<Other>* const other = separate_op(others, backend_of(name), params, device);
-    if (other == nullptr) fail(ErrorCode::unsupported, "{}: no implementation of the op that it fuses takes the call", name);
+    if (other == nullptr) fail(ErrorCode::unsupported, "{}: no implementation of the separate op takes the call", name);
     return *other;
   };
   Implementation<Params> outer = inner;
-  const auto without = [fusion, is_separate](const auto& answer) {
-    return [fusion, is_separate, answer](const Params& p, const Device& device) {
-      if (!is_separate(p, device)) return answer(p, device);
-      Arena measure(device.id());
-      return answer(fusion.without(p, measure), device);
-    };
+  outer.supports = [fusion, is_separate, others, inner](const Params& p, const Device& device) {
+    if (!is_separate(p, device)) return inner.supports(p, device);
+    Arena measure(device.id());
+    const Params rest = fusion.without(p, measure);
+    Support support = inner.supports(rest, device);
+    if (!support || (fusion.idle && fusion.idle(p))) return support;
+    if (separate_op(others, backend_of(inner.name), fusion.call(p, rest), device) == nullptr) {
+      return Support::no(fmt::format("does not fuse {}, and no implementation of that op takes the call", fusion.name));
+    }
+    return support;
   };
-  outer.supports = without(inner.supports);
-  if (inner.prefers) outer.prefers = without(inner.prefers);
+  if (inner.prefers) {
+    outer.prefers = [fusion, is_separate, inner](const Params& p, const Device& device) {
+      if (!is_separate(p, device)) return inner.prefers(p, device);
+      Arena measure(device.id());
+      return inner.prefers(fusion.without(p, measure), device);
+    };
+  }
   outer.workspace_bytes = [fusion, is_separate, other_of, inner](const Params& p, const Device& device) -> int64_t {
     const bool separate = is_separate(p, device);
     const int64_t whole = separate ? 0 : inner.workspace_bytes(p, device);
