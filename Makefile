@@ -71,7 +71,7 @@ sanitize: PRESET := asan-ubsan
 tsan: PRESET := tsan
 sanitize tsan: setup
 	@tools/setup clang
-	@cmake --preset $(PRESET) > /dev/null
+	@cmake --preset $(PRESET) $(CONFIGURE) > /dev/null
 	@cmake --build --preset $(PRESET) -j $(JOBS) $(SANITIZE_LABELS:%=--target strata_tests_%)
 	@ctest --preset $(PRESET) -j $(JOBS) $(if $(SANITIZE_LABELS),-L '^($(subst $(space),|,$(strip $(SANITIZE_LABELS))))$$')
 

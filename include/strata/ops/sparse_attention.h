@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "strata/kv_format.h"
-#include "strata/ops/rope.h"
 #include "strata/tensor.h"
 
 namespace strata {
