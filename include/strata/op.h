@@ -64,8 +64,8 @@ struct Implementation {
   // Whether it should run a call that it can run; the reason why not names what is faster. Absent: yes. It is not selected where it should
   // not run, unless Config::force names it.
   std::function<Support(const Params&, const Device&)> prefers{};
-  // Whether run() does the prologue or epilogue of this name (a member of Params) itself. Absent: none. The op runs the others as separate
-  // ops, and this implementation sees the call without them.
+  // Whether run() does the prologue or epilogue of this name (a member of Params) itself. Absent: none. The op runs the others separately,
+  // by the library's own implementations of that op (a forced one, or one of this backend); this one sees the call without them.
   std::function<bool(const Params&, const Device&, std::string_view)> fuses{};
 
   // Whether it can and should run the call, or the first reason why not.

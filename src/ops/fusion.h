@@ -20,6 +20,7 @@ enum class FusionKind : uint8_t { prologue, epilogue };
 template <class Params, class Other>
 struct Fusion {
   std::string_view name;  // of the member of Params, by which Implementation::fuses is asked
+  std::string_view op;    // the other op's name in Config::force; empty: not an op that can be forced
   FusionKind kind = FusionKind::prologue;
   bool (*requested)(const Params&) = nullptr;
   // The call without it. What passes between the two ops has memory of the arena.
@@ -37,14 +38,20 @@ struct Fusion {
 // "cuda" of "cuda/sm90".
 inline std::string_view backend_of(std::string_view implementation) { return implementation.substr(0, implementation.find('/')); }
 
-// The implementation of the other op that goes with one of `backend`: of the same backend if one takes the call, or else any that does.
+// The implementation of the other op: the one that Config::force names, or else one of `backend` if one takes the call, or else any that
+// does.
 template <class Other>
-const Implementation<Other>* separate_op(const std::vector<Implementation<Other>>& others, std::string_view backend, const Other& params,
-                                         const Device& device) {
+const Implementation<Other>* separate_op(const std::vector<Implementation<Other>>& others, std::string_view op, std::string_view backend,
+                                         const Other& params, const Device& device) {
+  const std::string forced = op.empty() ? std::string() : detail::forced_implementation(op, device);
   const Implementation<Other>* any = nullptr;
   for (const Implementation<Other>& other : others) {
+    if (!forced.empty()) {
+      if (other.name == forced && other.supports(params, device)) return &other;
+      continue;
+    }
     const bool same = backend_of(other.name) == backend;
-    if ((!same && any != nullptr) || !other.supports(params, device)) continue;
+    if ((!same && any != nullptr) || !other.eligible(params, device)) continue;
     if (same) return &other;
     any = &other;
   }
@@ -59,8 +66,9 @@ Implementation<Params> with_fusion(Implementation<Params> implementation, const 
   const auto is_separate = [fusion, fuses = inner.fuses](const Params& p, const Device& device) {
     return fusion.requested(p) && !(fuses && fuses(p, device, fusion.name));
   };
-  const auto other_of = [others, name = inner.name](const Other& params, const Device& device) -> const Implementation<Other>& {
-    const Implementation<Other>* const other = separate_op(others, backend_of(name), params, device);
+  const auto other_of = [others, op = fusion.op, name = inner.name](const Other& params,
+                                                                    const Device& device) -> const Implementation<Other>& {
+    const Implementation<Other>* const other = separate_op(others, op, backend_of(name), params, device);
     if (other == nullptr) fail(ErrorCode::unsupported, "{}: no implementation of the separate op takes the call", name);
     return *other;
   };
@@ -71,7 +79,7 @@ Implementation<Params> with_fusion(Implementation<Params> implementation, const 
     const Params rest = fusion.without(p, measure);
     Support support = inner.supports(rest, device);
     if (!support || (fusion.idle && fusion.idle(p))) return support;
-    if (separate_op(others, backend_of(inner.name), fusion.call(p, rest), device) == nullptr) {
+    if (separate_op(others, fusion.op, backend_of(inner.name), fusion.call(p, rest), device) == nullptr) {
       return Support::no(fmt::format("does not fuse {}, and no implementation of that op takes the call", fusion.name));
     }
     return support;

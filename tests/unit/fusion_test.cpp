@@ -23,6 +23,7 @@ struct TimesTenParams {
 };
 
 constexpr Fusion<TimesTenParams, AddParams> kBefore{.name = "add",
+                                                    .op = "add",
                                                     .kind = FusionKind::prologue,
                                                     .requested = [](const TimesTenParams& p) { return p.add.has_value(); },
                                                     .without =
@@ -106,6 +107,22 @@ TEST_F(Fusions, AnEpilogueRunsAfter) {
   const auto op = with_fusion(times_ten("cpu/ten", false), kAfter, {add("reference"), add("cpu/add", false)});
   EXPECT_EQ(run(op, {&x_, 4, &out_}), 34);
   EXPECT_EQ(ran_, (Ran{"cpu/ten with hints", "reference"})) << "of the same backend where one takes the call";
+}
+
+TEST_F(Fusions, TheSeparateOpIsTheForcedOneOrElsePreferred) {
+  Implementation<AddParams> unwilling = add("cpu/slow");
+  unwilling.prefers = [](const AddParams&, const Device&) { return Support::no("cpu/add is faster"); };
+  const auto op = with_fusion(times_ten("cpu/ten", false), kBefore, {unwilling, add("cpu/add"), add("reference")});
+  run(op, {&x_, 4, &out_});
+  Config config;
+  for (const char* name : {"cpu/slow", "reference"}) {
+    config.force["add"] = name;
+    device_ = open_device({}, config);
+    run(op, {&x_, 4, &out_});
+  }
+  EXPECT_EQ(ran_, (Ran{"cpu/add", "cpu/ten with hints", "cpu/slow", "cpu/ten with hints", "reference", "cpu/ten with hints"}));
+  config.force["add"] = "cpu/other";
+  EXPECT_FALSE(op.supports({&x_, 4, &out_}, *open_device({}, config)));
 }
 
 TEST_F(Fusions, WhatIsFusedOrNotAskedForIsTheImplementationsOwn) {

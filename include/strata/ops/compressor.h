@@ -31,7 +31,7 @@ struct StateSave {
 // "compress" (compress_norm_rope_store). All saves of the step come before it. State table entries below 0 are read as 0; rows at negative
 // positions are not read.
 // With save_prologue, of the tokens that have a state slot requests ascend, a request's tokens stand as far from each other as their
-// positions, and the slot is where block_table has the position.
+// positions, and the slot is where block_table has the position. No request reads a row that the step saves for another request.
 struct CompressNormRopeStoreParams {
   std::optional<StateSave> save_prologue{};  // absent: the step's rows are saved already
   PagedCache state{};                        // state_f32, row_dim 2*coff*d

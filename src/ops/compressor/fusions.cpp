@@ -9,6 +9,7 @@ namespace {
 using P = CompressNormRopeStoreParams;
 
 constexpr Fusion<P, SavePartialStatesParams> kSavePrologue{.name = "save_prologue",
+                                                           .op = "save_partial_states",
                                                            .kind = FusionKind::prologue,
                                                            .requested = [](const P& p) { return p.save_prologue.has_value(); },
                                                            .without =

@@ -10,6 +10,7 @@ using P = IndexerTopkParams;
 
 constexpr Fusion<P, IndexerQueryParams> kQueryPrologue{
     .name = "query_prologue",
+    .op = "indexer_query",
     .kind = FusionKind::prologue,
     .requested = [](const P& p) { return p.query_prologue.has_value(); },
     .without =
@@ -23,6 +24,7 @@ constexpr Fusion<P, IndexerQueryParams> kQueryPrologue{
     .idle = selects_all};
 
 constexpr Fusion<P, ComputeGlobalTopkParams> kSlotsEpilogue{.name = "slots_epilogue",
+                                                            .op = "compute_global_topk",
                                                             .kind = FusionKind::epilogue,
                                                             .requested = [](const P& p) { return p.slots_epilogue.has_value(); },
                                                             .without =

@@ -9,6 +9,7 @@ namespace {
 using P = RmsNormPairParams;
 
 constexpr Fusion<P, QNormRopeKvInsertParams> kInsertEpilogue{.name = "insert_epilogue",
+                                                             .op = "qnorm_rope_kv_insert",
                                                              .kind = FusionKind::epilogue,
                                                              .requested = [](const P& p) { return p.insert_epilogue.has_value(); },
                                                              .without =

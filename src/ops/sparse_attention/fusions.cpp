@@ -34,6 +34,7 @@ InverseRopeParams rotate_back(const P& p, const P&, int64_t first, int64_t entri
 
 constexpr Fusion<P, QNormRopeKvInsertParams> kQueryPrologue{
     .name = "query_prologue",
+    .op = "qnorm_rope_kv_insert",
     .kind = FusionKind::prologue,
     .requested = [](const P& p) { return p.query_prologue.has_value(); },
     .without =
@@ -48,6 +49,7 @@ constexpr Fusion<P, QNormRopeKvInsertParams> kQueryPrologue{
 
 constexpr Fusion<P, InverseRopeParams> kOutEpilogue{
     .name = "out_epilogue",
+    .op = "inverse_rope",
     .kind = FusionKind::epilogue,
     .requested = [](const P& p) { return p.out_epilogue.has_value(); },
     .without =
