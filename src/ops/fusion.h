@@ -20,7 +20,7 @@ enum class FusionKind : uint8_t { prologue, epilogue };
 template <class Params, class Other>
 struct Fusion {
   std::string_view name;  // of the member of Params, by which Implementation::fuses is asked
-  std::string_view op;    // the other op's name in Config::force; empty: not an op that can be forced
+  std::string_view op{};  // the other op's name in Config::force; empty: not an op that can be forced
   FusionKind kind = FusionKind::prologue;
   bool (*requested)(const Params&) = nullptr;
   // The call without it. What passes between the two ops has memory of the arena.

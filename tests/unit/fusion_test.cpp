@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "core/host_device.h"
+#include "strata/op_set.h"
+
 namespace strata::ops {
 namespace {
 
@@ -161,6 +164,35 @@ TEST_F(Fusions, ACompletedOneStaysAsItIs) {
   EXPECT_TRUE(once.fuses({&x_, 4, &out_}, *device_, "add"));
   EXPECT_EQ(run(with_fusion(once, kBefore, {add("cpu/add")}), {&x_, 4, &out_}), 70);
   EXPECT_EQ(ran_.size(), 2U);
+}
+
+// A Hopper GPU by its properties alone: implementations answer about it without one.
+class Gpu final : public HostDevice {
+ public:
+  Gpu() : HostDevice(DeviceId{DeviceKind::cuda, 0}) {}
+  DeviceProperties properties() const override {
+    return {.compute_major = 9, .compute_minor = 0, .num_sms = 132, .max_shared_bytes = 232448};
+  }
+};
+
+// A member that an implementation does not know is not fused, whatever the call has.
+TEST(BuiltInFusions, AnUnknownMemberIsNotFused) {
+  const std::shared_ptr<Device> cpu = open_device({}), gpu = std::make_shared<Gpu>();
+  const OpSet ops = default_ops();
+  std::vector<std::string> asked;
+  for_each_op(ops, [&]<class P>(const Op<P>& op) {
+    for (const Implementation<P>& implementation : op.implementations()) {
+      if (!implementation.fuses) continue;
+      for (const std::shared_ptr<Device>& device : {cpu, gpu}) {
+        for (const char* name : {"", "unknown", "y"}) {
+          EXPECT_FALSE(implementation.fuses(P{}, *device, name)) << op.name() << ", " << implementation.name << " fuses '" << name << "'";
+        }
+      }
+      if (asked.empty() || asked.back() != op.name()) asked.push_back(op.name());
+    }
+  });
+  EXPECT_EQ(asked, (std::vector<std::string>{"grouped_linear", "rms_norm_pair", "compress_norm_rope_store", "indexer_topk",
+                                             "sparse_attn_decode"}));
 }
 
 }  // namespace

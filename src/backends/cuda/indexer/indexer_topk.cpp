@@ -103,7 +103,9 @@ Support sm90_supports_select(const TopkSelectParams& p, const Capabilities& c) {
   const Support support = needs_sm90(c);
   return support ? columns_fit(p.topk_indices.shape[1]) : support;
 }
-bool fuses(const IndexerTopkParams&, const Capabilities&, std::string_view) { return true; }
+bool fuses(const IndexerTopkParams&, const Capabilities&, std::string_view fusion) {
+  return fusion == "query_prologue" || fusion == "slots_epilogue";
+}
 
 // The shape of what is scored.
 TensorView query_of(const IndexerTopkParams& p) {

@@ -187,7 +187,9 @@ Implementation<CompressNormRopeStoreParams> save_and_compress_4() {
       "cuda/smxx_saving", {.supports = supports,
                            .run = run,
                            .prefers = prefers,
-                           .fuses = [](const CompressNormRopeStoreParams&, const Capabilities&, std::string_view) { return true; }});
+                           .fuses = [](const CompressNormRopeStoreParams&, const Capabilities&, std::string_view fusion) {
+                             return fusion == "save_prologue";
+                           }});
 }
 
 }  // namespace strata::cuda

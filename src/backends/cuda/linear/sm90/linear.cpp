@@ -159,8 +159,8 @@ Implementation<GroupedLinearParams> streamed_grouped_linear() {
   impl.supports = supports_grouped;
   impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
   impl.run = run_grouped;
-  impl.fuses = [](const GroupedLinearParams& p, const Device& device, std::string_view) {
-    return supports_grouped(p, device) && plan(p, capabilities(device))->leaves_codes();
+  impl.fuses = [](const GroupedLinearParams& p, const Device& device, std::string_view fusion) {
+    return fusion == "y_scale" && supports_grouped(p, device) && plan(p, capabilities(device))->leaves_codes();
   };
   return impl;
 }

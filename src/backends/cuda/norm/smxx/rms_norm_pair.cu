@@ -208,7 +208,8 @@ int64_t block_threads(const RmsNormPairParams& p) {
 }
 
 // A block of the norm of few tokens inserts its key too.
-bool fuses(const RmsNormPairParams& p, const Capabilities&, std::string_view) {
+bool fuses(const RmsNormPairParams& p, const Capabilities&, std::string_view fusion) {
+  if (fusion != "insert_epilogue") return false;
   const KeyInsert& e = *p.insert_epilogue;
   return p.kv.shape[0] <= kFewTokens && block_threads(p) <= kMaxThreads / 2 && p.kv.shape[1] == kKeyDim &&
          e.cache.format == KvFormat::fp8_ds_mla_v4 && e.cos_sin.shape[1] == kKeyRotary;

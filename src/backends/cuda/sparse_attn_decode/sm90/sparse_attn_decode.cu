@@ -45,6 +45,7 @@ bool fuses(const SparseAttnDecodeParams& p, const Capabilities&, std::string_vie
   if (fusion == "query_prologue") {
     return p.cache.format == KvFormat::fp8_ds_mla_v4 && p.query_prologue->cos_sin.shape[1] == kRotaryLanes;
   }
+  if (fusion != "out_epilogue") return false;
   const InverseRope& rope = *p.out_epilogue;
   if (rope.cos_sin.shape[1] != kRotaryLanes) return false;
   const auto same = [](const TensorView& a, const TensorView& b) { return a.data == b.data && a.shape == b.shape && a.stride == b.stride; };

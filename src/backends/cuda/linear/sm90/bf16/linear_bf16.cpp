@@ -114,8 +114,8 @@ void multiply_to_values(const TensorView& x, const LinearWeight& w, const Tensor
 using Product = Bf16Product<support, multiply_to_values>;
 
 // With few tokens tiles of 64 features leave bf16: a pair waits for two SMs, and V4-Flash's layer takes 0.5 us more than with a quantiser.
-bool fuses(const GroupedLinearParams& p, const Capabilities& device, std::string_view) {
-  if (!support(p.x, p.weight, /*shares_device=*/false, device)) return false;
+bool fuses(const GroupedLinearParams& p, const Capabilities& device, std::string_view fusion) {
+  if (fusion != "y_scale" || !support(p.x, p.weight, /*shares_device=*/false, device)) return false;
   const Bf16Tile tile = tile_of(p.x.shape[0], *p.weight, device);
   if (tile.parts > 2 || tiles_per_block(*p.weight, device) > 1) return false;
   return tile.tiles_of_scale() == 1 || tile.tokens > token_product_rows(1);

@@ -249,8 +249,8 @@ void run_many_few(const GroupedLinearParams& p, const ExecutionContext& context)
 }
 
 // The kernel for few tokens quantises its own tiles, where it runs alone.
-bool fuses(const GroupedLinearParams& p, const Capabilities& device, std::string_view) {
-  return supports(p, device) && tokens_of_many(*p.weight, p.x.shape[0], device) == 0;
+bool fuses(const GroupedLinearParams& p, const Capabilities& device, std::string_view fusion) {
+  return fusion == "y_scale" && supports(p, device) && tokens_of_many(*p.weight, p.x.shape[0], device) == 0;
 }
 
 }  // namespace
