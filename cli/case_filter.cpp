@@ -77,12 +77,14 @@ std::vector<const testkit::AnyCase*> select_cases(const testkit::CaseList& list,
 void check_implementation(const std::vector<const testkit::AnyCase*>& selected, const CaseFilter& filter) {
   if (filter.implementation.empty()) return;
   const OpSet ops = default_ops();
+  std::vector<std::string> known;
   for (const testkit::AnyCase* c : selected) {
     const std::vector<std::string> names = c->implementations(ops);
     if (std::find(names.begin(), names.end(), filter.implementation) != names.end()) return;
+    known.insert(known.end(), names.begin(), names.end());
   }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("--impl must be an implementation of the chosen ops, is '{}'", filter.implementation));
+  throw Error(ErrorCode::invalid_argument, fmt::format("--impl must be an implementation of the chosen ops, is '{}'{}",
+                                                       filter.implementation, nearest_text(filter.implementation, known)));
 }
 
 }  // namespace strata::cli

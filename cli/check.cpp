@@ -127,11 +127,29 @@ class Checker {
 
   int report() {
     print();
-    return run_.finish(failures_.empty() ? kSuccess : kFailed);
+    if (ran_none()) fmt::print(stderr, "{} ran no case: {}\n", options_.filter.implementation, reasons_of(total()));
+    return run_.finish(failures_.empty() && !ran_none() ? kSuccess : kFailed);
   }
 
  private:
   void print() const { options_.common.json ? print_json(as_json()) : print_table(); }
+
+  // Of all ops.
+  Tally total() const {
+    Tally sum;
+    for (const auto& entry : tallies_) {
+      const Tally& t = entry.second;
+      sum.passed += t.passed, sum.failed += t.failed, sum.skipped += t.skipped;
+      for (const auto& [reason, count] : t.reasons) sum.reasons[reason] += count;
+    }
+    return sum;
+  }
+
+  // Whether the implementation that --impl names refused every case.
+  bool ran_none() const {
+    const Tally sum = total();
+    return !options_.filter.implementation.empty() && !run_.interrupted() && sum.passed + sum.failed == 0;
+  }
 
   // A device that is lost fails all that follows.
   bool failed_often() {
@@ -187,11 +205,9 @@ class Checker {
     }
     table.print();
     for (const Failure& f : failures_) fmt::print("\n{}\n", f.message);
-    // Both numbers: where every implementation that was asked for is refused, nothing failed and nothing was checked.
-    int64_t passed = 0;
-    for (const auto& entry : tallies_) passed += entry.second.passed;
+    // Both numbers: where every implementation is refused, nothing failed and nothing was checked.
     fmt::print("\n{}, seed {}{}: {} passed, {} failed\n", device_->description(), options_.check.seed,
-               options_.check.offset == 0 ? "" : fmt::format(", offset {}", options_.check.offset), passed, failures_.size());
+               options_.check.offset == 0 ? "" : fmt::format(", offset {}", options_.check.offset), total().passed, failures_.size());
   }
 
   Json as_json() const {
@@ -246,6 +262,9 @@ int list_or_run(const Options& options, const Cases& chosen) {
 }
 
 int run_check(const Options& options) {
+  if (!options.common.force.empty()) {
+    throw Error(ErrorCode::invalid_argument, "--force: check runs every implementation, whatever is forced; --impl NAME runs one alone");
+  }
   if (options.random > 0 || RandomCases::is_named(options)) return list_or_run(options, RandomCases(options));
   const testkit::CaseList list = testkit::all_cases();
   const auto selected = select_cases(list, options.filter, is_test);
@@ -259,12 +278,13 @@ void add_check(CLI::App& app, int& code) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("check", "Run every op's cases with every implementation against the reference");
   command->footer(
-      "Exit codes: 0 every case passed; 1 a case failed (its message has the command that reruns it), or interrupted (Ctrl-C or SIGTERM:\n"
-      "reports the cases run so far); 2 bad input.\n"
+      "Exit codes: 0 every case passed; 1 a case failed (its message has the command that reruns it), --impl refused every case, or\n"
+      "interrupted (Ctrl-C or SIGTERM: reports the cases run so far); 2 bad input.\n"
       "Random cases depend on --seed and their number alone, so that the name of one makes it again: --case 'random17-*' --seed 5.\n"
       "Example: strata check --op sparse_attn_decode --impl reference\n"
       "         strata check --op indexer_topk --random 1000000 --seconds 30 --seed 5");
   add_common(*command, options->common);
+  command->get_option("--force")->group("");  // not in the help: run_check refuses it
   add_filter(*command, options->filter);
   add_seed(*command, options->check.seed, "of the inputs, and of random shapes");
   auto* random = command->add_option("--random", options->random,

@@ -15,13 +15,10 @@ int run(const CommonOptions& o) {
   Json json = {{"device", to_string(device->id())}, {"description", device->description()}};
   Table table({"op", "implementation", "status", "reason"});
   for (const testkit::Probe& probe : testkit::probe_ops(ops, *device)) {
-    bool chosen = true;
     for (const Candidate& c : probe.candidates) {
-      const bool ok = static_cast<bool>(c.support), eligible = c.is_eligible();
-      table.add({probe.op, c.name, !ok ? "refused" : !eligible ? "not preferred" : chosen ? "chosen" : "available", c.reason()});
-      json["ops"][probe.op].push_back(
-          {{"implementation", c.name}, {"supported", ok}, {"chosen", eligible && chosen}, {"reason", c.reason()}});
-      if (eligible) chosen = false;
+      const bool ok = static_cast<bool>(c.support), chosen = c.name == probe.chosen;
+      table.add({probe.op, c.name, chosen ? "chosen" : !ok ? "refused" : !c.is_eligible() ? "not preferred" : "available", c.reason()});
+      json["ops"][probe.op].push_back({{"implementation", c.name}, {"supported", ok}, {"chosen", chosen}, {"reason", c.reason()}});
     }
   }
   for (const std::string& name : default_layers().names()) json["layers"].push_back(name);

@@ -27,7 +27,18 @@ class Shapes {
   DeviceId device_;
 };
 
-// An e4m3 weight of V4 in the form in which a layer keeps it here.
+// f(), or `otherwise` where no implementation takes the call.
+template <class T, class F>
+T if_taken(F&& f, T otherwise) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return otherwise;
+  }
+}
+
+// An e4m3 weight of V4 in the form in which a layer keeps it here; as published where a forced implementation takes no form.
 LinearWeight as_kept(const OpSet& ops, const Device& device, const LinearRequest& request, int64_t rows) {
   const Shapes s(device.id());
   const int64_t groups = std::max<int64_t>(request.groups, 1);
@@ -40,7 +51,8 @@ LinearWeight as_kept(const OpSet& ops, const Device& device, const LinearRequest
   LinearWeight bf16 = fp8;
   bf16.weight = s.of(DType::bf16, {rows, request.k}), bf16.scale = {};
   bf16.from_e4m3 = true;
-  const WeightFormChoice choice = choose_weight_form(ops, device, request, fp8, bf16, "weight");
+  const WeightFormChoice choice =
+      if_taken([&] { return choose_weight_form(ops, device, request, fp8, bf16, "weight"); }, WeightFormChoice{.fp8 = true});
   const LinearWeight& form = choice.fp8 ? fp8 : bf16;
   if (choice.packing == nullptr) return form;
   return strata::ops::as_packed(form, choice.packing->name, s.of(DType::u8, {static_cast<int64_t>(choice.packed_bytes)}));
@@ -51,7 +63,10 @@ LinearWeight as_kept(const OpSet& ops, const Device& device, const LinearRequest
 std::vector<Probe> probe_ops(const OpSet& ops, const Device& device) {
   const Shapes s(device.id());
   std::vector<Probe> probes;
-  const auto probe = [&](const auto& op, const auto& params) { probes.push_back({op.name(), op.candidates(params, device)}); };
+  const auto probe = [&](const auto& op, const auto& params) {
+    const std::string chosen = if_taken([&] { return op.select(params, device).name; }, std::string());
+    probes.push_back({op.name(), op.candidates(params, device), chosen});
+  };
   const TensorView positions = s.of(DType::i64, {kTokens}), cos_sin = s.of(DType::f32, {65536, 64});
   const TensorView slots = s.of(DType::i64, {kTokens}), token_to_req = s.of(DType::i32, {kTokens}), lens = s.of(DType::i32, {kTokens});
   const TensorView table = s.of(DType::i32, {kTokens, 1024}), x = s.of(DType::bf16, {kTokens, kHidden});

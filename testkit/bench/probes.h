@@ -11,6 +11,7 @@ namespace strata::testkit {
 struct Probe {
   std::string op;
   std::vector<Candidate> candidates;
+  std::string chosen;  // by Op::select, which goes by Config::force; empty: none
 };
 std::vector<Probe> probe_ops(const OpSet& ops, const Device& device);
 

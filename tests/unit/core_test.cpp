@@ -246,9 +246,13 @@ TEST(ForcedNames, UnknownOnesAreRefused) {
   };
   refused("liner", "reference", "must name an op or *, names 'liner'");
   refused("linear", "referense", "of linear must name one of its implementations, names 'referense'");
-  refused("linear", "cpu/simd_", "names 'cpu/simd_'");
+  refused("linear", "cpu/simd_", "names 'cpu/simd_'; known are ");
+  refused("linear", "cpu/simd_", "cpu/simd, ");
+  refused("merge_attn_states", "cpu/amx", "cpu/simd, ");
   refused("*", "nowhere", "of * must name one of its implementations, names 'nowhere'");
   refused("", "reference", "names ''");
+  const auto has_cuda = [](const auto& list) { return list.front().name.starts_with("cuda/"); };
+  refused("linear", "cuda/none", has_cuda(ops.linear.implementations()) ? "; known are cpu/" : "; this build has no CUDA backend");
   Config known;
   known.force = {{"linear", "reference"}, {"*", "reference"}};
   EXPECT_NO_THROW(check_forced(ops, known));
