@@ -14,7 +14,7 @@ CaseList random_cases(uint64_t seed, int64_t number);
 // Its entry `place` alone.
 std::unique_ptr<AnyCase> random_case(uint64_t seed, int64_t number, size_t place);
 
-// Of every op, in cases/ops/: its list, and a case whose shape is drawn from what its contract allows.
+// Of every op, in a file of this folder: its list, and a case whose shape is drawn from what its contract allows.
 void add_linear(CaseList& list);
 void add_random_linear(CaseList& list, Draw& draw);
 void add_grouped_linear(CaseList& list);
