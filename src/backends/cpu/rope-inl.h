@@ -48,7 +48,7 @@ HWY_INLINE void narrow(const float* HWY_RESTRICT x, int64_t n, void* HWY_RESTRIC
   uint8_t* const out = static_cast<uint8_t*>(bytes);
   int64_t i = 0;
   for (; i < whole(n); i += kLanes) store_bf16(hn::LoadU(F32(), x + i), out + 2 * i);
-  for (; i < n; ++i) store_u16(out + 2 * i, to_bf16(x[i]).bits);
+  for (; i < n; ++i) store_u16(out + 2 * i, to_bf16(x[i]).bits);  // NOLINT(clang-analyzer-core.*): x has n values
 }
 
 // out[0, dim) = the rotation of slice[0, dim) * scale, bf16 to bf16; out may be slice.

@@ -50,14 +50,14 @@ void compress(const CompressNormRopeStoreParams& p, int64_t position, int64_t re
   const CompressorWindow window = compressor_window(position, p.ratio);
   const Rows rows = find_rows(p, window, request);
   const int64_t d = p.norm_weight.shape[0];
-  double u[kMaxDim];
+  double u[kMaxDim] = {};
   double sum = 0.0;
   for (int64_t c = 0; c < d; ++c) {
     u[c] = pool(p.state, rows, c);
     sum += u[c] * u[c];
   }
   const double scale = 1.0 / std::sqrt(sum / static_cast<double>(d) + p.eps);
-  float row[kMaxDim];
+  float row[kMaxDim] = {};
   rotate_last_lanes(
       d, p.cos_sin.shape[1], p.cos_sin.row<float>(window.rope_position), false,
       [&](int64_t i) { return u[i] * scale * p.norm_weight.ptr<float>()[i]; },

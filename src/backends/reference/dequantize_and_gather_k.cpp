@@ -11,7 +11,7 @@ void run(const DequantizeAndGatherKParams& p) {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t position = seq_len - count + i;
       const int64_t page = p.block_table.row<int32_t>(c)[position / p.cache.page_size];
-      float row[kMaxRowDim];
+      float row[kMaxRowDim] = {};
       load_row(p.cache, page * p.cache.page_size + position % p.cache.page_size, row);
       Bf16* out = p.out.row<Bf16>(c, p.offset + i);
       for (int64_t d = 0; d < p.cache.row_dim; ++d) out[d] = to_bf16(row[d]);

@@ -28,7 +28,7 @@ void query(const MlaRopeKvInsertParams& p, int64_t t, const float* cos_sin) {
 
 void insert(const MlaRopeKvInsertParams& p, int64_t t, int64_t slot) {
   const int64_t latent = p.c.shape[1], rotary = p.k_pe.shape[1];
-  float row[kMaxRowDim];
+  float row[kMaxRowDim] = {};
   for (int64_t i = 0; i < latent; ++i) row[i] = to_float(p.c.row<Bf16>(t)[i]);
   for (int64_t i = 0; i < rotary; ++i) row[latent + i] = to_float(p.k_pe.row<Bf16>(t)[i]);
   store_row(p.cache, slot, row, {.ue8m0 = p.ue8m0, .divide = true});

@@ -28,7 +28,7 @@ void query_head(const QNormRopeKvInsertParams& p, int64_t n, int64_t h, const fl
 
 void insert(const QNormRopeKvInsertParams& p, int64_t n, int64_t slot, const float* cos_sin) {
   const Bf16* kv = p.kv.row<Bf16>(n);
-  float row[kMaxRowDim];
+  float row[kMaxRowDim] = {};
   rotate_last_lanes(
       p.cache.row_dim, p.cos_sin.shape[1], cos_sin, false, [&](int64_t i) { return double{to_float(kv[i])}; },
       [&](int64_t i, double v) { row[i] = static_cast<float>(v); });

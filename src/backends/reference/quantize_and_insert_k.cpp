@@ -10,7 +10,7 @@ void run(const QuantizeAndInsertKParams& p) {
   for (int64_t n = 0; n < p.slot_mapping.shape[0]; ++n) {
     const int64_t slot = p.slot_mapping.ptr<int64_t>()[n];
     if (slot < 0) continue;
-    float row[kMaxRowDim];
+    float row[kMaxRowDim] = {};
     for (int64_t i = 0; i < p.k.shape[1]; ++i) row[i] = to_float(p.k.row<Bf16>(n)[i]);
     store_row(p.cache, slot, row, options);
   }

@@ -12,7 +12,7 @@ void run(const SavePartialStatesParams& p) {
     const float* kv = p.kv_score.row<float>(t);
     const float* score = kv + half;
     const float* ape = p.ape.row<float>(p.positions.ptr<int64_t>()[t] % ratio);
-    float row[kMaxRowDim];
+    float row[kMaxRowDim] = {};
     for (int64_t i = 0; i < half; ++i) {
       row[i] = kv[i];
       row[half + i] = score[i] + ape[i];
