@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -92,6 +93,15 @@ void check_workspace(std::string_view op, std::string_view implementation, int64
 void check_complete(std::string_view op, std::string_view name, bool functions);
 // The name that the device's Config forces for this op; empty: none.
 std::string forced_implementation(std::string_view op, const Device& device);
+// The same, or the one that it forces for "*" where the op has an implementation of that name.
+template <class Params>
+std::string forced_name(std::string_view op, const std::vector<Implementation<Params>>& implementations, const Device& device) {
+  std::string name = forced_implementation(op, device);
+  if (!name.empty()) return name;
+  name = forced_implementation("*", device);
+  const bool is_there = std::any_of(implementations.begin(), implementations.end(), [&](const auto& i) { return i.name == name; });
+  return is_there ? name : std::string();
+}
 }  // namespace detail
 
 // What holds for every op, unless a field says otherwise:
@@ -143,7 +153,7 @@ class Op {
   // The first that can and should run the call; with Config::force, the one of that name where it can, or none. "*" in Config::force
   // applies where the op has an implementation of that name.
   [[nodiscard]] const Implementation<Params>& select(const Params& params, const Device& device) const {
-    const std::string forced = forced_name(device);
+    const std::string forced = detail::forced_name(name_, implementations_, device);
     for (const auto& impl : implementations_) {
       if (!forced.empty() && impl.name != forced) continue;
       if (forced.empty() ? impl.eligible(params, device) : impl.supports(params, device)) return impl;
@@ -168,16 +178,6 @@ class Op {
   }
 
  private:
-  std::string forced_name(const Device& device) const {
-    std::string exact = detail::forced_implementation(name_, device);
-    if (!exact.empty()) return exact;
-    std::string any = detail::forced_implementation("*", device);
-    for (const auto& impl : implementations_) {
-      if (impl.name == any) return any;
-    }
-    return {};
-  }
-
   std::string name_;
   Check check_;
   std::vector<Implementation<Params>> implementations_;

@@ -43,7 +43,7 @@ inline std::string_view backend_of(std::string_view implementation) { return imp
 template <class Other>
 const Implementation<Other>* separate_op(const std::vector<Implementation<Other>>& others, std::string_view op, std::string_view backend,
                                          const Other& params, const Device& device) {
-  const std::string forced = op.empty() ? std::string() : detail::forced_implementation(op, device);
+  const std::string forced = op.empty() ? std::string() : detail::forced_name(op, others, device);
   const Implementation<Other>* any = nullptr;
   for (const Implementation<Other>& other : others) {
     if (!forced.empty()) {

@@ -124,6 +124,14 @@ TEST_F(Fusions, TheSeparateOpIsTheForcedOneOrElsePreferred) {
     run(op, {&x_, 4, &out_});
   }
   EXPECT_EQ(ran_, (Ran{"cpu/add", "cpu/ten with hints", "cpu/slow", "cpu/ten with hints", "reference", "cpu/ten with hints"}));
+  ran_.clear();
+  config.force.clear();
+  for (const char* name : {"cpu/slow", "cpu/ten"}) {
+    config.force["*"] = name;
+    device_ = open_device({}, config);
+    run(op, {&x_, 4, &out_});
+  }
+  EXPECT_EQ(ran_, (Ran{"cpu/slow", "cpu/ten with hints", "cpu/add", "cpu/ten with hints"})) << "* names those that the op has";
   config.force["add"] = "cpu/other";
   EXPECT_FALSE(op.supports({&x_, 4, &out_}, *open_device({}, config)));
 }
