@@ -5,7 +5,7 @@ JOBS  ?= $(shell nproc)
 CONFIGURE ?=
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize lint format format-check lint-all clean sanitize tsan coverage fuzz
+.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize opencl opencl-test opencl-intel-test opencl-offline lint format format-check lint-all clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -54,6 +54,28 @@ cuda: setup
 cuda-all: setup
 	@cmake --preset cuda -B build-cuda-all -DSTRATA_WERROR=ON
 	@cmake --build build-cuda-all -j $(JOBS)
+
+# The OpenCL backend for Intel GPUs, in a folder of its own. Needs clang-15 and llvm-spirv-15; no GPU to build.
+opencl: setup
+	@tools/setup opencl
+	@cmake --preset opencl $(CONFIGURE)
+	@cmake --build --preset opencl -j $(JOBS)
+
+# Its tests on opencl:0: PoCL, which runs on the CPU, where no GPU is.
+opencl-test: setup
+	@tools/setup opencl
+	@cmake --preset opencl -DSTRATA_BUILD_EXAMPLES=OFF $(CONFIGURE) > /dev/null
+	@cmake --build --preset opencl -j $(JOBS) --target strata_cli strata_tests_opencl
+	@STRATA_OPENCL_REQUIRED=1 ctest --test-dir build-opencl --output-on-failure -L '^opencl$$'
+
+# opencl/subgroup and opencl/xmx_emulated on Intel's OpenCL for CPUs, which it installs by pip; half an hour.
+opencl-intel-test: opencl
+	@tools/opencl-intel build-opencl
+
+# Its kernels compiled for Intel's GPUs by Debian's ocloc: registers, spills, scratch, matrix instructions.
+opencl-offline: opencl
+	@tools/setup opencl-offline
+	@tools/opencl-offline build-opencl
 
 # compute-sanitizer over the cases of every op on the GPU; CUDA_OPS="linear ..." for a part of them. Prints what it leaves out and why.
 CUDA_DEVICE ?= cuda:0

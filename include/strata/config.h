@@ -19,8 +19,17 @@ struct Config {
   // op name -> implementation name ("reference", "cpu/amx", ...). "*" stands for every op that has such an implementation. Names that are
   // not known are found by check_forced (op_set.h).
   std::map<std::string, std::string> force{};
+  // Folder where OpenCL devices keep the programs that they built, for later processes; empty: nowhere. A file there that does not fit the
+  // device, its driver and this build is not used.
+  std::string opencl_cache{};
+  // The OpenCL loader, a path or a name that dlopen takes; empty: libOpenCL.so.1. Of the first OpenCL device that a process opens.
+  std::string opencl_library{};
+  // Size of the sub-groups that OpenCL kernels are compiled for, 8 or 16; 0: 8 where the device has it, which is what its matrix engine
+  // then takes. Of the first Device of its number.
+  int opencl_subgroup_size = 0;
 
-  // STRATA_CPU_THREADS, STRATA_CPU_ISA, STRATA_FORCE="op=implementation,...". Throws Error(invalid_argument).
+  // STRATA_CPU_THREADS, STRATA_CPU_ISA, STRATA_OPENCL_CACHE, STRATA_OPENCL_LIBRARY, STRATA_OPENCL_SUBGROUP,
+  // STRATA_FORCE="op=implementation,...". Throws Error(invalid_argument).
   [[nodiscard]] static Config from_environment();
 };
 

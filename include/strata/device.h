@@ -9,16 +9,9 @@
 #include <utility>
 
 #include "strata/config.h"
+#include "strata/device_id.h"
 
 namespace strata {
-
-enum class DeviceKind : uint8_t { cpu, cuda, opencl };
-
-struct DeviceId {
-  DeviceKind kind = DeviceKind::cpu;
-  int32_t index = 0;  // of a CPU always 0: all of the machine is one device
-  friend bool operator==(const DeviceId&, const DeviceId&) = default;
-};
 
 // "cpu", "cuda:0", "opencl:1".
 std::string to_string(DeviceId id);

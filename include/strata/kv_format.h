@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "strata/device.h"
+#include "strata/device_id.h"
 
 namespace strata {
 

@@ -1,6 +1,7 @@
 // Every kind of device that this build has.
 #include "backends/cpu/cpu_device.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "core/check.h"
 #include "strata/device.h"
 
@@ -13,7 +14,7 @@ std::shared_ptr<Device> open_device(DeviceId id, const Config& config) {
   switch (id.kind) {
     case DeviceKind::cpu: return cpu::make_device(id, config);
     case DeviceKind::cuda: return cuda::make_device(id, config);
-    case DeviceKind::opencl: fail(ErrorCode::unsupported, "device {}: this build has no OpenCL backend", to_string(id));
+    case DeviceKind::opencl: return opencl::make_device(id, config);
   }
   fail(ErrorCode::invalid_argument, "unknown device kind {}", static_cast<int>(id.kind));
 }

@@ -44,6 +44,13 @@ Config Config::from_environment() {
     config.cpu_threads = static_cast<int>(threads);
   }
   if (const char* text = environment("STRATA_CPU_ISA")) config.cpu_isa = parse_cpu_isa(text);
+  if (const char* text = environment("STRATA_OPENCL_CACHE")) config.opencl_cache = text;
+  if (const char* text = environment("STRATA_OPENCL_LIBRARY")) config.opencl_library = text;
+  if (const char* text = environment("STRATA_OPENCL_SUBGROUP")) {
+    const std::string size = text;
+    require(size == "8" || size == "16", "STRATA_OPENCL_SUBGROUP must be 8 or 16, is '{}'", text);
+    config.opencl_subgroup_size = size == "8" ? 8 : 16;
+  }
   if (const char* text = environment("STRATA_FORCE")) {
     std::string rest = text;
     while (!rest.empty()) {

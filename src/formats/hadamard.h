@@ -17,13 +17,13 @@ STRATA_HOST_DEVICE constexpr void hadamard(T* x, int64_t n) {
   int64_t rest = n;
   for (; rest >= 4; rest /= 4) scale *= T(0.5);
   if (rest == 2) scale *= T(0.70710678118654752440);
-  for (int64_t half = 1; half < n; half *= 2) {
-    for (int64_t begin = 0; begin < n; begin += 2 * half) {
-      for (int64_t i = begin; i < begin + half; ++i) {
+  for (int64_t distance = 1; distance < n; distance *= 2) {
+    for (int64_t begin = 0; begin < n; begin += 2 * distance) {
+      for (int64_t i = begin; i < begin + distance; ++i) {
         const T a = x[i];
-        const T b = x[i + half];
+        const T b = x[i + distance];
         x[i] = a + b;
-        x[i + half] = a - b;
+        x[i + distance] = a - b;
       }
     }
   }

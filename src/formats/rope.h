@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "formats/macros.h"
-#include "strata/ops/rope.h"
+#include "strata/ops/rope_lanes.h"
 
 namespace strata {
 

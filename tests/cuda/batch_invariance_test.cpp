@@ -1,178 +1,21 @@
-// Batch-invariant sparse attention: a request's results are the same bits run after run, and alone as in a batch.
-#include <algorithm>
-#include <string>
-#include <utility>
-
-#include "cuda/cuda_fixture.h"
-#include "testkit/harness/inputs.h"
-#include "testkit/cases/attention_case.h"
-#include "testkit/harness/paging.h"
-#include "strata/op_set.h"
+#include "ops/batch_invariance_tests.h"
 
 namespace strata {
 namespace {
 
-struct Shape {
-  int64_t heads, queries, topk, extra_topk;
-  KvFormat format;
-};
-
-template <class Params>
-std::vector<TensorView> outputs_of(const Params& p) {
-  return {p.out, p.lse, p.max_logits};
-}
-
-class InvarianceTest : public test::CudaTest {
- protected:
-  // out, lse and maxima of a run that starts from poisoned outputs.
-  template <class Params>
-  std::vector<uint8_t> results(const Implementation<Params>& op, const Params& p) {
-    for (const TensorView& view : outputs_of(p)) device_->fill(view.data, 0xFF, view.bytes(), {});
-    const int64_t bytes = op.workspace_bytes(p, *device_);
-    const Tensor workspace(device_, DType::u8, {bytes + 1});
-    op.run(p, {.device = *device_, .workspace = {workspace.view().data, bytes}});
-    std::vector<uint8_t> all;
-    for (const TensorView& view : outputs_of(p)) {
-      const std::vector<uint8_t> values = bytes_at(view.data, view.bytes());
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    return all;
-  }
-
-  static size_t differing(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
-    if (a.size() != b.size()) return std::max(a.size(), b.size());
-    size_t count = 0;
-    for (size_t i = 0; i < a.size(); ++i) count += a[i] != b[i];
-    return count;
-  }
-
-  // slice(first, count): the call for these entries of `num_entries` alone; each of `counts` at every multiple of it.
-  template <class Params, class Slice>
-  void check_alone(const Op<Params>& op, const Params& all, int64_t num_entries, const std::vector<int64_t>& counts, const Slice& slice) {
-    int checked = 0;
-    for (const auto& implementation : op.implementations()) {
-      if (!implementation.supports(all, *device_)) continue;
-      ++checked;
-      SCOPED_TRACE(implementation.name);
-      const std::vector<uint8_t> together = results(implementation, all);
-      EXPECT_EQ(differing(together, results(implementation, all)), 0) << "run again";
-      for (const int64_t count : counts) {
-        for (int64_t first = 0; first + count <= num_entries; first += count) {
-          const Params one = slice(first, count);
-          std::vector<uint8_t> expected;
-          size_t begin = 0;
-          for (const TensorView& view : outputs_of(one)) {
-            const size_t of_entry = view.bytes() / static_cast<size_t>(count);
-            const auto from = together.begin() + static_cast<std::ptrdiff_t>(begin + static_cast<size_t>(first) * of_entry);
-            expected.insert(expected.end(), from, from + static_cast<std::ptrdiff_t>(view.bytes()));
-            begin += static_cast<size_t>(num_entries) * of_entry;
-          }
-          EXPECT_EQ(differing(expected, results(implementation, one)), 0) << count << " from " << first;
-        }
-      }
-    }
-    EXPECT_GT(checked, 0) << "no implementation of " << op.name() << " takes the call";
-  }
-};
-
-class BatchInvariance : public InvarianceTest, public testing::WithParamInterface<Shape> {
- protected:
-  static constexpr int64_t kBatch = 9;
-
-  void add_scope(testkit::Inputs& in, int64_t topk, PagedCache& cache, TensorView& indices, TensorView& length) const {
-    constexpr int32_t kPageSize = 64, kHoles[] = {-1};
-    const int64_t num_pages = topk / kPageSize + 3, num_slots = num_pages * kPageSize;
-    const std::vector<int64_t> slots = testkit::distinct_slots(in.rng(), num_slots, num_slots);
-    const bool v4 = GetParam().format == KvFormat::fp8_ds_mla_v4;
-    cache = in.cache({.format = GetParam().format, .row_dim = v4 ? 512 : 576, .page_size = kPageSize, .num_pages = num_pages}, slots, 0.1);
-    const auto made = testkit::make_indices(
-        in.rng(), {.rows = kBatch * GetParam().queries, .rows_per_length = GetParam().queries, .width = topk}, slots, slots, kHoles);
-    indices = in.values(DType::i32, {kBatch, GetParam().queries, topk}, made.indices);
-    length = in.i32(made.lengths);
-  }
-  SparseAttnDecodeParams make(testkit::Inputs& in) const {
-    const Shape& s = GetParam();
-    SparseAttnDecodeParams p;
-    add_scope(in, s.topk, p.cache, p.indices, p.topk_length);
-    if (s.extra_topk > 0) add_scope(in, s.extra_topk, p.extra_cache, p.extra_indices, p.extra_topk_length);
-    p.q = in.bf16({kBatch, s.queries, s.heads, p.cache.row_dim});
-    p.attn_sink = testkit::make_sinks(in, testkit::Sinks::mixed, s.heads);
-    p.softmax_scale = 0.05f;
-    p.batch_invariant = true;
-    p.out = in.output(DType::bf16, {kBatch, s.queries, s.heads, 512});
-    p.lse = in.output(DType::f32, {kBatch, s.heads, s.queries});
-    p.max_logits = in.output(DType::f32, {kBatch, s.heads, s.queries});
-    return p;
-  }
-  static SparseAttnDecodeParams requests(SparseAttnDecodeParams p, int64_t first, int64_t count) {
-    for (TensorView* view : {&p.q, &p.indices, &p.topk_length, &p.extra_indices, &p.extra_topk_length, &p.out, &p.lse, &p.max_logits}) {
-      if (view->present()) *view = view->slice(first, count);
-    }
-    return p;
-  }
-};
-
-TEST_P(BatchInvariance, SameBitsAloneAndAgain) {
-  testkit::Inputs in(device_, {});
-  const SparseAttnDecodeParams all = make(in);
-  check_alone(default_ops().sparse_attn_decode, all, kBatch, {1},
-              [&](int64_t first, int64_t count) { return requests(all, first, count); });
-}
-
-// How many parts there may be follows from the width of the indices, how they are added must not.
-TEST_P(BatchInvariance, SameBitsInWiderIndices) {
-  constexpr int64_t kWidth = 9000, kNarrow = 8192;
-  testkit::Inputs in(device_, {});
-  SparseAttnDecodeParams wide = make(in);
-  wide.extra_cache = {}, wide.extra_indices = wide.extra_topk_length = {};
-  add_scope(in, kWidth, wide.cache, wide.indices, wide.topk_length);
-  std::vector<int32_t> lengths(kBatch);
-  for (int32_t& length : lengths) length = static_cast<int32_t>(in.rng().in(kNarrow / 2 + 4, kNarrow + 1));
-  wide.topk_length = in.i32(lengths);
-  SparseAttnDecodeParams narrow = wide;
-  narrow.indices = wide.indices.columns(0, kNarrow);
-  const auto op = default_ops().sparse_attn_decode;
-  for (const auto& implementation : op.implementations()) {
-    if (!implementation.supports(wide, *device_)) continue;
-    EXPECT_EQ(differing(results(implementation, wide), results(implementation, narrow)), 0) << implementation.name;
-  }
-}
-
+constexpr DeviceId kCuda{DeviceKind::cuda, 0};
+constexpr auto kV4 = KvFormat::fp8_ds_mla_v4, kMla = KvFormat::fp8_ds_mla;
+INSTANTIATE_TEST_SUITE_P(Shapes, DecodeInvariance,
+                         testing::Values(DecodeShape{kCuda, 8, 1, 128, 512, kV4}, DecodeShape{kCuda, 24, 1, 128, 512, kV4},
+                                         DecodeShape{kCuda, 64, 1, 128, 0, kV4}, DecodeShape{kCuda, 64, 1, 128, 512, kV4},
+                                         DecodeShape{kCuda, 64, 3, 128, 4500, kV4}, DecodeShape{kCuda, 128, 1, 128, 1024, kV4},
+                                         DecodeShape{kCuda, 128, 2, 2048, 0, kMla}, DecodeShape{kCuda, 16, 1, 5000, 0, kMla}),
+                         decode_shape_name);
 // Otherwise tokens that are left behind whole rounds of SMs are cut. Of few rows, many tokens have both tiles of heads done by one block.
-TEST_F(InvarianceTest, PrefillOfChunks) {
-  constexpr int64_t kTokens = 140, kRows = 700, kHeads = 66;
-  for (const auto& [dim, width] : {std::pair<int64_t, int64_t>{512, 100}, {512, 450}, {576, 450}}) {
-    testkit::Inputs in(device_, {});
-    const std::vector<int64_t> rows = testkit::distinct_slots(in.rng(), kRows, kRows);
-    const int32_t holes[] = {-1};
-    const auto made = testkit::make_indices(in.rng(), {.rows = kTokens, .width = width}, rows, rows, holes);
-    const SparseAttnPrefillParams all{.q = in.bf16({kTokens, kHeads, dim}),
-                                      .kv = in.bf16({kRows, dim}),
-                                      .indices = in.values(DType::i32, {kTokens, width}, made.indices),
-                                      .topk_length = in.i32(made.lengths),
-                                      .attn_sink = testkit::make_sinks(in, testkit::Sinks::mixed, kHeads),
-                                      .softmax_scale = 0.05f,
-                                      .batch_invariant = true,
-                                      .out = in.output(DType::bf16, {kTokens, kHeads, 512}),
-                                      .lse = in.output(DType::f32, {kTokens, kHeads}),
-                                      .max_logits = in.output(DType::f32, {kTokens, kHeads})};
-    check_alone(default_ops().sparse_attn_prefill, all, kTokens, {1, 35, 70}, [&](int64_t first, int64_t count) {
-      SparseAttnPrefillParams p = all;
-      for (TensorView* view : {&p.q, &p.indices, &p.topk_length, &p.out, &p.lse, &p.max_logits}) *view = view->slice(first, count);
-      return p;
-    });
-  }
-}
-
-constexpr auto kV4 = KvFormat::fp8_ds_mla_v4;
-INSTANTIATE_TEST_SUITE_P(Shapes, BatchInvariance,
-                         testing::Values(Shape{8, 1, 128, 512, kV4}, Shape{24, 1, 128, 512, kV4}, Shape{64, 1, 128, 0, kV4},
-                                         Shape{64, 1, 128, 512, kV4}, Shape{64, 3, 128, 4500, kV4}, Shape{128, 1, 128, 1024, kV4},
-                                         Shape{128, 2, 2048, 0, KvFormat::fp8_ds_mla}, Shape{16, 1, 5000, 0, KvFormat::fp8_ds_mla}),
-                         [](const auto& p) {
-                           return "heads" + std::to_string(p.param.heads) + "_queries" + std::to_string(p.param.queries) + "_rows" +
-                                  std::to_string(p.param.topk + p.param.extra_topk) + (p.param.format == kV4 ? "_v4" : "_mla");
-                         });
+INSTANTIATE_TEST_SUITE_P(Shapes, PrefillInvariance,
+                         testing::Values(PrefillShape{kCuda, 140, 700, 66, 512, 100}, PrefillShape{kCuda, 140, 700, 66, 512, 450},
+                                         PrefillShape{kCuda, 140, 700, 66, 576, 450}),
+                         prefill_shape_name);
 
 }  // namespace
 }  // namespace strata

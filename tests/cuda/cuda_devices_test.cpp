@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "cuda/cuda_fixture.h"
-#include "cuda/decode_session.h"
+#include "layers/decode_session.h"
 
 namespace strata {
 namespace {

@@ -6,6 +6,7 @@
 #include "golden/schedule.h"
 #include "runner/replay.h"
 #include "test_data.h"
+#include "tested_device.h"
 
 namespace strata {
 namespace {
@@ -24,7 +25,7 @@ std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule
   options.poison = true;
   const Checkpoint checkpoint(golden(model));
   const SafetensorsFile file(golden(model) + "/cases.safetensors");
-  return runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  return runner::replay(checkpoint, file, test::open_tested_device(config), default_ops(), default_layers(), options);
 }
 
 void expect_all_agree(const std::vector<ReplayResult>& results, double bound) {
@@ -48,7 +49,7 @@ ReplayOptions as_recorded(const std::string& model) {
   return options;
 }
 
-class GoldenMla : public testing::TestWithParam<std::tuple<std::string, Schedule, MlaMode>> {};
+class GoldenMla : public test::TestedDevice, public testing::WithParamInterface<std::tuple<std::string, Schedule, MlaMode>> {};
 
 TEST_P(GoldenMla, Agrees) {
   const auto& [model, schedule, mode] = GetParam();
@@ -86,7 +87,8 @@ TEST(GoldenMlaReference, TheReferenceBackendAgreesToo) {
 }
 
 // Quantised caches are no part of the recording: they must be near it, by what their codes cost.
-TEST(GoldenMlaCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
+using GoldenMlaCaches = test::TestedDevice;
+TEST_F(GoldenMlaCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
   for (const std::string model : {"mla_v2_lite", "mla_v3", "mla_v32"}) {
     for (const KvFormat format : {KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}) {
       SCOPED_TRACE(model + " " + std::string(to_string(format)));

@@ -1,4 +1,4 @@
-// DeepSeek's recorded V3.2 run on every instruction set of this machine's CPU, and on a GPU where there is one.
+// DeepSeek's recorded V3.2 run on every instruction set of this machine's CPU, and on a GPU and an OpenCL device where there is one.
 //
 // The run has no selection recorded, and its indexer leaves many tokens with candidates that are as good as the last ones chosen: token 114
 // of the first sequence has two whose logits differ by 2.5e-5 of the row's largest. A bf16 rounding in front of the indexer's FP8 codes
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <set>
 
+#include "gpu.h"
 #include "testkit/cases/indexer_case.h"
 #include "runner/replay.h"
 #include "testkit/harness/typed_case.h"
@@ -129,12 +130,9 @@ class GoldenSparse : public testing::TestWithParam<std::tuple<Target, int64_t>> 
     const Target& target = std::get<0>(GetParam());
     Config config;
     config.cpu_isa = target.isa;
-    try {
-      device_ = open_device(target.device, config);
-    } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::unsupported) << error.what();
-      GTEST_SKIP() << error.what();
-    }
+    std::string reason;
+    device_ = test::device_or_null(target.device, config, reason);
+    if (device_ == nullptr) GTEST_SKIP() << reason;
   }
 
   std::vector<ReplayResult> run(const std::shared_ptr<Device>& device, const OpSet& ops) {
@@ -211,9 +209,10 @@ TEST_P(GoldenSparse, AgreesWithTheRecording) {
   EXPECT_LE(tally.different, tally.rows / 50);  // 2 and 6
 }
 
-constexpr Target kTargets[] = {{"cpu_portable", {}, CpuIsa::portable}, {"cpu_avx2", {}, CpuIsa::avx2},
-                               {"cpu_avx512", {}, CpuIsa::avx512},     {"cpu_avx512_bf16", {}, CpuIsa::avx512_bf16},
-                               {"cpu_amx", {}, CpuIsa::amx},           {"cuda", {DeviceKind::cuda, 0}, CpuIsa::best}};
+constexpr Target kTargets[] = {
+    {"cpu_portable", {}, CpuIsa::portable},           {"cpu_avx2", {}, CpuIsa::avx2}, {"cpu_avx512", {}, CpuIsa::avx512},
+    {"cpu_avx512_bf16", {}, CpuIsa::avx512_bf16},     {"cpu_amx", {}, CpuIsa::amx},   {"cuda", {DeviceKind::cuda, 0}, CpuIsa::best},
+    {"opencl", {DeviceKind::opencl, 0}, CpuIsa::best}};
 INSTANTIATE_TEST_SUITE_P(Recorded, GoldenSparse, testing::Combine(testing::ValuesIn(kTargets), testing::Values(0, 64)),
                          [](const auto& test) {
                            return std::get<0>(test.param).name + std::string(std::get<1>(test.param) == 0 ? "_whole" : "_chunk64");

@@ -5,6 +5,7 @@
 #include "golden/schedule.h"
 #include "runner/replay.h"
 #include "test_data.h"
+#include "tested_device.h"
 
 namespace strata {
 namespace {
@@ -44,7 +45,8 @@ std::vector<ReplayResult> run(const Model& model, const Schedule& schedule, Repl
   const std::string folder = test::golden_folder(model.name).string();
   const Checkpoint checkpoint(folder);
   const SafetensorsFile file(folder + "/cases.safetensors");
-  std::vector<ReplayResult> results = runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  std::vector<ReplayResult> results =
+      runner::replay(checkpoint, file, test::open_tested_device(config), default_ops(), default_layers(), options);
   EXPECT_EQ(results.size(), 3 * model.layers);
   return results;
 }
@@ -58,7 +60,8 @@ void expect_all_agree(const std::vector<ReplayResult>& results, double bound) {
   }
 }
 
-class GoldenTransformers : public testing::TestWithParam<std::tuple<Model, Schedule, MlaMode, PrefillMode>> {};
+class GoldenTransformers : public test::TestedDevice,
+                           public testing::WithParamInterface<std::tuple<Model, Schedule, MlaMode, PrefillMode>> {};
 
 TEST_P(GoldenTransformers, Agrees) {
   const auto& [model, schedule, mode, prefill] = GetParam();
@@ -97,9 +100,13 @@ TEST(GoldenTransformersReference, TheReferenceBackendAgreesToo) {
   }
 }
 
+using GoldenTransformersSelection = test::TestedDevice;
+using GoldenTransformersSpellings = test::TestedDevice;
+using GoldenTransformersCaches = test::TestedDevice;
+
 // The layer's own selection: an indexer that rotates other pairs agrees in 0.66 to 0.95 of the entries. Where the layers differ, candidates
 // are as good as each other within bf16.
-TEST(GoldenTransformersSelection, AnUnquantisedIndexerSelectsTheSame) {
+TEST_F(GoldenTransformersSelection, AnUnquantisedIndexerSelectsTheSame) {
   for (const Model& model : {kGlm5, kV4}) {
     ReplayOptions options = as_recorded(model);
     options.topk = TopkSource::own;
@@ -126,14 +133,14 @@ std::string official_name(std::string name, bool v4) {
   return name;
 }
 
-TEST(GoldenTransformersSpellings, OtherSpellingsGiveTheSameBits) {
+TEST_F(GoldenTransformersSpellings, OtherSpellingsGiveTheSameBits) {
   for (const Model& model : kModels) {
     SCOPED_TRACE(model.name);
     const std::string folder = test::golden_folder(model.name).string();
     const SafetensorsFile tensors(folder + "/model.safetensors"), cases(folder + "/cases.safetensors");
     ReplayOptions options = as_recorded(model);
     const auto outputs = [&](const Checkpoint& checkpoint) {
-      return runner::replay(checkpoint, cases, open_device({}), default_ops(), default_layers(), options);
+      return runner::replay(checkpoint, cases, test::open_tested_device(), default_ops(), default_layers(), options);
     };
     const auto respelled = [&](const std::string& prefix) {
       std::vector<StoredTensor> renamed = tensors.tensors();
@@ -150,7 +157,7 @@ TEST(GoldenTransformersSpellings, OtherSpellingsGiveTheSameBits) {
 }
 
 // Quantised caches are no part of the recordings: they must be near them, by what their rounding costs.
-TEST(GoldenTransformersCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
+TEST_F(GoldenTransformersCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
   for (const Model& model : kModels) {
     for (const KvFormat format : {KvFormat::fp8_tensor, model.v4 ? KvFormat::fp8_ds_mla_v4 : KvFormat::fp8_ds_mla}) {
       SCOPED_TRACE(std::string(model.name) + " " + std::string(to_string(format)));

@@ -8,6 +8,7 @@
 #include "runner/replay.h"
 #include "testkit/harness/typed_case.h"
 #include "test_data.h"
+#include "tested_device.h"
 
 namespace strata {
 namespace {
@@ -36,10 +37,10 @@ std::vector<ReplayResult> run(const std::string& model, const Schedule& schedule
   options.poison = true;
   const Checkpoint checkpoint(golden(model));
   const SafetensorsFile file(golden(model) + "/cases.safetensors");
-  return runner::replay(checkpoint, file, open_device({}, config), ops, default_layers(), options);
+  return runner::replay(checkpoint, file, test::open_tested_device(config), ops, default_layers(), options);
 }
 
-class GoldenV4 : public testing::TestWithParam<std::tuple<std::string, Schedule>> {
+class GoldenV4 : public test::TestedDevice, public testing::WithParamInterface<std::tuple<std::string, Schedule>> {
  protected:
   bool fp8() const { return std::get<0>(GetParam()) == "v4_fp8"; }
   std::vector<ReplayResult> run_with(const ReplayOptions& options) const {

@@ -6,6 +6,7 @@
 
 #include "runner/replay.h"
 #include "test_data.h"
+#include "tested_device.h"
 
 namespace strata {
 namespace {
@@ -13,11 +14,13 @@ namespace {
 using runner::ReplayOptions;
 using runner::ReplayResult;
 
+using MlaForms = test::TestedDevice;
+
 std::vector<ReplayResult> run(const std::string& model, const ReplayOptions& options, const Config& config = {}) {
   const std::string golden = test::golden_folder(model).string();
   const Checkpoint checkpoint(golden);
   const SafetensorsFile file(golden + "/cases.safetensors");
-  return runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  return runner::replay(checkpoint, file, test::open_tested_device(config), default_ops(), default_layers(), options);
 }
 
 struct Difference {
@@ -64,7 +67,7 @@ constexpr Form kForms[] = {{"v2_lite_mha", "mla_v2_lite", MlaMode::mha, 5e-3},
                            {"v3", "mla_v3", MlaMode::automatic, 2e-2},
                            {"v32", "mla_v32", MlaMode::automatic, 2e-2}};
 
-class MlaProperties : public testing::TestWithParam<Form> {
+class MlaProperties : public test::TestedDevice, public testing::WithParamInterface<Form> {
  protected:
   ReplayOptions base() const {
     ReplayOptions options;
@@ -127,7 +130,7 @@ std::string form_name(const testing::TestParamInfo<Form>& test) { return test.pa
 INSTANTIATE_TEST_SUITE_P(Forms, MlaProperties, testing::ValuesIn(kForms), form_name);
 
 // Scales that are powers of two: gathered rows hold what the pages do.
-TEST(MlaForms, GatheredPrefillEqualsPaged) {
+TEST_F(MlaForms, GatheredPrefillEqualsPaged) {
   for (const KvFormat format : {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}) {
     SCOPED_TRACE(to_string(format));
     ReplayOptions gathered;
@@ -146,7 +149,7 @@ TEST(MlaForms, GatheredPrefillEqualsPaged) {
 }
 
 // With bf16 weights a last-bit difference stays one; with the indexer's FP8 codes it may flip a selection near the threshold.
-TEST(MlaForms, EveryCpuPathAgrees) {
+TEST_F(MlaForms, EveryCpuPathAgrees) {
   for (const std::string model : {"mla_v3", "mla_v32"}) {
     ReplayOptions options;
     options.chunk = 100;
@@ -164,7 +167,7 @@ TEST(MlaForms, EveryCpuPathAgrees) {
 }
 
 // MLA 17: relative 2e-2, 1 - cos 1e-4.
-TEST(MlaForms, ExpandedPrefillEqualsAbsorbedDecode) {
+TEST_F(MlaForms, ExpandedPrefillEqualsAbsorbedDecode) {
   for (const std::string model : {"mla_v2_lite", "mla_v3"}) {
     for (const int64_t chunk : {0, 64}) {
       SCOPED_TRACE(model + " chunk " + std::to_string(chunk));
@@ -185,7 +188,7 @@ TEST(MlaForms, ExpandedPrefillEqualsAbsorbedDecode) {
 }
 
 // Chunks of context are merged by their log-sum-exp: how many there are changes the last bits only.
-TEST(MlaForms, ContextChunksChangeNothing) {
+TEST_F(MlaForms, ContextChunksChangeNothing) {
   ReplayOptions one;
   one.layer.mla_mode = MlaMode::mha;
   one.chunk = 40;
@@ -198,7 +201,7 @@ TEST(MlaForms, ContextChunksChangeNothing) {
   }
 }
 
-TEST(MlaForms, BatchInvariantModeDoesNotDependOnTheBatch) {
+TEST_F(MlaForms, BatchInvariantModeDoesNotDependOnTheBatch) {
   for (const std::string model : {"mla_v3", "mla_v32"}) {
     ReplayOptions alone;
     alone.layer.batch_invariant = true;

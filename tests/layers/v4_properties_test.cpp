@@ -9,6 +9,7 @@
 #include "formats/ue8m0.h"
 #include "layer_fixture.h"
 #include "runner/replay.h"
+#include "tested_device.h"
 
 namespace strata {
 namespace {
@@ -16,12 +17,14 @@ namespace {
 using runner::ReplayOptions;
 using runner::ReplayResult;
 
+using V4Properties = test::TestedDevice;
+
 // `model`: a golden one, or a directory.
 std::vector<ReplayResult> run(const ReplayOptions& options, const Config& config = {}, const std::string& model = "v4_fp8") {
   const std::string directory = std::filesystem::path(model).is_absolute() ? model : test::golden_model(model);
   const Checkpoint checkpoint(directory);
   const SafetensorsFile file(directory + "/cases.safetensors");
-  return runner::replay(checkpoint, file, open_device({}, config), default_ops(), default_layers(), options);
+  return runner::replay(checkpoint, file, test::open_tested_device(config), default_ops(), default_layers(), options);
 }
 
 double difference(const ReplayResult& a, const ReplayResult& b) {
@@ -50,7 +53,7 @@ ReplayOptions base() {
   return options;
 }
 
-TEST(V4Properties, ChunkedEqualsWholeEqualsTokenByToken) {
+TEST_F(V4Properties, ChunkedEqualsWholeEqualsTokenByToken) {
   const auto whole = run(base());
   for (int64_t chunk : {1, 7, 64, 129}) {
     ReplayOptions options = base();
@@ -60,7 +63,7 @@ TEST(V4Properties, ChunkedEqualsWholeEqualsTokenByToken) {
   }
 }
 
-TEST(V4Properties, BatchedEqualsAlone) {
+TEST_F(V4Properties, BatchedEqualsAlone) {
   ReplayOptions alone = base();
   alone.together = false;
   alone.chunk = 50;
@@ -69,21 +72,21 @@ TEST(V4Properties, BatchedEqualsAlone) {
   expect_same(run(together), run(alone), 4e-3);
 }
 
-TEST(V4Properties, PermutedPagesChangeNothing) {
+TEST_F(V4Properties, PermutedPagesChangeNothing) {
   ReplayOptions shuffled = base();
   shuffled.shuffle_pages = true;
   const auto a = run(shuffled), b = run(base());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].out, b[i].out) << "layer " << a[i].layer;
 }
 
-TEST(V4Properties, PoisonedUnusedRowsChangeNothing) {
+TEST_F(V4Properties, PoisonedUnusedRowsChangeNothing) {
   ReplayOptions poisoned = base();
   poisoned.poison = true;
   const auto a = run(poisoned), b = run(base());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].out, b[i].out) << "layer " << a[i].layer;
 }
 
-TEST(V4Properties, PaddingChangesNothing) {
+TEST_F(V4Properties, PaddingChangesNothing) {
   ReplayOptions padded = base();
   padded.pad_tokens = 5;
   padded.chunk = 64;
@@ -93,7 +96,7 @@ TEST(V4Properties, PaddingChangesNothing) {
 }
 
 // Of a model of longer sequences a step's index rows lie further apart than they are wide.
-TEST(V4Properties, LongerModelsChangeNothing) {
+TEST_F(V4Properties, LongerModelsChangeNothing) {
   for (const PrefillMode mode : {PrefillMode::gathered, PrefillMode::paged}) {
     ReplayOptions plain = base();
     plain.layer.prefill_mode = mode;
@@ -106,13 +109,13 @@ TEST(V4Properties, LongerModelsChangeNothing) {
   }
 }
 
-TEST(V4Properties, PagedPrefillEqualsGathered) {
+TEST_F(V4Properties, PagedPrefillEqualsGathered) {
   ReplayOptions paged = base();
   paged.layer.prefill_mode = PrefillMode::paged;
   expect_same(run(paged), run(base()), 4e-3);
 }
 
-TEST(V4Properties, AutomaticPrefillIsGatheredWhereNoRuleWasMeasured) {
+TEST_F(V4Properties, AutomaticPrefillIsGatheredWhereNoRuleWasMeasured) {
   ReplayOptions automatic = base();
   automatic.layer.prefill_mode = PrefillMode::automatic;
   const auto a = run(automatic), b = run(base());
@@ -120,7 +123,7 @@ TEST(V4Properties, AutomaticPrefillIsGatheredWhereNoRuleWasMeasured) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].out, b[i].out) << "layer " << a[i].layer;
 }
 
-TEST(V4Properties, Bf16ActivationsDifferByTheQuantisationOnly) {
+TEST_F(V4Properties, Bf16ActivationsDifferByTheQuantisationOnly) {
   ReplayOptions bf16 = base();
   bf16.layer.quantize_activations = false;
   const auto a = run(bf16), b = run(base());
@@ -130,7 +133,7 @@ TEST(V4Properties, Bf16ActivationsDifferByTheQuantisationOnly) {
   }
 }
 
-TEST(V4Properties, BatchInvariantModeDoesNotDependOnTheBatch) {
+TEST_F(V4Properties, BatchInvariantModeDoesNotDependOnTheBatch) {
   ReplayOptions alone = base();
   alone.layer.batch_invariant = true;
   alone.layer.prefill_mode = PrefillMode::paged;
@@ -144,7 +147,7 @@ TEST(V4Properties, BatchInvariantModeDoesNotDependOnTheBatch) {
 }
 
 // With FP8 activations a last-bit difference before the quantiser can flip a code, a step of 2^-4 of that value; with bf16 it cannot.
-TEST(V4Properties, EveryCpuPathAgrees) {
+TEST_F(V4Properties, EveryCpuPathAgrees) {
   for (const auto& [model, bound] : {std::pair{"v4_bf16", 5e-3}, std::pair{"v4_fp8", 1.5e-2}}) {
     const auto best = run(base(), {}, model);
     for (CpuIsa isa : {CpuIsa::portable, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16}) {
@@ -159,7 +162,7 @@ TEST(V4Properties, EveryCpuPathAgrees) {
   }
 }
 
-TEST(V4Properties, OtherCacheFormatsAgreeWithinTheirPrecision) {
+TEST_F(V4Properties, OtherCacheFormatsAgreeWithinTheirPrecision) {
   const auto fp8 = run(base());
   ReplayOptions bf16 = base();
   bf16.layer.kv_format = KvFormat::bf16;
@@ -169,7 +172,7 @@ TEST(V4Properties, OtherCacheFormatsAgreeWithinTheirPrecision) {
   expect_same(run(tensor), fp8, 8e-2);
 }
 
-TEST(V4Properties, Fp8OutputPathAgreesWithinItsPrecision) {
+TEST_F(V4Properties, Fp8OutputPathAgreesWithinItsPrecision) {
   ReplayOptions fp8 = base();
   fp8.layer.fp8_output = true;
   const auto a = run(fp8), b = run(base());
@@ -209,7 +212,7 @@ void write_partly_bf16(const std::filesystem::path& directory, const std::string
 }
 
 // Two products of one latent, of which one takes codes and the other bf16: the norm leaves bf16, and the first quantises by itself.
-TEST(V4Properties, Fp8QueryBesideABf16IndexerQuery) {
+TEST_F(V4Properties, Fp8QueryBesideABf16IndexerQuery) {
   const test::ModelDirectory directory;
   write_partly_bf16(directory.path(), "attn.indexer.wq_b.");
   const auto all_fp8 = run(base());

@@ -53,6 +53,7 @@ bool can_run_here(const std::string& implementation) {
     const bool hopper_only = implementation.starts_with("cuda/sm90") || implementation == "cuda/cublaslt_fp8";
     return last.id().kind == DeviceKind::cuda && (!hopper_only || last.properties().compute_major == 9);
   }
+  if (implementation.starts_with("opencl/")) return false;  // tests/opencl/opencl_ops_test.cpp
   if (implementation == "cpu/onednn") return machine >= CpuIsa::avx512_bf16;
   for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16, CpuIsa::amx}) {
     if (implementation == std::string("cpu/") + to_string(isa)) return machine >= isa;

@@ -152,7 +152,9 @@ TEST(ArenaTest, MeasuringEqualsRunning) {
 class Environment : public testing::Test {
  protected:
   void TearDown() override {
-    for (const char* name : {"STRATA_CPU_THREADS", "STRATA_CPU_ISA", "STRATA_FORCE"}) unsetenv(name);
+    for (const char* name :
+         {"STRATA_CPU_THREADS", "STRATA_CPU_ISA", "STRATA_FORCE", "STRATA_OPENCL_CACHE", "STRATA_OPENCL_LIBRARY", "STRATA_OPENCL_SUBGROUP"})
+      unsetenv(name);
   }
 };
 
@@ -160,7 +162,13 @@ TEST_F(Environment, IsReadIntoAConfig) {
   setenv("STRATA_CPU_THREADS", "3", 1);
   setenv("STRATA_CPU_ISA", "avx2", 1);
   setenv("STRATA_FORCE", "linear=reference,*=cpu/simd", 1);
+  setenv("STRATA_OPENCL_CACHE", "/tmp/programs", 1);
+  setenv("STRATA_OPENCL_LIBRARY", "libother.so", 1);
+  setenv("STRATA_OPENCL_SUBGROUP", "16", 1);
   const Config config = Config::from_environment();
+  EXPECT_EQ(config.opencl_cache, "/tmp/programs");
+  EXPECT_EQ(config.opencl_library, "libother.so");
+  EXPECT_EQ(config.opencl_subgroup_size, 16);
   EXPECT_EQ(config.cpu_threads, 3);
   EXPECT_EQ(config.cpu_isa, CpuIsa::avx2);
   EXPECT_EQ(config.force.at("linear"), "reference");
@@ -170,7 +178,7 @@ TEST_F(Environment, IsReadIntoAConfig) {
 TEST_F(Environment, WrongValuesAreNamed) {
   for (const auto& [name, value] :
        {std::pair{"STRATA_CPU_THREADS", "0"}, std::pair{"STRATA_CPU_THREADS", "two"}, std::pair{"STRATA_CPU_ISA", "sse9"},
-        std::pair{"STRATA_FORCE", "linear"}, std::pair{"STRATA_FORCE", "=x"}}) {
+        std::pair{"STRATA_FORCE", "linear"}, std::pair{"STRATA_FORCE", "=x"}, std::pair{"STRATA_OPENCL_SUBGROUP", "32"}}) {
     setenv(name, value, 1);
     const std::string text = message([] { static_cast<void>(Config::from_environment()); }, ErrorCode::invalid_argument);
     EXPECT_NE(text.find(value), std::string::npos) << text;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "strata/ops/rope_lanes.h"
 #include "strata/tensor.h"
 
 namespace strata {
@@ -27,14 +28,6 @@ void rope_frequencies(const RopeConfig& config, float* frequencies);
 // f32 [max_positions, dim]: row p = cos(p*f[0..dim/2)) then sin(p*f[0..dim/2)). The angle is the fp32 product, its cosine is taken in
 // double. Throws as rope_frequencies does, and for max_positions outside [1, 2^24].
 [[nodiscard]] Tensor build_rope_table(const RopeConfig& config, int64_t max_positions, const std::shared_ptr<Device>& device);
-
-// Which elements of the rotary slice form pair i.
-enum class RopePairing : uint8_t {
-  interleaved,  // (2i, 2i+1): V4, MLA main path
-  half_split,   // (i, i + R/2): the V3.2 indexer
-};
-// Where the rotary slice is.
-enum class RopeLanes : uint8_t { last, first };
 
 // out = o with the rotation by the query's position taken back on the last R lanes, every head: V4 15, step 1. fp32 inside, one rounding.
 // Rows of o that hold no token (padding) must be finite or zero; positions there must be inside the table. Errors of both ops here:

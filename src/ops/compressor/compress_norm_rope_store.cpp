@@ -3,6 +3,7 @@
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "contracts/compressor_window.h"
 #include "ops/compressor/fusions.h"
@@ -98,7 +99,8 @@ void check(const CompressNormRopeStoreParams& p, DeviceId device) {
 
 Op<CompressNormRopeStoreParams> make_compress_norm_rope_store() {
   return {"compress_norm_rope_store", check,
-          join(cuda::compress_norm_rope_store(), cpu::compress_norm_rope_store(), reference::compress_norm_rope_store()),
+          join(cuda::compress_norm_rope_store(), opencl::compress_norm_rope_store(), cpu::compress_norm_rope_store(),
+               reference::compress_norm_rope_store()),
           with_compress_fusions};
 }
 

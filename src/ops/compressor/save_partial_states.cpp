@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/compressor/save_checks.h"
 #include "ops/factories.h"
@@ -15,7 +16,8 @@ void check(const SavePartialStatesParams& p, DeviceId device) {
 }  // namespace
 
 Op<SavePartialStatesParams> make_save_partial_states() {
-  return {"save_partial_states", check, join(cuda::save_partial_states(), cpu::save_partial_states(), reference::save_partial_states())};
+  return {"save_partial_states", check,
+          join(cuda::save_partial_states(), opencl::save_partial_states(), cpu::save_partial_states(), reference::save_partial_states())};
 }
 
 }  // namespace strata::ops

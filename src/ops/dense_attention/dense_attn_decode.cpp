@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/dense_attention/dense_checks.h"
 #include "ops/factories.h"
@@ -55,7 +56,8 @@ void check(const DenseAttnDecodeParams& p, DeviceId device) {
 }  // namespace
 
 Op<DenseAttnDecodeParams> make_dense_attn_decode() {
-  return {"dense_attn_decode", check, join(cuda::dense_attn_decode(), cpu::dense_attn_decode(), reference::dense_attn_decode())};
+  return {"dense_attn_decode", check,
+          join(cuda::dense_attn_decode(), opencl::dense_attn_decode(), cpu::dense_attn_decode(), reference::dense_attn_decode())};
 }
 
 std::vector<DenseDecodePlanner> make_dense_decode_planners() { return cuda::dense_decode_planners(); }

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/dense_attention/dense_checks.h"
 #include "ops/factories.h"
@@ -50,7 +51,8 @@ void check(const DenseAttnPrefillParams& p, DeviceId device) {
 }  // namespace
 
 Op<DenseAttnPrefillParams> make_dense_attn_prefill() {
-  return {"dense_attn_prefill", check, join(cuda::dense_attn_prefill(), cpu::dense_attn_prefill(), reference::dense_attn_prefill())};
+  return {"dense_attn_prefill", check,
+          join(cuda::dense_attn_prefill(), opencl::dense_attn_prefill(), cpu::dense_attn_prefill(), reference::dense_attn_prefill())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
@@ -19,7 +20,8 @@ void check(const IndexerLogitsParams& p, DeviceId device) {
 }  // namespace
 
 Op<IndexerLogitsParams> make_indexer_logits() {
-  return {"indexer_logits", check, join(cuda::indexer_logits(), cpu::indexer_logits(), reference::indexer_logits())};
+  return {"indexer_logits", check,
+          join(cuda::indexer_logits(), opencl::indexer_logits(), cpu::indexer_logits(), reference::indexer_logits())};
 }
 
 }  // namespace strata::ops

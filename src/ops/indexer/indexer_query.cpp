@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
@@ -22,7 +23,7 @@ void check(const IndexerQueryParams& p, DeviceId device) {
 }  // namespace
 
 Op<IndexerQueryParams> make_indexer_query() {
-  return {"indexer_query", check, join(cuda::indexer_query(), cpu::indexer_query(), reference::indexer_query())};
+  return {"indexer_query", check, join(cuda::indexer_query(), opencl::indexer_query(), cpu::indexer_query(), reference::indexer_query())};
 }
 
 }  // namespace strata::ops

@@ -3,6 +3,7 @@
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "core/ceil_div.h"
 #include "ops/factories.h"
@@ -69,7 +70,8 @@ void check(const IndexerTopkParams& p, DeviceId device) {
 }  // namespace
 
 Op<IndexerTopkParams> make_indexer_topk() {
-  return {"indexer_topk", check, join(cuda::indexer_topk(), cpu::indexer_topk(), reference::indexer_topk()), with_topk_fusions};
+  return {"indexer_topk", check, join(cuda::indexer_topk(), opencl::indexer_topk(), cpu::indexer_topk(), reference::indexer_topk()),
+          with_topk_fusions};
 }
 
 }  // namespace strata::ops

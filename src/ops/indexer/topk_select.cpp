@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -21,7 +22,7 @@ void check(const TopkSelectParams& p, DeviceId device) {
 }  // namespace
 
 Op<TopkSelectParams> make_topk_select() {
-  return {"topk_select", check, join(cuda::topk_select(), cpu::topk_select(), reference::topk_select())};
+  return {"topk_select", check, join(cuda::topk_select(), opencl::topk_select(), cpu::topk_select(), reference::topk_select())};
 }
 
 }  // namespace strata::ops

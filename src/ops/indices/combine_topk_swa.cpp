@@ -2,6 +2,7 @@
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -80,7 +81,8 @@ void check(const CombineTopkSwaParams& p, DeviceId device) {
 }  // namespace
 
 Op<CombineTopkSwaParams> make_combine_topk_swa() {
-  return {"combine_topk_swa", check, join(cuda::combine_topk_swa(), cpu::combine_topk_swa(), reference::combine_topk_swa())};
+  return {"combine_topk_swa", check,
+          join(cuda::combine_topk_swa(), opencl::combine_topk_swa(), cpu::combine_topk_swa(), reference::combine_topk_swa())};
 }
 
 }  // namespace strata::ops

@@ -2,6 +2,7 @@
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -37,7 +38,8 @@ void check(const CompressedIndicesParams& p, DeviceId device) {
 }  // namespace
 
 Op<CompressedIndicesParams> make_compressed_indices() {
-  return {"compressed_indices", check, join(cuda::compressed_indices(), cpu::compressed_indices(), reference::compressed_indices())};
+  return {"compressed_indices", check,
+          join(cuda::compressed_indices(), opencl::compressed_indices(), cpu::compressed_indices(), reference::compressed_indices())};
 }
 
 }  // namespace strata::ops

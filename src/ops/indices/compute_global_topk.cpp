@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -43,7 +44,8 @@ void check(const ComputeGlobalTopkParams& p, DeviceId device) {
 }  // namespace
 
 Op<ComputeGlobalTopkParams> make_compute_global_topk() {
-  return {"compute_global_topk", check, join(cuda::compute_global_topk(), cpu::compute_global_topk(), reference::compute_global_topk())};
+  return {"compute_global_topk", check,
+          join(cuda::compute_global_topk(), opencl::compute_global_topk(), cpu::compute_global_topk(), reference::compute_global_topk())};
 }
 
 }  // namespace strata::ops

@@ -1,4 +1,5 @@
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -29,7 +30,8 @@ void check(const ScatterBlockTablesParams& p, DeviceId device) {
 }  // namespace
 
 Op<ScatterBlockTablesParams> make_scatter_block_tables() {
-  return {"scatter_block_tables", check, join(cuda::scatter_block_tables(), reference::scatter_block_tables())};
+  return {"scatter_block_tables", check,
+          join(cuda::scatter_block_tables(), opencl::scatter_block_tables(), reference::scatter_block_tables())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -26,7 +27,7 @@ void check(const SlotMappingParams& p, DeviceId device) {
 }  // namespace
 
 Op<SlotMappingParams> make_slot_mapping() {
-  return {"slot_mapping", check, join(cuda::slot_mapping(), cpu::slot_mapping(), reference::slot_mapping())};
+  return {"slot_mapping", check, join(cuda::slot_mapping(), opencl::slot_mapping(), cpu::slot_mapping(), reference::slot_mapping())};
 }
 
 }  // namespace strata::ops

@@ -2,6 +2,7 @@
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indices/value_checks.h"
@@ -29,7 +30,7 @@ void check(const SwaIndicesParams& p, DeviceId device) {
 }  // namespace
 
 Op<SwaIndicesParams> make_swa_indices() {
-  return {"swa_indices", check, join(cuda::swa_indices(), cpu::swa_indices(), reference::swa_indices())};
+  return {"swa_indices", check, join(cuda::swa_indices(), opencl::swa_indices(), cpu::swa_indices(), reference::swa_indices())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -49,7 +50,8 @@ void check(const DequantizeAndGatherKParams& p, DeviceId device) {
 
 Op<DequantizeAndGatherKParams> make_dequantize_and_gather_k() {
   return {"dequantize_and_gather_k", check,
-          join(cuda::dequantize_and_gather_k(), cpu::dequantize_and_gather_k(), reference::dequantize_and_gather_k())};
+          join(cuda::dequantize_and_gather_k(), opencl::dequantize_and_gather_k(), cpu::dequantize_and_gather_k(),
+               reference::dequantize_and_gather_k())};
 }
 
 }  // namespace strata::ops

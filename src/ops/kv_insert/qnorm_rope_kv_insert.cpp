@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -34,8 +35,9 @@ void check(const QNormRopeKvInsertParams& p, DeviceId device) {
 }  // namespace
 
 Op<QNormRopeKvInsertParams> make_qnorm_rope_kv_insert() {
-  return {"qnorm_rope_kv_insert", check,
-          join(cuda::qnorm_rope_kv_insert(), cpu::qnorm_rope_kv_insert(), reference::qnorm_rope_kv_insert())};
+  return {
+      "qnorm_rope_kv_insert", check,
+      join(cuda::qnorm_rope_kv_insert(), opencl::qnorm_rope_kv_insert(), cpu::qnorm_rope_kv_insert(), reference::qnorm_rope_kv_insert())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -26,7 +27,8 @@ void check(const QuantizeAndInsertKParams& p, DeviceId device) {
 
 Op<QuantizeAndInsertKParams> make_quantize_and_insert_k() {
   return {"quantize_and_insert_k", check,
-          join(cuda::quantize_and_insert_k(), cpu::quantize_and_insert_k(), reference::quantize_and_insert_k())};
+          join(cuda::quantize_and_insert_k(), opencl::quantize_and_insert_k(), cpu::quantize_and_insert_k(),
+               reference::quantize_and_insert_k())};
 }
 
 }  // namespace strata::ops

@@ -2,6 +2,7 @@
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "formats/quantize.h"
 #include "ops/factories.h"
@@ -39,7 +40,8 @@ constexpr Fusion<P, QuantizeRowsParams> kQuantisedOutput{
 }  // namespace
 
 Implementation<P> with_grouped_linear_fusions(Implementation<P> product) {
-  return with_fusion(std::move(product), kQuantisedOutput, join(cuda::quantize_rows(), cpu::quantize_rows(), reference::quantize_rows()));
+  return with_fusion(std::move(product), kQuantisedOutput,
+                     join(cuda::quantize_rows(), opencl::quantize_rows(), cpu::quantize_rows(), reference::quantize_rows()));
 }
 
 }  // namespace strata::ops

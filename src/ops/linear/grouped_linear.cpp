@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "formats/quantize.h"
 #include "ops/factories.h"
@@ -39,7 +40,8 @@ void check(const GroupedLinearParams& p, DeviceId device) {
 }  // namespace
 
 Op<GroupedLinearParams> make_grouped_linear() {
-  return {"grouped_linear", check, join(cuda::grouped_linear(), cpu::grouped_linear(), reference::grouped_linear()),
+  return {"grouped_linear", check,
+          join(cuda::grouped_linear(), opencl::grouped_linear(), cpu::grouped_linear(), reference::grouped_linear()),
           with_grouped_linear_fusions};
 }
 

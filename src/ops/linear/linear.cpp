@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "formats/quantize.h"
 #include "ops/factories.h"
@@ -26,7 +27,7 @@ void check(const LinearParams& p, DeviceId device) {
 
 }  // namespace
 
-Op<LinearParams> make_linear() { return {"linear", check, join(cuda::linear(), cpu::linear(), reference::linear())}; }
+Op<LinearParams> make_linear() { return {"linear", check, join(cuda::linear(), opencl::linear(), cpu::linear(), reference::linear())}; }
 
 std::vector<WeightPacking> make_weight_packings() { return join(cuda::weight_packings(), cpu::weight_packings()); }
 

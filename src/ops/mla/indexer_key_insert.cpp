@@ -2,6 +2,7 @@
 
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/indexer/indexer_checks.h"
@@ -33,7 +34,8 @@ void check(const IndexerKeyInsertParams& p, DeviceId device) {
 }  // namespace
 
 Op<IndexerKeyInsertParams> make_indexer_key_insert() {
-  return {"indexer_key_insert", check, join(cuda::indexer_key_insert(), cpu::indexer_key_insert(), reference::indexer_key_insert())};
+  return {"indexer_key_insert", check,
+          join(cuda::indexer_key_insert(), opencl::indexer_key_insert(), cpu::indexer_key_insert(), reference::indexer_key_insert())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -41,7 +42,8 @@ void check(const MlaRopeKvInsertParams& p, DeviceId device) {
 }  // namespace
 
 Op<MlaRopeKvInsertParams> make_mla_rope_kv_insert() {
-  return {"mla_rope_kv_insert", check, join(cuda::mla_rope_kv_insert(), cpu::mla_rope_kv_insert(), reference::mla_rope_kv_insert())};
+  return {"mla_rope_kv_insert", check,
+          join(cuda::mla_rope_kv_insert(), opencl::mla_rope_kv_insert(), cpu::mla_rope_kv_insert(), reference::mla_rope_kv_insert())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "core/check.h"
 #include "formats/quantize.h"
@@ -48,7 +49,8 @@ void check(const RmsNormPairParams& p, DeviceId device) {
 }  // namespace
 
 Op<RmsNormPairParams> make_rms_norm_pair() {
-  return {"rms_norm_pair", check, join(cuda::rms_norm_pair(), cpu::rms_norm_pair(), reference::rms_norm_pair()), with_norm_fusions};
+  return {"rms_norm_pair", check, join(cuda::rms_norm_pair(), opencl::rms_norm_pair(), cpu::rms_norm_pair(), reference::rms_norm_pair()),
+          with_norm_fusions};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -20,7 +21,7 @@ void check(const InverseRopeParams& p, DeviceId device) {
 }  // namespace
 
 Op<InverseRopeParams> make_inverse_rope() {
-  return {"inverse_rope", check, join(cuda::inverse_rope(), cpu::inverse_rope(), reference::inverse_rope())};
+  return {"inverse_rope", check, join(cuda::inverse_rope(), opencl::inverse_rope(), cpu::inverse_rope(), reference::inverse_rope())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -26,7 +27,8 @@ void check(const InverseRopeQuantParams& p, DeviceId device) {
 }  // namespace
 
 Op<InverseRopeQuantParams> make_inverse_rope_quant() {
-  return {"inverse_rope_quant", check, join(cuda::inverse_rope_quant(), cpu::inverse_rope_quant(), reference::inverse_rope_quant())};
+  return {"inverse_rope_quant", check,
+          join(cuda::inverse_rope_quant(), opencl::inverse_rope_quant(), cpu::inverse_rope_quant(), reference::inverse_rope_quant())};
 }
 
 }  // namespace strata::ops

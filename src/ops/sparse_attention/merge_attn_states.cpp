@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/sparse_attention/attention_checks.h"
@@ -25,7 +26,8 @@ void check(const MergeAttnStatesParams& p, DeviceId device) {
 }  // namespace
 
 Op<MergeAttnStatesParams> make_merge_attn_states() {
-  return {"merge_attn_states", check, join(cuda::merge_attn_states(), cpu::merge_attn_states(), reference::merge_attn_states())};
+  return {"merge_attn_states", check,
+          join(cuda::merge_attn_states(), opencl::merge_attn_states(), cpu::merge_attn_states(), reference::merge_attn_states())};
 }
 
 }  // namespace strata::ops

@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/kv_insert/row_checks.h"
@@ -100,7 +101,8 @@ void check(const SparseAttnDecodeParams& p, DeviceId device) {
 }  // namespace
 
 Op<SparseAttnDecodeParams> make_sparse_attn_decode() {
-  return {"sparse_attn_decode", check, join(cuda::sparse_attn_decode(), cpu::sparse_attn_decode(), reference::sparse_attn_decode()),
+  return {"sparse_attn_decode", check,
+          join(cuda::sparse_attn_decode(), opencl::sparse_attn_decode(), cpu::sparse_attn_decode(), reference::sparse_attn_decode()),
           with_decode_fusions};
 }
 

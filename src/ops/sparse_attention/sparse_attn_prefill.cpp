@@ -1,5 +1,6 @@
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cuda/cuda_ops.h"
+#include "backends/opencl/opencl_ops.h"
 #include "backends/reference/reference.h"
 #include "ops/factories.h"
 #include "ops/sparse_attention/attention_checks.h"
@@ -30,7 +31,8 @@ void check(const SparseAttnPrefillParams& p, DeviceId device) {
 }  // namespace
 
 Op<SparseAttnPrefillParams> make_sparse_attn_prefill() {
-  return {"sparse_attn_prefill", check, join(cuda::sparse_attn_prefill(), cpu::sparse_attn_prefill(), reference::sparse_attn_prefill())};
+  return {"sparse_attn_prefill", check,
+          join(cuda::sparse_attn_prefill(), opencl::sparse_attn_prefill(), cpu::sparse_attn_prefill(), reference::sparse_attn_prefill())};
 }
 
 }  // namespace strata::ops

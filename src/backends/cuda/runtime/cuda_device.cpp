@@ -8,9 +8,9 @@
 
 #include "backends/cuda/cuda_ops.h"
 #include "backends/cuda/runtime/check.h"
-#include "backends/cuda/runtime/memory_pool.h"
 #include "backends/cuda/runtime/probes.h"
 #include "core/check.h"
+#include "core/memory_pool.h"
 
 namespace strata::cuda {
 namespace {
@@ -29,9 +29,37 @@ class TimingEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+MemoryPool::Source memory_source(int index) {
+  const auto allocate = [index](size_t bytes, bool must) -> void* {
+    const DeviceScope scope(index);
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, bytes);
+    if (error == cudaSuccess) return data;
+    const bool is_full = error == cudaErrorMemoryAllocation;
+    if (is_full) cudaGetLastError();
+    if (is_full && !must) return nullptr;
+    size_t available = 0, total = 0;
+    if (is_full) cudaMemGetInfo(&available, &total);
+    throw_error(error, fmt::format("cudaMalloc of {} bytes ({} of {} bytes of the device are free)", bytes, available, total));
+  };
+  // Not by DeviceScope: at the end of a process these calls may fail, which nobody can be told here. cudaFree waits for the device.
+  const auto release = [index](void* data) {
+    int previous = index;
+    cudaGetDevice(&previous);
+    if (previous != index) cudaSetDevice(index);
+    cudaFree(data);
+    if (previous != index) cudaSetDevice(previous);
+  };
+  const auto synchronize = [index] {
+    const DeviceScope scope(index);
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize before memory is used again");
+  };
+  return {allocate, release, synchronize};
+}
+
 class CudaDevice final : public Device {
  public:
-  CudaDevice(DeviceId id, const Config& config) : Device(id, config), index_(id.index), pool_(id.index) {
+  CudaDevice(DeviceId id, const Config& config) : Device(id, config), index_(id.index), pool_(memory_source(id.index)) {
     cudaDeviceProp p{};
     check(cudaGetDeviceProperties(&p, index_), "cudaGetDeviceProperties");
     name_ = p.name;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 
@@ -14,8 +15,8 @@
 
 namespace strata::test {
 
-// The checkpoint of a recorded model; "v4_many_heads": random weights, and queries of eight times the rows of the indexer's instead of
-// twice, for which a V4 layer has other orders.
+// The checkpoint of a recorded model, or the folder itself where `model` is an absolute path; "v4_many_heads": random weights, and queries
+// of eight times the rows of the indexer's instead of twice, for which a V4 layer has other orders.
 inline std::filesystem::path model_directory(const std::string& model) {
   if (model != "v4_many_heads") return test::golden_folder(model);
   static const struct Synthesized {
@@ -52,13 +53,14 @@ class Session {
     prefill_out_ = Tensor(device, DType::bf16, {512, hidden_size_});
   }
 
-  // Every output of every decode step.
-  std::vector<uint16_t> outputs(bool graph) {
+  // Every output of every decode step. `midway` is called in between.
+  std::vector<uint16_t> outputs(bool graph, const std::function<void()>& midway = {}) {
     std::vector<uint16_t> all;
     for (int64_t r = 0; r < kRequests - 1; ++r) prefill(r, 3 + 20 * r);  // steps of 11, 10, 11, 10 and 8 requests
     int launches = 0;
     for (int64_t step = 0; step < kSteps; ++step) {
       if (step == 7) remove(1);
+      if (step == 9 && midway) midway();
       if (step == 11) prefill(kRequests, 130);
       if (step == 15) remove(3);
       if (step == 19) {

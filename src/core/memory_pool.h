@@ -1,18 +1,26 @@
-// Device memory that is kept when it is given back, because cudaMalloc and cudaFree wait for the whole device. Outside the forward path:
-// layers live in their caller's workspace.
+// Device memory that is kept when it is given back, because a device's own calls for memory wait for all of its work. Outside the forward
+// path: layers live in their caller's workspace.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 
-namespace strata::cuda {
+namespace strata {
 
 class MemoryPool {
  public:
-  explicit MemoryPool(int device_index) : device_index_(device_index) {}
+  // The device's own calls.
+  struct Source {
+    // Aligned to 256. Null where the device has no memory left and `must` is false; throws else.
+    std::function<void*(size_t bytes, bool must)> allocate;
+    std::function<void(void*)> release;  // waits for the work that uses it; must not throw
+    std::function<void()> synchronize;   // returns when the device has finished the work of all streams
+  };
+  explicit MemoryPool(Source source) : source_(std::move(source)) {}
   // Frees everything, what was not given back too.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
@@ -38,7 +46,7 @@ class MemoryPool {
   void* reuse(size_t bytes, bool may_synchronize);
   void release_free_blocks();
 
-  int device_index_;
+  Source source_;
   std::mutex mutex_;
   std::unordered_map<void*, Block> blocks_;
   std::map<size_t, Block*> free_;   // by size class; an entry exists once the class has a block, so that giving back allocates nothing
@@ -46,4 +54,4 @@ class MemoryPool {
   uint64_t num_freed_at_sync_ = 0;  // the device has finished all work that used blocks freed up to here
 };
 
-}  // namespace strata::cuda
+}  // namespace strata

@@ -1,4 +1,4 @@
-// A device that counts what a forward pass must not do.
+// A device that counts what a forward pass must not do, and that runs out of memory when it is told to.
 #pragma once
 
 #include <functional>
@@ -17,20 +17,32 @@ class CountingDevice final : public Device {
   int copies_to_host = 0;
   int copies_from_host = 0;
   int streams = 0;
+  int fail_at = 0;  // the allocation that fails, from 1 on; 0: none
+  int live = 0;     // allocations that were not given back
   int forbidden() const { return allocations + synchronisations + copies_to_host + copies_from_host + streams; }
 
   std::string description() const override { return device_->description(); }
   DeviceProperties properties() const override { return device_->properties(); }
   void* allocate(int64_t bytes) override {
-    ++allocations;
-    return device_->allocate(bytes);
+    count_allocation();
+    void* const data = device_->allocate(bytes);
+    live += data != nullptr;
+    return data;
   }
-  void deallocate(void* data) noexcept override { device_->deallocate(data); }
+  void deallocate(void* data) noexcept override {
+    live -= data != nullptr;
+    device_->deallocate(data);
+  }
   void* allocate_host(int64_t bytes) override {
-    ++allocations;
-    return device_->allocate_host(bytes);
+    count_allocation();
+    void* const data = device_->allocate_host(bytes);
+    live += data != nullptr;
+    return data;
   }
-  void deallocate_host(void* data) noexcept override { device_->deallocate_host(data); }
+  void deallocate_host(void* data) noexcept override {
+    live -= data != nullptr;
+    device_->deallocate_host(data);
+  }
   void copy_from_host(void* dst, const void* src, int64_t bytes, Stream stream) override {
     ++copies_from_host;
     device_->copy_from_host(dst, src, bytes, stream);
@@ -63,6 +75,11 @@ class CountingDevice final : public Device {
   void destroy_graph(Graph graph) noexcept override { device_->destroy_graph(graph); }
 
  private:
+  // The device's own error, of an allocation that no device has room for.
+  void count_allocation() {
+    if (++allocations == fail_at) static_cast<void>(device_->allocate(int64_t{1} << 50));
+  }
+
   std::shared_ptr<Device> device_;
 };
 

@@ -1,13 +1,11 @@
-#include "backends/cuda/runtime/memory_pool.h"
+#include "core/memory_pool.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "backends/cuda/runtime/check.h"
-#include "backends/cuda/runtime/cuda_device.h"
 #include "core/check.h"
 
-namespace strata::cuda {
+namespace strata {
 namespace {
 
 constexpr size_t kSmallest = 512;
@@ -24,37 +22,24 @@ size_t MemoryPool::size_class(size_t bytes) {
 }
 
 MemoryPool::~MemoryPool() {
-  // Not by DeviceScope: at the end of a process these calls may fail, which nobody can be told here.
-  int previous = device_index_;
-  cudaGetDevice(&previous);
-  cudaSetDevice(device_index_);
-  for (const auto& [data, block] : blocks_) cudaFree(data);
-  if (previous != device_index_) cudaSetDevice(previous);
+  for (const auto& [data, block] : blocks_) source_.release(data);
 }
 
 void* MemoryPool::allocate(size_t bytes, bool may_synchronize) {
-  if (bytes > SIZE_MAX - kLargeStep) fail(ErrorCode::out_of_memory, "CUDA: an allocation of {} bytes cannot be", bytes);
+  if (bytes > SIZE_MAX - kLargeStep) fail(ErrorCode::out_of_memory, "an allocation of {} bytes cannot be", bytes);
   const size_t size = size_class(bytes);
   const std::lock_guard lock(mutex_);
-  const DeviceScope scope(device_index_);
   if (void* data = reuse(size, may_synchronize)) return data;
-  void* data = nullptr;
-  cudaError_t error = cudaMalloc(&data, size);
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
+  void* data = source_.allocate(size, /*must=*/false);
+  if (data == nullptr) {
     release_free_blocks();
-    error = cudaMalloc(&data, size);
-  }
-  if (error != cudaSuccess) {
-    size_t available = 0, total = 0;
-    if (error == cudaErrorMemoryAllocation) cudaMemGetInfo(&available, &total);
-    throw_error(error, fmt::format("cudaMalloc of {} bytes ({} of {} bytes of the device are free)", size, available, total));
+    data = source_.allocate(size, /*must=*/true);
   }
   try {
     free_.try_emplace(size, nullptr);
     blocks_.emplace(data, Block{.data = data, .bytes = size});
   } catch (...) {
-    cudaFree(data);
+    source_.release(data);
     throw;
   }
   return data;
@@ -66,7 +51,7 @@ void* MemoryPool::reuse(size_t bytes, bool may_synchronize) {
   Block& block = *found->second;
   if (block.freed_at > num_freed_at_sync_) {
     if (!may_synchronize) return nullptr;
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize before memory is used again");
+    source_.synchronize();
     num_freed_at_sync_ = num_freed_;
   }
   found->second = block.next_free;
@@ -88,11 +73,11 @@ void MemoryPool::deallocate(void* data) noexcept {
 
 void MemoryPool::release_free_blocks() {
   for (auto& [bytes, first] : free_) first = nullptr;
-  std::erase_if(blocks_, [](const auto& entry) {
+  std::erase_if(blocks_, [this](const auto& entry) {
     if (entry.second.in_use) return false;
-    cudaFree(entry.first);  // waits for the device
+    source_.release(entry.first);
     return true;
   });
 }
 
-}  // namespace strata::cuda
+}  // namespace strata

@@ -1,0 +1,42 @@
+// The rows of a request in a paged cache.
+#pragma once
+
+#include "backends/opencl/attention/bf16_rows.h"
+#include "backends/opencl/attention/call.h"
+
+namespace strata::opencl {
+
+// The first rows of a request.
+struct RequestRows {
+  const CacheView& cache;
+  const __global int32_t* table;
+  int visible;
+
+  int count() const { return visible; }
+  int index(int entry) const { return entry < visible ? table[(uint32_t)entry / (uint32_t)cache.page_size] : -1; }
+  RowPlace place(int entry, int page) const { return place_of(cache, page, (uint32_t)entry % (uint32_t)cache.page_size); }
+};
+
+// The last request that begins at the token or before; requests without queries come before it.
+inline int request_of(const __global int32_t* start, int num_requests, int64_t token) {
+  int low = 0, high = num_requests - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if ((int64_t)start[middle] - start[0] <= token) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+inline RequestRows rows_of(const DenseAttnDecodeCall& call, int64_t token) {
+  const __global int32_t* start = at<const int32_t>(call.query_start);
+  const int request = request_of(start, call.num_requests, token);
+  // Of the last query the whole length, of each before one row fewer.
+  const int64_t after = (int64_t)start[request + 1] - start[0] - 1 - token;
+  const int visible = (int)max((int64_t)0, at<const int32_t>(call.seq_lens)[request] - after);
+  return {call.cache, at<const int32_t>(call.block_table) + request * call.table_stride, visible};
+}
+
+}  // namespace strata::opencl

@@ -1,0 +1,17 @@
+// How memory is aligned that kernels access in more than an element.
+#pragma once
+
+#include "backends/opencl/runtime/opencl_device.h"
+
+namespace strata::opencl {
+
+// True when every row of the view begins at a multiple of `bytes`.
+inline bool rows_begin_at(const TensorView& v, int64_t bytes) {
+  if (address(v) % static_cast<uint64_t>(bytes) != 0) return false;
+  for (int i = 0; i + 1 < v.rank; ++i) {
+    if (v.shape[i] > 1 && v.stride[i] * static_cast<int64_t>(size_of(v.dtype)) % bytes != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace strata::opencl

@@ -1,0 +1,141 @@
+#include "backends/opencl/runtime/program.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "backends/opencl/runtime/check.h"
+#include "core/check.h"
+
+namespace strata::opencl {
+namespace {
+
+// Quantisers divide by scales: by default OpenCL's division is off by 2.5 units in the last place.
+constexpr const char* kOptions = "-cl-fp32-correctly-rounded-divide-sqrt";
+// A thread of Intel's GPUs has 128 registers by default: too few for register tiles of 32 x 64 on the matrix engine, except on Data Center
+// GPU Max, and for those of attention in fp32.
+constexpr const char* kManyRegisters = "-cl-fp32-correctly-rounded-divide-sqrt -cl-intel-256-GRF-per-thread";
+// Of each kernel as many as it needs, where the compiler can choose.
+constexpr const char* kRegistersAsNeeded = "-cl-fp32-correctly-rounded-divide-sqrt -cl-intel-enable-auto-large-GRF-mode";
+
+bool is_matrix(Variant variant) { return variant == Variant::xmx8 || variant == Variant::xmx16; }
+
+bool is_attention(const Module& module) {
+  const std::string_view name = module.name;
+  return name.find("_attn_decode") != name.npos || name.find("_attn_prefill") != name.npos;
+}
+
+// tools/opencl-offline has the same.
+const char* options_of(const Module& module, const Capabilities& c) {
+  const bool is_intel_gpu = c.is_gpu && !c.subgroup_sizes.empty();
+  if (!is_intel_gpu) return kOptions;
+  if (is_matrix(module.variant)) return c.name.find("Data Center GPU Max") != std::string::npos ? kOptions : kManyRegisters;
+  if (module.variant != Variant::basic && module.variant != Variant::basic16) return kOptions;
+  return is_attention(module) ? kManyRegisters : kRegistersAsNeeded;
+}
+
+uint64_t hash(uint64_t seed, const void* data, size_t bytes) {  // FNV-1a
+  for (size_t i = 0; i < bytes; ++i) seed = (seed ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001B3u;
+  return seed;
+}
+uint64_t hash(uint64_t seed, const std::string& text) { return hash(seed, text.c_str(), text.size() + 1); }
+
+std::filesystem::path cache_file(const std::string& folder, const Capabilities& c, const Module& module,
+                                 std::span<const unsigned char> code, const std::string& options) {
+  uint64_t key = hash(0xCBF29CE484222325u, code.data(), code.size());
+  for (const std::string& text : {c.name, c.version, c.driver, options}) key = hash(key, text);
+  return std::filesystem::path(folder) / fmt::format("{}-{}-{:016x}.bin", module.name, to_string(module.variant), key);
+}
+
+std::vector<unsigned char> read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Through a file of another name, so that no reader finds half of one.
+void write_file(const std::filesystem::path& path, const std::vector<unsigned char>& bytes) {
+  std::error_code ignored;
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  std::filesystem::path scratch = path;
+  scratch += fmt::format(".{}", getpid());
+  {
+    std::ofstream file(scratch, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!file) return;
+  }
+  std::filesystem::rename(scratch, path, ignored);
+  if (ignored) std::filesystem::remove(scratch, ignored);
+}
+
+cl_program from_binary(cl_context context, cl_device_id device, std::span<const unsigned char> binary, cl_int& error) {
+  const unsigned char* data = binary.data();
+  const size_t bytes = binary.size();
+  return api().clCreateProgramWithBinary(context, 1, &device, &bytes, &data, nullptr, &error);
+}
+
+std::string build_log(cl_program program, cl_device_id device) {
+  size_t bytes = 0;
+  if (api().clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &bytes) != CL_SUCCESS) return "no log";
+  std::string log(bytes, '\0');
+  if (api().clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, bytes, log.data(), nullptr) != CL_SUCCESS) return "no log";
+  while (!log.empty() && (log.back() == '\0' || log.back() == '\n')) log.pop_back();
+  constexpr size_t kMost = 2000;
+  return log.size() > kMost ? log.substr(0, kMost) + "..." : log;
+}
+
+// A program that was kept, built; null where there is none that builds.
+cl_program kept_program(cl_context context, cl_device_id device, const std::filesystem::path& path) {
+  const std::vector<unsigned char> bytes = read_file(path);
+  if (bytes.empty()) return nullptr;
+  cl_int error = CL_SUCCESS;
+  const cl_program program = from_binary(context, device, bytes, error);
+  if (program == nullptr) return nullptr;
+  if (error == CL_SUCCESS && api().clBuildProgram(program, 1, &device, "", nullptr, nullptr) == CL_SUCCESS) return program;
+  api().clReleaseProgram(program);
+  return nullptr;
+}
+
+void keep_program(cl_program program, const std::filesystem::path& path) {
+  size_t bytes = 0;
+  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, nullptr) != CL_SUCCESS || bytes == 0) return;
+  std::vector<unsigned char> binary(bytes);
+  unsigned char* data = binary.data();
+  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, nullptr) == CL_SUCCESS) write_file(path, binary);
+}
+
+}  // namespace
+
+cl_program build_program(cl_context context, cl_device_id device, const Capabilities& c, const Module& module,
+                         const std::string& cache_folder) {
+  const std::span<const unsigned char> code = c.form == ModuleForm::spirv  ? module.spirv
+                                              : c.form == ModuleForm::ptx  ? module.ptx
+                                              : c.form == ModuleForm::none ? std::span<const unsigned char>{}
+                                                                           : module.bitcode;
+  const std::string what = fmt::format("the module {} ({})", module.name, to_string(module.variant));
+  if (code.empty()) fail(ErrorCode::unsupported, "OpenCL: {} has no form that {} takes", what, c.name);
+  const std::string options = options_of(module, c);
+  const bool is_cached = !cache_folder.empty();
+  const std::filesystem::path path = is_cached ? cache_file(cache_folder, c, module, code, options) : std::filesystem::path();
+  if (is_cached) {
+    if (const cl_program program = kept_program(context, device, path)) return program;
+  }
+  cl_int error = CL_SUCCESS;
+  const bool is_spirv = c.form == ModuleForm::spirv;
+  const cl_program program =
+      is_spirv ? api().clCreateProgramWithIL(context, code.data(), code.size(), &error) : from_binary(context, device, code, error);
+  check(error, fmt::format("{} of {}", is_spirv ? "clCreateProgramWithIL" : "clCreateProgramWithBinary", what));
+  error = api().clBuildProgram(program, 1, &device, options.c_str(), nullptr, nullptr);
+  if (error != CL_SUCCESS) {
+    const std::string log = build_log(program, device);
+    api().clReleaseProgram(program);
+    fail(ErrorCode::device_failure, "OpenCL: clBuildProgram of {} for {} failed: {} ({}): {}", what, c.name, error_name(error), error, log);
+  }
+  if (is_cached) keep_program(program, path);
+  return program;
+}
+
+void release_program(cl_program program) { api().clReleaseProgram(program); }
+
+}  // namespace strata::opencl

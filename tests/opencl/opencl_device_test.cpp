@@ -1,0 +1,288 @@
+// The OpenCL device: memory, streams, errors, graphs, programs.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "backends/opencl/runtime/opencl_device.h"
+#include "backends/opencl/runtime/program.h"
+#include "device_fixture.h"
+#include "strata/op_set.h"
+
+namespace strata {
+namespace {
+
+using testing::HasSubstr;
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+class OpenClDevice : public test::DeviceTest {
+ protected:
+  OpenClDevice() : DeviceTest({DeviceKind::opencl, 0}) {}
+
+  // y = norm of kv rows that all hold `value`.
+  RmsNormPairParams norm(const Tensor& kv, const Tensor& weight, const Tensor& y) const {
+    return {.kv = kv.view(), .kv_weight = weight.view(), .kv_out = y.view()};
+  }
+  OpSet ops_ = default_ops();
+};
+
+TEST_F(OpenClDevice, SaysWhatItIs) {
+  const DeviceProperties p = device_->properties();
+  EXPECT_GT(p.num_sms, 0);
+  EXPECT_GT(p.max_shared_bytes, 0);
+  EXPECT_GT(p.memory_bytes, 100 * kMiB);
+  EXPECT_THAT(device_->description(), HasSubstr("OpenCL 3.0"));
+}
+
+TEST_F(OpenClDevice, ErrorsNameTheCallAndLeaveTheDeviceUsable) {
+  const Error memory = error_of([&] { device_->allocate(int64_t{1} << 50); });
+  EXPECT_EQ(memory.code(), ErrorCode::out_of_memory);
+  EXPECT_THAT(memory.what(), HasSubstr("allocation of 1125899906842624 bytes failed; the device has"));
+  EXPECT_EQ(error_of([&] { device_->allocate(INT64_MAX); }).code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(error_of([&] { device_->allocate(-1); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { device_->allocate_host(int64_t{1} << 60); }).code(), ErrorCode::out_of_memory);
+  const Error copy = error_of([&] { device_->copy(nullptr, nullptr, 16, {}); });
+  EXPECT_EQ(copy.code(), ErrorCode::device_failure);
+  EXPECT_THAT(copy.what(), HasSubstr("OpenCL: the copy of memory failed: CL_INVALID_VALUE (-30)"));
+  const Error missing = error_of([] { static_cast<void>(open_device({DeviceKind::opencl, 999})); });
+  EXPECT_EQ(missing.code(), ErrorCode::unsupported);
+  EXPECT_THAT(missing.what(), HasSubstr("device opencl:999: this machine has"));
+
+  void* data = device_->allocate(64);
+  device_->fill(data, 7, 64, {});
+  EXPECT_TRUE(all(data, 64, 7));
+  device_->deallocate(data);
+}
+
+TEST_F(OpenClDevice, AModuleThatDoesNotBuildSaysWhichAndWhy) {
+  const unsigned char garbage[] = "this is neither SPIR-V nor bitcode nor PTX";
+  const std::span<const unsigned char> bytes(garbage);
+  const opencl::Module module{.name = "broken", .spirv = bytes, .bitcode = bytes, .ptx = bytes};
+  opencl::Runtime& runtime = opencl::open_runtime(0, {});
+  const Error error = error_of([&] { static_cast<void>(runtime.build(module, "")); });
+  EXPECT_EQ(error.code(), ErrorCode::device_failure);
+  EXPECT_THAT(error.what(), HasSubstr("the module broken (basic)"));
+  EXPECT_EQ(error_of([] { static_cast<void>(opencl::find_module("absent", opencl::Variant::basic)); }).code(), ErrorCode::unsupported);
+}
+
+TEST_F(OpenClDevice, ProgramsAreKeptInTheFolderThatConfigNamesAndAFileThatIsSpoiledIsPassedOver) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("strata_opencl_cache_" + std::to_string(getpid()));
+  std::filesystem::remove_all(folder);
+  opencl::Runtime& runtime = opencl::open_runtime(0, {});
+  const opencl::Module& module = opencl::find_module("norm", opencl::Variant::basic);
+  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(folder), {}); };
+  opencl::release_program(runtime.build(module, folder));
+  ASSERT_EQ(files(), 1);
+  opencl::release_program(runtime.build(module, folder));
+  EXPECT_EQ(files(), 1);
+  const std::filesystem::path file = std::filesystem::directory_iterator(folder)->path();
+  std::ofstream(file, std::ios::trunc) << "spoiled";
+  opencl::release_program(runtime.build(module, folder));
+  EXPECT_GT(std::filesystem::file_size(file), 100u) << "it is written anew";
+  opencl::release_program(runtime.build(module, "/dev/null/no/such/folder"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(OpenClDevice, MemoryThatWasGivenBackIsUsedAgain) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{513}, int64_t{70000}, 5 * kMiB}) {
+    void* first = device_->allocate(bytes);
+    void* second = device_->allocate(bytes);
+    EXPECT_NE(first, second);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
+    device_->deallocate(first);
+    EXPECT_EQ(device_->allocate(bytes), first) << bytes;
+    device_->deallocate(first);
+    device_->deallocate(first);  // twice is once
+    device_->deallocate(second);
+    std::set<void*> blocks{device_->allocate(bytes), device_->allocate(bytes), device_->allocate(bytes)};
+    EXPECT_EQ(blocks.size(), 3u);
+    for (void* block : blocks) device_->deallocate(block);
+  }
+  device_->deallocate(nullptr);
+}
+
+// A block may be given back while a stream still writes it; whoever gets it next must not see those writes.
+TEST_F(OpenClDevice, MemoryIsHandedOutOnlyAfterTheWorkThatUsedIt) {
+  constexpr int64_t kBytes = 32 * kMiB;
+  const OwnedStream slow(device_), other(device_);
+  void* block = device_->allocate(kBytes);
+  for (int i = 0; i < 20; ++i) device_->fill(block, 1, kBytes, slow.get());
+  device_->deallocate(block);
+  void* again = device_->allocate(kBytes);
+  ASSERT_EQ(again, block);
+  device_->fill(again, 2, kBytes, other.get());
+  device_->synchronize(other.get());
+  device_->synchronize(slow.get());
+  EXPECT_TRUE(all(again, kMiB, 2));
+  device_->deallocate(again);
+}
+
+TEST_F(OpenClDevice, ThreadsMayAllocateCopyAndRunAtOnce) {
+  constexpr int64_t kRows = 5, kColumns = 512;
+  const Tensor weight(device_, DType::f32, {kColumns});
+  const std::vector<float> ones(kColumns, 1.0f);
+  device_->copy_from_host(weight.view().data, ones.data(), kColumns * 4, {});
+  device_->synchronize({});
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const OwnedStream stream(device_);
+      for (int i = 0; i < 20; ++i) {
+        const Tensor x(device_, DType::bf16, {kRows, kColumns}), y(device_, DType::bf16, {kRows, kColumns});
+        // Every value is 2 or -2: the norm is 1 or -1.
+        std::vector<uint16_t> host(kRows * kColumns, (t + i) % 2 == 0 ? 0x4000 : 0xC000), result(host.size());
+        device_->copy_from_host(x.view().data, host.data(), x.allocated_bytes(), stream.get());
+        ops_.rms_norm_pair(norm(x, weight, y), {.device = *device_, .stream = stream.get()});
+        device_->copy_to_host(result.data(), y.view().data, y.allocated_bytes(), stream.get());
+        device_->synchronize(stream.get());
+        for (const uint16_t bits : result) wrong[static_cast<size_t>(t)] += bits != ((t + i) % 2 == 0 ? 0x3F80 : 0xBF80);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+TEST_F(OpenClDevice, DevicesOfTheSameNumberShareTheirMemory) {
+  const std::shared_ptr<Device> second = open_device({DeviceKind::opencl, 0});
+  void* data = device_->allocate(kMiB);
+  const OwnedStream stream(second);
+  second->fill(data, 9, kMiB, stream.get());
+  second->synchronize(stream.get());
+  EXPECT_TRUE(all(data, kMiB, 9));
+  device_->deallocate(data);
+}
+
+TEST_F(OpenClDevice, EventsOrderStreams) {
+  constexpr int64_t kBytes = 16 * kMiB;
+  const OwnedStream a(device_), b(device_);
+  const Event event = device_->create_event();
+  void* data = device_->allocate(kBytes);
+  void* copy = device_->allocate(kBytes);
+  device_->wait(event, a.get());  // never recorded: nothing to wait for
+  for (int round = 1; round <= 5; ++round) {
+    for (int i = 0; i < 5; ++i) device_->fill(data, static_cast<uint8_t>(100 + i), kBytes, a.get());
+    device_->fill(data, static_cast<uint8_t>(round), kBytes, a.get());
+    device_->record(event, a.get());
+    device_->wait(event, b.get());
+    device_->copy(copy, data, kBytes, b.get());
+    device_->record(event, b.get());
+    device_->wait(event, a.get());
+    device_->synchronize(b.get());
+    EXPECT_TRUE(all(static_cast<std::byte*>(copy) + kBytes - kMiB, kMiB, static_cast<uint8_t>(round)));
+  }
+  device_->synchronize(a.get());
+  device_->destroy_event(event);
+  device_->deallocate(data);
+  device_->deallocate(copy);
+}
+
+TEST_F(OpenClDevice, AGraphReadsWhatMemoryHoldsWhenItIsLaunched) {
+  constexpr int64_t kColumns = 512;
+  const OwnedStream stream(device_), aside(device_);
+  const Event forked = device_->create_event(), done = device_->create_event();
+  const Tensor x(device_, DType::bf16, {1, kColumns}), y(device_, DType::bf16, {1, kColumns}), weight(device_, DType::f32, {kColumns});
+  const Tensor copy(device_, DType::bf16, {1, kColumns});
+  const std::vector<float> ones(kColumns, 1.0f);
+  device_->copy_from_host(weight.view().data, ones.data(), kColumns * 4, stream.get());
+  device_->fill(y.view().data, 0, y.allocated_bytes(), stream.get());
+  device_->fill(copy.view().data, 0, copy.allocated_bytes(), stream.get());
+  const Graph graph = device_->capture(stream.get(), [&] {
+    device_->record(forked, stream.get());
+    device_->wait(forked, aside.get());
+    device_->copy(copy.view().data, x.view().data, x.allocated_bytes(), aside.get());
+    ops_.rms_norm_pair(norm(x, weight, y), {.device = *device_, .stream = stream.get()});
+    device_->record(done, aside.get());
+    device_->wait(done, stream.get());
+  });
+  device_->synchronize(stream.get());
+  EXPECT_TRUE(all(y.view().data, 2 * kColumns, 0)) << "capturing ran it";
+  for (const uint16_t value : {0x4000, 0xC000, 0x4080}) {
+    const std::vector<uint16_t> host(kColumns, value);
+    device_->copy_from_host(x.view().data, host.data(), x.allocated_bytes(), stream.get());
+    device_->launch(graph, stream.get());
+    device_->synchronize(stream.get());
+    std::vector<uint16_t> result(kColumns), copied(kColumns);
+    device_->copy_to_host(result.data(), y.view().data, y.allocated_bytes(), {});
+    device_->copy_to_host(copied.data(), copy.view().data, copy.allocated_bytes(), {});
+    device_->synchronize({});
+    EXPECT_EQ(result, std::vector<uint16_t>(kColumns, value < 0x8000 ? 0x3F80 : 0xBF80));
+    EXPECT_EQ(copied, host);
+  }
+  device_->destroy_graph(graph);
+  device_->destroy_event(forked);
+  device_->destroy_event(done);
+}
+
+TEST_F(OpenClDevice, WhatMayNotBeCapturedIsRefusedAndNothingIsLeftCapturing) {
+  const OwnedStream stream(device_), aside(device_);
+  device_->deallocate(device_->allocate(100));  // the pool has a block
+  void* const data = device_->allocate(64);
+  void* const pinned = device_->allocate_host(64);
+  const Event forked = device_->create_event(), outside = device_->create_event();
+  device_->record(outside, aside.get());
+  std::vector<std::byte> ordinary(64);
+  EXPECT_EQ(error_of([&] { static_cast<void>(device_->capture({}, [] {})); }).code(), ErrorCode::invalid_argument);
+  const auto failure_of = [&](const std::function<void()>& work) {
+    return error_of([&] { static_cast<void>(device_->capture(stream.get(), work)); }).code();
+  };
+  EXPECT_EQ(failure_of([&] { static_cast<void>(device_->allocate(100)); }), ErrorCode::device_failure);
+  EXPECT_EQ(failure_of([&] { static_cast<void>(device_->allocate_host(100)); }), ErrorCode::device_failure);
+  EXPECT_EQ(failure_of([&] { device_->synchronize(stream.get()); }), ErrorCode::device_failure);
+  EXPECT_EQ(failure_of([&] {
+              try {
+                device_->synchronize(stream.get());
+              } catch (const Error&) {
+              }
+            }),
+            ErrorCode::device_failure)
+      << "a work that hides the error";
+  EXPECT_EQ(failure_of([&] { device_->copy_from_host(data, ordinary.data(), 64, stream.get()); }), ErrorCode::device_failure);
+  EXPECT_EQ(failure_of([&] { device_->wait(outside, stream.get()); }), ErrorCode::device_failure);
+  EXPECT_EQ(failure_of([&] { throw Error(ErrorCode::unsupported, "of the work"); }), ErrorCode::unsupported);
+  EXPECT_EQ(failure_of([&] { static_cast<void>(device_->capture(stream.get(), [] {})); }), ErrorCode::device_failure);
+  EXPECT_EQ(failure_of([&] {  // forked and never joined
+              device_->record(forked, stream.get());
+              device_->wait(forked, aside.get());
+              device_->fill(data, 3, 64, aside.get());
+            }),
+            ErrorCode::device_failure);
+  EXPECT_EQ(error_of([&] { device_->wait(forked, aside.get()); }).code(), ErrorCode::device_failure) << "of a capture that has ended";
+  device_->destroy_graph(device_->capture(stream.get(), [&] { device_->copy_from_host(data, pinned, 64, stream.get()); }));
+  device_->fill(data, 5, 64, stream.get());
+  device_->synchronize(stream.get());
+  EXPECT_TRUE(all(data, 64, 5));
+  device_->destroy_event(forked);
+  device_->destroy_event(outside);
+  device_->deallocate_host(pinned);
+  device_->deallocate(data);
+}
+
+// What was given back since the device was last waited for stays where it is while a thread captures.
+TEST_F(OpenClDevice, OthersAllocateWhileAThreadCaptures) {
+  const OwnedStream stream(device_);
+  void* const freed = device_->allocate(100);
+  void* const used = device_->allocate(4096);
+  device_->fill(used, 0, 4096, {});
+  device_->synchronize({});
+  device_->deallocate(freed);
+  void* meanwhile = nullptr;
+  const Graph graph = device_->capture(stream.get(), [&] {
+    device_->fill(used, 7, 4096, stream.get());
+    std::thread([&] { meanwhile = device_->allocate(100); }).join();
+  });
+  EXPECT_NE(meanwhile, nullptr);
+  EXPECT_NE(meanwhile, freed);
+  device_->launch(graph, stream.get());
+  device_->synchronize(stream.get());
+  EXPECT_TRUE(all(used, 4096, 7));
+  device_->destroy_graph(graph);
+  for (void* data : {meanwhile, used}) device_->deallocate(data);
+}
+
+}  // namespace
+}  // namespace strata
