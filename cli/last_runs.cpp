@@ -19,6 +19,7 @@ std::vector<LastRun> last_runs(std::string_view op, std::string_view implementat
 std::string to_string(const std::vector<LastRun>& runs) {
   if (runs.empty()) return "nowhere";
   std::vector<std::string> texts;
+  texts.reserve(runs.size());
   for (const LastRun& run : runs) texts.push_back(fmt::format("{} {} ({} cases)", run.device, run.date, run.passed));
   return fmt::format("{}", fmt::join(texts, "; "));
 }
