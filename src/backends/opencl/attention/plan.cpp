@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "backends/opencl/runtime/alignment.h"
+#include "core/ceil_div.h"
+
 namespace strata::opencl {
 namespace {
 
@@ -12,8 +15,6 @@ constexpr int64_t kFixedSplits = 8;     // of a batch-invariant call
 constexpr int64_t kSlabSums = 1 << 15;  // heads of tokens and splits in the workspace of a batch-invariant call
 constexpr int64_t kMatrixLocalBytes = 56 << 10;
 constexpr int64_t kMostSubgroupItems = 16;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
@@ -31,8 +32,17 @@ AttnPlan plan_attention(const AttnShape& s) {
   return {.splits = static_cast<int32_t>(splits), .slab_tokens = s.tokens, .workspace_bytes = sums * bytes};
 }
 
-TokenStride stride_of_tokens(const TensorView& v) { return {.entry = v.stride[0], .token = 0, .head = v.stride[1]}; }
-TokenStride stride_of_entries(const TensorView& v) { return {.entry = v.stride[0], .token = v.stride[1], .head = v.stride[2]}; }
+namespace {
+
+// Of [tokens, heads, ...], or of [entries, tokens, heads, ...]. Zeros for an absent view.
+TokenStride stride_of(const TensorView& v, bool has_entries) {
+  return has_entries ? TokenStride{.entry = v.stride[0], .token = v.stride[1], .head = v.stride[2]}
+                     : TokenStride{.entry = v.stride[0], .token = 0, .head = v.stride[1]};
+}
+// Of [tokens, heads], or of [entries, heads, tokens].
+TokenStride stride_of_statistics(const TensorView& v, bool has_entries) {
+  return has_entries ? TokenStride{.entry = v.stride[0], .token = v.stride[2], .head = v.stride[1]} : stride_of(v, false);
+}
 
 bool has_aligned_strides(const TokenStride& stride) {
   const auto is_multiple = [](int64_t elements) { return elements * 2 % 16 == 0; };
@@ -40,9 +50,35 @@ bool has_aligned_strides(const TokenStride& stride) {
 }
 bool is_aligned(const TensorView& v, const TokenStride& stride) { return address(v) % 16 == 0 && has_aligned_strides(stride); }
 
-Support supports_matrix(const Capabilities& c, int64_t head_dim, const TokenStride& q) {
+}  // namespace
+
+RowAttention attention_of(const AttnTensors& t) {
+  const bool has_entries = t.q.rank == 4;
+  const int heads = has_entries ? 2 : 1;
+  const TokenStride q = stride_of(t.q, has_entries), out = stride_of(t.out, has_entries);
+  return {.q = address(t.q),
+          .sink = address(t.sink),
+          .out = address(t.out),
+          .lse = address(t.lse),
+          .max_logits = address(t.max_logits),
+          .q_stride = q,
+          .out_stride = out,
+          .lse_stride = stride_of_statistics(t.lse, has_entries),
+          .max_stride = stride_of_statistics(t.max_logits, has_entries),
+          .queries = has_entries ? static_cast<int32_t>(t.q.shape[1]) : 1,
+          .num_heads = static_cast<int32_t>(t.q.shape[heads]),
+          .head_dim = static_cast<int32_t>(t.q.shape[heads + 1]),
+          .value_dim = static_cast<int32_t>(t.out.shape[heads + 1]),
+          .is_q_aligned = is_aligned(t.q, q),
+          .is_out_aligned = is_aligned(t.out, out),
+          .scale = t.scale,
+          .work = {}};
+}
+
+Support supports_matrix(const Capabilities& c, const TensorView& q) {
+  const int64_t head_dim = q.shape[q.rank - 1];
   if (head_dim != 512 && head_dim != 576) return Support::no("takes heads of 512 or 576 dimensions");
-  if (!has_aligned_strides(q)) return Support::no("takes queries whose strides are multiples of 16 bytes");
+  if (!has_aligned_strides(stride_of(q, q.rank == 4))) return Support::no("takes queries whose strides are multiples of 16 bytes");
   if (c.local_memory_bytes < kMatrixLocalBytes || c.max_group_items < kMatrixSubgroups * kMostSubgroupItems) {
     return Support::no("needs 56 KiB of local memory and work-groups of 256 items");
   }
@@ -51,7 +87,7 @@ Support supports_matrix(const Capabilities& c, int64_t head_dim, const TokenStri
 Support supports_matrix(const PagedCache& cache) {
   return !cache.present() || cache.page_stride % 16 == 0 ? Support::yes() : Support::no("takes pages that are multiples of 16 bytes apart");
 }
-bool is_aligned(const PagedCache& cache) { return !cache.present() || (address(cache.data) % 16 == 0 && cache.page_stride % 16 == 0); }
+bool is_aligned(const PagedCache& cache) { return !cache.present() || pages_begin_at(cache, 16); }
 
 KernelId kernel_of(const AttnKernels& k, Variant variant, int64_t head_dim, bool is_aligned) {
   const size_t width = head_dim == 512 ? 0 : head_dim == 576 ? 1 : 2;

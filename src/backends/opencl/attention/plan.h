@@ -24,15 +24,18 @@ struct AttnShape {
 };
 AttnPlan plan_attention(const AttnShape& shape);
 
-// TokenStride of [tokens, heads, ...] and, with entries of several tokens, [entries, tokens, heads, ...]. Zeros for an absent view.
-TokenStride stride_of_tokens(const TensorView& v);
-TokenStride stride_of_entries(const TensorView& v);
-bool has_aligned_strides(const TokenStride& stride);
-bool is_aligned(const TensorView& v, const TokenStride& stride);
+// q and out are [tokens, heads, ...], or [entries, tokens, heads, ...] with statistics of [entries, heads, tokens]. sink, lse and
+// max_logits may be absent.
+struct AttnTensors {
+  TensorView q, sink{}, out, lse{}, max_logits{};
+  float scale = 0.0f;
+};
+// All of it but the work.
+RowAttention attention_of(const AttnTensors& tensors);
 
 // The kernels of the matrix engine take 512 or 576 dimensions, and queries and rows at multiples of 16 bytes. supports_matrix judges what a
 // plan knows; where memory begins is known when a call runs, and if it is elsewhere, the basic kernel runs instead.
-Support supports_matrix(const Capabilities& capabilities, int64_t head_dim, const TokenStride& q);
+Support supports_matrix(const Capabilities& capabilities, const TensorView& q);
 Support supports_matrix(const PagedCache& cache);  // absent or not
 bool is_aligned(const PagedCache& cache);
 // "op" with kernels "op_512", "op_576" and "op_any", or "op_xmx" with "op_512_xmx" and "op_576_xmx".

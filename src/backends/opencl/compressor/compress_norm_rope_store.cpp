@@ -3,6 +3,7 @@
 
 #include "backends/opencl/compressor/call.h"
 #include "backends/opencl/opencl_ops.h"
+#include "backends/opencl/runtime/alignment.h"
 #include "backends/opencl/runtime/implementation.h"
 #include "core/ceil_div.h"
 
@@ -19,7 +20,6 @@ int64_t workspace_bytes(const CompressNormRopeStoreParams& p, const Capabilities
 void run(const CompressNormRopeStoreParams& p, Variant variant, const ExecutionContext& context) {
   const int64_t tokens = p.positions.shape[0], dim = p.norm_weight.shape[0];
   const int64_t group_tokens = std::clamp<int64_t>(tokens / kFullGroups, 1, p.ratio);
-  const bool is_aligned = reinterpret_cast<uintptr_t>(p.state.data) % 16 == 0 && p.state.page_stride % 16 == 0;
   const CompressCall call{.block_table = address(p.block_table),
                           .token_to_req = address(p.token_to_req),
                           .positions = address(p.positions),
@@ -36,7 +36,7 @@ void run(const CompressNormRopeStoreParams& p, Variant variant, const ExecutionC
                           .dim = static_cast<int32_t>(dim),
                           .rotary = static_cast<int32_t>(p.cos_sin.shape[1]),
                           .tokens = static_cast<int32_t>(group_tokens),
-                          .is_aligned = is_aligned,
+                          .is_aligned = pages_begin_at(p.state, 16),
                           .eps = p.eps,
                           .hadamard_scale = p.hadamard ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim))) : 0.0f};
   const auto groups = static_cast<size_t>(ceil_div(tokens, group_tokens)), items = static_cast<size_t>(dim / kEntryChannels);

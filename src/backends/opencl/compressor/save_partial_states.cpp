@@ -1,17 +1,15 @@
 #include "backends/opencl/compressor/call.h"
 #include "backends/opencl/opencl_ops.h"
+#include "backends/opencl/runtime/alignment.h"
 #include "backends/opencl/runtime/implementation.h"
 #include "core/ceil_div.h"
 
 namespace strata::opencl {
 namespace {
 
-bool begins_at_16(const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.stride[0] % 4 == 0; }
-
 void run(const SavePartialStatesParams& p, Variant, const ExecutionContext& context) {
   const int64_t half = p.ape.shape[1], items = ceil_div(half, 4), rows = kSaveItems / items;
-  const bool is_aligned = half % 4 == 0 && begins_at_16(p.kv_score) && begins_at_16(p.ape) &&
-                          reinterpret_cast<uintptr_t>(p.state.data) % 16 == 0 && p.state.page_stride % 16 == 0;
+  const bool is_aligned = half % 4 == 0 && rows_begin_at(p.kv_score, 16) && rows_begin_at(p.ape, 16) && pages_begin_at(p.state, 16);
   const SaveCall call{.kv_score = address(p.kv_score),
                       .ape = address(p.ape),
                       .positions = address(p.positions),

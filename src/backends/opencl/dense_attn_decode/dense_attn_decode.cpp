@@ -19,31 +19,14 @@ AttnShape shape_of(const DenseAttnDecodeParams& p) {
 }
 
 Support supports_xmx(const DenseAttnDecodeParams& p, const Capabilities& c) {
-  const Support support = supports_matrix(c, p.q.shape[2], stride_of_tokens(p.q));
+  const Support support = supports_matrix(c, p.q);
   return support ? supports_matrix(p.cache) : support;
 }
 
 int64_t workspace_bytes(const DenseAttnDecodeParams& p, const Capabilities&) { return plan_attention(shape_of(p)).workspace_bytes; }
 
 void run(const DenseAttnDecodeParams& p, Variant variant, const ExecutionContext& context) {
-  const TokenStride q = stride_of_tokens(p.q), out = stride_of_tokens(p.out);
-  const DenseAttnDecodeCall call{.attention = {.q = address(p.q),
-                                               .sink = 0,
-                                               .out = address(p.out),
-                                               .lse = address(p.lse),
-                                               .max_logits = 0,
-                                               .q_stride = q,
-                                               .out_stride = out,
-                                               .lse_stride = stride_of_tokens(p.lse),
-                                               .max_stride = {},
-                                               .queries = 1,
-                                               .num_heads = static_cast<int32_t>(p.q.shape[1]),
-                                               .head_dim = static_cast<int32_t>(p.q.shape[2]),
-                                               .value_dim = static_cast<int32_t>(p.out.shape[2]),
-                                               .is_q_aligned = is_aligned(p.q, q),
-                                               .is_out_aligned = is_aligned(p.out, out),
-                                               .scale = p.softmax_scale,
-                                               .work = {}},
+  const DenseAttnDecodeCall call{.attention = attention_of({.q = p.q, .out = p.out, .lse = p.lse, .scale = p.softmax_scale}),
                                  .cache = cache_view(p.cache),
                                  .block_table = address(p.block_table),
                                  .query_start = address(p.query_start_loc),
@@ -57,10 +40,8 @@ void run(const DenseAttnDecodeParams& p, Variant variant, const ExecutionContext
 }  // namespace
 
 std::vector<Implementation<DenseAttnDecodeParams>> dense_attn_decode() {
-  const Traits<DenseAttnDecodeParams> traits{.workspace_bytes = workspace_bytes, .run = run};
-  const Traits<DenseAttnDecodeParams> xmx{.supports = supports_xmx, .workspace_bytes = workspace_bytes, .run = run};
-  return {implementation<DenseAttnDecodeParams>(Flavour::xmx, xmx), implementation<DenseAttnDecodeParams>(Flavour::basic, traits),
-          implementation<DenseAttnDecodeParams>(Flavour::xmx_emulated, xmx)};
+  return with_matrix<DenseAttnDecodeParams>({.workspace_bytes = workspace_bytes, .run = run},
+                                            {.supports = supports_xmx, .workspace_bytes = workspace_bytes, .run = run});
 }
 
 }  // namespace strata::opencl

@@ -101,9 +101,7 @@ void run_matrix(const DenseAttnPrefillParams& p, Variant variant, const Executio
 }  // namespace
 
 std::vector<Implementation<DenseAttnPrefillParams>> dense_attn_prefill() {
-  const Traits<DenseAttnPrefillParams> matrix{.supports = supports_matrix, .run = run_matrix};
-  return {implementation(Flavour::xmx, matrix), implementation<DenseAttnPrefillParams>(Flavour::basic, {.run = run}),
-          implementation(Flavour::xmx_emulated, matrix)};
+  return with_matrix<DenseAttnPrefillParams>({.run = run}, {.supports = supports_matrix, .run = run_matrix});
 }
 
 }  // namespace strata::opencl

@@ -8,6 +8,8 @@
 namespace strata::opencl {
 
 inline uint32_t pair_of(uint32_t low, uint32_t high) { return low | high << 16; }
+// Of two fp32 values that are bf16 exactly.
+inline uint32_t bf16_pair(float low, float high) { return as_uint(low) >> 16 | (as_uint(high) & 0xFFFF0000u); }
 // Of two pairs.
 inline uint32_t lows_of(uint32_t a, uint32_t b) { return (a & 0xFFFFu) | b << 16; }
 inline uint32_t highs_of(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xFFFF0000u); }
@@ -38,4 +40,5 @@ inline uint4 decode_words(uint2 stored, float scale, bool is_rounded) {
   }
   return (uint4)(lows_of(v[0], v[1]), highs_of(v[0], v[1]), lows_of(v[2], v[3]), highs_of(v[2], v[3]));
 }
+
 }  // namespace strata::opencl

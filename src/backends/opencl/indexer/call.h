@@ -42,7 +42,7 @@ struct IndexerLogitsCall {
   Divisor page_size;
   int32_t row_bytes, scale_bytes;  // of keys, and of a head's query
   int32_t heads, dim;
-  int32_t skip;  // tokens of at most so many candidates are not scored
+  int32_t skip;  // tokens of at most `skip` candidates are not scored
   KeyFormat format;
 };
 

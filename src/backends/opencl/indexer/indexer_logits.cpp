@@ -87,9 +87,7 @@ Support supports_matrix(const IndexerLogitsParams& p, const Capabilities&) { ret
 }  // namespace
 
 std::vector<Implementation<IndexerLogitsParams>> indexer_logits() {
-  const Traits<IndexerLogitsParams> matrix{.supports = supports_matrix, .run = run_matrix};
-  return {implementation(Flavour::xmx, matrix), implementation<IndexerLogitsParams>(Flavour::basic, {.run = run}),
-          implementation(Flavour::xmx_emulated, matrix)};
+  return with_matrix<IndexerLogitsParams>({.run = run}, {.supports = supports_matrix, .run = run_matrix});
 }
 
 }  // namespace strata::opencl

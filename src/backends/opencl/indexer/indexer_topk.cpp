@@ -65,10 +65,8 @@ void run_matrix(const IndexerTopkParams& p, Variant variant, const ExecutionCont
 }  // namespace
 
 std::vector<Implementation<IndexerTopkParams>> indexer_topk() {
-  const Traits<IndexerTopkParams> matrix{.supports = supports_matrix, .workspace_bytes = workspace_bytes, .run = run_matrix};
-  return {implementation(Flavour::xmx, matrix),
-          implementation<IndexerTopkParams>(Flavour::basic, {.supports = supports, .workspace_bytes = workspace_bytes, .run = run}),
-          implementation(Flavour::xmx_emulated, matrix)};
+  return with_matrix<IndexerTopkParams>({.supports = supports, .workspace_bytes = workspace_bytes, .run = run},
+                                        {.supports = supports_matrix, .workspace_bytes = workspace_bytes, .run = run_matrix});
 }
 
 }  // namespace strata::opencl

@@ -26,8 +26,8 @@ int64_t code_runs(const PagedCache& cache) {
 }
 
 bool is_aligned(const DequantizeAndGatherKParams& p) {
-  return p.cache.row_dim % 8 == 0 && reinterpret_cast<uintptr_t>(p.cache.data) % 16 == 0 && p.cache.page_stride % 16 == 0 &&
-         row_data_bytes(p.cache.format, p.cache.row_dim) % 16 == 0 && rows_begin_at(p.out, 16);
+  return p.cache.row_dim % 8 == 0 && pages_begin_at(p.cache, 16) && row_data_bytes(p.cache.format, p.cache.row_dim) % 16 == 0 &&
+         rows_begin_at(p.out, 16);
 }
 
 void run(const DequantizeAndGatherKParams& p, Variant, const ExecutionContext& context) {

@@ -1,15 +1,12 @@
 #include "backends/opencl/kv_insert/call.h"
 #include "backends/opencl/kv_insert/insert_rows.h"
 #include "backends/opencl/opencl_ops.h"
+#include "backends/opencl/runtime/alignment.h"
 #include "backends/opencl/runtime/implementation.h"
 #include "core/ceil_div.h"
 
 namespace strata::opencl {
 namespace {
-
-bool is_aligned(const TensorView& q) {
-  return reinterpret_cast<uintptr_t>(q.data) % 16 == 0 && q.shape[2] % 8 == 0 && q.stride[0] % 8 == 0 && q.stride[1] % 8 == 0;
-}
 
 void norm_queries(const QNormRopeKvInsertParams& p, Variant variant, const ExecutionContext& context) {
   const int64_t dim = p.q.shape[2], rotary = p.cos_sin.shape[1], groups = ceil_div(p.q_out.shape[1], kQueryHeads);
@@ -26,7 +23,7 @@ void norm_queries(const QNormRopeKvInsertParams& p, Variant variant, const Execu
                        .dim = static_cast<int32_t>(dim),
                        .rotary = static_cast<int32_t>(rotary),
                        .shift = static_cast<int32_t>((dim - rotary) % 2),
-                       .is_aligned = is_aligned(p.q),
+                       .is_aligned = dim % 8 == 0 && rows_begin_at(p.q, 16),
                        .is_e4m3 = p.q_out.dtype == DType::e4m3,
                        .eps = p.eps,
                        .scale_inv = p.q_scale_inv};

@@ -14,7 +14,7 @@ inline constexpr int kFewItems = 128, kFewFeatures = 4, kFewTokens = 8;
 inline constexpr int kTileItems = 128, kTileFeatures = 64, kTileDepth = 32, kMostTileTokens = 64;
 inline constexpr int kBandTiles = 16;  // tiles of tokens that share a tile of features one after another
 
-// On the matrix engine. Few tokens: a sub-group has features of so many bytes that they hide memory's latency. Tiles: 128 features of 32,
+// On the matrix engine. Few tokens: a sub-group's features have enough bytes to hide the latency of memory. Tiles: 128 features of 32,
 // 64 or 128 tokens.
 inline constexpr int kFewSubgroups = 8, kFewE4m3Features = 16, kFewBf16Features = 8, kFewMatrixTokens = 16;
 inline constexpr int kMatrixFeatures = 128, kMatrixTileDepth = 32, kSubgroupTokens = 32, kScaledTileTokens = 64,

@@ -23,9 +23,6 @@ inline Chunk<kE4m3> load_whole_chunk(const __global uint8_t* from) {
   return chunk;
 }
 
-// Two fp32 values that are bf16 exactly.
-inline uint32_t bf16_pair(float low, float high) { return as_uint(low) >> 16 | (as_uint(high) & 0xFFFF0000u); }
-
 // Four e4m3 values times 2^-120, which bf16 takes, times `factor`, a power of two: two pairs. A NaN becomes a number.
 inline uint2 widen4(uint32_t bytes, float factor) {
   const uint32_t even = widen_pair(bytes << 8), odd = widen_pair(bytes);

@@ -16,7 +16,7 @@ namespace strata::opencl {
 namespace {
 
 constexpr int64_t kMostExtent = 1 << 28;  // of n and k: bytes of four rows of the weight fit 32 bits
-// k is split until there are so many tiles that a device is full; each split has enough of k to be worth its sums.
+// k is split until there are enough tiles to fill a device; each split has enough of k to be worth its sums.
 constexpr int64_t kWantedTiles = 256, kMostSplits = 16, kLeastSplit = 512;
 constexpr int64_t kWantedSubgroups = 2048;  // of few tokens on the matrix engine
 

@@ -1,6 +1,7 @@
 // Operands of products in kernels: chunks of eight consecutive values of a row, as they are stored and as fp32.
 #pragma once
 
+#include "backends/opencl/device/e4m3_words.h"
 #include "backends/opencl/device/memory.h"
 #include "backends/opencl/linear/call.h"
 #include "formats/bf16.h"
@@ -48,8 +49,6 @@ inline Chunk<kE4m3> load_chunk(const __global uint8_t* from, int count, bool is_
 
 // The e4m3 values in bytes 1 and 3 as two bf16 values times 2^-120.
 inline uint32_t widen_pair(uint32_t bytes) { return (bytes & 0x80008000u) | (bytes >> 4 & 0x07F007F0u); }
-
-inline bool has_nan(uint32_t bytes) { return (((bytes & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) != 0; }
 
 // e4m3: values = the chunk's times 2^-120 times `factor`, rounded once. The 2^-120 is the difference of the exponent biases; subnormal e4m3
 // values are subnormal fp32 ones before the factor. bf16: the values as they are.

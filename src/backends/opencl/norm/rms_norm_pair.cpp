@@ -1,14 +1,10 @@
 #include "backends/opencl/norm/call.h"
 #include "backends/opencl/opencl_ops.h"
+#include "backends/opencl/runtime/alignment.h"
 #include "backends/opencl/runtime/implementation.h"
 
 namespace strata::opencl {
 namespace {
-
-bool begins_at(const TensorView& v, int64_t bytes) {
-  const auto size = static_cast<int64_t>(size_of(v.dtype));
-  return reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(bytes) == 0 && v.stride[0] * size % bytes == 0;
-}
 
 NormRows rows_of(const TensorView& x, const TensorView& weight, const TensorView& y, const TensorView& scale, ActivationFormat format) {
   const bool is_fp8 = format != ActivationFormat::bf16;
@@ -20,7 +16,7 @@ NormRows rows_of(const TensorView& x, const TensorView& weight, const TensorView
           .y_stride = y.stride[0],
           .scale_stride = scale.stride[0],
           .columns = static_cast<int32_t>(x.shape[1]),
-          .is_aligned = begins_at(x, 16) && begins_at(y, is_fp8 ? 8 : 16) && address(weight) % 16 == 0,
+          .is_aligned = rows_begin_at(x, 16) && rows_begin_at(y, is_fp8 ? 8 : 16) && address(weight) % 16 == 0,
           .is_fp8 = is_fp8,
           .is_ue8m0 = format == ActivationFormat::fp8_ue8m0};
 }

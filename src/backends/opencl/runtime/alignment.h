@@ -14,4 +14,9 @@ inline bool rows_begin_at(const TensorView& v, int64_t bytes) {
   return true;
 }
 
+// True when every page of the cache does.
+inline bool pages_begin_at(const PagedCache& cache, int64_t bytes) {
+  return address(cache.data) % static_cast<uint64_t>(bytes) == 0 && cache.page_stride % bytes == 0;
+}
+
 }  // namespace strata::opencl

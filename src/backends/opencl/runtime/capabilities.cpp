@@ -54,9 +54,8 @@ Capabilities capabilities_of(cl_device_id device, int subgroup_size) {
     } else {
       c.subgroup_size = has(8) ? 8 : has(16) ? 16 : 0;
     }
-    c.has_subgroups = c.subgroup_size != 0;
   }
-  if (subgroup_size != 0 && !c.has_subgroups) fail(ErrorCode::unsupported, "OpenCL: {} has no sub-groups of {}", c.name, subgroup_size);
+  if (subgroup_size != 0 && c.subgroup_size == 0) fail(ErrorCode::unsupported, "OpenCL: {} has no sub-groups of {}", c.name, subgroup_size);
   c.compute_units = value_of<cl_uint>(device, CL_DEVICE_MAX_COMPUTE_UNITS);
   c.max_group_items = static_cast<int64_t>(value_of<cl_ulong>(device, CL_DEVICE_MAX_WORK_GROUP_SIZE));
   c.local_memory_bytes = static_cast<int64_t>(value_of<cl_ulong>(device, CL_DEVICE_LOCAL_MEM_SIZE));

@@ -18,7 +18,6 @@ struct Capabilities {
   bool is_gpu = false;
   bool has_usm = false;  // cl_intel_unified_shared_memory; else shared virtual memory, coarse-grained at least
   bool has_svm = false;
-  bool has_subgroups = false;      // cl_intel_required_subgroup_size and shuffles
   bool has_matrix_engine = false;  // cl_intel_subgroup_matrix_multiply_accumulate
   std::vector<int> subgroup_sizes{};
   int subgroup_size = 0;  // that kernels are compiled for: 8 where the device has it (as its matrix engine then takes), else 16; 0: neither

@@ -14,7 +14,7 @@ std::string_view name_of(Flavour flavour) {
 
 Support supports(Flavour flavour, const Capabilities& c) {
   if (flavour == Flavour::basic) return Support::yes();
-  if (!c.has_subgroups) return Support::no("needs cl_intel_required_subgroup_size with sub-groups of 8 or 16");
+  if (c.subgroup_size == 0) return Support::no("needs cl_intel_required_subgroup_size with sub-groups of 8 or 16");
   if (c.form != ModuleForm::spirv) return Support::no("needs a device that takes SPIR-V");
   if (flavour == Flavour::xmx && !c.has_matrix_engine) return Support::no("needs cl_intel_subgroup_matrix_multiply_accumulate");
   return Support::yes();

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backends/opencl/runtime/opencl_device.h"
 #include "strata/op.h"
@@ -44,6 +45,12 @@ Implementation<Params> implementation(Flavour flavour, Traits<Params> traits) {
     impl.prefers = [](const Params&, const Device&) { return Support::no("is for tests of opencl/xmx: the instruction is emulated"); };
   }
   return impl;
+}
+
+// The three of an op that the matrix engine computes.
+template <class Params>
+std::vector<Implementation<Params>> with_matrix(const Traits<Params>& basic, const Traits<Params>& matrix) {
+  return {implementation(Flavour::xmx, matrix), implementation(Flavour::basic, basic), implementation(Flavour::xmx_emulated, matrix)};
 }
 
 }  // namespace strata::opencl

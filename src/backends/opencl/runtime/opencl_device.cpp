@@ -72,7 +72,7 @@ class OpenClDevice final : public Device {
     const Capabilities& c = runtime_.capabilities();
     return fmt::format("{}, {}, driver {}, {}, {}, sub-groups {}, matrix engine {}, {} compute units, {:.0f} GB", c.name, c.version,
                        c.driver, name_of(c.form), c.has_usm ? "unified shared memory" : "shared virtual memory",
-                       c.has_subgroups ? fmt::format("of {}", c.subgroup_size) : "none", c.has_matrix_engine ? "yes" : "no",
+                       c.subgroup_size != 0 ? fmt::format("of {}", c.subgroup_size) : "none", c.has_matrix_engine ? "yes" : "no",
                        c.compute_units, static_cast<double>(c.memory_bytes) * 1e-9);
   }
   DeviceProperties properties() const override {

@@ -82,10 +82,10 @@ Runtime::Kernel& Runtime::kernel(const KernelId& id, const std::string& cache_fo
   const std::lock_guard lock(programs_mutex_);
   // Where there are no sub-groups of 8, Intel's compiler would take 32, with which kernels spill.
   const Variant variant = id.variant == Variant::basic && capabilities_.subgroup_size == 16 ? Variant::basic16 : id.variant;
-  auto program = programs_.find({std::string(id.module), variant});
+  auto program = programs_.find({id.module, variant});
   if (program == programs_.end()) {
     const cl_program built = build(find_module(id.module, variant), cache_folder);
-    program = programs_.emplace(std::pair(std::string(id.module), variant), built).first;
+    program = programs_.emplace(std::pair(id.module, variant), built).first;
   }
   Kernel& kernel = kernels_[{program->second, id.name}];
   if (kernel.native == nullptr) {

@@ -16,6 +16,7 @@
 
 namespace strata::opencl {
 
+// Names are literals.
 struct KernelId {
   std::string_view module;
   Variant variant = Variant::basic;
@@ -62,8 +63,9 @@ class Runtime {
   std::mutex queues_mutex_;
   std::vector<Queue*> queues_;
   std::mutex programs_mutex_;
-  std::map<std::pair<std::string, Variant>, cl_program> programs_;
-  std::map<std::pair<cl_program, std::string>, Kernel> kernels_;
+  // Names are those of KernelId, which last as long as the process.
+  std::map<std::pair<std::string_view, Variant>, cl_program> programs_;
+  std::map<std::pair<cl_program, std::string_view>, Kernel> kernels_;
 };
 
 // Of opencl:index. Throws unsupported where the machine has no such device, with what each platform said; invalid_argument where it is open

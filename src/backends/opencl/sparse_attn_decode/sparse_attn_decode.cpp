@@ -28,12 +28,8 @@ AttnScope scope_of(const PagedCache& cache, const TensorView& indices, const Ten
           .width = static_cast<int32_t>(indices.shape[2])};
 }
 
-// [B, H, S] of statistics.
-TokenStride statistics_stride(const TensorView& v) { return {.entry = v.stride[0], .token = v.stride[2], .head = v.stride[1]}; }
-
 Support supports_xmx(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  for (const Support& support :
-       {supports_matrix(c, p.q.shape[3], stride_of_entries(p.q)), supports_matrix(p.cache), supports_matrix(p.extra_cache)}) {
+  for (const Support& support : {supports_matrix(c, p.q), supports_matrix(p.cache), supports_matrix(p.extra_cache)}) {
     if (!support) return support;
   }
   return Support::yes();
@@ -42,26 +38,11 @@ Support supports_xmx(const SparseAttnDecodeParams& p, const Capabilities& c) {
 int64_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities&) { return plan_attention(shape_of(p)).workspace_bytes; }
 
 void run(const SparseAttnDecodeParams& p, Variant variant, const ExecutionContext& context) {
-  const TokenStride q = stride_of_entries(p.q), out = stride_of_entries(p.out);
-  const SparseAttnDecodeCall call{.attention = {.q = address(p.q),
-                                                .sink = address(p.attn_sink),
-                                                .out = address(p.out),
-                                                .lse = address(p.lse),
-                                                .max_logits = address(p.max_logits),
-                                                .q_stride = q,
-                                                .out_stride = out,
-                                                .lse_stride = statistics_stride(p.lse),
-                                                .max_stride = statistics_stride(p.max_logits),
-                                                .queries = static_cast<int32_t>(p.q.shape[1]),
-                                                .num_heads = static_cast<int32_t>(p.q.shape[2]),
-                                                .head_dim = static_cast<int32_t>(p.q.shape[3]),
-                                                .value_dim = static_cast<int32_t>(p.out.shape[3]),
-                                                .is_q_aligned = is_aligned(p.q, q),
-                                                .is_out_aligned = is_aligned(p.out, out),
-                                                .scale = p.softmax_scale,
-                                                .work = {}},
-                                  .main = scope_of(p.cache, p.indices, p.topk_length),
-                                  .extra = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length)};
+  const SparseAttnDecodeCall call{
+      .attention =
+          attention_of({.q = p.q, .sink = p.attn_sink, .out = p.out, .lse = p.lse, .max_logits = p.max_logits, .scale = p.softmax_scale}),
+      .main = scope_of(p.cache, p.indices, p.topk_length),
+      .extra = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length)};
   const bool is_aligned_call = call.attention.is_q_aligned && is_aligned(p.cache) && is_aligned(p.extra_cache);
   launch_attention(context, kernel_of(kKernels, variant, p.q.shape[3], is_aligned_call), call, shape_of(p));
 }
@@ -69,10 +50,8 @@ void run(const SparseAttnDecodeParams& p, Variant variant, const ExecutionContex
 }  // namespace
 
 std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
-  const Traits<SparseAttnDecodeParams> traits{.workspace_bytes = workspace_bytes, .run = run};
-  const Traits<SparseAttnDecodeParams> xmx{.supports = supports_xmx, .workspace_bytes = workspace_bytes, .run = run};
-  return {implementation<SparseAttnDecodeParams>(Flavour::xmx, xmx), implementation<SparseAttnDecodeParams>(Flavour::basic, traits),
-          implementation<SparseAttnDecodeParams>(Flavour::xmx_emulated, xmx)};
+  return with_matrix<SparseAttnDecodeParams>({.workspace_bytes = workspace_bytes, .run = run},
+                                             {.supports = supports_xmx, .workspace_bytes = workspace_bytes, .run = run});
 }
 
 }  // namespace strata::opencl

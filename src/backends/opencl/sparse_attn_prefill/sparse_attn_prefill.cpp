@@ -25,37 +25,22 @@ bool has_aligned_rows(const SparseAttnPrefillParams& p) { return p.kv.stride[0] 
 
 Support supports_xmx(const SparseAttnPrefillParams& p, const Capabilities& c) {
   if (!has_aligned_rows(p)) return Support::no("takes rows that are multiples of 16 bytes apart");
-  return supports_matrix(c, p.q.shape[2], stride_of_tokens(p.q));
+  return supports_matrix(c, p.q);
 }
 
 int64_t workspace_bytes(const SparseAttnPrefillParams& p, const Capabilities&) { return plan_attention(shape_of(p)).workspace_bytes; }
 
 void run(const SparseAttnPrefillParams& p, Variant variant, const ExecutionContext& context) {
-  const TokenStride q = stride_of_tokens(p.q), out = stride_of_tokens(p.out);
-  const SparseAttnPrefillCall call{.attention = {.q = address(p.q),
-                                                 .sink = address(p.attn_sink),
-                                                 .out = address(p.out),
-                                                 .lse = address(p.lse),
-                                                 .max_logits = address(p.max_logits),
-                                                 .q_stride = q,
-                                                 .out_stride = out,
-                                                 .lse_stride = stride_of_tokens(p.lse),
-                                                 .max_stride = stride_of_tokens(p.max_logits),
-                                                 .queries = 1,
-                                                 .num_heads = static_cast<int32_t>(p.q.shape[1]),
-                                                 .head_dim = static_cast<int32_t>(p.q.shape[2]),
-                                                 .value_dim = static_cast<int32_t>(p.out.shape[2]),
-                                                 .is_q_aligned = is_aligned(p.q, q),
-                                                 .is_out_aligned = is_aligned(p.out, out),
-                                                 .scale = p.softmax_scale,
-                                                 .work = {}},
-                                   .kv = address(p.kv),
-                                   .indices = address(p.indices),
-                                   .lengths = address(p.topk_length),
-                                   .kv_stride = p.kv.stride[0],
-                                   .indices_stride = p.indices.stride[0],
-                                   .num_rows = static_cast<int32_t>(std::min<int64_t>(p.kv.shape[0], std::numeric_limits<int32_t>::max())),
-                                   .width = static_cast<int32_t>(p.indices.shape[1])};
+  const SparseAttnPrefillCall call{
+      .attention =
+          attention_of({.q = p.q, .sink = p.attn_sink, .out = p.out, .lse = p.lse, .max_logits = p.max_logits, .scale = p.softmax_scale}),
+      .kv = address(p.kv),
+      .indices = address(p.indices),
+      .lengths = address(p.topk_length),
+      .kv_stride = p.kv.stride[0],
+      .indices_stride = p.indices.stride[0],
+      .num_rows = static_cast<int32_t>(std::min<int64_t>(p.kv.shape[0], std::numeric_limits<int32_t>::max())),
+      .width = static_cast<int32_t>(p.indices.shape[1])};
   const bool is_aligned_call = call.attention.is_q_aligned && has_aligned_rows(p) && call.kv % 16 == 0;
   launch_attention(context, kernel_of(kKernels, variant, p.q.shape[2], is_aligned_call), call, shape_of(p));
 }
@@ -63,10 +48,8 @@ void run(const SparseAttnPrefillParams& p, Variant variant, const ExecutionConte
 }  // namespace
 
 std::vector<Implementation<SparseAttnPrefillParams>> sparse_attn_prefill() {
-  const Traits<SparseAttnPrefillParams> traits{.workspace_bytes = workspace_bytes, .run = run};
-  const Traits<SparseAttnPrefillParams> xmx{.supports = supports_xmx, .workspace_bytes = workspace_bytes, .run = run};
-  return {implementation<SparseAttnPrefillParams>(Flavour::xmx, xmx), implementation<SparseAttnPrefillParams>(Flavour::basic, traits),
-          implementation<SparseAttnPrefillParams>(Flavour::xmx_emulated, xmx)};
+  return with_matrix<SparseAttnPrefillParams>({.workspace_bytes = workspace_bytes, .run = run},
+                                              {.supports = supports_xmx, .workspace_bytes = workspace_bytes, .run = run});
 }
 
 }  // namespace strata::opencl
