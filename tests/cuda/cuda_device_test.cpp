@@ -6,15 +6,19 @@
 #include <set>
 #include <thread>
 
+#include "accelerator_tests.h"
 #include "batch/staged_upload.h"
-#include "cuda/cuda_fixture.h"
 
 namespace strata {
 namespace {
 
+using test::kMiB;
 using testing::HasSubstr;
-using CudaDevice = test::CudaTest;
-constexpr size_t kMiB = size_t{1} << 20;
+
+class CudaDevice : public test::AcceleratorTest {
+ protected:
+  CudaDevice() : AcceleratorTest({DeviceKind::cuda, 0}) {}
+};
 
 TEST_F(CudaDevice, SaysWhatItIs) {
   const DeviceProperties p = device_->properties();
@@ -47,39 +51,9 @@ TEST_F(CudaDevice, ErrorsCarryTheCallAndTheMessageAndLeaveTheDeviceUsable) {
   device_->deallocate(data);
 }
 
-TEST_F(CudaDevice, MemoryThatWasGivenBackIsUsedAgain) {
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{513}, size_t{70000}, 5 * kMiB}) {
-    void* first = device_->allocate(bytes);
-    void* second = device_->allocate(bytes);
-    EXPECT_NE(first, second);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
-    device_->deallocate(first);
-    EXPECT_EQ(device_->allocate(bytes), first) << bytes;
-    device_->deallocate(first);
-    device_->deallocate(first);  // twice is once
-    device_->deallocate(second);
-    std::set<void*> blocks{device_->allocate(bytes), device_->allocate(bytes), device_->allocate(bytes)};
-    EXPECT_EQ(blocks.size(), 3u);
-    for (void* block : blocks) device_->deallocate(block);
-  }
-  device_->deallocate(nullptr);
-}
+TEST_F(CudaDevice, MemoryThatWasGivenBackIsUsedAgain) { reuse_what_was_given_back(); }
 
-// A block may be given back while a stream still writes it; whoever gets it next must not see those writes.
-TEST_F(CudaDevice, MemoryIsHandedOutOnlyAfterTheWorkThatUsedIt) {
-  constexpr size_t kBytes = 512 * kMiB;
-  const OwnedStream slow(device_), other(device_);
-  void* block = device_->allocate(kBytes);
-  for (int i = 0; i < 50; ++i) device_->fill(block, 1, kBytes, slow.get());
-  device_->deallocate(block);
-  void* again = device_->allocate(kBytes);
-  ASSERT_EQ(again, block);
-  device_->fill(again, 2, kBytes, other.get());
-  device_->synchronize(other.get());
-  device_->synchronize(slow.get());
-  EXPECT_TRUE(all(again, kMiB, 2));
-  device_->deallocate(again);
-}
+TEST_F(CudaDevice, MemoryIsHandedOutOnlyAfterTheWorkThatUsedIt) { hand_out_after_the_work(512 * kMiB, 50); }
 
 TEST_F(CudaDevice, FreeBlocksAreReturnedBeforeMemoryRunsOut) {
   const auto most = static_cast<size_t>(device_->properties().memory_bytes);
@@ -136,28 +110,7 @@ TEST_F(CudaDevice, EveryDeviceOfTheProcessHasItsOwnMemory) {
   }
 }
 
-TEST_F(CudaDevice, EventsOrderStreams) {
-  constexpr size_t kBytes = 256 * kMiB;
-  const OwnedStream a(device_), b(device_);
-  const Event event = device_->create_event();
-  void* data = device_->allocate(kBytes);
-  void* copy = device_->allocate(kBytes);
-  for (int round = 1; round <= 5; ++round) {
-    for (int i = 0; i < 20; ++i) device_->fill(data, static_cast<uint8_t>(100 + i), kBytes, a.get());
-    device_->fill(data, static_cast<uint8_t>(round), kBytes, a.get());
-    device_->record(event, a.get());
-    device_->wait(event, b.get());
-    device_->copy(copy, data, kBytes, b.get());
-    device_->record(event, b.get());
-    device_->wait(event, a.get());
-    device_->synchronize(b.get());
-    EXPECT_TRUE(all(static_cast<std::byte*>(copy) + kBytes - kMiB, kMiB, static_cast<uint8_t>(round)));
-  }
-  device_->synchronize(a.get());
-  device_->destroy_event(event);
-  device_->deallocate(data);
-  device_->deallocate(copy);
-}
+TEST_F(CudaDevice, EventsOrderStreams) { order_streams(256 * kMiB, 20); }
 
 // The host runs ahead of the device by one step and writes the staging memory of the next: no step may see another's bytes.
 TEST_F(CudaDevice, StagingMemoryIsRewrittenOnlyWhenItsCopyIsDone) {
@@ -255,29 +208,7 @@ TEST_F(CudaDevice, WhatMayNotBeCapturedIsRefusedAndNothingIsLeftCapturing) {
   device_->deallocate(data);
 }
 
-// Waiting for the device would end another thread's capture: what was given back since the last wait stays where it is.
-TEST_F(CudaDevice, OthersAllocateWhileAThreadCaptures) {
-  const OwnedStream stream(device_);
-  void* const freed = device_->allocate(100);
-  void* const used = device_->allocate(4096);
-  device_->fill(used, 0, 4096, {});
-  device_->synchronize({});
-  device_->deallocate(freed);
-  void* meanwhile = nullptr;
-  const Graph graph = device_->capture(stream.get(), [&] {
-    device_->fill(used, 7, 4096, stream.get());
-    std::thread([&] { meanwhile = device_->allocate(100); }).join();
-  });
-  EXPECT_NE(meanwhile, nullptr);
-  EXPECT_NE(meanwhile, freed);
-  device_->launch(graph, stream.get());
-  device_->synchronize(stream.get());
-  EXPECT_TRUE(all(used, 4096, 7));
-  void* const later = device_->allocate(100);
-  EXPECT_EQ(later, freed);
-  device_->destroy_graph(graph);
-  for (void* data : {meanwhile, later, used}) device_->deallocate(data);
-}
+TEST_F(CudaDevice, OthersAllocateWhileAThreadCaptures) { allocate_while_a_thread_captures(); }
 
 }  // namespace
 }  // namespace strata

@@ -4,23 +4,22 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <thread>
 
+#include "accelerator_tests.h"
 #include "backends/opencl/runtime/opencl_device.h"
 #include "backends/opencl/runtime/program.h"
-#include "device_fixture.h"
 #include "strata/op_set.h"
 
 namespace strata {
 namespace {
 
+using test::kMiB;
 using testing::HasSubstr;
-constexpr int64_t kMiB = int64_t{1} << 20;
 
-class OpenClDevice : public test::DeviceTest {
+class OpenClDevice : public test::AcceleratorTest {
  protected:
-  OpenClDevice() : DeviceTest({DeviceKind::opencl, 0}) {}
+  OpenClDevice() : AcceleratorTest({DeviceKind::opencl, 0}) {}
 
   // y = norm of kv rows that all hold `value`.
   RmsNormPairParams norm(const Tensor& kv, const Tensor& weight, const Tensor& y) const {
@@ -86,39 +85,9 @@ TEST_F(OpenClDevice, ProgramsAreKeptInTheFolderThatConfigNamesAndAFileThatIsSpoi
   std::filesystem::remove_all(folder);
 }
 
-TEST_F(OpenClDevice, MemoryThatWasGivenBackIsUsedAgain) {
-  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{513}, int64_t{70000}, 5 * kMiB}) {
-    void* first = device_->allocate(bytes);
-    void* second = device_->allocate(bytes);
-    EXPECT_NE(first, second);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
-    device_->deallocate(first);
-    EXPECT_EQ(device_->allocate(bytes), first) << bytes;
-    device_->deallocate(first);
-    device_->deallocate(first);  // twice is once
-    device_->deallocate(second);
-    std::set<void*> blocks{device_->allocate(bytes), device_->allocate(bytes), device_->allocate(bytes)};
-    EXPECT_EQ(blocks.size(), 3u);
-    for (void* block : blocks) device_->deallocate(block);
-  }
-  device_->deallocate(nullptr);
-}
+TEST_F(OpenClDevice, MemoryThatWasGivenBackIsUsedAgain) { reuse_what_was_given_back(); }
 
-// A block may be given back while a stream still writes it; whoever gets it next must not see those writes.
-TEST_F(OpenClDevice, MemoryIsHandedOutOnlyAfterTheWorkThatUsedIt) {
-  constexpr int64_t kBytes = 32 * kMiB;
-  const OwnedStream slow(device_), other(device_);
-  void* block = device_->allocate(kBytes);
-  for (int i = 0; i < 20; ++i) device_->fill(block, 1, kBytes, slow.get());
-  device_->deallocate(block);
-  void* again = device_->allocate(kBytes);
-  ASSERT_EQ(again, block);
-  device_->fill(again, 2, kBytes, other.get());
-  device_->synchronize(other.get());
-  device_->synchronize(slow.get());
-  EXPECT_TRUE(all(again, kMiB, 2));
-  device_->deallocate(again);
-}
+TEST_F(OpenClDevice, MemoryIsHandedOutOnlyAfterTheWorkThatUsedIt) { hand_out_after_the_work(32 * kMiB, 20); }
 
 TEST_F(OpenClDevice, ThreadsMayAllocateCopyAndRunAtOnce) {
   constexpr int64_t kRows = 5, kColumns = 512;
@@ -158,27 +127,11 @@ TEST_F(OpenClDevice, DevicesOfTheSameNumberShareTheirMemory) {
 }
 
 TEST_F(OpenClDevice, EventsOrderStreams) {
-  constexpr int64_t kBytes = 16 * kMiB;
-  const OwnedStream a(device_), b(device_);
+  const OwnedStream stream(device_);
   const Event event = device_->create_event();
-  void* data = device_->allocate(kBytes);
-  void* copy = device_->allocate(kBytes);
-  device_->wait(event, a.get());  // never recorded: nothing to wait for
-  for (int round = 1; round <= 5; ++round) {
-    for (int i = 0; i < 5; ++i) device_->fill(data, static_cast<uint8_t>(100 + i), kBytes, a.get());
-    device_->fill(data, static_cast<uint8_t>(round), kBytes, a.get());
-    device_->record(event, a.get());
-    device_->wait(event, b.get());
-    device_->copy(copy, data, kBytes, b.get());
-    device_->record(event, b.get());
-    device_->wait(event, a.get());
-    device_->synchronize(b.get());
-    EXPECT_TRUE(all(static_cast<std::byte*>(copy) + kBytes - kMiB, kMiB, static_cast<uint8_t>(round)));
-  }
-  device_->synchronize(a.get());
+  device_->wait(event, stream.get());  // never recorded: nothing to wait for
   device_->destroy_event(event);
-  device_->deallocate(data);
-  device_->deallocate(copy);
+  order_streams(16 * kMiB, 5);
 }
 
 TEST_F(OpenClDevice, AGraphReadsWhatMemoryHoldsWhenItIsLaunched) {
@@ -262,27 +215,7 @@ TEST_F(OpenClDevice, WhatMayNotBeCapturedIsRefusedAndNothingIsLeftCapturing) {
   device_->deallocate(data);
 }
 
-// What was given back since the device was last waited for stays where it is while a thread captures.
-TEST_F(OpenClDevice, OthersAllocateWhileAThreadCaptures) {
-  const OwnedStream stream(device_);
-  void* const freed = device_->allocate(100);
-  void* const used = device_->allocate(4096);
-  device_->fill(used, 0, 4096, {});
-  device_->synchronize({});
-  device_->deallocate(freed);
-  void* meanwhile = nullptr;
-  const Graph graph = device_->capture(stream.get(), [&] {
-    device_->fill(used, 7, 4096, stream.get());
-    std::thread([&] { meanwhile = device_->allocate(100); }).join();
-  });
-  EXPECT_NE(meanwhile, nullptr);
-  EXPECT_NE(meanwhile, freed);
-  device_->launch(graph, stream.get());
-  device_->synchronize(stream.get());
-  EXPECT_TRUE(all(used, 4096, 7));
-  device_->destroy_graph(graph);
-  for (void* data : {meanwhile, used}) device_->deallocate(data);
-}
+TEST_F(OpenClDevice, OthersAllocateWhileAThreadCaptures) { allocate_while_a_thread_captures(); }
 
 }  // namespace
 }  // namespace strata
