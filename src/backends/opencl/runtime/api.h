@@ -47,7 +47,7 @@ namespace strata::opencl {
   X(clWaitForEvents)
 
 struct Api {
-#define STRATA_OPENCL_MEMBER(name) decltype(&::name) name = nullptr;
+#define STRATA_OPENCL_MEMBER(name) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): declares it
   STRATA_OPENCL_FUNCTIONS(STRATA_OPENCL_MEMBER)
 #undef STRATA_OPENCL_MEMBER
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kAlignment = 256;  // OpenCL promises 128 at most
 
-void* align(void* base) { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(base) + kAlignment - 1) / kAlignment * kAlignment); }
+void* align(void* base) { return static_cast<char*>(base) + (kAlignment - reinterpret_cast<uintptr_t>(base) % kAlignment) % kAlignment; }
 
 template <class Function>
 Function extension(cl_platform_id platform, const char* name) {

@@ -65,7 +65,8 @@ std::string text_of(cl_device_id device, cl_device_info what) {
 template <class T>
 T value_of(cl_device_id device, cl_device_info what) {
   T value{};
-  check(api().clGetDeviceInfo(device, what, sizeof value, &value, nullptr), "clGetDeviceInfo");
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): of a handle the size is its own
+  check(api().clGetDeviceInfo(device, what, sizeof(T), &value, nullptr), "clGetDeviceInfo");
   return value;
 }
 template cl_uint value_of(cl_device_id, cl_device_info);
