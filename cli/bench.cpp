@@ -104,7 +104,7 @@ class Bencher {
       return;
     }
     BenchRow row{c.op(), c.name(), work.implementation, work.bytes, work.flops, {}, {}, {}, {}};
-    // Scalar code over the whole of a large case takes minutes: its share, scaled, is its time.
+    // Scalar code takes minutes for a large case. So only a share of the case is timed, and the time is scaled.
     const bool scalar = work.implementation == "reference";
     if (scalar || !options_.no_reference) {
       constexpr double kBudget = 0.3;
@@ -166,7 +166,7 @@ class Bencher {
     if (baseline_->device() != device_->description()) fmt::print("the baseline is of another device: {}\n", baseline_->device());
   }
 
-  // Others keep a good part of the processors.
+  // Other processes keep many of the processors busy.
   bool busy() const { return load_ > 0.5 + 0.1 * static_cast<double>(std::thread::hardware_concurrency()); }
 
   Json as_json() const {

@@ -18,7 +18,7 @@ struct CallTime {
 using Breakdown = std::vector<CallTime>;
 
 Breakdown break_down(const testkit::Work& work, const std::shared_ptr<Device>& device, const testkit::TimingOptions& options);
-// `seconds`: what the whole takes, its lanes beside each other.
+// `seconds`: time of the whole, in which side streams run concurrently with the main stream.
 void print_breakdown(const std::string& name, double seconds, const Breakdown& breakdown);
 Json breakdown_json(const Breakdown& breakdown);
 

@@ -12,7 +12,7 @@ namespace strata::cli {
 struct CaseFilter {
   std::vector<std::string> ops;    // empty: all
   std::vector<std::string> names;  // empty: all; * stands for anything
-  std::string implementation;      // empty: all of them (check), the one that is chosen (bench)
+  std::string implementation;      // empty: all of them (check), the one that the op selects (bench)
 };
 void add_filter(CLI::App& app, CaseFilter& filter);
 

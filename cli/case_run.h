@@ -1,4 +1,4 @@
-// Going through cases until all are done or the process is asked to stop.
+// Runs cases until all are done or a signal stops the process.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ class CaseRun {
   void clear_bar();
 
   bool interrupted() const { return num_done_ < num_selected_; }
-  // What the command returns that otherwise returned `code`; says on stderr how far it came if it was interrupted.
+  // The exit code: `code` unless the run was interrupted. Then it reports the progress on stderr.
   int finish(int code) const;
 
  private:

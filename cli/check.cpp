@@ -28,7 +28,7 @@ struct Options {
   bool list = false;
 };
 
-// Random cases by number, those of all chosen ops side by side.
+// Random cases by number; each number has a case of every selected op.
 class RandomCases {
  public:
   explicit RandomCases(const Options& options) : seed_(options.check.seed), ops_{options.filter.ops, {}, ""}, count_(options.random) {
@@ -64,7 +64,7 @@ class RandomCases {
   uint64_t seed_;
   CaseFilter ops_;
   int64_t first_ = 0, count_;
-  std::vector<size_t> places_;  // of the chosen ops' cases in a list
+  std::vector<size_t> places_;  // positions of the selected ops' cases in a list
 };
 
 // What became of one implementation's cases.
@@ -159,7 +159,7 @@ class Checker {
   }
 
   void finish() {
-    // By the cases' places, whichever was done first.
+    // In the cases' order, whichever finished first.
     std::sort(tallies_.begin(), tallies_.end(), [](const auto& a, const auto& b) { return a.second.place < b.second.place; });
     std::stable_sort(failures_.begin(), failures_.end(), [](const Failure& a, const Failure& b) { return a.place < b.place; });
     if (!run_.interrupted() && tallies_.empty()) refuse_name(options_.filter);
@@ -288,10 +288,10 @@ void add_check(CLI::App& app, int& code) {
   add_filter(*command, options->filter);
   add_seed(*command, options->check.seed, "of the inputs, and of random shapes");
   auto* random = command->add_option("--random", options->random,
-                                     "instead of the lists, so many cases of each op with random shapes; ends after 100 failures");
+                                     "instead of the lists, N cases of each op with random shapes; ends after 100 failures");
   random->transform(count_in(1, int64_t{1} << 30));
-  command->add_option("--seconds", options->seconds, "begin no random case after so many")->check(real_in(0, 1e6))->needs(random);
-  command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins behind a multiple of 256")
+  command->add_option("--seconds", options->seconds, "begin no random case after N seconds")->check(real_in(0, 1e6))->needs(random);
+  command->add_option("--offset", options->check.offset, "bytes, a multiple of 8, that all memory begins after a multiple of 256")
       ->check([](const std::string& text) {
         const bool number = !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == std::string::npos;
         return number && std::stoi(text) < 256 && std::stoi(text) % 8 == 0 ? "" : "must be a multiple of 8 below 256, is " + text;

@@ -1,4 +1,4 @@
-// The options of `run`, `replay` and `plan` that choose formats and modes of the layers.
+// The options of `run`, `replay` and `plan` that set formats and modes of the layers.
 #pragma once
 
 #include <string>

@@ -53,7 +53,7 @@ struct Outcome {
   std::string device;
 };
 
-// One request's part of a step.
+// One request's tokens in a step.
 struct Share {
   size_t request = 0;
   int64_t count = 0;

@@ -84,7 +84,7 @@ void draw_lines(Svg& svg, const StackPlot& plot, const Panel& panel) {
   }
   const double from = std::floor(std::log10(low)), to = std::max(std::ceil(std::log10(high)), from + 1);
   const auto py = [&](double value) { return panel.bottom() - (std::log10(value) - from) / (to - from) * kHeight; };
-  for (double e = from; e <= to; ++e) draw_tick(svg, panel, py(std::pow(10.0, e)), std::pow(10.0, e));
+  for (int e = static_cast<int>(from); e <= static_cast<int>(to); ++e) draw_tick(svg, panel, py(std::pow(10.0, e)), std::pow(10.0, e));
   draw_frame(svg, plot, panel, plot.line_axis);
   double legend = panel.bottom() + 52;
   std::vector<Points> lines;

@@ -19,7 +19,7 @@ std::vector<std::string> wrap(std::string_view text, double size, double width, 
 // 0 and multiples of 1, 2 or 5 times a power of ten, about `count` of them, the last at least `maximum`.
 std::vector<double> linear_ticks(double maximum, int count);
 
-// Colours that people with any colour vision tell apart (Okabe and Ito), of differing lightness, for prints in grey. None is kLimit.
+// Colours that people with any colour vision can distinguish (Okabe and Ito). They differ in lightness, for prints in grey. None is kLimit.
 const char* plot_color(size_t i);
 inline constexpr const char* kGrid = "#dddddd";
 inline constexpr const char* kAxis = "#333333";

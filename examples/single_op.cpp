@@ -45,7 +45,7 @@ int compare() {
   for (int64_t i = 0; i < kRows; ++i) slots.view().ptr<int64_t>()[i] = i;
   run(ops.quantize_and_insert_k, {.k = keys, .slot_mapping = slots, .cache = cache}, device);
 
-  // Queries, and the slots that each attends to: -1 is no slot, what lies behind the length is not looked at.
+  // Queries, and the slots that each attends to. -1 is no slot; slots after the length are ignored.
   const Tensor q(device, DType::bf16, {kTokens, 1, kHeads, kDim}), out(device, DType::bf16, {kTokens, 1, kHeads, kDim});
   const Tensor indices(device, DType::i32, {kTokens, 1, kTopk}), lengths(device, DType::i32, {kTokens});
   const Tensor sink(device, DType::f32, {kHeads}), lse(device, DType::f32, {kTokens, kHeads, 1});

@@ -5,7 +5,7 @@
 
 namespace strata::runner {
 
-size_t peak_resident_bytes();  // 0 where the kernel does not tell
+size_t peak_resident_bytes();  // 0 if the kernel does not report it
 void reset_peak_resident_bytes();
 
 }  // namespace strata::runner

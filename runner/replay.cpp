@@ -29,7 +29,7 @@ struct Sequence {
   int64_t done = 0;
 };
 
-// Lanes of a head: of the rotated query, and of the attention output.
+// Dimensions of a head of the rotated query, and of the attention output.
 struct HeadDims {
   int64_t q;
   int64_t out;
@@ -134,7 +134,7 @@ int64_t next_count(const Sequence& s, int64_t chunk) {
 
 class LayerReplay {
  public:
-  // The runner's last layer is replayed; one before it chooses what it attends to.
+  // The runner's last layer is replayed. An earlier layer may select the rows that it attends to.
   LayerReplay(ModelRunner& runner, const ReplayOptions& options, const HeadDims& dims, int64_t max_tokens)
       : runner_(runner), options_(options), replayed_(runner.num_layers() - 1) {
     AttentionLayer& layer = runner.layer(replayed_);

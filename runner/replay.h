@@ -29,7 +29,7 @@ struct ReplayResult {
   int64_t layer = 0;
   int64_t sequence = 0;
   std::string kind;
-  bool chooses = false;  // the layer has an indexer, or attends to another's choice
+  bool chooses = false;  // the layer has an indexer, or attends to another layer's selection
   int64_t num_tokens = 0;
   std::string expected;  // "out" or "exact_index.out"
   double out_error = 0;  // ||out - expected|| / ||expected||

@@ -37,7 +37,7 @@ class DeviceTest : public testing::Test {
     return Error(ErrorCode::invalid_argument, "");
   }
 
-  // A call with the workspace that it asks for.
+  // A call with the workspace that it needs.
   template <class Params>
   void run(const Op<Params>& op, const Params& p) {
     const int64_t bytes = op.workspace_bytes(p, *device_);

@@ -14,7 +14,7 @@ inline DeviceId tested_device() {
   const char* const name = std::getenv("STRATA_TEST_DEVICE");
   return name == nullptr ? DeviceId{} : parse_device_id(name);
 }
-inline std::shared_ptr<Device> open_tested_device(const Config& config = {}) { return open_device(tested_device(), config); }
+inline std::shared_ptr<Device> open_tested_device(const Config& config = {}) { return open_test_device(tested_device(), config); }
 
 // Skips where the device is absent.
 class TestedDevice : public testing::Test {

@@ -1,4 +1,4 @@
-// Attention layers: hidden states in, hidden states out.
+// Attention layers: bf16 hidden states in, bf16 hidden states out.
 #pragma once
 
 #include <array>
@@ -15,114 +15,133 @@
 #include "strata/parallel.h"
 #include "strata/side_streams.h"
 
+// All names of the library.
 namespace strata {
 
-enum class IndexerFormat : uint8_t { fp8, mxfp4, none };  // none: unquantised (bf16) indexer queries and keys
+// Format of indexer queries and keys.
+enum class IndexerFormat : uint8_t {
+  fp8,    // e4m3 with one scale per vector of 128 (V4 6.3)
+  mxfp4,  // e2m1 with one scale per 32 values (V4 6.4); V4 only
+  none,   // unquantised bf16
+};
 
-// How prefill tokens of V4 and of sparse MLA layers read their keys. The result is the same (V4 13): of the same cached values, up to the
-// order of sums and the rounding of attention's probabilities to bf16, at most 5e-4 of the output's norm (docs/numerics.md). Where rows of
-// an MLA request may be gathered, max_model_len * (kv_lora_rank + qk_rope_head_dim) bf16 of the workspace are theirs.
+// How prefill tokens of V4 and of sparse MLA layers read their keys. Both modes read the same cached values (V4 13). They differ in the
+// order of sums and in rounding softmax probabilities to bf16, by at most 5e-4 of the output's norm (docs/numerics.md).
+// Where an MLA layer may gather, the workspace includes max_model_len * (kv_lora_rank + qk_rope_head_dim) bf16 values for the rows.
 enum class PrefillMode : uint8_t {
-  automatic,  // the device's measured rule
+  automatic,  // selects by a rule measured on the device
   gathered,   // dequantise and gather to a bf16 workspace, then attend
   paged,      // attend to the paged caches directly
 };
 
-// In which form a dense MLA layer attends. The result is the same (MLA 7 and 8) as a function of exact numbers, and with bf16 weights up to
-// roundings to bf16: outputs are 5e-3 of their norm apart. With FP8 weights and quantised activations mha quantises the latent before
-// kv_b_proj and mqa does not: 6e-2 apart (MLA 17, docs/numerics.md). Against the reference backend in the same mode both are within 1.2e-2.
-// Sparse layers always take mqa.
+// The form in which a dense MLA layer attends. As functions of exact numbers both forms are equal (MLA 7 and 8). With bf16 weights their
+// outputs differ by roundings to bf16, by 5e-3 of their norm. With FP8 weights and quantised activations mha quantises the latent before
+// kv_b_proj and mqa does not; outputs then differ by 6e-2 (MLA 17, docs/numerics.md). Against the reference backend in the same mode both
+// are within 1.2e-2.
+// Sparse layers always use mqa.
 enum class MlaMode : uint8_t {
-  automatic,  // decode requests mqa, prefill requests mha
-  mha,        // expanded keys and values per head (192/128): new tokens from memory, earlier ones from the cache in chunks whose number
-              // the host decides: no graph of such a step is good for another
+  automatic,  // decode requests use mqa, prefill requests mha
+  mha,        // keys and values expanded per head (192/128): new tokens from memory, earlier rows from the cache in chunks.
+              // The host decides the number of chunks, so a captured graph is valid for its own step only.
   mqa,        // absorbed queries over the latent cache (576/512)
 };
 
-// Of another family's options those that change results are refused; those that say how they are computed are of no account.
+// Options that a layer is made with. A layer refuses options of another family that change results, and ignores those that only say how
+// results are computed.
 struct LayerOptions {
-  BatchLimits limits;
-  // Of the attention's keys. Absent: the family's own, V4 fp8_ds_mla_v4, MLA bf16. V4 takes bf16 and fp8_tensor too, MLA fp8_tensor and
-  // fp8_ds_mla.
+  BatchLimits limits;  // of the builder whose batches the layer gets
+  // Format of the cache of the attention's keys. Absent: the family's default, V4 fp8_ds_mla_v4, MLA bf16. V4 also accepts bf16 and
+  // fp8_tensor; MLA also fp8_tensor and fp8_ds_mla.
   std::optional<KvFormat> kv_format{};
-  IndexerFormat indexer_format = IndexerFormat::fp8;
-  bool hadamard = false;             // rotate indexer queries and keys (V4 10.5)
-  bool fp8_output = false;           // V4: quantise the attention output to FP8 before wo_a (V4 15)
-  bool quantize_activations = true;  // FP8 weights take FP8 activations (V4 5.2); false: bf16 activations
-  PrefillMode prefill_mode = PrefillMode::automatic;
-  MlaMode mla_mode = MlaMode::automatic;
-  // MLA mha: rows of earlier context that are expanded at once; 0: 4096. Bounds the workspace, changes no result (MLA 7.1).
+  IndexerFormat indexer_format = IndexerFormat::fp8;  // of the indexer's queries and keys, and of the cache of its keys
+  bool hadamard = false;                              // apply the Hadamard transform to indexer queries and keys (V4 10.5)
+  bool fp8_output = false;                            // V4: quantise the attention output to FP8 before wo_a (V4 15)
+  bool quantize_activations = true;                   // quantise activations before FP8 weights (V4 5.2); false: bf16 activations
+  PrefillMode prefill_mode = PrefillMode::automatic;  // V4 and sparse MLA layers
+  MlaMode mla_mode = MlaMode::automatic;              // dense MLA layers
+  // MLA mha: rows of earlier context that are expanded at once; 0: 4096. Bounds the workspace; never changes a result (MLA 7.1).
   int64_t context_chunk_rows = 0;
   bool kv_scale_ue8m0 = false;   // fp8_ds_mla: write power-of-two scales (MLA 9.1)
-  bool rotary_embedding = true;  // MLA: false for models without one
-  // A request's attention has the same bits alone and in a batch and, with PrefillMode::paged or MlaMode::mqa, in chunks of any size. Of
-  // the matrix products around it that is not promised: they may sum in another order where a step has another number of tokens.
+  bool rotary_embedding = true;  // MLA: false for models without a rotary embedding
+  // A request's attention has the same bits alone and in any batch. With PrefillMode::paged or MlaMode::mqa the bits are also the same in
+  // chunks of any size. Matrix products are not covered: their order of sums may depend on the number of tokens in the step.
   bool batch_invariant = false;
-  int tp_rank = 0;
-  int tp_size = 1;
+  int tp_rank = 0;  // this rank, in [0, tp_size)
+  int tp_size = 1;  // the number of tensor-parallel ranks
 };
 
-// The cache groups of layer `layer`, without loading it: what an engine plans its memory with. Throws unsupported for families without
-// layers here.
+// The cache groups of layer `layer`, without loading the layer: for planning an engine's memory. Throws unsupported for a family that this
+// library has no layers for.
 [[nodiscard]] std::vector<CacheGroupSpec> cache_groups_of_layer(const ModelConfig& config, const LayerOptions& options, int64_t layer);
 
-// On CUDA hidden, out and the taps begin at a multiple of the largest power of two, up to 16, that divides their strides in bytes but the
-// last dimension's. No two of views, caches and workspace overlap, but for `out`, which may be `hidden` itself; only between these two it
-// is checked.
+// Arguments of AttentionLayer::forward. T is Batch::num_tokens, H the number of query heads of this rank.
+// Alignment on CUDA: hidden, out and the taps begin at a multiple of the largest power of two, up to 16, that divides all their strides in
+// bytes except the last dimension's.
+// Views, caches and workspace must not overlap, except that `out` may be `hidden` itself. Only the overlap of `out` and `hidden` is
+// checked.
 struct ForwardArgs {
   const Batch* batch = nullptr;  // required, except in a dummy run
-  // A forward of a rank that has no requests: `batch` is null, no cache is touched, `out` becomes zero and takes part in the all-reduce
-  // (V4 16). Of the rest only `hidden`, for its shape, and `stream` are used.
+  // A forward of a rank that has no requests: `batch` is null, no cache is accessed, `out` becomes zero and takes part in the all-reduce
+  // (V4 16). Only `stream` and the shape of `hidden` are used besides.
   bool dummy_run = false;
-  LayerCaches caches{};
-  TensorView hidden{};  // bf16 [T, hidden_size], already normalised by the block's norm
-  TensorView out{};     // bf16 [T, hidden_size], contiguous; may be `hidden` itself: it is written last. Rows of padding become 0
-  // i32 [max_num_batched_tokens, index_topk], one buffer for all layers, for layers with index_topk() > 0. With skip_topk, and in V3.2
-  // layers that have no indexer of their own, the layer reads the rows that are there instead of selecting. Keys are written all the same.
-  // Entries that are read are the caller's promise: ascending, each below the token's number of candidates, -1 behind.
+  LayerCaches caches{};  // of this layer, every group of cache_groups()
+  TensorView hidden{};   // bf16 [T, hidden_size], already normalised by the block's norm
+  TensorView out{};      // bf16 [T, hidden_size], contiguous; written last, so it may be `hidden` itself. Rows of padding become 0
+  // Top-k selection: i32 [max_num_batched_tokens, index_topk], one buffer shared by all layers. Required for layers with index_topk() > 0.
+  // With skip_topk, and in V3.2 layers without an indexer of their own, the layer reads the stored rows instead of selecting. It still
+  // inserts its keys. The caller guarantees valid rows: entries ascend, each is below the token's number of candidates, and -1 fills the
+  // rest.
   TensorView topk_indices{};
-  bool skip_topk = false;
-  TensorView llama_4_scaling{};  // f32 [T], MLA only: multiplies each token's query after the rotation; absent: none (MLA 6.4)
-  // Where to leave the rotated queries and the attention output (V4: before the inverse rotation); absent: in the workspace.
+  bool skip_topk = false;        // read the stored rows of topk_indices instead of selecting
+  TensorView llama_4_scaling{};  // f32 [T], MLA only: factor of each token's query after the rotation; absent: none (MLA 6.4)
+  // Optional outputs: the rotated queries, and the attention output (V4: before the inverse rotation). Absent: kept in the workspace.
   TensorView q_tap{};         // bf16 [T, H, D]: V4 512, MLA P + R = 192
   TensorView attn_out_tap{};  // bf16 [T, H, D]: V4 512, MLA V = 128
+  // At least workspace_bytes() bytes, aligned to 256. One per concurrent forward.
   Workspace workspace{};
-  Stream stream{};
+  Stream stream{};  // of the layer's device
 };
 
+// One loaded attention layer. Made by LayerRegistry::make; owns its weights on the device.
 class AttentionLayer {
  public:
   virtual ~AttentionLayer() = default;
+  // The layer's number in the model; MTP layer j is num_hidden_layers + j.
   virtual int64_t layer_index() const = 0;
-  virtual int32_t compress_ratio() const = 0;  // 1, 4, 128; MLA: 1
+  virtual int32_t compress_ratio() const = 0;  // 1, 4 or 128; MLA: 1
   virtual std::string kind() const = 0;        // "window", "c4", "c128", "mla", "mla_sparse"
-  virtual int64_t hidden_size() const = 0;
-  virtual int64_t num_heads() const = 0;   // of this rank
-  virtual int64_t index_topk() const = 0;  // 0: attends to everything, needs no topk_indices
+  virtual int64_t hidden_size() const = 0;     // width of the hidden states
+  virtual int64_t num_heads() const = 0;       // query heads of this rank
+  virtual int64_t index_topk() const = 0;      // 0: the layer attends to every position and needs no topk_indices
+  // Caches that forward needs, as cache_groups_of_layer() states them.
   [[nodiscard]] virtual std::vector<CacheGroupSpec> cache_groups() const = 0;
-  [[nodiscard]] virtual int64_t weight_bytes() const = 0;  // device memory held, tables included
-  // Bytes that every forward within the limits can run with.
+  [[nodiscard]] virtual int64_t weight_bytes() const = 0;  // device memory of the weights, derived tables included
+  // Workspace that is enough for every forward within the limits.
   [[nodiscard]] virtual int64_t workspace_bytes() const = 0;
-  // Puts the layer's work on args.stream and returns; on a CPU it is done then. args may go; what their views point to, the batch and the
-  // layer itself stay until the stream has reached the work. Throws invalid_argument (views, caches, batch that do not fit the layer) or
-  // workspace_too_small before anything is written, device_failure; what the library throws begins with "layer 3 (c4)", and names the
-  // request that it is about, or those of the step, where the batch has their ids (BatchRequest::id). One call of a layer, and of layers
-  // that share side streams, at a time; other layers may run on other threads and streams, with workspaces of their own. A batch of no
-  // tokens is fine.
+  // Enqueues the layer's work on args.stream and returns; on a CPU the work is done on return. `args` may be destroyed on return. The
+  // memory of its views, the batch and the layer must stay valid until the stream has finished the work. A batch of no tokens is allowed.
+  // Throws invalid_argument (views, caches or a batch that do not fit the layer) or workspace_too_small before anything is written;
+  // device_failure. Messages begin with the layer, "layer 3 (c4)". They name the request concerned, or all requests of the step, where the
+  // batch has ids (BatchRequest::id).
+  // Threads: one call at a time per layer, and per set of layers that share side streams. Other layers may run on other threads and
+  // streams, each with its own workspace.
   virtual void forward(const ForwardArgs& args) = 0;
 };
 
-// Rotary tables are large and equal for most layers: one cache of device constants per model. Not for several threads at once.
+// Constant tables on the device, shared by all layers of a model: rotary tables are large and equal for most layers. Not thread-safe.
 class RopeTables {
  public:
   // Throws invalid_argument for a null device and max_positions outside [1, 2^24].
   RopeTables(std::shared_ptr<Device> device, int64_t max_positions);
+  // The device of the tables.
   const std::shared_ptr<Device>& device() const { return device_; }
+  // Rows of every table: positions [0, max_positions).
   int64_t max_positions() const { return max_positions_; }
-  // f32 [max_positions, config.dim]: build_rope_table of the config, made on the first call. The memory lives as long as this object.
+  // f32 [max_positions, config.dim]: build_rope_table(config), built on the first call. The memory lives as long as this object.
   [[nodiscard]] TensorView get(const RopeConfig& config);
-  // i32 [max_positions + 1]: 0, 1, 2, ... Lengths on the device that the host chose, without a copy: element n is n.
+  // i32 [max_positions + 1], element n is n: device-side lengths for values known on the host, without a copy.
   [[nodiscard]] TensorView numbers();
+  // Bytes of the tables built so far.
   [[nodiscard]] int64_t allocated_bytes() const;
 
  private:
@@ -132,33 +151,36 @@ class RopeTables {
   Tensor numbers_;
 };
 
-// References need to live until the layer is made; the rest the layer shares.
+// What a layer is made from. The references must stay valid until make() returns; the layer shares ownership of the rest.
 struct LayerContext {
-  const Checkpoint& checkpoint;
-  int64_t layer = 0;
-  std::shared_ptr<Device> device{};
-  const OpSet& ops;
-  const LayerOptions& options;
-  std::shared_ptr<RopeTables> rope_tables{};     // on `device`, at least limits.max_model_len positions
-  std::shared_ptr<Communicator> communicator{};  // of the options' rank and size; null: the rank's partial sum is left in `out`
-  std::shared_ptr<SideStreams> side_streams{};   // null: everything runs on the stream of the call, in order
+  const Checkpoint& checkpoint;                  // has the layer's weights
+  int64_t layer = 0;                             // its number; MTP layer j is num_hidden_layers + j
+  std::shared_ptr<Device> device{};              // weights are loaded here
+  const OpSet& ops;                              // copied by the layer
+  const LayerOptions& options;                   // copied by the layer
+  std::shared_ptr<RopeTables> rope_tables{};     // on `device`; at least limits.max_model_len positions
+  std::shared_ptr<Communicator> communicator{};  // of the options' rank and size; null: `out` is the rank's partial sum
+  std::shared_ptr<SideStreams> side_streams{};   // null: all work runs in order on the call's stream
 };
 
-// Makers of layers by the config's architecture (or, failing that, model_type). Open to callers: a registry is a value, not a global.
+// Makers of layers, keyed by the config's architecture, else by its model_type. A registry is a value: callers may add their own layers.
 class LayerRegistry {
  public:
+  // Makes the layer of a context. Throws as make() does.
   using Maker = std::function<std::unique_ptr<AttentionLayer>(const LayerContext&)>;
-  // Replaces an earlier one of the same name. Throws invalid_argument for an empty name or maker.
+  // Replaces an earlier maker of the same name. Throws invalid_argument for an empty name or maker.
   void register_layer(const std::string& architecture, Maker maker);
-  // Throws unsupported listing the known names, invalid_argument for names in Config::force that are not known (check_forced). The layers
-  // here throw invalid_argument for a context that contradicts itself or the model,
-  // unsupported for options and shapes that no implementation takes, invalid_file for weights that are missing or cannot be, out_of_memory.
+  // Throws unsupported, listing the known names, for an architecture without a maker; invalid_argument for unknown names in Config::force
+  // (check_forced). The library's layers also throw invalid_argument for a context that contradicts itself or the model, unsupported for
+  // options and shapes that no implementation takes, invalid_file for weights that are missing or malformed, out_of_memory.
   [[nodiscard]] std::unique_ptr<AttentionLayer> make(const LayerContext& context) const;
+  // Architectures and model_types that have a maker.
   std::vector<std::string> names() const;
 
  private:
   std::vector<std::pair<std::string, Maker>> makers_;
 };
+// The layers of supported_models().
 [[nodiscard]] LayerRegistry default_layers();
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// Reading and writing checkpoints in the official file format: safetensors, single file or sharded by an index.
+// Reads and writes checkpoints in the official file format: safetensors, a single file or shards with an index.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,31 @@
 
 namespace strata {
 
-// A tensor of an open file: a read-only host view into the mapping, valid as long as the file object.
+// A tensor of an open file: a read-only host view into the mapping, valid as long as the file object. Row-major.
 struct StoredTensor {
-  std::string name;
-  StoredDType dtype = DType::u8;
-  std::vector<int64_t> shape;
-  const std::byte* data = nullptr;
-  size_t bytes = 0;
+  std::string name;                 // "layers.0.attn.wq_a.weight"
+  StoredDType dtype = DType::u8;    // of every element
+  std::vector<int64_t> shape;       // elements
+  const std::byte* data = nullptr;  // first byte; any alignment
+  size_t bytes = 0;                 // size of the data
+  // Number of elements.
   int64_t numel() const;
 };
 
-// One .safetensors file by mmap, with tensors of any dtype that the format defines. Throws invalid_file for a header that is not JSON, for
-// overlapping or decreasing offsets, sizes that contradict shape and dtype, an unknown dtype, a truncated file, and for what is no such
-// file at all (a git-lfs pointer, a web page, a pickle), by name.
+// One memory-mapped .safetensors file, with tensors of any dtype that the format defines. Throws invalid_file for a header that is not
+// JSON, overlapping or decreasing offsets, sizes that contradict shape and dtype, an unknown dtype and a truncated file. A file of another
+// kind (a git-lfs pointer, a web page, a pickle) is refused by the name of its kind.
 class SafetensorsFile {
  public:
+  // Maps the file and checks its header.
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
 
-  const std::vector<StoredTensor>& tensors() const;       // by name, ascending
-  const StoredTensor* find(std::string_view name) const;  // null: not there
-  // Tells the kernel that the pages of a tensor are not needed again, so that loading does not double the resident memory.
+  const std::vector<StoredTensor>& tensors() const;       // ascending by name
+  const StoredTensor* find(std::string_view name) const;  // null: no such tensor
+  // Advises the kernel that the tensor's pages are not needed again, so that loading does not double the resident memory.
   void release(const StoredTensor& tensor) const;
 
  private:
@@ -46,48 +48,51 @@ class SafetensorsFile {
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes tensors (host memory) as one safetensors file: header padded to 8 bytes, data in the order given. The file is there when all of
-// it is written, or as it was. Throws invalid_argument for names given twice, sizes that contradict shape and dtype, null data;
-// invalid_file when it cannot be written.
+// Writes tensors in host memory as one safetensors file: the header padded to 8 bytes, then the data in the given order. The file is
+// replaced only when all of it is written; on failure it is as before. Throws invalid_argument for duplicate names, sizes that contradict
+// shape and dtype, and null data; invalid_file when the file cannot be written.
 void write_safetensors(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors);
 
-// A directory with config.json and model.safetensors, or model.safetensors.index.json and its shards; or what a loader of the caller's
-// has brought to memory. Layers copy what they need: it may go when they are made. Several threads may read one at once.
-//
-// Shards without attention are not opened, and any shard may be missing: a partial download is a checkpoint of the layers that it has.
+// A directory with config.json and model.safetensors, or with model.safetensors.index.json and its shards; or tensors that the caller
+// loaded into memory. Layers copy what they need, so the checkpoint may be destroyed once they are made. Several threads may read one
+// checkpoint at once.
+// Shards without attention tensors are not opened, and any shard may be missing: a partial download is a checkpoint of the layers that it
+// has.
 class Checkpoint {
  public:
-  // Throws invalid_file for files that cannot be what they claim to be, for a shard that lacks an attention tensor which the index
-  // expects there, and for model.safetensors and an index that disagree.
+  // Throws invalid_file for malformed files, for a shard that lacks an attention tensor which the index expects there, and for a
+  // model.safetensors that disagrees with an index.
   explicit Checkpoint(const std::filesystem::path& directory, const ConfigOptions& options = {});
-  // Tensors in host memory by their official names, those of the layers that are wanted. Their data is not copied: it stays where it is
-  // until the layers are made. Throws invalid_file for a config that cannot be; invalid_argument for names given twice, bytes that
-  // contradict shape and dtype, null data.
+  // Tensors in host memory, by official names, of the layers that the caller wants. The data is not copied: it must stay valid until the
+  // layers are made. Throws invalid_file for an invalid config; invalid_argument for duplicate names, sizes that contradict shape and
+  // dtype, and null data.
   Checkpoint(const ModelConfig& config, std::vector<StoredTensor> tensors);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
 
+  // The model's config.
   const ModelConfig& config() const;
-  const std::filesystem::path& directory() const;  // "memory" without one
-  // Layer numbers that have attention tensors, ascending; MTP layer j is num_hidden_layers + j.
+  const std::filesystem::path& directory() const;  // "memory" for tensors in memory
+  // Numbers of the layers that have attention tensors, ascending. MTP layer j is num_hidden_layers + j.
   std::vector<int64_t> attention_layers() const;
-  // The names of a layer's attention tensors, sorted. Valid as long as the checkpoint is there.
+  // Names of a layer's attention tensors, sorted. Valid as long as the checkpoint.
   std::span<const std::string> attention_names(int64_t layer) const;
-  // Every tensor's name; of shards, what the index says.
+  // Names of all tensors; for shards, those that the index lists.
   std::vector<std::string> names() const;
-  // nullptr when absent. Throws invalid_file for a tensor of the index whose shard is missing or cannot be read, here and below.
+  // Null when absent. Like the functions below, throws invalid_file for a tensor of the index whose shard is missing or unreadable.
   const StoredTensor* find(std::string_view name) const;
+  // As SafetensorsFile::release.
   void release(const StoredTensor& tensor) const;
 
-  // A tensor of layer i by its official suffix ("wq_a.weight", "indexer.wq_b.scale"), trying every tolerated spelling (V4 4.1).
-  // nullptr when absent.
+  // A tensor of layer `layer` by its official suffix ("wq_a.weight", "indexer.wq_b.scale"). Every tolerated spelling is tried (V4 4.1).
+  // Null when absent.
   const StoredTensor* find(int64_t layer, std::string_view suffix) const;
-  // The same, but throws invalid_file "missing tensor ..., tried ..." .
+  // As find, but throws invalid_file "missing tensor ..., tried ..." when absent.
   const StoredTensor& require(int64_t layer, std::string_view suffix) const;
 
-  // The scale of the layer's per-tensor FP8 caches (PagedCache::scale) that the checkpoint was calibrated for, its k_scale; 1 without one.
-  // v_scale is not read: the cached rows are keys and values at once. Throws invalid_file unless k_scale is one positive number.
+  // k_scale of the layer: the scale that the checkpoint was calibrated with for per-tensor FP8 caches (PagedCache::scale); 1 when absent.
+  // v_scale is not read, because cached rows are both keys and values. Throws invalid_file unless k_scale is one positive number.
   float kv_scale(int64_t layer) const;
 
  private:
@@ -95,18 +100,20 @@ class Checkpoint {
   std::unique_ptr<Impl> impl_;
 };
 
+// What synthesize_checkpoint writes.
 struct SynthesizeOptions {
-  int64_t num_layers = 0;  // 0: all of the config, MTP layers included; N: its first N layers
+  int64_t num_layers = 0;  // number of first layers to write; 0: all of the config, MTP layers included
   bool fp8 = true;         // FP8 weights with ue8m0 block scales where the official checkpoint has them; false: bf16
-  uint64_t seed = 1;
-  // Replaces config.json and model.safetensors where they are in the directory; false: they are refused. A checkpoint of several files is
-  // refused in any case.
+  uint64_t seed = 1;       // of the random weights
+  // Replaces config.json and model.safetensors in the directory; false: existing files are refused. A checkpoint of several files is always
+  // refused.
   bool overwrite = false;
 };
-// A checkpoint in the official format with random weights, scaled so that activations keep their size through a layer. `progress` (may be
-// null) is called with bytes written and bytes in all, every 16 MB or so; what it throws stops the work and reaches the caller. Whatever is
-// thrown, the directory's files are as they were. Throws invalid_argument for a number of layers that the config does not have and for a
-// directory that has a checkpoint, invalid_file for a config that cannot be and when files cannot be written.
+// Writes a checkpoint in the official format with random weights, scaled so that activations keep their magnitude through a layer.
+// `progress` (may be null) is called about every 16 MB with bytes written and bytes in all. An exception from `progress` stops the work and
+// passes through. After any exception the directory's files are as before.
+// Throws invalid_argument for a number of layers that the config does not have, and for a directory that has a checkpoint; invalid_file for
+// an invalid config, and when files cannot be written.
 void synthesize_checkpoint(const ModelConfig& config, const SynthesizeOptions& options, const std::filesystem::path& directory,
                            const std::function<void(size_t, size_t)>& progress = nullptr);
 

@@ -1,4 +1,4 @@
-// Devices, streams and events. Every call that may run on an accelerator takes its stream explicitly.
+// Devices, streams, events and graphs. Every call that may run on an accelerator takes its stream explicitly.
 #pragma once
 
 #include <cstdint>
@@ -15,95 +15,114 @@ namespace strata {
 
 // "cpu", "cuda:0", "opencl:1".
 std::string to_string(DeviceId id);
-// The inverse; "cuda" means "cuda:0". Throws invalid_argument for anything else.
+// The inverse of to_string; "cuda" means "cuda:0". Throws invalid_argument for any other text.
 [[nodiscard]] DeviceId parse_device_id(std::string_view text);
 
-// A queue of work on one device. `handle` is the native queue (cudaStream_t, cl_command_queue) or null for the device's
-// default queue. A CPU runs every call to its end before returning, so its streams are always null.
+// A queue of work on one device. A CPU finishes every call before it returns, so its streams are always null.
 struct Stream {
-  void* handle = nullptr;
+  void* handle = nullptr;  // the native queue (cudaStream_t, cl_command_queue); null: the device's default queue
 };
 
-// A point in a stream (cudaEvent_t, cl_event) that another stream can wait for.
+// A point in a stream that other streams can wait for.
 struct Event {
-  void* handle = nullptr;
+  void* handle = nullptr;  // the native event; null on a CPU
 };
 
-// Work that was captured instead of run, and runs as often as it is launched (cudaGraphExec_t).
+// Captured work, which can be launched any number of times.
 struct Graph {
-  void* handle = nullptr;
+  void* handle = nullptr;  // the native graph (cudaGraphExec_t)
 };
 
-// What planning and measuring ask of a device; 0 where it does not apply or is not known.
+// Properties that planning and benchmarks use. 0: does not apply or is unknown.
 struct DeviceProperties {
-  int32_t compute_major = 0, compute_minor = 0;  // CUDA compute capability
-  int32_t num_sms = 0;
-  int64_t max_shared_bytes = 0;  // shared memory that a block may have
-  int64_t last_level_cache_bytes = 0;
-  int64_t memory_bytes = 0;
+  int32_t compute_major = 0;           // CUDA compute capability: 9 of 9.0
+  int32_t compute_minor = 0;           // CUDA compute capability: 0 of 9.0
+  int32_t num_sms = 0;                 // streaming multiprocessors
+  int64_t max_shared_bytes = 0;        // shared memory that one thread block may use
+  int64_t last_level_cache_bytes = 0;  // a GPU: the L2 cache
+  int64_t memory_bytes = 0;            // device memory, used or not
 };
 
-// Several threads may use one at once. Tensors, pools and layers share its ownership; raw memory, streams, events and graphs are given back
-// before the last owner goes.
+// One device of one backend. Thread-safe. Tensors, pools and layers share ownership of their device. The caller destroys raw memory,
+// streams, events and graphs before the last owner of the device.
 class Device {
  public:
   virtual ~Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
+  // Kind and index.
   DeviceId id() const { return id_; }
+  // The device's copy of the settings that it was opened with.
   const Config& config() const { return config_; }
-  // One line for people: the chip, its features, memory, threads.
+  // One line for users: the chip, its features, memory, threads.
   virtual std::string description() const = 0;
+  // What is known of the chip. The default implementation knows nothing.
   virtual DeviceProperties properties() const { return {}; }
 
-  // Memory of at least `bytes` bytes aligned to 256. Throws out_of_memory; this and the calls below invalid_argument for bytes below 0.
-  // Work on any stream may still use memory that is given back: it is not handed out again before that work is done. deallocate(nullptr)
-  // does nothing.
+  // Device memory of at least `bytes` bytes, aligned to 256. Throws out_of_memory. Throws invalid_argument for bytes < 0, as the functions
+  // below do.
   [[nodiscard]] virtual void* allocate(int64_t bytes) = 0;
+  // Returns memory of allocate(). May be called while work on any stream still uses the memory: it is not reused before that work is done.
+  // Null: does nothing.
   virtual void deallocate(void* data) noexcept = 0;
 
-  // Host memory that copies to and from the device reach without a detour and without waiting for them, aligned to 256. By default
-  // ordinary memory. The caller waits for the copies that use it before it gives it back.
+  // Host memory aligned to 256 that the device can copy directly and asynchronously (pinned). The default implementation returns ordinary
+  // memory. Throws as allocate() does.
   [[nodiscard]] virtual void* allocate_host(int64_t bytes);
+  // Returns memory of allocate_host(). The caller first waits for the copies that use it. Null: does nothing.
   virtual void deallocate_host(void* data) noexcept;
 
-  // Copies and fills are ordered with the other work of `stream`. Host memory must stay valid until it is reached.
+  // Copies `bytes` bytes from host to device memory. Copies and fills are ordered with the other work of `stream`. Host memory must stay
+  // valid until the stream has finished the copy.
   virtual void copy_from_host(void* device_dst, const void* host_src, int64_t bytes, Stream stream) = 0;
+  // Copies `bytes` bytes from device to host memory. The host may read them after synchronize().
   virtual void copy_to_host(void* host_dst, const void* device_src, int64_t bytes, Stream stream) = 0;
+  // Copies `bytes` bytes within device memory. The ranges do not overlap.
   virtual void copy(void* device_dst, const void* device_src, int64_t bytes, Stream stream) = 0;
+  // Sets `bytes` bytes of device memory to `value`.
   virtual void fill(void* device_dst, uint8_t value, int64_t bytes, Stream stream) = 0;
 
+  // A new stream; null on a device that has no streams (a CPU). Throws device_failure.
   [[nodiscard]] virtual Stream create_stream() = 0;
+  // The work of the stream must have finished (OwnedStream waits for it). Null: does nothing.
   virtual void destroy_stream(Stream stream) noexcept = 0;
+  // A new event; null on a device that has no streams. Throws device_failure.
   [[nodiscard]] virtual Event create_event() = 0;
+  // Null: does nothing.
   virtual void destroy_event(Event event) noexcept = 0;
+  // Marks the stream's current end. Does not block the host.
   virtual void record(Event event, Stream stream) = 0;
+  // Makes later work of the stream wait for the mark of record(). Does not block the host.
   virtual void wait(Event event, Stream stream) = 0;
-  // Returns when all work of the stream is done; throws device_failure if any of it failed.
+  // Returns when all work of the stream is done. Throws device_failure if any of that work failed.
   virtual void synchronize(Stream stream) = 0;
 
-  // Seconds between the first and the last of what work() puts on `stream`; returns when it is done. By default the host's clock around it.
+  // Seconds between the start of the first and the end of the last operation that work() enqueues on `stream`. Returns when these are done.
+  // The default implementation measures with the host's clock.
   [[nodiscard]] virtual double elapsed_seconds(Stream stream, const std::function<void()>& work);
 
-  // Records what work() puts on `stream`, a created one, instead of running it; also what goes to other streams that wait for an event of
-  // it and that it waits for in the end. Addresses, shapes and everything else the host decides are fixed then; what memory holds is
-  // read at each launch. work() must not allocate, synchronise or copy to or from ordinary host memory: device_failure then, and what
-  // work() throws passes through; nothing is left capturing. By default unsupported.
+  // Captures what work() enqueues on `stream` instead of running it. `stream` is a created one. Work on another stream is captured too if
+  // that stream waits for an event of `stream` and `stream` waits for it at the end.
+  // Addresses, shapes and all host-side decisions are fixed at capture; memory contents are read at each launch.
+  // work() must not allocate, synchronise, or copy to or from ordinary host memory: device_failure. An exception of work() passes through.
+  // In both cases the capture is ended. The default implementation throws unsupported.
   [[nodiscard]] virtual Graph capture(Stream stream, const std::function<void()>& work);
+  // Enqueues a captured graph on `stream`. By default unsupported.
   virtual void launch(Graph graph, Stream stream);
-  // Not before its launches are done.
+  // All launches of the graph must have finished.
   virtual void destroy_graph(Graph graph) noexcept;
 
-  // What benchmarks measure the machine's limits with. Each returns false, having done nothing, where the device has no such call.
-  // Reads `bytes` bytes, a multiple of 64 KiB, at a multiple of 16, and writes at most 4 bytes to sink.
+  // Probes measure the machine's limits for benchmarks. Each returns false, without doing anything, where the device has no such call.
+  // Reads `bytes` bytes, a multiple of 64 KiB, from an address that is a multiple of 16; writes at most 4 bytes to sink.
   virtual bool probe_read(const void* device_src, int64_t bytes, void* sink, Stream stream);
-  // Launches a kernel that does nothing.
+  // Probe: launches an empty kernel.
   virtual bool probe_launch(Stream stream);
-  // c = a b^T, row-major fp32 [n, n] on the device, by the fastest library that the build has.
+  // Probe: c = a b^T, row-major fp32 [n, n] on the device, with the fastest library of the build.
   virtual bool probe_product(int64_t n, const float* a, const float* b, float* c, Stream stream);
 
  protected:
+  // For backends.
   Device(DeviceId id, Config config) : id_(id), config_(std::move(config)) {}
 
  private:
@@ -111,8 +130,8 @@ class Device {
   Config config_;
 };
 
-// Throws unsupported when the backend is not in this build or the device is not present; invalid_argument for a number of threads that
-// cannot be.
+// Opens a device. Throws unsupported when the backend is not in this build or the device is not present; invalid_argument for a number of
+// threads outside the supported range.
 [[nodiscard]] std::shared_ptr<Device> open_device(DeviceId id, const Config& config = {});
 
 }  // namespace strata

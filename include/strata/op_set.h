@@ -1,4 +1,4 @@
-// Every op of the library with its implementations. A plain value: layers hold a copy, callers may change theirs.
+// Every op of the library with its implementations. A plain value: layers hold a copy, and callers may change theirs.
 #pragma once
 
 #include "strata/op.h"
@@ -15,45 +15,46 @@
 
 namespace strata {
 
+// The ops, in the order in which for_each_op visits them. weight_packings belong to linear and grouped_linear.
 struct OpSet {
-  Op<LinearParams> linear;
-  Op<GroupedLinearParams> grouped_linear;
-  std::vector<WeightPacking> weight_packings;
-  Op<RmsNormPairParams> rms_norm_pair;
-  Op<QNormRopeKvInsertParams> qnorm_rope_kv_insert;
-  Op<QuantizeAndInsertKParams> quantize_and_insert_k;
-  Op<DequantizeAndGatherKParams> dequantize_and_gather_k;
-  Op<SavePartialStatesParams> save_partial_states;
-  Op<CompressNormRopeStoreParams> compress_norm_rope_store;
-  Op<IndexerQueryParams> indexer_query;
-  Op<IndexerLogitsParams> indexer_logits;
-  Op<TopkSelectParams> topk_select;
-  Op<IndexerTopkParams> indexer_topk;
-  Op<ScatterBlockTablesParams> scatter_block_tables;
-  Op<SlotMappingParams> slot_mapping;
-  Op<SwaIndicesParams> swa_indices;
-  Op<CompressedIndicesParams> compressed_indices;
-  Op<ComputeGlobalTopkParams> compute_global_topk;
-  Op<CombineTopkSwaParams> combine_topk_swa;
-  Op<SparseAttnDecodeParams> sparse_attn_decode;
-  Op<SparseAttnPrefillParams> sparse_attn_prefill;
-  Op<MergeAttnStatesParams> merge_attn_states;
-  Op<InverseRopeParams> inverse_rope;
-  Op<InverseRopeQuantParams> inverse_rope_quant;
-  Op<MlaRopeKvInsertParams> mla_rope_kv_insert;
-  Op<IndexerKeyInsertParams> indexer_key_insert;
-  Op<DenseAttnDecodeParams> dense_attn_decode;
-  Op<DenseAttnPrefillParams> dense_attn_prefill;
+  Op<LinearParams> linear;                                   // y = x W^T
+  Op<GroupedLinearParams> grouped_linear;                    // y = x W^T per group of heads
+  std::vector<WeightPacking> weight_packings;                // packed layouts of weights
+  Op<RmsNormPairParams> rms_norm_pair;                       // RMSNorm of query latent and key-value latent
+  Op<QNormRopeKvInsertParams> qnorm_rope_kv_insert;          // V4: norm and rotation of queries, rotation and insertion of keys
+  Op<QuantizeAndInsertKParams> quantize_and_insert_k;        // rotated bf16 rows into a cache
+  Op<DequantizeAndGatherKParams> dequantize_and_gather_k;    // rows of a cache as bf16
+  Op<SavePartialStatesParams> save_partial_states;           // the compressor's inputs into its state
+  Op<CompressNormRopeStoreParams> compress_norm_rope_store;  // pooled, normalised and rotated entries into a cache
+  Op<IndexerQueryParams> indexer_query;                      // quantised indexer queries and folded head weights
+  Op<IndexerLogitsParams> indexer_logits;                    // logits of every candidate
+  Op<TopkSelectParams> topk_select;                          // the k largest logits of each row
+  Op<IndexerTopkParams> indexer_topk;                        // indexer_logits and topk_select in one op
+  Op<ScatterBlockTablesParams> scatter_block_tables;         // segments of block-table rows
+  Op<SlotMappingParams> slot_mapping;                        // the slot of every token
+  Op<SwaIndicesParams> swa_indices;                          // slots of the sliding window
+  Op<CompressedIndicesParams> compressed_indices;            // complete compressed entries of every token
+  Op<ComputeGlobalTopkParams> compute_global_topk;           // entry numbers to slots
+  Op<CombineTopkSwaParams> combine_topk_swa;                 // rows of the gathered workspace
+  Op<SparseAttnDecodeParams> sparse_attn_decode;             // attention to selected rows of paged caches
+  Op<SparseAttnPrefillParams> sparse_attn_prefill;           // attention to selected gathered rows
+  Op<MergeAttnStatesParams> merge_attn_states;               // one softmax from partial results
+  Op<InverseRopeParams> inverse_rope;                        // attention output rotated back
+  Op<InverseRopeQuantParams> inverse_rope_quant;             // inverse_rope, then quantisation to FP8
+  Op<MlaRopeKvInsertParams> mla_rope_kv_insert;              // MLA: rotation, and the latent rows into a cache
+  Op<IndexerKeyInsertParams> indexer_key_insert;             // keys of V3.2's indexer into a cache
+  Op<DenseAttnDecodeParams> dense_attn_decode;               // attention to every row of a paged latent cache
+  Op<DenseAttnPrefillParams> dense_attn_prefill;             // causal attention to keys in memory
 };
 
-// The ops with the implementations of every backend in this build.
+// All ops, with the implementations of every backend in this build.
 [[nodiscard]] OpSet default_ops();
 
-// Throws invalid_argument for a name in Config::force that is none of these ops', or none of its implementations': it would force nothing
-// and say nothing. Layers do this when they are made; for ops on their own it is the caller's.
+// Throws invalid_argument for a name in Config::force that is neither an op's nor one of its implementations': such a name would have no
+// effect. Layers call this when they are made; users of single ops call it themselves.
 void check_forced(const OpSet& ops, const Config& config);
 
-// Calls f(op) for every op, in the order above.
+// Calls f(op) for every op, in the order of OpSet's members.
 template <class Set, class F>
 void for_each_op(Set& ops, F&& f) {
   f(ops.linear);

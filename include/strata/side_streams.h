@@ -1,4 +1,4 @@
-// Streams next to the caller's, on which layers launch what the rest of a step does not wait for. V4 specification 16.
+// Streams on which layers run work concurrently with the caller's stream. V4 specification 16.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace strata {
 
-// One set serves all layers of a model, as these run one after the other. On a device whose streams are null (a CPU) there are none, and
-// everything runs in order on the caller's stream.
+// Side streams and their events. One set serves all layers of a model, because layers run one after the other. On a device whose streams
+// are null (a CPU) there are none, and all work runs in order on the caller's stream.
 class SideStreams {
  public:
-  static constexpr int64_t kStreams = 2;
-  static constexpr int64_t kEvents = 18;
+  static constexpr int64_t kStreams = 2;  // side streams of a set
+  static constexpr int64_t kEvents = 18;  // events of a set
 
-  // Throws invalid_argument for a null device, and what making streams and events throws.
-  explicit SideStreams(std::shared_ptr<Device> device);
+  // Throws invalid_argument for a null device, and what Device::create_stream and create_event throw.
+  explicit SideStreams(const std::shared_ptr<Device>& device);
 
-  // Whether work on these streams can overlap the caller's.
+  // Whether work on the side streams can run concurrently with the caller's stream.
   bool concurrent() const { return stream(0).handle != nullptr; }
-  // i in [0, kStreams).
+  // Side stream i, in [0, kStreams). Null on a CPU.
   Stream stream(int64_t i) const { return streams_[static_cast<size_t>(i)].get(); }
-  // i in [0, kEvents). A layer records them anew in each forward.
+  // Event i, in [0, kEvents). Layers record the events anew in each forward.
   Event event(int64_t i) const { return events_[static_cast<size_t>(i)].get(); }
 
  private:

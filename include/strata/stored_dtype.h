@@ -1,4 +1,4 @@
-// Element types of files: all that safetensors defines, more than ops compute with.
+// Element types of tensors in files: all types of safetensors, including those that no op computes with.
 #pragma once
 
 #include <array>
@@ -10,46 +10,52 @@
 
 namespace strata {
 
+// A type of safetensors, with its name in files, its size and the DType that it corresponds to.
 class StoredDType {
  public:
-  // In the order of safetensors, by bits; the table below has the same.
+  // In the order of safetensors, by bits; kRows below has the same order.
   enum Value : uint8_t {
-    boolean,
-    f4,  // e2m1, two to a byte
-    f6_e2m3,
-    f6_e3m2,
-    u8,
-    i8,
-    e5m2,
-    e4m3,
-    e8m0,
-    e4m3fnuz,
-    e5m2fnuz,
-    i16,
-    u16,
-    f16,
-    bf16,
-    i32,
-    u32,
-    f32,
-    c64,
-    f64,
-    i64,
-    u64,
+    boolean,   // "BOOL", one byte
+    f4,        // "F4": e2m1, two to a byte
+    f6_e2m3,   // "F6_E2M3"
+    f6_e3m2,   // "F6_E3M2"
+    u8,        // "U8"
+    i8,        // "I8"
+    e5m2,      // "F8_E5M2"
+    e4m3,      // "F8_E4M3"
+    e8m0,      // "F8_E8M0": a power of two
+    e4m3fnuz,  // "F8_E4M3FNUZ"
+    e5m2fnuz,  // "F8_E5M2FNUZ"
+    i16,       // "I16"
+    u16,       // "U16"
+    f16,       // "F16"
+    bf16,      // "BF16"
+    i32,       // "I32"
+    u32,       // "U32"
+    f32,       // "F32"
+    c64,       // "C64": two f32
+    f64,       // "F64"
+    i64,       // "I64"
+    u64,       // "U64"
   };
+  // Number of types.
   static constexpr int64_t kCount = u64 + 1;
 
-  constexpr StoredDType(Value value) : value_(value) {}            // NOLINT(google-explicit-constructor): StoredDType::f4 is one
+  // A type of safetensors; implicit, because every Value is one.
+  constexpr StoredDType(Value value) : value_(value) {}  // NOLINT(google-explicit-constructor): StoredDType::f4 is one
+  // The type of files for a type of ops; implicit, because every DType can be stored.
   constexpr StoredDType(DType dtype) : value_(value_of(dtype)) {}  // NOLINT(google-explicit-constructor): every DType can be stored
 
   friend constexpr bool operator==(StoredDType, StoredDType) = default;
 
-  // As the file spells it: "BF16", "F8_E4M3".
+  // The name in files: "BF16", "F8_E4M3".
   constexpr std::string_view name() const { return row_of(value_).name; }
+  // Bits of one element.
   constexpr int64_t bits() const { return row_of(value_).bits; }
-  // The type that ops compute with; none for types that are only stored.
+  // The type that ops compute with; absent for types that are only stored.
   constexpr std::optional<DType> dtype() const { return row_of(value_).dtype; }
 
+  // Absent for a name that safetensors does not define.
   static constexpr std::optional<StoredDType> from_name(std::string_view name) {
     for (const Row& row : kRows) {
       if (row.name == name) return row.value;
@@ -100,7 +106,7 @@ class StoredDType {
   Value value_;
 };
 
-// The name that ops have for the type; the file's name for one that is only stored.
+// The ops' name of the type; for a type that is only stored, its name in files.
 constexpr std::string_view to_string(StoredDType stored) {
   const auto dtype = stored.dtype();
   return dtype ? to_string(*dtype) : stored.name();

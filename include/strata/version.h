@@ -1,10 +1,13 @@
-// The version of these headers; CMake and pkg-config have it from here.
+// The version of these headers, which CMake and pkg-config read from here.
 //
-// Until 1.0 a new minor version may change the API, and a new patch version does not. Neither keeps the ABI: structs of parameters grow, so
-// a program is compiled with the headers of the library that it is linked with. Fields of parameters have defaults that mean "as before";
-// with designated initialisers code stays right when some are added.
+// Public names stay until the next major version; a minor version may add names. Neither a minor nor a patch version keeps the ABI, because
+// parameter structs grow: compile a program with the headers of the library that it links. New parameter fields have defaults that keep the
+// old behaviour. Code with designated initialisers stays correct when fields are added. docs/support.md has the rules.
 #pragma once
 
+// MAJOR of MAJOR.MINOR.PATCH.
 #define STRATA_VERSION_MAJOR 0
+// MINOR of MAJOR.MINOR.PATCH.
 #define STRATA_VERSION_MINOR 1
+// PATCH of MAJOR.MINOR.PATCH.
 #define STRATA_VERSION_PATCH 0

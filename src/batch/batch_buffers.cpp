@@ -13,8 +13,8 @@ int64_t max_blocks(const CacheGroupSpec& spec, const BatchLimits& limits) {
   return ceil_div(limits.max_model_len, spec.positions_per_page());
 }
 
-// Of one step, all requests together: a sliding group needs `retained` positions of a request and the new tokens, and blocks that begin or
-// end elsewhere.
+// For one step, all requests together. A sliding group needs `retained` positions per request, the new tokens, and blocks that begin or end
+// outside these.
 int64_t max_entries(const CacheGroupSpec& spec, const BatchLimits& limits) {
   const int64_t all = limits.max_num_seqs * max_blocks(spec, limits);
   if (spec.retained == 0) return all;
@@ -57,7 +57,7 @@ UploadViews lay_out_upload(Arena& arena, const BatchLimits& limits, std::span<co
 
   int64_t entries = 0;
   for (const CacheGroupSpec& spec : groups) {
-    // A sum that does not fit is refused as a size that does not.
+    // A sum that overflows is refused like a size that does not fit.
     if (__builtin_add_overflow(entries, max_entries(spec, limits), &entries)) entries = std::numeric_limits<int64_t>::max();
   }
   v.table_segments = arena.tensor(DType::i32, {requests * std::ssize(groups), 4});

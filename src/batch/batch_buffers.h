@@ -1,5 +1,5 @@
-// Where the arrays of a step lie. One layout function places them in host staging memory and in device memory alike, so that the
-// step's host data moves in one copy.
+// Layout of a step's arrays. One layout function serves host staging memory and device memory, so that the step's host data moves in one
+// copy.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace strata {
 
-// What the host computes and the device receives; views of the largest sizes. Absent where the model has no such group.
+// What the host computes and the device receives: views of the largest sizes. Absent where the model has no such group.
 struct UploadViews {
   TensorView positions;
   TensorView token_to_req;
@@ -24,11 +24,11 @@ struct UploadViews {
   TensorView gather_lens;
   TensorView c4_seq_lens;
   TensorView c128_seq_lens;
-  // Of the largest sizes; absent where no implementation takes a schedule.
+  // Of the largest size; absent where no implementation takes a schedule.
   TensorView c128_schedule;
   TensorView mla_schedule;
-  // What the step needs of its requests' block tables (ScatterBlockTablesParams), one segment for each request and group. The entries lie
-  // behind everything else, so that the copy ends with the last one.
+  // What the step needs of its requests' block tables (ScatterBlockTablesParams), one segment per request and group. The entries come after
+  // everything else, so that the copy ends with the last entry.
   TensorView table_segments;
   TensorView table_entries;
   int64_t table_entries_offset = 0;
@@ -36,10 +36,10 @@ struct UploadViews {
 
 // What the device ops compute.
 struct DerivedViews {
-  // One row per request, the block tables of all groups side by side.
+  // One row per request: the block tables of all groups, next to each other.
   TensorView tables;
   std::array<TensorView, kNumCacheGroups> block_tables;
-  std::array<int64_t, kNumCacheGroups> first_columns{};  // of each group in `tables`
+  std::array<int64_t, kNumCacheGroups> first_columns{};  // first column of each group in `tables`
   std::array<TensorView, kNumCacheGroups> slot_mappings;
   TensorView swa_indices;
   TensorView swa_lens;
@@ -48,7 +48,7 @@ struct DerivedViews {
   TensorView c128_lens;
 };
 
-// Of the largest schedules.
+// Bytes of the largest schedules.
 struct ScheduleBytes {
   int64_t c128 = 0;
   int64_t mla = 0;
@@ -58,7 +58,7 @@ DerivedViews lay_out_derived(Arena& arena, const BatchLimits& limits, std::span<
 
 bool has_group(std::span<const CacheGroupSpec> groups, CacheGroup group);
 
-// The first n rows; unlike TensorView::slice for rows known to be there, without the cost of a message.
+// The first n rows. Unlike TensorView::slice, for rows known to exist: without the cost of a message.
 inline TensorView first_rows(TensorView view, int64_t n) {
   if (view.present()) view.shape[0] = n;
   return view;

@@ -91,7 +91,7 @@ struct BatchBuilder::Impl {
     }
   }
 
-  // Attention of the decode tokens to the window and all 128:1 entries, of steps with such a longest request.
+  // The call of decode attention to the window and all 128:1 entries, in steps with this longest request.
   ScheduledCall c128_call(int64_t num_tokens, int64_t longest) const {
     const auto c128 = std::find_if(groups.begin(), groups.end(), [](const auto& g) { return g.group == CacheGroup::c128_compressed; });
     if (c128 == groups.end() || c128->num_query_heads == 0) return {};
@@ -101,7 +101,7 @@ struct BatchBuilder::Impl {
             .width = window + c128_width(std::max<int64_t>(longest, 1))};
   }
 
-  // Attention of the decode requests to all latent rows.
+  // The call of decode attention to all latent rows.
   ScheduledDenseCall mla_call(int64_t num_requests, const DecodeBounds& bounds) const {
     const auto mla = std::find_if(groups.begin(), groups.end(), [](const auto& g) { return g.group == CacheGroup::mla_latent; });
     if (mla == groups.end() || mla->num_query_heads == 0) return {};
@@ -138,7 +138,7 @@ struct BatchBuilder::Impl {
     uploaded = lay_out_upload(arena, limits, groups, schedules);
     derived = lay_out_derived(arena, limits, groups, window);
     workspace = arena.rest(op_bytes);
-    // Entries that no step has needed yet name a page all the same.
+    // Table entries that no step has needed yet still name a page.
     device->fill(derived.tables.data, 0, derived.tables.bytes(), {});
     device->synchronize({});
     staging = std::make_unique<StagedUpload>(device, upload_bytes);
@@ -146,7 +146,7 @@ struct BatchBuilder::Impl {
     host = lay_out_upload(host_arena, limits, groups, schedules);
   }
 
-  // The batch's views for T tokens and R requests of at most `longest` positions: fixed addresses and strides, this step's shapes.
+  // Sets the batch's views for T tokens and R requests of at most `longest` positions: fixed addresses and strides, this step's shapes.
   void set_views(int64_t t, int64_t r, int64_t longest) {
     const auto entries_of_128 = [&](const TensorView& v) {
       return v.present() ? first_rows(v, t).columns(0, c128_width(std::max<int64_t>(longest, 1))) : v;
@@ -173,7 +173,7 @@ struct BatchBuilder::Impl {
     }
   }
 
-  // f(op, params) for every op of a step, on the batch's views.
+  // Calls f(op, params) for every op of a step, with the batch's views.
   template <class F>
   void for_each_call(F&& f) const {
     const Batch& b = batch;
@@ -216,7 +216,7 @@ struct BatchBuilder::Impl {
     }
   }
 
-  // On the largest shapes, with null data.
+  // Measured on the largest shapes, with null data.
   int64_t ops_workspace_bytes() const {
     int64_t bytes = 0;
     for_each_call([&](const auto& op, const auto& params) { bytes = std::max(bytes, op.workspace_bytes(params, *device)); });
@@ -278,7 +278,7 @@ struct BatchBuilder::Impl {
     std::copy(batch.seq_lens_host.begin(), batch.seq_lens_host.end(), host.seq_lens.ptr<int32_t>());
   }
 
-  // Everything from the first request with more tokens than a decode step has counts as prefill, padding requests included.
+  // All requests from the first one with more tokens than a decode request count as prefill, padding requests included.
   void split(std::span<const BatchRequest> requests, const StepSizes& sizes) {
     const auto first_prefill = std::find_if(
         requests.begin(), requests.end(), [&](const BatchRequest& r) { return r.query_len > int64_t{1} + limits.num_speculative_tokens; });
@@ -298,7 +298,7 @@ struct BatchBuilder::Impl {
     }
   }
 
-  // Behind write_requests() and split(). Where the step says what its longest request may be, so that it can be captured, that alone
+  // Runs after write_requests() and split(). Where the step states its longest request, so that it can be captured, that bound alone
   // decides whether there is a schedule and its shapes.
   void schedule_c128(bool bound_only) {
     batch.c128_schedule = {};
@@ -315,7 +315,7 @@ struct BatchBuilder::Impl {
     if (bytes > 0) batch.c128_schedule = first_rows(uploaded.c128_schedule, bytes);
   }
 
-  // The same of latent rows.
+  // The same for the attention to latent rows.
   void schedule_mla() {
     batch.mla_schedule = {};
     if (!host.mla_schedule.present() || batch.num_decode_tokens == 0) return;

@@ -36,7 +36,7 @@ int64_t prefill_workspace_rows(const BatchLimits& limits, int32_t ratio, int64_t
 void plan_chunks(const ChunkPlanInput& in, std::vector<PrefillChunk>& chunks) {
   chunks.clear();
   const int64_t capacity = prefill_workspace_rows(in.limits, in.ratio, in.window);
-  PrefillChunk open;  // num_requests 0: none open
+  PrefillChunk open;  // num_requests 0: no open chunk
   int64_t longest_gather = 0;
   const auto close = [&] {
     if (open.num_requests > 0) chunks.push_back(open);

@@ -9,7 +9,7 @@
 
 namespace strata {
 
-// What a plan is made from: the step's requests, prefill ones starting at first_prefill.
+// The input of a plan: the step's requests, prefill requests starting at first_prefill.
 struct ChunkPlanInput {
   std::span<const int32_t> query_start_loc;  // [R + 1]
   std::span<const int32_t> seq_lens;         // [R]
@@ -19,14 +19,14 @@ struct ChunkPlanInput {
   int64_t window = 0;
 };
 
-// Grows a chunk while count * (longest compressed part + longest gather_len) fits prefill_workspace_rows. Requests without new tokens
-// are in no chunk. `chunks` is cleared and refilled; its capacity is enough when it is the number of requests.
+// Grows a chunk while count * (longest compressed rows + longest gather_len) fits prefill_workspace_rows. Requests without new tokens are
+// in no chunk. `chunks` is cleared and refilled; a capacity of the number of requests is enough.
 void plan_chunks(const ChunkPlanInput& input, std::vector<PrefillChunk>& chunks);
 
-// The reference plan: four consecutive requests, every part at its largest. Gives the same attention results; kept to test just that.
+// The reference plan: four consecutive requests per chunk, each with the most rows. Attention results are the same; kept to test this.
 std::vector<PrefillChunk> plan_chunks_fixed(const ChunkPlanInput& input);
 
-// Positions of the window part of a request: its new tokens and what the first of them still sees.
+// Window positions of a request: its new tokens, and what the first of them still sees.
 int64_t gather_len(int64_t query_len, int64_t seq_len, int64_t window);
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// Bounds of the decode requests' lengths, by which their attention is planned.
+// Bounds of the decode requests' lengths, with which their attention is planned.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ struct DecodeBounds {
   int64_t query_len = 0, seq_len = 0;
 };
 
-// Decode requests beside prompts have bounds of their own: a prompt's would have each of them cut into as few parts as a prompt's many
-// tokens are.
+// Decode requests in a step with prompts have their own bounds. A prompt's bounds would cut each of them into only as many splits as a
+// prompt's many tokens need.
 inline DecodeBounds decode_bounds(const Batch& batch) {
   if (batch.num_decodes == batch.num_requests) return {batch.max_query_len, batch.max_seq_len};
   const auto first = batch.seq_lens_host.begin();

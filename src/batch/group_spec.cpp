@@ -12,11 +12,11 @@ int32_t ratio_of(CacheGroup group) {
     case CacheGroup::c4_compressed:
     case CacheGroup::c4_indexer: return 4;
     case CacheGroup::c128_compressed: return 128;
-    default: return 1;  // state rows, too, are one per position
+    default: return 1;  // also of state rows, one per position
   }
 }
 
-// Positions that the newest token reads back, itself included; 0: all of them.
+// Positions that the newest token reads, itself included; 0: all.
 int64_t reach_of(CacheGroup group, int64_t window) {
   switch (group) {
     case CacheGroup::window: return window;

@@ -11,7 +11,7 @@ PagePool::PagePool(int64_t num_pages) {
   require(num_pages >= 0 && num_pages <= std::numeric_limits<int32_t>::max(), "page pool: num_pages must be in [0, 2^31), is {}",
           num_pages);
   free_.resize(static_cast<size_t>(num_pages));
-  // Ascending order is a heap with the smallest on top.
+  // Ascending order is a valid min-heap.
   for (size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<int32_t>(i);
   holders_.assign(free_.size(), 0);
 }

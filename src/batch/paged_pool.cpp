@@ -26,13 +26,13 @@ void check_storage(const CacheGroupSpec& spec) {
           spec.page_size, to_string(spec.format), spec.page_bytes);
 }
 
-// The most that fits 63 bits where the multiple does not: then no prefix can be shared.
+// The largest 63-bit number if the multiple overflows: then no prefix can be shared.
 int64_t least_common_multiple(int64_t a, int64_t b) {
   int64_t multiple = 0;
   return __builtin_mul_overflow(a / std::gcd(a, b), b, &multiple) ? std::numeric_limits<int64_t>::max() : multiple;
 }
 
-// Between steps a request keeps the last `retained` positions before the first new one, whole: V4 9.2.
+// Between steps a request keeps the last `retained` positions before the first new one, in whole pages: V4 9.2.
 int64_t first_kept_block(const CacheGroupSpec& spec, int64_t first_new_position) {
   return spec.retained > 0 ? std::max<int64_t>(0, first_new_position - spec.retained) / spec.positions_per_page() : 0;
 }
@@ -198,7 +198,7 @@ void PagedPool::mark_computed(int64_t id, int64_t positions) {
     require(spec.pages_for(positions) <= have, "paged pool: request {}: {} must have {} pages for {} computed positions, has {}", id,
             to_string(spec.group), spec.pages_for(positions), positions, have);
   }
-  static_cast<void>(extend(id, positions, positions));  // takes no page, so it does not refuse
+  static_cast<void>(extend(id, positions, positions));  // takes no page, so it does not fail
 }
 
 void PagedPool::release_page(CacheGroup group, int32_t page) {

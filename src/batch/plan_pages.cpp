@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// Pages that `requests` runs of `rows` positions in all touch at most, when each run may begin, or end, `borders` times within a page.
+// Upper bound of the pages that `requests` runs of `rows` positions in total touch, when each run has `borders` ends within a page.
 int64_t pages_of_runs(int64_t rows, int64_t requests, int64_t borders, int64_t span) {
   return std::min(rows, std::max<int64_t>(rows - requests * borders, 0) / span + requests * borders);
 }
@@ -19,7 +19,7 @@ int64_t most_pages(const CacheGroupSpec& spec, const BatchLimits& limits, int64_
   const int64_t requests = limits.max_num_seqs, span = spec.positions_per_page();
   int64_t pages = requests * spec.pages_for(limits.max_model_len);
   if (cached_positions > 0) pages = std::min(pages, pages_of_runs(cached_positions, requests, 1, span));
-  // A request keeps `retained` positions in front of its new tokens, from anywhere within a page to anywhere within a page.
+  // A request keeps `retained` positions before its new tokens; both ends may lie anywhere within a page.
   if (spec.retained > 0) {
     pages = std::min(pages, pages_of_runs(requests * spec.retained + limits.max_num_batched_tokens, requests, 2, span));
   }
@@ -51,12 +51,12 @@ PagePlan plan_pages_within(int64_t bytes, std::span<const std::vector<CacheGroup
       page_bytes[spec.group] += spec.page_bytes;
     }
   }
-  constexpr int64_t kTooMany = std::numeric_limits<int64_t>::max();  // no budget has room for them
+  constexpr int64_t kTooMany = std::numeric_limits<int64_t>::max();  // no budget has room for these
   const auto fits = [&](const PagePlan& p) { return p.bytes <= bytes && p.bytes < kTooMany; };
   const auto plan = [&](int64_t cached_positions) {
     PagePlan p{.pages = plan_pages(layer_groups, limits, cached_positions), .cached_positions = cached_positions};
     for (const auto& [group, count] : p.pages) {
-      int64_t of_group = 0;  // a sum that does not fit is more than any budget
+      int64_t of_group = 0;  // an overflowing sum exceeds any budget
       if (__builtin_mul_overflow(count, page_bytes.at(group), &of_group) || __builtin_add_overflow(p.bytes, of_group, &p.bytes)) {
         p.bytes = kTooMany;
         break;
@@ -67,7 +67,7 @@ PagePlan plan_pages_within(int64_t bytes, std::span<const std::vector<CacheGroup
   PagePlan best = plan(1);
   require(fits(best), "plan_pages_within: bytes must be at least {}, the pages of one position within the limits, are {}", best.bytes,
           bytes);
-  // best fits, and what needs more positions than `most` is not within the limits or does not fit.
+  // best fits; what needs more positions than `most` is outside the limits or does not fit.
   for (int64_t most = limits.max_num_seqs * limits.max_model_len; best.cached_positions < most;) {
     PagePlan middle = plan(best.cached_positions + (most - best.cached_positions + 1) / 2);
     if (fits(middle)) {

@@ -19,7 +19,7 @@ void check_lengths(RequestName name, const BatchRequest& r, const BatchLimits& l
           r.seq_len);
 }
 
-// Before any entry is read: tables of a pool's request that has changed may not be there.
+// Before any entry is read: tables of a pool's request that has changed may no longer exist.
 void check_current(RequestName name, const BlockTables& tables) {
   if (const char* change = tables.outdated()) {
     fail(ErrorCode::invalid_argument,
@@ -35,7 +35,7 @@ void check_table(RequestName name, const BatchRequest& r, const CacheGroupSpec& 
   if (blocks.size() == 0) return;
   require(std::ssize(table) >= blocks.end, "batch: {}: block_tables[{}] must have at least {} entries for seq_len {}, has {}", name,
           to_string(spec.group), blocks.end, r.seq_len, table.size());
-  // Long contexts have thousands of entries: one pass without branches says whether any is wrong, and only then which.
+  // Long contexts have thousands of entries: one branch-free pass decides whether any is wrong, and only then finds which.
   bool all = true;
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t page = table[static_cast<size_t>(b)];
@@ -48,7 +48,7 @@ void check_table(RequestName name, const BatchRequest& r, const CacheGroupSpec& 
   }
 }
 
-// What the step runs with: `wanted` when the caller pads.
+// The padded size of the step: `wanted` if the caller pads.
 int64_t padded(const char* name, int64_t actual, int64_t wanted, const char* limit_name, int64_t limit) {
   require(actual <= limit, "batch: the number of {} must be at most {} = {}, is {}", name, limit_name, limit, actual);
   if (wanted == 0) return actual;
@@ -80,7 +80,7 @@ StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding pa
     sizes.num_actual_tokens += requests[i].query_len;
   }
   sizes.num_tokens = padded("tokens", sizes.num_actual_tokens, padding.num_tokens, "max_num_batched_tokens", limits.max_num_batched_tokens);
-  // Padding tokens name request 0, so there must be one.
+  // Padding tokens belong to request 0, so there must be one.
   require(sizes.num_tokens == 0 || sizes.num_requests > 0, "batch: padding.num_requests must be at least 1 for {} padding tokens, is 0",
           sizes.num_tokens);
   int64_t longest = 0, query_len = requests.empty() ? 0 : requests.front().query_len;
@@ -95,7 +95,7 @@ StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding pa
             padding.max_seq_len);
     sizes.max_seq_len = padding.max_seq_len;
   }
-  // Without a real request the padding says how many tokens each has.
+  // Without a real request the padding determines the tokens per request.
   if (requests.empty() && sizes.num_requests > 0) query_len = sizes.num_tokens / sizes.num_requests;
   if (query_len <= int64_t{1} + limits.num_speculative_tokens && query_len * sizes.num_requests == sizes.num_tokens) {
     sizes.uniform_query_len = query_len;

@@ -1,4 +1,4 @@
-// Everything that can be wrong with the requests of a step, found before anything is written.
+// Checks the requests of a step before anything is written.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct StepSizes {
   int64_t num_tokens = 0;  // padding included
   int64_t num_actual_tokens = 0;
   int64_t num_requests = 0;       // padding included
-  int64_t uniform_query_len = 0;  // tokens of every request of a uniform step; 0: another step
+  int64_t uniform_query_len = 0;  // tokens per request of a uniform step; 0: not uniform
   int64_t max_seq_len = 0;
 };
 
@@ -22,11 +22,11 @@ struct StepSizes {
 int64_t id_of(const BatchRequest& request);
 inline RequestName name_of(size_t number, const BatchRequest& request) { return {static_cast<int64_t>(number), id_of(request)}; }
 
-// Throws invalid_argument naming the request and the field; `num_pages[i]` bounds the pages of groups[i].
+// Throws invalid_argument naming the request and the field. `num_pages[i]` bounds the pages of groups[i].
 StepSizes check_requests(std::span<const BatchRequest> requests, BatchPadding padding, const BatchLimits& limits,
                          std::span<const CacheGroupSpec> groups, std::span<const int64_t> num_pages);
 
-// The same of the limits, at construction.
+// Checks the limits, at construction.
 void check_limits(const BatchLimits& limits);
 
 // Decode tokens that a step within the limits may have.

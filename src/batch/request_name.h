@@ -1,4 +1,4 @@
-// A request in a message: its number in the step, and its id where it has one.
+// A request in a message: its number in the step, and its id if it has one.
 #pragma once
 
 #include <fmt/format.h>

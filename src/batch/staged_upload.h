@@ -1,6 +1,6 @@
-// Host staging memory, pinned where the device knows that, and its way to the device. The device copy is asynchronous, so staging memory
-// is rewritten only when the copy before is done; that waits on a stream of its own, not on the caller's, so that the host can prepare a
-// step while the last one runs.
+// Host staging memory, pinned where the device supports that, and its copy to the device. The device copy is asynchronous, so staging
+// memory is rewritten only when the previous copy has finished. The copy has its own stream, so the host can prepare a step while the
+// caller's stream runs the last one.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ class StagedUpload {
  public:
   StagedUpload(std::shared_ptr<Device> device, int64_t bytes);
 
-  // Aligned like device memory, zero at first; contents stay between steps.
+  // Aligned like device memory, initially zero; contents are kept between steps.
   Workspace memory() const { return {data_.get(), bytes_}; }
   // Returns when the host may write memory() again.
   void wait();
-  // The first `bytes` bytes to `device_dst`: after the work that `stream` has now, before the work it is given next.
+  // Copies the first `bytes` bytes to `device_dst`, after the present work of `stream` and before its later work.
   void send(void* device_dst, int64_t bytes, Stream stream);
 
  private:
@@ -31,7 +31,7 @@ class StagedUpload {
   int64_t bytes_;
   std::unique_ptr<void, Deallocate> data_;
   OwnedEvent before_, after_;
-  OwnedStream copies_;  // last: its work is done before what it uses goes away
+  OwnedStream copies_;  // last member: its work finishes before what it uses is destroyed
 };
 
 }  // namespace strata

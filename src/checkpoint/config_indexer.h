@@ -6,8 +6,8 @@
 
 namespace strata {
 
-// Reads the index_* keys into `c`, whose family, names and numbers of layers are known. Throws invalid_file where a model has some of them
-// only, and where two forms of the schedule contradict each other.
+// Reads the index_* keys into `c`, whose family, names and numbers of layers are already set. Throws invalid_file for a model with only
+// some of the keys, and for forms of the schedule that contradict each other.
 void read_indexer(ModelConfig& c, const ConfigFields& f);
 
 }  // namespace strata

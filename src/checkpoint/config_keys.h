@@ -1,4 +1,4 @@
-// Every key of config.json that this library knows, and what it has to do with attention.
+// Every key of config.json that this library knows, and its relation to attention.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +40,10 @@ struct ConfigKey {
 
 std::span<const ConfigKey> config_keys();
 
-// The table's entry for a key; null: the table does not have it for this family.
+// The table's entry for a key; null: the family has no such key.
 const ConfigKey* find_config_key(KeyScope scope, std::string_view name, ModelFamily family);
 
-// True for a name that an unknown key had better not have: it suggests that attention depends on the key.
+// True for an unknown key whose name suggests that attention depends on it.
 bool suggests_attention(std::string_view name);
 
 // Checks every key of `object`. Throws invalid_file for a key whose value must be another one, and for an unknown key that cannot be

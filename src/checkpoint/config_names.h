@@ -1,4 +1,4 @@
-// architectures and model_type of config.json: which model it is.
+// architectures and model_type of config.json: identifies the model.
 #pragma once
 
 #include <nlohmann/json.hpp>

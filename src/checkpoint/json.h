@@ -10,13 +10,13 @@ namespace strata {
 // `origin` begins every message.
 nlohmann::json parse_json(std::string_view text, const std::string& origin);
 
-// Reads a whole JSON file of at most `max_bytes` bytes. A git-lfs pointer, a web page and the like are called what they are.
+// Reads a whole JSON file of at most `max_bytes` bytes. Names a git-lfs pointer, a web page and the like in its error.
 std::string read_text_file(const std::string& path, size_t max_bytes);
 
-// A value as it is shown in a message: compact, cut after 60 characters, safe for any bytes.
+// A value as shown in messages: compact, cut after 60 characters, safe for any bytes.
 std::string brief(const nlohmann::json& value);
 
-// A key in quotes, as it can be given back on a command line: whole up to 256 bytes, UTF-8 as it is, control characters escaped.
+// A key in quotes, as it can be repeated on a command line: whole up to 256 bytes, UTF-8 unchanged, control characters escaped.
 std::string quoted_key(const std::string& name);
 
 }  // namespace strata

@@ -1,4 +1,4 @@
-// Models by the names that config.json gives: those whose attention this library computes, and those whose attention only looks like it.
+// Models by the names in config.json: those whose attention this library computes, and those whose attention only resembles it.
 #pragma once
 
 #include <string_view>
@@ -7,14 +7,14 @@
 
 namespace strata {
 
-// A model that has latent or compressed attention with something more in it.
+// A model that has latent or compressed attention with an addition.
 struct LookalikeModel {
   std::string_view model_type;
   std::string_view architecture;
   std::string_view difference;  // follows "its attention has": "a sigmoid gate before the output projection"
 };
 
-// null: the list does not have it. A model_type goes before an architecture, as custom code renames the latter.
+// Null: not in the list. A model_type takes precedence over an architecture, which custom code may rename.
 const SupportedModel* find_supported_model(std::string_view model_type, std::string_view architecture);
 const LookalikeModel* find_lookalike_model(std::string_view model_type, std::string_view architecture);
 

@@ -16,7 +16,7 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  // The pages of [begin, begin + bytes) stop counting as resident; reading them again brings them back.
+  // Drops the pages of [begin, begin + bytes) from resident memory; reading them again reloads them.
   void release(const std::byte* begin, size_t bytes) const;
 
  private:

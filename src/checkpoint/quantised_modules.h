@@ -1,4 +1,4 @@
-// Which matrices a quantization_config says that it leaves alone, and which its groups take.
+// The matrices that a quantization_config excludes, and those that its groups cover.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace strata {
 
-// What the keys for matrices that are left alone have: names, globs and "re:" patterns of `q`, of KeyScope::quantiser.
+// The contents of the keys for excluded matrices: names, globs and "re:" patterns of `q`, of KeyScope::quantiser.
 std::vector<std::string> excluded_modules(const ConfigFields& q);
 
-// A matrix of attention that none of `excluded` names; empty: all of attention is left alone. Layers are not told apart, as the loader
-// looks at the tensors of each.
+// A matrix of attention that none of `excluded` names; empty: all of attention is excluded. Layers are not distinguished, because the
+// loader looks at the tensors of each.
 std::string quantised_attention_matrix(const ModelConfig& c, const std::vector<std::string>& excluded);
 
 // How a group's `targets` name attention. "Linear" names every matrix that no other group names.

@@ -1,4 +1,4 @@
-// Random tensors, the same for a seed and name whatever the number of threads.
+// Random tensors: the same values for a seed and name, for any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class RandomTensor {
   const PlannedTensor& plan_;
   bool power_of_two_scales_;
   uint64_t key_;
-  double base_scale_ = 1.0;       // codes, scales
+  double base_scale_ = 1.0;       // of e4m3 values and scales
   std::vector<std::byte> table_;  // the values of every quantile in the tensor's dtype; empty for small tensors
 };
 

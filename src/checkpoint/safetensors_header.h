@@ -22,7 +22,7 @@ void check_tensors(const std::vector<StoredTensor>& tensors, const std::string& 
 // together they cover it. Throws invalid_file.
 std::vector<StoredTensor> parse_safetensors(const std::byte* file, size_t bytes, const std::string& origin);
 
-// The length and the JSON, padded so that the data begins at a multiple of 8, for tensors stored one behind the other in this order. Throws
+// The length and the JSON, padded so that the data begins at a multiple of 8, for tensors stored one after the other in this order. Throws
 // as check_tensors does, and for names that are not UTF-8.
 std::string make_safetensors_header(const std::vector<StoredTensor>& tensors, const std::string& origin);
 

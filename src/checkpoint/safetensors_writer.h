@@ -1,4 +1,4 @@
-// Writes a safetensors file piece by piece. The file appears under its name only when it is complete.
+// Writes a safetensors file incrementally. The file appears under its name only when it is complete.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace strata {
 
 class SafetensorsWriter {
  public:
-  // Names, dtypes and shapes of `tensors` in file order; their data is not looked at. Throws invalid_argument for a list that cannot be
-  // a file and invalid_file when it cannot be written.
+  // Names, dtypes and shapes of `tensors` in file order; their data is ignored. Throws invalid_argument for an invalid list, and
+  // invalid_file when the file cannot be written.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors);
 
   // The next bytes of the data section.
@@ -24,7 +24,7 @@ class SafetensorsWriter {
 
  private:
   std::string name_;
-  std::string header_;  // made before the file, so that a list that cannot be one leaves none
+  std::string header_;  // made before the file, so that an invalid list leaves no file
   NewFile file_;
   size_t expected_ = 0;
   size_t written_ = 0;

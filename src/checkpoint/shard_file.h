@@ -1,4 +1,4 @@
-// One file of a checkpoint, opened when a tensor of it is read first: most files of a model have experts and no attention.
+// One file of a checkpoint, opened when one of its tensors is first read: most files of a model have experts and no attention.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace strata {
 
-// Whether the file exists. Throws invalid_file for a link that leads nowhere, as a download that was not completed leaves them.
+// Whether the file exists. Throws invalid_file for a dangling link, as an incomplete download leaves.
 bool is_there(const std::filesystem::path& path);
 
 class ShardFile {
@@ -20,9 +20,9 @@ class ShardFile {
   const std::filesystem::path& path() const { return path_; }
   bool exists() const;
   bool opened() const;  // by a call of file() or require() before
-  // Throws invalid_file, at every call, where it is missing or no safetensors file.
+  // Throws invalid_file, at every call, if the file is missing or not a safetensors file.
   const SafetensorsFile& file() const;
-  // The tensor, which an index says is here. Throws invalid_file naming it where the file is missing or does not have it.
+  // The tensor, which the index assigns to this file. Throws invalid_file naming it if the file is missing or lacks the tensor.
   const StoredTensor& require(std::string_view name) const;
 
  private:

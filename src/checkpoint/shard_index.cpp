@@ -26,7 +26,7 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& origin) {
   ShardIndex shards;
   for (const auto& [name, shard] : map->get_ref<const json::object_t&>()) {
     if (!is_plain_file_name(shard)) {
-      fail(ErrorCode::invalid_file, "{}: weight_map[{}]: expected the name of a file beside the index, is {}", origin, brief(json(name)),
+      fail(ErrorCode::invalid_file, "{}: weight_map[{}]: expected the name of a file next to the index, is {}", origin, brief(json(name)),
            brief(shard));
     }
     shards.emplace_hint(shards.end(), name, shard.get<std::string>());

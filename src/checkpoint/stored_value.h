@@ -1,4 +1,4 @@
-// Tensors of a checkpoint by what they must be, and their values.
+// Required tensors of a checkpoint, and their values.
 #pragma once
 
 #include <cstdint>

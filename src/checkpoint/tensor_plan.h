@@ -1,4 +1,4 @@
-// The attention tensors of a model: names, dtypes, shapes, and what random values stand for them.
+// The attention tensors of a model: names, dtypes, shapes, and the distribution of random values for them.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace strata {
 struct PlannedTensor {
   enum class Content : uint8_t {
     normal,  // normally distributed
-    codes,   // e4m3 codes of a normally distributed matrix
-    scales,  // block scales of codes
+    codes,   // e4m3 values of a normally distributed matrix
+    scales,  // their block scales
   };
   StoredTensor stored;  // without data
   Content content = Content::normal;
   double mean = 0.0;
-  double stddev = 1.0;  // of the values that the codes and scales stand for
+  double stddev = 1.0;  // of the values that e4m3 values times scales represent
 };
 
 // Every attention tensor of `config`, in file order: wide elements first, so that each begins at a multiple of its size.

@@ -1,4 +1,4 @@
-// Which tokens complete a compressed entry, and which state rows the entry is made of: V4 specification 9.1 and 9.2.
+// Which tokens complete a compressed entry, and the state rows of the entry: V4 specification 9.1 and 9.2.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace strata {
 
-// Ratio 4 pools two windows, the previous one from the first half of the columns, the current one from the second.
+// Ratio 4 pools two windows: the previous one from the first half of the columns, the current one from the second.
 STRATA_HOST_DEVICE constexpr int32_t state_width_factor(int32_t ratio) { return ratio == 4 ? 2 : 1; }
 
 struct CompressorWindow {
   int64_t begin;          // first position that is pooled: positions below 0 do not exist
-  int64_t end;            // behind the last: the boundary token's position + 1
+  int64_t end;            // after the last: the boundary token's position + 1
   int64_t entry;          // number of the compressed entry
   int64_t rope_position;  // first position of the current window; the overlap does not shift it
 };
@@ -24,7 +24,7 @@ STRATA_HOST_DEVICE constexpr CompressorWindow compressor_window(int64_t position
   return {.begin = first < 0 ? 0 : first, .end = position + 1, .entry = position / ratio, .rope_position = position / ratio * ratio};
 }
 
-// Offset of the columns that a pooled row contributes: the second half for the current window of ratio 4.
+// Offset of the columns of a pooled row: the second half for the current window of ratio 4.
 STRATA_HOST_DEVICE constexpr int64_t pooled_column(const CompressorWindow& window, int64_t position, int32_t ratio, int64_t d) {
   return ratio == 4 && position >= window.rope_position ? d : 0;
 }

@@ -8,7 +8,7 @@
 
 namespace strata {
 
-// A call of dense_attn_decode as shapes and bounds tell of it.
+// A call of dense_attn_decode as described by shapes and bounds.
 struct ScheduledDenseCall {
   KvFormat format = KvFormat::bf16;  // of the cache
   int64_t row_dim = 0;

@@ -41,7 +41,7 @@ IndexerQueryParams query_call(const IndexerQueryPrologue& query, const IndexerTo
           .positions = query.positions,
           .cos_sin = query.cos_sin,
           .pairing = query.pairing,
-          .lanes = query.lanes,
+          .rope_slice = query.rope_slice,
           .hadamard = query.hadamard,
           .softmax_scale = query.softmax_scale,
           .head_scale = query.head_scale,

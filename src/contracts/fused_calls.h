@@ -1,5 +1,5 @@
-// The calls of separate ops that prologues and epilogues stand for (docs/decisions/0005), for kernels that fuse them and for those that do
-// not.
+// The calls of separate ops that are equivalent to prologues and epilogues (docs/decisions/0005), for kernels that fuse them and for those
+// that do not.
 #pragma once
 
 #include "strata/ops/compressor.h"
@@ -22,13 +22,13 @@ inline SavePartialStatesParams saves_of(const CompressNormRopeStoreParams& p) {
           .state = p.state};
 }
 
-// The call of qnorm_rope_kv_insert, with queries of no heads, that is the epilogue of `p` where its key has been normalised to `kv`.
+// The call of qnorm_rope_kv_insert, without query heads, that is equivalent to the epilogue of `p`, with its key normalised to `kv`.
 QNormRopeKvInsertParams insertion(const RmsNormPairParams& p, const TensorView& kv);
 
-// Nothing is scored: every candidate is selected.
+// Whether every candidate is selected, so that nothing is scored.
 inline bool selects_all(const IndexerTopkParams& p) { return p.max_length <= p.topk_indices.shape[1]; }
 
-// `p` without its prologue: its query has memory of the arena.
+// `p` without its prologue: its query is in memory of the arena.
 IndexerTopkParams without_query_prologue(const IndexerTopkParams& p, Arena& arena);
 // The call of indexer_query that makes the query of `scored`.
 IndexerQueryParams query_call(const IndexerQueryPrologue& query, const IndexerTopkParams& scored);

@@ -1,4 +1,4 @@
-// Weights in the layout of one implementation.
+// Weights in the private layout of one implementation.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace strata::ops {
 
-// The row-major weight as `packing` has packed it.
+// The row-major weight, packed by `packing`.
 inline LinearWeight as_packed(const LinearWeight& w, const std::string& packing, const TensorView& packed) {
   LinearWeight result = w;
   result.weight = {};
@@ -19,8 +19,8 @@ inline LinearWeight as_packed(const LinearWeight& w, const std::string& packing,
   return result;
 }
 
-// Whether packed memory can be what its LinearWeight says. An implementation whose own layout it is asks in `supports`: it alone knows the
-// bytes, those that the layout takes for the weight's sizes.
+// Whether packed memory can be what its LinearWeight says. The implementation that owns the layout checks this in `supports`: only it knows
+// the bytes that the layout takes for the weight's sizes.
 inline Support packed_support(const LinearWeight& w, int64_t bytes) {
   if (w.packed.bytes() == bytes) return Support::yes();
   return Support::no(

@@ -1,4 +1,4 @@
-// Rows quantised as linear quantises its activations: what grouped_linear ends with where its result is e4m3.
+// Rows quantised as linear quantises its activations: the epilogue of grouped_linear where its result is e4m3.
 #pragma once
 
 #include "strata/activation_format.h"

@@ -1,5 +1,5 @@
-// Schedules: how the rows of a call are shared out to the blocks of an implementation, made by the host, which knows the lengths
-// (docs/decisions/0008). The bytes are the implementation's own: its planner writes them, and it alone reads them.
+// Schedules: how the rows of a call are divided among the CTAs of an implementation. The host makes them, because it knows the lengths
+// (docs/decisions/0008). The bytes are private to the implementation: its planner writes them, and only it reads them.
 #pragma once
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 
 namespace strata::ops {
 
-// Call: what shapes tell of a call of the op. Lengths: what the host knows besides.
+// Call: what shapes say of a call of the op. Lengths: what else the host knows.
 template <class Call, class Lengths>
 struct SchedulePlanner {
-  // Bytes of the largest schedule of calls with no more tokens, requests and rows. 0: no implementation takes one of such calls.
+  // Bytes of the largest schedule of calls with at most as many tokens, requests and rows. 0: no implementation takes one for such calls.
   std::function<int64_t(const Call&, const Device&)> most_bytes;
-  // Writes a schedule to host memory of most_bytes(), at a multiple of 16 bytes. How many bytes it has; 0: there is to be none, or no
-  // implementation takes one, and what was written has no meaning.
+  // Writes a schedule to host memory of most_bytes(), aligned to 16 bytes, and returns its bytes. 0: no schedule, or no implementation
+  // takes one; the memory is then unspecified.
   std::function<int64_t(const Call&, const Lengths&, const Device&, std::byte* schedule)> write;
 };
 
-// Of the first planner that makes schedules of such calls on the device.
+// The first planner that makes schedules of such calls on the device.
 template <class Call, class Lengths>
 int64_t most_schedule_bytes(const std::vector<SchedulePlanner<Call, Lengths>>& planners, const Call& call, const Device& device) {
   for (const auto& planner : planners) {

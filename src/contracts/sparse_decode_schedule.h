@@ -8,7 +8,7 @@
 
 namespace strata {
 
-// A call of sparse_attn_decode as shapes tell of it.
+// A call of sparse_attn_decode as described by shapes.
 struct ScheduledCall {
   KvFormat format = KvFormat::bf16;  // of the caches
   int64_t num_tokens = 0;
@@ -16,7 +16,7 @@ struct ScheduledCall {
   int64_t width = 0;  // entries of both scopes' indices
 };
 
-// The entries of a token that are looked at: of the first scope, of both.
+// A token's entries inside the lengths: of the first scope, of both.
 struct AttendedRows {
   int32_t main = 0;
   int32_t all = 0;
@@ -24,8 +24,8 @@ struct AttendedRows {
 
 namespace ops {
 
-// When a schedule is made: where the call has less to do with it; where that is to be expected of calls whose tokens may have any rows up
-// to the width, as those of a captured step: so for all such calls, or none.
+// When a schedule is made. faster: if the call takes less time with it. far_bound: if that is expected of calls whose tokens may have any
+// number of rows up to the width, such as a captured step's; so for all such calls or for none.
 enum class ScheduleWhen : uint8_t { faster, far_bound, always };
 
 struct TokenLengths {

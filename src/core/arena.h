@@ -1,5 +1,5 @@
-// A bump allocator over caller-owned memory. With no memory it only measures: views get null data, and used() is what a real run
-// needs. One layout function therefore serves planning and running.
+// A bump allocator over caller-owned memory. Without memory it only measures: views get null data, and used() is what a real run needs. So
+// one layout function serves planning and running.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ class Arena {
  public:
   static constexpr int64_t kAlignment = 256;
 
-  // Measures.
+  // A measuring arena.
   explicit Arena(DeviceId device) : device_(device), measuring_(true) {}
   Arena(DeviceId device, Workspace workspace) : device_(device), memory_(workspace) {}
 
   bool measuring() const { return measuring_; }
   int64_t used() const { return used_; }
-  // The most that was in use at once, op workspaces included.
+  // The most bytes in use at once, op workspaces included.
   int64_t peak() const { return peak_; }
 
   TensorView tensor(DType dtype, std::initializer_list<int64_t> shape) {
@@ -32,11 +32,11 @@ class Arena {
     return view;
   }
 
-  // Everything taken after mark() is given back by release(mark).
+  // release(mark) releases everything taken after mark().
   int64_t mark() const { return used_; }
   void release(int64_t mark) { used_ = mark; }
 
-  // Runs f, and keeps whatever f had in use at any time: for work that goes on while other memory is taken.
+  // Runs f, and keeps all memory that f used at any time: for work that runs concurrently with later users of the arena.
   template <class F>
   void without_reuse(F&& f) {
     const int64_t before = std::exchange(peak_, used_);
@@ -45,7 +45,7 @@ class Arena {
     peak_ = std::max(before, peak_);
   }
 
-  // What is left, for an op that needs `bytes` of it.
+  // The rest of the memory, for an op that needs `bytes` of it.
   Workspace rest(int64_t bytes) {
     peak_ = std::max(peak_, used_ + bytes);
     if (measuring_) return {nullptr, bytes};

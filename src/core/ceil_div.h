@@ -1,4 +1,4 @@
-// The number of pieces of b that hold a.
+// Division rounded up.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 namespace strata {
 namespace {
 
-// Null with no bytes is a copy of nothing; memmove may not be asked that.
+// Null with 0 bytes is an empty copy, which memmove does not allow.
 void move_bytes(void* dst, const void* src, int64_t bytes) {
   if (const size_t count = byte_count(bytes); count > 0) std::memmove(dst, src, count);
 }

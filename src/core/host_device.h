@@ -1,4 +1,4 @@
-// Devices whose memory is the host's: the CPU, and what tests put in the place of a device.
+// Devices whose memory is the host's: the CPU, and devices of tests.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace strata {
 
-// Every call runs to its end before it returns, so there is nothing to queue or to wait for: streams and events are null.
+// Every call finishes before it returns, so there is nothing to queue or to wait for: streams and events are null.
 class HostDevice : public Device {
  public:
   explicit HostDevice(DeviceId id = {}, Config config = {}) : Device(id, std::move(config)) {}
@@ -30,7 +30,7 @@ class HostDevice : public Device {
   void synchronize(Stream) override {}
 };
 
-// How many threads work on the host for a device: Config::cpu_threads, or one per core that the process may run on.
+// Number of host threads that work for a device: Config::cpu_threads, or one per core that the process may use.
 int host_threads(const Device& device);
 
 }  // namespace strata

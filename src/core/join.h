@@ -1,4 +1,4 @@
-// Lists, of several backends say, in order as one.
+// Concatenates lists in order, such as several backends'.
 #pragma once
 
 #include <iterator>

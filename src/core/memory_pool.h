@@ -1,5 +1,5 @@
-// Device memory that is kept when it is given back, because a device's own calls for memory wait for all of its work. Outside the forward
-// path: layers live in their caller's workspace.
+// Device memory that is cached when it is released, because a device's own allocation calls wait for all of its work. Not used in a
+// forward: layers use their caller's workspace.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,26 @@ namespace strata {
 
 class MemoryPool {
  public:
-  // The device's own calls.
+  // The device's own allocation functions.
   struct Source {
-    // Aligned to 256. Null where the device has no memory left and `must` is false; throws else.
+    // Aligned to 256. Returns null if the device has no memory left and `must` is false; otherwise throws.
     std::function<void*(size_t bytes, bool must)> allocate;
-    std::function<void(void*)> release;  // waits for the work that uses it; must not throw
+    std::function<void(void*)> release;  // waits for the work that uses the memory; must not throw
     std::function<void()> synchronize;   // returns when the device has finished the work of all streams
   };
   explicit MemoryPool(Source source) : source_(std::move(source)) {}
-  // Frees everything, what was not given back too.
+  // Frees all memory, also memory that was not released.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // A free block of the size class, or a new one; when the device has no memory left, after all free blocks were returned to it.
-  // may_synchronize: whether the device may be waited for before memory is used again. It may not while a thread captures a graph.
+  // A free block of the size class, or a new one. If the device has no memory left, all free blocks are returned to it first.
+  // may_synchronize: whether the device may be synchronised before memory is reused. Not allowed while a thread captures a graph.
   void* allocate(size_t bytes, bool may_synchronize);
-  // Null, and pointers that are not the pool's, do nothing.
+  // Null, and pointers that are not the pool's, are ignored.
   void deallocate(void* data) noexcept;
 
-  // A quarter of a power of two up to 2 MiB, multiples of 2 MiB above: that is what cudaMalloc hands out, so large blocks waste nothing.
+  // Quarters of a power of two up to 2 MiB, then multiples of 2 MiB, which is cudaMalloc's granularity, so large blocks waste nothing.
   static size_t size_class(size_t bytes);
 
  private:
@@ -49,9 +49,9 @@ class MemoryPool {
   Source source_;
   std::mutex mutex_;
   std::unordered_map<void*, Block> blocks_;
-  std::map<size_t, Block*> free_;   // by size class; an entry exists once the class has a block, so that giving back allocates nothing
-  uint64_t num_freed_ = 0;          // a block's freed_at is the count when it was given back
-  uint64_t num_freed_at_sync_ = 0;  // the device has finished all work that used blocks freed up to here
+  std::map<size_t, Block*> free_;   // by size class; an entry exists once the class has a block, so that release allocates nothing
+  uint64_t num_freed_ = 0;          // a block's freed_at is this count at its release
+  uint64_t num_freed_at_sync_ = 0;  // the device has finished all work that used blocks released up to here
 };
 
 }  // namespace strata

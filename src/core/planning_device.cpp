@@ -9,7 +9,7 @@ namespace strata {
 void* PlanningDevice::allocate(int64_t bytes) {
   require(bytes >= 0, "allocate: bytes: expected >= 0, is {}", bytes);
   if (bytes == 0) return nullptr;
-  // Without access rights no page is ever given, and none is counted against the limits of overcommitment.
+  // Without access rights no page is ever allocated, and none counts against overcommit limits.
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) fail(ErrorCode::out_of_memory, "planning: no address space for {} bytes", bytes);
   const std::lock_guard lock(mutex_);

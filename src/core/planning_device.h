@@ -1,4 +1,4 @@
-// A device that plans: the chip of another device, and memory that is addresses only.
+// A device for planning: the properties of another device, and memory that is addresses only.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace strata {
 
-// Layers and batches made on it choose the implementations and take the sizes that they would on the other device. Its addresses can be
-// neither read nor written; copies and fills do nothing. Streams and events are the other device's.
+// Layers and batches made on it select the same implementations and sizes as on the other device. Its addresses cannot be read or written;
+// copies and fills do nothing. Streams and events are the other device's.
 class PlanningDevice final : public Device {
  public:
   explicit PlanningDevice(std::shared_ptr<Device> device) : Device(device->id(), device->config()), device_(std::move(device)) {}
@@ -18,7 +18,7 @@ class PlanningDevice final : public Device {
   std::string description() const override { return device_->description(); }
   DeviceProperties properties() const override { return device_->properties(); }
 
-  // Throws out_of_memory when the address space ends.
+  // Throws out_of_memory when the address space is exhausted.
   void* allocate(int64_t bytes) override;
   void deallocate(void* data) noexcept override;
   void* allocate_host(int64_t bytes) override { return allocate(bytes); }
@@ -43,7 +43,7 @@ class PlanningDevice final : public Device {
   std::unordered_map<void*, size_t> sizes_;
 };
 
-// Whether what fills memory of the device has nothing to do.
+// Whether filling the device's memory can be skipped.
 inline bool is_planning(const Device& device) { return dynamic_cast<const PlanningDevice*>(&device) != nullptr; }
 
 }  // namespace strata

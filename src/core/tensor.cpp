@@ -48,7 +48,7 @@ bool TensorView::is_contiguous() const {
   int64_t expected = 1;
   for (int i = rank - 1; i >= 0; --i) {
     if (shape[i] > 1 && stride[i] != expected) return false;
-    (void)__builtin_mul_overflow(expected, shape[i], &expected);  // wraps in views that are refused, which are described first
+    (void)__builtin_mul_overflow(expected, shape[i], &expected);  // wraps in views that are refused; their description comes first
   }
   return true;
 }

@@ -18,10 +18,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr int kSpins = 512;  // looks before the first yield, 10 to 30 us: gaps between the jobs of an op are shorter
+constexpr int kSpins = 512;  // polls before the first yield, 10 to 30 us: gaps between the jobs of an op are shorter
 constexpr int kSpinsWhenBusy = 32;
 constexpr Clock::duration kYielding = 5ms;     // then a worker sleeps: longer than the gaps between the ops of a step
-constexpr Clock::duration kLongYield = 100us;  // of an idle core it takes less than one
+constexpr Clock::duration kLongYield = 100us;  // on an idle core a yield takes less than 1 us
 constexpr Clock::duration kBusyTime = 100ms;   // how long a long yield is remembered
 
 inline void pause() {
@@ -35,7 +35,7 @@ inline void pause() {
 thread_local int t_index = 0;
 thread_local bool t_in_job = false;
 
-// The calling thread works on a job.
+// Marks the calling thread as working on a job.
 class InJob {
  public:
   explicit InJob(int index) : index_before_(t_index), before_(t_in_job) { t_index = index, t_in_job = true; }
@@ -48,11 +48,11 @@ class InJob {
   bool before_;
 };
 
-// Whether other programs want this machine's cores.
+// Whether other programs compete for this machine's cores.
 class Load {
  public:
   bool busy() const { return Clock::now().time_since_epoch().count() < busy_until_.load(std::memory_order_relaxed); }
-  // Gives the core to whoever waits for it, and notices whether someone did.
+  // Yields the core to any waiting thread, and notices whether one ran.
   void yield() {
     const Clock::time_point before = Clock::now();
     std::this_thread::yield();
@@ -64,7 +64,7 @@ class Load {
   std::atomic<Clock::rep> busy_until_{Clock::time_point::min().time_since_epoch().count()};
 };
 
-// Waits until done(): spinning, then yielding, for at most `longest`, then not at all. Returns done().
+// Waits until done(): spins, then yields for at most `longest`, then stops waiting. Returns done().
 template <class Done>
 bool wait_awake(Load& load, Clock::duration longest, const Done& done) {
   for (int i = load.busy() ? kSpins - kSpinsWhenBusy : 0; i < kSpins; ++i) {
@@ -78,8 +78,8 @@ bool wait_awake(Load& load, Clock::duration longest, const Done& done) {
   return done();
 }
 
-// A job that threads may join. A worker is `inside` before it looks whether the job is open, and the caller closes the job before it waits
-// for inside to become 0: so whatever a worker that found the job open reads is there until it leaves.
+// A job that threads may join. A worker sets `inside` before it checks whether the job is open. The caller closes the job before it waits
+// for inside to become 0. So whatever a worker of an open job reads stays valid until it leaves.
 struct alignas(128) Job {
   JobFunction work = nullptr;
   void* context = nullptr;
@@ -121,7 +121,7 @@ class Team {
   }
 
  private:
-  static constexpr int kJobs = 64;  // callers at a time that have help
+  static constexpr int kJobs = 64;  // concurrent callers that get help
   static uint64_t bit(int slot) { return uint64_t{1} << slot; }
 
   int take_slot() {
@@ -133,7 +133,7 @@ class Team {
     return -1;
   }
 
-  // The largest job so far decides how many workers there are, where the system gives them.
+  // The largest job so far decides the number of workers, if the system provides them.
   void hire(int workers) {
     if (workers_.load(std::memory_order_relaxed) >= workers) return;
     const std::lock_guard lock(mutex_);
@@ -165,7 +165,7 @@ class Team {
     }
   }
 
-  // Workers of different indices look at different jobs first.
+  // Workers of different indices try different jobs first.
   static int one_of(uint64_t open, int index) {
     for (int skip = index % std::popcount(open); skip > 0; --skip) open &= open - 1;
     return std::countr_zero(open);
@@ -183,11 +183,11 @@ class Team {
     job.inside.fetch_add(1);
     if ((open_.load() & bit(slot)) != 0) {
       const int index = job.joined.fetch_add(1, std::memory_order_relaxed);
-      if (index + 1 >= job.threads) open_.fetch_and(~bit(slot));  // nobody else has a place
+      if (index + 1 >= job.threads) open_.fetch_and(~bit(slot));  // no other worker can join
       if (index < job.threads) {
         const InJob in_job(index);
         job.work_on();
-        open_.fetch_and(~bit(slot));  // nothing is left
+        open_.fetch_and(~bit(slot));  // no work is left
       }
     }
     if (job.inside.fetch_sub(1, std::memory_order_release) == 1) job.inside.notify_one();
@@ -203,7 +203,7 @@ class Team {
   Job jobs_[kJobs];
 };
 
-// Never destroyed: workers wait in it until the process ends. A child after fork() has none of the workers, and gets a team of its own.
+// Never destroyed: workers wait in it until the process ends. A child after fork() has none of the workers, and gets its own team.
 std::atomic<Team*> g_team{nullptr};
 
 Team& team() {
@@ -235,7 +235,7 @@ int thread_index() { return t_index; }
 
 void run_job(int64_t count, int threads, JobFunction work, void* context) {
   if (count <= 0) return;
-  threads = static_cast<int>(std::min<int64_t>(threads, count));  // more would find nothing to do
+  threads = static_cast<int>(std::min<int64_t>(threads, count));  // more would have no work
   if (threads <= 1 || t_in_job) return Team::run_alone(count, work, context);
   team().run(count, threads, work, context);
 }

@@ -1,8 +1,8 @@
-// The host's threads: one team for the whole process, whose callers share its workers.
+// The host's threads: one team for the whole process, whose workers are shared by all callers.
 //
-// A caller works on its own job and never waits for a worker that has not begun: on a machine whose cores other programs keep busy, a job
-// costs what the threads that got a core need. Waiting threads look for work, then yield their core, then sleep; where a yield shows that
-// others want the core, they sleep at once for a while. So an idle machine has the speed of spinning threads, and a busy one that of
+// A caller works on its own job and never waits for a worker that has not begun. On a machine whose cores other programs keep busy, a job
+// takes what the threads that got a core need. Waiting threads poll for work, then yield their core, then sleep. If a yield shows that
+// others need the core, they sleep at once for a while. So an idle machine has the speed of spinning threads, and a busy one that of
 // sleeping threads. (OpenMP's runtime has one policy for both, which must be chosen before the program starts.)
 #pragma once
 
@@ -15,11 +15,11 @@ namespace strata {
 // Cores that the process may run on.
 int available_cores();
 
-// The index of this thread in the job that it works on, in [0, threads); 0 outside of jobs.
+// The index of this thread in its current job, in [0, threads); 0 outside jobs.
 int thread_index();
 
-// work(context, i) once for every i in [0, count), by the calling thread and at most threads - 1 others; returns when all are done. Called
-// from inside a job, the calling thread does all of it. Any number of threads may call at a time. work must not throw.
+// Calls work(context, i) once for every i in [0, count), on the calling thread and at most threads - 1 others; returns when all are done.
+// Inside a job the calling thread does all of it. Any number of threads may call concurrently. work must not throw.
 using JobFunction = void (*)(void* context, int64_t i) noexcept;
 void run_job(int64_t count, int threads, JobFunction work, void* context);
 

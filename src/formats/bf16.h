@@ -1,4 +1,4 @@
-// bfloat16: the public conversions, which CUDA code calls too (they are constexpr), and what the formats need beside them.
+// bfloat16: the public conversions, which are constexpr so that CUDA code can call them, and what else the formats need.
 #pragma once
 
 #include "formats/macros.h"

@@ -1,4 +1,4 @@
-// e2m1 (FP4): codes 0..7 are 0, 0.5, 1, 1.5, 2, 3, 4, 6, code + 8 the negatives. Two codes share a byte. V4 specification 1 and 5.7.
+// e2m1 (FP4): bits 0..7 are 0, 0.5, 1, 1.5, 2, 3, 4, 6; 8..15 are the negatives. Two values share a byte. V4 specification 1 and 5.7.
 // Usable from host and CUDA code.
 #pragma once
 
@@ -9,16 +9,16 @@
 
 namespace strata {
 
-// The four-bit code nearest to v, ties to the even code, saturated at 6. The sign of a value that rounds to zero is kept. There is
-// no NaN in the format: NaN becomes 6, as the hardware conversions do it.
+// The four bits of the value nearest to v, ties to even, saturated at 6. The sign of a value that rounds to zero is kept. The format has no
+// NaN: NaN becomes 6, as in the hardware conversions.
 STRATA_HOST_DEVICE constexpr uint8_t to_e2m1(float v) {
   const float a = absolute(v);
-  // One comparison per midpoint between neighbours: a tie goes up exactly where the upper code is even.
+  // One comparison per midpoint between neighbours: a tie goes up exactly where the upper value is even.
   const int code = !(a <= 0.25f) + !(a < 0.75f) + !(a <= 1.25f) + !(a < 1.75f) + !(a <= 2.5f) + !(a < 3.5f) + !(a <= 5.0f);
   return static_cast<uint8_t>((float_bits(v) >> 28 & 8u) | static_cast<unsigned>(code));
 }
 
-// Looks at the lower four bits only.
+// Uses the lower four bits only.
 STRATA_HOST_DEVICE constexpr float e2m1_to_float(uint8_t code) {
   const uint32_t sign = static_cast<uint32_t>(code & 8u) << 28;
   const uint32_t exponent = (code >> 1) & 3u;

@@ -41,7 +41,7 @@ STRATA_HOST_DEVICE constexpr E4m3 to_e4m3(float v) {
   return {static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)))};
 }
 
-// The value of every code, for host code that decodes by table.
+// All 256 values, for host code that decodes by table.
 inline constexpr std::array<float, 256> kE4m3Values = [] {
   std::array<float, 256> values{};
   for (int i = 0; i < 256; ++i) values[static_cast<size_t>(i)] = to_float(E4m3{static_cast<uint8_t>(i)});

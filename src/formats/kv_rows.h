@@ -1,5 +1,5 @@
-// One row of a paged cache to and from fp32: every byte of every KvFormat. Layouts: V4 specification 6, MLA specification 9.1 and 11.9.
-// Pages may have any stride and alignment. Usable from host and CUDA code (nvcc with --expt-relaxed-constexpr, for PagedCache).
+// Converts one row of a paged cache to and from fp32: every byte of every KvFormat. Layouts: V4 specification 6, MLA specification 9.1 and
+// 11.9. Pages may have any stride and alignment. Usable from host and CUDA code (nvcc with --expt-relaxed-constexpr, for PagedCache).
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ STRATA_HOST_DEVICE constexpr int32_t fixed_row_dim(KvFormat format) {
   }
 }
 
-// fp8_ds_mla_v4: dims 0..447 are codes in seven blocks of 64, dims 448..511 bf16.
+// fp8_ds_mla_v4: dimensions 0..447 are e4m3 in seven blocks of 64, dimensions 448..511 bf16.
 inline constexpr int kV4NopeDim = 448;
 inline constexpr int kV4RopeDim = 64;
 inline constexpr int kV4NumBlocks = kV4NopeDim / kKvBlock;
-// fp8_ds_mla: 512 codes in four tiles of 128, their fp32 scales, 64 bf16.
+// fp8_ds_mla: 512 e4m3 values in four blocks of 128, their fp32 scales, 64 bf16.
 inline constexpr int kMlaLatentDim = 512;
 inline constexpr int kMlaRopeDim = 64;
 inline constexpr int kMlaTile = 128;
@@ -53,8 +53,8 @@ STRATA_HOST_DEVICE inline void load_codes(const uint8_t* codes, int64_t n, float
   for (int64_t i = 0; i < n; ++i) out[i] = to_float(E4m3{codes[i]}) * scale;
 }
 
-// out[0, row_dim) = the row's values. Power-of-two scales make them exact; fp8_ds_mla with other scales gives the bf16 of MLA 9.1,
-// fp8_tensor the fp32 product code * scale.
+// out[0, row_dim) = the row's values. They are exact with power-of-two scales. fp8_ds_mla with other scales gives the bf16 of MLA 9.1,
+// fp8_tensor the fp32 product e4m3 value * scale.
 STRATA_HOST_DEVICE inline void load_row(const PagedCache& cache, int64_t slot, float* out) {
   const uint8_t* data = row_data(cache, slot);
   switch (cache.format) {
@@ -97,8 +97,8 @@ struct StoreOptions {
   bool divide = false;  // fp8_tensor: x / scale (MLA 9) instead of x * (1 / scale) (V4 6.5); the same for powers of two
 };
 
-// The row's values, already rotated, in fp32. Each format rounds them as its specification says: all formats but fp8_tensor and
-// state_f32 first to bf16, which changes nothing for values that are bf16 already. Scale padding is written as zero.
+// Writes the row's values, already rotated, from fp32. Each format rounds them as its specification says: all formats except fp8_tensor and
+// state_f32 first to bf16, which does not change bf16 values. Scale padding is written as zero.
 STRATA_HOST_DEVICE inline void store_row(const PagedCache& cache, int64_t slot, const float* x, StoreOptions options = {}) {
   uint8_t* data = static_cast<uint8_t*>(cache.data) + cache.data_offset(slot);
   uint8_t* scales = static_cast<uint8_t*>(cache.data) + cache.scale_offset(slot);

@@ -1,4 +1,4 @@
-// The one macro of the formats: functions that CUDA code calls too.
+// The macro of the formats: marks functions that CUDA code calls too.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,6 +1,6 @@
-// The block quantisers of the caches and of activations. Source values are fp32 or bf16 and finite. What is not finite stays visible:
-// a NaN element becomes the NaN code (and does not count in the absmax), an infinite one makes the scale of its e4m3 block NaN.
-// Usable from host and CUDA code (which must not be compiled with approximate division).
+// The block quantisers of the caches and of activations. Source values are fp32 or bf16 and finite. Values that are not finite stay
+// visible: a NaN element becomes NaN (and is ignored in the absmax); an infinite element makes the scale of its e4m3 block NaN. Usable from
+// host and CUDA code (which must not be compiled with approximate division).
 #pragma once
 
 #include <cstdint>
@@ -75,8 +75,8 @@ STRATA_HOST_DEVICE constexpr float quantize_indexer_fp8(const T* x, int64_t n, f
   return quantize_e4m3_pow2(x, n, amax_floor, codes);
 }
 
-// MLA 9.1: 128 latent lanes. Scales are amax / 448 held above the smallest normal fp32, or with ue8m0 powers of two with the amax
-// floor of 5.5. Division by the scale, as public writers do it, for equal bytes.
+// MLA 9.1: 128 latent values. Scales are amax / 448, kept above the smallest normal fp32, or with ue8m0 powers of two with the amax floor
+// of 5.5. Values are divided by the scale, as in public writers, for equal bytes.
 template <class T>
 STRATA_HOST_DEVICE constexpr float quantize_mla_tile(const T* x, bool ue8m0, E4m3* codes) {
   constexpr int64_t kTile = 128;

@@ -1,10 +1,10 @@
-// The rotation of one vector's rotary lanes: V4 specification 5.4, MLA specification 6.2. Usable from host and CUDA code.
+// Rotates one vector's rotary dimensions: V4 specification 5.4, MLA specification 6.2. Usable from host and CUDA code.
 #pragma once
 
 #include <cstdint>
 
 #include "formats/macros.h"
-#include "strata/ops/rope_lanes.h"
+#include "strata/ops/rope_slice.h"
 
 namespace strata {
 
@@ -14,7 +14,7 @@ struct RopePair {
   T second;
 };
 
-// The elements of pair i within a slice of `dim` rotary lanes.
+// The elements of pair i within a slice of `dim` rotary dimensions.
 STRATA_HOST_DEVICE constexpr int64_t rope_first(int64_t i, int64_t dim, RopePairing pairing) {
   (void)dim;
   return pairing == RopePairing::interleaved ? 2 * i : i;
@@ -23,7 +23,7 @@ STRATA_HOST_DEVICE constexpr int64_t rope_second(int64_t i, int64_t dim, RopePai
   return pairing == RopePairing::interleaved ? 2 * i + 1 : i + dim / 2;
 }
 
-// Pair i turned by the angle whose table row is cos_sin: dim/2 cosines, then dim/2 sines. `inverse` turns it back.
+// Rotates pair i by the angle whose table row is cos_sin: dim/2 cosines, then dim/2 sines. `inverse` rotates back.
 template <class T>
 STRATA_HOST_DEVICE constexpr RopePair<T> rotate_pair(T first, T second, const float* cos_sin, int64_t i, int64_t dim, bool inverse) {
   const T c = cos_sin[i];
@@ -31,7 +31,7 @@ STRATA_HOST_DEVICE constexpr RopePair<T> rotate_pair(T first, T second, const fl
   return {first * c - second * s, second * c + first * s};
 }
 
-// `slice` is the first of the `dim` rotary lanes; rotated in place. T is float or double.
+// Rotates the `dim` rotary dimensions at `slice` in place. T is float or double.
 template <class T>
 STRATA_HOST_DEVICE constexpr void rotate(T* slice, const float* cos_sin, int64_t dim, RopePairing pairing, bool inverse = false) {
   for (int64_t i = 0; i < dim / 2; ++i) {

@@ -16,8 +16,8 @@ class Compressor {
     CacheGroup state;
     CacheGroup compressed;
   };
-  // The rows that make a token's kv, then its score, from x: [wkv ; wgate], 2 * coff * d of them. A layer stacks those of its compressors
-  // into one product. `prefix`: "compressor" or "indexer.compressor". head_dim: 512 or 128.
+  // The weight rows that compute a token's kv, then its score, from x: [wkv ; wgate], 2 * coff * d rows. A layer stacks the rows of its
+  // compressors into one product. `prefix`: "compressor" or "indexer.compressor". head_dim: 512 or 128.
   static std::vector<FusedPart> projection(const std::string& prefix, int64_t head_dim, int32_t ratio);
 
   Compressor(const WeightLoader& loader, const std::string& prefix, int64_t head_dim, int32_t ratio, Groups groups, float eps,

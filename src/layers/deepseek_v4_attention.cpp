@@ -55,7 +55,7 @@ DeepseekV4Attention::DeepseekV4Attention(const LayerContext& context)
       for (FusedPart& part : Compressor::projection("indexer.compressor", config_.index_head_dim, ratio_))
         projections.push_back(std::move(part));
     }
-    // The products stay fp32: they are summed over up to 128 positions before they are rounded (V4 5.1).
+    // The products stay fp32, because they are summed over up to 128 positions before they are rounded (V4 5.1).
     kv_score_ = loader.load_fused_linear(projections, {.k = config_.hidden_size, .output = DType::f32, .shares_device = true});
   }
   output_projection_.emplace(loader, options_);
@@ -86,18 +86,18 @@ void DeepseekV4Attention::run(const ForwardArgs& args, const OpRunner& run) cons
   };
 
   const bool paged_prefill = prefill_reads_pages(args);
-  // A plan has room for both ways where the step decides between them.
+  // A plan has room for both modes where the step selects one.
   const bool plan_both = run.arena.measuring() && options_.prefill_mode == PrefillMode::automatic && !options_.batch_invariant;
   const TensorView q = heads(args.q_tap);
   const TopkSlots slots = allocate_slots(run, batch.num_decode_tokens + (paged_prefill || plan_both ? batch.num_prefill_tokens : 0));
-  // A batch-invariant layer has decode's and prefill's queries normalised by the same kernel.
+  // In a batch-invariant layer the same kernel normalises decode's and prefill's queries.
   const bool separate_norms = args.q_tap.present() || options_.batch_invariant;
   const int64_t raw_queries = separate_norms ? 0 : batch.num_decode_tokens;
 
   // (a) to (f): queries, keys in the caches, the top-k among the compressed ones
   project(args, run, q, raw_queries, slots);
 
-  // (g) attention; rows of no request are zero
+  // (g) attention; rows outside every request are zero
   const TensorView o = heads(args.attn_out_tap);
   const bool rotated = !args.attn_out_tap.present() && output_projection_->takes_rotated();
   attend_paged(args, run, q, o, rotated, slots, PagedTokens{0, batch.num_decode_tokens, raw_queries > 0, ratio_ == 128});
@@ -148,7 +148,7 @@ void DeepseekV4Attention::project(const ForwardArgs& args, const OpRunner& run, 
   if (!run.arena.measuring()) return launch(launch_order_.empty() ? v4_launch_order(launches) : launch_order_);
   StepSet planned = 0;
   for (const V4LaunchOrder order : v4_launch_orders(launches)) {
-    if (launched_steps(order) == planned) continue;  // every order of the same steps fits
+    if (launched_steps(order) == planned) continue;  // workspace for one order of the steps serves every order
     planned = launched_steps(order);
     const ArenaScope one(run.arena);
     launch(order);
@@ -189,7 +189,7 @@ void DeepseekV4Attention::issue(V4Step step, const Projections& p, const OpRunne
   }
 }
 
-// Decode's queries may be left raw: attention then does their norm and rotation.
+// Decode's queries may be left raw: attention then normalises and rotates them in its prologue.
 void DeepseekV4Attention::project_queries(const Projections& p, const OpRunner& run) const {
   const int64_t num_tokens = p.args.batch->num_tokens, count = num_tokens - p.raw_queries;
   run(run.ops.linear, LinearParams{.x = p.qr.values,

@@ -27,26 +27,26 @@ class DeepseekV4Attention final : public AttentionLayer {
   int64_t weight_bytes() const override;
   int64_t workspace_bytes() const override { return workspace_bytes_; }
   void forward(const ForwardArgs& args) override;
-  // Launches the steps in this order from now on, whatever the sizes: for tests and for measuring a new order.
+  // Launches the steps in this order from now on, for any sizes: for tests and for measuring a new order.
   void set_launch_order(std::vector<Launch<V4Step>> order) { launch_order_ = std::move(order); }
 
  private:
   void check(const ForwardArgs& args) const;
   void run(const ForwardArgs& args, const OpRunner& run) const;
-  // The top-k of the first tokens of a step as rows of the compressed cache: what attention to the paged caches reads.
+  // The top-k of the first tokens of a step as slots of the compressed cache, for attention to the paged caches.
   struct TopkSlots {
     TensorView indices;  // i32 [count, index_topk]
     TensorView lens;     // i32 [count]
   };
-  // What the steps before attention read and write. T tokens; absent what the layer has no steps for.
+  // What the steps before attention read and write. T tokens; views are absent where the layer has no such step.
   struct Projections {
     const ForwardArgs& args;
     TensorView q;               // bf16 [T, H, D]
-    int64_t raw_queries = 0;    // the first tokens, whose queries are left without norm and rotation
+    int64_t raw_queries = 0;    // number of first tokens whose queries are left without norm and rotation
     TopkSlots slots{};          // of the first tokens
     TensorView latents{};       // bf16 [T, q_lora_rank + D]: qa, kv
     TensorView qa{};            // bf16 [T, q_lora_rank]
-    NormedLatent qr{};          // qa after its norm
+    NormedLatent qr{};          // qa, normalised
     TensorView kv{};            // bf16 [T, D]
     TensorView all_scores{};    // f32 [T, ...]: scores, index_scores
     TensorView scores{};        // of the compressor
@@ -59,7 +59,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   void issue(V4Step step, const Projections& p, const OpRunner& run) const;
   void project_queries(const Projections& p, const OpRunner& run) const;
   void select_topk(const Projections& p, const OpRunner& run) const;
-  // Whether the step's prefill tokens attend to the paged caches, and not to gathered rows.
+  // Whether the step's prefill tokens attend to the paged caches instead of gathered rows.
   bool prefill_reads_pages(const ForwardArgs& args) const;
   struct PagedTokens {
     int64_t first, count;
@@ -74,7 +74,7 @@ class DeepseekV4Attention final : public AttentionLayer {
   int32_t ratio_;
   ModelConfig config_;
   LayerOptions options_;
-  int64_t num_heads_;  // H, of this rank
+  int64_t num_heads_;  // H, on this rank
   float eps_;
   float softmax_scale_;
   std::shared_ptr<Device> device_;
@@ -92,8 +92,8 @@ class DeepseekV4Attention final : public AttentionLayer {
   ActivationFormat x_activation_;
   ActivationFormat qr_activation_;
   ActivationFormat qr_format_;              // of the normed query latent
-  std::unique_ptr<LoadedLinear> kv_score_;  // projections of the compressor and of the indexer's, one below the other: both read x
-  int64_t score_width_ = 0;                 // rows of the compressor's own
+  std::unique_ptr<LoadedLinear> kv_score_;  // projections of the compressor, then of the indexer's compressor: both read x
+  int64_t score_width_ = 0;                 // rows of the compressor's projection
   std::optional<Compressor> compressor_;
   std::optional<Indexer> indexer_;
   std::optional<OutputProjection> output_projection_;

@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-constexpr int64_t kMostIds = 8;  // of a message; a step may have hundreds
+constexpr int64_t kMostIds = 8;  // ids per message; a step may have hundreds of requests
 
 std::string requests_of(const Batch& batch) {
   std::string text;

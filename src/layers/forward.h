@@ -1,4 +1,4 @@
-// What every layer's forward is around its own work.
+// What every layer's forward does besides the layer's own work.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace strata {
 
-// The message with "layer 3 (c4): " before it; of a step whose requests have ids "layer 3 (c4), requests 7, 9: ". `batch` may be null.
+// The message prefixed with "layer 3 (c4): ", or with "layer 3 (c4), requests 7, 9: " if the step's requests have ids. `batch` may be null.
 std::string message_of_layer(const AttentionLayer& layer, const Batch* batch, const char* message);
 
-// f(), which names the layer in what the library throws.
+// Calls f(), and adds the layer's name to what the library throws.
 template <class F>
 void in_layer(const AttentionLayer& layer, const Batch* batch, F&& f) {
   try {
@@ -20,14 +20,14 @@ void in_layer(const AttentionLayer& layer, const Batch* batch, F&& f) {
   }
 }
 
-// check(): throws before anything is written, naming the request where an argument is of one. run(runner): the layer's work, whose sum over
-// the ranks `args.out` has in the end.
+// check() throws before anything is written, naming the request that an argument belongs to. run(runner) is the layer's work; afterwards
+// args.out is summed over the ranks.
 template <class Check, class Run>
 void run_forward(const AttentionLayer& layer, const ForwardArgs& args, Device& device, const OpSet& ops, const SideStreams* side_streams,
                  Communicator* communicator, Check&& check, Run&& run) {
   in_layer(layer, nullptr, check);
   in_layer(layer, args.batch, [&] {
-    if (args.dummy_run) {  // nothing is attended to, so the output is zero whatever the weights
+    if (args.dummy_run) {  // nothing is attended to, so the output is zero for any weights
       device.fill(args.out.data, 0, args.out.bytes(), args.stream);
     } else {
       Arena arena(device.id(), args.workspace);

@@ -16,25 +16,25 @@
 namespace strata {
 namespace {
 
-// The bytes from the first element of a [T, width] view to behind its last.
+// The address range of a [T, width] view: of its first byte, and one past its last.
 std::pair<uintptr_t, uintptr_t> bytes_of(const TensorView& v) {
   const auto begin = reinterpret_cast<uintptr_t>(v.data);
   const int64_t elements = v.numel() == 0 ? 0 : (v.shape[0] - 1) * v.stride[0] + v.shape[1];
   return {begin, begin + static_cast<uintptr_t>(elements) * size_of(v.dtype)};
 }
 
-// The output projection is what writes `out`, when everything that reads `hidden` is done, so a layer may run in place. Shifted against
-// each other they are a slip of the caller's.
+// The output projection writes `out` after everything that reads `hidden` has finished, so a layer may run in place. Any other overlap is
+// refused as a caller error.
 void check_in_place(ParamCheck& c, const TensorView& hidden, const TensorView& out) {
   const auto [hidden_begin, hidden_end] = bytes_of(hidden);
   const auto [out_begin, out_end] = bytes_of(out);
   const bool apart = hidden_end <= out_begin || out_end <= hidden_begin;
   const bool same = hidden_begin == out_begin && (hidden.shape[0] <= 1 || hidden.stride[0] == out.stride[0]);
-  c.require(apart || same, "out must be hidden itself or not overlap it, begins {} bytes behind it and hidden has {}",
+  c.require(apart || same, "out must be hidden itself or not overlap it, begins {} bytes after it and hidden has {}",
             static_cast<int64_t>(out_begin - hidden_begin), static_cast<int64_t>(hidden_end - hidden_begin));
 }
 
-// ", of request 2 (id 7),": whose row of the step it is; empty for rows of padding.
+// ", of request 2 (id 7),": the request that a row of the step belongs to; empty for rows of padding.
 std::string of_request(const Batch& batch, int64_t row) {
   const auto& starts = batch.query_start_loc_host;
   const auto next = std::upper_bound(starts.begin(), starts.end(), row);
@@ -44,7 +44,7 @@ std::string of_request(const Batch& batch, int64_t row) {
   return fmt::format(", of {},", RequestName{static_cast<int64_t>(number), id});
 }
 
-// The slots too, where the host can read them: ops that write to different caches look each at its own, and some of them would have run.
+// Also checks slots where the host can read them: each op checks only its own cache, and earlier ops would already have written to theirs.
 void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, const LayerCaches& caches) {
   const PagedCache& cache = caches[spec.group];
   const GroupMetadata& group = batch[spec.group];
@@ -53,7 +53,7 @@ void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, 
   ops::check_rows(c, name, cache, {spec.format}, spec.row_dim);
   c.require(cache.page_size == group.spec.page_size, "{} must have the batch's page_size {}, has {}", name, group.spec.page_size,
             cache.page_size);
-  // Table entries are within the batch's pages, so the host need not read the tables to know that no row is outside the cache.
+  // Table entries are within the batch's pages, so the host need not read the tables to know that every row is inside the cache.
   c.require(cache.num_pages >= group.num_pages, "{} must have the batch's {} pages, has {}", name, group.num_pages, cache.num_pages);
   c.view(fmt::format("{} slot_mapping", name), group.slot_mapping, DType::i64, {batch.num_tokens});
   if (group.slot_mapping.device.kind != DeviceKind::cpu) return;
@@ -65,7 +65,7 @@ void check_cache(ParamCheck& c, const CacheGroupSpec& spec, const Batch& batch, 
   }
 }
 
-// A selection that another layer or the caller made, where the host can read it.
+// Checks a selection made by another layer or the caller, where the host can read it.
 void check_given_topk(ParamCheck& c, const AttentionLayer& layer, const Batch& batch, const TensorView& topk) {
   if (topk.device.kind != DeviceKind::cpu) return;
   for (int64_t t = 0; t < batch.num_tokens; ++t) {

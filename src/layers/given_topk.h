@@ -1,11 +1,11 @@
-// A top-k that the caller or an earlier layer gives, as slots of a layer's cache: V4 specification 12.3, MLA specification 11.
+// Converts a top-k given by the caller or an earlier layer to slots of a layer's cache: V4 specification 12.3, MLA specification 11.
 #pragma once
 
 #include "layers/op_runner.h"
 
 namespace strata {
 
-// slots, i32 [N, K], and lens, i32 [N]: the first N rows of topk_indices as slots of the cache of `group`. Nothing where N is 0.
+// Writes slots, i32 [N, K], and lens, i32 [N], for the first N rows of topk_indices, in the cache of `group`. Does nothing for N = 0.
 inline void find_topk_slots(const OpRunner& run, const Batch& batch, CacheGroup group, const TensorView& topk_indices,
                             const TensorView& slots, const TensorView& lens) {
   const int64_t count = lens.shape[0];

@@ -12,7 +12,7 @@ StepStreams::~StepStreams() {
     try {
       join(stream);
     } catch (...) {
-      // A device that failed does nothing any more; the other stream is joined all the same.
+      // A failed device runs no further work; the other stream is joined all the same.
     }
   }
 }

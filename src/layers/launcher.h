@@ -1,4 +1,4 @@
-// Launches a layer's steps in a given order on the caller's stream and on side streams. The waits follow from what each step reads.
+// Launches a layer's steps in a given order on the caller's stream and on side streams. Waits follow from what each step reads.
 #pragma once
 
 #include <array>
@@ -9,27 +9,27 @@
 
 namespace strata {
 
-// The streams of one forward. The caller's stream waits for the side streams in the end, also when a step throws: what was launched before
-// still runs, and whoever uses the stream next must not overtake it.
+// The streams of one forward. The caller's stream finally waits for the side streams, also when a step throws: launched work still runs,
+// and later work on the caller's stream must not overtake it.
 class StepStreams {
  public:
   static constexpr int32_t kStreams = 1 + SideStreams::kStreams;
-  // Each step has an event of its number; so have the begin of the forward, and the end of each side stream.
+  // Each step has the event of its index. The begin of the forward and the end of each side stream have events too.
   static constexpr unsigned kMaxSteps = SideStreams::kEvents - kStreams;
   static constexpr unsigned kBegin = kMaxSteps;
 
-  // `recorded`: the steps that launches on other streams wait for, and kBegin if there are launches on side streams.
+  // `recorded`: steps that launches on other streams wait for, and kBegin if there are launches on side streams.
   StepStreams(Device& device, Stream caller, const SideStreams& side, StepSet recorded);
   ~StepStreams();
   StepStreams(const StepStreams&) = delete;
   StepStreams& operator=(const StepStreams&) = delete;
 
-  // The stream of a launch, which now waits for the launched ones of `reads` and `also_after`. A wait for `reads` that an earlier wait
-  // implies is left out.
+  // Returns the stream of a launch, after it waits for the launched steps of `reads` and `also_after`. A wait for `reads` that an earlier
+  // wait implies is omitted.
   Stream begin(int32_t stream, StepSet reads, StepSet also_after);
-  // The step has been launched on the stream that begin() returned.
+  // Notes that the step has been launched on the stream that begin() returned.
   void end(int32_t stream, unsigned step);
-  // What the caller's stream is given next waits for all launches.
+  // Later work of the caller's stream waits for all launches.
   void join();
 
  private:
@@ -44,11 +44,11 @@ class StepStreams {
   std::array<StepSet, kStreams> launched_on_{};
   std::array<StepSet, kStreams> ordered_{};  // by stream: the steps that its next launch runs after
   std::array<StepSet, kMaxSteps> after_{};   // by step: itself, and the steps that it runs after
-  std::array<bool, kStreams> begun_{};       // by side stream: it has waited for the caller's stream
+  std::array<bool, kStreams> begun_{};       // by side stream: whether it has waited for the caller's stream
 };
 
-// Calls issue(step, runner) for every launch of `order`. With side streams all steps have memory of their own, in a plan too: every order
-// of the same steps fits the same workspace.
+// Calls issue(step, runner) for every launch of `order`. With side streams all steps have separate memory, in a plan too: the same
+// workspace serves every order of the same steps.
 template <class Step, class Issue>
 void launch_steps(const OpRunner& run, std::span<const Launch<Step>> order, Issue&& issue) {
   if (run.side_streams == nullptr) {

@@ -7,7 +7,7 @@
 namespace strata {
 namespace {
 
-// As a binding from another language may hand them over.
+// Values that only a binding from another language can pass.
 void check_values(const LayerOptions& options) {
   require(options.indexer_format <= IndexerFormat::none, "indexer_format must be fp8, mxfp4 or none, is {}",
           static_cast<int>(options.indexer_format));
@@ -36,7 +36,7 @@ void at_most(const char* name, int64_t value, int64_t most) {
   if (value > most) fail(ErrorCode::unsupported, "{} must be at most {}, is {}", name, most, value);
 }
 
-// What the ops take: by the time one of them refuses a call, others have written to the caches.
+// The limits of the ops: by the time an op refuses a call, earlier ops have written to the caches.
 void check_mla_sizes(const ModelConfig& config, MlaMode mode) {
   constexpr const char* kRow = "kv_lora_rank + qk_rope_head_dim";
   const int64_t row = config.kv_lora_rank + config.qk_rope_head_dim;

@@ -1,4 +1,4 @@
-// The activations of linear layers: their format, FP8 beside FP8 weights (V4 5.2), bf16 otherwise, and a latent that several layers take.
+// The activations of linear layers. Their format: FP8 with FP8 weights (V4 5.2), otherwise bf16. A latent that several layers read.
 #pragma once
 
 #include <string>
@@ -16,21 +16,21 @@ inline ActivationFormat linear_activation(const WeightLoader& loader, const std:
   return loader.checkpoint.config().scale_ue8m0 ? ActivationFormat::fp8_ue8m0 : ActivationFormat::fp8_f32;
 }
 
-// A latent after its norm as linear layers take it: bf16, or codes that are made once for all of them.
+// A normalised latent as linear layers take it: bf16, or quantised once for all of them.
 struct NormedLatent {
   TensorView values{};  // bf16 [T, K], or e4m3
-  TensorView scale{};   // f32 [T, ceil(K / 128)], of codes
+  TensorView scale{};   // of e4m3 values: f32 [T, ceil(K / 128)]
   ActivationFormat format = ActivationFormat::bf16;
 };
 
-// bf16: the norm is done in place of `raw` [T, K].
+// bf16: `raw` [T, K] is normalised in place.
 inline NormedLatent normed_latent(Arena& arena, const TensorView& raw, ActivationFormat format) {
   if (format == ActivationFormat::bf16) return {.values = raw};
   const int64_t tokens = raw.shape[0], k = raw.shape[1];
   return {arena.tensor(DType::e4m3, {tokens, k}), arena.tensor(DType::f32, {tokens, activation_blocks(k)}), format};
 }
 
-// The format of the codes that all of a latent's layers take; bf16 where they differ, and each quantises by itself.
+// The FP8 format if all layers that read a latent take the same one; bf16 if they differ, and each quantises for itself.
 inline ActivationFormat common_format(ActivationFormat a, ActivationFormat b) { return a == b ? a : ActivationFormat::bf16; }
 
 }  // namespace strata

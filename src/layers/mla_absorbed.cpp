@@ -10,7 +10,7 @@ namespace strata {
 
 MlaAbsorbedAttention::MlaAbsorbedAttention(const LayerContext& context, const WeightLoader& loader, const MlaShape& shape)
     : shape_(shape), device_(context.device), options_(context.options) {
-  // A head has P rows of its key, then V rows of its value (MLA 3). Products with an absorbed weight take bf16 on both sides.
+  // A head has P rows of its key, then V rows of its value (MLA 3). Products with an absorbed weight have bf16 inputs and outputs.
   std::vector<FusedPart> keys, values;
   for (int64_t h = shape.first_head; h < shape.first_head + shape.heads; ++h) {
     const int64_t rows = shape.total_heads * shape.kv_b_head(), first = h * shape.kv_b_head();
@@ -35,7 +35,7 @@ void MlaAbsorbedAttention::project_values(const OpRunner& run, const TensorView&
 void MlaAbsorbedAttention::attend_dense(const OpRunner& run, const Batch& batch, const PagedCache& cache, int64_t num_requests,
                                         const TensorView& q_absorbed, const TensorView& o) const {
   if (o.shape[0] == 0) return;
-  // There is no schedule for a step's requests where prompts are among them.
+  // A step with prompts among its requests has no schedule.
   const bool decodes = num_requests == batch.num_decodes;
   const DecodeBounds longest = decodes ? decode_bounds(batch) : DecodeBounds{batch.max_query_len, batch.max_seq_len};
   const ArenaScope scope(run.arena);
@@ -71,9 +71,9 @@ void MlaAbsorbedAttention::attend_sparse(const OpRunner& run, const Batch& batch
   if (tokens == 0) return;
   const ArenaScope scope(run.arena);
   const TensorView z = run.arena.tensor(DType::bf16, {tokens, shape_.heads, shape_.latent});
-  // A plan has room for both ways where some request of as many tokens is gathered: the sooner, the fewer rows it has.
+  // A plan has room for both modes if some request of as many tokens could be gathered: the fewer rows it has, the more likely.
   const bool plans = run.arena.measuring();
-  int64_t first = 0;  // the first token that has not attended
+  int64_t first = 0;  // the first token that has not attended yet
   const auto attend_paged_to = [&](int64_t end) {
     if (end > first) attend_paged(run, cache, rows, q_absorbed, z, {first, end - first});
     first = end;

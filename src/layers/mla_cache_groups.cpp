@@ -8,7 +8,7 @@
 namespace strata {
 namespace {
 
-constexpr int32_t kPageSize = 64;  // of vLLM's and FlashMLA's caches
+constexpr int32_t kPageSize = 64;  // as in vLLM's and FlashMLA's caches
 
 // Pages without padding: FlashMLA reads [num_blocks, page_size, row] tensors.
 CacheGroupSpec spec(CacheGroup group, KvFormat format, int64_t row_dim) {
@@ -41,10 +41,10 @@ KvFormat indexer_format(IndexerFormat format) {
 std::vector<CacheGroupSpec> mla_cache_groups(const ModelConfig& config, const LayerOptions& options, int64_t layer) {
   std::vector<CacheGroupSpec> groups{
       spec(CacheGroup::mla_latent, latent_format(config, options), config.kv_lora_rank + config.qk_rope_head_dim)};
-  // What follows goes by chosen rows, as many a token as are chosen.
+  // With an indexer, work follows the selected rows, of which every token has the same number.
   const bool dense = config.index_topk == 0;
   if (dense) groups.back().num_query_heads = static_cast<int32_t>(config.num_attention_heads / std::max(options.tp_size, 1));
-  // A layer that shares the selection of an earlier one has no indexer, hence no keys of it (MLA 12).
+  // A layer that shares the selection of an earlier one has no indexer, and no indexer keys (MLA 12).
   if (config.index_topk > 0 && !config.skip_topk(layer)) {
     groups.push_back(spec(CacheGroup::mla_indexer, indexer_format(options.indexer_format), config.index_head_dim));
   }

@@ -25,7 +25,7 @@ struct MlaExpandedAttention::Step {
 
   int64_t first_token(int64_t request) const { return batch.query_start_loc_host[static_cast<size_t>(request)]; }
   int64_t query_len(int64_t request) const { return first_token(request + 1) - first_token(request); }
-  // Positions before the step's tokens that they attend to.
+  // Positions before the step's tokens that these attend to.
   int64_t context(int64_t request) const {
     return query_len(request) == 0 ? 0 : batch.seq_lens_host[static_cast<size_t>(request)] - query_len(request);
   }
@@ -70,7 +70,7 @@ void MlaExpandedAttention::forward(const OpRunner& run, const Batch& batch, cons
   int64_t end = batch.num_requests;
   while (end > first_request && batch.seq_lens_host[static_cast<size_t>(end - 1)] == 0) --end;
   run.zero(o.slice(step.first_token(end), step.first_token(batch.num_requests) - step.first_token(end)));
-  int64_t fresh = first_request;  // requests [fresh, r) have no context: one call takes them all
+  int64_t fresh = first_request;  // requests [fresh, r) have no context: one call computes them all
   for (int64_t r = first_request; r < end; ++r) {
     const int64_t context = step.context(r);
     if (context == 0) continue;
@@ -97,7 +97,7 @@ void MlaExpandedAttention::attend_with_context(const OpRunner& run, const Step& 
   const int64_t first = step.first_token(request), count = step.query_len(request);
   const TensorView q = step.q.slice(first, count);
   ArenaScope scope(run.arena);
-  // Part 0: the result so far, fp32 until the end. Part 1: the next chunk's.
+  // Slice 0: the result so far, fp32 until the end. Slice 1: the next chunk's.
   const TensorView parts = run.arena.tensor(DType::f32, {2, count, shape_.heads, shape_.value});
   const TensorView lses = run.arena.tensor(DType::f32, {2, count, shape_.heads});
   const auto part = [&](int64_t i) { return parts.slice(i, 1).reshape({count, shape_.heads, shape_.value}); };

@@ -5,8 +5,8 @@
 namespace strata {
 namespace {
 
-constexpr float kNormEps = 1e-6f;          // whatever rms_norm_eps is (MLA 11.1)
-constexpr float kQueryAmaxFloor = 1e-10f;  // MLA 11.4; keys have 1e-4
+constexpr float kNormEps = 1e-6f;          // independent of rms_norm_eps (MLA 11.1)
+constexpr float kQueryAmaxFloor = 1e-10f;  // MLA 11.4; for keys 1e-4
 
 }  // namespace
 
@@ -18,13 +18,13 @@ MlaIndexer::MlaIndexer(const WeightLoader& loader, const LayerOptions& options, 
       pairing_(loader.checkpoint.config().indexer_rope_interleave ? RopePairing::interleaved : RopePairing::half_split),
       cos_sin_(cos_sin),
       q_activation_(linear_activation(loader, "indexer.wq_b", options)) {
-  // Replicated on every rank: all ranks must choose the same positions (MLA 15).
+  // Replicated on every rank: all ranks must select the same positions (MLA 15).
   const ModelConfig& config = loader.checkpoint.config();
   wq_b_ = loader.load_linear("indexer.wq_b",
                              {.n = num_heads_ * head_dim_, .k = config.q_lora_rank, .activation = q_activation_, .shares_device = true});
-  // As public engines do it: dequantised, with activations as they are (MLA 3.1).
+  // As in public engines: dequantised, with unquantised activations (MLA 3.1).
   wk_ = loader.load_linear("indexer.wk", {.n = head_dim_, .k = config.hidden_size, .form = WeightForm::dequantize});
-  // The head weights stay fp32: they are factors of every logit (MLA 11.7).
+  // The head weights stay fp32, because they are factors of every logit (MLA 11.7).
   weights_proj_ = loader.load_linear("indexer.weights_proj", {.n = num_heads_, .k = config.hidden_size, .output = DType::f32});
   k_norm_weight_ = loader.load_vector_f32("indexer.k_norm.weight", head_dim_);
   k_norm_bias_ = loader.load_vector_f32("indexer.k_norm.bias", head_dim_);
@@ -41,7 +41,7 @@ void MlaIndexer::write_keys(const OpRunner& run, const Batch& batch, const Layer
                                                          .positions = batch.positions,
                                                          .cos_sin = cos_sin_,
                                                          .pairing = pairing_,
-                                                         .lanes = RopeLanes::first,
+                                                         .rope_slice = RopeSlice::first,
                                                          .hadamard = hadamard_,
                                                          .slot_mapping = batch[CacheGroup::mla_indexer].slot_mapping,
                                                          .cache = caches[CacheGroup::mla_indexer]});
@@ -76,7 +76,7 @@ void MlaIndexer::select(const OpRunner& run, const Batch& batch, const LayerCach
                                                 .positions = batch.positions,
                                                 .cos_sin = cos_sin_,
                                                 .pairing = pairing_,
-                                                .lanes = RopeLanes::first,
+                                                .rope_slice = RopeSlice::first,
                                                 .hadamard = hadamard_,
                                                 .softmax_scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
                                                 .head_scale = 1.0f / std::sqrt(static_cast<float>(num_heads_)),

@@ -1,4 +1,4 @@
-// The lightning indexer of a V3.2 layer: which earlier positions each token attends to. MLA specification 11.
+// The lightning indexer of a V3.2 layer: selects the earlier positions that each token attends to. MLA specification 11.
 #pragma once
 
 #include "weights/load_weights.h"
@@ -13,11 +13,11 @@ class MlaIndexer {
   // cos_sin: the layer's rotary table, absent without a rotary embedding.
   MlaIndexer(const WeightLoader& loader, const LayerOptions& options, const TensorView& cos_sin);
 
-  // Writes the step's indexer keys, made of the layer's input x [T, hidden].
+  // Writes the step's indexer keys, from the layer's input x [T, hidden].
   void write_keys(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const TensorView& x) const;
-  // The format in which the query latent enters its product.
+  // The format of the query latent in its product.
   ActivationFormat query_activation() const { return q_activation_; }
-  // What select() needs, made of the layer's input x [T, hidden] and of q_c [T, q_lora_rank], the query latent after its norm.
+  // What select() needs, from the layer's input x [T, hidden] and q_c [T, q_lora_rank], the normalised query latent.
   struct Query {
     TensorView q{};        // [T, heads, head_dim]
     TensorView weights{};  // f32 [T, heads]
@@ -25,8 +25,8 @@ class MlaIndexer {
   Query allocate_query(Arena& arena, int64_t num_tokens) const;
   void project_weights(const OpRunner& run, const TensorView& x, const Query& query) const;
   void project_queries(const OpRunner& run, const NormedLatent& q_c, const Query& query) const;
-  // The top-k among all keys written so far. topk_indices: i32 [T, K]; slots, i32 [N, K], and slot_lens, i32 [N]: the same of the first N
-  // tokens as slots of the latent cache.
+  // Selects the top-k among all keys written so far. topk_indices: i32 [T, K]. slots, i32 [N, K], and slot_lens, i32 [N]: the same for the
+  // first N tokens as slots of the latent cache.
   void select(const OpRunner& run, const Batch& batch, const LayerCaches& caches, const Query& query, const TensorView& topk_indices,
               const TensorView& slots, const TensorView& slot_lens) const;
 

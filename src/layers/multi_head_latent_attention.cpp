@@ -19,13 +19,13 @@ void MultiHeadLatentAttention::run(const ForwardArgs& args, const OpRunner& run)
   const int64_t absorbed = absorbed_requests(batch);
   const int64_t absorbed_tokens = absorbed == batch.num_requests ? batch.num_request_tokens() : absorbed == 0 ? 0 : batch.num_decode_tokens;
 
-  // (a) query, latent and rotary key; sparse layers: the rows that are attended to
+  // (a) query, latent and rotary key; sparse layers: the selected rows
   const Projections p = allocate(args, run, absorbed_tokens);
   const MlaLaunches launches{.sparse = sparse(), .indexer = indexer_.has_value(), .selects = indexer_ && !args.skip_topk};
   const MlaLaunchOrder order = launch_order_.empty() ? mla_launch_order(launches) : launch_order_;
   launch_steps(run, order, [&](MlaStep step, const OpRunner& on) { issue(step, p, on); });
 
-  // (b) attention: the first requests in the absorbed form, the others in the expanded one; rows of no request are zero
+  // (b) attention: the first requests in the absorbed form, the others in the expanded form; rows outside every request are zero
   const TensorView o =
       args.attn_out_tap.present() ? args.attn_out_tap : run.arena.tensor(DType::bf16, {num_tokens, shape_.heads, shape_.value});
   const PagedCache& cache = args.caches[CacheGroup::mla_latent];
@@ -54,7 +54,7 @@ MultiHeadLatentAttention::Projections MultiHeadLatentAttention::allocate(const F
     p.rows.slots = run.arena.tensor(DType::i32, {absorbed_tokens, config_.index_topk});
     p.rows.lens = run.arena.tensor(DType::i32, {absorbed_tokens});
   }
-  // A GPU's linear ops want memory to begin as aligned as its rows are apart: these are no more aligned than where the latent begins.
+  // On a GPU the linear ops require memory as aligned as its row stride: these views are only as aligned as the offset of the latent.
   int64_t columns = rank + shape_.row();
   const auto alignment = [](int64_t elements) { return ops::alignment_of(elements * static_cast<int64_t>(size_of(DType::bf16))); };
   while (alignment(columns) > alignment(rank)) ++columns;

@@ -1,5 +1,5 @@
-// Multi-head Latent Attention of DeepSeek V2, V3/R1 and V3.2: dense, or sparse by an indexer of its own or of an earlier layer.
-// MLA specification 5.
+// Multi-head Latent Attention of DeepSeek V2, V3/R1 and V3.2: dense, or sparse with its own indexer or an earlier layer's. MLA
+// specification 5.
 #pragma once
 
 #include <optional>
@@ -39,7 +39,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
     TopkRows rows{};       // sparse layers
     TensorView latents{};  // bf16 [T, q_lora_rank + L + R]: q_a, c, k_pe
     TensorView q_a{};      // bf16 [T, q_lora_rank]; absent without a query latent
-    NormedLatent q_c{};    // q_a after its norm, or the layer's input
+    NormedLatent q_c{};    // q_a, normalised; or the layer's input
     TensorView c{};        // bf16 [T, L], normalised by `norms`
     TensorView k_pe{};     // bf16 [T, R], rotated by `insert_keys`
     MlaIndexer::Query index_query{};
@@ -48,7 +48,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   };
 
   bool sparse() const { return config_.index_topk > 0; }
-  // Requests whose tokens attend in the absorbed form: the first ones, as decode requests come first.
+  // Number of first requests whose tokens attend in the absorbed form; decode requests come first.
   int64_t absorbed_requests(const Batch& batch) const;
 
   void load(const LayerContext& context);
@@ -70,7 +70,7 @@ class MultiHeadLatentAttention final : public AttentionLayer {
   std::shared_ptr<SideStreams> side_streams_;
   TensorView cos_sin_;  // absent: no rotary embedding
 
-  std::unique_ptr<LoadedLinear> x_proj_;  // [q_a_proj ; kv_a_proj_with_mqa]: both read x; without a query latent the second alone
+  std::unique_ptr<LoadedLinear> x_proj_;  // [q_a_proj ; kv_a_proj_with_mqa]: both read x; without a query latent only the second
   std::unique_ptr<LoadedLinear> q_proj_;  // q_b_proj from the query latent, or q_proj from x
   std::unique_ptr<LoadedLinear> o_proj_;
   ActivationFormat x_activation_;

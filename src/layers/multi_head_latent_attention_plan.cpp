@@ -1,4 +1,4 @@
-// What an MLA layer asks of its caller: the workspace it needs, and arguments that fit.
+// An MLA layer's requirements: its workspace, and valid arguments.
 #include "core/check.h"
 #include "layers/forward_check.h"
 #include "layers/multi_head_latent_attention.h"

@@ -1,12 +1,11 @@
-// Tokens as batch entries of one query each, for attention ops that have several.
+// Tokens as batch entries of one query each, for attention ops with several queries per entry.
 #pragma once
 
 #include "strata/tensor.h"
 
 namespace strata {
 
-// A view [T, ...] as [T, 1, ...], whatever lies between its rows: an index row is as wide as the step needs, not as it is apart from the
-// next.
+// A view [T, ...] as [T, 1, ...], for any row stride: index rows have the step's width, which may be less than their stride.
 inline TensorView one_query_each(const TensorView& v) {
   TensorView view = v;
   view.rank = v.rank + 1;

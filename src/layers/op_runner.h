@@ -1,5 +1,5 @@
-// Runs ops on a stream of a device, each with what is left of the layer's workspace. With a measuring arena nothing runs and only the
-// workspace is summed up, so that the same forward function plans and computes.
+// Runs ops on a stream of a device, each with the rest of the layer's workspace. With a measuring arena nothing runs and only the workspace
+// is summed, so that one forward function both plans and computes.
 #pragma once
 
 #include "core/arena.h"
@@ -8,7 +8,7 @@
 
 namespace strata {
 
-// Gives the arena's memory taken within a scope back at its end.
+// Releases at the end of a scope the arena's memory taken within it.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
@@ -21,7 +21,7 @@ class ArenaScope {
   int64_t mark_;
 };
 
-// What can run concurrently with the caller's stream; null: nothing.
+// Streams that can run concurrently with the caller's; null: none.
 inline const SideStreams* concurrent(const std::shared_ptr<SideStreams>& streams) {
   return streams != nullptr && streams->concurrent() ? streams.get() : nullptr;
 }
@@ -31,7 +31,7 @@ struct OpRunner {
   Device& device;
   Arena& arena;
   Stream stream{};
-  const SideStreams* side_streams = nullptr;  // null: everything runs on `stream`, in order
+  const SideStreams* side_streams = nullptr;  // null: all work runs on `stream`, in order
 
   template <class Params>
   void operator()(const Op<Params>& op, const Params& params, const Hints& hints = {}) const {
@@ -39,7 +39,7 @@ struct OpRunner {
     if (!arena.measuring()) op(params, ExecutionContext{device, stream, workspace, hints});
   }
 
-  // Zeros in a contiguous view.
+  // Sets a contiguous view to zero.
   void zero(const TensorView& view) const {
     if (!arena.measuring() && view.numel() > 0) device.fill(view.data, 0, view.bytes(), stream);
   }

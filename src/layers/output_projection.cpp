@@ -14,7 +14,7 @@ OutputProjection::OutputProjection(const WeightLoader& loader, const LayerOption
   const int64_t rows = config.o_groups * o_lora_rank_;
   const int64_t rank_rows = num_groups_ * o_lora_rank_;
   const Shard shard{options.tp_rank * rank_rows, rank_rows};
-  // The bf16 path multiplies with the dequantised weight, which is exact (V4 4.2): as bf16, or codes that become bf16 on the way.
+  // The bf16 path multiplies with the dequantised weight, which is exact (V4 4.2): stored as bf16, or as e4m3 that is converted on the way.
   wo_a_ = loader.load_linear("wo_a", {.n = rows,
                                       .k = group_width,
                                       .rows = shard,
@@ -29,7 +29,7 @@ void OutputProjection::forward(const OpRunner& run, const TensorView& positions,
   const int64_t num_tokens = o.shape[0];
   const int64_t group_width = heads_per_group_ * o.shape[2];
   ArenaScope scope(run.arena);
-  // As wo_b takes it.
+  // In the format that wo_b takes.
   const bool codes = wo_b_activation_ != ActivationFormat::bf16 && o_lora_rank_ % kActivationBlock == 0;
   const TensorView z = run.arena.tensor(codes ? DType::e4m3 : DType::bf16, {num_tokens, num_groups_, o_lora_rank_});
   TensorView z_scale;

@@ -11,21 +11,21 @@ class OutputProjection {
  public:
   OutputProjection(const WeightLoader& loader, const LayerOptions& options);
 
-  // What forward() reads first.
+  // The weights that forward() reads first.
   TensorView first_weights() const {
     const LinearWeight& w = wo_a_->weight;
     return w.packed.present() ? w.packed.reshape({1, w.packed.shape[0]}) : w.weight;
   }
-  // Whether forward() takes o with its rotation taken back, as attention can leave it.
+  // Whether forward() takes o already rotated back, as attention's epilogue can leave it.
   bool takes_rotated() const { return !fp8_; }
-  // o: bf16 [T, H, D], not written; `rotated`: its rotation is taken back already. out: bf16 [T, hidden], this rank's partial sum.
+  // o: bf16 [T, H, D], not written; `rotated`: it is already rotated back. out: bf16 [T, hidden], this rank's partial sum.
   void forward(const OpRunner& run, const TensorView& positions, const TensorView& cos_sin, const TensorView& o, bool rotated,
                const TensorView& out) const;
 
   int64_t weight_bytes() const { return wo_a_->allocated_bytes() + wo_b_->allocated_bytes(); }
 
  private:
-  int64_t num_groups_;       // G, of this rank
+  int64_t num_groups_;       // G, on this rank
   int64_t heads_per_group_;  // hpg
   int64_t o_lora_rank_;
   bool fp8_;  // quantise o before wo_a

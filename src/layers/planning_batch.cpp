@@ -12,7 +12,7 @@ Batch planning_batch(DeviceId device, const BatchLimits& limits, const std::vect
     return TensorView::contiguous(nullptr, dtype, device, shape);
   };
   const int64_t num_prefill_tokens = num_tokens - num_decode_tokens;
-  // As many requests as a step may have, most of which may be without tokens.
+  // As many requests as a step may have, most of them possibly without tokens.
   const int64_t num_decodes = num_decode_tokens > 0 ? limits.max_num_seqs : 0;
   const int64_t num_requests = limits.max_num_seqs + (num_decodes > 0 && num_prefill_tokens > 0 ? 1 : 0);
   Batch batch;
@@ -104,7 +104,8 @@ int64_t measure_workspace(const AttentionLayer& layer, const std::shared_ptr<Dev
   const auto measure = [&](int64_t tokens, int64_t decode_tokens) {
     for (const CacheGeometry geometry : {CacheGeometry::easy, CacheGeometry::hard}) measure_with(tokens, decode_tokens, geometry);
   };
-  // The implementation chosen may change with the number of tokens, so small steps, and small decode parts of large ones, are measured too.
+  // The selected implementation may change with the number of tokens, so small steps, and small decode shares of large ones, are measured
+  // too.
   const int64_t most_tokens = limits.max_num_batched_tokens;
   const int64_t most_decodes = most_decode_tokens(limits);
   for (int64_t n = most_decodes; n > 0; n /= 2) measure(most_tokens, n);

@@ -10,7 +10,7 @@ namespace {
 
 template <class Layer>
 std::unique_ptr<AttentionLayer> make_layer(const LayerContext& context) {
-  auto layer = std::make_unique<Layer>(context);  // first, so that a tensor under a wrong name is missed by its right one
+  auto layer = std::make_unique<Layer>(context);  // first, so that a tensor under a wrong name is reported by its right name
   check_layer_tensors(context.checkpoint, context.layer);
   return layer;
 }

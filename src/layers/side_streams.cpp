@@ -4,7 +4,7 @@
 
 namespace strata {
 
-SideStreams::SideStreams(std::shared_ptr<Device> device) {
+SideStreams::SideStreams(const std::shared_ptr<Device>& device) {
   require(device != nullptr, "side streams: device is required, is null");
   for (int64_t i = 0; i < kEvents; ++i) events_.emplace_back(device);
   for (int64_t i = 0; i < kStreams; ++i) streams_.emplace_back(device);

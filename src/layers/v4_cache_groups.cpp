@@ -15,7 +15,7 @@ constexpr int32_t kCompressedSpan = 256;
 }  // namespace
 
 std::vector<CacheGroupSpec> v4_cache_groups(const ModelConfig& config, const LayerOptions& options, int32_t ratio) {
-  // Beside fp8_ds_mla_v4 caches every page is a multiple of 576 bytes, the alignment FlashMLA asks for; otherwise of 512.
+  // With fp8_ds_mla_v4 caches every page is a multiple of 576 bytes, the alignment that FlashMLA requires; otherwise of 512.
   const KvFormat keys = options.kv_format.value_or(KvFormat::fp8_ds_mla_v4);
   if (keys != KvFormat::bf16 && keys != KvFormat::fp8_tensor && keys != KvFormat::fp8_ds_mla_v4) {
     fail(ErrorCode::unsupported, "kv_format must be bf16, fp8_tensor or fp8_ds_mla_v4 for V4 layers, is {}", to_string(keys));

@@ -1,5 +1,5 @@
-// Where memory begins on a CUDA device: as aligned as its rows are apart, so that strides tell how it can be read (row_alignment.h). On
-// other devices anywhere.
+// Alignment of memory on a CUDA device: as aligned as its row stride, so that strides determine how it can be read (row_alignment.h). No
+// requirement on other devices.
 #pragma once
 
 #include "core/check.h"

@@ -9,7 +9,7 @@
 namespace strata {
 namespace {
 
-// What is there in place of `unknown`: "; known are cpu/simd, reference".
+// The known names, for a message about `unknown`: "; known are cpu/simd, reference".
 std::string known_text(const OpSet& ops, const std::string& unknown, const std::set<std::string>& known) {
   bool has_cuda = false;
   for_each_op(ops, [&](const auto& op) {

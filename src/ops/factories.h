@@ -39,7 +39,7 @@ Op<IndexerKeyInsertParams> make_indexer_key_insert();
 Op<DenseAttnDecodeParams> make_dense_attn_decode();
 Op<DenseAttnPrefillParams> make_dense_attn_prefill();
 
-// Of all backends.
+// The planners of all backends.
 std::vector<SparseDecodePlanner> make_sparse_decode_planners();
 std::vector<DenseDecodePlanner> make_dense_decode_planners();
 

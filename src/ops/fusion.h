@@ -1,6 +1,6 @@
 // Prologues and epilogues: what another op does before or after this one, as an optional member of a call (docs/decisions/0005). The result
-// is bit for bit that of the two ops. An implementation says which ones its kernels do (Implementation::fuses); the others are run here, as
-// the separate op.
+// is bit for bit that of the two ops. An implementation states which ones its kernels fuse (Implementation::fuses); the others are run
+// here, as the separate op.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,27 +19,27 @@ enum class FusionKind : uint8_t { prologue, epilogue };
 
 template <class Params, class Other>
 struct Fusion {
-  std::string_view name;  // of the member of Params, by which Implementation::fuses is asked
+  std::string_view name;  // of the member of Params; Implementation::fuses is called with it
   std::string_view op{};  // the other op's name in Config::force; empty: not an op that can be forced
   FusionKind kind = FusionKind::prologue;
   bool (*requested)(const Params&) = nullptr;
-  // The call without it. What passes between the two ops has memory of the arena.
+  // The call without the member. Intermediate results are in memory of the arena.
   Params (*without)(const Params&, Arena&) = nullptr;
-  // The call of the other op. `rest`: what without() returned. Its views may be of a call that was not checked.
+  // The call of the other op. `rest`: what without() returned. Its views may belong to a call that was not checked.
   Other (*call)(const Params& whole, const Params& rest) = nullptr;
-  // Several calls in place of that one, where strides need them; none: one is enough. Absent: always.
+  // Several calls instead of one, where strides need that; empty: one suffices. Absent: always one.
   std::vector<Other> (*parts)(const Params& whole, const Params& rest) = nullptr;
-  // Where the separate op has nothing to do. Absent: nowhere.
+  // Whether the separate op has nothing to do. Absent: never.
   bool (*idle)(const Params&) = nullptr;
-  // Some implementations fuse at some sizes only: room for the separate op is then counted at all sizes, so that no larger call needs less.
+  // If some implementations fuse at some sizes only, the separate op's workspace is counted at all sizes, so that no larger call needs
+  // less.
   bool always_reserve = false;
 };
 
 // "cuda" of "cuda/sm90".
 inline std::string_view backend_of(std::string_view implementation) { return implementation.substr(0, implementation.find('/')); }
 
-// The implementation of the other op: the one that Config::force names, or else one of `backend` if one takes the call, or else any that
-// does.
+// The implementation of the other op: the one that Config::force names, else one of `backend` that takes the call, else any that does.
 template <class Other>
 const Implementation<Other>* separate_op(const std::vector<Implementation<Other>>& others, std::string_view op, std::string_view backend,
                                          const Other& params, const Device& device) {
@@ -58,7 +58,7 @@ const Implementation<Other>* separate_op(const std::vector<Implementation<Other>
   return any;
 }
 
-// `implementation` with the prologue or epilogue, for calls that ask for it, by the separate op where it does not fuse it.
+// `implementation` with the prologue or epilogue, for calls that have it; by the separate op where the implementation does not fuse it.
 template <class Params, class Other>
 Implementation<Params> with_fusion(Implementation<Params> implementation, const Fusion<Params, Other>& fusion,
                                    const std::vector<Implementation<Other>>& others) {
@@ -110,7 +110,7 @@ Implementation<Params> with_fusion(Implementation<Params> implementation, const 
     ExecutionContext own = context;
     own.workspace = arena.rest(0);
     ExecutionContext apart = own;
-    apart.hints = {};  // they are of what follows the whole
+    apart.hints = {};  // the hints describe what follows the whole call
     const auto run_other = [&] {
       if (fusion.idle && fusion.idle(p)) return;
       const auto run_one = [&](const Other& o) { other_of(o, context.device).run(o, apart); };

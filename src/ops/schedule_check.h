@@ -1,4 +1,4 @@
-// What is asked of a schedule whose bytes are an implementation's own.
+// Requirements on a schedule whose bytes are private to an implementation.
 #pragma once
 
 #include "core/check.h"

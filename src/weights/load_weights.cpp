@@ -17,8 +17,8 @@
 namespace strata {
 namespace {
 
-// Lets `write(row, count, host)` fill `rows` rows of device memory: in place on a CPU, through a bounded buffer elsewhere, so that
-// a matrix is never on the host as a whole.
+// Fills `rows` rows of device memory through `write(row, count, host)`: in place on a CPU, elsewhere through a bounded buffer, so that a
+// whole matrix is never on the host.
 void fill_rows(Device& device, void* to, int64_t rows, size_t row_bytes, const std::function<void(int64_t, int64_t, void*)>& write) {
   if (is_planning(device)) return;
   if (device.id().kind == DeviceKind::cpu) return write(0, rows, to);
@@ -34,14 +34,14 @@ void fill_rows(Device& device, void* to, int64_t rows, size_t row_bytes, const s
   }
 }
 
-// The parts of a stacked matrix, one below the other.
+// The matrices that are stacked by rows.
 struct Stack {
   std::vector<StoredMatrix> parts;
   int64_t rows = 0;
   int64_t columns = 0;
   bool fp8 = true;
   bool power_of_two_scales = true;  // FP8 only
-  // The largest blocks that no part's border and no cut runs through: a cut at any row or column keeps its exact scales.
+  // The largest blocks that no matrix's border and no cut divides: a cut at any row or column keeps its exact scales.
   int64_t block_n = 0;
   int64_t block_k = 0;
 
@@ -57,7 +57,7 @@ struct Stack {
     parts.push_back(std::move(part));
   }
 
-  // "wq_a + wkv": the parts' names, each once.
+  // "wq_a + wkv": the matrices' names, each once.
   std::string label() const {
     std::vector<std::string_view> names;
     for (const StoredMatrix& part : parts) {

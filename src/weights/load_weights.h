@@ -1,4 +1,4 @@
-// Brings the weights of one layer from a checkpoint to a device: this rank's shard only, checked against the shapes the config says.
+// Loads the weights of one layer from a checkpoint to a device: only this rank's shard, checked against the config's shapes.
 #pragma once
 
 #include <cstdint>
@@ -20,28 +20,28 @@ struct Shard {
   int64_t count = -1;  // -1: to the end
 };
 
-// What an FP8 matrix becomes on the device. A bf16 matrix stays bf16.
+// The form of an FP8 matrix on the device. A bf16 matrix stays bf16.
 enum class WeightForm : uint8_t {
-  automatic,   // whichever the op's list of implementations prefers on this device; fp8 when it makes no difference
+  automatic,   // the form that the op's list of implementations prefers on this device; fp8 when there is no difference
   fp8,         // e4m3 with f32 block scales, as in the file
   dequantize,  // bf16: exact with power-of-two scales (V4 4.2), rounded once with others
 };
 
-// A matrix as the file has it, the part of it to load, and how the layer will call the linear op with it.
+// A matrix of the file, the shard of it to load, and the layer's calls of the linear op with it.
 struct LinearRequest {
   int64_t n = 0;  // rows (output features) of the full tensor
   int64_t k = 0;  // columns (input features) of the full tensor
   Shard rows{};
   Shard columns{};
-  int64_t groups = 0;  // 0: for the linear op. >= 1: for the grouped op, with so many groups among the rows of the shard
+  int64_t groups = 0;  // 0: for the linear op. >= 1: for the grouped op, number of groups in the rows of the shard
   WeightForm form = WeightForm::automatic;
-  ActivationFormat activation = ActivationFormat::bf16;  // grouped op: an fp8 format means that x comes as e4m3 codes with scales
+  ActivationFormat activation = ActivationFormat::bf16;  // grouped op: an fp8 format means that x is e4m3 with scales
   DType output = DType::bf16;                            // of y: bf16 or f32
   bool shares_device = false;                            // LinearWeight::shares_device
-  bool pack = true;  // convert to the layout that the chosen implementation likes best, when it has one, and free the row-major copy
+  bool pack = true;  // convert to the layout that the selected implementation prefers, if it has one, and free the row-major copy
 };
 
-// A part of a matrix that is stacked from several tensors, or from parts of one, by rows.
+// One tensor, or a shard of one, of a matrix that is stacked by rows.
 struct FusedPart {
   std::string name;  // without ".weight"
   int64_t n = 0;     // rows of the full tensor
@@ -62,7 +62,7 @@ struct LoadedLinear {
   size_t allocated_bytes() const { return storage.allocated_bytes() + scale_storage.allocated_bytes() + packed_storage.allocated_bytes(); }
 };
 
-// Every function throws invalid_file naming tensor, expected and actual value when the file does not have what is asked for, and
+// Every function throws invalid_file, naming tensor, expected and actual value, when the file does not have what the caller wants, and
 // unsupported when no implementation of the linear op takes the matrix. Names are official suffixes ("wq_a", "attn_sink",
 // "indexer.compressor.norm.weight").
 struct WeightLoader {
@@ -78,8 +78,8 @@ struct WeightLoader {
 
   // `name` without ".weight": "wq_b". BF16, F16 and F32 matrices become bf16; F8_E4M3 needs its block scales.
   std::unique_ptr<LoadedLinear> load_linear(std::string_view name, const LinearRequest& request) const;
-  // Rows of several matrices of k columns stacked: [wq_a ; wkv], [wkv ; wgate]. request.n and request.rows are ignored. When FP8 and other
-  // matrices are mixed the result is bf16.
+  // Stacks the rows of several matrices of k columns: [wq_a ; wkv], [wkv ; wgate]. request.n and request.rows are ignored. If FP8 and other
+  // matrices are mixed, the result is bf16.
   std::unique_ptr<LoadedLinear> load_fused_linear(const std::vector<FusedPart>& parts, const LinearRequest& request) const;
 };
 

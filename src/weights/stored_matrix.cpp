@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kElementsWorthThreads = 1 << 18;
 constexpr int64_t kElementsOfTask = 1 << 16;
 
-// f(i) for the rows [0, count) of `columns` elements each, by several threads where that is worth it.
+// Calls f(i) for the rows [0, count) of `columns` elements each, on several threads where that is worth it.
 template <class F>
 void for_rows(int64_t count, int64_t columns, int threads, const F& f) {
   const int64_t rows = std::max<int64_t>(kElementsOfTask / std::max<int64_t>(columns, 1), 1);
@@ -118,7 +118,7 @@ void StoredMatrix::read_stored(int64_t row, int64_t count, Bf16* out, int thread
   });
 }
 
-// W = bf16(e4m3 * scale). A block has one scale, so its 256 possible results are made once and the rest is a table look-up.
+// W = bf16(e4m3 * scale). A block has one scale, so its 256 possible results are computed once; the rest is table look-ups.
 void StoredMatrix::dequantize(int64_t row, int64_t count, Bf16* out, int threads) const {
   constexpr int64_t kTableWorthwhile = 1024;  // elements of a block
   const auto* codes = reinterpret_cast<const uint8_t*>(weight_->data);

@@ -1,4 +1,4 @@
-// A matrix of a checkpoint, and the part of it that is wanted: checked once, then read row by row in the form that is needed.
+// A shard of a checkpoint's matrix: checked once, then read row by row in the required form.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ Shard resolve(const Shard& shard, int64_t extent, std::string_view what);
 
 class StoredMatrix {
  public:
-  // `name` has no ".weight". n and k are the extents of the full tensor. transposed: the part is read as its transpose, in bf16 only.
+  // `name` has no ".weight". n and k are the extents of the full tensor. transposed: the shard is read as its transpose, in bf16 only.
   StoredMatrix(const Checkpoint& checkpoint, int64_t layer, const std::string& name, int64_t n, int64_t k, const Shard& rows,
                const Shard& columns, bool transposed = false);
 
@@ -26,19 +26,19 @@ class StoredMatrix {
   bool is_fp8() const { return scale_ != nullptr && !transposed_; }
   int64_t rows() const { return transposed_ ? columns_.count : rows_.count; }
   int64_t columns() const { return transposed_ ? rows_.count : columns_.count; }
-  // Where the part begins in the full tensor, and the extents of a scale's block there.
+  // Where the shard begins in the full tensor, and the extents of a scale's block there.
   int64_t row_begin() const { return rows_.begin; }
   int64_t column_begin() const { return columns_.begin; }
   int64_t block_n() const { return block_n_; }
   int64_t block_k() const { return block_k_; }
 
-  // Rows and columns are counted within the part from here on. Row-major without gaps:
+  // From here on rows and columns are relative to the shard. Row-major without gaps:
   void read_bf16(int64_t row, int64_t count, Bf16* out, int threads) const;
   void read_codes(int64_t row, int64_t count, E4m3* out, int threads) const;  // FP8 only
   float scale(int64_t row, int64_t column) const;                             // FP8 only
   bool power_of_two_scales() const;                                           // FP8 only
 
-  // The pages of the file are not needed again.
+  // Drops the pages of the file, which are not needed again.
   void release() const;
 
  private:

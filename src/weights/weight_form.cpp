@@ -10,9 +10,9 @@
 namespace strata {
 namespace {
 
-// A form that these numbers can use serves any. What a CPU implementation takes is a matter of the weight alone; those of a GPU that take
-// few tokens end at 64 or 128; those that take only whole tiles begin there at the latest, and from there on nothing is left out:
-// tests/cuda/linear_tokens_test.cpp asks for every number.
+// A form that suits these numbers of tokens suits any. What a CPU implementation takes depends on the weight alone. GPU implementations for
+// few tokens end at 64 or 128; those for whole tiles begin there at the latest, and from there on no number is excluded:
+// tests/cuda/linear_tokens_test.cpp tests every number.
 constexpr std::array<int64_t, 5> kTokenCounts{1, 65, 129, 257, 512};
 constexpr int64_t kActivationBlock = 128;
 
@@ -34,14 +34,14 @@ GroupedLinearParams grouped_call(const LinearRequest& request, const LinearWeigh
   return params;
 }
 
-// Position in the op's list of the implementation that is chosen. Throws unsupported.
+// Position in the op's list of the implementation that is selected. Throws unsupported.
 template <class Params>
 size_t position(const Op<Params>& op, const Params& params, const Device& device) {
   const Implementation<Params>& chosen = op.select(params, device);
   return static_cast<size_t>(&chosen - op.implementations().data());
 }
 
-// Of every number of tokens. Throws unsupported.
+// For every number of tokens. Throws unsupported.
 using Positions = std::array<size_t, kTokenCounts.size()>;
 Positions positions(const OpSet& ops, const Device& device, const LinearRequest& request, const LinearWeight& weight) {
   Positions all;

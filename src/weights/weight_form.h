@@ -1,4 +1,4 @@
-// How a matrix is kept on a device: FP8 or bf16, row-major or packed for one implementation.
+// Selects how a matrix is stored on a device: FP8 or bf16, row-major or packed for one implementation.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,11 @@ struct WeightFormChoice {
   size_t packed_bytes = 0;
 };
 
-// Chooses among the forms given (shapes only, null data). The best is the one whose slowest implementation, over a decode and a prefill
-// number of tokens, is earliest in the op's list: a form that is fast for one token and falls back to the reference for many is not fast.
-// Among equals: the one that is earlier for few tokens, then packed, then not rounded (a bf16 copy of codes whose scales are no powers
-// of two is), then fewer bytes, then bf16, because a packing that makes as many bytes of either has to dequantise. Throws unsupported
-// naming `name` when no implementation takes any of them.
+// Selects one of the given forms (shapes only, null data). The best form is the one whose slowest implementation, over a decode and a
+// prefill number of tokens, is earliest in the op's list: a form that is fast for one token and uses the reference for many is not fast.
+// Among equals: the form that is earlier for few tokens, then packed, then not rounded (a bf16 copy of e4m3 whose scales are not powers of
+// two is rounded), then fewer bytes, then bf16, because a packing with as many bytes for either has to dequantise. Throws unsupported
+// naming `name` when no implementation takes any form.
 WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, const LinearRequest& request,
                                     const std::optional<LinearWeight>& fp8, const std::optional<LinearWeight>& bf16,
                                     const std::string& name);

@@ -42,7 +42,7 @@ class PrefixGraphs {
   PrefixGraphs& operator=(const PrefixGraphs&) = delete;
 
   size_t size() const { return graphs_.size(); }
-  // Behind a launch of all: caches are as the whole leaves them, and the host has launched the graph before the device gets to it.
+  // After a launch of all calls: caches are as the whole leaves them, and the host has launched the graph before the device reaches it.
   double run(size_t prefix) {
     device_->launch(graphs_.back(), stream_.get());
     return device_->elapsed_seconds(stream_.get(), [&] { device_->launch(graphs_[prefix], stream_.get()); });
@@ -58,7 +58,7 @@ std::vector<double> measure_prefixes(const std::vector<RecordedCall>& calls, con
                                      const TimingOptions& options) {
   PrefixGraphs graphs(calls, device);
   std::vector<std::vector<double>> samples(graphs.size());
-  // The prefixes take turns: what changes the clocks changes all of them.
+  // The prefixes run round-robin, so that a change of clocks affects all of them.
   repeat(options, [&] {
     for (size_t i = 0; i < graphs.size(); ++i) samples[i].push_back(graphs.run(i));
   });

@@ -9,9 +9,10 @@
 
 namespace strata::testkit {
 
-// Seconds that each call takes where it stands, all of them in order on one stream: so without what lanes save. Where the device captures
-// graphs it is the time of all calls up to and with this one less that of all before it, each behind a run of the whole: what overlaps the
-// call in front does not count. Elsewhere it is the time of the call alone, in a run of all.
+// Seconds of each call at its position in the sequence, with all calls in order on one stream: without the gain from side streams. Where
+// the device captures graphs, the time of a call is a difference: all calls up to and including it, minus all calls before it, each
+// measured after a run of the whole. Time that overlaps the preceding call does not count. Elsewhere it is the time of the call alone, in a
+// run of all.
 std::vector<double> measure_calls(const std::vector<RecordedCall>& calls, const std::shared_ptr<Device>& device,
                                   const TimingOptions& options);
 

@@ -131,7 +131,7 @@ size_t rotate_bytes(const Device& device) { return std::min(2 * last_level_cache
 Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device) {
   Ceilings ceilings;
   const bool cpu = device->id().kind == DeviceKind::cpu;
-  // On a CPU the small product says first whether scalar code would take minutes over the large one.
+  // On a CPU, the small product is timed first: with scalar code, the large one would take minutes.
   const std::vector<int64_t> sizes = cpu ? std::vector<int64_t>{256, 4096} : std::vector<int64_t>{8192};
   for (const int64_t n : sizes) {
     const std::unique_ptr<AnyCase> product = linear_ceiling_case(n);

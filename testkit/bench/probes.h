@@ -1,4 +1,4 @@
-// A typical V4-Flash call of every op, shapes only: what `strata info` asks the implementations about.
+// A typical V4-Flash call of every op, shapes only: for which `strata info` lists the implementations.
 #pragma once
 
 #include <string>

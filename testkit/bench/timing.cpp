@@ -13,12 +13,12 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// What scalar code does a second, low enough that a guess from it keeps the budget.
+// Operations of scalar code per second, a low estimate, so that guesses from it keep the budget.
 constexpr double kReferenceRate = 4e8;
 
 double amount(double bytes, double flops) { return std::max(bytes, flops); }
 
-// `calls` calls, the copies of the inputs in turn, put on a stream together.
+// `calls` calls enqueued together on a stream, with the copies of the inputs round-robin.
 class Burst {
  public:
   Burst(const Work& work, const std::shared_ptr<Device>& device) : work_(work), device_(device), stream_(device) {}
@@ -72,7 +72,7 @@ Timing measure(const Work& work, const std::shared_ptr<Device>& device, const Ti
   constexpr int64_t kMaxCalls = 1000;
   device->synchronize({});
   Burst burst(work, device);
-  burst.run(1);  // pages, code and clocks wake up
+  burst.run(1);  // faults in pages and raises clocks
   const double once = burst.run(1);
 
   Timing timing;

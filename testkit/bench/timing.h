@@ -1,4 +1,4 @@
-// Timing a call, and the reference beside it.
+// Times a call, and the reference for comparison.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ struct Timing {
   bool graph = false;  // a sample was one launch of a captured graph
 };
 
-// Copies of the inputs take turns. A sample holds as many calls as make the clock's and a synchronisation's cost disappear; where the
-// device captures graphs it is one launch of all of them, otherwise the calls one by one.
+// Copies of the inputs are used round-robin. A sample holds as many calls as make the clock's and a synchronisation's cost disappear; where
+// the device captures graphs it is one launch of all of them, otherwise the calls one by one.
 Timing measure(const Work& work, const std::shared_ptr<Device>& device, const TimingOptions& options);
 
 // The scalar reference on this machine's CPU: run once, on the share of the case's tokens that takes about `budget` seconds, and scaled by

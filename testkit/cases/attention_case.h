@@ -42,8 +42,8 @@ float tensor_scale(double key_size);
 
 Lengths random_lengths(Draw& draw);
 
-// Entries inside a length are one of `valid`, or with the probability given one of `holes`; entries behind it are any of `valid`, of
-// `stale` and numbers that are no rows at all.
+// Entries inside a length are one of `valid`, or with the given probability one of `holes`. Entries after the length are any of `valid`, of
+// `stale` and numbers that are not rows.
 MadeIndices make_indices(Rng& rng, const IndexRows& shape, std::span<const int64_t> valid, std::span<const int64_t> stale,
                          std::span<const int32_t> holes);
 

@@ -36,7 +36,7 @@ Built<CombineTopkSwaParams> build(Inputs& in, const CombineShape& s) {
   for (int64_t t = 0; t < tokens.size(); ++t) {
     const int64_t visible = (tokens.positions[static_cast<size_t>(t)] + 1) / s.ratio, count = std::min<int64_t>(visible, s.top_k);
     for (int64_t i = 0; i < s.top_k; ++i) {
-      // Behind what the position allows the buffer holds anything.
+      // After the entries that the position allows, the buffer may hold any number.
       selection.push_back(i < count ? static_cast<int32_t>(in.rng().in(0, visible)) : in.rng().chance(0.5) ? -1 : 1 << 30);
     }
   }

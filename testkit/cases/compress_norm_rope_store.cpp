@@ -103,11 +103,11 @@ Built<CompressNormRopeStoreParams> build(Inputs& in, const CompressShape& s) {
     const TensorView kv_score = in.f32({tokens.size(), int64_t{p.state.row_dim}}, 2.0, {.inner = s.padding});
     p.save_prologue = {.kv_score = kv_score, .ape = in.f32({s.ratio, int64_t{p.state.row_dim} / 2})};
   }
-  // Codes may flip where fp32 and float64 round to different bf16.
+  // Quantised values may differ by a step if fp32 and float64 round to different bf16.
   Tolerance tolerance = code_step(0.01);
   tolerance.abs_rms = 1e-5;
-  // In front of Hadamard all lanes are rounded: one of 5 times the root mean square that goes the other way moves all 128 by 2^-5 /
-  // 128^0.5.
+  // All dimensions are rounded before Hadamard. One value of 5 times the root mean square that is rounded the other way moves all 128 by
+  // 2^-5 / 128^0.5.
   if (s.hadamard && s.format == KvFormat::bf16 && in.drawn()) tolerance.abs_rms = 0x1p-5 / std::sqrt(128.0);
   const double n = static_cast<double>(written.size()), d = s.dim;
   std::vector<Output> results{cache_output("cache", p.cache, written, tolerance)};
@@ -237,7 +237,7 @@ void add_compress_norm_rope_store(CaseList& list) {
   // More tokens than all warps of a device look at together.
   test({.requests = {{8600, 8600}}});
   test({.requests = {{4400, 4400}}, .ratio = 128, .state_page = 8, .page_size = 2});
-  // Aligned pages of another size than a window's part, with space between them.
+  // Aligned pages whose size does not match a window, with space between them.
   test({.requests = {{1300, 1300}, {5, 1}}, .state_page = 3, .page_size = 5, .extra_stride = 64});
   test({.requests = {{1300, 1300}, {640, 130}},
         .ratio = 128,

@@ -24,12 +24,12 @@ struct DecodeShape {
   int64_t value_dim = 512;
   bool lse = true;
   bool batch_invariant = false;
-  int32_t first_token = 0;  // query_start_loc begins with it: a part of a larger batch
+  int32_t first_token = 0;  // query_start_loc begins with it, as in a slice of a larger batch
   Padding padding{};
   double q_size = 1.0;
   double key_size = 0.1;
   int64_t bound = 0;       // what max_seq_len says at least: a captured call has that of all its replays
-  int64_t poisoned = 0;    // so many last rows of every request are NaN, and so is whoever sees them
+  int64_t poisoned = 0;    // number of last rows of every request that are NaN; queries that see them give NaN
   bool scheduled = false;  // shared out by the lengths (contracts/dense_decode_schedule.h), where the device has that
   std::string suffix{};
 };
@@ -90,12 +90,12 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
     outputs.push_back(view_output("lse", p.lse, attention_lse(s.q_size * s.key_size / 0.1, 8.01 / 65536, in.drawn())));
   }
   for (Output& output : outputs) output.tolerance.any_nan = s.poisoned > 0;
-  const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.dim + s.value_dim);
+  const double h = static_cast<double>(s.heads), dims = static_cast<double>(s.dim + s.value_dim);
   const double key_rows = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
   return {.params = p,
           .outputs = std::move(outputs),
-          .bytes = key_rows * static_cast<double>(row_bytes(s.format, s.dim)) + static_cast<double>(tokens) * h * 2 * lanes,
-          .flops = 2 * visible * h * lanes};
+          .bytes = key_rows * static_cast<double>(row_bytes(s.format, s.dim)) + static_cast<double>(tokens) * h * 2 * dims,
+          .flops = 2 * visible * h * dims};
 }
 
 std::string name_of(const DecodeShape& s) {
@@ -169,7 +169,7 @@ void add_shapes(const Test& test) {
     test({.requests = {{2500, 1}, {70, 3}, {1, 1}}, .heads = 5, .format = format});
   }
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
-    // Rows in several parts, of which short requests fill only the first ones; pages that tiles do not end with.
+    // Rows in several splits, of which short requests fill only the first; pages that do not end at a tile.
     for (const int32_t page_size : {16, 48, 100}) {
       test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}, {1, 1}}, .heads = 70, .format = format, .page_size = page_size});
       test({.requests = {{1200, 2}, {49, 1}, {0, 0}, {700, 3}},
@@ -178,7 +178,7 @@ void add_shapes(const Test& test) {
             .page_size = page_size,
             .batch_invariant = true});
     }
-    // Two parts of every token, of which short requests fill one or none.
+    // Two splits of every token, of which short requests fill one or none.
     for (const int64_t heads : {5, 70}) {
       std::vector<RequestShape> two;
       for (int64_t i = 0; i < (heads > 64 ? 30 : 60); ++i) two.push_back({i % 7 == 0 ? 48 * (i / 7) : 420 - i, i % 6 == 5 ? 0 : 1});
@@ -214,7 +214,7 @@ void add_shapes(const Test& test) {
     test({.requests = {{140, 40}, {2500, 3}}, .heads = 3, .format = format, .poisoned = 30});
   }
   test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .batch_invariant = true, .poisoned = 2});
-  // As many as make two parts each on an H200, and one whose second part has no rows.
+  // Tokens enough for two splits each on an H200, and one token whose second split has no rows.
   std::vector<RequestShape> two_parts(60, {300, 1});
   two_parts.push_back({20, 1});
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {

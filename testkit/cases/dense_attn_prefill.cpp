@@ -27,7 +27,7 @@ struct PrefillShape {
   int64_t out_gap = 0;  // elements more between heads of the output
   double q_size = 1.0;
   double key_size = 1.0;
-  int64_t poisoned = 0;  // so many last values of every request are NaN
+  int64_t poisoned = 0;  // number of last values of every request that are NaN
   std::string suffix{};
 };
 
@@ -68,7 +68,7 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
   }
   const int64_t tq = queries.back() - queries.front(), tk = keys.back() - keys.front();
   p.q = in.bf16({tq, s.heads, s.nope + s.rotary}, s.q_size, s.padding);
-  // As kv_b_proj leaves them: a head's key lanes, then its value lanes.
+  // As kv_b_proj stores them: a head's key dimensions, then its value dimensions.
   const int64_t lanes_of_head = s.nope + s.value;
   std::vector<float> kv_values(static_cast<size_t>(tk * s.heads * lanes_of_head));
   in.rng().normal(kv_values.data(), std::ssize(kv_values), static_cast<float>(s.key_size));
@@ -102,13 +102,13 @@ Built<DenseAttnPrefillParams> build(Inputs& in, const PrefillShape& s, const std
     p.lse = in.output(DType::f32, {tq, s.heads}, {.inner = s.padding.inner});
     outputs.push_back(view_output("lse", p.lse, attention_lse(10 * s.q_size * s.key_size, 8.01 / 65536, in.drawn())));
   }
-  const double h = static_cast<double>(s.heads), lanes = static_cast<double>(s.nope + s.rotary + s.value);
+  const double h = static_cast<double>(s.heads), dims = static_cast<double>(s.nope + s.rotary + s.value);
   const double rows = static_cast<double>(tq) * static_cast<double>(s.nope + s.rotary + s.value) +
                       static_cast<double>(tk) * static_cast<double>(s.nope + s.value);
   return {.params = p,
           .outputs = std::move(outputs),
           .bytes = 2 * h * rows + 2 * static_cast<double>(tk * s.rotary),
-          .flops = 2 * visible * h * lanes};
+          .flops = 2 * visible * h * dims};
 }
 
 std::string name_of(const PrefillShape& s) {

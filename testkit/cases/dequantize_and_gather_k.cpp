@@ -92,7 +92,7 @@ void add_dequantize_and_gather_k(CaseList& list) {
   }
   test({.seq_lens = {}, .gather_lens = {}});
   test({.seq_lens = {0, 0}, .gather_lens = {}});
-  // A chunk of V4 prefill: the window part behind the compressed part.
+  // A chunk of V4 prefill: the window rows follow the compressed rows.
   test({.seq_lens = {300, 128, 17}, .gather_lens = {227, 128, 17}, .offset = 256});
   test({.seq_lens = {75, 32, 4}, .gather_lens = {}, .page_size = 2, .extra_stride = 560});
   // More requests than lanes of a warp, and more rows than a warp of a full grid looks up at a time.

@@ -44,16 +44,16 @@ Built<GroupedLinearParams> build(Inputs& in, const GroupedShape& s) {
   if (y_codes) {
     Tolerance of_codes = code_step(codes ? 0.05 : 0.02), of_scales = scale_step(s.y, in.drawn());
     if (!exact_operands && in.drawn()) {
-      // Sums of operands rounded to bf16: a share of 2^-8 of a value, more where terms cancel, beside steps of 2^-4 to 2^-3.
+      // Sums of operands rounded to bf16: off by 2^-8 of a value, more where terms cancel; quantisation steps are 2^-4 to 2^-3 of a value.
       of_codes.inexact = 0.2, of_codes.beyond = 5e-2, of_scales.beyond = 2e-2;
       if (s.y == ActivationFormat::fp8_f32) of_scales.rel = 0x1.02p-6;
     } else if (codes) {
-      // The sums have 13 bits (fp8_product_tolerance): more of them are rounded the other way, more of a block's largest are beside a power
-      // of two. That codes are those of the values is tested bit for bit (tests/cuda/grouped_codes_test.cpp).
+      // The sums have 13 bits (fp8_product_tolerance): more of them are rounded the other way, more block maxima are next to a power
+      // of two. That the quantised values match y is tested bit for bit (tests/cuda/grouped_codes_test.cpp).
       of_codes.beyond = 1e-2, of_scales.beyond = 5e-3;
       if (s.y == ActivationFormat::fp8_f32) of_scales.rel = 0x1.02p-7;
     }
-    if (in.drawn()) {  // one block's largest beside a power of two, of however few
+    if (in.drawn()) {  // the maximum of one quantisation block is next to a power of two, however few there are
       const double one = 1.01 * kActivationBlock / std::max(t * g * n, 1.0);
       of_codes.beyond = std::max(of_codes.beyond, one), of_scales.beyond = std::max(of_scales.beyond, one);
     }
@@ -166,7 +166,7 @@ void add_grouped_linear(CaseList& list) {
   add.test({1026, {.n = 128, .k = 512, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
   add.test({64, {.n = 256, .k = 4096, .groups = 2, .format = WeightFormat::e4m3_ue8m0}, X::e4m3_ue8m0}, "", true);
 
-  // Results as codes: by tiles of 64 features in pairs, of 128, and by products that leave them to a quantiser.
+  // Quantised results: from tiles of 64 features in pairs, from tiles of 128, and from products that a quantiser follows.
   for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
     for (const int64_t tokens : {0, 1, 8, 17, 32, 33}) {
       add.test({.tokens = tokens, .weight = {.n = 512, .k = 264, .groups = 8}, .y = format});
@@ -249,7 +249,7 @@ void add_grouped_linear(CaseList& list) {
     const WeightShape weight{.n = 1024, .k = 4096, .groups = groups, .format = WeightFormat::e4m3_ue8m0};
     for (const int64_t tokens : {32, 128, 512, 4096}) add.bench({tokens, weight}, "rank.wo_a");
   }
-  // The products of docs/performance.md alone: x is given in codes.
+  // The products of docs/performance.md alone: x is already quantised.
   const std::pair<const char*, WeightShape> table[] = {{"table.pro.wq_b", {.n = 65536, .k = 1536, .format = WeightFormat::e4m3_ue8m0}},
                                                        {"table.pro.wqkv_a", {.n = 2048, .k = 7168, .format = WeightFormat::e4m3_ue8m0}},
                                                        {"table.pro.wo_b", {.n = 7168, .k = 16384, .format = WeightFormat::e4m3_ue8m0}}};
@@ -265,7 +265,7 @@ void add_random_grouped_linear(CaseList& list, Draw& draw) {
   const double work = draw.work();
   const auto elements = static_cast<int64_t>(std::min(work / static_cast<double>(std::max<int64_t>(s.tokens, 1)), 8e6));
   const int64_t groups = draw.chance(0.5) ? draw.of<int64_t>({1, 2, 8, 16}) : draw.size(1, 40);
-  // As a layer packs codes for activations of bf16: of whole blocks.
+  // As a layer packs e4m3 weights for bf16 activations: in whole blocks.
   const bool packs = s.x == X::bf16 && draw.chance(0.3);
   s.weight = random_weight(draw, groups, std::max<int64_t>(elements, groups), packs || s.y != ActivationFormat::bf16 ? 128 : 1,
                            packs || s.x != X::bf16 ? 128 : 1);

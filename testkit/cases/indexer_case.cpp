@@ -106,7 +106,7 @@ std::vector<ScoringTest> scoring_tests() {
     tests.push_back({{.requests = {{430, 2}}, .heads = 8, .format = format, .zero_q = true}});
     tests.push_back({{.requests = {{200, 64}}, .heads = 64, .format = format}});
     tests.push_back({{.requests = {{2000, 300}}, .heads = 16, .format = format}, true});
-    // One token a request, tiles that end before, at and behind a page; one request's many tokens beside another's one.
+    // One token per request, with tiles that end before, at and after a page's end; many tokens of one request with one token of another.
     tests.push_back({{.requests = {{252, 1}, {256, 1}, {260, 1}, {0, 0}, {3, 1}, {2604, 1}}, .format = format, .page_size = 128}});
     const std::vector<RequestShape> many{{2604, 1}, {252, 1}, {9001, 1}, {3, 1},  {1300, 1},
                                          {700, 1},  {0, 0},   {2048, 1}, {31, 1}, {5000, 1}};
@@ -114,10 +114,10 @@ std::vector<ScoringTest> scoring_tests() {
     tests.push_back({{.requests = {{900, 41}, {700, 1}}, .format = format}});
     tests.push_back({{.requests = {{900, 41}, {700, 1}}, .heads = 127, .format = format, .page_size = 64, .extra_stride = 48}});
   }
-  // Requests of one token, of two and of more, in any place of a group of eight or four, beside a prompt.
-  const std::vector<RequestShape> beside{{900, 1},  {2604, 1}, {252, 1}, {1300, 2}, {700, 2},  {5000, 3}, {640, 4},  {0, 0},
-                                         {3000, 5}, {9001, 1}, {3, 1},   {1500, 6}, {2048, 7}, {4100, 1}, {6000, 30}};
-  for (const int64_t heads : {64, 96}) tests.push_back({{.requests = beside, .heads = heads, .padding_tokens = 1}});
+  // Requests of one token, of two and of more, at any position of a group of eight or four, together with a prompt.
+  const std::vector<RequestShape> with_prompt{{900, 1},  {2604, 1}, {252, 1}, {1300, 2}, {700, 2},  {5000, 3}, {640, 4},  {0, 0},
+                                              {3000, 5}, {9001, 1}, {3, 1},   {1500, 6}, {2048, 7}, {4100, 1}, {6000, 30}};
+  for (const int64_t heads : {64, 96}) tests.push_back({{.requests = with_prompt, .heads = heads, .padding_tokens = 1}});
   // The V3.2 indexer scores every position; bf16 keys have any width.
   tests.push_back({{.requests = {{130, 2}, {64, 1}}, .ratio = 1, .heads = 64}});
   for (const int32_t dim : {1, 37, 64, 256}) {

@@ -13,7 +13,7 @@ struct KeyShape {
   int64_t dim = 128;
   int64_t rotary = 64;  // 0: no rotation
   RopePairing pairing = RopePairing::half_split;
-  RopeLanes lanes = RopeLanes::first;
+  RopeSlice rope_slice = RopeSlice::first;
   bool hadamard = false;
   int32_t page_size = 64;
   int64_t extra_stride = 0;
@@ -41,7 +41,7 @@ Built<IndexerKeyInsertParams> build(Inputs& in, const KeyShape& s) {
     p.cos_sin = in.rope_table(kPositions, s.rotary);
   }
   p.pairing = s.pairing;
-  p.lanes = s.lanes;
+  p.rope_slice = s.rope_slice;
   p.hadamard = s.hadamard;
   const int64_t num_pages = tokens / s.page_size + 2;
   const std::vector<int64_t> written = map_slots(in, mapped, num_pages * s.page_size, s.skipped, p.slot_mapping);
@@ -51,7 +51,7 @@ Built<IndexerKeyInsertParams> build(Inputs& in, const KeyShape& s) {
                       .num_pages = num_pages,
                       .extra_stride = s.extra_stride},
                      {});
-  // Every lane comes through the norm: any of them may round the other way before it is quantised; with Hadamard one that does moves all
+  // Every dimension depends on the norm: any of them may round the other way before it is quantised; with Hadamard one that does moves all
   // 128 by a little.
   Tolerance rows = code_step(s.hadamard ? 0.2 : 0.02);
   rows.abs_rms = 2e-5;
@@ -65,7 +65,7 @@ Built<IndexerKeyInsertParams> build(Inputs& in, const KeyShape& s) {
 std::string name_of(const KeyShape& s) {
   std::string name = fmt::format("T{}-{}-D{}-R{}-B{}", s.tokens, to_string(s.format), s.dim, s.rotary, s.page_size);
   if (s.pairing == RopePairing::interleaved) name += "-interleaved";
-  if (s.lanes == RopeLanes::last) name += "-last";
+  if (s.rope_slice == RopeSlice::last) name += "-last";
   if (s.hadamard) name += "-hadamard";
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (s.unmapped > 0) name += fmt::format("-unmapped{}", s.unmapped);
@@ -81,9 +81,9 @@ void add_indexer_key_insert(CaseList& list) {
   for (const int64_t tokens : {0, 1, 3, 17, 64, 300}) test({.tokens = tokens});
   for (const auto format : {KvFormat::indexer_fp8, KvFormat::bf16}) {
     for (const auto pairing : {RopePairing::half_split, RopePairing::interleaved}) {
-      for (const auto lanes : {RopeLanes::first, RopeLanes::last}) {
+      for (const auto rope_slice : {RopeSlice::first, RopeSlice::last}) {
         for (const bool hadamard : {false, true}) {
-          test({.tokens = 9, .format = format, .pairing = pairing, .lanes = lanes, .hadamard = hadamard, .page_size = 16});
+          test({.tokens = 9, .format = format, .pairing = pairing, .rope_slice = rope_slice, .hadamard = hadamard, .page_size = 16});
         }
       }
     }
@@ -110,7 +110,7 @@ void add_random_indexer_key_insert(CaseList& list, Draw& draw) {
   s.tokens = draw.tokens(3000);
   s.rotary = draw.chance(0.1) ? 0 : s.dim >= 64 && draw.chance(0.6) ? 64 : 2 * draw.size(1, s.dim / 2);
   s.pairing = draw.of({RopePairing::interleaved, RopePairing::half_split});
-  s.lanes = draw.of({RopeLanes::first, RopeLanes::last});
+  s.rope_slice = draw.of({RopeSlice::first, RopeSlice::last});
   s.hadamard = (s.dim & (s.dim - 1)) == 0 && draw.chance(0.5);
   s.page_size = draw.page_size();
   s.extra_stride = draw.page_gap();

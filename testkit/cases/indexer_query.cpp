@@ -16,7 +16,7 @@ struct QueryShape {
   bool hadamard = false;
   int64_t rotary = 64;  // 0: none
   RopePairing pairing = RopePairing::interleaved;
-  RopeLanes lanes = RopeLanes::last;
+  RopeSlice rope_slice = RopeSlice::last;
   DType weights = DType::bf16;
   double scale = 1.0;
   Padding padding{};
@@ -36,7 +36,7 @@ Built<IndexerQueryParams> build(Inputs& in, const QueryShape& s) {
     p.cos_sin = in.rope_table(kPositions, s.rotary);
   }
   p.pairing = s.pairing;
-  p.lanes = s.lanes;
+  p.rope_slice = s.rope_slice;
   p.hadamard = s.hadamard;
   p.softmax_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.dim)));
   p.head_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.heads)));
@@ -46,7 +46,7 @@ Built<IndexerQueryParams> build(Inputs& in, const QueryShape& s) {
   p.weights_out = in.output(DType::f32, {tokens, s.heads});
 
   Tolerance values = s.out == DType::bf16 ? bf16_rounding() : code_step();
-  // A rotated lane that is rounded the other way in front of Hadamard moves all of them by a share of it: 8 sizes, 2^-8, D^-0.5.
+  // Rounding one rotated value the other way before Hadamard moves all values by a share of it: 8 sizes, 2^-8, D^-0.5.
   if (s.out == DType::bf16 && s.hadamard) values.abs_rms = 2e-3, values.inexact = 0.1;
   std::vector<Output> outputs{view_output("q_out", p.q_out, values)};
   if (mxfp4) outputs.push_back(view_output("q_scale_out", p.q_scale_out, code_step(0.002)));
@@ -67,7 +67,7 @@ std::string name_of(const QueryShape& s) {
   if (s.hadamard) name += "-hadamard";
   if (s.rotary != 64) name += fmt::format("-R{}", s.rotary);
   if (s.pairing == RopePairing::half_split) name += "-half_split";
-  if (s.lanes == RopeLanes::first) name += "-first";
+  if (s.rope_slice == RopeSlice::first) name += "-first";
   if (s.weights == DType::f32) name += "-w_f32";
   if (s.scale != 1.0) name += fmt::format("-scale{:g}", s.scale);
   if (s.padding.inner + s.padding.outer > 0) name += "-strided";
@@ -85,19 +85,20 @@ void add_indexer_query(CaseList& list) {
     for (const int64_t heads : {1, 3, 24, 63, 128}) test({.tokens = 3, .heads = heads, .out = out});
     for (const bool hadamard : {false, true}) {
       test({.tokens = 17, .heads = 8, .out = out, .hadamard = hadamard, .weights = DType::f32});
-      test({.tokens = 17, .heads = 8, .out = out, .hadamard = hadamard, .pairing = RopePairing::half_split, .lanes = RopeLanes::first});
+      test(
+          {.tokens = 17, .heads = 8, .out = out, .hadamard = hadamard, .pairing = RopePairing::half_split, .rope_slice = RopeSlice::first});
       test({.tokens = 9, .heads = 8, .out = out, .hadamard = hadamard, .rotary = 0});
       test({.tokens = 9, .heads = 8, .out = out, .hadamard = hadamard, .rotary = 128, .pairing = RopePairing::half_split});
       test({.tokens = 9, .heads = 8, .dim = 64, .out = out, .hadamard = hadamard, .rotary = 32});
       for (const double scale : {0.0, 1e-5, 1e4}) test({.tokens = 9, .heads = 8, .out = out, .hadamard = hadamard, .scale = scale});
     }
     test({.tokens = 17, .heads = 8, .out = out, .padding = {.inner = 8, .outer = 5}});
-    test({.tokens = 17, .heads = 5, .dim = 256, .out = out, .lanes = RopeLanes::first});
+    test({.tokens = 17, .heads = 5, .dim = 256, .out = out, .rope_slice = RopeSlice::first});
   }
   for (const auto out : {DType::e4m3, DType::u8}) {
-    for (const int64_t rotary : {10, 16, 48}) {  // pairs that are and are not within eight neighbouring lanes
+    for (const int64_t rotary : {10, 16, 48}) {  // pairs that are and are not within eight neighbouring dimensions
       test({.tokens = 5, .heads = 9, .out = out, .rotary = rotary, .pairing = RopePairing::half_split});
-      test({.tokens = 5, .heads = 9, .out = out, .rotary = rotary, .lanes = RopeLanes::first});
+      test({.tokens = 5, .heads = 9, .out = out, .rotary = rotary, .rope_slice = RopeSlice::first});
     }
   }
   test({.tokens = 3, .heads = 4, .dim = 34, .out = DType::bf16, .rotary = 2});
@@ -118,7 +119,7 @@ void add_random_indexer_query(CaseList& list, Draw& draw) {
   s.hadamard = (s.dim & (s.dim - 1)) == 0 && draw.chance(0.5);
   s.rotary = draw.chance(0.1) ? 0 : s.dim >= 64 && draw.chance(0.6) ? 64 : 2 * draw.size(1, s.dim / 2);
   s.pairing = draw.of({RopePairing::interleaved, RopePairing::half_split});
-  s.lanes = draw.of({RopeLanes::first, RopeLanes::last});
+  s.rope_slice = draw.of({RopeSlice::first, RopeSlice::last});
   s.weights = draw.of({DType::bf16, DType::f32});
   s.scale = draw.of({1.0, 1.0, 0.0, 1e-5, 1e4});
   s.padding = draw.padding();

@@ -147,7 +147,7 @@ void add_indexer_topk(CaseList& list) {
   cases.test("k512-short-nothing_but_lengths", [small](Inputs& in) { return build(in, small, 512, 0, true); });
   const ScoringShape long_row{.requests = {{40000, 2}}, .heads = 4};
   cases.test("k512-" + name_of(long_row), [long_row](Inputs& in) { return build(in, long_row, 512, 0); });
-  // One token a request, and rows so long that a selection may begin with the largest of each few logits; beside them short ones.
+  // One token per request. Long rows, whose selection may begin with the maxima of small groups of logits, together with short rows.
   for (const bool ties : {false, true}) {
     const ScoringShape decode{.requests = {{160000, 1}, {20003, 1}, {700, 1}, {40, 1}, {3, 1}}, .heads = 4, .zero_q = ties};
     cases.test("k16-" + name_of(decode), [decode](Inputs& in) { return build(in, decode, 16, 0); });
@@ -166,7 +166,7 @@ void add_indexer_topk(CaseList& list) {
     const ScoringShape equal{.requests = {{524288, 1}}, .heads = 4, .zero_q = !nan, .nan_weight = nan};
     cases.heavy("k512-" + name_of(equal), [equal](Inputs& in) { return build(in, equal, 512, 0); });
   }
-  // Slots too, from every kernel: rows that are chosen whole, that fit in registers, that are found by maxima, and others.
+  // Slots too, from every kernel: rows that are selected whole, that fit in registers, that are found by maxima, and others.
   const auto with_slots = [&](const ScoringShape& shape, int64_t k, int32_t page_size, bool short_path = false, bool heavy = false) {
     const std::string name = fmt::format("k{}-{}-slots{}{}", k, name_of(shape), page_size, short_path ? "-short" : "");
     const auto builder = [=](Inputs& in) { return build(in, shape, k, 3, short_path, page_size); };
@@ -179,7 +179,7 @@ void add_indexer_topk(CaseList& list) {
   with_slots({.requests = {{160000, 1}, {20003, 1}, {700, 1}}, .heads = 4, .zero_q = true}, 16, 64);
   with_slots({.requests = {{2000, 300}, {9, 9}}, .heads = 4, .zero_q = true}, 128, 64, false, true);
   with_slots({.requests = {{140000, 300}}, .heads = 2, .zero_q = true}, 512, 64, false, true);
-  // Bounds far above most lengths, as a captured step has them: on Hopper what a row's own length asks for, by clusters of eight, four and
+  // Bounds far above most lengths, as a captured step has them: on Hopper what a row's own length requires, by clusters of eight, four and
   // one block.
   for (const int64_t others : {0, 20, 100}) {
     ScoringShape bound{.requests = {}, .heads = 4, .spare_length = 130000};
@@ -203,7 +203,7 @@ void add_indexer_topk(CaseList& list) {
   for (const ScoringShape& shape : {one, prompt})
     cases.test(fmt::format("k16-{}-query-slots64", name_of(shape)),
                [=](Inputs& in) { return build(in, shape, 16, 0, false, 64, Query::prologue); });
-  // One token longer than the others, so that parts of equal tiles and equal parts of every token take about as long.
+  // One token longer than the others, so that ranges of equal tiles and equal ranges of every token take about as long.
   for (const int64_t tiles : {36, 46, 56}) {
     std::vector<RequestShape> uneven(31, {2560, 1});
     uneven.push_back({tiles * 256, 1});
@@ -215,7 +215,7 @@ void add_indexer_topk(CaseList& list) {
   }
   const ScoringShape longest{.requests = {{1048571, 1}, {600000, 1}}, .heads = 2};
   cases.heavy("k512-" + name_of(longest), [longest](Inputs& in) { return build(in, longest, 512, 0); });
-  // Every position of a million, two heads: in one piece, and as ties.
+  // Every position of a million, two heads: in one range, and as ties.
   for (const bool ties : {false, true}) {
     const ScoringShape million{.requests = {{1048571, 2}}, .ratio = 1, .heads = 2, .zero_q = ties};
     cases.heavy("k2048-" + name_of(million), [million](Inputs& in) { return build(in, million, 2048, 0); });
@@ -246,7 +246,7 @@ void add_indexer_topk(CaseList& list) {
   cases.bench("decode-b32-rows8192-k2048-bound163840", [=](Inputs& in) {
     return build(in, {.requests = decode_requests(in.share(32), 8192, 4), .spare_length = 163840 - 8192}, 2048, 0);
   });
-  // V3.2: every position is scored, and 2048 are chosen. Behind 8192 and 16384 rows other kernels select.
+  // V3.2: every position is scored, and 2048 are selected. After 8192 and 16384 rows other kernels select.
   for (const int64_t batch : {4, 32, 64, 128}) {
     for (const int64_t rows : {8192, 8200, 16384, 32768}) decode(batch, rows, 2048);
   }
@@ -258,7 +258,7 @@ void add_indexer_topk(CaseList& list) {
       return build(in, {.requests = prefill_request(in.share(tokens), rows, ratio), .ratio = ratio}, 512, 0);
     });
   };
-  // Requests with drafted tokens, and requests beside a prompt.
+  // Requests with drafted tokens, and requests together with a prompt.
   for (const int64_t tokens : {2, 4}) {
     cases.bench(fmt::format("decode-b32x{}-rows8192-k512", tokens),
                 [=](Inputs& in) { return build(in, {.requests = decode_requests(in.share(32), 8192, 4, tokens)}, 512, 0); });

@@ -90,11 +90,11 @@ std::string name_of(const LayerShape& s) {
   if (s.new_tokens > 1) {
     name += fmt::format("-prefill-{}", s.new_tokens);
     if (s.requests > 1) name += fmt::format("-b{}", s.requests);
-    if (s.beside > 0) name += fmt::format("-beside{}", s.beside);
+    if (s.decode_requests > 0) name += fmt::format("-beside{}", s.decode_requests);
   } else {
     name += fmt::format("-decode-b{}", s.requests);
   }
-  const bool decodes = s.new_tokens == 1 || s.beside > 0;
+  const bool decodes = s.new_tokens == 1 || s.decode_requests > 0;
   if (decodes && s.draft > 0) name += fmt::format("-draft{}", s.draft);
   if (s.context > 0) name += fmt::format("-context{}", s.context);
   if (s.context > 0 && s.ragged) name += "-ragged";
@@ -118,7 +118,7 @@ std::optional<LayerShape> layer_shape(const std::string& name) {
   s.ratio = m[2] == "-c4" ? 4 : m[2] == "-c128" ? 128 : 0;
   s.requests = number(m[3], number(m[5], 1));
   s.new_tokens = number(m[4], 1);
-  s.beside = number(m[6], 0);
+  s.decode_requests = number(m[6], 0);
   s.draft = number(m[7], 0);
   s.context = number(m[8], 0);
   s.ragged = m[9].matched;
@@ -135,7 +135,7 @@ int64_t context_of(const LayerShape& s, int64_t i) { return s.ragged ? ragged_le
 
 int64_t longest_of(const LayerShape& s) {
   int64_t longest = 0;
-  for (int64_t i = 0; i < s.requests + s.beside; ++i) longest = std::max(longest, context_of(s, i));
+  for (int64_t i = 0; i < s.requests + s.decode_requests; ++i) longest = std::max(longest, context_of(s, i));
   return longest + std::max(s.new_tokens, 1 + s.draft);
 }
 

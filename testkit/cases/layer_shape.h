@@ -13,12 +13,12 @@ struct LayerShape {
   std::string preset;
   int32_t ratio = 0;  // V4: as in config.json, 0, 4 or 128
   int64_t requests = 1;
-  int64_t new_tokens = 1;  // of each request
-  int64_t beside = 0;      // further requests, of one new token, beside those of several
-  int64_t draft = 0;       // drafted tokens behind each single new one
-  int64_t context = 0;     // positions before them, of every request
-  bool ragged = false;     // of each request others instead: from an eighth of that to nearly twice as many
-  int64_t bound = 0;       // what the step says of its longest request, as a captured one does; 0: what it is
+  int64_t new_tokens = 1;       // of each request
+  int64_t decode_requests = 0;  // further requests of one new token, together with requests of several
+  int64_t draft = 0;            // drafted tokens after each single new token
+  int64_t context = 0;          // positions before them, of every request
+  bool ragged = false;          // of each request others instead: from an eighth of that to nearly twice as many
+  int64_t bound = 0;            // what the step says of its longest request, as a captured one does; 0: what it is
   bool fp8_output = false;
   std::optional<KvFormat> kv_format{};  // absent: the family's own
   int32_t tp_size = 1;                  // of which the layer is the first rank, without the others
@@ -38,7 +38,7 @@ int64_t longest_of(const LayerShape& shape);
 std::optional<LayerShape> layer_shape(const std::string& name);
 // Whether whoever wrote it meant a layer: a preset's name with something after it, or a step of a layer in it; no *.
 bool is_like_layer(const std::string& name);
-// Throws invalid_argument for a name that is like a layer's and is none: which part of it is wrong.
+// Throws invalid_argument for a name that resembles a layer's but is none, and says what in it is wrong.
 [[noreturn]] void refuse_layer_name(const std::string& name);
 
 }  // namespace strata::testkit

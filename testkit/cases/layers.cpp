@@ -68,10 +68,10 @@ double mla_attention_flops(const ModelConfig& c, bool prefill, int64_t p) {
   const int64_t keys = p + 1;
   const double heads = d(c.num_attention_heads);
   if (c.index_topk == 0 && prefill) return 2.0 * heads * d(keys) * d(c.qk_nope_head_dim + c.qk_rope_head_dim + c.v_head_dim);
-  const double lanes = d(2 * c.kv_lora_rank + c.qk_rope_head_dim);
-  if (c.index_topk == 0) return 2.0 * heads * d(keys) * lanes;
+  const double dims = d(2 * c.kv_lora_rank + c.qk_rope_head_dim);
+  if (c.index_topk == 0) return 2.0 * heads * d(keys) * dims;
   const double scores = keys > c.index_topk ? 2.0 * d(c.index_n_heads * c.index_head_dim) * d(keys) : 0.0;
-  return 2.0 * heads * d(std::min(keys, c.index_topk)) * lanes + scores;
+  return 2.0 * heads * d(std::min(keys, c.index_topk)) * dims + scores;
 }
 
 // Weights of a V4 layer as values: every product with one token costs two flops of each.
@@ -97,7 +97,7 @@ double attention_flops(const ModelConfig& c, int32_t ratio, int64_t p) {
   return flops;
 }
 
-// Bytes of cache rows that the query at position p reads: those it attends to, and where it has a choice the indexer's keys. Compressor
+// Bytes of cache rows that the query at position p reads: those it attends to, and if it selects rows, the indexer's keys. Compressor
 // states are not counted: hardly any step reads them.
 double cache_bytes(const ModelConfig& c, const std::vector<CacheGroupSpec>& groups, int64_t p) {
   double bytes = 0;
@@ -119,7 +119,7 @@ double cache_bytes(const ModelConfig& c, const std::vector<CacheGroupSpec>& grou
   return bytes;
 }
 
-// A rank that adds nothing of the others: what they send is no part of a layer's time here.
+// A rank that adds nothing of the others: what they send does not count in a layer's time here.
 class FirstOf final : public Communicator {
  public:
   explicit FirstOf(int size) : size_(size) {}
@@ -131,7 +131,7 @@ class FirstOf final : public Communicator {
   int size_;
 };
 
-// A rank's part of the heads and groups, for its work.
+// A rank's share of the heads and groups, for its work.
 ModelConfig of_rank(ModelConfig config, int32_t tp_size) {
   config.num_attention_heads /= tp_size;
   config.o_groups /= tp_size;
@@ -145,7 +145,7 @@ struct Part {
 };
 std::vector<Part> parts_of(const LayerShape& shape) {
   const bool decode = shape.new_tokens == 1;
-  return {{shape.beside, 1 + shape.draft, true}, {shape.requests, decode ? 1 + shape.draft : shape.new_tokens, decode}};
+  return {{shape.decode_requests, 1 + shape.draft, true}, {shape.requests, decode ? 1 + shape.draft : shape.new_tokens, decode}};
 }
 
 struct State {
@@ -167,7 +167,7 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
   auto state = std::make_shared<State>();
   synthesize_checkpoint(config, {.fp8 = true, .seed = options.seed}, state->directory.path());
   state->checkpoint = std::make_unique<Checkpoint>(state->directory.path());
-  const int64_t num_requests = shape.beside + shape.requests;
+  const int64_t num_requests = shape.decode_requests + shape.requests;
   std::vector<runner::StepRequest> step;
   for (const Part& part : parts_of(shape)) {
     for (int64_t i = 0; i < part.requests; ++i) step.push_back({std::ssize(step), part.new_tokens});
@@ -188,7 +188,7 @@ Work prepare(const LayerShape& shape, bool gpu, const OpSet& ops, const std::sha
     state->runner->add_request(request.id);
     state->runner->pretend_position(request.id, context_of(shape, request.id));
   }
-  // Of equal keys, of zeros say, all are chosen alike, which takes the selection several times as long as different ones.
+  // Equal keys, such as zeros, all tie. The selection then takes several times as long as with different keys.
   Rng rng(options.seed);
   fill_caches(state->runner->pool().layer(0), *device, rng);
   state->runner->begin_step(step, {.max_seq_len = shape.bound});

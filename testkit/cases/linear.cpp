@@ -15,7 +15,7 @@ struct LinearShape {
   DType out = DType::bf16;
   Padding x_padding{};
   Padding y_padding{};
-  bool codes = false;  // x is given as codes of the activation format
+  bool codes = false;  // x is already quantised to the activation format
 };
 
 const char* name_of(WeightFormat f) { return f == WeightFormat::bf16 ? "bf16" : f == WeightFormat::e4m3_ue8m0 ? "e4m3" : "e4m3_f32"; }
@@ -84,7 +84,7 @@ struct NamedWeight {
   WeightShape weight;
   ActivationFormat activation;
   DType out;
-  bool latent = false;  // of the query latent, which layers give as codes
+  bool latent = false;  // of the query latent, which layers pass quantised
 };
 
 void add_bench(Adder& add) {
@@ -132,7 +132,7 @@ void add_bench(Adder& add) {
       if (s.codes) add.bench(s, label);
     }
   }
-  // A chunk of a prompt beside decode requests.
+  // A chunk of a prompt together with decode requests.
   for (const NamedWeight& layer : table) {
     for (const int64_t tokens : {512, 544, 1056}) {
       if (layer.activation != kPlain) add.bench({tokens, layer.weight, layer.activation, layer.out}, "beside." + std::string(layer.label));
@@ -162,19 +162,20 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 17000, .k = 400, .format = kFp8, .block_n = 64}, kQuantised}, "-tiles", true);
     add.test({tokens, {.n = 4000, .k = 8192, .format = kFp8}, kQuantised, DType::f32}, "-tiles", true);
   }
-  // 33 to 128 tokens: tiles of one part in pairs with half of k each, more tiles than SMs, a ring that comes around.
+  // 33 to 128 tokens: tiles of one row group in pairs with half of k each, more tiles than SMs, a ring that comes around.
   for (const int64_t tokens : {50, 64, 100, 128}) {
     add.test({tokens, {.n = 4000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
     add.test({tokens, {.n = 1000, .k = 1040, .format = kFp8}, kQuantised, DType::f32, {.inner = 8}, {.inner = 3}}, "-tiles");
     add.test({tokens, {.n = 17000, .k = 272, .format = kFp8}, kQuantised}, "-tiles", true);
     add.test({tokens, {.n = 1536, .k = 4096, .format = kFp8, .shares_device = true}, kQuantised, DType::bf16}, "-tiles", true);
   }
-  // Rings used several times over: of tiles in two parts, of which the last is partly filled; of several tiles, with rows of odd length.
+  // Rings used several times over: of tiles with two row groups, of which the last is partly filled; of several tiles, with rows of odd
+  // length.
   add.test({12, {.n = 5000, .k = 2064, .format = kFp8}, kQuantised}, "-tiles", true);
   add.test({20, {.n = 4500, .k = 5120, .format = kFp8}, kQuantised, DType::f32}, "-tiles", true);
   add.test({10, {.n = 34051, .k = 1040, .format = kFp8}, kQuantised}, "-tiles", true);
   add.test({3, {.n = 7000, .k = 5136, .format = kFp8}, kQuantised}, "-tiles", true);
-  // A tile of three blocks of scales; two parts and no cluster; fp32 from several tiles; several tiles with one block of scales.
+  // A tile of three blocks of scales; two row groups and no cluster; fp32 from several tiles; several tiles with one block of scales.
   add.test({20, {.n = 7000, .k = 1040, .format = kFp8, .block_n = 64}, kQuantised}, "-tiles", true);
   add.test({9, {.n = 12000, .k = 1040, .format = kFp8}, kQuantised}, "-tiles", true);
   add.test({10, {.n = 20003, .k = 640, .format = kFp8}, kQuantised, DType::f32, {}, {.inner = 3}}, "-tiles", true);
@@ -194,7 +195,7 @@ void add_gpu_edges(Adder& add) {
     add.test({tokens, {.n = 2200, .k = 2056}}, "-edge", true);
   }
   for (const int64_t tokens : {5, 20}) add.test({tokens, {.n = 9000, .k = 1800}}, "-edge", true);
-  // Tiles of one part that share the device, the last partly filled; of one token with a ring that leaves others room.
+  // Tiles of one row group that share the device, the last partly filled; of one token with a ring that leaves others room.
   for (const int64_t tokens : {1, 8, 20}) {
     add.test({tokens, {.n = 2180, .k = 6216, .shares_device = true}, ActivationFormat::bf16, DType::f32}, "-tiles", true);
     add.test({tokens, {.n = 2564, .k = 1032, .shares_device = true}, ActivationFormat::bf16, DType::f32}, "-tiles");
@@ -205,7 +206,7 @@ void add_gpu_edges(Adder& add) {
   add.test({513, {.n = 5624, .k = 128, .format = kFp8, .block_n = 256}, ActivationFormat::fp8_f32, DType::bf16, {.inner = 5}, {.inner = 8}},
            "-strided", true);
   add.test({770, {.n = 4088, .k = 144, .format = WeightFormat::e4m3_f32}, kQuantised}, "-edge", true);
-  // Features that end within 16 bytes, with room behind them.
+  // The features' end is not a multiple of 16 bytes, and there is room after it.
   add.test({512, {.n = 8444, .k = 256, .format = kFp8}, kQuantised, DType::bf16, {}, {.inner = 4}}, "-edge", true);
   // Just three quarters of all tiles are of use.
   add.test({257, {.n = 8448, .k = 256, .format = kFp8}, kQuantised}, "-edge", true);
@@ -216,8 +217,8 @@ void add_gpu_edges(Adder& add) {
   add.test({576, {.n = 6400, .k = 768, .format = kFp8}, kQuantised, DType::bf16, {.inner = 16}, {}, /*codes=*/true}, "-codes", true);
 }
 
-// x as codes: in all that quantises by itself otherwise, with a last block of channels that is not full, with scales apart in memory, with
-// rows that a GPU's copy engine does not take; on a GPU every kernel that has codes.
+// Quantised x: in all kernels that otherwise quantise by themselves, with a last block of channels that is not full, with scales apart in
+// memory, with rows that a GPU's copy engine does not take; on a GPU every kernel that takes quantised x.
 void add_codes(Adder& add) {
   constexpr auto kFp8 = WeightFormat::e4m3_ue8m0;
   const auto test = [&](LinearShape s, const std::string& suffix = "", bool heavy = false) {
@@ -247,7 +248,7 @@ void add_codes(Adder& add) {
     test({tokens, {.n = 4000, .k = 2064, .format = kFp8}, kCodes, DType::bf16, {.inner = 16}}, "-tiles", true);
     test({tokens, {.n = 1000, .k = 1040, .format = kFp8}, kCodes, DType::bf16, {.inner = 5}}, "-unaligned");
   }
-  // Few features and much k beside other work: clusters whose blocks meet in one tile.
+  // Few features and large k, concurrently with other work: clusters whose CTAs share one tile.
   for (const int64_t tokens : {17, 27, 32}) {
     test({tokens, {.n = 8, .k = 3584, .format = kFp8, .shares_device = true}, kCodes, DType::bf16, {.inner = 128}, {.inner = 96}},
          "-strided");
@@ -280,10 +281,10 @@ void add_linear(CaseList& list) {
     add.test({3, {.n = 200, .k = 320, .format = format}, ActivationFormat::fp8_ue8m0}, "-partial");
     add.test({3, {.n = 100, .k = 96, .format = format}, ActivationFormat::fp8_ue8m0}, "-partial");
     add.test({17, {.n = 160, .k = 256, .format = format, .block_n = 64, .block_k = 32}, ActivationFormat::bf16}, "-blocks64x32");
-    // Longer than the pieces that a CPU widens a row in: of whole blocks, and inside of one.
+    // Longer than the chunks in which a CPU widens a row: of whole blocks, and inside of one.
     add.test({5, {.n = 100, .k = 2320, .format = format, .block_n = 64, .block_k = 96}, ActivationFormat::bf16}, "-blocks64x96");
     add.test({5, {.n = 100, .k = 3000, .format = format, .block_n = 64, .block_k = 2048}, ActivationFormat::bf16}, "-blocks64x2048");
-    // Blocks across the ends of those pieces, of which no number is a whole number of vectors.
+    // Blocks across the ends of those chunks, of which no number is a whole number of vectors.
     add.test({5, {.n = 100, .k = 1001, .format = format, .block_n = 64, .block_k = 100}, ActivationFormat::bf16}, "-blocks64x100");
     add.test({5, {.n = 100, .k = 2001, .format = format, .block_n = 64, .block_k = 40}, ActivationFormat::fp8_ue8m0}, "-blocks64x40");
     add.test({17, {.n = 160, .k = 256, .format = format, .block_n = 1, .block_k = 256}, ActivationFormat::fp8_ue8m0}, "-rows");

@@ -26,16 +26,17 @@ struct WeightShape {
 };
 const LinearWeight* make_weight(Inputs& in, const WeightShape& shape);
 double weight_bytes(const WeightShape& shape);
-// Any size with at most `elements`, of so many groups. multiple: of n and k, as codes ask for.
+// A weight of random size with at most `elements` elements and `groups` groups. multiple_n, multiple_k: n and k are multiples, as FP8
+// weights require.
 WeightShape random_weight(Draw& draw, int64_t groups, int64_t elements, int64_t multiple_n = 1, int64_t multiple_k = 1);
-// The scales of activations that are given as codes: f32 of this shape, powers of two for `ue8m0`.
+// The scales of activations that are given quantised: f32 of this shape, powers of two for `ue8m0`.
 TensorView activation_scales(Inputs& in, const Shape& shape, bool ue8m0, Padding padding = {});
 
 // Sums of products of operands that are exact in bf16: only the order of an fp32 accumulation and one rounding are free. Operands whose
 // scales are no powers of two may be rounded to bf16 after dequantisation (V4 5.2, MLA 3.1); of few results one outlier decides the whole.
 Tolerance product_tolerance(bool exact_operands, DType out, int64_t numel, const Inputs& in);
-// Of products of e4m3 codes by codes on in's device: as above, but the FP8 tensor cores of a GPU align the products of a sum to its largest
-// and keep 13 bits below it (V4 5.2: "inner sums in fp32 (tensor core) or exact").
+// Of products of e4m3 values by e4m3 values on in's device: as above, but the FP8 tensor cores of a GPU align the products of a sum to its
+// largest and keep 13 bits below it (V4 5.2: "inner sums in fp32 (tensor core) or exact").
 Tolerance fp8_product_tolerance(bool exact_operands, DType out, int64_t numel, const Inputs& in);
 
 // Whether a case gives implementations their own layout of the weight.
@@ -48,7 +49,7 @@ enum class Packing : uint8_t {
 // The packed copy of a weight for one implementation; null when it has no packing that takes the weight.
 const LinearWeight* pack_weight(const LinearWeight& weight, const std::string& implementation, const OpSet& ops, Inputs& in);
 
-// What a random case's name says beside the product's size.
+// The suffix of a random case's name, after the product's size.
 std::string suffix_of(const WeightShape& weight, Packing packing, Padding x, Padding y);
 
 template <class Params>

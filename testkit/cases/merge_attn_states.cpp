@@ -17,12 +17,12 @@ struct MergeShape {
   DType in = DType::f32;
   DType out = DType::bf16;
   Sinks sinks = Sinks::mixed;
-  double empty = 0.2;  // share of (part, token, head) without rows
+  double empty = 0.2;  // share of (split, token, head) without rows
   double lse_scale = 3.0;
   bool negative_empty = false;
   bool lse = true;
   Padding padding{};
-  bool in_place = false;  // out and lse_out are the last part
+  bool in_place = false;  // out and lse_out are the memory of the last split
 };
 
 Built<MergeAttnStatesParams> build(Inputs& in, const MergeShape& s) {
@@ -35,7 +35,7 @@ Built<MergeAttnStatesParams> build(Inputs& in, const MergeShape& s) {
     l = static_cast<float>(s.lse_scale) * in.rng().normal();
     if (!in.rng().chance(s.empty)) continue;
     l = in.rng().chance(0.5) ? kInf : -kInf;
-    // What an empty part holds is nobody's result.
+    // The values of an empty split must not be read.
     for (int64_t d = 0; d < s.dim; ++d) o[static_cast<size_t>(row * s.dim + d)] = std::numeric_limits<float>::quiet_NaN();
   }
   MergeAttnStatesParams p;

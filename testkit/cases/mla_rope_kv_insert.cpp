@@ -7,7 +7,7 @@
 namespace strata::testkit {
 namespace {
 
-// fp8_tensor: 175/16 / 7 is halfway between two codes, and fp32 has more than 1/7 for 1/7.
+// fp8_tensor: 175/16 / 7 is halfway between two e4m3 values, and fp32 has more than 1/7 for 1/7.
 constexpr float kTieScale = 7.0f, kTie = 10.9375f;
 
 struct InsertShape {
@@ -28,7 +28,7 @@ struct InsertShape {
   bool ue8m0 = false;
   Padding padding{};   // of q; c and k_pe are columns of one matrix whenever it is not zero, as in the layer
   double scale = 1.0;  // of c
-  bool ties = false;   // c is a value that by the cache's scale is a tie of two codes, times its reciprocal is not
+  bool ties = false;   // c divided by the cache's scale is a tie of two e4m3 values; c times the reciprocal is not
   const char* suffix = "";
 };
 
@@ -79,7 +79,7 @@ Built<MlaRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
                         .scale = s.ties ? kTieScale : 0.07f},
                        {});
     p.ue8m0 = s.ue8m0;
-    // Latent lanes depend on nothing that may round differently; rotary lanes are 1/9 of a row.
+    // Latent dimensions depend on nothing that may round differently; rotary dimensions are 1/9 of a row.
     Tolerance rows = code_step(0.01);
     rows.abs_rms = 2e-6;
     rows.beyond = 0;

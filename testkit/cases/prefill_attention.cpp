@@ -1,5 +1,5 @@
 // Prefill attention of a V4 layer both ways, with what each needs before it: `strata bench --op prefill_attention --impl '*'` gives the
-// times that backends/cuda/sparse_attn_prefill/prefill_rule.cpp is fitted to; without --impl the rule chooses.
+// times that backends/cuda/sparse_attn_prefill/prefill_rule.cpp is fitted to; without --impl the rule selects.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Chunk {
   }
 };
 
-// The calls of DeepseekV4Attention::attend_paged and attend_gathered, and the choice of slots that only the former needs.
+// The calls of DeepseekV4Attention::attend_paged and attend_gathered, and the selection of slots that only the former needs.
 class Calls {
  public:
   Calls(const OpSet& ops, std::shared_ptr<Device> device, const Chunk& s, bool paged, uint64_t seed)
@@ -81,7 +81,7 @@ class Calls {
     compressed_paging_ = make_paging(inputs_.rng(), kPageSize, {s_.compressed()});
     compressed_ = cache(compressed_paging_);
     std::vector<int32_t> chosen;
-    for (int64_t t = 0; t < s_.tokens; ++t) {  // ascending, one of each equal part of what the token sees
+    for (int64_t t = 0; t < s_.tokens; ++t) {  // ascending, one of each equal range of what the token sees
       const int64_t entries = (s_.context + t + 1) / kRatio;
       const double part = static_cast<double>(entries) / static_cast<double>(s_.top_k);
       for (int64_t i = 0; i < s_.top_k; ++i)

@@ -36,7 +36,7 @@ Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
   for (int64_t& position : positions) position = in.rng().in(0, kPositions);
   p.positions = in.i64(positions);
   p.cos_sin = in.rope_table(kPositions, s.rotary);
-  const bool lossy_lanes = s.format == KvFormat::fp8_tensor;
+  const bool is_lossy = s.format == KvFormat::fp8_tensor;
   std::vector<int64_t> written;
   if (s.cache) {
     const int64_t num_pages = tokens / s.page_size + 2;
@@ -53,8 +53,8 @@ Built<QNormRopeKvInsertParams> build(Inputs& in, const InsertShape& s) {
   p.q_out = s.in_place ? p.q : in.output(s.e4m3_q ? DType::e4m3 : DType::bf16, {tokens, padded_heads, s.dim}, s.padding);
   p.q_scale_inv = s.e4m3_q ? 37.0f : 1.0f;
   std::vector<Output> outputs{view_output("q_out", p.q_out, s.e4m3_q ? code_step() : bf16_rounding())};
-  // The codes of the lanes that are not rotated depend on nothing that may round differently; rotated lanes are 1/8 of a row.
-  Tolerance rows = code_step(lossy_lanes ? 0.01 : 0.005);
+  // Quantised dimensions that are not rotated depend on nothing that may round differently; rotated dimensions are 1/8 of a row.
+  Tolerance rows = code_step(is_lossy ? 0.01 : 0.005);
   rows.abs_rms = 2e-6;
   rows.beyond = 0;
   if (s.cache) outputs.push_back(cache_output("cache", p.cache, written, rows));
@@ -117,7 +117,7 @@ void add_qnorm_rope_kv_insert(CaseList& list) {
     test({.tokens = 17, .heads = 3, .format = format, .page_size = 5, .padded_heads = 4, .dim = 101, .rotary = 34});
   }
   test({.tokens = 17, .heads = 3, .format = KvFormat::fp8_tensor, .e4m3_q = true, .dim = 77, .rotary = 2});
-  // Strides that keep 16-byte alignment, codes that do not.
+  // Strides that keep 16-byte alignment, quantised values that do not.
   test({.tokens = 33, .heads = 5, .format = KvFormat::fp8_tensor, .e4m3_q = true, .padding = {.inner = 16, .outer = 32}});
   test({.tokens = 33, .heads = 5, .format = KvFormat::fp8_tensor, .e4m3_q = true, .padding = {.inner = 8, .outer = 8}});
   cases.heavy(name_of({.tokens = 1031, .heads = 16}), [](Inputs& in) { return build(in, {.tokens = 1031, .heads = 16}); });

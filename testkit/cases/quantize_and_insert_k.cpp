@@ -80,7 +80,7 @@ void add_quantize_and_insert_k(CaseList& list) {
   for (const double scale : {0.0, 1e-6, 1.0, 1e4})
     test({.tokens = 33, .format = KvFormat::fp8_ds_mla, .dim = 576, .ue8m0 = true, .scale = scale});
   test({.tokens = 33, .format = KvFormat::fp8_tensor, .cache_scale = 1.0f});
-  // 175/16 times 1/7 in fp32 is above what 175/16 / 7 is, halfway between two codes: rows of 576 values are divided.
+  // 175/16 times 1/7 in fp32 is above what 175/16 / 7 is, halfway between two e4m3 values: rows of 576 values are divided.
   for (const int32_t dim : {512, 33, 576}) {
     test({.tokens = 33, .format = KvFormat::fp8_tensor, .dim = dim, .cache_scale = 7.0f, .value = 10.9375f});
   }

@@ -11,7 +11,7 @@ CaseList all_cases();
 
 // Case `number` of `seed` of every op, in the order of all_cases().
 CaseList random_cases(uint64_t seed, int64_t number);
-// Its entry `place` alone.
+// Only entry number `place`.
 std::unique_ptr<AnyCase> random_case(uint64_t seed, int64_t number, size_t place);
 
 // Of every op, in a file of this folder: its list, and a case whose shape is drawn from what its contract allows.
@@ -70,7 +70,7 @@ void add_random_dense_attn_decode(CaseList& list, Draw& draw);
 void add_dense_attn_prefill(CaseList& list);
 void add_random_dense_attn_prefill(CaseList& list, Draw& draw);
 
-// Whole layers and parts of them, benchmarks only.
+// Whole layers and their ops, benchmarks only.
 void add_prefill_attention(CaseList& list);
 void add_batch(CaseList& list);
 void add_layers(CaseList& list);

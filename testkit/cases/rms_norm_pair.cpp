@@ -38,7 +38,7 @@ void add_insertion(Inputs& in, const NormShape& s, int64_t tokens, RmsNormPairPa
                            .scale = 0.0625f},
                           {});
   p.insert_epilogue = insert;
-  // A key whose norm rounds the other way has another code here and there, and where that is its block's largest another scale.
+  // If a key's norm rounds differently, some quantised values differ by a step. If such a value is its block's largest, the scale differs.
   Tolerance rows = code_step(0.02);
   rows.abs_rms = 1e-3;
   outputs.push_back(cache_output("cache", insert.cache, written, rows));
@@ -109,7 +109,7 @@ void add_rms_norm_pair(CaseList& list) {
   test({3, 1024, 512, {}, false, 1e-4});
   test({3, 1024, 512, {}, false, 1e4});
   test({3, 1024, 512, {}, false, 0.0});
-  // Codes: whole blocks, a last one that is not full, rows with gaps, any alignment.
+  // Quantised results: whole blocks, a last one that is not full, rows with gaps, any alignment.
   for (const ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {
     for (const int64_t tokens : {0, 1, 3, 64}) test({.tokens = tokens, .q = 1024, .kv = 512, .q_format = format});
     for (const int64_t q : {1, 37, 200, 1536, 2056}) test({.tokens = 17, .q = q, .kv = 65, .q_format = format});

@@ -10,12 +10,12 @@ struct TableShape {
   int64_t rows = 1;
   int64_t width = 1;
   int64_t segments_per_row = 1;
-  int64_t longest = 1;  // entries of a segment: 0 to so many
+  int64_t longest = 1;  // entries of a segment: 0 to `longest`
   int64_t table_padding = 0;
 };
 
 Built<ScatterBlockTablesParams> build(Inputs& in, const TableShape& s) {
-  // Each segment has a part of its row's columns to itself, and lies somewhere in it.
+  // Each segment has a range of its row's columns to itself, and lies somewhere in it.
   const int64_t part = s.segments_per_row > 0 ? s.width / s.segments_per_row : 0;
   std::vector<int32_t> segments, entries;
   for (int64_t row = 0; row < s.rows; ++row) {

@@ -25,8 +25,8 @@ struct BenchShape {
   int64_t topk = 512;
   bool one_request = false;  // prefill: neighbouring tokens of one request, which share rows; else every token has its own
   KvFormat format = KvFormat::fp8_ds_mla_v4;
-  // Of the `topk` entries that a token has room for, a bound, these are there: 0: all; else so many of each, or, where they differ, from an
-  // eighth to nearly twice as many; all of the first one's, where it is long.
+  // How many of the `topk` entries exist, of which topk is an upper bound. 0: all. Else each token has this many, or, where lengths differ,
+  // from an eighth to nearly twice as many. Where the first token is long, it has all.
   int64_t usual = 0;
   bool differ = false, one_is_long = false;
   bool scheduled = false;  // shared out by the lengths (contracts/sparse_decode_schedule.h), where the device has that
@@ -38,7 +38,7 @@ struct BenchShape {
   }
 };
 
-// All rows that the tokens of so many batch entries attend to.
+// All rows that the tokens of `batch` batch entries attend to.
 double attended_rows(int64_t batch, const BenchShape& s) {
   int64_t rows = batch * kWindow;
   for (int64_t b = 0; b < batch; ++b) rows += s.chosen_by(b);
@@ -133,12 +133,12 @@ Built<SparseAttnDecodeParams> build_mla(Inputs& in, const MlaShape& s) {
   p.topk_length = in.i32(std::vector<int32_t>(static_cast<size_t>(batch), kTopk));
   p.softmax_scale = 0.13523377f;
   p.out = in.output(DType::bf16, {batch, s.queries, s.heads, kLatent});
-  const double t = static_cast<double>(tokens), h = static_cast<double>(s.heads), lanes = static_cast<double>(kRow + kLatent);
+  const double t = static_cast<double>(tokens), h = static_cast<double>(s.heads), dims = static_cast<double>(kRow + kLatent);
   return {.params = p,
           .outputs = {},
           .bytes = static_cast<double>(s.one_request ? s.rows : tokens * kTopk) * static_cast<double>(row_bytes(s.format, kRow)) +
-                   t * (4 * static_cast<double>(kTopk) + 2 * h * lanes),
-          .flops = 2 * t * h * static_cast<double>(kTopk) * lanes};
+                   t * (4 * static_cast<double>(kTopk) + 2 * h * dims),
+          .flops = 2 * t * h * static_cast<double>(kTopk) * dims};
 }
 
 Built<SparseAttnPrefillParams> build_gathered(Inputs& in, const BenchShape& s) {
@@ -183,11 +183,11 @@ Built<SparseAttnPrefillParams> build_selected(Inputs& in, int64_t all_tokens, in
   p.softmax_scale = 0.04419417382415922f;
   p.out = in.output(DType::bf16, {tokens, heads, kDim});
   p.lse = in.output(DType::f32, {tokens, heads});
-  const double t = static_cast<double>(tokens), h = static_cast<double>(heads), lanes = static_cast<double>(dim + kDim);
+  const double t = static_cast<double>(tokens), h = static_cast<double>(heads), dims = static_cast<double>(dim + kDim);
   return {.params = p,
           .outputs = {},
-          .bytes = 2.0 * static_cast<double>(rows * dim) + t * (4.0 * static_cast<double>(attended) + 2.0 * h * lanes),
-          .flops = 2.0 * t * h * static_cast<double>(attended) * lanes};
+          .bytes = 2.0 * static_cast<double>(rows * dim) + t * (4.0 * static_cast<double>(attended) + 2.0 * h * dims),
+          .flops = 2.0 * t * h * static_cast<double>(attended) * dims};
 }
 
 }  // namespace
@@ -283,7 +283,7 @@ void add_prefill_bench(CaseAdder<SparseAttnPrefillParams>& cases) {
     cases.bench(fmt::format("T{}-H{}-rows640of{}", kTokens, heads, kRows),
                 [=](Inputs& in) { return build_selected(in, kTokens, heads, 640, kRows, kDim); });
   }
-  for (const int64_t heads : {16, 32, 64, 128}) {  // beside sparse_attn_decode's prefill512
+  for (const int64_t heads : {16, 32, 64, 128}) {  // compared with sparse_attn_decode's prefill512
     cases.bench(fmt::format("T512-H{}-D576-rows2048of8192", heads),
                 [=](Inputs& in) { return build_selected(in, 512, heads, 2048, 8192, 576); });
   }

@@ -22,7 +22,7 @@ struct ScopeShape {
   Lengths lengths = Lengths::random;
   double skipped = 0.1;
   double ue8m0_rows = 0.0;
-  float scale = 1.0f;  // of fp8_tensor, beside what fits the keys
+  float scale = 1.0f;  // of fp8_tensor, as a factor of the scale that fits the keys
 };
 
 struct DecodeShape {
@@ -88,12 +88,12 @@ void add_schedule(Inputs& in, const DecodeShape& s, const std::vector<int32_t>& 
   p.schedule = make_schedule(in, ops::make_sparse_decode_planners(), call, ops::TokenLengths{rows, ops::ScheduleWhen::always});
 }
 
-// The reference reads lanes of V3.2's rows as bf16 (MLA 9.1), which changes them where scales are no powers of two; who does not round them
-// is nearer to what the cache holds (docs/numerics.md). It does not round those of fp8_tensor; who multiplies them by what one cache's
-// scale is of the other's may. The difference, rms, as a share of a lane: an error of at most 2^-8 of a power of two, and mantissas
+// The reference reads values of V3.2's rows as bf16 (MLA 9.1), which changes them where scales are no powers of two; who does not round
+// them is nearer to what the cache holds (docs/numerics.md). It does not round those of fp8_tensor; who multiplies them by what one cache's
+// scale is of the other's may. The difference, rms, as a share of a value: an error of at most 2^-8 of a power of two, and mantissas
 // anywhere in [1, 2).
 const double kLaneRounding = 0x1p-8 / std::sqrt(6.0);
-bool rounds_lanes(const DecodeShape& s) {
+bool rounds_values(const DecodeShape& s) {
   const auto rounds = [](const ScopeShape& scope) {
     return scope.topk > 0 && scope.format == KvFormat::fp8_ds_mla && scope.ue8m0_rows < 1.0;
   };
@@ -134,14 +134,15 @@ Built<SparseAttnDecodeParams> build(Inputs& in, const DecodeShape& s) {
   }
   p.out = in.output(DType::bf16, {s.batch, s.queries, s.heads, s.value_dim}, s.padding);
   Tolerance out = attention_out(1e-3, 2.01 / 128, 5e-6, s.key_size, p.out.numel(), in.drawn());
-  // A normalised lane may be rounded the other way: an outlier of 8 and more by 2^-4, beside an outlier of a key; drawn ones are larger.
+  // A normalised value may be rounded the other way: an outlier of 8 and more by 2^-4, times an outlier of a key. Drawn ones are larger.
   const double q_size = s.norm_queries ? 1.0 : s.q_size;
   Tolerance logits = attention_lse(q_size * s.key_size / 0.1, 8.01 / 65536, in.drawn());
   if (s.norm_queries) logits.abs = std::max(logits.abs, (in.drawn() ? 0x1p-3 * 10 : 0x1p-4 * 4) * s.key_size * p.softmax_scale);
-  if (rounds_lanes(s) || rounds_by_scale(s)) {
-    // The mean square of queries and keys, with their outliers, is twice that of their size (random.h), and of single lanes it is more.
+  if (rounds_values(s) || rounds_by_scale(s)) {
+    // The mean square of queries and keys, with their outliers, is twice that of their size (random.h), and of single dimensions it is
+    // more.
     const double of_logits = kLaneRounding * std::sqrt(512.0) * 2 * q_size * s.key_size * p.softmax_scale;
-    logits.abs = std::max(logits.abs, (rounds_lanes(s) ? 16 : 32) * of_logits),
+    logits.abs = std::max(logits.abs, (rounds_values(s) ? 16 : 32) * of_logits),
     logits.cos += (in.drawn() ? 2 : 1) * kLaneRounding * kLaneRounding;
     out.abs *= 2, out.cos += kLaneRounding * kLaneRounding, out.beyond *= 10;
   }
@@ -205,17 +206,17 @@ void add_shapes(const Test& test) {
   test({.batch = 90, .heads = 100, .main = {.topk = 90}, .extra = {.topk = 30, .page_size = 2}});
   test({.batch = 35, .queries = 2, .heads = 65, .main = {.topk = 64}});
   test({.batch = 70, .heads = 128, .main = {.topk = 100}, .key_size = 400.0});
-  // Parts of so many tokens may be merged by the blocks that have them.
+  // Splits of this many tokens may be combined by the CTAs that computed them.
   test({.batch = 48, .heads = 33, .main = {.topk = 60}, .extra = {.topk = 580, .page_size = 2}});
   test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .key_size = 400.0});
   test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}});
   test({.batch = 48, .heads = 33, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
   test({.batch = 13, .queries = 2, .heads = 49, .main = {.topk = 384, .format = kMla}, .dim = 576, .value_dim = 512});
-  // And those of few heads: heads and ranks that do not exist, several tokens, one of ten parts.
+  // And those of few heads: heads and ranks that do not exist, several tokens, one of ten splits.
   test({.batch = 1, .heads = 60, .main = {.topk = 130}, .extra = {.topk = 500, .page_size = 2}});
   test({.batch = 2, .queries = 2, .heads = 50, .main = {.topk = 128}, .extra = {.topk = 512}, .sinks = Sinks::none, .key_size = 400.0});
   for (const int64_t heads : {5, 30}) test({.batch = 2, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 500}});
-  // Of the hint nothing must show: blocks of few heads, of 64 in clusters, of heads in turns.
+  // The hint must not change results: CTAs with few heads, with 64 in clusters, and persistent CTAs.
   test({.heads = 64, .main = {.topk = 128}, .extra = {.topk = 512}, .next_weights = 3001});
   test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .next_weights = 3001});
   test({.batch = 70, .heads = 128, .main = {.topk = 100}, .next_weights = 3001});
@@ -270,7 +271,7 @@ void add_lengths(const Test& test) {
   test({.batch = 3, .queries = 2, .heads = 5, .extra = {.topk = 20}, .padding = {.inner = 3, .outer = 7}});
   test({.batch = 3, .queries = 2, .heads = 16, .extra = {.topk = 20}, .padding = {.inner = 64, .outer = 512}});
   for (const int64_t heads : {3, 16, 64}) test({.batch = 3, .heads = heads, .extra = {.topk = 200}, .batch_invariant = true});
-  // Tiles of 16, 32 and 64 heads, and of every format, are what a fixed split chooses by heads alone.
+  // Tiles of 16, 32 and 64 heads, and of every format, are what a fixed split selects by heads alone.
   for (const int64_t heads : {24, 40}) {
     for (const auto format : {kV4, KvFormat::bf16, KvFormat::fp8_tensor}) {
       test({.heads = heads, .main = {.topk = 150, .format = format, .page_size = 53}, .extra = {.topk = 70}, .batch_invariant = true});
@@ -354,7 +355,7 @@ void add_powers_of_two(const Test& test) {
   }
 }
 
-// Results with their rotation taken back, from every kernel and every merge of parts.
+// Results with their rotation taken back, from every kernel and every way to combine splits.
 template <class Test>
 void add_rotated(const Test& test) {
   constexpr int64_t kRotary = 64;
@@ -364,7 +365,7 @@ void add_rotated(const Test& test) {
     }
     test({.batch = 2, .heads = heads, .main = {.format = kMla}, .dim = 576, .value_dim = 512, .rotary = kRotary});
   }
-  // Of one token, with more parts than a warp of the merge has, and of so many that blocks merge them.
+  // One token with more splits than a combining warp has lanes, and with enough splits that CTAs combine them.
   test({.batch = 1, .heads = 64, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
   test({.batch = 1, .queries = 2, .heads = 8, .main = {.topk = 1500}, .extra = {.topk = 700}, .rotary = kRotary});
   for (const int64_t heads : {12, 120})
@@ -373,14 +374,14 @@ void add_rotated(const Test& test) {
   test({.batch = 24, .heads = 100, .main = {.topk = 128}, .extra = {.topk = 512}, .rotary = kRotary});
   test({.batch = 290, .heads = 8, .main = {.topk = 70}, .extra = {.topk = 30}, .rotary = kRotary});
   test({.batch = 26, .heads = 52, .main = {.topk = 100}, .extra = {.topk = 604}, .rotary = kRotary});
-  // Two turns of heads; blocks that start over; rows of any alignment; several queries; nothing attended.
+  // Two iterations over heads; CTAs that start over; rows of any alignment; several queries; nothing attended.
   test({.batch = 70, .heads = 128, .main = {.topk = 100}, .rotary = kRotary});
   for (const int64_t batch : {2, 24, 70}) test({.batch = batch, .heads = 100, .main = {.topk = 128}, .key_size = 400.0, .rotary = kRotary});
   for (const int64_t heads : {5, 64}) {
     test({.batch = 3, .queries = 2, .heads = heads, .extra = {.topk = 20}, .rotary = kRotary, .padding = {.inner = 3, .outer = 7}});
     test({.batch = 3, .queries = 4, .heads = heads, .main = {.topk = 300, .lengths = Lengths::zero}, .rotary = kRotary});
   }
-  // Lanes, formats and values that kernels for one kind of rows do not take.
+  // Dimensions, formats and values that kernels for one kind of rows do not take.
   for (const int64_t rotary : {2, 128}) test({.heads = 8, .rotary = rotary});
   test({.heads = 3, .value_dim = 100, .rotary = 34});
   test({.heads = 8, .main = {.format = KvFormat::bf16}, .dim = 576, .value_dim = 576, .rotary = kRotary});
@@ -399,7 +400,7 @@ void add_raw_queries(const Test& test) {
       raw({.batch = 3, .heads = heads, .main = {.topk = 40}, .extra = {.topk = 70, .page_size = 2}, .batch_invariant = fixed});
     }
   }
-  // Of one token, in clusters of each kind, pieces of a schedule; where blocks would take turns; several queries; rows of any alignment.
+  // One token, in clusters of each kind; work items of a schedule; calls for persistent CTAs; several queries; rows of any alignment.
   for (const int64_t heads : {16, 64})
     raw({.batch = 1, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 512}, .rotate_back = false});
   for (const int64_t heads : {12, 120}) raw({.batch = 2, .heads = heads, .main = {.topk = 128}, .extra = {.topk = 512}});
@@ -423,7 +424,7 @@ void add_raw_queries(const Test& test) {
   raw({.batch = 0, .heads = 8});
 }
 
-// Rows in one part, in parts that a cluster merges, in parts that a kernel behind merges.
+// Rows in one split, in splits that a cluster combines, and in splits that a later kernel combines.
 template <class Test>
 void add_nan_heads(const Test& test) {
   for (const int64_t heads : {1, 16, 64, 70}) {
@@ -528,7 +529,7 @@ void add_bf16_products(const Test& test, KvFormat format, float scale) {
   }
 }
 
-// Calls that go by a schedule: blocks of all numbers of heads, whole tokens and many parts, tokens without rows, results with their
+// Calls that go by a schedule: CTAs of all numbers of heads, whole tokens and many splits, tokens without rows, results with their
 // rotation taken back, blocks that start over; and what a schedule does not serve, where it is passed over.
 template <class Test>
 void add_schedules(const Test& test) {
@@ -581,7 +582,7 @@ void add_sparse_attn_decode(CaseList& list) {
   add_schedules(test);
   add_bf16_products(test, kBf16, 1.0f);
   add_bf16_products(test, KvFormat::fp8_tensor, 0.7f);
-  for (const float scale : {0.25f, 64.0f, 0x1p-110f}) {  // beside the first; the last leaves nothing of the second's keys
+  for (const float scale : {0.25f, 64.0f, 0x1p-110f}) {  // relative to the first; the last leaves nothing of the second's keys
     const auto format = KvFormat::fp8_tensor;
     test({.heads = 16, .main = {.topk = 40, .format = format}, .extra = {.topk = 100, .format = format, .scale = scale}});
   }
@@ -625,7 +626,7 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   const int64_t most = std::min(static_cast<int64_t>(2 * draw.work() / of_token), 16'000'000 / (s.heads * s.dim));
   s.batch = draw.tokens(std::clamp<int64_t>(most, s.queries, 1200) / s.queries);
   s.sinks = random_sinks(draw);
-  if (draw.chance(0.15) && !rounds_lanes(s) && !rounds_by_scale(s)) {
+  if (draw.chance(0.15) && !rounds_values(s) && !rounds_by_scale(s)) {
     const auto [q_size, key_size] = draw.of({std::pair{20.0, 0.1}, {1.0, 400.0}, {1e-6, 1e6}, {1e4, 1e-5}, {0.0, 0.1}, {1.0, 0.0}});
     s.q_size = q_size, s.key_size = key_size;
   }
@@ -635,7 +636,7 @@ void add_random_sparse_attn_decode(CaseList& list, Draw& draw) {
   if (draw.chance(0.2)) s.next_weights = draw.size(1, 4000);
   s.scheduled = draw.chance(0.25);
   if (draw.chance(0.4) && s.value_dim >= 2) s.rotary = draw.usual() ? 64 : draw.size(1, s.value_dim / 2) * 2;
-  if (s.rotary > 0 && s.q_size == 1.0 && !rounds_lanes(s) && !rounds_by_scale(s)) s.norm_queries = draw.chance(0.4);
+  if (s.rotary > 0 && s.q_size == 1.0 && !rounds_values(s) && !rounds_by_scale(s)) s.norm_queries = draw.chance(0.4);
   if (s.rotary > 0) s.rotate_back = draw.chance(0.7);
   s.padding = draw.padding();
   CaseAdder<SparseAttnDecodeParams>(list, "sparse_attn_decode", &OpSet::sparse_attn_decode).drawn(draw.name(name_of(s)), [=](Inputs& in) {

@@ -122,7 +122,7 @@ void add_sparse_attn_prefill(CaseList& list) {
     // Many rounds: most tokens go to whichever block is done first.
     test({.tokens = 1300, .heads = 1, .rows = 700, .topk = 70, .dim = dim});
     test({.tokens = 700, .heads = 66, .rows = 100, .topk = 10, .dim = dim});
-    // Tokens that are left behind whole rounds of SMs, and calls of few tokens: rows in several parts, of which short tokens fill the first
+    // Tokens that remain after whole waves of CTAs, and calls of few tokens: rows in several splits, of which short tokens fill the first
     // ones only.
     for (const auto lengths : {Lengths::none, Lengths::zero, Lengths::random, Lengths::full}) {
       for (const int64_t tokens : {2, 140}) test({.tokens = tokens, .heads = 2, .rows = 1500, .topk = 700, .dim = dim, .lengths = lengths});

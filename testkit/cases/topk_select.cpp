@@ -64,7 +64,7 @@ Built<TopkSelectParams> build(Inputs& in, const SelectShape& s) {
     read += static_cast<double>(length);
     float* row = logits.data() + t * s.columns;
     for (int64_t i = 0; i < length; ++i) row[i] = value(in.rng(), s.values, i);
-    // What lies behind the length would win.
+    // Entries after the length would win.
     for (int64_t i = length; i < s.columns; ++i) row[i] = i % 2 == 0 ? std::numeric_limits<float>::infinity() : row[i];
   }
   TopkSelectParams p;
@@ -103,7 +103,7 @@ void add_topk_select(CaseList& list) {
   test({17, 200, 65, Values::few, false, 3});
   test({2, 40000, 512, Values::normal, true});
   test({2, 40000, 2048, Values::few, true});
-  // Rows of which an implementation may look at a part first, and be misled.
+  // Rows for which an implementation that samples a range first is misled.
   for (const auto values : {Values::normal, Values::few, Values::equal, Values::specials, Values::ascending, Values::descending,
                             Values::offset, Values::clustered, Values::periodic}) {
     test({3, 20000, 512, values, true});

@@ -108,7 +108,7 @@ class AnyCase {
   virtual std::unique_ptr<CheckRun> start_check(const OpSet& ops, const CheckOptions& options) const = 0;
   // Planning is running: what an implementation answers about a call without memory is what it answers about the call. Nothing, or lines.
   virtual std::string check_planning(const OpSet& ops, const std::shared_ptr<Device>& device) const = 0;
-  // implementation empty: the one that the op chooses.
+  // implementation empty: the one that the op selects.
   virtual Work prepare(const OpSet& ops, const std::shared_ptr<Device>& device, const std::string& implementation,
                        const WorkOptions& options) const = 0;
 

@@ -114,7 +114,7 @@ std::string compare_close(const std::string& name, const HostArray& got, const H
   return "";
 }
 
-// Codes as numbers whose neighbours are neighbouring values. -0 and +0 are the same number.
+// Quantised bits as numbers, so that neighbouring numbers are neighbouring values. -0 and +0 are the same number.
 int ordinal(uint8_t code, int sign_bit) {
   const int magnitude = code & (sign_bit - 1);
   return (code & sign_bit) != 0 ? -magnitude : magnitude;
@@ -129,7 +129,7 @@ int code_distance(DType dtype, uint8_t got, uint8_t want) {
     return nan ? kFromNan : std::abs(ordinal(got, 0x80) - ordinal(want, 0x80));
   }
   if (dtype == DType::e8m0) return got == 0xFF || want == 0xFF ? kFromNan : std::abs(int{got} - int{want});
-  const int low = std::abs(ordinal(got & 15, 8) - ordinal(want & 15, 8));  // u8: two e2m1 codes
+  const int low = std::abs(ordinal(got & 15, 8) - ordinal(want & 15, 8));  // u8: two e2m1 values
   const int high = std::abs(ordinal(got >> 4, 8) - ordinal(want >> 4, 8));
   return std::max(low, high);
 }

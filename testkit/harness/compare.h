@@ -16,13 +16,13 @@ struct Tolerance {
   enum class Kind {
     exact,      // the same bytes
     close,      // every element within abs + abs_rms * rms(want) or within rel, and cos_diff of the whole
-    code_step,  // quantised values one code apart at most
+    code_step,  // quantised values at most one step apart
   };
   Kind kind = Kind::exact;
   double abs = 0;
   double abs_rms = 0;
   double rel = 0;
-  double cos = 0;        // 0: not looked at. Of bf16 the largest element may be one number off beside it: a tie is rounded to either side
+  double cos = 0;        // 0: not compared. In bf16 the largest element may also be off by one number: a tie is rounded to either side
   double inexact = 1.0;  // share of the elements that may differ at all: rounding differs in isolated elements only
   double beyond = 0;     // share that may be further away, of numbers: an absmax next to a power of two moves a whole block and its scale
   bool sum = false;      // close: within abs and rel together, of an error that is rounded afterwards
@@ -48,7 +48,7 @@ struct HostArray {
   std::vector<std::byte> data;
 
   int64_t numel() const;
-  // The i-th element; e4m3 codes by value.
+  // The i-th element; e4m3 by value.
   double at(int64_t i) const;
   template <class T>
   const T* ptr() const {
@@ -56,8 +56,8 @@ struct HostArray {
   }
 };
 
-// Each returns nothing, or one line: where, what, what it should be, how many. `name` begins it. room: Kind::close, an element's own
-// allowance beside the tolerance's, an array like `want`; null: none.
+// Each returns nothing, or one line with position, value, expected value and count, which begins with `name`. room: for Kind::close, an
+// element's own allowance in addition to the tolerance's, an array like `want`; null: none.
 std::string compare(const std::string& name, const HostArray& got, const HostArray& want, const Tolerance& tolerance,
                     const HostArray* room = nullptr);
 
@@ -65,9 +65,9 @@ std::string compare(const std::string& name, const HostArray& got, const HostArr
 std::string compare_caches(const std::string& name, const PagedCache& got, const PagedCache& want, std::span<const int64_t> computed,
                            const Tolerance& tolerance);
 
-// A top-k selection per row of i32 [T, k]: ascending entries below lengths[t], left-packed, -1 behind, min(k, length) of them; and
-// entries that only one of them has have logits within 1e-5 of the smallest one in `want`, or within slack_of_max times the row's largest.
-// logits: f32 [T, C].
+// A top-k selection per row of i32 [T, k]: ascending entries below lengths[t], left-packed, min(k, length) of them, then -1. Entries that
+// only one of the two selections has must have logits within 1e-5 of the smallest one in `want`, or within slack_of_max times the row's
+// largest. logits: f32 [T, C].
 std::string compare_selection(const std::string& name, const HostArray& got, const HostArray& want, const HostArray& logits,
                               std::span<const int32_t> lengths, double slack_of_max);
 

@@ -9,7 +9,7 @@
 namespace strata::testkit {
 namespace {
 
-// The distance between neighbouring codes at a value of this magnitude in lane i, for a block of this absmax. Computed from values,
+// The distance between neighbouring quantised values at this magnitude in dimension i, for a block of this absmax. Computed from values,
 // because two blocks whose absmax differs in its last bit may have different scales.
 double step(const PagedCache& cache, int64_t i, double magnitude, double block_amax) {
   constexpr double kBf16 = 1.0 / 128, kE4m3 = 1.0 / 8;
@@ -148,7 +148,7 @@ std::string compare_selection(const std::string& name, const HostArray& got, con
     for (int64_t i = 0; i < k; ++i) {
       const auto wrong = [&](const std::string& why) { return fmt::format("{}[{}, {}] is {}: {}", name, t, i, g[i], why); };
       if (i >= count) {
-        if (g[i] != -1) return wrong(fmt::format("must be -1 behind {} entries", count));
+        if (g[i] != -1) return wrong(fmt::format("must be -1 after {} entries", count));
         continue;
       }
       if (g[i] < 0 || g[i] >= length) return wrong(fmt::format("must be in [0, {})", length));

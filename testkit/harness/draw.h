@@ -1,5 +1,5 @@
-// How the shape of a random case is chosen: every magnitude comes up, and often what code divides by - tiles, splits, pages - or one beside
-// it. The same for a seed on every platform: integers alone decide.
+// Draws the shapes of random cases. Every magnitude occurs. Multiples of what kernels divide by (tiles, splits, pages), and numbers next to
+// them, occur often. A seed gives the same shapes on every platform, because only integers decide.
 #pragma once
 
 #include <algorithm>
@@ -28,12 +28,12 @@ class Draw {
   T of(std::initializer_list<T> choices) {
     return choices.begin()[in(0, static_cast<int64_t>(choices.size()) - 1)];
   }
-  // In [low, high], each magnitude as often; half of the time a multiple of a power of two, of 48, 53 or 112, or one beside it.
+  // In [low, high], each magnitude as often. Half of the time a multiple of a power of two, of 48, 53 or 112, or a number next to one.
   int64_t size(int64_t low, int64_t high);
   // Of tokens: hardly ever none, and often as many as there may be.
   int64_t tokens(int64_t most) { return chance(0.02) ? 0 : chance(0.5) ? size(1, most) : std::max(size(1, most), size(1, most)); }
 
-  // Most cases have the formats, pages and strides that models and engines have, as the fastest kernels ask for them; others anything.
+  // Most cases have the formats, pages and strides that models and engines have, as the fastest kernels need them; others anything.
   bool usual() const { return usual_; }
 
   int64_t heads() { return chance(0.6) ? of<int64_t>({1, 8, 16, 32, 64, 128}) : size(1, 128); }
@@ -47,9 +47,9 @@ class Draw {
   double work();
 
   struct Step {
-    int64_t tokens = 400;       // at most so many
-    int64_t positions = 20000;  // of all requests together, at most about so many
-    double visible = 1e6;       // (token, position) pairs, at most about so many
+    int64_t tokens = 400;       // upper bound
+    int64_t positions = 20000;  // of all requests together, approximate upper bound
+    double visible = 1e6;       // (token, position) pairs, approximate upper bound
   };
   // The requests of a step as engines make them and as they do not: decode, drafts, prompts, chunks; equal, nearly equal, uneven, empty.
   std::vector<RequestShape> requests(const Step& step);

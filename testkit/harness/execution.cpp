@@ -71,7 +71,7 @@ std::string GuardedWorkspace::check() const {
   device_->copy_to_host(after.data(), data + kGuard + bytes, kGuard, {});
   device_->synchronize({});
   const auto intact = [](std::byte b) { return b == kGuardByte; };
-  if (!std::all_of(after.begin(), after.end(), intact)) return fmt::format("wrote behind its workspace of {} bytes", bytes);
+  if (!std::all_of(after.begin(), after.end(), intact)) return fmt::format("wrote past its workspace of {} bytes", bytes);
   if (!std::all_of(before.begin(), before.end(), intact)) return fmt::format("wrote before its workspace of {} bytes", bytes);
   return "";
 }

@@ -8,7 +8,7 @@
 
 namespace strata::testkit {
 
-// A workspace of exactly the bytes asked for, full of poison, between guard bytes that must stay as they are.
+// A workspace of exactly the required bytes, filled with poison, between guard bytes that must stay unchanged.
 class GuardedWorkspace {
  public:
   GuardedWorkspace(std::shared_ptr<Device> device, int64_t bytes);
@@ -47,7 +47,7 @@ class Snapshot {
 // A device of the same id that has no memory: views on it have shapes and null data, as workspace queries do.
 std::shared_ptr<Device> shape_only_device(const Device& like);
 
-// Compares what two runs of a case left behind. `want` is the reference's, on the host. Nothing, or lines.
+// Compares the results of two runs of a case. `want` is the reference's, on the host. Returns nothing, or lines.
 std::string compare_runs(const Inputs& got_inputs, const std::vector<Output>& got, const Inputs& want_inputs,
                          const std::vector<Output>& want);
 

@@ -13,7 +13,7 @@
 namespace strata::testkit {
 namespace {
 
-// Behind every allocation, so that writing past the end shows in the image.
+// After every allocation, so that a write past the end shows in the image.
 constexpr size_t kGuardBytes = 64;
 
 // Beyond this many rows a cache repeats its records: quantising millions of rows would take longer than what is measured.

@@ -31,7 +31,7 @@ struct CacheShape {
   int32_t page_size = 64;
   int64_t num_pages = 1;
   int64_t extra_stride = 0;  // bytes between pages beyond the payload
-  bool infinite = false;     // lane 0 of every row is +inf
+  bool infinite = false;     // dimension 0 of every row is +inf
   float scale = 1.0f;        // fp8_tensor only
   double ue8m0_rows = 0.0;   // fp8_ds_mla: the share of rows whose scales are powers of two
 };
@@ -40,7 +40,7 @@ struct InputOptions {
   uint64_t seed = 1;
   double share = 1.0;       // of the tokens of a benchmark case
   bool keep_images = true;  // remember what was uploaded, to see afterwards what was written
-  size_t offset = 0;        // bytes that everything begins behind a multiple of 256; a multiple of 8, as elements may be
+  size_t offset = 0;        // bytes after a multiple of 256 at which everything begins; a multiple of 8, as elements may be
   bool drawn = false;       // Tags::drawn
 };
 

@@ -12,13 +12,13 @@
 
 namespace strata::testkit {
 
-// f(0) here and f(1), ..., f(threads - 1) on threads of their own; returns when all have. Where the machine does not start so many,
-// out_of_memory is thrown before any of them began. f(1) and those behind it must not throw.
+// Runs f(0) on this thread and f(1), ..., f(threads - 1) on threads of their own; returns when all have finished. If the machine cannot
+// start all threads, throws out_of_memory before any call begins. f(1) and later calls must not throw.
 template <class F>
 void on_threads(int threads, const F& f) {
   std::promise<bool> all_there;
   const std::shared_future<bool> begin = all_there.get_future().share();
-  std::vector<std::jthread> team;  // behind what they wait for: joined first
+  std::vector<std::jthread> team;  // declared after what the threads wait for: joined first
   try {
     for (int t = 1; t < threads; ++t) {
       team.emplace_back([&f, begin, t] {

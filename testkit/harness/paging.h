@@ -25,8 +25,8 @@ struct StepTokens {
 };
 StepTokens make_tokens(const std::vector<RequestShape>& requests, int64_t padding = 0);
 
-// Block tables of several requests over one cache: every page has one owner, page numbers are in random order, and entries behind what a
-// request needs hold a number that is no page.
+// Block tables of several requests over one cache. Every page has one owner, and page numbers are in random order. Entries after those that
+// a request needs are not pages.
 struct Paging {
   int32_t page_size = 1;
   int64_t num_pages = 0;
@@ -48,7 +48,7 @@ Paging make_paging(Rng& rng, int32_t page_size, std::vector<int64_t> rows, int64
 // `count` different slots out of [0, num_slots), in random order.
 std::vector<int64_t> distinct_slots(Rng& rng, int64_t count, int64_t num_slots);
 
-// A slot_mapping of so many tokens, of which a share is skipped by negative numbers. Returns the slots of the others.
+// A slot_mapping of `tokens` tokens, a share of which is skipped by negative numbers. Returns the slots of the other tokens.
 std::vector<int64_t> map_slots(Inputs& in, int64_t tokens, int64_t num_slots, double skipped, TensorView& slot_mapping);
 
 }  // namespace strata::testkit

@@ -32,7 +32,7 @@ CallRecorder::CallRecorder(const OpSet& ops) : ops_(ops) {
 
 template <class Params>
 void CallRecorder::note_calls(Op<Params>& op) {
-  // Before the plain ones, in their order and under their names: what would be chosen is chosen, and noted.
+  // Before the plain ones, in their order and under their names: what would be selected is selected, and recorded.
   const std::vector<Implementation<Params>> plain = op.implementations();
   for (auto it = plain.rbegin(); it != plain.rend(); ++it) {
     Implementation<Params> impl = *it;

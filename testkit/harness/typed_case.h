@@ -1,4 +1,4 @@
-// Cases of one op: what AnyCase hides behind names.
+// Cases of one op: the typed implementation of AnyCase.
 #pragma once
 
 #include <string_view>
@@ -99,7 +99,7 @@ class TypedCase final : public AnyCase {
           try {
             op.check(params, device->id());
           } catch (const Error& error) {
-            // The op's contract asks for more; of anything else no check may speak.
+            // The op's contract requires more. No check may mention anything else.
             if (std::string_view(error.what()).find("must begin at a multiple of") == std::string_view::npos) throw;
             return {Outcome::skipped, error.what()};
           }

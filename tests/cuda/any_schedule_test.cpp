@@ -35,32 +35,32 @@ class AnySchedule : public test::HopperTest {
   }
 };
 
-// Tokens in as many pieces as there is room for, in any order; the parts are counted from the end.
+// Tokens in as many work items as there is room for, in any order; splits are numbered from the end.
 template <class Rows>
 void cut_tokens(testkit::Rng& rng, const cuda::sparse_decode::Sizes& sizes, const Rows& rows_of,
-                std::vector<cuda::sparse_decode::PieceRow>& pieces, std::vector<cuda::sparse_decode::MergeRow>& merges) {
+                std::vector<cuda::sparse_decode::WorkItemRow>& work_items, std::vector<cuda::sparse_decode::CombineRow>& combine_rows) {
   using namespace cuda::sparse_decode;
-  std::vector<PieceRow> made;
-  int64_t left = sizes.further, next_part = sizes.parts();
+  std::vector<WorkItemRow> made;
+  int64_t left = sizes.further, next_split = sizes.splits();
   for (const int32_t token : rng.permutation(sizes.tokens)) {
     const auto [of_main, all] = rows_of(token);
     const int64_t tiles = ceil_div(all, kRowTile);
     const int64_t further = std::max<int64_t>(std::min({left, tiles - 1, rng.in(0, 2 * sizes.further / sizes.tokens + 3)}), 0);
     std::vector<int32_t> cuts{0, all};
     if (further > 0) {
-      const std::vector<int32_t> places = rng.permutation(tiles - 1);
-      for (int64_t i = 0; i < further; ++i) cuts.push_back(static_cast<int32_t>(kRowTile * (places[static_cast<size_t>(i)] + 1)));
+      const std::vector<int32_t> positions = rng.permutation(tiles - 1);
+      for (int64_t i = 0; i < further; ++i) cuts.push_back(static_cast<int32_t>(kRowTile * (positions[static_cast<size_t>(i)] + 1)));
       std::sort(cuts.begin(), cuts.end());
-      left -= further, next_part -= further + 1;
-      merges.push_back({token, static_cast<int32_t>(next_part), static_cast<int32_t>(further + 1), 77});
+      left -= further, next_split -= further + 1;
+      combine_rows.push_back({token, static_cast<int32_t>(next_split), static_cast<int32_t>(further + 1), 77});
     }
     for (int64_t i = 0; i <= further; ++i) {
       const auto at = static_cast<size_t>(i);
-      made.push_back({token, further > 0 ? static_cast<int32_t>(next_part + i) : -1, cuts[at], cuts[at + 1], of_main, all, {77, 77}});
+      made.push_back({token, further > 0 ? static_cast<int32_t>(next_split + i) : -1, cuts[at], cuts[at + 1], of_main, all, {77, 77}});
     }
   }
-  for (const int32_t i : rng.permutation(std::ssize(made))) pieces.push_back(made[static_cast<size_t>(i)]);
-  pieces.resize(static_cast<size_t>(sizes.pieces()));
+  for (const int32_t i : rng.permutation(std::ssize(made))) work_items.push_back(made[static_cast<size_t>(i)]);
+  work_items.resize(static_cast<size_t>(sizes.work_items()));
 }
 
 TEST_F(AnySchedule, SparseDecode) {
@@ -97,21 +97,22 @@ TEST_F(AnySchedule, SparseDecode) {
                             .num_sms = device_->properties().num_sms,
                             .format = kFormat,
                             .batch_invariant = false};
-      const Sizes sizes{tokens, most_further_pieces(problem, block_of_pieces(problem)->heads)};
+      const Sizes sizes{tokens, max_further_work_items(problem, block_of_schedule(problem)->heads)};
       for (int i = 0; i < 3; ++i) {
         SCOPED_TRACE(testing::Message() << heads << " heads, " << tokens << " tokens, schedule " << i);
-        std::vector<PieceRow> pieces;
-        std::vector<MergeRow> merges;
+        std::vector<WorkItemRow> work_items;
+        std::vector<CombineRow> combine_rows;
         const auto rows_of = [&](int32_t t) {
           const auto at = static_cast<size_t>(t);
           return std::pair{main[at], main[at] + extra[at]};
         };
-        cut_tokens(rng, sizes, rows_of, pieces, merges);
-        // Rows of merges that are nobody's, where there is room.
-        if (i == 1) merges.resize(static_cast<size_t>(sizes.merges()));
-        std::vector<int32_t> words(static_cast<size_t>(sizes.bytes_of(std::ssize(merges))) / sizeof(int32_t));
-        std::memcpy(words.data(), pieces.data(), pieces.size() * sizeof(PieceRow));
-        if (!merges.empty()) std::memcpy(words.data() + 8 * pieces.size(), merges.data(), merges.size() * sizeof(MergeRow));
+        cut_tokens(rng, sizes, rows_of, work_items, combine_rows);
+        // Unused rows of the combine step, if there is room.
+        if (i == 1) combine_rows.resize(static_cast<size_t>(sizes.combine_rows()));
+        std::vector<int32_t> words(static_cast<size_t>(sizes.bytes_of(std::ssize(combine_rows))) / sizeof(int32_t));
+        std::memcpy(words.data(), work_items.data(), work_items.size() * sizeof(WorkItemRow));
+        if (!combine_rows.empty())
+          std::memcpy(words.data() + 8 * work_items.size(), combine_rows.data(), combine_rows.size() * sizeof(CombineRow));
         p.schedule = upload(in, words);
         EXPECT_NE(op.select(p, *device_).name.find("scheduled"), std::string::npos);
         test::expect_alike(results(op, p), plain);
@@ -120,49 +121,49 @@ TEST_F(AnySchedule, SparseDecode) {
   }
 }
 
-// Rows cut anywhere at tiles; the last spans may have none.
-std::vector<cuda::dense_decode::SpanRow> cut_requests(testkit::Rng& rng, const std::vector<std::pair<int64_t, int64_t>>& requests,
-                                                      int64_t spans) {
+// Rows cut anywhere at tiles; the last work ranges may have none.
+std::vector<cuda::dense_decode::WorkRangeRow> cut_requests(testkit::Rng& rng, const std::vector<std::pair<int64_t, int64_t>>& requests,
+                                                           int64_t work_ranges) {
   using namespace cuda::dense_decode;
-  struct Place {
+  struct RowPosition {
     int32_t request, row;
   };
-  std::vector<Place> places;
+  std::vector<RowPosition> positions;
   for (size_t r = 0; r < requests.size(); ++r) {
     const int64_t rows = requests[r].second > 0 ? std::max<int64_t>(requests[r].first, 1) : 0;
-    for (int64_t row = 0; row < rows; row += kTileRows) places.push_back({static_cast<int32_t>(r), static_cast<int32_t>(row)});
+    for (int64_t row = 0; row < rows; row += kTileRows) positions.push_back({static_cast<int32_t>(r), static_cast<int32_t>(row)});
   }
-  std::vector<int32_t> at = rng.permutation(std::ssize(places));
+  std::vector<int32_t> at = rng.permutation(std::ssize(positions));
   at.erase(std::find(at.begin(), at.end(), 0));
-  at.resize(std::min<size_t>(at.size(), static_cast<size_t>(rng.in(0, spans))));
+  at.resize(std::min<size_t>(at.size(), static_cast<size_t>(rng.in(0, work_ranges))));
   at.push_back(0);
   std::sort(at.begin(), at.end());
-  std::vector<Place> cuts;
-  for (const int32_t i : at) cuts.push_back(places[static_cast<size_t>(i)]);
-  cuts.resize(static_cast<size_t>(spans) + 1, {static_cast<int32_t>(requests.size()), 0});
-  std::vector<SpanRow> rows;
-  std::vector<std::vector<int32_t>> requests_of, spans_of(requests.size());  // whose rows a span has, and the other way round
-  for (size_t i = 0; i < static_cast<size_t>(spans); ++i) {
-    const Place &first = cuts[i], &behind = cuts[i + 1];
-    rows.push_back({first.request, first.row, behind.request, behind.row});
+  std::vector<RowPosition> cuts;
+  for (const int32_t i : at) cuts.push_back(positions[static_cast<size_t>(i)]);
+  cuts.resize(static_cast<size_t>(work_ranges) + 1, {static_cast<int32_t>(requests.size()), 0});
+  std::vector<WorkRangeRow> rows;
+  std::vector<std::vector<int32_t>> requests_of, work_ranges_of(requests.size());  // whose rows a work range has, and the other way round
+  for (size_t i = 0; i < static_cast<size_t>(work_ranges); ++i) {
+    const RowPosition &first = cuts[i], &next = cuts[i + 1];
+    rows.push_back({first.request, first.row, next.request, next.row});
     requests_of.emplace_back();
-    for (int32_t r = first.request; r < behind.request + (behind.row > 0 ? 1 : 0); ++r) {
+    for (int32_t r = first.request; r < next.request + (next.row > 0 ? 1 : 0); ++r) {
       if (requests[static_cast<size_t>(r)].second == 0) continue;
       requests_of.back().push_back(r);
-      spans_of[static_cast<size_t>(r)].push_back(static_cast<int32_t>(i));
+      work_ranges_of[static_cast<size_t>(r)].push_back(static_cast<int32_t>(i));
     }
   }
   int32_t shared = 0, neighbours = 0;
-  for (const std::vector<int32_t>& of : spans_of) {
+  for (const std::vector<int32_t>& of : work_ranges_of) {
     if (of.size() < 2) continue;
     const auto first = static_cast<size_t>(of[0]);
-    rows[first].parts = static_cast<int32_t>(of.size());
+    rows[first].splits = static_cast<int32_t>(of.size());
     ++shared;
     if (of.size() > 2 || first % 2 != 0 || requests_of[first].size() > 1 || requests_of[first + 1].size() > 1) continue;
     rows[first].is_neighbours = rows[first + 1].is_neighbours = 1;
     ++neighbours;
   }
-  for (SpanRow& row : rows) row.shared = shared, row.neighbours = neighbours;
+  for (WorkRangeRow& row : rows) row.shared = shared, row.neighbours = neighbours;
   return rows;
 }
 
@@ -174,7 +175,7 @@ TEST_F(AnySchedule, DenseDecode) {
   struct Call {
     const std::vector<std::pair<int64_t, int64_t>>& requests;
     int64_t heads;
-    std::vector<int64_t> spans;
+    std::vector<int64_t> work_ranges;
   };
   for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
     for (const Call& call : {Call{few, 1, {1, 7, 40}}, Call{few, 16, {1, 7, 40}}, Call{few, 70, {1, 7, 40}}, Call{many, 2, {2, 77, 132}},
@@ -204,9 +205,10 @@ TEST_F(AnySchedule, DenseDecode) {
       p.out = in.output(DType::bf16, {tokens, call.heads, 512});
       const Op<DenseAttnDecodeParams> op = default_ops().dense_attn_decode;
       const std::vector<float> plain = results(op, p);
-      for (const int64_t spans : call.spans) {
-        SCOPED_TRACE(testing::Message() << call.requests.size() << " requests, " << call.heads << " heads, " << spans << " spans");
-        p.schedule = upload(in, cut_requests(in.rng(), call.requests, spans));
+      for (const int64_t work_ranges : call.work_ranges) {
+        SCOPED_TRACE(testing::Message() << call.requests.size() << " requests, " << call.heads << " heads, " << work_ranges
+                                        << " work ranges");
+        p.schedule = upload(in, cut_requests(in.rng(), call.requests, work_ranges));
         test::expect_alike(results(op, p), plain);
       }
     }

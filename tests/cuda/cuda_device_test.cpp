@@ -59,7 +59,7 @@ TEST_F(CudaDevice, FreeBlocksAreReturnedBeforeMemoryRunsOut) {
   const auto most = static_cast<size_t>(device_->properties().memory_bytes);
   void* large = device_->allocate(most / 2);
   device_->deallocate(large);
-  void* larger = device_->allocate(most / 5 * 3);  // does not fit beside the first
+  void* larger = device_->allocate(most / 5 * 3);  // does not fit in addition to the first
   EXPECT_NE(larger, nullptr);
   device_->deallocate(larger);
 }

@@ -1,4 +1,4 @@
-// Several devices in one process: the same bits on each, one after the other, in turns and at once.
+// Several devices in one process: the same bits on each, one after the other, alternately and concurrently.
 #include <cuda_runtime_api.h>
 
 #include <thread>

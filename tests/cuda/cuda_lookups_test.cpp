@@ -1,4 +1,4 @@
-// compress_norm_rope_store looks at its tokens while the kernel in front may still write them, and asks for rows that they say: what it
+// compress_norm_rope_store reads its tokens while the preceding kernel may still write them, and loads the rows they name: what it
 // stores is what they say in the end.
 #include <algorithm>
 #include <numeric>
@@ -12,7 +12,7 @@ namespace {
 
 struct Kind {
   int32_t ratio;
-  int64_t tokens;  // a decode step of so many requests
+  int64_t tokens;  // a decode step of as many requests
   bool saves = false;
 };
 
@@ -90,7 +90,7 @@ TEST_P(CudaLookups, OfWhatTheKernelInFrontWrites) {
                     .page_stride = row_bytes};
   const Tensor kv_score = numbers({tokens, width}), ape = numbers({ratio, width / 2});
   if (saves) compress.save_prologue = {.kv_score = kv_score, .ape = ape};
-  // Long enough for the kernels behind it to have started.
+  // Long enough that the following kernels have started.
   const Tensor rows(device_, DType::bf16, {1 << 16, 512}), row_weight = numbers({512});
   const RmsNormPairParams in_front{.kv = rows, .kv_weight = row_weight, .kv_out = rows};
 

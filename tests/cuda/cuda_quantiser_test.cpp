@@ -40,7 +40,7 @@ class CudaQuantiser : public test::CudaTest, public testing::WithParamInterface<
  protected:
   static ActivationFormat format() { return GetParam() ? ActivationFormat::fp8_ue8m0 : ActivationFormat::fp8_f32; }
 
-  // The rows begin `offset` elements behind an aligned address.
+  // The rows begin `offset` elements after an aligned address.
   Quantised on_device(const Rows& rows, int64_t offset) {
     const int64_t blocks = activation_blocks(rows.k), elements = std::ssize(rows.x);
     const Tensor x(device_, DType::bf16, {elements + offset}), codes(device_, DType::e4m3, {rows.tokens, rows.k}),

@@ -29,7 +29,7 @@ class Layer {
     std::vector<uint16_t> x(static_cast<size_t>(tokens * k));
     for (uint16_t& v : x) v = to_bf16(static_cast<float>(rng() % 64) / 32.0f - 1.0f).bits;
     device->copy_from_host(x_.view().data, x.data(), x.size() * 2, {});
-    // Codes of 0.5 and 1 in e4m3; pairs of them are small numbers in bf16.
+    // 0.5 and 1 in e4m3; pairs of these bytes are small numbers in bf16.
     std::vector<uint8_t> w(w_.allocated_bytes());
     for (uint8_t& byte : w) byte = rng() % 2 == 0 ? 0x30 : 0x38;
     device->copy_from_host(w_.view().data, w.data(), w.size(), {});

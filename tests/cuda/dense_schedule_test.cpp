@@ -113,7 +113,7 @@ TEST_F(DenseSchedules, ResultsAreThoseWithout) {
     ASSERT_TRUE(batch.mla_schedule.present());
     test::expect_alike(results(call(batch, true)), results(call(batch, false)));
   }
-  // Drafted tokens, a request without tokens; prompts behind.
+  // Drafted tokens, a request without tokens; then prompts.
   for (const auto& lengths :
        std::vector<std::vector<std::pair<int64_t, int64_t>>>{{{300, 2}, {8900, 1}, {700, 0}, {2, 2}}, {{300, 2}, {8900, 1}, {90, 40}}}) {
     const Batch& batch = build(lengths);
@@ -122,20 +122,21 @@ TEST_F(DenseSchedules, ResultsAreThoseWithout) {
   }
 }
 
-TEST_F(DenseSchedules, SpansHaveTheRowsOfTheDecodeRequests) {
+TEST_F(DenseSchedules, WorkRangesHaveTheRowsOfTheDecodeRequests) {
   const Batch& batch = build(kLengths, kCaptured);
-  std::vector<cuda::dense_decode::SpanRow> spans(static_cast<size_t>(batch.mla_schedule.numel()) / sizeof(cuda::dense_decode::SpanRow));
+  std::vector<cuda::dense_decode::WorkRangeRow> work_ranges(static_cast<size_t>(batch.mla_schedule.numel()) /
+                                                            sizeof(cuda::dense_decode::WorkRangeRow));
   const std::vector<uint8_t> bytes = bytes_at(batch.mla_schedule.data, static_cast<size_t>(batch.mla_schedule.numel()));
-  std::memcpy(spans.data(), bytes.data(), bytes.size());
+  std::memcpy(work_ranges.data(), bytes.data(), bytes.size());
   int32_t request = 0, row = 0;
-  for (const auto& span : spans) {
-    EXPECT_EQ(span.begin, request);
-    EXPECT_EQ(span.begin_row, row);
-    request = span.end, row = span.end_row;
-    EXPECT_TRUE(request > span.begin || row > span.begin_row || request == kRequests) << "in order";
+  for (const auto& work_range : work_ranges) {
+    EXPECT_EQ(work_range.begin, request);
+    EXPECT_EQ(work_range.begin_row, row);
+    request = work_range.end, row = work_range.end_row;
+    EXPECT_TRUE(request > work_range.begin || row > work_range.begin_row || request == kRequests) << "in order";
   }
   EXPECT_EQ(request, kRequests) << "padding requests too";
-  EXPECT_GT(spans[0].shared, 0) << "the long one is cut";
+  EXPECT_GT(work_ranges[0].shared, 0) << "the long one is cut";
 }
 
 // A step that was captured with short requests, launched with others, of which one is long.

@@ -1,4 +1,4 @@
-// grouped_linear that leaves codes: the bytes of the same call that leaves values, quantised.
+// grouped_linear with quantised results: the bytes are the quantised results of the same call with bf16 results.
 #include <cstring>
 #include <string>
 

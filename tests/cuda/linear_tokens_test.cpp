@@ -28,7 +28,7 @@ class LinearTokens : public test::CudaTest {
                          .activation = activation};
     return any_takes(ops_.linear, p);
   }
-  // Codes where the weight has them, but for one that is packed.
+  // Quantised x if the weight is e4m3, unless the weight is packed.
   bool takes_groups(const LinearWeight& w, int64_t tokens) const {
     const DType x = w.packed.present() ? DType::bf16 : w.weight.dtype;
     GroupedLinearParams p{.x = TensorView::contiguous(nullptr, x, device_->id(), {tokens, w.groups, w.k}),
@@ -49,7 +49,7 @@ class LinearTokens : public test::CudaTest {
     return forms;
   }
 
-  // Codes of groups are taken here alone; elsewhere their weights are packed, and activations of bf16.
+  // Only Hopper takes quantised x in grouped products. Other GPUs pack the weights, for bf16 activations.
   bool hopper() const {
     const DeviceProperties p = device_->properties();
     return p.compute_major == 9 && p.compute_minor == 0;

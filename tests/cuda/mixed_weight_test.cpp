@@ -1,4 +1,4 @@
-// A weight packed as codes for activations of bf16 multiplies as its dequantised values do, bit for bit: by rows of the identity.
+// An e4m3 weight packed for bf16 activations gives the products of its dequantised values, bit for bit: tested with rows of the identity.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -24,7 +24,7 @@ struct Call {
 
 class MixedWeight : public test::CudaTest, public testing::WithParamInterface<Call> {};
 
-// Every number that e4m3 has, beside every other one, times powers of two whose products bf16 has.
+// Every e4m3 number next to every other one, times powers of two whose products are exact in bf16.
 TEST_P(MixedWeight, IsItsDequantisedValues) {
   const auto [tokens, groups] = GetParam();
   testkit::Inputs in(device_, {});
@@ -96,7 +96,7 @@ TEST_F(MixedWeight, ACodeThatIsNoNumberIsNoneInTheResult) {
   }
 }
 
-// Tokens of any size, beside larger ones of the same block that a weight of zero takes away, and what is no number.
+// Tokens of any size, next to larger ones of the same quantisation block that a weight of zero removes, and NaN and infinities.
 TEST_F(MixedWeight, TokensOfAnySize) {
   constexpr int64_t kChannels = 256, kLarge = 3, kSmall = 77;
   testkit::Inputs in(device_, {});

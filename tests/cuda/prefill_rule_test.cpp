@@ -1,4 +1,4 @@
-// The measured rule behind PrefillMode::automatic: at its ends, and where the ways cross on Hopper.
+// The measured rule of PrefillMode::automatic: at its ends, and where the modes cross on Hopper.
 #include "cuda/cuda_fixture.h"
 #include "ops/sparse_attention/prefill_choice.h"
 
@@ -11,7 +11,7 @@ class PrefillRule : public test::CudaTest {
     const DeviceProperties p = device_->properties();
     return p.compute_major == 9 && p.compute_minor == 0;
   }
-  // One request with a context that the tokens' rows are chosen from.
+  // One request with a context from which the tokens' rows are selected.
   bool reads_pages(int64_t tokens, int64_t heads, int64_t rows, int64_t context = 4096) const {
     const PrefillWork work{.format = KvFormat::fp8_ds_mla_v4,
                            .num_tokens = tokens,

@@ -1,4 +1,4 @@
-// sparse_attn_decode with positions: the bits of the same call without them, inverse_rope behind it and qnorm_rope_kv_insert in front.
+// sparse_attn_decode with positions: the bits of qnorm_rope_kv_insert, the same call without positions, and inverse_rope.
 #include <string>
 
 #include "cuda/cuda_fixture.h"
@@ -53,12 +53,12 @@ TEST_P(RotatedAttention, AsByTheOpBehind) {
   const TensorView table = in.rope_table(kPositions), o = p.out.reshape({s.batch, s.heads, 512});
   const InverseRopeParams rotation{.o = o, .positions = in.i64(positions), .cos_sin = table, .out = o};
   run(default_ops().inverse_rope, rotation);
-  const std::vector<uint8_t> behind = bytes_at(p.out.data, p.out.bytes());
+  const std::vector<uint8_t> separate = bytes_at(p.out.data, p.out.bytes());
 
   p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
   p.out_epilogue = {.positions = rotation.positions, .cos_sin = table};
   run(default_ops().sparse_attn_decode, p);
-  EXPECT_EQ(behind, bytes_at(p.out.data, p.out.bytes()));
+  EXPECT_EQ(separate, bytes_at(p.out.data, p.out.bytes()));
 }
 
 // Of the formats whose kernels normalise.
@@ -80,7 +80,7 @@ TEST_P(NormedQueries, AsByTheOpInFront) {
                                                                   .cos_sin = table,
                                                                   .q_out = normed});
   p.q = normed.reshape({s.batch, 1, s.heads, dim});
-  p.batch_invariant = s.extra_topk == 0;  // or blocks would take turns with the one and not with the other
+  p.batch_invariant = s.extra_topk == 0;  // otherwise only one of the calls would use persistent CTAs
   p.out = in.output(DType::bf16, {s.batch, 1, s.heads, 512});
   run(default_ops().sparse_attn_decode, p);
   const std::vector<uint8_t> in_front = bytes_at(p.out.data, p.out.bytes());
@@ -97,7 +97,7 @@ std::string name_of(const testing::TestParamInfo<Shape>& info) {
          (s.format == kV4 ? "_v4" : "_mla");
 }
 
-// Blocks of few heads in clusters, with and without a merge, of 64, of 64 in clusters, and of heads in turns.
+// CTAs of few heads in clusters, with and without combining; of 64 heads; of 64 in clusters; and persistent CTAs.
 const auto kV4Shapes = testing::Values(Shape{1, 64, 128, 512, kV4}, Shape{1, 16, 128, 512, kV4}, Shape{8, 64, 128, 512, kV4},
                                        Shape{128, 8, 128, 512, kV4}, Shape{128, 16, 128, 512, kV4}, Shape{128, 32, 128, 512, kV4},
                                        Shape{140, 33, 128, 512, kV4}, Shape{32, 128, 128, 1024, kV4}, Shape{70, 128, 100, 0, kV4});

@@ -147,19 +147,19 @@ TEST_F(Schedules, PiecesHaveTheRowsOfTheDecodeTokens) {
   const std::vector<uint8_t> bytes = bytes_at(batch.c128_schedule.data, static_cast<size_t>(batch.c128_schedule.numel()));
   const std::vector<int32_t> window = i32_of(batch.swa_lens), entries = i32_of(batch.c128_lens);
   std::vector<int64_t> rows(static_cast<size_t>(batch.num_decode_tokens), 0), seen = rows;
-  int64_t pieces = 0;
-  cuda::sparse_decode::PieceRow piece;
-  for (size_t at = 0;; at += sizeof piece) {
-    std::memcpy(&piece, bytes.data() + at, sizeof piece);
-    if (piece.token < 0) break;
-    const auto token = static_cast<size_t>(piece.token);
+  int64_t work_items = 0;
+  cuda::sparse_decode::WorkItemRow work_item;
+  for (size_t at = 0;; at += sizeof work_item) {
+    std::memcpy(&work_item, bytes.data() + at, sizeof work_item);
+    if (work_item.token < 0) break;
+    const auto token = static_cast<size_t>(work_item.token);
     ASSERT_LT(token, rows.size());
-    EXPECT_EQ(piece.main, window[token]);
-    EXPECT_EQ(piece.all, window[token] + entries[token]);
-    rows[token] += piece.end_row - piece.first_row, ++seen[token], ++pieces;
+    EXPECT_EQ(work_item.main, window[token]);
+    EXPECT_EQ(work_item.all, window[token] + entries[token]);
+    rows[token] += work_item.end_row - work_item.first_row, ++seen[token], ++work_items;
   }
   EXPECT_EQ(std::ssize(rows), kRequests) << "padding requests too";
-  EXPECT_GT(pieces, kRequests) << "the long one is cut";
+  EXPECT_GT(work_items, kRequests) << "the long one is cut";
   for (size_t t = 0; t < rows.size(); ++t) {
     const int64_t length = t < kLengths.size() ? kLengths[t] : 0;
     EXPECT_EQ(rows[t], std::min(length, kWindow) + length / kRatio) << t;

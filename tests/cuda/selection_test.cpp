@@ -18,7 +18,7 @@ namespace {
 
 constexpr DeviceId kCuda{DeviceKind::cuda, 0};
 
-// A Hopper GPU of so many SMs, by its properties alone.
+// A Hopper GPU of a given number of SMs, by its properties alone.
 class Chip final : public HostDevice {
  public:
   explicit Chip(int sms) : HostDevice(kCuda), sms_(sms) {}

@@ -86,7 +86,7 @@ TEST(GoldenMlaReference, TheReferenceBackendAgreesToo) {
   }
 }
 
-// Quantised caches are no part of the recording: they must be near it, by what their codes cost.
+// The recording has no quantised caches: results with them must be near it, within the formats' rounding.
 using GoldenMlaCaches = test::TestedDevice;
 TEST_F(GoldenMlaCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
   for (const std::string model : {"mla_v2_lite", "mla_v3", "mla_v32"}) {

@@ -1,11 +1,11 @@
 // DeepSeek's recorded V3.2 run on every instruction set of this machine's CPU, and on a GPU and an OpenCL device where there is one.
 //
-// The run has no selection recorded, and its indexer leaves many tokens with candidates that are as good as the last ones chosen: token 114
-// of the first sequence has two whose logits differ by 2.5e-5 of the row's largest. A bf16 rounding in front of the indexer's FP8 codes
-// moves logits by a hundredth of that, and so exchanges such candidates, between two instruction sets of one CPU as between a CPU and a
-// GPU; and in a model of random weights another row is another output of that token. So three things are held: the attention, given the
-// selection of the scalar reference, to the recording within the CPU's bound; the logits to the reference's; and every selection to what
-// its own codes say. Where two selections differ, their logits differ by as much: they are ties.
+// The run has no selection recorded, and its indexer leaves many tokens with candidates that are as good as the last ones selected: token
+// 114 of the first sequence has two whose logits differ by 2.5e-5 of the row's largest. A bf16 rounding before the indexer's FP8
+// quantisation moves logits by a hundredth of that, and so exchanges such candidates, between two instruction sets of one CPU as between a
+// CPU and a GPU; and in a model of random weights another row is another output of that token. So three things are held: the attention,
+// given the selection of the scalar reference, to the recording within the CPU's bound; the logits to the reference's; and every selection
+// to what its own quantised values say. Where two selections differ, their logits differ by as much: they are ties.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 using runner::ReplayOptions;
 using runner::ReplayResult;
 
-// What a call of the indexer selected, and the reference's logits of the codes that it selected by.
+// What a call of the indexer selected, and the reference's logits of the quantised values that it selected by.
 struct Selection {
   int64_t topk = 0, max_length = 0;
   std::vector<int32_t> lengths;

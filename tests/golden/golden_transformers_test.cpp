@@ -156,7 +156,7 @@ TEST_F(GoldenTransformersSpellings, OtherSpellingsGiveTheSameBits) {
   }
 }
 
-// Quantised caches are no part of the recordings: they must be near them, by what their rounding costs.
+// The recordings have no quantised caches: results with them must be near, within the formats' rounding.
 TEST_F(GoldenTransformersCaches, QuantisedFormatsAgreeWithinTheirPrecision) {
   for (const Model& model : kModels) {
     for (const KvFormat format : {KvFormat::fp8_tensor, model.v4 ? KvFormat::fp8_ds_mla_v4 : KvFormat::fp8_ds_mla}) {

@@ -1,4 +1,4 @@
-// Calls that a layer must refuse: with the code, in words, and before any cache is touched.
+// Calls that a layer must refuse, with an error code and a reason, before it changes any cache.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// A device that counts what a forward pass must not do, and that runs out of memory when it is told to.
+// A device that counts what a forward pass must not do, and that runs out of memory on request.
 #pragma once
 
 #include <functional>

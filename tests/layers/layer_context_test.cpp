@@ -111,7 +111,7 @@ TEST(LayerContext, OptionsOfTheOtherFamily) {
   }
 }
 
-// Sizes that one of the attention ops refuses, which runs behind the insertion of the step's keys.
+// Sizes that one of the attention ops refuses, which runs after the insertion of the step's keys.
 TEST(LayerContext, MlaSizesThatNoOpTakes) {
   const auto refused = [](const std::string& golden, const std::string& part, MlaMode mode,
                           const std::function<void(ModelConfig&)>& change) {

@@ -1,4 +1,4 @@
-// What a forward of any kind of layer writes beside the values that the recorded runs are compared with.
+// What a forward of any kind of layer writes in addition to the values that are compared with the recorded runs.
 #include "layer_fixture.h"
 
 namespace strata {
@@ -42,7 +42,7 @@ std::vector<LayerKind> kinds() {
 class LayerOutputs : public testing::TestWithParam<LayerKind> {};
 
 // The recorded runs are compared through taps, engines run without. Without one for the attention's output a V4 layer takes its rotation
-// back in other places (docs/decisions/0005).
+// back elsewhere (docs/decisions/0005).
 TEST_P(LayerOutputs, TapsChangeNothing) {
   const LayerKind& kind = GetParam();
   LayerFixture plain(kind.layer, kind.options, nullptr, kind.model), tapped(kind.layer, kind.options, nullptr, kind.model);
@@ -53,7 +53,7 @@ TEST_P(LayerOutputs, TapsChangeNothing) {
     f->runner->add_request(0);
     f->runner->add_request(1);
   }
-  // A prompt; decode beside a prompt; decode alone. Rows of hidden states that no step has had before.
+  // A prompt; decode together with a prompt; decode alone. Rows of hidden states that no step has had before.
   int64_t first = 0;
   for (const std::vector<runner::StepRequest>& step :
        {std::vector<runner::StepRequest>{{0, 150}}, {{0, 1}, {1, 70}}, {{0, 1}, {1, 1}}, {{0, 30}, {1, 5}}}) {

@@ -1,5 +1,5 @@
-// What an MLA layer does beside the recorded runs: without a rotary embedding, with llama_4_scaling, requests without tokens, several
-// tokens per decode request, short sequences of sparse layers, layers without an indexer.
+// MLA layers beyond the recorded runs: without a rotary embedding, with llama_4_scaling, requests without tokens, several tokens per decode
+// request, short sequences of sparse layers, layers without an indexer.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -68,7 +68,7 @@ TEST(MlaRotaryEmbedding, TurnsTheRotaryLanesOnly) {
   EXPECT_GT(turned, 60 * 4 * 16);
 }
 
-// Rows are gathered where the rule may ask for it, which on a CPU it never does, and where the caller does.
+// Rows are gathered if the rule requires it, which it never does on a CPU, or if the caller requests it.
 TEST(MlaSparsePrefill, OnlyAPlanThatMayGatherHasRoomForRows) {
   const auto workspace = [](PrefillMode mode) {
     LayerOptions options;
@@ -85,7 +85,7 @@ TEST(MlaSparsePrefill, OnlyAPlanThatMayGatherHasRoomForRows) {
   EXPECT_GT(workspace(PrefillMode::gathered), paged);
 }
 
-// A prompt beside decode requests is no bound of theirs: by its length each of them would be planned as if it had as many tokens.
+// A prompt in the same step is no bound for decode requests: by its length each of them would be planned as if it had as many tokens.
 TEST(MlaMixedStep, DecodeRequestsHaveBoundsOfTheirOwn) {
   std::vector<std::pair<int64_t, int64_t>> bounds;  // max_query_len, max_seq_len of every call
   OpSet ops = default_ops();
@@ -136,7 +136,7 @@ TEST(MlaLlama4Scaling, MultipliesTheRotatedQueryAndNothingElse) {
   }
 }
 
-// In between, behind and before other requests; alone; and as padding of the batch.
+// Between, after and before other requests; alone; and as padding of the batch.
 TEST(MlaZeroLength, RequestsWithoutTokensCostAndChangeNothing) {
   for (const std::string& model : kModels) {
     for (const MlaMode mode : {MlaMode::automatic, MlaMode::mha, MlaMode::mqa}) {
@@ -245,7 +245,7 @@ TEST(MlaSkipTopk, ReproducesTheLeadersSelectionExactly) {
     for (const size_t layer : {1, 2}) {
       ForwardArgs extras;
       extras.skip_topk = true;
-      full.runner->run_layer(layer, hidden, out, extras);  // has an indexer and is told not to use it
+      full.runner->run_layer(layer, hidden, out, extras);  // has an indexer, and the caller turns it off
       const std::vector<float> want = full.output(tokens);
       skipping.runner->run_layer(layer, hidden, out);
       EXPECT_EQ(full.output(tokens), want) << "layer " << layer;
@@ -255,7 +255,7 @@ TEST(MlaSkipTopk, ReproducesTheLeadersSelectionExactly) {
     full.runner->end_step();
     skipping.runner->end_step();
   }
-  // Layers 1 and 2 would have chosen otherwise: the comparison above means something.
+  // Layers 1 and 2 would have selected otherwise: the comparison above means something.
   const StepRequest step[] = {{0, 30}};
   const TensorView hidden = full.hidden.view().slice(220, 30), out = full.out.view().slice(0, 30);
   full.runner->begin_step(step);
@@ -265,7 +265,7 @@ TEST(MlaSkipTopk, ReproducesTheLeadersSelectionExactly) {
   EXPECT_NE(selection(full, 30), chosen);
 }
 
-// A layer that is handed its selection still writes its indexer keys: the next step may choose for itself.
+// A layer that is handed its selection still writes its indexer keys: the next step may select for itself.
 TEST(MlaSkipTopk, StillWritesIndexerKeys) {
   const auto model = synthesized(small_mla("mla_v32", 4, 1));
   LayerFixture chosen(model->string(), {0}), given(model->string(), {0});
@@ -330,8 +330,8 @@ TEST(MlaWorkspace, ContentsDoNotMatter) {
   }
 }
 
-// What linear ops ask for on a GPU, where a view between caches' ops may not be refused: x and y as aligned as their rows are apart. The
-// latent begins behind the query's, here at a multiple of 8 bytes in rows of a multiple of 16.
+// What linear ops require on a GPU, where a view between ops must not be refused: x and y as aligned as their row stride. The key latent
+// begins after the query's, here at a multiple of 8 bytes in rows of a multiple of 16.
 TEST(MlaAlignment, LinearOpsGetRowsAsAlignedAsTheyAreApart) {
   ModelConfig config = small_mla("mla_v3");
   config.q_lora_rank = 100;

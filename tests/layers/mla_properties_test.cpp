@@ -148,7 +148,7 @@ TEST_F(MlaForms, GatheredPrefillEqualsPaged) {
   }
 }
 
-// With bf16 weights a last-bit difference stays one; with the indexer's FP8 codes it may flip a selection near the threshold.
+// With bf16 weights a last-bit difference stays one; with the indexer's FP8 quantisation it may flip a selection near the threshold.
 TEST_F(MlaForms, EveryCpuPathAgrees) {
   for (const std::string model : {"mla_v3", "mla_v32"}) {
     ReplayOptions options;
@@ -187,7 +187,7 @@ TEST_F(MlaForms, ExpandedPrefillEqualsAbsorbedDecode) {
   }
 }
 
-// Chunks of context are merged by their log-sum-exp: how many there are changes the last bits only.
+// Chunks of context are merged by their log-sum-exp. Their number changes the last bits only.
 TEST_F(MlaForms, ContextChunksChangeNothing) {
   ReplayOptions one;
   one.layer.mla_mode = MlaMode::mha;

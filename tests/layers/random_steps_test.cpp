@@ -146,7 +146,8 @@ class RandomSteps : public test::TestedDevice, public testing::WithParamInterfac
   void check(const std::shared_ptr<Device>& device, int64_t number) const {
     Draw draw(1, number);
     ModelConfig config = ModelConfig::load(test::golden_model(GetParam().model));
-    if (config.index_topk > 0) config.index_topk = 512;  // all of it: which of two equal entries is chosen may depend on the company
+    if (config.index_topk > 0)
+      config.index_topk = 512;  // everything: which of two equal entries is selected may depend on the other entries
     config.num_attention_heads = draw.of<int64_t>({2, 4, 8, 16});
     const bool fp8 = draw.chance(0.5);
     const auto directory = test::synthesized(config, fp8);

@@ -202,7 +202,7 @@ TEST(V4Workspace, ContentsDoNotMatter) {
   }
 }
 
-// A layer that is handed its selection still writes its indexer keys: the next step may choose for itself.
+// A layer that is handed its selection still writes its indexer keys: the next step may select for itself.
 TEST(V4SkipTopk, StillWritesIndexerKeys) {
   LayerFixture chosen(1), given(1);
   const std::vector<float> want = chosen.prefill(0, 300);

@@ -37,8 +37,8 @@ double difference(const ReplayResult& a, const ReplayResult& b) {
   return std::sqrt(sum / norm);
 }
 
-// Rounding may differ (another order of fp32 sums flips single codes of later quantisers); a wrong row may not. The recorded selection
-// keeps near-ties of the indexer out of the comparison.
+// Rounding may differ (another order of fp32 sums moves single values of later quantisers by a step); a wrong row may not. The recorded
+// selection keeps near-ties of the indexer out of the comparison.
 void expect_same(const std::vector<ReplayResult>& a, const std::vector<ReplayResult>& b, double bound) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
@@ -146,7 +146,7 @@ TEST_F(V4Properties, BatchInvariantModeDoesNotDependOnTheBatch) {
   expect_same(run(together), run(alone), 4e-3);
 }
 
-// With FP8 activations a last-bit difference before the quantiser can flip a code, a step of 2^-4 of that value; with bf16 it cannot.
+// With FP8 activations a last-bit difference before the quantiser can move a quantised value by a step, 2^-4 of it; with bf16 it cannot.
 TEST_F(V4Properties, EveryCpuPathAgrees) {
   for (const auto& [model, bound] : {std::pair{"v4_bf16", 5e-3}, std::pair{"v4_fp8", 1.5e-2}}) {
     const auto best = run(base(), {}, model);
@@ -211,7 +211,7 @@ void write_partly_bf16(const std::filesystem::path& directory, const std::string
   write_safetensors(directory / "model.safetensors", tensors);
 }
 
-// Two products of one latent, of which one takes codes and the other bf16: the norm leaves bf16, and the first quantises by itself.
+// Two products of one latent, of which one takes quantised x and the other bf16: the norm stores bf16, and the first quantises by itself.
 TEST_F(V4Properties, Fp8QueryBesideABf16IndexerQuery) {
   const test::ModelDirectory directory;
   write_partly_bf16(directory.path(), "attn.indexer.wq_b.");

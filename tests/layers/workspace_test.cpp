@@ -38,7 +38,7 @@ TEST(Workspace, IsEnoughForFewQueriesBehindManyOnManyThreads) {
   }
 }
 
-// The first choice takes no workspace, the second one a lot.
+// The first implementation takes no workspace, the second a lot.
 OpSet with_a_picky_decode(const std::function<bool(const PagedCache&)>& takes, int64_t bytes) {
   OpSet ops = default_ops();
   Implementation<SparseAttnDecodeParams> any = ops.sparse_attn_decode.implementations().back(), picky = any;

@@ -33,7 +33,7 @@ TEST_F(OpenClDevice, SaysWhatItIs) {
   EXPECT_GT(p.num_sms, 0);
   EXPECT_GT(p.max_shared_bytes, 0);
   EXPECT_GT(p.memory_bytes, 100 * kMiB);
-  EXPECT_THAT(device_->description(), HasSubstr("OpenCL 3.0"));
+  EXPECT_THAT(device_->description(), HasSubstr("OpenCL 3."));
 }
 
 TEST_F(OpenClDevice, ErrorsNameTheCallAndLeaveTheDeviceUsable) {
@@ -45,7 +45,8 @@ TEST_F(OpenClDevice, ErrorsNameTheCallAndLeaveTheDeviceUsable) {
   EXPECT_EQ(error_of([&] { device_->allocate_host(int64_t{1} << 60); }).code(), ErrorCode::out_of_memory);
   const Error copy = error_of([&] { device_->copy(nullptr, nullptr, 16, {}); });
   EXPECT_EQ(copy.code(), ErrorCode::device_failure);
-  EXPECT_THAT(copy.what(), HasSubstr("OpenCL: the copy of memory failed: CL_INVALID_VALUE (-30)"));
+  EXPECT_THAT(copy.what(), testing::AnyOf(HasSubstr("OpenCL: the copy of memory failed: CL_INVALID_VALUE (-30)"),         // PoCL, NVIDIA
+                                          HasSubstr("OpenCL: the copy of memory failed: CL_INVALID_MEM_OBJECT (-38)")));  // Intel
   const Error missing = error_of([] { static_cast<void>(open_device({DeviceKind::opencl, 999})); });
   EXPECT_EQ(missing.code(), ErrorCode::unsupported);
   EXPECT_THAT(missing.what(), HasSubstr("device opencl:999: this machine has"));

@@ -23,7 +23,7 @@ struct Model {
   double bound;
   friend void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 };
-// Every kind of layer. Of FP8 weights the activations are quantised: another rounding is another code.
+// Every kind of layer. FP8 weights have quantised activations, where another rounding can be another step.
 constexpr Model kModels[] = {{"v4_bf16", false, 1e-2}, {"v4_fp8", true, 4e-2},   {"mla_v2_lite", false, 1e-2}, {"mla_v3", false, 1e-2},
                              {"mla_v3", true, 4e-2},   {"mla_v32", false, 1e-2}, {"hf_glm5", false, 1e-2}};
 
@@ -31,7 +31,7 @@ class OpenClModels : public OpenClLayers, public testing::WithParamInterface<Mod
 
 TEST_P(OpenClModels, AgreeWithTheCpu) {
   ModelConfig config = ModelConfig::load(test::golden_model(GetParam().name));
-  if (config.index_topk > 0) config.index_topk = 512;  // all of it: which of two equal entries is chosen may differ
+  if (config.index_topk > 0) config.index_topk = 512;  // everything: which of two equal entries is selected may differ
   const auto directory = test::synthesized(config, GetParam().fp8);
   const auto floats = [&](const std::shared_ptr<Device>& device) {
     std::vector<float> values;

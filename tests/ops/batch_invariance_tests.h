@@ -131,7 +131,7 @@ TEST_P(DecodeInvariance, SameBitsAloneAndAgain) {
               [&](int64_t first, int64_t count) { return requests(all, first, count); });
 }
 
-// How many parts there may be follows from the width of the indices, how they are added must not.
+// The width of the indices may limit the number of splits, but must not change how they are combined.
 TEST_P(DecodeInvariance, SameBitsInWiderIndices) {
   constexpr int64_t kWidth = 9000, kNarrow = 8192;
   testkit::Inputs in(device_, {});

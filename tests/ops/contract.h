@@ -171,7 +171,7 @@ class ContractTest {
     return all;
   }
 
-  // `said`: what the message begins with behind the op's name.
+  // `said`: what the message begins with after the op's name.
   void expect_refused(const P& call, const std::string& name, const std::string& how, const std::string& said,
                       const std::function<void(P&)>& change) {
     Copy<P> copy(call);
@@ -249,7 +249,7 @@ class ContractTest {
 template <class P>
 void expect_contract(const OpSet& ops, const Op<P>& op, Contract<P> contract) {
   ContractTest<P> test(op, std::move(contract));
-  // Asked about a call when its inputs are made and nothing has run.
+  // Evaluated after the inputs of a call are made, before it runs.
   Implementation<P> asked = op.implementations().back();
   asked.name = "asked";
   asked.supports = [&](const P& call, const Device& device) {

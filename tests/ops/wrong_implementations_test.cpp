@@ -155,7 +155,7 @@ TEST(CodeStep, ManyCodesOneStepOff) {
 constexpr const char* kNormCodes = "T17-q1536-kv65-q_fp8";
 
 TEST(CodeStep, CodesBesideTheirScales) {
-  // Of one block, half the scale; or codes of the other sign.
+  // One block has half its scale, or values of the other sign.
   expect_caught<RmsNormPairParams>(&OpSet::rms_norm_pair, kNormCodes, "q_scale[16, 11]",
                                    [](const RmsNormPairParams& p, const ExecutionContext&) { p.q_scale.row<float>(16)[11] *= 0.5f; });
   expect_caught<RmsNormPairParams>(&OpSet::rms_norm_pair, kNormCodes, "more than one code away",
@@ -164,7 +164,7 @@ TEST(CodeStep, CodesBesideTheirScales) {
                                    });
 }
 
-// One block of many, as it was before the run: its codes or its scale, whatever share of a case may be further away.
+// One block of many, as it was before the run: its values or its scale, whatever share of a case may be further off.
 TEST(CodeStep, BlockNotWritten) {
   const auto forget = [](const TensorView& v, size_t bytes) { std::memset(v.data, 0xFF, bytes); };
   for (const bool codes : {true, false}) {
@@ -177,7 +177,7 @@ TEST(CodeStep, BlockNotWritten) {
   }
 }
 
-// NaN is one code above the largest scale.
+// NaN is the byte after the largest scale.
 TEST(CodeStep, ScaleThatIsNaN) {
   using testkit::compare, testkit::code_step, testkit::HostArray;
   const auto scales = [](uint8_t last) { return HostArray{DType::e8m0, {3}, {std::byte{1}, std::byte{127}, std::byte{last}}}; };
@@ -252,7 +252,7 @@ TEST(CacheBytes, PaddingOfAPage) {
 
 constexpr const char* kTopk = "k16-H16-D128-indexer_fp8-B64-3of200-1of67";
 
-// The candidate of the smallest logit takes the place of the chosen one of rank `rank`, 0 being the largest logit.
+// The candidate of the smallest logit replaces the selected one of rank `rank`, 0 being the largest logit.
 Fault<IndexerTopkParams> smallest_instead_of(int64_t rank) {
   return [rank](const IndexerTopkParams& p, const ExecutionContext&) {
     const int64_t k = p.topk_indices.shape[1];
@@ -274,7 +274,7 @@ Fault<IndexerTopkParams> smallest_instead_of(int64_t rank) {
     for (int64_t i = 0; i < length; ++i) order[static_cast<size_t>(i)] = static_cast<int32_t>(i);
     std::sort(order.begin(), order.end(),
               [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] < logits[static_cast<size_t>(b)]; });
-    // The length is above k, so the smallest of all is not among the chosen.
+    // The length is above k, so the smallest of all is not selected.
     int32_t* row = p.topk_indices.ptr<int32_t>();
     *std::find(row, row + k, order[static_cast<size_t>(length - 1 - rank)]) = order.front();
     std::sort(row, row + k);
@@ -283,7 +283,7 @@ Fault<IndexerTopkParams> smallest_instead_of(int64_t rank) {
 
 TEST(Selection, SmallestInsteadOfAChosenOne) {
   expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "lacks", smallest_instead_of(0));
-  // The last one chosen may be left out for one that is as good; the smallest is not.
+  // The last one selected may be left out for one that is as good; the smallest is not.
   expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "is below the smallest chosen one", smallest_instead_of(15));
 }
 
@@ -291,7 +291,7 @@ TEST(Selection, OrderAndPadding) {
   expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, kTopk, "must be above", [](const IndexerTopkParams& p, const ExecutionContext&) {
     std::swap(p.topk_indices.ptr<int32_t>()[0], p.topk_indices.ptr<int32_t>()[1]);
   });
-  // A token with fewer candidates than k: what lies behind them must be -1.
+  // A token with fewer candidates than k: the remaining entries must be -1.
   expect_caught<IndexerTopkParams>(&OpSet::indexer_topk, "k64-H8-D128-indexer_fp8-B64-17of200-1of30-pad2-strided", "must be",
                                    [](const IndexerTopkParams& p, const ExecutionContext&) { p.topk_indices.row<int32_t>(17)[63] = 0; });
 }
@@ -309,7 +309,7 @@ TEST(Memory, InputChanged) {
 TEST(Memory, BehindTheWorkspace) {
   constexpr size_t kBytes = 1000;
   expect_caught<RmsNormPairParams>(
-      &OpSet::rms_norm_pair, kNorm, "wrote behind its workspace of 1000 bytes",
+      &OpSet::rms_norm_pair, kNorm, "wrote past its workspace of 1000 bytes",
       [](const RmsNormPairParams&, const ExecutionContext& context) { static_cast<uint8_t*>(context.workspace.data)[kBytes] = 0; }, kBytes);
 }
 

@@ -10,8 +10,8 @@
 namespace strata::testkit {
 namespace {
 
-// A lane that outweighs 511 others, as attention's output has it where one key does.
-HostArray lanes(float largest) {
+// A dimension much larger than 511 others, as in attention's output if one key dominates.
+HostArray row(float largest) {
   HostArray a{.dtype = DType::bf16, .shape = {1, 512}, .data = std::vector<std::byte>(512 * sizeof(uint16_t))};
   for (int i = 0; i < 512; ++i) {
     const float value = i == 7 ? largest : i % 2 == 0 ? 0.03125f : -0.03125f;
@@ -24,17 +24,17 @@ HostArray lanes(float largest) {
 constexpr double kCos = 5e-6;
 
 TEST(Compare, ATieOfTheLargestElementMayBeRoundedToEitherSide) {
-  EXPECT_EQ(compare("out", lanes(1.1171875f), lanes(1.125f), close(0, 2.01 / 128, kCos)), "");
-  EXPECT_EQ(compare("out", lanes(1.125f), lanes(1.1171875f), close(0, 2.01 / 128, kCos)), "");
+  EXPECT_EQ(compare("out", row(1.1171875f), row(1.125f), close(0, 2.01 / 128, kCos)), "");
+  EXPECT_EQ(compare("out", row(1.125f), row(1.1171875f), close(0, 2.01 / 128, kCos)), "");
 }
 
 TEST(Compare, TheLargestElementMayNotBeTwoNumbersOff) {
-  const std::string error = compare("out", lanes(1.109375f), lanes(1.125f), close(0, 2.01 / 128, kCos));
+  const std::string error = compare("out", row(1.109375f), row(1.125f), close(0, 2.01 / 128, kCos));
   EXPECT_NE(error.find("out has cos_diff"), std::string::npos) << error;
 }
 
 TEST(Compare, WithoutOneThatOutweighsTheOthersTheirSumCounts) {
-  HostArray got = lanes(0.03125f), want = lanes(0.03125f);
+  HostArray got = row(0.03125f), want = row(0.03125f);
   for (int i = 0; i < 512; i += 4) {  // one number off, of elements a quarter of all: 2^-14 / 8 of the whole
     const Bf16 bits = to_bf16(0.03125f + 0x1p-12f);
     std::memcpy(got.data.data() + sizeof(bits) * static_cast<size_t>(i), &bits, sizeof(bits));

@@ -16,10 +16,10 @@ TEST(LayerShape, NamesSayEverything) {
       {.preset = "v3.2", .requests = 3, .new_tokens = 100, .context = 4096, .kv_format = KvFormat::fp8_ds_mla, .tp_size = 8},
       {.preset = "v4-tiny", .ratio = 4, .requests = 2, .fp8_output = true, .kv_format = KvFormat::fp8_ds_mla_v4, .tp_size = 2},
       {.preset = "v2-lite-tiny", .kv_format = KvFormat::fp8_tensor},
-      {.preset = "v3", .new_tokens = 512, .beside = 32, .context = 4096},
-      {.preset = "v4-flash", .ratio = 4, .requests = 2, .new_tokens = 64, .beside = 8, .fp8_output = true},
+      {.preset = "v3", .new_tokens = 512, .decode_requests = 32, .context = 4096},
+      {.preset = "v4-flash", .ratio = 4, .requests = 2, .new_tokens = 64, .decode_requests = 8, .fp8_output = true},
       {.preset = "v3", .requests = 32, .draft = 1, .context = 4096},
-      {.preset = "v3.2", .new_tokens = 512, .beside = 3, .draft = 2},
+      {.preset = "v3.2", .new_tokens = 512, .decode_requests = 3, .draft = 2},
       {.preset = "v3", .requests = 32, .context = 4096, .ragged = true, .bound = 131072, .tp_size = 8},
       {.preset = "v4-pro", .ratio = 128, .requests = 4, .context = 100, .bound = 1048576},
   };

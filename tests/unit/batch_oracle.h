@@ -97,7 +97,7 @@ class Comparison {
     }
     for (size_t i = 0; i < expected.size(); ++i) equal(name, static_cast<int64_t>(i), view.ptr<T>()[i], expected[i]);
   }
-  // Rows of expected values, -1 behind them.
+  // Rows of expected values, then -1.
   void rows(const char* name, const TensorView& view, int64_t width, const std::vector<std::vector<int64_t>>& expected) {
     if (!difference_.empty()) return;
     if (!view.present() || view.rank != 2 || view.shape[0] != std::ssize(expected) || view.shape[1] != width) {

@@ -20,7 +20,7 @@ using oracle::Step;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Counts what a builder asks of its device.
+// Counts what a builder requests from its device.
 class CountingDevice final : public HostDevice {
  public:
   CountingDevice() : HostDevice({}, reference_only()) {}
@@ -126,7 +126,7 @@ TEST(Batch, PrefillExampleOfTheSpecification) {
   EXPECT_THROW(static_cast<void>(c128_width(std::numeric_limits<int64_t>::max())), Error);
 }
 
-// Watches the bytes behind the host memory that it hands out.
+// Watches the bytes after the host memory that it allocates.
 class GuardedDevice final : public HostDevice {
  public:
   using HostDevice::HostDevice;
@@ -225,7 +225,7 @@ TEST(Batch, MixedStep) {
   step.add(m, 17, 0, random);     // nothing new
   step.add(m, 64, 64, random);    // fresh prefill
   step.add(m, 0, 0, random);      // zero length, between prefills
-  step.add(m, 300, 2, random);    // short last chunk behind a prefill: counts as prefill
+  step.add(m, 300, 2, random);    // short last chunk after a prefill: counts as prefill
   step.add(m, 512, 100, random);  // continued prefill
   const Batch& b = builder.build(step.requests);
   EXPECT_EQ(b.num_decodes, 3);
@@ -271,7 +271,7 @@ TEST(Batch, AStepOfUnequalDraftsIsNotUniform) {
   }
 }
 
-// Of sliding groups those before the window, of all those behind the last complete row.
+// Entries of sliding groups before the window, and of all groups after the last complete row.
 TEST(Batch, TableEntriesThatNobodyNeedsMayBeMinusOne) {
   const Model m = oracle::v4_model(kLimits);
   std::mt19937 random(6);
@@ -284,8 +284,8 @@ TEST(Batch, TableEntriesThatNobodyNeedsMayBeMinusOne) {
       std::vector<int32_t>& table = step.table(r, spec.group);
       const int64_t oldest = spec.retained > 0 ? std::max<int64_t>(request.seq_len - request.query_len - spec.retained, 0) : 0;
       for (int64_t b = 0; b < std::ssize(table); ++b) {
-        const bool behind = (b + 1) * spec.positions_per_page() <= oldest, before = b >= spec.pages_for(request.seq_len);
-        if (behind || before) table[static_cast<size_t>(b)] = -1;
+        const bool passed = (b + 1) * spec.positions_per_page() <= oldest, before = b >= spec.pages_for(request.seq_len);
+        if (passed || before) table[static_cast<size_t>(b)] = -1;
       }
     }
   }
@@ -300,7 +300,7 @@ TEST(Batch, Padding) {
   BatchBuilder builder = builder_of(m);
   std::mt19937 random(5);
   Step step;
-  step.add(m, 400, 200, random);  // leaves large values behind
+  step.add(m, 400, 200, random);  // leaves large values in the buffers
   expect_right(builder, m, step);
   step = {};
   step.add(m, 129, 1, random);
@@ -395,7 +395,7 @@ TEST(Batch, ChunkedPrefillThenDecode) {
   EXPECT_EQ(seq_len, 1024);
 }
 
-// Entries older than what the step reaches, and behind what it needs, may hold anything; the oldest that it reaches may not.
+// Entries before what the step reads, and after what it needs, may hold anything; the oldest that it reads may not.
 TEST(Batch, EntriesThatAreNotNeededAreNotLookedAt) {
   const Model m = oracle::v4_model(kLimits);
   BatchBuilder builder = builder_of(m);

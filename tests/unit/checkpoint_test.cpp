@@ -80,7 +80,7 @@ TEST(Checkpoint, ListsNamesAndLayersInOrder) {
   EXPECT_EQ(c.directory(), dir.path());
 }
 
-// Two names of one tensor: which one counts cannot be told.
+// Two names of one tensor: which one counts is unknown.
 TEST(Checkpoint, RefusesTensorsUnderTwoNames) {
   TempDir dir;
   dir.write("config.json", preset("v3-tiny").to_json());
@@ -263,7 +263,7 @@ TEST_F(Sharded, ShardNamesThatLeaveTheDirectory) {
     index_["weight_map"]["layers.1.attn.attn_sink"] = name;
     SCOPED_TRACE(name.dump());
     expect_parts(refusal(),
-                 {"weight_map[\"layers.1.attn.attn_sink\"]", "expected the name of a file beside the index", "is " + name.dump()});
+                 {"weight_map[\"layers.1.attn.attn_sink\"]", "expected the name of a file next to the index", "is " + name.dump()});
   }
 }
 
@@ -292,7 +292,7 @@ TEST_F(Sharded, IndexThatIsNone) {
   expect_parts(message_of(ErrorCode::invalid_file, [&] { Checkpoint c(dir_.path()); }), {"index.json", "is empty"});
 }
 
-// model.safetensors next to an index: one of them may be left over, and nobody can tell which.
+// model.safetensors next to an index: one of them may be left over, and it is unknown which.
 TEST_F(Sharded, SingleFileAndIndex) {
   const auto write_single = [&](const std::vector<std::string>& names) {
     TensorList list;

@@ -134,14 +134,14 @@ struct CompressCase {
 };
 
 // What the cache gives for a row: the definition quantised by the format. Values that the two computations round to different fp32
-// numbers can differ by one code step; `steps` allows that.
+// numbers can differ by one step of the format; `steps` allows that.
 void expect_row(const PageMemory& cache, int64_t slot, const std::vector<float>& row, double relative) {
   const std::vector<float> got = cache.row(slot);
   PageMemory expected(cache.cache.format, cache.cache.row_dim, 1, 1, 0);
   store_row(expected.cache, 0, row.data());
   const std::vector<float> want = expected.row(0);
   for (size_t i = 0; i < want.size(); ++i) {
-    ASSERT_NEAR(got[i], want[i], relative * std::fabs(want[i]) + 1e-6) << "slot " << slot << " lane " << i;
+    ASSERT_NEAR(got[i], want[i], relative * std::fabs(want[i]) + 1e-6) << "slot " << slot << " dimension " << i;
   }
 }
 

@@ -63,13 +63,13 @@ TEST(ConfigKeys, AreListedOnceForAFamily) {
   }
 }
 
-// The key of changes(): its place, with the scope where two share an object.
+// The key of changes(): its path, with the scope if two share an object.
 std::string change_of(const ConfigKey& key) { return (key.scope == KeyScope::quantiser ? "quantiser" : "") + place(key).to_string(); }
 
 // What each honoured key does to a config: another value than the file has gives another config, or an error that names the key.
 const std::map<std::string, std::pair<json, std::string>>& changes() {
   static const std::map<std::string, std::pair<json, std::string>> values{
-      // key: value, part of the refusal ("": read, and the config differs)
+      // key: value, text in the refusal ("": read, and the config differs)
       {"/architectures", {{"OtherForCausalLM"}, "architectures"}},
       {"/model_type", {"axk2", "model_type"}},
       {"/hidden_size", {1024, ""}},

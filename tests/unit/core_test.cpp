@@ -1,4 +1,4 @@
-// Choosing an implementation, measuring a workspace, reading the environment, checking parameters.
+// Selecting an implementation, measuring a workspace, reading the environment, checking parameters.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -31,7 +31,7 @@ void run_on(const Op<Params>& op, const Params& params, CpuIsa isa, int threads)
   op(params, {*device, {}, workspace_of(workspace)});
 }
 
-// batch writes out and lse, whose first dimension is the token; alone(t) is the call of token t, with outputs in the same place.
+// batch writes out and lse, whose first dimension is the token; alone(t) is the call of token t, with outputs at the same address.
 template <class Params, class Alone>
 void expect_same_bits(const Op<Params>& op, const Params& batch, const Alone& alone, Array<Bf16>& out, Array<float>& lse) {
   const auto bytes = [&] { return out.bytes() + lse.bytes(); };

@@ -146,7 +146,7 @@ TEST(CpuQNormRopeKvInsert, AgreesWithTheReference) {
       std::vector<uint8_t> out(out_bytes, 1), cache = pages.bytes;
       ASSERT_TRUE(run(op, "cpu/simd", params(out, cache), *capped(cap)));
       expect_near_codes(expected, out, 2e-3, to_string(cap));
-      // The quantised lanes are bit-exact; the rotated ones may be one step off, which these inputs show rarely.
+      // Quantised dimensions are bit-exact; rotated ones may be one step off, which is rare with these inputs.
       expect_near_codes(cache_expected, cache, 2e-3, to_string(cap));
     }
   }
@@ -190,7 +190,7 @@ TEST(CpuGather, ReadsTheSameValues) {
     for (const bool some : {false, true}) {
       Random random(4);
       const Pages pages(format, dim, 6, 40, 5);
-      auto memory = random.bytes(static_cast<int64_t>(pages.bytes.size()));  // every code and scale there is, NaN included
+      auto memory = random.bytes(static_cast<int64_t>(pages.bytes.size()));  // every value and scale, NaN included
       std::vector<int32_t> seq_lens{0, 1, 100, 37}, gather_lens{0, 1, 50, 0}, table(4 * 20);
       for (auto& page : table) page = static_cast<int32_t>(random.below(40));
       constexpr int64_t kRows = 110;

@@ -101,7 +101,7 @@ inline void expect_near_bf16(const std::vector<Bf16>& expected, const std::vecto
   EXPECT_LE(static_cast<double>(different), flips * static_cast<double>(expected.size()) + 2) << what;
 }
 
-// Byte arrays equal but for steps of one code here and there.
+// Byte arrays equal but for differences of one step here and there.
 inline void expect_near_codes(const std::vector<uint8_t>& expected, const std::vector<uint8_t>& actual, double flips,
                               const std::string& what) {
   ASSERT_EQ(expected.size(), actual.size());

@@ -27,7 +27,7 @@ std::shared_ptr<Device> device_with(CpuIsa cap, int threads = 3) {
   return open_device({}, config);
 }
 
-// Runs one implementation with exactly the workspace that it asks for, filled with garbage, and looks whether it stayed inside.
+// Runs one implementation with exactly the workspace that it needs, filled with garbage, and checks that it stayed inside.
 template <class Params>
 void run_exactly(const Implementation<Params>& impl, const Params& params, Device& device) {
   constexpr int64_t kGuard = 256;
@@ -55,7 +55,8 @@ void for_each_path(const Op<Params>& op, const Params& params, F&& f) {
   EXPECT_GE(paths, 5);  // cpu/simd under every cap
 }
 
-// Requests with random keys in shuffled pages. Rows that no token needs are NaN, table entries behind a request's last page name no page.
+// Requests with random keys in shuffled pages. Rows that no token needs are NaN, and table entries after a request's last page are not
+// pages.
 struct Scene {
   KvFormat format;
   int64_t heads;
@@ -317,7 +318,7 @@ TEST(CpuIndexer, RefusesWhatItDoesNotTake) {
   const auto device = device_with(CpuIsa::avx2);
   const std::vector<Candidate> candidates = kLogits.candidates(params, *device);
   for (const Candidate& c : candidates) EXPECT_EQ(static_cast<bool>(c.support), c.name == "reference") << c.name;
-  // By name: which implementations are asked before it depends on what is built.
+  // By name, because the implementations before it depend on the build.
   const auto named = std::find_if(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.name == "cpu/avx512_bf16"; });
   ASSERT_NE(named, candidates.end());
   EXPECT_THAT(named->support.reason, testing::HasSubstr("avx2"));
@@ -330,7 +331,7 @@ struct Rows {
   Array<int32_t> lengths;
   Rows(const std::vector<std::vector<float>>& rows, int64_t columns)
       : logits({static_cast<int64_t>(rows.size()), columns}), lengths({static_cast<int64_t>(rows.size())}) {
-    logits.fill(kInf);  // nobody may look behind a row's end
+    logits.fill(kInf);  // nothing past a row's end may be read
     for (size_t t = 0; t < rows.size(); ++t) {
       std::copy(rows[t].begin(), rows[t].end(), logits.values().begin() + static_cast<int64_t>(t) * columns);
       lengths[static_cast<int64_t>(t)] = static_cast<int32_t>(rows[t].size());
@@ -409,7 +410,7 @@ TEST(CpuTopkSelect, PivotsThatGainLittle) {
 struct QueryCase {
   int64_t heads = 64, dim = 128, rotary = 64;
   RopePairing pairing = RopePairing::interleaved;
-  RopeLanes lanes = RopeLanes::last;
+  RopeSlice rope_slice = RopeSlice::last;
   bool hadamard = false;
   bool bf16_weights = true;
 };
@@ -442,7 +443,7 @@ void check_query(const QueryCase& c) {
       p.positions = positions;
       if (c.rotary > 0) p.cos_sin = table;
       p.pairing = c.pairing;
-      p.lanes = c.lanes;
+      p.rope_slice = c.rope_slice;
       p.hadamard = c.hadamard;
       p.softmax_scale = 0.0884f;
       p.head_scale = 0.123f;
@@ -470,8 +471,8 @@ TEST(CpuIndexerQuery, BitForBitTheReference) {
   check_query({});
   check_query({.bf16_weights = false});
   check_query({.hadamard = true});
-  check_query({.pairing = RopePairing::half_split, .lanes = RopeLanes::first});
-  check_query({.pairing = RopePairing::half_split, .lanes = RopeLanes::first, .hadamard = true});
+  check_query({.pairing = RopePairing::half_split, .rope_slice = RopeSlice::first});
+  check_query({.pairing = RopePairing::half_split, .rope_slice = RopeSlice::first, .hadamard = true});
   check_query({.rotary = 0});
   check_query({.rotary = 0, .hadamard = true});
   check_query({.heads = 1, .rotary = 128});
@@ -481,7 +482,7 @@ TEST(CpuIndexerQuery, OddWidths) {
   for (int64_t dim : {1, 2, 4, 8, 16, 32, 64, 256, 512})
     check_query({.heads = 9, .dim = dim, .rotary = dim >= 2 ? dim / 2 / 2 * 2 : 0, .hadamard = true});
   for (int64_t dim : {3, 20, 96, 100, 160, 511}) check_query({.heads = 7, .dim = dim, .rotary = dim >= 22 ? 22 : 2});
-  check_query({.heads = 7, .dim = 100, .rotary = 38, .pairing = RopePairing::half_split, .lanes = RopeLanes::first});
+  check_query({.heads = 7, .dim = 100, .rotary = 38, .pairing = RopePairing::half_split, .rope_slice = RopeSlice::first});
 }
 
 }  // namespace

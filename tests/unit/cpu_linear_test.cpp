@@ -19,7 +19,7 @@ std::string describe(const Shape& s, Weights weights, ActivationFormat format) {
          std::to_string(static_cast<int>(format));
 }
 
-// A row-major weight with every finite code in it.
+// A row-major weight with every finite e4m3 value.
 struct Weight {
   Weight(const Shape& s, Weights kind, Random& random, int64_t block_k = 128) {
     const int64_t rows = s.groups * s.n, blocks_n = (rows + 127) / 128, blocks_k = (s.k + block_k - 1) / block_k;
@@ -191,7 +191,7 @@ TEST(CpuLinear, AgreesOverSeveralBlocksOfTokens) {
   }
 }
 
-// Rows longer than a piece that is widened at a time, scale blocks across the ends of pieces: nothing behind a row is read.
+// Rows longer than what is widened at a time, and scale blocks across its ends: nothing past a row is read.
 TEST(CpuLinear, TakesScaleBlocksOfAnyWidth) {
   for (const int64_t block_k : {1, 40, 65, 100, 1000, 1024, 1500, 2048}) {
     SCOPED_TRACE("blocks of " + std::to_string(block_k));
@@ -231,7 +231,7 @@ TEST(CpuLinear, QuantisesActivationsExactly) {
   }
 }
 
-// The identity times a weight of every code, under scales of any size: each code's value times its scale, exactly, of one token (widened in
+// The identity times a weight of every e4m3 value, with scales of any size: each value times its scale, exactly, for one token (widened in
 // registers) and of all (widened in memory).
 TEST(CpuLinear, WidensEveryCodeExactly) {
   constexpr int64_t kDim = 64, kFeatures = 8;
@@ -258,7 +258,7 @@ TEST(CpuLinear, WidensEveryCodeExactly) {
       for (int64_t t = 0; t < kDim; ++t) {
         for (int64_t o = 0; o < kFeatures; ++o) {
           const int64_t place = o * kDim + t;
-          // A feature with a code that is no number has no other sums: the zeros of the identity are multiplied too.
+          // A feature with a NaN has only NaN sums, because the zeros of the identity are multiplied too.
           const bool nan = place / kDim % 4 == 1 || place / kDim % 4 == 3;
           const float expected = to_float(codes[static_cast<size_t>(place)]) * scale;
           for (const auto* y : {&together, &alone}) {
@@ -275,7 +275,7 @@ TEST(CpuLinear, WidensEveryCodeExactly) {
   }
 }
 
-// A token's result does not depend on how many there are beside it.
+// A token's result does not depend on the number of tokens.
 TEST(CpuLinear, FewTokensAreOfManyBitForBit) {
   constexpr int64_t kMany = 40;
   Random random(17);
@@ -304,7 +304,7 @@ TEST(CpuLinear, FewTokensAreOfManyBitForBit) {
   }
 }
 
-// Codes of the activation quantiser as the input of the grouped layer.
+// Values from the activation quantiser as the input of the grouped layer.
 TEST(CpuLinear, TakesGroupedCodes) {
   constexpr int64_t kTokens = 5, kGroups = 2, kDim = 256, kOut = 64;
   Random random(12);

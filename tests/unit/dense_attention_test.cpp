@@ -144,7 +144,7 @@ TEST(DenseAttnDecode, RefusesWhatContradictsTheContract) {
   refused([](DecodeCase& c) { c.params.lse.shape[1] = 3; }, {"lse", "[5, 2]", "f32[5, 3]"});
 }
 
-// 40 queries and 40 keys of 2 heads of 64 + 32 lanes, values of 64.
+// 40 queries and 40 keys of 2 heads of 64 + 32 dimensions, values of 64.
 struct PrefillCase {
   static constexpr int64_t kTokens = 40, kHeads = 2;
   PrefillCase() {
@@ -183,15 +183,14 @@ TEST(DenseAttnPrefill, AValueThatIsNotFiniteReachesTheQueriesThatSeeItOnly) {
       with_every_implementation(ops::make_dense_attn_prefill(), spoilt.params, 2, [&] {
         const std::vector<Bf16>& expected = want[i++];
         for (int64_t e = 0; e < PrefillCase::kTokens * 2 * 64; ++e) {
-          const int64_t token = e / 128, head = e / 64 % 2, lane = e % 64;
-          if (token >= key && head == 1 && lane == 35) {
+          const int64_t token = e / 128, head = e / 64 % 2, dim = e % 64;
+          if (token >= key && head == 1 && dim == 35) {
             ASSERT_FALSE(std::isfinite(to_float(spoilt.out[e]))) << "token " << token << " must see key " << key;
             if (std::isinf(bad)) {
               ASSERT_EQ(to_float(spoilt.out[e]), bad);
             }
           } else {
-            ASSERT_EQ(spoilt.out[e].bits, expected[static_cast<size_t>(e)].bits)
-                << "token " << token << " head " << head << " lane " << lane;
+            ASSERT_EQ(spoilt.out[e].bits, expected[static_cast<size_t>(e)].bits) << "token " << token << " head " << head << " dim " << dim;
           }
         }
       });
@@ -212,7 +211,7 @@ TEST(DenseAttnPrefill, AKeyThatIsNotFiniteReachesTheQueriesThatSeeItOnly) {
   });
 }
 
-// 700 queries are cut differently for every number of threads, and a part of a batch is cut differently from the whole.
+// 700 queries are cut differently for every number of threads, and a slice of a batch is cut differently from the whole.
 TEST(DenseAttnPrefill, ResultsDoNotDependOnThreadsOrOnTheBatch) {
   constexpr int64_t kTokens = 700;
   Array<Bf16> q({kTokens, 1, 96}, random_bf16(kTokens * 96, 1.0f, 1)), kv({kTokens, 1, 128}, random_bf16(kTokens * 128, 1.0f, 2));
@@ -256,7 +255,7 @@ TEST(DenseAttnPrefill, RefusesWhatContradictsTheContract) {
     expect_refused(op, c.params, words, c.out, c.lse);
   };
   refused([](PrefillCase& c) { c.params.q.dtype = DType::f16; }, {"q must be bf16", "f16"});
-  refused([](PrefillCase& c) { c.params.q.shape[2] = 97; }, {"k_nope and k_pe", "97 lanes", "64 and 32"});
+  refused([](PrefillCase& c) { c.params.q.shape[2] = 97; }, {"k_nope and k_pe", "97 dimensions", "64 and 32"});
   refused([](PrefillCase& c) { c.params.q.shape[2] = 640; }, {"q", "2 to 576", "640"});
   refused([](PrefillCase& c) { c.params.k_nope.shape[1] = 1; }, {"k_nope", "2", "bf16[40, 1, 64]"});
   refused([](PrefillCase& c) { c.params.k_nope.stride[2] = 2; }, {"k_nope", "stride 1", "2"});
@@ -271,15 +270,15 @@ TEST(DenseAttnPrefill, RefusesWhatContradictsTheContract) {
   refused([](PrefillCase& c) { c.params.max_key_len = 39; }, {"key_start_loc[1]", "max_key_len = 39", "40"});
   refused([](PrefillCase& c) { c.params.max_key_len = -1; }, {"max_key_len", "[0, 2147483648)", "-1"});
   refused([](PrefillCase& c) { c.params.max_key_len = int64_t{1} << 31; }, {"max_key_len", "[0, 2147483648)", "is 2147483648"});
-  refused([](PrefillCase& c) { c.params.key_start_loc = {}; }, {"key_start_loc", "present beside query_start_loc", "absent"});
+  refused([](PrefillCase& c) { c.params.key_start_loc = {}; }, {"key_start_loc", "present with query_start_loc", "absent"});
   refused([](PrefillCase& c) { c.start[1] = 41; }, {"query_start_loc[1]", "41"});
   const auto without_starts = [](PrefillCase& c) { c.params.query_start_loc = c.params.key_start_loc = {}; };
   refused([&](PrefillCase& c) { without_starts(c), c.params.max_query_len = 39; }, {"q", "max_query_len = 39", "40"});
   refused([&](PrefillCase& c) { without_starts(c), c.params.max_key_len = 39; }, {"k_nope", "max_key_len = 39", "40"});
   refused([](PrefillCase& c) { c.params.query_start_loc.shape[0] = c.params.key_start_loc.shape[0] = 0; },
           {"query_start_loc", "at least 1 entry", "0"});
-  refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 0; }, {"v", "1 to 576 lanes", "0"});
-  refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 577; }, {"v", "1 to 576 lanes", "577"});
+  refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 0; }, {"v", "1 to 576 dimensions", "0"});
+  refused([](PrefillCase& c) { c.params.v.shape[2] = c.params.out.shape[2] = 577; }, {"v", "1 to 576 dimensions", "577"});
   refused([](PrefillCase& c) { c.params.softmax_scale = -1.0f; }, {"softmax_scale", "-1"});
 }
 

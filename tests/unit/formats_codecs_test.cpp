@@ -1,4 +1,4 @@
-// Every code of every number format, and every rounding decision of its encoder against a search for the nearest value.
+// Every bit pattern of every number format, and every rounding decision of its encoder against a search for the nearest value.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ using test::bits_to_float;
 using test::nearest_even_code;
 using test::rounding_cases;
 
-// Magnitudes of a format with `mantissa_bits` and exponent bias `bias`, codes 0..last.
+// Magnitudes of a format with `mantissa_bits` and exponent bias `bias`, bits 0..last.
 std::vector<double> magnitudes(int mantissa_bits, int bias, int last) {
   std::vector<double> result;
   for (int code = 0; code <= last; ++code) {
@@ -143,7 +143,8 @@ TEST(Bf16, EveryCodeRoundTripsAndNeighboursRoundToTheNearestEven) {
     }
     ASSERT_EQ(to_bf16(v).bits, code);
     if (std::isinf(v)) continue;
-    // The values between two codes: just below, at and just above the midpoint. Behind the largest finite code lies infinity.
+    // The values between two neighbouring e4m3 numbers: just below, at and just above the midpoint. After the largest finite number comes
+    // infinity.
     const uint32_t bits = code << 16;
     ASSERT_EQ(to_bf16(bits_to_float(bits | 0x7FFF)).bits, code);
     ASSERT_EQ(to_bf16(bits_to_float(bits | 0x8000)).bits, code + (code & 1));

@@ -8,8 +8,8 @@
 
 namespace strata::test {
 
-// value[c] is the magnitude of code c, ascending from 0. The code nearest to `magnitude`, ties to the even code; beyond the last value
-// the last code. Differences of these doubles are exact.
+// value[c] is the magnitude of bits c, ascending from 0. The bits nearest to `magnitude`, ties to even bits; beyond the last value
+// the last bits. Differences of these doubles are exact.
 inline uint32_t nearest_even_code(double magnitude, const std::vector<double>& value) {
   size_t low = 0, high = value.size() - 1;  // value[low] <= magnitude <= value[high] where possible
   if (magnitude >= value[high]) return static_cast<uint32_t>(high);

@@ -1,4 +1,4 @@
-// The block quantisers: worked values, what defines their scales, and every code against a search for the nearest value.
+// The block quantisers: worked values, what defines their scales, and every quantised value against a search for the nearest.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -25,7 +25,7 @@ double absmax(const std::vector<float>& x) {
   return result;
 }
 
-// |code| is nearest to x / scale among all codes: no other code is nearer.
+// The quantised magnitude is nearest to x / scale: no other value of the format is nearer.
 void expect_nearest_codes(const std::vector<float>& x, const std::vector<E4m3>& codes, double scale) {
   for (size_t i = 0; i < x.size(); ++i) {
     const double target = std::fmin(std::fmax(x[i] / scale, -448.0), 448.0);

@@ -29,16 +29,17 @@ std::vector<float> random_row(int32_t n, uint32_t seed) {
   return row;
 }
 
-// The largest error of lane i that the format allows for a value v beside an absmax a.
-double tolerance(KvFormat format, int64_t lane, double v, double a) {
+// The largest error of dimension `dim` that the format allows for a value v in a quantisation block with maximum a.
+double tolerance(KvFormat format, int64_t dim, double v, double a) {
   const double bf16 = std::fabs(v) / 256;
-  const double e4m3 = std::fmax(std::fabs(v) / 16, std::fmax(a, 1e-4) / 448 * 0x1p-9) + bf16;  // half a step, of codes or of subnormals
+  const double e4m3 =
+      std::fmax(std::fabs(v) / 16, std::fmax(a, 1e-4) / 448 * 0x1p-9) + bf16;  // half a step, of normal or of subnormal values
   switch (format) {
     case KvFormat::state_f32: return 0.0;
     case KvFormat::bf16: return bf16;
     case KvFormat::fp8_tensor: return std::fmax(std::fabs(v) / 16, 0x1p-10);
-    case KvFormat::fp8_ds_mla_v4: return lane >= 448 ? bf16 : e4m3;
-    case KvFormat::fp8_ds_mla: return lane >= 512 ? bf16 : e4m3;
+    case KvFormat::fp8_ds_mla_v4: return dim >= 448 ? bf16 : e4m3;
+    case KvFormat::fp8_ds_mla: return dim >= 512 ? bf16 : e4m3;
     case KvFormat::indexer_fp8: return e4m3;
     case KvFormat::indexer_mxfp4: return a / 3 * 1.02;  // half of the widest step, 4 to 6, under a scale below a / 3
   }
@@ -58,7 +59,7 @@ TEST(KvRows, RoundTripOfEveryFormatPageSizeAndStride) {
           double a = 0.0;
           for (float v : x) a = std::fmax(a, std::fabs(v));
           for (size_t i = 0; i < x.size(); ++i) {
-            ASSERT_NEAR(y[i], x[i], tolerance(record.format, static_cast<int64_t>(i), x[i], a)) << "slot " << slot << " lane " << i;
+            ASSERT_NEAR(y[i], x[i], tolerance(record.format, static_cast<int64_t>(i), x[i], a)) << "slot " << slot << " dimension " << i;
           }
           if (record.format == KvFormat::fp8_ds_mla) continue;  // its fp32 scales are not
           store_row(pages.cache, slot, y.data());
@@ -122,8 +123,8 @@ TEST(KvRows, BytesOfAV4Row) {
   PageMemory pages(KvFormat::fp8_ds_mla_v4, 512, 64, 3, 64);
   ASSERT_EQ(pages.cache.page_stride, 37440);
   std::vector<float> x(512, 0.0f);
-  x[0] = 1.0f;      // block 0: absmax 1 -> byte 119, code 0x78
-  x[64] = -448.0f;  // block 1: byte 127, code 0xFE
+  x[0] = 1.0f;      // block 0: absmax 1 -> byte 119, e4m3 0x78
+  x[64] = -448.0f;  // block 1: byte 127, e4m3 0xFE
   x[447] = 3.5f;    // block 6: byte 120, 3.5 * 128 = 448
   x[448] = 1.0f;
   x[511] = -2.0f;
@@ -223,7 +224,7 @@ TEST(KvRows, PerTensorScaleMultipliesTheReciprocalOrDivides) {
   store_row(pages.cache, 0, tie);
   EXPECT_EQ(pages.byte(0), 0x3D);
   EXPECT_EQ(pages.byte(1), 0xBD);
-  // No bf16 step in between: bf16 would round this to 1.0625, a tie that goes to the even code 0x38.
+  // No bf16 step in between: bf16 would round this to 1.0625, a tie that goes to the even 0x38.
   const float above_tie[] = {1.0626f, 0, 0, 0};
   pages.cache.scale = 1.0f;
   store_row(pages.cache, 0, above_tie);
@@ -238,7 +239,7 @@ TEST(KvRows, ValuesAreRoundedToBf16BeforeTheirAbsmax) {
   EXPECT_EQ(pages.byte(576), 119);
 }
 
-// Arithmetic only: pages far behind 4 GiB.
+// Arithmetic only: pages far beyond 4 GiB.
 TEST(KvRows, OffsetsAre64Bit) {
   PagedCache cache{.format = KvFormat::fp8_ds_mla_v4, .row_dim = 512, .page_size = 64, .num_pages = 1 << 20, .page_stride = 37440};
   EXPECT_EQ(cache.num_slots(), 67108864);

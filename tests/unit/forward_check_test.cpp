@@ -1,4 +1,4 @@
-// What a layer refuses before anything runs that only a device with rules for addresses asks for.
+// What a layer refuses before anything runs, because the device has rules for addresses.
 #include "layers/forward_check.h"
 
 #include <gmock/gmock.h>
@@ -63,9 +63,9 @@ TEST(ForwardCheck, OutIsHiddenOrApartFromIt) {
   EXPECT_EQ(refusal(rows(0x1000 + 240, 40), out), "");
   EXPECT_EQ(refusal(rows(0x1000 - 240, 40), out), "");
   EXPECT_THAT(refusal(rows(0x1000 + 160, 40), out),
-              testing::HasSubstr("forward: out must be hidden itself or not overlap it, begins -160 bytes behind it and hidden has 240"));
-  EXPECT_THAT(refusal(rows(0x1000 - 160, 40), out), testing::HasSubstr("begins 160 bytes behind it"));
-  EXPECT_THAT(refusal(rows(0x1000, 48), out), testing::HasSubstr("begins 0 bytes behind it and hidden has 272")) << "rows further apart";
+              testing::HasSubstr("forward: out must be hidden itself or not overlap it, begins -160 bytes after it and hidden has 240"));
+  EXPECT_THAT(refusal(rows(0x1000 - 160, 40), out), testing::HasSubstr("begins 160 bytes after it"));
+  EXPECT_THAT(refusal(rows(0x1000, 48), out), testing::HasSubstr("begins 0 bytes after it and hidden has 272")) << "rows further apart";
 }
 
 TEST(ForwardMessage, NamesAtMostEightRequests) {

@@ -17,7 +17,7 @@ constexpr int64_t kPages = 6, kRows = 8;
 struct GatherCase {
   explicit GatherCase(KvFormat format = KvFormat::fp8_ds_mla_v4, int32_t dim = 512)
       : pages(format, dim, kPageSize, kPages, 16), out({2, kRows, dim}) {
-    // NaN wherever no row is stored: rows that are not asked for must not be looked at.
+    // NaN wherever no row is stored: rows that are not gathered must not be read.
     pages.memory.fill(0xFF);
     for (int64_t slot : {8, 9, 2, 6, 7, 4}) {
       std::vector<float> row(static_cast<size_t>(dim), static_cast<float>(slot) + 1.0f);
@@ -29,11 +29,11 @@ struct GatherCase {
   PageMemory pages;
   Array<int32_t> seq_lens{{2}, {3, 3}};
   Array<int32_t> gather_lens{{2}, {2, 0}};
-  Array<int32_t> block_table{{2, 3}, {4, 1, 1 << 30, 3, 2, -1}};  // entries behind the rows that are needed are never used
+  Array<int32_t> block_table{{2, 3}, {4, 1, 1 << 30, 3, 2, -1}};  // entries after the rows that are needed are never used
   Array<Bf16> out;
   DequantizeAndGatherKParams params;
 
-  float value(int64_t request, int64_t row, int64_t lane) { return to_float(out[(request * kRows + row) * pages.cache.row_dim + lane]); }
+  float value(int64_t request, int64_t row, int64_t d) { return to_float(out[(request * kRows + row) * pages.cache.row_dim + d]); }
   bool untouched(int64_t request, int64_t row) {
     for (int64_t i = 0; i < pages.cache.row_dim; ++i) {
       if (out[(request * kRows + row) * pages.cache.row_dim + i].bits != 0xA5A5) return false;
@@ -54,7 +54,7 @@ TEST(DequantizeAndGatherK, WholeRequestsFromTheirBlocks) {
     for (int64_t r = 0; r < 2; ++r) {
       for (int64_t i = 0; i < 3; ++i) {
         const std::vector<float> row = c.pages.row(slots[r][i]);
-        for (int64_t lane = 0; lane < dim; ++lane) ASSERT_EQ(c.value(r, 1 + i, lane), row[static_cast<size_t>(lane)]);
+        for (int64_t d = 0; d < dim; ++d) ASSERT_EQ(c.value(r, 1 + i, d), row[static_cast<size_t>(d)]);
       }
       EXPECT_TRUE(c.untouched(r, 0));
       for (int64_t i = 4; i < kRows; ++i) EXPECT_TRUE(c.untouched(r, i)) << i;

@@ -1,4 +1,4 @@
-// Which blocks few long rows of logits have on Hopper, and what is left for their selection beside the logits, without a GPU.
+// Hopper without a GPU: the CTAs for few long rows of logits, and the notes for their selection in addition to the logits.
 #include "backends/cuda/indexer/sm90/notes.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TEST(IndexerNotes, BlocksOfAllRowsRunAtATime) {
       for (const int64_t columns : kColumns) {
         const int blocks = row_blocks(tokens, columns, sms);
         EXPECT_LE(blocks * tokens, sms);
-        EXPECT_LE(blocks, kMostRowBlocks);
+        EXPECT_LE(blocks, kMaxRowBlocks);
         EXPECT_EQ(blocks & (blocks - 1), 0) << blocks;
         EXPECT_GE(blocks, before) << tokens << " tokens of " << columns;
         if (tokens > 1) {
@@ -58,7 +58,7 @@ TEST(IndexerNotes, MaximaAreOfRowsThatRegistersMayNotHold) {
   }
 }
 
-// The room for notes is asked for with the largest call: it is enough for every smaller one.
+// The workspace for notes is sized by the largest call: it is enough for every smaller one.
 TEST(IndexerNotes, RoomIsEnoughAndDoesNotShrink) {
   for (const int sms : kSms) {
     for (const int64_t k : kChosen) {

@@ -45,13 +45,13 @@ TEST(IndexerQuery, PairingAndLanes) {
   p.cos_sin = table;
   run(kOp, p);
   EXPECT_EQ(floats(out), (std::vector<float>{1, 2, -4, 3, -6, 5, 1, 2, 3, 4, 5, 6}));
-  p.lanes = RopeLanes::first;
+  p.rope_slice = RopeSlice::first;
   run(kOp, p);
   EXPECT_EQ(floats(out), (std::vector<float>{-2, 1, -4, 3, 5, 6, 1, 2, 3, 4, 5, 6}));
   p.pairing = RopePairing::half_split;
   run(kOp, p);
   EXPECT_EQ(floats(out), (std::vector<float>{-3, -4, 1, 2, 5, 6, 1, 2, 3, 4, 5, 6}));
-  p.lanes = RopeLanes::last;
+  p.rope_slice = RopeSlice::last;
   run(kOp, p);
   EXPECT_EQ(floats(out), (std::vector<float>{1, 2, -5, -6, 3, 4, 1, 2, 3, 4, 5, 6}));
 }
@@ -69,7 +69,7 @@ TEST(IndexerQuery, Fp8FoldsTheScale) {
   p.softmax_scale = 1.0f / std::sqrt(128.0f);
   p.head_scale = 0.125f;
   run(kOp, p);
-  EXPECT_EQ(out[0].bits, 0x78);  // section 19: scale 2^-8, code of 256
+  EXPECT_EQ(out[0].bits, 0x78);  // section 19: scale 2^-8, e4m3 of 256
   EXPECT_EQ(out[5].bits, 0xF0);  // -128
   EXPECT_EQ(out[1].bits, 0x00);
   EXPECT_EQ(out[128 + 127].bits, 0x7E);

@@ -277,7 +277,7 @@ TEST(ComputeGlobalTopk, EntriesToSlots) {
                             .lens = lens};
   run(ops::make_compute_global_topk(), p);
   EXPECT_EQ(row_of(global, 4, 0), (Row{448, 511, 128, -1}));
-  EXPECT_EQ(row_of(global, 4, 1), (Row{-1, -1, -1, -1}));  // block 2 is behind the table
+  EXPECT_EQ(row_of(global, 4, 1), (Row{-1, -1, -1, -1}));  // block 2 is past the table
   EXPECT_EQ(row_of(global, 4, 2), (Row{-1, -1, -1, -1}));
   EXPECT_EQ(lens.values(), (Row{3, 1, 0}));
 
@@ -304,7 +304,7 @@ TEST(ComputeGlobalTopk, RefusesWhatContradictsTheContract) {
   expect_refused(op, p, {"block_table[0, 1]", "[0, 33554432)", "is 33554432"}, global, lens);
   requests[0] = 1;
   expect_refused(op, p, {"token_to_req[0]", "[0, 1)", "is 1"}, global, lens);
-  local[0] = 1000;  // behind the table: the request must exist all the same
+  local[0] = 1000;  // past the table: the request must exist all the same
   expect_refused(op, p, {"token_to_req[0]", "[0, 1)", "is 1"}, global, lens);
   p.global_indices.shape[1] = 1;
   expect_refused(op, p, {"global_indices", "[1, 2]", "i32[1, 1]"}, global, lens);
@@ -379,7 +379,7 @@ TEST(CombineTopkSwa, ExampleOfTheSpecification) {
 
 TEST(CombineTopkSwa, WindowOnlyAndEmptyRequests) {
   ChunkCase c({2, 0, 1}, {2, 9, 9}, 4, 1, 0, 0, 10, 6);
-  c.gather_lens[1] = 3;  // gathered although nothing asks: allowed
+  c.gather_lens[1] = 3;  // gathered although nothing needs it: allowed
   run(ops::make_combine_topk_swa(), c.p);
   EXPECT_EQ(c.lens.values(), (Row{1, 2, 4}));
   EXPECT_EQ(c.indices.values(), (Row{0, -1, -1, -1, -1, -1, 0, 1, -1, -1, -1, -1, 20, 21, 22, 23, -1, -1}));

@@ -14,7 +14,7 @@ using test::expect_refused;
 using test::random_bf16;
 using test::run;
 
-// Three positions, two rotary lanes: no turn, a quarter, a half.
+// Three positions, two rotary dimensions: rotations by 0, 90 and 180 degrees.
 Array<float> quarter_turns() { return {{3, 2}, {1, 0, 0, 1, -1, 0}}; }
 
 struct RopeCase {

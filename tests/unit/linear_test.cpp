@@ -100,7 +100,7 @@ TEST(Linear, BlockScaledWeightsOfAnySize) {
   }
 }
 
-// Codes with their scales give what the values give that they are made of; a last block of fewer channels has its scale.
+// Quantised x with its scales gives the same as the values it was made of; a last block of fewer channels has its scale.
 TEST(Linear, CodesWithScales) {
   constexpr int64_t kTokens = 3, kN = 5, kK = 200, kBlocks = 2;
   for (ActivationFormat format : {ActivationFormat::fp8_ue8m0, ActivationFormat::fp8_f32}) {

@@ -52,7 +52,7 @@ inline OpSet row_major_ops() {
   return fake_ops({{"any", [](const LinearWeight& w, int64_t) { return w.weight.present(); }}});
 }
 
-// A CPU's memory behind another device's id: everything must go through copy_from_host.
+// A CPU's memory under another device's id: everything must go through copy_from_host.
 class OtherDevice final : public HostDevice {
  public:
   OtherDevice() : HostDevice({DeviceKind::opencl, 0}) {}

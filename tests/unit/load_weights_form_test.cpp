@@ -1,4 +1,4 @@
-// WeightLoader: the choice of a form, FP8 or bf16, and packing.
+// WeightLoader: the selection of a form, FP8 or bf16, and packing.
 #include "load_weights_fixture.h"
 
 namespace strata::test {
@@ -18,7 +18,7 @@ TEST_F(LoadWeights, AutomaticFormFollowsTheListOfImplementations) {
   EXPECT_EQ(form({{"fast", bf16}, {"reference", any}}), DType::bf16);
   EXPECT_EQ(form({{"fast", fp8}, {"reference", any}}), DType::e4m3);
   EXPECT_EQ(form({{"only", bf16}}), DType::bf16);
-  // FP8 is fast for one token only: not chosen when bf16 does well for both.
+  // FP8 is fast for one token only: not selected when bf16 does well for both.
   EXPECT_EQ(form({{"gemv", [](const LinearWeight& w, int64_t t) { return is_fp8(w) && t == 1; }}, {"gemm", bf16}, {"reference", any}}),
             DType::bf16);
   // For up to 64 tokens and for whole tiles of many: what lies between must do, too.
@@ -120,7 +120,7 @@ TEST_F(LoadWeights, ACopyOfAnFp8MatrixSaysSo) {
   EXPECT_FALSE(loader().load_linear("wkv", {.n = 128, .k = 128})->weight.from_e4m3);
 }
 
-// On every CPU: the codes as the file has them, in rows or packed by cpu/amx, whatever their scales and wherever the cut.
+// On every CPU: the e4m3 values as the file has them, in rows or packed by cpu/amx, whatever their scales and wherever the cut.
 TEST_F(LoadWeights, Fp8StaysFp8OnCpus) {
   Matrix exact(256, 256, 33), rounded(256, 256, 34);
   for (size_t i = 0; i < rounded.scales.size(); ++i) rounded.scales[i] = 0.001f + 0.0003f * static_cast<float>(i);
@@ -137,7 +137,7 @@ TEST_F(LoadWeights, Fp8StaysFp8OnCpus) {
       if (!w->weight.packed.present()) expect_part(w->weight, *m, 0, 0);
     }
   }
-  // A cut through every block: a bf16 copy of the first would be exact. The second keeps scales as fine as its codes.
+  // A cut through every block: a bf16 copy of the first would be exact. The second keeps scales as fine as its values.
   const auto cut = loader().load_linear("b", {.n = 256, .k = 256, .rows = {1, 100}, .columns = {3, 100}});
   if (cut->weight.packed.present()) {
     EXPECT_EQ(cut->weight.packing, "cpu/amx");

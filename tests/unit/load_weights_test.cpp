@@ -146,7 +146,7 @@ TEST_F(LoadWeights, ScaleDtypesAndSpellings) {
   }
 }
 
-// Two tensors of scales for one matrix: which one counts cannot be told.
+// Two tensors of scales for one matrix: which one counts is unknown.
 TEST_F(LoadWeights, ScalesUnderTwoNames) {
   const Matrix m(256, 128, 7);
   add_fp8("wq_b", m);
@@ -267,7 +267,7 @@ TEST_F(LoadWeights, ScalesThatCannotBe) {
   EXPECT_NO_THROW(loader().load_linear("nan", {.n = 128, .k = 256, .columns = {0, 128}}));
 }
 
-// A quantiser that the loader does not know is named by what it has written next to the matrix, or in its place.
+// A quantiser that the loader does not know is named by what it has written next to the matrix, or instead of it.
 TEST_F(LoadWeights, MatricesOfOtherQuantisers) {
   const std::vector<std::pair<const char*, const char*>> companions{{"qweight", "AWQ or GPTQ"},
                                                                     {"weight_packed", "compressed-tensors"},
@@ -392,7 +392,7 @@ TEST_F(LoadWeights, StackedMatrices) {
   EXPECT_EQ(w->weight.block_n, 128);
   expect_part(w->weight, a, 0, 0);
   expect_part(w->weight, b, 0, 0, 256);
-  // A part of 64 rows before another: blocks of 64 keep every scale.
+  // A matrix of 64 rows before another: blocks of 64 keep every scale.
   const auto cut = loader().load_fused_linear({{"odd", 64}, {"wq_a", 256, {128, 128}}, {"wkv", 576}}, {.k = 256, .columns = {128, 128}});
   EXPECT_EQ(cut->weight.n, 64 + 128 + 576);
   EXPECT_EQ(cut->weight.block_n, 64);

@@ -8,7 +8,7 @@ namespace {
 
 const Op<MergeAttnStatesParams> kOp = ops::make_merge_attn_states();
 
-// One token and head, two lanes: parts are (o0, o1, lse).
+// One token and head, two dimensions: splits are (o0, o1, lse).
 struct Merge {
   Array<float> o, lse, sink{{1}}, out{{1, 1, 2}}, lse_out{{1, 1}};
   MergeAttnStatesParams p;
@@ -66,7 +66,7 @@ TEST(MergeAttnStates, Sink) {
   run(kOp, m.p);
   EXPECT_FLOAT_EQ(m.out[0], 1.0f);  // 4 / (1 + 1 + 2)
   EXPECT_FLOAT_EQ(m.out[1], 2.0f);
-  EXPECT_FLOAT_EQ(m.lse_out[0], std::log(2.0f));  // the sink is no part of it
+  EXPECT_FLOAT_EQ(m.lse_out[0], std::log(2.0f));  // without the sink
   m.use_sink(-kInf);
   run(kOp, m.p);
   EXPECT_FLOAT_EQ(m.out[0], 2.0f);
@@ -85,7 +85,7 @@ TEST(MergeAttnStates, FarApartLogits) {
   EXPECT_FLOAT_EQ(m.lse_out[0], 1e5f + std::log(2.0f));
 }
 
-// A softmax over 60 rows, cut anywhere and merged, is the softmax over all of them; with the sink at either place.
+// A softmax over 60 rows, cut anywhere and merged, is the softmax over all of them; with the sink in either.
 TEST(MergeAttnStates, SplitsAreTheWhole) {
   const auto attention = ops::make_sparse_attn_prefill();
   constexpr int64_t kTokens = 3, kHeads = 5, kDim = 512, kRows = 60;
@@ -106,7 +106,7 @@ TEST(MergeAttnStates, SplitsAreTheWhole) {
                             .lse = whole_lse,
                             .max_logits = {}};
   run(attention, p);
-  const std::vector<int64_t> cuts{0, 1, 20, 20, 59, 60};  // one part is empty
+  const std::vector<int64_t> cuts{0, 1, 20, 20, 59, 60};  // one split is empty
   const auto parts = static_cast<int64_t>(cuts.size()) - 1;
   Array<Bf16> o({parts, kTokens, kHeads, kDim});
   Array<float> lse({parts, kTokens, kHeads});
@@ -121,7 +121,7 @@ TEST(MergeAttnStates, SplitsAreTheWhole) {
   Array<float> out({kTokens, kHeads, kDim}), lse_out({kTokens, kHeads});
   run(kOp, {.o = o, .lse = lse, .attn_sink = sink, .empty_lse = kInf, .out = out, .lse_out = lse_out});
   for (int64_t i = 0; i < kTokens * kHeads; ++i) EXPECT_NEAR(lse_out[i], whole_lse[i], 1e-6 * std::fabs(whole_lse[i]) + 1e-6);
-  for (int64_t i = 0; i < kTokens * kHeads * kDim; ++i) ASSERT_NEAR(out[i], to_float(whole[i]), 0.015) << i;  // the parts are bf16
+  for (int64_t i = 0; i < kTokens * kHeads * kDim; ++i) ASSERT_NEAR(out[i], to_float(whole[i]), 0.015) << i;  // the splits are bf16
 }
 
 TEST(MergeAttnStates, Bf16OutputAndStrides) {

@@ -98,7 +98,7 @@ TEST(MlaRopeKvInsert, RefusesWhatContradictsTheContract) {
         c.params.cos_sin = c.params.positions = c.params.q_pe_out = {};
         c.params.cache.format = KvFormat::fp8_ds_mla;
       },
-      {"k_pe", "64 lanes beside a cache of format fp8_ds_mla", "32"});
+      {"k_pe", "64 dimensions with a cache of format fp8_ds_mla", "32"});
   refused([](InsertCase& c) { c.params.ue8m0 = true; }, {"ue8m0", "bf16", "true"});
 }
 
@@ -117,7 +117,7 @@ struct KeyCase {
   IndexerKeyInsertParams params;
 };
 
-// Nearly equal lanes with a large mean: a mean that is off by its last fp32 bit would show, as the deviation is small too.
+// Nearly equal values with a large mean: a mean that is off by its last fp32 bit would show, as the deviation is small too.
 TEST(IndexerKeyInsert, TakesOutALargeMean) {
   for (const std::string implementation : {"cpu/simd", "reference"}) {
     KeyCase c;
@@ -128,7 +128,7 @@ TEST(IndexerKeyInsert, TakesOutALargeMean) {
     const auto device = open_device({}, config);
     ops::make_indexer_key_insert()(c.params, {*device, {}, {}});
     const std::vector<float> row = c.pages.row(8);
-    for (size_t i = 0; i < 128; ++i) EXPECT_EQ(row[i], i % 2 == 0 ? -1.0f : 1.0f) << implementation << " lane " << i;
+    for (size_t i = 0; i < 128; ++i) EXPECT_EQ(row[i], i % 2 == 0 ? -1.0f : 1.0f) << implementation << " dimension " << i;
   }
 }
 
@@ -141,7 +141,7 @@ TEST(IndexerKeyInsert, RefusesWhatContradictsTheContract) {
   };
   refused([](KeyCase& c) { c.params.k.dtype = DType::f32; }, {"k must be bf16", "f32"});
   refused([](KeyCase& c) { c.params.k.stride[1] = 2; }, {"k", "stride 1", "2"});
-  refused([](KeyCase& c) { c.params.k.shape[1] = 513; }, {"k", "1 to 512 lanes", "513"});
+  refused([](KeyCase& c) { c.params.k.shape[1] = 513; }, {"k", "1 to 512 dimensions", "513"});
   refused(
       [](KeyCase& c) {
         c.positions[1] = c.positions[4] = 0, c.params.cos_sin = TensorView::contiguous(c.table.view().data, DType::f32, {}, {8, 130});

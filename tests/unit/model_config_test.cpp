@@ -275,7 +275,7 @@ TEST(ModelConfig, RefusesWrongTypes) {
   };
   for (Refusal r : cases) {
     if (r.pointer == "/compress_ratios/1") {
-      // The message names the entry, not the pointer's last part.
+      // The message names the entry, not the pointer's last component.
       json j = v4();
       j["compress_ratios"][1] = "4";
       expect_parts(message_of(ErrorCode::invalid_file, [&] { parse(j); }), r.parts);

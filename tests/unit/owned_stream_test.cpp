@@ -10,7 +10,7 @@
 namespace strata {
 namespace {
 
-// Counts what it made and did not get back; fails when it has made as many as it is told.
+// Counts what it made and did not get back; fails after a given number.
 class CountingDevice final : public HostDevice {
  public:
   explicit CountingDevice(int makings) : makings_(makings) {}

@@ -121,7 +121,7 @@ TEST(PagedPool, GoingBack) {
               HasSubstr("window pages before position 128 were released, position 200 needs block 1"));
 }
 
-// A request that starts behind a prefix computed elsewhere gets pages from its window on.
+// A request that starts after a prefix computed elsewhere gets pages from its window on.
 TEST(PagedPool, StartingLate) {
   PagedPool pool = pool_of({{kWindow, kState}}, {{CacheGroup::window, 3}, {CacheGroup::c4_state, 4}});
   pool.add_request(1);

@@ -49,7 +49,7 @@ TEST(PlanPages, RefusesWhatCannotBe) {
   EXPECT_EQ(pages(group_spec(CacheGroup::mla_latent, 1, 1, 0), largest, std::numeric_limits<int64_t>::max()), int64_t{most} * most);
 }
 
-// Random steps of requests that come and go, pause, and are given any part of the step's tokens.
+// Random steps of requests that come and go, pause, and get any share of the step's tokens.
 TEST(PlanPages, NoScheduleIsRefused) {
   const std::vector<std::vector<CacheGroupSpec>> layers{oracle::v4_groups(), {group_spec(CacheGroup::mla_latent, 61, 1, 0)}};
   constexpr int64_t kCached = 1500;

@@ -109,7 +109,7 @@ TEST_F(RecordedSequences, ReplayOfOutputsInEitherType) {
               HasSubstr("layer0.seq2.out must be bf16 or f32 [1, " + std::to_string(hidden) + "] (-1: any), is i32"));
 }
 
-// A byte in front of them: nothing in the file begins at a multiple of its size.
+// One byte before the tensors: nothing in the file begins at a multiple of its size.
 TEST_F(RecordedSequences, ReplayOfUnalignedTensors) {
   synthesize_checkpoint(preset("v4-tiny"), {.num_layers = 1}, dir_.path());
   const Checkpoint checkpoint(dir_.path());

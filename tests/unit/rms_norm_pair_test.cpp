@@ -44,7 +44,7 @@ TEST(RmsNormPair, KvAloneInPlaceAndRowsWithGaps) {
   for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(to_float(wide[i]), expected[i]);
 }
 
-// The codes are those of the bf16 result, quantised as a linear layer does it.
+// The quantised values are those of the bf16 result, quantised as a linear layer does it.
 TEST(RmsNormPair, CodesOfTheQuery) {
   constexpr int64_t kTokens = 2, kN = 200;
   Array<Bf16> q({kTokens, kN}, test::random_bf16(kTokens * kN, 3.0f, 7)), q_out({kTokens, kN}), kv({kTokens, 1}), kv_out({kTokens, 1});

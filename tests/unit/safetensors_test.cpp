@@ -235,7 +235,7 @@ TEST(Safetensors, HeaderLengthBeyondFileOrLimit) {
                {"header length", "at most 100000000 bytes", "is 9151314442816847875"});
 }
 
-// What stands in a file's place when a download or a clone went wrong, or the format is another.
+// What a file contains instead when a download or a clone went wrong, or the format is another.
 TEST(Safetensors, OtherFilesAreCalledWhatTheyAre) {
   const TempDir dir;
   const auto refusal = [&](const std::string& bytes) {

@@ -11,7 +11,7 @@ namespace strata::test {
 
 using nlohmann::json;
 
-// They have every part of their family.
+// They have every feature of their family.
 inline json v4() {
   ModelConfig c = preset("v4-tiny");
   c.num_nextn_predict_layers = 1;

@@ -18,7 +18,7 @@ std::vector<float> one_hot(int64_t n, int64_t at, float value) {
   return v;
 }
 
-// One query token over a bf16 cache of rows 4 * one_hot(s): lane s of the output is 4 * (weight of row s).
+// One query token over a bf16 cache of rows 4 * one_hot(s): dimension s of the output is 4 * (weight of row s).
 struct HandCase {
   static constexpr int64_t kDim = 512;
   int64_t heads;
@@ -56,7 +56,7 @@ struct HandCase {
     length[0] = n;
     p.topk_length = length;
   }
-  float lane(int64_t d, int64_t h = 0) { return to_float(out[h * kDim + d]); }
+  float value_at(int64_t d, int64_t h = 0) { return to_float(out[h * kDim + d]); }
   float total() {
     float sum = 0;
     for (Bf16 v : out.values()) sum += std::fabs(to_float(v));
@@ -68,7 +68,7 @@ TEST(SparseAttnDecode, OneKeyAgainstASinkOfZero) {
   HandCase c({2});
   c.p.attn_sink = c.sink;
   run(kDecode, c.p);
-  EXPECT_EQ(c.lane(2), 2.0f);  // v / 2
+  EXPECT_EQ(c.value_at(2), 2.0f);  // v / 2
   EXPECT_EQ(c.total(), 2.0f);
   EXPECT_EQ(c.lse[0], 0.0f);
   EXPECT_EQ(c.max_logits[0], 0.0f);
@@ -81,10 +81,10 @@ TEST(SparseAttnDecode, SinkInfinities) {
   c.sink[1] = kInf;
   c.sink[2] = 1e30f;
   run(kDecode, c.p);
-  EXPECT_EQ(c.lane(2, 0), 4.0f);
-  EXPECT_EQ(c.lane(2, 1), 0.0f);
-  EXPECT_EQ(c.lane(2, 2), 0.0f);
-  for (int64_t h = 0; h < 3; ++h) EXPECT_EQ(c.lse[h], 0.0f);  // the sink is no part of it
+  EXPECT_EQ(c.value_at(2, 0), 4.0f);
+  EXPECT_EQ(c.value_at(2, 1), 0.0f);
+  EXPECT_EQ(c.value_at(2, 2), 0.0f);
+  for (int64_t h = 0; h < 3; ++h) EXPECT_EQ(c.lse[h], 0.0f);  // without the sink
 }
 
 TEST(SparseAttnDecode, SinkIsNotScaled) {
@@ -92,7 +92,7 @@ TEST(SparseAttnDecode, SinkIsNotScaled) {
   c.p.attn_sink = c.sink;
   c.sink[0] = std::log(3.0f);
   run(kDecode, c.p);
-  EXPECT_FLOAT_EQ(c.lane(0), 1.0f);  // 4 * 1 / (1 + 3), whatever the scale
+  EXPECT_FLOAT_EQ(c.value_at(0), 1.0f);  // 4 * 1 / (1 + 3), whatever the scale
 }
 
 TEST(SparseAttnDecode, EmptyScopesGiveZeroForEverySink) {
@@ -120,11 +120,11 @@ TEST(SparseAttnDecode, EmptyScopesGiveZeroForEverySink) {
 }
 
 TEST(SparseAttnDecode, SkippedEntriesAndDuplicates) {
-  HandCase c({-1, 3, -1, 0, 3, 5, kIntMax, -9});  // slot 5 is NaN, and like what follows behind the length
+  HandCase c({-1, 3, -1, 0, 3, 5, kIntMax, -9});  // slot 5 is NaN; it and the entries after it are after the length
   c.use_length(5);
   run(kDecode, c.p);
-  EXPECT_FLOAT_EQ(c.lane(0), to_float(to_bf16(4.0f / 3)));
-  EXPECT_FLOAT_EQ(c.lane(3), to_float(to_bf16(8.0f / 3)));  // twice
+  EXPECT_FLOAT_EQ(c.value_at(0), to_float(to_bf16(4.0f / 3)));
+  EXPECT_FLOAT_EQ(c.value_at(3), to_float(to_bf16(8.0f / 3)));  // twice
   EXPECT_FLOAT_EQ(c.lse[0], std::log(3.0f));
 }
 
@@ -134,7 +134,7 @@ TEST(SparseAttnDecode, LogitsAreScaledAndLogarithmsNatural) {
   run(kDecode, c.p);
   EXPECT_FLOAT_EQ(c.lse[0], std::log(std::exp(2.0f) + 1));
   EXPECT_FLOAT_EQ(c.max_logits[0], 2.0f);
-  EXPECT_FLOAT_EQ(c.lane(0), to_float(to_bf16(4 * std::exp(2.0f) / (std::exp(2.0f) + 1))));
+  EXPECT_FLOAT_EQ(c.value_at(0), to_float(to_bf16(4 * std::exp(2.0f) / (std::exp(2.0f) + 1))));
 }
 
 TEST(SparseAttnDecode, LargeLogitsDoNotOverflow) {
@@ -142,8 +142,8 @@ TEST(SparseAttnDecode, LargeLogitsDoNotOverflow) {
   c.q[0] = to_bf16(4096.0f);  // l = 8192, 0, -8192
   c.q[2] = to_bf16(-4096.0f);
   run(kDecode, c.p);
-  EXPECT_EQ(c.lane(0), 4.0f);
-  EXPECT_EQ(c.lane(2), 0.0f);
+  EXPECT_EQ(c.value_at(0), 4.0f);
+  EXPECT_EQ(c.value_at(2), 0.0f);
   EXPECT_EQ(c.lse[0], 8192.0f);
 }
 
@@ -157,11 +157,11 @@ TEST(SparseAttnDecode, TwoScopesAreOneSoftmax) {
   c.p.extra_indices = extra;
   c.p.extra_topk_length = extra_length;
   run(kDecode, c.p);
-  EXPECT_FLOAT_EQ(c.lane(0), to_float(to_bf16(4.0f / 3)));
-  EXPECT_EQ(c.lane(100), 2.0f);
+  EXPECT_FLOAT_EQ(c.value_at(0), to_float(to_bf16(4.0f / 3)));
+  EXPECT_EQ(c.value_at(100), 2.0f);
   c.use_length(0);  // only the second scope
   run(kDecode, c.p);
-  EXPECT_EQ(c.lane(100), 6.0f);
+  EXPECT_EQ(c.value_at(100), 6.0f);
   EXPECT_EQ(c.total(), 6.0f);
 }
 
@@ -171,7 +171,7 @@ TEST(SparseAttnDecode, WantedOutputsOnly) {
   c.p.max_logits = {};
   const std::string before = c.lse.bytes() + c.max_logits.bytes();
   run(kDecode, c.p);
-  EXPECT_EQ(c.lane(1), 4.0f);
+  EXPECT_EQ(c.value_at(1), 4.0f);
   EXPECT_EQ(c.lse.bytes() + c.max_logits.bytes(), before);
 }
 
@@ -272,7 +272,8 @@ TEST_P(EveryFormatAndPage, AgreesWithSoftmax) {
         ASSERT_NEAR(max_logits[at], e.max, 1e-6 + std::fabs(e.max) * 1e-6);
         for (int64_t d = 0; d < format.value_dim; ++d) {
           const double expected = e.out[static_cast<size_t>(d)];
-          ASSERT_NEAR(to_float(out_memory[at * (format.value_dim + 8) + d]), expected, std::fabs(expected) / 255 + 1e-6) << "lane " << d;
+          ASSERT_NEAR(to_float(out_memory[at * (format.value_dim + 8) + d]), expected, std::fabs(expected) / 255 + 1e-6)
+              << "dimension " << d;
         }
         for (int64_t d = format.value_dim; d < format.value_dim + 8; ++d) {
           ASSERT_EQ(out_memory[at * (format.value_dim + 8) + d].bits, before[static_cast<size_t>(at * (format.value_dim + 8) + d)].bits);
@@ -518,7 +519,7 @@ TEST(SparseAttnDecode, RefusesWhatContradictsTheContract) {
   refuse(p, {"softmax_scale", "positive", "is 0"});
   p = good;
   p.out.shape[3] = 513;
-  refuse(p, {"out", "1 to 512 value lanes", "has 513"});
+  refuse(p, {"out", "1 to 512 value dimensions", "has 513"});
   p = good;
   p.out.stride[2] = 100;
   refuse(p, {"out", "at least 512", "strides"});

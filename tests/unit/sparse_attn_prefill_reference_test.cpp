@@ -34,7 +34,7 @@ struct PrefillCase {
          .lse = lse,
          .max_logits = max_logits};
   }
-  float lane(int64_t t, int64_t h, int64_t d) { return to_float(out[(t * 2 + h) * kDim + d]); }
+  float value_at(int64_t t, int64_t h, int64_t d) { return to_float(out[(t * 2 + h) * kDim + d]); }
 };
 
 TEST(SparseAttnPrefill, InvalidIndicesAreSkippedSilently) {
@@ -45,13 +45,13 @@ TEST(SparseAttnPrefill, InvalidIndicesAreSkippedSilently) {
   c.p.attn_sink = c.sink;
   c.sink[1] = -kInf;
   run(kPrefill, c.p);
-  EXPECT_EQ(c.lane(0, 0, 0), 1.0f);  // 4 * 1 / (3 + 1)
-  EXPECT_EQ(c.lane(0, 0, 1), 2.0f);  // twice
-  EXPECT_FLOAT_EQ(c.lane(0, 1, 0), to_float(to_bf16(4.0f / 3)));
+  EXPECT_EQ(c.value_at(0, 0, 0), 1.0f);  // 4 * 1 / (3 + 1)
+  EXPECT_EQ(c.value_at(0, 0, 1), 2.0f);  // twice
+  EXPECT_FLOAT_EQ(c.value_at(0, 1, 0), to_float(to_bf16(4.0f / 3)));
   EXPECT_FLOAT_EQ(c.lse[0], std::log(3.0f));
   EXPECT_EQ(c.max_logits[0], 0.0f);
   for (int64_t h = 0; h < 2; ++h) {
-    EXPECT_EQ(c.lane(1, h, 0), 0.0f);
+    EXPECT_EQ(c.value_at(1, h, 0), 0.0f);
     EXPECT_EQ(c.lse[2 + h], kInf);
     EXPECT_EQ(c.max_logits[2 + h], -kInf);
   }
@@ -113,9 +113,9 @@ TEST(SparseAttnPrefill, StridedRowsAndNoLength) {
   }
   c.p.kv = wide.view().columns(8, 512);
   run(kPrefill, c.p);
-  EXPECT_EQ(c.lane(0, 1, 0), 2.0f);
-  EXPECT_EQ(c.lane(0, 1, 1), 2.0f);
-  EXPECT_EQ(c.lane(1, 0, 2), 4.0f);
+  EXPECT_EQ(c.value_at(0, 1, 0), 2.0f);
+  EXPECT_EQ(c.value_at(0, 1, 1), 2.0f);
+  EXPECT_EQ(c.value_at(1, 0, 2), 4.0f);
 }
 
 TEST(SparseAttnPrefill, RefusesWhatContradictsTheContract) {

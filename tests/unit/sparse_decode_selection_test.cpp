@@ -21,7 +21,7 @@ std::vector<int64_t> token_counts() {
 // "few_heads/16x4": blocks of 16 heads, four splits.
 std::string selection(const Problem& p, bool scheduled) {
   if (scheduled) {
-    const BlockCost* const block = block_of_pieces(p);
+    const BlockCost* const block = block_of_schedule(p);
     if (block == nullptr) return "none";
     return (block->heads < kHeadTile ? "few_heads_scheduled/" : "h64_scheduled/") + std::to_string(block->heads);
   }
@@ -93,7 +93,7 @@ TEST(SparseDecodeSelection, EveryKernelHasAPlanWhereItCanRun) {
                 ASSERT_EQ(plan.splits, 1) << at;
               }
               if (combines && plan.splits > 1) {
-                ASSERT_LE(tokens * plan.splits, plan.most_parts) << at;
+                ASSERT_LE(tokens * plan.splits, plan.max_total_splits) << at;
               }
               if (invariant) {
                 const Plan one = plan_of(alone, plans(alone), kernel);

@@ -18,9 +18,9 @@ TEST(SparsePrefillPlan, EveryTokenAndTileOnceInOneRoundOfBlocks) {
         ASSERT_LE(p.cut * p.splits, slots) << at;
         ASSERT_GE(p.splits * p.tiles_per_split, tiles) << at;
         ASSERT_LT((p.splits - 1) * p.tiles_per_split, tiles) << at;  // none is empty of a token with all its rows
-        ASSERT_LE(p.splits, kMostParts) << at;
+        ASSERT_LE(p.splits, kMaxSplits) << at;
         ASSERT_LT(p.tiles_per_split, tiles) << at;
-        ASSERT_LE(p.cut * p.splits, most_parts(tokens, tiles, slots)) << at;
+        ASSERT_LE(p.cut * p.splits, max_splits(tokens, tiles, slots)) << at;
       }
     }
   }
@@ -31,8 +31,8 @@ TEST(SparsePrefillPlan, RoomNeverShrinks) {
   for (const int64_t slots : {1, 39, 66, 132}) {
     for (int64_t tokens = 0; tokens <= 300; ++tokens) {
       for (int64_t tiles = 0; tiles <= 200; ++tiles) {
-        ASSERT_LE(most_parts(tokens, tiles, slots), most_parts(tokens + 1, tiles, slots)) << tokens << ", " << tiles << ", " << slots;
-        ASSERT_LE(most_parts(tokens, tiles, slots), most_parts(tokens, tiles + 1, slots)) << tokens << ", " << tiles << ", " << slots;
+        ASSERT_LE(max_splits(tokens, tiles, slots), max_splits(tokens + 1, tiles, slots)) << tokens << ", " << tiles << ", " << slots;
+        ASSERT_LE(max_splits(tokens, tiles, slots), max_splits(tokens, tiles + 1, slots)) << tokens << ", " << tiles << ", " << slots;
       }
     }
   }
@@ -41,10 +41,10 @@ TEST(SparsePrefillPlan, RoomNeverShrinks) {
 TEST(SparsePrefillPlan, ShapesOfTheModels) {
   EXPECT_EQ(plan(64, 10, 132).splits, 2);  // 64 tokens of 640 rows: two blocks each
   EXPECT_EQ(plan(132, 10, 132).cut, 0);    // a round
-  EXPECT_EQ(plan(4096, 2, 132).cut, 0);    // the window alone: merging would cost more
+  EXPECT_EQ(plan(4096, 2, 132).cut, 0);    // the window alone: combining would cost more
   EXPECT_EQ(plan(4096, 32, 132).cut, 4);   // 31 rounds and four tokens
   EXPECT_EQ(plan(4096, 32, 132).whole, 4092);
-  EXPECT_EQ(plan(4096, 10, 132).splits, 5);  // four tokens of 640 rows, in parts of two tiles
+  EXPECT_EQ(plan(4096, 10, 132).splits, 5);  // four tokens of 640 rows, in splits of two tiles
   EXPECT_EQ(plan(4096, 10, 66).cut, 0);      // of 62 rounds the last is too little
 }
 

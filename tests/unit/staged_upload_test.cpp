@@ -1,4 +1,4 @@
-// The order of a copy that runs on a stream of its own: on a device whose streams run beside each other nothing else keeps it.
+// The order of a copy that runs on its own stream: on a device with concurrent streams nothing else keeps it.
 #include "batch/staged_upload.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 namespace strata {
 namespace {
 
-// Streams and events are numbers, and what is asked of them is written down.
+// Streams and events are numbers, and every call on them is recorded.
 class NotedDevice final : public HostDevice {
  public:
   Stream create_stream() override { return {reinterpret_cast<void*>(++streams_)}; }

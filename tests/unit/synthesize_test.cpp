@@ -18,7 +18,7 @@ std::string read_all(const std::filesystem::path& path) {
 
 std::vector<double> values_of(const Checkpoint& c, const std::string& name) {
   const StoredTensor& t = *c.find(name);
-  // [n, k] codes have block scales, in one spelling or the other.
+  // [n, k] FP8 matrices have block scales, in one spelling or the other.
   const std::string stem = name.substr(0, name.rfind('.') + 1);
   const StoredTensor* e8m0 = c.find(stem + "scale");
   const StoredTensor* f32 = c.find(stem + "weight_scale_inv");
@@ -111,7 +111,7 @@ TEST(Synthesize, ValuesHaveTheirSize) {
   expect_moments(values_of(c, p + "compressor.wgate.weight"), 0, 2 / std::sqrt(512.0));
   expect_moments(values_of(c, p + "compressor.ape"), 0, 0.5);
   expect_moments(values_of(c, p + "kv_norm.weight"), 1, 0.1);
-  // A scale read from the wrong place must show.
+  // A scale read from a wrong address must show.
   const StoredTensor& scale = *c.find(p + "wq_b.scale");
   std::set<int> bytes;
   for (int64_t i = 0; i < scale.numel(); ++i) bytes.insert(std::to_integer<int>(scale.data[i]));
@@ -266,7 +266,7 @@ TEST(Synthesize, NeverReplacesACheckpointByItself) {
   }
 }
 
-// Nor where the last file cannot take its place.
+// Nor if the last file cannot be moved to its name.
 TEST(Synthesize, LeavesNoPartOfAConfigThatCannotBeWritten) {
   const TempDir dir;
   std::filesystem::create_directories(dir.path() / "config.json" / "a folder");

@@ -9,7 +9,7 @@ namespace {
 
 const Op<TopkSelectParams> kOp = ops::make_topk_select();
 
-// One row of logits; columns behind `length` are NaN so that reading them shows.
+// One row of logits; columns after `length` are NaN so that a read of them shows.
 std::vector<int32_t> select(std::vector<float> logits, int32_t length, int64_t k) {
   Array<float> row({1, static_cast<int64_t>(logits.size())}, logits);
   Array<int32_t> lengths({1}, {length});

@@ -1,4 +1,4 @@
-// Dense causal attention of Multi-head Latent Attention: MLA specification 7 and 8.
+// Dense causal attention of Multi-head Latent Attention (MLA). MLA specification 7 and 8.
 #pragma once
 
 #include "strata/kv_format.h"
@@ -6,38 +6,42 @@
 
 namespace strata {
 
-// Multi-query attention over the paged latent cache: every head reads the same rows; values are their first Dv lanes.
-// Request b has the queries [query_start_loc[b], query_start_loc[b + 1]), rebased by the first entry. Query i of its n sees rows
-// 0 .. seq_lens[b] - n + i (bottom-right causal); fewer than one row: out = 0, lse = +inf. Requests may differ in n, and have none.
-// Row j of request b is slot block_table[b][j / page_size] * page_size + j % page_size. Table entries behind ceil(seq_lens[b] / page_size)
-// and rows behind seq_lens[b] are never read; nor is anything of a request without queries. Errors: invalid_argument for shapes, dtypes,
-// formats, devices; on host-visible memory also for query_start_loc that does not rise from its first entry to T more, lengths below 0 or
-// past the bounds, and table entries, among those read, that are no page.
+// dense_attn_decode: multi-query attention over the paged latent cache. Every head reads the same rows; values are the first Dv dimensions
+// of a row. MLA 8.
+// Request b has the queries [query_start_loc[b], query_start_loc[b + 1]), minus query_start_loc[0]. Query i of its n queries sees rows 0 ..
+// seq_lens[b] - n + i (bottom-right causal). A query that sees no row: out = 0, lse = +inf. Requests may differ in n, and n may be 0.
+// Row j of request b is slot block_table[b][j / page_size] * page_size + j % page_size. Table entries from ceil(seq_lens[b] / page_size) on
+// and rows from seq_lens[b] on are never read. Nothing of a request without queries is read.
+// Errors: invalid_argument for shapes, dtypes, formats, devices. On host-visible memory also for query_start_loc that does not ascend from
+// its first entry to T more, lengths below 0 or past the bounds, and table entries, among those read, that are not pages.
 //
-// A schedule says how the rows are shared out to the blocks of an implementation. BatchBuilder makes it, as it has the lengths on the host.
-// Its bytes are the implementation's own and are not checked: a schedule of another call is the caller's error. An implementation that
-// takes no such schedule ignores it. The result is the one without a schedule, rounded otherwise. The schedule, query_start_loc and
-// seq_lens may be read before the preceding kernel has finished, so that kernel must not write them.
+// A schedule divides the rows among the thread blocks of an implementation. BatchBuilder makes it, because it has the lengths on the host.
+// Its bytes are private to the implementation and are not checked: a schedule of another call is the caller's error. An implementation that
+// takes no such schedule ignores it. A schedule changes a result only by rounding.
+// The schedule, query_start_loc and seq_lens may be read before the preceding kernel has finished, so that kernel must not write them.
 struct DenseAttnDecodeParams {
-  TensorView q{};                // bf16 [T, H, D], D <= 576 (latent and rotary lanes), H = 1..128
+  TensorView q{};                // bf16 [T, H, D], D <= 576 (latent, then rotary dimensions), H = 1..128
   PagedCache cache{};            // bf16, fp8_tensor, fp8_ds_mla; row_dim D
-  TensorView block_table{};      // i32 [B, max_blocks]
+  TensorView block_table{};      // i32 [B, max_blocks]: pages
   TensorView query_start_loc{};  // i32 [B + 1]
   TensorView seq_lens{};         // i32 [B], the new tokens included; 0: padding request
-  int64_t max_query_len = 0;     // host-side upper bounds of n and of seq_lens, for planning
-  int64_t max_seq_len = 0;
-  float softmax_scale = 0;       // of the 192-wide heads, never D^-0.5 (MLA 2)
-  bool batch_invariant = false;  // fixed split of rows: a token's result does not depend on the rest of the batch
+  int64_t max_query_len = 0;     // host-side upper bound of n, for planning
+  int64_t max_seq_len = 0;       // host-side upper bound of seq_lens, for planning
+  float softmax_scale = 0;       // that of the 192-wide heads, never D^-0.5 (MLA 2)
+  bool batch_invariant = false;  // fixed KV splits: a token's result does not depend on the rest of the batch
   TensorView schedule{};         // u8 [bytes], contiguous: Batch::mla_schedule; absent: none
   TensorView out{};              // bf16 [T, H, Dv], Dv <= D (512)
-  TensorView lse{};              // f32 [T, H], natural logarithm; absent: not wanted
+  TensorView lse{};              // f32 [T, H], natural logarithm; absent: not written
 };
 
-// Multi-head attention over keys and values in memory. A key is its head's k_nope, then the k_pe that all heads share.
-// Request b has the queries and keys that the *_start_loc say, rebased by their first entry; both absent: one request, all rows.
-// Query i of a request with n queries and m keys sees keys 0 .. m - n + i when causal (bottom-right), all m otherwise.
-// No visible key: out = 0, lse = -inf (the mark that merge_attn_states reads as empty). Keys that nobody sees are not read.
-// Errors: invalid_argument for shapes, dtypes, devices; on host-visible memory also for *_start_loc that do not rise from their first
+// dense_attn_prefill: multi-head attention over keys and values in memory. A key is its head's k_nope, then the k_pe that all heads share.
+// MLA 7.
+// Request b has the queries and keys of query_start_loc and key_start_loc, minus their first entries. Both absent: one request with all
+// rows.
+// Causal: query i of n queries sees keys 0 .. m - n + i of m keys (bottom-right). Not causal: every query sees all m. Keys that no query
+// sees are not read.
+// A query that sees no key: out = 0, lse = -inf, which merge_attn_states reads as empty.
+// Errors: invalid_argument for shapes, dtypes, devices. On host-visible memory also for *_start_loc that do not ascend from their first
 // entry to Tq and Tk more, and for lengths past the bounds.
 struct DenseAttnPrefillParams {
   TensorView q{};                // bf16 [Tq, H, P + R], P + R <= 576, H >= 1
@@ -46,12 +50,12 @@ struct DenseAttnPrefillParams {
   TensorView v{};                // bf16 [Tk, H, V], V <= 576, last dimension contiguous
   TensorView query_start_loc{};  // i32 [B + 1]
   TensorView key_start_loc{};    // i32 [B + 1]
-  int64_t max_query_len = 0;     // host-side upper bounds of n and m, for planning
-  int64_t max_key_len = 0;
-  bool causal = true;
-  float softmax_scale = 0;
-  TensorView out{};  // bf16 or f32 [Tq, H, V]
-  TensorView lse{};  // f32 [Tq, H], natural logarithm; absent: not wanted
+  int64_t max_query_len = 0;     // host-side upper bound of n, for planning
+  int64_t max_key_len = 0;       // host-side upper bound of m, for planning
+  bool causal = true;            // false: every query sees all keys of its request
+  float softmax_scale = 0;       // factor of <q, k>; positive
+  TensorView out{};              // bf16 or f32 [Tq, H, V]
+  TensorView lse{};              // f32 [Tq, H], natural logarithm; absent: not written
 };
 
 }  // namespace strata

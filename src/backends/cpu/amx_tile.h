@@ -1,6 +1,6 @@
-// AMX tiles, one instruction per function; tile numbers are template arguments because they are part of the instruction. Inline
-// assembly rather than the compiler's intrinsics: those of g++ 12 do not tell the compiler that a tile load reads memory, so it may
-// move the stores that prepare a tile behind the load.
+// AMX tiles, one instruction per function. Tile numbers are template arguments because they are part of the instruction.
+// Inline assembly instead of the compiler's intrinsics: with those of g++ 12 the compiler does not know that a tile load reads memory. It
+// may then move the stores that prepare a tile after the load.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ static_assert(sizeof(TileConfig) == 64);
 // Loading a configuration clears the tiles.
 inline void amx_begin(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
 inline void amx_begin() { amx_begin(TileConfig()); }
-// Gives the tile state back, so that context switches need not save it.
+// Releases the tile state, so that context switches need not save it.
 inline void amx_end() { asm volatile("tilerelease"); }
 
 template <int kTile>

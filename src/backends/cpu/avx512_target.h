@@ -1,6 +1,6 @@
-// The instruction sets of the AVX-512 files, enabled for the functions between BEGIN and END only: the library is
-// compiled for the baseline, and a function built for AVX-512 must never be the copy of an inline function that the
-// linker keeps. So: include everything else before BEGIN, and put what follows it into unnamed namespaces.
+// The instruction sets of the AVX-512 files, enabled only for the functions between BEGIN and END. The library is compiled for the
+// baseline, and the linker must never keep an AVX-512 copy of an inline function. So include everything else before BEGIN, and put what
+// follows it into unnamed namespaces.
 #pragma once
 
 // One string literal each: _Pragma of clang 14 does not join adjacent ones.
@@ -9,7 +9,7 @@
 #define STRATA_AVX512_BEGIN _Pragma("clang attribute push(__attribute__((target(\"avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,amx-tile,amx-bf16,gfni,fma,avx2\"))), apply_to = function)")
 #define STRATA_AVX512_END _Pragma("clang attribute pop")
 #else
-// g++ 12 takes _mm512_undefined_*() inside its own intrinsics for a mistake, hence the diagnostics.
+// g++ 12 warns of _mm512_undefined_*() inside its own intrinsics, hence the diagnostics.
 #define STRATA_AVX512_BEGIN                                 \
   _Pragma("GCC diagnostic push")                            \
   _Pragma("GCC diagnostic ignored \"-Wuninitialized\"")       \

@@ -78,7 +78,7 @@ void CompressEntry(const CompressNormRopeStoreParams& p, int64_t position, int64
   const VF scale = hn::Set(df, 1.0f / std::sqrt(sum_of_squares(row, d) / static_cast<float>(d) + p.eps));
   const float* const weight = p.norm_weight.ptr<float>();
   for (int64_t c = 0; c < d; c += kLanes) hn::Store(hn::Mul(hn::Mul(hn::Load(df, row + c), scale), hn::LoadU(df, weight + c)), df, row + c);
-  rotate_lanes(row + d - rotary, p.cos_sin.row<float>(window.rope_position), rotary, false);
+  apply_rope(row + d - rotary, p.cos_sin.row<float>(window.rope_position), rotary, false);
   if (p.hadamard) {
     for (int64_t c = 0; c < d; c += kLanes) hn::Store(round_bf16(hn::Load(df, row + c)), df, row + c);
     hadamard(row, d);

@@ -1,4 +1,4 @@
-// The CPU as a device: host memory, every call runs to its end, the process's team of threads (core/thread_team.h).
+// The CPU as a device: host memory, synchronous calls, the process's team of threads (core/thread_team.h).
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace strata::cpu {
 
-// What the kernels may use: the machine's features, capped by Config::cpu_isa. CpuIsa::best never appears here.
+// The instruction set that kernels may use: the machine's, capped by Config::cpu_isa. Never CpuIsa::best.
 CpuIsa isa_of(const Device& device);
 int threads_of(const Device& device);
 
 std::shared_ptr<Device> make_device(DeviceId id, const Config& config);
 
-// f(i) for i in [0, n), in blocks of `grain` that the device's threads take one after the other; thread_index() says which thread it is. f
-// must not throw.
+// Calls f(i) for i in [0, n), in blocks of `grain` that the device's threads process one after the other. thread_index() is the thread's
+// index. f must not throw.
 template <class F>
 void parallel_for(const Device& device, int64_t n, int64_t grain, F&& f) {
   const int threads = n <= grain ? 1 : threads_of(device);

@@ -1,4 +1,4 @@
-// What this machine's processor and operating system let the kernels use.
+// The instruction sets that this machine's processor and operating system support.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace strata::cpu {
 
-// The best of portable, avx2, avx512, avx512_bf16, amx. Asks Linux for the AMX tile state once per process.
+// The best of portable, avx2, avx512, avx512_bf16, amx. Requests the AMX tile state from Linux once per process.
 CpuIsa machine_isa();
 
-// The processor's name as it gives it: "Intel(R) Xeon(R) Platinum 8480+". "CPU" where it gives none.
+// The processor's name as it reports it: "Intel(R) Xeon(R) Platinum 8480+". "CPU" if it reports none.
 std::string machine_model();
 
 }  // namespace strata::cpu

@@ -19,7 +19,7 @@ AttendShape shape_of(const DenseAttnDecodeParams& p) {
   return shape;
 }
 
-// Key lists are cut by their length alone and merged in order, whatever the threads: every mode is batch-invariant.
+// Key lists are cut by their length alone and combined in order, for any number of threads: every mode is batch-invariant.
 AttendBatch batch_of(const DenseAttnDecodeParams& p, const Device& device, AttendPath path) {
   return {.path = path, .shape = shape_of(p), .num_queries = p.q.shape[0], .num_threads = threads_of(device)};
 }
@@ -28,7 +28,7 @@ AttendBatch batch_of(const DenseAttnDecodeParams& p, const Device& device, Atten
 AttendQuery query(const DenseAttnDecodeParams& p, int64_t t) {
   const int32_t* const start = p.query_start_loc.ptr<int32_t>();
   const int64_t requests = p.seq_lens.shape[0];
-  // The last request that starts at t or before; those behind it without queries start later or, all of them, at t too.
+  // The last request that starts at t or before. Later requests without queries start after t or, all of them, also at t.
   const int64_t b = std::upper_bound(start, start + requests, start[0] + t) - start - 1;
   const int64_t visible = int64_t{p.seq_lens.ptr<int32_t>()[b]} - (int64_t{start[b + 1]} - start[0] - t) + 1;
   AttendQuery query{

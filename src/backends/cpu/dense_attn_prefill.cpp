@@ -102,9 +102,9 @@ void run(const DenseAttnPrefillParams& p, const Device& device, AttendPath path,
   for_each_of(begins.back(), threads, [&](int64_t task) {
     const auto request = std::upper_bound(begins.begin(), begins.end(), task) - 1;
     const Request r = request_at(p, request - begins.begin());
-    const int64_t parts = ceil_div(r.queries, queries), i = task - *request;
+    const int64_t tiles_per_head = ceil_div(r.queries, queries), i = task - *request;
     // The last queries of a causal request see the most keys: they go first.
-    const int64_t first = (parts - 1 - i / heads) * queries;
+    const int64_t first = (tiles_per_head - 1 - i / heads) * queries;
     kernel.run(shape, task_of(p, r, i % heads, first, std::min(queries, r.queries - first)),
                workspace + static_cast<size_t>(thread_index()) * scratch);
   });

@@ -28,17 +28,17 @@ HWY_INLINE void query_head(const Bf16* q, int64_t nope, int64_t rotary, const fl
   for (; i < nope; ++i) out[i] = to_bf16(to_float(q[i]) * scale);
   rotate_bf16(q + nope, cos_sin, rotary, false, scale, out + nope);
 }
-// The same as e4m3 codes of the values times q_scale_inv. rotary is at most kMaxRowDim.
+// The same with e4m3 out: the values times scale_inv, quantised. rotary is at most kMaxRowDim.
 HWY_INLINE void query_head(const Bf16* q, int64_t nope, int64_t rotary, const float* cos_sin, float scale, float scale_inv, E4m3* out) {
   const F32 df;
   const VF s = hn::Set(df, scale), inverse = hn::Set(df, scale_inv);
   int64_t i = 0;
   for (; i < whole(nope); i += kLanes) store_e4m3(hn::Mul(hn::Mul(load_bf16(q + i), s), inverse), out + i);
   for (; i < nope; ++i) out[i] = to_e4m3(to_float(q[i]) * scale * scale_inv);
-  float lanes[kMaxRowDim];
-  widen(q + nope, rotary, scale, lanes);
-  rotate_lanes(lanes, cos_sin, rotary, false);
-  store_scaled_e4m3(lanes, rotary, scale_inv, false, reinterpret_cast<uint8_t*>(out + nope));
+  float rope[kMaxRowDim];
+  widen(q + nope, rotary, scale, rope);
+  apply_rope(rope, cos_sin, rotary, false);
+  store_scaled_e4m3(rope, rotary, scale_inv, false, reinterpret_cast<uint8_t*>(out + nope));
 }
 
 void QueryHead(const QNormRopeKvInsertParams& p, int64_t n, int64_t h, const float* cos_sin) {
@@ -56,7 +56,7 @@ void RotateAndInsert(const QNormRopeKvInsertParams& p, int64_t n, int64_t slot, 
   const int64_t dim = p.cache.row_dim, rotary = p.cos_sin.shape[1];
   float row[kMaxRowDim];
   widen(p.kv.row<Bf16>(n), dim, 1.0f, row);
-  rotate_lanes(row + dim - rotary, cos_sin, rotary, false);
+  apply_rope(row + dim - rotary, cos_sin, rotary, false);
   store_cache_row(p.cache, slot, row);
 }
 
@@ -123,7 +123,7 @@ std::vector<Implementation<QNormRopeKvInsertParams>> qnorm_rope_kv_insert() {
   auto list = simd_implementation(run_qnorm);
   list[0].supports = [anywhere = list[0].supports](const QNormRopeKvInsertParams& p, const Device& device) {
     if (p.q_out.dtype == DType::e4m3 && p.cos_sin.shape[1] > kMaxRowDim) {
-      return Support::no(fmt::format("e4m3 queries with more than {} rotary lanes", int{kMaxRowDim}));
+      return Support::no(fmt::format("e4m3 queries with more than {} rotary dimensions", int{kMaxRowDim}));
     }
     return anywhere(p, device);
   };

@@ -1,4 +1,5 @@
-// One row of a paged cache from fp32 and to bf16: formats/kv_rows.h in vectors, the same bytes. Included once per SIMD target.
+// Writes one row of a paged cache from fp32, and reads it as bf16: formats/kv_rows.h in vectors, the same bytes. Included once per SIMD
+// target.
 #if defined(STRATA_KV_INSERT_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_KV_INSERT_ROWS_INL_H
 #undef STRATA_KV_INSERT_ROWS_INL_H
@@ -16,17 +17,17 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {
 namespace HWY_NAMESPACE {
 
-// codes[0, n) of values rounded to bf16, under one power-of-two scale, whose exponent it returns.
-HWY_INLINE int store_rounded_e4m3(const float* HWY_RESTRICT x, int64_t n, float floor, uint8_t* HWY_RESTRICT codes) {
-  return store_e4m3_pow2([x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); }, n, floor, codes);
+// quantized[0, n) = e4m3 of values rounded to bf16, under one power-of-two scale, whose exponent it returns.
+HWY_INLINE int store_rounded_e4m3(const float* HWY_RESTRICT x, int64_t n, float floor, uint8_t* HWY_RESTRICT quantized) {
+  return store_e4m3_pow2([x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); }, n, floor, quantized);
 }
 
-// MLA 9.1 with fp32 scales: division, as public writers do it. Returns the scale.
-HWY_INLINE float store_e4m3_f32(const float* HWY_RESTRICT x, int64_t n, uint8_t* HWY_RESTRICT codes) {
+// MLA 9.1 with fp32 scales: division, as in public writers. Returns the scale.
+HWY_INLINE float store_e4m3_f32(const float* HWY_RESTRICT x, int64_t n, uint8_t* HWY_RESTRICT quantized) {
   const auto rounded = [x](int64_t i) HWY_ATTR { return round_bf16(hn::LoadU(F32(), x + i)); };
   const float unclamped = amax_of(rounded, n, 0.0f) / kE4m3Max;
   const float scale = unclamped < 0x1p-126f ? 0x1p-126f : unclamped;
-  store_e4m3_divided(rounded, n, scale, codes);
+  store_e4m3_divided(rounded, n, scale, quantized);
   return scale;
 }
 
@@ -38,13 +39,13 @@ HWY_INLINE uint8_t store_mxfp4(const float* HWY_RESTRICT x, uint8_t* HWY_RESTRIC
   int exponent = ceil_log2(amax_of(rounded, kMxfp4Block, 6 * 0x1p-126f) / 6.0f);
   if (exponent > 127) exponent = 127;
   const VF inverse = hn::Set(df, pow2(-exponent));
-  alignas(64) uint8_t codes[kMxfp4Block];
+  alignas(64) uint8_t quantized[kMxfp4Block];
   for (int64_t i = 0; i < kMxfp4Block; i += kLanes) {
     const VF v = hn::Mul(rounded(i), inverse);
     const VF a = hn::Abs(v);
-    // Each comparison that holds is a midpoint not passed: 7 less their number. NaN passes all of them, as in the scalar code.
-    VU code = hn::Set(du, 7u);
-    const auto below = [&](auto mask) HWY_ATTR { code = hn::Add(code, hn::BitCast(du, hn::VecFromMask(df, mask))); };
+    // Each comparison that holds is a midpoint not passed, and subtracts 1 from 7. NaN passes all midpoints, as in the scalar code.
+    VU e2m1 = hn::Set(du, 7u);
+    const auto below = [&](auto mask) HWY_ATTR { e2m1 = hn::Add(e2m1, hn::BitCast(du, hn::VecFromMask(df, mask))); };
     below(hn::Le(a, hn::Set(df, 0.25f)));
     below(hn::Lt(a, hn::Set(df, 0.75f)));
     below(hn::Le(a, hn::Set(df, 1.25f)));
@@ -53,23 +54,23 @@ HWY_INLINE uint8_t store_mxfp4(const float* HWY_RESTRICT x, uint8_t* HWY_RESTRIC
     below(hn::Lt(a, hn::Set(df, 3.5f)));
     below(hn::Le(a, hn::Set(df, 5.0f)));
     const VU sign = hn::And(hn::ShiftRight<28>(hn::BitCast(du, v)), hn::Set(du, 8u));
-    hn::StoreU(hn::TruncateTo(U8(), hn::Or(code, sign)), U8(), codes + i);
+    hn::StoreU(hn::TruncateTo(U8(), hn::Or(e2m1, sign)), U8(), quantized + i);
   }
-  for (int i = 0; i < kMxfp4Block / 2; ++i) packed[i] = pack_e2m1(codes[2 * i], codes[2 * i + 1]);
+  for (int i = 0; i < kMxfp4Block / 2; ++i) packed[i] = pack_e2m1(quantized[2 * i], quantized[2 * i + 1]);
   return to_e8m0(exponent).bits;
 }
 
-// codes[i] = e4m3(x[i] / factor), or of x[i] * factor.
-HWY_INLINE void store_scaled_e4m3(const float* HWY_RESTRICT x, int64_t n, float factor, bool divide, uint8_t* HWY_RESTRICT codes) {
+// quantized[i] = e4m3(x[i] / factor), or of x[i] * factor.
+HWY_INLINE void store_scaled_e4m3(const float* HWY_RESTRICT x, int64_t n, float factor, bool divide, uint8_t* HWY_RESTRICT quantized) {
   const F32 df;
   const VF f = hn::Set(df, factor);
   int64_t i = 0;
   for (; i < whole(n); i += kLanes) {
     const VF v = hn::LoadU(df, x + i);
-    store_e4m3(divide ? hn::Div(v, f) : hn::Mul(v, f), codes + i);
+    store_e4m3(divide ? hn::Div(v, f) : hn::Mul(v, f), quantized + i);
   }
   // The analyzer does not know that x has n values.
-  for (; i < n; ++i) codes[i] = to_e4m3(divide ? x[i] / factor : x[i] * factor).bits;  // NOLINT(clang-analyzer-core.*)
+  for (; i < n; ++i) quantized[i] = to_e4m3(divide ? x[i] / factor : x[i] * factor).bits;  // NOLINT(clang-analyzer-core.*)
 }
 
 // strata::store_row.
@@ -91,9 +92,9 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
     case KvFormat::fp8_ds_mla:
       for (int t = 0; t < kMlaLatentDim / kMlaTile; ++t) {
         const float* tile = x + t * kMlaTile;
-        uint8_t* codes = data + t * kMlaTile;
-        const float scale = options.ue8m0 ? to_float(to_e8m0(store_rounded_e4m3(tile, kMlaTile, kKvAmaxFloor, codes)))
-                                          : store_e4m3_f32(tile, kMlaTile, codes);
+        uint8_t* quantized = data + t * kMlaTile;
+        const float scale = options.ue8m0 ? to_float(to_e8m0(store_rounded_e4m3(tile, kMlaTile, kKvAmaxFloor, quantized)))
+                                          : store_e4m3_f32(tile, kMlaTile, quantized);
         store_f32(data + kMlaScaleOffset + 4 * t, scale);
       }
       narrow(x + kMlaLatentDim, kMlaRopeDim, data + kMlaRopeOffset);
@@ -108,11 +109,11 @@ HWY_INLINE void store_cache_row(const PagedCache& cache, int64_t slot, const flo
   }
 }
 
-HWY_INLINE void codes_to_bf16(const uint8_t* HWY_RESTRICT codes, int64_t n, float scale, Bf16* HWY_RESTRICT out) {
+HWY_INLINE void e4m3_to_bf16(const uint8_t* HWY_RESTRICT quantized, int64_t n, float scale, Bf16* HWY_RESTRICT out) {
   const VF s = hn::Set(F32(), scale);
   int64_t i = 0;
-  for (; i < whole(n); i += kLanes) store_bf16(hn::Mul(load_e4m3(codes + i), s), out + i);
-  for (; i < n; ++i) out[i] = to_bf16(to_float(E4m3{codes[i]}) * scale);
+  for (; i < whole(n); i += kLanes) store_bf16(hn::Mul(load_e4m3(quantized + i), s), out + i);
+  for (; i < n; ++i) out[i] = to_bf16(to_float(E4m3{quantized[i]}) * scale);
 }
 
 // strata::load_row, rounded to bf16.
@@ -120,20 +121,20 @@ HWY_INLINE void load_cache_row(const PagedCache& cache, int64_t slot, Bf16* HWY_
   const uint8_t* const data = row_data(cache, slot);
   switch (cache.format) {
     case KvFormat::bf16: std::memcpy(out, data, static_cast<size_t>(cache.row_dim) * sizeof(Bf16)); return;
-    case KvFormat::fp8_tensor: codes_to_bf16(data, cache.row_dim, cache.scale, out); return;
+    case KvFormat::fp8_tensor: e4m3_to_bf16(data, cache.row_dim, cache.scale, out); return;
     case KvFormat::fp8_ds_mla_v4: {
       const uint8_t* const scales = row_scale(cache, slot);
-      for (int b = 0; b < kV4NumBlocks; ++b) codes_to_bf16(data + b * kKvBlock, kKvBlock, to_float(E8m0{scales[b]}), out + b * kKvBlock);
+      for (int b = 0; b < kV4NumBlocks; ++b) e4m3_to_bf16(data + b * kKvBlock, kKvBlock, to_float(E8m0{scales[b]}), out + b * kKvBlock);
       std::memcpy(out + kV4NopeDim, data + kV4NopeDim, kV4RopeDim * sizeof(Bf16));
       return;
     }
     case KvFormat::fp8_ds_mla:
       for (int t = 0; t < kMlaLatentDim / kMlaTile; ++t) {
-        codes_to_bf16(data + t * kMlaTile, kMlaTile, load_f32(data + kMlaScaleOffset + 4 * t), out + t * kMlaTile);
+        e4m3_to_bf16(data + t * kMlaTile, kMlaTile, load_f32(data + kMlaScaleOffset + 4 * t), out + t * kMlaTile);
       }
       std::memcpy(out + kMlaLatentDim, data + kMlaRopeOffset, kMlaRopeDim * sizeof(Bf16));
       return;
-    case KvFormat::indexer_fp8: codes_to_bf16(data, kIndexerDim, load_f32(row_scale(cache, slot)), out); return;
+    case KvFormat::indexer_fp8: e4m3_to_bf16(data, kIndexerDim, load_f32(row_scale(cache, slot)), out); return;
     case KvFormat::indexer_mxfp4: {
       const uint8_t* const scales = row_scale(cache, slot);
       for (int i = 0; i < kIndexerDim; ++i) out[i] = to_bf16(e2m1_element(data, i) * to_float(E8m0{scales[i / kMxfp4Block]}));

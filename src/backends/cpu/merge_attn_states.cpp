@@ -1,5 +1,5 @@
-// Merging partial attention results on the CPU: one task a (token, head), one pass over the values. Bound by reading the parts:
-// n * Dv * size_of(dtype) bytes a task.
+// merge_attn_states on the CPU: one task per (token, head), one pass over the values. Bound by reading the partial results: n * Dv *
+// size_of(dtype) bytes a task.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,7 +12,7 @@
 namespace strata::cpu {
 namespace {
 
-// Values of a tile stay in registers while the parts are added up.
+// Values of a tile stay in registers while the partial results are added.
 constexpr int64_t kTile = 64;
 constexpr float kEmpty = -std::numeric_limits<float>::infinity();
 
@@ -21,32 +21,32 @@ float load(const Bf16* p) { return to_float(*p); }
 void store(float* p, float v) { *p = v; }
 void store(Bf16* p, float v) { *p = to_bf16(v); }
 
-// +inf marks an empty part as well as -inf does.
-float part_lse(const MergeAttnStatesParams& p, int64_t part, int64_t t, int64_t h) {
-  const float lse = p.lse.row<float>(part, t)[h * p.lse.stride[2]];
+// lse = +inf marks an empty partial result, like -inf.
+float lse_of(const MergeAttnStatesParams& p, int64_t split, int64_t t, int64_t h) {
+  const float lse = p.lse.row<float>(split, t)[h * p.lse.stride[2]];
   return std::isinf(lse) ? kEmpty : lse;
 }
 
 template <class In, class Out>
 void merge_one(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
-  const int64_t parts = p.o.shape[0], dim = p.o.shape[3];
+  const int64_t splits = p.o.shape[0], dim = p.o.shape[3];
   float largest = kEmpty;
   bool empty = true;
-  for (int64_t k = 0; k < parts; ++k) {
-    const float lse = part_lse(p, k, t, h);
+  for (int64_t k = 0; k < splits; ++k) {
+    const float lse = lse_of(p, k, t, h);
     empty = empty && lse == kEmpty;  // a NaN is not empty: it reaches the output
     largest = std::fmax(largest, lse);
   }
   double sum = 0.0;
-  for (int64_t k = 0; k < parts && !empty; ++k) sum += std::exp(double{part_lse(p, k, t, h)} - largest);
+  for (int64_t k = 0; k < splits && !empty; ++k) sum += std::exp(double{lse_of(p, k, t, h)} - largest);
   const double sink = p.attn_sink.present() && !empty ? std::exp(double{p.attn_sink.ptr<float>()[h]} - largest) : 0.0;
 
   Out* out = p.out.row<Out>(t, h);
   for (int64_t d = 0; d < dim; d += kTile) {
     const int64_t count = std::min(kTile, dim - d);
     float tile[kTile] = {};
-    for (int64_t k = 0; k < parts; ++k) {
-      const float lse = part_lse(p, k, t, h);
+    for (int64_t k = 0; k < splits; ++k) {
+      const float lse = lse_of(p, k, t, h);
       if (lse == kEmpty) continue;  // its values may be anything
       const auto weight = static_cast<float>(std::exp(double{lse} - largest) / (sum + sink));
       const In* o = p.o.row<In>(k, t) + h * p.o.stride[2] + d;
@@ -54,7 +54,7 @@ void merge_one(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
     }
     for (int64_t i = 0; i < count; ++i) store(out + d + i, tile[i]);
   }
-  // Last: lse_out may be one of the parts.
+  // Last: lse_out may be one of the partial results.
   if (p.lse_out.present()) {
     p.lse_out.row<float>(t)[h * p.lse_out.stride[1]] = empty ? p.empty_lse : static_cast<float>(largest + std::log(sum));
   }

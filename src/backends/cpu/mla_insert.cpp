@@ -1,5 +1,5 @@
 // Rotation of MLA queries and keys and the cache write in one pass. Floor: 4 * 64 bytes a head and token rotated in place (T = 4096, H =
-// 128: 134 MB), 4 * 192 with llama_4_scaling, 2 * 64 more where the rotary lanes are copied; the keys are 1/H of that.
+// 128: 134 MB), 4 * 192 with llama_4_scaling, 2 * 64 more where the rotary dimensions are copied; the keys are 1/H of that.
 #include <cstring>
 
 #include "backends/cpu/cpu_ops.h"
@@ -31,11 +31,11 @@ HWY_INLINE void scale_bf16(Bf16* x, int64_t n, float factor) {
 void MlaQueryHead(const MlaRopeKvInsertParams& p, int64_t t, int64_t h, const float* cos_sin) {
   const int64_t dim = p.q.shape[2], rotary = p.k_pe.shape[1];
   Bf16* const q = p.q.row<Bf16>(t, h);
-  Bf16* const lanes = q + dim - rotary;
-  if (cos_sin != nullptr) rotate_bf16(lanes, cos_sin, rotary, false, 1.0f, lanes);
+  Bf16* const rope = q + dim - rotary;
+  if (cos_sin != nullptr) rotate_bf16(rope, cos_sin, rotary, false, 1.0f, rope);
   if (p.llama_4_scaling.present()) scale_bf16(q, dim, p.llama_4_scaling.ptr<float>()[t]);
   if (p.q_pe_out.present() && t < p.q_pe_out.shape[0]) {
-    std::memcpy(p.q_pe_out.row<Bf16>(t, h), lanes, static_cast<size_t>(rotary) * sizeof(Bf16));
+    std::memcpy(p.q_pe_out.row<Bf16>(t, h), rope, static_cast<size_t>(rotary) * sizeof(Bf16));
   }
 }
 

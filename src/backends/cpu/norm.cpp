@@ -29,8 +29,8 @@ void scale_values(const Bf16* x, const float* weight, float scale, int64_t n, Bf
 
 void NormRow(const Bf16* x, const float* weight, Bf16* y, int64_t n, float eps) { scale_values(x, weight, row_scale(x, n, eps), n, y); }
 
-// The query's row t as codes.
-void NormRowToCodes(const RmsNormPairParams& p, int64_t t) {
+// The query's row t, quantised.
+void QuantizeNormRow(const RmsNormPairParams& p, int64_t t) {
   const int64_t n = p.q.shape[1];
   const Bf16* const x = p.q.row<Bf16>(t);
   const float scale = row_scale(x, n, p.eps);
@@ -39,18 +39,18 @@ void NormRowToCodes(const RmsNormPairParams& p, int64_t t) {
     Bf16 y[kActivationBlock];
     const int64_t count = n - i < kActivationBlock ? n - i : kActivationBlock;
     scale_values(x + i, p.q_weight.ptr<float>() + i, scale, count, y);
-    E4m3* const codes = p.q_out.row<E4m3>(t) + i;
+    E4m3* const quantized = p.q_out.row<E4m3>(t) + i;
     float& block_scale = p.q_scale.row<float>(t)[i / kActivationBlock];
     if (count < kActivationBlock) {
-      block_scale = quantize_activation(y, count, ue8m0, codes);
+      block_scale = quantize_activation(y, count, ue8m0, quantized);
       continue;
     }
     const auto value = [&y](int64_t j) HWY_ATTR { return load_bf16(y + j); };
     if (ue8m0) {
-      block_scale = to_float(to_e8m0(store_e4m3_pow2(value, count, kActivationAmaxFloor, codes)));
+      block_scale = to_float(to_e8m0(store_e4m3_pow2(value, count, kActivationAmaxFloor, quantized)));
     } else {
       block_scale = amax_of(value, count, kActivationAmaxFloor) / kE4m3Max;
-      store_e4m3_divided(value, count, block_scale, codes);
+      store_e4m3_divided(value, count, block_scale, quantized);
     }
   }
 }
@@ -67,16 +67,16 @@ namespace strata::cpu {
 namespace {
 
 HWY_EXPORT(NormRow);
-HWY_EXPORT(NormRowToCodes);
+HWY_EXPORT(QuantizeNormRow);
 
 constexpr int64_t kRowsPerTask = 16;
 
 void run(const RmsNormPairParams& p, const ExecutionContext& context) {
   const auto norm_row = HWY_DISPATCH_TABLE(NormRow)[simd_index(context.device)];
-  const auto norm_row_to_codes = HWY_DISPATCH_TABLE(NormRowToCodes)[simd_index(context.device)];
+  const auto quantize_norm_row = HWY_DISPATCH_TABLE(QuantizeNormRow)[simd_index(context.device)];
   parallel_for(context.device, p.kv.shape[0], kRowsPerTask, [&](int64_t t) {
     if (p.q.present() && p.q_format != ActivationFormat::bf16) {
-      norm_row_to_codes(p, t);
+      quantize_norm_row(p, t);
     } else if (p.q.present()) {
       norm_row(p.q.row<Bf16>(t), p.q_weight.ptr<float>(), p.q_out.row<Bf16>(t), p.q.shape[1], p.eps);
     }

@@ -1,4 +1,4 @@
-// The rotation of the last lanes of an fp32 row: V4 5.4, interleaved pairs. Included once per SIMD target.
+// Rotates the last dimensions of an fp32 row: V4 5.4, interleaved pairs. Included once per SIMD target.
 #if defined(STRATA_ROPE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_ROPE_INL_H
 #undef STRATA_ROPE_INL_H
@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {
 namespace HWY_NAMESPACE {
 
-// The first `pairs` pairs of slice in place, by the angles of cos[0, pairs) and sin[0, pairs).
+// Rotates the first `pairs` pairs of slice in place, by the angles of cos[0, pairs) and sin[0, pairs).
 HWY_INLINE void rotate_pairs(float* HWY_RESTRICT slice, const float* HWY_RESTRICT cos, const float* HWY_RESTRICT sin, int64_t pairs,
                              bool inverse) {
   const F32 df;
@@ -31,8 +31,8 @@ HWY_INLINE void rotate_pairs(float* HWY_RESTRICT slice, const float* HWY_RESTRIC
     slice[2 * i + 1] = o * cos[i] + e * s;
   }
 }
-// slice[0, dim) in place; cos_sin is the table row: dim/2 cosines, then dim/2 sines.
-HWY_INLINE void rotate_lanes(float* HWY_RESTRICT slice, const float* HWY_RESTRICT cos_sin, int64_t dim, bool inverse) {
+// Rotates slice[0, dim) in place; cos_sin is the table row: dim/2 cosines, then dim/2 sines.
+HWY_INLINE void apply_rope(float* HWY_RESTRICT slice, const float* HWY_RESTRICT cos_sin, int64_t dim, bool inverse) {
   rotate_pairs(slice, cos_sin, cos_sin + dim / 2, dim / 2, inverse);
 }
 
@@ -87,7 +87,7 @@ HWY_INLINE float sum_of_squares(const float* HWY_RESTRICT x, int64_t n) {
   return rest + sum(acc);
 }
 HWY_INLINE float sum_of_squares(const Bf16* HWY_RESTRICT x, int64_t n) {
-  // Four chains: one is as long as the latency of 32 multiply-adds for a head of 512.
+  // Four chains: a single one would take the latency of 32 multiply-adds for a head of 512.
   VF acc[4];
   for (VF& a : acc) a = hn::Zero(F32());
   const auto add = [&acc](const Bf16* p, int j) HWY_ATTR {

@@ -1,5 +1,5 @@
-// The inverse rotation of the attention output on the CPU. Floor: in place only the rotary lanes move (T*H*64*4 bytes; V4-Flash,
-// T = 512: 8 MB); out of place or quantised, every lane does (67 MB, 50 MB).
+// The inverse rotation of the attention output on the CPU. Floor: in place only the rotary dimensions move (T*H*64*4 bytes; V4-Flash, T =
+// 512: 8 MB); out of place or quantised, all dimensions do (67 MB, 50 MB).
 #include <cstring>
 
 #include "backends/cpu/cpu_ops.h"
@@ -24,7 +24,7 @@ void InverseHead(const InverseRopeParams& p, int64_t t, int64_t h, const float* 
   rotate_bf16(o + nope, cos_sin, rotary, true, 1.0f, out + nope);
 }
 
-// A block of 128 lanes: its values after the inverse rotation, then the quantiser of 5.2.
+// A block of 128 dimensions: its values after the inverse rotation, then the quantiser of V4 5.2.
 void InverseQuantHead(const InverseRopeQuantParams& p, int64_t t, int64_t h, const float* cos_sin) {
   const int64_t heads = p.o.shape[1], dim = p.o.shape[2], rotary = p.cos_sin.shape[1], nope = dim - rotary;
   const int64_t blocks = dim / kActivationBlock;
@@ -34,13 +34,13 @@ void InverseQuantHead(const InverseRopeQuantParams& p, int64_t t, int64_t h, con
     float block[kActivationBlock];
     widen(o + begin, kActivationBlock, 1.0f, block);
     const int64_t plain = nope <= begin ? 0 : nope - begin < kActivationBlock ? nope - begin : kActivationBlock;
-    const int64_t lane = begin + plain - nope;  // first rotary lane of the block
-    rotate_pairs(block + plain, cos_sin + lane / 2, cos_sin + rotary / 2 + lane / 2, (kActivationBlock - plain) / 2, true);
+    const int64_t rope_begin = begin + plain - nope;  // first rotary dimension of the block
+    rotate_pairs(block + plain, cos_sin + rope_begin / 2, cos_sin + rotary / 2 + rope_begin / 2, (kActivationBlock - plain) / 2, true);
     // Groups hold whole heads one after the other, so [G, hpg * D] is [H, D] in memory.
     const int64_t index = (t * heads + h) * blocks + b;
-    E4m3* const codes = p.out.ptr<E4m3>() + index * kActivationBlock;
+    E4m3* const quantized = p.out.ptr<E4m3>() + index * kActivationBlock;
     const auto value = [&block](int64_t i) HWY_ATTR { return hn::LoadU(F32(), block + i); };
-    p.scale.ptr<float>()[index] = to_float(to_e8m0(store_e4m3_pow2(value, kActivationBlock, kActivationAmaxFloor, codes)));
+    p.scale.ptr<float>()[index] = to_float(to_e8m0(store_e4m3_pow2(value, kActivationBlock, kActivationAmaxFloor, quantized)));
   }
 }
 

@@ -1,9 +1,9 @@
-// Which Highway target a device's kernels run on. Config::cpu_isa caps a device, not the process, so the entry of the dispatch
-// table is chosen here instead of by Highway's process-wide state. Include this before any Highway header.
+// Selects the Highway target of a device's kernels. Config::cpu_isa caps a device, not the process, so the entry of the dispatch table is
+// selected here instead of by Highway's process-wide state. Include this before any Highway header.
 #pragma once
 
-// Machines without AVX2 take the portable target: fewer compilations of every kernel, and no x86 server lacks it. Vectors of unknown
-// length are left out because kernels keep arrays of accumulators.
+// Machines without AVX2 use the portable target: fewer compilations of every kernel, and no x86 server lacks AVX2. Vectors of unknown
+// length are excluded because kernels keep arrays of accumulators.
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #endif
@@ -17,11 +17,11 @@
 
 namespace strata::cpu {
 
-// Index into HWY_DISPATCH_TABLE(function): the best compiled target that the machine has and the device's cap allows. A copy for each file
-// (static): files may be compiled for more targets than others.
+// Index into HWY_DISPATCH_TABLE(function): the best compiled target that the machine has and the device's cap allows. A static copy per
+// file, because files may be compiled for different sets of targets.
 [[maybe_unused]] static size_t simd_index([[maybe_unused]] CpuIsa isa) {
   if (HWY_TARGETS == HWY_STATIC_TARGET) return 0;  // tables of one entry
-  // Asked once: every cpuid instruction costs a trap of microseconds in a virtual machine.
+  // Queried once: every cpuid instruction costs a trap of microseconds in a virtual machine.
   static const int64_t supported = hwy::SupportedTargets();
   int64_t targets = supported;
 #if HWY_ARCH_X86

@@ -26,7 +26,7 @@ using VU = hn::Vec<U32>;
 // 1 (portable), 4, 8 or 16: every block of the formats (32, 64, 128 values) is a whole number of vectors.
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(F32()));
 
-// The part of n values that is whole vectors.
+// The number of values in whole vectors.
 HWY_INLINE constexpr int64_t whole(int64_t n) { return n - n % kLanes; }
 HWY_INLINE constexpr int64_t whole_pairs(int64_t n) { return n - n % (2 * kLanes); }
 
@@ -47,14 +47,15 @@ HWY_INLINE VU bf16_bits(VF v) {
 HWY_INLINE void store_bf16(VF v, void* p) { hn::StoreU(hn::TruncateTo(U16(), bf16_bits(v)), U16(), static_cast<uint16_t*>(p)); }
 HWY_INLINE VF round_bf16(VF v) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(v))); }
 
-// 2 * kLanes consecutive bf16 values, those at even and those at odd places: no shuffles, and the pairs of the rotation lie side by side.
+// 2 * kLanes consecutive bf16 values, separated into even and odd positions: no shuffles, and the values of a rotation pair are in the same
+// lane.
 HWY_INLINE void load_bf16_pairs(const void* p, VF& even, VF& odd) {
   const U32 du;
   const VU both = hn::LoadU(du, static_cast<const uint32_t*>(p));
   even = hn::BitCast(F32(), hn::ShiftLeft<16>(both));
   odd = hn::BitCast(F32(), hn::And(both, hn::Set(du, 0xFFFF0000u)));
 }
-// The inverse, rounding to nearest even. NaN stays NaN when its lower 16 bits are zero, as in everything computed from bf16 values.
+// The inverse, rounding to nearest even. NaN stays NaN if its lower 16 bits are zero, as in everything computed from bf16 values.
 HWY_INLINE void store_bf16_pairs(VF even, VF odd, void* p) {
   const U32 du;
   const auto rounded = [du](VF v) HWY_ATTR {
@@ -66,7 +67,7 @@ HWY_INLINE void store_bf16_pairs(VF even, VF odd, void* p) {
   hn::StoreU(hn::Or(hn::ShiftRight<16>(rounded(even)), high), du, static_cast<uint32_t*>(p));
 }
 
-// e4m3 codes in the low byte of each lane.
+// e4m3 bits in the low byte of each lane.
 HWY_INLINE VU e4m3_bits(VF v) {
   const F32 df;
   const U32 du;
@@ -80,22 +81,23 @@ HWY_INLINE VU e4m3_bits(VF v) {
   const VU subnormal = hn::Sub(hn::BitCast(du, hn::Add(clamped, hn::Set(df, 0x1p14f))), hn::Set(du, float_bits(0x1p14f)));
   const auto is_small = hn::RebindMask(du, hn::Lt(clamped, hn::Set(df, 0x1p-6f)));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
-  const VU code = hn::IfThenElse(is_nan, hn::Set(du, 0x7Fu), hn::IfThenElse(is_small, subnormal, normal));
-  return hn::Or(code, hn::And(hn::ShiftRight<24>(u), hn::Set(du, 0x80u)));
+  const VU unsigned_bits = hn::IfThenElse(is_nan, hn::Set(du, 0x7Fu), hn::IfThenElse(is_small, subnormal, normal));
+  return hn::Or(unsigned_bits, hn::And(hn::ShiftRight<24>(u), hn::Set(du, 0x80u)));
 }
 HWY_INLINE void store_e4m3(VF v, void* p) { hn::StoreU(hn::TruncateTo(U8(), e4m3_bits(v)), U8(), static_cast<uint8_t*>(p)); }
 
-// The values of codes in the low byte of each lane.
-HWY_INLINE VF e4m3_values(VU code) {
+// The values of e4m3 bits in the low byte of each lane.
+HWY_INLINE VF e4m3_values(VU bits) {
   const F32 df;
   const U32 du;
-  const VU magnitude = hn::And(code, hn::Set(du, 0x7Fu));
-  // Right for normal codes. A subnormal code m comes out as 2^-7 (1 + m/8): twice that less 2^-6 is m 2^-9, without an fp32 subnormal.
+  const VU magnitude = hn::And(bits, hn::Set(du, 0x7Fu));
+  // Right for normal values. A subnormal with mantissa m becomes 2^-7 (1 + m/8): twice that minus 2^-6 is m 2^-9, without an fp32
+  // subnormal.
   const VF scaled = hn::BitCast(df, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
   const VF subnormal = hn::Sub(hn::Add(scaled, scaled), hn::Set(df, 0x1p-6f));
   const VF finite = hn::IfThenElse(hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, 8u))), subnormal, scaled);
   const VU nan = hn::IfThenElseZero(hn::Eq(magnitude, hn::Set(du, 0x7Fu)), hn::Set(du, 0x7FC00000u));
-  const VU sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(du, 0x80u)));
+  const VU sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(du, 0x80u)));
   return hn::BitCast(df, hn::Or(hn::Or(hn::BitCast(du, finite), nan), sign));
 }
 HWY_INLINE VF load_e4m3(const void* p) { return e4m3_values(hn::PromoteTo(U32(), hn::LoadU(U8(), static_cast<const uint8_t*>(p)))); }
@@ -107,25 +109,25 @@ HWY_INLINE VF load_e4m3(const void* p) { return e4m3_values(hn::PromoteTo(U32(),
 #define STRATA_E4M3_PAIRS 0
 #endif
 #if STRATA_E4M3_PAIRS
-// 2 * kLanes codes as values times 2^-8, those of the first half and of the second. An e4m3 code's bits lie in fp16 as they are, subnormal
-// ones too, and are worth 2^-8 of what they were, as the exponent counts from 15 instead of 7. A code whose low seven bits are all set is
-// no number: they alone carry into bit 7 when one is added, which is the exponent's highest bit in fp16.
+// 2 * kLanes e4m3 values times 2^-8: the first half and the second. The bits of e4m3, shifted into fp16's position, are an fp16 of 2^-8
+// times the value, also for subnormals, because the exponent bias is 15 instead of 7. NaN has all low seven bits set: only then does adding
+// one carry into bit 7, which is the exponent's highest bit in fp16.
 HWY_INLINE void load_e4m3_pairs(const void* p, VF& first, VF& second) {
   constexpr hn::CappedTag<int16_t, 2 * kLanes> di;
   constexpr hn::RebindToUnsigned<decltype(di)> du;
   constexpr hn::Rebind<int8_t, decltype(di)> d8;
   constexpr hn::Rebind<hwy::float16_t, F32> half;
-  const auto code = hn::BitCast(du, hn::PromoteTo(di, hn::LoadU(d8, static_cast<const int8_t*>(p))));  // the sign in all bits above
-  const auto carry = hn::Xor(hn::Add(code, hn::Set(du, 1)), code);
+  const auto e4m3 = hn::BitCast(du, hn::PromoteTo(di, hn::LoadU(d8, static_cast<const int8_t*>(p))));  // the sign in all bits above
+  const auto carry = hn::Xor(hn::Add(e4m3, hn::Set(du, 1)), e4m3);
   const auto bit7 = hn::Set(du, 0x80);
-  const auto bits = hn::ShiftLeft<7>(hn::Or(hn::And(bit7, carry), hn::AndNot(bit7, code)));
+  const auto bits = hn::ShiftLeft<7>(hn::Or(hn::And(bit7, carry), hn::AndNot(bit7, e4m3)));
   const hn::Half<decltype(du)> dh;
   first = hn::PromoteTo(F32(), hn::BitCast(half, hn::LowerHalf(dh, bits)));
   second = hn::PromoteTo(F32(), hn::BitCast(half, hn::UpperHalf(dh, bits)));
 }
 #endif
 
-// max(floor, |x[i]|) over n values, n a multiple of kLanes; like the scalar one it does not count NaN.
+// max(floor, |x[i]|) over n values, n a multiple of kLanes; like the scalar version it ignores NaN.
 template <class Load>
 HWY_INLINE float amax_of(Load&& load, int64_t n, float floor) {
   const F32 df;
@@ -137,20 +139,20 @@ HWY_INLINE float amax_of(Load&& load, int64_t n, float floor) {
   return hn::GetLane(hn::MaxOfLanes(df, result));
 }
 
-// codes[0, n) of the values load(i) under one power-of-two scale, whose exponent it returns. n is a multiple of kLanes.
+// quantized[0, n) = e4m3 of the values load(i) under one power-of-two scale, whose exponent it returns. n is a multiple of kLanes.
 template <class Load>
-HWY_INLINE int store_e4m3_pow2(Load&& load, int64_t n, float floor, void* codes) {
+HWY_INLINE int store_e4m3_pow2(Load&& load, int64_t n, float floor, void* quantized) {
   const int exponent = e4m3_exponent(amax_of(load, n, floor));
   const VF inverse = hn::Set(F32(), pow2(-exponent));
-  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Mul(load(i), inverse), static_cast<uint8_t*>(codes) + i);
+  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Mul(load(i), inverse), static_cast<uint8_t*>(quantized) + i);
   return exponent;
 }
 
 // The same of values divided by a scale.
 template <class Load>
-HWY_INLINE void store_e4m3_divided(Load&& load, int64_t n, float scale, void* codes) {
+HWY_INLINE void store_e4m3_divided(Load&& load, int64_t n, float scale, void* quantized) {
   const VF divisor = hn::Set(F32(), scale);
-  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Div(load(i), divisor), static_cast<uint8_t*>(codes) + i);
+  for (int64_t i = 0; i < n; i += kLanes) store_e4m3(hn::Div(load(i), divisor), static_cast<uint8_t*>(quantized) + i);
 }
 
 // Stored values as fp32.

@@ -1,4 +1,4 @@
-// The common part of the "cpu/simd" implementations: they take every call on the CPU that the op's check lets through.
+// The common part of the "cpu/simd" implementations: they take every call on the CPU that passes the op's check.
 #pragma once
 
 #include <utility>

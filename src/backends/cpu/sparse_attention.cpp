@@ -32,7 +32,7 @@ AttendShape shape_of(const SparseAttnPrefillParams& p) {
 }
 
 AttendBatch batch_of(const SparseAttnDecodeParams& p, const Device& device, AttendPath path) {
-  // Key lists are cut by their length alone and merged in order, whatever the threads: every mode is batch-invariant.
+  // Key lists are cut by their length alone and combined in order, for any number of threads: every mode is batch-invariant.
   return {.path = path, .shape = shape_of(p), .num_queries = p.q.shape[0] * p.q.shape[1], .num_threads = threads_of(device)};
 }
 

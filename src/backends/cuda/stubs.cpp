@@ -1,4 +1,4 @@
-// What a build without CUDA has instead of the backend: no implementations, and no devices.
+// Replaces the backend in a build without CUDA: no implementations, and no devices.
 #include "backends/cuda/cuda_ops.h"
 #include "core/check.h"
 

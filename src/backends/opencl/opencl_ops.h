@@ -1,5 +1,5 @@
-// The OpenCL backend: Intel GPUs, and every device with shared memory by address that takes SPIR-V, PTX or LLVM bitcode. Each function
-// returns its op's implementations, fastest first; all are empty in a build without OpenCL (stubs.cpp).
+// The OpenCL backend, for Intel GPUs and every device with shared virtual memory that takes SPIR-V, PTX or LLVM bitcode. Each function
+// returns its op's implementations, fastest first. All are empty in a build without OpenCL (stubs.cpp).
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace strata::opencl {
 
-// opencl:N. Throws unsupported where this build has no OpenCL backend, with the reason, or the machine has no such device.
+// Opens opencl:N. Throws unsupported, with the reason, if this build has no OpenCL backend or the machine has no such device.
 std::shared_ptr<Device> make_device(DeviceId id, const Config& config);
 
 std::vector<Implementation<LinearParams>> linear();

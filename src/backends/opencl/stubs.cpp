@@ -1,4 +1,4 @@
-// What a build without OpenCL has instead of the backend: no implementations, and no devices. STRATA_OPENCL_ABSENT is the build's reason.
+// Replaces the backend in a build without OpenCL: no implementations, no devices. STRATA_OPENCL_ABSENT is the reason.
 #include "backends/opencl/opencl_ops.h"
 #include "core/check.h"
 

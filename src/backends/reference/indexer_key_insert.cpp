@@ -31,7 +31,7 @@ void run(const IndexerKeyInsertParams& p) {
     round_to_bf16(x, dim);
     if (p.cos_sin.present()) {
       const int64_t rotary = p.cos_sin.shape[1];
-      const int64_t first = p.lanes == RopeLanes::last ? dim - rotary : 0;
+      const int64_t first = p.rope_slice == RopeSlice::last ? dim - rotary : 0;
       rotate(x.data() + first, p.cos_sin.row<float>(p.positions.ptr<int64_t>()[t]), rotary, p.pairing);
       round_to_bf16(x, dim);
     }

@@ -9,7 +9,8 @@
 namespace strata::reference {
 namespace {
 
-// Writes head h's codes and returns the scale to fold into its weight: 1 where the scale is kept beside the codes or there is none.
+// Writes the quantised values of head h. Returns the scale to fold into the head's weight: 1 where the scale is stored separately or there
+// is none.
 float store_codes(const IndexerQueryParams& p, int64_t t, int64_t h, const IndexerVector& x) {
   const int64_t dim = p.q.shape[2];
   const int64_t head = t * p.q.shape[1] + h;
@@ -31,7 +32,7 @@ float store_codes(const IndexerQueryParams& p, int64_t t, int64_t h, const Index
 void run(const IndexerQueryParams& p) {
   const int64_t dim = p.q.shape[2];
   const int64_t rotary = p.cos_sin.present() ? p.cos_sin.shape[1] : 0;
-  const int64_t first_rotary = p.lanes == RopeLanes::last ? dim - rotary : 0;
+  const int64_t first_rotary = p.rope_slice == RopeSlice::last ? dim - rotary : 0;
   for (int64_t t = 0; t < p.q.shape[0]; ++t) {
     const float* cos_sin = rotary > 0 ? p.cos_sin.row<float>(p.positions.ptr<int64_t>()[t]) : nullptr;
     for (int64_t h = 0; h < p.q.shape[1]; ++h) {

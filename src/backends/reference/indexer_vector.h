@@ -1,4 +1,4 @@
-// A vector of the indexer on its way to codes.
+// Prepares a vector of the indexer for its quantisation.
 #pragma once
 
 #include <array>

@@ -5,8 +5,8 @@
 namespace strata::reference {
 namespace {
 
-// Lanes [begin, begin + 128) of one head after the inverse rotation, fp32. Blocks straddle the border to the rotary lanes; pairs never
-// straddle a block, because both begin at even lanes.
+// Dimensions [begin, begin + 128) of one head after the inverse rotation, fp32. A block may contain the border of the rotary dimensions.
+// Pairs never straddle a block, because both begin at even dimensions.
 void rotated_block(const Bf16* o, int64_t begin, int64_t dim, int64_t rotary, const float* cos_sin, float* block) {
   for (int64_t i = 0; i < kActivationBlock; i += 2) {
     const double first = to_float(o[begin + i]), second = to_float(o[begin + i + 1]);

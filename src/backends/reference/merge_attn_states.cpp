@@ -23,7 +23,7 @@ void store(const TensorView& v, int64_t offset, float value) {
   }
 }
 
-// One token and head. Empty parts are marked by an infinite lse; their o is not read.
+// One token and head. An infinite lse marks an empty partial result, whose o is not read.
 void merge_head(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
   const int64_t parts = p.o.shape[0];
   const auto lse_of = [&](int64_t k) { return double{p.lse.row<float>(k, t)[h * p.lse.stride[2]]}; };
@@ -54,7 +54,7 @@ void merge_head(const MergeAttnStatesParams& p, int64_t t, int64_t h) {
     const int64_t offset = t * p.out.stride[0] + h * p.out.stride[1] + first;
     for (int64_t d = 0; d < count; ++d) store(p.out, offset + d, static_cast<float>(lanes[d]));
   }
-  // Last: lse_out may be one of the parts.
+  // Last, because lse_out may be one of the partial results.
   if (p.lse_out.present()) {
     p.lse_out.row<float>(t)[h * p.lse_out.stride[1]] = empty ? p.empty_lse : static_cast<float>(max + std::log(sum));
   }

@@ -5,7 +5,7 @@
 namespace strata::reference {
 namespace {
 
-// The last `rotary` of `dim` bf16 lanes in place; null cos_sin: no rotary embedding.
+// Rotates the last `rotary` of `dim` bf16 values in place; null cos_sin: no rotary embedding.
 void rotate(Bf16* x, int64_t dim, int64_t rotary, const float* cos_sin) {
   if (cos_sin == nullptr) return;
   rotate_last_lanes(

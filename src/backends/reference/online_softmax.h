@@ -9,7 +9,7 @@
 
 namespace strata::reference {
 
-// Heads that share one pass over the rows: their states fit the stack, and a row is decoded once for all of them.
+// Heads that share one pass over the rows: their states fit on the stack, and a row is decoded once for all of them.
 inline constexpr int64_t kHeadsPerPass = 8;
 inline constexpr int64_t kMaxHeadDim = 576;
 
@@ -39,9 +39,9 @@ class OnlineSoftmax {
 
   bool empty() const { return sum_ == 0.0; }
   float max_logit() const { return static_cast<float>(max_); }
-  // The sink is no part of it; +inf when empty.
+  // Without the sink; +inf when empty.
   float lse() const { return empty() ? std::numeric_limits<float>::infinity() : static_cast<float>(max_ + std::log(sum_)); }
-  // What output lanes are divided by: the sink is one more logit with a value of zero. An empty row gives 0 for every sink.
+  // The divisor of the output: the sink is one more logit with a value of zero. An empty row gives 0 for every sink.
   double denominator(float sink) const { return empty() ? 1.0 : sum_ + std::exp(double{sink} - max_); }
   double value(int64_t lane) const { return value_[lane]; }
 

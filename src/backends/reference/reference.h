@@ -1,5 +1,5 @@
-// The reference backend: readable scalar code, float64 accumulation, every op, always built. It is the specification as code: the
-// oracle of every other implementation and the last of every list. It runs on host memory.
+// The reference backend: readable scalar code, float64 accumulation, every op, always built. It is the executable specification: the oracle
+// of every other implementation, and the last of every list. It runs on host memory.
 #pragma once
 
 #include <vector>

@@ -1,12 +1,12 @@
-// The last lanes of one vector, rotated: what the norm, insert and inverse ops share.
+// Rotates the last dimensions of one vector: shared by the norm, insert and inverse ops.
 #pragma once
 
 #include "formats/rope.h"
 
 namespace strata::reference {
 
-// Calls store(i, value) for every lane of a vector of `dim` lanes, value(i) being the unrotated lane in double. Interleaved pairs on the
-// last `rotary` lanes. In-place use is safe: both lanes of a pair are read before either is stored.
+// Calls store(i, value) for every element of a vector of `dim` values, value(i) being the unrotated element in double. Rotates interleaved
+// pairs in the last `rotary` dimensions. In-place use is safe: both elements of a pair are read before either is stored.
 template <class Value, class Store>
 void rotate_last_lanes(int64_t dim, int64_t rotary, const float* cos_sin, bool inverse, const Value& value, const Store& store) {
   const int64_t begin = dim - rotary;

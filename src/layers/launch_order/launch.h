@@ -1,4 +1,4 @@
-// How a layer's steps are launched: in which order, and on which stream. Data: it changes when something runs, and no result.
+// The order in which a layer's steps are launched, and their streams. As data: an order changes when work runs, and no result.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ constexpr StepSet steps(Steps... step) {
   return (StepSet{0} | ... | (StepSet{1} << static_cast<unsigned>(step)));
 }
 
-// A launch waits for the steps that its own step reads; `Step` has a function reads_of(Step) -> StepSet.
+// A launch waits for the steps that its own step reads. `Step` has a function reads_of(Step) -> StepSet.
 template <class Step>
 struct Launch {
   Step step;
   int32_t stream = 0;      // 0: the caller's; i: side stream i - 1
-  StepSet also_after = 0;  // steps that the launch waits for although its step does not read them
+  StepSet also_after = 0;  // further steps that the launch waits for, although its step does not read them
 };
 
 template <class Step>

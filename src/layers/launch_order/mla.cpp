@@ -7,7 +7,7 @@ using enum MlaStep;
 
 constexpr Launch<MlaStep> kDense[] = {{latents}, {norms}, {queries}, {insert_keys}, {absorb}};
 
-// The selection overlaps the queries. Its head weights need the layer's input alone: later the selection would wait for them.
+// The selection overlaps the queries. Its head weights depend on the layer's input alone, and go first so that the selection does not wait.
 constexpr Launch<MlaStep> kSelection[] = {
     {.step = index_keys, .stream = 1},
     {.step = index_weights, .stream = 2},

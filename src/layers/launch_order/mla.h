@@ -15,7 +15,7 @@ enum class MlaStep : uint8_t {
   norms,          // the norms of q_c and c
   index_queries,  // queries of the indexer := q_c indexer.wq_b
   select_topk,    // their rotation and quantisation, and the top-k among all keys
-  topk_slots,     // the cache slots of a top-k that the caller or an earlier layer gives
+  topk_slots,     // slots of a top-k that the caller or an earlier layer gives
   queries,        // q := q_c q_b_proj
   insert_keys,    // the rotation of q and k_pe; the latent row is quantised and inserted
   absorb,         // q_absorbed := q W_UK, of the tokens that attend in the absorbed form
@@ -43,7 +43,7 @@ constexpr StepSet reads_of(MlaStep step) {
 struct MlaLaunches {
   bool sparse = false;   // attends to a top-k
   bool indexer = false;  // has an indexer of its own
-  bool selects = false;  // the indexer selects; otherwise the top-k is given
+  bool selects = false;  // the indexer selects; false: the top-k is given
 };
 
 using MlaLaunchOrder = std::span<const Launch<MlaStep>>;

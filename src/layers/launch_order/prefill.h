@@ -1,4 +1,4 @@
-// How prefill tokens read their keys: from the pages, or from rows that are gathered before.
+// Selects how prefill tokens read their keys: from the pages, or from gathered rows.
 #pragma once
 
 #include "ops/sparse_attention/prefill_choice.h"
@@ -6,8 +6,8 @@
 
 namespace strata {
 
-// LayerOptions::prefill_mode; where that is automatic, by the device's measured rule. Batch-invariant layers never look at the rule: the
-// two ways round differently, and the rule depends on the whole step. They gather in V4, and read the pages in MLA.
+// LayerOptions::prefill_mode; if automatic, the rule measured on the device. Batch-invariant layers never use the rule, because the modes
+// round differently and the rule depends on the whole step. They gather in V4, and read the pages in MLA.
 bool prefill_reads_pages(const LayerOptions& options, const PrefillWork& work, const Device& device);
 
 }  // namespace strata

@@ -11,7 +11,7 @@ constexpr int64_t kFewTokens = 64;
 // With one token: if wq_b has at most this many times the indexer's rows, projecting the queries is faster than the top-k selection.
 constexpr int64_t kFewQueryRows = 6;
 
-// Where `keys` waits for the norms or for the indexer's queries, it does so to leave the SMs to them: figures in
+// Where `keys` waits for the norms or for the indexer's queries, this leaves the SMs to them: figures in
 // docs/decisions/0010-launch-order-is-data.md.
 
 constexpr Launch<V4Step> kWindow[] = {{latents}, {norms}, {queries}};

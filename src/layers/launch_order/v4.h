@@ -17,9 +17,9 @@ enum class V4Step : uint8_t {
   index_keys,     // (e) compressed keys of the indexer
   index_weights,  // (f) head weights of the indexer := x weights_proj
   index_queries,  // (f) queries of the indexer := qa indexer.wq_b
-  index_query,    // (f) their rotation and quantisation. An order without this step leaves them to select_topk
+  index_query,    // (f) their rotation and quantisation; in an order without this step select_topk does both
   select_topk,    // (f) the top-k among the compressed keys
-  topk_slots,     // (f) the cache slots of a top-k that the caller gives
+  topk_slots,     // (f) slots of a top-k that the caller gives
 };
 
 // The steps whose results a step reads.
@@ -45,7 +45,7 @@ constexpr StepSet reads_of(V4Step step) {
 struct V4Launches {
   bool compressor = false;    // of any ratio
   bool indexer = false;       // 4:1 layers
-  bool selects = false;       // the indexer selects; otherwise the caller gives the top-k
+  bool selects = false;       // the indexer selects; false: the caller gives the top-k
   bool side_streams = false;  // steps on different streams overlap
   int64_t num_tokens = 0;
   int64_t query_rows = 0;        // rows of this rank's wq_b
@@ -53,9 +53,9 @@ struct V4Launches {
 };
 
 using V4LaunchOrder = std::span<const Launch<V4Step>>;
-// The fastest order measured for these sizes. Without side streams the steps run in the order of the list.
+// The fastest order measured for these sizes. Without side streams the steps run in list order.
 V4LaunchOrder v4_launch_order(const V4Launches& sizes);
-// Every order of a layer of this kind, whatever the sizes, those of the same steps next to each other: what a plan makes room for.
+// Every order of a layer of this kind, for all sizes, orders of the same steps adjacent: a plan has room for all of them.
 std::span<const V4LaunchOrder> v4_launch_orders(const V4Launches& kind);
 
 }  // namespace strata

@@ -13,7 +13,7 @@
 namespace strata::ops {
 namespace {
 
-// For every token that completes an entry: its rows, its RoPE position and its slot exist.
+// For every token that completes an entry: its rows, its rotary position and its slot exist.
 void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
   if (!host_visible(p.positions) || !host_visible(p.state_slots) || !host_visible(p.out_slots)) return;
   if (!host_visible(p.token_to_req) || !host_visible(p.block_table)) return;
@@ -40,7 +40,7 @@ void check_values(ParamCheck& c, const CompressNormRopeStoreParams& p) {
   }
 }
 
-// With a prologue the saves are possible, and which token has saved which row can be told from where it stands.
+// With a prologue: the saves are valid, and a token's position determines which row it has saved.
 void check_step(ParamCheck& c, const CompressNormRopeStoreParams& p, DeviceId device) {
   if (!p.save_prologue) return;
   ParamCheck prologue("compress_norm_rope_store: save_prologue", device);

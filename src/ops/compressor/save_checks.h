@@ -1,4 +1,4 @@
-// What save_partial_states asks of its arguments, which compress_norm_rope_store does too where it makes the saves.
+// Checks of the arguments of save_partial_states, also for compress_norm_rope_store with the saves as its prologue.
 #pragma once
 
 #include "ops/kv_insert/row_checks.h"

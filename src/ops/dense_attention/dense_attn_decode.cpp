@@ -10,7 +10,7 @@
 namespace strata::ops {
 namespace {
 
-// Every row that a query sees lies in a page of the cache.
+// Every row that a query sees is in a page of the cache.
 void check_values(ParamCheck& c, const DenseAttnDecodeParams& p) {
   if (!host_visible(p.query_start_loc) || !host_visible(p.seq_lens) || !host_visible(p.block_table)) return;
   check_start_loc(c, "query_start_loc", p.query_start_loc, p.q.shape[0], "max_query_len", p.max_query_len);

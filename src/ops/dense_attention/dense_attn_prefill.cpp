@@ -11,7 +11,7 @@ namespace {
 void check_requests(ParamCheck& c, const DenseAttnPrefillParams& p, int64_t queries, int64_t keys) {
   check_longest(c, "max_query_len", p.max_query_len);
   check_longest(c, "max_key_len", p.max_key_len);
-  c.require(p.query_start_loc.present() == p.key_start_loc.present(), "key_start_loc must be {} beside query_start_loc, is {}",
+  c.require(p.query_start_loc.present() == p.key_start_loc.present(), "key_start_loc must be {} with query_start_loc, is {}",
             p.query_start_loc.present() ? "present" : "absent", p.key_start_loc.present() ? "present" : "absent");
   if (!p.query_start_loc.present()) {
     check_room(c, queries, 1, p.max_query_len);
@@ -35,11 +35,11 @@ void check(const DenseAttnPrefillParams& p, DeviceId device) {
   c.view("k_nope", p.k_nope, DType::bf16, {kAny, heads, kAny});
   const int64_t keys = p.k_nope.shape[0];
   c.view("k_pe", p.k_pe, DType::bf16, {keys, kAny});
-  c.require(p.k_nope.shape[2] + p.k_pe.shape[1] == dim, "k_nope and k_pe must have the {} lanes of q together, have {} and {}", dim,
+  c.require(p.k_nope.shape[2] + p.k_pe.shape[1] == dim, "k_nope and k_pe must have the {} dimensions of q together, have {} and {}", dim,
             p.k_nope.shape[2], p.k_pe.shape[1]);
   c.view("v", p.v, DType::bf16, {keys, heads, kAny});
   const int64_t value_dim = p.v.shape[2];
-  c.require(value_dim >= 1 && value_dim <= kMaxDenseHeadDim, "v must have 1 to {} lanes, has {}", kMaxDenseHeadDim, value_dim);
+  c.require(value_dim >= 1 && value_dim <= kMaxDenseHeadDim, "v must have 1 to {} dimensions, has {}", kMaxDenseHeadDim, value_dim);
   check_positive(c, "softmax_scale", p.softmax_scale);
   c.view("out", p.out, {DType::bf16, DType::f32}, {queries, heads, value_dim});
   check_output(c, "out", p.out);

@@ -1,4 +1,4 @@
-// What the checks of the dense attention ops have in common.
+// Shared checks of the dense attention ops.
 #pragma once
 
 #include "ops/sparse_attention/attention_checks.h"
@@ -12,13 +12,13 @@ inline void check_longest(ParamCheck& c, std::string_view name, int64_t longest)
   c.require(longest >= 0 && longest < kMaxIndices, "{} must be in [0, {}), is {}", name, kMaxIndices, longest);
 }
 
-// `requests` of up to `longest` queries have room for `queries`: a kernel looks no further, and what is behind would stay unwritten.
+// `requests` requests of up to `longest` queries have room for `queries`. A kernel processes no more, so later rows would stay unwritten.
 inline void check_room(ParamCheck& c, int64_t queries, int64_t requests, int64_t longest) {
   c.require(queries <= requests * longest, "q must have at most {} rows, max_query_len = {} for each of {} requests, has {}",
             requests * longest, longest, requests, queries);
 }
 
-// start[0] <= start[1] <= ... with `rows` in all and at most `longest` in one request. Values are looked at on host-visible memory only.
+// start[0] <= start[1] <= ... with `rows` rows in all and at most `longest` in one request. Values are checked on host-visible memory only.
 inline void check_start_loc(ParamCheck& c, std::string_view name, const TensorView& start, int64_t rows, std::string_view bound,
                             int64_t longest) {
   if (!host_visible(start)) return;

@@ -1,4 +1,4 @@
-// What the checks of the indexer ops have in common.
+// Shared checks of the indexer ops.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace strata::ops {
 
-// Query codes in one of the three formats: e4m3 or bf16 [T, Hi, Di], or u8 [T, Hi, Di/2] with e8m0 scales [T, Hi, Di/32]. Contiguous.
+// Quantised queries in one of the three formats: e4m3 or bf16 [T, Hi, Di], or u8 [T, Hi, Di/2] with e8m0 scales [T, Hi, Di/32]. Contiguous.
 inline void check_query_codes(ParamCheck& c, std::string_view name, const TensorView& q, std::string_view scale_name,
                               const TensorView& scale, int64_t tokens, int64_t heads, int64_t dim) {
   const bool mxfp4 = q.dtype == DType::u8;
@@ -22,7 +22,7 @@ inline void check_query_codes(ParamCheck& c, std::string_view name, const Tensor
     c.view(scale_name, scale, DType::e8m0, {q.shape[0], q.shape[1], width / kMxfp4Block});
     c.contiguous(scale_name, scale);
   } else {
-    c.require(!scale.present(), "{} must be absent beside {} of {}, is {}", scale_name, name, to_string(q.dtype), scale);
+    c.require(!scale.present(), "{} must be absent with {} of {}, is {}", scale_name, name, to_string(q.dtype), scale);
   }
 }
 
@@ -44,8 +44,8 @@ void check_scoring_views(ParamCheck& c, const Params& p) {
   const int64_t tokens = p.q.shape[0];
   const int64_t dim = p.q.dtype == DType::u8 ? p.q.shape[2] * 2 : p.q.shape[2];
   c.require(dim >= 1 && dim <= kMaxIndexerDim, "q must have 1 to {} values per head, has {}", kMaxIndexerDim, dim);
-  c.require(format == KvFormat::bf16 || dim == 128, "q must have 128 values per head beside a cache of format {}, has {}",
-            to_string(format), dim);
+  c.require(format == KvFormat::bf16 || dim == 128, "q must have 128 values per head with a cache of format {}, has {}", to_string(format),
+            dim);
   c.view("weights", p.weights, DType::f32, {tokens, p.q.shape[1]});
   c.contiguous("weights", p.weights);
   c.cache("cache", p.cache, {format}, dim);

@@ -35,7 +35,7 @@ void check_slots(ParamCheck& call, const IndexerTopkParams& p, DeviceId device) 
   }
 }
 
-// The query that is scored: given, or made by the prologue.
+// The scored query: given, or made by the prologue.
 void check_scoring(ParamCheck& c, const IndexerTopkParams& p, DeviceId device) {
   if (!p.query_prologue) return check_scoring_views(c, p);
   for (const auto& [name, view] : {std::pair{"q", &p.q}, std::pair{"q_scale", &p.q_scale}, std::pair{"weights", &p.weights}}) {
@@ -61,7 +61,7 @@ void check(const IndexerTopkParams& p, DeviceId device) {
   c.require(p.max_length >= 0 && p.max_length < kMaxIndices, "max_length must be in [0, {}), is {}", kMaxIndices, p.max_length);
   c.values_in("lengths", p.lengths, 0, p.max_length + 1, false);
   check_slots(c, p, device);
-  // Short contexts select everything: the caller need not have computed what would be scored.
+  // Short contexts select everything: the caller need not have computed the scored operands.
   if (selects_all(p)) return;
   check_scoring(c, p, device);
   check_candidates(c, p);

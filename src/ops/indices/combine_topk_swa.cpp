@@ -49,7 +49,7 @@ void check_request(ParamCheck& c, const CombineTopkSwaParams& p, int64_t r) {
   c.require(gather_len <= p.m - p.n, "m must be at least n + gather_lens[{}] = {}, is {}", r, p.n + gather_len, p.m);
 }
 
-// Left-packed entries, all visible to the token: what is missing would name a row of another request.
+// Left-packed entries, all visible to the token: a missing entry would name a row of another request.
 void check_selection(ParamCheck& c, const CombineTopkSwaParams& p, int64_t t, int64_t position) {
   const int64_t visible = (position + 1) / p.ratio;
   const int64_t count = std::min<int64_t>(visible, p.top_k);

@@ -28,7 +28,7 @@ void check(const ComputeGlobalTopkParams& p, DeviceId device) {
       const int32_t local = p.topk_indices.row<int32_t>(t)[i];
       if (local < 0) continue;
       const int64_t block = local / p.page_size;
-      // Blocks behind the table become -1; the request must exist all the same.
+      // Blocks past the table become -1; the request must exist all the same.
       const bool in_table = block < p.block_table.shape[1];
       if (in_table) {
         check_blocks(c, t, p.token_to_req, p.block_table, block, block + 1, kMaxIndices / p.page_size);

@@ -12,7 +12,7 @@ void check_output(ParamCheck& c, std::string_view name, const TensorView& out) {
   for (int i = 1; i < out.rank; ++i) {
     for (int j = i; j > 0 && out.stride[order[j]] < out.stride[order[j - 1]]; --j) std::swap(order[j], order[j - 1]);
   }
-  int64_t span = 1;  // elements from the first to behind the last of the dimensions looked at so far
+  int64_t span = 1;  // elements from the first to one past the last, over the dimensions seen before
   for (int i = 0; i < out.rank; ++i) {
     const int d = order[i];
     if (out.shape[d] == 1) continue;

@@ -1,5 +1,5 @@
-// Checks of values and of layouts that several ops share. Values are looked at where the host can read them; on other devices they are
-// the caller's promise.
+// Checks of values and of layouts that several ops share. Values are checked where the host can read them; on other devices the caller
+// guarantees them.
 #pragma once
 
 #include <cmath>
@@ -19,15 +19,15 @@ inline bool host_visible(const TensorView& v) {
   return v.present() && v.device.kind == DeviceKind::cpu && (v.data != nullptr || v.numel() == 0);
 }
 
-// No element is stored twice: an op writes rows in any order and from several threads.
+// No element is stored twice, because ops write rows in any order and from several threads.
 void check_output(ParamCheck& c, std::string_view name, const TensorView& out);
 
-// A scale that was forgotten is 0; none of the models has one that is not positive.
+// A scale that was not set is 0; no model has a scale that is not positive.
 inline void check_positive(ParamCheck& c, std::string_view name, float value) {
   c.require(std::isfinite(value) && value > 0.0f, "{} must be positive and finite, is {}", name, value);
 }
 
-// What is added to a mean before its root is taken.
+// The epsilon added to a mean before its root.
 inline void check_eps(ParamCheck& c, float eps, std::string_view name = "eps") {
   c.require(std::isfinite(eps) && eps >= 0.0f, "{} must be finite and not negative, is {}", name, eps);
 }

@@ -20,8 +20,7 @@ void check(const QNormRopeKvInsertParams& p, DeviceId device) {
   if (p.q_out.dtype == DType::e4m3) {
     c.require(p.q_out.shape[1] == heads, "q_out must have the {} heads of q when it is e4m3, has {}", heads, p.q_out.shape[1]);
     c.require(!p.slot_mapping.present() || p.cache.format == KvFormat::fp8_tensor,
-              "q_out must be bf16 beside a cache of format {}, is {}: e4m3 queries belong to fp8_tensor", to_string(p.cache.format),
-              p.q_out);
+              "q_out must be bf16 with a cache of format {}, is {}: e4m3 queries belong to fp8_tensor", to_string(p.cache.format), p.q_out);
     check_positive(c, "q_scale_inv", p.q_scale_inv);
   } else {
     c.require(p.q_out.shape[1] >= heads, "q_out must have at least the {} heads of q, has {}", heads, p.q_out.shape[1]);

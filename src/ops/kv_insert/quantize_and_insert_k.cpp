@@ -18,7 +18,7 @@ void check(const QuantizeAndInsertKParams& p, DeviceId device) {
       c, "cache", p.cache,
       {KvFormat::fp8_ds_mla_v4, KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::indexer_fp8, KvFormat::indexer_mxfp4, KvFormat::fp8_ds_mla},
       p.k.shape[1]);
-  c.require(!p.ue8m0 || p.cache.format == KvFormat::fp8_ds_mla, "ue8m0 must be false beside a cache of format {}, is true",
+  c.require(!p.ue8m0 || p.cache.format == KvFormat::fp8_ds_mla, "ue8m0 must be false with a cache of format {}, is true",
             to_string(p.cache.format));
   c.values_in("slot_mapping", p.slot_mapping, 0, p.cache.num_slots(), true);
 }

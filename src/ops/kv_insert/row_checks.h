@@ -1,4 +1,4 @@
-// What the checks of the ops that rotate vectors and touch cache rows have in common.
+// Shared checks of the ops that rotate vectors and access cache rows.
 #pragma once
 
 #include "formats/kv_rows.h"
@@ -6,8 +6,8 @@
 
 namespace strata::ops {
 
-// positions i64 [tokens] and cos_sin f32 [max_positions, R] with R even lanes of a vector of `dim` values. The values of positions are
-// not looked at.
+// positions i64 [tokens] and cos_sin f32 [max_positions, R], with R even, of a vector of `dim` values. The values of positions are not
+// checked.
 inline void check_rotary_views(ParamCheck& c, const TensorView& positions, const TensorView& cos_sin, int64_t tokens, int64_t dim) {
   c.view("positions", positions, DType::i64, {tokens});
   c.view("cos_sin", cos_sin, DType::f32, {kAny, kAny});
@@ -15,7 +15,7 @@ inline void check_rotary_views(ParamCheck& c, const TensorView& positions, const
   c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= dim, "cos_sin must have an even number of columns in [2, {}], has {}", dim, rotary);
 }
 
-// A cache of rows of `dim` values (kAny: any number that a row of the format can have).
+// A cache of rows of `dim` values (kAny: any number that the format allows).
 inline void check_rows(ParamCheck& c, std::string_view name, const PagedCache& cache, std::initializer_list<KvFormat> formats,
                        int64_t dim) {
   c.cache(name, cache, formats, dim);
@@ -27,13 +27,13 @@ inline void check_rows(ParamCheck& c, std::string_view name, const PagedCache& c
   if (cache.format == KvFormat::fp8_tensor) check_positive(c, "cache.scale", cache.scale);
 }
 
-// A V4 record keeps the last 64 of its 512 values as bf16: those must be the rotary lanes.
+// A V4 record keeps the last 64 of its 512 values as bf16: those must be the rotary dimensions.
 inline void check_rotary_lanes(ParamCheck& c, const PagedCache& cache, int64_t rotary) {
   c.require(cache.format != KvFormat::fp8_ds_mla_v4 || rotary == kV4RopeDim,
-            "cos_sin must have {} columns beside a cache of format {}, has {}", int{kV4RopeDim}, to_string(cache.format), rotary);
+            "cos_sin must have {} columns with a cache of format {}, has {}", int{kV4RopeDim}, to_string(cache.format), rotary);
 }
 
-// Where keys [tokens, dim] go when they are rotated.
+// Checks where keys [tokens, dim] are inserted after their rotation.
 inline void check_key_insert(ParamCheck& c, const TensorView& slot_mapping, const PagedCache& cache, const TensorView& cos_sin,
                              int64_t tokens, int64_t dim) {
   c.view("slot_mapping", slot_mapping, DType::i64, {kAny});

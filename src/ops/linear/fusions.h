@@ -6,7 +6,7 @@
 
 namespace strata::ops {
 
-// `product`, completed by the quantisation of an e4m3 y where its kernels leave bf16. Implementation::fuses is asked for "y_scale".
+// `product`, completed by quantising an e4m3 y where its kernels write bf16. Implementation::fuses is called with "y_scale".
 Implementation<GroupedLinearParams> with_grouped_linear_fusions(Implementation<GroupedLinearParams> product);
 
 }  // namespace strata::ops

@@ -19,7 +19,7 @@ void check(const GroupedLinearParams& p, DeviceId device) {
     c.require(k % kActivationBlock == 0, "x must have a multiple of {} channels when it is e4m3, is {}", int{kActivationBlock}, p.x);
     c.view("x_scale", p.x_scale, DType::f32, {tokens, groups, k / kActivationBlock});
   } else {
-    c.require(!p.x_scale.present(), "x_scale must be absent beside a bf16 x, is {}", p.x_scale);
+    c.require(!p.x_scale.present(), "x_scale must be absent with a bf16 x, is {}", p.x_scale);
   }
   check_weight(c, p.weight, groups, k);
   const int64_t n = p.weight->n;
@@ -31,7 +31,7 @@ void check(const GroupedLinearParams& p, DeviceId device) {
     c.view("y_scale", p.y_scale, DType::f32, {tokens, groups, n / kActivationBlock});
     c.contiguous("y_scale", p.y_scale);
   } else {
-    c.require(!p.y_scale.present(), "y_scale must be absent beside a bf16 y, is {}", p.y_scale);
+    c.require(!p.y_scale.present(), "y_scale must be absent with a bf16 y, is {}", p.y_scale);
   }
   check_output(c, "y", p.y);
   check_alignment(c, p.x, *p.weight, p.y);

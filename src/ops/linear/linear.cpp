@@ -17,7 +17,7 @@ void check(const LinearParams& p, DeviceId device) {
     c.require(p.activation != ActivationFormat::bf16, "activation must be the fp8 format of the codes when x is e4m3, is bf16");
     c.view("x_scale", p.x_scale, DType::f32, {p.x.shape[0], activation_blocks(p.x.shape[1])});
   } else {
-    c.require(!p.x_scale.present(), "x_scale must be absent beside a bf16 x, is {}", p.x_scale);
+    c.require(!p.x_scale.present(), "x_scale must be absent with a bf16 x, is {}", p.x_scale);
   }
   check_weight(c, p.weight, 1, p.x.shape[1]);
   c.view("y", p.y, {DType::bf16, DType::f32}, {p.x.shape[0], p.weight->n});

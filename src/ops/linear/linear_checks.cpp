@@ -17,7 +17,7 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   c.require(w.groups == groups, "weight.groups must be {}, is {}", groups, w.groups);
   c.require(w.n >= 1 && w.k >= 1, "weight must have n >= 1 and k >= 1, has n {} and k {}", w.n, w.k);
   c.require(w.k == k, "weight.k must be the {} input features of x, is {}", k, w.k);
-  // Elements, and bytes of a packed form with what it pads them to.
+  // Elements, and bytes of a packed form including its padding.
   c.require(w.n <= kMostElements / std::max<int64_t>(groups, 1) / w.k,
             "weight.n must be such that {} groups of n x {} are at most 2^50, is {}", groups, w.k, w.n);
   c.require(w.weight.present() != w.packed.present(), "weight must hold either a row-major matrix or a packed one, holds {}",
@@ -31,7 +31,7 @@ void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int
   c.view("weight.weight", w.weight, {DType::bf16, DType::e4m3}, {w.groups * w.n, w.k});
   c.contiguous("weight.weight", w.weight);
   if (w.weight.dtype == DType::bf16) {
-    c.require(!w.scale.present(), "weight.scale must be absent beside a bf16 weight, is {}", w.scale);
+    c.require(!w.scale.present(), "weight.scale must be absent with a bf16 weight, is {}", w.scale);
     return;
   }
   c.require(w.block_n >= 1 && w.block_k >= 1, "weight.block_n and block_k must be at least 1, are {} and {}", w.block_n, w.block_k);

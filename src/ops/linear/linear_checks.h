@@ -1,4 +1,4 @@
-// The weight of the linear ops, and where its memory and that of x and y begins.
+// Checks of the weight of the linear ops, and of the alignment of its memory and that of x and y.
 #pragma once
 
 #include "core/check.h"
@@ -9,7 +9,7 @@ namespace strata::ops {
 
 // Throws unless the weight is complete: sizes, and either a row-major matrix with its scales or a packed form with its name.
 void check_weight(ParamCheck& c, const LinearWeight* weight, int64_t groups, int64_t k);
-// Throws unless a CUDA device can read the memory of x, y and the weight as it does for their strides.
+// Throws unless the memory of x, y and the weight is as aligned as a CUDA device requires for their strides.
 void check_alignment(ParamCheck& c, const TensorView& x, const LinearWeight& weight, const TensorView& y);
 
 }  // namespace strata::ops

@@ -16,7 +16,7 @@ void check(const MlaRopeKvInsertParams& p, DeviceId device) {
   c.view("c", p.c, DType::bf16, {tokens, kAny});
   c.view("k_pe", p.k_pe, DType::bf16, {tokens, kAny});
   const int64_t rotary = p.k_pe.shape[1];
-  c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= p.q.shape[2], "k_pe must have an even number of lanes in [2, {}], has {}",
+  c.require(rotary >= 2 && rotary % 2 == 0 && rotary <= p.q.shape[2], "k_pe must have an even number of dimensions in [2, {}], has {}",
             p.q.shape[2], rotary);
   check_output(c, "q", p.q);
   check_output(c, "k_pe", p.k_pe);
@@ -32,10 +32,10 @@ void check(const MlaRopeKvInsertParams& p, DeviceId device) {
   if (p.slot_mapping.present()) {
     check_rows(c, "cache", p.cache, {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}, p.c.shape[1] + rotary);
     c.require(p.cache.format != KvFormat::fp8_ds_mla || rotary == kMlaRopeDim,
-              "k_pe must have {} lanes beside a cache of format {}, has {}", int{kMlaRopeDim}, to_string(p.cache.format), rotary);
+              "k_pe must have {} dimensions with a cache of format {}, has {}", int{kMlaRopeDim}, to_string(p.cache.format), rotary);
     check_slots(c, p.slot_mapping, tokens, p.cache);
   }
-  c.require(!p.ue8m0 || p.cache.format == KvFormat::fp8_ds_mla, "ue8m0 must be false beside a cache of format {}, is true",
+  c.require(!p.ue8m0 || p.cache.format == KvFormat::fp8_ds_mla, "ue8m0 must be false with a cache of format {}, is true",
             to_string(p.cache.format));
 }
 

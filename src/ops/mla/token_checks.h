@@ -1,4 +1,4 @@
-// What the checks of the MLA insert ops have in common.
+// Shared checks of the MLA insert ops.
 #pragma once
 
 #include "ops/kv_insert/row_checks.h"

@@ -26,7 +26,7 @@ void check(const RmsNormPairParams& p, DeviceId device) {
       c.view("q_scale", p.q_scale, DType::f32, {p.q.shape[0], activation_blocks(p.q.shape[1])});
       check_output(c, "q_scale", p.q_scale);
     } else {
-      c.require(!p.q_scale.present(), "q_scale must be absent beside a bf16 q_out, is {}", p.q_scale);
+      c.require(!p.q_scale.present(), "q_scale must be absent with a bf16 q_out, is {}", p.q_scale);
     }
   } else {
     c.require(!p.q_scale.present() && p.q_format == ActivationFormat::bf16, "q_scale and an fp8 q_format need q, which is absent");

@@ -34,7 +34,7 @@ double correction_dim(const RopeConfig& config, double rotations) {
   return config.dim * std::log(length / (2.0 * std::numbers::pi * rotations)) / (2.0 * std::log(config.theta));
 }
 
-// One row: the angle is rounded to fp32 as in every public table; its cosine and sine are then taken in double.
+// One row: the angle is rounded to fp32 as in every public table; its cosine and sine are computed in double.
 void fill_row(const RopeConfig& config, const std::vector<float>& frequencies, int64_t position, float* row) {
   const int32_t half = config.dim / 2;
   for (int32_t i = 0; i < half; ++i) {

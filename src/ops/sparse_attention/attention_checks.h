@@ -1,4 +1,4 @@
-// What the checks of the attention ops have in common.
+// Shared checks of the attention ops.
 #pragma once
 
 #include "ops/indices/value_checks.h"
@@ -16,10 +16,10 @@ inline void check_head_shape(ParamCheck& c, int64_t num_heads, int64_t head_dim)
   c.require(is_sparse_head_dim(head_dim), "q must have a head dimension of 512 or 576, has {}", head_dim);
 }
 inline void check_value_dim(ParamCheck& c, int64_t value_dim, int64_t head_dim) {
-  c.require(value_dim >= 1 && value_dim <= head_dim, "out must have 1 to {} value lanes, has {}", head_dim, value_dim);
+  c.require(value_dim >= 1 && value_dim <= head_dim, "out must have 1 to {} value dimensions, has {}", head_dim, value_dim);
 }
 
-// One raw logit per head; infinities are meaningful, NaN is not.
+// One raw logit per head; infinities are valid, NaN is not.
 inline void check_sink(ParamCheck& c, const TensorView& attn_sink, int64_t num_heads) {
   c.optional("attn_sink", attn_sink, DType::f32, {num_heads});
   if (!host_visible(attn_sink)) return;

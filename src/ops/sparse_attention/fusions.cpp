@@ -9,11 +9,11 @@ namespace {
 
 using P = SparseAttnDecodeParams;
 
-// Of `entries` from the first on, whose tokens are evenly spaced.
+// For `entries` entries from `first` on, whose tokens are evenly spaced.
 QNormRopeKvInsertParams query_norm(const P& p, const P& rest, int64_t first, int64_t entries) {
   const QueryNormRope& norm = *p.query_prologue;
   const TensorView q = as_tokens(entries_of(p.q, first, entries));
-  TensorView kv = q;  // nothing of it is read
+  TensorView kv = q;  // not read
   kv.rank = 2;
   kv.shape = {q.shape[0], q.shape[2], 0, 0};
   kv.stride = {q.stride[0], q.stride[2], 0, 0};

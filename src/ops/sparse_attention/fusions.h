@@ -6,7 +6,7 @@
 
 namespace strata::ops {
 
-// `attention`, completed by what its kernels do not fuse.
+// `attention`, completed by the members that its kernels do not fuse.
 Implementation<SparseAttnDecodeParams> with_decode_fusions(Implementation<SparseAttnDecodeParams> attention);
 
 }  // namespace strata::ops

@@ -19,7 +19,7 @@ void check(const MergeAttnStatesParams& p, DeviceId device) {
   check_output(c, "out", p.out);
   c.optional("lse_out", p.lse_out, DType::f32, {tokens, heads});
   check_output(c, "lse_out", p.lse_out);
-  // The two conventions there are; 0 is a caller that did not choose.
+  // The two existing conventions; 0 means that the caller did not set it.
   c.require(!p.lse_out.present() || std::isinf(p.empty_lse), "empty_lse must be +inf or -inf, is {}", p.empty_lse);
 }
 

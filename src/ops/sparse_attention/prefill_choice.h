@@ -1,4 +1,4 @@
-// The choice behind PrefillMode::automatic: gather bf16 rows and attend to them, or attend to the paged caches.
+// The rule of PrefillMode::automatic: gather bf16 rows and attend to them, or attend to the paged caches.
 #pragma once
 
 #include "contracts/prefill_work.h"
@@ -6,7 +6,7 @@
 
 namespace strata::ops {
 
-// By the measured rule of the device's backend. Where there is none V4's rows are gathered, MLA's are not.
+// By the measured rule of the device's backend. Without a rule V4's rows are gathered, and MLA's are not.
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device);
 
 }  // namespace strata::ops

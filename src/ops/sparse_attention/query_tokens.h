@@ -1,4 +1,5 @@
-// Query tokens of sparse_attn_decode, [B, S, H, D], as ops of tokens take them: [B*S, H, D]. Views may be of a call that was not checked.
+// Query tokens of sparse_attn_decode, [B, S, H, D], as ops over tokens take them: [B*S, H, D]. Views may belong to a call that was not
+// checked.
 #pragma once
 
 #include <vector>
@@ -12,7 +13,7 @@ inline TensorView entries_of(const TensorView& v, int64_t first, int64_t count) 
   return first == 0 && count == v.shape[0] ? v : v.slice(first, count);
 }
 
-// Of one entry, or of entries whose tokens are evenly spaced.
+// For one entry, or for entries whose tokens are evenly spaced.
 inline TensorView as_tokens(const TensorView& v) {
   TensorView tokens = v;
   tokens.rank = 3;
@@ -21,12 +22,12 @@ inline TensorView as_tokens(const TensorView& v) {
   return tokens;
 }
 
-// The positions, one per token, of entries of `v`.
+// The positions, one per token, of the entries of `v`.
 inline TensorView positions_of(const TensorView& positions, const TensorView& v, int64_t first, int64_t count) {
   return count == v.shape[0] ? positions : positions.slice(first * v.shape[1], count * v.shape[1]);
 }
 
-// call(first entry, entries) for each entry; none where the tokens of `v` are evenly spaced, so that one call has them all.
+// Calls call(first entry, entries) for each entry; not at all where the tokens of `v` are evenly spaced, so that one call has them all.
 template <class Call>
 auto even_parts(const TensorView& v, const Call& call) {
   std::vector<decltype(call(int64_t{0}, int64_t{0}))> calls;

@@ -33,7 +33,7 @@ void check_scope_views(ParamCheck& c, const Scope& s, const TensorView& q) {
   c.optional(s.length_name, s.topk_length, DType::i32, {q.shape[0]});
 }
 
-// Every entry that will be looked at is -1 or a row of the cache. What lies behind the length may be anything.
+// Every entry inside the length is -1 or a row of the cache. Entries after the length may be anything.
 void check_scope_values(ParamCheck& c, const Scope& s) {
   if (s.topk_length.present() && !host_visible(s.topk_length)) return;
   const int64_t width = s.indices.shape[2];

@@ -1,4 +1,4 @@
-// The part of OpenCL that Strata uses, over the CUDA driver API: a libOpenCL.so.1 for tests. With it the kernels' PTX runs under
+// The OpenCL functions that Strata uses, over the CUDA driver API: a libOpenCL.so.1 for tests. With it the kernels' PTX runs under
 // compute-sanitizer, which does not follow NVIDIA's OpenCL. Errors of CUDA become OpenCL's; what is not needed is refused.
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>

@@ -126,7 +126,7 @@ class AmxEngine {
 
 }  // namespace
 
-const PathFunctions kAmxPath = {pipeline_scratch_bytes, accumulate_blocks<AmxEngine>, merge_partials, finish_partials};
+const PathFunctions kAmxPath = {pipeline_scratch_bytes, accumulate_blocks<AmxEngine>, combine_partials, finish_partials};
 const PrefillFunctions kAmxPrefill = {prefill_scratch_bytes, prefill_task<AmxEngine>};
 
 }  // namespace strata::cpu

@@ -46,8 +46,8 @@ void attend_partial(AttendPath path, const AttendShape& shape, const AttendQuery
   functions(path).accumulate(shape, query, heads, block_begin, block_end, scratch, partial_view(partial, heads.count));
 }
 
-void merge_partial(AttendPath path, int num_heads, int value_dim, float* into, const float* from) {
-  functions(path).merge(num_heads, value_dim, partial_view(into, num_heads), partial_view(const_cast<float*>(from), num_heads));
+void combine_partial(AttendPath path, int num_heads, int value_dim, float* into, const float* from) {
+  functions(path).combine(num_heads, value_dim, partial_view(into, num_heads), partial_view(const_cast<float*>(from), num_heads));
 }
 
 void finish_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, const float* partial) {

@@ -4,10 +4,10 @@
 //   l[h,s] = softmax_scale * <q[h], k[s]>      m[h] = max_s l[h,s]      Z[h] = sum_s exp(l[h,s] - m[h])
 //   out[h] = sum_s exp(l[h,s] - m[h]) v[s] / (Z[h] + exp(sink[h] - m[h]))      lse[h] = m[h] + ln Z[h]
 //
-// Numerics: products of bf16 operands, fp32 accumulation; Z sums unrounded fp32 probabilities while the value product
-// of the AMX and AVX512_BF16 paths takes them rounded to bf16. bf16 subnormals count as zero in those two paths (the
-// instructions flush them). A query's key list is cut into blocks by its length alone, and blocks are always merged in
-// order, so a result depends neither on the number of threads nor on what else is in the batch.
+// Numerics: products of bf16 operands, fp32 accumulation. Z sums unrounded fp32 probabilities, while the value product of the AMX and
+// AVX512_BF16 paths uses probabilities rounded to bf16. These two paths treat bf16 subnormals as zero, because the instructions flush them.
+// A query's key list is cut into blocks by its length alone, and blocks are always combined in order. So a result depends neither on the
+// number of threads nor on the rest of the batch.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace strata::cpu {
 
-// Fastest first. The caller picks one; a path the machine cannot run must not be asked for.
+// Fastest first. The caller selects one that the machine can run.
 enum class AttendPath { amx, avx512_bf16, avx512, avx2, portable };
 
 // Where rows live. Row i of a paged source: base + (i / page_size) * page_stride + (i % page_size) * row_stride.
@@ -31,9 +31,9 @@ struct RowSource {
   float scale = 1.0f;                // fp8_tensor only
 };
 
-// Which rows of one source a query attends to. Entry e names row indices[e], or e itself without an index list; with a
-// block table that row number is logical and is translated page by page. An entry that is negative, out of range or
-// behind the table's end is skipped before any memory of its row is touched.
+// The rows of one source that a query attends to. Entry e names row indices[e], or row e without an index list. With a block table that row
+// number is logical and is translated page by page. An entry that is negative, out of range or past the table's end is skipped before any
+// memory of its row is touched.
 struct KeyList {
   const std::int32_t* indices = nullptr;      // [count] or null
   std::int64_t count = 0;                     // entries, already clipped to the query's length
@@ -43,8 +43,8 @@ struct KeyList {
 
 inline constexpr int kMaxKeyScopes = 2;
 
-// What all queries of a call share. head_dim and value_dim are multiples of 64, value_dim <= head_dim <= 640
-// (fp8_ds_mla_v4: 512/512; fp8_ds_mla: head_dim 576).
+// Shared by all queries of a call. head_dim and value_dim are multiples of 64, value_dim <= head_dim <= 640 (fp8_ds_mla_v4: 512/512;
+// fp8_ds_mla: head_dim 576).
 struct AttendShape {
   int num_heads = 0;  // 1..128 (any number works, scratch grows with it)
   int head_dim = 512;
@@ -67,7 +67,7 @@ struct AttendQuery {
   std::int64_t lse_stride = 1;
 };
 
-// How a key list of num_entries is cut: blocks of block_entries(n), a function of the length alone.
+// Block size of a key list of num_entries: a function of the length alone.
 std::int64_t attend_block_entries(std::int64_t num_entries);
 std::int64_t attend_num_blocks(std::int64_t num_entries);
 
@@ -89,12 +89,12 @@ void attend(AttendPath path, const AttendShape& shape, const AttendQuery& query,
 // The same over blocks [block_begin, block_end) only, leaving an unnormalised partial result ...
 void attend_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin,
                     std::int64_t block_end, std::byte* scratch, float* partial);
-// ... which is merged into the partial result of the blocks before it ...
-void merge_partial(AttendPath path, int num_heads, int value_dim, float* into, const float* from);
+// ... which is combined with the partial result of the blocks before it ...
+void combine_partial(AttendPath path, int num_heads, int value_dim, float* into, const float* from);
 // ... and finished: sink, normalisation, rounding, lse. `partial` belongs to heads `heads`.
 void finish_partial(AttendPath path, const AttendShape& shape, const AttendQuery& query, HeadRange heads, const float* partial);
 
-// A non-owning reference to a callable giving query i; it must be safe to call from several threads.
+// A non-owning reference to a callable that returns query i; the callable must be thread-safe.
 class QueryAt {
  public:
   template <class F>

@@ -1,4 +1,4 @@
-// What the attention ops have in common: one implementation per instruction set, fastest first, over the kernels of this folder.
+// Shared by the attention ops: one implementation per instruction set, fastest first, over the kernels of this folder.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ struct NamedPath {
   AttendPath path;
   CpuIsa needs;
 };
-// "cpu/simd" takes the widest fp32 vectors that it may.
+// "cpu/simd" uses the widest fp32 vectors allowed.
 inline constexpr std::array<NamedPath, 3> kAttentionPaths = {{{"cpu/amx", AttendPath::amx, CpuIsa::amx},
                                                               {"cpu/avx512_bf16", AttendPath::avx512_bf16, CpuIsa::avx512_bf16},
                                                               {"cpu/simd", AttendPath::portable, CpuIsa::portable}}};
@@ -37,7 +37,7 @@ inline RowSource source_of(const PagedCache& cache) {
           .scale = cache.scale};
 }
 
-// What attend() takes.
+// The shapes that attend() supports.
 inline Support dims_fit(const AttendShape& shape) {
   if (shape.head_dim % 64 != 0 || shape.value_dim % 64 != 0 || shape.head_dim > 640) {
     return Support::no(

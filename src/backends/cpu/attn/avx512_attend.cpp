@@ -1,9 +1,8 @@
-// The AVX512_BF16 path: the tile products of pipeline_avx512.h by VDPBF16PS, on the same operand layouts as AMX. A dword
-// of an A tile (two neighbouring k of one row) is broadcast and multiplied with a row of a B tile (the same two k for 16
-// columns).
+// The AVX512_BF16 path: the tile products of pipeline_avx512.h by VDPBF16PS, on the same operand layouts as AMX. A dword of an A tile (two
+// neighbouring k of one row) is broadcast and multiplied with a row of a B tile (the same two k for 16 columns).
 //
-// Floor: one VDPBF16PS (16 columns x 2 k) a cycle: 64 heads x 512 dims / 32 x 2 products = 2048 cycles a row, so
-// everything that matters beside the products on AMX is small here.
+// Floor: one VDPBF16PS (16 columns x 2 k) a cycle: 64 heads x 512 dims / 32 x 2 products = 2048 cycles a row. Work that matters next to the
+// products on AMX is small here.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -79,7 +78,7 @@ struct DotEngine {
 
 }  // namespace
 
-const PathFunctions kAvx512Bf16Path = {pipeline_scratch_bytes, accumulate_blocks<DotEngine>, merge_partials, finish_partials};
+const PathFunctions kAvx512Bf16Path = {pipeline_scratch_bytes, accumulate_blocks<DotEngine>, combine_partials, finish_partials};
 const PrefillFunctions kAvx512Bf16Prefill = {prefill_scratch_bytes, prefill_task<DotEngine>};
 
 }  // namespace strata::cpu

@@ -4,11 +4,10 @@
 // A sub-block is 32 rows; the unit of work is a group of 64 dims of two rows ("a pair"), written row-major in 16x32 tiles,
 // tile row = key row: the A operand of S^T = K Q^T.
 //
-// e4m3 to bf16: two `vpermi2b` over 128-byte tables give the bytes of the bf16 magnitude of 64 codes, already multiplied
-// by 2^119; subtracting (246 - scale byte) << 7 makes the exponent right. min(magnitude, that) is subtracted, which
-// leaves zeros zero. Good for scale bytes 10..246, where no value leaves bf16's normal range; anything else, and groups
-// with NaN codes, take the scalar decoder. Per 64 codes: 1 vpermq, 6 operations for the look-ups, 1 sign, 2 unpack, 6
-// scale, 1.5 NaN test: about 9 cycles on two vector ports, 70 cycles a V4 row.
+// e4m3 to bf16: two `vpermi2b` over 128-byte tables give the bytes of the bf16 magnitudes of 64 values, already multiplied by 2^119.
+// Subtracting (246 - scale byte) << 7 corrects the exponent; min(magnitude, that) is subtracted, which keeps zeros zero. Valid for scale
+// bytes 10..246, where no value leaves bf16's normal range. Other scales, and groups with NaNs, use the scalar decoder. Per 64 values: 1
+// vpermq, 6 operations for the look-ups, 1 sign, 2 unpack, 6 scale, 1.5 NaN test: about 9 cycles on two vector ports, 70 cycles a V4 row.
 #pragma once
 
 namespace strata::cpu {
@@ -17,7 +16,7 @@ namespace {
 inline constexpr int kSubRows = 32;
 
 struct E4m3Table {
-  alignas(64) std::uint8_t lo[128], hi[128];  // bf16(|code| * 2^119); zero stays zero
+  alignas(64) std::uint8_t lo[128], hi[128];  // bf16(|value| * 2^119); zero stays zero
   constexpr E4m3Table() : lo(), hi() {
     for (int c = 1; c < 128; ++c) {
       int exponent = c >> 3, mantissa = c & 7;
@@ -74,7 +73,7 @@ inline void prepare_sub_rows(const AttendShape& shape, const BlockRows& block, i
       ++bf16;
     }
   }
-  for (int i = count; i < kSubRows; ++i) {  // zeros as V4 codes (with drop 0) and as bf16 values alike
+  for (int i = count; i < kSubRows; ++i) {  // zeros as V4 values (with drop 0) and as bf16 values alike
     s.data[i] = s.scales[i] = kZeroRow;
     s.source[i] = &kZeroSource;
     for (int g = 0; g < kV4NumBlocks; ++g) s.drop[g][i] = 0;
@@ -88,20 +87,20 @@ struct Dims64 {
 
 inline Dims64 load_bf16(const std::byte* p) { return {_mm512_loadu_si512(p), _mm512_loadu_si512(p + 64)}; }
 
-inline __m512i load_codes(const std::byte* codes) {
-  // After this, unpacklo/unpackhi of bytes deliver codes 0..31 / 32..63 in their natural order.
-  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), _mm512_loadu_si512(codes));
+inline __m512i load_e4m3(const std::byte* e4m3) {
+  // After this, unpacklo/unpackhi of bytes deliver values 0..31 / 32..63 in their natural order.
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), _mm512_loadu_si512(e4m3));
 }
 
-inline bool any_nan(__m512i twice_codes) {  // 2 * code: the sign is gone, and 0xFE is NaN
-  return _mm512_cmpeq_epu8_mask(twice_codes, _mm512_set1_epi8(static_cast<char>(0xFE))) != 0;
+inline bool any_nan(__m512i twice_bits) {  // without the sign bit; 0xFE is NaN
+  return _mm512_cmpeq_epu8_mask(twice_bits, _mm512_set1_epi8(static_cast<char>(0xFE))) != 0;
 }
 
-// 64 codes times 2^119.
-inline Dims64 look_up(__m512i codes) {
-  const __m512i lo = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.lo), codes, _mm512_load_si512(kE4m3Table.lo + 64));
-  __m512i hi = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.hi), codes, _mm512_load_si512(kE4m3Table.hi + 64));
-  hi = _mm512_ternarylogic_epi32(hi, codes, _mm512_set1_epi8(static_cast<char>(0x80)), 0xF8);  // hi | (codes & 0x80)
+// 64 e4m3 values times 2^119.
+inline Dims64 look_up(__m512i e4m3) {
+  const __m512i lo = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.lo), e4m3, _mm512_load_si512(kE4m3Table.lo + 64));
+  __m512i hi = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Table.hi), e4m3, _mm512_load_si512(kE4m3Table.hi + 64));
+  hi = _mm512_ternarylogic_epi32(hi, e4m3, _mm512_set1_epi8(static_cast<char>(0x80)), 0xF8);  // hi | (e4m3 & 0x80)
   return {_mm512_unpacklo_epi8(lo, hi), _mm512_unpackhi_epi8(lo, hi)};
 }
 
@@ -130,13 +129,13 @@ __attribute__((noinline)) Dims64 decode64_scalar(const RowSource& src, const std
 }
 
 inline Dims64 decode64_scaled(const RowSource& src, const std::byte* data, int group, float scale) {
-  const __m512i x = load_codes(data + group * 64);
+  const __m512i x = load_e4m3(data + group * 64);
   if (!scale_is_plain(scale) || any_nan(_mm512_add_epi8(x, x))) return decode64_scalar(src, data, nullptr, group);
   const Dims64 d = lower_exponents(look_up(x), _mm512_set1_epi16(119 << 7));
   return {scale_bf16(d.lo, _mm512_set1_ps(scale)), scale_bf16(d.hi, _mm512_set1_ps(scale))};
 }
 
-// Dims 64 * group .. + 63 of row i, any format.
+// Dimensions 64 * group .. + 63 of row i, any format.
 inline Dims64 decode64(const SubRows& s, int i, int group) {
   const std::byte* data = s.data[i];
   const RowSource& src = *s.source[i];
@@ -150,7 +149,7 @@ inline Dims64 decode64(const SubRows& s, int i, int group) {
     }
     case KvFormat::fp8_ds_mla_v4: {
       if (group == kV4NumBlocks) return load_bf16(data + kV4NopeDim);
-      const __m512i x = load_codes(data + group * 64);
+      const __m512i x = load_e4m3(data + group * 64);
       if ((s.slow >> i & 1) || any_nan(_mm512_add_epi8(x, x))) return decode64_scalar(src, data, s.scales[i], group);
       return lower_exponents(look_up(x), _mm512_set1_epi32(static_cast<int>(s.drop[group][i])));
     }
@@ -176,7 +175,7 @@ __attribute__((always_inline)) inline void decode_pair(const SubRows& s, int p, 
       a = load_bf16(s.data[i] + kV4NopeDim);
       b = load_bf16(s.data[i + 1] + kV4NopeDim);
     } else {
-      const __m512i x = load_codes(s.data[i] + group * 64), y = load_codes(s.data[i + 1] + group * 64);
+      const __m512i x = load_e4m3(s.data[i] + group * 64), y = load_e4m3(s.data[i + 1] + group * 64);
       if (any_nan(_mm512_max_epu8(_mm512_add_epi8(x, x), _mm512_add_epi8(y, y)))) [[unlikely]] {
         decode64_pair(s, i, group, a, b);
       } else {
@@ -194,8 +193,8 @@ __attribute__((always_inline)) inline void decode_pair(const SubRows& s, int p, 
   _mm512_store_si512(kp + 2048 + 64, b.hi);
 }
 
-// What a thread does beside its tile products: decodes pairs of rows of a unit (one or more groups), one each step, and
-// asks for the same dims of the rows that come 32 rows later.
+// A thread's work other than tile products: decodes pairs of rows of a unit (one or more groups), one pair a step, and prefetches the same
+// dimensions of the rows that come 32 rows later.
 template <SubFormat kFormat>
 class UnitDecoder {
  public:

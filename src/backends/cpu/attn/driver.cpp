@@ -1,8 +1,8 @@
-// A batch of query tokens over the host's threads.
+// Runs a batch of query tokens on the host's threads.
 //
-// Enough queries: one query is one task. Fewer queries than threads: the tasks of a query are (group of heads) x (block of
-// its key list); every block leaves a partial result and these are merged in the order of the blocks. That is the arithmetic
-// of the undivided call, operation by operation, so both give the same bits.
+// With enough queries, a query is one task. With fewer queries than threads, a query's tasks are (group of heads) x (block of its key
+// list). Every block writes a partial result; these are combined in the order of the blocks. This is the arithmetic of the undivided call,
+// operation by operation, so both give the same bits.
 #include <algorithm>
 
 #include "attend.h"
@@ -17,7 +17,7 @@ constexpr int kHeadGroup = 32;  // heads of a task when key lists are divided: t
 
 std::size_t align64(std::size_t n) { return (n + 63) & ~std::size_t{63}; }
 
-// Partial results in flight: enough to keep the threads busy between two merges.
+// Partial results in flight: enough to keep the threads busy between two combinations.
 int partials_in_flight(int threads) { return 2 * threads; }
 
 struct Plan {
@@ -52,7 +52,7 @@ void attend_divided(const AttendBatch& b, const Plan& plan, const AttendQuery& q
       const HeadRange heads = plan.heads(b.shape, static_cast<int>(group));
       if (blocks == 0) attend_partial(b.path, b.shape, query, heads, 0, 0, scratch(), partial_at(group));
       for (std::int64_t i = first == 0 ? 1 : 0; i < count; ++i)
-        merge_partial(b.path, heads.count, b.shape.value_dim, partial_at(group), partial_at(plan.groups + group * wave + i));
+        combine_partial(b.path, heads.count, b.shape.value_dim, partial_at(group), partial_at(plan.groups + group * wave + i));
       if (first + wave >= blocks) finish_partial(b.path, b.shape, query, heads, partial_at(group));
     });
   }

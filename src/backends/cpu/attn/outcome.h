@@ -1,4 +1,4 @@
-// The last step of a head: from maximum and sum to lse, and the factor for the accumulators.
+// The last step of a head: computes lse and the accumulators' factor from maximum and sum.
 #pragma once
 
 #include <cmath>
@@ -6,12 +6,12 @@
 
 namespace strata::cpu {
 
-inline constexpr float kEmptySum = -1.0f;  // the sum of a partial result that no row has contributed to
+inline constexpr float kEmptySum = -1.0f;  // the sum of a partial result without rows
 
 struct Outcome {
   float lse, max_logit;
   float factor;  // out = accumulator * factor
-  bool empty;    // no row, or no weight at all: out = 0 whatever the accumulators hold
+  bool empty;    // no row, or only rows of weight 0: out = 0 whatever the accumulators hold
 };
 
 // max2 is the largest logit times log2(e).

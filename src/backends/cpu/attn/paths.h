@@ -1,4 +1,4 @@
-// What each execution path provides; attend.cpp dispatches to these.
+// The functions of each execution path; attend.cpp dispatches to them.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace strata::cpu {
 
-// A partial result in memory. acc is in the path's own order; merge and finish belong to the same path.
+// A partial result in memory. The order of acc is private to the path, so the path's own functions combine and finish it.
 struct PartialView {
   float *max2, *sum, *acc;
 };
@@ -21,13 +21,13 @@ struct PathFunctions {
   std::size_t (*scratch_bytes)(const AttendShape&, int num_heads);
   void (*accumulate)(const AttendShape&, const AttendQuery&, HeadRange, std::int64_t block_begin, std::int64_t block_end,
                      std::byte* scratch, PartialView);
-  void (*merge)(int num_heads, int value_dim, PartialView into, PartialView from);
+  void (*combine)(int num_heads, int value_dim, PartialView into, PartialView from);
   void (*finish)(const AttendShape&, const AttendQuery&, HeadRange, PartialView);
 };
 
 extern const PathFunctions kAmxPath;
 extern const PathFunctions kAvx512Bf16Path;
-// fp32 vectors, by the widest target that may be used.
+// fp32 vectors, with the widest target allowed.
 extern const PathFunctions kAvx512Path;
 extern const PathFunctions kAvx2Path;
 extern const PathFunctions kPortablePath;

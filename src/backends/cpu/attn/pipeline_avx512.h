@@ -7,11 +7,11 @@
 //   2. softmax over the block, heads as vector lanes, P as bf16 A tiles;
 //   3. O[head x dim] += P V in slices of kSliceSubs x 32 rows and chunks of 32 dims, while V of the next chunk is being
 //      made from K.
-// Between blocks, accumulators are merged (merge_partials).
+// Between blocks, accumulators are combined (combine_partials).
 //
-// Why like this: a row's decoded values are stored once, in what becomes L2 memory (V, if it was written along with K, would be
-// a second copy there); C tiles move as rarely as the L1 allows; vector work goes between single tile products, so that the
-// two can overlap. How far they do has not been measured.
+// Reasons: a row's decoded values are stored once, in memory that stays in L2 (V written along with K would be a second copy there). C
+// tiles move as rarely as the L1 allows. Vector work is interleaved with single tile products, so that both can overlap. How far they do
+// has not been measured.
 #pragma once
 
 namespace strata::cpu {
@@ -39,7 +39,7 @@ struct Sizes {
 
 struct Scratch {
   std::byte *q, *k, *p, *v[2];   // k: [sub-block][group]; v: V of a chunk of a slice
-  float *logits, *max2, *block;  // block: the partial result of a block that is not the first
+  float *logits, *max2, *block;  // block: the partial result of a later block
   BlockRows* rows[2];
   SubRows* sub[2];
   std::byte* end;
@@ -69,13 +69,13 @@ inline std::size_t pipeline_scratch_bytes(const AttendShape& shape, int num_head
   return static_cast<std::size_t>(Scratch(origin, Sizes(shape, num_heads)).end - origin);
 }
 
-// Where the rows of the sub-block after `first` are, for prefetching: in this block or at the start of the next.
+// Addresses of the rows of the next sub-block after `first`, for prefetching: in this block or at the start of the next.
 class Ahead {
  public:
   explicit Ahead(const AttendShape& shape) {
     for (int s = 0; s < kMaxKeyScopes; ++s) bytes_[s] = static_cast<int>(row_data_bytes(shape.source[s].format, shape.head_dim));
   }
-  // Asks for the ends of the rows right away: the steps of UnitDecoder cover their 64 or 128 bytes a group only.
+  // Prefetches the ends of the rows at once: the steps of UnitDecoder only cover their 64 or 128 bytes per group.
   void aim(const BlockRows& block, const BlockRows& after, int first) {
     for (int i = 0; i < kSubRows; ++i) {
       const bool here = first + i < block.count;
@@ -152,7 +152,7 @@ void value_products(const Sizes& z, const Scratch& s, int sub_blocks, float* acc
   }
 }
 
-// Where a unit is: 32 rows (sub-block `sub`) x dims of `groups` groups of 64 from `group` on.
+// Position of a unit: 32 rows (sub-block `sub`) x `groups` groups of 64 dimensions from `group` on.
 struct UnitAt {
   int sub, group, groups;
 };
@@ -162,7 +162,7 @@ inline std::byte* k_tiles(const Sizes& z, const Scratch& s, UnitAt at) {
   return s.k + static_cast<std::size_t>(at.sub) * z.k_sub_step() + static_cast<std::size_t>(at.group) * 4096;
 }
 
-// The products of one unit, while `decoder` works on the next one (if kDecode).
+// The products of one unit, while `decoder` decodes the next one (if kDecode).
 template <class Engine, bool kDecode, class Decoder>
 __attribute__((noinline)) void logit_products(const Sizes& z, const Scratch& s, UnitAt at, Decoder decoder) {
   Spread<kDecode, Decoder> meanwhile(decoder, 4 * at.groups * z.head_tiles);
@@ -220,18 +220,18 @@ void block_logits(const AttendShape& shape, const Sizes& z, const Scratch& s, co
 // The three phases: the partial result of one block.
 template <class Engine>
 void block_result(const AttendShape& shape, const Sizes& z, const Scratch& s, const BlockRows& rows, const BlockRows& after, Ahead& ahead,
-                  const PartialView& part) {
+                  const PartialView& partial) {
   const float scale2 = shape.softmax_scale * kLog2e;
   block_logits<Engine>(shape, z, s, rows, after, scale2, ahead);
-  std::memcpy(part.max2, s.max2, static_cast<std::size_t>(z.head_tiles) * 64);
+  std::memcpy(partial.max2, s.max2, static_cast<std::size_t>(z.head_tiles) * 64);
   for (int ht = 0; ht < z.head_tiles; ++ht)
-    probabilities(s.logits + static_cast<std::size_t>(ht) * kBlockRows * 16, rows.count, scale2, s.max2 + ht * 16, part.sum + ht * 16,
+    probabilities(s.logits + static_cast<std::size_t>(ht) * kBlockRows * 16, rows.count, scale2, s.max2 + ht * 16, partial.sum + ht * 16,
                   s.p + static_cast<std::size_t>(ht) * kSubBlocks * 1024);
-  value_products<Engine>(z, s, (rows.count + kSubRows - 1) / kSubRows, part.acc);
+  value_products<Engine>(z, s, (rows.count + kSubRows - 1) / kSubRows, partial.acc);
 }
 
-// Merges one partial result into another.
-inline void merge_partials(int num_heads, int value_dim, PartialView into, PartialView from) {
+// Combines one partial result with another.
+inline void combine_partials(int num_heads, int value_dim, PartialView into, PartialView from) {
   if (from.sum[0] == kEmptySum) return;
   const auto padded = static_cast<std::size_t>(padded_heads(num_heads));
   if (into.sum[0] == kEmptySum) {
@@ -243,28 +243,28 @@ inline void merge_partials(int num_heads, int value_dim, PartialView into, Parti
   float *acc = into.acc, *x = from.acc;
   for (std::size_t h0 = 0; h0 < padded; h0 += 16) {
     alignas(64) float old[16], fresh[16];
-    merge_statistics(into.max2 + h0, into.sum + h0, from.max2 + h0, from.sum + h0, old, fresh);
+    combine_statistics(into.max2 + h0, into.sum + h0, from.max2 + h0, from.sum + h0, old, fresh);
     for (int tile = 0; tile < value_dim / 16; ++tile)
       for (int h = 0; h < 16; ++h, acc += 16, x += 16)
-        _mm512_store_ps(acc, merged(_mm512_load_ps(acc), _mm512_set1_ps(old[h]), _mm512_load_ps(x), _mm512_set1_ps(fresh[h])));
+        _mm512_store_ps(acc, combined(_mm512_load_ps(acc), _mm512_set1_ps(old[h]), _mm512_load_ps(x), _mm512_set1_ps(fresh[h])));
   }
 }
 
 template <class Engine>
 void accumulate_blocks(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin,
-                       std::int64_t block_end, std::byte* memory, PartialView part) {
+                       std::int64_t block_end, std::byte* memory, PartialView partial) {
   const Sizes z(shape, heads.count);
   const Scratch s(memory, z);
   const std::int64_t step = attend_block_entries(total_entries(shape, query));
   std::int64_t next_block = block_begin;
-  auto collect = [&](BlockRows& rows) {  // the next block that has rows at all
+  auto collect = [&](BlockRows& rows) {  // the next block that has rows
     rows.count = rows.scope0_count = 0;
     while (next_block < block_end && rows.count == 0) {
       collect_block(shape, query, next_block * step, (next_block + 1) * step, rows);
       ++next_block;
     }
   };
-  for (int i = 0; i < z.head_tiles * 16; ++i) part.max2[i] = -INFINITY, part.sum[i] = kEmptySum;
+  for (int i = 0; i < z.head_tiles * 16; ++i) partial.max2[i] = -INFINITY, partial.sum[i] = kEmptySum;
   collect(*s.rows[0]);
   if (s.rows[0]->count == 0) return;
   s.rows[1]->count = 0;
@@ -278,22 +278,22 @@ void accumulate_blocks(const AttendShape& shape, const AttendQuery& query, HeadR
   [[maybe_unused]] Engine engine;  // holds the tile configuration, if there is one
   int cur = 0;
   for (bool first = true; s.rows[cur]->count > 0; first = false, cur ^= 1) {
-    const PartialView block = first ? part : partial_view(s.block, heads.count);
+    const PartialView block = first ? partial : partial_view(s.block, heads.count);
     block_result<Engine>(shape, z, s, *s.rows[cur], *s.rows[cur ^ 1], ahead, block);
-    if (!first) merge_partials(heads.count, shape.value_dim, part, block);
+    if (!first) combine_partials(heads.count, shape.value_dim, partial, block);
     collect(*s.rows[cur]);
   }
 }
 
-inline void finish_partials(const AttendShape& shape, const AttendQuery& query, HeadRange heads, PartialView part) {
+inline void finish_partials(const AttendShape& shape, const AttendQuery& query, HeadRange heads, PartialView partial) {
   const int chunks = shape.value_dim / 32;
   for (int i = 0; i < heads.count; ++i) {
     const int h = heads.begin + i;
-    const Outcome o = finish_head(part.max2[i], part.sum[i], query.sink ? &query.sink[h] : nullptr);
+    const Outcome o = finish_head(partial.max2[i], partial.sum[i], query.sink ? &query.sink[h] : nullptr);
     if (query.lse) query.lse[h * query.lse_stride] = o.lse;
     if (query.max_logits) query.max_logits[h * query.lse_stride] = o.max_logit;
     std::uint16_t* out = query.out + h * query.out_head_stride;
-    const float* acc = part.acc + static_cast<std::size_t>(i / 16) * chunks * 512 + (i % 16) * 16;
+    const float* acc = partial.acc + static_cast<std::size_t>(i / 16) * chunks * 512 + (i % 16) * 16;
     const __m512 f = _mm512_set1_ps(o.factor);
     // "lo" and "hi" vectors to the dims' order, after rounding: words 8l + 0..3 come from lo, 8l + 4..7 from hi.
     const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);

@@ -1,9 +1,9 @@
-// Multi-head attention of a run of queries of one request and one head over the request's keys, which lie in memory: MLA 7.
+// Multi-head attention of a run of queries of one request and one head over the request's keys in memory: MLA 7.
 //
 //   l[i, j] = softmax_scale * <q[i], concat(k_nope[j], k_pe[j])>,  j < visible(i)      out[i] = sum_j softmax(l[i])_j v[j]
 //
-// Numerics: as attend.h has it. Keys are cut into blocks from the request's first key on, so a query's result depends neither on the task
-// that it is in nor on the number of threads.
+// Numerics: as in attend.h. Keys are cut into blocks from the request's first key on, so a query's result depends neither on its task nor
+// on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace strata::cpu {
 
 struct PrefillShape {
-  int nope = 0;    // lanes of a key that are its head's
-  int rotary = 0;  // lanes that all heads share
+  int nope = 0;    // dimensions of a key that belong to its head
+  int rotary = 0;  // dimensions that all heads share
   int value = 0;
   float softmax_scale = 1.0f;
   bool causal = true;
@@ -35,7 +35,7 @@ struct PrefillTask {
   HeadRows q, k_nope, k_pe, v;
   std::int64_t num_queries = 0;
   std::int64_t num_keys = 0;       // of the request
-  std::int64_t first_visible = 0;  // keys that query 0 sees, when causal; below 1: none
+  std::int64_t first_visible = 0;  // number of keys that query 0 sees, when causal; below 1: none
   void* out = nullptr;             // bf16 or f32
   bool out_f32 = false;
   std::int64_t out_stride = 0;  // elements between queries

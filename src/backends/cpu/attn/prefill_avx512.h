@@ -1,9 +1,8 @@
 // The task of prefill.h on tiles: the products of an Engine (AMX or AVX512_BF16), everything else in AVX-512. Included inside a target
 // region, like dequant_avx512.h.
 //
-// A block of kKeyBlock keys is packed once for all queries of the task. 32 queries at a time then go through it: S^T[key x query] = K Q^T
-// with queries as vector lanes, softmax, O += P V. A pair of query tiles does no product with a sub-block of 32 keys that none of its
-// queries sees.
+// A block of kKeyBlock keys is packed once for all queries of the task. Then 32 queries at a time process it: S^T[key x query] = K Q^T with
+// queries as vector lanes, softmax, O += P V. A pair of query tiles skips sub-blocks of 32 keys that none of its queries sees.
 //
 // Floor, 192/128: 10 tile products (16x16x32, 16 cycles each) for 16 queries x 16 keys. The softmax of these is 16 rows of
 // what softmax_avx512.h counts, on the vector ports; packing a block is shared by all queries of the task.
@@ -28,7 +27,7 @@ inline constexpr std::size_t kValueChunkBytes = kKeySubs * 2048;
 struct PrefillScratch {
   std::byte *q, *k, *v,
       *p;  // q: B tiles [tile][chunk]; k: A tiles [sub-block][chunk][row tile]; v: B tiles [chunk][sub-block][lo, hi]; p: A tiles
-  float *logits, *acc, *max2, *sum, *block_acc;  // of the pair at work: logits, block_acc; of all queries: acc, max2, sum
+  float *logits, *acc, *max2, *sum, *block_acc;  // of the current pair: logits, block_acc; of all queries: acc, max2, sum
   std::uint32_t* nonfinite;                      // by sub-block: rows of V with values that are not finite
   std::size_t bytes;
 
@@ -60,7 +59,8 @@ inline std::size_t prefill_scratch_bytes(const PrefillShape& shape) {
   return PrefillScratch(const_cast<std::byte*>(&kOrigin), PrefillSizes(shape)).bytes;
 }
 
-// Rows lie a page or more apart, where no hardware prefetcher looks ahead: this many rows before a row is packed, its lines are asked for.
+// Rows lie a page or more apart, and hardware prefetchers stop at page ends. So lines are prefetched this many rows before their row is
+// packed.
 inline constexpr int kRowsAhead = 12;
 
 inline void fetch_row(const std::uint16_t* row, int values) {
@@ -107,9 +107,9 @@ inline __mmask32 nonfinite_lanes(__m512i v) {
   return _mm512_cmpeq_epi16_mask(_mm512_and_si512(v, exponent), exponent);
 }
 
-// Values of the same keys as B tiles (see ValueBuilder for their order of dims). What is not finite becomes zero and its row is marked: a
-// query that does not see the row has the weight 0 for it, and 0 times such a value would not be 0. add_nonfinite() brings it back for the
-// others.
+// Values of the same keys as B tiles (see ValueBuilder for their order of dimensions). Values that are not finite become zero, and their
+// row is marked. A query that does not see the row has weight 0 for it, and 0 times such a value would not be 0. add_nonfinite() adds them
+// for the other queries.
 inline void pack_values(const PrefillTask& task, const PrefillSizes& z, std::int64_t first, int count, std::byte* out,
                         std::uint32_t* marks) {
   const int subs = (count + kSubRows - 1) / kSubRows;
@@ -226,10 +226,10 @@ void pair_products(const PrefillShape& shape, const PrefillTask& task, const Pre
   float *x = into, *y = acc;
   for (int t = 0; t < pair.tiles; ++t) {
     alignas(64) float old[16], fresh[16];
-    merge_statistics(into_max + t * 16, into_sum + t * 16, max2 + t * 16, sum + t * 16, old, fresh);
+    combine_statistics(into_max + t * 16, into_sum + t * 16, max2 + t * 16, sum + t * 16, old, fresh);
     for (int tile = 0; tile < 2 * z.v_chunks; ++tile)
       for (int i = 0; i < 16; ++i, x += 16, y += 16)
-        _mm512_store_ps(x, merged(_mm512_load_ps(x), _mm512_set1_ps(old[i]), _mm512_load_ps(y), _mm512_set1_ps(fresh[i])));
+        _mm512_store_ps(x, combined(_mm512_load_ps(x), _mm512_set1_ps(old[i]), _mm512_load_ps(y), _mm512_set1_ps(fresh[i])));
   }
 }
 

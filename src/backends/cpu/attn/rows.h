@@ -1,5 +1,5 @@
-// From index entries to row addresses. An entry that names no row is dropped here, so that the kernels below see a
-// dense list of readable rows and nothing is ever multiplied with zero to make it disappear.
+// Converts index entries to row addresses. Entries that name no row are dropped here, so that the kernels see a dense list of readable
+// rows, and no product with zero has to hide a row.
 #pragma once
 
 #include <algorithm>

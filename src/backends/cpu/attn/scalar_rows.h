@@ -1,5 +1,5 @@
-// Scalar decoding of key rows: what the fp32 path does, and for the decoders to bf16 vectors the definition that they match and the way
-// out for values they do not handle (a scale outside the fast range, a NaN code).
+// Scalar decoding of key rows: used by the fp32 path. It is also the definition that the bf16 vector decoders match, and their fallback for
+// values that they do not handle (a scale outside the fast range, a NaN).
 #pragma once
 
 #include <cstdint>
@@ -26,24 +26,24 @@ inline void load_dims(const std::byte* from, int count, float* out) {
   }
 }
 
-// Dims [64 * group, 64 * group + 64) of one row: codes of one scale, or bf16 dims.
+// Dimensions [64 * group, 64 * group + 64) of one row: e4m3 values of one scale, or bf16 values.
 template <class T>
 inline void decode_group(const RowSource& src, const std::byte* data, const std::byte* scales, int group, T* out) {
   constexpr int kDims = 64;
   const int begin = kDims * group;
-  const auto codes = [&](float scale) {
+  const auto dequantize = [&](float scale) {
     for (int i = 0; i < kDims; ++i) store_rounded(kE4m3Values[static_cast<std::uint8_t>(data[begin + i])] * scale, out + i);
   };
   switch (src.format) {
-    case KvFormat::fp8_tensor: return codes(src.scale);
+    case KvFormat::fp8_tensor: return dequantize(src.scale);
     case KvFormat::fp8_ds_mla_v4:
       if (begin >= kV4NopeDim) return load_dims(data + 2 * begin - kV4NopeDim, kDims, out);
-      return codes(to_float(E8m0{static_cast<std::uint8_t>(scales[group])}));
+      return dequantize(to_float(E8m0{static_cast<std::uint8_t>(scales[group])}));
     case KvFormat::fp8_ds_mla:
       if (begin >= kMlaLatentDim) return load_dims(data + kMlaRopeOffset + 2 * (begin - kMlaLatentDim), kDims, out);
       float scale;
       std::memcpy(&scale, data + kMlaScaleOffset + 4 * (begin / kMlaTile), 4);
-      return codes(scale);
+      return dequantize(scale);
     default: return load_dims(data + 2 * begin, kDims, out);
   }
 }

@@ -1,9 +1,9 @@
-// The path of machines without bf16 products: fp32 vectors of whatever width there is (AVX-512, AVX2, or the compiler's portable
-// code), chosen by the caller's cap.
+// The path of machines without bf16 products: the widest fp32 vectors (AVX-512, AVX2, or the compiler's portable code) that the caller's
+// cap allows.
 //
 // A block of rows is decoded to fp32 once for all heads. Floor: 2 * heads * rows * (D + Dv) flops at two fused multiply-adds a cycle: 16
-// dims of one head and row take a cycle with 8 lanes. Registers hold 2 heads x 4 rows of logits, then 2 heads x 4 vectors of outputs, so
-// that every load serves two products or more.
+// dimensions of one head and row take a cycle with 8 lanes. Registers hold 2 heads x 4 rows of logits, then 2 heads x 4 vectors of outputs,
+// so that every load serves at least two products.
 #include "backends/cpu/simd_dispatch.h"
 #include "outcome.h"
 #include "paths.h"
@@ -30,7 +30,7 @@ namespace {
 
 struct SimdScratch {
   float *q, *rows, *p;
-  float* part;  // the partial result of a block that is not the first
+  float* block_partial;  // of a block that is not the first
   BlockRows* block;
   std::size_t bytes;
 
@@ -45,7 +45,7 @@ struct SimdScratch {
     q = reinterpret_cast<float*>(take(heads * dim * 4));
     rows = reinterpret_cast<float*>(take(kTileRows * dim * 4));
     p = reinterpret_cast<float*>(take(heads * kTileRows * 4));
-    part = reinterpret_cast<float*>(take(attend_partial_bytes(num_heads, shape.value_dim)));
+    block_partial = reinterpret_cast<float*>(take(attend_partial_bytes(num_heads, shape.value_dim)));
     block = reinterpret_cast<BlockRows*>(take(sizeof(BlockRows)));
     bytes = used;
   }
@@ -57,10 +57,10 @@ inline std::size_t simd_scratch_bytes(const AttendShape& shape, int num_heads) {
 }
 
 // A partial result that no row has contributed to.
-inline void start(int num_heads, int value_dim, PartialView part) {
-  std::fill_n(part.max2, num_heads, -std::numeric_limits<float>::infinity());
-  std::fill_n(part.sum, num_heads, kEmptySum);
-  std::fill_n(part.acc, static_cast<std::size_t>(num_heads) * static_cast<std::size_t>(value_dim), 0.0f);
+inline void start(int num_heads, int value_dim, PartialView partial) {
+  std::fill_n(partial.max2, num_heads, -std::numeric_limits<float>::infinity());
+  std::fill_n(partial.sum, num_heads, kEmptySum);
+  std::fill_n(partial.acc, static_cast<std::size_t>(num_heads) * static_cast<std::size_t>(value_dim), 0.0f);
 }
 
 }  // namespace
@@ -73,10 +73,10 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // The rows of s.block under the queries s.q: the partial result of one block.
-void block_result(const AttendShape& shape, int heads, const SimdScratch& s, PartialView part) {
+void block_result(const AttendShape& shape, int heads, const SimdScratch& s, PartialView partial) {
   const int dim = shape.head_dim, value_dim = shape.value_dim;
   const float scale2 = shape.softmax_scale * kLog2E;
-  start(heads, value_dim, part);
+  start(heads, value_dim, partial);
   for (int first = 0; first < s.block->count; first += kTileRows) {
     const int count = std::min(kTileRows, s.block->count - first);
     for (int r = 0; r < count; ++r) {
@@ -84,7 +84,7 @@ void block_result(const AttendShape& shape, int heads, const SimdScratch& s, Par
       const RowRef& row = s.block->row[first + r];
       for (int g = 0; g < dim / 64; ++g) decode_group(source, row.data, row.scales, g, s.rows + r * dim + 64 * g);
     }
-    // Rows are taken four at a time; what stands behind the last one is not a row of this query.
+    // Rows are taken four at a time; rows after the last one are not this query's.
     const int padded = (count + 3) / 4 * 4;
     std::fill(s.rows + count * dim, s.rows + padded * dim, 0.0f);
     int h = 0;
@@ -98,10 +98,10 @@ void block_result(const AttendShape& shape, int heads, const SimdScratch& s, Par
     for (h = 0; h < heads; h += 2) {
       const int pair = std::min(2, heads - h);
       for (int i = 0; i < pair; ++i) {
-        rescale[i] = softmax_tile(s.p + (h + i) * kTileRows, count, scale2, part.max2[h + i], part.sum[h + i]);
+        rescale[i] = softmax_tile(s.p + (h + i) * kTileRows, count, scale2, partial.max2[h + i], partial.sum[h + i]);
       }
       const auto add = pair == 2 ? add_values<2> : add_values<1>;
-      add(s.p + h * kTileRows, rescale, s.rows, count, dim, value_dim, part.acc + static_cast<std::ptrdiff_t>(h) * value_dim);
+      add(s.p + h * kTileRows, rescale, s.rows, count, dim, value_dim, partial.acc + static_cast<std::ptrdiff_t>(h) * value_dim);
     }
   }
 }
@@ -119,7 +119,7 @@ HWY_EXPORT(block_result);
 
 // Both partial results as if the later blocks had been added to the earlier ones. Never inlined: copies of it could round differently
 // where the compiler fuses products and sums.
-[[gnu::noinline]] void merge(int num_heads, int value_dim, PartialView into, PartialView from) {
+[[gnu::noinline]] void combine(int num_heads, int value_dim, PartialView into, PartialView from) {
   for (int h = 0; h < num_heads; ++h) {
     if (from.sum[h] <= 0.0f) continue;
     float* a = into.acc + static_cast<std::ptrdiff_t>(h) * value_dim;
@@ -146,12 +146,12 @@ void finish(const AttendShape& shape, const AttendQuery& query, HeadRange heads,
   }
 }
 
-// Every block starts afresh and is merged: the same operations whether one thread has all blocks or each has one.
+// Every block starts afresh and is combined: the operations are the same whether one thread has all blocks or each thread has one.
 template <CpuIsa kIsa>
 void accumulate(const AttendShape& shape, const AttendQuery& query, HeadRange heads, std::int64_t block_begin, std::int64_t block_end,
                 std::byte* memory, PartialView partial) {
   const SimdScratch s(memory, shape, heads.count);
-  const PartialView later = partial_view(s.part, heads.count);
+  const PartialView later = partial_view(s.block_partial, heads.count);
   for (int h = 0; h < heads.count; ++h) {
     load_dims(reinterpret_cast<const std::byte*>(query.q + (heads.begin + h) * query.q_head_stride), shape.head_dim,
               s.q + h * shape.head_dim);
@@ -162,15 +162,15 @@ void accumulate(const AttendShape& shape, const AttendQuery& query, HeadRange he
     collect_block(shape, query, b * step, std::min(total, (b + 1) * step), *s.block);
     const bool first = b == block_begin;
     HWY_DISPATCH_TABLE(block_result)[simd_index(kIsa)](shape, heads.count, s, first ? partial : later);
-    if (!first) merge(heads.count, shape.value_dim, partial, later);
+    if (!first) combine(heads.count, shape.value_dim, partial, later);
   }
 }
 
 }  // namespace
 
-const PathFunctions kAvx512Path = {simd_scratch_bytes, accumulate<CpuIsa::avx512>, merge, finish};
-const PathFunctions kAvx2Path = {simd_scratch_bytes, accumulate<CpuIsa::avx2>, merge, finish};
-const PathFunctions kPortablePath = {simd_scratch_bytes, accumulate<CpuIsa::portable>, merge, finish};
+const PathFunctions kAvx512Path = {simd_scratch_bytes, accumulate<CpuIsa::avx512>, combine, finish};
+const PathFunctions kAvx2Path = {simd_scratch_bytes, accumulate<CpuIsa::avx2>, combine, finish};
+const PathFunctions kPortablePath = {simd_scratch_bytes, accumulate<CpuIsa::portable>, combine, finish};
 
 }  // namespace strata::cpu
 #endif  // HWY_ONCE

@@ -21,7 +21,7 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Head and value dims are multiples of 16; vectors are at most 16 lanes here.
+// Head and value dimensions are multiples of 16; vectors have at most 16 lanes here.
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 
@@ -84,8 +84,8 @@ HWY_INLINE void add_values(const float* HWY_RESTRICT p, const float* HWY_RESTRIC
   }
 }
 
-// Online softmax of one head over the `count` logits of a tile, turned into probabilities in place; what the accumulators must be scaled
-// by.
+// Online softmax of one head over the `count` logits of a tile, converted to probabilities in place. Returns the rescale factor of the
+// accumulators.
 HWY_INLINE float softmax_tile(float* p, int count, float scale2, float& max2, float& sum) {
   float largest = max2;
   for (int r = 0; r < count; ++r) {

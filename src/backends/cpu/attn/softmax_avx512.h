@@ -1,10 +1,10 @@
-// Softmax statistics and probabilities for a block of logits, and the states that blocks are merged into (AVX-512).
-// Included inside a target region, like dequant_avx512.h. Heads are the vector lanes, so nothing is ever reduced
-// horizontally: a head tile is 16 heads, its logits are [row][16] fp32.
+// Softmax statistics and probabilities for a block of logits, and the states into which blocks are combined (AVX-512).
+// Included inside a target region, like dequant_avx512.h. Heads are the vector lanes, so nothing is ever reduced horizontally: a head tile
+// is 16 heads, its logits are [row][16] fp32.
 //
-// Per row and head tile: multiply, max (fused with the products that made the logits), then load, fma, reduce, 5 fma,
-// scalef, add, and half of (cvtne2ps2bf16, vpermw) + 2 shuffles of the transposition: about 17 vector operations by this
-// count. Nothing puts tile products beside them.
+// Per row and head tile: multiply, max (fused with the products that made the logits), then load, fma, reduce, 5 fma, scalef, add, and half
+// of (cvtne2ps2bf16, vpermw) + 2 shuffles of the transposition: about 17 vector operations by this count. They do not run concurrently with
+// tile products.
 #pragma once
 
 #include "backends/cpu/transpose_avx512.h"
@@ -35,7 +35,7 @@ inline __m512 finite_or_zero(__m512 m) {
   return _mm512_mask_mov_ps(m, low, _mm512_setzero_ps());
 }
 
-// max2 <- max(max2, logit * scale2) over rows; a NaN logit leaves the maximum alone and turns up in the sum instead.
+// max2 <- max(max2, logit * scale2) over rows; a NaN logit leaves the maximum unchanged and shows in the sum instead.
 inline void update_max(const float* logits, int rows, float scale2, float* max2) {
   const __m512 s = _mm512_set1_ps(scale2);
   __m512 m0 = _mm512_load_ps(max2), m1 = m0;
@@ -89,17 +89,19 @@ inline void probabilities(const float* logits, int rows, float scale2, const flo
   _mm512_store_ps(sum, _mm512_add_ps(z0, z1));
 }
 
-// Merging a block (or a partial result) into what came before it: x = x * old + y * fresh. The same operations in the
-// same order whether a block is merged from registers or from another thread's memory, so the result is the same.
-inline __m512 merged(__m512 into, __m512 old, __m512 from, __m512 fresh) { return _mm512_fmadd_ps(from, fresh, _mm512_mul_ps(into, old)); }
+// Combines a block (or a partial result) with the earlier ones: x = x * old + y * fresh. The operations and their order are the same for a
+// block in registers and for another thread's memory, so the result is the same.
+inline __m512 combined(__m512 into, __m512 old, __m512 from, __m512 fresh) {
+  return _mm512_fmadd_ps(from, fresh, _mm512_mul_ps(into, old));
+}
 
 // Updates max2 and sum of 16 heads; returns the factors for the accumulators.
-inline void merge_statistics(float* max2, float* sum, const float* from_max2, const float* from_sum, float* old, float* fresh) {
+inline void combine_statistics(float* max2, float* sum, const float* from_max2, const float* from_sum, float* old, float* fresh) {
   const __m512 a = _mm512_load_ps(max2), b = _mm512_load_ps(from_max2);
   const __m512 m = _mm512_max_ps(a, b), base = finite_or_zero(m);
   const __m512 fa = exp2_ps(_mm512_sub_ps(a, base)), fb = exp2_ps(_mm512_sub_ps(b, base));
   _mm512_store_ps(max2, m);
-  _mm512_store_ps(sum, merged(_mm512_load_ps(sum), fa, _mm512_load_ps(from_sum), fb));
+  _mm512_store_ps(sum, combined(_mm512_load_ps(sum), fa, _mm512_load_ps(from_sum), fb));
   _mm512_store_ps(old, fa);
   _mm512_store_ps(fresh, fb);
 }

@@ -1,12 +1,12 @@
 // Indexer rows to bf16, exactly, and packed queries (AVX-512 F, BW, DQ, VL, VBMI). Included inside a target region; every function is
 // in an unnamed namespace, so that no other translation unit can end up with a copy built for this target.
 //
-// A decoded row is 128 bf16 in a permuted order that is cheap to produce; a dot product does not care as long as queries and keys
-// share it, so queries go through the same decoder.
-//   e4m3:  two `vpermi2b` over 128-byte tables give both bytes of the bf16 of 64 codes, NaN included: 9 vector operations per 64.
-//   e2m1:  `vpermw` over 16 values that carry the scale already, the two blocks of a vector selected by bit 4 of the index: 4 vector
-//          operations per 32, and 7 per row for the scales. Values below 2^-126 come out as zero, which the bf16 products would make of
-//          them anyway; scale byte 0, which no writer produces, counts as byte 1.
+// A decoded row is 128 bf16 in a permuted order that is cheap to produce. A dot product allows any order that queries and keys share, so
+// queries go through the same decoder.
+//   e4m3:  two `vpermi2b` over 128-byte tables give both bytes of the bf16 of 64 values, NaN included: 9 vector operations per 64.
+//   e2m1:  `vpermw` over 16 values that include the scale; bit 4 of the index selects between the two blocks of a vector: 4 vector
+//          operations per 32 values, and 7 per row for the scales. Values below 2^-126 become zero, as the bf16 products would make them
+//          anyway. Scale byte 0, which no writer produces, counts as byte 1.
 #pragma once
 
 #include "backends/cpu/transpose_avx512.h"
@@ -17,10 +17,10 @@ namespace {
 struct E4m3Bytes {
   alignas(64) uint8_t low[128] = {}, high[128] = {};
   constexpr E4m3Bytes() {
-    for (int code = 0; code < 128; ++code) {
-      const uint32_t bits = float_bits(to_float(E4m3{static_cast<uint8_t>(code)}));
-      low[code] = static_cast<uint8_t>(bits >> 16);
-      high[code] = static_cast<uint8_t>(bits >> 24);
+    for (int i = 0; i < 128; ++i) {
+      const uint32_t bits = float_bits(to_float(E4m3{static_cast<uint8_t>(i)}));
+      low[i] = static_cast<uint8_t>(bits >> 16);
+      high[i] = static_cast<uint8_t>(bits >> 24);
     }
   }
 };
@@ -29,24 +29,23 @@ constexpr E4m3Bytes kE4m3Bytes;
 struct E2m1Words {
   alignas(64) uint16_t word[32] = {};  // magnitudes; the sign is added after scaling
   constexpr E2m1Words() {
-    for (int code = 0; code < 32; ++code)
-      word[code] = static_cast<uint16_t>(float_bits(e2m1_to_float(static_cast<uint8_t>(code & 7))) >> 16);
+    for (int i = 0; i < 32; ++i) word[i] = static_cast<uint16_t>(float_bits(e2m1_to_float(static_cast<uint8_t>(i & 7))) >> 16);
   }
 };
 constexpr E2m1Words kE2m1Words;
 
-inline void decode_e4m3_64(const uint8_t* codes, std::byte* out) {
-  const __m512i code = _mm512_loadu_si512(codes);
-  const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.low), code, _mm512_load_si512(kE4m3Bytes.low + 64));
-  const __m512i magnitude = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.high), code, _mm512_load_si512(kE4m3Bytes.high + 64));
-  const __m512i high = _mm512_ternarylogic_epi32(magnitude, code, _mm512_set1_epi8(-128), 0xF8);  // magnitude | (code & 0x80)
+inline void decode_e4m3_64(const uint8_t* e4m3, std::byte* out) {
+  const __m512i values = _mm512_loadu_si512(e4m3);
+  const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.low), values, _mm512_load_si512(kE4m3Bytes.low + 64));
+  const __m512i magnitude = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.high), values, _mm512_load_si512(kE4m3Bytes.high + 64));
+  const __m512i high = _mm512_ternarylogic_epi32(magnitude, values, _mm512_set1_epi8(-128), 0xF8);  // magnitude | (values & 0x80)
   _mm512_store_si512(out, _mm512_unpacklo_epi8(low, high));
   _mm512_store_si512(out + 64, _mm512_unpackhi_epi8(low, high));
 }
 
 // 32 bytes, two blocks of 32 values; `exponents` has their scale bytes in words 0..15 and 16..31.
 inline void decode_e2m1_64(const uint8_t* pairs, __m512i exponents, std::byte* out) {
-  constexpr __mmask32 kNotZero = 0xFEFEFEFE;  // codes 0 and 8 of both tables
+  constexpr __mmask32 kNotZero = 0xFEFEFEFE;  // values 0 and 8 of both tables
   constexpr __mmask32 kNegative = 0xFF00FF00;
   const __m512i words = _mm512_load_si512(kE2m1Words.word);
   __m512i table = _mm512_maskz_adds_epi16(kNotZero, words, _mm512_slli_epi16(_mm512_sub_epi16(exponents, _mm512_set1_epi16(127)), 7));
@@ -85,8 +84,8 @@ inline int64_t head_tiles(int64_t heads) {
   return tiles <= 2 ? tiles : (tiles + 3) / 4 * 4;
 }
 
-// A packed query: per tile of 16 heads 64 vectors, vector i with the i-th pair of values of each head ("VNNI"; 16 vectors are a B tile
-// of AMX); behind all tiles the fp32 head weights. Heads that do not exist are zeros with weight 0.
+// A packed query. Each tile of 16 heads has 64 vectors; vector i holds the i-th pair of values of each head ("VNNI"; 16 vectors are a B
+// tile of AMX). The fp32 head weights follow all tiles. Heads that do not exist are zeros with weight 0.
 inline constexpr int kPackedTile = kDim * 16 * 2;
 inline size_t packed_query_bytes(int64_t heads) { return static_cast<size_t>(head_tiles(heads)) * (kPackedTile + 64); }
 inline const float* packed_weights(const std::byte* packed, int64_t tiles) {

@@ -26,8 +26,8 @@ class BlockScorer {
     scratch_ = memory + query_bytes_ * static_cast<size_t>(tokens_per_block(scorer.query_bytes(queries.heads())));
   }
 
-  // use(i, first, count, scores): rows [first, first + count) of the block's i-th token, in ascending order of rows for each token.
-  // length(i): candidates of that token that are wanted, 0 for none, at most those that it has.
+  // Calls use(i, first, count, scores): rows [first, first + count) of the block's i-th token, in ascending order of rows for each token.
+  // length(i): wanted candidates of that token, 0 for none, at most those that it has.
   template <class Length, class Use>
   void run(const TokenBlock& block, int64_t begin, int64_t end, Length&& length, Use&& use) {
     int32_t wanted[kMaxTokens];

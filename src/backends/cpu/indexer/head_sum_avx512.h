@@ -23,7 +23,7 @@ inline __m512 sum_quads(const __m512 q[4]) {
   return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xDD));
 }
 
-// The scores of 16 rows: the sums over this pass' heads, those of the passes before it, and the row scales in the last one.
+// The scores of 16 rows: the sums over this pass's heads and the earlier passes, times the row scales in the last pass.
 inline void finish_group(const __m512 quads[4], bool first_pass, bool last_pass, const float* scale, float* out) {
   __m512 sum = sum_quads(quads);
   if (!first_pass) sum = _mm512_add_ps(sum, _mm512_loadu_ps(out));

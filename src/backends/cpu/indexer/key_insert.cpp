@@ -57,7 +57,7 @@ void InsertKey(const IndexerKeyInsertParams& p, int64_t t, int64_t slot) {
   layer_norm(x, p.weight.ptr<float>(), p.bias.ptr<float>(), p.eps, dim);
   if (p.cos_sin.present()) {
     const int64_t rotary = p.cos_sin.shape[1];
-    rotate_slice(x + (p.lanes == RopeLanes::last ? dim - rotary : 0), p.cos_sin.row<float>(p.positions.ptr<int64_t>()[t]), rotary,
+    rotate_slice(x + (p.rope_slice == RopeSlice::last ? dim - rotary : 0), p.cos_sin.row<float>(p.positions.ptr<int64_t>()[t]), rotary,
                  p.pairing);
   }
   if (p.hadamard) rotate_hadamard(x, dim);  // rounds what it gets

@@ -29,7 +29,7 @@ void find_rows(const PagedCache& cache, const int32_t* pages, int64_t first, int
     i += rows;
   }
   if (cache.format != KvFormat::indexer_fp8) std::fill_n(keys.scale, count, 1.0f);
-  // Behind the last row of a short block: zeros; behind that of a full one: nothing more to prefetch.
+  // After the last row: zeros if the block is short; if it is full, nothing more to prefetch.
   std::fill(keys.row + known, keys.row + kBlockRows + kLookahead, kZeroRow);
   if (count < kBlockRows) {
     std::fill(keys.row + count, keys.row + kBlockRows, kZeroRow);

@@ -1,4 +1,4 @@
-// Which scorers there are, and which calls they take.
+// The scorers, and the calls that they take.
 #pragma once
 
 #include <fmt/format.h>

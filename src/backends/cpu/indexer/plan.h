@@ -1,4 +1,4 @@
-// How a batch is cut into work: token blocks (consecutive tokens of one request, which share their keys) times ranges of rows.
+// Divides a batch into work: token blocks (consecutive tokens of one request, which share their keys) times ranges of rows.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace strata::cpu::indexer {
 struct TokenBlock {
   int64_t first = 0;
   int32_t count = 0;       // at most kMaxTokens
-  int32_t max_length = 0;  // of its tokens, at least 1: tokens without candidates are in no block with max_length 0
+  int32_t max_length = 0;  // of its tokens, at least 1; with max_length 0 no token has candidates
 };
 
 // Cuts tokens [0, tokens) into blocks of at most `per_block`; `blocks` has room for one block per token. Tokens that `skip(t)` says
@@ -40,8 +40,8 @@ inline int tokens_per_block(size_t query_bytes) {
   return static_cast<int>(std::clamp<size_t>(kBudget / std::max<size_t>(query_bytes, 1), 1, kMaxTokens));
 }
 
-// Rows of one task: a multiple of kBlockRows, small enough to give every thread several tasks, large enough that packing the queries
-// (about 8 rows' worth of products each) does not count.
+// Rows of one task: a multiple of kBlockRows. Small enough to give every thread several tasks; large enough that packing the queries (the
+// time of about 8 rows' products each) is negligible.
 inline int64_t rows_per_task(const TokenBlock* blocks, int64_t count, int threads) {
   int64_t rows = 0;
   for (int64_t b = 0; b < count; ++b) rows += blocks[b].max_length;

@@ -1,5 +1,5 @@
-// What happens to an indexer vector before it is quantised: rotation of a slice and Hadamard transform, bit for bit the reference, in
-// float64 vectors. Included once per SIMD target.
+// What happens to an indexer vector before it is quantised: rotation of a slice, and Hadamard transform, bit for bit as in the reference,
+// in float64 vectors. Included once per SIMD target.
 #if defined(STRATA_INDEXER_ROTATE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_INDEXER_ROTATE_INL_H
 #undef STRATA_INDEXER_ROTATE_INL_H
@@ -61,9 +61,9 @@ HWY_INLINE void rotate_slice(float* HWY_RESTRICT slice, const float* HWY_RESTRIC
   }
 }
 
-// x[0, n) in place: rounded to bf16, rotated, rounded to fp32. n is a power of two. Each stage adds and subtracts neighbours and puts
-// sums into the lower half, differences into the upper one; after log2(n) stages everything is where it was, and every sum has been
-// built in the order of formats/hadamard.h.
+// x[0, n) in place: rounded to bf16, transformed, rounded to fp32. n is a power of two. Each stage adds and subtracts neighbours, and
+// writes sums to the lower half, differences to the upper half. After log2(n) stages everything is in its original position, and every sum
+// has been built in the order of formats/hadamard.h.
 HWY_INLINE void rotate_hadamard(float* HWY_RESTRICT x, int64_t n) {
   const F64 dd;
   const F32Half dh;

@@ -2,9 +2,9 @@
 //
 //   score[t, j] = k_scale[j] * sum_h w[t,h] relu(q[t,h] . k[j])        V4 specification 10.3, MLA specification 11.6
 //
-// Keys come in blocks of up to kBlockRows rows of one request. A block is decoded once and scored for every token of a token block,
-// so that decoding costs nothing in prefill and hides behind the products in decode. Each scorer gives a score that depends on the
-// token and the row alone, not on where blocks begin: IndexerTopk therefore sees exactly the numbers of IndexerLogits.
+// Keys come in blocks of up to kBlockRows rows of one request. A block is decoded once and scored for every token of a token block.
+// Decoding therefore costs nothing in prefill, and overlaps with the products in decode. Each scorer's score depends on the token and the
+// row alone, not on where blocks begin: IndexerTopk therefore sees exactly the numbers of IndexerLogits.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 
 namespace strata::cpu::indexer {
 
-inline constexpr int kDim = 128;        // values of an indexer vector; other widths go to the reference
+inline constexpr int kDim = 128;        // values of an indexer vector; other widths use the reference
 inline constexpr int kGroupRows = 16;   // rows that are scored at once
 inline constexpr int kBlockRows = 256;  // 64 KB of bf16: a block and its queries stay in the L2
 inline constexpr int kMaxTokens = 16;   // most tokens of a token block
-inline constexpr int kLookahead = 32;   // rows behind a block whose addresses are known too, for prefetching
+inline constexpr int kLookahead = 32;   // rows after a block whose addresses are known too, for prefetching
 
 // What IndexerLogitsParams and IndexerTopkParams have in common.
 struct Queries {
@@ -36,8 +36,8 @@ Queries queries_of(const Params& p) {
   return {p.q, p.q_scale, p.weights, p.cache, p.block_table, p.token_to_req, p.lengths};
 }
 
-// Where the rows of one block are. Rows past the block's end are a row of zeros with scale 0, so that nobody reads what is behind a
-// request's last candidate.
+// Addresses of the rows of one block. Rows past the block's end are a row of zeros with scale 0, so that nothing after a request's last
+// candidate is read.
 struct KeyBlock {
   const uint8_t* row[kBlockRows + kLookahead];
   float scale[kBlockRows];         // indexer_fp8: the row's scale; other formats: 1
@@ -47,14 +47,14 @@ struct KeyBlock {
 // Rows [first, first + count) of a request as block `keys`, count <= kBlockRows; `available` candidates exist in all.
 void find_rows(const PagedCache& cache, const int32_t* pages, int64_t first, int count, int64_t available, KeyBlock& keys);
 
-// The keys of a block are decoded into the scratch by the first call with them, which must ask for all of the block's groups.
+// The first call with a block decodes its keys into the scratch, and must include all of the block's groups.
 enum class KeyUse {
   first,  // decode and keep
   again,  // decoded by an earlier call with this scratch
-  once,   // decode; no other call will need them
+  once,   // decode; no later call needs them
 };
 
-// One way of computing scores. Functions are plain pointers: they are chosen once per call.
+// One way of computing scores. Functions are plain pointers, selected once per call.
 struct Scorer {
   size_t (*query_bytes)(int64_t heads);    // a packed query
   size_t (*scratch_bytes)(int64_t heads);  // decoded keys and accumulators of a thread

@@ -1,8 +1,7 @@
 // Index scores with AMX-BF16: A = 16 key rows, B = 16 heads, C fp32 [rows x heads].
 //
-// Floor per group of 16 rows and 64 heads: 16 TDPBF16PS of 16 cycles = 256 cycles (1024 flop a cycle). Beside them run, on the vector
-// ports, the head sum of the group before (173 operations) and, when keys are new, the decoding of the group after (288 operations for
-// e4m3).
+// Floor per group of 16 rows and 64 heads: 16 TDPBF16PS of 16 cycles = 256 cycles (1024 flop a cycle). The vector ports run concurrently
+// the head sum of the group before (173 operations). For new keys they also decode the group after (288 operations for e4m3).
 // Bytes: 16 rows of fp8 are 2112 bytes, which 64 heads of one token turn over in those 256 cycles: 8 bytes a cycle and core. Decode of
 // one token per request is bound by whichever of memory and tile unit is slower, prefill by the tile unit alone.
 // Measured on Sapphire Rapids: 370 cycles a group with decoded keys, 500 with decoding. Each product needs a tile load and every fourth
@@ -31,16 +30,16 @@ inline constexpr int kTileFloats = 256;
 inline constexpr int kMaxTiles = 4;  // tiles of heads of a pass
 inline constexpr size_t kKeyBytes = static_cast<size_t>(kBlockRows) * kDim * 2;
 
-// Passes of up to 64 heads add up; the keys are decoded in the first. Keys that only this pass will see are decoded into two groups in
-// turn instead of the whole block: with one token per block the L1 then holds everything but the rows themselves.
+// Passes of up to 64 heads add up; the keys are decoded in the first pass. Keys that only this pass uses are decoded alternately into two
+// groups instead of the whole block. With one token per block the L1 then holds everything except the rows themselves.
 struct Pass {
   bool first, last;
   bool keep_keys;
 };
 
-// One pass over a block. A group of 16 rows takes 4 * kTiles products, "slots". The processor renames few tile registers: whatever
-// comes behind a handful of tile instructions waits for them. So the vector work does not follow the products of a group but is dealt
-// out to its slots: behind each product, 4 / kTiles rows of the head sum of the group before and of the decoding of the group after.
+// One pass over a block. A group of 16 rows takes 4 * kTiles products, "slots". The processor renames few tile registers: whatever follows
+// a handful of tile instructions waits for them. So the vector work does not follow the products of a group. It is spread over the slots:
+// after each product, 4 / kTiles rows of the head sum of the group before and of the decoding of the group after.
 template <int kTiles, KvFormat kFormat, bool kDecode>
 class ScorePass {
  public:
@@ -78,7 +77,7 @@ class ScorePass {
     tile_load<7>(base + 3 * step, stride);
   }
 
-  // The products of group g beside the head sum of group g - 1.
+  // The products of group g, interleaved with the head sum of group g - 1.
   template <bool kMultiply, bool kSum>
   __attribute__((always_inline)) void group(int g) {
     // Without decoding these loads are spread over the last slots of the group before; decoding is not done by then.
@@ -91,7 +90,7 @@ class ScorePass {
     (slot<kMultiply, kSum, kSlot / 4, kSlot % 4>(g), ...);
   }
 
-  // Head tile t, values [32k, 32k + 32). Tiles 0 and 1 accumulate in turn, so that one is stored while the other is at work; products
+  // Head tile t, values [32k, 32k + 32). Tiles 0 and 1 accumulate alternately, so that one is stored while the other accumulates. Products
   // into the same accumulator do not wait for each other.
   template <bool kMultiply, bool kSum, int t, int k>
   __attribute__((always_inline)) void slot(int g) {

@@ -19,17 +19,18 @@ namespace {
 
 using namespace strata::cpu::HWY_NAMESPACE;  // NOLINT: the codecs
 
-constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;  // vectors of heads that fit the registers beside 4 rows
+constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;  // vectors of heads that fit the registers together with 4 rows
 
-// Values of e2m1 codes (lower four bits of each lane). As for e4m3: right for codes >= 2, twice less one below.
-HWY_INLINE VF e2m1_values(VU code) {
+// The values of e2m1 bits in the lower four bits of each lane. `scaled` is right for magnitudes of at least 2; below, as for e4m3, it is
+// twice that minus one.
+HWY_INLINE VF e2m1_values(VU bits) {
   const F32 df;
   const U32 du;
-  const VU magnitude = hn::And(code, hn::Set(du, 7u));
+  const VU magnitude = hn::And(bits, hn::Set(du, 7u));
   const VF scaled = hn::BitCast(df, hn::Add(hn::ShiftLeft<22>(magnitude), hn::Set(du, 126u << 23)));
   const VF subnormal = hn::Sub(hn::Add(scaled, scaled), hn::Set(df, 1.0f));
   const VF value = hn::IfThenElse(hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, 2u))), subnormal, scaled);
-  return hn::BitCast(df, hn::Or(hn::BitCast(du, value), hn::ShiftLeft<28>(hn::And(code, hn::Set(du, 8u)))));
+  return hn::BitCast(df, hn::Or(hn::BitCast(du, value), hn::ShiftLeft<28>(hn::And(bits, hn::Set(du, 8u)))));
 }
 
 // A row as fp32. MXFP4 rows come in an order of their own, the same for queries and keys.
@@ -49,8 +50,8 @@ void decode_row(KvFormat format, const uint8_t* row, const uint8_t* scales, floa
   for (int64_t i = 0; i < kDim; i += kLanes) hn::StoreU(fp8 ? load_e4m3(row + i) : load_bf16(row + 2 * i), df, out + i);
 }
 
-// A packed query: groups of kWide vectors of heads (the rest one by one), in each group [kDim][vectors][kLanes]; behind them the
-// weights. Heads that do not exist are zeros with weight 0.
+// A packed query: groups of kWide vectors of heads (the rest one by one), in each group [kDim][vectors][kLanes]; then the weights. Heads
+// that do not exist are zeros with weight 0.
 HWY_INLINE int64_t vectors_of(int64_t heads) { return (heads + kLanes - 1) / kLanes; }
 HWY_INLINE int64_t group_width(int64_t vectors, int64_t first) { return vectors - first >= kWide ? kWide : 1; }
 

@@ -1,11 +1,11 @@
-// IndexerTopk: scores go from the scorer straight into selections, so that the logits never leave the L1.
+// IndexerTopk: the scorer passes scores directly to selections, so that the logits never leave the L1.
 //
-// Floor: that of the scores (see score_amx.cpp); selecting adds half a cycle per score and AVX-512 vector of 16, compactions apart.
+// Floor: that of the scores (see score_amx.cpp). Selection adds half a cycle per score and AVX-512 vector of 16, plus compactions.
 //
-// Work: token blocks; when there are fewer than two per thread, each cut into ranges of rows whose best are merged afterwards.
-// Workspace, however many tokens and rows there are: per thread 0.4 to 1 MB of scorer scratch and kMaxTokens + 1 selections of
-// (2k or k + 2048, plus 1024) candidates of 8 bytes; for all threads together at most 64 times k candidates each for the ranges; and 16
-// bytes per token for the list of blocks.
+// Work: token blocks. If there are fewer than two per thread, each is cut into ranges of rows, whose selections are combined afterwards.
+// Workspace, for any number of tokens and rows: per thread 0.4 to 1 MB of scorer scratch and kMaxTokens + 1 selections of (2k or k + 2048,
+// plus 1024) candidates of 8 bytes; for all threads together at most 64 times k candidates each for the ranges; and 16 bytes per token for
+// the list of blocks.
 #include "backends/cpu/cpu_ops.h"
 #include "backends/cpu/indexer/block_scorer.h"
 #include "backends/cpu/indexer/paths.h"
@@ -68,7 +68,7 @@ class Run {
       score(block, key_blocks * range / ranges * kBlockRows, key_blocks * (range + 1) / ranges * kBlockRows,
             range_at(ranges * first_scored(task / ranges) + range), ranges);
     });
-    parallel_for(device_, count, 1, [&](int64_t b) { merge(b, ranges); });
+    parallel_for(device_, count, 1, [&](int64_t b) { combine(b, ranges); });
   }
 
  private:
@@ -100,7 +100,7 @@ class Run {
     return reinterpret_cast<int32_t*>(thread + layout_.scorer_bytes + layout_.selection * kMaxTokens);
   }
 
-  // Rows [begin, end) of a block. The best go to the output, or, of the i-th scored token, to range i * stride behind `out`.
+  // Rows [begin, end) of a block. The best go to the output; those of the i-th scored token to range i * stride after `out`.
   void score(const TokenBlock& block, int64_t begin, int64_t end, std::byte* out, int64_t stride = 0) const {
     std::byte* thread = thread_memory();
     Selection selections[kMaxTokens];
@@ -126,7 +126,7 @@ class Run {
     }
   }
 
-  void merge(int64_t b, int64_t ranges) const {
+  void combine(int64_t b, int64_t ranges) const {
     std::byte* thread = thread_memory();
     std::byte* at = range_at(ranges * first_scored(b));
     for (int64_t t = blocks_[b].first; t < blocks_[b].first + blocks_[b].count; ++t) {

@@ -1,8 +1,8 @@
-// Linear layers by our own AMX product (amx_kernel.cpp), weights packed as bf16 or as e4m3 codes (amx_format.h). FP8 weights
-// stay one byte each: a decode step reads half of what a bf16 copy would cost, and a model takes half the memory.
-// Activations are quantised and dequantised while they are packed into A operands; those whose scales are no powers of two are packed as
-// codes, and their scales multiply the fp32 sums, as those of such weights do (Task::steps_per_sum). A task is one panel of 32 output
-// features times a block of tokens whose operands fit L2 (1 MB); tasks of one block of tokens run next to each other.
+// Linear layers by Strata's AMX product (amx_kernel.cpp), with weights packed as bf16 or as e4m3 (amx_format.h). FP8 weights stay one byte
+// each: a decode step reads half of what a bf16 copy would cost, and a model takes half the memory. Activations are quantised and
+// dequantised while they are packed into A operands. If their scales are not powers of two they are packed as unscaled e4m3 values, and the
+// scales multiply the fp32 sums, like such scales of weights (Task::steps_per_sum). A task is one panel of 32 output features times a block
+// of tokens whose operands fit L2 (1 MB); tasks of one block of tokens run next to each other.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -54,13 +54,13 @@ struct Tokens {
 struct Layout {
   TensorView a;        // A operands of one group
   TensorView decoded;  // [threads, steps * 2048]
-  TensorView scales;   // f32 [T, ceil(K / 128)] of A operands that are codes
+  TensorView scales;   // f32 [T, ceil(K / 128)], if the A operands are unscaled e4m3 values
 };
 
 Layout layout(Arena& arena, const Tokens& t, int64_t k, int threads) {
   Layout l;
   l.a = arena.tensor(DType::u8, {t.bytes()});
-  l.decoded = arena.tensor(DType::u8, {threads, t.steps * amx::kCodes * 2});
+  l.decoded = arena.tensor(DType::u8, {threads, t.steps * amx::kStepValues * 2});
   l.scales = arena.tensor(DType::f32, {t.count, activation_blocks(k)});
   return l;
 }
@@ -69,7 +69,7 @@ Layout layout(Arena& arena, const Tokens& t, int64_t k, int threads) {
 struct Activations {
   TensorView x, x_scale;
   ActivationFormat format = ActivationFormat::bf16;
-  bool as_codes = false;  // A operands are codes, whose scales multiply the sums
+  bool is_unscaled = false;  // A operands are unscaled e4m3 values, whose scales multiply the sums
 };
 
 bool powers_of_two(const TensorView& scale) {
@@ -82,7 +82,7 @@ bool powers_of_two(const TensorView& scale) {
 }
 
 Activations activations(const TensorView& x, const TensorView& x_scale, ActivationFormat format) {
-  // Grouped products do not say the format of codes.
+  // Grouped products do not state the format of e4m3 activations.
   const bool fp32_scales =
       format == ActivationFormat::fp8_f32 || (x.dtype == DType::e4m3 && format == ActivationFormat::bf16 && !powers_of_two(x_scale));
   return {x, x_scale, format, fp32_scales};
@@ -93,10 +93,10 @@ template <class Row>
 void pack_tokens(const Device& device, const Tokens& t, int64_t k, std::byte* a, const Row& row) {
   parallel_for(device, t.tiles * t.rows, 4, [&](int64_t token) {
     std::byte* const out = a + token / t.rows * t.steps * t.step_bytes() + token % t.rows * 64;
-    constexpr int64_t kPiece = 1024;
-    alignas(64) Bf16 values[kPiece];
-    for (int64_t first = 0; first < k; first += kPiece) {
-      const int64_t n = std::min(kPiece, k - first), steps = ceil_div(n, amx::kStep);
+    constexpr int64_t kChunk = 1024;
+    alignas(64) Bf16 values[kChunk];
+    for (int64_t first = 0; first < k; first += kChunk) {
+      const int64_t n = std::min(kChunk, k - first), steps = ceil_div(n, amx::kStep);
       if (token < t.count) {
         row(token, first, n, values);
         std::fill(values + n, values + steps * amx::kStep, Bf16{0});
@@ -111,8 +111,8 @@ void pack_tokens(const Device& device, const Tokens& t, int64_t k, std::byte* a,
 void pack_activations(const Device& device, const Layout& l, const Tokens& tokens, int64_t k, const Activations& activations) {
   const Activations& a = activations;
   pack_tokens(device, tokens, k, l.a.ptr<std::byte>(), [&](int64_t t, int64_t first, int64_t n, Bf16* out) {
-    if (a.as_codes) {
-      load_activation_codes(device, a.x, a.x_scale, a.format, t, first, n, out, l.scales.row<float>(t) + first / kActivationBlock);
+    if (a.is_unscaled) {
+      load_unscaled_activations(device, a.x, a.x_scale, a.format, t, first, n, out, l.scales.row<float>(t) + first / kActivationBlock);
     } else {
       load_activations(device, a.x, a.x_scale, a.format, t, first, n, out);
     }
@@ -120,17 +120,17 @@ void pack_activations(const Device& device, const Layout& l, const Tokens& token
 }
 
 // 0: operands have their scales.
-int64_t steps_per_sum(const amx::Group& w, bool activations_are_codes) {
+int64_t steps_per_sum(const amx::Group& w, bool activations_are_unscaled) {
   constexpr int64_t kStepsPerToken = kActivationBlock / amx::kStep;
   const int64_t of_weight = w.geometry.e4m3 ? w.steps_per_scale : kStepsPerToken;
-  if (activations_are_codes) return std::gcd(of_weight, kStepsPerToken);
+  if (activations_are_unscaled) return std::gcd(of_weight, kStepsPerToken);
   return w.exact_scales ? 0 : of_weight;
 }
 
-void product(const Device& device, const Layout& l, const Tokens& t, const amx::Group& w, bool activations_are_codes, int64_t n,
+void product(const Device& device, const Layout& l, const Tokens& t, const amx::Group& w, bool activations_are_unscaled, int64_t n,
              const TensorView& y) {
   const int64_t panels = w.geometry.panels, blocks = ceil_div(t.tiles, t.block_tiles);
-  // A panel of 4096 codes a feature takes a few microseconds for one token, a hundred for a block.
+  // With 4096 channels, a panel takes a few microseconds for one token and about a hundred for a block.
   const int64_t panels_per_task = t.tiles == 1 ? 4 : 1;
   const int64_t element = static_cast<int64_t>(size_of(y.dtype));
   parallel_for(device, blocks * panels, panels_per_task, [&](int64_t i) {
@@ -146,8 +146,8 @@ void product(const Device& device, const Layout& l, const Tokens& t, const amx::
       task.masks = w.masks + panel * t.steps;
     }
     task.steps_per_scale = w.steps_per_scale;
-    task.steps_per_sum = steps_per_sum(w, activations_are_codes);
-    if (activations_are_codes) {
+    task.steps_per_sum = steps_per_sum(w, activations_are_unscaled);
+    if (activations_are_unscaled) {
       task.token_scales = l.scales.row<float>(first_tile * t.rows);
       task.token_scale_stride = l.scales.stride[0];
     }
@@ -170,7 +170,7 @@ void run_linear(const LinearParams& p, const ExecutionContext& context) {
   const Layout l = layout(arena, tokens, p.x.shape[1], threads_of(context.device));
   const Activations a = activations(p.x, p.x_scale, p.activation);
   pack_activations(context.device, l, tokens, p.x.shape[1], a);
-  product(context.device, l, tokens, amx::group_of(*p.weight, 0), a.as_codes, p.weight->n, p.y);
+  product(context.device, l, tokens, amx::group_of(*p.weight, 0), a.is_unscaled, p.weight->n, p.y);
 }
 
 void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) {
@@ -183,7 +183,7 @@ void run_grouped(const GroupedLinearParams& p, const ExecutionContext& context) 
   for (int64_t g = 0; g < p.x.shape[1]; ++g) {
     const Activations a = activations(group_view(p.x, g), group_view(p.x_scale, g), ActivationFormat::bf16);
     pack_activations(context.device, l, tokens, k, a);
-    product(context.device, l, tokens, amx::group_of(*p.weight, g), a.as_codes, p.weight->n, group_view(p.y, g));
+    product(context.device, l, tokens, amx::group_of(*p.weight, g), a.is_unscaled, p.weight->n, group_view(p.y, g));
   }
 }
 

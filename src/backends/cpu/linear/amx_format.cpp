@@ -11,16 +11,16 @@
 namespace strata::cpu::amx {
 namespace {
 
-constexpr uint8_t kOne = 0x38;  // e4m3 1.0: padding meets zero activations or unused outputs, and is a plain code
+constexpr uint8_t kOne = 0x38;  // e4m3 1.0: padding meets zero activations or unused outputs, and is a plain value
 
 // Where channel k of feature f of a step goes, in elements of the format.
-int64_t bf16_place(int64_t f, int64_t k) { return f / 16 * 512 + k / 2 * 32 + f % 16 * 2 + k % 2; }
-int64_t code_place(int64_t f, int64_t k) {
+int64_t bf16_offset(int64_t f, int64_t k) { return f / 16 * 512 + k / 2 * 32 + f % 16 * 2 + k % 2; }
+int64_t e4m3_offset(int64_t f, int64_t k) {
   const int64_t row = k / 2, feature = f % 16;
   return f / 16 * 512 + row / 2 * 64 + feature / 4 * 16 + row % 2 * 8 + feature % 4 * 2 + k % 2;
 }
 
-bool plain(uint8_t code) { return (code & 0x7Fu) >= 8 && (code & 0x7Fu) != 0x7F; }
+bool plain(uint8_t e4m3) { return (e4m3 & 0x7Fu) >= 8 && (e4m3 & 0x7Fu) != 0x7F; }
 
 int64_t steps_per_scale(const LinearWeight& w) { return w.block_k / kStep; }
 
@@ -28,7 +28,7 @@ bool is_e4m3(const LinearWeight& w) { return w.weight.dtype == DType::e4m3; }
 
 Geometry geometry_of(const LinearWeight& w) { return geometry(w.n, w.k, is_e4m3(w), is_e4m3(w) ? steps_per_scale(w) : 1); }
 
-// Whether bf16 operands may be codes times the scale: plain codes have bf16 exponents 121..135, which stay normal numbers.
+// Whether bf16 operands may be values times the scale: plain values have bf16 exponents 121..135, which stay normal numbers.
 bool exact_in_operands(float scale) {
   const uint32_t bits = float_bits(scale);
   const int exponent = static_cast<int>(bits >> 23) - 127;
@@ -49,26 +49,26 @@ Header header_of(const LinearWeight& w) {
   return header;
 }
 
-void pack_codes(const LinearWeight& w, int64_t first_row, int64_t rows, int64_t step, uint8_t* dst, uint16_t* mask) {
-  std::fill_n(dst, kCodes, kOne);
+void pack_e4m3(const LinearWeight& w, int64_t first_row, int64_t rows, int64_t step, uint8_t* dst, uint16_t* mask) {
+  std::fill_n(dst, kStepValues, kOne);
   const int64_t columns = std::min(kStep, w.k - step * kStep);
   *mask = 0;
   for (int64_t f = 0; f < rows; ++f) {
-    const uint8_t* codes = w.weight.row<uint8_t>(first_row + f) + step * kStep;
+    const uint8_t* values = w.weight.row<uint8_t>(first_row + f) + step * kStep;
     for (int64_t k = 0; k < columns; ++k) {
-      const int64_t place = code_place(f, k);
-      dst[place] = codes[k];
-      if (!plain(codes[k])) *mask = static_cast<uint16_t>(*mask | 1u << (place / 64));
+      const int64_t offset = e4m3_offset(f, k);
+      dst[offset] = values[k];
+      if (!plain(values[k])) *mask = static_cast<uint16_t>(*mask | 1u << (offset / 64));
     }
   }
 }
 
 void pack_bf16(const LinearWeight& w, int64_t first_row, int64_t rows, int64_t step, Bf16* dst) {
-  std::fill_n(dst, kCodes, Bf16{0});
+  std::fill_n(dst, kStepValues, Bf16{0});
   const int64_t columns = std::min(kStep, w.k - step * kStep);
   for (int64_t f = 0; f < rows; ++f) {
     const Bf16* values = w.weight.row<Bf16>(first_row + f) + step * kStep;
-    for (int64_t k = 0; k < columns; ++k) dst[bf16_place(f, k)] = values[k];
+    for (int64_t k = 0; k < columns; ++k) dst[bf16_offset(f, k)] = values[k];
   }
 }
 
@@ -98,9 +98,9 @@ void pack(const Device& device, const LinearWeight& w, std::byte* dst) {
       std::memcpy(reinterpret_cast<float*>(base) + panel * g.scale_steps, w.scale.row<float>(row / w.block_n),
                   static_cast<size_t>(g.scale_steps) * sizeof(float));
       uint16_t* const masks = reinterpret_cast<uint16_t*>(base + g.scale_bytes()) + panel * g.steps;
-      for (int64_t s = 0; s < g.steps; ++s) pack_codes(w, row, rows, s, reinterpret_cast<uint8_t*>(out) + s * kCodes, masks + s);
+      for (int64_t s = 0; s < g.steps; ++s) pack_e4m3(w, row, rows, s, reinterpret_cast<uint8_t*>(out) + s * kStepValues, masks + s);
     } else {
-      for (int64_t s = 0; s < g.steps; ++s) pack_bf16(w, row, rows, s, reinterpret_cast<Bf16*>(out) + s * kCodes);
+      for (int64_t s = 0; s < g.steps; ++s) pack_bf16(w, row, rows, s, reinterpret_cast<Bf16*>(out) + s * kStepValues);
     }
   });
 }

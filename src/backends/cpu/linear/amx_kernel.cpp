@@ -1,12 +1,12 @@
-// Floor: four TDPBF16PS of 16 cycles per step and pair of tiles, 2.75 TFLOP/s a core at 2.7 GHz; operands come from L2, which bounds it
-// to about half of that. With few tokens: N*K bytes of codes (bf16: twice that) from memory.
+// Floor: four TDPBF16PS of 16 cycles per step and pair of tiles, 2.75 TFLOP/s a core at 2.7 GHz; operands come from L2, which bounds it to
+// about half of that. With few tokens: N*K bytes of e4m3 (bf16: twice that) from memory.
 //
 // e4m3 to bf16. Both are sign, exponent, mantissa, and adding 120 to the exponent is a rearrangement of bits: exponent e3 e2 e1 e0 becomes
-// e3 !e3 !e3 !e3 !e3 e2 e1 e0. So each byte of the bf16 is an affine map over GF(2) of the code, one instruction for 64 codes
-// (GF2P8AFFINEQB), and a power-of-two scale is an addition to the exponent. Zeros, subnormals and NaN have no such form: pairs of rows
-// that have one (packing says which, about one in a hundred) go through a table of the 128 magnitudes times the scale. Decoding runs two
-// steps ahead of the products, which hide its time.
-// Scales that are no powers of two multiply fp32 sums (Task::steps_per_sum).
+// e3 !e3 !e3 !e3 !e3 e2 e1 e0. So each byte of the bf16 is an affine map over GF(2) of the e4m3 byte, one instruction for 64 values
+// (GF2P8AFFINEQB), and a power-of-two scale is an addition to the exponent. Zeros, subnormals and NaN have no such form. Pairs of rows that
+// have one (packing marks them, about one in a hundred) use a table of the 128 magnitudes times the scale. Decoding runs two steps ahead of
+// the products, which hide its time.
+// Scales that are not powers of two multiply fp32 sums (Task::steps_per_sum).
 #if defined(__x86_64__)
 #include "backends/cpu/linear/amx_kernel.h"
 
@@ -26,16 +26,16 @@ namespace strata::cpu::amx {
 namespace {
 
 constexpr int64_t kStepBytes = 2048;  // two decoded B operands
-constexpr int64_t kCodeBytes = 1024;
+constexpr int64_t kE4m3StepBytes = 1024;
 constexpr int kPairs = 16;             // of rows of a step
 constexpr int64_t kAhead = 2;          // steps between decoding and use: stores reach L1 before the tile loads
 constexpr int64_t kPanelWidth = 32;    // features of a panel
-constexpr int64_t kPrefetchSteps = 2;  // how far weights are asked for in advance: the hardware stops at page ends
+constexpr int64_t kPrefetchSteps = 2;  // prefetch distance of weights: the hardware prefetcher stops at page ends
 constexpr int64_t kRing = 4;           // decoded steps that are kept when no second pass needs them: 8 KB of L1
-constexpr int64_t kStepsPerToken = 4;  // of a scale of a token
+constexpr int64_t kStepsPerToken = 4;  // of a token's scale
 static_assert(kRing > kAhead);
 
-// The magnitudes of codes 0..127.
+// The magnitudes of e4m3 bytes 0..127.
 struct Magnitudes {
   alignas(64) float value[128];
   constexpr Magnitudes() : value() {
@@ -44,7 +44,7 @@ struct Magnitudes {
 };
 constexpr Magnitudes kMagnitudes;
 
-// The last steps of the last panel ask for memory behind the weight, which is harmless.
+// The last steps of the last panel prefetch memory past the weight, which is harmless.
 inline void prefetch(const std::byte* data, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(data) + i, _MM_HINT_T0);
 }
@@ -90,12 +90,12 @@ class Decoder {
     } else if (step_ % task_.steps_per_scale == 0) {
       set_scale(task_.scales[step_ / task_.steps_per_scale]);
     }
-    const std::byte* const codes = task_.panel + step_ * kCodeBytes;
+    const std::byte* const stored = task_.panel + step_ * kE4m3StepBytes;
     std::byte* const out = task_.decoded + decoded_offset(step_, task_.tiles);
-    prefetch(codes + kPrefetchSteps * kCodeBytes, kCodeBytes);
-    rearrange(codes, out);
+    prefetch(stored + kPrefetchSteps * kE4m3StepBytes, kE4m3StepBytes);
+    rearrange(stored, out);
     if (const unsigned mask = task_.masks[step_]; mask != 0) [[unlikely]]
-      look_up(codes, mask, out);
+      look_up(stored, mask, out);
     ++step_;
   }
 
@@ -113,8 +113,8 @@ class Decoder {
     _mm512_store_si512(out + 64, _mm512_add_epi16(_mm512_unpackhi_epi8(low, high), add));
   }
 
-  // Sixteen pairs of rows, as if every code were plain.
-  void rearrange(const std::byte* codes, std::byte* out) const {
+  // Sixteen pairs of rows, as if no value were zero, subnormal or NaN.
+  void rearrange(const std::byte* stored, std::byte* out) const {
     // Byte 7 - i of a matrix selects the bits whose parity is bit i of the result. Low byte: e0 m2 m1 m0 0 0 0 0.
     const __m512i low_map = _mm512_set1_epi64(0x0000000001020408);
     // High byte: sign e3 !e3 !e3 !e3 !e3 e2 e1, the negations by the constant.
@@ -122,23 +122,23 @@ class Decoder {
     constexpr int kNegations = 0x3C;
 #pragma GCC unroll 16
     for (int i = 0; i < kPairs; ++i) {
-      const __m512i code = _mm512_loadu_si512(codes + 64 * i);
-      store_rows(_mm512_gf2p8affine_epi64_epi8(code, low_map, 0), _mm512_gf2p8affine_epi64_epi8(code, high_map, kNegations), exponent_,
+      const __m512i bytes = _mm512_loadu_si512(stored + 64 * i);
+      store_rows(_mm512_gf2p8affine_epi64_epi8(bytes, low_map, 0), _mm512_gf2p8affine_epi64_epi8(bytes, high_map, kNegations), exponent_,
                  out + 128 * i);
     }
   }
 
-  // The pairs of rows in `mask`, for any code.
-  [[gnu::noinline]] void look_up(const std::byte* codes, unsigned mask, std::byte* out) {
+  // The pairs of rows in `mask`, for any values.
+  [[gnu::noinline]] void look_up(const std::byte* stored, unsigned mask, std::byte* out) {
     if (!has_table_) table_ = make_table(scale_);
     has_table_ = true;
     const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
     for (; mask != 0; mask &= mask - 1) {
       const int i = std::countr_zero(mask);
-      const __m512i code = _mm512_loadu_si512(codes + 64 * i);
-      const __m512i low = _mm512_permutex2var_epi8(table_.low[0], code, table_.low[1]);
-      const __m512i high = _mm512_permutex2var_epi8(table_.high[0], code, table_.high[1]);
-      store_rows(low, _mm512_or_si512(high, _mm512_and_si512(code, sign)), _mm512_setzero_si512(), out + 128 * i);
+      const __m512i bytes = _mm512_loadu_si512(stored + 64 * i);
+      const __m512i low = _mm512_permutex2var_epi8(table_.low[0], bytes, table_.low[1]);
+      const __m512i high = _mm512_permutex2var_epi8(table_.high[0], bytes, table_.high[1]);
+      store_rows(low, _mm512_or_si512(high, _mm512_and_si512(bytes, sign)), _mm512_setzero_si512(), out + 128 * i);
     }
   }
 
@@ -165,7 +165,7 @@ inline void add_step(const std::byte* a, int64_t tile_bytes, const std::byte* b)
   }
 }
 
-// Result lines are asked for while the products run: rows of y lie in different pages, and stores that miss would wait for each.
+// Prefetches result lines while the products run: rows of y lie in different pages, and stores would wait for each miss.
 inline void prefetch_result(const Task& t, int64_t row) {
   const std::byte* const line = t.y + row * t.y_stride;
   __builtin_prefetch(line, 1);
@@ -199,8 +199,8 @@ inline void store_tiles(Sums& s) {
 // sums += scale * scale of the token * what the tiles hold, the block of channels that `step` is in. Rows [first, last) of the block.
 template <bool kTwo>
 inline void add_scaled(const Task& t, int64_t step, int64_t first, int64_t last, Sums& sums) {
-  Sums part;
-  store_tiles<kTwo>(part);
+  Sums partial;
+  store_tiles<kTwo>(partial);
   clear_tiles();
   const float weight_scale = t.scales != nullptr ? t.scales[step / t.steps_per_scale] : 1;
   for (int64_t row = 0; row < last - first; ++row) {
@@ -208,7 +208,7 @@ inline void add_scaled(const Task& t, int64_t step, int64_t first, int64_t last,
     const __m512 scale = _mm512_set1_ps(weight_scale * token_scale);
     for (int half = 0; half < 2; ++half) {
       float* const sum = sums.rows[row] + 16 * half;
-      _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_load_ps(part.rows[row] + 16 * half), scale, _mm512_load_ps(sum)));
+      _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_load_ps(partial.rows[row] + 16 * half), scale, _mm512_load_ps(sum)));
     }
   }
 }
@@ -229,7 +229,7 @@ inline void store_result(const Task& t, const Sums& sums, int64_t first, int64_t
   }
 }
 
-// The sums of one or two tiles from `tile` on. In the first pass over a panel its codes are decoded, ahead of their use.
+// The sums of one or two tiles from `tile` on. In the first pass over a panel its e4m3 values are decoded, ahead of their use.
 template <bool kTwo, bool kScaled>
 void add_steps(const Task& t, int64_t tile, Decoder& decoder) {
   const int64_t step_bytes = t.rows * 64, tile_bytes = t.steps * step_bytes;

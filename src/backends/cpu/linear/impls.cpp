@@ -30,8 +30,8 @@ TensorView group_view(const TensorView& v, int64_t group) {
   return result;
 }
 
-// cpu/amx first: on the shapes of V4-Flash, both run in turns in one process, it needed 0.4 to 0.6 of oneDNN's time for 1 to 16 tokens (FP8
-// weights stay bytes) and 0.6 to 1.0 of it for 64 to 2048. oneDNN takes bf16 weights alone: e4m3 ones are faster by cpu/simd.
+// cpu/amx first: on the shapes of V4-Flash, measured alternately in one process, it needed 0.4 to 0.6 of oneDNN's time for 1 to 16 tokens
+// (FP8 weights stay bytes) and 0.6 to 1.0 of it for 64 to 2048. oneDNN takes bf16 weights only: for e4m3 weights cpu/simd is faster.
 std::vector<Implementation<LinearParams>> linear() { return join(amx_linear(), join(onednn_linear(), simd_linear())); }
 std::vector<Implementation<GroupedLinearParams>> grouped_linear() {
   return join(amx_grouped_linear(), join(onednn_grouped_linear(), simd_grouped_linear()));

@@ -34,8 +34,8 @@ Support device_support(const Device& device) {
   return Support::yes();
 }
 
-// As bf16 an e4m3 weight has twice the bytes to read, is rounded where its scales are no powers of two, and cpu/simd is as fast with the
-// codes (docs/performance.md).
+// An e4m3 weight as bf16 has twice the bytes to read and is rounded if its scales are not powers of two, and cpu/simd is as fast with e4m3
+// (docs/performance.md).
 Support takes(const LinearWeight& w) {
   if (w.weight.dtype == DType::e4m3) return Support::no("e4m3 weights would become bf16: twice the bytes, rounded scales");
   if (w.from_e4m3) return Support::no("the weight is a bf16 copy of one that may stay e4m3: twice the bytes, rounded scales");

@@ -1,12 +1,12 @@
-// oneDNN next to the library's own threads.
+// Makes oneDNN single-threaded.
 #pragma once
 
 #include <omp.h>
 
 namespace strata::cpu {
 
-// While it lives, what the calling thread asks of oneDNN is done by that thread alone. oneDNN would have a team of OpenMP threads, which
-// spin against ours between its calls; so the backend cuts products into tasks itself (core/thread_team.h). oneDNN takes the size of its
+// During its lifetime the calling thread runs its oneDNN calls alone. oneDNN would otherwise use a team of OpenMP threads, which spin
+// against Strata's threads between calls. The backend divides products into tasks itself (core/thread_team.h). oneDNN takes the size of its
 // team from OpenMP's per-thread setting, both when it makes a primitive and when it runs one.
 class OneDnnAlone {
  public:

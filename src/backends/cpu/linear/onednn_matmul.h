@@ -1,5 +1,5 @@
-// oneDNN's bf16 matmul over plain pointers, by the calling thread alone: primitives are made once per shape and kept, packed weights have
-// one layout for every number of rows, scratch memory is the caller's.
+// oneDNN's bf16 matmul over plain pointers, on the calling thread alone. Primitives are made once per shape and cached; packed weights have
+// one layout for every number of rows; the caller provides scratch memory.
 #pragma once
 
 #ifdef STRATA_WITH_ONEDNN
@@ -33,7 +33,7 @@ class OneDnnMatmul {
   // rows: bf16 [n, k].
   void pack(int64_t n, int64_t k, const void* rows, void* dst) const;
 
-  // Scratch that every product of at most shape.m rows works with; it does not shrink when m grows.
+  // Scratch that suffices for every product of at most shape.m rows; it does not shrink when m grows.
   size_t scratch_bound(const Shape& shape) const;
   // y [m, n] = x [m, k] * W^T, x bf16 and y dense.
   void run(const Shape& shape, const void* x, const void* weight, void* y, Workspace scratch) const;

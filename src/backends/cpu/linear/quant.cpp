@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/linear/quant.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/cpu/linear/codes-inl.h"
+#include "backends/cpu/linear/e4m3_groups-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {
@@ -21,9 +21,9 @@ void store_one(float v, float* p) { *p = v; }
 
 template <class T>
 void fake_quantize_rest(const Bf16* x, int64_t n, bool ue8m0, T* out) {
-  E4m3 codes[kActivationBlock];
-  const float scale = quantize_activation(x, n, ue8m0, codes);
-  for (int64_t i = 0; i < n; ++i) store_one(to_float(codes[i]) * scale, out + i);
+  E4m3 quantized[kActivationBlock];
+  const float scale = quantize_activation(x, n, ue8m0, quantized);
+  for (int64_t i = 0; i < n; ++i) store_one(to_float(quantized[i]) * scale, out + i);
 }
 
 // One group of 128 under the scale 2^exponent. Quantising to e4m3 and back is rounding to four significant bits, or to multiples of
@@ -71,7 +71,7 @@ void fake_quantize(const Bf16* x, int64_t k, bool ue8m0, T* out) {
       peak = hn::Max(peak, hn::Max(hn::BitCast(du, hn::Abs(even)), hn::BitCast(du, hn::Abs(odd))));
     }
     const float a = float_from_bits(hn::GetLane(hn::MaxOfLanes(du, peak)));
-    if (!(a < 0x1p100f)) {  // what is not finite as the scalar code has it, and nothing overflows below
+    if (!(a < 0x1p100f)) {  // quantised by the scalar code if it is not finite; below, nothing overflows
       fake_quantize_rest(x + i, kActivationBlock, ue8m0, out + i);
     } else if (ue8m0) {
       fake_quantize_pow2(x + i, e4m3_exponent(a), out + i);
@@ -85,41 +85,45 @@ void fake_quantize(const Bf16* x, int64_t k, bool ue8m0, T* out) {
   if (i < k) fake_quantize_rest(x + i, k - i, ue8m0, out + i);
 }
 
-void QuantizeRow(const Bf16* x, int64_t k, bool ue8m0, E4m3* codes, float* scale) {
+void QuantizeRow(const Bf16* x, int64_t k, bool ue8m0, E4m3* quantized, float* scale) {
   for (int64_t i = 0; i < k; i += kActivationBlock, ++scale) {
     const auto value = [x, i](int64_t j) HWY_ATTR { return load_bf16(x + i + j); };
     if (ue8m0) {
-      *scale = to_float(to_e8m0(store_e4m3_pow2(value, kActivationBlock, kActivationAmaxFloor, codes + i)));
+      *scale = to_float(to_e8m0(store_e4m3_pow2(value, kActivationBlock, kActivationAmaxFloor, quantized + i)));
     } else {
       *scale = amax_of(value, kActivationBlock, kActivationAmaxFloor) / kE4m3Max;
-      store_e4m3_divided(value, kActivationBlock, *scale, codes + i);
+      store_e4m3_divided(value, kActivationBlock, *scale, quantized + i);
     }
   }
 }
 
 template <class T>
-void dequantize(const E4m3* codes, const float* scale, int64_t k, int64_t block, T* out) {
+void dequantize(const E4m3* quantized, const float* scale, int64_t k, int64_t block, T* out) {
   for (int64_t begin = 0; begin < k; begin += block, ++scale) {
     const int64_t end = begin + block < k ? begin + block : k;
     const VF s = hn::Set(F32(), *scale);
     int64_t i = begin;
     if (scales_e4m3_pairs(*scale)) {
-      const VF times = hn::Set(F32(), *scale * kCodeUnit);
+      const VF times = hn::Set(F32(), *scale * kE4m3Unit);
       for (; i + kGroup <= end; i += kGroup) {
         VF values[kGroupVectors];
-        load_codes(codes + i, values);
+        load_e4m3_group(quantized + i, values);
         for (int64_t v = 0; v < kGroupVectors; ++v) store_values(hn::Mul(values[v], times), out + i + v * kLanes);
       }
     }
-    for (; i + kLanes <= end; i += kLanes) store_values(hn::Mul(load_e4m3(codes + i), s), out + i);
-    for (; i < end; ++i) store_one(to_float(codes[i]) * *scale, out + i);
+    for (; i + kLanes <= end; i += kLanes) store_values(hn::Mul(load_e4m3(quantized + i), s), out + i);
+    for (; i < end; ++i) store_one(to_float(quantized[i]) * *scale, out + i);
   }
 }
 
 void FakeQuantizeBf16(const Bf16* x, int64_t k, bool ue8m0, Bf16* out) { fake_quantize(x, k, ue8m0, out); }
 void FakeQuantizeF32(const Bf16* x, int64_t k, bool ue8m0, float* out) { fake_quantize(x, k, ue8m0, out); }
-void DequantizeBf16(const E4m3* codes, const float* scale, int64_t k, int64_t block, Bf16* out) { dequantize(codes, scale, k, block, out); }
-void DequantizeF32(const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out) { dequantize(codes, scale, k, block, out); }
+void DequantizeBf16(const E4m3* quantized, const float* scale, int64_t k, int64_t block, Bf16* out) {
+  dequantize(quantized, scale, k, block, out);
+}
+void DequantizeF32(const E4m3* quantized, const float* scale, int64_t k, int64_t block, float* out) {
+  dequantize(quantized, scale, k, block, out);
+}
 void WidenRow(const Bf16* x, int64_t k, float* out) {
   int64_t i = 0;
   for (; i < whole(k); i += kLanes) store_values(load_bf16(x + i), out + i);
@@ -153,16 +157,16 @@ void copy_row(const Device& device, const Bf16* x, int64_t k, float* out) { HWY_
 template <class T>
 void weight_columns(const Device& device, const LinearWeight& w, int64_t row, int64_t first, int64_t n, T* out) {
   if (w.weight.dtype == DType::bf16) return copy_row(device, w.weight.row<Bf16>(row) + first, n, out);
-  const E4m3* codes = w.weight.row<E4m3>(row) + first;
+  const E4m3* quantized = w.weight.row<E4m3>(row) + first;
   const float* scale = w.scale.row<float>(row / w.block_n) + first / w.block_k;
   if (const int64_t before = first % w.block_k; before != 0) {  // the rest of the block that `first` is in
     const int64_t rest = n < w.block_k - before ? n : w.block_k - before;
-    dequantize_row(device, codes, scale++, rest, w.block_k, out);
-    codes += rest;
+    dequantize_row(device, quantized, scale++, rest, w.block_k, out);
+    quantized += rest;
     out += rest;
     n -= rest;
   }
-  dequantize_row(device, codes, scale, n, w.block_k, out);
+  dequantize_row(device, quantized, scale, n, w.block_k, out);
 }
 
 }  // namespace
@@ -176,19 +180,19 @@ void fake_quantize_row(const Device& device, const Bf16* x, int64_t k, Activatio
   HWY_DISPATCH_TABLE(FakeQuantizeF32)[simd_index(device)](x, k, format == ActivationFormat::fp8_ue8m0, out);
 }
 
-void quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, E4m3* codes, float* scale) {
-  HWY_DISPATCH_TABLE(QuantizeRow)[simd_index(device)](x, k, format == ActivationFormat::fp8_ue8m0, codes, scale);
+void quantize_row(const Device& device, const Bf16* x, int64_t k, ActivationFormat format, E4m3* quantized, float* scale) {
+  HWY_DISPATCH_TABLE(QuantizeRow)[simd_index(device)](x, k, format == ActivationFormat::fp8_ue8m0, quantized, scale);
 }
 
-void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, Bf16* out) {
-  HWY_DISPATCH_TABLE(DequantizeBf16)[simd_index(device)](codes, scale, k, block, out);
+void dequantize_row(const Device& device, const E4m3* quantized, const float* scale, int64_t k, int64_t block, Bf16* out) {
+  HWY_DISPATCH_TABLE(DequantizeBf16)[simd_index(device)](quantized, scale, k, block, out);
 }
-void dequantize_row(const Device& device, const E4m3* codes, const float* scale, int64_t k, int64_t block, float* out) {
-  HWY_DISPATCH_TABLE(DequantizeF32)[simd_index(device)](codes, scale, k, block, out);
+void dequantize_row(const Device& device, const E4m3* quantized, const float* scale, int64_t k, int64_t block, float* out) {
+  HWY_DISPATCH_TABLE(DequantizeF32)[simd_index(device)](quantized, scale, k, block, out);
 }
 
-void load_activation_codes(const Device& device, const TensorView& x, const TensorView& x_scale, ActivationFormat format, int64_t t,
-                           int64_t first, int64_t n, Bf16* values, float* scales) {
+void load_unscaled_activations(const Device& device, const TensorView& x, const TensorView& x_scale, ActivationFormat format, int64_t t,
+                               int64_t first, int64_t n, Bf16* values, float* scales) {
   constexpr float kOne = 1;
   if (x.dtype == DType::e4m3) {
     std::copy_n(x_scale.row<float>(t) + first / kActivationBlock, activation_blocks(n), scales);
@@ -196,15 +200,16 @@ void load_activation_codes(const Device& device, const TensorView& x, const Tens
   }
   const Bf16* const row = x.row<Bf16>(t) + first;
   const int64_t whole = n / kActivationBlock * kActivationBlock;
-  constexpr int64_t kPiece = 1024;
-  for (int64_t i = 0; i < n; i += kPiece) {
-    E4m3 codes[kPiece];
-    const int64_t piece = std::min(kPiece, n - i), blocks = std::clamp<int64_t>(whole - i, 0, piece);
-    if (blocks > 0) quantize_row(device, row + i, blocks, format, codes, scales + i / kActivationBlock);
-    if (blocks < piece) {
-      scales[whole / kActivationBlock] = quantize_activation(row + whole, n - whole, format == ActivationFormat::fp8_ue8m0, codes + blocks);
+  constexpr int64_t kChunk = 1024;
+  for (int64_t i = 0; i < n; i += kChunk) {
+    E4m3 quantized[kChunk];
+    const int64_t count = std::min(kChunk, n - i), blocks = std::clamp<int64_t>(whole - i, 0, count);
+    if (blocks > 0) quantize_row(device, row + i, blocks, format, quantized, scales + i / kActivationBlock);
+    if (blocks < count) {
+      scales[whole / kActivationBlock] =
+          quantize_activation(row + whole, n - whole, format == ActivationFormat::fp8_ue8m0, quantized + blocks);
     }
-    dequantize_row(device, codes, &kOne, piece, piece, values + i);
+    dequantize_row(device, quantized, &kOne, count, count, values + i);
   }
 }
 

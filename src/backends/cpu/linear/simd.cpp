@@ -22,7 +22,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/linear/simd.cpp"
 #include <hwy/foreach_target.h>
 
-#include "backends/cpu/linear/codes-inl.h"
+#include "backends/cpu/linear/e4m3_groups-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu {
@@ -132,10 +132,10 @@ class E4m3Rows {
   }
   int64_t block() const { return block_k_; }
   HWY_INLINE void begin_block(int64_t index) {
-    for (size_t c = 0; c < rows_; ++c) times_[c] = scale_[c][index] * kCodeUnit;
+    for (size_t c = 0; c < rows_; ++c) times_[c] = scale_[c][index] * kE4m3Unit;
   }
   HWY_INLINE void load(size_t c, int64_t i, VF (&values)[kGroupVectors]) const {
-    load_codes(row_[c] + i, values);
+    load_e4m3_group(row_[c] + i, values);
     const VF times = hn::Set(F32(), times_[c]);
     for (int64_t v = 0; v < kGroupVectors; ++v) values[v] = hn::Mul(values[v], times);
   }
@@ -186,14 +186,14 @@ HWY_INLINE void few_rows(const float* HWY_RESTRICT x, int64_t x_stride, Weights 
   }
   for (size_t first = 0; first < kRows * kColumns; first += kTileColumns) {
     VF four[kTileColumns];
-    float parts[kTileColumns] = {};
+    float totals[kTileColumns] = {};
     for (size_t j = 0; j < kTileColumns; ++j) {
       const size_t at = first + j;
       four[j] = at < kRows * kColumns ? acc[at / kColumns][at % kColumns] : hn::Zero(df);
     }
-    add_lanes(four, parts);
+    add_lanes(four, totals);
     for (size_t j = 0; j < kTileColumns && first + j < kRows * kColumns; ++j) {
-      sums[static_cast<int64_t>((first + j) / kColumns) * stride + static_cast<int64_t>((first + j) % kColumns)] += parts[j];
+      sums[static_cast<int64_t>((first + j) / kColumns) * stride + static_cast<int64_t>((first + j) % kColumns)] += totals[j];
     }
   }
 }
@@ -248,7 +248,7 @@ constexpr int64_t kDepth = 1024;                // input features widened at a t
 constexpr int64_t kBlockRows = 256;             // tokens whose sums a task keeps
 constexpr int64_t kRowAlign = 16;               // rows of widened operands end with zeros up to a multiple of this
 constexpr int64_t kPitch = kDepth + kRowAlign;  // of widened rows: a power of two would put all of them into the same sets of the L1 cache
-static_assert(kDepth % kRowAlign == 0, "only the last piece of a row has zeros after it");
+static_assert(kDepth % kRowAlign == 0, "only the last chunk of a row has zeros after it");
 
 int64_t padded(int64_t k) { return (k + kRowAlign - 1) / kRowAlign * kRowAlign; }
 
@@ -274,7 +274,7 @@ void store_sums(const float* sums, int64_t n, const TensorView& y, int64_t t, in
   }
 }
 
-// Whether AddFewRows takes a call: whole tiles and whole groups of codes, whichever the target; scales of all targets' groups.
+// Whether AddFewRows takes a call: whole tiles and whole groups of values, for every SIMD target; scales that stay finite for all targets.
 bool takes_few_rows(const LinearWeight& w, int64_t tokens) {
   constexpr int64_t kTile = 4, kGroup = 64;
   if (tokens > kSimdFewRows || w.n % kTile != 0 || w.k % kGroup != 0) return false;
@@ -323,11 +323,11 @@ void product(const Layout& l, const LinearWeight& w, int64_t tokens, const Resul
     float* const sums = l.sums.row<float>(thread_index());
     std::fill_n(sums, rows * tile_columns, 0.0f);
     for (int64_t i = 0; i < k; i += kDepth) {
-      const int64_t part = std::min(kDepth, k - i), depth = padded(part);
+      const int64_t channels = std::min(kDepth, k - i), depth = padded(channels);
       for (int64_t c = 0; c < tile_columns; ++c) {
         float* const row = weights + c * kPitch;
-        if (c < columns) load_weight_columns(device, w, g * w.n + first + c, i, part, row);
-        std::fill(row + (c < columns ? part : 0), row + depth, 0.0f);
+        if (c < columns) load_weight_columns(device, w, g * w.n + first + c, i, channels, row);
+        std::fill(row + (c < columns ? channels : 0), row + depth, 0.0f);
       }
       add_products(l.x.row<float>(t) + g * padded(k) + i, l.x.stride[0], rows, weights, kPitch, tile_columns, depth, sums);
     }

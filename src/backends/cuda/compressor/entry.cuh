@@ -1,8 +1,7 @@
-// What the two compression kernels have in common: which tokens a block looks at, the state rows of a window, and what becomes of the
-// pooled vector.
+// Shared by both compression kernels: the assignment of tokens to CTAs, the state rows of a window, and what follows the pooled vector.
 #pragma once
 
-#include "backends/cuda/compressor/store_part.cuh"
+#include "backends/cuda/compressor/store_channels.cuh"
 #include "backends/cuda/device/hadamard.cuh"
 #include "backends/cuda/device/store_words.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
@@ -30,7 +29,7 @@ struct CompressArgs {
   int64_t cos_sin_stride, num_angles;
   int32_t rotary;
   bool hadamard;
-  bool words;  // rows of the cache are of words (store_words.cuh)
+  bool words;  // rows of the cache consist of words (store_words.cuh)
 };
 
 inline CompressArgs compress_args(const CompressNormRopeStoreParams& p) {
@@ -63,12 +62,12 @@ void save(const SavePartialStatesParams& p, const ExecutionContext& context);
 void compress(const CompressNormRopeStoreParams& p, const ExecutionContext& context);
 }  // namespace smxx
 
-// The copy engine, and wide loads, take rows at multiples of 16 bytes.
+// TMA and wide loads need 16-byte aligned rows.
 inline bool state_rows_aligned(const PagedCache& state) {
   return reinterpret_cast<uintptr_t>(state.data) % 16 == 0 && state.page_stride % 16 == 0;
 }
 
-// At most `most` groups, and an odd number of them where they are fewer than the tokens (GroupTokens).
+// At most `most` groups, and an odd number of them if fewer than the tokens (GroupTokens).
 inline int64_t entry_groups(int64_t num_tokens, int64_t most) { return num_tokens <= most ? num_tokens : (most - 1) | 1; }
 
 // A token that completes an entry.
@@ -78,34 +77,34 @@ struct Boundary {
   int64_t out_slot;
 };
 
-// How tokens are looked at: values, or guesses while the kernel in front may still run (touch.cuh).
+// How tokens are read: values, or speculatively while the preceding kernel may still run (touch.cuh).
 struct ReadValue {
   template <class T>
   __device__ __forceinline__ T operator()(const T* p) const {
     return *p;
   }
 };
-struct ReadGuess {
+struct SpeculativeRead {
   template <class T>
   __device__ __forceinline__ T operator()(const T* p) const {
-    return guess(p);
+    return speculative_load(p);
   }
 };
 
-// Group g of G looks at the tokens g, g + G, g + 2G, .... With an odd G the boundary tokens of a prompt, `ratio` apart, fall to different
-// groups, and so do the neighbouring tokens of a decode step. By whole warps, all of a block alike. kTokens: that a lane looks at together;
-// of many tokens these are neighbours, whose slots lie in one sector of memory, and G counts such runs.
+// Group g of G reads the tokens g, g + G, g + 2G, .... With an odd G the boundary tokens of a prompt, `ratio` apart, fall to different
+// groups, and so do neighbouring tokens of a decode step. By whole warps, all of a CTA alike. kTokens: tokens that a lane reads together.
+// With many tokens these are neighbours, whose slots lie in one memory sector, and G counts such runs.
 template <int kRatio, int kTokens = 1, class Read = ReadValue>
 class GroupTokens {
  public:
   __device__ __forceinline__ GroupTokens(const CompressArgs& a, int64_t group, int64_t num_groups)
       : a_(a), first_(group), step_(num_groups), runs_(kTokens > 1 && a.num_tokens > kWarpSize * num_groups) {}
-  // Asks for the first tokens: nothing waits for them before for_each.
-  __device__ __forceinline__ void ask() {
+  // Loads the first tokens; nothing waits for them before for_each.
+  __device__ __forceinline__ void issue_loads() {
     const Read read;
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int64_t there = min(index(i, lane()), a_.num_tokens - 1);  // no condition in front of a read: all are under way at once
+      const int64_t there = min(index(i, lane()), a_.num_tokens - 1);  // no condition before a load: all loads are in flight at once
       state_slot_[i] = read(a_.state_slots + there);
       out_slot_[i] = read(a_.out_slots + there);
       position_[i] = read(a_.positions + there);
@@ -113,7 +112,7 @@ class GroupTokens {
     }
   }
 
-  // body(token, boundary) for those that complete an entry, until it returns false.
+  // Calls body(token, boundary) for tokens that complete an entry, until it returns false.
   template <class Body>
   __device__ __forceinline__ void for_each(const Body& body) {
     for (;;) {
@@ -133,7 +132,7 @@ class GroupTokens {
       }
       first_ += (runs_ ? 1 : kTokens) * kWarpSize * step_;
       if (index(0, 0) >= a_.num_tokens) return;
-      ask();
+      issue_loads();
     }
   }
 
@@ -162,60 +161,60 @@ __device__ __forceinline__ int64_t row_of_page(const CompressArgs& a, int64_t pa
   return page * a.state.page_stride + int64_t{row} * a.state.row_dim * 4;
 }
 
-// Where the row of a position begins, in bytes. Of positions that do not exist, somewhere that can be read.
+// Byte offset of the row of a position. For positions that do not exist, some readable row.
 __device__ __forceinline__ int64_t state_row(const CompressArgs& a, int64_t request, int64_t position) {
-  const PagePlace at = a.state_page_size.place(max(position, int64_t{0}));
+  const PagePosition at = a.state_page_size.position(max(position, int64_t{0}));
   return row_of_page(a, max(a.block_table[request * a.table_stride + at.page], 0), at.row);
 }
 
-// A group's first entry, and where the lane's state row of it begins, from what tokens and the block table say while they may still be
-// written (start_early): what is read for it is asked for before it is known that it is so.
-struct Guess {
+// A group's first entry, and the address of the lane's state row of it, according to tokens and block table while they may still be written
+// (start_early). Its rows are loaded before they are confirmed.
+struct SpeculativeEntry {
   int64_t token = -1;  // none
   Boundary boundary{};
-  int64_t place = 0;  // of the row's page in the block table
+  int64_t table_index = 0;  // of the row's page in the block table
   int32_t page = 0;
   int64_t row = 0;
 
-  // Of a boundary, the lane's row being `back` positions before its last: place, page and row. False where what was read tells that it is
-  // not to be believed. By whole warps.
+  // Finds block-table index, page and row for a boundary; the lane's row is `back` positions before the last. False if the data that was
+  // read cannot be right. By whole warps.
   __device__ __forceinline__ bool find(const CompressArgs& a, const Boundary& b, int64_t back) {
-    const PagePlace at = a.state_page_size.place(max(b.position - back, int64_t{0}));
+    const PagePosition at = a.state_page_size.position(max(b.position - back, int64_t{0}));
     if (b.request >= a.table_rows || __any_sync(kAllLanes, at.page >= a.table_columns) || b.position >= a.num_angles) return false;
-    place = b.request * a.table_stride + at.page;
-    page = guess(a.block_table + place);
+    table_index = b.request * a.table_stride + at.page;
+    page = speculative_load(a.block_table + table_index);
     if (__any_sync(kAllLanes, page >= a.state.num_pages)) return false;
     boundary = b;
     row = row_of_page(a, max(page, 0), at.row);
     return true;
   }
-  // The page as it is now: asked for in front of the rows, behind which it would come late.
-  __device__ __forceinline__ int32_t page_now(const CompressArgs& a) const { return token >= 0 ? a.block_table[place] : 0; }
-  __device__ __forceinline__ bool is_so(int64_t at, const Boundary& b, int32_t page_now) const {
+  // The current page: loaded before the rows, after which it would arrive late.
+  __device__ __forceinline__ int32_t page_now(const CompressArgs& a) const { return token >= 0 ? a.block_table[table_index] : 0; }
+  __device__ __forceinline__ bool holds(int64_t at, const Boundary& b, int32_t page_now) const {
     const bool same = at == token && b.position == boundary.position && b.request == boundary.request && b.out_slot == boundary.out_slot;
     return same && __all_sync(kAllLanes, page_now == page);
   }
 };
 
-// `back`: how far before the boundary the lane's row is.
+// `back`: how many positions before the boundary the lane's row is.
 template <int kRatio, int kTokens = 1, class Meanwhile>
-__device__ __forceinline__ Guess guess_first(const CompressArgs& a, int64_t group, int64_t num_groups, int64_t back,
-                                             const Meanwhile& meanwhile) {
-  Guess guessed;
-  GroupTokens<kRatio, kTokens, ReadGuess> tokens(a, group, num_groups);
-  tokens.ask();
+__device__ __forceinline__ SpeculativeEntry speculate_first(const CompressArgs& a, int64_t group, int64_t num_groups, int64_t back,
+                                                            const Meanwhile& meanwhile) {
+  SpeculativeEntry speculated;
+  GroupTokens<kRatio, kTokens, SpeculativeRead> tokens(a, group, num_groups);
+  tokens.issue_loads();
   tokens.for_each([&](int64_t token, const Boundary& b) {
-    if (!guessed.find(a, b, back)) return false;
-    guessed.token = token;
-    meanwhile(b, guessed.row);
+    if (!speculated.find(a, b, back)) return false;
+    speculated.token = token;
+    meanwhile(b, speculated.row);
     return false;
   });
-  return guessed;
+  return speculated;
 }
 
-// Brings `bytes` bytes of a row's values near, and of its scores, which lie to_scores bytes behind them, if it is the turn of thread
-// `first` of `threads`.
-__device__ __forceinline__ void touch_row_part(const uint8_t* values, int32_t to_scores, int32_t bytes, int first, int threads) {
+// Prefetches `bytes` bytes of a row's values, and of its scores to_scores bytes later. Each of `threads` threads, from thread `first` on,
+// prefetches a share.
+__device__ __forceinline__ void touch_row_channels(const uint8_t* values, int32_t to_scores, int32_t bytes, int first, int threads) {
   constexpr int32_t kLine = 128;
 #pragma unroll
   for (int32_t offset = first * kLine; offset < bytes; offset += threads * kLine) {
@@ -224,24 +223,24 @@ __device__ __forceinline__ void touch_row_part(const uint8_t* values, int32_t to
   }
 }
 
-// Norm and rotation of kChannels channels of a pooled vector from `column` on: whole pairs of rotary lanes.
+// Norm and rotation of kChannels channels of a pooled vector from `column` on: whole pairs of rotary dimensions.
 template <int kDim, int kChannels>
-struct ChannelPart {
-  float weight[kChannels], cosine[kChannels / 2], sine[kChannels / 2];  // channels that are not rotary: turned by 0
+struct ChannelSlice {
+  float weight[kChannels], cosine[kChannels / 2], sine[kChannels / 2];  // channels that are not rotary are rotated by 0
   RowAddress out;
 
-  // Asks for what turn() needs: to be called before something else is waited for.
+  // Loads what rotate() needs: to be called before other waits.
   __device__ __forceinline__ void prepare(const CompressArgs& a, const Boundary& boundary, int32_t ratio, int column) {
     prepare_weight(a, column);
     const float* const angles = a.cos_sin + compressor_window(boundary.position, ratio).rope_position * a.cos_sin_stride;
-    prepare_place(angles, a.rotary, a.rows.row(boundary.out_slot), column);
+    prepare_out(angles, a.rotary, a.rows.row(boundary.out_slot), column);
   }
   __device__ __forceinline__ void prepare_weight(const CompressArgs& a, int column) {
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) weight[i] = a.norm_weight[column + i];
   }
-  // The entry's angles, and where it is stored.
-  __device__ __forceinline__ void prepare_place(const float* angles, int32_t rotary_dim, const RowAddress& to, int column) {
+  // Computes the entry's angles, and where it is stored.
+  __device__ __forceinline__ void prepare_out(const float* angles, int32_t rotary_dim, const RowAddress& to, int column) {
     out = to;
     const int begin = kDim - rotary_dim;
 #pragma unroll
@@ -253,8 +252,9 @@ struct ChannelPart {
     }
   }
 
-  // All but the norm's factor, which is the same for all: what is largest before it is so behind it, and found while the sum of squares is.
-  __device__ __forceinline__ void turn(float (&u)[kChannels]) const {
+  // All but the norm's factor, which is the same for all channels: the largest magnitude before it is the largest after it, and is found
+  // together with the sum of squares.
+  __device__ __forceinline__ void rotate(float (&u)[kChannels]) const {
 #pragma unroll
     for (int i = 0; i < kChannels / 2; ++i) {
       const float first = u[2 * i] * weight[2 * i], second = u[2 * i + 1] * weight[2 * i + 1];
@@ -272,7 +272,7 @@ __device__ __forceinline__ float amax_of(const float (&u)[kChannels]) {
   return amax;
 }
 
-// The norm's factor, on a vector and on its largest magnitude.
+// Applies the norm's factor to a vector and to its largest magnitude.
 template <int kDim, int kChannels>
 __device__ __forceinline__ void normalise(float (&u)[kChannels], float& amax, float sum_of_squares, float eps) {
   const float scale = rsqrtf(sum_of_squares / static_cast<float>(kDim) + eps);
@@ -281,7 +281,7 @@ __device__ __forceinline__ void normalise(float (&u)[kChannels], float& amax, fl
   amax *= scale;
 }
 
-// Brings near what an entry needs besides its state rows. By one warp.
+// Prefetches what an entry needs besides its state rows. By one warp.
 template <int kDim>
 __device__ __forceinline__ void touch_entry(const CompressArgs& a, const Boundary& boundary, int32_t ratio, int lane) {
   touch(a.norm_weight + kDim / kWarpSize * lane);
@@ -290,39 +290,39 @@ __device__ __forceinline__ void touch_entry(const CompressArgs& a, const Boundar
   if (lane == 0) a.rows.touch_row(boundary.out_slot);
 }
 
-// Norm, rotation, Hadamard and cache row of a pooled vector, in fp32 until it is stored. The block's first kThreads threads have kChannels
+// Norm, rotation, Hadamard and cache row of a pooled vector, in fp32 until it is stored. The CTA's first kThreads threads have kChannels
 // channels each, thread i those from kChannels * i on.
 template <int kDim, int kBlockThreads>
 class Finisher {
  public:
-  // All the threads of the block; of an indexer's row one warp.
+  // All threads of the CTA; for an indexer's row one warp.
   static constexpr int kChannels = kDim == 512 ? kDim / kBlockThreads : kDim / kWarpSize, kThreads = kDim / kChannels;
   struct Shared {
     float squares[2][kThreads / kWarpSize];  // for one entry and the next
   };
 
-  // `entry`: how many this block has finished.
-  __device__ __forceinline__ explicit Finisher(unsigned entry = 0) : turn_(entry) {}
+  // `entry`: number of entries that this CTA has finished.
+  __device__ __forceinline__ explicit Finisher(unsigned entry = 0) : exchange_(entry) {}
 
-  // Asks for what store() needs: to be called before something else is waited for.
+  // Loads what store() needs: to be called before other waits.
   __device__ __forceinline__ void prepare(const CompressArgs& a, const Boundary& boundary, int32_t ratio) {
-    if (thread() < kThreads) part_.prepare(a, boundary, ratio, kChannels * thread());
+    if (thread() < kThreads) slice_.prepare(a, boundary, ratio, kChannels * thread());
   }
-  __device__ __forceinline__ void prepare_weight(const CompressArgs& a) { part_.prepare_weight(a, kChannels * thread()); }
-  __device__ __forceinline__ void prepare_place(const float* angles, int32_t rotary, const RowAddress& to) {
-    part_.prepare_place(angles, rotary, to, kChannels * thread());
+  __device__ __forceinline__ void prepare_weight(const CompressArgs& a) { slice_.prepare_weight(a, kChannels * thread()); }
+  __device__ __forceinline__ void prepare_out(const float* angles, int32_t rotary, const RowAddress& to) {
+    slice_.prepare_out(angles, rotary, to, kChannels * thread());
   }
 
-  // The whole block calls it; all of its warps but the first, or all that have no channels, may be elsewhere when it returns.
+  // Called by the whole CTA. When it returns, all of its warps except the first, or all without channels, may already be elsewhere.
   __device__ __forceinline__ void store(const CompressArgs& a, float (&u)[kChannels], Shared& shared) {
     const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = thread() / kWarpSize;
     float square = 0.0f;
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) square = fmaf(u[i], u[i], square);
-    part_.turn(u);
+    slice_.rotate(u);
     float amax = amax_of(u);
 #pragma unroll
-    for (int step = kWarpSize / 2; step > 0; step /= 2) {  // a warp has one block of scales
+    for (int step = kWarpSize / 2; step > 0; step /= 2) {  // a warp has one quantisation block
       square += __shfl_xor_sync(kAllLanes, square, step);
       amax = fmaxf(amax, __shfl_xor_sync(kAllLanes, amax, step));
     }
@@ -338,11 +338,11 @@ class Finisher {
         uint32_t words[kChannels / 2];
         pack_words(u, words);
         const uint32_t bits = a.hadamard ? amax_bits<kWarpSize>(words) : ptx::cvt_bf16x2(amax, 0.0f) & 0xFFFFu;
-        if (bits < kBf16Infinity) return store_indexer(part_.out, words, bits, lane);
+        if (bits < kBf16Infinity) return store_indexer(slice_.out, words, bits, lane);
       }
-      store_row_128(a.cache, part_.out, u, lane);
+      store_row_128(a.cache, slice_.out, u, lane);
     } else {
-      float(&squares)[kThreads / kWarpSize] = shared.squares[turn_++ % 2];
+      float(&squares)[kThreads / kWarpSize] = shared.squares[exchange_++ % 2];
       if (thread() < kThreads && lane == 0) squares[warp] = square;
       ptx::barrier_sync(1, kBlockThreads);
       if (thread() >= kThreads) return;
@@ -350,15 +350,15 @@ class Finisher {
 #pragma unroll
       for (int i = 0; i < kThreads / kWarpSize; ++i) sum += squares[i];
       normalise<kDim>(u, amax, sum, a.eps);
-      store_part(a.cache, part_.out, u, amax, kChannels * thread(), lane);
+      store_channels(a.cache, slice_.out, u, amax, kChannels * thread(), lane);
     }
   }
 
  private:
   static __device__ __forceinline__ int thread() { return static_cast<int>(threadIdx.x) % kBlockThreads; }
 
-  ChannelPart<kDim, kChannels> part_;
-  unsigned turn_;
+  ChannelSlice<kDim, kChannels> slice_;
+  unsigned exchange_;
 };
 
 }  // namespace strata::cuda

@@ -9,12 +9,12 @@
 
 namespace strata::cuda {
 
-// A part of a softmax-weighted sum: weights are relative to exp(weight_base(peak)).
+// A partial softmax-weighted sum: weights are relative to exp(weight_base(peak)).
 struct Pooled {
   float peak, sum, weighted;
 };
 
-// A peak of -inf (no row, or only such scores) counts as 0: its sum is 0 then, as it should be, and not NaN.
+// A peak of -inf (no row, or only such scores) counts as 0: the sum is then 0 and not NaN.
 __device__ __forceinline__ float weight_base(float peak) { return peak == -INFINITY ? 0.0f : peak; }
 
 constexpr float kLog2E = 1.44269504088896341f;
@@ -22,16 +22,16 @@ constexpr float kLog2E = 1.44269504088896341f;
 // exp(score - base). The rounding of base * log2(e) is the same factor in every weight of a channel.
 __device__ __forceinline__ float weight_of(float score, float base) { return ptx::ex2(fmaf(score, kLog2E, -base * kLog2E)); }
 
-// Of part(0), part(1), ...: none waits for the sum of those in front of it.
-template <int kParts, class Part>
-__device__ __forceinline__ Pooled merge(const Part& part) {
-  Pooled all{part(0).peak, 0.0f, 0.0f};
+// Combines partial(0), partial(1), ...: none waits for the sum of the earlier ones.
+template <int kPartials, class Partial>
+__device__ __forceinline__ Pooled combine(const Partial& partial) {
+  Pooled all{partial(0).peak, 0.0f, 0.0f};
 #pragma unroll
-  for (int i = 1; i < kParts; ++i) all.peak = fmaxf(all.peak, part(i).peak);
+  for (int i = 1; i < kPartials; ++i) all.peak = fmaxf(all.peak, partial(i).peak);
   const float base = weight_base(all.peak);
 #pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    const Pooled p = part(i);
+  for (int i = 0; i < kPartials; ++i) {
+    const Pooled p = partial(i);
     const float factor = weight_of(p.peak, base);
     all.sum = fmaf(p.sum, factor, all.sum);
     all.weighted = fmaf(p.weighted, factor, all.weighted);
@@ -39,9 +39,9 @@ __device__ __forceinline__ Pooled merge(const Part& part) {
   return all;
 }
 
-// Where a thread's part of kRows rows begins. Row i begins where `row` of lane i says, the part at its float column(i).
+// Where a thread's values of kRows rows begin: row i at `row` of lane i, the thread's values at float column(i).
 template <int kRows>
-struct RowParts {
+struct RowAddresses {
   const uint8_t* values[kRows];
 
   template <class Column>
@@ -52,13 +52,12 @@ struct RowParts {
   }
 };
 
-// kChannels channels of kRows rows of a thread: all are on their way before the first is waited for. kAligned: rows at multiples of 16
-// bytes.
+// kChannels channels of kRows rows of a thread: all loads are in flight before the first is waited for. kAligned: rows are 16-byte aligned.
 template <int kRows, int kChannels, bool kAligned>
-struct RowPieces {
+struct RowVectors {
   uint32_t value[kRows][kChannels], score[kRows][kChannels];
 
-  static __device__ __forceinline__ void load_piece(const uint8_t* p, uint32_t (&words)[kChannels]) {
+  static __device__ __forceinline__ void load_vector(const uint8_t* p, uint32_t (&words)[kChannels]) {
     if constexpr (!kAligned) {
       load_words(p, words);
     } else if constexpr (kChannels == 2) {
@@ -70,24 +69,24 @@ struct RowPieces {
     }
   }
 
-  // The first kCount. Scores are to_scores bytes behind their values.
+  // Loads the first kCount rows. Scores are to_scores bytes after their values.
   template <int kCount = kRows>
-  __device__ __forceinline__ void load(const RowParts<kRows>& from, int to_scores) {
+  __device__ __forceinline__ void load(const RowAddresses<kRows>& from, int to_scores) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      load_piece(from.values[i], value[i]);
-      load_piece(from.values[i] + to_scores, score[i]);
+      load_vector(from.values[i], value[i]);
+      load_vector(from.values[i] + to_scores, score[i]);
     }
   }
 
-  // As if the first rows did not exist.
+  // Drops the first `rows` rows.
   __device__ __forceinline__ void drop(int rows) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < kChannels; ++j) {
         value[i][j] = i < rows ? 0 : value[i][j];
-        score[i][j] = i < rows ? 0xFF800000u : score[i][j];  // -inf: no weight
+        score[i][j] = i < rows ? 0xFF800000u : score[i][j];  // -inf: weight 0
       }
     }
   }
@@ -107,7 +106,7 @@ struct RowPieces {
     return all;
   }
 
-  // The same, added to rows in front.
+  // Adds the rows to earlier rows.
   __device__ __forceinline__ void add_to(Pooled& all, int channel) const {
     const float before = all.peak;
 #pragma unroll

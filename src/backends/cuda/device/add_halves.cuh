@@ -1,4 +1,4 @@
-// Weighted sums of fp16, as the merges of parts take them.
+// Weighted sums of fp16, for combining splits.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -1,4 +1,4 @@
-// Division of indices by a number that the host knows at launch (a page size, a ratio): a multiplication and a shift, where the integer
+// Division of indices by a number that the host knows at launch (a page size, a ratio). It is a multiplication and a shift; an integer
 // division would cost as much as the memory traffic of an index kernel.
 #pragma once
 
@@ -17,7 +17,7 @@ class Divisor {
     multiplier_ = static_cast<uint32_t>(((uint64_t{1} << (31u + shift_)) + divisor_ - 1u) / divisor_);
   }
 
-  // 2 n takes the 31 of the shift to the 32 of a product's upper half.
+  // 2 n moves the shift by 31 to the 32 bits of the product's upper half.
   __device__ int32_t divide(int32_t n) const {
     return static_cast<int32_t>(__umulhi(static_cast<uint32_t>(n) << 1, multiplier_) >> shift_);
   }

@@ -13,8 +13,7 @@ __host__ __device__ constexpr float hadamard_scale(int n) {
   return n == 2 ? scale * static_cast<float>(0.70710678118654752440) : scale;
 }
 
-// H_n x, not scaled. kLanes lanes, from one whose number is a multiple of kLanes on, hold kValues consecutive values each. The whole warp
-// takes part.
+// H_n x, not scaled. kLanes lanes, from a multiple of kLanes on, hold kValues consecutive values each. The whole warp takes part.
 template <int kLanes, int kValues>
 __device__ __forceinline__ void butterfly_lanes(float (&x)[kValues], int lane) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// Keys of V4 into paged caches (V4 8.2): rotated, quantised, stored.
+// Inserts V4 keys into paged caches (V4 8.2): rotated, quantised, stored.
 #pragma once
 
 #include "backends/cuda/device/rows.cuh"
@@ -19,19 +19,19 @@ struct KeyInsertArgs {
 
 inline constexpr int kKeyRotary = kV4RopeDim, kKeyDim = kV4NopeDim + kKeyRotary, kKeyRun = kKeyDim / kWarpSize;
 
-// Whether the rows of the cache and of the table are such that a warp inserts keys by words: 16 lanes a thread.
+// Whether the rows of the cache and of the table allow a warp to insert keys by words: 16 values per thread.
 inline bool inserts_words(const PagedCache& cache, const TensorView& cos_sin) {
   return cache.format == KvFormat::fp8_ds_mla_v4 && rows_of_words(cache) && rows_aligned(cos_sin) && cos_sin.shape[1] == kKeyRotary;
 }
 
-// The first of a thread's rotary lanes; below 0 it has none.
-__device__ __forceinline__ int key_rope_lane(int lane) { return kKeyRun * lane - (kKeyDim - kKeyRotary); }
+// The first of a thread's rotary dimensions; below 0 it has none.
+__device__ __forceinline__ int key_rope_dim(int lane) { return kKeyRun * lane - (kKeyDim - kKeyRotary); }
 
-// A warp's key, 16 lanes a thread as they are behind the norm. get_angles(angles): of the threads that have rotary lanes.
+// Inserts a warp's key, 16 values per thread as the norm leaves them. get_angles(angles): for threads with rotary dimensions.
 template <class GetAngles>
 __device__ __forceinline__ void insert_words(const KeyInsertArgs& k, int64_t slot, uint32_t (&words)[kKeyRun / 2],
                                              const GetAngles& get_angles, int lane) {
-  if (key_rope_lane(lane) >= 0) {
+  if (key_rope_dim(lane) >= 0) {
     float values[kKeyRun], angles[kKeyRun];
     get_angles(angles);
     unpack_words(words, values);

@@ -1,4 +1,4 @@
-// Rows of a paged cache as bf16: the values of strata::load_row (formats/kv_rows.h), rounded.
+// Reads rows of a paged cache as bf16: the values of strata::load_row (formats/kv_rows.h), rounded.
 #pragma once
 
 #include "backends/cuda/device/pack.cuh"
@@ -6,7 +6,7 @@
 
 namespace strata::cuda {
 
-// Any value of any row but state_f32.
+// Any value of any row of any format except state_f32.
 __device__ __forceinline__ Bf16 load_element(const PagedCache& cache, const uint8_t* data, const uint8_t* scales, int i) {
   switch (cache.format) {
     case KvFormat::fp8_tensor: return to_bf16(to_float(E4m3{data[i]}) * cache.scale);
@@ -22,22 +22,22 @@ __device__ __forceinline__ Bf16 load_element(const PagedCache& cache, const uint
   }
 }
 
-// Eight neighbouring values as they are in the cache: codes in the first words and their scale, or bf16.
+// Eight neighbouring values as stored in the cache: quantised values in the first words and their scale, or bf16.
 struct StoredRun {
   uint4 words;
   float scale;
 };
 
-// Whether the values from `begin` on are codes.
+// Whether the values from `begin` on are quantised.
 template <KvFormat kFormat>
-__device__ __forceinline__ bool stored_as_codes(int begin) {
+__device__ __forceinline__ bool stored_quantized(int begin) {
   if constexpr (kFormat == KvFormat::bf16) return false;
   if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) return begin < kV4NopeDim;
   if constexpr (kFormat == KvFormat::fp8_ds_mla) return begin < kMlaLatentDim;
   return true;
 }
 
-// True where load_run works: rows of all formats then have bf16 at multiples of 16 bytes and codes at multiples of 8.
+// True where load_run works: in all formats, bf16 values are then 16-byte aligned and quantised values 8-byte aligned.
 inline bool runs_aligned(const PagedCache& cache) {
   return reinterpret_cast<uintptr_t>(cache.data) % 16 == 0 && cache.page_stride % 16 == 0 && cache.row_dim % 8 == 0;
 }
@@ -45,7 +45,7 @@ inline bool runs_aligned(const PagedCache& cache) {
 template <KvFormat kFormat>
 __device__ __forceinline__ StoredRun load_run(const PagedCache& cache, const uint8_t* data, const uint8_t* scales, int begin) {
   StoredRun run{};
-  if (!stored_as_codes<kFormat>(begin)) {
+  if (!stored_quantized<kFormat>(begin)) {
     const int64_t offset = kFormat == KvFormat::fp8_ds_mla_v4 ? kV4NopeDim + 2 * (begin - kV4NopeDim)
                            : kFormat == KvFormat::fp8_ds_mla  ? kMlaRopeOffset + 2 * (begin - kMlaLatentDim)
                                                               : 2 * begin;
@@ -57,9 +57,9 @@ __device__ __forceinline__ StoredRun load_run(const PagedCache& cache, const uin
     run.scale = to_float(E8m0{scales[begin / kMxfp4Block]});
     return run;
   }
-  const uint2 codes = *reinterpret_cast<const uint2*>(data + begin);
-  run.words.x = codes.x;
-  run.words.y = codes.y;
+  const uint2 quantized = *reinterpret_cast<const uint2*>(data + begin);
+  run.words.x = quantized.x;
+  run.words.y = quantized.y;
   if constexpr (kFormat == KvFormat::fp8_tensor) run.scale = cache.scale;
   if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) run.scale = to_float(E8m0{scales[begin / kKvBlock]});
   if constexpr (kFormat == KvFormat::fp8_ds_mla)
@@ -70,7 +70,7 @@ __device__ __forceinline__ StoredRun load_run(const PagedCache& cache, const uin
 
 template <KvFormat kFormat>
 __device__ __forceinline__ uint4 decode_run(const StoredRun& run, int begin) {
-  if (!stored_as_codes<kFormat>(begin)) {
+  if (!stored_quantized<kFormat>(begin)) {
     return run.words;
   } else {
     float x[8];

@@ -1,5 +1,5 @@
-// fp32 values to words of bf16 pairs and of four e4m3 codes, with the bits of src/formats (NaN included); and words to and from
-// memory of any alignment.
+// Packs fp32 values into words of bf16 pairs and of four e4m3 values, with the bits of src/formats (NaN included); reads and writes words
+// in memory of any alignment.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -46,36 +46,36 @@ __device__ __forceinline__ void unpack_bf16(uint4 v, float (&x)[8]) {
   }
 }
 
-// Four codes of f(x[0]), ..., f(x[3]), the first in the lowest byte. f scales; a NaN keeps its sign, as it does on a CPU, and what f makes
-// of other values has none.
+// Quantises f(x[0]), ..., f(x[3]) to four e4m3 values, the first in the lowest byte. f scales. A NaN keeps its sign, as on a CPU; NaNs that
+// f makes of other values have none.
 template <class F>
 __device__ __forceinline__ uint32_t pack_e4m3(const float* x, F f) {
 #if __CUDA_ARCH__ >= 890
-  uint32_t codes = ptx::cvt_e4m3x2(f(x[0]), f(x[1])) | uint32_t{ptx::cvt_e4m3x2(f(x[2]), f(x[3]))} << 16;
-  // Any NaN code (0x7F): the sum carries into bit 7 of its byte. Arithmetic and the instruction drop the sign of a NaN.
-  if ((((codes & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) == 0) return codes;
+  uint32_t quantized = ptx::cvt_e4m3x2(f(x[0]), f(x[1])) | uint32_t{ptx::cvt_e4m3x2(f(x[2]), f(x[3]))} << 16;
+  // Any NaN (0x7F): the sum carries into bit 7 of its byte. Arithmetic and the instruction drop the sign of a NaN.
+  if ((((quantized & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u) == 0) return quantized;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) codes |= x[i] != x[i] ? (__float_as_uint(x[i]) >> 31) << (8 * i + 7) : 0;
+  for (int i = 0; i < 4; ++i) quantized |= x[i] != x[i] ? (__float_as_uint(x[i]) >> 31) << (8 * i + 7) : 0;
 #else
-  uint32_t codes = 0;
+  uint32_t quantized = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) codes |= uint32_t{to_e4m3(x[i] != x[i] ? x[i] : f(x[i])).bits} << 8 * i;
+  for (int i = 0; i < 4; ++i) quantized |= uint32_t{to_e4m3(x[i] != x[i] ? x[i] : f(x[i])).bits} << 8 * i;
 #endif
-  return codes;
+  return quantized;
 }
 
-__device__ __forceinline__ void unpack_e4m3(uint32_t codes, float (&x)[4]) {
+__device__ __forceinline__ void unpack_e4m3(uint32_t quantized, float (&x)[4]) {
 #if __CUDA_ARCH__ >= 890
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const uint32_t pair = ptx::cvt_f16x2_e4m3x2(static_cast<uint16_t>(codes >> 16 * i));
+    const uint32_t pair = ptx::cvt_f16x2_e4m3x2(static_cast<uint16_t>(quantized >> 16 * i));
     const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&pair));
     x[2 * i] = values.x;
     x[2 * i + 1] = values.y;
   }
 #else
 #pragma unroll
-  for (int i = 0; i < 4; ++i) x[i] = to_float(E4m3{static_cast<uint8_t>(codes >> 8 * i)});
+  for (int i = 0; i < 4; ++i) x[i] = to_float(E4m3{static_cast<uint8_t>(quantized >> 8 * i)});
 #endif
 }
 
@@ -84,11 +84,12 @@ __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d
   return pack_e4m3(x, [](float v) { return v; });
 }
 
-// The power-of-two scale of a block of codes: strata::e4m3_exponent without its division, for amax >= 1e-35 (every quantiser has a floor
-// above that). The smallest k with amax <= 448 * 2^k = 1.75 * 2^(k + 8), which is what the rounded quotient says too.
-// Not through to_e8m0 and back: ptxas 13.0 loses the clamp of to_e8m0 before the comparison with 255 in to_float(E8m0).
+// The power-of-two scale of a quantisation block: strata::e4m3_exponent without its division, for amax >= 1e-35 (every quantiser has a
+// higher floor). It is the smallest k with amax <= 448 * 2^k = 1.75 * 2^(k + 8), which equals the rounded quotient.
+// Not through to_e8m0 and back: with ptxas 13.0.88 for sm_90a, to_float(to_e8m0(of_e4m3(x))) was NaN. It joined the clamp to 255 and the
+// comparison with 255 into one VIMNMX, whose predicate is wrong.
 struct BlockScale {
-  int exponent;  // 128: the scale of an infinite amax, NaN
+  int exponent;  // 128: an infinite amax, whose scale is NaN
 
   __host__ __device__ static constexpr BlockScale of_e4m3(float amax) {
     const uint32_t u = float_bits(amax);
@@ -104,7 +105,7 @@ static_assert(BlockScale::of_e4m3(448.0f).exponent == e4m3_exponent(448.0f) && B
 
 __device__ __forceinline__ bool aligned(const void* p, unsigned bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
 
-// kWords consecutive words of one lane. p may have any alignment; 16 bytes (or 4 * kWords, if less) is the fast one.
+// Loads kWords consecutive words of one lane. p may have any alignment; 16 bytes (or 4 * kWords, if less) is fast.
 template <int kWords>
 __device__ __forceinline__ void store_words(uint8_t* p, const uint32_t (&words)[kWords]) {
   static_assert(kWords == 1 || kWords == 2 || kWords % 4 == 0);
@@ -132,7 +133,7 @@ __device__ __forceinline__ void store_words(uint8_t* p, const uint32_t (&words)[
   for (int i = 0; i < 4 * kWords; ++i) p[i] = static_cast<uint8_t>(words[i / 4] >> 8 * (i % 4));
 }
 
-// The counterpart.
+// The corresponding store.
 template <int kWords>
 __device__ __forceinline__ void load_words(const uint8_t* p, uint32_t (&words)[kWords]) {
   static_assert(kWords == 1 || kWords == 2 || kWords % 4 == 0);

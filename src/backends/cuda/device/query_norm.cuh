@@ -1,5 +1,5 @@
-// The norm and rotation of a query head of 512 lanes, of which the last 64 are rotated (V4 8.1): a warp a head, two runs of 8 lanes a
-// thread, 256 apart. Whoever makes queries makes the same bits of the same values.
+// The norm and rotation of a query head of 512 dimensions, of which the last 64 are rotated (V4 8.1). A warp has a head; a thread has two
+// runs of 8 dimensions, 256 apart. All kernels that use it get the same bits from the same values.
 #pragma once
 
 #include "backends/cuda/device/values.cuh"
@@ -9,16 +9,17 @@ namespace strata::cuda {
 
 inline constexpr int kQueryRun = 8, kQueryDim = 2 * kQueryRun * kWarpSize, kQueryRotary = 64;
 
-// The first of a thread's rotary lanes, those of its second run; below 0 it has none.
-__device__ __forceinline__ int query_rope_lane(int lane) { return kQueryDim / 2 + kQueryRun * lane - (kQueryDim - kQueryRotary); }
+// The first of a thread's rotary dimensions, in its second run; below 0 it has none.
+__device__ __forceinline__ int query_rope_dim(int lane) { return kQueryDim / 2 + kQueryRun * lane - (kQueryDim - kQueryRotary); }
 
-// The angles of a thread's rotary lanes. No branch: behind one the other lanes would wait for them too.
+// Loads the angles of a thread's rotary dimensions. No branch: after one the other lanes would wait for the loads too.
 template <bool kWide>
 __device__ __forceinline__ void load_query_angles(const float* row, int lane, float (&angles)[kQueryRun]) {
-  load_angles<kWide>(row, kQueryRotary, max(query_rope_lane(lane), 0), angles);
+  load_angles<kWide>(row, kQueryRotary, max(query_rope_dim(lane), 0), angles);
 }
 
-// Of several heads, so that one's latencies are the other's work. `unit`: a power of two, what results are multiples of. Whole warps.
+// For several heads, so that one head's latency overlaps the other's work. `unit`: a power of two; results are multiples of it. Whole
+// warps.
 template <int kHeads>
 __device__ __forceinline__ void norm_and_rotate(float (&low)[kHeads][kQueryRun], float (&high)[kHeads][kQueryRun],
                                                 const float (&angles)[kQueryRun], float eps, int lane, float unit = 1.0f) {
@@ -40,7 +41,7 @@ __device__ __forceinline__ void norm_and_rotate(float (&low)[kHeads][kQueryRun],
       low[i][j] *= scale;
       high[i][j] *= scale;
     }
-    if (query_rope_lane(lane) >= 0) rotate_values(high[i], angles);
+    if (query_rope_dim(lane) >= 0) rotate_values(high[i], angles);
   }
 }
 

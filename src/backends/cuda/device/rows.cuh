@@ -1,4 +1,4 @@
-// What elementwise kernels take instead of tensor views.
+// Kernel arguments in place of tensor views, for elementwise kernels.
 #pragma once
 
 #include "strata/tensor.h"
@@ -27,7 +27,7 @@ inline bool rows_aligned(const TensorView& v) {
   }
   return true;
 }
-// Also where there is one row alone: as the copy engine wants the distances of what a tensor map is of.
+// Also checks a stride that only one row uses: tensor maps need aligned strides.
 inline bool strides_aligned(const TensorView& v) {
   for (int i = 0; i + 1 < v.rank; ++i) {
     if (v.stride[i] <= 0 || v.stride[i] * static_cast<int64_t>(size_of(v.dtype)) % 16 != 0) return false;

@@ -9,7 +9,7 @@ constexpr int kThreadsOnSm = 1536;  // 8.6, 8.9, 12.0
 constexpr int kThreadsOnSm = 2048;
 #endif
 
-// The least blocks on an SM that __launch_bounds__ may ask for, of `wanted`.
-constexpr int blocks_on_sm(int wanted, int threads) { return wanted * threads <= kThreadsOnSm ? wanted : kThreadsOnSm / threads; }
+// The minimum blocks per SM for __launch_bounds__, at most `requested`.
+constexpr int blocks_on_sm(int requested, int threads) { return requested * threads <= kThreadsOnSm ? requested : kThreadsOnSm / threads; }
 
 }  // namespace strata::cuda

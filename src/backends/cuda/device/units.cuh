@@ -1,4 +1,4 @@
-// Units of work that a block's threads know of, some each, numbered one behind the other: how blocks share what only the device can count.
+// Units of work that are known to single threads of a CTA, in one common numbering: how CTAs share work that only the device can count.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct UnitRange {
   __device__ __forceinline__ bool has(int32_t unit) const { return unit >= first && unit < end; }
 };
 
-// By a block of kWarps warps, which meet in here; of_warps is theirs until they meet again.
+// By a CTA of kWarps warps, which synchronise in here. of_warps must not change until they synchronise again.
 template <int kWarps>
 __device__ __forceinline__ UnitRange number_units(int32_t units, int32_t (&of_warps)[kWarps]) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;

@@ -1,5 +1,5 @@
-// A lane's run of values to and from tensors as fp32. kWide: the run is 16-byte aligned and moves in 16-byte pieces (8 for codes);
-// otherwise element by element, at the alignment of the element.
+// Moves a lane's run of values between tensors and fp32 registers. kWide: the run is 16-byte aligned and moves in units of 16 bytes (8 for
+// e4m3); otherwise element by element, at the element's alignment.
 #pragma once
 
 #include "backends/cuda/device/pack.cuh"
@@ -57,9 +57,9 @@ __device__ __forceinline__ void store_values(Bf16* p, const float (&x)[kValues])
   }
 }
 
-// As codes of f(x[i]), which scales.
+// Stores f(x[i]) as e4m3; f scales.
 template <bool kWide, int kValues, class F>
-__device__ __forceinline__ void store_codes(E4m3* p, const float (&x)[kValues], F f) {
+__device__ __forceinline__ void store_quantized(E4m3* p, const float (&x)[kValues], F f) {
   if constexpr (kWide) {
     static_assert(kValues % 8 == 0);
 #pragma unroll
@@ -89,21 +89,21 @@ __device__ __forceinline__ void load_constants(const float* p, float (&x)[kValue
   }
 }
 
-// The angles of the rotary lanes [lane, lane + kValues) of R: kValues / 2 cosines, then as many sines. `row`: a row of the table.
+// The angles of the rotary dimensions [lane, lane + kValues) of R: kValues / 2 cosines, then as many sines. `row`: a row of the table.
 template <bool kWide, int kValues>
 __device__ __forceinline__ void load_angles(const float* row, int rotary, int lane, float (&angles)[kValues]) {
   constexpr int kPairs = kValues / 2;
-  float part[kPairs];
-  load_constants<kWide>(row + lane / 2, part);
+  float half[kPairs];
+  load_constants<kWide>(row + lane / 2, half);
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) angles[i] = part[i];
-  load_constants<kWide>(row + rotary / 2 + lane / 2, part);
+  for (int i = 0; i < kPairs; ++i) angles[i] = half[i];
+  load_constants<kWide>(row + rotary / 2 + lane / 2, half);
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) angles[kPairs + i] = part[i];
+  for (int i = 0; i < kPairs; ++i) angles[kPairs + i] = half[i];
 }
 
-// Interleaved pairs, as rotate_pair() has them. Which product is rounded first is said here and not left to the compiler, so that all
-// kernels make the same bits of the same values.
+// Rotates interleaved pairs, as rotate_pair() does. The order of rounding is explicit and not left to the compiler, so that all kernels
+// make the same bits of the same values.
 template <int kValues>
 __device__ __forceinline__ void rotate_values(float (&x)[kValues], const float (&angles)[kValues], bool inverse = false) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Reductions over a warp or over groups of neighbouring lanes: every lane of the warp takes part and gets its group's result. And sums up
-// to each lane.
+// Reductions over a warp or over groups of neighbouring lanes: every lane of the warp takes part and gets its group's result. And prefix
+// sums.
 #pragma once
 
 namespace strata::cuda {
@@ -14,7 +14,7 @@ __device__ __forceinline__ float lanes_sum(float v) {
   return v;
 }
 
-// NaN does not count, as in strata::amax.
+// NaN is ignored, as in strata::amax.
 template <int kLanes = kWarpSize>
 __device__ __forceinline__ float lanes_max(float v) {
 #pragma unroll
@@ -22,7 +22,7 @@ __device__ __forceinline__ float lanes_max(float v) {
   return v;
 }
 
-// The sum over the lanes up to and with this one; of a warp whose first kLanes lanes count.
+// The sum over the lanes up to and including this one, for a warp whose first kLanes lanes count.
 template <int kLanes = kWarpSize, class T>
 __device__ __forceinline__ T lanes_up_to(T v) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);

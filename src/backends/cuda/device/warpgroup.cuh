@@ -1,4 +1,4 @@
-// Where operands and sums of a warpgroup's products lie.
+// Layouts of operands and sums of a warpgroup's products.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,14 @@ namespace strata::cuda {
 
 inline constexpr int kWarpgroup = 128;
 
-// Which warpgroup of the block this thread is of. It comes such that the compiler knows that it is the same in all lanes of a warp: what
-// follows from it is computed in uniform registers, where wgmma wants its descriptors. From others it takes an instruction each to bring
-// them there, and the time until they are.
+// The index of this thread's warpgroup in the CTA, in a form that the compiler knows to be warp-uniform. Values derived from it are then
+// computed in uniform registers, where wgmma needs its descriptors. Otherwise each takes an extra instruction and its latency to get there.
 __device__ __forceinline__ int own_warpgroup() { return static_cast<int>(__shfl_sync(~0u, threadIdx.x / kWarpgroup, 0)); }
 
-// Byte offset of a 16-byte unit in [rows][8 units] of which units are swizzled by their row, as copies and wgmma have 128 bytes a row.
+// Byte offset of a 16-byte unit in [rows][8 units], with units swizzled by their row, as in the 128-byte swizzle of copies and wgmma.
 __device__ __forceinline__ uint32_t unit_offset(int row, int unit) { return static_cast<uint32_t>(row * 128 + ((unit ^ (row & 7)) << 4)); }
 
-// A thread's accumulators belong to this one of the 64 rows, and to that 8 further on.
+// A thread's accumulators belong to this one of the 64 rows, and to the row 8 later.
 __device__ __forceinline__ int accumulator_row() { return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4; }
 
 }  // namespace strata::cuda

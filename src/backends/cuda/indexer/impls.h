@@ -8,11 +8,11 @@
 
 namespace strata::cuda {
 
-// "cuda/sm90_decode", "cuda/sm90_held" and the like.
+// "cuda/sm90_decode", "cuda/sm90_held" and so on.
 Implementation<IndexerLogitsParams> indexer_logits_sm90(sm90::LogitsKernel kernel);
 Implementation<TopkSelectParams> topk_select_sm90(sm90::SelectKernel kernel);
-// Of both the kernels that suit the call and what is left. "cuda/sm90_candidates", "cuda/sm90_maxima": the logits kernel leaves these for
-// the selection; "cuda/sm90": the logits alone.
+// Selects both the kernels that suit the call and the notes. "cuda/sm90_candidates", "cuda/sm90_maxima": the logits kernel writes these
+// notes for the selection. "cuda/sm90": the logits alone.
 Implementation<IndexerTopkParams> indexer_topk_sm90(Notes kind);
 // "cuda/smxx".
 Implementation<IndexerKeyInsertParams> indexer_key_insert_smxx();

@@ -29,19 +29,19 @@ struct IndexerQueryArgs {
     const uint8_t* const row = weights + t * weights_stride;
     return bf16_weights ? to_float(reinterpret_cast<const Bf16*>(row)[head]) : reinterpret_cast<const float*>(row)[head];
   }
-  // The factors are not powers of two: in the order of the specification, every product rounded.
+  // Factors that are not powers of two: multiplied in the order of the specification, every product rounded.
   __device__ float scaled_weight(float weight, float q_scale) const {
     return __fmul_rn(__fmul_rn(__fmul_rn(weight, q_scale), softmax_scale), head_scale);
   }
 };
 
-enum class QueryCodes { e4m3, mxfp4, bf16 };
+enum class QueryFormat { e4m3, mxfp4, bf16 };
 
 IndexerQueryArgs indexer_query_args(const IndexerQueryParams& p);
 
-// Heads of 128 values of which one half, or nothing, is rotated, everything at multiples of 16 bytes, an amax_floor of at least 2^-100:
-// those of the models.
+// Heads of 128 values of which one half, or nothing, is rotated, everything 16-byte aligned, amax_floor >= 2^-100: the shapes of the
+// models.
 bool suits_indexer_query_128(const IndexerQueryParams& p);
-void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, const ExecutionContext& context);
+void launch_indexer_query_128(const IndexerQueryArgs& args, QueryFormat format, int64_t num_tokens, const ExecutionContext& context);
 
 }  // namespace strata::cuda

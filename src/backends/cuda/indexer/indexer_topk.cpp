@@ -1,6 +1,6 @@
-// The indexer's implementations. IndexerTopk is IndexerLogits and TopkSelect, of each the kernel that its list prefers, over chunks of
-// tokens, whose logits lie in the workspace: what is not kept is the [T, C] matrix. The chunks are long enough (a gigabyte's quarter) to
-// fill every SM several times at the longest contexts.
+// The indexer's implementations. IndexerTopk runs IndexerLogits and TopkSelect, with the kernels that their lists prefer, over chunks of
+// tokens. The chunk's logits lie in the workspace, so no [T, C] matrix is needed. Chunks are long enough (a quarter of a gigabyte) to fill
+// every SM several times at the longest contexts.
 #include <algorithm>
 
 #include "backends/cuda/indexer/impls.h"
@@ -15,11 +15,11 @@ namespace {
 
 constexpr int64_t kChunkFloats = int64_t{1} << 26;
 
-// Rows of logits begin at multiples of 16 bytes.
+// Rows of logits are 16-byte aligned.
 int64_t row_floats(const IndexerTopkParams& p) { return (p.max_length + 3) / 4 * 4; }
 int64_t chunk_tokens(const IndexerTopkParams& p) { return std::max<int64_t>(kChunkFloats / row_floats(p), 1); }
 
-// What the logits' kernel of few tokens may leave for the selection, of each.
+// Floats of notes per token that the logits kernel of few tokens may write for the selection.
 int64_t note_floats(const IndexerTopkParams& p, int num_sms) { return sm90::note_floats(p.max_length, p.topk_indices.shape[1], num_sms); }
 
 size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities& device) {
@@ -33,7 +33,7 @@ size_t topk_workspace_bytes(const IndexerTopkParams& p, const Capabilities& devi
   return static_cast<size_t>(arena.peak());
 }
 
-// Of `count` tokens from `first` on.
+// Slots of `count` tokens from `first` on.
 SlotViews slots_of(const IndexerTopkParams& p, int64_t first, int64_t count) {
   if (!p.slots_epilogue) return {};
   const TopkSlots& e = *p.slots_epilogue;
@@ -46,7 +46,7 @@ SlotViews slots_of(const IndexerTopkParams& p, int64_t first, int64_t count) {
           .lens = e.lens.slice(first, count)};
 }
 
-// kKind: what the one kernel leaves for the other, where that serves.
+// kKind: what the logits kernel writes for the selection, where that serves.
 template <LogitsLauncher kLogits, SelectLauncher kSelect, Notes kKind>
 void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.lengths.shape[0];
@@ -69,19 +69,22 @@ void run_topk(const IndexerTopkParams& p, const ExecutionContext& context) {
     TensorView notes;
     if (kKind != Notes::none && count <= sm90::kFewTokens && floats > 0)
       notes = TensorView::contiguous(logits.ptr<float>() + count * row, DType::f32, lengths.device, {count, floats});
-    const bool has_notes = kLogits(
-        {.q = scored.q.slice(first, count),
-         .q_scale = scored.q_scale.present() ? scored.q_scale.slice(first, count) : TensorView{},
-         .weights = scored.weights.slice(first, count),
-         .cache = p.cache,
-         .block_table = p.block_table,
-         .token_to_req = p.token_to_req.slice(first, count),
-         .lengths = lengths,
-         .logits = logits},
-        k, {.notes = notes, .kind = kKind, .beside_others = p.slots_epilogue.has_value(), .query = makes_query && whole ? &query : nullptr},
-        context);
+    const bool has_notes = kLogits({.q = scored.q.slice(first, count),
+                                    .q_scale = scored.q_scale.present() ? scored.q_scale.slice(first, count) : TensorView{},
+                                    .weights = scored.weights.slice(first, count),
+                                    .cache = p.cache,
+                                    .block_table = p.block_table,
+                                    .token_to_req = p.token_to_req.slice(first, count),
+                                    .lengths = lengths,
+                                    .logits = logits},
+                                   k,
+                                   {.notes = notes,
+                                    .kind = kKind,
+                                    .runs_concurrently = p.slots_epilogue.has_value(),
+                                    .query = makes_query && whole ? &query : nullptr},
+                                   context);
     kSelect({.logits = logits, .lengths = lengths, .topk_indices = p.topk_indices.slice(first, count)},
-            {.behind_logits = true, .notes = has_notes ? notes : TensorView{}, .kind = kKind, .slots = slots_of(p, first, count)}, context);
+            {.after_logits = true, .notes = has_notes ? notes : TensorView{}, .kind = kKind, .slots = slots_of(p, first, count)}, context);
   }
 }
 
@@ -107,7 +110,7 @@ bool fuses(const IndexerTopkParams&, const Capabilities&, std::string_view fusio
   return fusion == "query_prologue" || fusion == "slots_epilogue";
 }
 
-// The shape of what is scored.
+// The shape of the scored query.
 TensorView query_of(const IndexerTopkParams& p) {
   if (!p.query_prologue) return p.q;
   Arena measure(p.lengths.device);

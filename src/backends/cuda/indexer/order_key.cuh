@@ -1,11 +1,11 @@
-// Logits as numbers that compare like them.
+// Logits as unsigned integers that compare in the same order.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::cuda {
 
-// A logit as an ordered number. Both zeros are one value, and NaN is -inf: like reference/topk_row.h. Above 0.
+// A logit as an ordered integer > 0. Both zeros are equal, and NaN is -inf, as in reference/topk_row.h.
 __device__ __forceinline__ uint32_t order_key(float logit) {
   uint32_t bits = logit != logit ? 0xFF800000u : __float_as_uint(logit);
   if (logit == 0.0f) bits = 0;

@@ -1,5 +1,5 @@
-// The indexer's queries of 128 values: how lanes share a head. Eight lanes hold it, each 8 values of its lower half and 8 of its upper half
-// as bf16 pairs that are unpacked only to be rotated: the rotary half is in every lane.
+// How lanes share the indexer's queries of 128 values. Eight lanes hold a head, each 8 values of its lower half and 8 of its upper half, as
+// bf16 pairs that are unpacked only for the rotation: every lane has rotary values.
 #pragma once
 
 #include "backends/cuda/device/bf16_words.cuh"
@@ -12,15 +12,15 @@ namespace strata::cuda::indexer_query {
 
 inline constexpr int kDim = 128, kHalf = kDim / 2, kHalves = 2;
 inline constexpr int kHeadLanes = 8, kValues = kHalf / kHeadLanes, kWords = kValues / 2;
-inline constexpr int kHeads = kWarpSize / kHeadLanes;  // of a warp at a time
+inline constexpr int kHeads = kWarpSize / kHeadLanes;  // heads of a warp at a time
 
-// What turns a lane's 8 rotary values. Interleaved: four pairs of its own. Half-split: the partners are those of the lane four further or
+// Angles for a lane's 8 rotary values. Interleaved: four pairs of its own. Half-split: the partners are in the lane four further or four
 // before.
 template <RopePairing kPairing>
 struct LaneRotation {
   static constexpr bool kInterleaved = kPairing == RopePairing::interleaved;
   static constexpr int kPairs = kInterleaved ? kValues / 2 : kValues;
-  float cosine[kPairs], sine[kPairs];  // half-split: the sine of the lane's own sign
+  float cosine[kPairs], sine[kPairs];  // half-split: the sine includes the sign of the lane's half
 
   __device__ __forceinline__ void load(const IndexerQueryArgs& a, int64_t t, int lane) {
     const int column = lane % kHeadLanes * kValues;
@@ -37,14 +37,14 @@ struct LaneRotation {
     }
   }
 
-  __device__ __forceinline__ void turn(uint32_t (&words)[kWords]) const {
-    float x[kValues], turned[kValues];
+  __device__ __forceinline__ void rotate(uint32_t (&words)[kWords]) const {
+    float x[kValues], rotated[kValues];
     unpack_words(words, x);
     if constexpr (kInterleaved) {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
-        turned[2 * i] = fmaf(x[2 * i], cosine[i], -(x[2 * i + 1] * sine[i]));
-        turned[2 * i + 1] = fmaf(x[2 * i + 1], cosine[i], x[2 * i] * sine[i]);
+        rotated[2 * i] = fmaf(x[2 * i], cosine[i], -(x[2 * i + 1] * sine[i]));
+        rotated[2 * i + 1] = fmaf(x[2 * i + 1], cosine[i], x[2 * i] * sine[i]);
       }
     } else {
       uint32_t partner_words[kWords];
@@ -53,9 +53,9 @@ struct LaneRotation {
       for (int i = 0; i < kWords; ++i) partner_words[i] = __shfl_xor_sync(kAllLanes, words[i], kHeadLanes / 2);
       unpack_words(partner_words, partner);
 #pragma unroll
-      for (int i = 0; i < kValues; ++i) turned[i] = fmaf(x[i], cosine[i], partner[i] * sine[i]);
+      for (int i = 0; i < kValues; ++i) rotated[i] = fmaf(x[i], cosine[i], partner[i] * sine[i]);
     }
-    pack_words(turned, words);
+    pack_words(rotated, words);
   }
 };
 
@@ -66,7 +66,7 @@ struct Magnitudes {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) words[i] = signed_words[i] & 0x7FFF7FFFu;
   }
-  // The largest of either half of a word; NaN does not count.
+  // The largest magnitude in either half of a word; NaN does not count.
   __device__ __forceinline__ uint32_t most() const {
     return ptx::max_bf16x2(ptx::max_bf16x2(words[0], words[1]), ptx::max_bf16x2(words[2], words[3]));
   }
@@ -76,7 +76,7 @@ struct Magnitudes {
   }
 };
 
-// Of kLanes lanes, and of both halves of their words.
+// Over kLanes lanes, and both halves of their words.
 template <int kLanes>
 __device__ __forceinline__ float lanes_amax(uint32_t most) {
 #pragma unroll
@@ -84,8 +84,8 @@ __device__ __forceinline__ float lanes_amax(uint32_t most) {
   return fmaxf(bf16_low(most), bf16_high(most));
 }
 
-// e4m3_exponent and the exponent of quantize_mxfp4_block without their divisions: 448 = 1.75 * 2^8 and 6 = 1.5 * 2^2, so a larger mantissa
-// than 1.75 or 1.5 carries into the exponent. For a >= 2^-100, a >= 6 * 2^-126.
+// e4m3_exponent and the exponent of quantize_mxfp4_block without their divisions: 448 = 1.75 * 2^8 and 6 = 1.5 * 2^2, so a mantissa above
+// 1.75 or 1.5 carries into the exponent. For a >= 2^-100 and a >= 6 * 2^-126.
 __device__ __forceinline__ int exponent_e4m3(float a) {
   return a == INFINITY ? 128 : static_cast<int>((float_bits(a) + 0x1FFFFFu) >> 23) - (127 + 8);
 }
@@ -93,15 +93,15 @@ __device__ __forceinline__ int exponent_mxfp4(float a) {
   return a == INFINITY ? 127 : static_cast<int>((float_bits(a) + 0x3FFFFFu) >> 23) - (127 + 2);
 }
 
-// words * 2^-exponent, of which nothing is lost but what is below the smallest codes.
+// words * 2^-exponent. Only what is below the smallest representable value is lost.
 __device__ __forceinline__ void scale(int exponent, uint32_t (&words)[kWords]) {
   const uint32_t factor = float_bits(pow2(-exponent)) >> 16;
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[i] = ptx::mul_bf16x2(words[i], factor * 0x10001u);
 }
 
-// The codes of a lane's values of a head, its lower and its upper eight, and the head's scale.
-__device__ __forceinline__ float encode_e4m3(const uint32_t (&words)[kHalves][kWords], float amax_floor, uint2 (&codes)[kHalves]) {
+// Quantises a lane's values of a head, its lower and its upper eight; returns the head's scale.
+__device__ __forceinline__ float encode_e4m3(const uint32_t (&words)[kHalves][kWords], float amax_floor, uint2 (&quantized)[kHalves]) {
   const uint32_t most = ptx::max_bf16x2(Magnitudes(words[0]).most(), Magnitudes(words[1]).most());
   const int exponent = exponent_e4m3(fmaxf(lanes_amax<kHeadLanes>(most), amax_floor));
 #pragma unroll
@@ -109,7 +109,7 @@ __device__ __forceinline__ float encode_e4m3(const uint32_t (&words)[kHalves][kW
     const uint32_t(&w)[kWords] = words[half];
     uint32_t scaled[kWords] = {w[0], w[1], w[2], w[3]};
     scale(exponent, scaled);
-    codes[half] = make_uint2(e4m3_word({scaled[0], scaled[1]}, {w[0], w[1]}), e4m3_word({scaled[2], scaled[3]}, {w[2], w[3]}));
+    quantized[half] = make_uint2(e4m3_word({scaled[0], scaled[1]}, {w[0], w[1]}), e4m3_word({scaled[2], scaled[3]}, {w[2], w[3]}));
   }
   return exponent < 128 ? pow2(exponent) : NAN;  // 128 stands for an infinite amax
 }

@@ -1,10 +1,10 @@
-// The k largest of a row of logits, exactly and in one order: V4 10.4. A block takes a row.
+// The k largest of a row of logits, exact and in a defined order: V4 10.4. One CTA per row.
 //
-// A sample of the row tells a logit that somewhat more than k entries reach. These are collected in one pass; if they are at least k, the
-// k-th largest of the row is theirs, and if they fit in shared memory it is found there: a histogram between their least and largest logit,
-// and a look at the few entries of one bin. Which ones are taken depends on the ranks alone, not on the sample: it decides only how much
-// work there is. Where it misleads a second bound is tried; then, and where k is large, select_exhaustive.cuh does the row. A bitmap of
-// the chosen entries gives their ascending order.
+// A sample of the row gives a logit that somewhat more than k entries reach. These entries are collected in one pass. If there are at least
+// k, the k-th largest of the row is among them. If they fit in shared memory it is found there: by a histogram between their smallest and
+// largest logit, and a comparison of the few entries of one bin. The selection depends on ranks alone, not on the sample, which only
+// decides the amount of work. If the sample misleads, a second bound is tried; after that, and for large k, select_exhaustive.cuh selects
+// the row. A bitmap of the selected entries gives their ascending order.
 //
 // Floor: the row once from memory, 4 bytes an entry; about three instructions an entry.
 #pragma once
@@ -14,34 +14,34 @@
 
 namespace strata::cuda {
 
-// Logits that the sampled search looks at first, and how it goes on from there.
+// Number of logits that the sampled search reads first, and its next steps.
 inline constexpr int kFewSamples = 1024, kManySamples = 4096;
 struct SamplePlan {
   int samples;  // one of these
   int target;   // the sample's target-th largest is the bound
 };
 
-// False: the row is none for a list of this length.
+// False: the row does not suit a list of this length.
 __device__ __forceinline__ bool plan_sample(int n, int k, int list, SamplePlan& plan) {
   plan.samples = n < 32768 ? kFewSamples : kManySamples;
-  // Half as many again as k would have on average, and 8: of the k largest a sample has more than that once in a thousand rows.
+  // 1.5 times the expected number of the k largest, plus 8: a sample has more than that once in a thousand rows.
   const int64_t target = int64_t{3} * k * plan.samples / (2 * int64_t{n}) + 8;
   plan.target = static_cast<int>(target);
   return target * n / plan.samples <= list * 7 / 8;
 }
 
-// A value that about target / kSamples of the entries exceed; -inf where it finds none.
+// A value that about target / kSamples of the entries exceed; -inf if none is found.
 template <int kSamples, int kThreads>
 __device__ __forceinline__ float sampled_bound(SelectShared<kThreads>& s, const float* row, int n, int target) {
   constexpr int kPairs = kSamples / (2 * kThreads), kSectors = kSamples / 8;
   float values[2 * kPairs];
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {  // four threads take one 32-byte sector, each part of the row has one
+  for (int j = 0; j < kPairs; ++j) {  // four threads read one 32-byte sector; each section of the row has one
     const int64_t sector = kThreads / 4 * j + static_cast<int>(threadIdx.x) / 4;
-    // Anywhere in its part of the row: of a row with a period equal distances would show the same entries again and again.
-    const auto part = static_cast<int>(sector * (n / 8) / kSectors), next = static_cast<int>((sector + 1) * (n / 8) / kSectors);
-    const uint32_t within = __umulhi(static_cast<uint32_t>(sector + 1) * 0x9E3779B9u, static_cast<uint32_t>(next - part));
-    const int at = (part + static_cast<int>(within)) * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+    // At a random position in its section of the row: with equal distances a periodic row would show the same entries again and again.
+    const auto begin = static_cast<int>(sector * (n / 8) / kSectors), next = static_cast<int>((sector + 1) * (n / 8) / kSectors);
+    const uint32_t within = __umulhi(static_cast<uint32_t>(sector + 1) * 0x9E3779B9u, static_cast<uint32_t>(next - begin));
+    const int at = (begin + static_cast<int>(within)) * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
     values[2 * j] = row[at];
     values[2 * j + 1] = row[at + 1];
   }
@@ -51,7 +51,7 @@ __device__ __forceinline__ float sampled_bound(SelectShared<kThreads>& s, const 
     largest = fmaxf(largest, v);
     least = fminf(least, v);
   }
-  if (target <= kThreads) least = largest;  // so many samples, one of each thread, reach the least of these
+  if (target <= kThreads) least = largest;  // `target` samples, one per thread, reach the smallest of these
   const StepCounts<kThreads> counts{s.bins};
   counts.clear();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -70,8 +70,8 @@ __device__ __forceinline__ float sampled_bound(SelectShared<kThreads>& s, const 
   return found ? least : -INFINITY;
 }
 
-// Puts the values of quads that `reach` has a bit for (4 q + e: element e of quad q) in the list from `at` on; first_entry(q): that of a
-// quad. Without a loop over the bits: a value that is looked up later is waited for.
+// Appends the values of quads that `reach` has a bit for (4 q + e: element e of quad q) to the list, from `at` on. first_entry(q): first
+// entry of a quad. No loop over the bits, because a value that is looked up later is waited for.
 template <class Found, int kQuads, class FirstEntry>
 __device__ __forceinline__ void append(Found& found, uint32_t at, uint32_t reach, const float4 (&quads)[kQuads],
                                        const FirstEntry& first_entry) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ void append(Found& found, uint32_t at, uint32_t reach
   }
 }
 
-// Collects the entries of a row that reach the bound; s.list_count counts them all, also those that the list has no room for.
+// Collects the entries of a row that reach the bound. s.list_count counts all of them, also those that do not fit in the list.
 template <int kThreads>
 __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int end, float least) {
   constexpr int kQuads = 8;  // float4 loads in flight
@@ -104,7 +104,7 @@ __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectA
 #pragma unroll
       for (int q = 0; q < kQuads; ++q) quads[q] = load_quad(a, row, first + 4 * (kThreads * q + static_cast<int>(threadIdx.x)), end);
     }
-    uint32_t reach = 0;  // NaN does not
+    uint32_t reach = 0;  // NaN does not reach it
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
       if (quads[q].x >= least) reach |= 1u << 4 * q;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void collect(SelectShared<kThreads>& s, const SelectA
   }
 }
 
-// Returns how many there are. Not inlined: what both halves hold in registers need not be held at once.
+// Returns the number of collected entries. Not inlined: registers of both halves need not be live at once.
 template <int kThreads>
 __device__ __noinline__ uint32_t collect_by_sample(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int n,
                                                    SamplePlan plan) {
@@ -139,10 +139,11 @@ __device__ __noinline__ uint32_t collect_by_sample(SelectShared<kThreads>& s, co
   return s.list_count;
 }
 
-// A bitmap's entries are counted in lines.
+// A bitmap's entries are counted per line.
 inline constexpr int kLineWords = 8, kLineEntries = 32 * kLineWords;
 
-// s.bins becomes, from how many entries the lines have, the number of those in front of a line, and `position`; returns how many there are.
+// Replaces s.bins, the number of entries per line, by the number of entries in earlier lines, and sets `position`; returns the number of
+// entries.
 template <int kThreads>
 __device__ __forceinline__ uint32_t sum_lines(SelectShared<kThreads>& s, int lines, uint32_t position) {
   constexpr int kOwn = SelectShared<kThreads>::kWords / kLineWords / kThreads;
@@ -162,7 +163,7 @@ __device__ __forceinline__ uint32_t sum_lines(SelectShared<kThreads>& s, int lin
   return total;
 }
 
-// Of the line of entry `at`, how many in front of it are set.
+// Number of set bits of the line of entry `at` before it.
 __device__ __forceinline__ uint32_t chosen_before(const uint32_t* words, uint32_t at) {
   const auto* line = reinterpret_cast<const uint4*>(words + at / kLineEntries * kLineWords);
   const uint4 low = line[0], high = line[1];
@@ -177,9 +178,9 @@ __device__ __forceinline__ uint32_t chosen_before(const uint32_t* words, uint32_
   return count;
 }
 
-// The k largest of the logits that the threads of a block hold as order keys (0: none), `held` at most each, of a row of n entries.
-// entry(e) is the number of the e-th of this thread; every thread calls it before any other memory of `s.found` is written over. s.low,
-// s.high and s.last_count are set. False where many equal logits stand at the threshold.
+// Selects the k largest of the logits that the CTA's threads hold as order keys (0: none), at most `held` each, of a row of n entries.
+// entry(e): index of this thread's e-th entry; every thread calls it before other memory of `s.found` is overwritten. s.low, s.high and
+// s.last_count are set. Returns false if many equal logits are at the threshold.
 template <int kThreads, class Entry>
 __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, const uint32_t (&keys)[kSelectOwn], int held, Entry&& entry,
                                                  int n, int k, int32_t* out) {
@@ -189,7 +190,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
   for (int e = 0; e < kSelectOwn; ++e) {
     if (e >= held) break;
     high = max(high, keys[e]);
-    low = min(low, keys[e] - 1);  // none is the largest number
+    low = min(low, keys[e] - 1);  // "none" becomes the largest number
   }
   low = __reduce_min_sync(kAllLanes, low);
   high = __reduce_max_sync(kAllLanes, high);
@@ -200,7 +201,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
   __syncthreads();
   low = s.low + 1;
   uint32_t width = s.high - low, need = static_cast<uint32_t>(k);
-  // The bin of the k-th among logits in [low, low + width]; and once more within it, as long as there are many in it that differ.
+  // The bin of the k-th among logits in [low, low + width]; repeated within the bin while it has many different logits.
   while (true) {
     const int shift = max(0, 21 - __clz(static_cast<int>(width)));
     clear_bins(s);
@@ -234,7 +235,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
       if ((within >> e & 1) != 0) add(uint64_t{keys[e]} << 32 | ~static_cast<uint32_t>(entry(e)));
     }
   });
-  int32_t chosen[kSelectOwn];  // -1: not chosen
+  int32_t chosen[kSelectOwn];  // -1: not selected
   __syncthreads();
   const auto least = static_cast<uint32_t>(s.threshold >> 32), least_rest = static_cast<uint32_t>(s.threshold);
 #pragma unroll
@@ -247,7 +248,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
     }
   }
   uint32_t position = 0;
-  for (int64_t first = 0; first < n; first += Shared::kSegment) {  // nearly always once
+  for (int64_t first = 0; first < n; first += Shared::kSegment) {  // nearly always one iteration
     const auto entries = static_cast<int>(n - first < Shared::kSegment ? n - first : Shared::kSegment);
     const int lines = (entries + kLineEntries - 1) / kLineEntries;
     __syncthreads();  // list or bitmap have been read
@@ -258,7 +259,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
 #pragma unroll
     for (int e = 0; e < kSelectOwn; ++e) {
       if (e >= held) break;
-      const uint32_t at = static_cast<uint32_t>(chosen[e]) - static_cast<uint32_t>(first);  // not chosen: beyond any segment
+      const uint32_t at = static_cast<uint32_t>(chosen[e]) - static_cast<uint32_t>(first);  // not selected: beyond any segment
       if (at < static_cast<uint32_t>(Shared::kSegment)) {
         atomicOr(&s.words[at / 32], 1u << at % 32);
         atomicAdd(&s.bins[at / kLineEntries], 1u);
@@ -276,7 +277,7 @@ __device__ __forceinline__ bool select_from_keys(SelectShared<kThreads>& s, cons
   return true;
 }
 
-// One row.
+// Selects one row.
 template <int kThreads>
 __device__ __forceinline__ void select_row(SelectShared<kThreads>& s, const SelectArgs& a, int64_t token) {
   constexpr int kList = SelectShared<kThreads>::kList;
@@ -311,15 +312,15 @@ __device__ __forceinline__ void select_row(SelectShared<kThreads>& s, const Sele
   SamplePlan plan;
   if (!plan_sample(n, a.k, kList, plan)) return select_exhaustively(s, a, row, n, out);
   uint32_t count = collect_by_sample(s, a, row, n, plan);
-  const auto misled = [&] { return count < static_cast<uint32_t>(a.k) || count > kList; };
-  if (misled()) {
-    // Once more, by how many there were: one row in a thousand, but the others would have to wait for an exhaustive one.
-    const int64_t wanted = int64_t{5} * a.k / 4 * plan.target / max(count, 1u);
-    plan.target = static_cast<int>(min(max(wanted, int64_t{1}), int64_t{2} * plan.target));
-    __syncthreads();  // all have seen the count
+  const auto missed = [&] { return count < static_cast<uint32_t>(a.k) || count > kList; };
+  if (missed()) {
+    // Retry with a bound from the actual count: one row in a thousand, but the other rows would have to wait for an exhaustive one.
+    const int64_t needed = int64_t{5} * a.k / 4 * plan.target / max(count, 1u);
+    plan.target = static_cast<int>(min(max(needed, int64_t{1}), int64_t{2} * plan.target));
+    __syncthreads();  // all threads have read the count
     if (threadIdx.x == 0) s.list_count = 0;
     count = collect_by_sample(s, a, row, n, plan);
-    if (misled()) return select_exhaustively(s, a, row, n, out);
+    if (missed()) return select_exhaustively(s, a, row, n, out);
   }
   const int held = (static_cast<int>(count) + kThreads - 1) / kThreads;
 #pragma unroll

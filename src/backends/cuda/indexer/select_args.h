@@ -1,4 +1,4 @@
-// What the top-k kernels are launched with.
+// Arguments of the top-k kernels.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace strata::cuda {
 
-// The chosen entries of the first `count` rows as slots.
+// Slots of the selected entries of the first `count` rows.
 struct SlotArgs {
   const int32_t* block_table = nullptr;
   int64_t table_stride = 0;
@@ -26,23 +26,23 @@ struct SlotArgs {
 struct SelectArgs {
   const float* logits;
   int64_t logits_stride;
-  bool aligned;  // every row begins at a multiple of 16 bytes
+  bool aligned;  // every row is 16-byte aligned
   const int32_t* lengths;
   int32_t* topk;
   int64_t topk_stride;
   int32_t k;
-  bool behind_logits;   // the kernel in front computes the logits, and began when the lengths were there
-  const float* maxima;  // the largest of each kMaximaRows logits, where the selection was given them
+  bool after_logits;    // the preceding kernel computes the logits, and started when the lengths were complete
+  const float* maxima;  // the largest of every kMaximaRows logits, if the selection was given these
   int64_t maxima_stride;
   SlotArgs slots;
 };
 
-// Whether rows of so many entries can be read by fours from begin to end: those of the workspace end with them.
-inline bool has_whole_quads(const SelectArgs& a, int64_t columns) { return a.aligned && (columns % 4 == 0 || a.behind_logits); }
+// Whether rows of `columns` entries can be read in quads to their end: rows in the workspace are padded to whole quads.
+inline bool has_whole_quads(const SelectArgs& a, int64_t columns) { return a.aligned && (columns % 4 == 0 || a.after_logits); }
 
 inline SlotArgs slot_args(const SlotViews& v) {
   if (!v.slots.present()) return {};
-  // A table without rows, where no token has an entry, has no block either.
+  // A table without rows, where no token has an entry, has no page either.
   const int64_t max_blocks =
       v.block_table.shape[0] > 0 ? std::min<int64_t>(v.block_table.shape[1], std::numeric_limits<int32_t>::max()) : 0;
   return {.block_table = v.block_table.ptr<int32_t>(),
@@ -65,14 +65,13 @@ inline SelectArgs select_args(const TopkSelectParams& p, const SelectHints& hint
           p.topk_indices.ptr<int32_t>(),
           p.topk_indices.stride[0],
           static_cast<int32_t>(p.topk_indices.shape[1]),
-          hints.behind_logits,
+          hints.after_logits,
           hints.notes.present() ? hints.notes.ptr<float>() : nullptr,
           hints.notes.present() ? hints.notes.stride[0] : 0,
           slot_args(hints.slots)};
 }
 
-// Threads for a row: many where few rows must be quick, few where many rows are on an SM at a time. The shortest list is for what
-// it has room for (SelectShared).
+// Threads per row: many where few rows must be quick, few where many rows share an SM. The shortest list limits this (SelectShared).
 inline int select_threads(const TopkSelectParams& p, int num_sms) {
   if (p.lengths.shape[0] <= 2 * num_sms) return 512;
   const bool short_list = p.topk_indices.shape[1] <= 1024 && (!p.logits.present() || p.logits.shape[1] <= 131072);

@@ -1,7 +1,7 @@
-// What both ways of selecting (select.cuh) share: ranks, shared memory, sums over a block, and the end of every search.
+// Shared by both selection algorithms (select.cuh): ranks, shared memory, sums over a CTA, and the end of every search.
 //
-// An entry's rank is a 64-bit number: its logit as an ordered unsigned number, and behind it the complement of its number, so that no two
-// are equal and the smaller entry wins among equal logits.
+// An entry's rank is a 64-bit number: the logit's order key, followed by the complement of the entry's index. So no two ranks are equal,
+// and the smaller index wins among equal logits.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 namespace strata::cuda {
 
 inline constexpr int kSelectBins = 2048;
-// Logits that a thread holds when the end of a search comes.
+// Logits that a thread holds at the end of a search.
 inline constexpr int kSelectOwn = 16;
 
-// Blocks on an SM: what registers (64 to 72 a thread) and shared memory allow.
+// CTAs per SM: what registers (64 to 72 per thread) and shared memory allow.
 template <int kThreads>
 inline constexpr int kSelectBlocks = kThreads == 128 ? 7 : 1024 / kThreads;
 
-// Neighbouring threads look at words that are a power of two apart: every 32 words one is left out.
+// Neighbouring threads read words at power-of-two distances: one word in 33 is left out against bank conflicts.
 __device__ __forceinline__ int padded(int word) { return word + word / 32; }
 
 template <int kThreadCount>
 struct SelectShared {
   static constexpr int kThreads = kThreadCount;
   __device__ static void sync() { __syncthreads(); }
-  // Entries that the end of a search looks at: 48 KB of shared memory hold no more.
+  // Entries in the list at the end of a search: more do not fit in 48 KB of shared memory.
   static constexpr int kList = kThreads * kSelectOwn < 4096 ? kThreads * kSelectOwn : 4096;
-  // Of the bitmap from which entries are written in order; and the entries that it has.
+  // Words of the bitmap from which entries are written in order, and the entries that it covers.
   static constexpr int kWords = 2 * kList;
   static constexpr int kSegment = 32 * kWords;
 
@@ -47,8 +47,8 @@ struct SelectShared {
   uint32_t list_count, last_count;
   static constexpr int kLast = kThreads < 256 ? kThreads : 256;
   uint64_t last[kLast];
-  uint32_t low, high;  // the least and the largest logit of the list
-  // The bin that the k-th rank falls in, how many ranks lie in bins above it, and in it.
+  uint32_t low, high;  // the smallest and the largest logit of the list
+  // The bin of the k-th rank; how many ranks lie in higher bins, and in this bin.
   uint32_t bin, above, count;
   uint64_t threshold;
 };
@@ -60,10 +60,10 @@ __device__ __forceinline__ int digit_shift(int digit) {
   return kShifts[digit];
 }
 
-// The digit of nearly every row's only pass, known to the compiler.
+// The digit of nearly every row's only pass, as a compile-time constant.
 using FirstDigit = std::integral_constant<int, 0>;
 
-// Whether the digits in front of `digit` are those of `prefix`.
+// Whether the digits before `digit` are those of `prefix`.
 __device__ __forceinline__ bool shares_digits(uint64_t rank, int digit, uint64_t prefix) {
   return digit == 0 || rank >> digit_shift(digit - 1) == prefix;
 }
@@ -75,7 +75,7 @@ __device__ __forceinline__ uint32_t digit_of(uint64_t rank, int digit) {
 __device__ __forceinline__ uint64_t rank_of(float logit, int entry) {
   return uint64_t{order_key(logit)} << 32 | ~static_cast<uint32_t>(entry);
 }
-// Entries i ... i + 3 of a row, i a multiple of 4; nothing behind `end`.
+// Loads entries i ... i + 3 of a row, i a multiple of 4; nothing from `end` on.
 __device__ __forceinline__ float4 load_quad(const SelectArgs& a, const float* row, int64_t i, int end) {
   if (a.aligned && i + 4 <= end) return *reinterpret_cast<const float4*>(row + i);
   return make_float4(i < end ? row[i] : 0.0f, i + 1 < end ? row[i + 1] : 0.0f, i + 2 < end ? row[i + 2] : 0.0f,
@@ -83,7 +83,8 @@ __device__ __forceinline__ float4 load_quad(const SelectArgs& a, const float* ro
 }
 __device__ __forceinline__ int entry_of(uint64_t rank) { return static_cast<int>(~static_cast<uint32_t>(rank)); }
 
-// Room for `mine` more of what `count` counts: where a thread's begin. One addition a warp, by all its lanes.
+// Reserves room for `mine` more entries in `count`; returns where the thread's room begins. One atomic addition per warp, called by all its
+// lanes.
 __device__ __forceinline__ uint32_t reserve(uint32_t& count, uint32_t mine) {
   const int lane = threadIdx.x % 32;
   const uint32_t sum = lanes_up_to(mine);
@@ -92,8 +93,8 @@ __device__ __forceinline__ uint32_t reserve(uint32_t& count, uint32_t mine) {
   return __shfl_sync(kAllLanes, at, 31) + sum - mine;
 }
 
-// The sum of `v` over the threads in front of this one, of the kThreads that Shared::sync() brings together; `total` over all. One
-// barrier inside, and another is needed before the next call.
+// The sum of `v` over the threads before this one, of the kThreads that Shared::sync() synchronises; `total` over all. Has one barrier
+// inside; another is needed before the next call.
 template <class Shared>
 __device__ __forceinline__ uint32_t exclusive_sum(Shared& s, uint32_t v, uint32_t& total) {
   constexpr int kWarps = Shared::kThreads / 32;
@@ -142,8 +143,8 @@ __device__ __forceinline__ void clear_bins(Shared& s) {
     *reinterpret_cast<uint4*>(s.bins + i) = make_uint4(0, 0, 0, 0);
 }
 
-// s.threshold becomes the `need`-th largest of `count` ranks: with all of them needed `least`, which none is below; otherwise count is at
-// most Shared::kLast, and for_each(add) hands them over.
+// Sets s.threshold to the `need`-th largest of `count` ranks. If all are needed, this is `least`, a lower bound of all. Otherwise count is
+// at most Shared::kLast, and for_each(add) passes the ranks.
 template <class Shared, class ForEach>
 __device__ __forceinline__ void take_last(Shared& s, uint32_t need, uint32_t count, uint64_t least, ForEach&& for_each) {
   if (count == need) {
@@ -160,7 +161,7 @@ __device__ __forceinline__ void take_last(Shared& s, uint32_t need, uint32_t cou
   }
 }
 
-// The `need`-th largest of the ranks in the list, which share the digits in front of `digit`. One block.
+// The `need`-th largest of the ranks in the list, which share the digits before `digit`. One CTA.
 template <class Shared>
 __device__ __noinline__ void resolve_list(Shared& s, int digit, uint64_t prefix, uint32_t need, uint32_t count) {
   const uint32_t entries = s.list_count;

@@ -1,16 +1,16 @@
-// The k largest of a row whatever the values and k: the way for what the sampled search (select.cuh) gives up on.
+// The k largest of a row for any values and any k: the fallback when the sampled search (select.cuh) gives up.
 //
-// The k-th largest rank is found digit by digit from a histogram of the whole row; once the entries that share the digits so far are few,
-// they are collected and the rest is found among them. A last pass marks what reaches the threshold in a bitmap, from which the entries
-// are written in ascending order.
+// The k-th largest rank is found digit by digit from a histogram of the whole row. Once few entries share the digits so far, they are
+// collected and the rest is found among them. A last pass marks entries that reach the threshold in a bitmap, from which the entries are
+// written in ascending order.
 #pragma once
 
 #include "backends/cuda/indexer/select_common.cuh"
 
 namespace strata::cuda {
 
-// f(rank or 0 behind `end`, entry) for 4 consecutive entries at a time of [begin, end), which begins at a multiple of 4. Every thread
-// of a warp makes the same calls. Ranks are above 0.
+// Calls f(rank, or 0 from `end` on, entry) for 4 consecutive entries at a time of [begin, end), which begins at a multiple of 4. Every
+// thread of a warp makes the same calls. Ranks are above 0.
 template <int kThreads, class F>
 __device__ __forceinline__ void for_each_quad(const SelectArgs& a, const float* row, int begin, int end, F&& f) {
   constexpr int kBatch = 4;  // loads in flight
@@ -23,7 +23,7 @@ __device__ __forceinline__ void for_each_quad(const SelectArgs& a, const float* 
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int64_t i = first + 4 * (kThreads * b + static_cast<int>(threadIdx.x));
-      if (i - 4 * static_cast<int>(threadIdx.x % 32) >= end) continue;  // none of this warp
+      if (i - 4 * static_cast<int>(threadIdx.x % 32) >= end) continue;  // no entry of this warp
       const float v[4] = {quads[b].x, quads[b].y, quads[b].z, quads[b].w};
       uint64_t ranks[4];
 #pragma unroll
@@ -33,7 +33,7 @@ __device__ __forceinline__ void for_each_quad(const SelectArgs& a, const float* 
   }
 }
 
-// s.threshold becomes the k-th largest rank of the row; n > k.
+// Sets s.threshold to the k-th largest rank of the row; n > k.
 template <int kThreads>
 __device__ __forceinline__ void find_threshold(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int n) {
   uint64_t prefix = 0;
@@ -79,8 +79,8 @@ __device__ __forceinline__ void find_threshold(SelectShared<kThreads>& s, const 
   __syncthreads();
 }
 
-// Entries of [begin, end) that reach the threshold, ascending, to out[0 ...]; returns how many. At most SelectShared<kThreads>::kSegment
-// entries.
+// Writes the entries of [begin, end) that reach the threshold, ascending, to out[0 ...]; returns their number. At most
+// SelectShared<kThreads>::kSegment entries.
 template <int kThreads>
 __device__ __forceinline__ uint32_t write_selected(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int begin, int end,
                                                    uint64_t threshold, int32_t* out) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ uint32_t write_selected(SelectShared<kThreads>& s, co
   const int words = (end - begin + 31) / 32;
   uint32_t position = 0;
   for (int first = 0; first < words; first += kThreads) {
-    __syncthreads();  // the sums before have been read
+    __syncthreads();  // the previous sums have been read
     const int w = first + static_cast<int>(threadIdx.x);
     uint32_t word = w < words ? s.words[padded(w)] : 0, total;
     uint32_t at = position + exclusive_sum(s, __popc(word), total);
@@ -107,7 +107,7 @@ __device__ __forceinline__ uint32_t write_selected(SelectShared<kThreads>& s, co
   return position;
 }
 
-// Not inlined: it would double the code that rows usually run through.
+// Not inlined: it would double the code that rows usually execute.
 template <int kThreads>
 __device__ __noinline__ void select_exhaustively(SelectShared<kThreads>& s, const SelectArgs& a, const float* row, int n, int32_t* out) {
   constexpr int kSegment = SelectShared<kThreads>::kSegment;

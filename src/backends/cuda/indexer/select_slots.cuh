@@ -1,14 +1,15 @@
-// The end of a selection whose caller wants slots: V4 12.3. A kernel of its own would wait for the selection, and its caller for that.
+// The epilogue of a selection whose caller wants slots: V4 12.3. A separate kernel would wait for the selection, and its caller for that
+// kernel.
 #pragma once
 
 #include "backends/cuda/indexer/select_args.h"
 
 namespace strata::cuda {
 
-// What makes slots of a row's entries 32 `word` to 32 `word` + 31, where pages hold whole words: known before the entries are.
+// What converts a row's entries 32 `word` to 32 `word` + 31 to slots, where pages hold whole words: known before the entries are.
 struct WordSlots {
   static constexpr int32_t kNone = INT32_MIN;  // past the table
-  int32_t* row = nullptr;                      // null: write_slots() has to do it
+  int32_t* row = nullptr;                      // null: write_slots() must do it
   int32_t offset = kNone;                      // slot - entry
 
   // Whether the row's pages hold whole words.
@@ -29,7 +30,7 @@ __device__ __forceinline__ void write_slot_count(const SelectArgs& a, int64_t to
   if (threadIdx.x == 0) a.slots.lens[token] = min(n, a.k);
 }
 
-// Of a row of `n` candidates; the block, or the first of a cluster, that wrote what it chose. Entries past the table are no slots.
+// For a row of `n` candidates; by the CTA, or the first of a cluster, that wrote the selection. Entries past the table get slot -1.
 __device__ __forceinline__ void write_slots(const SelectArgs& a, int64_t token, int n) {
   const SlotArgs& s = a.slots;
   if (token >= s.count) return;

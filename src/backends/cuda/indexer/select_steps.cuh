@@ -1,8 +1,8 @@
-// Where among many numbers the k-th largest lies, by a histogram of equal steps from a floor that k of them reach to their largest; where
-// many share the step of the k-th, by another one of that step alone.
+// Finds where the k-th largest of many numbers lies. A histogram of equal steps covers the range from a floor that k numbers reach to the
+// largest number. If many share the step of the k-th, another histogram covers that step alone.
 //
-// Rounding may put a number in the step beside its own, so that the values found are a quarter of a step apart from it: whoever uses them
-// counts what exceeds them.
+// Rounding may put a number into the step next to its own, so the returned bounds are a quarter of a step away from it. Callers count what
+// exceeds the bounds.
 #pragma once
 
 #include <cfloat>
@@ -13,7 +13,7 @@ namespace strata::cuda {
 
 inline constexpr int kStepBins = 1024;
 
-// Equal steps from the least value to the largest.
+// Equal steps from the smallest value to the largest.
 struct Steps {
   static constexpr float kCount = kStepBins - 4;
   float least, per_width, step;
@@ -22,16 +22,17 @@ struct Steps {
     per_width = __fdividef(1.0f, width);
     step = width * (1.0f / kCount);
   }
-  // No infinity nor NaN, and steps that differ.
+  // No infinities or NaN, and steps that differ.
   __device__ bool good() const { return per_width > 0.0f && per_width <= FLT_MAX && step > 0.0f && step <= FLT_MAX; }
 };
 
-// Counts a value in its step, one below the least (or NaN) in the first: many of them meet there, but equal addresses are counted at once.
-// The number of the step is in the last bits of a number between 2^23 and 2^24. No comparison: these have half the rate.
+// Counts a value in its step. Values below the smallest (or NaN) are counted in the first step; many meet there, but equal addresses are
+// counted at once. The step's number is in the last bits of a float between 2^23 and 2^24. No comparisons, because these have half the
+// rate.
 __device__ __forceinline__ void count_value(uint32_t bins, const Steps& steps, float v) {
-  float part;  // of the width, between 0 and 1
-  asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(part) : "f"(v - steps.least), "f"(steps.per_width));
-  const float position = fmaf(part, Steps::kCount, 8388608.0f);
+  float fraction;  // of the width, between 0 and 1
+  asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(fraction) : "f"(v - steps.least), "f"(steps.per_width));
+  const float position = fmaf(fraction, Steps::kCount, 8388608.0f);
   asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(bins - (0x4B000000u << 2) + (__float_as_uint(position) << 2)) : "memory");
 }
 
@@ -70,27 +71,27 @@ __device__ __forceinline__ void clear_words(uint32_t* words) {
   }
 }
 
-// The counts of a block: kStepBins words, aligned to 16 bytes.
+// The counts of a CTA: kStepBins words, aligned to 16 bytes.
 template <int kThreads>
 struct StepCounts {
   uint32_t* const bins;
   __device__ void clear() const { clear_words<kThreads, kStepBins>(bins); }
   __device__ void sync() const { __syncthreads(); }
-  // When all threads have counted.
+  // Valid after all threads have counted.
   __device__ const uint32_t* totals() const {
     sync();
     return bins;
   }
 };
 
-// At least k numbers exceed `least` and fewer than k `upper`, with about `few` between or, where many are equal, more. False: not so,
-// because of numbers that are not finite. `least` is a floor at first; counts are cleared, and all threads know that. for_each(count) hands
-// over this thread's numbers. All threads get the same.
+// Finds bounds: at least k numbers exceed `least` and fewer than k exceed `upper`, with about `few` between or, where many are equal, more.
+// Returns false if that fails, because of numbers that are not finite. On entry `least` is a floor and counts are cleared, known to all
+// threads. for_each(count) passes this thread's numbers. All threads get the same result.
 template <class Counts, class ForEach>
 __device__ __forceinline__ bool find_step(const Counts& counts, uint32_t k, uint32_t few, float& least, float largest, float& upper,
                                           ForEach&& for_each) {
   const auto bins = static_cast<uint32_t>(__cvta_generic_to_shared(counts.bins));
-  for (uint32_t before = 0;;) {  // how many shared the step before
+  for (uint32_t before = 0;;) {  // how many shared the previous step
     const Steps steps(least, largest);
     if (!steps.good()) return before > 0;
     for_each([&](float v) { count_value(bins, steps, v); });

@@ -6,7 +6,7 @@ TensorView as_grouped(const TensorView& v) {
   TensorView result = v;
   result.rank = 3;
   result.shape = {v.shape[0], 1, v.shape[1], 0};
-  result.stride = {v.stride[0], v.stride[0], v.stride[1], 0};  // the one group is as aligned as the rows
+  result.stride = {v.stride[0], v.stride[0], v.stride[1], 0};  // the group is as aligned as the rows
   return result;
 }
 
@@ -27,9 +27,9 @@ LinearParams as_linear(const GroupedLinearParams& p) {
 }
 
 LinearParams shapes_of(const LinearParams& p, int64_t count) {
-  LinearParams part = p;
-  part.x.shape[0] = part.x_scale.shape[0] = part.y.shape[0] = count;
-  return part;
+  LinearParams sliced = p;
+  sliced.x.shape[0] = sliced.x_scale.shape[0] = sliced.y.shape[0] = count;
+  return sliced;
 }
 
 }  // namespace strata::cuda

@@ -1,4 +1,4 @@
-// The last tokens of a call whose other tokens are another implementation's: by the FP8 kernel that is selected for so few.
+// The last tokens of a call whose other tokens use another implementation: by the FP8 kernel that is selected for this few tokens.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ class FewTokens {
     }
     return last;
   }
-  // The kernels quantise alike.
+  // These kernels quantise alike.
   int64_t workspace_bytes(const LinearParams& p, const Device& device) const { return impls_.front().workspace_bytes(p, device); }
   void run(const LinearParams& p, const ExecutionContext& context) const {
     for (const auto& impl : impls_) {

@@ -1,8 +1,8 @@
-// Linear layers on CUDA. FP8 on Hopper: few tokens, where the weight must be read once and nothing else matters, and many are our kernels',
-// whole tiles of many and a few more both of them's, what is between, where our tiles would be partly filled, cuBLASLt's, which has the
-// block scales. Elsewhere cuBLASLt in bf16, but on Hopper for up to 32 tokens of weights whose tiles fit on the SMs at once, and for up to
-// 8: there our kernels begin before the one in front has ended and let the next begin. e4m3 weights that groups of bf16 activations are
-// multiplied by are packed and read as codes.
+// Linear layers on CUDA. FP8 on Hopper: Strata's kernels multiply few tokens, where only reading the weight once matters, and many tokens.
+// Both together multiply whole tiles of many tokens and a few more. cuBLASLt, which supports the block scales, takes the range between,
+// where Strata's tiles would be partly filled. Otherwise cuBLASLt in bf16, with two exceptions: on Hopper up to 32 tokens of weights whose
+// tiles fit on the SMs at once, and on all GPUs up to 8 tokens. There Strata's kernels start before the preceding kernel has finished and
+// let the next start. e4m3 weights that grouped bf16 activations are multiplied by are packed and read as e4m3.
 #include "backends/cuda/linear/impls.h"
 
 #include "backends/cuda/cuda_ops.h"

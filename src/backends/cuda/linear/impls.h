@@ -9,9 +9,9 @@ namespace strata::cuda {
 // FP8 on Hopper. "cuda/sm90_many": many tokens.
 Implementation<LinearParams> many_tokens_linear();
 Implementation<GroupedLinearParams> many_tokens_grouped_linear();
-// "cuda/sm90_many_few": whole tiles of tokens by that, the last tokens by a kernel for few.
+// "cuda/sm90_many_few": whole tiles of tokens by that kernel, the last tokens by a kernel for few.
 Implementation<LinearParams> many_and_few_tokens_linear();
-// "cuda/sm90_streamed": few tokens, all tiles under way at once.
+// "cuda/sm90_streamed": few tokens, all tiles in flight at once.
 Implementation<LinearParams> streamed_linear();
 Implementation<GroupedLinearParams> streamed_grouped_linear();
 // "cuda/sm90_many_tiles": few tokens, more tiles than SMs.
@@ -20,8 +20,8 @@ Implementation<LinearParams> many_tiles_linear();
 Implementation<LinearParams> cublaslt_fp8_linear();
 Implementation<GroupedLinearParams> cublaslt_fp8_one_group();
 
-// bf16 activations and packed e4m3 weights on Hopper. "cuda/sm90_mixed": few tokens. "cuda/sm90_mixed_many": many.
-// "cuda/sm90_mixed_many_few": whole tiles of tokens by that, the last tokens by the other.
+// bf16 activations and packed e4m3 weights on Hopper. "cuda/sm90_mixed": few tokens. "cuda/sm90_mixed_many": many tokens.
+// "cuda/sm90_mixed_many_few": whole tiles of tokens by the latter, the last tokens by the former.
 Implementation<GroupedLinearParams> mixed_grouped_linear();
 Implementation<GroupedLinearParams> mixed_many_grouped_linear();
 Implementation<GroupedLinearParams> mixed_many_few_grouped_linear();

@@ -1,8 +1,8 @@
-// Memory-bound, one pass: a thread reads 8 channels (16 bytes of bf16) and writes 8 codes or 8 bf16 values; 16 threads share a scale.
+// Memory-bound, one pass: a thread reads 8 channels (16 bytes of bf16) and writes 8 e4m3 or 8 bf16 values; 16 threads share a scale.
 // Floor for x [T, K]: 3 bytes a channel to quantise, 4 to quantise and dequantise, over memory bandwidth.
 #include "backends/cuda/linear/operands.h"
 
-#include "backends/cuda/device/activation_codes.cuh"
+#include "backends/cuda/device/quantize_activation.cuh"
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/runtime/check.h"
@@ -14,14 +14,14 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChannels = kCodeChannels;  // of a thread
+constexpr int kChannels = kQuantizeChannels;  // per thread
 
-// Rows in x, because there may be more than 65535 of them; pieces of a row in y.
+// Grid x: rows, because there may be more than 65535; grid y: sections of a row.
 dim3 grid_of(int64_t rows, int64_t columns) {
   return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(columns, kChannels * kThreads)));
 }
 
-// The `count` channels at p; the others are 0.
+// Loads the `count` channels at p; the others are 0.
 __device__ void load_channels(const Bf16* p, int count, float (&values)[kChannels]) {
   if (count == kChannels) {
     uint32_t words[4];
@@ -47,26 +47,28 @@ __device__ void store_channels(Bf16* p, int count, const float (&values)[kChanne
   }
 }
 
-__device__ float decode(const uint32_t (&codes)[2], int i) { return to_float(E4m3{static_cast<uint8_t>(codes[i / 4] >> 8 * (i % 4))}); }
+__device__ float decode(const uint32_t (&quantized)[2], int i) {
+  return to_float(E4m3{static_cast<uint8_t>(quantized[i / 4] >> 8 * (i % 4))});
+}
 
-// The channels of one thread of a token, from registers to memory.
+// Quantises one thread's channels of a token and stores them.
 __device__ __forceinline__ void quantize_channels(float (&values)[kChannels], int64_t token, int k, int column, int count, bool ue8m0,
                                                   const QuantizedRows& out, Bf16* __restrict__ dequantized) {
-  uint32_t codes[2];
-  const float scale = quantize_lanes(values, ue8m0, codes);
+  uint32_t quantized[2];
+  const float scale = quantize_lanes(values, ue8m0, quantized);
   if (count == 0) return;
   if (dequantized != nullptr) {
 #pragma unroll
-    for (int i = 0; i < kChannels; ++i) values[i] = decode(codes, i) * scale;
+    for (int i = 0; i < kChannels; ++i) values[i] = decode(quantized, i) * scale;
     store_channels(dequantized + token * k + column, count, values);
     return;
   }
-  store_codes(&out.codes[token * k + column].bits, count, codes);
+  store_quantized(&out.values[token * k + column].bits, count, quantized);
   if (column % kActivationBlock == 0) out.scales[token * out.scale_token + column / kActivationBlock * out.scale_block] = scale;
 }
 
-// A block takes kTokens tokens and a piece of their channels. Several tokens, for rows at multiples of 16 bytes: their loads are on their
-// way together.
+// A CTA quantises a section of the channels of kTokens tokens. Several tokens are for 16-byte aligned rows: their loads are in flight
+// together.
 template <int kTokens>
 __global__ void __launch_bounds__(kThreads)
     quantize_kernel(const Bf16* x, int64_t x_stride, int64_t tokens, int k, bool ue8m0, QuantizedRows out, Bf16* __restrict__ dequantized) {
@@ -96,16 +98,16 @@ __global__ void __launch_bounds__(kThreads)
   const int column = (blockIdx.y * kThreads + threadIdx.x) * kChannels, count = min(k - column, kChannels);
   if (count <= 0) return;
   const uint8_t* const from = &x[token * x_stride + group * x_group + column].bits;
-  uint32_t codes[2] = {};
+  uint32_t quantized[2] = {};
   if (count == kChannels) {
-    load_words(from, codes);
+    load_words(from, quantized);
   } else {
-    for (int i = 0; i < count; ++i) codes[i / 4] |= uint32_t{from[i]} << 8 * (i % 4);
+    for (int i = 0; i < count; ++i) quantized[i / 4] |= uint32_t{from[i]} << 8 * (i % 4);
   }
   const float scale = scales[token * scale_stride + group * scale_group + column / kActivationBlock];
   float values[kChannels];
 #pragma unroll
-  for (int i = 0; i < kChannels; ++i) values[i] = decode(codes, i) * scale;
+  for (int i = 0; i < kChannels; ++i) values[i] = decode(quantized, i) * scale;
   store_channels(out + row * k + column, count, values);
 }
 
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) transpose_scales_kernel(const float*
   if (token < tokens) out[int64_t{blockIdx.y} * pitch + token] = scales[token * scale_stride + group * scale_group + block];
 }
 
-// At load only: scale blocks of any size, one channel after the other.
+// Used only when loading a model: scale blocks of any size, one channel after the other.
 __global__ void __launch_bounds__(kThreads)
     dequantize_weight_kernel(const E4m3* __restrict__ weight, const float* __restrict__ scales, int64_t scale_stride, int64_t block_n,
                              int64_t block_k, int64_t k, Bf16* __restrict__ out) {
@@ -132,10 +134,10 @@ void launch_quantize(const TensorView& x, ActivationFormat format, const Quantiz
                      cudaStream_t stream) {
   const int64_t tokens = x.shape[0], k = x.shape[1];
   if (tokens == 0) return;
-  constexpr int64_t kManyTokens = 512, kTogether = 4;
-  const int64_t together = tokens > kManyTokens && k % kChannels == 0 && rows_aligned(x) ? kTogether : 1;
-  const LaunchConfig config({.grid = grid_of(ceil_div(tokens, together), k), .block = dim3(kThreads)}, stream, overlap);
-  const auto kernel = together == 1 ? quantize_kernel<1> : quantize_kernel<kTogether>;
+  constexpr int64_t kManyTokens = 512, kTokensPerCta = 4;
+  const int64_t tokens_per_cta = tokens > kManyTokens && k % kChannels == 0 && rows_aligned(x) ? kTokensPerCta : 1;
+  const LaunchConfig config({.grid = grid_of(ceil_div(tokens, tokens_per_cta), k), .block = dim3(kThreads)}, stream, overlap);
+  const auto kernel = tokens_per_cta == 1 ? quantize_kernel<1> : quantize_kernel<kTokensPerCta>;
   check(cudaLaunchKernelEx(config.get(), kernel, const_cast<const Bf16*>(x.ptr<Bf16>()), x.stride[0], tokens, static_cast<int>(k),
                            format == ActivationFormat::fp8_ue8m0, out, dequantized),
         "quantize_kernel");

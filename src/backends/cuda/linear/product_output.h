@@ -1,5 +1,5 @@
-// Where a linear layer's kernel puts y [T, G, n], bf16 or f32: four members of its arguments, `void* y; int64_t y_stride, y_group; bool
-// y_f32;`, strides of tokens and of groups in elements.
+// Where a linear layer's kernel writes y [T, G, n], bf16 or f32: four members of its arguments, `void* y; int64_t y_stride, y_group; bool
+// y_f32;`, with strides of tokens and of groups in elements.
 #pragma once
 
 #include "formats/bf16.h"
@@ -16,8 +16,8 @@ void set_output(Args& a, const TensorView& y) {
   a.y_f32 = y.dtype == DType::f32;
 }
 
-// The scales of y where it is codes; three members more: `float* y_scale; int64_t y_scale_stride, y_scale_group; bool ue8m0;`. Absent:
-// values.
+// Where a kernel writes the scales of a quantised y: three more members, `float* y_scale; int64_t y_scale_stride, y_scale_group; bool
+// ue8m0;`. Absent: y is not quantised.
 template <class Args>
 void set_output_scales(Args& a, const TensorView& scale, bool ue8m0) {
   if (!scale.present()) return;

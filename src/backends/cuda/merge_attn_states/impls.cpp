@@ -1,4 +1,4 @@
-// The lists of the merge_attn_states, fastest first.
+// The list of merge_attn_states.
 #include "backends/cuda/merge_attn_states/impls.h"
 
 #include "backends/cuda/cuda_ops.h"

@@ -1,4 +1,4 @@
-// The implementations of the merge_attn_states on CUDA.
+// The implementations of merge_attn_states on CUDA.
 #pragma once
 
 #include "backends/cuda/runtime/implementation.h"

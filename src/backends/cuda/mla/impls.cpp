@@ -1,4 +1,4 @@
-// The lists of the MLA's rotation and insertion, fastest first.
+// The list of MLA's rotation and insertion.
 #include "backends/cuda/mla/impls.h"
 
 #include "backends/cuda/cuda_ops.h"

@@ -1,4 +1,4 @@
-// The implementations of the MLA's rotation and insertion on CUDA.
+// The implementations of MLA's rotation and insertion on CUDA.
 #pragma once
 
 #include "backends/cuda/runtime/implementation.h"

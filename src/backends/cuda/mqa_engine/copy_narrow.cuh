@@ -1,4 +1,4 @@
-// Rows that begin anywhere.
+// Copies of rows of any alignment.
 #pragma once
 
 #include "backends/cuda/device/pack.cuh"
@@ -6,10 +6,10 @@
 
 namespace strata::cuda::sparse_prefill {
 
-// 16 bytes of any alignment; zeros when not wanted.
-__device__ __forceinline__ void copy_narrow(uint32_t shared, const void* global, bool wanted) {
+// Copies 16 bytes of any alignment; zeros if not valid.
+__device__ __forceinline__ void copy_narrow(uint32_t shared, const void* global, bool valid) {
   uint32_t w[4] = {};
-  if (wanted) load_words(static_cast<const uint8_t*>(global), w);
+  if (valid) load_words(static_cast<const uint8_t*>(global), w);
   ptx::st_shared(shared, {w[0], w[1], w[2], w[3]});
 }
 

@@ -1,9 +1,9 @@
-// The definition behind launch.h.
+// The definitions of launch.h.
 #pragma once
 
 #include "backends/cuda/mqa_engine/kernel.cuh"
 #include "backends/cuda/mqa_engine/launch.h"
-#include "backends/cuda/mqa_engine/parts.cuh"
+#include "backends/cuda/mqa_engine/split_problem.cuh"
 #include "backends/cuda/runtime/check.h"
 #include "backends/cuda/runtime/early_launch.cuh"
 #include "backends/cuda/runtime/launch_config.h"
@@ -20,14 +20,14 @@ void launch_roles(const typename Problem::Args& args, int blocks, const Executio
   check(cudaLaunchKernelEx(config.get(), kernel, args), "row_tiles_kernel");
 }
 
-template <class Source, int kDim, bool kTogether>
+template <class Source, int kDim, bool kTwoHeadTiles>
 void launch_tokens(const WholeArgs<Source>& args, int blocks, const ExecutionContext& context) {
-  launch_roles<PrefillProblem<Source, kDim, kTogether>>(args, blocks, context);
+  launch_roles<PrefillProblem<Source, kDim, kTwoHeadTiles>>(args, blocks, context);
 }
 
 template <class Source, int kDim>
-void launch_parts(const PartArgs<Source>& args, int blocks, const ExecutionContext& context) {
-  launch_roles<PartProblem<Source, kDim>>(args, blocks, context);
+void launch_splits(const SplitArgs<Source>& args, int blocks, const ExecutionContext& context) {
+  launch_roles<SplitProblem<Source, kDim>>(args, blocks, context);
 }
 
 }  // namespace strata::cuda::sparse_prefill

@@ -1,4 +1,4 @@
-// Launches of the Hopper kernel for sparse attention to rows that are multiplied as bf16; each is instantiated in a file of its own.
+// Launches of the Hopper attention kernel over rows that are multiplied as bf16. Each is instantiated in its own file.
 #pragma once
 
 #include "backends/cuda/mqa_engine/config.h"
@@ -6,10 +6,10 @@
 
 namespace strata::cuda::sparse_prefill {
 
-template <class Source, int kDim, bool kTogether>
+template <class Source, int kDim, bool kTwoHeadTiles>
 void launch_tokens(const WholeArgs<Source>& args, int blocks, const ExecutionContext& context);
 
 template <class Source, int kDim>
-void launch_parts(const PartArgs<Source>& args, int blocks, const ExecutionContext& context);
+void launch_splits(const SplitArgs<Source>& args, int blocks, const ExecutionContext& context);
 
 }  // namespace strata::cuda::sparse_prefill

@@ -1,7 +1,7 @@
-// The logits role: one warpgroup multiplies queries and keys, and turns logits into weights.
+// The logits role: one warpgroup multiplies queries and keys, and converts logits to softmax weights.
 #pragma once
 
-#include "backends/cuda/mqa_engine/cluster_merge.cuh"
+#include "backends/cuda/mqa_engine/cluster_combine.cuh"
 #include "backends/cuda/ptx/arithmetic.cuh"
 #include "backends/cuda/ptx/convert.cuh"
 #include "backends/cuda/ptx/memory.cuh"
@@ -18,19 +18,19 @@ class Logits {
   using Args = typename Problem::Args;
   using Item = typename Problem::Item;
   using Shared = SharedMemory<typename Problem::Shape>;
-  static constexpr int kSums = S::kRows / 2;  // logits of a thread: two heads, kRows / 4 rows each
+  static constexpr int kSums = S::kRows / 2;  // logits per thread: two heads, kRows / 4 rows each
 
  public:
   __device__ __forceinline__ Logits(const Args& args, Shared& memory) : a(args), shared(memory) {}
-  // Goes on where other items ended.
+  // Continues after the items of another problem.
   template <class Before>
   __device__ __forceinline__ Logits(const Args& args, const Before& before)
       : a(args), shared(before.shared), tile(before.tile), weights(before.weights), items(before.items) {}
 
   __device__ __forceinline__ void run() {
-    Items<Problem> order;
-    for (int32_t i = order.first(shared), end = order.end(a, shared); i < end; i = order.next(a, shared, i)) {
-      const Item item = order.item(a, shared, i);
+    ItemScheduler<Problem> scheduler;
+    for (int32_t i = scheduler.first(shared), end = scheduler.end(a, shared); i < end; i = scheduler.next(a, shared, i)) {
+      const Item item = scheduler.item(a, shared, i);
       if constexpr (Problem::kSplit) {
         if (item.tiles == 0) {
           Problem::mark_empty(a, item);
@@ -45,20 +45,20 @@ class Logits {
       start_logits(s);
       finish_logits(s);
       for (int32_t t = 1; t < item.tiles; ++t) {
-        hide_unseen(s, item, t - 1);
+        mask_unseen(s, item, t - 1);
         softmax(s);
         store_weights(s);
         start_logits(s);
-        // The values of the tile before begin when these logits are nearly done, and run while they become weights.
+        // The values of the previous tile start when these logits are nearly done, and run during the softmax.
         ptx::wgmma_wait<1>();
-        hand_over();
+        signal_weights();
         finish_logits(s);
       }
-      hide_unseen(s, item, item.tiles - 1);
+      mask_unseen(s, item, item.tiles - 1);
       softmax(s);
       store_weights(s);
       ptx::fence_proxy_async();
-      hand_over();
+      signal_weights();
       finish(item);
     }
   }
@@ -67,14 +67,14 @@ class Logits {
   template <class>
   friend class Logits;
 
-  // From the ring: the first chunks to registers, as fragments; the others to shared.q.
+  // Reads the queries from the ring: the first chunks to registers, as fragments; the others to shared.q.
   __device__ __forceinline__ void load_queries() {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, own = 16 * warp * 128;
-    ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with shared.q
+    ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps have finished with shared.q
 #pragma unroll 1
     for (int t = 0; t < S::kQueryTiles; ++t) {
 #pragma unroll
-      for (int i = 0; i < S::kFills; ++i) wait(shared.full[tile.at][i], tile.parity());
+      for (int i = 0; i < S::kFills; ++i) wait(shared.full[tile.stage][i], tile.parity());
       const int first_byte = own - t * S::kRows * 128;
       if (S::kQueryTiles == 1 || (first_byte >= 0 && first_byte < S::kRows * 128)) {
         const int fragment = first_byte + lane / 4 * 128 + lane % 4 * 4;
@@ -94,12 +94,12 @@ class Logits {
           for (int j = 0; j < 4; ++j) ptx::st_shared(target + 512 * j, ptx::ld_shared(source + 512 * j));
         }
       }
-      // In the name of the value warpgroups, which do not look at queries.
+      // Releases the slots in place of the value warpgroups, which do not read queries.
 #pragma unroll
-      for (int i = 0; i < S::kParts * S::kPartReaders; ++i) arrive_warp(shared.empty[tile.slot(i / S::kPartReaders)]);
+      for (int i = 0; i < S::kTileSlots * S::kSlotReaders; ++i) arrive_warp(shared.empty[tile.slot(i / S::kSlotReaders)]);
       if constexpr (S::kTail) {
-        arrive_warp(shared.weights_empty[tile.at]);
-        arrive_warp(shared.weights_empty[tile.at]);
+        arrive_warp(shared.weights_empty[tile.stage]);
+        arrive_warp(shared.weights_empty[tile.stage]);
       }
       tile.advance_queries();
     }
@@ -109,31 +109,31 @@ class Logits {
 
   __device__ __forceinline__ void clear_state() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) maximum[r] = kLeast, sum[r] = 0.0f;
+    for (int r = 0; r < 2; ++r) maximum[r] = kLowest, sum[r] = 0.0f;
   }
 
-  // Logits of the next tile, the last two chunks of lanes in a group of their own. Not waited for.
+  // Starts the logits of the next tile, the last two chunks of dimensions as a separate wgmma group. Does not wait.
   __device__ __forceinline__ void start_logits(float (&s)[kSums]) {
-    wait(shared.full[tile.at][0], tile.parity());
-    ptx::fence_proxy_async();  // cp.async, and store_weights, wrote what wgmma reads
+    wait(shared.full[tile.stage][0], tile.parity());
+    ptx::fence_proxy_async();  // wgmma reads what cp.async and store_weights wrote
     ptx::wgmma_hold(s);
     ptx::wgmma_fence();
-    // By turns queries in shared memory, where a product then reads twice as much, and those in registers.
+    // Alternates steps with queries in shared memory, which read shared memory twice as much, and steps with queries in registers.
     constexpr int kFirstShared = S::kTail ? S::kValueChunks : S::kRegisterChunks;
-    constexpr int kShared = kSteps * (S::kChunks - kFirstShared), kAll = kShared + kSteps * S::kRegisterChunks, kTurn = kAll / kShared;
-    static_assert(kTurn * kShared == kAll);
+    constexpr int kShared = kSteps * (S::kChunks - kFirstShared), kAll = kShared + kSteps * S::kRegisterChunks, kPeriod = kAll / kShared;
+    static_assert(kPeriod * kShared == kAll);
 #pragma unroll
     for (int i = 0; i < kAll; ++i) {
-      if (i % kTurn == 0) {
-        multiply_shared(s, kSteps * kFirstShared + i / kTurn, i > 0);
+      if (i % kPeriod == 0) {
+        multiply_shared(s, kSteps * kFirstShared + i / kPeriod, i > 0);
       } else {
-        const int step = i - i / kTurn - 1;
+        const int step = i - i / kPeriod - 1;
         ptx::wgmma_bf16(s, q[step], keys(step), true);
       }
       if (i == kAll - 1 - (S::kTail ? 0 : 2 * kSteps)) ptx::wgmma_commit();
     }
-    if constexpr (S::kTail) {  // the last part arrives last
-      wait(shared.full[tile.at][1], tile.parity());
+    if constexpr (S::kTail) {  // the last slot arrives last
+      wait(shared.full[tile.stage][1], tile.parity());
       ptx::fence_proxy_async();
 #pragma unroll
       for (int step = kSteps * S::kRegisterChunks; step < kSteps * S::kValueChunks; ++step) multiply_shared(s, step, true);
@@ -145,27 +145,27 @@ class Logits {
   // An instruction takes a step of 32 bytes.
   static constexpr int kSteps = 4;  // of a chunk
   __device__ __forceinline__ uint64_t keys(int step) const {
-    return ptx::behind(first_keys, tile.chunk_place(step / kSteps) + step % kSteps * kStepPlaces);
+    return ptx::offset(first_keys, tile.chunk_offset(step / kSteps) + step % kSteps * kStepOffset);
   }
-  // Whose queries are in shared memory.
+  // A step whose queries are in shared memory.
   __device__ __forceinline__ void multiply_shared(float (&s)[kSums], int step, bool more) {
     const int chunk = step / kSteps - S::kRegisterChunks;
-    ptx::wgmma_bf16(s, ptx::behind(first_queries, chunk * (kHeadChunkBytes / 16) + step % kSteps * kStepPlaces), keys(step), more);
+    ptx::wgmma_bf16(s, ptx::offset(first_queries, chunk * (kHeadChunkBytes / 16) + step % kSteps * kStepOffset), keys(step), more);
   }
-  static constexpr uint32_t kStepPlaces = 32 / 16;
+  static constexpr uint32_t kStepOffset = 32 / 16;
   __device__ __forceinline__ void finish_logits(float (&s)[kSums]) {
     ptx::wgmma_wait<0>();
     ptx::wgmma_hold(s);
   }
 
-  // Logits to weights in place, relative to the running maximum itself: the weight of a row that dominates is then exactly 1. A maximum
-  // that may lag behind saves rescaling, but that weight is rounded to bf16.
+  // Converts logits to weights in place, relative to the exact running maximum: the weight of a dominating row is then exactly 1. A stale
+  // maximum would save rescaling, but would round that weight to bf16.
   __device__ __forceinline__ void softmax(float (&s)[kSums]) {
-    mask_missing(s);
-    raise_maximum(s);
+    mask_unattended(s);
+    update_running_max(s);
     float added[2];
 #pragma unroll
-    for (int i = 0; i < kSums / 2; ++i) {  // rows in order: the first weights are stored while the last are on their way
+    for (int i = 0; i < kSums / 2; ++i) {  // rows in order: the first weights are stored while the last are computed
       const int r = i % 2;
       float &first = s[2 * i], &second = s[2 * i + 1];
       first = ptx::ex2(fmaf(first, a.scale_log2, -maximum[r]));
@@ -175,18 +175,18 @@ class Logits {
 #pragma unroll
     for (int r = 0; r < 2; ++r) sum[r] += added[r];
   }
-  // The running maximum with these logits, and what the sums so far are multiplied by, for the value warpgroups: stored here, before the
-  // exponentials, so that the fence behind the weights does not wait for it.
-  __device__ __forceinline__ void raise_maximum(const float (&s)[kSums]) {
-    float largest[4] = {s[0], s[1], s[2], s[3]};  // chains of their own: this is the critical path
+  // Updates the running maximum with these logits. Publishes the factor that rescales earlier sums, for the value warpgroups, before the
+  // exponentials, so that the fence after the weights does not wait for it.
+  __device__ __forceinline__ void update_running_max(const float (&s)[kSums]) {
+    float largest[4] = {s[0], s[1], s[2], s[3]};  // separate chains: this is the critical path
 #pragma unroll
     for (int j = 4; j < kSums; ++j) largest[j % 4] = fmaxf(largest[j % 4], s[j]);
     float rescale[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float raised = fmaxf(maximum[r], quad_max(fmaxf(largest[2 * r], largest[2 * r + 1])) * a.scale_log2);
-      rescale[r] = ptx::ex2(maximum[r] - raised);
-      maximum[r] = raised;
+      const float new_max = fmaxf(maximum[r], quad_max(fmaxf(largest[2 * r], largest[2 * r + 1])) * a.scale_log2);
+      rescale[r] = ptx::ex2(maximum[r] - new_max);
+      maximum[r] = new_max;
       sum[r] *= rescale[r];
     }
     if constexpr (!S::kTail) wait(shared.weights_empty[weights.index], weights.parity ^ 1u);
@@ -201,14 +201,14 @@ class Logits {
     return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
   }
 
-  // Which rows of the tile in the present stage are attended: bit i is row i.
+  // Which rows of the tile in the current stage are attended: bit i is row i.
   __device__ __forceinline__ uint64_t attended_rows() const {
     uint64_t rows = 0;
 #pragma unroll
-    for (int w = 0; w < 4; ++w) rows |= uint64_t{shared.attended[tile.at][w]} << (S::kRowsPerWarp * w);
+    for (int w = 0; w < 4; ++w) rows |= uint64_t{shared.attended[tile.stage][w]} << (S::kRowsPerWarp * w);
     return rows;
   }
-  __device__ __forceinline__ void mask_missing(float (&s)[kSums]) const {
+  __device__ __forceinline__ void mask_unattended(float (&s)[kSums]) const {
     if (attended == ~uint64_t{0} >> (64 - S::kRows)) return;
     const uint64_t own = attended >> (2 * (threadIdx.x % 4));
     const uint32_t half[2] = {static_cast<uint32_t>(own), static_cast<uint32_t>(own >> 32)};
@@ -220,12 +220,12 @@ class Logits {
     }
   }
 
-  // Where queries of a tile see different numbers of rows: of the item's t-th tile, whose logits are here. A weight of 0 does not stop a
-  // NaN or an infinity, which must not reach the queries that do not see its row: rows with such values become zeros. The logits of those
-  // who see them are no numbers either, or -inf, which weighs nothing.
-  __device__ __forceinline__ void hide_unseen(float (&s)[kSums], const Item& item, int32_t t) {
+  // Where queries of a tile see different numbers of rows: masks the logits of the item's t-th tile. A weight of 0 does not stop a NaN or
+  // an infinity, which must not reach queries that do not see its row. So rows with such values become zeros. For queries that see such a
+  // row the logits are NaN, or -inf, which has weight 0.
+  __device__ __forceinline__ void mask_unseen(float (&s)[kSums], const Item& item, int32_t t) {
     if constexpr (Problem::kMixesQueries) {
-      static_assert(S::kParts == 1);
+      static_assert(S::kTileSlots == 1);
       if (t < item.open) return;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -236,14 +236,14 @@ class Logits {
           if (8 * j + 1 >= seen) s[4 * j + 2 * r + 1] = -INFINITY;
         }
       }
-      const uint32_t stage = tile.at >= tile.step ? tile.at - tile.step : tile.at + kStages - tile.step;
+      const uint32_t stage = tile.stage >= tile.step ? tile.stage - tile.step : tile.stage + kStages - tile.step;
       clear_infinite_rows(ptx::shared_address(shared.k[stage]), Problem::seen(a, item, item.first_head) - t * S::kRows);
     }
   }
-  // Of a tile whose logits are here, from a row on.
+  // For a tile whose logits are complete, from row `first` on.
   static __device__ __noinline__ void clear_infinite_rows(uint32_t rows, int32_t first) {
     constexpr uint32_t kExponents = 0x7F807F80u;
-    ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // the logits of all warps are done
+    ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // the logits of all warps are complete
     const int lane = threadIdx.x % 32, unit = lane % 8;
     for (int row = max(first, 0) + static_cast<int>(threadIdx.x / 32); row < S::kRows; row += kWarpgroup / 32) {
       uint32_t infinite = 0;
@@ -260,10 +260,10 @@ class Logits {
     }
   }
 
-  // Weights as bf16 [head][row], swizzled.
+  // Stores the weights as bf16 [head][row], swizzled.
   __device__ __forceinline__ void store_weights(const float (&s)[kSums]) {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
-    if constexpr (S::kTail) ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps are done with the tile's last lanes, which are there
+    if constexpr (S::kTail) ptx::barrier_sync(kLogitsGroup, kWarpgroup);  // all warps have read the tile's last dimensions here
     const uint32_t target = ptx::shared_address(shared.weights[S::kTail ? tile.last() : weights.index]);
 #pragma unroll
     for (int i = 0; i < kSums / 8; ++i) {
@@ -273,14 +273,14 @@ class Logits {
     }
   }
 
-  // The stored weights to the value warpgroups, behind a fence: that of the next logits will do, a second one costs 1.2 to 1.7 %.
-  __device__ __forceinline__ void hand_over() {
+  // Signals the stored weights to the value warpgroups, after a fence: the next logits' fence suffices, a second one costs 1.2 to 1.7 %.
+  __device__ __forceinline__ void signal_weights() {
     arrive_warp(shared.weights_full[weights.index]);
     weights.next();
   }
 
-  // lse, maximum and normalizer of the item's heads. After the last weights, which wait for none of that. Two lanes of a quad have a head
-  // each: the next item waits until this is done.
+  // Computes lse, maximum and normalizer of the item's heads, after the last weights, which do not wait for these. Two lanes of a quad have
+  // a head each. The next item waits until this is done.
   __device__ __forceinline__ void finish(const Item& item) {
     float total[2];
 #pragma unroll
@@ -288,25 +288,25 @@ class Logits {
       total[r] = sum[r] + __shfl_xor_sync(~0u, sum[r], 1);
       total[r] += __shfl_xor_sync(~0u, total[r], 2);
     }
-    const bool second = threadIdx.x % 2 != 0, wanted = threadIdx.x % 4 < 2;
+    const bool second = threadIdx.x % 2 != 0, has_head = threadIdx.x % 4 < 2;
     const int row = accumulator_row() + (second ? 8 : 0), head = item.first_head + row;
     const float of_head = second ? total[1] : total[0], top = second ? maximum[1] : maximum[0];
-    const float largest = of_head == 0.0f || top == kLeast ? -INFINITY : top;  // no rows, or no logit that is a number
-    if (wanted) {
+    const float largest = of_head == 0.0f || top == kLowest ? -INFINITY : top;  // no rows, or only NaN logits
+    if (has_head) {
       const bool exists = Problem::exists(a, item, head);
       float normalizer = exists ? Problem::normalizer(largest, of_head, Problem::kMixesQueries ? -INFINITY : shared.sink[head]) : 0.0f;
-      if constexpr (Problem::kCodes) normalizer *= a.value_scale;
+      if constexpr (Problem::kQuantized) normalizer *= a.value_scale;
       shared.normalizer[items.index][row] = normalizer;
       if constexpr (Problem::kInCluster) {
-        if (shared.plan.merges) part_lse(shared)[row] = of_head == 0.0f ? -INFINITY : largest + __log2f(of_head);
+        if (shared.plan.combines) split_lse(shared)[row] = of_head == 0.0f ? -INFINITY : largest + __log2f(of_head);
       }
     }
     arrive_warp(shared.normalizer_full[items.index]);
     items.next();
     if constexpr (Problem::kInCluster) {
-      if (shared.plan.merges) return;  // the merge stores them
+      if (shared.plan.combines) return;  // the combine step stores them
     }
-    if (wanted && Problem::exists(a, item, head)) Problem::store_sums(a, item, head, largest, of_head);
+    if (has_head && Problem::exists(a, item, head)) Problem::store_sums(a, item, head, largest, of_head);
   }
 
   const Args& a;
@@ -314,15 +314,15 @@ class Logits {
   const uint64_t first_keys = ptx::wgmma_descriptor(ptx::shared_address(shared.k));
   const uint64_t first_queries = ptx::wgmma_descriptor(ptx::shared_address(shared.q));
   TilePosition<Problem> tile;
-  Turn<S::kWeightTiles> weights;
-  Turn<2> items;
+  PipelineState<S::kWeightTiles> weights;
+  PipelineState<2> items;
   uint32_t q[S::kRegisterChunks * 4][4];
   bool rows_stay = false;  // for the next item
   uint64_t attended;       // of the tile whose logits were started last
   // Of this thread's two heads.
-  static constexpr float kLeast = -3.402823466e38f;  // finite, as -inf - -inf is not a number
-  float maximum[2];                                  // the running one, in base 2 with the scale: what weights are relative to
-  float sum[2];                                      // of this thread's rows
+  static constexpr float kLowest = -3.402823466e38f;  // finite, because -inf - -inf is NaN
+  float maximum[2];                                   // running maximum, in base 2 with the scale: weights are relative to it
+  float sum[2];                                       // of this thread's rows
 };
 
 }  // namespace strata::cuda::sparse_prefill

@@ -1,4 +1,4 @@
-// The lists of the norms, fastest first.
+// The list of the norms.
 #include "backends/cuda/norm/impls.h"
 
 #include "backends/cuda/cuda_ops.h"

@@ -1,4 +1,4 @@
-// One softmax from the splits of a block's rows. A block of threads per (token, head): the splits' values are read once, which is the
+// Combines the splits of row attention. A CTA per (token, head): the splits' values are read once, which is the
 // floor.
 #include <algorithm>
 #include <cmath>
@@ -41,12 +41,12 @@ __global__ void __launch_bounds__(kGroup* kMaxGroups)
   };
 #pragma unroll 8
   for (int s = group; s < plan.num_splits; s += groups) {
-    const float part = lse[s * num_rows];
+    const float split_lse = lse[s * num_rows];
     // The values of an empty split were not written.
-    const float4 v = part == -INFINITY
+    const float4 v = split_lse == -INFINITY
                          ? make_float4(0, 0, 0, 0)
                          : *reinterpret_cast<const float4*>(plan.partial_out + (s * num_rows + row) * kRowValueDim + 4 * column);
-    add(ptx::ex2(part - base), v);
+    add(ptx::ex2(split_lse - base), v);
   }
   if (group > 0) sums[group - 1][column] = total;
   __syncthreads();

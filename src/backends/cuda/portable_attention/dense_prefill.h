@@ -1,4 +1,4 @@
-// Multi-head attention over keys and values in memory: what its kernels are told.
+// Multi-head attention over keys and values in memory: the arguments of its kernels.
 #pragma once
 
 #include "backends/cuda/device/divisor.h"
@@ -15,14 +15,14 @@ struct HeadStrides {
 
 struct DensePrefill {
   const Bf16 *q = nullptr, *k_nope = nullptr, *k_pe = nullptr, *v = nullptr;
-  Bf16* out_bf16 = nullptr;  // one of the two
+  Bf16* out_bf16 = nullptr;  // one of the two is null
   float* out_f32 = nullptr;
-  float* lse = nullptr;  // null: not wanted
+  float* lse = nullptr;  // null: not written
   HeadStrides q_stride, k_nope_stride, v_stride, out_stride, lse_stride;
   int64_t k_pe_stride = 0;
-  bool is_aligned = false;                   // all rows of keys and values to 16 bytes
-  bool out_aligned = false;                  // those of out
-  const int32_t* query_start_loc = nullptr;  // [num_requests + 1]; null: one request of all rows
+  bool is_aligned = false;                   // all rows of keys and values are 16-byte aligned
+  bool out_aligned = false;                  // rows of out are 16-byte aligned
+  const int32_t* query_start_loc = nullptr;  // [num_requests + 1]; null: one request with all rows
   const int32_t* key_start_loc = nullptr;
   int32_t num_requests = 1, num_queries = 0, num_keys = 0, num_heads = 0;
   int32_t nope_dim = 0, rotary_dim = 0, value_dim = 0;

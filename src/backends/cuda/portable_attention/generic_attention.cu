@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(32 * kWarpsPerBlock) generic_row_kernel(const 
   WarpSoftmax softmax;
   const auto add = [&](const RowScope& s, int32_t page, int32_t row) {
     const uint8_t* base = s.data + page * s.page_stride;
-    const uint8_t *data = base + row * s.row_bytes, *scales = base + s.scale_part + int64_t{row} * 8;
+    const uint8_t *data = base + row * s.row_bytes, *scales = base + s.scale_offset + int64_t{row} * 8;
     const auto value = [&](int d) { return row_value(s, data, scales, d); };
     softmax.add(
         a.head_dim, a.value_dim, a.softmax_scale, [&](int d) { return to_float(q[d]); }, value, value);

@@ -7,7 +7,7 @@
 
 namespace strata::cuda {
 
-// kCall: the row attention that a call is. The last dimensions of q and out are a head's.
+// kCall: converts a call to row attention. The last dimensions of q and out are a head's.
 template <class Params, RowAttention (*kCall)(const Params&)>
 Implementation<Params> row_attention_smxx() {
   return smxx_implementation<Params>(

@@ -14,7 +14,7 @@ constexpr int64_t kNarrowestRows = 32, kWidestRows = 64;  // of any tile
 
 int64_t max_tiles(const RowAttention& a, int64_t rows) { return ceil_div(a.max_rows[0], rows) + ceil_div(a.max_rows[1], rows); }
 
-// Instantiations by rising number of heads, the better one of equals first.
+// Instantiations by ascending number of heads; of equals the faster one first.
 std::array<RowAttentionTile, 7> tiles() {
   return {row_attention_d512_heads16(), row_attention_d512_heads32(), row_attention_d512_heads64(), row_attention_d512_heads64_narrow(),
           row_attention_d576_heads16(), row_attention_d576_heads32(), row_attention_d576_heads64()};
@@ -24,7 +24,7 @@ bool fits(const RowAttentionTile& tile, const RowAttention& a, const Capabilitie
   return tile.head_dim == a.head_dim && tile.shared_bytes <= c.max_shared_bytes;
 }
 
-// The fewest heads that hold all pairs of a unit, else the most there are. A call that would leave SMs idle takes small tiles.
+// The fewest heads that hold all pairs of a unit, else the most there are. A call that would leave SMs idle uses small tiles.
 RowAttentionTile choose_tile(const RowAttention& a, const Capabilities& c) {
   const int64_t pairs = a.batch_invariant ? a.num_heads : a.num_heads * a.max_queries;
   RowAttentionTile smallest, chosen;
@@ -39,7 +39,7 @@ RowAttentionTile choose_tile(const RowAttention& a, const Capabilities& c) {
 
 constexpr int64_t kMaxSplits = 256;
 
-// Splits cost their reduction: about as much as one tile, and a little for every part.
+// Splits cost their combination: about one tile, and a little per split.
 int32_t choose_splits(int64_t blocks, int64_t num_tiles, int64_t resident_blocks) {
   int64_t best = 1;
   double best_cost = std::numeric_limits<double>::infinity();
@@ -59,7 +59,7 @@ int32_t choose_splits(int64_t blocks, int64_t num_tiles, int64_t resident_blocks
 // batch_invariant: where a token's rows are cut depends on their number alone.
 constexpr int64_t kInvariantRows = 256;
 
-// Rows of partial results, of (token, head, split): an upper bound that does not shrink when the call grows, although its splits do.
+// Rows of partial results, per (token, head, split): an upper bound that does not shrink when the call grows, although its splits do.
 int64_t partial_rows(const RowAttention& a, const Capabilities& c) {
   const int64_t rows = a.num_tokens * a.num_heads;
   if (a.batch_invariant) {
@@ -80,7 +80,7 @@ RowScope row_scope(const PagedCache& cache) {
   RowScope s;
   s.data = static_cast<const uint8_t*>(cache.data);
   s.page_stride = cache.page_stride;
-  s.scale_part = cache.page_size * row_data_bytes(cache.format, cache.row_dim);
+  s.scale_offset = cache.page_size * row_data_bytes(cache.format, cache.row_dim);
   s.num_rows = static_cast<int32_t>(std::min<int64_t>(cache.num_slots(), std::numeric_limits<int32_t>::max()));
   s.row_bytes = row_data_bytes(cache.format, cache.row_dim);
   s.page_size = Divisor(cache.page_size);
@@ -92,13 +92,13 @@ RowScope row_scope(const PagedCache& cache) {
 
 void find_alignment(RowScope& s) {
   const auto multiples = [](int64_t a, int64_t b, int64_t c) { return (a | b | c) % 16 == 0; };
-  // Scales of fp8_ds_mla_v4, the only ones outside of their rows, are 8 bytes behind a number of rows of 576.
+  // Scales of fp8_ds_mla_v4, the only ones outside their rows, begin 8-byte aligned after a number of rows of 576 bytes.
   s.is_aligned = multiples(static_cast<int64_t>(reinterpret_cast<uintptr_t>(s.data)), s.page_stride, s.row_bytes);
 }
 
 Support row_attention_supports(int64_t head_dim, int64_t value_dim) {
   if (head_dim != 512 && head_dim != 576) return Support::no("needs a head dimension of 512 or 576");
-  if (value_dim > kRowValueDim) return Support::no("needs at most 512 value lanes");
+  if (value_dim > kRowValueDim) return Support::no("needs at most 512 value dimensions");
   return Support::yes();
 }
 

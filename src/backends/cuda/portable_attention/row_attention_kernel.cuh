@@ -1,8 +1,8 @@
-// Attention over rows that are key and value at once, on mma.sync. A block takes up to kHeads (query token, head) pairs that attend to the
-// same rows, and walks over a split of those rows, kRows at a time:
+// Attention over rows that are both key and value, on mma.sync. A CTA has up to kHeads (query token, head) pairs that attend to the same
+// rows, and loops over a split of those rows, kRows at a time:
 //   convert this tile to bf16 | start the copies of the next one | S = Q K^T | softmax in base 2 | O = O * rescale + P V, V being K's tile
-// Warps share S = Q K^T as kWarpsM x kWarpsN tiles, kWarpsK of them over a part of the lanes each; they share O by its columns, so that
-// every value is loaded from shared memory once. Few heads keep Q in registers.
+// Warps divide S = Q K^T into kWarpsM x kWarpsN tiles, kWarpsK of them over a share of the dimensions each. They divide O by its columns,
+// so that every value is loaded from shared memory once. With few heads Q stays in registers.
 //
 // Floors of a (token, head, row): 2 (D + 512) flops at the tensor cores' mma.sync rate, which on Hopper is about 0.6 of wgmma's; of a
 // (token, row): the bytes of the row, where rows are not shared. Shared memory is the next limit: a tile is written once or twice and read
@@ -29,11 +29,11 @@ struct RowAttentionConfig {
   static constexpr int kBlocksPerSm = kBlocksPerSm_;
   static constexpr int kWarps = kWarpsM * kWarpsN * kWarpsK, kThreads = 32 * kWarps;
 
-  // Tiles of S = Q K^T of one warp, and steps of 16 lanes.
+  // Tiles of S = Q K^T of one warp, and steps of 16 dimensions.
   static constexpr int kTilesM = kHeads / kWarpsM / 16, kTilesN = kRows / kWarpsN / 8, kSteps = kDim / kWarpsK / 16;
-  // Tiles of O of one warp: all heads, a part of the columns.
+  // Tiles of O of one warp: all heads, a share of the columns.
   static constexpr int kOutM = kHeads / 16, kColumns = kRowValueDim / kWarps, kOutN = kColumns / 8;
-  // Partial sums of S: half of the warps that share a tile by lanes add theirs to what the other half wrote.
+  // Partial sums of S: half of the warps that share a tile by dimensions add theirs to what the other half wrote.
   static constexpr int kPartials = kWarpsK > 1 ? kWarpsK / 2 : 1;
   static constexpr int kLogitPitch = kRows + 8;        // floats: no bank conflicts of the accumulators' layout
   static constexpr int kWeightPitch = kRows * 2 + 16;  // bytes: ldmatrix without bank conflicts
@@ -41,7 +41,7 @@ struct RowAttentionConfig {
   static_assert(kDim % (16 * kWarpsK) == 0 && kTilesN % 2 == 0 && kOutN % 2 == 0 && kRows % 32 == 0 && kLogits % 4 == 0);
   static_assert(kThreads >= kRows && kThreadsPerHead <= 32);
   static_assert(!kQueryInRegisters || kHeads == 16);
-  static_assert(8 % (2 * kWarpsK) == 0 && kColumns % 32 == 0);  // what advance_chunks asks for
+  static_assert(8 % (2 * kWarpsK) == 0 && kColumns % 32 == 0);  // what advance_chunks requires
 };
 
 template <class C>
@@ -52,7 +52,7 @@ struct RowAttentionShared {
   alignas(16) uint8_t weights[C::kHeads * C::kWeightPitch];
   alignas(16) uint8_t scales[C::kRows * 16];
   RowAddresses<C::kRows> rows[2];
-  float factor[C::kHeads];  // of O: its rescaling in a tile, at the end its normalisation
+  float factor[C::kHeads];  // of O: its rescale factor in a tile, at the end its normaliser
 };
 
 // A pair of the unit.
@@ -68,7 +68,7 @@ struct BlockWork {
   int32_t batch = 0, query = 0;              // of the tables: the token's (sparse) or the unit's (dense)
   int32_t first_pair = 0;                    // among the unit's (token, head) pairs
   int32_t seq_len = 0;                       // dense
-  int32_t rows = 0, extra_rows = 0;          // of each scope, that the block's pairs see
+  int32_t rows = 0, extra_rows = 0;          // of each scope, those that the CTA's pairs see
   int32_t common_rows = INT32_MAX;           // dense: those that all of its pairs see
 };
 
@@ -106,7 +106,7 @@ __device__ __forceinline__ BlockWork block_work(const RowAttention& a, const Row
   return w;
 }
 
-// The table's entry for row start + threadIdx.x of a scope, -1 where there is none. Asked for two tiles ahead: nothing waits for it.
+// The table's entry for row start + threadIdx.x of a scope, -1 where there is none. Loaded two tiles ahead, so that nothing waits for it.
 template <int kRows>
 __device__ __forceinline__ int32_t table_entry(const RowAttention& a, const BlockWork& w, int scope, int32_t start) {
   const RowScope& s = a.scopes[scope];
@@ -116,7 +116,7 @@ __device__ __forceinline__ int32_t table_entry(const RowAttention& a, const Bloc
   return exists ? s.table[w.batch * s.table_batch + w.query * s.table_query + index] : -1;
 }
 
-// Where that row is.
+// The address of that row.
 template <int kRows>
 __device__ __forceinline__ void keep_row(const RowAttention& a, int scope, int32_t start, int32_t entry, RowAddresses<kRows>& rows) {
   if (threadIdx.x >= kRows) return;
@@ -129,12 +129,12 @@ __device__ __forceinline__ void keep_row(const RowAttention& a, int scope, int32
   const int64_t offset = (dense ? entry : quotient) * s.page_stride + row * s.row_bytes;
   rows.data[threadIdx.x] = present ? s.data + offset : s.data;
   rows.scales[threadIdx.x] =
-      present ? static_cast<int32_t>(s.scale_part - row * (s.row_bytes - row_scale_bytes(KvFormat::fp8_ds_mla_v4))) : 0;
+      present ? static_cast<int32_t>(s.scale_offset - row * (s.row_bytes - row_scale_bytes(KvFormat::fp8_ds_mla_v4))) : 0;
   const uint32_t bits = __ballot_sync(kAllLanes, present);
   if (threadIdx.x % 32 == 0) rows.present[threadIdx.x / 32] = bits;
 }
 
-// Lane l's fragments of Q as mma wants them.
+// Lane l's fragments of Q in mma's layout.
 template <class C>
 __device__ __forceinline__ void load_query_fragments(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w, int warp_k,
                                                      uint32_t (&q)[C::kSteps][4]) {
@@ -166,7 +166,7 @@ __device__ __forceinline__ void load_query_tile(const RowAttention& a, const Row
   }
 }
 
-// This warp's part of S = Q K^T, over its part of the lanes: every kWarpsK-th step of 16.
+// This warp's tiles of S = Q K^T, over its share of the dimensions: every kWarpsK-th step of 16.
 template <class C>
 __device__ __forceinline__ void multiply_keys(const RowAttentionShared<C>& shared, const uint8_t* tile,
                                               const uint32_t (&q)[C::kQueryInRegisters ? C::kSteps : 1][4], int warp_m, int warp_n,
@@ -175,7 +175,7 @@ __device__ __forceinline__ void multiply_keys(const RowAttentionShared<C>& share
   const int key = warp_n * C::kTilesN * 8 + lane % 8 + lane / 16 * 8, head = warp_m * C::kTilesM * 16 + lane % 16;
   const uint32_t key_address = ptx::shared_address(tile) + swizzled<C::kDim>(key, warp_k * 2 + lane / 8 % 2);
   const uint32_t head_address = ptx::shared_address(shared.query) + swizzled<C::kDim>(head, warp_k * 2 + lane / 16);
-  // Operands of two steps: those of the next one are on their way while this one is multiplied.
+  // Operands of two steps: the next one's load while this one's are multiplied.
   uint32_t heads[2][C::kTilesM][4], keys[2][C::kTilesN / 2][4];
   const auto load = [&](int step) {
     if constexpr (!C::kQueryInRegisters) {
@@ -206,12 +206,12 @@ __device__ __forceinline__ void multiply_keys(const RowAttentionShared<C>& share
   }
 }
 
-// All warps' parts of S to shared memory, summed but for kPartials addends.
+// Stores all warps' tiles of S to shared memory, summed except for kPartials addends.
 template <class C>
 __device__ __forceinline__ void share_logits(RowAttentionShared<C>& shared, float (&s)[C::kTilesM][C::kTilesN][4], int warp_m, int warp_n,
                                              int warp_k) {
   const int lane = threadIdx.x % 32;
-  const auto for_each = [&](int part, auto&& f) {
+  const auto for_each = [&](int slice, auto&& f) {
 #pragma unroll
     for (int m = 0; m < C::kTilesM; ++m) {
 #pragma unroll
@@ -219,7 +219,7 @@ __device__ __forceinline__ void share_logits(RowAttentionShared<C>& shared, floa
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int row = (warp_m * C::kTilesM + m) * 16 + half * 8 + lane / 4, column = (warp_n * C::kTilesN + n) * 8 + lane % 4 * 2;
-          f(*reinterpret_cast<float2*>(&shared.logits[part][row * C::kLogitPitch + column]), s[m][n][2 * half], s[m][n][2 * half + 1]);
+          f(*reinterpret_cast<float2*>(&shared.logits[slice][row * C::kLogitPitch + column]), s[m][n][2 * half], s[m][n][2 * half + 1]);
         }
       }
     }
@@ -236,24 +236,24 @@ __device__ __forceinline__ void share_logits(RowAttentionShared<C>& shared, floa
   }
 }
 
-// Running maximum and sum of one head, in base 2. kThreadsPerHead neighbouring lanes own a head, hold the same maximum and their own part
-// of the sum. Weights and sums are relative to the maximum, so that the largest weight is exactly 1: relative to an earlier maximum, which
-// would spare O most rescaling (3% of the time of a prefill), its rounding to bf16 raised the error of the output by a tenth.
+// Running maximum and sum of one head, in base 2. kThreadsPerHead neighbouring lanes own a head; they hold the same maximum and separate
+// shares of the sum. Weights and sums are relative to the exact maximum, so the largest weight is exactly 1. A stale maximum would save O
+// most rescaling (3% of the time of a prefill), but the rounding to bf16 raised the output's error by a tenth.
 struct HeadState {
   float max = -INFINITY;
   float sum = 0.0f;
 };
 
-// Logits of one tile to weights; returns what O is multiplied with. `visible`: rows of the tile that the head may see.
+// Converts logits of one tile to weights; returns the factor that rescales O. `visible`: rows of the tile that the head may see.
 template <class C>
 __device__ __forceinline__ float softmax_tile(RowAttentionShared<C>& shared, const RowAddresses<C::kRows>& rows, HeadState& state,
                                               float scale, float value_scale, int32_t visible) {
-  const int head = threadIdx.x / C::kThreadsPerHead, part = threadIdx.x % C::kThreadsPerHead;
+  const int head = threadIdx.x / C::kThreadsPerHead, head_thread = threadIdx.x % C::kThreadsPerHead;
   float logits[C::kLogits];
   float largest = -INFINITY;
 #pragma unroll
   for (int i = 0; i < C::kLogits / 4; ++i) {
-    const int column = 4 * (part + i * C::kThreadsPerHead);
+    const int column = 4 * (head_thread + i * C::kThreadsPerHead);
     float4 v = *reinterpret_cast<const float4*>(&shared.logits[0][head * C::kLogitPitch + column]);
 #pragma unroll
     for (int k = 1; k < C::kPartials; ++k) {
@@ -281,20 +281,20 @@ __device__ __forceinline__ float softmax_tile(RowAttentionShared<C>& shared, con
       weights[j] = ptx::ex2(fmaf(logits[4 * i + j], scale, -base));
       sum += weights[j];
     }
-    const int column = 4 * (part + i * C::kThreadsPerHead);
+    const int column = 4 * (head_thread + i * C::kThreadsPerHead);
     *reinterpret_cast<uint2*>(shared.weights + head * C::kWeightPitch + column * 2) =
         make_uint2(ptx::cvt_bf16x2(weights[0] * value_scale, weights[1] * value_scale),
                    ptx::cvt_bf16x2(weights[2] * value_scale, weights[3] * value_scale));
   }
   state.sum = state.sum * rescale + sum;
   state.max = max_logit;
-  if (part == 0) shared.factor[head] = rescale;
+  if (head_thread == 0) shared.factor[head] = rescale;
   return rescale;
 }
 
-// A weight of 0 does not stop a NaN or an infinity, which must not reach the queries that do not see its row. From row `first` of the tile
-// on, rows with such values become zeros: the logits of those who see them are no numbers either, or -inf, which weighs nothing. A call:
-// inlined it costs the loop 2%.
+// A weight of 0 does not stop a NaN or an infinity, which must not reach queries that do not see its row. From row `first` of the tile on,
+// rows with such values become zeros. For queries that see such a row the logits are NaN, or -inf, which has weight 0. Not inlined:
+// inlining costs the loop 2%.
 template <class C>
 __device__ __noinline__ void clear_infinite_rows(uint8_t* tile, int32_t first) {
   constexpr uint32_t kExponents = 0x7F807F80u;
@@ -337,7 +337,7 @@ __device__ __forceinline__ void multiply_values(const RowAttentionShared<C>& sha
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t value_address = ptx::shared_address(tile) + swizzled<C::kDim>(lane % 16, warp * C::kColumns / 8 + lane / 16);
   const uint32_t weights_address = ptx::shared_address(shared.weights) + lane % 16 * C::kWeightPitch + lane / 16 * 16;
-  // As for S: the next operands are on their way while these are multiplied.
+  // As for S: the next operands load while these are multiplied.
   constexpr int kPairs = C::kOutN / 2, kCount = C::kRows / 16 * kPairs;
   uint32_t weights[2][C::kOutM][4], values[2][4];
   const auto load_weights = [&](int step) {
@@ -362,7 +362,7 @@ __device__ __forceinline__ void multiply_values(const RowAttentionShared<C>& sha
   }
 }
 
-// This split's part of O, normalised: four lanes write 32 bytes in a row.
+// This split's O, normalised: four lanes write 32 consecutive bytes.
 template <class C>
 __device__ __forceinline__ void store_partial_values(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w,
                                                      const RowAttentionShared<C>& shared, const float (&o)[C::kOutM][C::kOutN][4]) {
@@ -375,18 +375,18 @@ __device__ __forceinline__ void store_partial_values(const RowAttention& a, cons
       const HeadRow r = head_row(a, plan, w, pair);
       if (!r.exists) continue;
       const float factor = shared.factor[pair];
-      float* part =
+      float* target =
           plan.partial_out + partial_row(a, w.first_token + r.query, r.head) * kRowValueDim + threadIdx.x / 32 * C::kColumns + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < C::kOutN; ++n) {
-        *reinterpret_cast<float2*>(part + n * 8) = make_float2(o[m][n][2 * half] * factor, o[m][n][2 * half + 1] * factor);
+        *reinterpret_cast<float2*>(target + n * 8) = make_float2(o[m][n][2 * half] * factor, o[m][n][2 * half + 1] * factor);
       }
     }
   }
 }
 
-// The call's result. Sixteen heads at a time go through shared memory, where the rows were: the code that writes them is a loop, and what
-// it writes is contiguous.
+// The call's result. Sixteen heads at a time go through the shared memory of the rows: the code that writes them is a loop, and the stores
+// are contiguous.
 template <class C>
 __device__ __forceinline__ void store_values(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w,
                                              RowAttentionShared<C>& shared, const float (&o)[C::kOutM][C::kOutN][4]) {
@@ -396,7 +396,7 @@ __device__ __forceinline__ void store_values(const RowAttention& a, const RowAtt
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
   for (int m = 0; m < C::kOutM; ++m) {
-    __syncthreads();  // what was there has been read
+    __syncthreads();  // the previous contents have been read
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float* row = staged + (half * 8 + lane / 4) * kPitch + warp * C::kColumns + lane % 4 * 2;
@@ -419,13 +419,13 @@ __device__ __forceinline__ void store_values(const RowAttention& a, const RowAtt
   }
 }
 
-// The scalars of one head: returns what its O is multiplied with.
+// The scalars of one head: returns the factor of its O.
 template <class C>
 __device__ __forceinline__ float finish_head(const RowAttention& a, const RowAttentionPlan& plan, const BlockWork& w,
                                              const HeadState& state) {
   const float sum = lanes_sum<C::kThreadsPerHead>(state.sum);
   const HeadRow r = head_row(a, plan, w, threadIdx.x / C::kThreadsPerHead);
-  const bool empty = sum == 0.0f;  // else the largest logit has added 1, or a NaN itself
+  const bool empty = sum == 0.0f;  // otherwise the largest logit has added 1, or is NaN itself
   const bool writes = r.exists && threadIdx.x % C::kThreadsPerHead == 0;
   const int32_t token = w.first_token + r.query;
   if (plan.num_splits > 1) {
@@ -481,7 +481,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     const RowScope& scope = a.scopes[scope_of(t)];
     keep(t + 1, next);
     ptx::cp_async_wait<0>();
-    __syncthreads();  // the tile is there, the other buffer is used up
+    __syncthreads();  // the tile has arrived, and the other buffer has been read
     if (scope.format != KvFormat::bf16) {
       convert_rows<C::kDim, C::kRows, C::kThreads>(scope.format, shared.tile[buffer], shared.scales, shared.tile[buffer ^ 1]);
       buffer ^= 1;
@@ -509,7 +509,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   __syncthreads();
   if (plan.num_splits == 1) {
     store_values<C>(a, plan, w, shared, o);
-  } else if (begin < end) {  // nothing reads a partial result whose lse says that it is empty
+  } else if (begin < end) {  // a partial result whose lse says empty is not read
     store_partial_values<C>(a, plan, w, shared, o);
   }
 }

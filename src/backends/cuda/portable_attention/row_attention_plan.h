@@ -1,4 +1,4 @@
-// How a call of row attention is cut into blocks: from shapes alone, so that a captured graph stays right when lengths change.
+// Divides a call of row attention among CTAs, from shapes alone, so that a captured graph stays valid when lengths change.
 #pragma once
 
 #include "backends/cuda/portable_attention/row_attention.h"
@@ -7,14 +7,14 @@ namespace strata::cuda {
 
 struct RowAttentionPlan;
 
-// One instantiation of the kernel. A block takes `heads` (query token, head) pairs of a unit and walks over its rows, `rows` at a time.
+// One instantiation of the kernel. A CTA has `heads` (query token, head) pairs of a unit and loops over its rows, `rows` at a time.
 struct RowAttentionTile {
   int32_t head_dim = 0, heads = 0, rows = 0;
   int32_t shared_bytes = 0, blocks_per_sm = 0;
   void (*launch)(const RowAttention&, const RowAttentionPlan&, cudaStream_t) = nullptr;
 };
 
-// The rows of a block are cut in splits, whose results combine_row_attention joins.
+// The rows of a CTA are cut into splits, whose results combine_row_attention combines.
 struct RowAttentionPlan {
   RowAttentionTile tile;
   Divisor head_rows{1};  // (token, head) pairs of one token, padding of batch_invariant included
@@ -27,7 +27,7 @@ struct RowAttentionPlan {
   float* partial_max = nullptr;  // [num_splits, tokens * H], base 2
 };
 
-inline constexpr int kRowValueDim = 512;  // lanes of O in every block, and of partial results
+inline constexpr int kRowValueDim = 512;  // dimensions of O in every CTA, and of partial results
 
 RowAttentionPlan plan_row_attention(const RowAttention& a, const Capabilities& c);
 void combine_row_attention(const RowAttention& a, const RowAttentionPlan& plan, cudaStream_t stream);

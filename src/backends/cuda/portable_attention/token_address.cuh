@@ -1,4 +1,4 @@
-// Where a query token's values are, and how queries and outputs of any alignment are read and written: what the attention kernels share.
+// Addresses of a query token's values, and access to queries and outputs of any alignment: shared by the attention kernels.
 #pragma once
 
 #include "backends/cuda/device/logarithms.h"
@@ -12,8 +12,8 @@ __device__ __forceinline__ int64_t token_offset(const RowAttention& a, const Tok
   return batch * s.batch + query * s.query + head * s.head;
 }
 
-// Operands of mma_m16n8k16 from rows in global memory: rows[0] and rows[1] are those of d's rows l / 4 and l / 4 + 8, from lane 2 (l % 4)
-// on; null: zeros. Step i begins kStride * i lanes further on. From `dim` on, a multiple of 8, lanes are zero.
+// Operands of mma_m16n8k16 from rows in global memory. rows[0] and rows[1] are d's rows l / 4 and l / 4 + 8, from dimension 2 (l % 4) on;
+// null: zeros. Step i begins kStride * i dimensions further. From `dim` on, a multiple of 8, dimensions are zero.
 template <int kSteps, int kStride>
 __device__ __forceinline__ void load_fragments(const Bf16* const (&rows)[2], int dim, uint32_t (&fragments)[kSteps][4]) {
 #pragma unroll

@@ -9,19 +9,19 @@
 
 namespace strata::cuda {
 
-// One lane's part of a softmax over rows: lane l has the values l, l + 32, ...
+// One lane's share of a softmax over rows: lane l has the values l, l + 32, ...
 class WarpSoftmax {
   static constexpr int kMaxDim = 576, kLanes = kMaxDim / 32;
 
  public:
-  // `key` and `value` give a value of a row by its number.
+  // `key` and `value` return a value of a row by its index.
   template <class Query, class Key, class Value>
   __device__ void add(int dim, int value_dim, float scale, Query&& query, Key&& key, Value&& value) {
     const int lane = threadIdx.x % 32;
     float dot = 0.0f;
     for (int d = lane; d < dim; d += 32) dot = fmaf(query(d), key(d), dot);
     const float logit = scale * lanes_sum(dot);
-    if (logit == -INFINITY) return;  // weighs nothing, and would be -inf - -inf below
+    if (logit == -INFINITY) return;  // has weight 0, and would be -inf - -inf below
     const float max = fmaxf(max_, logit), rescale = expf(max_ - max), weight = expf(logit - max);
     max_ = max;
     sum_ = sum_ * rescale + weight;
@@ -36,7 +36,7 @@ class WarpSoftmax {
   __device__ float max() const { return max_; }
   __device__ float lse(float of_empty) const { return empty() ? of_empty : max_ + logf(sum_); }
 
-  // store(d, value) for every value, normalised with the sink as one more logit.
+  // Calls store(d, value) for every value, normalised with the sink as one more logit.
   template <class Store>
   __device__ void finish(int value_dim, float sink, Store&& store) const {
     const float factor = empty() ? 0.0f : 1.0f / (sum_ + expf(sink - max_));

@@ -1,18 +1,18 @@
-// Copies of contiguous bytes by the copy engine, and into L2. sm_90.
+// TMA copies of contiguous bytes, and prefetches to L2. sm_90.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::cuda::ptx {
 
-// A hint: the line of this address into L2.
+// Prefetch hint: the line of this address to L2.
 __device__ __forceinline__ void prefetch_l2(const void* global) { asm volatile("prefetch.global.L2 [%0];" ::"l"(global)); }
-// The same for `bytes` bytes, both multiples of 16.
+// The same for `bytes` bytes; address and size are multiples of 16.
 __device__ __forceinline__ void bulk_prefetch_l2(const void* global, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
-// `bytes` from global to shared memory, all three multiples of 16; arrives with its bytes on the barrier.
+// Copies `bytes` from global to shared memory, all three multiples of 16; the bytes arrive on the barrier.
 __device__ __forceinline__ void bulk_load(uint32_t shared, const void* global, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global),
                "r"(bytes), "r"(barrier)

@@ -1,4 +1,4 @@
-// Clusters of blocks. sm_90.
+// Clusters of CTAs. sm_90.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
-// All threads of the cluster arrive; what they wrote before is visible to threads after their wait.
+// All threads of the cluster arrive; their earlier writes are visible to threads after their wait.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
-// They have written nothing that the others read, but for barriers that fence_mbarrier_init() makes visible.
+// Without ordering writes: for threads that have written nothing the others read, except barriers that fence_mbarrier_init() makes visible.
 __device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
-// Of all threads of the block that have not ended: they meet.
+// Waits for the arrival of all threads of the cluster that have not exited.
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
-// The address in the cluster's shared memory of the same variable in the block of another rank.
+// The address in the cluster's shared memory of the same variable in the CTA of another rank.
 __device__ __forceinline__ uint32_t map_shared(uint32_t shared, uint32_t rank) {
   uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared), "r"(rank));
@@ -42,7 +42,7 @@ __device__ __forceinline__ uint4 load_cluster(uint32_t mapped) {
   return v;
 }
 
-// Returns when the phase of this parity of the own barrier is complete, and sees what blocks of the cluster released with it.
+// Returns when the phase of this parity of the CTA's own barrier is complete, and acquires what CTAs of the cluster released with it.
 __device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -55,7 +55,7 @@ __device__ __forceinline__ void mbarrier_wait_cluster(uint32_t barrier, uint32_t
       : "memory");
 }
 
-// One arrival on a barrier at a cluster address, by a thread that has read, not written: it orders nothing for the other block.
+// One arrival on a barrier at a cluster address, by a thread that has read, not written: it orders nothing for the other CTA.
 __device__ __forceinline__ void mbarrier_arrive_mapped(uint32_t mapped) {
   asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" ::"r"(mapped) : "memory");
 }

@@ -1,4 +1,4 @@
-// Conversions of two values in one instruction. The first argument lands in the low half.
+// Conversions of two values in one instruction. The first argument is the low half.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ __device__ __forceinline__ uint16_t cvt_e4m3x2(float low, float high) {
 }
 
 // e4m3 pair to fp16 pair, exact. sm_89.
-__device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint16_t codes) {
+__device__ __forceinline__ uint32_t cvt_f16x2_e4m3x2(uint16_t quantized) {
   uint32_t packed;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(packed) : "h"(codes));
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(packed) : "h"(quantized));
   return packed;
 }
 
-// Four e4m3 codes to two fp16 pairs, exact: one instruction a pair. Both halves of the register are named in one place, as a shift in C++
-// would stay an instruction of its own. sm_89.
-__device__ __forceinline__ uint2 cvt_f16x4_e4m3x4(uint32_t codes) {
+// Four e4m3 values to two fp16 pairs, exact: one instruction per pair. Both halves of the register are named in one asm statement, because
+// a shift in C++ would remain an extra instruction. sm_89.
+__device__ __forceinline__ uint2 cvt_f16x4_e4m3x4(uint32_t quantized) {
   uint2 pairs;
   asm("{\n.reg .b16 low, high;\n"
       "mov.b32 {low, high}, %2;\n"
       "cvt.rn.f16x2.e4m3x2 %0, low;\n"
       "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
       : "=r"(pairs.x), "=r"(pairs.y)
-      : "r"(codes));
+      : "r"(quantized));
   return pairs;
 }
 

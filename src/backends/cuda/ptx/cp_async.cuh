@@ -8,11 +8,11 @@ namespace strata::cuda::ptx {
 __device__ __forceinline__ void cp_async_16(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
-// The first `bytes` come from global memory, the others are zeros. With bytes = 0 nothing is read.
+// Copies the first `bytes` from global memory; the others are zeros. With bytes = 0 nothing is read.
 __device__ __forceinline__ void cp_async_16_or_zero(uint32_t shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
-// ptxas 13.0 makes an illegal instruction of a policy and a shared address that it splits into one part for all lanes and one for each.
+// ptxas 13.0 generates an illegal instruction for a policy with a shared address that it splits into a uniform and a per-lane part.
 __device__ __forceinline__ void cp_async_16_or_zero(uint32_t shared, const void* global, int bytes, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global), "r"(bytes), "l"(policy)
                : "memory");
@@ -31,13 +31,13 @@ __device__ __forceinline__ void cp_async_4_or_zero(uint32_t shared, const void* 
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits for this thread's copies but those of the last kPending groups. Other threads see them after a barrier.
+// Waits for this thread's copies except those of the last kPending groups. Other threads see them after a barrier.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Arrives on the barrier, one of the arrivals it was made for, when all cp.async of this thread so far are done.
+// Arrives on the barrier, as one of its expected arrivals, when all earlier cp.async of this thread have completed.
 __device__ __forceinline__ void cp_async_arrive(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }

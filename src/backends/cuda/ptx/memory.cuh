@@ -1,16 +1,16 @@
-// Loads and stores wider or more particular than C++ has them.
+// Loads and stores that C++ cannot express.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::cuda::ptx {
 
-// Predicated loads: one instruction, where a branch around it would make the compiler wait for what is in flight to merge both ways. None
-// of them is .nc, which promises that nobody writes the data while the kernel runs: a kernel that starts early (early_launch.cuh) is
-// already there while the one in front of it writes. ptxas also leaves ordinary loads between the barriers where they are written.
+// Predicated loads are one instruction. A branch around the load would make the compiler wait for loads in flight where both paths merge.
+// None is .nc, which requires that the data is not written while the kernel runs: a kernel that starts early (early_launch.cuh) runs while
+// the preceding kernel still writes. ptxas also keeps ordinary loads between the barriers where they are written.
 
-// Aligned to 16 bytes; zero when not wanted.
-__device__ __forceinline__ uint4 ld_quad_if(bool wanted, const void* p) {
+// 16-byte aligned; zero unless pred.
+__device__ __forceinline__ uint4 ld_quad_if(bool pred, const void* p) {
   uint4 v;
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -18,12 +18,12 @@ __device__ __forceinline__ uint4 ld_quad_if(bool wanted, const void* p) {
       "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
       "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
       : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
-      : "l"(p), "r"(static_cast<int>(wanted))
+      : "l"(p), "r"(static_cast<int>(pred))
       : "memory");
   return v;
 }
-// The same for what this block reads once: not kept in L1. sm_80.
-__device__ __forceinline__ uint4 ld_once_if(bool wanted, const void* p) {
+// The same for data that this CTA reads once: not kept in L1. sm_80.
+__device__ __forceinline__ uint4 ld_once_if(bool pred, const void* p) {
   uint4 v;
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -31,12 +31,12 @@ __device__ __forceinline__ uint4 ld_once_if(bool wanted, const void* p) {
       "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
       "@p ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
       : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
-      : "l"(p), "r"(static_cast<int>(wanted))
+      : "l"(p), "r"(static_cast<int>(pred))
       : "memory");
   return v;
 }
-// Aligned to 8 bytes; each word `otherwise` when not wanted.
-__device__ __forceinline__ uint2 ld_pair_if(bool wanted, const void* p, uint32_t otherwise) {
+// 8-byte aligned; each word is `otherwise` unless pred.
+__device__ __forceinline__ uint2 ld_pair_if(bool pred, const void* p, uint32_t otherwise) {
   uint2 v;
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -44,12 +44,12 @@ __device__ __forceinline__ uint2 ld_pair_if(bool wanted, const void* p, uint32_t
       "mov.b32 %0, %4;\nmov.b32 %1, %4;\n"
       "@p ld.global.v2.u32 {%0, %1}, [%2];\n}"
       : "=&r"(v.x), "=&r"(v.y)
-      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise)
+      : "l"(p), "r"(static_cast<int>(pred)), "r"(otherwise)
       : "memory");
   return v;
 }
 // Four bytes.
-__device__ __forceinline__ uint32_t ld_if(bool wanted, const void* p, uint32_t otherwise) {
+__device__ __forceinline__ uint32_t ld_if(bool pred, const void* p, uint32_t otherwise) {
   uint32_t v;
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -57,12 +57,12 @@ __device__ __forceinline__ uint32_t ld_if(bool wanted, const void* p, uint32_t o
       "mov.b32 %0, %3;\n"
       "@p ld.global.u32 %0, [%1];\n}"
       : "=&r"(v)
-      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise)
+      : "l"(p), "r"(static_cast<int>(pred)), "r"(otherwise)
       : "memory");
   return v;
 }
-// Four floats, aligned to 16 bytes; each `otherwise`.
-__device__ __forceinline__ float4 load_quad_if(bool wanted, const float* p, float otherwise) {
+// Four floats, 16-byte aligned; each `otherwise` unless pred.
+__device__ __forceinline__ float4 load_quad_if(bool pred, const float* p, float otherwise) {
   float4 v;
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -70,13 +70,13 @@ __device__ __forceinline__ float4 load_quad_if(bool wanted, const float* p, floa
       "mov.f32 %0, %6;\nmov.f32 %1, %6;\nmov.f32 %2, %6;\nmov.f32 %3, %6;\n"
       "@p ld.global.v4.f32 {%0, %1, %2, %3}, [%4];\n}"
       : "=&f"(v.x), "=&f"(v.y), "=&f"(v.z), "=&f"(v.w)
-      : "l"(p), "r"(static_cast<int>(wanted)), "f"(otherwise)
+      : "l"(p), "r"(static_cast<int>(pred)), "f"(otherwise)
       : "memory");
   return v;
 }
 
-// Four bytes as they are in L2 by now, whatever L1 has; `otherwise` when not wanted.
-__device__ __forceinline__ uint32_t ld_current_if(bool wanted, const void* p, uint32_t otherwise) {
+// Four bytes with their present value in L2, whatever L1 holds; `otherwise` unless pred.
+__device__ __forceinline__ uint32_t ld_current_if(bool pred, const void* p, uint32_t otherwise) {
   uint32_t v;
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -84,16 +84,16 @@ __device__ __forceinline__ uint32_t ld_current_if(bool wanted, const void* p, ui
       "mov.b32 %0, %3;\n"
       "@p ld.relaxed.gpu.global.u32 %0, [%1];\n}"
       : "=&r"(v)
-      : "l"(p), "r"(static_cast<int>(wanted)), "r"(otherwise));
+      : "l"(p), "r"(static_cast<int>(pred)), "r"(otherwise));
   return v;
 }
 
-// A hint: the line of this address into L2.
-__device__ __forceinline__ void prefetch_l2_if(bool wanted, const void* p) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p prefetch.global.L2 [%0];\n}" ::"l"(p), "r"(static_cast<int>(wanted)));
+// Prefetch hint: the line of this address to L2.
+__device__ __forceinline__ void prefetch_l2_if(bool pred, const void* p) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p prefetch.global.L2 [%0];\n}" ::"l"(p), "r"(static_cast<int>(pred)));
 }
 
-// To global memory, aligned to 16 bytes.
+// Stores to global memory, 16-byte aligned.
 __device__ __forceinline__ void st_global(void* p, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }

@@ -1,4 +1,4 @@
-// The fp16 tensor-core product, beside mma.cuh. sm_80.
+// The fp16 tensor-core product. The bf16 product is in mma.cuh. sm_80.
 #pragma once
 
 #include <cstdint>

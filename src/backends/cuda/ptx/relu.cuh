@@ -1,4 +1,4 @@
-// The rectifier that lets NaN pass. sm_80.
+// A ReLU that propagates NaN. sm_80.
 #pragma once
 
 namespace strata::cuda::ptx {

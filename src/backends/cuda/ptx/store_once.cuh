@@ -1,4 +1,4 @@
-// Stores of what is not read again soon. sm_80.
+// Stores of data that is not read again soon. sm_80.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The copy engine: boxes of a tensor from global to shared memory. sm_90.
+// TMA: copies boxes of a tensor between global and shared memory. sm_90.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace strata::cuda::ptx {
 
-// For data that is read once: the first to leave L2.
+// For data that is read once: evicted first from L2.
 __device__ __forceinline__ uint64_t evict_first_policy() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-// The box of a 2-D tensor map at (column, row); arrives with its bytes on the barrier.
+// Loads the box of a 2-D tensor map at (column, row); its bytes arrive on the barrier.
 __device__ __forceinline__ void tma_load_2d(uint32_t shared, const void* tensor_map, int column, int row, uint32_t barrier,
                                             uint64_t policy) {
   asm volatile(
@@ -29,7 +29,7 @@ __device__ __forceinline__ void tma_load_2d(uint32_t shared, const void* tensor_
                "l"(tensor_map), "r"(column), "r"(row), "r"(barrier)
                : "memory");
 }
-// The box of a 3-D tensor map at (column, row, plane).
+// Loads the box of a 3-D tensor map at (column, row, plane).
 __device__ __forceinline__ void tma_load_3d(uint32_t shared, const void* tensor_map, int column, int row, int plane, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared),
                "l"(tensor_map), "r"(column), "r"(row), "r"(plane), "r"(barrier)
@@ -43,7 +43,7 @@ __device__ __forceinline__ void tma_load_3d(uint32_t shared, const void* tensor_
       "l"(tensor_map), "r"(column), "r"(row), "r"(plane), "r"(barrier), "l"(policy)
       : "memory");
 }
-// To the same place in the blocks of a cluster that `blocks` has a bit for, and on their barriers.
+// Loads to the same offset in the CTAs of a cluster that `blocks` has a bit for, and arrives on their barriers.
 __device__ __forceinline__ void tma_load_2d_multicast(uint32_t shared, const void* tensor_map, int column, int row, uint32_t barrier,
                                                       uint16_t blocks) {
   asm volatile(
@@ -53,7 +53,7 @@ __device__ __forceinline__ void tma_load_2d_multicast(uint32_t shared, const voi
       : "memory");
 }
 
-// Back to global memory; what lies outside of the tensor is left out. Done when bulk_store_wait says so, of what this thread committed.
+// Stores back to global memory; elements outside the tensor are skipped. Complete when bulk_store_wait returns, for this thread's commits.
 __device__ __forceinline__ void tma_store_2d(const void* tensor_map, uint32_t shared, int column, int row) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(tensor_map), "r"(column), "r"(row),
                "r"(shared)
@@ -64,7 +64,7 @@ __device__ __forceinline__ void tma_store_3d(const void* tensor_map, uint32_t sh
                "r"(plane), "r"(shared)
                : "memory");
 }
-// The box of a tensor map of column groups at (row, group, plane).
+// Loads the box of a tensor map of column groups at (row, group, plane).
 __device__ __forceinline__ void tma_load_groups(uint32_t shared, const void* tensor_map, int row, int group, int plane, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {0, %2, %3, %4}], [%5];" ::"r"(shared),
@@ -86,7 +86,7 @@ __device__ __forceinline__ void tma_store_groups(const void* tensor_map, uint32_
 }
 __device__ __forceinline__ void bulk_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void bulk_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// Only until shared memory has been read, but for that of so many of the latest commits.
+// Waits only until shared memory has been read, for all but the latest kPending commits.
 template <int kPending = 0>
 __device__ __forceinline__ void bulk_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -1,11 +1,11 @@
-// How warpgroups share a block: registers, barriers among some of its threads, the order of ordinary and asynchronous accesses. sm_90a.
+// Sharing of a CTA by warpgroups: registers, barriers among some of its threads, ordering of generic and async accesses. sm_90a.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::cuda::ptx {
 
-// Gives registers back, or takes them from those given back. All warps of the warpgroup.
+// Releases registers, or acquires released ones. Called by all warps of the warpgroup.
 template <int kRegisters>
 __device__ __forceinline__ void registers_shrink() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -15,11 +15,11 @@ __device__ __forceinline__ void registers_grow() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Barrier `id` of `threads` threads, those that only arrive included.
+// Barrier `id` of `threads` threads, including those that only arrive.
 __device__ __forceinline__ void barrier_sync(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-// The same; whether all of them say so.
+// The same; returns whether v is true in all of them.
 __device__ __forceinline__ bool barrier_and(uint32_t id, uint32_t threads, bool v) {
   uint32_t all;
   asm volatile(
@@ -36,7 +36,7 @@ __device__ __forceinline__ void barrier_arrive(uint32_t id, uint32_t threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// This thread's ordinary shared-memory writes come before asynchronous reads (wgmma) ordered behind it.
+// Orders this thread's generic shared-memory writes before later asynchronous reads (wgmma).
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace strata::cuda::ptx

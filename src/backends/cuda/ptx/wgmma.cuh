@@ -7,7 +7,8 @@
 
 namespace strata::cuda::ptx {
 
-// Of an operand at a shared address: groups of 8 rows are 1024 bytes apart, and 1024-byte aligned. k advances by adding bytes / 16.
+// Descriptor of an operand at a shared address: groups of 8 rows are 1024 bytes apart, and 1024-byte aligned. k advances by adding bytes /
+// 16.
 __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t shared) {
   constexpr uint64_t kGroupStride = 1024 / 16, kSwizzle128 = 1;
   return (shared & 0x3FFFFu) >> 4 | uint64_t{1} << 16 | kGroupStride << 32 | kSwizzle128 << 62;
@@ -16,7 +17,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t shared) {
 // Orders earlier accesses to the accumulators before the next wgmma.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Waits until at most so many of the latest groups are not finished.
+// Waits until at most kPending of the latest groups are unfinished.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");

@@ -5,7 +5,7 @@
 
 namespace strata::cuda::ptx {
 
-// The compiler does not know that a product in flight writes its sums later: uses of d stay on their side of this.
+// The compiler does not know that a product in flight writes its sums later: this keeps uses of d from being moved across it.
 template <int kCount>
 __device__ __forceinline__ void wgmma_hold(float (&d)[kCount]) {
 #pragma unroll
@@ -17,8 +17,8 @@ __device__ __forceinline__ void wgmma_hold(uint32_t (&a)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i])::"memory");
 }
 
-// An operand whose rows of 128 bytes hold 64 consecutive m or n of one k: `next_64` bytes from one such block to the next, 1024 from 8 rows
-// to the next 8.
+// An operand whose rows of 128 bytes hold 64 consecutive m or n of one k: `next_64` bytes between such blocks, 1024 bytes between groups of
+// 8 rows.
 __device__ __forceinline__ uint64_t wgmma_descriptor_mn(uint32_t shared, uint32_t next_64) {
   constexpr uint64_t kGroupStride = 1024 / 16, kSwizzle128 = 1;
   return (shared & 0x3FFFFu) >> 4 | static_cast<uint64_t>(next_64 >> 4) << 16 | kGroupStride << 32 | kSwizzle128 << 62;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void wgmma_m64n64k16(float (&d)[32], uint64_t a, uint
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
-// d += a b^T: a [64, 16] in registers, where mma has it; b [64, 16], rows along k.
+// d += a b^T: a [64, 16] in registers, in mma's layout; b [64, 16], rows along k.
 __device__ __forceinline__ void wgmma_m64n64k16_rs(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "

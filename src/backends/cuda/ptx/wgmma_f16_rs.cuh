@@ -1,4 +1,4 @@
-// wgmma with fp16 or bf16 operands, a in registers and few columns, beside wgmma_f16.cuh. sm_90a.
+// wgmma with fp16 or bf16 operands, a in registers and few columns. More columns are in wgmma_f16.cuh. sm_90a.
 #pragma once
 
 #include "backends/cuda/ptx/wgmma_f16.cuh"

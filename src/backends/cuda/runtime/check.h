@@ -14,7 +14,7 @@ inline void check(cudaError_t error, std::string_view call) {
   if (error != cudaSuccess) throw_error(error, call);
 }
 
-// After a kernel launch: what was wrong with its configuration. What goes wrong while it runs shows at the next synchronisation.
+// After a kernel launch: throws for an invalid configuration. Errors during execution show at the next synchronisation.
 inline void check_launch(std::string_view kernel) { check(cudaGetLastError(), kernel); }
 
 }  // namespace strata::cuda

@@ -42,7 +42,7 @@ MemoryPool::Source memory_source(int index) {
     if (is_full) cudaMemGetInfo(&available, &total);
     throw_error(error, fmt::format("cudaMalloc of {} bytes ({} of {} bytes of the device are free)", bytes, available, total));
   };
-  // Not by DeviceScope: at the end of a process these calls may fail, which nobody can be told here. cudaFree waits for the device.
+  // Not by DeviceScope: at process exit these calls may fail, and the failure cannot be reported here. cudaFree waits for the device.
   const auto release = [index](void* data) {
     int previous = index;
     cudaGetDevice(&previous);
@@ -79,7 +79,7 @@ class CudaDevice final : public Device {
   }
 
   void* allocate(int64_t bytes) override {
-    // No capture begins meanwhile: waiting for the device would end it.
+    // No capture may begin meanwhile: waiting for the device would end it.
     const std::lock_guard lock(capturing_mutex_);
     refuse_while_capturing("allocate");
     return pool_.allocate(byte_count(bytes), /*may_synchronize=*/capturing_.empty());
@@ -211,7 +211,7 @@ class CudaDevice final : public Device {
     check(cudaMemcpyAsync(dst, src, byte_count(bytes), kind, cuda::native(stream)), call);
   }
 
-  // Says that this thread captures, as long as it lives.
+  // Marks this thread as capturing during its lifetime.
   class Capturing {
    public:
     explicit Capturing(CudaDevice& device) : device_(device) {
@@ -228,7 +228,7 @@ class CudaDevice final : public Device {
    private:
     CudaDevice& device_;
   };
-  // CUDA itself refuses cudaMalloc while a thread captures, but not memory that the pool has: no allocation gets into a graph unseen.
+  // CUDA refuses cudaMalloc while a thread captures, but not memory from the pool: this check keeps allocations out of graphs.
   // With capturing_mutex_ held.
   void refuse_while_capturing(const char* call) const {
     if (std::find(capturing_.begin(), capturing_.end(), std::this_thread::get_id()) == capturing_.end()) return;

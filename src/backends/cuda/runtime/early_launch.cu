@@ -3,12 +3,12 @@
 namespace strata::cuda {
 namespace {
 
-// 100 * major + 10 * minor of what this file, and every other kernel of cuda/smxx, is compiled for.
+// 100 * major + 10 * minor of the architectures that this file, and every other kernel of cuda/smxx, is compiled for.
 constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
 
 }  // namespace
 
-// Of another major version, code for an earlier one might run instead, translated: it does not wait.
+// On another major version, translated code of an earlier one might run, which does not wait.
 bool launches_early(const Device& device) {
   const Capabilities c = capabilities(device);
   if (c.major < 9) return false;

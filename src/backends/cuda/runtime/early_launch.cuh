@@ -1,4 +1,4 @@
-// Kernels that start while the one in front of them in the stream still runs, and so hide what starting costs: for small kernels in a row,
+// Kernels that start while the preceding kernel of the stream still runs, and so hide their launch latency: for sequences of small kernels,
 // on compute capability 9.0 and later. Such a kernel calls start_early() before anything else, and is launched by launch_early().
 #pragma once
 
@@ -12,11 +12,11 @@
 
 namespace strata::cuda {
 
-// Whether the code that runs on this device waits for the kernel in front by itself: it was compiled for 9.0 or later.
+// Whether the code that runs on this device waits for the preceding kernel by itself: it was compiled for 9.0 or later.
 bool launches_early(const Device& device);
 
-// Lets the next kernel start, and waits until everything in front of this one is done and visible. In every thread that is not known to do
-// nothing: the next kernel takes this one's end as the end of all before it.
+// Lets the next kernel start, and waits until all preceding kernels have finished and their writes are visible. Required in every thread
+// that may do work: the next kernel takes this kernel's end as the end of everything before it.
 __device__ __forceinline__ void start_early() {
 #if __CUDA_ARCH__ >= 900
   ptx::launch_dependents();
@@ -24,7 +24,7 @@ __device__ __forceinline__ void start_early() {
 #endif
 }
 
-// The same; meanwhile() brings near what is going to be read (touch.cuh), or sets up what no kernel in front decides. Not before 9.0.
+// The same; meanwhile() prefetches what will be read (touch.cuh), or sets up what no preceding kernel affects. Not before 9.0.
 template <class Meanwhile>
 __device__ __forceinline__ void start_early(const Meanwhile& meanwhile) {
 #if __CUDA_ARCH__ >= 900

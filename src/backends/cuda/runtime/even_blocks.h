@@ -1,4 +1,4 @@
-// Blocks of a small grid in equal numbers on all SMs, where grids like it follow one another.
+// Distributes the CTAs of a small grid evenly over all SMs, where such grids follow one another.
 #pragma once
 
 #include <algorithm>
@@ -10,17 +10,17 @@
 
 namespace strata::cuda {
 
-// Dynamic shared memory that each block of a grid of some blocks an SM asks for, not to use it, but so that an SM has room for twice its
-// share of them and no more: for this grid's, and for those of the next one, which start early (early_launch.cuh) and then find the same
-// room everywhere. With more room an SM that happens to be empty first gets several shares, and all wait for it. 0 where nothing starts
-// early, where a block an SM is all, and where the threads alone leave no more room.
+// Dynamic shared memory per CTA, for a grid of a few CTAs per SM. It is not used; it limits an SM to twice its share of CTAs. That is room
+// for this grid's CTAs, and for those of the next grid, which start early (early_launch.cuh) and then find equal room everywhere. With more
+// room, an SM that happens to be empty first would get several shares, and all would wait for it. 0 where nothing starts early, where there
+// is one CTA per SM, and where the threads alone leave no more room.
 inline size_t even_shared_bytes(int64_t blocks, int threads, const Capabilities& device) {
   constexpr int64_t kSmThreads = 2048;
-  constexpr int64_t kOwn = 1024;        // of each block, for the system
-  constexpr int64_t kFree = 48 * 1024;  // that no kernel needs leave for: enough to keep a fifth block off an SM
-  const int64_t places = 2 * ceil_div(blocks, device.num_sms);
-  if (!device.sm90() || blocks <= device.num_sms || places * threads >= kSmThreads) return 0;
-  return static_cast<size_t>(std::min((device.max_shared_bytes + kOwn) / places - kOwn, kFree) / 128 * 128);
+  constexpr int64_t kOwn = 1024;        // per CTA, for the system
+  constexpr int64_t kFree = 48 * 1024;  // for other kernels: enough to keep a fifth CTA off an SM
+  const int64_t slots = 2 * ceil_div(blocks, device.num_sms);
+  if (!device.sm90() || blocks <= device.num_sms || slots * threads >= kSmThreads) return 0;
+  return static_cast<size_t>(std::min((device.max_shared_bytes + kOwn) / slots - kOwn, kFree) / 128 * 128);
 }
 
 }  // namespace strata::cuda

@@ -11,7 +11,7 @@ namespace strata::cuda {
 
 template <class Params>
 struct Traits {
-  Support (*supports)(const Params&, const Capabilities&) = nullptr;        // null: every call that the op's check lets through
+  Support (*supports)(const Params&, const Capabilities&) = nullptr;        // null: every call that passes the op's check
   size_t (*workspace_bytes)(const Params&, const Capabilities&) = nullptr;  // null: none
   void (*run)(const Params&, const ExecutionContext&) = nullptr;
   Support (*prefers)(const Params&, const Capabilities&) = nullptr;               // null: every call that it supports

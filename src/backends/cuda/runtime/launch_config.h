@@ -1,4 +1,4 @@
-// What a kernel is launched with. Host code alone, for .cpp files too; kernels of a known signature go by launch_early (early_launch.cuh).
+// Launch attributes of a kernel. Host code only, for .cpp files too; kernels of a known signature use launch_early (early_launch.cuh).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,13 +10,13 @@ namespace strata::cuda {
 struct LaunchShape {
   dim3 grid, block;
   size_t shared_bytes = 0;
-  unsigned cluster = 1;  // blocks
-  // The blocks of a cluster on SMs of their own. By default, where several fit on an SM, the hardware puts those of a cluster together and
-  // leaves other SMs empty: of 33 clusters of four on an H200, 60 SMs with two blocks and 60 with none.
+  unsigned cluster = 1;  // CTAs
+  // Places the CTAs of a cluster on different SMs. By default, where several fit on an SM, the hardware puts CTAs of a cluster together and
+  // leaves other SMs empty: with 33 clusters of four on an H200, 60 SMs have two CTAs and 60 none.
   bool spread = false;
 };
 
-// early: the kernel may begin beside the one in front of it in the stream, and waits for that by itself.
+// early: the kernel may start while the preceding kernel of the stream runs, and waits for it by itself.
 class LaunchConfig {
  public:
   LaunchConfig(const LaunchShape& shape, cudaStream_t stream, bool early) {
@@ -51,16 +51,16 @@ class LaunchConfig {
   cudaLaunchConfig_t config_{};
 };
 
-// Lets blocks of the kernel have this much dynamic shared memory. Of launches that differ, the most that any of them asks for: another
-// thread may be launching the same kernel with more.
+// Allows CTAs of the kernel this much dynamic shared memory. Launches that differ use their maximum, because another thread may be
+// launching the same kernel with more.
 template <class Kernel>
 void allow_shared_bytes(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "cudaFuncSetAttribute");
 }
 
-// SMs are set up with all the shared memory they have for blocks of this kernel, not with what these need, so that blocks of other kernels
-// find their place beside them: an SM is set up anew only when it is empty.
+// Configures SMs with all their shared memory for this kernel, not only what its CTAs need, so that CTAs of other kernels fit on the SM
+// too: an SM is reconfigured only when it is empty.
 template <class Kernel>
 void all_shared_memory(Kernel* kernel) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributePreferredSharedMemoryCarveout,

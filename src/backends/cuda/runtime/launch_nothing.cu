@@ -1,4 +1,4 @@
-// A kernel without work: what a launch costs, and so what no op can be faster than.
+// An empty kernel: the cost of a launch, which no op can undercut.
 #include "backends/cuda/runtime/check.h"
 #include "backends/cuda/runtime/cuda_device.h"
 #include "backends/cuda/runtime/probes.h"

@@ -1,4 +1,4 @@
-// What benchmarks measure a GPU's limits with: Device::probe_read and probe_launch.
+// Measures a GPU's limits for benchmarks: Device::probe_read and probe_launch.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace strata::cuda {
 
-// Reads the whole 64 KiB of `bytes` bytes, aligned to 16, and writes nothing worth mentioning (4 bytes at `sink`, perhaps).
+// Reads `bytes` bytes (whole 64 KiB), aligned to 16; writes at most 4 bytes to `sink`.
 void read_memory(const Device& device, const void* data, size_t bytes, void* sink, Stream stream);
 void launch_nothing(const Device& device, Stream stream);
 

@@ -1,4 +1,4 @@
-// Reading device memory and nothing else: the roof of whatever is bound by memory. Floor: bytes / bandwidth of the device.
+// Reads device memory and does nothing else: the roof of memory-bound kernels. Floor: bytes / bandwidth of the device.
 #include "backends/cuda/runtime/check.h"
 #include "backends/cuda/runtime/cuda_device.h"
 #include "backends/cuda/runtime/probes.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kBlocksPerSm = 4;
-constexpr int kUnroll = 8;  // independent 16-byte loads of a thread: 128 KiB in flight on each SM
+constexpr int kUnroll = 8;  // independent 16-byte loads per thread: 128 KiB in flight per SM
 
 __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* data, size_t n, uint32_t* sink) {
   const size_t tile = size_t{kThreads} * kUnroll;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads) read_kernel(const uint4* data, size_
 #pragma unroll
     for (int i = 0; i < kUnroll; ++i) sum += v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
   }
-  if (sum == 0x9E3779B9u) *sink = sum;  // hardly ever; without it there would be nothing to read for
+  if (sum == 0x9E3779B9u) *sink = sum;  // hardly ever true; without it the reads would be eliminated
 }
 
 }  // namespace

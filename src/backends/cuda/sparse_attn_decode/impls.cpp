@@ -12,10 +12,10 @@ std::vector<Implementation<SparseAttnDecodeParams>> sparse_attn_decode() {
   return {
       sparse_attn_decode_sm90_scheduled(/*few_heads=*/true, planner),
       sparse_attn_decode_sm90_scheduled(/*few_heads=*/false, planner),
-      sparse_attn_decode_sm90(Kernel::persistent, planner),          // 8 or 16 heads a block, more than two rounds of blocks
+      sparse_attn_decode_sm90(Kernel::persistent, planner),          // 8 or 16 heads per CTA, more than two waves of CTAs
       sparse_attn_decode_sm90(Kernel::few_heads_clusters, planner),  // few tokens: the splits of a token are a cluster
-      sparse_attn_decode_sm90(Kernel::few_heads, planner),           // up to 32 heads a block
-      sparse_attn_decode_sm90(Kernel::h64_clusters, planner),        // two or three splits, all of which run at a time
+      sparse_attn_decode_sm90(Kernel::few_heads, planner),           // up to 32 heads per CTA
+      sparse_attn_decode_sm90(Kernel::h64_clusters, planner),        // two or three splits, all of which run at once
       sparse_attn_decode_sm90(Kernel::h64, planner),                 // many tokens of many heads
       sparse_attn_decode_bf16_sm90(),
       sparse_attn_decode_smxx(),

@@ -1,4 +1,4 @@
-// Schedules of sparse decode on CUDA: the Hopper kernels go by them.
+// Schedules of sparse decode on CUDA, for the Hopper kernels.
 #include "backends/cuda/sparse_attn_decode/sm90/schedule.h"
 
 #include "backends/cuda/cuda_ops.h"
@@ -21,10 +21,10 @@ Problem problem_of(const ScheduledCall& call, const Device& device) {
 // Null: the kernels take no schedule of such a call.
 const BlockCost* taken_block(const ScheduledCall& call, const Device& device) {
   if (!is_cuda(device) || !capabilities(device).sm90() || call.num_tokens == 0) return nullptr;
-  return block_of_pieces(problem_of(call, device));
+  return block_of_schedule(problem_of(call, device));
 }
 
-// Whatever the heads of a block are.
+// For any number of heads per CTA.
 int64_t most_bytes(const ScheduledCall& call, const Device& device) {
   return taken_block(call, device) != nullptr ? Sizes{call.num_tokens, capabilities(device).num_sms}.bytes() : 0;
 }
@@ -36,11 +36,12 @@ int64_t write(const ScheduledCall& call, const ops::TokenLengths& lengths, const
   if (lengths.when == ops::ScheduleWhen::far_bound && !far_bound(problem, block)) return 0;
   const Schedule schedule(problem, *block, lengths.rows);
   if (lengths.when == ops::ScheduleWhen::faster && !schedule.is_faster()) return 0;
-  const Sizes sizes{problem.tokens, most_further_pieces(problem, block->heads)};
-  auto* const pieces = reinterpret_cast<PieceRow*>(memory);
-  auto* const merges = reinterpret_cast<MergeRow*>(pieces + sizes.pieces());
-  const int64_t cut = schedule.write({pieces, static_cast<size_t>(sizes.pieces())}, {merges, static_cast<size_t>(sizes.merges())});
-  // Of a captured step every launch has as many.
+  const Sizes sizes{problem.tokens, max_further_work_items(problem, block->heads)};
+  auto* const work_items = reinterpret_cast<WorkItemRow*>(memory);
+  auto* const combine_rows = reinterpret_cast<CombineRow*>(work_items + sizes.work_items());
+  const int64_t cut =
+      schedule.write({work_items, static_cast<size_t>(sizes.work_items())}, {combine_rows, static_cast<size_t>(sizes.combine_rows())});
+  // In a captured step every launch has the same number.
   return lengths.when == ops::ScheduleWhen::far_bound ? sizes.bytes() : sizes.bytes_of(cut);
 }
 

@@ -1,4 +1,5 @@
-// PrefillMode::automatic on CUDA: both ways' times, interpolated between measured ones (docs/decisions/0003-one-paged-attention-op.md).
+// PrefillMode::automatic on CUDA: the times of both modes, interpolated between measured times
+// (docs/decisions/0003-one-paged-attention-op.md).
 #include <algorithm>
 #include <iterator>
 
@@ -9,7 +10,7 @@
 namespace strata::cuda {
 namespace {
 
-// What further chunks of requests cost each: the launches of two gathers, the indices and an attention.
+// Time of each further chunk of requests, in microseconds: the launches of two gathers, the indices and an attention.
 constexpr double kChunkTime = 6.0;
 
 PrefillTime interpolate(const PrefillTime& a, const PrefillTime& b, double way) {
@@ -17,7 +18,8 @@ PrefillTime interpolate(const PrefillTime& a, const PrefillTime& b, double way) 
   return {between(a.paged, b.paged), between(a.gathered, b.gathered), between(a.rows, b.rows)};
 }
 
-// Between the measured numbers of tokens, and on from the last two; fewer take as long as the least.
+// Interpolates between the measured numbers of tokens, and extrapolates from the last two. Fewer tokens take as long as the smallest
+// number.
 PrefillTime time_of(const PrefillTimes& times, int64_t tokens) {
   const int64_t* const last = std::end(kTimedTokens) - 1;
   const int64_t* const next = std::clamp(std::lower_bound(std::begin(kTimedTokens), last, tokens), std::begin(kTimedTokens) + 1, last);
@@ -26,7 +28,7 @@ PrefillTime time_of(const PrefillTimes& times, int64_t tokens) {
   return interpolate(times.at[i - 1], times.at[i], std::max(way, 0.0));
 }
 
-// The same for rows, among those of the fewest heads that have room for these: kernels pad heads.
+// The same over rows, for the smallest measured number of heads that is at least this: kernels pad heads.
 PrefillTime time_of(const PrefillWork& work) {
   const PrefillTimes *begin = std::begin(kPrefillTimes), *end = std::end(kPrefillTimes);
   const int64_t heads = std::find_if(begin, end - 1, [&](const PrefillTimes& t) { return t.heads >= work.num_heads; })->heads;
@@ -39,16 +41,16 @@ PrefillTime time_of(const PrefillWork& work) {
   return interpolate(time_of(next[-1], work.num_tokens), time_of(*next, work.num_tokens), std::max(way, 0.0));
 }
 
-// MLA's rows on Hopper, microseconds of a token and 2048 rows: from the pages, and gathered, for up to so many heads.
+// MLA's rows on Hopper, for up to `heads` heads: microseconds per token and 2048 rows, paged and gathered.
 struct MlaTimes {
   int64_t heads;
   double fp8_ds_mla, fp8_tensor, gathered;
 };
 constexpr MlaTimes kMlaTimes[] = {
     {16, 0.353, 0.635, 0.386}, {32, 0.418, 0.637, 0.391}, {64, 0.603, 0.650, 0.418}, {128, 1.203, 1.264, 0.825}};
-constexpr double kMlaGather = 6.0, kMlaGatheredRow = 6.4e-4;  // the launch, and a row
+constexpr double kMlaGather = 6.0, kMlaGatheredRow = 6.4e-4;  // per launch, and per row
 
-// Rows that are bf16 already are best left where they are.
+// Rows that are already bf16 are best left in the pages.
 bool paged_mla_is_faster(const PrefillWork& work) {
   if (work.format != KvFormat::fp8_ds_mla && work.format != KvFormat::fp8_tensor) return true;
   const MlaTimes& times =
@@ -62,7 +64,7 @@ bool paged_mla_is_faster(const PrefillWork& work) {
 
 bool paged_prefill_is_faster(const PrefillWork& work, const Device& device) {
   if (work.latent) return !capabilities(device).sm90() || paged_mla_is_faster(work);
-  // Elsewhere both ways take the portable kernel, whose times have not been compared.
+  // On other GPUs both modes use the portable kernel, whose times have not been compared.
   if (!capabilities(device).sm90() || work.format != KvFormat::fp8_ds_mla_v4) return false;
   const PrefillTime time = time_of(work);
   const double more_rows = static_cast<double>(work.gathered_rows) - time.rows, more_chunks = static_cast<double>(work.num_chunks - 1);

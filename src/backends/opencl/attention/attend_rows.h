@@ -1,5 +1,6 @@
-// Attention of a token's heads over rows that they share: V4 specification 14.1, MLA specification 8. A group has 16 heads and a split of
-// the rows, 16 at a time, decoded once into local memory. Floor: with many heads, the products in fp32; with few, the bytes of the rows.
+// Attention of a token's heads over shared key-value rows, in fp32: V4 specification 14.1, MLA specification 8. A work-group computes 16
+// heads over one split of the rows. It decodes 16 rows at a time into local memory. Floor: with many heads, the fp32 products; with few,
+// the bytes of the rows.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,11 @@
 
 namespace strata::opencl {
 
-constexpr int kRowItems = kAttnItems / kAttnRows;     // that load a row
-constexpr int kMaxRuns = 576 / kRun;                  // of a row
-constexpr int kTileStride = kMaxRuns + 2;             // runs: four rows are in different banks
-constexpr int kSlices = 8;                            // of a logit's products
-constexpr int kSumHeadStride = 20, kSumStride = 336;  // floats of a head, of a slice: the same
+constexpr int kRowItems = kAttnItems / kAttnRows;     // that load one row
+constexpr int kMaxRuns = 576 / kRun;                  // per row
+constexpr int kTileStride = kMaxRuns + 2;             // in runs: four rows lie in different banks
+constexpr int kSlices = 8;                            // that the products of a logit are summed in
+constexpr int kSumHeadStride = 20, kSumStride = 336;  // floats between heads, and between slices: no bank conflicts
 constexpr int kValueItems = kAttnValues / kRun;
 
 // Local memory of a group, 31936 bytes.
@@ -24,23 +25,24 @@ constexpr int kValueItems = kAttnValues / kRun;
   __local float sums[kSlices * kSumStride];           \
   __local float4 logits[kAttnHeads * kAttnRows / 4];  \
   __local float4 weights[kAttnRows * kAttnHeads / 4]; \
-  __local float4 shrink[kAttnHeads / 4];              \
+  __local float4 rescale[kAttnHeads / 4];             \
   __local float factors[kAttnRows];                   \
   __local float totals[kAttnHeads];                   \
-  const AttnLocal local_memory { tile, sums, logits, weights, shrink, factors, totals }
+  const AttnLocal local_memory { tile, sums, logits, weights, rescale, factors, totals }
 struct AttnLocal {
   __local uint4* tile;      // [row][run]
-  __local float* sums;      // of slices of logits
+  __local float* sums;      // [slice][head][row]: partial logits
   __local float4* logits;   // [head][row]
-  __local float4* weights;  // [row][head], times the row's factor
-  __local float4* shrink;   // [head]
-  __local float* factors;   // [row], 0: not attended
-  __local float* totals;    // [head] maxima, then what out is multiplied by
+  __local float4* weights;  // [row][head], multiplied by the row's factor
+  __local float4* rescale;  // [head]
+  __local float* factors;   // [row]; 0 for rows that are not attended
+  __local float* totals;    // [head]: first the maximum, then the factor of the result
 };
 
-// The runs first_run, first_run + 16, ... that an item has: loaded together, then decoded one after the other, which saves registers.
+// Loads an item's runs first_run, first_run + 16, ... All loads are issued first. The runs are then decoded one by one, which saves
+// registers.
 template <int kSteps>
-inline void load_runs(const RowPlace& row, int first_run, __local uint4* tile_row) {
+inline void load_runs(const RowAddress& row, int first_run, __local uint4* tile_row) {
   uint4 stored[kSteps];
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) stored[i] = load_aligned(row, (first_run + i * kRowItems) * kRun);
@@ -52,9 +54,9 @@ inline void load_runs(const RowPlace& row, int first_run, __local uint4* tile_ro
     for (int k = 0; k + 1 < kSteps; ++k) stored[k] = stored[k + 1];
   }
 }
-// The 16 items of a row load its values, eight at a time. kHeadDim: head_dim, or 0 where it is none of the usual ones.
+// 16 items load a row, eight values at a time. kHeadDim: head_dim, or 0 for any head_dim.
 template <int kHeadDim>
-inline void load_tile(const RowPlace& row, int first_run, int head_dim, __local uint4* tile_row) {
+inline void load_tile(const RowAddress& row, int first_run, int head_dim, __local uint4* tile_row) {
   if (row.factor == 0.0f) {
     for (int run = first_run; run * kRun < head_dim; run += kRowItems) tile_row[run] = (uint4)(0, 0, 0, 0);
   } else if (kHeadDim != 0 && row.is_aligned()) {
@@ -70,8 +72,8 @@ inline void load_tile(const RowPlace& row, int first_run, int head_dim, __local 
   }
 }
 
-// `rows` has count(), index(entry), below 0 where there is no row, which is loaded a tile ahead, and place(entry, index).
-// The group's numbers: (token, head tile); split; which of kAttnValues columns. kHeadDim: as in load_tile.
+// `rows` has count(), index(entry) and address(entry, index). index() is negative if there is no row; it is called one tile ahead.
+// Group numbers: 0 is (token, head tile), 1 the split, 2 the block of kAttnValues columns. kHeadDim: as in load_tile.
 template <int kHeadDim, class Rows>
 inline void attend_rows(const RowAttention& a, const Rows& rows, int64_t token, int head_tile, const AttnLocal& m) {
   const int item = get_local_id(0);
@@ -82,9 +84,10 @@ inline void attend_rows(const RowAttention& a, const Rows& rows, int64_t token, 
   const int head_dim = kHeadDim != 0 ? kHeadDim : a.head_dim;
   const int first_head = head_tile * kAttnHeads, last_head = a.num_heads - 1;
 
-  // As an item of a row; of a slice of products, two heads and four rows; of a logit; of eight columns of four heads.
+  // The item's share of each phase: a run of a row; a slice of the products of two heads and four rows; one logit; eight columns of four
+  // heads.
   const int own_row = item / kRowItems, own_run = item % kRowItems;
-  const int slice = item / 16 % 2 + item / 64 * 2, head_lane = item / 4 % 4 + item / 32 % 2 * 4, row_lane = item % 4;
+  const int slice = item / 16 % 2 + item / 64 * 2, item_head = item / 4 % 4 + item / 32 % 2 * 4, item_row = item % 4;
   const int logit_head = item / kAttnRows, logit_row = item % kAttnRows;
   const int value_heads = item / kValueItems, value_run = first_column / kRun + item % kValueItems;
   const int column = value_run * kRun;
@@ -93,7 +96,7 @@ inline void attend_rows(const RowAttention& a, const Rows& rows, int64_t token, 
   const __global uint16_t* q[2];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    q[j] = q0 + min(head_lane + 8 * j, last_head - first_head) * a.q_stride.head;
+    q[j] = q0 + min(item_head + 8 * j, last_head - first_head) * a.q_stride.head;
   }
   float out[4][kRun];
 #pragma unroll
@@ -101,11 +104,11 @@ inline void attend_rows(const RowAttention& a, const Rows& rows, int64_t token, 
 #pragma unroll
     for (int i = 0; i < kRun; ++i) out[j][i] = 0.0f;
   }
-  float largest = -INFINITY, total = 0.0f;  // of the logit's head; of its head and row
+  float largest = -INFINITY, total = 0.0f;  // the running maximum of the logit's head; the sum of weights of its head and row
   int index = rows.index(begin * kAttnRows + own_row);
   for (int t = begin; t < end; ++t) {
     const int entry = t * kAttnRows + own_row;
-    const RowPlace row = index < 0 ? no_row() : rows.place(entry, index);
+    const RowAddress row = index < 0 ? no_row() : rows.address(entry, index);
     load_tile<kHeadDim>(row, own_run, head_dim, m.tile + own_row * kTileStride);
     if (own_run == 0) m.factors[own_row] = row.factor;
     index = rows.index(entry + kAttnRows);
@@ -123,9 +126,9 @@ inline void attend_rows(const RowAttention& a, const Rows& rows, int64_t token, 
 #pragma unroll
       for (int j = 0; j < 2; ++j) unpack(load_query(q[j], run * kRun, head_dim, a.is_q_aligned), queries[j]);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) add_products<2>(queries, m.tile[(row_lane + 4 * i) * kTileStride + run], i, logits);
+      for (int i = 0; i < 4; ++i) add_products<2>(queries, m.tile[(item_row + 4 * i) * kTileStride + run], i, logits);
     }
-    __local float* own = m.sums + slice * kSumStride + head_lane * kSumHeadStride + row_lane;
+    __local float* own = m.sums + slice * kSumStride + item_head * kSumHeadStride + item_row;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -146,18 +149,18 @@ inline void attend_rows(const RowAttention& a, const Rows& rows, int64_t token, 
       top = fmax(top, fmax(fmax(l.x, l.y), fmax(l.z, l.w)));
     }
     const float weight = logit == -INFINITY ? 0.0f : exp(logit - top);
-    const float less = largest == -INFINITY ? 0.0f : exp(largest - top);
+    const float rescale = largest == -INFINITY ? 0.0f : exp(largest - top);
     largest = top;
-    total = fma(total, less, weight);
+    total = fma(total, rescale, weight);
     ((__local float*)m.weights)[logit_row * kAttnHeads + logit_head] = weight * factor;
-    if (logit_row == 0) ((__local float*)m.shrink)[logit_head] = less;
+    if (logit_row == 0) ((__local float*)m.rescale)[logit_head] = rescale;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (column < a.value_dim) {
-      const float4 shrink = m.shrink[value_heads];
+      const float4 head_rescale = m.rescale[value_heads];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
 #pragma unroll
-        for (int i = 0; i < kRun; ++i) out[j][i] *= shrink[j];
+        for (int i = 0; i < kRun; ++i) out[j][i] *= head_rescale[j];
       }
 #pragma unroll 2
       for (int r = 0; r < kAttnRows; ++r)

@@ -1,7 +1,7 @@
-// Attention of a token's heads over rows that they share, by the matrix engine: V4 specification 14.1, MLA specification 8. A group has 16
-// heads and a split of the rows, 32 at a time. A sub-group decodes two rows into local memory, multiplies a slice of their dimensions by
-// the queries, which it keeps in registers, has a head's softmax, and sums 32 columns of the values. Softmax weights are rounded to bf16
-// for the value product; their sum is of the unrounded ones (docs/numerics.md).
+// Attention of a token's heads over shared key-value rows on the matrix engine: V4 specification 14.1, MLA specification 8. A work-group
+// computes 16 heads over one split of the rows, 32 rows at a time. Each sub-group decodes two rows into local memory, multiplies a slice of
+// the dimensions of 16 rows by the queries in its registers, computes the softmax of one head, and sums 32 columns of the values. Softmax
+// weights are rounded to bf16 for the value product; their sum is that of the unrounded weights (docs/numerics.md).
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,33 @@ namespace strata::opencl {
 
 constexpr int kMatrixItems = kMatrixSubgroups * STRATA_SUBGROUP;
 constexpr int kTileRows = 32;
-constexpr int kRowHalves = 2;                                // of a tile, 16 rows each: a sub-group has the logits of one
-constexpr int kDepthSlices = kMatrixSubgroups / kRowHalves;  // sub-groups that share the dimensions of a half
-constexpr int kHeadBlocks = kAttnHeads / STRATA_SUBGROUP;    // columns of logits
-constexpr int kOwnColumns = kAttnValues / kMatrixSubgroups;  // of the values, of a sub-group
+constexpr int kRowHalves = 2;                                // of a tile, 16 rows each; a sub-group computes logits of one half
+constexpr int kDepthSlices = kMatrixSubgroups / kRowHalves;  // sub-groups per half, each with a slice of the dimensions
+constexpr int kHeadBlocks = kAttnHeads / STRATA_SUBGROUP;    // fragments across the heads
+constexpr int kOwnColumns = kAttnValues / kMatrixSubgroups;  // value columns per sub-group
 constexpr int kColumnBlocks = kOwnColumns / STRATA_SUBGROUP;
-constexpr int kSliceStride = kAttnHeads + 1;           // floats of a row: rows are in different banks
-constexpr int kOwnRows = kTileRows / STRATA_SUBGROUP;  // of a head, of an item
-static_assert(kMatrixSubgroups == kAttnHeads && 2 * kMatrixSubgroups == kTileRows, "a sub-group has a head, and two rows");
+constexpr int kSliceStride = kAttnHeads + 1;           // floats per row: rows lie in different banks
+constexpr int kOwnRows = kTileRows / STRATA_SUBGROUP;  // rows per item in the softmax
+static_assert(kMatrixSubgroups == kAttnHeads && 2 * kMatrixSubgroups == kTileRows, "a sub-group has one head and two rows");
 
 // Local memory of a group, 55488 bytes with 576 dimensions.
 #define STRATA_MATRIX_ATTN_LOCAL(head_dim)                                                    \
   __local uint32_t tile[kTileRows / 2 * (head_dim)] __attribute__((aligned(64)));             \
   __local float slices[kDepthSlices * kTileRows * kSliceStride] __attribute__((aligned(64))); \
   __local uint16_t weights[kTileRows * kAttnHeads] __attribute__((aligned(64)));              \
-  __local float shrink[kAttnHeads] __attribute__((aligned(64)));                              \
+  __local float rescale[kAttnHeads] __attribute__((aligned(64)));                             \
   __local float factors[kTileRows] __attribute__((aligned(64)));                              \
-  const MatrixAttnLocal local_memory { tile, slices, weights, shrink, factors }
+  const MatrixAttnLocal local_memory { tile, slices, weights, rescale, factors }
 struct MatrixAttnLocal {
   __local uint32_t* tile;     // [row / 2][column]: bf16 values of two rows, the first in the lower half
-  __local float* slices;      // [slice][row][head] of logits
-  __local uint16_t* weights;  // times the row's factor; see weight_index
-  __local float* shrink;      // [head]; in the end what results are multiplied by
-  __local float* factors;     // [row], 0: not attended
+  __local float* slices;      // [slice][row][head]: partial logits
+  __local uint16_t* weights;  // multiplied by the row's factor; layout: weight_index
+  __local float* rescale;     // [head]; after the last tile, the factor of the result
+  __local float* factors;     // [row]; 0 for rows that are not attended
 };
 
-// Fragments of what is in local memory.
-// A of the logits: eight rows of the tile, 16 columns.
+// Fragments from local memory.
+// A of the logit product: eight rows of the tile, 16 columns.
 inline FragmentA key_fragment(const __local uint32_t* tile, int stride) {
   const int lane = get_sub_group_local_id();
 #if STRATA_SUBGROUP == 16
@@ -55,13 +55,13 @@ inline FragmentA key_fragment(const __local uint32_t* tile, int stride) {
                          highs_of(c.x, c.y), lows_of(d.x, d.y), highs_of(d.x, d.y)));
 #endif
 }
-// B of the results: 16 rows of the tile, a column of each item.
+// B of the value product: 16 rows of the tile, one column per item.
 inline FragmentB value_fragment(const __local uint32_t* tile, int stride) {
   const __local uint32_t* own = tile + (int)get_sub_group_local_id();
   return as_int8(
       (uint8)(own[0], own[stride], own[2 * stride], own[3 * stride], own[4 * stride], own[5 * stride], own[6 * stride], own[7 * stride]));
 }
-// A of the results: the weights of eight heads, 16 rows. In memory as the items have them.
+// A of the value product: the weights of eight heads and 16 rows. Local memory has the fragment's layout, so that an item reads one vector.
 #if STRATA_SUBGROUP == 16
 inline int weight_index(int row, int head) { return row * kAttnHeads + head; }
 inline FragmentA weight_fragment(const __local uint16_t* weights, int first_head, int first_row) {
@@ -75,14 +75,14 @@ inline FragmentA weight_fragment(const __local uint16_t* weights, int first_head
   return *(const __local int8*)(weights + weight_index(row, first_head));
 }
 #endif
-// B of the logits: 16 values of an item's query.
+// B of the logit product: 16 values of the query of the item's head.
 inline FragmentB query_fragment(const __global uint16_t* q) { return (int8)(((const __global int4*)q)[0], ((const __global int4*)q)[1]); }
 
-// Two rows of one format, of which one may have factor 0: zeros, whatever is there.
+// Two rows of one format. A row with factor 0 is stored as zeros, whatever its memory holds.
 struct RowPair {
-  RowPlace even, odd;
+  RowAddress even, odd;
 };
-// Eight columns of both.
+// Stores eight columns of both rows.
 inline void store_pair(const RowPair& rows, uint4 even, uint4 odd, __local uint32_t* to) {
   const uint4 a = rows.even.factor == 0.0f ? (uint4)(0, 0, 0, 0) : even, b = rows.odd.factor == 0.0f ? (uint4)(0, 0, 0, 0) : odd;
   __local uint4* pairs = (__local uint4*)to;
@@ -90,9 +90,9 @@ inline void store_pair(const RowPair& rows, uint4 even, uint4 odd, __local uint3
   pairs[1] = (uint4)(lows_of(a.z, b.z), highs_of(a.z, b.z), lows_of(a.w, b.w), highs_of(a.w, b.w));
 }
 
-// All scales of a row that begins at a multiple of 16 bytes, and one of them.
+// scales_of: all scales of a row that begins at a multiple of 16 bytes. scale_of_run: the scale of one run.
 template <KvFormat kFormat>
-inline uint4 scales_of(const RowPlace& row) {
+inline uint4 scales_of(const RowAddress& row) {
   if (kFormat == KvFormat::fp8_ds_mla_v4) return (uint4)(*(const __global uint2*)row.scales, (uint2)(0, 0));
   if (kFormat == KvFormat::fp8_ds_mla) return *(const __global uint4*)(row.data + kMlaScaleOffset);
   return (uint4)(0, 0, 0, 0);
@@ -104,11 +104,11 @@ inline float scale_of_run(uint4 scales, int run) {
     return to_float(E8m0{(uint8_t)((block < 4 ? scales.x : scales.y) >> block % 4 * 8)});
   }
   if (kFormat != KvFormat::fp8_ds_mla) return 1.0f;
-  const int part = run / (kMlaTile / kRun);
-  const uint2 two = part < 2 ? scales.xy : scales.zw;
-  return as_float(part % 2 == 0 ? two.x : two.y);
+  const int block = run / (kMlaTile / kRun);
+  const uint2 two = block < 2 ? scales.xy : scales.zw;
+  return as_float(block % 2 == 0 ? two.x : two.y);
 }
-// kSteps times eight e4m3 values of both rows, from `run` on in steps of a sub-group.
+// Loads and decodes kSteps runs of e4m3 values of both rows: run, run + STRATA_SUBGROUP, ...
 template <KvFormat kFormat, int kSteps>
 inline void load_fp8(const RowPair& rows, uint4 even_scales, uint4 odd_scales, int run, __local uint32_t* to) {
   uint2 even[kSteps], odd[kSteps];
@@ -125,7 +125,7 @@ inline void load_fp8(const RowPair& rows, uint4 even_scales, uint4 odd_scales, i
                decode_words(odd[i], scale_of_run<kFormat>(odd_scales, own), kIsRounded), to + own * kRun);
   }
 }
-// kSteps times eight bf16 values of both rows, of which the first are at `even` and `odd`.
+// The same for bf16 values, which begin at even_data and odd_data.
 template <int kSteps>
 inline void load_bf16(const RowPair& rows, const __global uint8_t* even_data, const __global uint8_t* odd_data, int run,
                       __local uint32_t* to) {
@@ -138,7 +138,7 @@ inline void load_bf16(const RowPair& rows, const __global uint8_t* even_data, co
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) store_pair(rows, even[i], odd[i], to + (run + i * STRATA_SUBGROUP) * kRun);
 }
-// Rows at multiples of 16 bytes: e4m3 values, then bf16 ones.
+// Rows begin at multiples of 16 bytes. A row has e4m3 values, then bf16 values.
 template <KvFormat kFormat, int kHeadDim>
 inline void load_pair_as(const RowPair& rows, __local uint32_t* to) {
   constexpr int kRuns = kHeadDim / kRun;
@@ -176,7 +176,7 @@ inline void load_zeros(__local uint32_t* to) {
 #pragma unroll 1
   for (int i = get_sub_group_local_id(); i < kHeadDim / 4; i += STRATA_SUBGROUP) ((__local uint4*)to)[i] = (uint4)(0, 0, 0, 0);
 }
-// A missing row is read where the other one is.
+// If one row is missing, the address of the other row is read instead.
 template <int kHeadDim>
 inline void load_pair(RowPair rows, __local uint32_t* to) {
   if (rows.even.factor == 0.0f && rows.odd.factor == 0.0f) return load_zeros<kHeadDim>(to);
@@ -193,8 +193,8 @@ inline void load_pair(RowPair rows, __local uint32_t* to) {
   }
 }
 
-// `rows`: as in attend_rows.h; an even entry and the next one have the same format. Queries and rows are at multiples of 16 bytes.
-// The group's numbers: (token, head tile); split; which of kAttnValues columns.
+// `rows`: as in attend_rows.h; an even entry and the next one have the same format. Queries and rows begin at multiples of 16 bytes.
+// Group numbers: 0 is (token, head tile), 1 the split, 2 the block of kAttnValues columns.
 template <int kHeadDim, class Rows>
 inline void attend_rows_xmx(const RowAttention& a, const Rows& rows, int64_t token, int head_tile, const MatrixAttnLocal& m) {
   constexpr int kDepthSteps = kHeadDim / kMatrixDepth, kSliceSteps = (kDepthSteps + kDepthSlices - 1) / kDepthSlices;
@@ -207,8 +207,8 @@ inline void attend_rows_xmx(const RowAttention& a, const Rows& rows, int64_t tok
   const int first_head = head_tile * kAttnHeads, last_head = a.num_heads - 1, own_head = first_head + subgroup;
   const int row_half = subgroup % kRowHalves, slice = subgroup / kRowHalves;
 
-  // A slice has the steps slice, slice + kDepthSlices, ... of the dimensions. Those after kOwnSteps are loaded for every tile, as more
-  // would not be in registers.
+  // A slice has the steps slice, slice + kDepthSlices, ... of the dimensions. The first kOwnSteps stay in registers, which have no room
+  // for more. The others are loaded again for every tile.
   FragmentB queries[kOwnSteps][kHeadBlocks];
   const __global uint16_t* own_queries[kHeadBlocks];
 #pragma unroll
@@ -224,17 +224,17 @@ inline void attend_rows_xmx(const RowAttention& a, const Rows& rows, int64_t tok
 #pragma unroll
     for (int n = 0; n < kColumnBlocks; ++n) out[h][n] = 0.0f;
   }
-  float largest = -INFINITY, total = 0.0f;  // of the sub-group's head; of the item's rows of it
+  float largest = -INFINITY, total = 0.0f;  // the running maximum of the sub-group's head; the sum of weights of the item's rows
   int even_index = rows.index(begin * kTileRows + 2 * subgroup), odd_index = rows.index(begin * kTileRows + 2 * subgroup + 1);
   for (int t = begin; t < end; ++t) {
     const int entry = t * kTileRows + 2 * subgroup;
-    // Zero, as the compiler cannot know: else it has every address of local memory in a register from before the loop.
+    // Always 0, but the compiler does not know it. Otherwise it keeps every local address in a register throughout the loop.
     const int zero = (uint32_t)t >> 26;
     __local uint32_t* const tile = m.tile + zero;
     __local float* const slices = m.slices + zero;
     {
-      const RowPlace even = even_index < 0 ? no_row() : rows.place(entry, even_index);
-      const RowPlace odd = odd_index < 0 ? no_row() : rows.place(entry + 1, odd_index);
+      const RowAddress even = even_index < 0 ? no_row() : rows.address(entry, even_index);
+      const RowAddress odd = odd_index < 0 ? no_row() : rows.address(entry + 1, odd_index);
       load_pair<kHeadDim>({even, odd}, tile + subgroup * kHeadDim);
       if (lane == 0) {
         m.factors[2 * subgroup] = even.factor;
@@ -289,24 +289,24 @@ inline void attend_rows_xmx(const RowAttention& a, const Rows& rows, int64_t tok
       top = fmax(top, logit[i]);
     }
     top = sub_group_reduce_max(top);
-    const float less = largest == -INFINITY ? 0.0f : exp(largest - top);
+    const float rescale = largest == -INFINITY ? 0.0f : exp(largest - top);
     largest = top;
-    total *= less;
+    total *= rescale;
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
       const float weight = logit[i] == -INFINITY ? 0.0f : exp(logit[i] - top);
       total += weight;
       m.weights[weight_index(i * STRATA_SUBGROUP + lane, subgroup)] = (uint16_t)bf16_bits(weight * factor[i]);
     }
-    if (lane == 0) m.shrink[subgroup] = less;
+    if (lane == 0) m.rescale[subgroup] = rescale;
     barrier(CLK_LOCAL_MEM_FENCE);
 
     if (first_column < a.value_dim) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float8 shrink = ((const __local float8*)m.shrink)[h];
+        const float8 head_rescale = ((const __local float8*)m.rescale)[h];
 #pragma unroll
-        for (int n = 0; n < kColumnBlocks; ++n) out[h][n] *= shrink;
+        for (int n = 0; n < kColumnBlocks; ++n) out[h][n] *= head_rescale;
       }
 #pragma unroll 1
       for (int row = 0; row < kTileRows; row += kMatrixDepth) {
@@ -337,11 +337,11 @@ inline void attend_rows_xmx(const RowAttention& a, const Rows& rows, int64_t tok
         }
       }
     }
-    m.shrink[subgroup] = factor;
+    m.rescale[subgroup] = factor;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   if (!is_whole && begin == end) return;
-  const int64_t sum_step = (int64_t)a.work.splits * a.work.sum_stride;  // from head to head
+  const int64_t sum_step = (int64_t)a.work.splits * a.work.sum_stride;  // between heads
   const int first_own = first_column + lane, heads = min(kAttnHeads, last_head - first_head + 1);
   __global uint16_t* to = at<uint16_t>(a.out) + offset_of(a, a.out_stride, token, first_head) + first_own;
   __global float* to_sums = at<float>(a.work.sums) + first_sum * a.work.sum_stride + first_own;
@@ -351,7 +351,7 @@ inline void attend_rows_xmx(const RowAttention& a, const Rows& rows, int64_t tok
     for (int i = 0; i < kMatrixRows; ++i) {
       const int head = h * kMatrixRows + i;
       if (head < heads) {
-        const float factor = m.shrink[head];
+        const float factor = m.rescale[head];
 #pragma unroll
         for (int n = 0; n < kColumnBlocks; ++n) {
           if (first_own + n * STRATA_SUBGROUP < a.value_dim) {

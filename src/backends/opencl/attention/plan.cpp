@@ -8,11 +8,11 @@
 namespace strata::opencl {
 namespace {
 
-constexpr int64_t kGroups = 512;  // as many as fill a large GPU
+constexpr int64_t kGroups = 512;  // enough to fill a large GPU
 constexpr int64_t kMaxSplits = 128;
-constexpr int64_t kMinTiles = 2;        // of a split
-constexpr int64_t kFixedSplits = 8;     // of a batch-invariant call
-constexpr int64_t kSlabSums = 1 << 15;  // heads of tokens and splits in the workspace of a batch-invariant call
+constexpr int64_t kMinTiles = 2;        // per split
+constexpr int64_t kFixedSplits = 8;     // in batch-invariant calls
+constexpr int64_t kSlabSums = 1 << 15;  // tokens * heads * splits of a slab of a batch-invariant call, at most
 constexpr int64_t kMatrixLocalBytes = 56 << 10;
 constexpr int64_t kMostSubgroupItems = 16;
 
@@ -34,12 +34,12 @@ AttnPlan plan_attention(const AttnShape& s) {
 
 namespace {
 
-// Of [tokens, heads, ...], or of [entries, tokens, heads, ...]. Zeros for an absent view.
+// Strides of [tokens, heads, ...] or [entries, tokens, heads, ...]; 0 for an absent view.
 TokenStride stride_of(const TensorView& v, bool has_entries) {
   return has_entries ? TokenStride{.entry = v.stride[0], .token = v.stride[1], .head = v.stride[2]}
                      : TokenStride{.entry = v.stride[0], .token = 0, .head = v.stride[1]};
 }
-// Of [tokens, heads], or of [entries, heads, tokens].
+// Strides of [tokens, heads] or [entries, heads, tokens].
 TokenStride stride_of_statistics(const TensorView& v, bool has_entries) {
   return has_entries ? TokenStride{.entry = v.stride[0], .token = v.stride[2], .head = v.stride[1]} : stride_of(v, false);
 }

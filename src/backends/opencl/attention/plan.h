@@ -1,4 +1,4 @@
-// How a call of attention over shared rows is cut into groups, from its shapes alone.
+// Cuts a call of attention over shared rows into work-groups, by its shapes alone.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace strata::opencl {
 
-// A query token's rows are cut in `splits`. A launch has at most slab_tokens tokens, whose sums are in the workspace.
+// Each token's rows are cut into `splits`. A launch has at most slab_tokens tokens; the workspace holds their sums.
 struct AttnPlan {
   int32_t splits = 1;
   int64_t slab_tokens = 0;
@@ -19,8 +19,8 @@ struct AttnShape {
   int64_t tokens = 0;
   int64_t heads = 0;
   int64_t value_dim = 0;
-  int64_t rows = 0;                 // of a token, at most
-  bool is_batch_invariant = false;  // the splits depend on a token's rows alone
+  int64_t rows = 0;                 // per token, at most
+  bool is_batch_invariant = false;  // splits depend on the token's own rows only
 };
 AttnPlan plan_attention(const AttnShape& shape);
 
@@ -30,15 +30,15 @@ struct AttnTensors {
   TensorView q, sink{}, out, lse{}, max_logits{};
   float scale = 0.0f;
 };
-// All of it but the work.
+// Sets everything but `work`.
 RowAttention attention_of(const AttnTensors& tensors);
 
-// The kernels of the matrix engine take 512 or 576 dimensions, and queries and rows at multiples of 16 bytes. supports_matrix judges what a
-// plan knows; where memory begins is known when a call runs, and if it is elsewhere, the basic kernel runs instead.
+// The matrix kernels take 512 or 576 dimensions, and queries and rows at multiples of 16 bytes. supports_matrix checks shapes and strides.
+// Addresses are known only when a call runs: if they are not aligned, the basic kernel runs instead.
 Support supports_matrix(const Capabilities& capabilities, const TensorView& q);
-Support supports_matrix(const PagedCache& cache);  // absent or not
+Support supports_matrix(const PagedCache& cache);  // which may be absent
 bool is_aligned(const PagedCache& cache);
-// "op" with kernels "op_512", "op_576" and "op_any", or "op_xmx" with "op_512_xmx" and "op_576_xmx".
+// Module "op" has kernels "op_512", "op_576" and "op_any"; "op_xmx" has "op_512_xmx" and "op_576_xmx".
 struct AttnKernels {
   std::string_view module, matrix_module;
   const char* names[3];
@@ -47,8 +47,7 @@ struct AttnKernels {
 KernelId kernel_of(const AttnKernels& kernels, Variant variant, int64_t head_dim, bool is_aligned);
 size_t items_of(Variant variant);
 
-// Launches kernel `id` over the call's tokens and, where rows are split, what combines the splits. call.attention has all but the
-// workspace, the splits and the tokens of a launch.
+// Launches kernel `id` over the call's tokens, and attention_combine if there are several splits. Sets call.attention.work.
 template <class Call>
 void launch_attention(const ExecutionContext& context, const KernelId& id, Call call, const AttnShape& shape) {
   const AttnPlan plan = plan_attention(shape);

@@ -1,4 +1,4 @@
-// Products of register tiles of attention, in fp32.
+// The attention kernels' products of register tiles, in fp32.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline void unpack(uint4 run, float* values) {
   }
 }
 
-// Adds the products of eight values of kQueries queries and a key to the logits of key `number` of four.
+// Adds eight dimensions of the products of kQueries queries and one key to logits[query][number].
 template <int kQueries>
 inline void add_products(const float (*queries)[kRun], uint4 key, int number, float (*logits)[4]) {
 #pragma unroll
@@ -28,7 +28,7 @@ inline void add_products(const float (*queries)[kRun], uint4 key, int number, fl
   }
 }
 
-// Adds weight times eight values.
+// sums += weight * the eight values.
 inline void add_weighted(float weight, uint4 values, float* sums) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -36,7 +36,7 @@ inline void add_weighted(float weight, uint4 values, float* sums) {
     sums[2 * i + 1] = fma(weight, high_of(values[i]), sums[2 * i + 1]);
   }
 }
-// Adds weights[j] times eight values to the sums of four heads or queries.
+// sums[j] += weights[j] * the eight values, for four heads or queries j.
 inline void add_values(float4 weights, uint4 values, float (*sums)[kRun]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) add_weighted(weights[j], values, sums[j]);

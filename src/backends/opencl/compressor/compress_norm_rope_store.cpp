@@ -10,7 +10,7 @@
 namespace strata::opencl {
 namespace {
 
-// From this many groups on, a group has several tokens: of a prompt's, one in `ratio` completes an entry.
+// Enough groups to fill a GPU. With more tokens, a group takes several: of a prompt's tokens only one in `ratio` completes an entry.
 constexpr int64_t kFullGroups = 256;
 
 int64_t workspace_bytes(const CompressNormRopeStoreParams& p, const Capabilities&) {

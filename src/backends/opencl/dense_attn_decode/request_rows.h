@@ -6,7 +6,7 @@
 
 namespace strata::opencl {
 
-// The first rows of a request.
+// The first `visible` rows of a request.
 struct RequestRows {
   const CacheView& cache;
   const __global int32_t* table;
@@ -14,10 +14,10 @@ struct RequestRows {
 
   int count() const { return visible; }
   int index(int entry) const { return entry < visible ? table[(uint32_t)entry / (uint32_t)cache.page_size] : -1; }
-  RowPlace place(int entry, int page) const { return place_of(cache, page, (uint32_t)entry % (uint32_t)cache.page_size); }
+  RowAddress address(int entry, int page) const { return row_address(cache, page, (uint32_t)entry % (uint32_t)cache.page_size); }
 };
 
-// The last request that begins at the token or before; requests without queries come before it.
+// The request of a token: the last that begins at or before it. Requests without queries are skipped, as they begin where the next does.
 inline int request_of(const __global int32_t* start, int num_requests, int64_t token) {
   int low = 0, high = num_requests - 1;
   while (low < high) {
@@ -33,7 +33,7 @@ inline int request_of(const __global int32_t* start, int num_requests, int64_t t
 inline RequestRows rows_of(const DenseAttnDecodeCall& call, int64_t token) {
   const __global int32_t* start = at<const int32_t>(call.query_start);
   const int request = request_of(start, call.num_requests, token);
-  // Of the last query the whole length, of each before one row fewer.
+  // The last query sees all rows; each earlier query sees one row fewer.
   const int64_t after = (int64_t)start[request + 1] - start[0] - 1 - token;
   const int visible = (int)max((int64_t)0, at<const int32_t>(call.seq_lens)[request] - after);
   return {call.cache, at<const int32_t>(call.block_table) + request * call.table_stride, visible};

@@ -10,7 +10,7 @@
 namespace strata::opencl {
 namespace {
 
-// Whether every 8 elements of the rows of [tokens, heads, ...] or [tokens, ...] are at a multiple of 16 bytes.
+// Whether all runs of 8 elements of the rows of [tokens, heads, ...] or [tokens, ...] begin at multiples of 16 bytes.
 bool has_aligned_runs(const TensorView& v) {
   for (int32_t i = 0; i + 1 < v.rank; ++i) {
     if (v.stride[static_cast<size_t>(i)] % 8 != 0) return false;
@@ -69,7 +69,7 @@ void run(const DenseAttnPrefillParams& p, Variant variant, const ExecutionContex
       {.groups = {work.groups, static_cast<size_t>((value + kPrefillColumns - 1) / kPrefillColumns), 1}, .items = {kPrefillItems, 1, 1}});
 }
 
-// The views that the matrix kernel accesses by 4 bytes.
+// The views that the matrix kernel accesses in units of 4 bytes.
 std::vector<TensorView> paired_views(const DenseAttnPrefillParams& p) {
   std::vector<TensorView> views{p.q, p.k_nope, p.k_pe, p.v};
   if (p.out.dtype == DType::bf16) views.push_back(p.out);
@@ -82,7 +82,7 @@ Support supports_matrix(const DenseAttnPrefillParams& p, const Capabilities&) {
     return Support::no(fmt::format("needs 128 + 64 key dimensions and 128 value dimensions, has {} + {} and {}", nope, rotary, value));
   }
   for (TensorView& v : paired_views(p)) {
-    v.data = nullptr;  // not known when a plan is made
+    v.data = nullptr;  // unknown when a plan is made
     if (!rows_begin_at(v, 4)) return Support::no("needs rows at multiples of 4 bytes");
   }
   return Support::yes();

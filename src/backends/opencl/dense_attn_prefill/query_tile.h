@@ -1,4 +1,4 @@
-// Which queries and keys a group of dense_attn_prefill has.
+// The queries and keys of a group of dense_attn_prefill.
 #pragma once
 
 #include "backends/opencl/dense_attn_prefill/call.h"
@@ -9,16 +9,16 @@ namespace strata::opencl {
 // The queries of a group and the keys of their request.
 struct QueryTile {
   int64_t first_query, first_key;
-  int num_queries;  // of the tile
-  int keys;         // that one of the queries sees
-  int first_keys;   // that the first query sees; each after it sees one more where causal
+  int num_queries;  // in this tile
+  int keys;         // that the last query of the tile sees
+  int first_keys;   // that the first query sees; if causal, each further query sees one more
 };
 
 inline int64_t slot_of(const __global int32_t* start, int request) {
   return ((int64_t)start[request] - start[0]) / kPrefillQueries + request;
 }
 
-// Request b has the slots from slot_of(b) on, at least one more than it needs tiles for.
+// Request b has the slots from slot_of(b) on. It has at least as many slots as tiles; spare slots have no queries.
 inline QueryTile tile_of(const DenseAttnPrefillCall& call, int slot) {
   int64_t first_query = 0, first_key = 0, n = call.num_queries, m = call.num_keys, tile = slot;
   if (call.query_start != 0) {

@@ -1,4 +1,4 @@
-// A block of 128 activations, of which an item has eight: quantize_activation of formats/quantize.h, shared out.
+// Quantises a block of 128 activations, eight per item: quantize_activation of formats/quantize.h.
 #pragma once
 
 #include "backends/opencl/device/convert.h"
@@ -8,12 +8,12 @@ namespace strata::opencl {
 
 constexpr int kBlockItems = kActivationBlock / 8;
 
-// The block's values as e4m3, eight of them, and their scale.
+// An item's eight values as e4m3, and the block's scale.
 struct QuantizedRun {
-  uint2 codes;
+  uint2 quantized;
   float scale;
 };
-// largest: the magnitudes of the block's items, at a multiple of 16 bytes.
+// largest: the largest magnitude of each item of the block, at a multiple of 16 bytes.
 inline QuantizedRun quantize_run(const float* values, bool is_ue8m0, const __local float* largest) {
   const float top = largest_of<kBlockItems>(largest, kActivationAmaxFloor);
   if (is_ue8m0) {

@@ -1,4 +1,4 @@
-// Rows of a paged cache, eight values at a time: the unit in which items share a row. The bytes are those of formats/kv_rows.h.
+// Loads and stores rows of a paged cache in runs of eight values, one item per run. Bytes are as in formats/kv_rows.h.
 #pragma once
 
 #include "backends/opencl/device/cache_view.h"
@@ -8,15 +8,15 @@
 
 namespace strata::opencl {
 
-constexpr int kRun = 8;  // consecutive values that an item has
+constexpr int kRun = 8;  // consecutive values per item
 
-// Where a row is.
+// The address of a row.
 struct RowBytes {
   __global uint8_t* data;
   __global uint8_t* scales;
 };
 inline RowBytes row_bytes_of(const CacheView& view, int64_t slot) {
-  // Divisions of 32 bits take a fraction of the time.
+  // A 32-bit division is several times faster than a 64-bit one.
   const int64_t page = slot < 0x80000000L ? (uint32_t)slot / (uint32_t)view.page_size : slot / view.page_size;
   const int64_t row = slot - page * view.page_size, row_bytes = row_data_bytes((KvFormat)view.format, view.row_dim);
   __global uint8_t* const begin = at<uint8_t>(view.data) + page * view.page_stride;
@@ -37,7 +37,7 @@ inline void decode_e2m1(const __global uint8_t* bytes, float scale, float* value
 }
 inline float scale_f32(const __global uint8_t* bytes) { return as_float(load_word(bytes)); }
 
-// Values [column, column + 8) of a row, column a multiple of 8: what load_row gives.
+// Values [column, column + 8) of a row, as load_row returns them. column is a multiple of 8.
 inline void load_values(const CacheView& view, const RowBytes& row, int column, float* values) {
   switch ((KvFormat)view.format) {
     case KvFormat::bf16: return decode_bf16(row.data + 2 * column, values);
@@ -64,15 +64,15 @@ inline void load_values(const CacheView& view, const RowBytes& row, int column, 
 
 inline void store_bf16(__global uint8_t* bytes, const float* values) { store_words(bytes, bf16_run(values)); }
 
-// The absmax of a block of kBlock values, in which `column` is.
+// The absmax of the block of kBlock values that contains `column`.
 template <int kBlock>
 inline float block_top(const __local float* largest, int column, float floor) {
   return largest_of<kBlock / kRun>(largest + column / kBlock * (kBlock / kRun), floor);
 }
 
-// Values [column, column + 8) of a row, column a multiple of 8: what store_row writes. All items of the work-group call it together, those
-// without values with has_values false; one item has each run of a row. `largest`: a float for each run of the row, in local memory, of
-// this row alone; at a multiple of 16 bytes for formats with blocks. Two barriers. The first item of a block writes its scale.
+// Stores values [column, column + 8) of a row, as store_row writes them. column is a multiple of 8. All items of the work-group call it,
+// because it has two barriers; items without values pass has_values = false. Each run of a row belongs to one item. `largest`: local memory
+// with one float per run of this row; at a multiple of 16 bytes if the format has blocks. The first item of a block writes its scale.
 inline void store_values(const CacheView& view, const RowBytes& row, int column, bool has_values, const float* values, StoreOptions options,
                          __local float* largest) {
   float rounded[kRun];
@@ -105,7 +105,7 @@ inline void store_values(const CacheView& view, const RowBytes& row, int column,
     }
     case KvFormat::fp8_ds_mla: {
       if (column >= kMlaLatentDim) return store_bf16(row.data + kMlaRopeOffset + 2 * (column - kMlaLatentDim), values);
-      // quantize_mla_tile, shared out.
+      // As quantize_mla_tile.
       float scale = 0.0f, factor = 1.0f;
       if (options.ue8m0) {
         const int exponent = block_exponent(block_top<kMlaTile>(largest, column, kKvAmaxFloor));
@@ -126,7 +126,7 @@ inline void store_values(const CacheView& view, const RowBytes& row, int column,
       return;
     }
     case KvFormat::indexer_mxfp4: {
-      // quantize_mxfp4_block, shared out.
+      // As quantize_mxfp4_block.
       const int exponent = mxfp4_exponent(block_top<kMxfp4Block>(largest, column, 6 * 0x1p-126f));
       store_words(row.data + column / 2, e2m1_run(rounded, pow2(-exponent)));
       if (column % kMxfp4Block == 0) row.scales[column / kMxfp4Block] = to_e8m0(exponent).bits;

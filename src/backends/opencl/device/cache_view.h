@@ -1,4 +1,4 @@
-// A paged cache as kernels get it, for host and device code.
+// A paged cache as a kernel argument, for host and device code.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// Division of indices by a number that the host knows at launch: a multiplication and a shift. For host and device code.
+// Divides indices by a number that the host knows at launch, with a multiplication and a shift. For host and device code.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::opencl {
 
-// Of 1 <= value < 2^31; divisor_of() makes it.
+// 1 <= value < 2^31. Made by divisor_of().
 struct Divisor {
   uint32_t value, multiplier, shift;
 };
@@ -14,7 +14,7 @@ constexpr Divisor divisor_of(int64_t value) {
   const auto d = static_cast<uint64_t>(value);
   uint32_t shift = 0;
   while ((uint64_t{1} << shift) < d) ++shift;
-  // ceil(2^(31 + shift) / d): exact for every n below 2^31, and below 2^32.
+  // The multiplier, ceil(2^(31 + shift) / d), is below 2^32. The quotient is exact for all n below 2^31.
   return {static_cast<uint32_t>(d), static_cast<uint32_t>(((uint64_t{1} << (31 + shift)) + d - 1) / d), shift};
 }
 

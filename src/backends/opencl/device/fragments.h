@@ -1,5 +1,5 @@
-// Fragments of the matrix engine in local memory, in the order in which items read them: 16 bytes of every item of the sub-group, then the
-// next 16 bytes. Reads are free of bank conflicts, and so are the writes of neighbouring items to neighbouring rows.
+// Fragments of the matrix engine in local memory, in the order in which items read them: 16 bytes for every item of the sub-group, then the
+// next 16 bytes. Reads have no bank conflicts, nor do writes of neighbouring items to neighbouring rows.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace strata::opencl {
 
-// Of 16 bytes.
+// Size of a fragment, in units of 16 bytes.
 constexpr int kUnitsA = 16;
 constexpr int kUnitsB = 2 * STRATA_SUBGROUP;
 
@@ -20,7 +20,7 @@ inline FragmentA read_a(const __local uint4* fragment) {
   return (int8)(as_int4(fragment[lane]), as_int4(fragment[STRATA_SUBGROUP + lane]));
 #endif
 }
-// low, high: the lanes that have the first and the second half of the item's column.
+// low, high: the slots of the first and the second half of the item's column.
 inline FragmentB read_b(const __local uint4* fragment, int low, int high) {
   return (int8)(as_int4(fragment[low]), as_int4(fragment[STRATA_SUBGROUP + high]));
 }
@@ -29,7 +29,7 @@ inline FragmentB read_b(const __local uint4* fragment) {
   return read_b(fragment, lane, lane);
 }
 
-// Where columns 2 * pair and 2 * pair + 1 of a row of A are.
+// Stores columns 2 * pair and 2 * pair + 1 of a row of A.
 inline void write_a(__local uint4* fragment, int row, int pair, uint32_t values) {
 #if STRATA_SUBGROUP == 16
   __local uint16_t* to = (__local uint16_t*)fragment + 2 * pair * kMatrixRows + row;

@@ -1,12 +1,12 @@
-// The orthonormal Hadamard rotation of vectors whose runs are in consecutive items: formats/hadamard.h, shared out.
+// The orthonormal Hadamard rotation (formats/hadamard.h) of vectors whose runs belong to consecutive items.
 #pragma once
 
 #include "backends/opencl/device/cache.h"
 
 namespace strata::opencl {
 
-// Of vectors of `columns` values, a power of two, or 0: no rotation. Item `run` of a vector has the values from 8 * run on. All items of
-// the work-group call it together. `row`: the vector's floats in local memory, a run for each of its items. scale: 1 / sqrt(columns).
+// Vectors have `columns` values, a power of two, or 0 for no rotation. Item `run` of a vector has values [8 * run, 8 * run + 8). All items
+// of the work-group call it. `row`: the vector's floats in local memory, one run per item. scale: 1 / sqrt(columns).
 inline void hadamard_runs(float* values, int run, int columns, float scale, __local float* row) {
 #pragma unroll
   for (int distance = 1; distance < kRun; distance *= 2) {

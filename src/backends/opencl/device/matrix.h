@@ -1,6 +1,6 @@
-// The matrix engine of Intel's GPUs as one function, multiply_add: 8 rows of A [8, 16] by B [16, n] onto C [8, n], n the size of
-// sub-groups, of bf16 values with sums in fp32. The fragments are those of cl_intel_subgroup_matrix_multiply_accumulate. With
-// STRATA_XMX_EMULATED the same fragments are multiplied by shuffles, so that any device with sub-groups runs the same source.
+// The matrix engine of Intel's GPUs as one function, multiply_add: C [8, n] += A [8, 16] B [16, n], of bf16 values with fp32 sums. n is the
+// sub-group size. Fragments are those of cl_intel_subgroup_matrix_multiply_accumulate. With STRATA_XMX_EMULATED shuffles multiply the same
+// fragments, so that any device with sub-groups can run the same source.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace strata::opencl {
 constexpr int kMatrixRows = 8;    // of A and C
 constexpr int kMatrixDepth = 16;  // columns of A, rows of B
 
-// A: a component is a row. With sub-groups of 16 an item has one column, with 8 two, the first in the lower half.
+// A: each component is a row. An item has one column with sub-groups of 16, and two with 8, the first in the lower half.
 #if STRATA_SUBGROUP == 16
 typedef short8 FragmentA;
 typedef short ElementA;
@@ -18,14 +18,14 @@ typedef short ElementA;
 typedef int8 FragmentA;
 typedef int ElementA;
 #endif
-// B: component i has rows 2i and 2i + 1 of the item's column, the first in the lower half. C: a component is a row of the item's column.
+// B: component i has rows 2i (lower half) and 2i + 1 of the item's column. C: each component is a row of the item's column.
 typedef int8 FragmentB;
 typedef float8 FragmentC;
 
 }  // namespace strata::opencl
 
 #ifndef STRATA_XMX_EMULATED
-// The extension's; llvm-spirv makes an import of it, which the device's compiler knows.
+// The extension's built-in. llvm-spirv makes it an import, which the device's compiler resolves.
 float8 intel_sub_group_bf16_bf16_matrix_mad_k16(strata::opencl::FragmentA a, int8 b, float8 c);
 #endif
 
@@ -55,7 +55,7 @@ inline FragmentC multiply_add(FragmentA a, FragmentB b, FragmentC c) {
 }
 #endif
 
-// A of eight rows of bf16 values in local memory, `stride` values apart, a multiple of 2; `x` is at the first of 16 columns, an even one.
+// Loads A: eight rows of 16 columns of bf16 values in local memory. The first column and the stride, in values, are even.
 inline FragmentA load_a(const __local uint16_t* x, int stride) {
   const int lane = get_sub_group_local_id();
   FragmentA a;
@@ -69,7 +69,7 @@ inline FragmentA load_a(const __local uint16_t* x, int stride) {
   }
   return a;
 }
-// B whose columns are rows of x: A B is a product with x transposed. x is at the first of 16 columns, a multiple of 2 of them.
+// Loads B from rows of x, so that A B is a product with x transposed. The first of the 16 columns is even.
 inline FragmentB load_b_transposed(const __local uint16_t* x, int stride) {
   const __local int* row = (const __local int*)(x + (int)get_sub_group_local_id() * stride);
   FragmentB b;
@@ -77,7 +77,7 @@ inline FragmentB load_b_transposed(const __local uint16_t* x, int stride) {
   for (int i = 0; i < kMatrixDepth / 2; ++i) b[i] = row[i];
   return b;
 }
-// B of 16 rows of x; x is at the first of n columns.
+// Loads B: 16 rows of x, n columns.
 inline FragmentB load_b(const __local uint16_t* x, int stride) {
   const int lane = get_sub_group_local_id();
   FragmentB b;

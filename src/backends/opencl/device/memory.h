@@ -1,5 +1,5 @@
-// How kernels reach memory. Addresses are numbers in the struct that is a kernel's argument: OpenCL takes no pointers there, and Intel's
-// Arc GPUs would read pointer arguments by 32-bit offsets.
+// How kernels access memory. A kernel's argument is a struct with addresses as integers: OpenCL allows no pointers in structs, and Intel's
+// Arc GPUs would access pointer arguments by 32-bit offsets.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline __global T* at(uint64_t address) {
   return (__global T*)address;
 }
 
-// Values are packed into words by shifts: the compilers keep a union in memory.
+// Shifts pack values into words, because the compilers would keep a union in memory.
 
 // The eight bf16 values of words.
 inline void unpack8(uint4 w, float* values) {
@@ -23,7 +23,7 @@ inline void unpack8(uint4 w, float* values) {
   values[6] = as_float(w.w << 16), values[7] = as_float(w.w & 0xFFFF0000u);
 }
 
-// Eight bf16 values from `from`. is_aligned: at a multiple of 16 bytes.
+// Loads eight bf16 values. is_aligned: they begin at a multiple of 16 bytes.
 inline void load8(const __global uint16_t* from, bool is_aligned, float* values) {
   if (is_aligned) return unpack8(*(const __global uint4*)from, values);
 #pragma unroll
@@ -32,7 +32,7 @@ inline void load8(const __global uint16_t* from, bool is_aligned, float* values)
 
 inline uint32_t pack2(const uint16_t* bits) { return bits[0] | (uint32_t)bits[1] << 16; }
 
-// Eight bf16 values to `to`, two in a word.
+// Stores eight bf16 values, two per word.
 inline void store8(__global uint16_t* to, bool is_aligned, uint4 words) {
   if (is_aligned) {
     *(__global uint4*)to = words;
@@ -45,7 +45,7 @@ inline void store8(__global uint16_t* to, bool is_aligned, uint4 words) {
 inline void store8(__global uint16_t* to, bool is_aligned, const uint16_t* bits) {
   store8(to, is_aligned, (uint4)(pack2(bits), pack2(bits + 2), pack2(bits + 4), pack2(bits + 6)));
 }
-// Eight bytes. is_aligned: at a multiple of 8.
+// Stores eight bytes. is_aligned: at a multiple of 8 bytes.
 inline void store8(__global uint8_t* to, bool is_aligned, uint2 words) {
   if (is_aligned) {
     *(__global uint2*)to = words;
@@ -56,7 +56,7 @@ inline void store8(__global uint8_t* to, bool is_aligned, uint2 words) {
   for (int i = 0; i < 8; ++i) to[i] = (uint8_t)(w[i / 4] >> i % 4 * 8);
 }
 
-// Those of the eight whose number is from `first` to below `last`.
+// Stores values [first, last) of the eight.
 inline void store_some(__global uint16_t* to, int first, int last, uint4 words) {
   const uint32_t w[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
@@ -72,7 +72,7 @@ inline void store_some(__global uint8_t* to, int first, int last, uint2 words) {
   }
 }
 
-// Words at any address, by 16, 8 or 4 bytes at a time where the address allows it.
+// Loads and stores of words at any address; in units of 16, 8 or 4 bytes if the address is aligned to them.
 inline uint32_t load_word(const __global uint8_t* from) {
   if (((uint64_t)from & 3) == 0) return *(const __global uint32_t*)from;
   return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;

@@ -1,5 +1,5 @@
-// Sums and maxima over a work-group. `scratch` has a float for each of its items and begins at a multiple of 16 bytes; all items call it,
-// and all get the result. It begins with a barrier, so that scratch may be used again at once.
+// Sums and maxima over a work-group. All items call it, and all get the result. `scratch` has one float per item and begins at a multiple
+// of 16 bytes. The first step is a barrier, so that scratch may be reused immediately.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Max {
 #endif
 };
 
-// Of kCount floats.
+// Reduces kCount floats.
 template <class Operation, int kCount>
 inline float reduce_floats(const __local float* from) {
   if constexpr (kCount % 4 == 0) {
@@ -38,7 +38,7 @@ inline float reduce_floats(const __local float* from) {
 }
 
 #ifdef STRATA_SUBGROUP
-// Within sub-groups by the instruction, of their results in local memory.
+// An instruction reduces each sub-group; every item then reduces the sub-groups' results in local memory.
 template <class Operation, int kItems>
 inline float reduce(float value, __local float* scratch) {
   const float own = Operation::of_subgroup(value);
@@ -48,47 +48,47 @@ inline float reduce(float value, __local float* scratch) {
   return reduce_floats<Operation, kItems / STRATA_SUBGROUP>(scratch);
 }
 #else
-// The first 16 items have the parts that all add.
+// The first 16 items compute partial results; every item then reduces those.
 template <class Operation, int kItems>
 inline float reduce(float value, __local float* scratch) {
-  constexpr int kParts = 16;
+  constexpr int kPartials = 16;
   const int item = get_local_id(0);
   barrier(CLK_LOCAL_MEM_FENCE);
   scratch[item] = value;
   barrier(CLK_LOCAL_MEM_FENCE);
-  if (item < kParts) {
+  if (item < kPartials) {
 #pragma unroll
-    for (int i = kParts; i < kItems; i += kParts) value = Operation::of(value, scratch[item + i]);
+    for (int i = kPartials; i < kItems; i += kPartials) value = Operation::of(value, scratch[item + i]);
     scratch[item] = value;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  return reduce_floats<Operation, kParts>(scratch);
+  return reduce_floats<Operation, kPartials>(scratch);
 }
 #endif
 
-// The same over each kItems consecutive items of the work-group, at most 16, that have a row together.
+// The same over each kItems consecutive items of the work-group, which share a row. kItems is at most 16.
 template <class Operation, int kItems>
 inline float reduce_row(float value, __local float* scratch) {
   const int item = get_local_id(0);
 #ifdef STRATA_SUBGROUP
   static_assert(kItems % STRATA_SUBGROUP == 0);
-  constexpr int kParts = kItems / STRATA_SUBGROUP;
+  constexpr int kPartials = kItems / STRATA_SUBGROUP;
   value = Operation::of_subgroup(value);
-  if (kParts == 1) return value;
+  if (kPartials == 1) return value;
   barrier(CLK_LOCAL_MEM_FENCE);
   if (get_sub_group_local_id() == 0) scratch[get_sub_group_id()] = value;
 #else
-  constexpr int kParts = kItems;
+  constexpr int kPartials = kItems;
   barrier(CLK_LOCAL_MEM_FENCE);
   scratch[item] = value;
 #endif
   barrier(CLK_LOCAL_MEM_FENCE);
-  return reduce_floats<Operation, kParts>(scratch + item / kItems * kParts);
+  return reduce_floats<Operation, kPartials>(scratch + item / kItems * kPartials);
 }
 
 }  // namespace strata::opencl
 
-// The sub-groups that a kernel is compiled for; nothing in a basic module.
+// The sub-group size that a kernel is compiled for. Empty in a basic module.
 #ifdef STRATA_SUBGROUP
 #define STRATA_SUBGROUPS __attribute__((intel_reqd_sub_group_size(STRATA_SUBGROUP)))
 #else

@@ -1,4 +1,4 @@
-// Runs: the eight consecutive values of a bf16 row that an item has. A run may begin before the row or end after it.
+// Runs: eight consecutive values of a bf16 row, one run per item. A run may begin before the row or end after it.
 #pragma once
 
 #include "backends/opencl/device/cache.h"
@@ -10,7 +10,7 @@ namespace strata::opencl {
 
 inline bool is_whole_run(int begin, int columns) { return begin >= 0 && begin + kRun <= columns; }
 
-// Zeros where the run has no column.
+// Values outside the row are 0.
 inline void load_run(const __global uint16_t* row, int begin, int columns, float* values) {
   if (is_whole_run(begin, columns)) return load8(row + begin, ((uint64_t)(row + begin) & 15) == 0, values);
 #pragma unroll
@@ -29,18 +29,19 @@ inline void store_run(__global uint8_t* row, int begin, int columns, uint2 words
   store_some(row + begin, -begin, columns - begin, words);
 }
 
-// Rotates the interleaved pairs of a run whose first value is rotary lane `lane`, an even number, of `rotary`. Values that are no rotary
-// lanes stay as they are. cos_sin: a row of the table.
-inline void rotate_run(float* values, int lane, int rotary, const __global float* cos_sin) {
+// Rotates the interleaved pairs of a run. rope_begin: the rotary dimension of its first value, even; negative if that value comes before
+// them. Values outside the `rotary` dimensions are unchanged. cos_sin: a row of the table.
+inline void rotate_run(float* values, int rope_begin, int rotary, const __global float* cos_sin) {
   float angles[kRun];  // four cosines, then four sines
-  if (lane >= 0 && lane + kRun <= rotary && (((uint64_t)(cos_sin + lane / 2) | (uint64_t)(2 * rotary)) & 15) == 0) {
-    const float4 c = *(const __global float4*)(cos_sin + lane / 2), s = *(const __global float4*)(cos_sin + rotary / 2 + lane / 2);
+  if (rope_begin >= 0 && rope_begin + kRun <= rotary && (((uint64_t)(cos_sin + rope_begin / 2) | (uint64_t)(2 * rotary)) & 15) == 0) {
+    const float4 c = *(const __global float4*)(cos_sin + rope_begin / 2),
+                 s = *(const __global float4*)(cos_sin + rotary / 2 + rope_begin / 2);
     angles[0] = c.x, angles[1] = c.y, angles[2] = c.z, angles[3] = c.w;
     angles[4] = s.x, angles[5] = s.y, angles[6] = s.z, angles[7] = s.w;
   } else {
 #pragma unroll
     for (int i = 0; i < kRun / 2; ++i) {
-      const int pair = lane / 2 + i;
+      const int pair = rope_begin / 2 + i;
       const bool is_rotary = pair >= 0 && pair < rotary / 2;
       angles[i] = is_rotary ? cos_sin[pair] : 1.0f;
       angles[kRun / 2 + i] = is_rotary ? cos_sin[rotary / 2 + pair] : 0.0f;
@@ -54,7 +55,7 @@ inline void rotate_run(float* values, int lane, int rotary, const __global float
   }
 }
 
-// The values of a run that are columns of the row, of a format whose values have no common scale: what store_row writes.
+// Stores the values of a run that are columns of the row, as store_row writes them. Only for formats without block scales.
 inline void store_partial_run(const CacheView& view, const RowBytes& row, int begin, const float* values, StoreOptions options) {
   const float inverse = 1.0f / view.scale;
 #pragma unroll

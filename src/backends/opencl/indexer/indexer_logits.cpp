@@ -34,7 +34,7 @@ IndexerLogitsCall call_of(const IndexerLogitsParams& p, int32_t skip) {
                                                         : KeyFormat::bf16};
 }
 
-// Groups for each token: enough for several on every unit; where lengths turn out short, the rest return at once.
+// Groups per token: enough for several per compute unit. The device knows the lengths: groups past a token's length return immediately.
 int64_t groups_of(int64_t tiles, int64_t wanted, int64_t tokens) { return std::min({tiles, ceil_div(wanted, tokens), int64_t{65535}}); }
 
 }  // namespace
@@ -58,18 +58,18 @@ Support supports_matrix_logits(const PagedCache& keys) {
 }
 
 void launch_matrix_logits(const IndexerLogitsParams& p, int32_t skip, Variant variant, const ExecutionContext& context) {
-  // Where memory is, is not known when a plan is made.
+  // Addresses are unknown when a plan is made.
   if (address(p.q) % 4 != 0 || address(p.cache.data) % 4 != 0) return launch_indexer_logits(p, skip, Variant::basic, context);
   const int64_t tokens = p.q.shape[0], columns = p.logits.shape[1];
   if (tokens == 0 || columns == 0) return;
   const Capabilities& c = capabilities(context.device);
   const IndexerLogitsCall call = call_of(p, skip);
-  const bool is_few = call.heads <= 32;  // heads in local memory: 32, else 64
+  const bool is_few = call.heads <= 32;  // local memory for 32 heads, otherwise 64
   const char* kernel = call.format == KeyFormat::e4m3    ? is_few ? "indexer_logits_e4m3_32_xmx" : "indexer_logits_e4m3_64_xmx"
                        : call.format == KeyFormat::mxfp4 ? is_few ? "indexer_logits_mxfp4_32_xmx" : "indexer_logits_mxfp4_64_xmx"
                        : is_few                          ? "indexer_logits_bf16_32_xmx"
                                                          : "indexer_logits_bf16_64_xmx";
-  // A unit is a vector engine, which has 4 or 8 sub-groups at a time.
+  // A compute unit is a vector engine, which runs 4 or 8 sub-groups at a time.
   const int64_t groups = groups_of(ceil_div(columns, kMatrixLogitsSubgroups * kMatrixLogitsKeys), 4 * c.compute_units, tokens);
   launch(context, {"indexer_logits_xmx", variant, kernel}, call,
          {.groups = {static_cast<size_t>(tokens), static_cast<size_t>(groups), 1},

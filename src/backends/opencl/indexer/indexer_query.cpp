@@ -9,20 +9,20 @@
 namespace strata::opencl {
 namespace {
 
-constexpr int64_t kValues = 8;  // an item's
+constexpr int64_t kValues = 8;  // per item
 constexpr int64_t kWideDim = 128, kWideValues = 16;
 
 QueryValues values_of(DType dtype) {
   return dtype == DType::e4m3 ? QueryValues::e4m3 : dtype == DType::u8 ? QueryValues::mxfp4 : QueryValues::bf16;
 }
 
-// Of heads of kWideDim values. Pairs whose first value is even are in one item.
+// The kernel for heads of kWideDim values. A pair that begins at an even value belongs to one item.
 const char* wide_kernel(const IndexerQueryCall& call) {
   const bool is_split = call.rotary > 0 && (call.is_half_split || call.first_rotary % 2 != 0);
   return is_split ? "indexer_query_128_split" : "indexer_query_128";
 }
 
-// Runs of eight values begin at multiples of their bytes.
+// Whether runs of eight values begin at multiples of their size in bytes.
 bool is_aligned(const IndexerQueryParams& p) {
   const uint64_t out_bytes = p.q_out.dtype == DType::bf16 ? 16 : p.q_out.dtype == DType::e4m3 ? 8 : 4;
   return rows_begin_at(p.q, 16) && p.q.shape[2] % kValues == 0 && address(p.q_out) % out_bytes == 0;
@@ -47,7 +47,7 @@ void run(const IndexerQueryParams& p, Variant variant, const ExecutionContext& c
                               .dim = static_cast<int32_t>(dim),
                               .items_log2 = std::countr_zero(items),
                               .rotary = static_cast<int32_t>(rotary),
-                              .first_rotary = static_cast<int32_t>(p.lanes == RopeLanes::last ? dim - rotary : 0),
+                              .first_rotary = static_cast<int32_t>(p.rope_slice == RopeSlice::last ? dim - rotary : 0),
                               .is_half_split = p.pairing == RopePairing::half_split,
                               .is_hadamard = p.hadamard,
                               .is_aligned = is_aligned(p),

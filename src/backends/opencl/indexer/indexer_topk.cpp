@@ -1,4 +1,4 @@
-// indexer_logits and topk_select over chunks of tokens, whose logits are in the workspace.
+// Runs indexer_logits and topk_select on chunks of tokens. The workspace holds a chunk's logits.
 #include <algorithm>
 
 #include "backends/opencl/indexer/launch.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kChunkFloats = int64_t{1} << 26;
 
-// Rows of logits begin at multiples of 16 bytes.
+// Floats per row of logits: rows begin at multiples of 16 bytes.
 int64_t row_floats(const IndexerTopkParams& p) { return ceil_div(p.max_length, 4) * 4; }
 int64_t chunk_tokens(const IndexerTopkParams& p) {
   return std::min(std::max<int64_t>(kChunkFloats / row_floats(p), 1), p.lengths.shape[0]);
@@ -19,7 +19,7 @@ int64_t chunk_tokens(const IndexerTopkParams& p) {
 
 int64_t workspace_bytes(const IndexerTopkParams& p, const Capabilities&) {
   if (ops::selects_all(p)) return 0;
-  // As much for fewer, longer rows.
+  // At most kChunkFloats floats, or one row if that is longer.
   const int64_t row = row_floats(p), floats = std::min(p.lengths.shape[0] * row, std::max(kChunkFloats, row));
   return floats * static_cast<int64_t>(sizeof(float));
 }
@@ -32,7 +32,7 @@ Support supports_matrix(const IndexerTopkParams& p, const Capabilities& c) {
   return support ? supports_matrix_logits(p.cache) : support;
 }
 
-// The selection is the basic one.
+// `variant` is that of the logits; the selection always runs its basic kernel.
 void run_with(const IndexerTopkParams& p, decltype(launch_indexer_logits)& launch_logits, Variant variant,
               const ExecutionContext& context) {
   const int64_t tokens = p.lengths.shape[0], chunk = chunk_tokens(p), row = row_floats(p);

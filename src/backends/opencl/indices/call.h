@@ -9,17 +9,17 @@ namespace strata::opencl {
 
 inline constexpr int kIndexItems = 256;
 inline constexpr int kScatterItems = 128, kSlotItems = 128;
-inline constexpr int kIndexRun = 4;  // consecutive columns that an item moves together
+inline constexpr int kIndexRun = 4;  // consecutive columns that an item loads and stores at once
 
-// Rows of i32 indices that a kernel writes: 2^log2_lanes items of a group share a row.
+// Rows of i32 indices that a kernel writes. 2^log2_row_items items of a group share a row.
 struct IndexRows {
   uint64_t data, lens;
   int64_t stride, count;
-  int32_t width, log2_lanes;
-  int32_t is_wide;  // rows begin at multiples of 16 bytes and are whole runs, and so are the rows that are read
+  int32_t width, log2_row_items;
+  int32_t is_wide;  // all rows read and written begin at multiples of 16 bytes and consist of whole runs
 };
 
-// The request of every token and its pages. A token that is not valid may have any request number.
+// Every token's request and its pages. An invalid token may have any request number.
 struct TokenPages {
   uint64_t token_to_req;
   uint64_t is_valid_token;  // 0: all valid

@@ -1,4 +1,4 @@
-// What the launchers of the kernels that write rows of indices share.
+// Shared by the launchers of kernels that write rows of indices.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace strata::opencl {
 
-// True when the first `width` columns of every row are whole runs at multiples of 16 bytes.
+// Whether the first `width` columns of every row are whole runs at multiples of 16 bytes.
 inline bool has_whole_runs(const TensorView& rows, int64_t width) { return width % kIndexRun == 0 && rows_begin_at(rows, 16); }
 
 inline Support supports_width(const TensorView& rows) {
@@ -19,16 +19,16 @@ inline Support supports_width(const TensorView& rows) {
 }
 
 inline IndexRows index_rows(const TensorView& rows, const TensorView& lens, bool is_wide) {
-  constexpr int kMinLanes = 3, kMaxLanes = 8;  // as logarithms
-  static_assert(1 << kMaxLanes == kIndexItems);
-  int log2_lanes = kMinLanes;
-  while (log2_lanes < kMaxLanes && int64_t{2 * kIndexRun} << log2_lanes < rows.shape[1]) ++log2_lanes;
+  constexpr int kMinLog2 = 3, kMaxLog2 = 8;  // log2 of the items per row
+  static_assert(1 << kMaxLog2 == kIndexItems);
+  int log2_row_items = kMinLog2;
+  while (log2_row_items < kMaxLog2 && int64_t{2 * kIndexRun} << log2_row_items < rows.shape[1]) ++log2_row_items;
   return {.data = address(rows),
           .lens = address(lens),
           .stride = rows.stride[0],
           .count = rows.shape[0],
           .width = static_cast<int32_t>(rows.shape[1]),
-          .log2_lanes = log2_lanes,
+          .log2_row_items = log2_row_items,
           .is_wide = is_wide && has_whole_runs(rows, rows.shape[1])};
 }
 
@@ -40,7 +40,7 @@ inline TokenPages token_pages(const TensorView& requests, const TensorView& vali
 }
 
 inline Range range_of(const IndexRows& rows) {
-  return {.groups = {static_cast<size_t>(ceil_div(rows.count, int64_t{kIndexItems} >> rows.log2_lanes)), 1, 1},
+  return {.groups = {static_cast<size_t>(ceil_div(rows.count, int64_t{kIndexItems} >> rows.log2_row_items)), 1, 1},
           .items = {kIndexItems, 1, 1}};
 }
 

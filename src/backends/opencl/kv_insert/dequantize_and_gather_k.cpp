@@ -10,11 +10,11 @@
 namespace strata::opencl {
 namespace {
 
-// Groups of one request, and of all together: enough to fill a GPU.
+// At most, per request and in total: enough groups to fill a GPU.
 constexpr int64_t kRequestGroups = 1024, kGroups = 8192;
 
-// Of a row, the runs of eight e4m3 values; the others are bf16. Below 0: it has other values too.
-int64_t code_runs(const PagedCache& cache) {
+// Runs of eight e4m3 values per row; the other runs are bf16. Negative if rows have values of other formats.
+int64_t e4m3_runs(const PagedCache& cache) {
   switch (cache.format) {
     case KvFormat::bf16: return 0;
     case KvFormat::fp8_tensor:
@@ -33,7 +33,7 @@ bool is_aligned(const DequantizeAndGatherKParams& p) {
 void run(const DequantizeAndGatherKParams& p, Variant, const ExecutionContext& context) {
   const int64_t requests = p.seq_lens.shape[0], runs = ceil_div(p.cache.row_dim, 8), rows = kGatherItems / runs;
   if (requests == 0) return;
-  const bool is_wide = is_aligned(p) && code_runs(p.cache) >= 0;
+  const bool is_wide = is_aligned(p) && e4m3_runs(p.cache) >= 0;
   const int64_t group_rows = rows * (is_wide ? kGatherRows : 1);
   const int64_t groups = std::min(ceil_div(p.out.shape[1] - p.offset, group_rows), std::max(kRequestGroups, kGroups / requests));
   const GatherCall call{.seq_lens = address(p.seq_lens),
@@ -48,7 +48,7 @@ void run(const DequantizeAndGatherKParams& p, Variant, const ExecutionContext& c
                         .groups = static_cast<int32_t>(groups),
                         .runs = static_cast<int32_t>(runs),
                         .rows = static_cast<int32_t>(rows),
-                        .code_runs = static_cast<int32_t>(code_runs(p.cache)),
+                        .e4m3_runs = static_cast<int32_t>(e4m3_runs(p.cache)),
                         .row_bytes = static_cast<int32_t>(row_data_bytes(p.cache.format, p.cache.row_dim))};
   launch(context, {"kv_gather", Variant::basic, is_wide ? "gather_aligned" : "gather"}, call,
          {.groups = {static_cast<size_t>(requests * groups), 1, 1}, .items = {kGatherItems, 1, 1}});

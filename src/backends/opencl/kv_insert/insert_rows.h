@@ -1,4 +1,4 @@
-// The launcher of the kernel `insert`, for the ops that put bf16 rows into a cache.
+// Launches the kernel `insert`, for the ops that insert bf16 rows into a cache.
 #pragma once
 
 #include "backends/opencl/runtime/opencl_device.h"
@@ -6,10 +6,10 @@
 namespace strata::opencl {
 
 struct InsertRows {
-  TensorView slots{};      // i64; negative: none
-  TensorView first{};      // bf16, a row's first columns
-  TensorView second{};     // bf16, the columns that follow; absent: none
-  TensorView positions{};  // of the rotation of the last columns; absent with cos_sin: none
+  TensorView slots{};      // i64; negative: the row is skipped
+  TensorView first{};      // bf16: a row's first columns
+  TensorView second{};     // bf16: the following columns; may be absent
+  TensorView positions{};  // for the rotation of the last columns; absent, like cos_sin, without rotation
   TensorView cos_sin{};
   PagedCache cache{};
   bool is_ue8m0 = false;

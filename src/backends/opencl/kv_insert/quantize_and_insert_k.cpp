@@ -6,7 +6,7 @@
 namespace strata::opencl {
 namespace {
 
-// Per-tensor MLA rows are divided by their scale, V4 rows multiplied by its reciprocal.
+// MLA rows with a per-tensor scale are divided by it; V4 rows are multiplied by its reciprocal.
 void run(const QuantizeAndInsertKParams& p, Variant, const ExecutionContext& context) {
   insert_rows({.slots = p.slot_mapping,
                .first = p.k,

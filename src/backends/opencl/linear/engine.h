@@ -1,5 +1,5 @@
-// Operands of the matrix engine: chunks of eight values of a row as bf16, and fragments of them in local memory. Rows begin at multiples of
-// a chunk and have whole ones. The weight is the engine's A (a component of a sum is a feature), the tokens are its B (an item has one).
+// Operands of the matrix engine: chunks of eight bf16 values of a row, and fragments in local memory. Rows begin at multiples of a chunk's
+// size and consist of whole chunks. The weight is the engine's A (a component of a sum is a feature), tokens are its B (one per item).
 #pragma once
 
 #include "backends/opencl/device/matrix.h"
@@ -23,14 +23,14 @@ inline Chunk<kE4m3> load_whole_chunk(const __global uint8_t* from) {
   return chunk;
 }
 
-// Four e4m3 values times 2^-120, which bf16 takes, times `factor`, a power of two: two pairs. A NaN becomes a number.
+// Four e4m3 values times 2^-120 times `factor`, as two bf16 pairs. factor is a power of two, so the result is exact. NaN becomes a number.
 inline uint2 widen4(uint32_t bytes, float factor) {
   const uint32_t even = widen_pair(bytes << 8), odd = widen_pair(bytes);
   return (uint2)(bf16_pair(as_float(even << 16) * factor, as_float(odd << 16) * factor),
                  bf16_pair(as_float(even & 0xFFFF0000u) * factor, as_float(odd & 0xFFFF0000u) * factor));
 }
 
-// The pairs of widen4, NaN where the e4m3 value is one.
+// Restores the NaNs of the e4m3 values in the pairs of widen4.
 inline uint2 with_nans(uint32_t bytes, uint2 pairs) {
   if ((bytes & 0x7Fu) == 0x7Fu) pairs.x = (pairs.x & 0xFFFF0000u) | 0x7FC0u;
   if ((bytes >> 8 & 0x7Fu) == 0x7Fu) pairs.x = (pairs.x & 0xFFFFu) | 0x7FC00000u;
@@ -39,7 +39,7 @@ inline uint2 with_nans(uint32_t bytes, uint2 pairs) {
   return pairs;
 }
 
-// A chunk as bf16; e4m3 values times 2^-120 `factor`.
+// A chunk as bf16. e4m3 values are multiplied by 2^-120 * factor.
 template <bool kE4m3>
 inline uint4 bf16_words(const Chunk<kE4m3>& chunk, float factor) {
   if constexpr (kE4m3) {
@@ -63,26 +63,26 @@ inline uint4 with_nans(const Chunk<true>& chunk, uint4 words) {
   const uint2 low = with_nans(chunk.words[0], words.xy), high = with_nans(chunk.words[1], words.zw);
   return (uint4)(low.x, low.y, high.x, high.y);
 }
-// bf16 pairs times a power of two.
+// A bf16 pair times a power of two.
 inline uint32_t scale_pair(uint32_t pair, float scale) {
   return bf16_pair(as_float(pair << 16) * scale, as_float(pair & 0xFFFF0000u) * scale);
 }
 
-// A fragment of A in local memory: 64 words in two halves that are kHalfWords apart, for items of a store to have different banks.
+// A fragment of A in local memory: 64 words in two halves, kHalfWords apart, so that the items of a store use different banks.
 constexpr int kHalfWords = 36, kFragmentWords = 2 * kHalfWords;
 inline FragmentA load_a_words(const __local uint32_t* from) {
   const int lane = get_sub_group_local_id();
 #if STRATA_SUBGROUP == 16
-  // An item's column: pairs of rows.
+  // An item has one column, as pairs of rows.
   return as_short8(*(const __local uint4*)(from + lane / 8 * kHalfWords + lane % 8 * 4));
 #else
-  // An item's pair of columns, of four rows a half.
+  // An item has a pair of columns, four rows in each half.
   const uint4 low = *(const __local uint4*)(from + lane * 4), high = *(const __local uint4*)(from + kHalfWords + lane * 4);
   return (int8)(as_int4(low), as_int4(high));
 #endif
 }
 
-// The values of a chunk as fp32 bits, e4m3 ones times 2^-120 `factor`. A NaN becomes a number.
+// The values of a chunk as fp32 bits. e4m3 values are multiplied by 2^-120 * factor; NaN becomes a number.
 template <bool kE4m3>
 inline void bits_of(const Chunk<kE4m3>& chunk, float factor, uint32_t* bits) {
 #pragma unroll
@@ -97,9 +97,9 @@ inline void bits_of(const Chunk<kE4m3>& chunk, float factor, uint32_t* bits) {
 }
 inline uint32_t pair_of_bits(uint32_t low, uint32_t high) { return low >> 16 | (high & 0xFFFF0000u); }
 
-// Rows of the weight whose chunks an item stores together.
+// Rows of the weight that an item stores together.
 constexpr int kStoredRows = kWidth == 16 ? 2 : 1;
-// Chunk `chunk` of rows [row, row + kStoredRows) to the fragments at `tile`, of which eight rows have kSteps; row is even.
+// Stores chunk `chunk` of rows [row, row + kStoredRows) to the fragments at `tile`: kSteps per eight rows. row is even if kStoredRows is 2.
 template <int kSteps, bool kE4m3>
 inline void store_a(__local uint32_t* tile, int row, int chunk, const Chunk<kE4m3>* chunks, float factor) {
   __local uint32_t* fragment = tile + (row / kMatrixRows * kSteps + chunk / 2) * kFragmentWords;
@@ -117,13 +117,13 @@ inline void store_a(__local uint32_t* tile, int row, int chunk, const Chunk<kE4m
 #endif
 }
 
-// B from two vectors of four pairs, `apart` vectors apart.
+// Loads B from two vectors of four pairs, `apart` vectors apart.
 inline FragmentB load_b_pairs(const __local uint4* from, int apart) {
   const uint4 low = from[0], high = from[apart];
   return (int8)(as_int4(low), as_int4(high));
 }
 
-// The scale of the block of the weight that row `row` and channel k are in, as an offset: of its row, and whole. Fragments have one scale.
+// Offsets of the scale of a weight block: of the block's row, and of its column. All values of a fragment share a scale.
 inline uint32_t scale_row_of(const WeightRows& w, uint32_t row) {
   return w.is_e4m3 ? row / (uint32_t)w.block_n * (uint32_t)w.scale_row : 0;
 }
@@ -131,14 +131,14 @@ inline uint32_t scale_column_of(const WeightRows& w, int k) {
   return w.block_k_bits >= 0 ? (uint32_t)k >> w.block_k_bits : (uint32_t)k / (uint32_t)w.block_k;
 }
 
-// What to_bf16 gives.
+// As to_bf16.
 inline uint8 bf16_bits(float8 v) {
   const uint8 bits = as_uint8(v);
   const uint8 rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
   return select(rounded, (bits >> 16) | 0x40u, (bits & 0x7FFFFFFFu) > 0x7F800000u);
 }
 
-// Where a token's results go: bf16 or fp32. is_aligned: chunks begin at multiples of half their bytes.
+// The address of a token's results, bf16 or fp32. is_aligned: chunks begin at multiples of half their size in bytes.
 struct Results {
   uint64_t address;
   bool is_f32, is_aligned;
@@ -150,7 +150,7 @@ inline Results results_of(const ProductCall& call, int64_t split, int64_t token,
   return {call.y + (uint64_t)(token * call.y_token + group * call.y_group) * (call.y_is_f32 ? 4 : 2), call.y_is_f32 != 0,
           call.y_is_aligned != 0};
 }
-// Features [feature, feature + 8).
+// Stores features [feature, feature + 8) of a token.
 inline void store_fragment(const Results& to, int feature, int n, FragmentC sums) {
   if (to.is_f32) {
     __global float* y = at<float>(to.address) + feature;

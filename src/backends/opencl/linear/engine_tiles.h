@@ -1,6 +1,6 @@
-// Tiles of linear layers on the matrix engine. A group has 128 features of 32, 64 or 128 tokens, and all of k or a split of it; a sub-group
-// has 16 or 32 of the features and 32 of the tokens. 32 channels of both operands at a time are put into local memory as bf16: the weight
-// as fragments of A, tokens as rows.
+// Tiles of linear layers on the matrix engine. A work-group computes 128 features of 32, 64 or 128 tokens over all of k or one split of it.
+// A sub-group has 16 or 32 of the features and 32 of the tokens. The group copies 32 channels of both operands at a time to local memory as
+// bf16: the weight as fragments of A, tokens as rows.
 #pragma once
 
 #include "backends/opencl/linear/engine.h"
@@ -8,16 +8,16 @@
 namespace strata::opencl {
 
 constexpr int kTileSteps = kMatrixTileDepth / kMatrixDepth, kRowChunks = kMatrixTileDepth / kChunk;
-constexpr int kTokenPitch = kRowChunks + 1;  // vectors of eight values: items of a load have different banks
+constexpr int kTokenPitch = kRowChunks + 1;  // in vectors of eight values: items of a load use different banks
 constexpr int kTokenFragments = kSubgroupTokens / kWidth;
 constexpr int kWeightVectors = kMatrixFeatures / kMatrixRows * kTileSteps * kFragmentWords / 4;  // in local memory
 
-// The local memory of a tile.
-constexpr int tile_vectors(int token_parts) { return kWeightVectors + token_parts * kSubgroupTokens * kTokenPitch; }
-// The items of a group whose sub-groups have `fragments` of A and are token_parts times 32 tokens.
-constexpr int tile_items(int fragments, int token_parts) { return kMatrixFeatures / (fragments * kMatrixRows) * token_parts * kWidth; }
+// Local memory of a tile, in vectors of 16 bytes.
+constexpr int tile_vectors(int token_blocks) { return kWeightVectors + token_blocks * kSubgroupTokens * kTokenPitch; }
+// Items of a group with token_blocks * 32 tokens, whose sub-groups have `fragments` fragments of A.
+constexpr int tile_items(int fragments, int token_blocks) { return kMatrixFeatures / (fragments * kMatrixRows) * token_blocks * kWidth; }
 
-// Where a tile is among all. Tiles of a band of tokens that have the same features follow one another.
+// The position of the group's tile. Within a band of token tiles, tiles with the same features are consecutive.
 struct MatrixPosition {
   uint32_t split, group, token;
   int feature;
@@ -38,12 +38,12 @@ struct MatrixPosition {
   }
 };
 
-// kScaled: scales multiply the sums of 128 channels; otherwise they are powers of two and multiply the operands. `nans`: a float for each
-// row of the tile.
-template <bool kE4m3X, bool kE4m3, bool kScaled, int kFragments, int kTokenParts>
+// kScaled: scales multiply the sums of 128 channels. Otherwise scales are powers of two and multiply the operands. `nans`: one float per
+// feature and token of the tile.
+template <bool kE4m3X, bool kE4m3, bool kScaled, int kFragments, int kTokenBlocks>
 inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local float* nans) {
-  constexpr int kItems = tile_items(kFragments, kTokenParts), kTokens = kTokenParts * kSubgroupTokens;
-  constexpr int kRowItems = kItems / kRowChunks;  // tokens that the items load at once
+  constexpr int kItems = tile_items(kFragments, kTokenBlocks), kTokens = kTokenBlocks * kSubgroupTokens;
+  constexpr int kRowItems = kItems / kRowChunks;  // tokens that the group loads at once
   constexpr int kWeightItems = kRowItems * kStoredRows;
   constexpr int kWeightLoads = kMatrixFeatures / kWeightItems, kXLoads = kTokens / kRowItems;
   constexpr int kXBytes = kE4m3X ? 1 : 2, kBytes = kE4m3 ? 1 : 2;
@@ -56,7 +56,7 @@ inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local fl
   const int item = get_local_id(0), lane = get_sub_group_local_id(), k = call.k;
   const int first_token = item / kRowChunks, first_row = first_token * kStoredRows, chunk = item % kRowChunks;
   const int64_t group = position.group;
-  // Rows and tokens that there are not repeat another one. Offsets within a tile fit 32 bits.
+  // Missing rows and tokens repeat another. Offsets within a tile fit 32 bits.
   const int last_row = call.n - 1 - position.feature, last_token = (int)min(call.tokens - 1 - position.token, (int64_t)kTokens);
   const uint32_t weight_row = position.group * (uint32_t)call.n + (uint32_t)position.feature;
   const uint32_t weight_pitch = (uint32_t)k * kBytes, x_pitch = (uint32_t)call.x.token * kXBytes;
@@ -79,7 +79,7 @@ inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local fl
   Chunk<kE4m3> w_next[kWeightLoads][kStoredRows];
   Chunk<kE4m3X> x_next[kXLoads];
   float w_scales[kWeightLoads], x_factors[kXLoads];
-  // After the end it loads what is there, which is not used.
+  // Past the end it loads valid memory, which is not used.
   const auto prefetch = [&](int from) {
     const uint32_t channel = (uint32_t)min(from + chunk * kChunk, k - kChunk);
     const uint32_t column = kScalesWeight ? scale_column_of(call.weight, min(from, k - 1)) : 0;
@@ -106,9 +106,9 @@ inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local fl
     }
   };
 
-  const int subgroup = get_sub_group_id(), token_part = subgroup % kTokenParts, feature_part = subgroup / kTokenParts;
-  const int own_feature = feature_part * kFragments * kMatrixRows, own_token = token_part * kSubgroupTokens + lane;
-  const __local uint32_t* own_a = w_tile + feature_part * kFragments * kTileSteps * kFragmentWords;
+  const int subgroup = get_sub_group_id(), token_block = subgroup % kTokenBlocks, feature_block = subgroup / kTokenBlocks;
+  const int own_feature = feature_block * kFragments * kMatrixRows, own_token = token_block * kSubgroupTokens + lane;
+  const __local uint32_t* own_a = w_tile + feature_block * kFragments * kTileSteps * kFragmentWords;
   const __local uint4* own_b = x_tile + own_token * kTokenPitch;
   FragmentC sums[kFragments][kTokenFragments], block[kFragments][kTokenFragments];
 #pragma unroll
@@ -122,7 +122,7 @@ inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local fl
   prefetch(begin);
   for (int from = begin; from < end; from += kMatrixTileDepth) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    // 0, which the compiler does not know: it would keep the address of each access in a register for all of the loop.
+    // Always 0, but the compiler does not know it. Otherwise it keeps the address of each access in a register throughout the loop.
     const int zero = from >> 30;
     const bool is_there = from + chunk * kChunk < end;
     bool is_nan = false;
@@ -133,7 +133,7 @@ inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local fl
         keep_if(is_there, w_next[i][r]);
         is_nan = is_nan | has_nan(w_next[i][r]);
       }
-      // Scales below 2^28 have a finite factor.
+      // The factor is finite for scales below 2^28.
       store_a<kTileSteps>(w_tile + zero, first_row + i * kWeightItems, chunk, w_next[i],
                           kScalesWeight ? 0x1p120f / kWeightFactor * w_scales[i] : 0x1p120f);
     }
@@ -149,7 +149,7 @@ inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local fl
       x_tile[(zero + first_token + i * kRowItems) * kTokenPitch + chunk] = words;
     }
     if constexpr (kHasNans) {
-      if (is_nan) {  // all sums of the row are NaN, which is read after the last barrier
+      if (is_nan) {  // makes all sums of the row NaN; read after the last barrier
 #pragma unroll
         for (int i = 0; i < kWeightLoads; ++i) {
 #pragma unroll
@@ -229,9 +229,9 @@ inline void matrix_tile(const ProductCall& call, __local uint4* tile, __local fl
 
 }  // namespace strata::opencl
 
-#define MATRIX_TILE(name, e4m3_x, e4m3, is_scaled, fragments, token_parts)                                                                \
-  STRATA_SUBGROUPS __attribute__((reqd_work_group_size(tile_items(fragments, token_parts), 1, 1))) __kernel void name(ProductCall call) { \
-    __local uint4 tile[tile_vectors(token_parts)] __attribute__((aligned(64)));                                                           \
-    __local float nans[kMatrixFeatures + token_parts * kSubgroupTokens] __attribute__((aligned(64)));                                     \
-    matrix_tile<e4m3_x, e4m3, is_scaled, fragments, token_parts>(call, tile, nans);                                                       \
+#define MATRIX_TILE(name, e4m3_x, e4m3, is_scaled, fragments, token_blocks)                                                                \
+  STRATA_SUBGROUPS __attribute__((reqd_work_group_size(tile_items(fragments, token_blocks), 1, 1))) __kernel void name(ProductCall call) { \
+    __local uint4 tile[tile_vectors(token_blocks)] __attribute__((aligned(64)));                                                           \
+    __local float nans[kMatrixFeatures + token_blocks * kSubgroupTokens] __attribute__((aligned(64)));                                     \
+    matrix_tile<e4m3_x, e4m3, is_scaled, fragments, token_blocks>(call, tile, nans);                                                       \
   }

@@ -1,6 +1,6 @@
-// Both linear ops and quantize_rows. At most 8 tokens read the weight once (linear_few.clcpp), more are tiles (linear_tiles.clcpp). On the
-// matrix engine at most 16 do (linear_few_xmx.clcpp); tiles multiply operands by scales that are powers of two (linear_tiles_xmx.clcpp),
-// and sums by others (linear_scaled_xmx.clcpp).
+// Both linear ops and quantize_rows. Up to 8 tokens use a kernel that reads the weight once (linear_few.clcpp); more are cut into tiles
+// (linear_tiles.clcpp). On the matrix engine the limit is 16 tokens (linear_few_xmx.clcpp). Its tiles multiply the operands by scales that
+// are powers of two (linear_tiles_xmx.clcpp), and the sums by other scales (linear_scaled_xmx.clcpp).
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -15,30 +15,30 @@
 namespace strata::opencl {
 namespace {
 
-constexpr int64_t kMostExtent = 1 << 28;  // of n and k: bytes of four rows of the weight fit 32 bits
-// k is split until there are enough tiles to fill a device; each split has enough of k to be worth its sums.
+constexpr int64_t kMostExtent = 1 << 28;  // of n and k: the bytes of four weight rows fit 32 bits
+// k is split until the tiles fill a device. A split has at least kLeastSplit channels, to be worth storing its sums.
 constexpr int64_t kWantedTiles = 256, kMostSplits = 16, kLeastSplit = 512;
-constexpr int64_t kWantedSubgroups = 2048;  // of few tokens on the matrix engine
+constexpr int64_t kWantedSubgroups = 2048;  // for few tokens on the matrix engine
 
 bool is_aligned(const void* data, int64_t bytes) { return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0; }
-// Whether data and all strides of `size`-byte elements are multiples of `elements` of them.
+// Whether the address and all strides are multiples of `elements` elements of `size` bytes.
 bool begins_at(const void* data, int64_t size, int64_t elements, std::initializer_list<int64_t> strides) {
   return is_aligned(data, size * elements) &&
          std::all_of(strides.begin(), strides.end(), [elements](int64_t stride) { return stride % elements == 0; });
 }
 int64_t size_in_bytes(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
 
-// Both ops: linear has one group.
+// A call of either op; linear has one group.
 struct Product {
   TensorView x, x_scale, y;  // [T, G, ...]
   const LinearWeight* weight = nullptr;
-  ActivationFormat activation = ActivationFormat::bf16;  // of a bf16 x: how it is quantised first
+  ActivationFormat activation = ActivationFormat::bf16;  // of a bf16 x: the format it is quantised to first
 
   int64_t tokens() const { return x.shape[0]; }
   bool quantises() const { return x.dtype == DType::bf16 && activation != ActivationFormat::bf16; }
 };
 
-// [T, K] as [T, 1, K].
+// Views [T, K] as [T, 1, K].
 TensorView with_one_group(const TensorView& v) {
   if (!v.present()) return v;
   TensorView result = v;
@@ -52,7 +52,7 @@ Product product_of(const LinearParams& p) {
 }
 Product product_of(const GroupedLinearParams& p) { return {p.x, p.x_scale, p.y, p.weight}; }
 
-// How tiles share out a product.
+// The tiles and splits of a product.
 struct Tiling {
   int64_t tile_tokens, tiles, splits, split_k;
 
@@ -66,7 +66,7 @@ struct Tiling {
   }
 };
 
-// Of the sums of splits, for this number of tokens and fewer: splits times tiles are at most kWantedTiles.
+// Elements of the splits' sums, an upper bound for this number of tokens and fewer: splits * tiles is at most kWantedTiles.
 int64_t sum_elements(const Product& p) {
   const LinearWeight& w = *p.weight;
   const bool is_split = w.k >= 2 * kLeastSplit && 2 * ceil_div(w.n, kTileFeatures) * w.groups <= kWantedTiles;
@@ -80,7 +80,7 @@ struct Memory {
 
   Memory(const Product& p, Arena& arena) {
     if (p.quantises()) {
-      // For few tokens as bf16, which takes fewer instructions to read; the memory of more tokens is not less.
+      // Few tokens are stored as bf16, which takes fewer instructions to read. The workspace does not shrink with more tokens.
       const int64_t k = p.weight->k, pitch = ceil_div(k, kChunk) * kChunk;
       const bool is_few = p.tokens() <= kFewTokens;
       values =
@@ -143,7 +143,7 @@ ProductCall call_of(const Product& p) {
           .splits = 1,
           .split_k = 0,
           .sums = 0,
-          .few_parts = 1};
+          .few_slices = 1};
 }
 
 void run_few(const ProductCall& call, Variant variant, const ExecutionContext& context) {
@@ -204,10 +204,10 @@ void run(const Params& params, Variant variant, const ExecutionContext& context)
   run_tiles(call, Tiling(p), memory.sums, variant, context);
 }
 
-// The matrix engine's: rows of the weight and of x have whole chunks, and their offsets within a tile fit 32 bits.
+// For the matrix engine: offsets within a tile fit 32 bits. Rows of the weight and of x must consist of whole chunks.
 constexpr int64_t kMostMatrixExtent = 1 << 24;
 
-// x of a product on the matrix engine is not quantised, or is so by the kernel before.
+// Whether the matrix engine can compute the product. If x must be quantised, quantize_rows does it beforehand.
 template <class Params>
 Support supports_matrix(const Params& params, const Capabilities& c) {
   if (Support support = supports(params, c); !support || params.weight == nullptr) return support;
@@ -236,7 +236,7 @@ Support supports_matrix(const Params& params, const Capabilities& c) {
   return Support::yes();
 }
 
-// Whether scales multiply the operands: all are powers of two. x that is quantised here has been multiplied then.
+// Whether scales multiply the operands, because all are powers of two. quantize_rows has then multiplied x by its scales.
 bool has_exact_operands(const Product& p) {
   const bool is_x_exact = !p.x_scale.present() || p.activation == ActivationFormat::fp8_ue8m0;
   return is_x_exact && (p.weight->weight.dtype == DType::bf16 || p.weight->power_of_two_scales);
@@ -254,7 +254,7 @@ struct MatrixMemory {
   }
 
  private:
-  // As of Tiling.
+  // As in Tiling.
   static int64_t sum_elements(const Product& p) {
     const LinearWeight& w = *p.weight;
     const bool is_split = w.k >= 2 * kLeastSplit && 2 * ceil_div(w.n, kMatrixFeatures) * w.groups <= kWantedTiles;
@@ -269,13 +269,13 @@ void run_few_matrix(ProductCall call, Variant variant, int64_t width, const Exec
       {{"few_bf16_bf16_8_xmx", "few_bf16_bf16_16_xmx"}, {"few_bf16_e4m3_8_xmx", "few_bf16_e4m3_16_xmx"}},
       {{"few_e4m3_bf16_8_xmx", "few_e4m3_bf16_16_xmx"}, {"few_e4m3_e4m3_8_xmx", "few_e4m3_e4m3_16_xmx"}}};
   const char* name = kNames[call.x.is_e4m3][call.weight.is_e4m3][call.tokens <= 8 ? 0 : 1];
-  // Sub-groups share out k where each has some blocks of it, or where there are few features.
+  // k is split among sub-groups if each then has several blocks, or if there are few features.
   const int64_t features = call.weight.is_e4m3 ? kFewE4m3Features : kFewBf16Features, blocks = ceil_div(call.k, kActivationBlock);
   const int64_t sets = ceil_div(call.n, features) * call.groups;
-  int64_t parts = 1;
-  while (parts < kFewSubgroups && 2 * parts <= blocks && (8 * parts <= blocks || sets * parts < kWantedSubgroups)) parts *= 2;
-  call.few_parts = static_cast<int32_t>(parts);
-  const auto groups = static_cast<size_t>(ceil_div(call.n, features * (kFewSubgroups / parts)) * call.groups);
+  int64_t slices = 1;
+  while (slices < kFewSubgroups && 2 * slices <= blocks && (8 * slices <= blocks || sets * slices < kWantedSubgroups)) slices *= 2;
+  call.few_slices = static_cast<int32_t>(slices);
+  const auto groups = static_cast<size_t>(ceil_div(call.n, features * (kFewSubgroups / slices)) * call.groups);
   launch(context, {"linear_few_xmx", variant, name}, call,
          {.groups = {groups, 1, 1}, .items = {static_cast<size_t>(kFewSubgroups * width), 1, 1}});
 }

@@ -1,4 +1,4 @@
-// Operands of products in kernels: chunks of eight consecutive values of a row, as they are stored and as fp32.
+// Operands of products: chunks of eight consecutive values of a row, as stored and as fp32.
 #pragma once
 
 #include "backends/opencl/device/e4m3_words.h"
@@ -10,13 +10,13 @@
 
 namespace strata::opencl {
 
-// Eight values as they are stored; e4m3 ones are in the first two words.
+// Eight values as stored.
 template <bool kE4m3>
 struct Chunk {
   uint32_t words[kE4m3 ? 2 : 4];
 };
 
-// Eight values; from `count` on zeros.
+// Loads eight values; values from `count` on are 0.
 template <bool kE4m3>
 inline Chunk<kE4m3> load_chunk(const __global uint8_t* from, int count, bool is_aligned) {
   Chunk<kE4m3> chunk;
@@ -30,7 +30,7 @@ inline Chunk<kE4m3> load_chunk(const __global uint8_t* from, int count, bool is_
     }
     return chunk;
   }
-  // Value by value: rows that are not aligned, and the last values of a row.
+  // Value by value, for unaligned rows and for the end of a row.
   uint64_t low = 0, high = 0;
 #pragma nounroll
   for (int i = 0; i < min(kChunk, count); ++i) {
@@ -47,11 +47,11 @@ inline Chunk<kE4m3> load_chunk(const __global uint8_t* from, int count, bool is_
   return chunk;
 }
 
-// The e4m3 values in bytes 1 and 3 as two bf16 values times 2^-120.
+// The e4m3 values in bytes 1 and 3, times 2^-120, as two bf16 values.
 inline uint32_t widen_pair(uint32_t bytes) { return (bytes & 0x80008000u) | (bytes >> 4 & 0x07F007F0u); }
 
-// e4m3: values = the chunk's times 2^-120 times `factor`, rounded once. The 2^-120 is the difference of the exponent biases; subnormal e4m3
-// values are subnormal fp32 ones before the factor. bf16: the values as they are.
+// e4m3: the chunk's values times 2^-120 * factor, rounded once. 2^-120 is the difference of the exponent biases: before the factor,
+// subnormal e4m3 values are subnormal in fp32. bf16: the values unchanged.
 template <bool kE4m3>
 inline void decode(const Chunk<kE4m3>& chunk, float factor, float* values) {
   if constexpr (kE4m3) {
@@ -75,16 +75,16 @@ inline void decode(const Chunk<kE4m3>& chunk, float factor, float* values) {
   }
 }
 
-// The scales of a row of the weight.
+// The scales of a weight row.
 inline const __global float* weight_scales(const WeightRows& w, int64_t row) {
   return at<const float>(w.scale) + (w.is_e4m3 ? row / w.block_n * w.scale_row : 0);
 }
-// The scale of a chunk; 1 where its values have several, or none.
+// The scale of a chunk; 1 if the chunk has several scales or none.
 inline float weight_scale(const WeightRows& w, const __global float* scales, int k) {
   if (!w.is_e4m3 || !w.is_chunked) return 1.0f;
   return scales[w.block_k_bits >= 0 ? k >> w.block_k_bits : k / w.block_k];
 }
-// The chunk's values without kWeightFactor. `scale`: weight_scale(w, scales, k).
+// The chunk's scaled values divided by kWeightFactor. `scale`: weight_scale(w, scales, k).
 template <bool kE4m3>
 inline void decode_weight(const WeightRows& w, const Chunk<kE4m3>& chunk, const __global float* scales, float scale, int k, int end,
                           float* v) {
@@ -92,7 +92,7 @@ inline void decode_weight(const WeightRows& w, const Chunk<kE4m3>& chunk, const 
   if constexpr (kE4m3) {
     if (!w.is_chunked) {
       int block = min(k, end - 1) / w.block_k;
-      int left = (block + 1) * w.block_k - k;  // values of this block
+      int left = (block + 1) * w.block_k - k;  // values left in this block
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         v[i] *= scales[block];
@@ -102,7 +102,7 @@ inline void decode_weight(const WeightRows& w, const Chunk<kE4m3>& chunk, const 
   }
 }
 
-// Features [feature, feature + kCount) of a token; those from n on are none.
+// Stores features [feature, feature + kCount) of a token; features from n on do not exist.
 template <int kCount>
 inline void store_outputs(const ProductCall& call, int64_t token, int64_t group, int feature, const float* sums) {
   const int64_t first = token * call.y_token + group * call.y_group + feature;
@@ -133,7 +133,7 @@ inline void store_outputs(const ProductCall& call, int64_t token, int64_t group,
   }
 }
 
-// An output of which there are sums of splits.
+// Adds the splits' sums of the item's output.
 inline void add_sums(const ProductCall& call) {
   const int64_t outputs = call.tokens * call.groups * call.n;
   const int64_t output = get_global_id(0);

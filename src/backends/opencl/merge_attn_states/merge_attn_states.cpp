@@ -12,9 +12,9 @@ void run(const MergeAttnStatesParams& p, Variant variant, const ExecutionContext
   const bool from_f32 = p.o.dtype == DType::f32;
   const int64_t access = from_f32 ? 4 : 8;  // values in 16 bytes
   const bool is_wide = dim % access == 0 && rows_begin_at(p.o, 16) && rows_begin_at(p.out, 16);
-  const int64_t of_item = is_wide ? kMergeValues : kMergeValues / access;  // values of a part
-  int log2_lanes = 0;
-  while (int64_t{1} << log2_lanes < kMergeItems && of_item << log2_lanes < dim) ++log2_lanes;
+  const int64_t of_item = is_wide ? kMergeValues : kMergeValues / access;  // values of a split per item
+  int log2_row_items = 0;
+  while (int64_t{1} << log2_row_items < kMergeItems && of_item << log2_row_items < dim) ++log2_row_items;
   const MergeCall call{.o = address(p.o),
                        .lse = address(p.lse),
                        .out = address(p.out),
@@ -26,14 +26,14 @@ void run(const MergeAttnStatesParams& p, Variant variant, const ExecutionContext
                        .lse_out_stride = {p.lse_out.stride[0], p.lse_out.stride[1]},
                        .rows = rows,
                        .empty_lse = p.empty_lse,
-                       .parts = static_cast<int32_t>(p.o.shape[0]),
+                       .splits = static_cast<int32_t>(p.o.shape[0]),
                        .dim = static_cast<int32_t>(dim),
-                       .log2_lanes = log2_lanes,
+                       .log2_row_items = log2_row_items,
                        .is_f32 = p.out.dtype == DType::f32,
                        .heads = divisor_of(heads == 0 ? 1 : heads)};
   const char* kernel = from_f32 ? (is_wide ? "merge_f32" : "merge_f32_any") : (is_wide ? "merge_bf16" : "merge_bf16_any");
   launch(context, {"merge_attn_states", variant, kernel}, call,
-         {.groups = {static_cast<size_t>(ceil_div(rows, int64_t{kMergeItems} >> log2_lanes)), 1, 1}, .items = {kMergeItems, 1, 1}});
+         {.groups = {static_cast<size_t>(ceil_div(rows, int64_t{kMergeItems} >> log2_row_items)), 1, 1}, .items = {kMergeItems, 1, 1}});
 }
 
 }  // namespace

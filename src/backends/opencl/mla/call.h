@@ -1,4 +1,4 @@
-// The arguments of the kernels of mla, for host and device code.
+// The arguments of the MLA kernels, for host and device code.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace strata::opencl {
 
-// A run of a token's heads, then of its rotary key, an item.
+// One item per run. The runs of a token are those of its heads, then those of its rotary key.
 inline constexpr int kMlaRopeItems = 64;
 
 struct MlaRopeCall {
@@ -16,13 +16,13 @@ struct MlaRopeCall {
   uint64_t scaling;             // 0: none
   int64_t q_stride[2], k_pe_stride, q_pe_out_stride[2], cos_sin_stride;
   int64_t num_q_pe_out;
-  int32_t groups;  // of a token
+  int32_t groups;  // per token
   int32_t heads, nope, rotary;
-  int32_t nope_runs;  // of a head: 0 where the other lanes stay as they are
-  int32_t runs;       // of a head
+  int32_t nope_runs;  // per head; 0 if the dimensions that are not rotary stay unchanged
+  int32_t runs;       // per head
 };
 
-// A row has 16 items and at most 128 values, or a group and at most 512.
+// A row of at most 128 values has 16 items, one of at most 512 values a whole group.
 inline constexpr int kKeyItems = 64, kNarrowKeyItems = 16;
 
 struct IndexerKeyCall {
@@ -32,7 +32,7 @@ struct IndexerKeyCall {
   CacheView cache;
   int32_t first_rotary, rotary, is_half_split;
   float eps;
-  float hadamard_scale;  // 1 / sqrt(values of a row); 0: no Hadamard rotation
+  float hadamard_scale;  // 1 / sqrt(row dimension); 0: no Hadamard rotation
 };
 
 }  // namespace strata::opencl

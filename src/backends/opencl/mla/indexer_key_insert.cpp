@@ -21,7 +21,7 @@ void run(const IndexerKeyInsertParams& p, Variant variant, const ExecutionContex
                             .cos_sin_stride = p.cos_sin.stride[0],
                             .num_slots = p.slot_mapping.shape[0],
                             .cache = cache_view(p.cache),
-                            .first_rotary = static_cast<int32_t>(p.lanes == RopeLanes::last ? dim - rotary : 0),
+                            .first_rotary = static_cast<int32_t>(p.rope_slice == RopeSlice::last ? dim - rotary : 0),
                             .rotary = static_cast<int32_t>(rotary),
                             .is_half_split = p.pairing == RopePairing::half_split,
                             .eps = p.eps,

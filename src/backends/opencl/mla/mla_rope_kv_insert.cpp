@@ -33,7 +33,7 @@ void rotate(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
          {.groups = {static_cast<size_t>(p.q.shape[0] * groups), 1, 1}, .items = {kMlaRopeItems, 1, 1}});
 }
 
-// The rows have the rotated keys, so they are inserted afterwards.
+// The keys are rotated in place, so they are inserted afterwards.
 void run(const MlaRopeKvInsertParams& p, Variant, const ExecutionContext& context) {
   rotate(p, context);
   if (!p.slot_mapping.present()) return;

@@ -1,4 +1,4 @@
-// What the launchers of rope.clcpp share.
+// Shared by the launchers of rope.clcpp.
 #pragma once
 
 #include "backends/opencl/rope/call.h"
@@ -8,7 +8,7 @@
 
 namespace strata::opencl {
 
-// of_vector: runs, of which plain_runs are before the rotary ones.
+// of_vector: runs per vector. The first plain_runs of them come before the rotary runs.
 inline RopeRuns rope_runs(const TensorView& o, const TensorView& cos_sin, int64_t plain_runs, int64_t of_vector) {
   const int64_t of_token = o.shape[1] * of_vector;
   return {.total = o.shape[0] * of_token,

@@ -11,7 +11,7 @@ namespace {
 
 struct Opened {
   std::mutex mutex;
-  std::string library;  // empty: not open
+  std::string library;  // empty until opened
   Api api;
 };
 Opened& opened() {

@@ -1,4 +1,4 @@
-// libOpenCL by dlopen, so that one binary runs on machines with and without it.
+// Loads libOpenCL by dlopen, so that one binary runs on machines with and without it.
 #pragma once
 
 #define CL_TARGET_OPENCL_VERSION 300
@@ -52,10 +52,10 @@ struct Api {
 #undef STRATA_OPENCL_MEMBER
 };
 
-// Opens the library, by default libOpenCL.so.1, at the first call that succeeds. Throws unsupported with the loader's reason where it is
-// absent or lacks a function, invalid_argument where another one is open.
+// Opens the library, by default libOpenCL.so.1. The first successful call opens it; later calls do nothing. Throws unsupported, with the
+// loader's reason, if the library is absent or lacks a function, and invalid_argument if another library is open.
 void open_api(const std::string& library);
-// After open_api.
+// Call open_api first.
 const Api& api();
 
 }  // namespace strata::opencl

@@ -10,7 +10,7 @@
 namespace strata::opencl {
 namespace {
 
-// Where it is in a list that is divided by spaces.
+// Whether a list of words separated by spaces contains the word.
 bool has_word(const std::string& list, std::string_view word) {
   std::istringstream words(list);
   for (std::string one; words >> one;) {

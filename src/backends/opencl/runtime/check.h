@@ -1,4 +1,4 @@
-// Errors of OpenCL as strata::Error.
+// Converts errors of OpenCL to strata::Error.
 #pragma once
 
 #include <string_view>
@@ -7,10 +7,10 @@
 
 namespace strata::opencl {
 
-// "CL_INVALID_VALUE", or the number of an error that is not in the standard.
+// The name, as in "CL_INVALID_VALUE", or the number if the standard has no name.
 std::string_view error_name(cl_int error);
 
-// Throws device_failure with the call and OpenCL's name and number of the error; out_of_memory for the errors of allocations.
+// Throws device_failure with the call and the error's name and number; out_of_memory for allocation errors.
 [[noreturn]] void throw_error(cl_int error, std::string_view call);
 
 inline void check(cl_int error, std::string_view call) {

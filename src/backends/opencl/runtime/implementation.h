@@ -1,4 +1,4 @@
-// The common part of OpenCL implementations: they run on OpenCL devices only, as the variant that their name says.
+// The common part of OpenCL implementations. They run on OpenCL devices only, as the variant in their name.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace strata::opencl {
 
-// The four names that implementations have.
+// The names of implementations: "opencl/basic", ...
 enum class Flavour : uint8_t { basic, subgroup, xmx, xmx_emulated };
 
 template <class Params>
 struct Traits {
-  Support (*supports)(const Params&, const Capabilities&) = nullptr;         // null: every call that the op's check lets through
-  int64_t (*workspace_bytes)(const Params&, const Capabilities&) = nullptr;  // null: none
+  Support (*supports)(const Params&, const Capabilities&) = nullptr;         // null: supports every call that passes the op's check
+  int64_t (*workspace_bytes)(const Params&, const Capabilities&) = nullptr;  // null: needs none
   void (*run)(const Params&, Variant, const ExecutionContext&) = nullptr;
 };
 
 std::string_view name_of(Flavour flavour);  // "opencl/basic"
-// Why the device cannot run modules of the flavour.
+// Whether the device can run modules of the flavour.
 Support supports(Flavour flavour, const Capabilities& capabilities);
 Variant variant_of(Flavour flavour, const Capabilities& capabilities);
 
@@ -47,7 +47,7 @@ Implementation<Params> implementation(Flavour flavour, Traits<Params> traits) {
   return impl;
 }
 
-// The three of an op that the matrix engine computes.
+// The three implementations of an op with a matrix kernel.
 template <class Params>
 std::vector<Implementation<Params>> with_matrix(const Traits<Params>& basic, const Traits<Params>& matrix) {
   return {implementation(Flavour::xmx, matrix), implementation(Flavour::basic, basic), implementation(Flavour::xmx_emulated, matrix)};

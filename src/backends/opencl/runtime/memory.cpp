@@ -11,7 +11,7 @@
 namespace strata::opencl {
 namespace {
 
-constexpr size_t kAlignment = 256;  // OpenCL promises 128 at most
+constexpr size_t kAlignment = 256;  // more than the 128 bytes that OpenCL guarantees
 
 void* align(void* base) { return static_cast<char*>(base) + (kAlignment - reinterpret_cast<uintptr_t>(base) % kAlignment) % kAlignment; }
 
@@ -28,7 +28,7 @@ Memory::Memory(cl_context context, cl_device_id device, const Capabilities& capa
     : context_(context),
       device_(device),
       has_usm_(capabilities.has_usm),
-      // NVIDIA's: a list of allocations costs each launch hundreds of microseconds, and changes nothing.
+      // NVIDIA's driver needs no list of allocations, and a list costs hundreds of microseconds per launch.
       reaches_all_(capabilities.form == ModuleForm::ptx),
       max_allocation_(static_cast<size_t>(capabilities.max_allocation_bytes)) {
   if (!has_usm_) return;
@@ -45,7 +45,7 @@ void* Memory::allocate(size_t bytes) {
   const size_t padded = bytes + kAlignment;
   void* base = nullptr;
   if (has_usm_) {
-    // Intel's GPUs take allocations above the maximum (4 GB on Arc) where they are told so.
+    // With this flag, Intel's GPUs allow allocations above the maximum size (4 GB on Arc).
     constexpr cl_mem_flags kUnrestrictedSize = cl_mem_flags{1} << 23;  // CL_MEM_ALLOW_UNRESTRICTED_SIZE_INTEL
     const cl_mem_properties_intel large[] = {CL_MEM_FLAGS, kUnrestrictedSize, 0};
     cl_int error = CL_SUCCESS;

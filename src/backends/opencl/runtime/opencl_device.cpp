@@ -22,7 +22,7 @@ std::string_view name_of(ModuleForm form) {
   return "no modules";
 }
 
-// A point of a queue whose time is asked for when it is done.
+// A point on a queue. Its time is read when it has completed.
 class Marker {
  public:
   explicit Marker(cl_command_queue queue) {
@@ -53,7 +53,7 @@ MemoryPool::Source memory_source(Runtime& runtime, DeviceId id) {
           },
           .release =
               [&runtime](void* data) {
-                // clSVMFree does not wait. Where a queue has failed there is nothing to wait for.
+                // clSVMFree does not wait for kernels. After a failure of a queue there is nothing to wait for.
                 try {
                   runtime.finish();
                 } catch (const Error&) {
@@ -84,7 +84,7 @@ class OpenClDevice final : public Device {
   }
 
   void* allocate(int64_t bytes) override {
-    // No capture begins meanwhile: it must not see the device waited for.
+    // Locked, so that no capture begins meanwhile: a wait during a capture is an error.
     const std::lock_guard lock(capturing_mutex_);
     refuse_while_capturing("allocate");
     return pool_.allocate(byte_count(bytes), /*may_synchronize=*/capturing_.empty());
@@ -129,7 +129,7 @@ class OpenClDevice final : public Device {
     cl_event marker = nullptr;
     if (queue.recording == nullptr) {
       check(api().clEnqueueMarkerWithWaitList(queue.native, 0, nullptr, &marker), "clEnqueueMarkerWithWaitList");
-      check(api().clFlush(queue.native), "clFlush");  // another queue may wait for it
+      check(api().clFlush(queue.native), "clFlush");  // because another queue may wait for it
     }
     if (state.native != nullptr) api().clReleaseEvent(state.native);
     state = {.native = marker};
@@ -200,7 +200,7 @@ class OpenClDevice final : public Device {
     runtime_.put(queue, {.kind = Command::Kind::copy, .dst = dst, .src = src, .bytes = count});
   }
 
-  // Says that this thread captures, as long as it lives.
+  // While it lives, this thread is capturing.
   struct Capture {
     std::thread::id thread;
     Recording* recording;
@@ -222,14 +222,14 @@ class OpenClDevice final : public Device {
     OpenClDevice& device_;
     Recording* recording_;
   };
-  // With capturing_mutex_ held.
+  // Requires capturing_mutex_.
   void refuse_while_capturing(const char* call) const {
     for (const Capture& c : capturing_) {
       if (c.thread == std::this_thread::get_id())
         fail(ErrorCode::device_failure, "{}: {} was called while a graph is captured", to_string(id()), call);
     }
   }
-  // Null where it has ended.
+  // Null if the capture has ended.
   Recording* recording_of(uint64_t capture) {
     const std::lock_guard lock(capturing_mutex_);
     const auto found = std::find_if(capturing_.begin(), capturing_.end(), [&](const Capture& c) { return c.recording->id() == capture; });

@@ -1,4 +1,4 @@
-// An OpenCL device as a Device, and what the kernels' launchers use.
+// OpenCL devices as Device, and functions for launchers of kernels.
 #pragma once
 
 #include <type_traits>
@@ -11,8 +11,7 @@
 namespace strata::opencl {
 
 bool is_opencl(const Device& device);
-// Of a device for which is_opencl is true, whoever implements it. A device that is only planned for has the capabilities that
-// "opencl/basic" needs.
+// For any device for which is_opencl is true. A device that exists only for planning has the capabilities that "opencl/basic" needs.
 const Capabilities& capabilities(const Device& device);
 
 inline CacheView cache_view(const PagedCache& c) {
@@ -24,13 +23,13 @@ inline CacheView cache_view(const PagedCache& c) {
           .scale = c.scale,
           .format = static_cast<int32_t>(c.format)};
 }
-// As kernels take it; 0 for an absent view.
+// An address as a kernel argument; 0 for an absent view.
 inline uint64_t address(const void* data) { return reinterpret_cast<uintptr_t>(data); }
 inline uint64_t address(const TensorView& view) { return address(view.data); }
 
 void launch(const ExecutionContext& context, const KernelId& id, const void* call, size_t bytes, const Range& range);
 
-// A kernel's argument: one struct that host and device code share. PoCL 3.1 takes 1024 bytes of arguments.
+// A kernel has one argument, a struct that host and device code share. PoCL 3.1 allows 1024 bytes of arguments.
 template <class Call>
 void launch(const ExecutionContext& context, const KernelId& id, const Call& call, const Range& range) {
   static_assert(std::is_trivially_copyable_v<Call> && sizeof(Call) <= 1024);

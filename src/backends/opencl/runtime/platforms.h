@@ -1,4 +1,4 @@
-// The OpenCL devices of the machine, in the order of their numbers: opencl:0 is the first.
+// The machine's OpenCL devices in the order of their numbers: opencl:0 is the first.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace strata::opencl {
 
 struct FoundDevices {
-  // GPUs of all platforms, then accelerators, then CPUs; within a kind as the platforms list them.
+  // GPUs of all platforms, then accelerators, then CPUs; each in the platforms' order.
   std::vector<cl_device_id> devices;
-  // Platforms that name no devices, each with the reason; that there is no platform.
+  // Why platforms list no devices, one reason per platform; or that there is no platform.
   std::vector<std::string> broken;
 };
 
-// Throws unsupported where there is no OpenCL library. No platform is no error.
+// Throws unsupported if there is no OpenCL library. A machine without platforms is not an error.
 FoundDevices find_devices();
 
 std::string text_of(cl_device_id device, cl_device_info what);

@@ -12,12 +12,12 @@
 namespace strata::opencl {
 namespace {
 
-// Quantisers divide by scales: by default OpenCL's division is off by 2.5 units in the last place.
+// Quantisers divide by scales. By default, OpenCL allows division an error of 2.5 units in the last place.
 constexpr const char* kOptions = "-cl-fp32-correctly-rounded-divide-sqrt";
-// A thread of Intel's GPUs has 128 registers by default: too few for register tiles of 32 x 64 on the matrix engine, except on Data Center
-// GPU Max, and for those of attention in fp32.
+// By default, a thread of Intel's GPUs has 128 registers. That is too few for the register tiles of attention in fp32 and, except on Data
+// Center GPU Max, for tiles of 32 x 64 on the matrix engine.
 constexpr const char* kManyRegisters = "-cl-fp32-correctly-rounded-divide-sqrt -cl-intel-256-GRF-per-thread";
-// Of each kernel as many as it needs, where the compiler can choose.
+// Lets the compiler choose the number of registers per kernel.
 constexpr const char* kRegistersAsNeeded = "-cl-fp32-correctly-rounded-divide-sqrt -cl-intel-enable-auto-large-GRF-mode";
 
 bool is_matrix(Variant variant) { return variant == Variant::xmx8 || variant == Variant::xmx16; }
@@ -27,7 +27,7 @@ bool is_attention(const Module& module) {
   return name.find("_attn_decode") != name.npos || name.find("_attn_prefill") != name.npos;
 }
 
-// tools/opencl-offline has the same.
+// tools/opencl-offline has the same options.
 const char* options_of(const Module& module, const Capabilities& c) {
   const bool is_intel_gpu = c.is_gpu && !c.subgroup_sizes.empty();
   if (!is_intel_gpu) return kOptions;
@@ -54,7 +54,7 @@ std::vector<unsigned char> read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Through a file of another name, so that no reader finds half of one.
+// Writes to another name and renames, so that no reader finds an incomplete file.
 void write_file(const std::filesystem::path& path, const std::vector<unsigned char>& bytes) {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
@@ -85,7 +85,7 @@ std::string build_log(cl_program program, cl_device_id device) {
   return log.size() > kMost ? log.substr(0, kMost) + "..." : log;
 }
 
-// A program that was kept, built; null where there is none that builds.
+// A cached program, built; null if there is none that builds.
 cl_program kept_program(cl_context context, cl_device_id device, const std::filesystem::path& path) {
   const std::vector<unsigned char> bytes = read_file(path);
   if (bytes.empty()) return nullptr;

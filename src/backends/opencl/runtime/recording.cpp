@@ -50,7 +50,7 @@ void enqueue(const Memory& memory, cl_command_queue queue, const Command& comman
         lock = std::unique_lock(command.widths->mutex);
         size_t& widest = command.widths->widest[command.range.items];
         const size_t width = *std::max_element(all.begin(), all.end());
-        if (width > widest) check(api().clFinish(queue), "clFinish");  // all streams are this queue
+        if (width > widest) check(api().clFinish(queue), "clFinish");  // on PoCL all streams are this queue
         widest = std::max(width, widest);
       }
       check(api().clEnqueueNDRangeKernel(queue, command.kernel, 3, nullptr, all.data(), command.range.items.data(), 0, nullptr, nullptr),

@@ -10,14 +10,14 @@
 namespace strata::opencl {
 namespace {
 
-// Of opencl/basic.
+// The minimum for opencl/basic.
 constexpr int64_t kLeastLocalBytes = 32 << 10, kLeastGroupItems = 256;
 
 struct Opened {
   std::mutex mutex;
   std::map<int, std::unique_ptr<Runtime>> runtimes;
 };
-// Never destroyed: at the end of a process the platforms' libraries may be gone before it.
+// Never destroyed: at the end of the process, the platforms' libraries may be unloaded earlier.
 Opened& opened() {
   static Opened* const all = new Opened;
   return *all;
@@ -35,7 +35,7 @@ Runtime::Runtime(cl_device_id device, Capabilities capabilities) : device_(devic
 }
 
 cl_command_queue Runtime::create_native_queue() {
-  // On PoCL all streams are one queue: see Widths.
+  // On PoCL all streams share one queue; see Widths.
   if (is_pocl() && default_queue_.native != nullptr) {
     check(api().clRetainCommandQueue(default_queue_.native), "clRetainCommandQueue");
     return default_queue_.native;
@@ -60,7 +60,7 @@ void Runtime::destroy_queue(Queue* queue) noexcept {
     const std::lock_guard lock(queues_mutex_);
     std::erase(queues_, queue);
   }
-  api().clFinish(queue->native);  // memory may be handed out again once the queues that are known have finished
+  api().clFinish(queue->native);  // as memory is reused once all known queues have finished
   api().clReleaseCommandQueue(queue->native);
   delete queue;
 }
@@ -80,7 +80,7 @@ void Runtime::put(Queue& queue, const Command& command) {
 
 Runtime::Kernel& Runtime::kernel(const KernelId& id, const std::string& cache_folder) {
   const std::lock_guard lock(programs_mutex_);
-  // Where there are no sub-groups of 8, Intel's compiler would take 32, with which kernels spill.
+  // On devices without sub-groups of 8, Intel's compiler would choose 32 for `basic`, and kernels would spill.
   const Variant variant = id.variant == Variant::basic && capabilities_.subgroup_size == 16 ? Variant::basic16 : id.variant;
   auto program = programs_.find({id.module, variant});
   if (program == programs_.end()) {

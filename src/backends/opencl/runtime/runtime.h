@@ -1,5 +1,5 @@
-// One OpenCL device of the process: its context, memory, queues and programs, which all Device objects of the same number share, so that
-// their tensors and streams go together. Lives until the process ends.
+// One OpenCL device of the process: its context, memory, queues and programs. All Device objects of the same number share it, so that their
+// tensors and streams can be used together. It lives until the process ends.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace strata::opencl {
 
-// Names are literals.
+// Names are string literals.
 struct KernelId {
   std::string_view module;
   Variant variant = Variant::basic;
@@ -30,26 +30,26 @@ class Runtime {
   const Capabilities& capabilities() const { return capabilities_; }
   Memory& memory() { return *memory_; }
   Queue& queue(Stream stream) { return stream.handle == nullptr ? default_queue_ : *static_cast<Queue*>(stream.handle); }
-  // To be released.
+  // The caller releases the queue.
   cl_command_queue create_native_queue();
   Queue* create_queue();
   void destroy_queue(Queue* queue) noexcept;
   // Waits for all queues.
   void finish();
 
-  // A program of its own, which kernels of launch() are not of.
+  // Builds a program that launch() does not use.
   cl_program build(const Module& module, const std::string& cache_folder) const;
-  // Now, or into the recording that has the queue. The command's kernel is released at the end of the recording.
+  // Enqueues the command, or adds it to the recording that the queue is part of. The recording releases the kernel at its end.
   void put(Queue& queue, const Command& command);
-  // The kernel's one argument is the struct that `call` points to. Its module is built at its first use; `cache_folder`: where built
-  // programs are kept, empty: nowhere.
+  // The kernel's only argument is the struct at `call`. Its module is built at the first use. `cache_folder` caches built programs; empty:
+  // none are cached.
   void launch(const KernelId& id, const void* call, size_t bytes, const Range& range, Queue& queue, const std::string& cache_folder);
 
  private:
   struct Kernel {
     cl_kernel native = nullptr;
     size_t known_memory = 0;
-    std::mutex mutex;  // arguments and enqueueing go together
+    std::mutex mutex;  // held from setting the argument to enqueueing
     Widths widths;
   };
   bool is_pocl() const { return capabilities_.form == ModuleForm::bitcode; }
@@ -63,15 +63,15 @@ class Runtime {
   std::mutex queues_mutex_;
   std::vector<Queue*> queues_;
   std::mutex programs_mutex_;
-  // Names are those of KernelId, which last as long as the process.
+  // Names are those of KernelId, string literals.
   std::map<std::pair<std::string_view, Variant>, cl_program> programs_;
   std::map<std::pair<cl_program, std::string_view>, Kernel> kernels_;
 };
 
-// Of opencl:index. Throws unsupported where the machine has no such device, with what each platform said; invalid_argument where it is open
-// with other settings.
+// Opens opencl:index. Throws unsupported, with each platform's reason, if the machine has no such device, and invalid_argument if it is
+// open with other settings.
 Runtime& open_runtime(int index, const Config& config);
-// Null before it was opened.
+// Null until the device is open.
 Runtime* opened_runtime(int index);
 
 }  // namespace strata::opencl

@@ -6,7 +6,7 @@
 
 namespace strata::opencl {
 
-// The entries of both scopes, one after the other; those of the second from first_extra on.
+// The entries of both scopes in order. Those of the second scope begin at first_extra.
 struct ScopeRows {
   const SparseAttnDecodeCall& call;
   const __global int32_t* main;
@@ -18,7 +18,7 @@ struct ScopeRows {
     if (entry < num_main) return main[entry];
     return entry >= first_extra && entry < num_all ? extra[entry - first_extra] : -1;
   }
-  RowPlace place(int entry, int slot) const { return place_of(entry < num_main ? call.main.cache : call.extra.cache, slot); }
+  RowAddress address(int entry, int slot) const { return row_address(entry < num_main ? call.main.cache : call.extra.cache, slot); }
 };
 
 inline int length_of(const AttnScope& scope, uint32_t entry) {
@@ -27,7 +27,7 @@ inline int length_of(const AttnScope& scope, uint32_t entry) {
 inline const __global int32_t* indices_of(const AttnScope& scope, uint32_t entry, uint32_t query) {
   return at<const int32_t>(scope.indices) + entry * scope.entry_stride + query * scope.token_stride;
 }
-// The second scope's first entry is a multiple of kAlignment, a power of two.
+// first_extra is a multiple of kAlignment, a power of two.
 template <int kAlignment = 1>
 inline ScopeRows rows_of(const SparseAttnDecodeCall& call, int64_t token) {
   const uint32_t queries = call.attention.queries, entry = (uint32_t)token / queries, query = (uint32_t)token % queries;

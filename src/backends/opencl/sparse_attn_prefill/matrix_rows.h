@@ -16,7 +16,9 @@ struct MatrixRows {
     const int row = entry < length ? indices[entry] : -1;
     return row < call.num_rows ? row : -1;
   }
-  RowPlace place(int, int row) const { return {at<const uint8_t>(call.kv) + 2 * (row * call.kv_stride), nullptr, KvFormat::bf16, 1.0f}; }
+  RowAddress address(int, int row) const {
+    return {at<const uint8_t>(call.kv) + 2 * (row * call.kv_stride), nullptr, KvFormat::bf16, 1.0f};
+  }
 };
 inline MatrixRows rows_of(const SparseAttnPrefillCall& call, int64_t token) {
   const int length = call.lengths == 0 ? call.width : at<const int32_t>(call.lengths)[token];

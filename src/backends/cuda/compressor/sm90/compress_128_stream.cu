@@ -1,14 +1,14 @@
-// Many compressed entries of ratio 128 (V4 9.1 and 9.2 "compress"), d = 512: the copy engine streams the state rows through a ring in
-// shared memory, across entries, so that loads never wait for what becomes of an entry. Floor: the state rows, 512 KB an entry; 64 entries
-// 33.5 MB, 8.5 us to read on an H200. Reached there: 8.1 us; the 32 entries of a prompt, 16.8 MB: 6.3 us.
+// Many compressed entries of ratio 128 (V4 9.1 and 9.2 "compress"), d = 512. TMA streams the state rows through a ring in shared memory,
+// across entries, so that loads never wait for the epilogue of an entry. Floor: the state rows, 512 KB an entry; 64 entries 33.5 MB, 8.5 us
+// to read on an H200. Reached: 8.1 us; the 32 entries of a prompt, 16.8 MB: 6.3 us.
 //
-// A cluster of four blocks works on an entry, each on a quarter of its rows. In a block, one warp looks entries up, tells the others and
-// asks for rows, four a stage; eight warps pool them, two channels a thread. The others send their parts of the softmax-weighted sum to the
-// first block, which finishes the entry while they go on.
+// A cluster of four CTAs computes an entry, each a quarter of its rows. In a CTA one warp looks entries up, signals the others and loads
+// rows, four a stage; eight warps pool them, two channels a thread. CTAs send their partial softmax-weighted sums to the first CTA, which
+// finishes the entry while the others continue.
 #include "backends/cuda/compressor/entry.cuh"
 #include "backends/cuda/compressor/pooling.cuh"
 #include "backends/cuda/compressor/sm90/compress_stream.h"
-#include "backends/cuda/device/ring.cuh"
+#include "backends/cuda/device/pipeline_state.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cluster.cuh"
 #include "backends/cuda/ptx/cluster_async.cuh"
@@ -24,43 +24,43 @@ constexpr int kThreads = kPoolThreads + kWarpSize;
 constexpr int kCluster = 4, kBlockRows = kRatio / kCluster;
 static_assert(kBlockRows == kWarpSize, "a row for each lane that asks");
 constexpr int kStageRows = 4, kEntryStages = kBlockRows / kStageRows;
-// Of the ring. A prompt of 4096 tokens, an entry a group: 6.4 us with four, 7.0 with five; 64 entries of decode steps: 8.4 and 8.2.
+// Stages of the ring. A prompt of 4096 tokens, an entry per group: 6.4 us with 4, 7.0 with 5; 64 decode entries: 8.4 and 8.2.
 constexpr int kPromptStages = 4, kDecodeStages = 5;
 constexpr int kHalfBytes = kDim * 4, kRowBytes = 2 * kHalfBytes;  // a row: values, scores
-constexpr int kLaneTokens = 4;                                    // that a lane looks at together: of a prompt, most of a group's
-constexpr int64_t kDecodeTokens = 128;                            // so few have rows from earlier steps, which are brought near early
-constexpr int64_t kEnd = -1;                                      // instead of a position: nothing more comes
-constexpr int32_t kGuessed = 1;                                   // instead of a request: it is not known yet whether the entry is so
+constexpr int kLaneTokens = 4;                                    // tokens that a lane reads together: in a prompt, most of a group's
+constexpr int64_t kDecodeTokens = 128;                            // up to here rows come from earlier steps, and are prefetched early
+constexpr int64_t kEnd = -1;                                      // instead of a position: no more entries
+constexpr int32_t kSpeculative = 1;                               // instead of a request: the speculative entry is not confirmed yet
 
 using Finish = Finisher<kDim, kPoolThreads>;
-using Pieces = RowPieces<kStageRows, kChannels, true>;
+using Vectors = RowVectors<kStageRows, kChannels, true>;
 
 template <int kStageCount>
 struct Shared {
   static constexpr int kStages = kStageCount;
-  static_assert(kStages <= kEntryStages && kStages * kStageRows <= 32);  // fill(): a lane for each row of the ring, all of one entry
+  static_assert(kStages <= kEntryStages && kStages * kStageRows <= 32);  // fill(): a lane per row of the ring, all of one entry
   uint8_t stages[kStages][kStageRows * kRowBytes];
-  float2 parts[kCluster - 1][3][kPoolThreads];  // peaks, sums and weighted sums of the other blocks, in the first
+  float2 partials[kCluster - 1][3][kPoolThreads];  // peaks, sums and weighted sums of the other CTAs, in the first
   uint64_t full[kStages], empty[kStages];
-  // What the warp that looks entries up tells the others, and when it has. More places than entries can be under way.
+  // What the warp that looks entries up publishes, and its barriers. More slots than entries in flight.
   static constexpr int kEntries = kStages + 2;
   Boundary entries[kEntries];
-  uint64_t told[kEntries];
+  uint64_t published[kEntries];
   uint64_t verdict;
-  bool guess_is_so;                  // behind verdict
-  uint64_t parts_full, parts_empty;  // in the first block; in the others
+  bool speculation_holds;                  // valid after `verdict`
+  uint64_t partials_full, partials_empty;  // in the first CTA; in the others
   Finish::Shared finish;
 };
 
-// How far before the boundary the lane's row is.
+// How many positions before the boundary the lane's row is.
 __device__ __forceinline__ int64_t rows_back(int rank) {
   return kRatio - 1 - kBlockRows * rank - static_cast<int>(threadIdx.x % kWarpSize);
 }
 
 template <int kStages>
-__device__ __forceinline__ Guess guess_rows(const CompressArgs& a, int64_t group, int64_t num_groups, int rank) {
+__device__ __forceinline__ SpeculativeEntry speculative_rows(const CompressArgs& a, int64_t group, int64_t num_groups, int rank) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
-  return guess_first<kRatio, kLaneTokens>(a, group, num_groups, rows_back(rank), [&](const Boundary& boundary, int64_t row) {
+  return speculate_first<kRatio, kLaneTokens>(a, group, num_groups, rows_back(rank), [&](const Boundary& boundary, int64_t row) {
     if (rank == 0) touch_entry<kDim>(a, boundary, kRatio, lane);
     if (a.num_tokens <= kDecodeTokens && lane < kStages * kStageRows) ptx::bulk_prefetch_l2(state_data(a) + row, kRowBytes);
   });
@@ -69,21 +69,22 @@ __device__ __forceinline__ Guess guess_rows(const CompressArgs& a, int64_t group
 // By one warp.
 template <int kStages>
 __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared<kStages>& shared, int64_t group, int64_t num_groups, int rank,
-                                          Guess guess) {
+                                          SpeculativeEntry speculative) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int64_t back = rows_back(rank);
-  Turn<kStages> stage;
-  Turn<Shared<kStages>::kEntries> entry;
-  // A row belongs to one entry: of prompts it leaves L2 first, and what stays is look-ups. Not of decode steps: 64 entries 9.1 us for 8.1.
+  PipelineState<kStages> stage;
+  PipelineState<Shared<kStages>::kEntries> entry;
+  // A row belongs to one entry: prompts evict rows from L2 first, so that look-ups stay. Not decode steps: 64 entries would take 9.1 us for
+  // 8.1.
   const uint64_t policy = ptx::evict_first_policy();
   const auto load_row = [&](int64_t row, int to) {
     const uint32_t barrier = ptx::shared_address(shared.full + to);
-    const uint32_t place = ptx::shared_address(shared.stages[to] + lane % kStageRows * kRowBytes);
+    const uint32_t target = ptx::shared_address(shared.stages[to] + lane % kStageRows * kRowBytes);
     ptx::mbarrier_arrive_expect_tx(barrier, kRowBytes);
     if constexpr (kStages == kPromptStages) {
-      ptx::bulk_load(place, state_data(a) + row, kRowBytes, barrier, policy);
+      ptx::bulk_load(target, state_data(a) + row, kRowBytes, barrier, policy);
     } else {
-      ptx::bulk_load(place, state_data(a) + row, kRowBytes, barrier);
+      ptx::bulk_load(target, state_data(a) + row, kRowBytes, barrier);
     }
   };
   const auto load = [&](int64_t row, int begin, int end) {
@@ -94,52 +95,52 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared<kStages>
         load_row(row, static_cast<int>(stage.index));
       }
       stage.next();
-      __syncwarp();  // no lane looks at a stage two turns ahead, whose parity is the present one's
+      __syncwarp();  // no lane reads a stage two phases later, whose parity is the present one's
     }
   };
-  // The whole ring, which is empty as yet.
+  // Fills the whole ring, which is still empty.
   const auto fill = [&](int64_t row) {
     if (lane < kStages * kStageRows) load_row(row, lane / kStageRows);
     stage.parity ^= 1;
     __syncwarp();
   };
-  const auto tell = [&](const Boundary& boundary) {
+  const auto publish = [&](const Boundary& boundary) {
     if (lane == 0) {
       shared.entries[entry.index] = boundary;
-      ptx::mbarrier_arrive(ptx::shared_address(shared.told + entry.index));
+      ptx::mbarrier_arrive(ptx::shared_address(shared.published + entry.index));
     }
     entry.next();
   };
-  // The guessed entry is pooled before it is known that it is one.
-  bool guessed = guess.token >= 0;
+  // The speculative entry is pooled before it is confirmed.
+  bool speculated = speculative.token >= 0;
   GroupTokens<kRatio, kLaneTokens> tokens(a, group, num_groups);
-  tokens.ask();  // behind the rows it would come late
-  const int32_t page = guess.page_now(a);
-  if (guessed) {
-    tell({guess.boundary.position, kGuessed, guess.boundary.out_slot});
-    fill(guess.row);
-    load(guess.row, kStages, kEntryStages);
+  tokens.issue_loads();  // after the rows it would arrive late
+  const int32_t page = speculative.page_now(a);
+  if (speculated) {
+    publish({speculative.boundary.position, kSpeculative, speculative.boundary.out_slot});
+    fill(speculative.row);
+    load(speculative.row, kStages, kEntryStages);
   }
-  const auto judge = [&](bool is_so) {
+  const auto judge = [&](bool holds) {
     if (lane == 0) {
-      shared.guess_is_so = is_so;
+      shared.speculation_holds = holds;
       ptx::mbarrier_arrive(ptx::shared_address(&shared.verdict));
     }
-    guessed = false;
+    speculated = false;
   };
-  // An entry's rows are looked up before those of the entry in front of it wait for their stages.
+  // An entry's rows are looked up before those of the previous entry wait for their stages.
   Boundary next{kEnd, 0, 0};
   int64_t next_row = 0;
   const auto load_next = [&] {
     if (next.position == kEnd) return;
-    tell(next);
+    publish(next);
     load(next_row, 0, kEntryStages);
   };
   tokens.for_each([&](int64_t token, const Boundary& boundary) {
-    if (guessed) {
-      const bool is_so = guess.is_so(token, boundary, page);
-      judge(is_so);
-      if (is_so) return true;
+    if (speculated) {
+      const bool holds = speculative.holds(token, boundary, page);
+      judge(holds);
+      if (holds) return true;
     }
     const int64_t row = state_row(a, boundary.request, boundary.position - back);
     load_next();
@@ -148,18 +149,18 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared<kStages>
     return true;
   });
   load_next();
-  if (guessed) judge(false);
-  tell({kEnd, 0, 0});
+  if (speculated) judge(false);
+  publish({kEnd, 0, 0});
 }
 
-// The thread's channels of a stage.
-__device__ __forceinline__ void read_stage(const uint8_t* stage, Pieces& pieces) {
+// Reads the thread's channels of a stage.
+__device__ __forceinline__ void read_stage(const uint8_t* stage, Vectors& vectors) {
 #pragma unroll
   for (int i = 0; i < kStageRows; ++i) {
     const auto* const at = reinterpret_cast<const uint2*>(stage + i * kRowBytes) + threadIdx.x;
     const uint2 value = at[0], score = at[kHalfBytes / sizeof(uint2)];
-    pieces.value[i][0] = value.x, pieces.value[i][1] = value.y;
-    pieces.score[i][0] = score.x, pieces.score[i][1] = score.y;
+    vectors.value[i][0] = value.x, vectors.value[i][1] = value.y;
+    vectors.score[i][0] = score.x, vectors.score[i][1] = score.y;
   }
 }
 
@@ -167,20 +168,20 @@ __device__ __forceinline__ void read_stage(const uint8_t* stage, Pieces& pieces)
 template <int kStages>
 __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared<kStages>& shared, int rank) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
-  const uint32_t parts_full = ptx::shared_address(&shared.parts_full), parts_empty = ptx::shared_address(&shared.parts_empty);
-  Turn<kStages> stage;
-  Turn<Shared<kStages>::kEntries> entry;
-  uint32_t parts_parity = 0;
+  const uint32_t partials_full = ptx::shared_address(&shared.partials_full), partials_empty = ptx::shared_address(&shared.partials_empty);
+  PipelineState<kStages> stage;
+  PipelineState<Shared<kStages>::kEntries> entry;
+  uint32_t partials_parity = 0;
   Finish finisher;
-  // The first block has yet to say that parts may be sent again. It says so when another entry follows: behind the last, blocks leave.
+  // The first CTA must signal that partial sums may be sent again, once another entry follows: after the last, CTAs exit.
   bool owed = false;
   for (;; entry.next()) {
-    ptx::mbarrier_wait(ptx::shared_address(shared.told + entry.index), entry.parity);
+    ptx::mbarrier_wait(ptx::shared_address(shared.published + entry.index), entry.parity);
     const Boundary boundary = shared.entries[entry.index];
     if (boundary.position == kEnd) return;
     if (owed) {
       __syncwarp();
-      if (lane > 0 && lane < kCluster) ptx::mbarrier_arrive_mapped(ptx::map_shared(parts_empty, lane));
+      if (lane > 0 && lane < kCluster) ptx::mbarrier_arrive_mapped(ptx::map_shared(partials_empty, lane));
       owed = false;
     }
     if (rank == 0) finisher.prepare(a, boundary, kRatio);
@@ -190,41 +191,41 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared<kStages>
 #pragma unroll 1
     for (int i = 0; i < kEntryStages; ++i) {
       ptx::mbarrier_wait(ptx::shared_address(shared.full + stage.index), stage.parity);
-      Pieces pieces;
-      read_stage(shared.stages[stage.index], pieces);
+      Vectors vectors;
+      read_stage(shared.stages[stage.index], vectors);
       ptx::mbarrier_arrive(ptx::shared_address(shared.empty + stage.index));
       stage.next();
 #pragma unroll
-      for (int j = 0; j < kChannels; ++j) pieces.add_to(pooled[j], j);
+      for (int j = 0; j < kChannels; ++j) vectors.add_to(pooled[j], j);
     }
-    if (boundary.request == kGuessed) {
+    if (boundary.request == kSpeculative) {
       ptx::mbarrier_wait(ptx::shared_address(&shared.verdict), 0);
-      if (!shared.guess_is_so) continue;
+      if (!shared.speculation_holds) continue;
     }
     if (rank > 0) {
-      ptx::mbarrier_wait(parts_empty, parts_parity ^ 1);
-      const uint32_t to = ptx::map_shared(ptx::shared_address(&shared.parts[rank - 1][0][threadIdx.x]), 0);
-      const uint32_t arrived = ptx::map_shared(parts_full, 0);
+      ptx::mbarrier_wait(partials_empty, partials_parity ^ 1);
+      const uint32_t to = ptx::map_shared(ptx::shared_address(&shared.partials[rank - 1][0][threadIdx.x]), 0);
+      const uint32_t arrived = ptx::map_shared(partials_full, 0);
       constexpr int kNext = kPoolThreads * int{sizeof(float2)};
       ptx::store_async_f32x2(to, pooled[0].peak, pooled[1].peak, arrived);
       ptx::store_async_f32x2(to + kNext, pooled[0].sum, pooled[1].sum, arrived);
       ptx::store_async_f32x2(to + 2 * kNext, pooled[0].weighted, pooled[1].weighted, arrived);
-      parts_parity ^= 1;
+      partials_parity ^= 1;
       continue;
     }
-    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(parts_full, sizeof(shared.parts));
-    ptx::mbarrier_wait(parts_full, parts_parity);
-    parts_parity ^= 1;
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(partials_full, sizeof(shared.partials));
+    ptx::mbarrier_wait(partials_full, partials_parity);
+    partials_parity ^= 1;
     float u[kChannels];
     float2 peak[kCluster - 1], sum[kCluster - 1], weighted[kCluster - 1];
 #pragma unroll
     for (int i = 0; i < kCluster - 1; ++i) {
-      const auto& part = shared.parts[i];
-      peak[i] = part[0][threadIdx.x], sum[i] = part[1][threadIdx.x], weighted[i] = part[2][threadIdx.x];
+      const auto& partial = shared.partials[i];
+      peak[i] = partial[0][threadIdx.x], sum[i] = partial[1][threadIdx.x], weighted[i] = partial[2][threadIdx.x];
     }
 #pragma unroll
     for (int j = 0; j < kChannels; ++j) {
-      const Pooled all = merge<kCluster>([&](int i) {
+      const Pooled all = combine<kCluster>([&](int i) {
         const auto of = [&](float2 v) { return j == 0 ? v.x : v.y; };
         return i == 0 ? pooled[j] : Pooled{of(peak[i - 1]), of(sum[i - 1]), of(weighted[i - 1])};
       });
@@ -242,10 +243,10 @@ __device__ __forceinline__ void init(Shared<kStages>& shared) {
     ptx::mbarrier_init(ptx::shared_address(shared.full + i), kStageRows);
     ptx::mbarrier_init(ptx::shared_address(shared.empty + i), kPoolThreads);
   }
-  for (uint64_t& barrier : shared.told) ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
+  for (uint64_t& barrier : shared.published) ptx::mbarrier_init(ptx::shared_address(&barrier), 1);
   ptx::mbarrier_init(ptx::shared_address(&shared.verdict), 1);
-  ptx::mbarrier_init(ptx::shared_address(&shared.parts_full), 1);
-  ptx::mbarrier_init(ptx::shared_address(&shared.parts_empty), kPoolWarps);
+  ptx::mbarrier_init(ptx::shared_address(&shared.partials_full), 1);
+  ptx::mbarrier_init(ptx::shared_address(&shared.partials_empty), kPoolWarps);
   ptx::fence_mbarrier_init();
 }
 
@@ -256,15 +257,15 @@ __global__ void __launch_bounds__(kThreads, 2) compress_128_stream_kernel(const 
   const int rank = static_cast<int>(blockIdx.x) % kCluster;
   const int64_t group = blockIdx.x / kCluster, num_groups = gridDim.x / kCluster;
   const bool loads = threadIdx.x >= kPoolThreads;
-  Guess guess;
+  SpeculativeEntry speculative;
   start_early([&] {
     init(shared);
     ptx::cluster_arrive();
-    if (loads) guess = guess_rows<kStages>(a, group, num_groups, rank);
+    if (loads) speculative = speculative_rows<kStages>(a, group, num_groups, rank);
     ptx::cluster_wait();
   });
   if (loads) {
-    load_rows(a, shared, group, num_groups, rank, guess);
+    load_rows(a, shared, group, num_groups, rank, speculative);
   } else {
     pool_rows(a, shared, rank);
   }

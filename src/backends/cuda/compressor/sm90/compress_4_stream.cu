@@ -1,14 +1,14 @@
-// Many compressed entries of ratio 4 (V4 9.1 and 9.2 "compress"), d = 512: the copy engine streams the state rows through a ring in shared
-// memory, an entry a stage, so that loads never wait for what becomes of an entry. Floor: the state rows, 32 KB an entry; a prompt of 4096
-// tokens 33.5 MB, 8.4 us to read on an H200. Reached: 10.5 us.
+// Many compressed entries of ratio 4 (V4 9.1 and 9.2 "compress"), d = 512. TMA streams the state rows through a ring in shared memory, one
+// entry a stage, so that loads never wait for the epilogue of an entry. Floor: the state rows, 32 KB an entry; a prompt of 4096 tokens 33.5
+// MB, 8.4 us to read on an H200. Reached: 10.5 us.
 //
-// A block takes the entries of neighbouring tokens. One warp looks them up, four at a time, and asks for their rows; eight warps pool and
-// finish them, two channels a thread.
-// Look-ups come before the rows they are not for: behind megabytes of rows in flight each would take microseconds.
+// A CTA has the entries of neighbouring tokens. One warp looks them up, four at a time, and loads their rows; eight warps pool and finish
+// them, two channels a thread.
+// Look-ups are issued before the rows of earlier entries: after megabytes of rows in flight each would take microseconds.
 #include "backends/cuda/compressor/entry.cuh"
 #include "backends/cuda/compressor/pooling.cuh"
 #include "backends/cuda/compressor/sm90/compress_stream.h"
-#include "backends/cuda/device/ring.cuh"
+#include "backends/cuda/device/pipeline_state.cuh"
 #include "backends/cuda/ptx/bulk_copy.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/mbarrier.cuh"
@@ -23,13 +23,13 @@ constexpr int kDim = 512, kChannels = 2, kPoolThreads = kDim / kChannels;
 constexpr int kThreads = kPoolThreads + kWarpSize;
 constexpr int kStages = 3, kBlocksPerSm = 2, kHalfBytes = kDim * 4;  // values, or scores, of a row's window
 constexpr int kQuad = kWarpSize / kRows;                             // entries that are looked up together
-constexpr int kGuesses = kStages < kQuad ? kStages : kQuad;
+constexpr int kSpeculativeEntries = kStages < kQuad ? kStages : kQuad;
 
 using Finish = Finisher<kDim, kPoolThreads>;
-using Pieces = RowPieces<kRows, kChannels, true>;
+using Vectors = RowVectors<kRows, kChannels, true>;
 
-// What a stage holds: how many rows count, and whether the entry is a guess; or nothing more.
-enum Content : int32_t { kGuessed = 1 << 8, kEnd = -1 };
+// Contents of a stage: how many rows count, and whether the entry is speculative; or no more entries.
+enum Content : int32_t { kSpeculative = 1 << 8, kEnd = -1 };
 
 struct alignas(128) Stage {
   uint8_t values[kRows][kHalfBytes], scores[kRows][kHalfBytes];
@@ -42,10 +42,10 @@ struct Shared {
   Stage stages[kStages];
   uint64_t full[kStages], empty[kStages];
   uint64_t verdict;
-  bool guess_is_so;  // behind verdict
+  bool speculation_holds;  // valid after `verdict`
   Finish::Shared finish;
 };
-constexpr int kFullArrivals = kRows + kWarpSize + 1;  // rows, angles, what the stage holds
+constexpr int kFullArrivals = kRows + kWarpSize + 1;  // rows, angles, contents of the stage
 
 // A lane's token.
 template <class Read>
@@ -61,7 +61,7 @@ struct LaneToken {
     position = read(a.positions + there);
     request = read(a.token_to_req + there);
   }
-  // The lanes whose tokens complete an entry, of those in front of `end`.
+  // The lanes before `end` whose tokens complete an entry.
   __device__ __forceinline__ unsigned found(int64_t end) const {
     return __ballot_sync(kAllLanes,
                          (index < end) & (state_slot >= 0) & (out_slot >= 0) & completes_entry(position, kRatio) & (request >= 0));
@@ -70,13 +70,13 @@ struct LaneToken {
 
 // Four entries: lane l has row l % 8 of entry l / 8.
 struct Quad {
-  int64_t token = -1, position = 0, out_slot = 0;  // of the lane's entry; token -1: there is none
+  int64_t token = -1, position = 0, out_slot = 0;  // of the lane's entry; token -1: none
   int32_t request = 0;
-  int64_t place = 0;  // of the row's page in the block table
+  int64_t table_index = 0;  // of the row's page in the block table
   uint32_t row_on_page = 0;
   int32_t page = 0;
 
-  // Of the first four of `found`, the lanes of tokens.
+  // The entries of the first four of `found`, lanes of tokens.
   template <class Read>
   __device__ __forceinline__ void find(const CompressArgs& a, const LaneToken<Read>& tokens, unsigned found) {
     const int lane = static_cast<int>(threadIdx.x % kWarpSize);
@@ -87,26 +87,26 @@ struct Quad {
     position = __shfl_sync(kAllLanes, tokens.position, from);
     out_slot = __shfl_sync(kAllLanes, tokens.out_slot, from);
     request = __shfl_sync(kAllLanes, tokens.request, from);
-    const PagePlace at = a.state_page_size.place(max(position - (kRows - 1 - lane % kRows), int64_t{0}));
-    place = request * a.table_stride + at.page;
+    const PagePosition at = a.state_page_size.position(max(position - (kRows - 1 - lane % kRows), int64_t{0}));
+    table_index = request * a.table_stride + at.page;
     row_on_page = at.row;
     if (found == 0) token = -1;
   }
-  // The same tokens' entries, or none.
+  // Whether both are the same tokens' entries, or both none.
   __device__ __forceinline__ bool is(const Quad& other) const {
     return token == other.token && (token < 0 || (position == other.position && out_slot == other.out_slot && request == other.request));
   }
   __device__ __forceinline__ int64_t row(const CompressArgs& a) const { return row_of_page(a, max(page, 0), row_on_page); }
 };
 
-// The first entries as they seem to be while the kernel in front may still run: only what exists in any case.
-__device__ __forceinline__ Quad guess_quad(const CompressArgs& a, int64_t begin, int64_t end) {
-  const LaneToken<ReadGuess> tokens(a, begin + static_cast<int>(threadIdx.x % kWarpSize));
+// The first entries according to the data while the preceding kernel may still run: only addresses that exist in any case.
+__device__ __forceinline__ Quad speculative_quad(const CompressArgs& a, int64_t begin, int64_t end) {
+  const LaneToken<SpeculativeRead> tokens(a, begin + static_cast<int>(threadIdx.x % kWarpSize));
   Quad quad;
   quad.find(a, tokens, tokens.found(end));
   const bool exists =
       quad.token >= 0 && quad.request < a.table_rows && quad.position < a.num_angles && quad.position / a.state.page_size < a.table_columns;
-  if (exists) quad.page = guess(a.block_table + quad.place);
+  if (exists) quad.page = speculative_load(a.block_table + quad.table_index);
   // An entry needs all of its rows.
   const unsigned missing = ~__ballot_sync(kAllLanes, exists && quad.page < a.state.num_pages);
   if ((missing >> (threadIdx.x % kWarpSize / kRows * kRows) & 0xFFu) != 0) quad.token = -1;
@@ -117,11 +117,11 @@ class Loader {
  public:
   __device__ __forceinline__ Loader(const CompressArgs& a, Shared& shared) : a_(a), shared_(shared) {}
 
-  // Asks for the rows and angles of entry i of a quad, once the stage is free.
+  // Loads the rows and angles of entry i of a quad, once the stage is free.
   __device__ __forceinline__ void load(const Quad& quad, int i) {
-    Stage& stage = shared_.stages[turn_.index];
-    const uint32_t full = ptx::shared_address(shared_.full + turn_.index);
-    ptx::mbarrier_wait(ptx::shared_address(shared_.empty + turn_.index), turn_.parity ^ 1);
+    Stage& stage = shared_.stages[filled_.index];
+    const uint32_t full = ptx::shared_address(shared_.full + filled_.index);
+    ptx::mbarrier_wait(ptx::shared_address(shared_.empty + filled_.index), filled_.parity ^ 1);
     if (lane() / kRows == i) {
       const int row = lane() % kRows;
       const uint8_t* const values = state_data(a_) + quad.row(a_) + (row < kRatio ? 0 : kHalfBytes);
@@ -133,36 +133,36 @@ class Loader {
     const float* const angles = a_.cos_sin + compressor_window(position, kRatio).rope_position * a_.cos_sin_stride;
     for (int k = lane(); k < a_.rotary; k += kWarpSize) ptx::cp_async_4(ptx::shared_address(stage.angles + k), angles + k);
     ptx::cp_async_arrive(full);
-    turn_.next();
+    filled_.next();
   }
-  // Says what the stage holds that is the next to be told: entry i of a quad.
-  __device__ __forceinline__ void tell(const Quad& quad, int i, int32_t guessed = 0) {
+  // Publishes the contents of the next stage: entry i of a quad.
+  __device__ __forceinline__ void publish(const Quad& quad, int i, int32_t speculated = 0) {
     const int64_t position = __shfl_sync(kAllLanes, quad.position, i * kRows), out_slot = __shfl_sync(kAllLanes, quad.out_slot, i * kRows);
-    Stage& stage = shared_.stages[told_.index];
+    Stage& stage = shared_.stages[published_.index];
     if (lane() == 0) stage.out = a_.rows.row(out_slot);
-    tell((position < kRatio ? kRatio : kRows) | guessed);
+    publish((position < kRatio ? kRatio : kRows) | speculated);
   }
-  __device__ __forceinline__ void tell(int32_t content) {
+  __device__ __forceinline__ void publish(int32_t content) {
     if (lane() == 0) {
-      shared_.stages[told_.index].content = content;
-      ptx::mbarrier_arrive(ptx::shared_address(shared_.full + told_.index));
+      shared_.stages[published_.index].content = content;
+      ptx::mbarrier_arrive(ptx::shared_address(shared_.full + published_.index));
     }
-    told_.next();
+    published_.next();
     __syncwarp();
   }
-  // Whether the entries that were guessed are so.
-  __device__ __forceinline__ void judge(bool is_so) {
+  // Publishes whether the speculative entries hold.
+  __device__ __forceinline__ void judge(bool holds) {
     if (lane() == 0) {
-      shared_.guess_is_so = is_so;
+      shared_.speculation_holds = holds;
       ptx::mbarrier_arrive(ptx::shared_address(&shared_.verdict));
     }
   }
   __device__ __forceinline__ void end() {
-    const uint32_t full = ptx::shared_address(shared_.full + turn_.index);
-    ptx::mbarrier_wait(ptx::shared_address(shared_.empty + turn_.index), turn_.parity ^ 1);
+    const uint32_t full = ptx::shared_address(shared_.full + filled_.index);
+    ptx::mbarrier_wait(ptx::shared_address(shared_.empty + filled_.index), filled_.parity ^ 1);
     if (lane() < kRows) ptx::mbarrier_arrive(full);
     ptx::mbarrier_arrive(full);
-    tell(kEnd);
+    publish(kEnd);
   }
 
  private:
@@ -170,19 +170,19 @@ class Loader {
 
   const CompressArgs& a_;
   Shared& shared_;
-  Turn<kStages> turn_, told_;
-  const uint64_t policy_ = ptx::evict_first_policy();  // half a row belongs to one window: what stays in L2 is look-ups
+  PipelineState<kStages> filled_, published_;
+  const uint64_t policy_ = ptx::evict_first_policy();  // half a row belongs to one window: look-ups should stay in L2
 };
 
-__device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared, int64_t begin, int64_t end, const Quad& guess) {
+__device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared, int64_t begin, int64_t end, const Quad& speculative) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   Loader loader(a, shared);
   LaneToken<ReadValue> tokens(a, begin + lane);
-  const int32_t page_now = guess.token >= 0 ? a.block_table[guess.place] : 0;
-  int guessed = 0;
-  for (; guessed < kGuesses && __shfl_sync(kAllLanes, guess.token, guessed * kRows) >= 0; ++guessed) {
-    loader.load(guess, guessed);
-    loader.tell(guess, guessed, kGuessed);
+  const int32_t page_now = speculative.token >= 0 ? a.block_table[speculative.table_index] : 0;
+  int speculated = 0;
+  for (; speculated < kSpeculativeEntries && __shfl_sync(kAllLanes, speculative.token, speculated * kRows) >= 0; ++speculated) {
+    loader.load(speculative, speculated);
+    loader.publish(speculative, speculated, kSpeculative);
   }
   Quad next;
   int next_count = 0, next_loaded = 0;
@@ -190,7 +190,7 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared,
   const auto load_next = [&] {
     for (int i = next_loaded; i < next_count; ++i) {
       loader.load(next, i);
-      loader.tell(next, i);
+      loader.publish(next, i);
     }
   };
   for (int64_t first = begin;;) {
@@ -201,15 +201,15 @@ __device__ __forceinline__ void load_rows(const CompressArgs& a, Shared& shared,
       int loaded = 0;
       bool known = false;
       if (first_quad) {
-        known = __all_sync(kAllLanes, quad.is(guess) && (quad.token < 0 || page_now == guess.page));
+        known = __all_sync(kAllLanes, quad.is(speculative) && (quad.token < 0 || page_now == speculative.page));
         if (known) {
-          loaded = guessed;
+          loaded = speculated;
           quad.page = page_now;
         }
         loader.judge(known);
         first_quad = false;
       }
-      if (!known) quad.page = quad.token >= 0 ? a.block_table[quad.place] : 0;
+      if (!known) quad.page = quad.token >= 0 ? a.block_table[quad.table_index] : 0;
       load_next();
       next = quad, next_count = count, next_loaded = loaded;
       for (int i = 0; i < count; ++i) found &= found - 1;
@@ -227,31 +227,31 @@ __device__ __forceinline__ void pool_rows(const CompressArgs& a, Shared& shared)
   const int column = kChannels * static_cast<int>(threadIdx.x);
   Finish finisher;
   finisher.prepare_weight(a);
-  for (Turn<kStages> turn;; turn.next()) {
-    ptx::mbarrier_wait(ptx::shared_address(shared.full + turn.index), turn.parity);
-    const Stage& stage = shared.stages[turn.index];
+  for (PipelineState<kStages> stage_state;; stage_state.next()) {
+    ptx::mbarrier_wait(ptx::shared_address(shared.full + stage_state.index), stage_state.parity);
+    const Stage& stage = shared.stages[stage_state.index];
     const int32_t content = stage.content;
     if (content == kEnd) return;
-    Pieces pieces;
-    finisher.prepare_place(stage.angles, a.rotary, stage.out);
+    Vectors vectors;
+    finisher.prepare_out(stage.angles, a.rotary, stage.out);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const float2 value = *reinterpret_cast<const float2*>(stage.values[i] + 4 * column),
                    score = *reinterpret_cast<const float2*>(stage.scores[i] + 4 * column);
-      pieces.value[i][0] = __float_as_uint(value.x), pieces.value[i][1] = __float_as_uint(value.y);
-      pieces.score[i][0] = __float_as_uint(score.x), pieces.score[i][1] = __float_as_uint(score.y);
+      vectors.value[i][0] = __float_as_uint(value.x), vectors.value[i][1] = __float_as_uint(value.y);
+      vectors.score[i][0] = __float_as_uint(score.x), vectors.score[i][1] = __float_as_uint(score.y);
     }
-    ptx::mbarrier_arrive(ptx::shared_address(shared.empty + turn.index));
-    if ((content & ~kGuessed) < kRows) pieces.drop(kRatio);  // there is no previous window
+    ptx::mbarrier_arrive(ptx::shared_address(shared.empty + stage_state.index));
+    if ((content & ~kSpeculative) < kRows) vectors.drop(kRatio);  // there is no previous window
     float u[kChannels];
 #pragma unroll
     for (int j = 0; j < kChannels; ++j) {
-      const Pooled pooled = pieces.pool(j);
+      const Pooled pooled = vectors.pool(j);
       u[j] = __fdividef(pooled.weighted, pooled.sum);
     }
-    if ((content & kGuessed) != 0) {
+    if ((content & kSpeculative) != 0) {
       ptx::mbarrier_wait(ptx::shared_address(&shared.verdict), 0);
-      if (!shared.guess_is_so) continue;
+      if (!shared.speculation_holds) continue;
     }
     finisher.store(a, u, shared.finish);
   }
@@ -272,12 +272,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   __syncthreads();
   const bool loads = threadIdx.x >= kPoolThreads;
   const int64_t begin = blockIdx.x * block_tokens, end = min(begin + block_tokens, a.num_tokens);
-  Quad guess;
+  Quad speculative;
   start_early([&] {
-    if (loads) guess = guess_quad(a, begin, end);
+    if (loads) speculative = speculative_quad(a, begin, end);
   });
   if (loads) {
-    load_rows(a, shared, begin, end, guess);
+    load_rows(a, shared, begin, end, speculative);
   } else {
     pool_rows(a, shared);
   }

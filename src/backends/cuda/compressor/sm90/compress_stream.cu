@@ -1,4 +1,4 @@
-// Which calls of compress_norm_rope_store the copy engine's kernels take.
+// Selects the calls of compress_norm_rope_store for the TMA kernels.
 #include <string>
 
 #include "backends/cuda/compressor/entry.cuh"
@@ -8,7 +8,7 @@
 namespace strata::cuda {
 namespace {
 
-// Of fewer tokens an entry has one block (ratio 4), or an SM for each of eight slices (ratio 128), which is faster.
+// With fewer tokens an entry has one CTA (ratio 4), or an SM for each of eight slices (ratio 128), which is faster.
 int64_t few_tokens(int32_t ratio) { return ratio == 4 ? 256 : 16; }
 
 Support supports(const CompressNormRopeStoreParams& p, const Capabilities& device) {
@@ -23,7 +23,7 @@ Support prefers(const CompressNormRopeStoreParams& p, const Capabilities&) {
 }
 
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {
-  if (p.positions.shape[0] == 0 || p.state.num_pages == 0) return;  // without a state nothing is complete
+  if (p.positions.shape[0] == 0 || p.state.num_pages == 0) return;  // without a state no entry is complete
   if (!state_rows_aligned(p.state)) return smxx::compress(p, context);
   p.ratio == 4 ? compress_4_stream(p, context) : compress_128_stream(p, context);
 }

@@ -6,7 +6,7 @@
 
 namespace strata::cuda {
 
-// Of each ratio; the state has pages.
+// One function per ratio; the state must have pages.
 void compress_4_stream(const CompressNormRopeStoreParams& p, const ExecutionContext& context);
 void compress_128_stream(const CompressNormRopeStoreParams& p, const ExecutionContext& context);
 

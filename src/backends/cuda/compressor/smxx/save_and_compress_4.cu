@@ -1,11 +1,11 @@
 // The state rows of a step of few tokens, and the entries of ratio 4 that it completes: V4 9.1 and 9.2, "save" and "compress" in one
-// kernel. Floor: 16 bytes a channel and token to save, the seven rows before an entry's last, 8 bytes a channel each; all of it the time of
-// a launch and of what a launch waits for. What the two kernels one behind the other took of a layer of one request:
-// docs/kernels/20261121-compressor.md, "Saves and entries of few tokens in one kernel".
+// kernel. Floor: 16 bytes a channel and token to save, and the seven rows before an entry's last, 8 bytes a channel each. In practice the
+// time is that of a launch and of its dependencies. The time of the two separate kernels in a layer of one request:
+// docs/kernels/compressor.md.
 //
-// Design: as compress_4_kernel of few tokens, a block a token. Its own row never comes from the state: it is saved, and pooled, from where
-// the projection has left it. So are those of tokens in front of it that are of its window and this step; other blocks save them, and do
-// not have to have done so.
+// Design: like compress_4_kernel for few tokens, one CTA per token. The token's own row never comes from the state: it is saved and pooled
+// from the projection's output. So are the rows of earlier tokens in its window and this step; other CTAs save them, and need not have done
+// so yet.
 #include "backends/cuda/compressor/entry.cuh"
 #include "backends/cuda/compressor/impls.h"
 #include "backends/cuda/compressor/pooling.cuh"
@@ -17,12 +17,12 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int64_t kMostTokens = 64;
+constexpr int64_t kMaxTokens = 64;
 
 template <int kDim>
 constexpr int kThreads = kDim == 512 ? 256 : 32;
 
-// What the step brings: a token's values of the previous and of the current window, then its scores of both.
+// The step's data: a token's values of the previous and of the current window, then its scores of both.
 struct StepRows {
   const float* kv_score;
   int64_t kv_score_stride;
@@ -46,16 +46,16 @@ __device__ __forceinline__ void add(uint32_t (&scores)[kChannels], const uint32_
 
 // A thread's channels of what its token saves: of both windows.
 template <int kDim, int kChannels>
-struct SavedPart {
-  using Pieces = RowPieces<kWindowRows4, kChannels, true>;
+struct SavedChannels {
+  using Vectors = RowVectors<kWindowRows4, kChannels, true>;
   static constexpr int kWindow = 4 * kDim;  // bytes
   uint32_t value[2][kChannels], score[2][kChannels], bias[2][kChannels];
 
   __device__ __forceinline__ void load(const uint8_t* row) {
 #pragma unroll
     for (int w = 0; w < 2; ++w) {
-      Pieces::load_piece(row + w * kWindow, value[w]);
-      Pieces::load_piece(row + (2 + w) * kWindow, score[w]);
+      Vectors::load_vector(row + w * kWindow, value[w]);
+      Vectors::load_vector(row + (2 + w) * kWindow, score[w]);
     }
   }
   __device__ __forceinline__ void load_bias(const uint8_t* ape_row) {
@@ -76,51 +76,51 @@ __global__ void __launch_bounds__(kThreads<kDim>)
     save_and_compress_4_kernel(const __grid_constant__ CompressArgs a, const __grid_constant__ StepRows step) {
   using Finish = Finisher<kDim, kThreads<kDim>>;
   constexpr int kChannels = Finish::kChannels, kToScores = 2 * kDim * int{sizeof(float)};
-  using Part = SavedPart<kDim, kChannels>;
+  using Partial = SavedChannels<kDim, kChannels>;
   __shared__ typename Finish::Shared shared;
   const int64_t token = blockIdx.x;
-  const int64_t own = 4 * kChannels * static_cast<int64_t>(threadIdx.x);  // bytes in front of the thread's channels
+  const int64_t own = 4 * kChannels * static_cast<int64_t>(threadIdx.x);  // bytes before the thread's channels
   const int back = rows_back();
   const auto column = [&](int row) { return (row < kRatio4 ? 0 : kDim) + kChannels * static_cast<int>(threadIdx.x); };
-  // The row that the lane looks after; in_state: where it is if the state has it.
+  // The address of the lane's row; in_state: where it is if the state has it.
   const auto row_of = [&](const StepToken& t, int64_t in_state) {
     return t.from_step >> (kWindowRows4 - 1 - back) & 1 ? step.row(token - back) : state_data(a) + in_state;
   };
-  Part part;
-  StepToken guessed;
-  Guess guess;  // of its entry
-  RowParts<kWindowRows4> rows;
+  Partial partial;
+  StepToken speculated;
+  SpeculativeEntry speculative;  // of its entry
+  RowAddresses<kWindowRows4> rows;
   start_early([&] {
-    guessed = StepToken::look_up(a, token, ReadGuess{});
-    if (guessed.position < 0) return;
-    part.load_bias(step.ape_row(guessed.position) + own);
-    if (guessed.state_slot >= 0 && guessed.state_slot < step.state.num_slots) touch(step.state.row(guessed.state_slot).data + own);
-    if (!guessed.completes() || !guess.find(a, guessed.boundary(), back)) return;
-    guess.token = token;
-    const uint8_t* const row = row_of(guessed, guess.row);
+    speculated = StepToken::look_up(a, token, SpeculativeRead{});
+    if (speculated.position < 0) return;
+    partial.load_bias(step.ape_row(speculated.position) + own);
+    if (speculated.state_slot >= 0 && speculated.state_slot < step.state.num_slots) touch(step.state.row(speculated.state_slot).data + own);
+    if (!speculated.completes() || !speculative.find(a, speculated.boundary(), back)) return;
+    speculative.token = token;
+    const uint8_t* const row = row_of(speculated, speculative.row);
     rows.find(row, column);
-    if (threadIdx.x < kWarpSize) touch_entry<kDim>(a, guessed.boundary(), kRatio4, static_cast<int>(threadIdx.x));
+    if (threadIdx.x < kWarpSize) touch_entry<kDim>(a, speculated.boundary(), kRatio4, static_cast<int>(threadIdx.x));
     const int first = static_cast<int>(threadIdx.x) / kWindowRows4;
-    touch_row_part(row + (back < kRatio4 ? Part::kWindow : 0), kToScores, Part::kWindow, first, kThreads<kDim> / kWindowRows4);
+    touch_row_channels(row + (back < kRatio4 ? Partial::kWindow : 0), kToScores, Partial::kWindow, first, kThreads<kDim> / kWindowRows4);
   });
-  part.load(step.row(token) + own);
+  partial.load(step.row(token) + own);
   const StepToken t = StepToken::look_up(a, token, ReadValue{});
-  const int32_t page_now = guess.page_now(a);
-  typename Part::Pieces pieces;
+  const int32_t page_now = speculative.page_now(a);
+  typename Partial::Vectors vectors;
   Finish finisher;
-  if (guess.token >= 0) {
-    pieces.template load<kWindowRows4 - 1>(rows, kToScores);
-    finisher.prepare(a, guess.boundary, kRatio4);
+  if (speculative.token >= 0) {
+    vectors.template load<kWindowRows4 - 1>(rows, kToScores);
+    finisher.prepare(a, speculative.boundary, kRatio4);
   }
   if (t.state_slot < 0) return;
-  if (guessed.position < 0 || (t.position ^ guessed.position) % kRatio4 != 0) part.load_bias(step.ape_row(t.position) + own);
+  if (speculated.position < 0 || (t.position ^ speculated.position) % kRatio4 != 0) partial.load_bias(step.ape_row(t.position) + own);
 #pragma unroll
-  for (int w = 0; w < 2; ++w) add(part.score[w], part.bias[w]);
-  part.store(step.state.row(t.state_slot).data + own);
+  for (int w = 0; w < 2; ++w) add(partial.score[w], partial.bias[w]);
+  partial.store(step.state.row(t.state_slot).data + own);
   if (!t.completes()) return;
-  if (!(t.from_step == guessed.from_step && guess.is_so(token, t.boundary(), page_now))) {
+  if (!(t.from_step == speculated.from_step && speculative.holds(token, t.boundary(), page_now))) {
     rows.find(row_of(t, state_row(a, t.request, t.position - back)), column);
-    pieces.template load<kWindowRows4 - 1>(rows, kToScores);
+    vectors.template load<kWindowRows4 - 1>(rows, kToScores);
     finisher.prepare(a, t.boundary(), kRatio4);
   }
 #pragma unroll
@@ -128,18 +128,18 @@ __global__ void __launch_bounds__(kThreads<kDim>)
     if ((t.from_step >> i & 1) == 0) continue;
     uint32_t bias[kChannels];  // row i is at position i of its window
     load_words(step.ape_row(i) + 4 * column(i), bias);
-    add(pieces.score[i], bias);
+    add(vectors.score[i], bias);
   }
 #pragma unroll
   for (int j = 0; j < kChannels; ++j) {
-    pieces.value[kWindowRows4 - 1][j] = part.value[1][j];
-    pieces.score[kWindowRows4 - 1][j] = part.score[1][j];
+    vectors.value[kWindowRows4 - 1][j] = partial.value[1][j];
+    vectors.score[kWindowRows4 - 1][j] = partial.score[1][j];
   }
-  if (t.position < kRatio4) pieces.drop(kRatio4);  // there is no previous window
+  if (t.position < kRatio4) vectors.drop(kRatio4);  // there is no previous window
   float u[kChannels];
 #pragma unroll
   for (int j = 0; j < kChannels; ++j) {
-    const Pooled pooled = pieces.pool(j);
+    const Pooled pooled = vectors.pool(j);
     u[j] = __fdividef(pooled.weighted, pooled.sum);
   }
   finisher.store(a, u, shared);
@@ -167,8 +167,8 @@ Support supports(const CompressNormRopeStoreParams& p, const Capabilities&) {
 }
 
 Support prefers(const CompressNormRopeStoreParams& p, const Capabilities&) {
-  return p.positions.shape[0] <= kMostTokens ? Support::yes()
-                                             : Support::no("more than " + std::to_string(kMostTokens) + " tokens have saves of their own");
+  return p.positions.shape[0] <= kMaxTokens ? Support::yes()
+                                            : Support::no("more than " + std::to_string(kMaxTokens) + " tokens have saves of their own");
 }
 
 void run(const CompressNormRopeStoreParams& p, const ExecutionContext& context) {

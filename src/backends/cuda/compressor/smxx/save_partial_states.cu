@@ -1,5 +1,5 @@
-// What the compressor keeps of every token: V4 9.2 "save". Floor: 8 * width bytes per token, read and written once; the few rows of ape
-// come from L1. 4096 tokens of width 2048 on an H200: 19.9 us of 15.6.
+// The compressor's state of every token: V4 9.2 "save". Floor: 8 * width bytes per token, read and written once; the few rows of ape come
+// from L1. 4096 tokens of width 2048 on an H200: 19.9 us, floor 15.6.
 #include "backends/cuda/compressor/entry.cuh"
 #include "backends/cuda/compressor/impls.h"
 #include "backends/cuda/device/store_row.cuh"
@@ -9,7 +9,7 @@
 namespace strata::cuda {
 namespace {
 
-// A block writes the row of one token, kWords consecutive columns of both halves per thread. `half` is a multiple of kWords.
+// A CTA writes the row of one token, kWords consecutive columns of both halves per thread. `half` is a multiple of kWords.
 template <int kWords>
 __global__ void save_partial_states_kernel(const float* kv_score, int64_t kv_score_stride, const float* ape, int64_t ape_stride,
                                            int32_t ratio, int32_t half, const int64_t* positions, const int64_t* state_slots,
@@ -18,7 +18,7 @@ __global__ void save_partial_states_kernel(const float* kv_score, int64_t kv_sco
   const int64_t t = blockIdx.x;
   const int32_t column = static_cast<int32_t>(threadIdx.x) * kWords;
   if (column >= half) return;
-  // The values come while the slot is looked up: few tokens have none.
+  // The values load while the slot is looked up: few tokens have none.
   const float* const in = kv_score + t * kv_score_stride + column;
   uint32_t kv[kWords], score[kWords], bias[kWords];
   load_words(reinterpret_cast<const uint8_t*>(in), kv);
@@ -38,7 +38,7 @@ void launch(const SavePartialStatesParams& p, const ExecutionContext& context) {
   const int64_t half = p.ape.shape[1];
   static_assert(kMaxRowDim / 2 <= 1024, "a thread for every column");
   const LaunchShape shape{static_cast<uint32_t>(p.kv_score.shape[0]), static_cast<uint32_t>((half / kWords + 31) / 32 * 32)};
-  // In a layer its blocks wait on SMs that nobody else has yet: a product finds its place beside them.
+  // In a layer its CTAs wait on SMs that no other kernel uses yet: a product's CTAs fit on these SMs too.
   all_shared_memory(save_partial_states_kernel<kWords>);
   launch_early("save_partial_states", save_partial_states_kernel<kWords>, shape, context, p.kv_score.ptr<float>(), p.kv_score.stride[0],
                p.ape.ptr<float>(), p.ape.stride[0], static_cast<int32_t>(p.ape.shape[0]), static_cast<int32_t>(half),

@@ -1,5 +1,5 @@
-// What a block finds out about its token, and about those of the step in front of it, where a step's saves and its entries of ratio 4 are
-// made by one kernel.
+// What a CTA determines about its token and about earlier tokens of the step, for the kernel that makes both a step's saves and its entries
+// of ratio 4.
 #pragma once
 
 #include "backends/cuda/compressor/entry.cuh"
@@ -9,15 +9,15 @@ namespace strata::cuda {
 // Of ratio 4, whose windows overlap.
 inline constexpr int kRatio4 = 4, kWindowRows4 = 2 * kRatio4;
 
-// How far before the token the row is that a lane looks after: lane i has row i of the window, and so have lanes i + 8, ....
+// How many positions before the token the lane's row is: lane i has row i of the window, and so have lanes i + 8, ....
 __device__ __forceinline__ int rows_back() { return kWindowRows4 - 1 - static_cast<int>(threadIdx.x % kWindowRows4); }
 
 struct StepToken {
   int64_t position = 0, state_slot = -1, out_slot = -1;
   int32_t request = -1;
-  unsigned from_step = 0;  // bit i: row i of the window is one that this step saves
+  unsigned from_step = 0;  // bit i: this step saves row i of the window
 
-  // By whole warps: every lane looks at the token whose row it looks after.
+  // By whole warps: every lane reads the token whose row it handles.
   template <class Read>
   static __device__ __forceinline__ StepToken look_up(const CompressArgs& a, int64_t token, const Read& read) {
     const int back = rows_back();

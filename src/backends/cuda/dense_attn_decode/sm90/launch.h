@@ -1,4 +1,4 @@
-// Launches of the kernel for dense decode; each is instantiated in a file of its own.
+// Launches of the kernel for dense decode. Each is instantiated in its own file.
 #pragma once
 
 #include "backends/cuda/dense_attn_decode/sm90/problem.cuh"
@@ -6,13 +6,13 @@
 
 namespace strata::cuda::dense_decode {
 
-// Whether blocks go by a schedule or make a plan themselves.
+// Whether CTAs follow a schedule or plan for themselves.
 enum class Shares : uint8_t { by_lengths, by_schedule };
 
-// kCodes, kMerges: of SpanProblem.
-template <bool kCodes, bool kMerges, Shares kShares>
-void launch_spans(const SpanArgs& args, const ExecutionContext& context);
-template <bool kCodes>
+// kQuantized, kCombinesInCluster: as in WorkRangeProblem.
+template <bool kQuantized, bool kCombinesInCluster, Shares kShares>
+void launch_work_ranges(const WorkRangeArgs& args, const ExecutionContext& context);
+template <bool kQuantized>
 void launch_invariant(const InvariantArgs& args, int blocks, const ExecutionContext& context);
 
 }  // namespace strata::cuda::dense_decode

@@ -1,4 +1,4 @@
-// dense_attn_prefill on Hopper: what it takes, the launch.
+// dense_attn_prefill on Hopper: supported calls and the launch.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -23,8 +23,8 @@ Support supports(const DenseAttnPrefillParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
   const int64_t nope = p.k_nope.shape[2], rotary = p.k_pe.shape[1], value = p.v.shape[2];
   if (nope != kNopeDim || rotary != kRotaryDim || value != kValueDim) {
-    return Support::no("needs 128 + 64 key lanes and 128 value lanes, has " + std::to_string(nope) + " + " + std::to_string(rotary) +
-                       " and " + std::to_string(value));
+    return Support::no("needs 128 + 64 key dimensions and 128 value dimensions, has " + std::to_string(nope) + " + " +
+                       std::to_string(rotary) + " and " + std::to_string(value));
   }
   for (const TensorView* rows : {&p.q, &p.k_nope, &p.k_pe, &p.v}) {
     if (!strides_aligned(*rows)) return Support::no("needs rows at multiples of 16 bytes");
@@ -34,13 +34,13 @@ Support supports(const DenseAttnPrefillParams& p, const Capabilities& c) {
   return Support::yes();
 }
 
-CUtensorMap map_of(const char* name, const TensorView& v, int64_t lanes) {
-  return sm90::column_groups_map(name, v.data, v.shape[1], v.shape[0], lanes, v.stride[1], v.stride[0], kQueries,
-                                 static_cast<int>(lanes / kChunkLanes));
+CUtensorMap map_of(const char* name, const TensorView& v, int64_t dims) {
+  return sm90::column_groups_map(name, v.data, v.shape[1], v.shape[0], dims, v.stride[1], v.stride[0], kQueries,
+                                 static_cast<int>(dims / kChunkDims));
 }
 
 void run(const DenseAttnPrefillParams& p, const ExecutionContext& context) {
-  // The copy engine cannot read it. Where memory is, is not known when a plan is made.
+  // The copy engine (TMA) cannot read such rows. Addresses are not known when a plan is made.
   for (const TensorView* rows : {&p.q, &p.k_nope, &p.k_pe, &p.v}) {
     if (!begins_aligned(rows->data)) return dense_prefill_run(dense_prefill_of(p), context);
   }

@@ -1,16 +1,16 @@
-// Flash attention over keys of 128 + 64 lanes and values of 128 in memory, on Hopper: V3's prefill.
+// Flash attention over keys of 128 + 64 dimensions and values of 128 in memory, on Hopper: V3's prefill.
 //
 // Arithmetic of a tile of 128 queries and 128 keys, cycles of one SM: logits 128 x 128 x 192 and values 128 x 128 x 128 at 2048 bf16 FMA a
-// cycle, 1536 + 1024; exponentials 16384 at 16 a cycle, 1024, which run beside the products of the other warpgroup; shared memory, 128 B a
+// cycle, 1536 + 1024; exponentials 16384 at 16 a cycle, 1024, concurrently with the products of the other warpgroup; shared memory, 128 B a
 // cycle, keys and queries of logits 12 x 2 x 48, values 8 x 2 x 32, 80 KB written: 2300.
 //
-// Roles: a warp asks for queries, keys and values by the copy engine, over the ends of items; two warpgroups have 64 queries each. Logits
-// of a tile are multiplied beside the values of the tile before; where logits become weights the other warpgroup multiplies. Weights stay
+// Roles: one warp loads queries, keys and values by TMA, ahead across items; two warpgroups have 64 queries each. A tile's logits are
+// multiplied concurrently with the values of the previous tile; while one warpgroup is in its softmax, the other multiplies. Weights stay
 // in registers.
 #pragma once
 
 #include "backends/cuda/dense_attn_prefill/sm90/config.h"
-#include "backends/cuda/device/ring.cuh"
+#include "backends/cuda/device/pipeline_state.cuh"
 #include "backends/cuda/device/transpose_quad.cuh"
 #include "backends/cuda/device/warp.cuh"
 #include "backends/cuda/device/warp_barrier.cuh"
@@ -21,7 +21,7 @@
 #include "backends/cuda/ptx/programmatic_launch.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/warpgroup.cuh"
-#include "backends/cuda/ptx/wgmma_behind.cuh"
+#include "backends/cuda/ptx/wgmma_offset.cuh"
 #include "backends/cuda/ptx/wgmma_bf16.cuh"
 
 namespace strata::cuda::dense_prefill {
@@ -29,9 +29,9 @@ namespace strata::cuda::dense_prefill {
 struct Item {
   RequestRange r;
   int32_t head, first_query;
-  int32_t sees;   // query i of the request sees the keys before i + sees; all: before sees
-  int32_t end;    // the keys that the last query sees
-  int32_t tiles;  // of keys; 0: nobody sees any, or there are no queries
+  int32_t sees;   // query i of the request sees the keys before i + sees; not causal: before sees
+  int32_t end;    // number of keys that the last query sees
+  int32_t tiles;  // of keys; 0: no query sees a key, or there are no queries
   __device__ __forceinline__ Item(const Args& a, int32_t number) {
     const int32_t request = a.items_of_request.divide(number), in_request = number - request * a.items_of_request.value();
     const int32_t group = a.items_of_group.divide(in_request), in_group = in_request - group * a.items_of_group.value();
@@ -42,31 +42,31 @@ struct Item {
     sees = a.call.causal ? r.num_keys - r.num_queries + 1 : r.num_keys;
     const int32_t last_query = min(first_query + kQueries, r.num_queries) - 1;
     end = max(a.call.causal ? last_query + sees : sees, 0);
-    // The same in a warp, for the compiler too.
+    // Warp-uniform, also for the compiler.
     tiles = __shfl_sync(kAllLanes, has_queries() ? (end + kKeys - 1) / kKeys : 0, 0);
   }
   __device__ __forceinline__ bool has_queries() const { return first_query < r.num_queries; }
 };
 
-// A warp, of which one lane asks. It deals the block's items.
+// By one warp, of which one lane issues the copies. It assigns the CTA's items dynamically.
 __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
-  const bool asks = threadIdx.x % 32 == 0;
-  Turn<kStages> keys, values;
-  Turn<kDealt> dealt;
+  const bool is_loader = threadIdx.x % 32 == 0;
+  PipelineState<kStages> keys, values;
+  PipelineState<kWorkQueueSlots> queue;
   uint32_t q_parity = 1;
   auto number = static_cast<int32_t>(blockIdx.x);
   while (number < a.num_items) {
     const Item item(a, number);
     int32_t next = 0;
-    // Should the first block begin so late that it has not yet set where dealing begins, then what is there ends this block's items or has
-    // it do one of another's again, and the first block still deals out all.
+    // If the first CTA starts so late that it has not yet initialised the counter, then the stale value either ends this CTA's items or
+    // makes it repeat another CTA's. The first CTA still assigns all of them.
     const auto take_next = [&] { next = static_cast<int32_t>(min(atomicAdd(a.next_item, 1u), static_cast<uint32_t>(a.num_items))); };
-    if (asks && item.tiles > 0) {
+    if (is_loader && item.tiles > 0) {
       const uint32_t full = ptx::shared_address(&s.q_full);
       wait(s.q_empty, q_parity);
       ptx::mbarrier_arrive_expect_tx(full, kKeyChunks * kChunkBytes);
       ptx::tma_load_groups(ptx::shared_address(s.q), &a.q, item.r.first_query + item.first_query, 0, item.head, full);
-      const auto ask_keys = [&](int32_t t) {
+      const auto load_keys = [&](int32_t t) {
         const uint32_t there = ptx::shared_address(&s.keys_full[keys.index]), row = item.r.first_key + t * kKeys;
         wait(s.keys_empty[keys.index], keys.parity ^ 1);
         ptx::mbarrier_arrive_expect_tx(there, kKeyChunks * kChunkBytes);
@@ -74,12 +74,12 @@ __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
         ptx::tma_load_2d(ptx::shared_address(s.keys[keys.index][kNopeChunks]), &a.k_pe, 0, row, there);
         keys.next();
       };
-      ask_keys(0);
+      load_keys(0);
       for (int32_t t = 0; t < item.tiles; ++t) {
         if (t + 1 < item.tiles) {
-          ask_keys(t + 1);
+          load_keys(t + 1);
         } else {
-          take_next();  // comes while the last values' place is waited for
+          take_next();  // overlaps the wait for the last values' stage
         }
         const uint32_t there = ptx::shared_address(&s.values_full[values.index]);
         wait(s.values_empty[values.index], values.parity ^ 1);
@@ -88,15 +88,15 @@ __device__ __forceinline__ void produce(const Args& a, SharedMemory& s) {
         values.next();
       }
       q_parity ^= 1;
-    } else if (asks) {
+    } else if (is_loader) {
       take_next();
     }
-    if (asks) {
-      wait(s.dealt_empty[dealt.index], dealt.parity ^ 1);
-      s.dealt[dealt.index] = next;
-      ptx::mbarrier_arrive(ptx::shared_address(&s.dealt_full[dealt.index]));
+    if (is_loader) {
+      wait(s.queue_empty[queue.index], queue.parity ^ 1);
+      s.queue[queue.index] = next;
+      ptx::mbarrier_arrive(ptx::shared_address(&s.queue_full[queue.index]));
     }
-    dealt.next();
+    queue.next();
     number = __shfl_sync(kAllLanes, next, 0);
   }
 }
@@ -125,26 +125,26 @@ class Consumer {
         attend(item);
       }
       if (item.has_queries()) store(item);
-      wait(s.dealt_full[dealt.index], dealt.parity);
-      number = __shfl_sync(kAllLanes, s.dealt[dealt.index], 0);
-      arrive_warp(s.dealt_empty[dealt.index]);
-      dealt.next();
+      wait(s.queue_full[queue.index], queue.parity);
+      number = __shfl_sync(kAllLanes, s.queue[queue.index], 0);
+      arrive_warp(s.queue_empty[queue.index]);
+      queue.next();
     }
   }
 
  private:
-  using Sums = float[64];                // of 64 queries and 128 columns: [4 j + 2 r + c] is row + 8 r, column 8 j + 2 (lane % 4) + c
-  static constexpr uint32_t kTurns = 1;  // named barriers, of each warpgroup
+  using Sums = float[64];  // of 64 queries and 128 columns: [4 j + 2 r + c] is row + 8 r, column 8 j + 2 (lane % 4) + c
+  static constexpr uint32_t kMultiplyTurn = 1;  // named barriers, of each warpgroup
 
-  __device__ __forceinline__ void wait_for_turn() const { ptx::barrier_sync(kTurns + half, kConsumers * kWarpgroup); }
-  __device__ __forceinline__ void let_other_multiply() const { ptx::barrier_arrive(kTurns + 1 - half, kConsumers * kWarpgroup); }
+  __device__ __forceinline__ void wait_to_multiply() const { ptx::barrier_sync(kMultiplyTurn + half, kConsumers * kWarpgroup); }
+  __device__ __forceinline__ void let_other_multiply() const { ptx::barrier_arrive(kMultiplyTurn + 1 - half, kConsumers * kWarpgroup); }
 
   __device__ __forceinline__ void begin(const Item& item) {
     row = item.first_query + half * 64 + accumulator_row();
 #pragma unroll
     for (int i = 0; i < 64; ++i) o[i] = 0.0f;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) maximum[r] = kLeast, sum[r] = 0.0f;
+    for (int r = 0; r < 2; ++r) maximum[r] = kLowest, sum[r] = 0.0f;
   }
 
   __device__ __forceinline__ void attend(const Item& item) {
@@ -154,18 +154,18 @@ class Consumer {
     ptx::wgmma_wait<0>();
     end_logits(logits, item.tiles == 1);
     float rescale[2];
-    soften(item, 0, logits, rescale);
+    softmax(item, 0, logits, rescale);
     make_weights(logits);
     for (int32_t t = 1; t < item.tiles; ++t) {
       wait(s.keys_full[keys.index], keys.parity);
       wait(s.values_full[values.index], values.parity);
-      wait_for_turn();
+      wait_to_multiply();
       start_logits(logits);
       start_values();
       let_other_multiply();
       ptx::wgmma_wait<1>();
       end_logits(logits, t + 1 == item.tiles);
-      soften(item, t, logits, rescale);
+      softmax(item, t, logits, rescale);
       ptx::wgmma_wait<0>();
       end_values();
 #pragma unroll
@@ -178,15 +178,15 @@ class Consumer {
     end_values();
   }
 
-  // Of keys that are there.
+  // A tile of keys that has arrived.
   __device__ __forceinline__ void start_logits(Sums& logits) {
     ptx::wgmma_hold(logits);
     ptx::wgmma_fence();
-    const uint64_t k = ptx::behind(first_keys, keys.index * (kKeyChunks * kChunkBytes / 16));
+    const uint64_t k = ptx::offset(first_keys, keys.index * (kKeyChunks * kChunkBytes / 16));
 #pragma unroll
     for (int i = 0; i < 4 * kKeyChunks; ++i) {
-      const uint32_t place = i / 4 * (kChunkBytes / 16) + i % 4 * 2;
-      ptx::wgmma_bf16(logits, ptx::behind(first_q, place), ptx::behind(k, place), i > 0);
+      const uint32_t offset = i / 4 * (kChunkBytes / 16) + i % 4 * 2;
+      ptx::wgmma_bf16(logits, ptx::offset(first_q, offset), ptx::offset(k, offset), i > 0);
     }
     ptx::wgmma_commit();
   }
@@ -200,9 +200,9 @@ class Consumer {
     ptx::wgmma_hold(o);
     ptx::wgmma_hold(weights);
     ptx::wgmma_fence();
-    const uint64_t v = ptx::behind(first_values, values.index * (kValueChunks * kChunkBytes / 16));
+    const uint64_t v = ptx::offset(first_values, values.index * (kValueChunks * kChunkBytes / 16));
 #pragma unroll
-    for (int i = 0; i < kKeys / 16; ++i) ptx::wgmma_bf16_mn(o, weights + 4 * i, ptx::behind(v, i * (16 * 128 / 16)), true);
+    for (int i = 0; i < kKeys / 16; ++i) ptx::wgmma_bf16_mn(o, weights + 4 * i, ptx::offset(v, i * (16 * 128 / 16)), true);
     ptx::wgmma_commit();
   }
   __device__ __forceinline__ void end_values() {
@@ -212,9 +212,9 @@ class Consumer {
     values.next();
   }
 
-  // Logits to weights in place, relative to the running maximum, and what the sums so far are multiplied by.
-  __device__ __forceinline__ void soften(const Item& item, int32_t t, Sums& logits, float (&rescale)[2]) {
-    const int32_t key = t * kKeys, least = item.first_query + half * 64 + item.sees;  // keys that the first query sees
+  // Converts logits to weights in place, relative to the running maximum. Returns the factors that rescale earlier sums.
+  __device__ __forceinline__ void softmax(const Item& item, int32_t t, Sums& logits, float (&rescale)[2]) {
+    const int32_t key = t * kKeys, least = item.first_query + half * 64 + item.sees;  // number of keys that the first query sees
     const int32_t all_see = __shfl_sync(kAllLanes, min(a.call.causal ? least : item.sees, item.end), 0);
     if (key + kKeys > all_see) {
 #pragma unroll
@@ -237,16 +237,16 @@ class Consumer {
         largest[0] = fmaxf(largest[0], logits[4 * j + 2 * r]);
         largest[1] = fmaxf(largest[1], logits[4 * j + 2 * r + 1]);
       }
-      const float raised = fmaxf(maximum[r], lanes_max<4>(fmaxf(largest[0], largest[1])) * scale);
-      rescale[r] = ptx::ex2(maximum[r] - raised);
-      maximum[r] = raised;
+      const float new_max = fmaxf(maximum[r], lanes_max<4>(fmaxf(largest[0], largest[1])) * scale);
+      rescale[r] = ptx::ex2(maximum[r] - new_max);
+      maximum[r] = new_max;
       float added[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           float& v = logits[4 * j + 2 * r + c];
-          v = ptx::ex2(fmaf(v, scale, -raised));
+          v = ptx::ex2(fmaf(v, scale, -new_max));
           added[c] += v;
         }
       }
@@ -267,7 +267,7 @@ class Consumer {
       const int32_t query = row + 8 * r;
       const bool exists = query < item.r.num_queries;
       const int64_t token = int64_t{item.r.first_query} + query;
-      const float factor = total == 0.0f ? 0.0f : 1.0f / total;  // else the largest logit has added 1, or a NaN itself
+      const float factor = total == 0.0f ? 0.0f : 1.0f / total;  // otherwise the largest logit has added 1, or is NaN itself
       bool nan = false;
 #pragma unroll
       for (int j = 0; j < 16; ++j) nan |= o[4 * j + 2 * r] != o[4 * j + 2 * r] || o[4 * j + 2 * r + 1] != o[4 * j + 2 * r + 1];
@@ -288,7 +288,7 @@ class Consumer {
         prefill_query_again(call, item.r, int64_t{item.r.first_query} + first + i, item.head);
     }
   }
-  // Eight consecutive lanes a thread, where they are bf16 and rows begin at multiples of 16 bytes.
+  // Stores eight consecutive values per thread, where they are bf16 and rows are 16-byte aligned.
   __device__ __forceinline__ void store_row(int64_t offset, int r, float factor, bool exists) const {
     const DensePrefill& call = a.call;
     const int quad = static_cast<int>(threadIdx.x % 4);
@@ -324,11 +324,11 @@ class Consumer {
   SharedMemory& s;
   const int half;
   const uint64_t first_q, first_keys, first_values;
-  Turn<kStages> keys, values;
-  Turn<kDealt> dealt;
-  int32_t row;                                       // of the request's queries, this thread's first: the other is eight on
-  static constexpr float kLeast = -3.402823466e38f;  // finite, as -inf - -inf is not a number
-  float maximum[2], sum[2];                          // in base 2 with the scale; of this thread's columns
+  PipelineState<kStages> keys, values;
+  PipelineState<kWorkQueueSlots> queue;
+  int32_t row;                                        // of the request's queries, this thread's first; its second is 8 later
+  static constexpr float kLowest = -3.402823466e38f;  // finite, as -inf - -inf is not a number
+  float maximum[2], sum[2];                           // base 2 with the scale; of this thread's columns
   Sums o;
   uint32_t weights[32];
 };
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(kThreads, 1) dense_prefill_sm90_kernel(const _
       make(s.keys_full[i], 1), make(s.values_full[i], 1);
       make(s.keys_empty[i], kWarps), make(s.values_empty[i], kWarps);
     }
-    for (int i = 0; i < kDealt; ++i) make(s.dealt_full[i], 1), make(s.dealt_empty[i], kWarps);
+    for (int i = 0; i < kWorkQueueSlots; ++i) make(s.queue_full[i], 1), make(s.queue_empty[i], kWarps);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();

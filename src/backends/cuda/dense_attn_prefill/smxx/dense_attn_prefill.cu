@@ -48,7 +48,7 @@ namespace {
 Support supports(const DenseAttnPrefillParams& p, const Capabilities&) {
   const int64_t nope = p.k_nope.shape[2], rotary = p.k_pe.shape[1], value = p.v.shape[2];
   if (nope % 8 != 0 || rotary % 8 != 0 || value % 8 != 0) return Support::no("needs head dimensions that are multiples of 8");
-  if (nope + rotary > 192 || value > 128) return Support::no("needs at most 192 key lanes and 128 value lanes");
+  if (nope + rotary > 192 || value > 128) return Support::no("needs at most 192 key dimensions and 128 value dimensions");
   return Support::yes();
 }
 

@@ -1,9 +1,9 @@
-// Flash attention of one head on mma.sync: a block takes 128 queries of a request, 16 a warp, and walks over the keys that they see, 64 at
-// a time; the next tile of keys and values is copied (cp.async) while this one is multiplied. Q, O and the softmax stay in registers.
+// Flash attention of one head on mma.sync. A CTA has 128 queries of a request, 16 per warp, and loops over the keys that they see, 64
+// at a time. The next tile of keys and values is copied (cp.async) while this one is multiplied. Q, O and the softmax stay in
+// registers.
 //
-// Floor: 2 (P + R + V) flops of every visible (query, key, head) at the rate of mma.sync, about 0.6 of wgmma's on Hopper. A warp reads a
-// key tile from shared memory for 16 queries, 40 KB for 160 products of 16x8x16: that and the exponentials are what keeps it from the
-// floor.
+// Floor: 2 (P + R + V) flops of every visible (query, key, head) at the rate of mma.sync, about 0.6 of wgmma's on Hopper. A warp reads
+// a key tile from shared memory for 16 queries, 40 KB for 160 products of 16x8x16: this and the exponentials keep it from the floor.
 #include <cmath>
 
 #include "backends/cuda/device/warp.cuh"
@@ -29,7 +29,7 @@ struct Shared {
   alignas(128) uint8_t values[2][kKeys * kValueDim * 2];
 };
 
-// Starts the copies of the keys [first, first + kKeys) below `end`, of one head. Anything else is zero.
+// Starts the copies of the keys [first, first + kKeys) below `end`, of one head. Other keys are zero.
 __device__ __forceinline__ void start_keys(const DensePrefill& a, int32_t head, int64_t first, int64_t end, uint8_t* keys,
                                            uint8_t* values) {
   constexpr int kKeyChunks = kKeyDim / 8, kValueChunks = kValueDim / 8;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int32_t head_index = blocks_per_head.divide(block), request = num_heads.divide(head_index);
   const int32_t head = head_index - request * num_heads.value();
   const RequestRange r = request_range(a, request);
-  // The last queries see the most keys: they begin.
+  // The last queries see the most keys, so they begin.
   const int32_t first_query = (blocks_per_head.value() - 1 - (block - head_index * blocks_per_head.value())) * kQueries;
   if (first_query >= r.num_queries) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   const float scale = a.softmax_scale * kLog2e;
   float o[kTilesO][4] = {};
-  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};  // base 2; the sums are this lane's part
+  float max[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};  // base 2; the sums are those of this lane's columns
   for (int32_t key = 0, buffer = 0; key < end; key += kKeys, buffer ^= 1) {
     ptx::cp_async_wait<0>();
-    __syncthreads();  // the tile is there, the other one is used up
+    __syncthreads();  // the tile has arrived, and the other one has been read
     start(key + kKeys, buffer ^ 1);
 
     float s[kTilesS][4] = {};
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     nan_lanes[half] = __ballot_sync(kAllLanes, nan && query < r.num_queries);
     if (query >= r.num_queries) continue;
     const int64_t token = int64_t{r.first_query} + query;
-    const float factor = total == 0.0f ? 0.0f : 1.0f / total;  // else the largest logit has added 1, or a NaN itself
+    const float factor = total == 0.0f ? 0.0f : 1.0f / total;  // otherwise the largest logit has added 1, or is NaN itself
     const int64_t offset = token * a.out_stride.token + head * a.out_stride.head;
 #pragma unroll
     for (int n = 0; n < kTilesO; ++n) store_pair(a, offset, n * 8 + lane % 4 * 2, o[n][2 * half] * factor, o[n][2 * half + 1] * factor);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
 
-  // A NaN of a value that only later queries see, which share the tile.
+  // A NaN may come from a value that only later queries of the tile see.
   if (!a.causal) return;
   __syncwarp();
   for (int i = 0; i < 16; ++i) {

@@ -1,9 +1,9 @@
-// The entries of one long row that may be among its k largest, as the blocks of its logits kernel leave them for the selection: V4 10.4.
+// The entries of one long row that may be among its k largest, as the CTAs of its logits kernel write them for the selection: V4 10.4.
 //
-// Blocks exchange nothing. With tiles dealt in turn each has about its share of the k. From the first half of its tiles a block takes a
-// value that a few more of its logits than that reach, and a warp of it lists those that do as tiles are scored, so that the list is there
-// with the last logit. `limit` is the least key from which on a block has handed over everything: where it had more of the k than it
-// thought, the selection sees it.
+// CTAs exchange nothing. With tiles assigned round-robin each has about its share of the k largest. From the first half of its tiles a CTA
+// derives a value that a few more of its logits than that reach. One warp lists the logits that reach it as tiles are scored, so that the
+// list is complete with the last logit. `limit` is the smallest key from which on the CTA has written everything: if it had more of the k
+// than expected, the selection detects it.
 #pragma once
 
 #include "backends/cuda/device/warp.cuh"
@@ -16,17 +16,17 @@ namespace strata::cuda::sm90 {
 
 inline constexpr int kCandidateTiles = kCandidateRows / kTileRows;
 
-// Of a block of the logits kernel.
+// Of a CTA of the logits kernel.
 struct CandidatesShared {
   alignas(16) uint32_t keys[kCandidateTiles][kTileRows];
   static constexpr int kList = 256;
   static_assert(kCandidateSlots <= 32);
   alignas(16) uint32_t found[kList];  // keys
-  uint32_t places[kList];             // in `keys`
-  uint64_t scored[kCandidateTiles];   // barriers: a tile's keys are there
+  uint32_t positions[kList];          // indices in `keys`
+  uint64_t scored[kCandidateTiles];   // barriers: a tile's keys have been written
 };
 
-// By a warp beside those that score the block's tiles. share: of the k.
+// By a warp concurrently with those that score the CTA's tiles. share: of the k.
 __device__ __forceinline__ void list_candidates(CandidatesShared& s, int tiles, int share, const Candidates& out) {
   constexpr int kList = CandidatesShared::kList;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void list_candidates(CandidatesShared& s, int tiles, 
   const auto read = [&](int tile) {
     return tile + lane / 16 < tiles ? *reinterpret_cast<const uint4*>(&s.keys[tile][0] + 4 * lane) : uint4{};
   };
-  // Each lane's largest of the sample: where so many of the lanes reach a value, about so many entries do.
+  // Each lane's largest of the sample: if n of the lanes reach a value, about n entries do.
   const int sampled = min((tiles / 2 + 1) / 2 * 2, tiles);
   uint32_t largest = 0;
 #pragma unroll 1
@@ -64,7 +64,7 @@ __device__ __forceinline__ void list_candidates(CandidatesShared& s, int tiles, 
       const int at = count + __popc(those & ((1u << lane) - 1));
       if (reaches && at < kList) {
         s.found[at] = keys[e];
-        s.places[at] = static_cast<uint32_t>(tile * kTileRows + 4 * lane + e);
+        s.positions[at] = static_cast<uint32_t>(tile * kTileRows + 4 * lane + e);
       }
       count += __popc(those);
     }
@@ -84,13 +84,13 @@ __device__ __forceinline__ void list_candidates(CandidatesShared& s, int tiles, 
   __syncwarp();
   uint32_t* const out_keys = out.keys + blockIdx.x * kCandidateSlots;
   uint32_t* const out_entries = out.entries + blockIdx.x * kCandidateSlots;
-  const auto send = [&](int at, uint32_t key, uint32_t place) {
+  const auto send = [&](int at, uint32_t key, uint32_t position) {
     out_keys[at] = key;
-    out_entries[at] = (blockIdx.x + place / kTileRows * gridDim.x) * kTileRows + place % kTileRows;
+    out_entries[at] = (blockIdx.x + position / kTileRows * gridDim.x) * kTileRows + position % kTileRows;
   };
   uint32_t limit = bound;
   if (count <= kCandidateSlots) {
-    if (lane < kCandidateSlots) send(lane, lane < count ? s.found[lane] : 0, lane < count ? s.places[lane] : 0);
+    if (lane < kCandidateSlots) send(lane, lane < count ? s.found[lane] : 0, lane < count ? s.positions[lane] : 0);
   } else if (count > kList) {
     limit = 0xFFFFFFFFu;
     if (lane < kCandidateSlots) send(lane, 0, 0);
@@ -98,7 +98,7 @@ __device__ __forceinline__ void list_candidates(CandidatesShared& s, int tiles, 
     if (lane < 4 && count + lane < kList) s.found[count + lane] = 0;
     __syncwarp();
     int sent = 0;
-    uint32_t left = 0;  // the largest that is not sent
+    uint32_t left = 0;  // the largest that is not written
 #pragma unroll 1
     for (int first = 0; first < count; first += 32) {
       const uint32_t key = first + lane < count ? s.found[first + lane] : 0;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void list_candidates(CandidatesShared& s, int tiles, 
       }
       const bool fits = key > 0 && reach <= kCandidateSlots;
       const uint32_t those = __ballot_sync(kAllLanes, fits);
-      if (fits) send(sent + __popc(those & ((1u << lane) - 1)), key, s.places[first + lane]);
+      if (fits) send(sent + __popc(those & ((1u << lane) - 1)), key, s.positions[first + lane]);
       sent += __popc(those);
       left = max(left, fits ? 0 : key);
     }

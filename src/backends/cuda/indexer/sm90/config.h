@@ -1,4 +1,4 @@
-// Shapes of Hopper's logits kernel, and what it is launched with.
+// Shapes of Hopper's logits kernels, and their arguments.
 #pragma once
 
 #include <cuda.h>
@@ -6,25 +6,25 @@
 #include <cstdint>
 
 #include "backends/cuda/device/divisor.h"
-#include "backends/cuda/indexer/sm90/seats.h"
+#include "backends/cuda/indexer/sm90/token_tiles.h"
 
 namespace strata::cuda::sm90 {
 
 inline constexpr int kTileRows = 64;  // of the cache: a page is a whole number of tiles
 inline constexpr int kIndexerDim = 128;
-inline constexpr int kPrefillSlots = 14;                                               // tiles of a block in flight
-inline constexpr int kDecodeWarpgroups = 2, kDecodeScorers = 128 * kDecodeWarpgroups;  // of a block, and their threads
-inline constexpr int kDecodeThreads = kDecodeScorers + 32;                             // and a warp that loads
-// Tiles of a block in flight: with so few it finds room beside a product that runs at the same time. That is for many tokens, and for so
-// few tiles that no SM has two; of rows that are longer only where there is such a product, as they want more. Of more tokens yet the
-// product is not what matters: two such blocks fit on an SM, and while blocks of the kernel in front are still there, all of them begin on
-// the SMs that are free, two on each, which then take a quarter longer than all SMs would.
-inline constexpr int kDecodeSlots = 18, kDecodeSlotsBesideOthers = 8;
-inline constexpr int64_t kBesideOthersTokens = 9, kBesideOthersMostTokens = 32, kBesideOthersRows = 16384;
-// Longer rows than the first lose more by few tiles than they gain by the room. A bound beyond the second is a captured step's and says
-// nothing: so many rows of so many tokens are more than a GPU's memory holds.
-inline constexpr int64_t kBesideOthersLongRows = 32768, kBesideOthersBound = 131072;
-inline constexpr int kDecodeRegisters = 80;  // a thread: beside them there is room for a block of the selection
+inline constexpr int kPrefillSlots = 14;                                               // tiles of a CTA in flight
+inline constexpr int kDecodeWarpgroups = 2, kDecodeScorers = 128 * kDecodeWarpgroups;  // of a CTA, and their threads
+inline constexpr int kDecodeThreads = kDecodeScorers + 32;                             // plus a warp that loads
+// Tiles of a CTA in flight. With kDecodeSlotsConcurrent a CTA fits on an SM together with a product that runs concurrently. That number
+// is for many tokens, and for so few tiles that no SM has two. For longer rows it is used only where there is such a product, because long
+// rows need more tiles in flight. For still more tokens the product does not matter. Then two such CTAs would fit on an SM: while CTAs of
+// the preceding kernel still run, all would start on the free SMs, two on each, and take a quarter longer than on all SMs.
+inline constexpr int kDecodeSlots = 18, kDecodeSlotsConcurrent = 8;
+inline constexpr int64_t kConcurrentTokens = 9, kConcurrentMaxTokens = 32, kConcurrentRows = 16384;
+// Rows longer than the first number lose more by few tiles in flight than they gain by the room. A bound above the second is that of a
+// captured step and carries no information: that many rows of that many tokens exceed a GPU's memory.
+inline constexpr int64_t kConcurrentLongRows = 32768, kConcurrentRowBound = 131072;
+inline constexpr int kDecodeRegisters = 80;  // per thread: leaves room for a CTA of the selection
 
 struct LogitsArgs {
   CUtensorMap rows_map;  // of the cache: pages, rows
@@ -33,7 +33,7 @@ struct LogitsArgs {
   const uint8_t* cache;
   int32_t page_stride;
   int32_t scales_offset;  // within a page
-  Divisor page_tiles;     // tiles of a page
+  Divisor page_tiles;     // tiles per page
   const int32_t* block_table;
   int64_t table_stride, table_entries;  // elements between requests, and up to the end of the last one
   const int32_t* token_to_req;
@@ -41,12 +41,12 @@ struct LogitsArgs {
   int32_t skip;
   float* logits;
   int64_t logits_stride;
-  float* maxima;  // nullptr: nobody wants them
+  float* maxima;  // nullptr: not written
   int64_t maxima_stride;
-  int32_t maxima_from;  // of rows that are longer
+  int32_t maxima_from;  // only of rows longer than this
   int64_t num_tokens;
-  Divisor parts;        // of the work, one after another
-  Divisor token_parts;  // of a token's own, where as many as that are as good: 1 at least
+  Divisor num_shares;        // of the work, consecutive
+  Divisor shares_per_token;  // of a single token, where as many as that are as good: at least 1
   int heads;
 };
 

@@ -1,9 +1,9 @@
-// Logits of the lightning indexer on Hopper for few tokens of a request, fp8: memory-bound.
+// Logits of the lightning indexer on Hopper for few tokens per request, fp8: memory-bound.
 //
-// Each block has a part of all tiles of all tokens, in order. A warp fills its ring of tiles by the copy engine (8192 bytes of rows, 256 of
-// scales), also beyond the end of a token, so that it does not run empty between requests; two warpgroups take the tiles in turns, with
-// the same queries. So many registers and so little shared memory find room beside a block of the product of queries that runs at the same
-// time, on every SM; three warpgroups do not.
+// Each CTA has a consecutive share of all tiles of all tokens. One warp fills a ring of tiles by TMA (8192 bytes of rows, 256 of scales),
+// also across the end of a token, so that the ring does not run empty between requests. Two warpgroups process the tiles alternately, with
+// the same queries. With these registers and shared memory the CTA fits on every SM together with a CTA of the query product that runs
+// concurrently; with three warpgroups it would not.
 //
 // Floor: 132 bytes a row at 4.3 TB/s: one tile in 450 cycles of an SM, in which the product takes 128 and the epilogue about 120 issue
 // slots.
@@ -17,15 +17,15 @@
 namespace strata::cuda::sm90 {
 
 struct DecodeArgs {
-  LogitsArgs logits;       // parts: the blocks
-  int32_t slots;           // of the ring, kDecodeSlots at most
-  IndexerQueryArgs query;  // what a block makes queries and weights from, where it does
+  LogitsArgs logits;       // shares: one per CTA
+  int32_t slots;           // of the ring, at most kDecodeSlots
+  IndexerQueryArgs query;  // from which a CTA makes queries and weights, if it does
 };
 
 using DecodeShared = RingShared<kDecodeSlots>;
 
-// Into L2, while the kernel in front may still run: what the addresses of the first tiles depend on, one after the other. A hint; what is
-// written until the kernels in front have ended is seen all the same.
+// Prefetches to L2, while the preceding kernel may still run, the chain of data on which the first tiles' addresses depend. Only a hint:
+// what preceding kernels still write is read later.
 __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
   constexpr int kLine = 32;  // numbers
   const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kLine;
@@ -36,7 +36,7 @@ __device__ __forceinline__ void prefetch_addresses(const LogitsArgs& a) {
   if (first < a.table_entries) ptx::prefetch_l2(a.block_table + first);
 }
 
-// The tiles of a range, one after the other. A warp; a lane looks up a page of each 32 tiles.
+// Loads the tiles of a range, one after the other. By one warp; a lane looks up one page per 32 tiles.
 __device__ __forceinline__ void load_tiles(const LogitsArgs& a, DecodeShared& s, WorkRange range, int slots) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RingFiller filler(a, s, slots);
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_tiles(const LogitsArgs& a, DecodeShared& s,
   }
 }
 
-// The same as load_token of what IndexerQuery would have left, by the lanes of eight of its warps.
+// The same as load_token of IndexerQuery's output, by the lanes of eight of its warps.
 __device__ __forceinline__ Scorer<64, 1> make_token(const LogitsArgs& a, const IndexerQueryArgs& q, DecodeShared& s, int64_t token) {
   using namespace indexer_query;
   constexpr int kSteps = 64 / (kDecodeScorers / kHeadLanes);
@@ -77,13 +77,13 @@ __device__ __forceinline__ Scorer<64, 1> make_token(const LogitsArgs& a, const I
       const uint4 v = values[step][half];
       words[half][0] = v.x, words[half][1] = v.y, words[half][2] = v.z, words[half][3] = v.w;
     }
-    rotation.turn(words[1]);
-    uint2 codes[kHalves];
-    const float scale = encode_e4m3(words, q.amax_floor, codes);
+    rotation.rotate(words[1]);
+    uint2 quantized[kHalves];
+    const float scale = encode_e4m3(words, q.amax_floor, quantized);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const int piece = (half * kHeadLanes + in_head) / 2;  // of 16 bytes, as load_queries places them
-      reinterpret_cast<uint2*>(s.queries + head * kIndexerDim)[2 * (piece ^ head % 8) + in_head % 2] = codes[half];
+      const int unit = (half * kHeadLanes + in_head) / 2;  // unit of 16 bytes, as load_queries places it
+      reinterpret_cast<uint2*>(s.queries + head * kIndexerDim)[2 * (unit ^ head % 8) + in_head % 2] = quantized[half];
     }
     if (in_head == 0) s.weights[head] = head < q.heads ? q.scaled_weight(weights[step], scale) : 0.0f;
   }
@@ -100,26 +100,26 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
   extern __shared__ uint8_t dynamic[];
   auto& s = *reinterpret_cast<DecodeShared*>(dynamic + (1024 - __cvta_generic_to_shared(dynamic) % 1024) % 1024);
   const LogitsArgs& a = args.logits;
-  const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);  // the same in a warp, for the compiler too
+  const int warpgroup = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);  // warp-uniform, also for the compiler
   prepare_ring(a, s, args.slots);
   prefetch_addresses(a);
   __syncthreads();
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
-  // Addresses begin with a request: of few tokens all lie in one line, which comes beside the lengths.
+  // Addresses depend on the request index: with few tokens all are in one line, which is loaded concurrently with the lengths.
   load_line(a.token_to_req);
   WorkRange range = find_work<1>(a, static_cast<int>(blockIdx.x));
   if (warpgroup == kDecodeWarpgroups) return load_tiles(a, s, range, args.slots);
 
-  RingTurns<kDecodeWarpgroups, DecodeShared> turns(s, args.slots, warpgroup);
-  const int own_row = turns.own_row();
-  int before = 0;  // tiles of the tokens in front
+  RingConsumer<kDecodeWarpgroups, DecodeShared> ring(s, args.slots, warpgroup);
+  const int own_row = ring.own_row();
+  int before = 0;  // tiles of the earlier tokens
   Tiles tiles;
   while (next_tiles(a, range, tiles)) {
     const int count = tiles.end - tiles.begin;
     if (count <= 0) continue;
     const int64_t token = tiles.token;
-    if (before > 0) ptx::barrier_sync(1, kDecodeScorers);  // the queries before have been used
+    if (before > 0) ptx::barrier_sync(1, kDecodeScorers);  // the previous queries have been used
     const Scorer<64, 1> scorer = [&] {
       if constexpr (kMakesQuery) {
         return make_token(a, args.query, s, token);
@@ -131,7 +131,7 @@ __global__ void __maxnreg__(kDecodeRegisters) indexer_logits_decode_kernel(const
     const int rows = scored_rows(a, token);
     const bool notes = kMaxima && rows > a.maxima_from;
     for (int i = (warpgroup + kDecodeWarpgroups - before % kDecodeWarpgroups) % kDecodeWarpgroups; i < count; i += kDecodeWarpgroups) {
-      const float logit = turns.score(scorer);
+      const float logit = ring.score(scorer);
       const int tile = tiles.begin + i, row = tile * kTileRows + own_row;
       if (row < rows && threadIdx.x % 4 < 2) out[row] = logit;
       if (notes) note_maximum(a.maxima + token * a.maxima_stride, tile, row, rows, logit);

@@ -20,7 +20,7 @@ template <class Args>
 void launch(void (*kernel)(Args), int blocks, int threads, int shared_bytes, int most_shared_bytes, const Args& args,
             const ExecutionContext& context) {
   allow_shared_bytes(kernel, static_cast<size_t>(most_shared_bytes));
-  all_shared_memory(kernel);  // room for a block of the selection beside this kernel's
+  all_shared_memory(kernel);  // room for a CTA of the selection together with this kernel's
   launch_early("indexer_logits", kernel,
                {.grid = dim3(static_cast<unsigned>(blocks)),
                 .block = dim3(static_cast<unsigned>(threads)),
@@ -57,16 +57,16 @@ void launch_one_token(const sm90::OneTokenArgs& args, int blocks, const Executio
          shared_bytes(args.slots), shared_bytes(sm90::kOneTokenSlots), args, context);
 }
 
-bool leaves_room(int64_t num_tokens, int64_t rows, bool beside_others, int num_sms) {
-  const bool long_rows = rows > sm90::kBesideOthersLongRows && rows <= sm90::kBesideOthersBound;
-  if (rows > sm90::kBesideOthersRows && (!beside_others || long_rows)) return false;
-  if (num_tokens > sm90::kBesideOthersMostTokens) return false;
-  return num_tokens >= sm90::kBesideOthersTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
+bool leaves_room(int64_t num_tokens, int64_t rows, bool runs_concurrently, int num_sms) {
+  const bool long_rows = rows > sm90::kConcurrentLongRows && rows <= sm90::kConcurrentRowBound;
+  if (rows > sm90::kConcurrentRows && (!runs_concurrently || long_rows)) return false;
+  if (num_tokens > sm90::kConcurrentMaxTokens) return false;
+  return num_tokens >= sm90::kConcurrentTokens || num_tokens * rows <= int64_t{sm90::kTileRows} * num_sms;
 }
 
-// Of the shape and the operations that make_token has.
+// Of the shape and the operations that make_token supports.
 bool makes_query_itself(const IndexerQueryParams& p) {
-  return suits_indexer_query_128(p) && p.cos_sin.present() && p.pairing == RopePairing::interleaved && p.lanes == RopeLanes::last &&
+  return suits_indexer_query_128(p) && p.cos_sin.present() && p.pairing == RopePairing::interleaved && p.rope_slice == RopeSlice::last &&
          !p.hadamard;
 }
 
@@ -101,7 +101,7 @@ bool sm90::launch_indexer_logits(LogitsKernel kernel, const IndexerLogitsParams&
                                  const ExecutionContext& context) {
   const int64_t num_tokens = p.q.shape[0], num_requests = p.block_table.shape[0];
   if (num_tokens == 0 || p.logits.shape[1] == 0) return false;
-  // What a tensor map cannot be of; a cache without pages has nothing to map.
+  // Operands that a tensor map does not support; a cache without pages has nothing to map.
   if (!begins_aligned(p.q.data) || !begins_aligned(p.cache.data) || p.cache.num_pages == 0)
     return smxx::launch_indexer_logits(p, skip, {.query = hints.query}, context);
   const bool one_token = kernel == LogitsKernel::one_token, decode = one_token || kernel == LogitsKernel::decode;
@@ -149,7 +149,7 @@ bool sm90::launch_indexer_logits(LogitsKernel kernel, const IndexerLogitsParams&
                     : launch_one_token<kOneTokenWarpgroups, Notes::none>(one, one_token_blocks, context);
     }
   } else if (decode) {
-    const int slots = leaves_room(num_tokens, p.logits.shape[1], hints.beside_others, num_sms) ? kDecodeSlotsBesideOthers : kDecodeSlots;
+    const int slots = leaves_room(num_tokens, p.logits.shape[1], hints.runs_concurrently, num_sms) ? kDecodeSlotsConcurrent : kDecodeSlots;
     launch_decode({args, slots, makes_query ? indexer_query_args(*hints.query) : IndexerQueryArgs{}}, makes_query, context);
   } else if (p.q.shape[1] > 64) {
     launch_prefill<128, 1>(args, context);

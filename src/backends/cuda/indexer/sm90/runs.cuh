@@ -1,8 +1,8 @@
-// What a block of the prefill kernel works on: groups of consecutive tokens, and in them runs, the consecutive tokens of one request, which
-// score the same rows.
+// The work of a CTA of the prefill kernel: groups of consecutive tokens, divided into runs. A run is the consecutive tokens of one request,
+// which score the same rows.
 #pragma once
 
-#include "backends/cuda/indexer/sm90/seats.h"
+#include "backends/cuda/indexer/sm90/token_tiles.h"
 #include "backends/cuda/indexer/sm90/work.cuh"
 
 namespace strata::cuda::sm90 {
@@ -10,7 +10,7 @@ namespace strata::cuda::sm90 {
 template <int kTokens>
 inline constexpr int kGroupOf{kPrefillWarpgroups * kTokens};
 
-// Not asked for behind its rows, so that both come at the same time.
+// Not loaded after its rows, so that both arrive at the same time.
 __device__ __forceinline__ int request_of(const LogitsArgs& a, int64_t token) { return token < a.num_tokens ? a.token_to_req[token] : -1; }
 
 template <int kGroup>
@@ -32,15 +32,15 @@ struct Work {
     for (int i = 0; i < kGroup; ++i) {
       ++tokens, longest = max(longest, rows[i]);
       if (i + 1 < kGroup && request[i + 1] == request[i]) continue;
-      if (longest > 0) work += run_work(seats_of(tokens, kTokens), tiles_of_rows(longest));
+      if (longest > 0) work += run_work(num_token_tiles(tokens, kTokens), tiles_of_rows(longest));
       tokens = longest = 0;
     }
     return work;
   }
 };
 
-// Tiles [begin, end) of the rows of a request, for the tokens [first, first + count) of a group. own_rows: of the group's token that has
-// this lane's number.
+// Tiles [begin, end) of the rows of a request, for the tokens [first, first + count) of a group. own_rows: of the group's token with this
+// lane's index.
 struct Run {
   int64_t group;
   int first, count;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void for_each_run(const LogitsArgs& a, WorkRange rang
       const int end = begins != 0 ? __ffs(static_cast<int>(begins)) - 1 : kGroup;
       const int longest = __reduce_max_sync(kAllLanes, lane >= first && lane < end ? rows : 0);
       if (longest == 0) continue;
-      const int seats = seats_of(end - first, kTokens), work = run_work(seats, tiles_of_rows(longest));
+      const int token_tiles = num_token_tiles(end - first, kTokens), work = run_work(token_tiles, tiles_of_rows(longest));
       if (range.done >= work) {
         range.done -= work;
         continue;
@@ -79,8 +79,8 @@ __device__ __forceinline__ void for_each_run(const LogitsArgs& a, WorkRange rang
                     end - first,
                     __shfl_sync(kAllLanes, request, first),
                     rows,
-                    tiles_in_work(seats, done),
-                    tiles_in_work(seats, until)};
+                    tiles_in_work(token_tiles, done),
+                    tiles_in_work(token_tiles, until)};
       if (run.begin < run.end) f(run);
     }
   }

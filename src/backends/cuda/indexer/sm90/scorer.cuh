@@ -1,8 +1,8 @@
 // The product and the weighted sum of one tile in the logits kernels of Hopper. V4 10.3, MLA 11.6.
 //
 // wgmma 64 x N x 32, e4m3: 64 cache rows are the M of a product, the heads of one or two tokens its N. A thread then holds N / 4 sums of
-// two rows, so that the ReLU and the weighted sum over heads need no more than three shuffles a tile, and the head weights stay in N / 4
-// registers. Both operands lie in shared memory, swizzled: rows as the copy engine writes them, queries as load_queries does.
+// two rows. So the ReLU and the weighted sum over heads need at most three shuffles per tile, and the head weights stay in N / 4 registers.
+// Both operands lie in shared memory, swizzled: rows as TMA writes them, queries as load_queries does.
 #pragma once
 
 #include "backends/cuda/indexer/sm90/config.h"
@@ -17,7 +17,7 @@ namespace strata::cuda::sm90 {
 
 inline constexpr int kRowBytes = kTileRows * kIndexerDim, kScaleBytes = kTileRows * 4;  // of a tile
 
-// Starts to load 64 rows of a page, and their scales, with an L2 policy or without. One thread.
+// Starts to load 64 rows of a page and their scales, with or without an L2 policy. One thread.
 template <class... Policy>
 __device__ __forceinline__ void load_tile(const LogitsArgs& a, int page, int row, void* rows, void* scales, uint64_t* full,
                                           Policy... policy) {
@@ -35,31 +35,31 @@ struct Scorer {
   static constexpr int kQueryBytes = kColumns * kIndexerDim;
   float weights[kColumns / 4];
 
-  // Queries of tokens from `first` on to shared memory, by some threads. Barriers around it.
+  // Loads the queries of tokens from `first` on to shared memory, by some threads. The caller has barriers around it.
   __device__ static void load_queries(const LogitsArgs& a, uint8_t* queries, int64_t first, uint32_t thread, uint32_t threads) {
     for (int i = thread; i < kColumns * 8; i += threads) {
-      const int column = i / 8, piece = i % 8;  // 16 bytes of a vector
+      const int column = i / 8, unit = i % 8;  // 16 bytes of a vector
       const int64_t token = first + column / kHeads;
       const int head = column % kHeads;
       uint4 v{};
-      if (token < a.num_tokens && head < a.heads) v = reinterpret_cast<const uint4*>(a.q + (token * a.heads + head) * kIndexerDim)[piece];
-      reinterpret_cast<uint4*>(queries + column * kIndexerDim)[piece ^ (column % 8)] = v;
+      if (token < a.num_tokens && head < a.heads) v = reinterpret_cast<const uint4*>(a.q + (token * a.heads + head) * kIndexerDim)[unit];
+      reinterpret_cast<uint4*>(queries + column * kIndexerDim)[unit ^ (column % 8)] = v;
     }
     ptx::fence_proxy_async();
   }
-  // weight(i) is that of column i.
+  // weight(i): the weight of column i.
   template <class Weight>
   __device__ void set_weights(Weight&& weight) {
 #pragma unroll
     for (int i = 0; i < kColumns / 4; ++i) weights[i] = weight(i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2);
   }
-  // Of column i of tokens from `first` on.
+  // The weight of column i of tokens from `first` on.
   __device__ static float weight(const LogitsArgs& a, int64_t first, int column) {
     const int64_t token = first + column / kHeads;
     const int head = column % kHeads;
     return token < a.num_tokens && head < a.heads ? a.weights[token * a.heads + head] : 0.0f;
   }
-  // Of token quad / 2 (with two) and row quad % 2 of this thread's.
+  // For token quad / 2 (with two) and row quad % 2 of this thread's.
   __device__ float weighted_sum(const float (&sums)[kSums]) const {
     float total[kTokens][2] = {};
 #pragma unroll

@@ -1,4 +1,4 @@
-// Launch of the selection of few rows of long bounds.
+// Launch of the selection of few rows with long bounds.
 #include "backends/cuda/indexer/sm90/select_by_length.h"
 
 #include "backends/cuda/indexer/sm90/select_by_length.cuh"
@@ -18,7 +18,7 @@ void sm90::launch_select_by_length(const SelectArgs& args, int64_t num_tokens, i
   constexpr size_t kSharedBytes = sizeof(ByLengthShared);
   allow_shared_bytes(kKernel, kSharedBytes);
   all_shared_memory(kKernel);
-  // The kernel in front (the logits, usually) may still run while the blocks of this one start.
+  // The preceding kernel (usually the logits) may still run while the CTAs of this one start.
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(num_tokens * blocks)),
                              .block = dim3(kByLengthThreads),
                              .shared_bytes = kSharedBytes,

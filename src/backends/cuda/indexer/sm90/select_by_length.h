@@ -1,4 +1,4 @@
-// The selection of few rows of long bounds (select_by_length.cuh).
+// The selection of few rows with long bounds (select_by_length.cuh).
 #pragma once
 
 #include "backends/cuda/indexer/select_args.h"
@@ -6,7 +6,7 @@
 
 namespace strata::cuda::sm90 {
 
-// Whether it does such rows: registers hold them, or their maxima were noted. whole_quads: as in select_few_rows.h.
+// Whether the kernel takes such rows: registers hold them, or their maxima were noted. whole_quads: as in select_few_rows.h.
 bool by_length_suits(bool whole_quads, bool maxima, int64_t num_tokens, int64_t columns, int num_sms);
 void launch_select_by_length(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context);
 

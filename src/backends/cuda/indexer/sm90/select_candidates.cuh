@@ -1,12 +1,13 @@
-// The k largest of one long row from the candidates that the logits kernel's blocks left (candidates.cuh): V4 10.4. A block, on an SM that
-// the logits kernel leaves to it, so that it waits there when the last logit comes.
+// The k largest of one long row from the candidates that the logits kernel's CTAs wrote (candidates.cuh): V4 10.4. One CTA, on an SM that
+// the logits kernel leaves free, so that it already waits there when the last logit is written.
 //
-// The k-th key is found by histograms of the candidates. Bitmaps of the entries above it and of those equal to it, in the row's order, tell
-// where each is written, and which of the equal ones. Where blocks had more down to that key than they handed over, all their entries from
-// there on are read from the logits, and the search begins again. Little of the code runs twice: it comes from memory.
+// The k-th key is found by histograms of the candidates. Bitmaps of the entries above it and of those equal to it, in the row's order, give
+// the position of each entry, and which of the equal ones are selected. If CTAs had more entries down to that key than they wrote, all
+// their entries from that key on are read from the logits, and the search is repeated. Little of the code runs twice: it is fetched from
+// memory.
 //
-// Floor: latencies. 262144 rows, H200, since the last candidate is there: begins 0.4 us later, has read them 0.7, key 1.3, bitmap 0.8,
-// lines summed 0.4, written 0.5.
+// Floor: latencies. 262144 rows, H200, after the last candidate: starts 0.4 us later, has read them 0.7, key 1.3, bitmap 0.8, lines summed
+// 0.4, written 0.5.
 #pragma once
 
 #include "backends/cuda/indexer/select.cuh"
@@ -28,18 +29,18 @@ struct SelectCandidatesShared {
       uint32_t few_count, key, equal;
       uint32_t warp_sums[kThreads / 32];
       uint32_t bin, above, count;
-      // What blocks did not hand over.
+      // Entries that CTAs did not write.
       uint32_t more_keys[kMore], more_entries[kMore];
-      uint32_t more_count, misled_count;
-      uint16_t misled[kThreads];
+      uint32_t more_count, incomplete_count;
+      uint16_t incomplete[kThreads];
       uint32_t taken[kTaken];  // entries that reach the k-th key, and whether they equal it
       uint32_t taken_count;
     };
     SelectShared<kThreads> whole;
   };
-  // Of each line of 128 entries how many are above, and in the upper half how many are equal; then those in front of the line.
+  // Per line of 128 entries how many are above, and in the upper half how many are equal; later the sums of earlier lines.
   alignas(16) uint32_t lines[kCandidatesMaxRows / 128];
-  // Behind it: the bitmaps, alternating lines of 4 words: above, equal.
+  // Followed by the bitmaps, alternating lines of 4 words: above, equal.
   __device__ uint4* bits() { return reinterpret_cast<uint4*>(this + 1); }
 };
 inline size_t select_candidates_bytes(int64_t columns) {
@@ -47,7 +48,7 @@ inline size_t select_candidates_bytes(int64_t columns) {
                   sizeof(FewRowsShared<kCandidatesThreads>));
 }
 
-// Bits of a line in front of one of its entries.
+// Bits of a line before one of its entries.
 __device__ __forceinline__ uint32_t bits_before(const uint4& line, uint32_t bit) {
   const auto below = [&](uint32_t word, uint32_t first) {
     return bit >= first + 32 ? __popc(word) : bit > first ? __popc(word << (32 - (bit - first))) : 0;
@@ -57,8 +58,9 @@ __device__ __forceinline__ uint32_t bits_before(const uint4& line, uint32_t bit)
 
 __device__ __noinline__ void select_without_candidates(SelectShared<kCandidatesThreads>& s, const SelectArgs& a) { select_row(s, a, 0); }
 
-// s.key becomes the `need`-th largest of the keys that for_each(f) hands over, those of this thread (0: none), and s.equal how many that
-// equal it are among them; or key is one less than the least of those and equal 0. False: there are fewer. bins are cleared, s.few_count 0.
+// Sets s.key to the `need`-th largest of the keys that for_each(f) passes, those of this thread (0: none), and s.equal to how many of the
+// `need` largest equal it. Or key is one less than the smallest of these and equal is 0. False: there are fewer. bins are cleared,
+// s.few_count is 0.
 template <class ForEach>
 __device__ __forceinline__ bool find_key(SelectCandidatesShared& s, uint32_t need, ForEach&& for_each) {
   using Shared = SelectCandidatesShared;
@@ -67,7 +69,7 @@ __device__ __forceinline__ bool find_key(SelectCandidatesShared& s, uint32_t nee
   uint32_t low = 0xFFFFFFFFu, high = 0;
   for_each([&](uint32_t key) {
     high = max(high, key);
-    low = min(low, key - 1);  // none is the largest number
+    low = min(low, key - 1);  // "none" becomes the largest number
   });
   low = __reduce_min_sync(kAllLanes, low);
   high = __reduce_max_sync(kAllLanes, high);
@@ -112,7 +114,7 @@ __device__ __forceinline__ bool find_key(SelectCandidatesShared& s, uint32_t nee
       }
       break;
     }
-    __syncthreads();  // all have seen the count
+    __syncthreads();  // all threads have read the count
     clear_bins(s);
     if (thread == 0) s.count = 0;
     __syncthreads();
@@ -121,20 +123,20 @@ __device__ __forceinline__ bool find_key(SelectCandidatesShared& s, uint32_t nee
   return high > 0;
 }
 
-// Of the blocks that have not vouched for the keys from `least` on (limit, of the thread-th block): lists all those keys.
-__device__ __noinline__ void list_misled(SelectCandidatesShared& s, const SelectArgs& a, const Candidates& candidates, uint32_t limit,
-                                         uint32_t least, int n) {
+// Lists all keys from `least` on of the CTAs that have not written all of these (limit, of the thread-th CTA).
+__device__ __noinline__ void list_incomplete(SelectCandidatesShared& s, const SelectArgs& a, const Candidates& candidates, uint32_t limit,
+                                             uint32_t least, int n) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  if (thread == 0) s.few_count = s.misled_count = s.more_count = 0;
+  if (thread == 0) s.few_count = s.incomplete_count = s.more_count = 0;
   clear_bins(s);
   __syncthreads();
-  if (limit > least) s.misled[atomicAdd(&s.misled_count, 1u)] = static_cast<uint16_t>(thread);
+  if (limit > least) s.incomplete[atomicAdd(&s.incomplete_count, 1u)] = static_cast<uint16_t>(thread);
   __syncthreads();
   const int tiles = (n + kTileRows - 1) / kTileRows, each = (tiles + candidates.blocks - 1) / candidates.blocks;
-  const int pieces = static_cast<int>(s.misled_count) * each;
+  const int incomplete_tiles = static_cast<int>(s.incomplete_count) * each;
 #pragma unroll 4
-  for (int i = warp; i < pieces; i += SelectCandidatesShared::kThreads / 32) {
-    const int entry = (s.misled[i / each] + i % each * candidates.blocks) * kTileRows + 2 * lane;
+  for (int i = warp; i < incomplete_tiles; i += SelectCandidatesShared::kThreads / 32) {
+    const int entry = (s.incomplete[i / each] + i % each * candidates.blocks) * kTileRows + 2 * lane;
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const uint32_t key = entry + e < n ? order_key(a.logits[entry + e]) : 0;
@@ -155,7 +157,7 @@ __global__ void __launch_bounds__(kCandidatesThreads)
   auto& s = *reinterpret_cast<Shared*>(dynamic);
   const int thread = static_cast<int>(threadIdx.x);
   const int n = a.lengths[0], lines = (n + 127) / 128;  // of 128 entries
-  if (n <= kFewRowsEntries) {                           // none were handed over
+  if (n <= kFewRowsEntries) {                           // no candidates were written
     return take_few_row<kThreads, kFewRowsEntries / kThreads / 4>(*reinterpret_cast<FewRowsShared<kThreads>*>(dynamic), a, 0, n);
   }
   uint4* const bits = s.bits();
@@ -193,12 +195,12 @@ __global__ void __launch_bounds__(kCandidatesThreads)
     for (const uint32_t key : keys) f(key);
   };
   bool found = find_key(s, k, own);
-  // The least key that is taken, and whether its block has handed over all from there on.
+  // The smallest selected key, and whether its CTA has written all keys from there on.
   const auto least = [&] { return s.equal > 0 ? s.key : s.key + 1; };
   uint32_t more = 0;
   if (__syncthreads_or(found && limit > least()) != 0) {
     const uint32_t from = least();
-    list_misled(s, a, candidates, thread < candidates.blocks ? candidates.limits[thread] : 0, from, n);
+    list_incomplete(s, a, candidates, thread < candidates.blocks ? candidates.limits[thread] : 0, from, n);
     more = s.more_count;
 #pragma unroll
     for (int e = 0; e < 4 * kQuads; ++e) keys[e] = limits[e / 4] > from ? 0 : keys[e];
@@ -213,7 +215,7 @@ __global__ void __launch_bounds__(kCandidatesThreads)
     return write_slots(a, 0, n);
   }
   const uint32_t key = s.key, equal = s.equal;
-  // Few instructions, each once: they come from memory.
+  // Few instructions, each executed once: they are fetched from memory.
   uint32_t reach = 0;
 #pragma unroll
   for (int e = 0; e < 4 * kQuads; ++e) reach |= (keys[e] >= key && keys[e] > 0 ? 1u : 0u) << e;

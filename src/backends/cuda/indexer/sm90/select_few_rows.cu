@@ -8,8 +8,8 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kThreads = 512, kQuads = 4, kMostQuads = 8;
-constexpr int64_t most_columns(int quads) { return int64_t{4} * quads * kThreads; }
+constexpr int kThreads = 512, kQuads = 4, kMaxQuads = 8;
+constexpr int64_t max_columns(int quads) { return int64_t{4} * quads * kThreads; }
 
 template <int kOfThread>
 void launch(const SelectArgs& args, int64_t num_tokens, const ExecutionContext& context) {
@@ -23,10 +23,10 @@ void launch(const SelectArgs& args, int64_t num_tokens, const ExecutionContext& 
 
 }  // namespace
 
-bool sm90::few_rows_fit(bool whole_quads, int64_t columns) { return whole_quads && columns <= most_columns(kMostQuads); }
+bool sm90::few_rows_fit(bool whole_quads, int64_t columns) { return whole_quads && columns <= max_columns(kMaxQuads); }
 
 void sm90::launch_select_few_rows(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context) {
-  columns <= most_columns(kQuads) ? launch<kQuads>(args, num_tokens, context) : launch<kMostQuads>(args, num_tokens, context);
+  columns <= max_columns(kQuads) ? launch<kQuads>(args, num_tokens, context) : launch<kMaxQuads>(args, num_tokens, context);
 }
 
 }  // namespace strata::cuda

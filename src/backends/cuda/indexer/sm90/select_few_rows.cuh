@@ -1,9 +1,9 @@
-// The k largest of a few rows of logits that a block's registers hold, a block a row: V4 10.4. As select_held.cuh, where a row's time is
-// that of its steps, one after the other, and in a layer of their code as well, which comes from memory: a layer's weights push it out of
+// The k largest of a few rows of logits that a CTA's registers hold, one CTA per row: V4 10.4. Like select_held.cuh, but a row's
+// time is the latency of dependent steps, and in a layer also of fetching their code from memory: a layer's weights evict it from
 // L2.
 //
-// So it is as little code as there can be, what few rows need out of the way. A thread has consecutive entries of the row: the bits of what
-// it chose are in order, and how many are in front is all that it takes to write them.
+// So the code is as short as possible, with rare cases moved out. A thread has consecutive entries of the row: the bits of its
+// selection are in order, and the number of earlier selected entries is all that it needs to write them.
 //
 // Floor: the row once from L2, and the latency of six barriers and of what is between them.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr uint32_t kFewRowsBetween = 64;  // entries whose ranks are compared, about
+inline constexpr uint32_t kFewRowsBetween = 64;  // entries whose ranks are compared, approximately
 
 template <int kThreads>
 struct FewRowsShared {
@@ -25,9 +25,9 @@ struct FewRowsShared {
   union {
     struct {
       alignas(16) uint32_t bins[kStepBins];
-      alignas(16) uint64_t last[kLast];                        // ranks; 0 behind the last one
+      alignas(16) uint64_t last[kLast];                        // ranks, then 0
       uint2 extremes[kWarps];                                  // order keys, of each warp
-      uint32_t counts[kWarps], above[kWarps], chosen[kWarps];  // entries of each warp's bins, above the step of the k-th, and chosen
+      uint32_t counts[kWarps], above[kWarps], chosen[kWarps];  // per warp: entries in its bins, above the step of the k-th, and selected
       int32_t offset[kThreads];                                // WordSlots, of each thread's entries
       bool taken[kLast];                                       // of `last`
       uint32_t last_count;
@@ -36,9 +36,9 @@ struct FewRowsShared {
   };
 };
 
-// Not inlined: rows of no more than k entries, and those whose counts do not fit.
+// Not inlined: rows of at most k entries, and rows whose counts do not fit.
 template <int kThreads>
-__device__ __noinline__ void select_apart(SelectShared<kThreads>& s, const SelectArgs& a, int64_t token, int n) {
+__device__ __noinline__ void select_noinline(SelectShared<kThreads>& s, const SelectArgs& a, int64_t token, int n) {
   int32_t* const out = a.topk + token * a.topk_stride;
   if (n > a.k) {
     select_exhaustively(s, a, a.logits + token * a.logits_stride, n, out);
@@ -47,9 +47,9 @@ __device__ __noinline__ void select_apart(SelectShared<kThreads>& s, const Selec
   }
   write_slots(a, token, n);
 }
-inline __device__ __noinline__ void write_slots_apart(const SelectArgs& a, int64_t token, int n) { write_slots(a, token, n); }
+inline __device__ __noinline__ void write_slots_noinline(const SelectArgs& a, int64_t token, int n) { write_slots(a, token, n); }
 
-// 4 kQuads consecutive numbers of a row of n for each thread; NaN behind the end.
+// 4 kQuads consecutive numbers of a row of n per thread; NaN after the end.
 template <int kQuads>
 struct OwnNumbers {
   static constexpr int kCount = 4 * kQuads;
@@ -67,8 +67,8 @@ struct OwnNumbers {
     for (int e = 0; e < kCount; ++e) v[e] = first + e < n ? v[e] : NAN;
   }
 
-  // The largest of the thread's numbers, and a value so that k of the row's reach the least of all threads' (unless some are NaN): the
-  // least of the largest of parts, of which there are k, or of the numbers themselves.
+  // The largest of the thread's numbers, and a value such that k of the row's numbers reach the smallest of all threads' values (unless
+  // some are NaN). The value is the smallest of the maxima of groups, of which there are k, or of the numbers themselves.
   __device__ __forceinline__ void extremes(uint32_t k, float& least, float& largest) const {
     float m[kQuads];
 #pragma unroll
@@ -97,7 +97,7 @@ struct OwnNumbers {
   }
 };
 
-// The bin of the k-th from above, and how many share it. Two barriers; false, for all threads, where there are fewer.
+// The bin of the k-th from above, and how many share it. Two barriers; false, for all threads, if there are fewer.
 template <int kThreads>
 __device__ __forceinline__ bool find_few_rows_bin(FewRowsShared<kThreads>& s, uint32_t k, int& bin, uint32_t& count) {
   constexpr int kWarps = kThreads / 32, kBins = kStepBins / kThreads;  // of a thread
@@ -134,11 +134,11 @@ __device__ __forceinline__ bool find_few_rows_bin(FewRowsShared<kThreads>& s, ui
   return true;
 }
 
-// Of a thread. With 64 there is room for 512 threads beside a block of the logits kernel, in every quarter of an SM. Twice the numbers
-// would want 64 too, and do better so right behind the logits; in a layer they do better with 80 (docs/kernels/20261121-indexer.md).
+// Registers per thread. With 64 there is room for 512 threads together with a CTA of the logits kernel, in every quarter of an SM. Twice
+// the numbers per thread would prefer 64 too immediately after the logits; in a layer they do better with 80 (docs/kernels/indexer.md).
 constexpr int few_rows_registers(int quads) { return quads > 4 ? 80 : 64; }
 
-// What a row needs in front; the second when lengths and pages are there.
+// What a row needs before its selection; the second function after lengths and pages are complete.
 template <int kThreads>
 __device__ __forceinline__ void prepare_few_rows(FewRowsShared<kThreads>& s) {
   const uint32_t thread = threadIdx.x;
@@ -151,14 +151,14 @@ __device__ __forceinline__ void note_few_rows_pages(FewRowsShared<kThreads>& s, 
   s.offset[threadIdx.x] = WordSlots(a, token, static_cast<int>(OwnNumbers<kQuads>::kCount * threadIdx.x / 32)).offset;
 }
 
-// A prepared row of n entries: at most 4 kQuads kThreads, from a multiple of 16 bytes on, whole quads.
+// A prepared row of n entries: at most 4 kQuads kThreads, 16-byte aligned, whole quads.
 template <int kThreads, int kQuads>
 __device__ __forceinline__ void select_few_row(FewRowsShared<kThreads>& s, const SelectArgs& a, int64_t token, uint32_t n) {
   using Shared = FewRowsShared<kThreads>;
   using Own = OwnNumbers<kQuads>;
   const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const auto k = static_cast<uint32_t>(a.k);
-  if (n <= k) return select_apart(s.exhaustive, a, token, static_cast<int>(n));
+  if (n <= k) return select_noinline(s.exhaustive, a, token, static_cast<int>(n));
 
   const Own own(a.logits + token * a.logits_stride, n);
   float least, largest, upper = 0;
@@ -171,11 +171,11 @@ __device__ __forceinline__ void select_few_row(FewRowsShared<kThreads>& s, const
   least = logit_of(__reduce_min_sync(kAllLanes, extremes.x));
   largest = logit_of(__reduce_max_sync(kAllLanes, extremes.y));
 
-  // As find_step() does it.
+  // As in find_step().
   const auto bins = static_cast<uint32_t>(__cvta_generic_to_shared(s.bins));
   bool found;
 #pragma unroll 1
-  for (uint32_t before = 0;;) {  // how many shared the step before
+  for (uint32_t before = 0;;) {  // how many shared the previous step
     const Steps steps(least, largest);
     found = before > 0;
     if (!steps.good()) break;
@@ -195,7 +195,7 @@ __device__ __forceinline__ void select_few_row(FewRowsShared<kThreads>& s, const
     __syncthreads();
   }
 
-  // Bits of the thread's numbers that exceed a value: signs of differences, NaN has none.
+  // Bits of the thread's numbers that exceed a value: signs of differences; NaN has none.
   uint32_t chosen = 0, between = 0;
 #pragma unroll
   for (int e = Own::kCount - 1; e >= 0; --e) {
@@ -215,8 +215,8 @@ __device__ __forceinline__ void select_few_row(FewRowsShared<kThreads>& s, const
   __syncthreads();
   const uint32_t need = k - __reduce_add_sync(kAllLanes, lane < Shared::kWarps ? s.above[lane] : 0), last = s.last_count;
   if (!found || need > last || last > Shared::kLast) {  // above k, `need` is beyond any count
-    __syncthreads();                                    // all have seen it: its memory is used for something else
-    return select_apart(s.exhaustive, a, token, static_cast<int>(n));
+    __syncthreads();                                    // all threads have read it: its memory is reused
+    return select_noinline(s.exhaustive, a, token, static_cast<int>(n));
   }
   // Four lanes compare an entry with the others.
 #pragma unroll 1
@@ -249,11 +249,11 @@ __device__ __forceinline__ void select_few_row(FewRowsShared<kThreads>& s, const
     out[at] = entry;
     if (has_slots) slots[at] = offset == WordSlots::kNone ? -1 : offset + entry;
   }
-  if (!has_slots) return write_slots_apart(a, token, static_cast<int>(n));
+  if (!has_slots) return write_slots_noinline(a, token, static_cast<int>(n));
   write_slot_count(a, token, static_cast<int>(n));
 }
 
-// All of it, of a row whose length is there.
+// The whole selection, of a row whose length is complete.
 template <int kThreads, int kQuads>
 __device__ __forceinline__ void take_few_row(FewRowsShared<kThreads>& s, const SelectArgs& a, int64_t token, int n) {
   prepare_few_rows(s);
@@ -270,7 +270,7 @@ __global__ void __maxnreg__(few_rows_registers(kQuads)) topk_select_few_rows_ker
   auto& s = *reinterpret_cast<FewRowsShared<kThreads>*>(dynamic);
   const int64_t token = blockIdx.x;
   prepare_few_rows<kThreads>(s);
-  if (!a.behind_logits) ptx::wait_for_previous_kernel();
+  if (!a.after_logits) ptx::wait_for_previous_kernel();
   const auto n = static_cast<uint32_t>(a.lengths[token]);
   note_few_rows_pages<kThreads, kQuads>(s, a, token);
   ptx::wait_for_previous_kernel();

@@ -6,7 +6,7 @@
 
 namespace strata::cuda::sm90 {
 
-// Whether it does such rows, a block each. whole_quads: they begin at multiples of 16 bytes and can be read by fours to their end.
+// Whether the kernel takes such rows, one CTA each. whole_quads: they are 16-byte aligned and can be read in quads to their end.
 bool few_rows_fit(bool whole_quads, int64_t columns);
 void launch_select_few_rows(const SelectArgs& args, int64_t num_tokens, int64_t columns, const ExecutionContext& context);
 

@@ -1,10 +1,10 @@
-// The k largest of long rows of logits whose kernel also wrote the largest of each kMaximaRows (16) of them, for few rows: V4 10.4.
+// The k largest of long rows of logits whose kernel also wrote the maximum of every kMaximaRows (16) of them, for few rows: V4 10.4.
 //
-// A bound that k of these maxima reach is found by select_search.cuh in a cluster; at least k logits reach it then, and hardly
-// more: where the row has 32 groups for each of the k, a group seldom has two. Only the logits of the groups that reach it are
-// read. Those that reach it go to a list of the first block, which ends the search as select.cuh does.
+// select_search.cuh finds, in a cluster, a bound that k of these maxima reach. At least k logits reach it then, and hardly more: where the
+// row has 32 groups per k, a group seldom has two. Only the logits of the groups that reach the bound are read. Those that reach it go to a
+// list of the first CTA, which ends the search as select.cuh does.
 //
-// Floor: a sixteenth of the row and 64 bytes for each of the k, from L2: the latency of the steps, that is.
+// Floor: a sixteenth of the row and 64 bytes per k, from L2; in practice the latency of the steps.
 #pragma once
 
 #include "backends/cuda/indexer/select.cuh"
@@ -15,14 +15,14 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kGroupsThreads = 512;  // such a block fits beside one of the logits kernel for few tokens
+inline constexpr int kGroupsThreads = 512;  // such a CTA fits on an SM with one of the logits kernel for few tokens
 
-// Of a block of a cluster.
+// Of a CTA of a cluster.
 struct GroupsShared {
-  SelectShared<kGroupsThreads> select;  // the first block's is the list of all
+  SelectShared<kGroupsThreads> select;  // the first CTA's is the list of all
   SearchShared<kGroupsThreads, true> search;
   uint32_t num_groups;
-  // Half as many again as there are of up to 2048 entries.
+  // 1.5 times what rows with k up to 2048 need.
   static constexpr uint32_t kMaxGroups = 3072;
   uint32_t groups[kMaxGroups];
 };
@@ -33,7 +33,7 @@ inline __device__ __noinline__ void select_without_maxima(SelectShared<kGroupsTh
   write_slots(a, token, a.lengths[token]);
 }
 
-// Lists the logits of this block's groups that reach the bound.
+// Lists the logits of this CTA's groups that reach the bound.
 __device__ __forceinline__ void list_logits(GroupsShared& s, SelectShared<kGroupsThreads>& first, const SelectArgs& a, const float* row,
                                             int n, float least) {
   constexpr int kQuads = kMaximaRows / 4, kBatch = 4;  // quads of a group, and of a thread at a time
@@ -62,38 +62,38 @@ __device__ __forceinline__ void list_logits(GroupsShared& s, SelectShared<kGroup
   }
 }
 
-__device__ __forceinline__ void prepare_groups(GroupsShared& s, ClusterPlace place) {
+__device__ __forceinline__ void prepare_groups(GroupsShared& s, ClusterPosition cluster) {
   if (threadIdx.x == 0) {
     s.select.list_count = s.select.last_count = s.select.high = s.num_groups = 0;
     s.select.low = 0xFFFFFFFFu;
   }
-  step_counts<kGroupsThreads, true>(s.select.bins, place.size).clear();
-  ptx::cluster_arrive();  // the first block's list is there
+  step_counts<kGroupsThreads, true>(s.select.bins, cluster.size).clear();
+  ptx::cluster_arrive();  // the first CTA's list is complete
 }
 
-// Rows of so many entries are found by their maxima.
+// Whether rows of n entries are selected by their maxima.
 __device__ __forceinline__ bool groups_suit(const SelectArgs& a, int n, uint32_t blocks) {
   const int maxima = (n + kMaximaRows - 1) / kMaximaRows;
   return maxima >= kGroupsOfEach * a.k && static_cast<uint32_t>(maxima) <= blocks * kHeldEntries<kGroupsThreads>;
 }
 
 // A prepared row of n entries that groups suit.
-__device__ __forceinline__ void select_groups(GroupsShared& s, const SelectArgs& a, int64_t token, int n, ClusterPlace place) {
+__device__ __forceinline__ void select_groups(GroupsShared& s, const SelectArgs& a, int64_t token, int n, ClusterPosition cluster) {
   constexpr int kList = SelectShared<kGroupsThreads>::kList;
   int32_t* const out = a.topk + token * a.topk_stride;
   const float* const row = a.logits + token * a.logits_stride;
   const int maxima = (n + kMaximaRows - 1) / kMaximaRows;
-  const HeldRow<kGroupsThreads> own(a.maxima + token * a.maxima_stride, static_cast<uint32_t>(maxima), place);
+  const HeldRow<kGroupsThreads> own(a.maxima + token * a.maxima_stride, static_cast<uint32_t>(maxima), cluster);
   GroupsShared* const first = cooperative_groups::this_cluster().map_shared_rank(&s, 0);
   ptx::cluster_wait();
   float least, upper;
   const auto k = static_cast<uint32_t>(a.k);
   if (!find_between(s.search, s.select.bins, own, k, k / 2, least, upper)) {
     sync_all<true>();
-    if (place.rank == 0) select_without_maxima(s.select, a, token);
+    if (cluster.rank == 0) select_without_maxima(s.select, a, token);
     return;
   }
-  __syncthreads();  // this block's sums have been read: their memory is used for something else
+  __syncthreads();  // this CTA's sums have been read: their memory is reused
   own.for_each_quad([&](uint32_t q) {
     const float v[4] = {own.quads[q].x, own.quads[q].y, own.quads[q].z, own.quads[q].w};
 #pragma unroll
@@ -110,10 +110,10 @@ __device__ __forceinline__ void select_groups(GroupsShared& s, const SelectArgs&
     atomicAdd(&first->select.list_count, kList + 1u);  // more than there is room for
   }
   sync_all<true>();
-  if (place.rank != 0) return;
+  if (cluster.rank != 0) return;
   const uint32_t count = s.select.list_count;
   if (count < static_cast<uint32_t>(a.k) || count > kList) {
-    __syncthreads();  // all have seen it
+    __syncthreads();  // all threads have read it
     return select_without_maxima(s.select, a, token);
   }
   uint32_t keys[kSelectOwn];

@@ -1,11 +1,11 @@
-// The k largest of rows of logits that fit in the registers of a block, or of a cluster: V4 10.4. As select.cuh, but the row is read once.
+// The k largest of rows of logits that fit in the registers of a CTA or a cluster: V4 10.4. Like select.cuh, but the row is read once.
 //
-// select_search.cuh finds two values between which the k-th lies. What exceeds the upper one is chosen; the few between meet in shared
-// memory, of a cluster in the first block's, and their ranks are compared. A bitmap gives the ascending order. That the counts fit is
-// looked at, so that no rounding decides anything; where they do not (values that are not finite, many equal ones), the block does
-// the row exhaustively, of a cluster the first one.
+// select_search.cuh finds two values between which the k-th lies. Entries above the upper value are selected. The few between go to shared
+// memory, in a cluster to the first CTA's, and their ranks are compared. A bitmap gives the ascending order. The counts are verified, so
+// rounding decides nothing. If they do not fit (values that are not finite, many equal ones), the CTA, or the first of the cluster, selects
+// the row exhaustively.
 //
-// Floor: the row once, 4 bytes an entry, at memory bandwidth; about ten instructions an entry; of few rows the latency of the steps.
+// Floor: the row once, 4 bytes an entry, at memory bandwidth; about ten instructions an entry; for few rows the latency of the steps.
 #pragma once
 
 #include "backends/cuda/indexer/select_exhaustive.cuh"
@@ -15,7 +15,7 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr uint32_t kFew = 64;  // entries whose ranks are compared, about
+inline constexpr uint32_t kFew = 64;  // entries whose ranks are compared, approximately
 
 template <int kThreadCount, bool kCluster>
 struct HeldShared {
@@ -26,7 +26,7 @@ struct HeldShared {
     struct {
       alignas(16) uint32_t bins[kSearchWords<kCluster>];
       SearchShared<kThreads, kCluster> search;
-      alignas(16) uint32_t chosen[2 * kThreads * (kCluster ? kHeldMaxCluster : 1)];  // a byte for each quad of the row: four bits
+      alignas(16) uint32_t chosen[2 * kThreads * (kCluster ? kHeldMaxCluster : 1)];  // a byte per quad of the row: four bits
       uint64_t last[kLast];                                                          // ranks
     };
     SelectShared<kThreads> exhaustive;
@@ -35,12 +35,12 @@ struct HeldShared {
   uint32_t above, last_count;
 };
 
-// Appends a bit: whether v exceeds `bound`. The sign of a difference, NaN has none: no comparison, which has half the rate.
+// Appends a bit: whether v exceeds `bound`, from the sign of a difference, which NaN does not have. No comparison, which has half the rate.
 __device__ __forceinline__ uint32_t append_exceeds(uint32_t bits, float v, float bound) {
   return __funnelshift_l(__float_as_uint(bound - v), bits, 1);
 }
 
-// Marks the thread's entries that exceed `upper`, and lists those between. `first` is the block that ends the search.
+// Marks the thread's entries that exceed `upper`, and lists those between. `first` is the CTA that ends the search.
 template <int kThreads, bool kCluster>
 __device__ __forceinline__ void choose(HeldShared<kThreads, kCluster>& first, const HeldRow<kThreads>& own, float least, float upper,
                                        const float* row) {
@@ -61,13 +61,13 @@ __device__ __forceinline__ void choose(HeldShared<kThreads, kCluster>& first, co
   for (between &= ~chosen; between != 0; between &= between - 1) {  // few threads
     const uint32_t bit = __ffs(static_cast<int>(between)) - 1;
     const auto entry = static_cast<int>(own.first(quads - 1 - bit / 4) + bit % 4);
-    const float logit = *static_cast<const volatile float*>(row + entry);  // in front of the addition, whose result takes as long
+    const float logit = *static_cast<const volatile float*>(row + entry);  // before the addition, whose result takes as long
     const uint32_t at = atomicAdd(&first.last_count, 1u);
     if (at < HeldShared<kThreads, kCluster>::kLast) first.last[at] = rank_of(logit, entry);
   }
 }
 
-// Writes the k chosen of a row of n, the largest of those between among them. False where the counts do not fit.
+// Writes the k selected entries of a row of n: those above, and the largest of those between. False if the counts do not fit.
 template <int kThreads, bool kCluster>
 __device__ __forceinline__ bool write_chosen(HeldShared<kThreads, kCluster>& s, int n, uint32_t k, uint32_t size, int32_t* out,
                                              const WordSlots& slots) {
@@ -116,21 +116,21 @@ __device__ __forceinline__ bool write_chosen(HeldShared<kThreads, kCluster>& s, 
   return true;
 }
 
-// In front of a row. Of a cluster, what its blocks need of one another is then behind ptx::cluster_wait().
+// Prepares a row. In a cluster, what its CTAs need of each other is complete after ptx::cluster_wait().
 template <int kThreads, bool kCluster>
-__device__ __forceinline__ void prepare_held(HeldShared<kThreads, kCluster>& s, ClusterPlace place) {
+__device__ __forceinline__ void prepare_held(HeldShared<kThreads, kCluster>& s, ClusterPosition cluster) {
   if (threadIdx.x == 0) s.above = s.last_count = 0;
-  step_counts<kThreads, kCluster>(s.bins, place.size).clear();
+  step_counts<kThreads, kCluster>(s.bins, cluster.size).clear();
   if constexpr (kCluster) ptx::cluster_arrive();
 }
 
-// A prepared row of n > k entries, at most kHeldEntries of them a block of the cluster.
+// A prepared row of n > k entries, at most kHeldEntries per CTA of the cluster.
 template <int kThreads, bool kCluster>
 __device__ __forceinline__ void select_held(HeldShared<kThreads, kCluster>& s, const SelectArgs& a, int64_t token, int n,
-                                            ClusterPlace place, const WordSlots& slots) {
+                                            ClusterPosition cluster, const WordSlots& slots) {
   const float* const row = a.logits + token * a.logits_stride;
   int32_t* const out = a.topk + token * a.topk_stride;
-  const HeldRow<kThreads> own(row, static_cast<uint32_t>(n), place);
+  const HeldRow<kThreads> own(row, static_cast<uint32_t>(n), cluster);
   if constexpr (kCluster) ptx::cluster_wait();
   float least, upper;
   bool done = find_between(s.search, s.bins, own, static_cast<uint32_t>(a.k), kFew, least, upper);
@@ -140,33 +140,33 @@ __device__ __forceinline__ void select_held(HeldShared<kThreads, kCluster>& s, c
     choose(*first, own, least, upper, row);
   }
   sync_all<kCluster>();
-  if (place.rank != 0) return;
-  if (done) done = write_chosen(s, n, static_cast<uint32_t>(a.k), place.size, out, slots);
+  if (cluster.rank != 0) return;
+  if (done) done = write_chosen(s, n, static_cast<uint32_t>(a.k), cluster.size, out, slots);
   if (done && slots.row != nullptr) return write_slot_count(a, token, n);
   if (!done) {
-    __syncthreads();  // all have seen it: its memory is used for something else
+    __syncthreads();  // all threads have read it: its memory is reused
     select_exhaustively(s.exhaustive, a, row, n, out);
   }
   write_slots(a, token, n);
 }
 
-// Rows begin at multiples of 16 bytes and have at most kHeldEntries entries a block of the cluster.
+// Rows are 16-byte aligned and have at most kHeldEntries entries per CTA of the cluster.
 template <int kThreads, bool kCluster>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads) topk_select_held_kernel(const __grid_constant__ SelectArgs a) {
   extern __shared__ __align__(128) uint8_t dynamic[];
   auto& s = *reinterpret_cast<HeldShared<kThreads, kCluster>*>(dynamic);
-  const ClusterPlace place = cluster_place<kCluster>();
-  const int64_t token = blockIdx.x / place.size;
-  prepare_held(s, place);
-  if (!a.behind_logits) ptx::wait_for_previous_kernel();
+  const ClusterPosition cluster = cluster_position<kCluster>();
+  const int64_t token = blockIdx.x / cluster.size;
+  prepare_held(s, cluster);
+  if (!a.after_logits) ptx::wait_for_previous_kernel();
   const int n = a.lengths[token];
   WordSlots slots;
   if constexpr (!kCluster) slots = WordSlots(a, token, static_cast<int>(threadIdx.x));
   ptx::wait_for_previous_kernel();
   ptx::launch_dependents();
-  if (n > a.k) return select_held(s, a, token, n, place, slots);
+  if (n > a.k) return select_held(s, a, token, n, cluster, slots);
   if constexpr (kCluster) ptx::cluster_wait();
-  if (place.rank != 0) return;
+  if (cluster.rank != 0) return;
   int32_t* const out = a.topk + token * a.topk_stride;
   for (auto i = static_cast<int>(threadIdx.x); i < a.k; i += kThreads) out[i] = i < n ? i : -1;
   write_slots(a, token, n);

@@ -1,7 +1,7 @@
-// A row of numbers in the registers of a block, or of a cluster, and two values between which its k-th largest lies.
+// Holds a row of numbers in the registers of a CTA or a cluster, and finds two values between which its k-th largest lies.
 //
-// Of each thread's numbers the largest of some parts: at least k numbers reach the least of these of all threads. From there on
-// select_steps.cuh looks for the k-th.
+// Each thread takes the maxima of some groups of its numbers: at least k numbers reach the smallest of these over all threads. From there
+// select_steps.cuh searches for the k-th.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -13,18 +13,18 @@
 
 namespace strata::cuda::sm90 {
 
-inline constexpr int kHeldQuads = 8;                    // of a thread
-inline constexpr int kHeldMaxCluster = kMostRowBlocks;  // the largest that every device with clusters has
+inline constexpr int kHeldQuads = 8;                   // of a thread
+inline constexpr int kHeldMaxCluster = kMaxRowBlocks;  // the largest that every device with clusters supports
 
 template <int kThreads>
 inline constexpr int kHeldEntries = 4 * kHeldQuads* kThreads;  // of a block
 
-// Of `size` blocks this one is the `rank`-th.
-struct ClusterPlace {
+// This CTA is the `rank`-th of `size` CTAs.
+struct ClusterPosition {
   uint32_t rank = 0, size = 1;
 };
 template <bool kCluster>
-__device__ __forceinline__ ClusterPlace cluster_place() {
+__device__ __forceinline__ ClusterPosition cluster_position() {
   if constexpr (!kCluster) return {};
   return {ptx::cluster_rank(), cooperative_groups::this_cluster().num_blocks()};
 }
@@ -37,52 +37,52 @@ __device__ __forceinline__ void sync_all() {
   }
 }
 
-// The numbers of a row of n that this thread holds, four at a time; NaN behind the end. Blocks of a cluster have pieces of the row in turn:
-// the largest often lie side by side.
+// The numbers of a row of n that this thread holds, four at a time; NaN after the end. Sections of the row are assigned to the CTAs of a
+// cluster round-robin, because the largest numbers are often adjacent.
 template <int kThreads>
 struct HeldRow {
-  static constexpr uint32_t kPiece = 4 * kThreads;
-  const uint32_t n, rank, size;  // this block is one of `size`
+  static constexpr uint32_t kBlockEntries = 4 * kThreads;
+  const uint32_t n, rank, size;  // this CTA is one of `size`
   float4 quads[kHeldQuads];
-  __device__ uint32_t piece(uint32_t quad) const { return kPiece * (quad * size + rank); }
-  // Of a row with a period each thread has different entries: warps move on from quad to quad.
-  __device__ uint32_t first(uint32_t quad) const { return piece(quad) + 4 * ((threadIdx.x + 24 * quad) % kThreads); }
+  __device__ uint32_t block_begin(uint32_t quad) const { return kBlockEntries * (quad * size + rank); }
+  // In a periodic row each thread has different entries: warps move on from quad to quad.
+  __device__ uint32_t first(uint32_t quad) const { return block_begin(quad) + 4 * ((threadIdx.x + 24 * quad) % kThreads); }
 
-  __device__ HeldRow(const float* row, uint32_t n, ClusterPlace place) : n(n), rank(place.rank), size(place.size) {
-    asm volatile("" : "+l"(row));  // one address, and offsets of 32 bits from there
+  __device__ HeldRow(const float* row, uint32_t n, ClusterPosition cluster) : n(n), rank(cluster.rank), size(cluster.size) {
+    asm volatile("" : "+l"(row));  // one address, and 32-bit offsets from it
 #pragma unroll
     for (int q = 0; q < kHeldQuads; ++q) quads[q] = ptx::load_quad_if(first(q) + 4 <= n, row + first(q), NAN);
     if (n % 4 == 0) return;
-    const uint32_t tail = n / 4 * 4, pieces = tail / kPiece, quad = pieces / size;
-    if (pieces % size != rank || first(quad) != tail) return;  // all but one thread
+    const uint32_t tail = n / 4 * 4, blocks = tail / kBlockEntries, quad = blocks / size;
+    if (blocks % size != rank || first(quad) != tail) return;  // all threads but one
     const float x = row[tail], y = tail + 1 < n ? row[tail + 1] : NAN, z = tail + 2 < n ? row[tail + 2] : NAN;
 #pragma unroll
     for (uint32_t q = 0; q < kHeldQuads; ++q) {
       if (q == quad) quads[q] = make_float4(x, y, z, NAN);
     }
   }
-  // f(q) for the quads that some thread of the block has entries of.
+  // Calls f(q) for the quads of which some thread of the CTA has entries.
   template <class F>
   __device__ __forceinline__ void for_each_quad(F&& f) const {
 #pragma unroll
     for (uint32_t q = 0; q < kHeldQuads; ++q) {
-      if (piece(q) >= n) break;
+      if (block_begin(q) >= n) break;
       f(q);
     }
   }
 
-  // The largest of the thread's numbers, and a value so that k of the row's reach the least of all threads' (unless some are NaN): the
-  // least of the largest of parts, of which there are k, or of the numbers themselves.
+  // The largest of the thread's numbers, and a value such that k of the row's numbers reach the smallest of all threads' values (unless
+  // some are NaN). The value is the smallest of the maxima of groups, of which there are k, or of the numbers themselves.
   __device__ void extremes(uint32_t k, float& least, float& largest) const {
-    // Quads that every thread has, and parts that each must have.
-    const uint32_t whole = n / (kPiece * size), parts = (k + kThreads * size - 1) / (kThreads * size);
+    // Quads that every thread has, and groups that each must have.
+    const uint32_t whole = n / (kBlockEntries * size), rounds = (k + kThreads * size - 1) / (kThreads * size);
     float m[kHeldQuads];
 #pragma unroll
     for (int q = 0; q < kHeldQuads; ++q) m[q] = fmaxf(fmaxf(quads[q].x, quads[q].y), fmaxf(quads[q].z, quads[q].w));
     bool enough = false;
 #pragma unroll
     for (uint32_t left = kHeldQuads; left > 0; left /= 2) {
-      if (parts <= left && (parts > left / 2 || left == 1) && whole >= left) {
+      if (rounds <= left && (rounds > left / 2 || left == 1) && whole >= left) {
         enough = true;
         least = m[0];
 #pragma unroll
@@ -98,11 +98,11 @@ struct HeldRow {
   }
 };
 
-// A histogram of the block's numbers, and behind it one of the cluster's. Aligned to 16 bytes.
+// A histogram of the CTA's numbers, followed by one of the cluster's. Aligned to 16 bytes.
 template <bool kCluster>
 inline constexpr int kSearchWords = kStepBins*(kCluster ? 2 : 1);
 
-// StepCounts of a cluster: each block adds up those of all.
+// StepCounts of a cluster: each CTA sums the counts of all.
 template <int kThreads>
 struct ClusterStepCounts {
   uint32_t* const bins;
@@ -139,9 +139,10 @@ struct SearchShared {
   uint32_t least[kWarps], largest[kWarps];  // order keys, of each warp
 };
 
-// Blocks of a cluster must not end, nor change the first kStepBins of `bins`, before a barrier that follows.
-// At least k of the row's numbers exceed `least` and fewer than k `upper`, with about `few` between or, where many are equal, more. False:
-// not so, because of numbers that are not finite. All threads of the block or cluster, which has begun; all of them get the same.
+// At least k of the row's numbers exceed `least` and fewer than k exceed `upper`, with about `few` between or, where many are equal, more.
+// Returns false if that fails, because of numbers that are not finite. Called by all threads of the CTA or cluster, which has started; all
+// get the same result.
+// CTAs of a cluster must not exit, nor change the first kStepBins of `bins`, before a later barrier.
 template <int kThreads, bool kCluster>
 __device__ __forceinline__ bool find_between(SearchShared<kThreads, kCluster>& s, uint32_t* bins, const HeldRow<kThreads>& own, uint32_t k,
                                              uint32_t few, float& least, float& upper) {

@@ -1,5 +1,5 @@
-// The ring of tiles of the logits kernels for few tokens: a warp fills it by the copy engine, and warpgroups take its tiles in turn, all
-// with the same queries.
+// The ring of tiles of the logits kernels for few tokens: one warp fills it by TMA, and warpgroups process its tiles round-robin, all with
+// the same queries.
 #pragma once
 
 #include "backends/cuda/device/warp.cuh"
@@ -11,18 +11,18 @@
 
 namespace strata::cuda::sm90 {
 
-// Behind it the rows of so many tiles as a launch has slots, kMostSlots at most. Slots are a multiple of the warpgroups, so that a slot is
-// always the same one's: another one, which may be ahead of it, would take an earlier turn's tile for its own.
-template <int kMostSlots>
+// Followed by the rows of as many tiles as a launch has slots, at most kMaxSlots. Slots are a multiple of the warpgroups, so that a slot
+// always belongs to the same warpgroup. Another one might be ahead, and take an earlier phase's tile for its own.
+template <int kMaxSlots>
 struct alignas(1024) RingShared {
   uint8_t queries[Scorer<64, 1>::kQueryBytes];
-  float scales[kMostSlots][kTileRows];
+  float scales[kMaxSlots][kTileRows];
   float weights[64];
-  uint64_t full[kMostSlots], empty[kMostSlots];
+  uint64_t full[kMaxSlots], empty[kMaxSlots];
   __device__ uint8_t* rows(int slot) { return reinterpret_cast<uint8_t*>(this + 1) + slot * kRowBytes; }
 };
 
-// Barriers, by all threads; __syncthreads behind it.
+// Initialises the barriers, by all threads; __syncthreads must follow.
 template <class Shared>
 __device__ __forceinline__ void prepare_ring(const LogitsArgs& a, Shared& s, int slots) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -40,7 +40,7 @@ class RingFiller {
  public:
   __device__ RingFiller(const LogitsArgs& a, Shared& s, int slots) : a_(a), s_(s), slots_(slots) {}
 
-  // `count` tiles, a lane's each: the page, and its first row there.
+  // Adds `count` tiles, one per lane: the page, and its first row there.
   __device__ __forceinline__ void add(int count, int page, int row) {
     for (int j = 0; j < count; ++j) {
       const int its_page = __shfl_sync(kAllLanes, page, j), its_row = __shfl_sync(kAllLanes, row, j);
@@ -57,12 +57,12 @@ class RingFiller {
   const LogitsArgs& a_;
   Shared& s_;
   const int slots_;
-  const uint64_t policy_ = ptx::evict_first_policy();  // what stays in L2 is the logits
+  const uint64_t policy_ = ptx::evict_first_policy();  // the logits are what should stay in L2
   int slot_ = 0, round_ = 0;
 };
 
-// The queries and weights of a token, by the kScorers threads that take tiles; what they held before has been used. meanwhile(): what else
-// is asked for while these are on their way.
+// Loads the queries and weights of a token, by the kScorers threads that process tiles, once the previous ones have been used. meanwhile()
+// issues other loads while these are in flight.
 template <int kScorers, class Shared, class Meanwhile>
 __device__ __forceinline__ Scorer<64, 1> load_token(const LogitsArgs& a, Shared& s, int64_t token, const Meanwhile& meanwhile) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -75,11 +75,11 @@ __device__ __forceinline__ Scorer<64, 1> load_token(const LogitsArgs& a, Shared&
   return scorer;
 }
 
-// A warpgroup's turns: every kWarpgroups-th tile from its own on.
+// A warpgroup's tiles: every kWarpgroups-th from its own on.
 template <int kWarpgroups, class Shared>
-class RingTurns {
+class RingConsumer {
  public:
-  __device__ RingTurns(Shared& s, int slots, int warpgroup) : s_(s), slots_(slots), slot_(warpgroup) {}
+  __device__ RingConsumer(Shared& s, int slots, int warpgroup) : s_(s), slots_(slots), slot_(warpgroup) {}
 
   // The row within a tile whose logit a thread has; threads of a quad share two.
   __device__ static int own_row() {
@@ -90,7 +90,7 @@ class RingTurns {
   // The next tile's logit of this thread's row.
   __device__ __forceinline__ float score(const Scorer<64, 1>& scorer) {
     ptx::mbarrier_wait(ptx::shared_address(&s_.full[slot_]), parity_);
-    __syncwarp();  // all lanes have seen this turn
+    __syncwarp();  // all lanes have seen this phase
     float sums[Scorer<64, 1>::kSums];
     multiply(sums, ptx::shared_address(s_.rows(slot_)), ptx::shared_address(s_.queries));
     const float scale = ptx::ld_shared_f32(ptx::shared_address(&s_.scales[slot_][own_row_]));
@@ -111,7 +111,7 @@ class RingTurns {
   uint32_t parity_ = 0;
 };
 
-// The largest of each kMaximaRows of a row's n logits, which are a warp's of a tile.
+// Writes the maximum of every kMaximaRows of a row's n logits; a warp has kMaximaRows logits of a tile.
 __device__ __forceinline__ void note_maximum(float* maxima, int tile, int row, int n, float logit) {
   const uint32_t largest = __reduce_max_sync(kAllLanes, row < n ? order_key(logit) : 0);
   const int group = tile * (kTileRows / kMaximaRows) + static_cast<int>(threadIdx.x) % 128 / 32;

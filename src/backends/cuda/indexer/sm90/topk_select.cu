@@ -1,4 +1,4 @@
-// Launch of the top-k kernels, and which of them a call has (indexer.h).
+// Launch of the top-k kernels, and the selection of one for a call (indexer.h).
 #include <algorithm>
 #include <optional>
 
@@ -29,20 +29,20 @@ struct Plan {
   void (*kernel)(SelectArgs);
   int threads;
   int shared_bytes = 0;  // dynamic
-  int cluster = 1;       // blocks of a row
+  int cluster = 1;       // CTAs per row
 };
 
-// What the choice of a kernel depends on.
+// What selecting a kernel depends on.
 struct RowShape {
   int64_t num_tokens, columns;
   bool present;      // there are logits
-  bool aligned;      // every row begins at a multiple of 16 bytes
-  bool whole_quads;  // and can be read by fours to its end
-  bool maxima;       // those of each kMaximaRows logits are known
+  bool aligned;      // every row is 16-byte aligned
+  bool whole_quads;  // and can be read in quads to its end
+  bool maxima;       // the maxima of every kMaximaRows logits are known
   int num_sms;
 };
 
-// Blocks of a row: a power of two, or 0 where the largest cluster does not hold it.
+// CTAs per row: a power of two, or 0 where the largest cluster does not hold the row.
 template <int kThreads>
 int cluster_for(const RowShape& r) {
   int size = 1;
@@ -55,7 +55,7 @@ Plan held(int cluster = 1) {
           cluster};
 }
 
-// Where not all rows run at once more threads may leave less of the last rows' time.
+// Where not all rows run at once, more threads may shorten the last rows.
 int pass_threads(const TopkSelectParams& p, int num_sms) {
   const int threads = select_threads(p, num_sms);
   const auto waves = [&](int blocks) { return (p.lengths.shape[0] + blocks * num_sms - 1) / (blocks * num_sms); };
@@ -65,14 +65,14 @@ Plan in_passes(int threads) {
   return {threads == 512 ? topk_select_kernel<512> : threads == 256 ? topk_select_kernel<256> : topk_select_kernel<128>, threads};
 }
 
-// Few rows must be quick: a long one has several SMs. Blocks of 256 threads fit next to those of the logits kernel for few tokens, so that
-// they have begun when it ends. 0: rows are too long, or too many.
+// Few rows must be quick: a long one uses several SMs. CTAs of 256 threads fit on an SM with those of the logits kernel for few tokens, so
+// that they have started when it ends. 0: rows are too long, or too many.
 int cluster_for_few(const RowShape& r) {
   const int size = cluster_for<256>(r);
   return r.num_tokens * size <= r.num_sms ? size : 0;
 }
 
-// More rows: the fewest threads that hold one. Nothing for many long rows, which small blocks that hold none select as fast.
+// More rows: the fewest threads that hold one. Absent for many long rows, which small CTAs that hold none select as fast.
 std::optional<Plan> held_plan(const RowShape& r) {
   const int few = cluster_for_few(r), small = cluster_for<256>(r), large = cluster_for<1024>(r);
   if (few > 0) return few == 1 ? held<256, false>() : held<256, true>(few);
@@ -167,7 +167,7 @@ std::string sm90::refusal(SelectKernel kernel, const TopkSelectParams& p, const 
 
 void sm90::launch_topk_select(SelectKernel kernel, const TopkSelectParams& p, const ExecutionContext& context) {
   if (p.lengths.shape[0] == 0) return;
-  // Where memory is was not known when the kernel was selected.
+  // The address was not known when the kernel was selected.
   if (!begins_aligned(p.logits.data)) kernel = SelectKernel::passes;
   launch(kernel, rows_of(p, capabilities(context.device)), p, select_args(p, {}), context, nullptr);
 }

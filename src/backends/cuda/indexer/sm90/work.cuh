@@ -1,4 +1,4 @@
-// How the tiles of all tokens are divided among the warpgroups or blocks of the logits kernels of Hopper.
+// Divides the tiles of all tokens among the warpgroups or CTAs of Hopper's logits kernels.
 #pragma once
 
 #include "backends/cuda/device/warp.cuh"
@@ -20,12 +20,12 @@ __device__ __forceinline__ void load_line(const void* global) {
   asm volatile("{\n.reg .b32 unused;\nld.global.ca.b32 unused, [%0];\n}\n" ::"l"(global) : "memory");
 }
 
-// What a part takes longer that has a second token: it waits for that one's queries (docs/kernels/20261121-indexer.md).
+// Extra time of a share that has a second token: it waits for that token's queries (docs/kernels/indexer.md).
 inline constexpr int kSecondToken = 8;
-inline constexpr int kMostPartedTiles = 1 << 24;  // of a token, as its parts are 32-bit numbers
+inline constexpr int kMaxSharedTiles = 1 << 24;  // of a token, because its work is a 32-bit number
 __device__ __forceinline__ int tiles_of_rows(int rows) { return rows > 0 ? (rows - 1) / kTileRows + 1 : 0; }
 
-// Work of a group of kGroup consecutive tokens: of one token, here; of the tokens that a block works on side by side, in runs.cuh.
+// Work of a group of kGroup consecutive tokens: here of one token; runs.cuh has that of tokens that a CTA scores together, in runs.
 template <int kGroup>
 struct Work;
 template <>
@@ -36,10 +36,10 @@ struct Work<1> {
   }
 };
 
-// A part of the work of all groups, equal in size to the others and consecutive.
+// A share of the work of all groups, equal in size to the others and consecutive.
 struct WorkRange {
   int64_t group;
-  int64_t done;  // of the group, by the part in front
+  int64_t done;  // of the group, by the previous share
   int64_t left;  // from there on, over the following groups
 };
 
@@ -47,21 +47,22 @@ struct WorkSearch {
   int64_t warp_sums[4];
 };
 
-// Of `total`, by 32-bit numbers: a division of longer ones takes a fifth of a microsecond.
-struct Share {
+// A share of `total`, with 32-bit numbers: a 64-bit division takes a fifth of a microsecond.
+struct WorkShare {
   int64_t begin, size;
 };
-__device__ __forceinline__ Share share_of(const LogitsArgs& a, int64_t total, int part) {
-  const int parts = a.parts.value();
+__device__ __forceinline__ WorkShare share_of(const LogitsArgs& a, int64_t total, int index) {
+  const int num_shares = a.num_shares.value();
   if (total >= int64_t{1} << 31) {
-    const int64_t begin = total * part / parts;
-    return {begin, total * (part + 1) / parts - begin};
+    const int64_t begin = total * index / num_shares;
+    return {begin, total * (index + 1) / num_shares - begin};
   }
-  const int each = a.parts.divide(static_cast<int>(total)), more = static_cast<int>(total) - each * parts;  // so many have one more
-  return {each * part + min(part, more), each + (part < more ? 1 : 0)};
+  const int each = a.num_shares.divide(static_cast<int>(total)),
+            more = static_cast<int>(total) - each * num_shares;  // `more` shares have one more
+  return {each * index + min(index, more), each + (index < more ? 1 : 0)};
 }
 
-// The groups of one of several threads that search together, and the work of all of them.
+// The groups of one of several threads that search together, and the work of all threads.
 template <int kGroup>
 struct OwnGroups {
   int64_t first, end, work = 0, longest = 0;
@@ -74,7 +75,7 @@ struct OwnGroups {
       work += of_group, longest = max(longest, of_group);
     }
   }
-  // Where `begin` is, counted from the first of these groups, if it is in them.
+  // If `begin`, counted from the first of these groups, is in them, finds the group and the position there.
   __device__ bool find(const LogitsArgs& a, int64_t begin, int64_t& group, int64_t& done) const {
     group = first;
     done = begin;
@@ -84,30 +85,30 @@ struct OwnGroups {
   }
 };
 
-// The part of a token that has as many parts as every other one.
-__device__ __forceinline__ WorkRange part_of_token(const LogitsArgs& a, int part) {
-  const int token = a.token_parts.divide(part), each = a.token_parts.value(), in_token = part - token * each;
+// A token's share if all tokens have as many shares.
+__device__ __forceinline__ WorkRange token_share(const LogitsArgs& a, int index) {
+  const int token = a.shares_per_token.divide(index), each = a.shares_per_token.value(), in_token = index - token * each;
   if (token >= a.num_tokens) return {0, 0, 0};
   const auto tiles = tiles_of_rows(scored_rows(a, token));
-  const int begin = a.token_parts.divide(tiles * in_token), end = a.token_parts.divide(tiles * (in_token + 1));
+  const int begin = a.shares_per_token.divide(tiles * in_token), end = a.shares_per_token.divide(tiles * (in_token + 1));
   return {token, kTokenStart + begin, end - begin};
 }
 
 // By a warp.
 template <int kGroup>
-__device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
-  if (a.num_tokens <= kGroup) {  // nothing to look for
-    const Share share = share_of(a, Work<kGroup>::of(a, 0), part);
+__device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int index) {
+  if (a.num_tokens <= kGroup) {  // nothing to search
+    const WorkShare share = share_of(a, Work<kGroup>::of(a, 0), index);
     return {0, share.begin, share.size};
   }
   const OwnGroups<kGroup> own(a, threadIdx.x % 32, 32);
   const int64_t sum = lanes_up_to(own.work);
   const int64_t total = __shfl_sync(kAllLanes, sum, 31);
-  const auto [begin, size] = share_of(a, total, part);
-  if (kGroup == 1 && a.num_tokens <= a.parts.value()) {
+  const auto [begin, size] = share_of(a, total, index);
+  if (kGroup == 1 && a.num_tokens <= a.num_shares.value()) {
     const auto longest = static_cast<int>(__reduce_max_sync(kAllLanes, static_cast<uint32_t>(own.longest)));
-    const int64_t least = share_of(a, total, a.parts.value() - 1).size;  // all parts decide alike
-    if (longest <= kMostPartedTiles && a.token_parts.divide(longest) <= least + kSecondToken) return part_of_token(a, part);
+    const int64_t least = share_of(a, total, a.num_shares.value() - 1).size;  // all shares decide alike
+    if (longest <= kMaxSharedTiles && a.shares_per_token.divide(longest) <= least + kSecondToken) return token_share(a, index);
   }
   int64_t group, done;
   const bool found = own.find(a, begin - (sum - own.work), group, done);
@@ -115,12 +116,12 @@ __device__ __forceinline__ WorkRange find_work(const LogitsArgs& a, int part) {
   return {__shfl_sync(kAllLanes, group, lane), __shfl_sync(kAllLanes, done, lane), size};
 }
 
-// By the first warpgroup; the block's other threads pass one barrier meanwhile.
+// By the first warpgroup; the CTA's other threads pass one barrier meanwhile.
 template <int kGroup>
-__device__ __forceinline__ void find_work(const LogitsArgs& a, WorkSearch& s, int part, WorkRange& range) {
+__device__ __forceinline__ void find_work(const LogitsArgs& a, WorkSearch& s, int index, WorkRange& range) {
   const OwnGroups<kGroup> own(a, threadIdx.x, 128);
   int64_t sum = lanes_up_to(own.work), total = 0;
-  if (threadIdx.x == 0) range = {0, 0, 0};  // of a part without work
+  if (threadIdx.x == 0) range = {0, 0, 0};  // a share without work
   if (threadIdx.x % 32 == 31) s.warp_sums[threadIdx.x / 32] = sum;
   __syncthreads();
 #pragma unroll
@@ -128,18 +129,18 @@ __device__ __forceinline__ void find_work(const LogitsArgs& a, WorkSearch& s, in
     if (w < static_cast<int>(threadIdx.x) / 32) sum += s.warp_sums[w];
     total += s.warp_sums[w];
   }
-  const auto [begin, size] = share_of(a, total, part);
+  const auto [begin, size] = share_of(a, total, index);
   int64_t group, done;
   if (own.find(a, begin - (sum - own.work), group, done)) range = {group, done, size};
 }
 
-// Tiles [begin, end) of a token; not always any.
+// Tiles [begin, end) of a token; may be empty.
 struct Tiles {
   int64_t token;
   int begin, end;
 };
 
-// Takes the next token's share of a range. False at its end.
+// Takes the next token's tiles of a range. False at its end.
 __device__ __forceinline__ bool next_tiles(const LogitsArgs& a, WorkRange& range, Tiles& tiles) {
   if (range.left <= 0) return false;
   const int64_t end = min(Work<1>::of(a, range.group), range.done + range.left);

@@ -1,6 +1,6 @@
-// The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insert: MLA 11.1-11.4 and 11.9. Half a warp per token with a key of
-// 128 values in registers, a warp per token with others in shared memory. Floor: 256 bytes read and 132 written a token, which is nothing
-// beside the launch up to thousands of tokens. 4096 tokens on an H200: 1.7 us, copying as much 1.43.
+// The V3.2 indexer's keys: LayerNorm, rotation, Hadamard, quantisation, insertion: MLA 11.1-11.4 and 11.9. Half a warp per token with a key
+// of 128 values in registers; other keys use a warp per token and shared memory. Floor: 256 bytes read and 132 written a token, negligible
+// compared with the launch up to thousands of tokens. 4096 tokens on an H200: 1.7 us, copying as much 1.43.
 #include <utility>
 
 #include "backends/cuda/device/hadamard.cuh"
@@ -21,7 +21,7 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-// Of a row of 128 values, the only one that is quantised: half a warp's.
+// Of a row of 128 values, the only width that is quantised: values per lane of half a warp.
 constexpr int32_t kLaneValues = 8;
 constexpr int kRowLanes = kIndexerDim / kLaneValues, kWords = kLaneValues / 2, kRun = kLaneValues / 2;
 constexpr int32_t kKeyRotary = kIndexerDim / 2;  // of the values, half are rotary
@@ -43,7 +43,7 @@ struct KeyArgs {
   int64_t num_slots;
   PagedCache cache;
   CacheRows rows;    // of cache
-  bool simple_rows;  // of codes, at multiples of 16 bytes
+  bool simple_rows;  // rows of e4m3, 16-byte aligned
 };
 
 // x = bf16(LayerNorm(k)).
@@ -61,12 +61,12 @@ __device__ void layer_norm(const KeyArgs& a, const Bf16* k, float* x, int lane) 
   __syncwarp();
 }
 
-// Lane l of a row's has the four values from 4 l on of either half of it: "turned" are those of the half with the rotary values, which
-// are then one run of every lane, "rest" those of the other.
+// Lane l of a row has the four values from 4 l on of either half. "rotated": those of the half with the rotary values, which are then one
+// run of every lane. "rest": those of the other half.
 struct LaneRuns {
-  int turned, rest;
+  int rotated, rest;
   __device__ __forceinline__ LaneRuns(const KeyArgs& a, int row_lane)
-      : turned(a.first_rotary + kRun * row_lane), rest(kIndexerDim / 2 - a.first_rotary + kRun * row_lane) {}
+      : rotated(a.first_rotary + kRun * row_lane), rest(kIndexerDim / 2 - a.first_rotary + kRun * row_lane) {}
 };
 
 __device__ __forceinline__ void load_run(const float* p, float (&x)[4]) {
@@ -79,9 +79,9 @@ __device__ __forceinline__ void load_run(const float* p, float (&x)[2]) {
 }
 
 struct LaneValues {
-  float turned[kRun], rest[kRun];
-  __device__ __forceinline__ void ask(const float* values, const LaneRuns& runs) {
-    load_run(values + runs.turned, turned);
+  float rotated[kRun], rest[kRun];
+  __device__ __forceinline__ void issue_loads(const float* values, const LaneRuns& runs) {
+    load_run(values + runs.rotated, rotated);
     load_run(values + runs.rest, rest);
   }
 };
@@ -90,8 +90,9 @@ __device__ __forceinline__ float sum_of(const float (&x)[kLaneValues]) {
   return ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
 }
 
-// words: the lane's values as bf16, those of `turned` first. A sum of squares is about the mean of its own values, so that both sums go
-// through the lanes together: that of two runs of n values is theirs, and the squared distance of their means times n / 2.
+// words: the lane's values as bf16, those of `rotated` first. The sum of squares is about the mean of the lane's own values, so both sums
+// are reduced over the lanes together. For two runs of n values the combined sum of squares is theirs plus the squared distance of their
+// means times n / 2.
 __device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, const LaneValues& weight, const LaneValues& bias,
                                                  uint32_t (&words)[kWords]) {
   constexpr float kDim = kIndexerDim;
@@ -107,34 +108,35 @@ __device__ __forceinline__ void layer_norm_lanes(const KeyArgs& a, const LaneVal
   float square = sum_of(squares);
 #pragma unroll
   for (int step = 1; step < kRowLanes; step *= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, sum, step), apart = sum - other;
-    square = fmaf(apart, apart * (0.25f / static_cast<float>(step * kLaneValues)), square);  // half of it: the other lane adds as much
+    const float other = __shfl_xor_sync(kAllLanes, sum, step), difference = sum - other;
+    square =
+        fmaf(difference, difference * (0.25f / static_cast<float>(step * kLaneValues)), square);  // half of it: the other lane adds as much
     square += __shfl_xor_sync(kAllLanes, square, step);
     sum += other;
   }
   const float factor = rsqrtf(fmaf(square, 1.0f / kDim, a.eps)), shift = (own_mean - sum * (1.0f / kDim)) * factor;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
-    x[i] = fmaf(fmaf(x[i], factor, shift), weight.turned[i], bias.turned[i]);
+    x[i] = fmaf(fmaf(x[i], factor, shift), weight.rotated[i], bias.rotated[i]);
     x[kRun + i] = fmaf(fmaf(x[kRun + i], factor, shift), weight.rest[i], bias.rest[i]);
   }
   pack_words(x, words);
 }
 
-// What turns a lane's rotary values: value * cosine + partner * sine, the sign in the sine.
+// Angles of a lane's rotary values: value * cosine + partner * sine, with the sign in the sine.
 template <RopePairing kPairing>
 class KeyRotation {
  public:
   __device__ __forceinline__ explicit KeyRotation(int row_lane)
       : second_(!kInterleaved && row_lane >= kRowLanes / 2), first_pair_(kInterleaved ? kPairs * row_lane : kRun * row_lane % kHalf) {}
 
-  // Asks for the angles of a position.
-  __device__ __forceinline__ void ask(const KeyArgs& a, int64_t position) {
+  // Loads the angles of a position.
+  __device__ __forceinline__ void issue_loads(const KeyArgs& a, int64_t position) {
     const float* const row = a.cos_sin + position * a.cos_sin_stride + first_pair_;
     load_run(row, cosines_);
     load_run(row + kHalf, sines_);
   }
-  __device__ __forceinline__ void turn(uint32_t (&words)[kRun / 2]) const {
+  __device__ __forceinline__ void rotate(uint32_t (&words)[kRun / 2]) const {
     float x[kRun];
 #pragma unroll
     for (int i = 0; i < kRun / 2; ++i) {
@@ -150,13 +152,13 @@ class KeyRotation {
   static constexpr bool kInterleaved = kPairing == RopePairing::interleaved;
   static constexpr int kHalf = kKeyRotary / 2, kPairs = kInterleaved ? kRun / 2 : kRun;
 
-  bool second_;  // half-split: the lane's are values of the second half
+  bool second_;  // half-split: the lane's values are in the second half
   int first_pair_;
   float cosines_[kPairs], sines_[kPairs];
 };
 
-// H x / sqrt(n) of the row. The butterflies are those of the column's bits, whose order does not matter, but that of the halves: the lower
-// comes first.
+// H x / sqrt(n) of the row. The butterflies are those of the column's bits. Their order does not matter, except that the lower half comes
+// first.
 __device__ __forceinline__ void hadamard_runs(const KeyArgs& a, uint32_t (&words)[kWords], int lane) {
   const auto in_order = [&] {
     if (a.first_rotary == 0) return;
@@ -171,31 +173,31 @@ __device__ __forceinline__ void hadamard_runs(const KeyArgs& a, uint32_t (&words
   in_order();
 }
 
-// A key's values as they are stored, if they are wanted. The whole warp calls it.
-__device__ __forceinline__ void store_key(const KeyArgs& a, const uint32_t (&words)[kWords], RowAddress to, bool wanted,
+// Stores a key's values, if the row is valid. The whole warp calls it.
+__device__ __forceinline__ void store_key(const KeyArgs& a, const uint32_t (&words)[kWords], RowAddress to, bool valid,
                                           const LaneRuns& runs, int row_lane) {
   const uint32_t amax = amax_bits<kRowLanes>(words);
   if (!a.simple_rows || __any_sync(kAllLanes, amax >= kBf16Infinity)) {
-    // Neighbouring values to a lane: two runs of one half.
-    const bool turned = (row_lane >= kRowLanes / 2) == (a.first_rotary != 0);
-    uint32_t together[kWords];
+    // Neighbouring values for a lane: two runs of one half.
+    const bool rotated = (row_lane >= kRowLanes / 2) == (a.first_rotary != 0);
+    uint32_t row_words[kWords];
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const int from = 2 * row_lane % kRowLanes + i / (kRun / 2), half = i % (kRun / 2);
-      const uint32_t of_turned = __shfl_sync(kAllLanes, words[half], from, kRowLanes),
+      const uint32_t of_rotated = __shfl_sync(kAllLanes, words[half], from, kRowLanes),
                      of_rest = __shfl_sync(kAllLanes, words[kRun / 2 + half], from, kRowLanes);
-      together[i] = turned ? of_turned : of_rest;
+      row_words[i] = rotated ? of_rotated : of_rest;
     }
     float x[kLaneValues];
-    unpack_words(together, x);
-    return store_row_128<true>(a.cache, to, x, row_lane, wanted);
+    unpack_words(row_words, x);
+    return store_row_128<true>(a.cache, to, x, row_lane, valid);
   }
-  if (!wanted) return;
+  if (!valid) return;
   const auto scale = BlockScale::of_e4m3(amax_value(amax));
-  uint32_t codes[kWords / 2];
-  e4m3_codes(words, scale, codes);
-  *reinterpret_cast<uint32_t*>(to.data + runs.turned) = codes[0];
-  *reinterpret_cast<uint32_t*>(to.data + runs.rest) = codes[1];
+  uint32_t quantized[kWords / 2];
+  quantize_e4m3(words, scale, quantized);
+  *reinterpret_cast<uint32_t*>(to.data + runs.rotated) = quantized[0];
+  *reinterpret_cast<uint32_t*>(to.data + runs.rest) = quantized[1];
   if (row_lane == 0) *reinterpret_cast<float*>(to.scales) = scale.value();
 }
 
@@ -207,39 +209,39 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) indexer_key_insert_128_kern
   const LaneRuns runs(a, row_lane);
   KeyRotation<kPairing> rotation(row_lane);
   const Bf16* const k = a.k + t * a.k_stride;
-  // Before the wait the row is brought near, and what no kernel in front writes is asked for: weights, and what follows from the position
-  // and the slot as they seem to be by then.
-  int64_t guessed_position = 0, guessed_slot = 0;
+  // Before the wait the row is prefetched, and data that no preceding kernel writes is loaded: weights, and what follows from the position
+  // and the slot as they are at that time.
+  int64_t speculative_position = 0, speculative_slot = 0;
   LaneValues weight, bias;
   RowAddress to{};
-  bool asked = false;
+  bool issued = false;
   const auto look_up = [&](int64_t position, int64_t slot) {
-    rotation.ask(a, position);
+    rotation.issue_loads(a, position);
     to = a.rows.row(max(slot, int64_t{0}));
   };
-  const auto ask = [&] {
-    ptx::prefetch_l2(k + runs.turned);
+  const auto issue_loads = [&] {
+    ptx::prefetch_l2(k + runs.rotated);
     ptx::prefetch_l2(k + runs.rest);
-    guessed_position = guess(a.positions + t);
-    guessed_slot = guess(a.slot_mapping + t);
-    weight.ask(a.weight, runs);
-    bias.ask(a.bias, runs);
-    if (guessed_position < 0 || guessed_position >= a.table_rows) guessed_position = 0;
-    look_up(guessed_position, guessed_slot);
-    asked = true;
+    speculative_position = speculative_load(a.positions + t);
+    speculative_slot = speculative_load(a.slot_mapping + t);
+    weight.issue_loads(a.weight, runs);
+    bias.issue_loads(a.bias, runs);
+    if (speculative_position < 0 || speculative_position >= a.table_rows) speculative_position = 0;
+    look_up(speculative_position, speculative_slot);
+    issued = true;
   };
-  start_early(ask);
-  if (!asked) ask();  // before 9.0
+  start_early(issue_loads);
+  if (!issued) issue_loads();  // before sm_90
   const int64_t position = a.positions[t];
-  const uint2 turned = *reinterpret_cast<const uint2*>(k + runs.turned), rest = *reinterpret_cast<const uint2*>(k + runs.rest);
+  const uint2 rotated = *reinterpret_cast<const uint2*>(k + runs.rotated), rest = *reinterpret_cast<const uint2*>(k + runs.rest);
   const int64_t slot = a.slot_mapping[t];
-  // Always 0, which the assembler does not know: otherwise it computes on the key before it asks for the rest.
+  // Always 0, but the assembler does not know it: otherwise it would compute on the key before issuing the other loads.
   const auto zero = static_cast<uint32_t>(__syncthreads_or(0));
-  uint32_t words[kWords] = {turned.x | zero, turned.y | zero, rest.x | zero, rest.y | zero};
+  uint32_t words[kWords] = {rotated.x | zero, rotated.y | zero, rest.x | zero, rest.y | zero};
   layer_norm_lanes(a, weight, bias, words);
-  if (__any_sync(kAllLanes, position != guessed_position || slot != guessed_slot)) look_up(position, slot);
+  if (__any_sync(kAllLanes, position != speculative_position || slot != speculative_slot)) look_up(position, slot);
   uint32_t rotary[kRun / 2] = {words[0], words[1]};
-  rotation.turn(rotary);
+  rotation.rotate(rotary);
   words[0] = rotary[0], words[1] = rotary[1];
   if (a.hadamard) hadamard_runs(a, words, lane);
   store_key(a, words, to, slot >= 0 && row < a.num_slots, runs, row_lane);
@@ -256,7 +258,7 @@ __global__ void indexer_key_insert_kernel(const __grid_constant__ KeyArgs a) {
   layer_norm(a, a.k + t * a.k_stride, x, lane);  // does not wait for the slot: few tokens have none
   if (slot < 0) return;
   if (a.cos_sin != nullptr) rotate_vector(x, a.cos_sin + a.positions[t] * a.cos_sin_stride, a.first_rotary, a.rotary, a.pairing, lane);
-  if (a.hadamard) hadamard_vector(x, a.dim, lane);  // storing rounds its result to bf16
+  if (a.hadamard) hadamard_vector(x, a.dim, lane);  // the store rounds its result to bf16
   if (a.dim == kIndexerDim) {
     float row[kIndexerDim / kWarpSize];
 #pragma unroll
@@ -283,7 +285,7 @@ void run(const IndexerKeyInsertParams& p, const ExecutionContext& context) {
                      .cos_sin_stride = p.cos_sin.stride[0],
                      .table_rows = p.cos_sin.present() ? p.cos_sin.shape[0] : 0,
                      .rotary = static_cast<int32_t>(rotary),
-                     .first_rotary = static_cast<int32_t>(p.lanes == RopeLanes::last ? dim - rotary : 0),
+                     .first_rotary = static_cast<int32_t>(p.rope_slice == RopeSlice::last ? dim - rotary : 0),
                      .pairing = p.pairing,
                      .hadamard = p.hadamard,
                      .slot_mapping = p.slot_mapping.ptr<int64_t>(),

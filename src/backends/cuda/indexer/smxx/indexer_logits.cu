@@ -1,10 +1,10 @@
 // Logits of the lightning indexer on every architecture: V4 10.3, MLA 11.6. Any format, head count, width, page size and alignment.
 //
-// A block scores tiles of 64 entries for one token: entries are the rows of the tensor-core product (16 a warp), heads its columns, so that
+// A CTA scores tiles of 64 entries for one token: entries are the rows of the tensor-core product (16 a warp), heads its columns, so that
 // the ReLU and the weighted sum over heads stay within the four lanes that share a row. Both operands are 16-bit and exact (operand.cuh),
 // products are summed in fp32.
-// Floor: 2 * heads * dim flops per (token, entry) at the 16-bit tensor-core rate; a tile is converted once per token, which
-// for 64 heads costs about half of that again.
+// Floor: 2 * heads * dim flops per (token, entry) at the 16-bit tensor-core rate; a tile is converted once per token, which for 64 heads
+// costs about half of that again.
 #include <algorithm>
 
 #include "backends/cuda/device/divisor.h"
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) indexer_logits_kernel(const Args a) 
 
   for (int64_t tile = first_tile; tile * kTile < length; tile += a.blocks_per_token) {
     const int first_row = static_cast<int>(tile) * kTile;
-    __syncthreads();  // the tile before has been read
+    __syncthreads();  // the previous tile has been read
     load_keys(first_row);
     float sums[2] = {};  // of rows lane / 4 and lane / 4 + 8
     for (int first_head = 0; first_head < a.heads; first_head += a.chunk) {
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) indexer_logits_kernel(const Args a) 
             mma_operands<kFormat>(acc[n + 1], rows, heads[2], heads[3]);
           }
         }
-        // Not of heads that are not there: 0 of an infinite key is no number.
+        // Skips heads that do not exist: 0 times an infinite key is NaN.
         const int heads_left = a.heads - first_head - group - lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < kHeadGroup / 8; ++n) {
@@ -157,11 +157,11 @@ bool smxx::launch_indexer_logits(const IndexerLogitsParams& p, int32_t skip, con
   const int64_t num_tokens = p.q.shape[0], columns = p.logits.shape[1];
   if (num_tokens == 0 || columns == 0) return false;
   const int padded_dim = (p.cache.row_dim + 15) / 16 * 16;
-  // What 99 KB of shared memory hold beside a tile of keys.
+  // Fits 99 KB of shared memory together with a tile of keys.
   const int chunk = std::min(padded_dim <= 256 ? 64 : 32, static_cast<int>((p.q.shape[1] + kHeadGroup - 1) / kHeadGroup * kHeadGroup));
-  // Blocks enough for several on every SM; where lengths turn out short, the rest return at once.
-  const int64_t wanted = (int64_t{16} * capabilities(context.device).num_sms + num_tokens - 1) / num_tokens;
-  const int64_t blocks_per_token = std::min(wanted, (columns + kTile - 1) / kTile);
+  // Enough CTAs for several on every SM; where lengths are short, the rest return at once.
+  const int64_t needed_blocks = (int64_t{16} * capabilities(context.device).num_sms + num_tokens - 1) / num_tokens;
+  const int64_t blocks_per_token = std::min(needed_blocks, (columns + kTile - 1) / kTile);
   const Args args{p.q.ptr<uint8_t>(),
                   p.q_scale.ptr<uint8_t>(),
                   p.weights.ptr<float>(),

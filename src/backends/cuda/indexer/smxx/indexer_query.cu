@@ -30,7 +30,7 @@ __device__ void store_mxfp4(const IndexerQueryArgs& a, int64_t head, const float
   }
 }
 
-__global__ void indexer_query_kernel(const __grid_constant__ IndexerQueryArgs a, QueryCodes codes) {
+__global__ void indexer_query_kernel(const __grid_constant__ IndexerQueryArgs a, QueryFormat format) {
   extern __shared__ float vectors[];
   const int lane = static_cast<int>(threadIdx.x % kWarpSize), warp = static_cast<int>(threadIdx.x / kWarpSize);
   const int64_t t = blockIdx.x;
@@ -48,9 +48,9 @@ __global__ void indexer_query_kernel(const __grid_constant__ IndexerQueryArgs a,
   }
   const int64_t head = t * a.heads + h;
   float q_scale = 1.0f;
-  if (codes == QueryCodes::e4m3) {
+  if (format == QueryFormat::e4m3) {
     q_scale = store_e4m3(a, head, x, lane);
-  } else if (codes == QueryCodes::mxfp4) {
+  } else if (format == QueryFormat::mxfp4) {
     store_mxfp4(a, head, x, lane);
   } else {
     for (int32_t i = lane; i < a.dim; i += kWarpSize) reinterpret_cast<Bf16*>(a.q_out)[head * a.dim + i] = to_bf16(x[i]);
@@ -77,7 +77,7 @@ IndexerQueryArgs indexer_query_args(const IndexerQueryParams& p) {
           .cos_sin_stride = p.cos_sin.stride[0],
           .table_rows = rotates ? p.cos_sin.shape[0] : 0,
           .rotary = static_cast<int32_t>(rotary),
-          .first_rotary = static_cast<int32_t>(p.lanes == RopeLanes::last ? dim - rotary : 0),
+          .first_rotary = static_cast<int32_t>(p.rope_slice == RopeSlice::last ? dim - rotary : 0),
           .pairing = p.pairing,
           .hadamard = p.hadamard,
           .softmax_scale = p.softmax_scale,
@@ -99,13 +99,13 @@ void launch_indexer_query(const IndexerQueryParams& p, const ExecutionContext& c
   const int64_t num_tokens = p.q.shape[0];
   if (num_tokens == 0 || p.q.shape[1] == 0) return;
   const IndexerQueryArgs args = indexer_query_args(p);
-  const QueryCodes codes = p.q_out.dtype == DType::e4m3 ? QueryCodes::e4m3
-                           : p.q_out.dtype == DType::u8 ? QueryCodes::mxfp4
-                                                        : QueryCodes::bf16;
-  if (suits_indexer_query_128(p)) return launch_indexer_query_128(args, codes, num_tokens, context);
+  const QueryFormat format = p.q_out.dtype == DType::e4m3 ? QueryFormat::e4m3
+                             : p.q_out.dtype == DType::u8 ? QueryFormat::mxfp4
+                                                          : QueryFormat::bf16;
+  if (suits_indexer_query_128(p)) return launch_indexer_query_128(args, format, num_tokens, context);
   const dim3 grid(static_cast<uint32_t>(num_tokens), static_cast<uint32_t>((args.heads + kWarps - 1) / kWarps));
   const size_t shared_bytes = sizeof(float) * kWarps * static_cast<size_t>(args.dim);
-  indexer_query_kernel<<<grid, kWarps * kWarpSize, shared_bytes, native(context.stream)>>>(args, codes);
+  indexer_query_kernel<<<grid, kWarps * kWarpSize, shared_bytes, native(context.stream)>>>(args, format);
   check_launch("indexer_query");
 }
 

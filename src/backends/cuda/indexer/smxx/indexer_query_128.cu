@@ -1,9 +1,9 @@
 // The indexer's queries: rotation, Hadamard, quantisation, weights: V4 10.1, MLA 11.2-11.5. Floor: per token and head 256 bytes read and
-// 128 (e4m3), 68 (MXFP4) or 256 (bf16) written: 24 us (e4m3) and 20 us (MXFP4) for 4096 tokens of 64 heads on an H200, which takes 28.9
-// and 26.6. The arithmetic is the other limit, so lanes share it evenly.
+// 128 (e4m3), 68 (MXFP4) or 256 (bf16) written: 24 us (e4m3) and 20 us (MXFP4) for 4096 tokens of 64 heads on an H200. Reached: 28.9 and
+// 26.6 us. The arithmetic is the other limit, so lanes share it evenly.
 //
-// Eight lanes hold a head (query_lanes.cuh). A warp does four heads of one token at a time, the next four under way, so that angles are
-// loaded once.
+// Eight lanes hold a head (query_lanes.cuh). A warp processes four heads of one token at a time while the next four load, so that angles
+// are loaded once.
 #include <algorithm>
 
 #include "backends/cuda/device/e2m1.cuh"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void hadamard(uint32_t (&words)[kHalves][kWords], int
 constexpr int kBlockLanes = kMxfp4Block / kValues;
 constexpr uint32_t kMxfp4Floor = 0x01C0;  // 6 * 2^-126 in bf16
 
-// The largest magnitude of a block of finite values and the floor, as bits; otherwise something from 0x7F80 on.
+// The largest magnitude of a block of finite values and the floor, as bits; with NaN or infinity, a number from 0x7F80 on.
 __device__ __forceinline__ uint32_t block_amax_bits(const Magnitudes& magnitudes) {
   uint32_t most = magnitudes.most_or_nan();
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ __forceinline__ void encode_mxfp4(const uint32_t (&words)[kHalves][kW
   }
 }
 
-// What a lane reads of one head after the other, kHeads apart. Past the end: zeros.
+// A lane's loads of one head after the other, at a stride of kHeads heads. Past the end: zeros.
 struct Source {
   const uint8_t* q;
   const uint8_t* weight;
@@ -91,7 +91,7 @@ struct Source {
 
 struct Head {
   uint32_t words[kHalves][kWords];
-  uint32_t weight;  // as it is in memory, in the head's first lane
+  uint32_t weight;  // as in memory, in the head's first lane
 
   __device__ __forceinline__ Head(const IndexerQueryArgs& a, Source& from, bool exists, int lane) {
     uint4 v[kHalves] = {};
@@ -113,42 +113,43 @@ struct Head {
 };
 
 // Where a lane writes.
-template <QueryCodes kCodes>
+template <QueryFormat kFormat>
 struct Target {
-  static constexpr int kRowBytes = kCodes == QueryCodes::e4m3 ? kDim : kCodes == QueryCodes::mxfp4 ? kDim / 2 : 2 * kDim;
+  static constexpr int kRowBytes = kFormat == QueryFormat::e4m3 ? kDim : kFormat == QueryFormat::mxfp4 ? kDim / 2 : 2 * kDim;
   static constexpr int kHalfBytes = kRowBytes / kHalves, kLaneBytes = kHalfBytes / kHeadLanes;
   static constexpr int kScales = kDim / kMxfp4Block;
-  uint8_t* codes;
-  uint8_t* scales;  // MXFP4 alone
+  uint8_t* out;
+  uint8_t* scales;  // MXFP4 only
   float* weight;
 
   __device__ __forceinline__ Target(const IndexerQueryArgs& a, int64_t t, int32_t head, int lane) {
     const int64_t row = t * a.heads + head;
-    codes = a.q_out + row * kRowBytes + lane % kHeadLanes * kLaneBytes;
+    out = a.q_out + row * kRowBytes + lane % kHeadLanes * kLaneBytes;
     scales = a.q_scale_out + row * kScales + lane % kHeadLanes / kBlockLanes;
     weight = a.weights_out + row;
   }
   __device__ __forceinline__ void advance() {
-    codes += kHeads * kRowBytes;
+    out += kHeads * kRowBytes;
     scales += kHeads * kScales;
     weight += kHeads;
   }
 
-  // Writes the codes of a head and returns the scale for its weight. All lanes call it; of heads that do not exist nothing is written.
+  // Writes the quantised values of a head and returns the scale for its weight. All lanes call it; for heads that do not exist nothing is
+  // written.
   __device__ __forceinline__ float store(const IndexerQueryArgs& a, uint32_t (&words)[kHalves][kWords], bool exists, int lane) const {
-    if constexpr (kCodes == QueryCodes::bf16) {
+    if constexpr (kFormat == QueryFormat::bf16) {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const uint32_t(&w)[kWords] = words[half];
-        if (exists) *reinterpret_cast<uint4*>(codes + half * kHalfBytes) = make_uint4(w[0], w[1], w[2], w[3]);
+        if (exists) *reinterpret_cast<uint4*>(out + half * kHalfBytes) = make_uint4(w[0], w[1], w[2], w[3]);
       }
       return 1.0f;
-    } else if constexpr (kCodes == QueryCodes::e4m3) {
+    } else if constexpr (kFormat == QueryFormat::e4m3) {
       uint2 pairs[kHalves];
       const float scale = encode_e4m3(words, a.amax_floor, pairs);
       if (exists) {
 #pragma unroll
-        for (int half = 0; half < kHalves; ++half) *reinterpret_cast<uint2*>(codes + half * kHalfBytes) = pairs[half];
+        for (int half = 0; half < kHalves; ++half) *reinterpret_cast<uint2*>(out + half * kHalfBytes) = pairs[half];
       }
       return scale;
     } else {
@@ -158,7 +159,7 @@ struct Target {
       if (exists) {
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
-          *reinterpret_cast<uint32_t*>(codes + half * kHalfBytes) = packed[half];
+          *reinterpret_cast<uint32_t*>(out + half * kHalfBytes) = packed[half];
           if (lane % kBlockLanes == 0) scales[half * (kScales / kHalves)] = static_cast<uint8_t>(exponent[half] + 127);
         }
       }
@@ -167,23 +168,23 @@ struct Target {
   }
 };
 
-// A warp does `steps` times kHeads heads of one token; `parts` warps share a token.
-template <QueryCodes kCodes, bool kHadamard, RopePairing kPairing>
+// A warp processes `steps` times kHeads heads of one token; `warps_per_token` warps share a token.
+template <QueryFormat kFormat, bool kHadamard, RopePairing kPairing>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 8)
-    indexer_query_128_kernel(const __grid_constant__ IndexerQueryArgs a, int64_t num_tokens, int32_t parts, int32_t steps) {
+    indexer_query_128_kernel(const __grid_constant__ IndexerQueryArgs a, int64_t num_tokens, int32_t warps_per_token, int32_t steps) {
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
-  const int64_t t = item / parts;
+  const int64_t t = item / warps_per_token;
   start_early([&] {
     if (t < num_tokens && a.cos_sin != nullptr)
-      touch_angles(a.cos_sin, a.cos_sin_stride, a.table_rows, a.rotary, guess(a.positions + t), lane);
+      touch_angles(a.cos_sin, a.cos_sin_stride, a.table_rows, a.rotary, speculative_load(a.positions + t), lane);
   });
   if (t >= num_tokens) return;
-  const int32_t begin = static_cast<int32_t>(item - t * parts) * steps * kHeads, end = min(begin + steps * kHeads, a.heads);
+  const int32_t begin = static_cast<int32_t>(item - t * warps_per_token) * steps * kHeads, end = min(begin + steps * kHeads, a.heads);
   if (begin >= end) return;
   int32_t head = begin + lane / kHeadLanes;
   Source source(a, t, head, lane);
-  Target<kCodes> target(a, t, head, lane);
+  Target<kFormat> target(a, t, head, lane);
   Head now(a, source, head < end, lane);
   const bool rotates = a.cos_sin != nullptr, rotates_upper = a.first_rotary != 0;
   LaneRotation<kPairing> rotation{};
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 8)
 #pragma unroll 1
   for (int32_t first = begin; first < end; first += kHeads, head += kHeads) {
     const Head next(a, source, head + kHeads < end, lane);
-    if (rotates) rotates_upper ? rotation.turn(now.words[1]) : rotation.turn(now.words[0]);
+    if (rotates) rotates_upper ? rotation.rotate(now.words[1]) : rotation.rotate(now.words[0]);
     if constexpr (kHadamard) hadamard(now.words, lane);
     const float scale = target.store(a, now.words, head < end, lane);
     if (lane % kHeadLanes == 0 && head < end) {
@@ -203,32 +204,32 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 8)
   }
 }
 
-template <QueryCodes kCodes, bool kHadamard>
+template <QueryFormat kFormat, bool kHadamard>
 void launch(const IndexerQueryArgs& a, int64_t num_tokens, const ExecutionContext& context) {
-  // As many warps as the device holds, as long as there is a step for each.
+  // As many warps as the device holds, while there is a step for each.
   constexpr int64_t kWarpsPerSm = 32;
   const int64_t token_steps = ceil_div(a.heads, kHeads);
   const int64_t steps =
       std::clamp<int64_t>(ceil_div(num_tokens * token_steps, kWarpsPerSm * capabilities(context.device).num_sms), 1, token_steps);
-  const int64_t parts = ceil_div(token_steps, steps);
-  const auto kernel = a.pairing == RopePairing::interleaved ? indexer_query_128_kernel<kCodes, kHadamard, RopePairing::interleaved>
-                                                            : indexer_query_128_kernel<kCodes, kHadamard, RopePairing::half_split>;
-  launch_early("indexer_query", kernel, {blocks_for(num_tokens * parts, kWarps), kWarps * kWarpSize}, context, a, num_tokens,
-               static_cast<int32_t>(parts), static_cast<int32_t>(steps));
+  const int64_t warps_per_token = ceil_div(token_steps, steps);
+  const auto kernel = a.pairing == RopePairing::interleaved ? indexer_query_128_kernel<kFormat, kHadamard, RopePairing::interleaved>
+                                                            : indexer_query_128_kernel<kFormat, kHadamard, RopePairing::half_split>;
+  launch_early("indexer_query", kernel, {blocks_for(num_tokens * warps_per_token, kWarps), kWarps * kWarpSize}, context, a, num_tokens,
+               static_cast<int32_t>(warps_per_token), static_cast<int32_t>(steps));
 }
 
-template <QueryCodes kCodes>
+template <QueryFormat kFormat>
 void launch(const IndexerQueryArgs& a, int64_t num_tokens, const ExecutionContext& context) {
-  a.hadamard ? launch<kCodes, true>(a, num_tokens, context) : launch<kCodes, false>(a, num_tokens, context);
+  a.hadamard ? launch<kFormat, true>(a, num_tokens, context) : launch<kFormat, false>(a, num_tokens, context);
 }
 
 }  // namespace
 
-void launch_indexer_query_128(const IndexerQueryArgs& args, QueryCodes codes, int64_t num_tokens, const ExecutionContext& context) {
-  switch (codes) {
-    case QueryCodes::e4m3: return launch<QueryCodes::e4m3>(args, num_tokens, context);
-    case QueryCodes::mxfp4: return launch<QueryCodes::mxfp4>(args, num_tokens, context);
-    case QueryCodes::bf16: return launch<QueryCodes::bf16>(args, num_tokens, context);
+void launch_indexer_query_128(const IndexerQueryArgs& args, QueryFormat out, int64_t num_tokens, const ExecutionContext& context) {
+  switch (out) {
+    case QueryFormat::e4m3: return launch<QueryFormat::e4m3>(args, num_tokens, context);
+    case QueryFormat::mxfp4: return launch<QueryFormat::mxfp4>(args, num_tokens, context);
+    case QueryFormat::bf16: return launch<QueryFormat::bf16>(args, num_tokens, context);
   }
 }
 

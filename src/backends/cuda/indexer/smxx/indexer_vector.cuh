@@ -13,9 +13,9 @@ __device__ inline void rotate_vector(float* x, const float* cos_sin, int32_t fir
   for (int32_t i = lane; i < rotary / 2; i += kWarpSize) {
     float& a = x[first + rope_first(i, rotary, pairing)];
     float& b = x[first + rope_second(i, rotary, pairing)];
-    const RopePair<float> turned = rotate_pair(a, b, cos_sin, i, rotary, false);
-    a = round_to_bf16(turned.first);
-    b = round_to_bf16(turned.second);
+    const RopePair<float> rotated = rotate_pair(a, b, cos_sin, i, rotary, false);
+    a = round_to_bf16(rotated.first);
+    b = round_to_bf16(rotated.second);
   }
   __syncwarp();
 }

@@ -1,4 +1,4 @@
-// Query codes and cache rows as 16-bit tensor-core operands, exactly: every e4m3 value is an fp16 value, and an MXFP4 value (two
+// Quantised queries and cache rows as 16-bit tensor-core operands, exactly: every e4m3 value is an fp16 value, and an MXFP4 value (two
 // significant bits times a power of two) is a bf16 value.
 #pragma once
 
@@ -14,30 +14,30 @@
 
 namespace strata::cuda {
 
-__device__ __forceinline__ uint32_t e4m3x2_to_half2(uint32_t codes) {
-  const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
+__device__ __forceinline__ uint32_t e4m3x2_to_half2(uint32_t quantized) {
+  const __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(quantized), __NV_E4M3);
   return pair.x | uint32_t{pair.y} << 16;
 }
 
-// Values [first, first + 8) of a vector of `dim`, first a multiple of 8; 0 behind its end. `scales` are those of MXFP4 blocks.
+// Values [first, first + 8) of a vector of `dim`, first a multiple of 8; 0 after its end. `scales`: of MXFP4 blocks.
 template <KvFormat kFormat>
 __device__ __forceinline__ uint4 load_operand(const uint8_t* data, const uint8_t* scales, int first, int dim) {
   uint32_t v[4];
   if constexpr (kFormat == KvFormat::indexer_fp8) {
-    uint32_t codes[2];
-    load_words(data + first, codes);
-    v[0] = e4m3x2_to_half2(codes[0] & 0xFFFFu);
-    v[1] = e4m3x2_to_half2(codes[0] >> 16);
-    v[2] = e4m3x2_to_half2(codes[1] & 0xFFFFu);
-    v[3] = e4m3x2_to_half2(codes[1] >> 16);
+    uint32_t quantized[2];
+    load_words(data + first, quantized);
+    v[0] = e4m3x2_to_half2(quantized[0] & 0xFFFFu);
+    v[1] = e4m3x2_to_half2(quantized[0] >> 16);
+    v[2] = e4m3x2_to_half2(quantized[1] & 0xFFFFu);
+    v[3] = e4m3x2_to_half2(quantized[1] >> 16);
   } else if constexpr (kFormat == KvFormat::indexer_mxfp4) {
-    uint32_t codes[1];
-    load_words(data + first / 2, codes);
+    uint32_t quantized[1];
+    load_words(data + first / 2, quantized);
     const float scale = to_float(E8m0{scales[first / kMxfp4Block]});
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      v[i] = pack_bf16(e2m1_to_float(static_cast<uint8_t>(codes[0] >> 8 * i)) * scale,
-                       e2m1_to_float(static_cast<uint8_t>(codes[0] >> (8 * i + 4))) * scale);
+      v[i] = pack_bf16(e2m1_to_float(static_cast<uint8_t>(quantized[0] >> 8 * i)) * scale,
+                       e2m1_to_float(static_cast<uint8_t>(quantized[0] >> (8 * i + 4))) * scale);
     }
   } else {
     if (first + 8 <= dim) {

@@ -1,4 +1,4 @@
-// Top-k of rows of logits with a block for each row. The algorithm and its floor: select.cuh.
+// Top-k of rows of logits with one CTA per row. The algorithm and its floor: select.cuh.
 #include "backends/cuda/indexer/indexer.h"
 #include "backends/cuda/indexer/select.cuh"
 #include "backends/cuda/indexer/select_slots.cuh"

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kMaxRowThreads = 1024;
 
-// The request that token t of the chunk belongs to. The warp counts the requests that end at or before t, 32 at a time: loads that do not
-// wait for one another, where a binary search would wait for each.
+// The request that token t of the chunk belongs to. The warp counts the requests that end at or before t, 32 at a time: independent loads,
+// where a binary search would wait for each.
 __device__ int32_t request_of_token(const int32_t* query_start_loc, int32_t num_requests, int32_t t) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), target = query_start_loc[0] + t;
   int32_t request = 0;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kMaxRowThreads) combine_topk_swa_kernel(const 
   int32_t* const row = c.combined + t * c.combined_stride;
   const int32_t step = static_cast<int32_t>(blockDim.x) * kRun;
   int32_t column = static_cast<int32_t>(threadIdx.x) * kRun;
-  // The first columns of the selection come while the request is looked for, those that turn out not to be needed too.
+  // The first columns of the selection load while the request is searched, also those that turn out not to be needed.
   int32_t entry[kRuns][kRun];
 #pragma unroll
   for (int r = 0; r < kRuns; ++r) load_run<kWide>(topk, column + r * step, c.top_k, entry[r]);

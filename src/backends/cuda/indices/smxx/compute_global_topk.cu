@@ -1,5 +1,5 @@
-// Entry numbers of a selection to slots: V4 12.3. Floor: 8 * k bytes per token, read and written once: 15.6 us for 4096 tokens and k 2048
-// on an H200, which takes 19.0.
+// Converts entry numbers of a selection to slots: V4 12.3. Floor: 8 * k bytes per token, read and written once: 15.6 us for 4096 tokens and
+// k 2048 on an H200. Reached: 19.0 us.
 #include <limits>
 
 #include "backends/cuda/device/touch.cuh"
@@ -25,22 +25,22 @@ struct Call {
   int32_t* lens;
 };
 
-// The pages of the token's request, which its entries are looked up in.
+// Touches the pages of the token's request, in which its entries are looked up.
 __device__ __forceinline__ void touch_pages(const Call& c, int64_t t) {
   constexpr int32_t kLine = 32;
   if (t >= c.num_tokens) return;
-  const int32_t request = guess(c.tokens.token_to_req + t), block = static_cast<int32_t>(threadIdx.x) * kLine;
+  const int32_t request = speculative_load(c.tokens.token_to_req + t), block = static_cast<int32_t>(threadIdx.x) * kLine;
   if (request >= 0 && request < c.requests && block < c.max_blocks) touch(c.tokens.block_table + request * c.tokens.table_stride + block);
 }
 
-// The rows may be converted in place, so a thread reads all the columns it has in flight before it writes the first of them; no load of
-// them goes through the read-only path.
+// The rows may be converted in place. So a thread reads all its columns in flight before it writes the first of them, and no load of them
+// uses the read-only path.
 template <int kRuns, bool kWide>
 __global__ void __launch_bounds__(kMaxRowThreads) compute_global_topk_kernel(const __grid_constant__ Call c) {
   __shared__ int32_t warp_counts[kMaxRowThreads / 32];
   const int64_t t = row_of_thread();
   start_early([&] {
-    if constexpr (kRuns == 1) touch_pages(c, t);  // with many tokens other rows hide what that waits for
+    if constexpr (kRuns == 1) touch_pages(c, t);  // with many tokens other rows hide these latencies
   });
   int32_t count = 0;
   if (t < c.num_tokens) {
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kMaxRowThreads) compute_global_topk_kernel(con
       int32_t entry[kRuns][kRun];
 #pragma unroll
       for (int r = 0; r < kRuns; ++r) load_run<kWide>(local, begin + r * step, c.k, entry[r]);
-      // Behind the loads, which do not wait for the request to be known. Every column of a valid token reads a page, what is no entry the
-      // first or the last: loads without conditions are all under way at once.
+      // After the loads, which do not wait for the request to be known. Every column of a valid token reads a page; columns without an
+      // entry read the first or the last: loads without conditions are all in flight at once.
       const int32_t* pages = c.tokens.pages(t);
       const bool valid = c.tokens.valid(t);
       if (!valid) pages = c.tokens.block_table;
@@ -90,10 +90,10 @@ __global__ void __launch_bounds__(kMaxRowThreads) compute_global_topk_kernel(con
 void run(const ComputeGlobalTopkParams& p, const ExecutionContext& context) {
   const int64_t num_tokens = p.topk_indices.shape[0], k = p.topk_indices.shape[1];
   if (num_tokens == 0) return;
-  // Each entry waits for two reads, one after the other: with few tokens one run a thread at once, with many two of them in flight.
+  // Each entry waits for two dependent reads. With few tokens each thread has one run; with many it has two in flight.
   const bool few = few_rows(num_tokens, context), wide = whole_runs(p.topk_indices, k) && whole_runs(p.global_indices, k);
   const RowLaunch launch = row_launch(num_tokens, k, few ? kRun : 2 * kRun, few ? kMaxRowThreads : kMaxRowThreads / 2);
-  // A table without rows, where no token is valid, has no block either.
+  // A table without rows, where no token is valid, has no page either.
   const int64_t max_blocks =
       p.block_table.shape[0] > 0 ? std::min<int64_t>(p.block_table.shape[1], std::numeric_limits<int32_t>::max()) : 0;
   const Call c{.num_tokens = num_tokens,

@@ -1,5 +1,5 @@
-// What the kernels that write rows of i32 indices have in common: a group of whole warps per row, lanes on neighbouring columns, so that
-// any row stride and alignment gives full 128-byte accesses but for the ends.
+// Shared by the kernels that write rows of i32 indices: a group of whole warps per row, with lanes on neighbouring columns, so that any row
+// stride and alignment gives full 128-byte accesses except at the ends.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ struct RowLaunch {
 
 inline RowLaunch row_launch(int64_t num_rows, int64_t width, int columns = kColumnsPerThread, int64_t max_row_threads = 256) {
   constexpr int64_t kBlockThreads = 128;
-  const int64_t wanted = (width + columns - 1) / columns;
-  const int64_t row_threads = std::clamp<int64_t>((wanted + 31) / 32 * 32, 32, max_row_threads);
+  const int64_t needed_threads = (width + columns - 1) / columns;
+  const int64_t row_threads = std::clamp<int64_t>((needed_threads + 31) / 32 * 32, 32, max_row_threads);
   const int64_t rows = std::max<int64_t>(kBlockThreads / row_threads, 1);
   return {.grid = dim3(static_cast<uint32_t>((num_rows + rows - 1) / rows)),
           .block = dim3(static_cast<uint32_t>(row_threads), static_cast<uint32_t>(rows))};
@@ -31,17 +31,17 @@ inline RowLaunch row_launch(int64_t num_rows, int64_t width, int columns = kColu
 
 __device__ inline int64_t row_of_thread() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
 
-// With few rows there is a run for each thread, with many two: each column waits for a read or two, which other rows hide.
+// With few rows each thread has one run, with many two: each column waits for one or two reads, which other rows hide.
 inline bool few_rows(int64_t num_rows, const ExecutionContext& context) {
   return num_rows <= int64_t{2} * capabilities(context.device).num_sms;
 }
 
 constexpr int kRun = 4;  // neighbouring columns that a thread moves together
 
-// Rows whose first `width` columns are whole runs at multiples of 16 bytes.
+// Rows whose first `width` columns are whole 16-byte aligned runs.
 inline bool whole_runs(const TensorView& rows, int64_t width) { return width % kRun == 0 && rows_aligned(rows); }
 
-// kWide: whole runs. Of columns from `width` on -1 is loaded, and none is stored.
+// kWide: whole runs. Columns from `width` on load -1, and are not stored.
 template <bool kWide>
 __device__ __forceinline__ void load_run(const int32_t* row, int32_t column, int32_t width, int32_t (&entry)[kRun]) {
   if constexpr (kWide) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_run(int32_t* row, int32_t column, int32_t 
   }
 }
 
-// Calls body(column) for the columns of this thread's row.
+// Calls body(column) for this thread's columns of the row.
 template <class Body>
 __device__ void for_each_column(int32_t width, const Body& body) {
 #pragma unroll kColumnsPerThread
@@ -85,13 +85,13 @@ struct TokenPages {
         table_stride(table.stride[0]) {}
 
   __device__ bool valid(int64_t t) const { return is_valid_token == nullptr || is_valid_token[t] != 0; }
-  // To be called before valid(t) is looked at, so that the two loads are under way together, and followed only after.
+  // To be called before valid(t) is tested, so that both loads are in flight together; dereferenced only afterwards.
   __device__ const int32_t* pages(int64_t t) const {
     return block_table == nullptr ? nullptr : block_table + token_to_req[t] * table_stride;
   }
 };
 
-// Slots are i32: the arithmetic may wrap on the way, its low 32 bits are the slot.
+// Slots are i32: intermediate results may wrap, and their low 32 bits are the slot.
 __device__ inline int32_t slot_on_page(int32_t page, int32_t page_size, int32_t row) {
   return static_cast<int32_t>(static_cast<uint32_t>(page) * static_cast<uint32_t>(page_size) + static_cast<uint32_t>(row));
 }

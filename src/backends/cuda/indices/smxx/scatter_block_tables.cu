@@ -1,5 +1,5 @@
-// A step's block tables from their packed parts, a block for each segment. Floor: 8 bytes an entry; steps are small, so the launch is what
-// it costs.
+// Writes a step's block tables from their packed segments, one CTA per segment. Floor: 8 bytes an entry; steps are small, so the launch
+// dominates.
 #include "backends/cuda/indices/impls.h"
 #include "backends/cuda/runtime/check.h"
 

@@ -1,5 +1,5 @@
-// Slots of the tokens of a step: a thread per token. Floor: 21 bytes a token and one entry of the block table, which is nothing beside
-// the launch.
+// Slots of the tokens of a step: a thread per token. Floor: 21 bytes a token and one entry of the block table, negligible compared with the
+// launch.
 #include "backends/cuda/indices/impls.h"
 #include "backends/cuda/indices/smxx/index_rows.cuh"
 #include "backends/cuda/runtime/check.h"

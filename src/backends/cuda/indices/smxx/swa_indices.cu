@@ -16,7 +16,7 @@ __global__ void swa_indices_kernel(int64_t num_tokens, const int64_t* __restrict
   if (tokens.valid(t)) {
     const int64_t start = position < window ? 0 : position - window + 1;
     const int64_t first_block = start / page_size.value();
-    pages += first_block;  // from the block of the oldest position on
+    pages += first_block;  // from the page of the oldest position on
     first_row = static_cast<int32_t>(start - first_block * page_size.value());
     len = static_cast<int32_t>(position + 1 - start);
   }

@@ -1,7 +1,7 @@
-// Rows of a paged cache to bf16. The rows of all requests are numbered one after the other and dealt to the warps of a grid that fits the
-// device, so that the work is even whatever the lengths are, which are known on the device only.
-// Floor: the record read and 2 bytes per value written; fp8_ds_mla_v4, 16384 rows: 26 MB, 6.1 us at 4.3 TB/s. Reached on an
-// H200: 9.7 us (63%); 131072 rows: 58.6 us (84%).
+// Reads rows of a paged cache as bf16. The rows of all requests are numbered consecutively and assigned to the warps of a grid that fits
+// the device, so that work is even for any lengths, which only the device knows.
+// Floor: the record read and 2 bytes per value written; fp8_ds_mla_v4, 16384 rows: 26 MB, 6.1 us at 4.3 TB/s. Reached on an H200: 9.7 us
+// (63%); 131072 rows: 58.6 us (84%).
 #include <algorithm>
 
 #include "backends/cuda/device/load_row.cuh"
@@ -28,7 +28,7 @@ struct Call {
   int32_t requests;
 };
 
-// One row: where it comes from and goes to. to null: there is no such row.
+// Source and destination of one row. to null: no such row.
 struct Copy {
   const uint8_t* data = nullptr;
   const uint8_t* scales = nullptr;
@@ -62,7 +62,7 @@ __device__ __forceinline__ T* broadcast(T* p, int lane) {
   return reinterpret_cast<T*>(__shfl_sync(kAllLanes, reinterpret_cast<unsigned long long>(p), lane));
 }
 
-// Formats with blocks have one width, the others any: a lane has this many runs of 8 values of a row, or of 512 values of it.
+// Formats with quantisation blocks have one width, the others any: a lane has this many runs of 8 values of a row, or of 512 values of it.
 template <KvFormat kFormat>
 constexpr int kRunsOfLane = static_cast<int>((fixed_row_dim(kFormat) == 0 ? 512 : fixed_row_dim(kFormat)) + 255) / 256;
 
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) dequantize_and_gather_
   const int lane = threadIdx.x % kWarpSize;
   const int64_t warp = blockIdx.x * kWarps + threadIdx.x / kWarpSize, warps = int64_t{gridDim.x} * kWarps;
   for (int64_t first = warp;; first += kWarpSize * warps) {
-    // Each lane finds one of the warp's next 32 rows, all at the same time. Those that exist come before those that do not.
+    // Each lane computes one of the warp's next 32 rows. Rows that exist come before those that do not.
     const Copy mine = find_row(c, first + lane * warps);
     const int count = __popc(__ballot_sync(kAllLanes, mine.to != nullptr));
 #pragma unroll 2

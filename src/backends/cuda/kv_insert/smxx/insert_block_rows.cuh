@@ -1,4 +1,4 @@
-// Rows of block formats at multiples of 16 bytes, of bf16 values at such multiples: fp8_ds_mla_v4, fp8_ds_mla, indexer_fp8.
+// 16-byte aligned rows of block formats, from 16-byte aligned bf16 values: fp8_ds_mla_v4, fp8_ds_mla, indexer_fp8.
 #pragma once
 
 #include "backends/cuda/device/rows.cuh"
@@ -14,10 +14,10 @@ struct InsertRows {
   CacheRows cache_rows;
   int32_t rows;
   bool ue8m0;
-  bool touches;  // few rows: many hide what one waits for
+  bool touches;  // few rows only: with many the latencies are hidden
 };
 
-// How many lanes a row has, and how many values a lane.
+// Lanes per row, and values per lane.
 template <KvFormat kFormat>
 inline constexpr int kRowLanes = kFormat == KvFormat::indexer_fp8 ? 16 : kWarpSize;
 template <KvFormat kFormat>
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kInsertThreads) insert_block_rows_kernel(const
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   start_early([&] {
     if (!c.touches || n >= c.rows || lane > 0) return;
-    c.cache_rows.touch_row(guess(c.slots + n));
+    c.cache_rows.touch_row(speculative_load(c.slots + n));
   });
   const int64_t there = min(n, int64_t{c.rows} - 1);  // lanes past the end take part in reductions
   const auto* const k = reinterpret_cast<const uint8_t*>(c.k.row(there));

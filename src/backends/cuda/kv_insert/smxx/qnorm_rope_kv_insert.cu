@@ -1,6 +1,6 @@
 // Query norm + RoPE and key RoPE + quantise + insert in one launch: a warp per query head or two, and one more per token for the key row.
-// Floor: 4 bytes per query value (3 with e4m3 queries) and about 1.7 KB per key; V4-Pro, 4096 tokens: 1.08 GB, 252 us at 4.3 TB/s.
-// The row stays in registers between its one read and its one write. Reached on an H200: 256 us, with e4m3 queries 186 of a floor of 189.
+// Floor: 4 bytes per query value (3 with e4m3 queries) and about 1.7 KB per key; V4-Pro, 4096 tokens: 1.08 GB, 252 us at 4.3 TB/s. The row
+// stays in registers between its read and its write. Reached on an H200: 256 us; with e4m3 queries 186 us, floor 189.
 #include "backends/cuda/device/divisor.h"
 #include "backends/cuda/device/insert_key.cuh"
 #include "backends/cuda/device/query_norm.cuh"
@@ -13,22 +13,22 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kBlocksPerSm = 10;  // 40 warps in flight; with 12 the key row spills registers
-// From so many tokens on a warp has two heads where queries become codes: 186 us for 204 of 4096 tokens with 128 heads.
+// From this many tokens on a warp has two heads where queries become e4m3: 186 us instead of 204 (4096 tokens, 128 heads).
 constexpr int64_t kPairMinTokens = 9;
 constexpr int kPairBlocksPerSm = 7;
-// The widths of V4, which the wide path and block formats are made for.
+// The widths of V4, for which the wide path and block formats are made.
 constexpr int kDim = kQueryDim, kRotary = kQueryRotary;
 
 struct Call {
   Rows<const Bf16> q;
   Rows<const Bf16> kv;
   KeyInsertArgs key;
-  bool key_words;  // all rows at multiples of 16 bytes
+  bool key_words;  // all rows are 16-byte aligned
   void* q_out;
   int64_t q_out_stride[2];
   int32_t heads, padded_heads, dim, rotary;
   float eps, q_scale_inv;
-  Divisor rows_per_token;  // the warps that have heads, and one for the key
+  Divisor rows_per_token;  // the warps with heads, and one for the key
   int32_t rows;
 };
 
@@ -38,10 +38,10 @@ __device__ __forceinline__ void store_query(const Call&, Bf16* out, const float 
 }
 template <bool kWide, int kValues>
 __device__ __forceinline__ void store_query(const Call& c, E4m3* out, const float (&x)[kValues]) {
-  store_codes<kWide>(out, x, [s = c.q_scale_inv](float v) { return __fmul_rn(v, s); });
+  store_quantized<kWide>(out, x, [s = c.q_scale_inv](float v) { return __fmul_rn(v, s); });
 }
 
-// kHeads neighbouring heads, so that each access of the warp is 512 consecutive bytes. The same bits whatever kHeads is.
+// kHeads neighbouring heads, so that each access of the warp is 512 consecutive bytes. The bits do not depend on kHeads.
 template <int kHeads, class Out>
 __device__ __forceinline__ void query_wide(const Call& c, int64_t n, int h, Out* out, int lane) {
   constexpr int kRun = kQueryRun, kSecond = kDim / 2;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void query_wide(const Call& c, int64_t n, int h, Out*
   }
 }
 
-// Any width and alignment; out may be q: a lane reads what it writes before it writes it.
+// Any width and alignment; out may be q: a lane reads what it writes before it writes.
 template <class Out>
 __device__ void query(const Call& c, const Bf16* q, Out* out, int64_t n, int lane) {
   float sum = 0.0f;
@@ -92,7 +92,7 @@ __device__ void insert_key_words(const Call& c, int64_t n, int lane) {
   uint32_t words[kKeyRun / 2];
   load_wide(reinterpret_cast<const uint8_t*>(c.kv.row(n) + kKeyRun * lane), words);
   const auto get_angles = [&](float(&angles)[kKeyRun]) {
-    load_angles<true>(c.key.cos_sin.row(__ldg(c.key.positions + n)), kKeyRotary, key_rope_lane(lane), angles);
+    load_angles<true>(c.key.cos_sin.row(__ldg(c.key.positions + n)), kKeyRotary, key_rope_dim(lane), angles);
   };
   insert_words(c.key, slot, words, get_angles, lane);
 }
@@ -106,7 +106,7 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
   if (c.dim == kDim && c.rotary == kRotary) {
     constexpr int kRun = kDim / kWarpSize;
     float values[kRun];
-    load_bf16(reinterpret_cast<const uint8_t*>(kv + kRun * lane), values);  // not after the slot: the two wait for memory together
+    load_bf16(reinterpret_cast<const uint8_t*>(kv + kRun * lane), values);  // not after the slot: both loads are in flight together
     if (slot < 0) return;
     const int rope_lane = kRun * lane - (kDim - kRotary);
     if (rope_lane >= 0) {
@@ -132,7 +132,7 @@ __device__ void insert_key(const Call& c, int64_t n, int lane) {
   }
 }
 
-// kHeads: of a warp. Two only of wide rows, and where no heads are added (q_out has none that q lacks).
+// kHeads: of a warp. Two only for wide rows, and where no heads are added (q_out has no more heads than q).
 template <class Out, bool kWide, int kHeads>
 __global__ void __launch_bounds__(kWarps* kWarpSize, kHeads == 1 ? kBlocksPerSm : kPairBlocksPerSm)
     qnorm_rope_kv_insert_kernel(const __grid_constant__ Call c) {
@@ -163,8 +163,8 @@ void run(const QNormRopeKvInsertParams& p, const ExecutionContext& context) {
   const int64_t inserts = p.slot_mapping.present() ? p.slot_mapping.shape[0] : 0;
   const bool wide =
       p.q.shape[2] == kDim && p.cos_sin.shape[1] == kRotary && rows_aligned(p.q) && rows_aligned(p.q_out) && rows_aligned(p.cos_sin);
-  const bool codes = p.q_out.dtype == DType::e4m3;
-  const bool pairs = wide && codes && tokens >= kPairMinTokens && p.q.shape[1] == padded_heads && padded_heads % 2 == 0;
+  const bool quantized = p.q_out.dtype == DType::e4m3;
+  const bool pairs = wide && quantized && tokens >= kPairMinTokens && p.q.shape[1] == padded_heads && padded_heads % 2 == 0;
   const int64_t per_token = (pairs ? padded_heads / 2 : padded_heads) + (inserts > 0 ? 1 : 0), rows = tokens * per_token;
   if (rows == 0) return;
   const unsigned blocks = blocks_for(rows, kWarps);
@@ -189,9 +189,9 @@ void run(const QNormRopeKvInsertParams& p, const ExecutionContext& context) {
       .rows_per_token = Divisor(static_cast<int32_t>(per_token)),
       .rows = static_cast<int32_t>(rows),
   };
-  const auto kernel = pairs   ? qnorm_rope_kv_insert_kernel<E4m3, true, 2>
-                      : codes ? (wide ? qnorm_rope_kv_insert_kernel<E4m3, true, 1> : qnorm_rope_kv_insert_kernel<E4m3, false, 1>)
-                              : (wide ? qnorm_rope_kv_insert_kernel<Bf16, true, 1> : qnorm_rope_kv_insert_kernel<Bf16, false, 1>);
+  const auto kernel = pairs       ? qnorm_rope_kv_insert_kernel<E4m3, true, 2>
+                      : quantized ? (wide ? qnorm_rope_kv_insert_kernel<E4m3, true, 1> : qnorm_rope_kv_insert_kernel<E4m3, false, 1>)
+                                  : (wide ? qnorm_rope_kv_insert_kernel<Bf16, true, 1> : qnorm_rope_kv_insert_kernel<Bf16, false, 1>);
   launch_early("qnorm_rope_kv_insert_kernel", kernel, {blocks, kWarps * kWarpSize}, context, c);
 }
 

@@ -1,5 +1,5 @@
-// Rotated bf16 keys into a paged cache: insert_block_rows.cuh for the formats of attention and indexer keys; here, for other formats and
-// alignments, a warp per row, or a quarter of one per row of 128 values. Floor: 2 bytes read per value and the record written;
+// Inserts rotated bf16 keys into a paged cache. insert_block_rows.cuh has the formats of attention and indexer keys; here, for other
+// formats and alignments, a warp per row, or a quarter warp per row of 128 values. Floor: 2 bytes read per value and the record written;
 // fp8_ds_mla_v4, 4096 rows: 6.6 MB, which copying takes 2.7 us for on an H200. Reached: 3.2 us, 0.9 us for 64 rows.
 #include "backends/cuda/device/rows.cuh"
 #include "backends/cuda/device/store_row.cuh"
@@ -20,10 +20,10 @@ struct Call {
   CacheRows cache_rows;
   int32_t rows;
   StoreOptions options;
-  bool touches;  // few rows: many hide what one waits for
+  bool touches;  // few rows only: with many the latencies are hidden
 };
 
-// Rows are read before it is known whether they have a slot: both come from memory at the same time.
+// Rows are read before it is known whether they have a slot: both loads are in flight at the same time.
 __device__ void insert_row_512(const Call& c, const uint8_t* k, int64_t slot, int lane) {
   float values[16];
   load_bf16(k + 32 * lane, values);
@@ -37,21 +37,21 @@ __device__ void insert_mla_row(const Call& c, const uint8_t* k, int64_t slot, in
   if (slot >= 0) store_mla_row<true>(c.cache, c.cache_rows.row(slot), latent, rope, lane, c.options);
 }
 
-// kLanes: of a row. 8 for rows of 128 values, which only they have, 32 for others.
+// kLanes: of a row. 8 for rows of 128 values in formats that only they have, else 32.
 template <int kLanes>
 __global__ void __launch_bounds__(kWarps* kWarpSize) quantize_and_insert_k_kernel(const __grid_constant__ Call c) {
   const int64_t n = (int64_t{blockIdx.x} * (kWarps * kWarpSize) + threadIdx.x) / kLanes;
   const int lane = threadIdx.x % kLanes;
   start_early([&] {
-    if (c.touches && n < c.rows && lane == 0) c.cache_rows.touch_row(guess(c.slots + n));
+    if (c.touches && n < c.rows && lane == 0) c.cache_rows.touch_row(speculative_load(c.slots + n));
   });
   if constexpr (kLanes < kWarpSize) {
     const int64_t there = min(n, int64_t{c.rows} - 1);  // lanes past the end take part in reductions
     const int64_t slot = n < c.rows ? __ldg(c.slots + there) : -1;
     float values[kIndexerDim / kLanes];
     load_bf16(reinterpret_cast<const uint8_t*>(c.k.row(there) + kIndexerDim / kLanes * lane), values);
-    const bool wanted = slot >= 0;
-    store_row_128<true>(c.cache, c.cache_rows.row(wanted ? slot : 0), values, lane, wanted, c.options);
+    const bool valid = slot >= 0;
+    store_row_128<true>(c.cache, c.cache_rows.row(valid ? slot : 0), values, lane, valid, c.options);
     return;
   }
   if (n >= c.rows) return;

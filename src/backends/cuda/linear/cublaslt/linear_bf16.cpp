@@ -1,6 +1,6 @@
 // "cuda/cublaslt": products in bf16 by cuBLASLt. Floor: 2 * T * N * K flops at the machine's bf16 rate, or 2 * N * K bytes of weights for
-// few tokens. e4m3 weights are dequantised when packed; FP8 activations are quantised and dequantised in front of the product, which is
-// exact when scales are powers of two and costs one rounding of relative size 2^-9 an operand otherwise.
+// few tokens. e4m3 weights are dequantised when packed. FP8 activations are quantised and dequantised before the product. This is exact
+// when scales are powers of two; otherwise it costs one rounding of relative size 2^-9 per operand.
 #include "backends/cuda/linear/call_views.h"
 #include "backends/cuda/linear/cublaslt/matmul.h"
 #include "backends/cuda/linear/impls.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kName = "cuda/cublaslt";
 
-// Row-major, or packed: rows without gaps both ways.
+// Row-major, or packed: rows without gaps in both cases.
 bool has_bf16_rows(const LinearWeight& w) { return w.packed.present() ? w.packing == kName : w.weight.dtype == DType::bf16; }
 const void* bf16_rows(const LinearWeight& w) { return w.packed.present() ? w.packed.data : w.weight.data; }
 
@@ -41,7 +41,7 @@ Product product(const TensorView& x, const LinearWeight& w, const TensorView& y)
   return p;
 }
 
-// x as the product reads it: a dense bf16 copy in the workspace when it is quantised, in place otherwise. Then cuBLASLt's own memory.
+// The x of the product: a dense bf16 copy in the workspace when x is quantised, otherwise x itself. Then cuBLASLt's own workspace.
 struct Layout {
   TensorView x;  // [T, G, K]
   TensorView scratch;

@@ -1,7 +1,7 @@
-// "cuda/cublaslt_fp8": e4m3 products by cuBLASLt with 1 x 128 scales of the activations and 128 x 128 scales of the weight, which it has on
-// Hopper. Floor: 2 * T * N * K flops at the machine's FP8 rate. Its one tile of 128 x 128 loses to our kernels for few tokens, which the
-// list has before it: at 32 tokens 65536 x 1536 takes 26 us there and 45 here, 7168 x 16384 31 and 42. cuBLASLt takes multiples of four
-// tokens; our kernel for few tokens multiplies the one to three that are left.
+// "cuda/cublaslt_fp8": e4m3 products by cuBLASLt, which on Hopper supports 1 x 128 scales of the activations and 128 x 128 scales of the
+// weight. Floor: 2 * T * N * K flops at the machine's FP8 rate. Its only tile, 128 x 128, loses to Strata's kernels for few tokens, which
+// come first in the list. At 32 tokens 65536 x 1536 takes 26 us there and 45 here, 7168 x 16384 31 and 42. cuBLASLt takes multiples of four
+// tokens; Strata's kernel for few tokens multiplies the remaining one to three.
 #include <algorithm>
 
 #include "backends/cuda/linear/call_views.h"
@@ -42,7 +42,7 @@ Support support(const LinearWeight* w, int64_t tokens, const TensorView& y, cons
   return Support::yes();
 }
 
-// One product of whole(T) tokens; x_stride in codes.
+// One product of whole(T) tokens; x_stride in elements of e4m3.
 Product product(const LinearWeight& w, int64_t tokens, int64_t x_stride, const TensorView& y) {
   Product p;
   p.device = y.device.index;
@@ -58,16 +58,16 @@ Product product(const LinearWeight& w, int64_t tokens, int64_t x_stride, const T
 
 const char* no_kernel() { return "cuBLASLt has no kernel for this shape"; }
 
-// linear: codes [T, K], where they are not given, and scales [K / 128][T] of the whole steps, then what the rest needs, then cuBLASLt's own
-// memory.
+// linear: the e4m3 values [T, K] if x is bf16, and scales [K / 128][T] of the whole steps of tokens; then the workspace of the remaining
+// tokens; then cuBLASLt's own workspace.
 struct Layout {
-  TensorView codes, scales, scratch;
+  TensorView values, scales, scratch;
   Workspace rest;
 };
 Layout layout(Arena& arena, const TensorView& x, size_t rest_bytes) {
   const int64_t bulk = whole(x.shape[0]), k = x.shape[1];
   Layout l;
-  l.codes = x.dtype == DType::e4m3 ? x : arena.tensor(DType::e4m3, {bulk, k});
+  l.values = x.dtype == DType::e4m3 ? x : arena.tensor(DType::e4m3, {bulk, k});
   l.scales = arena.tensor(DType::f32, {k / kActivationBlock, bulk});
   l.scratch = arena.tensor(DType::u8, {static_cast<int64_t>(CublasLt::kWorkspaceBytes)});
   l.rest = arena.rest(rest_bytes);
@@ -79,16 +79,16 @@ class Linear {
   Support supports(const LinearParams& p, const Device& device) const {
     if (Support s = support(p.weight, p.x.shape[0], p.y, device); !s) return s;
     if (p.activation == ActivationFormat::bf16) return Support::no("activations must be fp8");
-    const bool codes = p.x.dtype == DType::e4m3;
-    if (codes && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
+    const bool quantized = p.x.dtype == DType::e4m3;
+    if (quantized && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
     if (const Support s = few_.supports(shapes_of(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
-    return lt_->plan(product(*p.weight, p.x.shape[0], codes ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes()
-                                                                                                 : Support::no(no_kernel());
+    return lt_->plan(product(*p.weight, p.x.shape[0], quantized ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes()
+                                                                                                     : Support::no(no_kernel());
   }
   size_t workspace_bytes(const LinearParams& p, const Device& device) const {
     Arena arena(p.x.device);
     layout(arena, p.x, few_.workspace_bytes(shapes_of(p, kStep - 1), device));
-    return std::max(arena.peak(), many_.workspace_bytes(p, device));  // fewer tokens of the layer may be that kernel's
+    return std::max(arena.peak(), many_.workspace_bytes(p, device));  // fewer tokens of the layer may select that kernel
   }
   void run(const LinearParams& p, const ExecutionContext& context) const {
     if (p.y.numel() == 0) return;
@@ -100,11 +100,11 @@ class Linear {
       transpose_scales(as_grouped(p.x_scale), bulk, bulk, l.scales.ptr<float>(), /*overlap=*/true, native(context.stream));
     } else {
       quantize_rows(p.x.slice(0, bulk), p.activation,
-                    {.codes = l.codes.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk},
+                    {.values = l.values.ptr<E4m3>(), .scales = l.scales.ptr<float>(), .scale_token = 1, .scale_block = bulk},
                     /*overlap=*/true, native(context.stream));
     }
-    lt_->run(product(*p.weight, tokens, l.codes.stride[0], p.y),
-             {.x = l.codes.data,
+    lt_->run(product(*p.weight, tokens, l.values.stride[0], p.y),
+             {.x = l.values.data,
               .x_scale = l.scales.ptr<float>(),
               .w = p.weight->weight.data,
               .w_scale = p.weight->scale.ptr<float>(),

@@ -13,7 +13,7 @@ void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorCode::device_failure, "cuBLASLt: {} failed: {}", call, cublasLtGetStatusString(status));
 }
 
-// The smallest power of two, or three times one, that is no less: the numbers of tokens that kernels are chosen for.
+// The smallest power of two, or three times one, that is not smaller: the numbers of tokens for which kernels are chosen.
 int64_t round_up_tokens(int64_t tokens) {
   const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tokens)));
   const int64_t three_quarters = power / 4 * 3;
@@ -49,7 +49,7 @@ struct Description {
   }
   static void layout(cublasLtMatrixLayoutOpaque_t& out, cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride, int32_t batch,
                      int64_t batch_stride) {
-    // The stride of a single column says nothing, and may be less than a column.
+    // The stride of a single column is meaningless, and may be less than a column.
     check(cublasLtMatrixLayoutInit(&out, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), columns == 1 ? rows : stride),
           "cublasLtMatrixLayoutInit");
     if (batch == 1) return;
@@ -82,13 +82,13 @@ cublasLtHandle_t CublasLt::handle(int device) {
 
 std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Product& p) {
   DeviceScope scope(p.device);
-  // Scales only have to be there, at an alignment that real ones have.
+  // The scales need only be readable, at an alignment that real scales have.
   alignas(16) static constexpr float kNoScale[4] = {};
   Description description(p, kNoScale, kNoScale);
   cublasLtMatmulPreferenceOpaque_t preference;
   check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes});
-  // Parts of k are added in fp32: y is rounded once.
+  // Split-k sums are added in fp32: y is rounded once.
   prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   if (p.batch > 1) prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(ops::alignment_of(2 * p.w_batch)));
   prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(p.x_alignment));
@@ -142,7 +142,7 @@ void CublasLt::run(const Product& product, const ProductOperands& operands, void
   }
   cublasStatus_t status = multiply(lt, algo);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    // The kernel of the rounded number of tokens does not take this one.
+    // The kernel for the rounded number of tokens does not take this number.
     {
       const std::lock_guard lock(mutex_);
       algo = algorithms_[product] = choose(product);

@@ -1,4 +1,4 @@
-// cuBLASLt behind plain numbers: kernels are chosen once per shape and kept, scratch memory is the caller's.
+// cuBLASLt with a plain interface: kernels are chosen once per shape and cached; the caller provides scratch memory.
 #pragma once
 
 #include <cublasLt.h>
@@ -25,8 +25,8 @@ struct Product {
   int64_t tokens = 0, n = 0, k = 0;
   int64_t x_stride = 0, y_stride = 0;  // elements between tokens; rows of w have no gaps
   int batch = 1;
-  int64_t x_batch = 0, w_batch = 0, y_batch = 0;  // elements between the operands of two products
-  int x_alignment = 16, y_alignment = 16;         // bytes that the addresses of x and y are a multiple of: 1 to 16
+  int64_t x_batch = 0, w_batch = 0, y_batch = 0;  // elements between the operands of consecutive products
+  int x_alignment = 16, y_alignment = 16;         // alignment of the addresses of x and y in bytes, 1 to 16
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
@@ -47,7 +47,7 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  // Chooses the kernels for every number of tokens up to product.tokens; false when there are none. Host work, once per shape.
+  // Chooses kernels for every number of tokens up to product.tokens; false when there are none. Host work, once per shape.
   bool plan(const Product& product);
   // workspace: kWorkspaceBytes, aligned to 256.
   void run(const Product& product, const ProductOperands& operands, void* workspace, Stream stream);
@@ -60,8 +60,8 @@ class CublasLt {
 
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;
-  std::map<Product, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // tokens: an upper end of a range, or exact
-  std::map<Product, int64_t> planned_;                                 // tokens 0; to how many tokens
+  std::map<Product, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // tokens: upper end of a range, or exact
+  std::map<Product, int64_t> planned_;                                 // with tokens 0; the number of tokens planned so far
 };
 
 }  // namespace strata::cuda

@@ -1,4 +1,4 @@
-// A block of 128 channels on the tensor cores: 64 features, which are the M of wgmma, and kTokens tokens, its N.
+// The product of a block of 128 channels on the tensor cores: 64 features, the M of wgmma, and kTokens tokens, its N.
 //
 // e4m3: the tensor core sums 128 products, scaled and added in fp32 (V4 5.2).
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace strata::cuda::sm90 {
 
-// A warpgroup adds to its sums. features and tokens: rows in shared memory, which are there when `full` completes its phase of this parity,
-// as the feature's scale is; every warp arrives on `empty` when it has read them. x_scales: of the tokens 2 (lane % 4) and on.
+// Adds to a warpgroup's sums. features and tokens: rows in shared memory, valid, like the feature's scale, when `full` completes its phase
+// of this parity. Every warp arrives on `empty` when it has read them. x_scales: of the tokens from 2 (lane % 4) on.
 template <int kTokens>
 __device__ __forceinline__ void add_block(float (&sums)[kTokens / 2], uint32_t features, uint32_t tokens, const float* w_scale,
                                           const float* x_scales, uint32_t full, uint32_t parity, uint32_t empty) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ void add_block(float (&sums)[kTokens / 2], uint32_t f
 #pragma unroll
   for (int i = 0; i < kLinearBlock / 32; ++i) ptx::wgmma_e4m3(products, w_rows + 2 * i, x_rows + 2 * i, i > 0);
   ptx::wgmma_commit();
-  // While the tensor cores are at it.
+  // While the tensor cores multiply.
   float2 scales[kTokens / 8];
 #pragma unroll
   for (int j = 0; j < kTokens / 8; ++j) {

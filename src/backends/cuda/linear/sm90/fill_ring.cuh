@@ -1,4 +1,4 @@
-// One of the threads that fill a ring of stages in shared memory by copies.
+// Run by one of the threads that fill a ring of stages in shared memory by copies.
 #pragma once
 
 #include "backends/cuda/linear/sm90/ring_stage.cuh"
@@ -6,11 +6,11 @@
 
 namespace strata::cuda::sm90 {
 
-// Asks for `bytes` of each block: ask(block, the stage that they go to, the barrier that they arrive on), as soon as the stage is empty,
-// and for `in_flight` blocks at a time. Barriers of all stages: `there`, of what has arrived, and `empty`, of who has read it.
-template <class Ask>
+// Issues the copies of all blocks: issue(block, stage, barrier on which the copy arrives) as soon as the stage is empty, with `bytes` bytes
+// each and at most `in_flight` blocks in flight. Barriers of all stages: `there` for arrived copies, and `empty` for readers.
+template <class Issue>
 __device__ __forceinline__ void fill_ring(int blocks, int stages, uint32_t bytes, uint32_t there, uint32_t empty, int in_flight,
-                                          Ask&& ask) {
+                                          Issue&& issue) {
   RingStage stage, landed;
 #pragma unroll 1
   for (int block = 0; block < blocks; ++block, stage.next(stages)) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void fill_ring(int blocks, int stages, uint32_t bytes
       landed.next(stages);
     }
     ptx::mbarrier_arrive_expect_tx(there + stage.index * 8, bytes);
-    ask(block, stage.index, there + stage.index * 8);
+    issue(block, stage.index, there + stage.index * 8);
   }
 }
 

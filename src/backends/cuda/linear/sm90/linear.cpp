@@ -1,4 +1,4 @@
-// "cuda/sm90_streamed" of the linear ops and "cuda/sm90_many_tiles" of linear: the kernels for few tokens, and the quantiser of their
+// "cuda/sm90_streamed" of both linear ops and "cuda/sm90_many_tiles" of linear: the kernels for few tokens, and the quantiser of their
 // activations.
 #include <fmt/format.h>
 
@@ -17,13 +17,13 @@
 namespace strata::cuda {
 namespace {
 
-// What both ops ask of every kernel.
-Support support(const LinearWeight* w, bool codes, const TensorView& x, const Device& device) {
+// What both ops require of every kernel.
+Support support(const LinearWeight* w, bool quantized, const TensorView& x, const Device& device) {
   if (!is_cuda(device)) return Support::no("runs on CUDA devices only");
   if (Support on_device = needs_sm90(capabilities(device)); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
   if (!w->weight.present() || w->weight.dtype != DType::e4m3) return Support::no("needs a row-major e4m3 weight");
-  if (!codes) return Support::no("needs fp8 activations");
+  if (!quantized) return Support::no("needs fp8 activations");
   if (x.shape[0] > sm90::kTokenProductMaxTokens) {
     return Support::no(fmt::format("takes at most {} tokens, got {}", sm90::kTokenProductMaxTokens, x.shape[0]));
   }
@@ -33,12 +33,12 @@ Support no_room(const LinearWeight& w, int64_t tokens) {
   return Support::no(fmt::format("{} tokens of {} groups of {} x {} have no tiles that fit", tokens, w.groups, w.n, w.k));
 }
 
-// x as codes.
+// The quantised x.
 struct Quantized {
-  TensorView codes;   // e4m3 [T, K]
-  TensorView scales;  // f32 [T, ceil(K / 128)], rows contiguous; where the product has its own quantiser, blocks contiguous
+  TensorView values;  // e4m3 [T, K]
+  TensorView scales;  // f32 [T, ceil(K / 128)]: rows contiguous; blocks contiguous where the product has its own quantiser
 };
-// As they are given, or workspace to be filled; that has scales for kTokenProductMaxTokens tokens at least.
+// As given, or workspace to be filled, with scales for at least kTokenProductMaxTokens tokens.
 Quantized quantized(Arena& arena, const LinearParams& p) {
   if (p.x.dtype == DType::e4m3) return {p.x, p.x_scale};
   const int64_t tokens = p.x.shape[0], blocks = ceil_div(p.x.shape[1], kActivationBlock);
@@ -48,10 +48,12 @@ Quantized quantized(Arena& arena, const LinearParams& p) {
 
 void quantize(const LinearParams& p, const Quantized& q, cudaStream_t stream) {
   if (p.x.dtype == DType::e4m3) return;
-  quantize_rows(
-      p.x, p.activation,
-      {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = q.scales.stride[0], .scale_block = q.scales.stride[1]},
-      /*overlap=*/true, stream);
+  quantize_rows(p.x, p.activation,
+                {.values = q.values.ptr<E4m3>(),
+                 .scales = q.scales.ptr<float>(),
+                 .scale_token = q.scales.stride[0],
+                 .scale_block = q.scales.stride[1]},
+                /*overlap=*/true, stream);
 }
 
 std::optional<sm90::StreamedPlan> streamed_plan(const LinearParams& p, const Capabilities& device) {
@@ -61,8 +63,8 @@ int stages_of_many_tiles(const LinearParams& p, const Capabilities& device) {
   return sm90::many_tiles_stages(*p.weight, p.x.shape[0], p.weight->shares_device, device);
 }
 
-// Beyond kLinearMaxTokens the tiles have to be small, as L2 brings the tokens to each tile: at most two fifths of what a tile of
-// 128 x 128 and all of k brings, of which cuBLASLt makes a round (docs/kernels/20261121-few-token-linear.md).
+// Beyond kLinearMaxTokens the tiles must be small, because every tile loads the tokens from L2. They may load at most two fifths of what a
+// tile of 128 x 128 with all of k loads, of which cuBLASLt has one wave (docs/kernels/linear.md).
 bool brings_little(const sm90::StreamedPlan& plan, const LinearWeight& w) {
   const int64_t blocks = ceil_div(w.k, int64_t{sm90::kLinearBlock});
   return 5 * plan.max_chunk * (plan.tile_rows + plan.tile.tokens) <= 2 * blocks * 256;
@@ -76,19 +78,19 @@ size_t workspace_bytes(const LinearParams& p, const Device&) {
   quantized(arena, p);
   return arena.peak();
 }
-// multiply(product): by the kernel.
+// multiply(product) calls the kernel.
 template <class Multiply>
 void run_linear(const LinearParams& p, const ExecutionContext& context, const Multiply& multiply) {
   if (p.y.numel() == 0) return;
   DeviceScope scope(context.device.id().index);
   Arena arena(p.x.device, context.workspace);
   Quantized q = quantized(arena, p);
-  if (p.x.dtype == DType::bf16) {  // a block's scales next to each other
+  if (p.x.dtype == DType::bf16) {  // scales of a block are contiguous
     q.scales.stride[0] = 1;
     q.scales.stride[1] = sm90::token_product_rows(p.x.shape[0]);
   }
   quantize(p, q, native(context.stream));
-  multiply(sm90::TokenProduct{as_grouped(q.codes), as_grouped(q.scales), *p.weight, as_grouped(p.y)});
+  multiply(sm90::TokenProduct{as_grouped(q.values), as_grouped(q.scales), *p.weight, as_grouped(p.y)});
 }
 
 std::optional<sm90::StreamedPlan> plan(const GroupedLinearParams& p, const Capabilities& device) {
@@ -160,7 +162,7 @@ Implementation<GroupedLinearParams> streamed_grouped_linear() {
   impl.workspace_bytes = [](const GroupedLinearParams&, const Device&) -> size_t { return 0; };
   impl.run = run_grouped;
   impl.fuses = [](const GroupedLinearParams& p, const Device& device, std::string_view fusion) {
-    return fusion == "y_scale" && supports_grouped(p, device) && plan(p, capabilities(device))->leaves_codes();
+    return fusion == "y_scale" && supports_grouped(p, device) && plan(p, capabilities(device))->writes_quantized();
   };
   return impl;
 }

@@ -1,13 +1,13 @@
 // y = x W^T for 1 to 64 tokens where there are more tiles of 128 features than SMs.
 //
 // Floor: weight bytes / memory bandwidth; 65536 x 1536 at 4.3 TB/s is 23.4 us, 32768 x 1024 is 7.8 us. Reached on an H200 at 32 tokens,
-// with the quantiser in front: 25.8 and 11.2 us (docs/kernels/20261121-few-token-linear.md).
+// including the quantiser before it: 25.8 and 11.2 us (docs/kernels/linear.md).
 //
-// Design: output features are the M of wgmma, tokens its N. A CTA has some of the tiles, and two teams of two warpgroups take them in
-// turns: while one stores, the other multiplies, and since a team has all channels of its tile nobody shares sums. Each has a ring that one
-// thread fills by TMA, 128 features and channels at a time, a weight scale beside each. The tokens' rows are brought once, each block with
-// a barrier of its own, and stay. Weights do not depend on the kernel in front (the activation's quantiser), so the rings fill while that
-// runs.
+// Design: output features are the M of wgmma, tokens its N. A CTA has several tiles, and two teams of two warpgroups alternate: while
+// one stores, the other multiplies. A team multiplies all channels of its tile, so no sums are shared. Each team has a ring that one
+// thread fills by TMA, 128 features and channels per stage, with a weight scale for each. The tokens' rows are loaded once, each block
+// with its own barrier, and stay. Weights do not depend on the preceding kernel (the activation's quantiser), so the rings fill while
+// that runs.
 #include "backends/cuda/device/pack.cuh"
 #include "backends/cuda/linear/sm90/block_product.cuh"
 #include "backends/cuda/linear/sm90/many_tiles.h"
@@ -22,7 +22,7 @@
 namespace strata::cuda::sm90 {
 namespace {
 
-// The tiles of a team, and where it has what in shared memory.
+// The tiles of a team, and its addresses in shared memory.
 struct Team {
   int first_tile, last_tile;  // every kManyTilesTeams-th
   uint32_t ring, w_scale, full, empty;
@@ -36,7 +36,7 @@ struct Team {
         empty(full + a.stages * 8) {}
 };
 
-// One thread of a team; that of the first one asks for the tokens too.
+// By one thread of a team; that of the first team also loads the tokens.
 template <int kTokens>
 __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& x, const ManyTilesArgs& a, const Team& team,
                                  const ManyTilesShared& at, uint32_t shared, uint32_t x_full, bool brings_tokens) {
@@ -77,8 +77,8 @@ __device__ inline void fill_ring(const CUtensorMap& weights, const CUtensorMap& 
   }
 }
 
-// As if a block had so many threads: with 64 registers of each, two small blocks of the indexer's logits find room beside it. Of 64 tokens
-// those are too few. With 56 two of these blocks would share an SM, while others wait for theirs: of 32 tokens that is what they would take
+// Limits registers as if a CTA had this many threads: with 64 registers per thread, two small CTAs of the indexer's logits fit on the SM
+// too. For 64 tokens 64 registers are too few. With 56, two of these CTAs would share an SM while other SMs idle: 32 tokens would use 56
 // with descriptors in uniform registers (own_warpgroup).
 constexpr int bound(int tokens) { return tokens > 32 ? kManyTilesThreads : 1024; }
 
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(bound(kTokens), 1)
   const uint32_t base = ptx::shared_address(shared), tokens = base + at.tokens;
   const uint32_t x_full = base + at.barriers + kManyTilesTeams * a.stages * 16;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const bool asks = thread >= kManyTilesConsumers;
-  const int own_team = asks ? (thread - kManyTilesConsumers) / 32 : thread / (kManyTilesConsumers / kManyTilesTeams);
+  const bool is_producer = thread >= kManyTilesConsumers;
+  const int own_team = is_producer ? (thread - kManyTilesConsumers) / 32 : thread / (kManyTilesConsumers / kManyTilesTeams);
   const Team team(a, at, base, own_team);
 
   if (thread == kManyTilesConsumers) {
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(bound(kTokens), 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  if (asks) {
+  if (is_producer) {
     if (lane == 0) fill_ring<kTokens>(weights, x, a, team, at, base, x_full, own_team == 0);
     return;
   }
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(bound(kTokens), 1)
                          team.empty + stage.index * 8);
     }
 
-    // A lane has features f and f + 8 of two neighbouring tokens; of bf16 it stores two neighbouring features of one.
+    // A lane has features f and f + 8 of two neighbouring tokens; in bf16 it stores two neighbouring features of one token.
     const int first_feature = tile * kManyTilesRows + row + thread / 32 % 4 * 16;
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {

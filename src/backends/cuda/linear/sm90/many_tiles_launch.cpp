@@ -6,8 +6,8 @@
 namespace strata::cuda::sm90 {
 namespace {
 
-// Bytes of both teams' rings; with other work on the SMs less, so that a second such block or an indexer's fits on an SM too. Alone that is
-// up to a fifth slower, in a V4-Pro layer 6 us faster.
+// Bytes of both teams' rings. When sharing the device fewer, so that a second such CTA or an indexer's CTA fits on an SM too. Alone this is
+// up to a fifth slower; in a V4-Pro layer it is 6 us faster.
 constexpr int kMaxRings = 192 << 10, kMaxRingsSharingDevice = 64 << 10;
 constexpr int kMinStages = 2;
 

@@ -1,14 +1,14 @@
-// The tile of a CTA, and its part of k.
+// The tile of a CTA, and its share of k.
 #pragma once
 
 #include "backends/cuda/ptx/cluster.cuh"
 
 namespace strata::cuda::sm90 {
 
-// Of a grid of (tiles of a group, groups), of whose tiles each has `split` CTAs: a cluster with a part of k each. Args: n, tile_rows,
-// split, num_blocks.
+// For a grid of (tiles of a group, groups). Each tile has `split` CTAs, a cluster, with a share of k each. Args: n, tile_rows, split,
+// num_blocks.
 struct OwnTile {
-  int rank;                             // of the CTAs that share the tile
+  int rank;                             // among the CTAs that share the tile
   int group, first_feature, first_row;  // of the group; of the weight
   int first_block, count;               // blocks of k
   template <class Args>

@@ -5,8 +5,8 @@
 
 namespace strata::cuda::sm90 {
 
-// Where somebody is in the ring, and the parity of that turn. Who takes every `step`-th stage needs a ring of a multiple of them: a barrier
-// tells a turn only from the one before.
+// A position in the ring, with the parity of its phase. If only every `step`-th stage is used, the ring must have a multiple of `step`
+// stages: a barrier distinguishes a phase only from the one before.
 struct RingStage {
   int index = 0;
   uint32_t parity = 0;

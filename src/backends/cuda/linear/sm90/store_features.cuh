@@ -1,11 +1,11 @@
-// Where the few-token kernels put their results.
+// Stores the results of the few-token kernels.
 #pragma once
 
 #include "backends/cuda/device/pack.cuh"
 
 namespace strata::cuda::sm90 {
 
-// Four consecutive features of one token, of which the first `count` exist. Args: as set_output fills them.
+// Stores four consecutive features of one token, of which the first `count` exist. Args: as set_output fills them.
 template <class Args>
 __device__ inline void store_features(const Args& a, int group, int token, int feature, float4 v, int count) {
   const int64_t at = token * a.y_stride + group * a.y_group + feature;

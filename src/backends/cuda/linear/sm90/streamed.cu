@@ -1,17 +1,17 @@
-// y = x W^T for 1 to 128 tokens where every CTA has one tile at most: weights and tokens stream through shared memory together.
+// y = x W^T for 1 to 128 tokens where every CTA has at most one tile: weights and tokens stream through shared memory together.
 //
-// Floor: weight bytes / memory bandwidth; 7168 x 16384 at 4.3 TB/s is 27.3 us, 4096 x 8192 is 7.8 us. Reached on an H200 at 32 tokens, with
-// the quantiser in front: 31.0 and 12.7 us (docs/kernels/20261121-few-token-linear.md).
+// Floor: weight bytes / memory bandwidth; 7168 x 16384 at 4.3 TB/s is 27.3 us, 4096 x 8192 is 7.8 us. Reached on an H200 at 32 tokens,
+// including the quantiser before it: 31.0 and 12.7 us (docs/kernels/linear.md).
 //
-// Design: a tile is of 16 to 128 output features (the M of wgmma, tokens are its N), as many as make one round of all SMs; one CTA has it,
-// or two share it, each with a part of k. Two threads fill a ring by TMA, a block of 128 channels of the tile and of the tokens in each
-// stage: weights, which do not depend on the kernel in front, at once, but some of them at a time, tokens when that has ended. So the first
-// product waits for its own tokens only, and no room is kept for all of them: the ring is as large as shared memory allows. Four warpgroups
-// multiply blocks in turns, because waiting, multiplying and scaling one after the other takes one of them as long as the memory or longer.
-// In the end the partial sums lie where the ring was, and are added over warpgroups, those of two CTAs token by token in turns: each sends
-// the other what it has of its tokens, by stores that arrive on a barrier, because a barrier of the cluster that releases them waits for
-// all that the SM has under way. A warp or half of one then has a token's features of the tile, which where they are 128 can leave as codes
-// under one scale.
+// Design: a tile has 16 to 128 output features (the M of wgmma; tokens are its N), as many as make one wave of all SMs. One CTA has it, or
+// two share it, each with a share of k. Two threads fill a ring by TMA, whose stages hold a block of 128 channels of the tile and of the
+// tokens. Weights, which do not depend on the preceding kernel, are loaded at once, a limited number at a time; tokens are loaded when that
+// kernel has finished. So the first product waits only for its own tokens, and no room is kept for all tokens: the ring is as large as
+// shared memory allows. Four warpgroups multiply blocks alternately, because waiting, multiplying and scaling in sequence takes one
+// warpgroup as long as memory or longer. At the end the partial sums replace the ring, and are added over warpgroups; two CTAs add
+// alternate tokens. Each CTA sends the other its sums of the other's tokens, by stores that arrive on a barrier: a releasing cluster
+// barrier would wait for everything that the SM has in flight. A warp or half of one then has a token's features of the tile, which can be
+// quantised under one scale if they are 128.
 #include "backends/cuda/device/warpgroup.cuh"
 #include "backends/cuda/linear/sm90/block_product.cuh"
 #include "backends/cuda/linear/sm90/fill_ring.cuh"
@@ -30,16 +30,16 @@
 namespace strata::cuda::sm90 {
 namespace {
 
-template <int kTokens, int kParts, bool kCodes>
-__global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
+template <int kTokens, int kRowTiles, bool kQuantized>
+__global__ void __launch_bounds__(streamed_tile(kTokens, kRowTiles).threads(), 1)
     streamed_kernel_of(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                        const __grid_constant__ StreamedArgs a) {
-  constexpr StreamedTile kTile = streamed_tile(kTokens, kParts);
+  constexpr StreamedTile kTile = streamed_tile(kTokens, kRowTiles);
   constexpr int kSlices = kTile.slices, kConsumers = kTile.consumers();
   extern __shared__ __align__(1024) uint8_t shared[];
   const StreamedShared at(kTile, a.tile_rows, a.split, a.max_chunk, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
-  const uint32_t weights_there = ring + at.barriers, tokens_there = weights_there + a.stages * 8, empty = tokens_there + a.stages * 8;
+  const uint32_t weights_there = ring + at.barriers, tokens_full = weights_there + a.stages * 8, empty = tokens_full + a.stages * 8;
   const uint32_t all_sent = empty + a.stages * 8;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const OwnTile tile(a);
@@ -50,14 +50,14 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
 #pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
       ptx::mbarrier_init(weights_there + i * 8, 1);
-      ptx::mbarrier_init(tokens_there + i * 8, 1);
-      ptx::mbarrier_init(empty + i * 8, 4 * kParts * kWarpArrivals);  // the warps that multiply it
+      ptx::mbarrier_init(tokens_full + i * 8, 1);
+      ptx::mbarrier_init(empty + i * 8, 4 * kRowTiles * kWarpArrivals);  // the warps that multiply it
     }
     ptx::mbarrier_init(all_sent, 1);
     ptx::fence_mbarrier_init();
     expect_sent(a, all_sent, tile);
   }
-  // The weight's scales of all rows of the tile: of one or more blocks of rows.
+  // The weight's scales of all rows of the tile, from one or more blocks of rows.
   const int last_scale_row = (static_cast<int>(gridDim.y) * a.n - 1) / a.weight_block_rows;
   const auto scale_row = [&](int row) { return min(row / a.weight_block_rows, last_scale_row); };
   const int first_scale_row = scale_row(tile.first_row);
@@ -84,13 +84,13 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   } else if (thread == kConsumers + 32) {
     ptx::wait_for_previous_kernel();
     ptx::launch_dependents();
-    fill_ring(tile.count, a.stages, kTokens * kLinearBlock, tokens_there, empty, a.stages, [&](int block, int stage, uint32_t there) {
+    fill_ring(tile.count, a.stages, kTokens * kLinearBlock, tokens_full, empty, a.stages, [&](int block, int stage, uint32_t there) {
       ptx::tma_load_3d(ring + stage * at.stage + weight_bytes, &x, (tile.first_block + block) * kLinearBlock / 2, 0, tile.group, there);
     });
   }
   if (thread >= kConsumers) return;
-  const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices;
-  const int row = part * kLinearRows + thread / 32 % 4 * 16;  // of this warp
+  const int warpgroup = own_warpgroup(), row_tile = warpgroup / kSlices, slice = warpgroup % kSlices;
+  const int row = row_tile * kLinearRows + thread / 32 % 4 * 16;  // of this warp
   const float* const w_scales = reinterpret_cast<const float*>(shared + at.w_scale) +
                                 (scale_row(tile.first_row + min(row, a.tile_rows - 1)) - first_scale_row) * a.max_chunk;
   const float* const x_scales = reinterpret_cast<const float*>(shared + at.x_scale) + 2 * (lane % 4);
@@ -105,24 +105,24 @@ __global__ void __launch_bounds__(streamed_tile(kTokens, kParts).threads(), 1)
   for (int block = slice; block < tile.count; block += kSlices, stage.next(a.stages, kSlices)) {
     const uint32_t rows = ring + stage.index * at.stage;
     ptx::mbarrier_wait(weights_there + stage.index * 8, stage.parity);
-    add_block<kTokens>(sums, rows + part * kLinearRows * kLinearBlock, rows + weight_bytes, w_scales + block, x_scales + block * kTokens,
-                       tokens_there + stage.index * 8, stage.parity, empty + stage.index * 8);
+    add_block<kTokens>(sums, rows + row_tile * kLinearRows * kLinearBlock, rows + weight_bytes, w_scales + block,
+                       x_scales + block * kTokens, tokens_full + stage.index * 8, stage.parity, empty + stage.index * 8);
   }
   const auto store = [&](float* partial) { store_partial<kTile>(sums, partial + slice * kTokens * kTile.partial_stride() + row); };
-  end_tile<kTile, kCodes>(store, a, shared, at.sent, all_sent, tile);
+  end_tile<kTile, kQuantized>(store, a, shared, at.sent, all_sent, tile);
 }
 
 template <int kTokens>
-const void* kernel(int parts, bool codes) {
-  return reinterpret_cast<const void*>(codes        ? streamed_kernel_of<kTokens, 2, true>
-                                       : parts == 2 ? streamed_kernel_of<kTokens, 2, false>
-                                                    : streamed_kernel_of<kTokens, 1, false>);
+const void* kernel(int row_tiles, bool quantized) {
+  return reinterpret_cast<const void*>(quantized        ? streamed_kernel_of<kTokens, 2, true>
+                                       : row_tiles == 2 ? streamed_kernel_of<kTokens, 2, false>
+                                                        : streamed_kernel_of<kTokens, 1, false>);
 }
 
 }  // namespace
 
-const void* streamed_kernel(const StreamedTile& tile, bool codes) {
-  return with_tile_tokens(tile.tokens, [&]<int kTokens>() { return kernel<kTokens>(tile.parts, codes); });
+const void* streamed_kernel(const StreamedTile& tile, bool quantized) {
+  return with_tile_tokens(tile.tokens, [&]<int kTokens>() { return kernel<kTokens>(tile.row_tiles, quantized); });
 }
 
 }  // namespace strata::cuda::sm90

@@ -1,4 +1,4 @@
-// Where a cluster is on its walk over the tiles of a product of many tokens.
+// A cluster's position on its walk over the tiles of a product of many tokens.
 #pragma once
 
 #include "backends/cuda/linear/sm90/tile_walk.h"
@@ -13,10 +13,10 @@ struct ManyTiles {
   __device__ void next() { tile += gridDim.x / kManyCluster; }
 };
 
-// Where a cluster's tile begins, or, of two that lie behind each other by their tokens, that of the block `rank`.
-struct ManyPlace {
+// Where a cluster's tile begins; for a cluster of two tiles adjacent in tokens, that of the CTA `rank`.
+struct ManyTileCoord {
   int token, group, feature;  // feature: of the group
-  __device__ ManyPlace(const TileWalk& w, int tile, int rank = 0) {
+  __device__ ManyTileCoord(const TileWalk& w, int tile, int rank = 0) {
     const int of_band = kManyBand * w.token_pairs, band = tile / of_band, in_band = tile - band * of_band;
     const int width = min(kManyBand, w.feature_tiles - band * kManyBand), pair = in_band / width;
     token = (pair * kManyCluster + rank) * kManyTokens;

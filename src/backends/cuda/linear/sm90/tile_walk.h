@@ -1,4 +1,4 @@
-// The tiles of a product of many tokens, and the order in which clusters take them: what host code and kernels agree on.
+// The tiles of a product of many tokens, and the order in which clusters process them: definitions shared by host code and kernels.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@ namespace strata::cuda::sm90 {
 
 inline constexpr int kManyTokens = 128;    // of a tile
 inline constexpr int kManyFeatures = 256;  // of a tile
-inline constexpr int kManyCluster = 2;     // blocks with the same features, and neighbouring tokens
-inline constexpr int kManyBand = 8;        // feature tiles that clusters go through before the next tokens
+inline constexpr int kManyCluster = 2;     // CTAs with the same features and neighbouring tokens
+inline constexpr int kManyBand = 8;        // feature tiles that clusters process before the next tokens
 
-inline int64_t many_clusters(int num_sms) { return num_sms / kManyCluster; }  // at a time
+inline int64_t many_clusters(int num_sms) { return num_sms / kManyCluster; }  // at once
 
 struct TileWalk {
-  int token_pairs = 0, feature_tiles = 0;  // of tiles of a cluster's blocks; of all groups
+  int token_pairs = 0, feature_tiles = 0;  // of the tiles of a cluster's CTAs; of all groups
   int group_tiles = 0;                     // feature tiles of a group
 
   TileWalk() = default;

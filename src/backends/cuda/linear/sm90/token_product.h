@@ -1,4 +1,4 @@
-// y = x W^T of up to 128 quantised tokens: what the kernels of streamed.h and many_tiles.h are told alike.
+// y = x W^T of up to 128 quantised tokens: what the kernels of streamed.h and many_tiles.h have in common.
 #pragma once
 
 #include <cuda.h>
@@ -34,27 +34,27 @@ std::string token_product_refusal(const LinearWeight& weight, const TensorView& 
 
 struct TokenProductArgs {
   const float* x_scale;
-  int64_t x_scale_token, x_scale_group, x_scale_block;  // elements between those of two tokens, groups, blocks
-  const float* w_scale;                                 // one a weight_block_rows x 128 block
+  int64_t x_scale_token, x_scale_group, x_scale_block;  // elements between scales of two tokens, groups, blocks
+  const float* w_scale;                                 // one per weight_block_rows x 128 block
   int64_t w_scale_stride;
   int weight_block_rows;
   void* y;                    // bf16 or f32
   int64_t y_stride, y_group;  // elements
   bool y_f32;
   int num_tokens;
-  int n, num_blocks;  // features of a group; blocks of kLinearBlock channels
+  int n, num_blocks;  // features per group; blocks of kLinearBlock channels
 
   TokenProductArgs() = default;
   explicit TokenProductArgs(const TokenProduct& p);
 };
 
-// Boxes of tile_rows features of all groups, and of a group's tokens, by a block of channels. Of x two channels are one element.
+// Boxes of one block of channels: tile_rows features of all groups, and a group's tokens. For x two channels are one element.
 struct TokenProductMaps {
-  CUtensorMap weight, x;  // of two dimensions; of three, the last one groups
+  CUtensorMap weight, x;  // of two dimensions; of three, the last is groups
   TokenProductMaps(const TokenProduct& p, int tile_rows);
 };
 
-// Launches a kernel of the maps and arguments, which may begin beside the one in front of it.
+// Launches a kernel with the maps and arguments. The kernel may start before the preceding kernel has finished.
 template <class Args>
 void launch_token_product(const char* name, const void* kernel, const LaunchShape& shape, TokenProductMaps maps, Args args,
                           const Capabilities& device, cudaStream_t stream) {

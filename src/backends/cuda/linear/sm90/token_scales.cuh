@@ -6,8 +6,8 @@
 
 namespace strata::cuda::sm90 {
 
-// Asks for those of `count` blocks of a group from `first` on: [count][kTokens], 0 for tokens that do not exist. By the first kThreads
-// threads, each of which commits and waits for its own.
+// Loads the scales of `count` blocks of a group from `first` on: [count][kTokens], 0 for tokens that do not exist. By the first kThreads
+// threads, each of which commits and waits for its own copies.
 template <int kTokens, int kThreads>
 __device__ __forceinline__ void load_token_scales(const TokenProductArgs& a, int group, int first, int count, uint32_t shared) {
   const float* const of_group = a.x_scale + group * a.x_scale_group;

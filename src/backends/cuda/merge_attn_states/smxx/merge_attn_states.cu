@@ -1,7 +1,7 @@
-// One softmax from partial results: a group of lanes per (token, head), 16 values a lane. A lane computes the weights by
-// itself, several parts at a time: there are few parts, and nothing has to wait for other lanes.
-// Floor: every part read once and the result written once (4 fp32 parts of 512 values, 4096 tokens, 64 heads: 2.4 GB, 563 us at 4.3 TB/s;
-// 2 bf16 parts of 128 values, 128 heads: 409 MB, 95 us). Reached on an H200: 546 and 111 us.
+// merge_attn_states: a group of lanes per (token, head), 16 values per lane. Each lane computes the weights itself, for several partial
+// results at a time: they are few, and no lane waits for another.
+// Floor: every partial result read once and the result written once (4 fp32 results of 512 values, 4096 tokens, 64 heads: 2.4 GB, 563 us at
+// 4.3 TB/s; 2 bf16 results of 128 values, 128 heads: 409 MB, 95 us). Reached on an H200: 546 and 111 us.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -28,7 +28,7 @@ struct Call {
   const float* sink;  // null: none
   void* out;
   int64_t out_stride[2];
-  float* lse_out;  // null: not wanted
+  float* lse_out;  // null: not written
   int64_t lse_out_stride[2];
   float empty_lse;
   int32_t parts, dim, rows;
@@ -36,8 +36,8 @@ struct Call {
   Divisor heads;
 };
 
-// Values of one lane and access of a part: 16 bytes. A lane has 16 values of a part in kRuns accesses, so that finding the weights is a
-// small part of its work.
+// One lane's access to a partial result: 16 bytes. A lane has 16 values in kRuns accesses, so that computing the weights is a small share
+// of its work.
 template <class In>
 constexpr int kWideValues = 16 / static_cast<int>(sizeof(In));
 template <class In>
@@ -61,7 +61,7 @@ __device__ __forceinline__ void store_run(Bf16* p, const float (&x)[kValues]) {
   }
 }
 
-// The sums of one lane's values over the parts so far, relative to exp(largest).
+// One lane's sums over the partial results so far, relative to exp(largest).
 template <int kAccesses, int kValues>
 struct Sums {
   float largest = -INFINITY;
@@ -70,8 +70,8 @@ struct Sums {
   float values[kAccesses][kValues] = {};
 };
 
-// Adds parts [first, first + kParts). Their values are read together, and beside the lse that says whether they count: nothing waits for
-// anything but memory, once. No read depends on a branch either: parts and lanes that do not exist read the last part and the first lane.
+// Adds partial results [first, first + kParts). Their values are loaded together with the lse that decides whether they count, so there is
+// one memory latency. No load depends on a branch: results and lanes that do not exist load the last result and the first lane.
 template <bool kWide, int kParts, class In, int kAccesses, int kValues>
 __device__ __forceinline__ void add_parts(const Call& c, const float* lse, const In* o, int first, int begin, int run_stride,
                                           Sums<kAccesses, kValues>& sums) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ void add_parts(const Call& c, const float* lse, const
   }
 #pragma unroll
   for (int k = 0; k < kParts; ++k) {
-    if (isinf(l[k])) continue;  // its values may be anything
+    if (isinf(l[k])) continue;  // its values are unspecified
     const float weight = __expf(l[k] - largest);
     sums.weights += weight;
 #pragma unroll
@@ -119,7 +119,7 @@ __device__ __forceinline__ void add_parts(const Call& c, const float* lse, const
 }
 
 // kWide: dim is a multiple of kWideValues and rows are 16-byte aligned.
-// out may be a part: a lane reads what it writes before it writes it.
+// out may alias a partial result: a lane reads what it writes before it writes.
 template <class In, class Out, bool kWide>
 __global__ void __launch_bounds__(kThreads) merge_attn_states_kernel(const __grid_constant__ Call c) {
   constexpr int kValues = kWide ? kWideValues<In> : 1, kParts = sizeof(In) == 4 ? 4 : 2;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) merge_attn_states_kernel(const __gri
       if (begin + r * run_stride < c.dim) store_run<kWide>(out + begin + r * run_stride, sums.values[r]);
     }
   }
-  // Last, when every lane of the group has read its lse: lse_out may be one of the parts.
+  // Last, after every lane of the group has read its lse: lse_out may alias a partial result.
   if (c.lse_out == nullptr) return;
   const int lanes = 1 << c.log2_lanes, first_lane = static_cast<int>(threadIdx.x) % kWarpSize - lane;
   __syncwarp((kAllLanes >> (kWarpSize - lanes)) << first_lane);
@@ -164,8 +164,9 @@ void run(const MergeAttnStatesParams& p, const ExecutionContext& context) {
   const int64_t dim = p.o.shape[3];
   const int values = from_f32 ? kWideValues<float> : kWideValues<Bf16>;
   const bool wide = dim % values == 0 && rows_aligned(p.o) && rows_aligned(p.out);
-  const int64_t of_lane = (wide ? values : 1) * (from_f32 ? kRuns<float> : kRuns<Bf16>);
-  const int64_t lanes = std::min<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(dim, of_lane)))), kWarpSize);
+  const int64_t lane_values = (wide ? values : 1) * (from_f32 ? kRuns<float> : kRuns<Bf16>);
+  const int64_t lanes =
+      std::min<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(dim, lane_values)))), kWarpSize);
   const unsigned blocks = blocks_for(rows, kThreads / lanes);
   const Call c{
       .o = p.o.data,

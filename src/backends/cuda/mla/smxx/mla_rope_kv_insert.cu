@@ -1,6 +1,6 @@
-// Rotation of queries and keys and the cache write in one launch: warps of the first blocks take a key row each, threads of the others
-// a few runs of query lanes. Floor: 4 bytes per rotary query lane (all lanes with llama_4_scaling), 2 more into q_pe_out, and about
-// 2.4 KB per key; V3, 128 heads, 4096 tokens: 144 MB, 33 us at 4.3 TB/s. Reached on an H200: 44 us (76%).
+// Rotation of queries and keys and the cache write in one launch: warps of the first CTAs have a key row each, threads of the others a few
+// runs of query dimensions. Floor: 4 bytes per rotary query value (all values with llama_4_scaling), 2 more into q_pe_out, and about 2.4 KB
+// per key; V3, 128 heads, 4096 tokens: 144 MB, 33 us at 4.3 TB/s. Reached on an H200: 44 us (76%).
 #include "backends/cuda/device/run.cuh"
 #include "backends/cuda/device/store_row.cuh"
 #include "backends/cuda/mla/impls.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kManyRuns = 2;  // of a thread, where one each would not fit on the device at once
+constexpr int kManyRuns = 2;  // per thread, where one each would not fit on the device at once
 constexpr int blocks_per_sm(int runs) { return runs == 1 ? 8 : 12; }
 
 struct Call {
@@ -20,7 +20,7 @@ struct Call {
   Rows<const Bf16> latent;
   Rows<Bf16> k_pe;
   const int64_t* positions;
-  Rows<const float> cos_sin;  // data null: nothing is rotated
+  Rows<const float> cos_sin;  // data null: no rotation
   int64_t num_angles;
   const float* llama_4_scaling;
   Rows<Bf16> q_pe_out;
@@ -32,8 +32,8 @@ struct Call {
   StoreOptions options;
   int32_t latent_dim, rotary;
   int64_t keys;
-  unsigned key_blocks;  // 0: there is nothing to do for keys
-  bool touches;         // all blocks are on the device at once: none waits behind what another brings near
+  unsigned key_blocks;  // 0: nothing to do for keys
+  bool touches;         // all CTAs are on the device at once: prefetches of later CTAs delay none
   RunPlan plan;
 };
 
@@ -41,8 +41,8 @@ __device__ __forceinline__ const float* angles_of(const Call& c, int64_t t) {
   return c.cos_sin.data == nullptr ? nullptr : c.cos_sin.row(__ldg(c.positions + t));
 }
 
-// The pair of rotary key lanes 2 * i, turned and rounded, as it is from now on in k_pe.
-__device__ __forceinline__ void turn_key_pair(const Call& c, Bf16* k_pe, const float* angles_row, int i, float (&pair)[2]) {
+// Rotates the pair of rotary key dimensions 2 * i, rounds it, and writes it back to k_pe.
+__device__ __forceinline__ void rotate_key_pair(const Call& c, Bf16* k_pe, const float* angles_row, int i, float (&pair)[2]) {
   load_values<false>(k_pe + 2 * i, pair);
   if (angles_row == nullptr) return;
   float angles[2];
@@ -61,15 +61,15 @@ __device__ void key(const Call& c, int64_t t, int lane) {
   float pair[2];
   if (c.latent_dim == kMlaLatentDim && c.rotary == kMlaRopeDim) {
     float values[kMlaLatentDim / kWarpSize];
-    load_bf16(reinterpret_cast<const uint8_t*>(latent + 16 * lane), values);  // the slot comes from memory at the same time
-    turn_key_pair(c, k_pe, angles_row, lane, pair);
+    load_bf16(reinterpret_cast<const uint8_t*>(latent + 16 * lane), values);  // the slot loads at the same time
+    rotate_key_pair(c, k_pe, angles_row, lane, pair);
     if (slot >= 0) store_mla_row<true>(c.cache, c.cache_rows.row(slot), values, pair, lane, c.options);
     return;
   }
   const RowAddress to = slot >= 0 ? c.cache_rows.row(slot) : RowAddress{};
   const TensorScale scale(c.cache.scale, c.options.divide);
   for (int i = lane; i < c.rotary / 2; i += kWarpSize) {
-    turn_key_pair(c, k_pe, angles_row, i, pair);
+    rotate_key_pair(c, k_pe, angles_row, i, pair);
     if (slot < 0) continue;
     store_element(c.cache, to.data, c.latent_dim + 2 * i, pair[0], scale);
     store_element(c.cache, to.data, c.latent_dim + 2 * i + 1, pair[1], scale);
@@ -84,11 +84,12 @@ __device__ __forceinline__ void touch_first(const Call& c) {
   const bool key = blockIdx.x < c.key_blocks;
   const int64_t first = int64_t{blockIdx.x - c.key_blocks} * (kThreads * kRuns) + threadIdx.x;
   const int64_t t = key                    ? int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize
-                    : first < c.plan.total ? place_run<kWide>(c.plan, static_cast<int32_t>(first)).token
+                    : first < c.plan.total ? run_position<kWide>(c.plan, static_cast<int32_t>(first)).token
                                            : c.keys;
   if (t >= c.keys) return;
-  const int64_t slot = key && t < c.num_slots ? guess(c.slots + t) : -1;
-  if (c.cos_sin.data != nullptr) touch_angles(c.cos_sin.data, c.cos_sin.stride0, c.num_angles, c.rotary, guess(c.positions + t), lane);
+  const int64_t slot = key && t < c.num_slots ? speculative_load(c.slots + t) : -1;
+  if (c.cos_sin.data != nullptr)
+    touch_angles(c.cos_sin.data, c.cos_sin.stride0, c.num_angles, c.rotary, speculative_load(c.positions + t), lane);
   if (lane == 0) c.cache_rows.touch_row(slot);
 }
 
@@ -104,34 +105,34 @@ __global__ void __launch_bounds__(kThreads, blocks_per_sm(kRuns)) mla_rope_kv_in
   }
   const int64_t first = int64_t{blockIdx.x - c.key_blocks} * (kThreads * kRuns) + threadIdx.x;
   Run<kWide> runs[kRuns];
-  RunPlace places[kRuns];
+  RunPosition positions[kRuns];
   const float* angles_rows[kRuns];
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
     const int64_t i = first + k * kThreads;
     if (i >= c.plan.total) continue;
-    const RunPlace at = places[k] = place_run<kWide>(c.plan, static_cast<int32_t>(i));
-    runs[k].load(c.q.row(at.token, at.head) + at.lane, at.count);
-    angles_rows[k] = at.lane >= c.plan.nope ? angles_of(c, at.token) : nullptr;
+    const RunPosition at = positions[k] = run_position<kWide>(c.plan, static_cast<int32_t>(i));
+    runs[k].load(c.q.row(at.token, at.head) + at.dim, at.count);
+    angles_rows[k] = at.dim >= c.plan.nope ? angles_of(c, at.token) : nullptr;
   }
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
     if (first + k * kThreads >= c.plan.total) continue;
-    const RunPlace at = places[k];
-    const int rope_lane = at.lane - c.plan.nope;
+    const RunPosition at = positions[k];
+    const int rope_dim = at.dim - c.plan.nope;
     if (angles_rows[k] != nullptr) {
-      float angles[Run<kWide>::kLanes];
-      load_angles<kWide>(angles_rows[k], c.rotary, rope_lane, angles);
-      runs[k].transform([&](float(&values)[Run<kWide>::kLanes]) { rotate_values(values, angles); });
+      float angles[Run<kWide>::kDims];
+      load_angles<kWide>(angles_rows[k], c.rotary, rope_dim, angles);
+      runs[k].transform([&](float(&values)[Run<kWide>::kDims]) { rotate_values(values, angles); });
     }
     if (c.llama_4_scaling != nullptr) {
       const float scaling = __ldg(c.llama_4_scaling + at.token);
-      runs[k].transform([&](float(&values)[Run<kWide>::kLanes]) {
+      runs[k].transform([&](float(&values)[Run<kWide>::kDims]) {
         for (float& v : values) v *= scaling;
       });
     }
-    if (angles_rows[k] != nullptr || c.llama_4_scaling != nullptr) runs[k].store(c.q.row(at.token, at.head) + at.lane, at.count);
-    if (rope_lane >= 0 && at.token < c.absorbed) runs[k].store(c.q_pe_out.row(at.token, at.head) + rope_lane, at.count);
+    if (angles_rows[k] != nullptr || c.llama_4_scaling != nullptr) runs[k].store(c.q.row(at.token, at.head) + at.dim, at.count);
+    if (rope_dim >= 0 && at.token < c.absorbed) runs[k].store(c.q_pe_out.row(at.token, at.head) + rope_dim, at.count);
   }
 }
 
@@ -160,7 +161,7 @@ void launch(const MlaRopeKvInsertParams& p, const ExecutionContext& context) {
       .keys = tokens,
       .key_blocks = blocks_for(rotate || inserts > 0 ? tokens : 0, kWarps),
       .touches = false,
-      .plan = RunPlan(tokens, p.q.shape[1], p.q.shape[2] - rotary, rotary, Run<kWide>::kLanes, llama, rotate || llama || absorbed > 0),
+      .plan = RunPlan(tokens, p.q.shape[1], p.q.shape[2] - rotary, rotary, Run<kWide>::kDims, llama, rotate || llama || absorbed > 0),
   };
   const auto blocks_of = [&](int runs) { return c.key_blocks + blocks_for(c.plan.total, int64_t{kThreads} * runs); };
   const unsigned at_once = static_cast<unsigned>(blocks_per_sm(1) * capabilities(context.device).num_sms);

@@ -1,15 +1,16 @@
-// RMSNorm of two latents in one launch, a block for some tokens, one after the other, 8 values a thread in registers between their one read
-// and their one write. Floor: 4 bytes per value, 3 of codes (V4-Pro, 4096 tokens: 33.6 MB, 7.8 us at 4.3 TB/s); the weights stay in L1.
+// RMSNorm of two latents in one launch. A CTA normalises several tokens, one after the other, with 8 values per thread in registers between
+// their read and their write. Floor: 4 bytes per value, 3 with e4m3 output (V4-Pro, 4096 tokens: 33.6 MB, 7.8 us at 4.3 TB/s); the weights
+// stay in L1.
 //
-// Between products over weights there is little to do and much to wait for: such a product leaves neither code nor norm weights in L2. So
-// the code is short, and what does not depend on the kernel in front is asked for before that has ended.
+// Between products over weights there is little work and much latency: such a product leaves neither code nor norm weights in L2. So the
+// code is short, and data that does not depend on the preceding kernel is loaded before that kernel has finished.
 //
-// The key's insertion, where a call of few tokens has one, is in the same launch: another kernel beside the product behind costs more than
-// it takes (docs/kernels/20261121-layer-decode.md).
+// The key's insertion, where a call of few tokens has one, is in the same launch: a separate kernel, concurrent with the following product,
+// costs more than its own time (docs/kernels/decode_layer.md).
 #include <algorithm>
 
 #include "backends/cuda/cuda_ops.h"
-#include "backends/cuda/device/activation_codes.cuh"
+#include "backends/cuda/device/quantize_activation.cuh"
 #include "backends/cuda/device/insert_key.cuh"
 #include "backends/cuda/device/touch.cuh"
 #include "backends/cuda/device/warp.cuh"
@@ -24,14 +25,14 @@
 namespace strata::cuda {
 namespace {
 
-constexpr int kChunk = kCodeChannels;  // values of one access
+constexpr int kChunk = kQuantizeChannels;  // values per access
 constexpr int kMaxThreads = 1024;
-constexpr int kThreadsPerSm = 1024;  // what the registers allow
-// Up to so many tokens keys are inserted by their norm's blocks, a warp of each.
+constexpr int kThreadsPerSm = 1024;  // limited by registers
+// Up to this many tokens keys are inserted by the CTAs of their norm, one warp each.
 constexpr int64_t kFewTokens = 128;
 constexpr int kKeyWarps = kKeyDim / (kChunk * kWarpSize);
 
-// That a row takes.
+// Warps that a row takes.
 int64_t warps_of(int64_t dim) { return ceil_div(dim, int64_t{kChunk} * kWarpSize); }
 
 struct Latent {
@@ -39,14 +40,14 @@ struct Latent {
   const float* weight;
   Rows<Bf16> out;
   int32_t dim;
-  Rows<E4m3> codes{};  // in place of out, where scale is not null
+  Rows<E4m3> quantized{};  // instead of out, where scale is not null
   Rows<float> scale{};
   bool ue8m0 = false;
 };
 
 __device__ float row_scale(float sum, int32_t dim, float eps) { return rsqrtf(sum / static_cast<float>(dim) + eps); }
 
-// A thread's values of a row, whose sum of squares gave `scale`, from registers to memory. All lanes of a warp.
+// Scales a thread's values of a row and stores them. All lanes of a warp.
 __device__ __forceinline__ void store_normed(const Latent& l, int64_t t, int begin, int count, float (&values)[kChunk]) {
   if (l.scale.data == nullptr) {
     if (count == kChunk) store_values<true>(l.out.row(t) + begin, values);
@@ -58,44 +59,44 @@ __device__ __forceinline__ void store_normed(const Latent& l, int64_t t, int beg
     values[i] = bf16_low(rounded);
     values[i + 1] = bf16_high(rounded);
   }
-  uint32_t codes[2];
-  const float scale = quantize_lanes(values, l.ue8m0, codes);
-  store_codes(&l.codes.row(t)[begin].bits, count, codes);
+  uint32_t quantized[2];
+  const float scale = quantize_lanes(values, l.ue8m0, quantized);
+  store_quantized(&l.quantized.row(t)[begin].bits, count, quantized);
   if (count > 0 && begin % kActivationBlock == 0) l.scale.row(t)[begin / kActivationBlock] = scale;
 }
 
-// What a lane of the warp that inserts needs besides the key: first as slot and position are before the kernel in front has ended, so that
-// the angles, which nothing changes, are there when the key is; then confirmed.
-struct KeyPlace {
+// What a lane of the inserting warp needs besides the key. First loaded with slot and position as they are before the preceding kernel has
+// finished, so that the angles, which do not change, arrive with the key; then confirmed.
+struct KeyTarget {
   int64_t slot = -1, position = -1;
   float angles[kKeyRun];
 
-  __device__ __forceinline__ void ask(const KeyInsertArgs& key, int32_t t, int64_t num_positions, int lane) {
+  __device__ __forceinline__ void load(const KeyInsertArgs& key, int32_t t, int64_t num_positions, int lane) {
     if (t >= key.num_slots) return;
-    position = guess(key.positions + t);
+    position = speculative_load(key.positions + t);
     if (position >= 0 && position < num_positions) load(key, lane);
     touch(key.slots + t);
   }
-  // By what they are now: for a token without a slot -1 each.
+  // Confirms by the current values: -1 each for a token without a slot.
   __device__ __forceinline__ void confirm(const KeyInsertArgs& key, int64_t slot_now, int64_t position_now, int lane) {
     slot = slot_now;
     if (slot < 0 || position_now == position) return;
     position = position_now;
     load(key, lane);
   }
-  // No branch: behind one the other lanes would wait too.
+  // No branch: after one the other lanes would wait too.
   __device__ __forceinline__ void load(const KeyInsertArgs& key, int lane) {
-    load_angles<true>(key.cos_sin.row(position), kKeyRotary, max(key_rope_lane(lane), 0), angles);
+    load_angles<true>(key.cos_sin.row(position), kKeyRotary, max(key_rope_dim(lane), 0), angles);
   }
 };
 
-// Rows at multiples of 16 bytes, of multiples of 8 values. The first warps have the query's row, the others the key-value row, which the
-// first of them inserts.
+// Rows are 16-byte aligned, of multiples of 8 values. The first warps have the query's row, the others the key-value row, which the first
+// of these inserts.
 template <bool kInserts>
 __global__ void __launch_bounds__(kInserts ? kMaxThreads / 2 : kMaxThreads)
     rms_norm_pair_kernel(const __grid_constant__ Latent q, const __grid_constant__ Latent kv, int32_t tokens, int32_t q_warps, float eps,
                          const __grid_constant__ KeyInsertArgs key, int64_t num_positions) {
-  __shared__ float sums[2][kMaxThreads / kWarpSize];  // in turns: who still reads one is a barrier away from who writes it
+  __shared__ float sums[2][kMaxThreads / kWarpSize];  // alternating: a reader of one is a barrier away from its next writer
   __shared__ uint4 normed_key[kInserts ? kKeyDim / kChunk : 1];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, num_warps = static_cast<int>(blockDim.x) / kWarpSize;
   const bool of_q = warp < q_warps;
@@ -106,9 +107,9 @@ __global__ void __launch_bounds__(kInserts ? kMaxThreads / 2 : kMaxThreads)
   const float weight[kChunk] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const bool inserts = kInserts && warp == q_warps;
-  KeyPlace place;
+  KeyTarget key_target;
   start_early([&] {
-    if (inserts) place.ask(key, static_cast<int32_t>(blockIdx.x), num_positions, lane);
+    if (inserts) key_target.load(key, static_cast<int32_t>(blockIdx.x), num_positions, lane);
   });
   const auto load = [&](int32_t t) { return count > 0 && t < tokens ? *reinterpret_cast<const uint4*>(l.x.row(t) + begin) : uint4{}; };
   int buffer = 0;
@@ -140,18 +141,18 @@ __global__ void __launch_bounds__(kInserts ? kMaxThreads / 2 : kMaxThreads)
     store_values<true>(reinterpret_cast<Bf16*>(normed_key + begin / kChunk), values);
     ptx::barrier_sync(kKeyReady, kKeyWarps * kWarpSize);
     if (!inserts) continue;
-    place.confirm(key, slot, position, lane);
+    key_target.confirm(key, slot, position, lane);
     uint32_t words[kKeyRun / 2];
     load_wide(reinterpret_cast<const uint8_t*>(normed_key + lane * (kKeyRun / kChunk)), words);
     const auto get_angles = [&](float(&angles)[kKeyRun]) {
 #pragma unroll
-      for (int i = 0; i < kKeyRun; ++i) angles[i] = place.angles[i];
+      for (int i = 0; i < kKeyRun; ++i) angles[i] = key_target.angles[i];
     };
-    insert_words(key, place.slot, words, get_angles, lane);
+    insert_words(key, key_target.slot, words, get_angles, lane);
   }
 }
 
-// Rows of any length and alignment: a warp a row, those of `first` before those of `second`.
+// Rows of any length and alignment: a warp per row, rows of `first` before those of `second`.
 __global__ void __launch_bounds__(kWarpSize)
     rms_norm_rows_kernel(const __grid_constant__ Latent first, const __grid_constant__ Latent second, int32_t tokens, float eps) {
   start_early();
@@ -184,7 +185,7 @@ Latent query_latent(const RmsNormPairParams& p) {
   Latent q = latent(p.q, p.q_weight, p.q_out);
   if (p.q_format == ActivationFormat::bf16) return q;
   q.out = {};
-  q.codes = Rows<E4m3>(p.q_out);
+  q.quantized = Rows<E4m3>(p.q_out);
   q.scale = Rows<float>(p.q_scale);
   q.ue8m0 = p.q_format == ActivationFormat::fp8_ue8m0;
   return q;
@@ -207,7 +208,7 @@ int64_t block_threads(const RmsNormPairParams& p) {
   return ((p.q.present() ? warps_of(p.q.shape[1]) : 0) + warps_of(p.kv.shape[1])) * kWarpSize;
 }
 
-// A block of the norm of few tokens inserts its key too.
+// A CTA of the norm of few tokens inserts its key too.
 bool fuses(const RmsNormPairParams& p, const Capabilities&, std::string_view fusion) {
   if (fusion != "insert_epilogue") return false;
   const KeyInsert& e = *p.insert_epilogue;
@@ -215,7 +216,7 @@ bool fuses(const RmsNormPairParams& p, const Capabilities&, std::string_view fus
          e.cache.format == KvFormat::fp8_ds_mla_v4 && e.cos_sin.shape[1] == kKeyRotary;
 }
 
-// The key between the norm and an insertion of its own, where memory is not aligned to words.
+// The key between the norm and a separate insertion, where memory is not word-aligned.
 size_t workspace_bytes(const RmsNormPairParams& p, const Capabilities&) {
   return p.insert_epilogue ? static_cast<size_t>(p.kv.numel()) * sizeof(Bf16) : 0;
 }

@@ -1,5 +1,5 @@
 // Inverse rotation and FP8 quantisation of attention outputs: 16 lanes per block of 128 channels, 8 channels each; the fp32 values
-// never leave the registers. Floor: 3.03 bytes per value; V4-Pro, 4096 tokens: 814 MB, 189 us at 4.3 TB/s. Reached on an H200: 207 us
+// stay in registers. Floor: 3.03 bytes per value; V4-Pro, 4096 tokens: 814 MB, 189 us at 4.3 TB/s. Reached on an H200: 207 us
 // (92%).
 #include "backends/cuda/device/divisor.h"
 #include "backends/cuda/device/rows.cuh"
@@ -16,7 +16,7 @@ namespace strata::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// Of an SM, of threads with so many runs.
+// CTAs per SM with `runs` runs per thread.
 constexpr int blocks_per_sm(int runs) { return runs == 1 ? 16 : runs == 2 ? 8 : 10; }
 constexpr int kRun = 8;
 constexpr int kLanes = kActivationBlock / kRun;
@@ -50,22 +50,22 @@ struct Run {
   __device__ __forceinline__ bool rotary(const Call& c) const { return begin + kRun > c.nope; }
 };
 
-// Its angles. kWide: rotary lanes begin with a run. kAhead: asked for before the run is waited for, and without a branch, behind which the
-// loads of all runs would be waited for.
-template <bool kWide, bool kAhead>
+// Its angles. kWide: rotary dimensions begin with a run. kPrefetch: loaded before the run is waited for, and without a branch, after which
+// the loads of all runs would be waited for.
+template <bool kWide, bool kPrefetch>
 struct RunAngles {
   float4 cosines, sines;
 
-  __device__ __forceinline__ void ask(const Call& c, const Run& run) {
-    static_assert(kWide || !kAhead);
-    if constexpr (!kAhead) return;
+  __device__ __forceinline__ void load(const Call& c, const Run& run) {
+    static_assert(kWide || !kPrefetch);
+    if constexpr (!kPrefetch) return;
     const float* const row = c.cos_sin.row(run.position) + (run.begin - c.nope) / 2;
     cosines = ptx::load_quad_if(run.rotary(c), row, 0.0f);
     sines = ptx::load_quad_if(run.rotary(c), row + c.rotary / 2, 0.0f);
   }
-  __device__ __forceinline__ void turn(const Call& c, Run& run) const {
+  __device__ __forceinline__ void rotate(const Call& c, Run& run) const {
     if (!run.rotary(c)) return;
-    if constexpr (kAhead) {
+    if constexpr (kPrefetch) {
       const float angles[kRun] = {cosines.x, cosines.y, cosines.z, cosines.w, sines.x, sines.y, sines.z, sines.w};
       rotate_values(run.values, angles, true);
     } else if constexpr (kWide) {
@@ -87,28 +87,28 @@ struct RunAngles {
   }
 };
 
-// kWide: heads, codes and the table are 16-byte aligned, and rotary lanes begin with a run.
-// kRuns: of a thread.
+// kWide: heads, outputs and the table are 16-byte aligned, and rotary dimensions begin with a run.
+// kRuns: per thread.
 template <bool kWide, int kRuns>
 __global__ void __launch_bounds__(kThreads, blocks_on_sm(blocks_per_sm(kRuns), kThreads))
     inverse_rope_quant_kernel(const __grid_constant__ Call c) {
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kRuns) + threadIdx.x;
   start_early();
   Run runs[kRuns];
-  constexpr bool kAhead = kWide && kRuns < 4;  // of four there are no registers for more
-  RunAngles<kWide, kAhead> angles[kRuns];
+  constexpr bool kPrefetch = kWide && kRuns < 4;  // with four there are no registers left
+  RunAngles<kWide, kPrefetch> angles[kRuns];
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
     // Lanes past the end take part in the reductions of their warp, as the last run.
-    runs[k] = Run(c, static_cast<int32_t>(min(first + k * kThreads, c.total - 1)), kAhead);
+    runs[k] = Run(c, static_cast<int32_t>(min(first + k * kThreads, c.total - 1)), kPrefetch);
   }
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) load_values<kWide>(c.o.row(runs[k].token, runs[k].head) + runs[k].begin, runs[k].values);
 #pragma unroll
-  for (int k = 0; k < kRuns; ++k) angles[k].ask(c, runs[k]);
+  for (int k = 0; k < kRuns; ++k) angles[k].load(c, runs[k]);
 #pragma unroll
   for (int k = 0; k < kRuns; ++k) {
-    angles[k].turn(c, runs[k]);
+    angles[k].rotate(c, runs[k]);
     float amax = kActivationAmaxFloor;
 #pragma unroll
     for (int j = 0; j < kRun; ++j) amax = fmaxf(amax, fabsf(runs[k].values[j]));
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, blocks_on_sm(blocks_per_sm(kRuns), k
     // Groups hold whole heads one after the other, so [G, hpg * D] is [H, D] in memory.
     const int64_t i = first + k * kThreads;
     if (i >= c.total) continue;
-    store_codes<kWide>(c.out + i * kRun, runs[k].values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
+    store_quantized<kWide>(c.out + i * kRun, runs[k].values, [s = scale.inverse()](float v) { return __fmul_rn(v, s); });
     if (i % kLanes == 0) c.scale[i / kLanes] = scale.value();
   }
 }
@@ -126,7 +126,7 @@ void run(const InverseRopeQuantParams& p, const ExecutionContext& context) {
   const int64_t of_head = dim / kRun, total = tokens * heads * of_head;
   if (total == 0) return;
   const bool wide = rotary % kRun == 0 && rows_aligned(p.o) && rows_aligned(p.cos_sin) && rows_aligned(p.out);
-  // Several runs a thread where there are more than the device works on at once: more loads in flight, and fewer threads to set up.
+  // Several runs per thread where there are more than the device processes at once: more loads in flight, and fewer threads to set up.
   const int64_t at_once = int64_t{kThreads} * blocks_per_sm(1) * capabilities(context.device).num_sms;
   const int runs = !wide || total <= at_once ? 1 : total <= 2 * at_once ? 2 : 4;
   const Call c{.o = Rows<const Bf16>(p.o),

@@ -13,29 +13,29 @@
 
 namespace strata::cuda::sparse_decode {
 
-inline constexpr int kChunkLanes = 64;  // lanes of a swizzled 128-byte row of fp16
+inline constexpr int kChunkDims = 64;  // dimensions of a swizzled 128-byte row of fp16
 inline constexpr int kValueDim = 512;
-inline constexpr int kRotaryLanes = kChunkLanes;  // the last of the values
-inline constexpr int kHalves = 2;                 // a tile's value lanes 0..255, and the others: what one consumer adds up
-inline constexpr int kParts = 2;  // of a half: the producers tell of each as soon as it is filled, so that logits start early
+inline constexpr int kRotaryDims = kChunkDims;  // the last of the value dimensions
+inline constexpr int kHalves = 2;               // of a tile: value dimensions 0..255 and 256..511, each summed by one consumer
+inline constexpr int kFillsPerHalf = 2;         // of a half; producers signal each one when it is filled, so that logits start early
 
 inline constexpr int kConsumerThreads = 2 * kWarpgroup;
 inline constexpr int kProducerThreads = 2 * kWarpgroup;
 inline constexpr int kThreads = kConsumerThreads + kProducerThreads;
 
 template <KvFormat kFormat>
-inline constexpr int kRowLanes = fixed_row_dim(kFormat);
+inline constexpr int kRowDims = fixed_row_dim(kFormat);
 template <KvFormat kFormat>
-inline constexpr int kChunks = kRowLanes<kFormat> / kChunkLanes;
+inline constexpr int kChunks = kRowDims<kFormat> / kChunkDims;
 inline constexpr int kLeftChunks = 4;
 
-inline constexpr int kChunkBytes = kRowTile * kChunkLanes * 2;
+inline constexpr int kChunkBytes = kRowTile * kChunkDims * 2;
 
-// Keys are held in fp16 as value * 2^key_shift. With 8, codes times scales of 2^-23 .. 2^-1 are exact: all that the cache's quantiser
-// chooses for keys up to 224.
+// Keys are stored in fp16 as value * 2^key_shift. With shift 8, e4m3 values times scales of 2^-23 .. 2^-1 are exact. These are all scales
+// that the cache's quantiser writes for keys up to 224.
 inline constexpr int kUsualKeyShift = 8;
 
-// One of the two caches with the indices into it.
+// One of the two caches, with the indices into it.
 struct Scope {
   const uint8_t* data;
   int64_t page_stride;
@@ -55,36 +55,36 @@ struct DecodeArgs {
   int32_t num_queries;  // query tokens of a batch entry
   const float* sink;    // null: none
   float scale_log2;     // softmax_scale * log2(e)
-  // Rows of a token are cut into splits of tiles_per_split tiles; 0: into num_splits equal parts.
+  // A token's rows are cut into splits of tiles_per_split tiles; 0: into num_splits equal splits.
   int32_t num_splits, tiles_per_split;
   Divisor split_divisor{1};  // num_splits
   uint16_t* out;             // bf16
   int64_t out_batch_stride, out_query_stride, out_head_stride;
-  float* lse;  // null: not wanted
+  float* lse;  // null: not written
   int64_t lse_batch_stride, lse_head_stride, lse_query_stride;
   float* max_logits;
   int64_t max_batch_stride, max_head_stride, max_query_stride;
-  const int64_t* positions;    // of query tokens; null: results are not rotated
-  const int64_t* q_positions;  // the same; null: queries are normalised and rotated already
+  const int64_t* positions;    // of the output's rotation; null: results are not rotated
+  const int64_t* q_positions;  // of the queries' rotation; null: queries are already normalised and rotated
   float q_eps;
   const float* cos_sin;
   int64_t cos_sin_stride, cos_sin_rows;
-  // With several splits, [token, split, head]: results of a split, normalised without the sink, as fp16 multiples of part_unshift; their
-  // lse and maximum in base 2.
-  uint16_t* part_out;
-  float* part_lse;
-  float* part_max;
-  float* part_unshift;
-  // What the next kernel reads (next_weights.cuh).
+  // Several splits, [token, split, head]: a split's result, normalised without the sink, as fp16 multiples of split_unshift, with its lse
+  // and maximum in base 2.
+  uint16_t* split_out;
+  float* split_lse;
+  float* split_max;
+  float* split_unshift;
+  // Prefetch of the next kernel's weights (next_weights.cuh).
   const uint8_t* next;
-  int64_t next_apart;
+  int64_t next_stride;
   int32_t next_bytes, next_lanes, next_times;
-  bool merge_first;  // even cuts: the next kernel begins when parts are merged, not beside the merge
-  // A schedule (SparseAttnDecodeParams); null: none. num_splits is 1 then, and rows of parts are [part, head].
-  const int32_t* pieces;
-  const int32_t* merges;
-  int32_t num_merges;
-  int32_t next_blocks;  // of few heads that bring next weights near; others bring what these do
+  bool combine_first;  // even cuts: the next kernel starts when the splits are combined, not concurrently with the combine kernel
+  // A schedule (SparseAttnDecodeParams); null: none. With a schedule num_splits is 1, and rows of splits are [split, head].
+  const int32_t* work_items;
+  const int32_t* combine_rows;
+  int32_t num_combine_rows;
+  int32_t next_blocks;  // few heads: CTAs that prefetch next weights; other CTAs would repeat their ranges
 };
 
 }  // namespace strata::cuda::sparse_decode

@@ -1,4 +1,4 @@
-// From sums of weighted values to the op's outputs, or to a split's part of them.
+// Converts sums of weighted values to the op's outputs, or to the result of a split.
 #pragma once
 
 #include "backends/cuda/sparse_attn_decode/sm90/consumer.cuh"
@@ -10,7 +10,7 @@ __device__ __forceinline__ void clear(Sums& sums) {
   for (int i = 0; i < 128; ++i) sums[i / 64][i % 64] = 0.0f;
 }
 
-// Results of one head of one token, base 2 with the scale.
+// Writes lse and maximum of one head of one token, given in base 2 including the scale.
 __device__ __forceinline__ void store_head(const DecodeArgs& a, int32_t token, int32_t head, bool empty, float lse_log2,
                                            float maximum_log2) {
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
@@ -22,16 +22,16 @@ __device__ __forceinline__ void store_head(const DecodeArgs& a, int32_t token, i
   }
 }
 
-// [token, split, head]
-__device__ __forceinline__ int64_t part_index(const DecodeArgs& a, int32_t token, int32_t split, int32_t head) {
+// Index in [token, split, head].
+__device__ __forceinline__ int64_t split_index(const DecodeArgs& a, int32_t token, int32_t split, int32_t head) {
   return (static_cast<int64_t>(token) * a.num_splits + split) * a.num_heads + head;
 }
 
-// What the merge needs of a head of a split besides its part.
-__device__ __forceinline__ void store_part_head(const DecodeArgs& a, int64_t part, float lse_log2, float maximum_log2, float unshift) {
-  a.part_lse[part] = lse_log2;
-  a.part_max[part] = maximum_log2;
-  a.part_unshift[part] = unshift;
+// Writes what the combine kernel needs of a head of a split, apart from the sums.
+__device__ __forceinline__ void store_split_head(const DecodeArgs& a, int64_t index, float lse_log2, float maximum_log2, float unshift) {
+  a.split_lse[index] = lse_log2;
+  a.split_max[index] = maximum_log2;
+  a.split_unshift[index] = unshift;
 }
 
 // The sinks of a consumer thread's two heads.
@@ -42,9 +42,9 @@ __device__ __forceinline__ float2 load_sinks(const DecodeArgs& a, int32_t first_
   return {load(first_head + accumulator_row()), load(first_head + accumulator_row() + 8)};
 }
 
-// What a consumer knows of its heads' weights when it has made its last, for the other.
+// Publishes a consumer's final sum of weights and maximum per head, for the other consumer.
 template <class Shared>
-__device__ __forceinline__ void give_end(Shared& shared, int group, const SoftmaxState& state) {
+__device__ __forceinline__ void publish_end(Shared& shared, int group, const SoftmaxState& state) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float sum = state.sum[r] + __shfl_xor_sync(~0u, state.sum[r], 1);
@@ -53,25 +53,25 @@ __device__ __forceinline__ void give_end(Shared& shared, int group, const Softma
   }
 }
 
-// What a consumer thread's sums of values become the output (or the split's part) by, when both have given their ends. lse and maximum of
-// the block's heads go out by one of the first consumer's four lanes of a head.
-template <class Shared, class StorePart>
+// Factors that turn a consumer thread's sums of values into the output (or the split's result), after both consumers called publish_end.
+// One of the first consumer's four lanes of a head writes the head's lse and maximum.
+template <class Shared, class StoreSplit>
 __device__ __forceinline__ float2 finish_softmax(const DecodeArgs& a, Shared& shared, int group, const SoftmaxState& state, float2 sinks,
-                                                 float unshift, int32_t token, bool is_part, int32_t first_head,
-                                                 const StorePart& store_part) {
+                                                 float unshift, int32_t token, bool is_split, int32_t first_head,
+                                                 const StoreSplit& store_split) {
   float factor[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = accumulator_row() + 8 * r, head = first_head + row;
     const float2 first = shared.ends[0][row], second = shared.ends[1][row];
-    const float sum = first.x + second.x, maximum = fmaxf(first.y, second.y), subtracted = state.subtracted[r];
+    const float sum = first.x + second.x, maximum = fmaxf(first.y, second.y), running_max = state.running_max[r];
     const bool empty = sum == 0.0f;
-    const float whole = is_part ? sum : sum + ptx::ex2((r == 0 ? sinks.x : sinks.y) * kLog2e - subtracted);
-    factor[r] = empty ? 0.0f : (is_part ? 1.0f : unshift) * ptx::rcp(whole);
+    const float whole = is_split ? sum : sum + ptx::ex2((r == 0 ? sinks.x : sinks.y) * kLog2e - running_max);
+    factor[r] = empty ? 0.0f : (is_split ? 1.0f : unshift) * ptx::rcp(whole);
     if (group == 0 && threadIdx.x % 4 == r && head < a.num_heads) {
-      const float lse = empty ? -INFINITY : subtracted + __log2f(sum);
-      if (is_part) {
-        store_part(row, lse, maximum);
+      const float lse = empty ? -INFINITY : running_max + __log2f(sum);
+      if (is_split) {
+        store_split(row, lse, maximum);
       } else {
         store_head(a, token, head, empty, lse, maximum);
       }
@@ -80,37 +80,37 @@ __device__ __forceinline__ float2 finish_softmax(const DecodeArgs& a, Shared& sh
   return {factor[0], factor[1]};
 }
 
-// The block's heads and 256 value lanes: bf16 results, or a split's part as fp16 multiples of its unshift (no larger than its keys, which
-// fit). They are turned in shared memory, where no tile is needed any more, so that a warp writes 512 consecutive bytes.
+// The CTA's heads times 256 value dimensions: bf16 results, or a split's fp16 multiples of its unshift (no larger than its keys, which
+// fit). They are transposed in shared memory, where no tile is needed any more, so that a warp writes 512 consecutive bytes.
 template <class Shared>
-__device__ __forceinline__ uint32_t turned(Shared& shared, int half) {
+__device__ __forceinline__ uint32_t transposed(Shared& shared, int half) {
   return ptx::shared_address(shared.k[0][half * kLeftChunks]);
 }
 template <class Shared>
-__device__ __forceinline__ void turn_sums(Shared& shared, Sums& sums, float2 factors, int half, bool is_part) {
+__device__ __forceinline__ void transpose_sums(Shared& shared, Sums& sums, float2 factors, int half, bool is_split) {
   const int lane = threadIdx.x % 32, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
   scale_rows(sums, factors.x, factors.y);
-  const auto turn = [&](auto&& convert) {
+  const auto transpose = [&](auto&& convert) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const auto pair = [&](int at) { return convert(sums[i / 8][i % 8 * 8 + at], sums[i / 8][i % 8 * 8 + at + 1]); };
-      ptx::stmatrix_x4(turned(shared, half) + i / 4 * kChunkBytes + unit_offset(warp_row + lane % 16, i % 4 * 2 + lane / 16), pair(0),
+      ptx::stmatrix_x4(transposed(shared, half) + i / 4 * kChunkBytes + unit_offset(warp_row + lane % 16, i % 4 * 2 + lane / 16), pair(0),
                        pair(2), pair(4), pair(6));
     }
   };
-  if (is_part) {
-    turn([](float low, float high) { return ptx::cvt_f16x2(low, high); });
+  if (is_split) {
+    transpose([](float low, float high) { return ptx::cvt_f16x2(low, high); });
   } else {
-    turn([](float low, float high) { return ptx::cvt_bf16x2(low, high); });
+    transpose([](float low, float high) { return ptx::cvt_bf16x2(low, high); });
   }
   __syncwarp();
 }
-// The rotary lanes among them, of the warp's heads; eight lanes of a head a thread.
+// Rotates back the rotary dimensions of the warp's heads in the transposed results; eight dimensions of a head per thread.
 template <class Shared>
-__device__ __forceinline__ void rotate_turned(Shared& shared) {
-  constexpr int kUnits = kRotaryLanes / 8;
+__device__ __forceinline__ void rotate_transposed(Shared& shared) {
+  constexpr int kUnits = kRotaryDims / 8;
   const int lane = threadIdx.x % 32, unit = lane % kUnits, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
-  const uint32_t rows = turned(shared, 1) + (kLeftChunks - 1) * kChunkBytes;
+  const uint32_t rows = transposed(shared, 1) + (kLeftChunks - 1) * kChunkBytes;
 #pragma unroll 1
   for (int r = lane / kUnits; r < 16; r += 32 / kUnits) {
     const uint32_t at = rows + unit_offset(warp_row + r, unit);
@@ -120,16 +120,16 @@ __device__ __forceinline__ void rotate_turned(Shared& shared) {
 }
 // A loop: code that runs once costs more to fetch than to execute.
 template <class Shared>
-__device__ __forceinline__ void store_turned(const DecodeArgs& a, Shared& shared, int half, int32_t token, int32_t split, bool is_part,
-                                             int32_t first_head) {
-  const int lane = threadIdx.x % 32, first_lane = half * (kValueDim / 2) + 8 * lane, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
-  const uint32_t source = turned(shared, half) + lane / 8 * kChunkBytes;
+__device__ __forceinline__ void store_transposed(const DecodeArgs& a, Shared& shared, int half, int32_t token, int32_t split, bool is_split,
+                                                 int32_t first_head) {
+  const int lane = threadIdx.x % 32, first_dim = half * (kValueDim / 2) + 8 * lane, warp_row = threadIdx.x % kWarpgroup / 32 * 16;
+  const uint32_t source = transposed(shared, half) + lane / 8 * kChunkBytes;
   const int32_t batch = token / a.num_queries, query = token - batch * a.num_queries;
   const int first = first_head + warp_row, rows = min(16, a.num_heads - first);
-  const int64_t stride = is_part ? kValueDim : a.out_head_stride;
-  uint16_t* target = (is_part ? a.part_out + part_index(a, token, split, 0) * kValueDim
-                              : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
-                     first * stride + first_lane;
+  const int64_t stride = is_split ? kValueDim : a.out_head_stride;
+  uint16_t* target = (is_split ? a.split_out + split_index(a, token, split, 0) * kValueDim
+                               : a.out + batch * a.out_batch_stride + query * a.out_query_stride) +
+                     first * stride + first_dim;
 #pragma unroll 4
   for (int r = 0; r < rows; ++r, target += stride) {
     const uint4 v = ptx::ld_shared(source + unit_offset(warp_row + r, lane % 8));

@@ -1,9 +1,9 @@
-// Logits of the decode kernel for few heads: a warpgroup takes a tile, each warp 16 rows of it.
+// Logits of the decode kernel for few heads: a warpgroup computes a tile, each warp 16 rows of it.
 //
-// Cache rows (logits) and value lanes (values) are M of wgmma, heads are N, and both products build A in registers from the raw bytes: the
-// order of the contracted lanes or rows is free as long as B has the same, so that a thread reads 8 or 16 consecutive codes.
-//   logits  row g (lane / 4) of the warp's 16, and row g + 8; 16 codes of each block, at 16 q (q = lane % 4), are four steps
-//   values  lanes 2 g and 2 g + 1 of the warp's 16 of a block (of rotated lanes: g and g + 8); the 16 rows of a warp are a step
+// Cache rows (logits) and value dimensions (values) are M of wgmma, heads are N. Both products build A in registers from the raw bytes. The
+// order of the contracted dimensions or rows is free if B has the same, so a thread reads 8 or 16 consecutive e4m3 values.
+//   logits  row g (lane / 4) of the warp's 16, and row g + 8; 16 values of each block, at 16 q (q = lane % 4), are four steps
+//   values  dimensions 2 g and 2 g + 1 of the warp's 16 of a block (rotary: g and g + 8); the 16 rows of a warp are a step
 #pragma once
 
 #include "backends/cuda/ptx/convert.cuh"
@@ -13,11 +13,11 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// A thread's place in its warp: g = lane / 4, q = lane % 4.
+// A thread's position in its warp: g = lane / 4, q = lane % 4.
 struct Lane {
   int g, q;
   __device__ __forceinline__ Lane() : g(threadIdx.x % 32 / 4), q(threadIdx.x % 4) {}
-  // What follows from it is computed again instead of being kept through a loop, where registers are too few.
+  // Makes the compiler recompute what follows from the position, instead of keeping it through a loop, where registers are too few.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(g), "+r"(q)); }
 };
 
@@ -29,34 +29,34 @@ __device__ __forceinline__ int head_of(int column, int q = threadIdx.x % 4) { re
 // s[4 h + 2 r + i]: row g + 8 r of the warp, head_of(2 h + i).
 template <class Shared>
 using Logits = float[4 * Shared::kHeadTiles];
-// A of four steps.
+// A operands of four steps.
 using Steps = uint32_t[4][4];
-// A step of the values is a warp's rows, q's first pair of rows q and q + 8, its second of q + 4 and q + 12: of pair g the place among
-// those of all steps that the same thread takes.
+// A step of the values is a warp's rows: q's first pair is rows q and q + 8, its second q + 4 and q + 12. Returns the index of pair g among
+// the pairs of all steps that the same thread takes.
 constexpr int kSecondPair = 4;
 __device__ __forceinline__ int pair_of(int warp, int g) { return g % kSecondPair * 8 + 2 * warp + g / kSecondPair; }
 
-// Scales of values are less than 2^(kScaleRoom + 1) when multiplied: 448 of them fit fp16.
+// Scales of values are less than 2^(kScaleRoom + 1) when multiplied: 448 times that fits fp16.
 constexpr int kScaleRoom = 6, kExponentBias = 127 + kScaleRoom, kSmallestTop = kScaleRoom + 1;
 
-// An infinity from the byte of NaN: a row with one is looked for where it is known that there is one (few_heads_softmax.cuh).
+// The NaN byte gives an infinity. A row with that scale is handled where one is known to exist (few_heads_softmax.cuh).
 constexpr uint32_t kNanByte = 255;
 __device__ __forceinline__ float power_of(uint32_t scale_byte) { return __uint_as_float(scale_byte << 23); }
 
 // The scales of a thread's two rows.
 template <class Shared>
 struct RowScales {
-  uint2 bytes[2];        // V4: exponent bytes of the seven blocks
-  float4 of_tiles[2];    // V3.2: any, of the four tiles
-  uint32_t rotated = 0;  // V4: the byte of the scale of the largest of the thread's rotated lanes, as values
-  uint2 own[2];          // V4: the bytes of blocks 2 q and 2 q + 1 of each row; V3.2: bits of the one scale of both
+  uint2 bytes[2];        // V4: exponent bytes of the seven quantisation blocks
+  float4 of_tiles[2];    // V3.2: fp32 scales of the four quantisation blocks of 128
+  uint32_t rotated = 0;  // V4: scale byte that fits the largest of the thread's rotary values, as values
+  uint2 own[2];          // V4: bytes of blocks 2 q and 2 q + 1 of each row; V3.2: bits of the one scale of both
   uint32_t top;          // the largest exponent byte of the warp's rows
 
   __device__ __forceinline__ float of(int r, int block) const {
     if constexpr (Shared::kV4) return power_of(exponent(r, block));
     return of_tile(r, block);
   }
-  // As a byte.
+  // The scale's exponent byte.
   __device__ __forceinline__ uint32_t exponent(int r, int block) const {
     if constexpr (Shared::kV4) return (block < 4 ? bytes[r].x : bytes[r].y) >> (8 * (block % 4)) & 0xFFu;
     return __float_as_uint(of_tile(r, block)) >> 23 & 0xFFu;
@@ -86,29 +86,29 @@ struct RowScales {
   }
 };
 
-// The larger magnitudes of two bf16 pairs, with any sign.
+// Per bf16 pair, the larger magnitudes, with any sign.
 __device__ __forceinline__ uint32_t larger_bf16x2(uint32_t a, uint32_t b) {
   uint32_t larger;
   asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
   return larger;
 }
 
-// s += the logits of a block times its scales.
+// s += the logits of a quantisation block times its scales.
 template <class Shared>
 __device__ __forceinline__ void add_scaled(Logits<Shared>& s, const Logits<Shared>& of_block, float scale, float of_eighth) {
 #pragma unroll
   for (int i = 0; i < 4 * Shared::kHeadTiles; ++i) s[i] = fmaf(i % 4 < 2 ? scale : of_eighth, of_block[i], s[i]);
 }
 
-// Four steps of a chunk of the heads' queries, which begin at the place of descriptor `queries`.
+// Multiplies four steps of a chunk with the heads' queries, which begin at the descriptor `queries`.
 template <class Shared>
 __device__ __forceinline__ void multiply(uint64_t queries, int chunk, const Steps& a, Logits<Shared>& of_chunk) {
-  // Added to the low word: a descriptor of each chunk's place would be three instructions more.
+  // Added to the low word: building a descriptor per chunk would be three instructions more.
   const uint64_t heads = queries >> 32 << 32 | static_cast<uint32_t>(queries) + chunk * (Shared::kHeadBytes / 16);
   ptx::wgmma_fence();
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    if (chunk == Shared::kCodeBlocks) {
+    if (chunk == Shared::kQuantizedBlocks) {
       ptx::wgmma_bf16_rs(of_chunk, a[step], heads + 2 * step, step > 0);
     } else {
       ptx::wgmma_f16_rs(of_chunk, a[step], heads + 2 * step, step > 0);
@@ -122,13 +122,13 @@ __device__ __forceinline__ void hold(Steps& a) {
   for (int step = 0; step < 4; ++step) ptx::wgmma_hold(a[step]);
 }
 
-// 16 codes of a block of each of the thread's rows; `quarters`: of each four units of theirs, the thread's.
-struct Codes {
+// 16 e4m3 values of a block of each of the thread's rows. `quarters`: the thread's unit of each four units of the rows.
+struct QuantizedRows {
   uint4 of_row[2];
 
   __device__ __forceinline__ void load(uint8_t* const (&quarters)[2], int block) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) of_row[r] = *reinterpret_cast<const uint4*>(quarters[r] + kChunkLanes * block);
+    for (int r = 0; r < 2; ++r) of_row[r] = *reinterpret_cast<const uint4*>(quarters[r] + kChunkDims * block);
   }
   __device__ __forceinline__ void convert(Steps& a) const {
 #pragma unroll
@@ -143,11 +143,11 @@ struct Codes {
   }
 };
 
-// s += the logits of the codes, while those of the rotated lanes are on their way in s. A block is converted while the tensor cores have
-// the one before; with many heads there are no registers for more than one block's logits.
+// s += the logits of the e4m3 values, while the product of the rotary dimensions into s is running. A block is converted while the tensor
+// cores multiply the previous one. With many heads there are registers for only one block's logits.
 template <class Shared>
-__device__ __forceinline__ void add_codes(uint64_t queries, uint8_t* const (&quarters)[2], Codes& codes, const RowScales<Shared>& scales,
-                                          Steps& rotated, Logits<Shared>& s) {
+__device__ __forceinline__ void add_quantized(uint64_t queries, uint8_t* const (&quarters)[2], QuantizedRows& quantized,
+                                              const RowScales<Shared>& scales, Steps& rotated, Logits<Shared>& s) {
   constexpr int kBuffers = Shared::kHeadTiles > 2 ? 1 : 2;
   Steps a[2];
   Logits<Shared> of_block[kBuffers];
@@ -162,9 +162,9 @@ __device__ __forceinline__ void add_codes(uint64_t queries, uint8_t* const (&qua
     }
   };
 #pragma unroll
-  for (int block = 0; block < Shared::kCodeBlocks; ++block) {
-    codes.convert(a[block % 2]);
-    if (block + 1 < Shared::kCodeBlocks) codes.load(quarters, block + 1);
+  for (int block = 0; block < Shared::kQuantizedBlocks; ++block) {
+    quantized.convert(a[block % 2]);
+    if (block + 1 < Shared::kQuantizedBlocks) quantized.load(quarters, block + 1);
     if constexpr (kBuffers == 1) {
       ptx::wgmma_wait<0>();
       add(block - 1);
@@ -176,25 +176,25 @@ __device__ __forceinline__ void add_codes(uint64_t queries, uint8_t* const (&qua
     }
   }
   ptx::wgmma_wait<0>();
-  add(Shared::kCodeBlocks - 1);
+  add(Shared::kQuantizedBlocks - 1);
 }
 
-// s = the logits of rotated lanes and codes, by products of the warp.
+// s = the logits of rotary dimensions and e4m3 values, by mma.sync of the warp.
 template <class Shared>
-__device__ __forceinline__ void own_logits(const Shared& shared, int lane, uint8_t* const (&quarters)[2], Codes& codes,
+__device__ __forceinline__ void own_logits(const Shared& shared, int lane, uint8_t* const (&quarters)[2], QuantizedRows& quantized,
                                            const RowScales<Shared>& scales, const Steps& rotated, Logits<Shared>& s) {
   OfHeads<Shared::kHeadTiles> queries;
-  queries.load(ptx::shared_address(shared.q[Shared::kCodeBlocks]), lane);
+  queries.load(ptx::shared_address(shared.q[Shared::kQuantizedBlocks]), lane);
 #pragma unroll
   for (float& v : s) v = 0.0f;
 #pragma unroll
   for (int step = 0; step < 4; ++step) queries.template add_product<true>(s, rotated[step], step);
 #pragma unroll
-  for (int block = 0; block < Shared::kCodeBlocks; ++block) {
+  for (int block = 0; block < Shared::kQuantizedBlocks; ++block) {
     Steps a;
     queries.load(ptx::shared_address(shared.q[block]), lane);
-    codes.convert(a);
-    if (block + 1 < Shared::kCodeBlocks) codes.load(quarters, block + 1);
+    quantized.convert(a);
+    if (block + 1 < Shared::kQuantizedBlocks) quantized.load(quarters, block + 1);
     Logits<Shared> of_block[2] = {};  // two chains of products, half as long
 #pragma unroll
     for (int step = 0; step < 4; ++step) queries.add_product(of_block[step % 2], a[step], step);
@@ -219,10 +219,10 @@ __device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint4 lanes = *reinterpret_cast<const uint4*>(unit(r, kFirstRotated + 4 * i + q));
-      rotated[2 * i][r] = lanes.x, rotated[2 * i][r + 2] = lanes.y;
-      rotated[2 * i + 1][r] = lanes.z, rotated[2 * i + 1][r + 2] = lanes.w;
-      largest = larger_bf16x2(larger_bf16x2(largest, larger_bf16x2(lanes.x, lanes.y)), larger_bf16x2(lanes.z, lanes.w));
+      const uint4 packed = *reinterpret_cast<const uint4*>(unit(r, kFirstRotated + 4 * i + q));
+      rotated[2 * i][r] = packed.x, rotated[2 * i][r + 2] = packed.y;
+      rotated[2 * i + 1][r] = packed.z, rotated[2 * i + 1][r + 2] = packed.w;
+      largest = larger_bf16x2(larger_bf16x2(largest, larger_bf16x2(packed.x, packed.y)), larger_bf16x2(packed.z, packed.w));
     }
     if constexpr (Shared::kV4) {
       scales.bytes[r] = *reinterpret_cast<const uint2*>(&shared.scales[stage][row + 8 * r]);
@@ -232,19 +232,19 @@ __device__ __forceinline__ void logits(Shared& shared, uint64_t queries, uint32_
     }
   }
   if constexpr (Shared::kV4) {
-    // As values rotated lanes are of the scale with which the largest would be in [2^7, 2^8), as codes are.
-    constexpr uint32_t kCodeExponent = 7, kLargestByte = 248;
+    // As values, rotary dimensions use the scale with which their largest is in [2^7, 2^8), like e4m3 values.
+    constexpr uint32_t kE4m3Exponent = 7, kLargestByte = 248;
     const uint32_t exponent = max(largest << 17, largest << 1 & 0xFFFF0000u) >> 24;
-    scales.rotated = min(max(exponent, kCodeExponent + 1) - kCodeExponent, kLargestByte);
+    scales.rotated = min(max(exponent, kE4m3Exponent + 1) - kE4m3Exponent, kLargestByte);
   }
-  Codes codes;
-  codes.load(quarters, 0);
+  QuantizedRows quantized;
+  quantized.load(quarters, 0);
   scales.look(q);
   if constexpr (Shared::kOwnLogits) {
-    own_logits(shared, 4 * g + q, quarters, codes, scales, rotated, s);
+    own_logits(shared, 4 * g + q, quarters, quantized, scales, rotated, s);
   } else {
-    multiply<Shared>(queries, Shared::kCodeBlocks, rotated, s);
-    add_codes<Shared>(queries, quarters, codes, scales, rotated, s);
+    multiply<Shared>(queries, Shared::kQuantizedBlocks, rotated, s);
+    add_quantized<Shared>(queries, quarters, quantized, scales, rotated, s);
   }
 }
 

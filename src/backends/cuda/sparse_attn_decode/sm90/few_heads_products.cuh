@@ -1,5 +1,5 @@
-// Products of a warp by itself, for few heads: operand B, of eight columns, is two registers a step, which every warp reads from where
-// wgmma would take it. Nothing has to be told to the asynchronous proxy, and no warp waits for three others.
+// Products of a single warp (mma.sync), for few heads. Operand B, of eight columns, is two registers per step, which every warp reads from
+// where wgmma would. No proxy fence is needed, and no warp waits for three others.
 #pragma once
 
 #include "backends/cuda/ptx/ldmatrix.cuh"
@@ -9,17 +9,17 @@
 
 namespace strata::cuda::sparse_decode::few_heads {
 
-// Four steps of 16 contracted lanes or rows, for kHeadTiles times eight heads.
+// Four steps of 16 contracted dimensions or rows, for kHeadTiles times eight heads.
 template <int kHeadTiles>
 struct OfHeads {
   uint32_t of_steps[kHeadTiles][2][4];
 
-  // `place`: 64 contracted elements of each head, swizzled by 128 bytes.
-  __device__ __forceinline__ void load(uint32_t place, int lane) {
+  // `address`: shared-memory address of 64 contracted elements of each head, swizzled by 128 bytes.
+  __device__ __forceinline__ void load(uint32_t address, int lane) {
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) ptx::ldmatrix_x4(of_steps[h][i], place + unit_offset(8 * h + lane % 8, 4 * i + lane / 8));
+      for (int i = 0; i < 2; ++i) ptx::ldmatrix_x4(of_steps[h][i], address + unit_offset(8 * h + lane % 8, 4 * i + lane / 8));
     }
   }
   template <bool kBf16 = false>

@@ -1,5 +1,5 @@
-// The queries of the decode kernel for few heads, in the order in which the tensor cores take them: of 64 lanes, step s of 16 has at
-// 2 q + 8 i + (0, 1) what thread q of four has of a row as its lanes 4 s + 2 i + (0, 1) (few_heads_logits.cuh).
+// The queries of the decode kernel for few heads, in the order in which the tensor cores take them. Of 64 dimensions, step s of 16 has at 2
+// q + 8 i + (0, 1) what thread q of four has of a row as its dimensions 4 s + 2 i + (0, 1) (few_heads_logits.cuh).
 #pragma once
 
 #include "backends/cuda/sparse_attn_decode/sm90/few_heads_shared.cuh"
@@ -16,10 +16,10 @@ __device__ __forceinline__ uint4 scaled_bf16(uint4 v, float factor) {
   return {two(v.x), two(v.y), two(v.z), two(v.w)};
 }
 
-// A head of which each lane has every 32nd unit of 16 bytes.
+// Stores a head's queries; each lane has every 32nd unit of 16 bytes.
 template <class Shared, class Norm, int kLoads>
 __device__ __forceinline__ void store_queries(Shared& shared, int head, const Norm& norm, const uint4 (&raw)[kLoads], float scale_log2) {
-  constexpr int kUnits = kRowLanes<Shared::kFormat> / 8;
+  constexpr int kUnits = kRowDims<Shared::kFormat> / 8;
   const int lane = threadIdx.x % 32;
   uint4 of_head[1][kLoads];
   uint4(&v)[kLoads] = of_head[0];
@@ -30,32 +30,32 @@ __device__ __forceinline__ void store_queries(Shared& shared, int head, const No
   int exponent = query_exponent(largest);
   float factor = pow2(-exponent);
   if constexpr (Norm::kPresent) {
-    if (norm.wanted()) norm.apply(of_head), exponent = -Norm::kShift, factor = 1.0f;
+    if (norm.is_enabled()) norm.apply(of_head), exponent = -Norm::kShift, factor = 1.0f;
   }
 #pragma unroll
   for (int j = 0; j < kLoads; ++j) {
     const int unit = lane + 32 * j, in_chunk = unit % 8;
     if (unit >= kUnits) break;
-    // A thread of the logits reads two units side by side of a block of codes, and of the rotated lanes one in each four.
-    const bool rotated = unit >= 8 * Shared::kCodeBlocks;
+    // A logits thread reads two adjacent units of a block of e4m3 values, and one of each four units of the rotary dimensions.
+    const bool rotated = unit >= 8 * Shared::kQuantizedBlocks;
     const int q = rotated ? in_chunk % 4 : in_chunk / 2, first_step = rotated ? in_chunk / 4 * 2 : in_chunk % 2 * 2;
-    const uint4 lanes = rotated ? scaled_bf16(v[j], factor) : bf16_to_f16(v[j], factor);
+    const uint4 packed = rotated ? scaled_bf16(v[j], factor) : bf16_to_f16(v[j], factor);
     uint8_t* const chunk = shared.q[unit / 8];
     const auto word = [&](int step, int half) -> uint32_t& {
       return *reinterpret_cast<uint32_t*>(chunk + unit_offset(head, 2 * (first_step + step) + half) + 4 * q);
     };
-    word(0, 0) = lanes.x, word(0, 1) = lanes.y, word(1, 0) = lanes.z, word(1, 1) = lanes.w;
+    word(0, 0) = packed.x, word(0, 1) = packed.y, word(1, 0) = packed.z, word(1, 1) = packed.w;
   }
   if (lane == 0) shared.factor[head] = scale_log2 * pow2(exponent);
 }
 
-// A consumer warp's heads, each in 16-byte units, one or more a lane: asked for first, converted when they are there, to fp16 of
-// which the largest of a head is in [2^14, 2^15); rotated lanes stay bf16, as rows have them. Heads that do not exist are zero.
+// A consumer warp's heads, in 16-byte units, one or more per lane. Loads are issued first. store() converts to fp16, with the largest of a
+// head in [2^14, 2^15); rotary dimensions stay bf16, as in the cache rows. Heads that do not exist are zero.
 template <class Shared>
 struct Queries {
-  static constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
-  static constexpr int kWarps = kConsumers / 32, kTogether = (Shared::kHeads + kWarps - 1) / kWarps;
-  uint4 v[kTogether][kLoads];
+  static constexpr int kUnits = kRowDims<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
+  static constexpr int kWarps = kConsumers / 32, kHeadsPerWarp = (Shared::kHeads + kWarps - 1) / kWarps;
+  uint4 v[kHeadsPerWarp][kLoads];
 
   static __device__ __forceinline__ int head(int i) { return static_cast<int>(threadIdx.x / 32) + i * kWarps; }
 
@@ -63,7 +63,7 @@ struct Queries {
     const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + first_head * a.q_head_stride;
     const int lane = threadIdx.x % 32, heads = a.num_heads - first_head;
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
+    for (int i = 0; i < kHeadsPerWarp; ++i) {
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
         const int unit = lane + 32 * j;
@@ -79,7 +79,7 @@ struct Queries {
     for (int head = this->head(0); head < Shared::kHeads; head += kWarps) {
       store_queries(shared, head, norm, v[0], scale_log2);
 #pragma unroll
-      for (int i = 1; i < kTogether; ++i) {
+      for (int i = 1; i < kHeadsPerWarp; ++i) {
 #pragma unroll
         for (int j = 0; j < kLoads; ++j) v[i - 1][j] = v[i][j];
       }

@@ -1,4 +1,4 @@
-// The definition behind launch.h; in clusters and by a schedule: in files of their own.
+// The definition of launch_decode of launch.h; those for clusters and schedules are in files of their own.
 #pragma once
 
 #include "backends/cuda/runtime/early_launch.cuh"

@@ -1,4 +1,4 @@
-// The definitions behind launch.h for blocks in clusters.
+// The definitions of launch.h for CTAs in clusters.
 #pragma once
 
 #include "backends/cuda/sparse_attn_decode/sm90/instantiate.cuh"
@@ -12,7 +12,7 @@ int64_t allow_large_clusters(int64_t blocks) {
   allow_shared_bytes(kernel, kShared);
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
         "cudaFuncSetAttribute");
-  constexpr int64_t kMany = 256;  // clusters, more than SMs have groups
+  constexpr int64_t kMany = 256;  // clusters; more than an SM group count
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(kMany * blocks)),
                              .block = dim3(few_heads::kBlockThreads),
                              .shared_bytes = kShared,
@@ -20,7 +20,7 @@ int64_t allow_large_clusters(int64_t blocks) {
                             nullptr, /*early=*/false);
   int clusters = 0;
   if (cudaOccupancyMaxActiveClusters(&clusters, kernel, config.get()) == cudaSuccess) return clusters;
-  cudaGetLastError();  // no cluster of so many
+  cudaGetLastError();  // no such cluster fits
   return 0;
 }
 

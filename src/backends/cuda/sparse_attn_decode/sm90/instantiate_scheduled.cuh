@@ -1,4 +1,4 @@
-// The definition behind launch.h for the pieces of a schedule.
+// The definition of launch.h for the work items of a schedule.
 #pragma once
 
 #include "backends/cuda/sparse_attn_decode/sm90/instantiate.cuh"
@@ -6,9 +6,9 @@
 namespace strata::cuda::sparse_decode {
 
 template <int kHeads>
-void launch_scheduled(const DecodeArgs& args, int64_t num_pieces, const ExecutionContext& context) {
+void launch_scheduled(const DecodeArgs& args, int64_t num_work_items, const ExecutionContext& context) {
   constexpr KvFormat kFormat = KvFormat::fp8_ds_mla_v4;
-  const dim3 grid(static_cast<unsigned>(num_pieces * ((args.num_heads + kHeads - 1) / kHeads)));
+  const dim3 grid(static_cast<unsigned>(num_work_items * ((args.num_heads + kHeads - 1) / kHeads)));
   if constexpr (kHeads == kHeadTile) {
     launch_decode(sparse_decode_kernel<kFormat, Cut::scheduled>, kThreads, sizeof(SharedMemory<kFormat, kHeads>), args, grid, context);
   } else {

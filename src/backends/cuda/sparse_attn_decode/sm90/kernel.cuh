@@ -1,5 +1,5 @@
-// Sparse decode attention on Hopper: 64 heads of one query token and a part of its rows in each block. Blocks of the same rows run side by
-// side, so that the rows come from memory once and from L2 for each.
+// Sparse decode attention on Hopper. Each CTA computes 64 heads of one query token over one split of the token's rows. CTAs of the same
+// rows run concurrently, so that rows come from memory once and then from L2.
 //
 // Arithmetic of a tile of 64 rows and 64 heads, cycles of one SM (D = 512):
 //   tensor cores   logits 64 x 64 x 512 and values the same, at 2048 fp16 FMA a cycle                             1024 + 1024 = 2048
@@ -8,28 +8,28 @@
 //   memory         64 x 584 B at a 132nd of 4.3 TB/s, 1.75 GHz                                                              2010
 //   issue slots    dequantisation: 14336 conversions and as many packed products over 128 lanes                          224 + 112
 //                  softmax: 4096 ex2 at 16 a cycle, products, maxima and sums                                             256 + 160
-// Every resource is asked for 2048 cycles and more, so all of it has to overlap. Two producer warpgroups convert rows while two consumer
-// warpgroups multiply, and one consumer is in the softmax of a tile while the other multiplies. A stage is given back by halves (value
-// lanes 0..255 and the rest), because shared memory holds the queries and two tiles only: a tile's own consumer is the first to be done
-// with its half, which is then filled first and begins the logits of the tile after next. Producers tell of each quarter that is filled.
+// Every resource is busy for 2048 cycles and more, so all of this must overlap. Two producer warpgroups convert rows while two consumer
+// warpgroups multiply. One consumer runs the softmax of a tile while the other multiplies. Stages are released by halves (value dimensions
+// 0..255, and the rest), because shared memory holds the queries and only two tiles. A tile's own consumer finishes its half first; that
+// half is refilled first and starts the logits of the tile after next. Producers signal each quarter that is filled.
 //
-// Stores of keys are ordinary, wgmma reads by the asynchronous proxy, and a proxy fence has to lie between them. It is the consumers': a
-// producer arrives (release) behind its stores, a consumer waits (acquire) and has its fence before the product. That is a path of base
-// causality order with a proxy fence along it, as PTX asks; who executes the fence is free. For the values of a tile, and for the other
-// consumer, the path goes on through kWeightsReady, behind the same fence. A fence of the producers' waits for their loads in flight.
+// Keys are stored by ordinary stores, and wgmma reads through the async proxy, so a proxy fence must lie between. The consumers execute it:
+// a producer arrives (release) after its stores; a consumer waits (acquire) and fences before the product. This is a path of base causality
+// order with a proxy fence on it, as PTX requires; any thread may execute the fence. For the values of a tile, and for the other consumer,
+// the path continues through kWeightsReady after the same fence. A fence in the producers would wait for their loads in flight.
 //
-// Keys are fp16 values times 2^8 (config.h), exact for every scale from 2^-23, below what the cache's writer chooses. A row with a scale
-// above 2^-1, a rotated lane of 224 and more or a NaN scale is noticed while it is converted; the block then finds the shift that fits
-// all its rows and starts over. Lanes 2^29 below the block's largest lose bits then; a scale below 2^-23 rounds to steps of 2^-32.
+// Keys are fp16 values times 2^8 (config.h). This is exact for scales from 2^-23, less than the cache's writer ever writes. Conversion
+// detects scales above 2^-1, rotary values of 224 and more, and NaN scales. The CTA then finds the shift that fits all its rows and starts
+// over. Values 2^29 below the CTA's largest then lose bits; a scale below 2^-23 rounds to steps of 2^-32.
 //
-// Reached on an H200 (2026-11-23): 1.88 us a tile, about 3350 cycles, in which the way to shared memory is busy 94 %; 1.48 us without the
-// producers' work.
+// Reached on an H200 (2026-11-23): 1.88 us a tile, about 3350 cycles, of which the shared-memory path is busy 94 %. Without the producers'
+// work: 1.48 us.
 //
-// Roles: warpgroups 0 and 1 logits and softmax of even and odd tiles, left and right values of all; 2 and 3 producers.
+// Roles: warpgroups 0 and 1: logits and softmax of even and odd tiles, left and right value dimensions of all tiles. 2 and 3: producers.
 #pragma once
 
 #include "backends/cuda/device/warpgroup.cuh"
-#include "backends/cuda/sparse_attn_decode/sm90/cluster_merge.cuh"
+#include "backends/cuda/sparse_attn_decode/sm90/cluster_combine.cuh"
 #include "backends/cuda/sparse_attn_decode/sm90/consumer.cuh"
 #include "backends/cuda/sparse_attn_decode/sm90/early_start.cuh"
 #include "backends/cuda/sparse_attn_decode/sm90/epilogue.cuh"
@@ -42,26 +42,26 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   using Shared = SharedMemory<kFormat, kHeadTile>;
   auto& shared = *reinterpret_cast<Shared*>(shared_bytes);
-  const Seat<kCut> seat(a, kHeadTile);
+  const CtaWork<kCut> work(a, kHeadTile);
 
   ptx::launch_dependents();
-  if (!seat.exists()) return;
+  if (!work.exists()) return;
   prepare(shared);
   __syncthreads();
-  bring_near<Shared>(a, seat);
+  prefetch_inputs<Shared>(a, work);
 
-  // Every role runs over the tiles, meets the others, and runs once more with another key shift if a value did not fit. A split without
-  // rows has nothing to do.
+  // Every role runs over the tiles and then meets at __syncthreads. If a value did not fit, all run again with another key shift. Splits
+  // without rows return.
   const int role = own_warpgroup();
   uint32_t phases = 0;
   if (role < 2) {
-    NormOf<kFormat> norm(a, seat.token);
+    NormOf<kFormat> norm(a, work.token);
     ptx::wait_for_previous_kernel();
-    const auto lengths = seat.lengths(a);
-    load_queries(a, shared, seat.batch, seat.query, seat.first_head, norm);
-    const TokenRows rows = seat.rows(a, lengths);
-    const BlockTiles tiles = seat.tiles(rows);
-    if (!seat.has_work(rows)) return;
+    const auto lengths = work.lengths(a);
+    load_queries(a, shared, work.batch, work.query, work.first_head, norm);
+    const TokenRows rows = work.rows(a, lengths);
+    const BlockTiles tiles = work.tiles(rows);
+    if (!work.has_work(rows)) return;
     ptx::registers_grow<Shared::kRoom.consumer>();
     const float2 scale = {a.scale_log2 * shared.q_scale[accumulator_row()], a.scale_log2 * shared.q_scale[accumulator_row() + 8]};
     Sums sums;
@@ -71,49 +71,49 @@ __global__ void __launch_bounds__(kThreads, 1) sparse_decode_kernel(const __grid
       SoftmaxState state;
       clear(sums);
       consume(shared, role, tiles.end - tiles.first, phases, {scale.x * unshift, scale.y * unshift}, state, sums);
-      phases = phases_behind(phases, tiles.end - tiles.first);
-      const float2 sinks = load_sinks(a, seat.first_head);
-      give_end(shared, role, state);
+      phases = phases_after(phases, tiles.end - tiles.first);
+      const float2 sinks = load_sinks(a, work.first_head);
+      publish_end(shared, role, state);
       __syncthreads();
       if (again || shared.overflow == 0) {
-        const auto store_part = [&](int row, float lse, float maximum) {
+        const auto store_split = [&](int row, float lse, float maximum) {
           if constexpr (kInCluster) {
-            part_ends(shared)[row] = {lse, maximum, unshift, 0.0f};
+            split_ends(shared)[row] = {lse, maximum, unshift, 0.0f};
           } else {
-            store_part_head(a, part_index(a, seat.token, seat.split, seat.first_head + row), lse, maximum, unshift);
+            store_split_head(a, split_index(a, work.token, work.split, work.first_head + row), lse, maximum, unshift);
           }
         };
-        factors = finish_softmax(a, shared, role, state, sinks, unshift, seat.token, seat.is_part(rows), seat.first_head, store_part);
+        factors = finish_softmax(a, shared, role, state, sinks, unshift, work.token, work.is_split(rows), work.first_head, store_split);
         break;
       }
       __syncthreads();
     }
-    turn_sums(shared, sums, factors, role, seat.is_part(rows));
-    if (kInCluster && seat.is_part(rows)) {
-      rows.has(2) ? merge_in_cluster<3>(a, shared, seat.token, seat.split, seat.first_head)
-                  : merge_in_cluster<2>(a, shared, seat.token, seat.split, seat.first_head);
+    transpose_sums(shared, sums, factors, role, work.is_split(rows));
+    if (kInCluster && work.is_split(rows)) {
+      rows.has(2) ? combine_in_cluster<3>(a, shared, work.token, work.split, work.first_head)
+                  : combine_in_cluster<2>(a, shared, work.token, work.split, work.first_head);
     } else {
-      if (role == 1 && a.positions != nullptr && !seat.is_part(rows)) rotate_turned(shared);
-      store_turned(a, shared, role, seat.token, seat.split, seat.is_part(rows), seat.first_head);
+      if (role == 1 && a.positions != nullptr && !work.is_split(rows)) rotate_transposed(shared);
+      store_transposed(a, shared, role, work.token, work.split, work.is_split(rows), work.first_head);
     }
   } else {
     ptx::registers_shrink<Shared::kRoom.producer>();
     ptx::wait_for_previous_kernel();
     if constexpr (kCut == Cut::scheduled) {
-      const TokenRows rows = seat.expected(a);
-      const BlockTiles tiles = seat.tiles(rows);
-      share_list(a, shared, seat.batch, seat.query, rows, tiles.end);
+      const TokenRows rows = work.expected(a);
+      const BlockTiles tiles = work.tiles(rows);
+      share_list(a, shared, work.batch, work.query, rows, tiles.end);
       produce_all(a, shared, tiles.first, tiles.end, FirstSlots<kFormat>(shared.list, tiles.first));
     } else {
-      // Slots are asked for together with lengths, as if every entry were looked at, and once more only if that is not so.
-      const Lengths lengths = seat.lengths(a);
-      const TokenRows every = seat.expected(a);
-      const BlockTiles tiles_of_every = seat.tiles(every);
-      FirstSlots<kFormat> slots(RowList(a, seat.batch, seat.query, every, tiles_of_every.end), tiles_of_every.first);
-      const TokenRows rows = seat.rows(a, lengths);
-      const BlockTiles tiles = seat.tiles(rows);
-      if (!seat.has_work(rows)) return;
-      share_list(a, shared, seat.batch, seat.query, rows, tiles.end);
+      // Slots are loaded together with the lengths, as if every entry were inside them, and reloaded only if that is wrong.
+      const Lengths lengths = work.lengths(a);
+      const TokenRows every = work.expected(a);
+      const BlockTiles tiles_of_every = work.tiles(every);
+      FirstSlots<kFormat> slots(RowList(a, work.batch, work.query, every, tiles_of_every.end), tiles_of_every.first);
+      const TokenRows rows = work.rows(a, lengths);
+      const BlockTiles tiles = work.tiles(rows);
+      if (!work.has_work(rows)) return;
+      share_list(a, shared, work.batch, work.query, rows, tiles.end);
       if (!every.are_of(a, lengths)) slots = FirstSlots<kFormat>(shared.list, tiles.first);
       produce_all(a, shared, tiles.first, tiles.end, slots);
     }

@@ -1,5 +1,5 @@
-// Launches of the Hopper decode kernels, each of which starts while the kernel in front of it runs and waits for it by itself; each pair of
-// template arguments is instantiated in a file of its own.
+// Launches of the Hopper decode kernels. Each kernel starts before the preceding kernel has finished, and waits for it by itself. Each pair
+// of template arguments is instantiated in its own file.
 #pragma once
 
 #include "backends/cuda/sparse_attn_decode/sm90/config.h"
@@ -7,31 +7,31 @@
 
 namespace strata::cuda::sparse_decode {
 
-// kHeads: those of a block. Rows of the caches, of q and of out start at multiples of 16 bytes here and below.
+// kHeads: heads of a CTA. Rows of the caches, of q and of out are 16-byte aligned, here and below.
 template <KvFormat kFormat, int kHeads>
 void launch_decode(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// The pieces of a schedule, of V4.
+// The work items of a schedule, V4 only.
 template <int kHeads>
-void launch_scheduled(const DecodeArgs& args, int64_t num_pieces, const ExecutionContext& context);
+void launch_scheduled(const DecodeArgs& args, int64_t num_work_items, const ExecutionContext& context);
 
-// Merges the parts that `attention_blocks` blocks of the kernel in front make.
+// Combines the splits that `attention_blocks` CTAs of the preceding kernel write.
 void launch_combine(const DecodeArgs& args, int64_t num_tokens, int64_t attention_blocks, const ExecutionContext& context);
 
-// Those of the tokens that the schedule has cut.
+// Combines the splits of the tokens that the schedule has cut.
 void launch_scheduled_combine(const DecodeArgs& args, const ExecutionContext& context);
 
-// The blocks of a token's parts are a cluster and merge them: two or three of 64 heads, up to
-// kMostClusterParts of 8 or 16 of V4. With more than kPortableCluster, behind allow_large_clusters.
+// The CTAs of a token's splits form a cluster and combine them: two or three CTAs of 64 heads, or (V4) up to kMaxClusterSplits of 8 or 16
+// heads. More than kPortableCluster require allow_large_clusters first.
 template <KvFormat kFormat, int kHeads>
 void launch_in_clusters(const DecodeArgs& args, int64_t num_tokens, const ExecutionContext& context);
 
-// V4, 8 or 16 heads a block, rows not split: persistent blocks take the tokens round-robin.
+// V4, 8 or 16 heads per CTA, rows not split: a persistent kernel whose CTAs process tokens round-robin.
 template <int kHeads>
-void launch_in_turn(const DecodeArgs& args, int64_t num_tokens, int64_t blocks, const ExecutionContext& context);
+void launch_persistent(const DecodeArgs& args, int64_t num_tokens, int64_t blocks, const ExecutionContext& context);
 
-// Lets the current device have clusters of more than kPortableCluster blocks of few heads. How many of `blocks` run there at a time: maybe
-// none.
+// Allows clusters of more than kPortableCluster CTAs of few heads on the current device. Returns how many clusters of `blocks` CTAs can run
+// there at once, which may be 0.
 template <KvFormat kFormat, int kHeads>
 int64_t allow_large_clusters(int64_t blocks);
 
@@ -49,8 +49,8 @@ extern template void launch_scheduled<16>(const DecodeArgs&, int64_t, const Exec
 extern template void launch_scheduled<32>(const DecodeArgs&, int64_t, const ExecutionContext&);
 extern template void launch_scheduled<64>(const DecodeArgs&, int64_t, const ExecutionContext&);
 
-extern template void launch_in_turn<8>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
-extern template void launch_in_turn<16>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
+extern template void launch_persistent<8>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
+extern template void launch_persistent<16>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
 extern template int64_t allow_large_clusters<KvFormat::fp8_ds_mla_v4, 8>(int64_t);
 extern template int64_t allow_large_clusters<KvFormat::fp8_ds_mla_v4, 16>(int64_t);
 extern template void launch_in_clusters<KvFormat::fp8_ds_mla_v4, 8>(const DecodeArgs&, int64_t, const ExecutionContext&);

@@ -1,5 +1,5 @@
-// The weights that the kernel behind attention reads, on their way to L2 while attention multiplies and the memory idles. By the warps that
-// load rows, a part with each tile: all at once rows would wait behind them.
+// Prefetches the next kernel's weights to L2 while attention multiplies and memory is partly idle. The warps that load rows issue a share
+// with each tile: all at once would delay the rows.
 #pragma once
 
 #include "backends/cuda/ptx/bulk_copy.cuh"
@@ -7,17 +7,18 @@
 
 namespace strata::cuda::sparse_decode {
 
-// Pieces of next_bytes bytes, next_apart from the next: `next_lanes` lanes of each loading warp have one each, `next_times` times a block.
+// Ranges of next_bytes bytes at distances of next_stride. `next_lanes` lanes of each loading warp prefetch one range each, `next_times`
+// times per CTA.
 template <int kWarps>
-__device__ __forceinline__ void bring_next_near(const DecodeArgs& a, uint32_t block, int32_t time, int warp) {
+__device__ __forceinline__ void prefetch_next_weights(const DecodeArgs& a, uint32_t block, int32_t time, int warp) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   if (lane >= a.next_lanes || time >= a.next_times) return;
-  const uint32_t piece = ((block * a.next_times + time) * kWarps + warp) * a.next_lanes + lane;
-  ptx::bulk_prefetch_l2(a.next + piece * a.next_apart, static_cast<uint32_t>(a.next_bytes));
+  const uint32_t range = ((block * a.next_times + time) * kWarps + warp) * a.next_lanes + lane;
+  ptx::bulk_prefetch_l2(a.next + range * a.next_stride, static_cast<uint32_t>(a.next_bytes));
 }
 template <int kWarps>
-__device__ __forceinline__ void bring_next_near(const DecodeArgs& a, int32_t time, int warp) {
-  bring_next_near<kWarps>(a, blockIdx.y * gridDim.x + blockIdx.x, time, warp);
+__device__ __forceinline__ void prefetch_next_weights(const DecodeArgs& a, int32_t time, int warp) {
+  prefetch_next_weights<kWarps>(a, blockIdx.y * gridDim.x + blockIdx.x, time, warp);
 }
 
 }  // namespace strata::cuda::sparse_decode

@@ -48,7 +48,7 @@ Plans Planner::plans(const Problem& problem, const Device& device) const {
 int64_t Planner::scheduled_heads(const Problem& problem) const {
   const std::lock_guard lock(state_->mutex);
   if (state_->scheduled_heads < 0 || state_->scheduled_problem != problem) {
-    const BlockCost* const block = problem.tokens > 0 ? block_of_pieces(problem) : nullptr;
+    const BlockCost* const block = problem.tokens > 0 ? block_of_schedule(problem) : nullptr;
     state_->scheduled_problem = problem, state_->scheduled_heads = block == nullptr ? 0 : block->heads;
   }
   return state_->scheduled_heads;

@@ -1,4 +1,4 @@
-// plan.h on a device: which kernel a call of sparse_attn_decode has, for all implementations of the list.
+// plan.h on a device: selects the kernel of a call of sparse_attn_decode, for all implementations of the list.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,14 @@
 
 namespace strata::cuda::sparse_decode {
 
-// Copies share what they know. Several threads may ask at once.
+// Copies share a cache. Thread-safe.
 class Planner {
  public:
   Planner();
-  // Clusters of more than kPortableCluster blocks are the exception: not all groups of SMs of all devices, or of a part of one, have room
-  // for them. So the device is asked once how many of a size run at a time.
+  // Clusters of more than kPortableCluster CTAs are an exception: not all GPCs of all devices, or of a part of one, have room for them. So
+  // the device is queried once for the number of such clusters that run at once.
   Plans plans(const Problem& problem, const Device& device) const;
-  // The heads of a block by which a call with a schedule goes; 0: the kernels take none.
+  // Heads of a CTA for a call with a schedule; 0: the kernels take no schedule.
   int64_t scheduled_heads(const Problem& problem) const;
 
  private:

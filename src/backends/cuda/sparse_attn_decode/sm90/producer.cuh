@@ -1,8 +1,8 @@
-// The producers of the Hopper decode kernel: two warpgroups that load cache rows, turn them into fp16 and put them into shared memory. Here
-// is the loop for rows of fp8_ds_mla_v4; mla_producer.cuh has that for fp8_ds_mla.
+// The producers of the Hopper decode kernel: two warpgroups that load cache rows, convert them to fp16 and store them to shared memory.
+// This file has the loop for rows of fp8_ds_mla_v4, mla_producer.cuh that for fp8_ds_mla.
 //
-// A row comes in 16-byte pieces by plain loads, four lanes to the 64 codes of one scale, a tile behind the prefetch that brought it to L2.
-// e4m3 -> fp16 is one exact instruction a pair, the scale one packed product. Eight lanes (two neighbouring rows, four even or odd
+// A row is read by ordinary 16-byte loads, four lanes per 64 e4m3 values of one scale, one tile after the prefetch that brought the row to
+// L2. e4m3 -> fp16 is one exact instruction per pair; the scale is one packed product. Eight lanes (two neighbouring rows, four even or odd
 // 16-byte units) hit all banks of the swizzled tile: 512 cycles of stores for 64 rows, the floor.
 #pragma once
 
@@ -21,60 +21,60 @@
 
 namespace strata::cuda::sparse_decode {
 
-// What one half of a row of fp8_ds_mla_v4 is made of: blocks of 64 codes, then perhaps the 64 bf16 lanes of the rotated part.
+// One half of a row of fp8_ds_mla_v4: quantisation blocks of 64 e4m3 values, and in the right half the 64 bf16 rotary values.
 template <int kHalf>
 struct HalfRow {
   static constexpr int kFirstChunk = kHalf * kLeftChunks;
   static constexpr bool kRope = kHalf == 1;
   static constexpr int kBlocks = kRope ? 3 : 4;
-  static constexpr int kPieces = kBlocks + (kRope ? 2 : 0);
+  static constexpr int kUnits = kBlocks + (kRope ? 2 : 0);
 };
 
-// A thread's pieces of one row, as they are in memory.
+// A thread's loads of one row, as in memory.
 template <int kHalf>
 struct RawRow {
   using Half = HalfRow<kHalf>;
-  uint4 piece[Half::kPieces];
+  uint4 units[Half::kUnits];
   uint32_t scales;  // four ue8m0 bytes
   bool attended;
 
-  // `row`: the address of this thread's quarter. A line of L1 is two of a row's pieces of 64 bytes: the second finds it there.
-  __device__ __forceinline__ void load(int i, uint64_t row, const Place& place) {
-    const auto* p = reinterpret_cast<const uint8_t*>(row + offset(i, place));
-    piece[i] = ptx::ld_quad_if(attended, p);
+  // `row`: address of this thread's quarter. A 128-byte line holds two of a row's 64-byte groups: the second load hits in L1.
+  __device__ __forceinline__ void load(int i, uint64_t row, const ThreadPosition& position) {
+    const auto* p = reinterpret_cast<const uint8_t*>(row + offset(i, position));
+    units[i] = ptx::ld_quad_if(attended, p);
   }
-  static __device__ __forceinline__ int offset(int i, const Place& place) {
-    return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkLanes : kV4NopeDim + 64 * ((i - Half::kBlocks) ^ (place.row() & 1));
+  static __device__ __forceinline__ int offset(int i, const ThreadPosition& position) {
+    return i < Half::kBlocks ? (Half::kFirstChunk + i) * kChunkDims : kV4NopeDim + 64 * ((i - Half::kBlocks) ^ (position.row() & 1));
   }
 };
 
 // A row's scales, of both halves.
 __device__ __forceinline__ uint2 load_scales(bool attended, const uint8_t* p) {
-  constexpr uint32_t kNeutral = 0x70707070u;  // 2^-15 each; anything finite does, as the codes are zero
+  constexpr uint32_t kNeutral = 0x70707070u;  // 2^-15 each; any finite scale works, because the values are zero
   return ptx::ld_pair_if(attended, p, kNeutral);
 }
 
-// True when every scale byte is in 105 .. 126: at the usual shift its power of two is a normal fp16 and products stay below 2^16.
+// True when every scale byte is in 105 .. 126: with the usual shift the scale is a normal fp16 and products stay below 2^16.
 __device__ __forceinline__ bool usual_scales(uint32_t bytes) {
   constexpr uint32_t kTops = 0x80808080u;
   return (((bytes + 0x01010101u) | bytes) & kTops) == 0 && (((bytes | kTops) - 0x69696969u) & kTops) == kTops;
 }
-// 2^(byte i of `bytes` - 127 + 8) as an fp16 pair, for usual scales: the byte less 104 is the exponent field.
+// 2^(byte i of `bytes` - 127 + 8) as an fp16 pair, for usual scales: the byte minus 104 is the exponent field.
 __device__ __forceinline__ uint32_t usual_scale(uint32_t bytes, int i) {
   return __byte_perm((bytes - 0x68686868u) << 2, 0, 0x0404u | static_cast<uint32_t>(i) << 4 | static_cast<uint32_t>(i) << 12);
 }
 static_assert(kUsualKeyShift == 8);
 constexpr uint32_t kInfinities = 0x7C007C00u;  // an fp16 pair
 
-// Converts a thread's pieces and stores them; `after(i)` follows piece i. `largest` of rotated lanes' magnitudes, two fp16: more than
-// kLargestKey when a value may not fit fp16, as key_factor = 2^key_shift is too large.
+// Converts a thread's loads and stores them; after(i) is called after load i. `largest`: running maximum of the rotary values' magnitudes,
+// two fp16. It exceeds kLargestKey when a value may not fit fp16, because key_factor = 2^key_shift is too large.
 template <int kHalf, class After>
-__device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const Place& place, float key_factor, uint32_t half_tile,
+__device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const ThreadPosition& position, float key_factor, uint32_t half_tile,
                                           uint32_t& largest, const After& after) {
   using Half = HalfRow<kHalf>;
-  const auto store_codes = [&](int i, uint4 first, uint4 second) {
-    ptx::st_shared(half_tile + i * kChunkBytes + place.codes, first);
-    ptx::st_shared(half_tile + i * kChunkBytes + (place.codes ^ 16), second);
+  const auto store_values = [&](int i, uint4 first, uint4 second) {
+    ptx::st_shared(half_tile + i * kChunkBytes + position.values, first);
+    ptx::st_shared(half_tile + i * kChunkBytes + (position.values ^ 16), second);
   };
   const uint32_t bytes = Half::kBlocks == 4 ? raw.scales : raw.scales & 0x00FFFFFFu | 0x70000000u;
   const bool usual = usual_scales(bytes) && key_factor == pow2(kUsualKeyShift);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const Place&
   if (!usual) {
 #pragma unroll
     for (int i = 0; i < Half::kBlocks; ++i) {
-      // 2^(byte - 127); the byte of NaN makes an infinity here, and then NaN by the second product.
+      // 2^(byte - 127). The NaN byte becomes an infinity here, and NaN by the second product.
       const float power = __uint_as_float((bytes >> (8 * i) & 0xFFu) << 23);
       const float scale = fmaf(power, key_factor, __fmul_rn(power, 0.0f));
       scales[i] = ptx::cvt_f16x2(scale, scale);
@@ -93,32 +93,32 @@ __device__ __forceinline__ void store_row(const RawRow<kHalf>& raw, const Place&
   }
 #pragma unroll
   for (int i = 0; i < Half::kBlocks; ++i) {
-    const uint4 v = raw.piece[i];
-    store_codes(i, scaled_codes(v.x, v.y, as_half2(scales[i])), scaled_codes(v.z, v.w, as_half2(scales[i])));
+    const uint4 v = raw.units[i];
+    store_values(i, scaled_e4m3(v.x, v.y, as_half2(scales[i])), scaled_e4m3(v.z, v.w, as_half2(scales[i])));
     after(i);
   }
   if constexpr (Half::kRope) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint4 v = raw.piece[Half::kBlocks + i];
+      const uint4 v = raw.units[Half::kBlocks + i];
       const uint4 f = bf16_to_f16(v, key_factor);
       const __half2 larger = __hmax2(as_half2(largest), __hmax2(__hmax2(__habs2(as_half2(f.x)), __habs2(as_half2(f.y))),
                                                                 __hmax2(__habs2(as_half2(f.z)), __habs2(as_half2(f.w)))));
       largest = *reinterpret_cast<const uint32_t*>(&larger);
       asm volatile("" : "+r"(largest));  // one register, not two of 16 bits each
-      ptx::st_shared(half_tile + Half::kBlocks * kChunkBytes + (place.rotated ^ 64 * i), f);
+      ptx::st_shared(half_tile + Half::kBlocks * kChunkBytes + (position.rotated ^ 64 * i), f);
       after(Half::kBlocks + i);
     }
   }
 }
 
-// Barriers and what the producers tell; one thread, before anything else.
+// Initialises the barriers and the producers' results; one thread, before anything else.
 template <class Shared>
 __device__ __forceinline__ void prepare(Shared& shared) {
   if (threadIdx.x > 0) return;
   for (int stage = 0; stage < kStages; ++stage) {
     for (int half = 0; half < kHalves; ++half) {
-      for (uint64_t& part : shared.full[stage][half]) ptx::mbarrier_init(ptx::shared_address(&part), kProducerThreads / 32 * kWarpArrivals);
+      for (uint64_t& fill : shared.full[stage][half]) ptx::mbarrier_init(ptx::shared_address(&fill), kProducerThreads / 32 * kWarpArrivals);
       ptx::mbarrier_init(ptx::shared_address(&shared.empty[stage][half]), kWarpgroup / 32 * kWarpArrivals);
     }
   }
@@ -127,28 +127,27 @@ __device__ __forceinline__ void prepare(Shared& shared) {
   ptx::fence_mbarrier_init();
 }
 
-// Converts this thread's part of a half of a tile.
+// Converts this thread's values of half of a tile.
 template <int kHalf, class Shared, class After>
-__device__ __forceinline__ void fill(Shared& shared, const RawRow<kHalf>& raw, uint32_t stage, uint32_t parity, const Place& place,
-                                     float key_factor, uint32_t& largest, const After& after) {
+__device__ __forceinline__ void fill(Shared& shared, const RawRow<kHalf>& raw, uint32_t stage, uint32_t parity,
+                                     const ThreadPosition& position, float key_factor, uint32_t& largest, const After& after) {
   ptx::mbarrier_wait(ptx::shared_address(&shared.empty[stage][kHalf]), parity ^ 1u);
   constexpr int kFirstChunk = HalfRow<kHalf>::kFirstChunk;
-  store_row(raw, place, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]), largest, after);
+  store_row(raw, position, key_factor, ptx::shared_address(shared.k[stage][kFirstChunk]), largest, after);
   if constexpr (kHalf == 1) {
     const uint32_t word = __ballot_sync(~0u, raw.attended);
-    if (place.first_of_warp()) shared.attended[stage][place.row() / 8] = word;
+    if (position.first_of_warp()) shared.attended[stage][position.row() / 8] = word;
   }
 }
 
-// A producer's number, read anew: where it is rarely needed, what follows from it is computed there instead of being kept through a loop
-// that needs all registers.
+// A producer's thread index, read anew. Where it is rarely needed, values derived from it are recomputed: the loop needs all registers.
 __device__ __forceinline__ int producer_thread() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread - kConsumerThreads;
 }
 
-// The slots of a producing warp's rows of four tiles, one a lane, and of the four behind those.
+// Slots of a producing warp's rows of four tiles, one per lane, and of the next four tiles.
 struct Slots {
   static constexpr int kTiles = 4, kWarpRows = 32 / kTiles;
   int32_t now, ahead;
@@ -161,8 +160,8 @@ struct Slots {
   static __device__ __forceinline__ int32_t load(const RowList& list, int32_t tile) { return list.slot(position(tile)); }
 };
 
-// Where a producing warp's rows are, those of eight tiles in shared memory. Its lanes find them for four tiles at a time, one each: an
-// address is a chain of waits for constants and products, which the four threads of a row had twice a tile.
+// Addresses of a producing warp's rows of eight tiles, in shared memory. The warp's lanes compute them for four tiles at a time, one each.
+// An address is a chain of waits for constants and products, which the four threads of a row would otherwise repeat for every tile.
 template <class Shared>
 class FoundRows {
  public:
@@ -170,13 +169,13 @@ class FoundRows {
       : a_(a), shared_(shared), first_(first), ahead_(slots.ahead) {
     find(0, slots.now);
   }
-  // Finds those of the four tiles behind the four from `index` on.
+  // Computes the addresses of the four tiles after the four from `index` on.
   __device__ __forceinline__ void look_ahead(int32_t index) {
     find(index + Slots::kTiles, ahead_);
     ahead_ = Slots::load(shared_.list, first_ + index + 2 * Slots::kTiles);
   }
-  __device__ __forceinline__ RowAddress<Shared::kFormat> get(const Place& place, int32_t index) const {
-    const uint4 v = ptx::ld_shared(address(place.row() / Slots::kWarpRows, index, place.row() % Slots::kWarpRows));
+  __device__ __forceinline__ RowAddress<Shared::kFormat> get(const ThreadPosition& position, int32_t index) const {
+    const uint4 v = ptx::ld_shared(address(position.row() / Slots::kWarpRows, index, position.row() % Slots::kWarpRows));
     RowAddress<Shared::kFormat> row;
     row.data = reinterpret_cast<const uint8_t*>(uint64_t{v.y} << 32 | v.x);
     row.scales = reinterpret_cast<const uint8_t*>(uint64_t{v.w} << 32 | v.z);
@@ -184,11 +183,11 @@ class FoundRows {
   }
 
  private:
-  static constexpr int kPlaces = 2 * Slots::kTiles;
-  static_assert(sizeof(Shared::of_warp[0]) >= kPlaces * Slots::kWarpRows * sizeof(uint4));
+  static constexpr int kHeldTiles = 2 * Slots::kTiles;
+  static_assert(sizeof(Shared::of_warp[0]) >= kHeldTiles * Slots::kWarpRows * sizeof(uint4));
 
   __device__ __forceinline__ uint32_t address(int warp, int32_t index, int of_tile) const {
-    return ptx::shared_address(shared_.of_warp[warp]) + (index % kPlaces * Slots::kWarpRows + of_tile) * static_cast<int>(sizeof(uint4));
+    return ptx::shared_address(shared_.of_warp[warp]) + (index % kHeldTiles * Slots::kWarpRows + of_tile) * static_cast<int>(sizeof(uint4));
   }
   __device__ __forceinline__ void find(int32_t index, int32_t slot) const {
     const RowAddress<Shared::kFormat> row(a_, Slots::position(first_ + index) < shared_.list.main, slot);
@@ -202,80 +201,80 @@ class FoundRows {
   const DecodeArgs& a_;
   Shared& shared_;
   const int32_t first_;
-  int32_t ahead_;  // this lane's slot of those behind those that are found
+  int32_t ahead_;  // this lane's slot of the tiles after those
 };
 
-// A row's pieces in two tiles that follow each other, in the order in which they are converted: the left half of an even tile before its
-// right, the right half of an odd one before its left (consumer.cuh).
+// A row's loads in two consecutive tiles, in the order of conversion: in an even tile the left half first, in an odd tile the right half
+// first (consumer.cuh).
 struct Order {
-  static constexpr int kLeft = HalfRow<0>::kPieces, kRight = HalfRow<1>::kPieces, kTile = kLeft + kRight;
+  static constexpr int kLeft = HalfRow<0>::kUnits, kRight = HalfRow<1>::kUnits, kTile = kLeft + kRight;
   static constexpr int kCount = 2 * kTile;
-  static constexpr int kOddRight = kTile, kOddLeft = kTile + kRight;  // the first pieces of an odd tile's halves
-  static constexpr int kTilesAhead = 1;  // and the rows of so many tiles more have been asked to come to L2: measured
+  static constexpr int kOddRight = kTile, kOddLeft = kTile + kRight;  // the first loads of an odd tile's halves
+  static constexpr int kPrefetchTiles = 1;  // tiles whose rows have been prefetched to L2 beyond those loaded: measured
 };
 
-// The tiles [first, end). The consumers have the fence, as it waits for every load of its thread that is in flight: so loads cross the
-// producers' barriers, and each piece that has been converted is followed by the load of one further on.
+// Produces the tiles [first, end). The consumers execute the proxy fence, because a fence waits for every load of its thread in flight. So
+// loads stay in flight across the producers' barriers, and each converted load is followed by issuing a later one.
 template <class Shared>
 __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end, uint32_t phases, float key_factor,
                                         const Slots& slots) {
-  // A thread has asked for so many pieces more than it has converted. More are no further ahead: the compiler waits for all loads that
-  // cross a branch at once.
-  constexpr int kAhead = Shared::kRoom.pieces_ahead;
+  // Loads that a thread has issued beyond those converted. More would not be further ahead: the compiler waits for all loads that cross a
+  // branch at once.
+  constexpr int kPrefetchDistance = Shared::kRoom.loads_ahead;
   const int thread = static_cast<int>(threadIdx.x - kConsumerThreads);
   const int32_t tiles = end - first;
-  Place place(thread / 4, thread % 4);
+  ThreadPosition position(thread / 4, thread % 4);
   FoundRows<Shared> rows(a, shared, first, slots);
   uint64_t row;
   RawRow<0> left[2];  // of even and odd tiles
   RawRow<1> right[2];
   int32_t pair = 0;
   uint32_t largest = 0;
-  const auto load = [&](int at) {  // `at`: in the order, from the even tile `pair` on
+  const auto load = [&](int at) {  // `at`: position in the order, counted from the even tile `pair`
     if (at % Order::kTile == 0) {
       const int32_t index = pair + at / Order::kTile;
-      const auto found = rows.get(place, index);
+      const auto found = rows.get(position, index);
       const bool attended = found.data != nullptr;
-      row = reinterpret_cast<uint64_t>(found.data) + 16 * place.quarter();
+      row = reinterpret_cast<uint64_t>(found.data) + 16 * position.quarter();
       const int tile = at / Order::kTile % 2;
       const uint2 scales = load_scales(attended, found.scales);
       left[tile].scales = scales.x, right[tile].scales = scales.y;
       left[tile].attended = right[tile].attended = attended;
-      // Those of the first stages are on their way (early_start.cuh).
-      if (index + Order::kTilesAhead >= kStages) rows.get(place, index + Order::kTilesAhead).prefetch(place.quarter());
+      // Rows of the first stages have already been prefetched (early_start.cuh).
+      if (index + Order::kPrefetchTiles >= kStages) rows.get(position, index + Order::kPrefetchTiles).prefetch(position.quarter());
     }
-    // Behind a run's first loads. The tile behind the last is asked for too, and the one behind that for a hint: neither has rows.
-    if (at == kAhead && pair % Slots::kTiles == 0 && tiles + 1 >= pair + Slots::kTiles) rows.look_ahead(pair);
+    // After a run's first loads. The tile after the last is loaded too, and the one after that is prefetched: neither has rows.
+    if (at == kPrefetchDistance && pair % Slots::kTiles == 0 && tiles + 1 >= pair + Slots::kTiles) rows.look_ahead(pair);
     at %= Order::kCount;
     if (at < Order::kLeft) {
-      left[0].load(at, row, place);
+      left[0].load(at, row, position);
     } else if (at < Order::kOddRight) {
-      right[0].load(at - Order::kLeft, row, place);
+      right[0].load(at - Order::kLeft, row, position);
     } else if (at < Order::kOddLeft) {
-      right[1].load(at - Order::kOddRight, row, place);
+      right[1].load(at - Order::kOddRight, row, position);
     } else {
-      left[1].load(at - Order::kOddLeft, row, place);
+      left[1].load(at - Order::kOddLeft, row, position);
     }
   };
   const auto put = [&]<int kHalf>(const RawRow<kHalf>& raw, int at) {
     const uint32_t stage = at / Order::kTile, parity = phase_of(phases, stage, pair);
-    place.forget();
-    const auto tell = [&](int part) {
+    position.forget();
+    const auto signal = [&](int fill) {
       __syncwarp();
-      if (kForRacecheck || place.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][part]));
+      if (kForRacecheck || position.first_of_warp()) ptx::mbarrier_arrive(ptx::shared_address(&shared.full[stage][kHalf][fill]));
     };
-    constexpr int kPartChunks = kLeftChunks / kParts;
-    fill<kHalf>(shared, raw, stage, parity, place, key_factor, largest, [&](int i) {
-      if ((i + 1) % kPartChunks == 0 && i + 1 < kLeftChunks) tell(i / kPartChunks);
-      load(at + i + kAhead);
+    constexpr int kFillChunks = kLeftChunks / kFillsPerHalf;
+    fill<kHalf>(shared, raw, stage, parity, position, key_factor, largest, [&](int i) {
+      if ((i + 1) % kFillChunks == 0 && i + 1 < kLeftChunks) signal(i / kFillChunks);
+      load(at + i + kPrefetchDistance);
     });
-    tell(kParts - 1);
+    signal(kFillsPerHalf - 1);
   };
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) load(i);
+  for (int i = 0; i < kPrefetchDistance; ++i) load(i);
 #pragma unroll 1
   for (; pair < tiles; pair += 2) {
-    bring_next_near<kProducerThreads / 32>(a, pair / 2, producer_thread() / 32);
+    prefetch_next_weights<kProducerThreads / 32>(a, pair / 2, producer_thread() / 32);
     put(left[0], 0);
     put(right[0], Order::kLeft);
     if (pair + 1 == tiles) break;
@@ -286,20 +285,20 @@ __device__ __forceinline__ void produce(const DecodeArgs& a, Shared& shared, int
   if (!(__half2float(__hmax(__low2half(of_all), __high2half(of_all))) <= kLargestKey)) shared.overflow = 1;
 }
 
-// The largest key shift at which every value of the rows fits: the exact way after an overflow. All producer threads; the result is the
-// minimum of what they return.
+// The largest key shift with which every value of the rows fits: the exact computation after an overflow. Called by all producer threads;
+// the result is the minimum of their return values.
 template <KvFormat kFormat>
 __device__ __noinline__ int32_t fitting_key_shift(const DecodeArgs& a, const RowList& list, int32_t first) {
   int32_t shift = kUsualKeyShift;
-  // value < 2^(exponent + 1) must stay below 2^(15 - slack) with the shift.
+  // value < 2^(exponent + 1) must stay below 2^(15 - slack) after the shift.
   const auto hold = [&](uint32_t fp32_bits, int32_t slack) {
     const int32_t exponent = static_cast<int32_t>(fp32_bits >> 23 & 0xFFu) - 127;
-    if (exponent < 128) shift = min(shift, 14 - slack - exponent);  // infinities and NaN do not become anything else
+    if (exponent < 128) shift = min(shift, 14 - slack - exponent);  // infinities and NaN stay what they are with any shift
   };
   for (int32_t at = first * kRowTile + static_cast<int32_t>(threadIdx.x % kProducerThreads); at < list.end; at += kProducerThreads) {
     const RowAddress<kFormat> row(a, at < list.main, list.slot(at));
     if (row.data == nullptr) continue;
-    // codes are at most 448 < 2^9: 2^e * code < 2^(e + 9), so e + 9 + shift <= 16 as 448 * 2^7 = 57344 fits.
+    // e4m3 values are at most 448 < 2^9: 2^e * value < 2^(e + 9), so e + 9 + shift <= 16 as 448 * 2^7 = 57344 fits.
     if constexpr (kFormat == KvFormat::fp8_ds_mla_v4) {
       for (int i = 0; i < kV4NumBlocks; ++i) hold(uint32_t{row.scales[i]} << 23, 7);
     } else {
@@ -311,11 +310,11 @@ __device__ __noinline__ int32_t fitting_key_shift(const DecodeArgs& a, const Row
   return shift;
 }
 
-// What a producer thread knows of its first rows before its loop.
+// A producer thread's first slots, loaded before its loop.
 template <KvFormat kFormat>
 using FirstSlots = std::conditional_t<kFormat == KvFormat::fp8_ds_mla, MlaRows::Slots, Slots>;
 
-// The producers' part of a block: the tiles, and once more with another key shift if a value did not fit.
+// The producers' work of a CTA: all tiles, and again with another key shift if a value did not fit.
 template <class Shared>
 __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared, int32_t first, int32_t end,
                                             FirstSlots<Shared::kFormat> slots) {
@@ -327,7 +326,7 @@ __device__ __forceinline__ void produce_all(const DecodeArgs& a, Shared& shared,
     } else {
       produce(a, shared, first, end, phases, key_factor, slots);
     }
-    phases = phases_behind(phases, end - first);
+    phases = phases_after(phases, end - first);
     if (threadIdx.x / 32 == kConsumerThreads / 32) load_rotation(a, shared.token, shared.rotation);
     __syncthreads();
     if (again || shared.overflow == 0) break;

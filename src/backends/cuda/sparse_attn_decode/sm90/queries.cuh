@@ -1,5 +1,5 @@
-// Queries of a block's heads as fp16 of which the largest of a head is in [2^14, 2^15): nothing overflows, whatever q is. Heads that do not
-// exist are zero. Through shared memory as they are, so that the conversion is a loop: code that runs once costs more to fetch than to
+// Queries of a CTA's heads as fp16, scaled per head so that the largest is in [2^14, 2^15): fp16 never overflows. Heads that do not exist
+// are zero. Raw queries go through shared memory first, so that the conversion is a loop: code that runs once costs more to fetch than to
 // execute.
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace strata::cuda::sparse_decode {
 
-// A warp has some whole heads.
+// A warp has whole heads.
 template <class Shared>
-struct QueryPlace {
-  static constexpr int kUnits = kRowLanes<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
+struct QueryLayout {
+  static constexpr int kUnits = kRowDims<Shared::kFormat> / 8, kLoads = (kUnits + 31) / 32;
   static constexpr int kWarpHeads = Shared::kHeads / (kConsumerThreads / 32);
 
   static __device__ __forceinline__ int first_head() { return threadIdx.x % kConsumerThreads / 32 * kWarpHeads; }
@@ -20,24 +20,24 @@ struct QueryPlace {
   }
 };
 
-// A thread's queries on their way from memory, of its warp's heads.
+// A thread's queries of its warp's heads, loading from memory.
 template <class Shared>
 struct Queries {
-  using Place = QueryPlace<Shared>;
-  static constexpr int kHeads = Place::kWarpHeads;
+  using Layout = QueryLayout<Shared>;
+  static constexpr int kHeads = Layout::kWarpHeads;
   const int first;
-  uint4 v[kHeads][Place::kLoads];
+  uint4 v[kHeads][Layout::kLoads];
 
-  __device__ __forceinline__ Queries(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) : first(Place::first_head()) {
+  __device__ __forceinline__ Queries(const DecodeArgs& a, int32_t batch, int32_t query, int32_t first_head) : first(Layout::first_head()) {
     const int lane = threadIdx.x % 32;
     const uint16_t* q = a.q + batch * a.q_batch_stride + query * a.q_query_stride + (first_head + first) * a.q_head_stride;
     const int heads = a.num_heads - first_head - first;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-      for (int i = 0; i < Place::kLoads; ++i) {
+      for (int i = 0; i < Layout::kLoads; ++i) {
         const int unit = lane + 32 * i;
-        v[h][i] = ptx::ld_once_if(h < heads && unit < Place::kUnits, q + h * a.q_head_stride + 8 * unit);
+        v[h][i] = ptx::ld_once_if(h < heads && unit < Layout::kUnits, q + h * a.q_head_stride + 8 * unit);
       }
     }
   }
@@ -46,19 +46,19 @@ struct Queries {
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-      for (int i = 0; i < Place::kLoads; ++i) {
-        if (lane + 32 * i < Place::kUnits) ptx::st_shared(Place::address(shared, first + h, lane + 32 * i), v[h][i]);
+      for (int i = 0; i < Layout::kLoads; ++i) {
+        if (lane + 32 * i < Layout::kUnits) ptx::st_shared(Layout::address(shared, first + h, lane + 32 * i), v[h][i]);
       }
     }
   }
 };
 
-// A warp's raw queries of some heads become fp16 where they are; what their values are to be multiplied by, a power of two.
+// Converts a warp's raw queries of some heads to fp16 in registers. exponent: the power of two that their values are to be multiplied by.
 template <class Shared, class Norm, int kHeads>
-__device__ __forceinline__ void convert_heads(const Norm& norm, uint4 (&v)[kHeads][QueryPlace<Shared>::kLoads], int (&exponent)[kHeads]) {
-  constexpr int kLoads = QueryPlace<Shared>::kLoads;
+__device__ __forceinline__ void convert_heads(const Norm& norm, uint4 (&v)[kHeads][QueryLayout<Shared>::kLoads], int (&exponent)[kHeads]) {
+  constexpr int kLoads = QueryLayout<Shared>::kLoads;
   if constexpr (Norm::kPresent) {
-    if (norm.wanted()) {
+    if (norm.is_enabled()) {
       norm.apply(v);
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
@@ -86,29 +86,29 @@ __device__ __forceinline__ void convert_heads(const Norm& norm, uint4 (&v)[kHead
   }
 }
 
-// A warp's heads, where they are.
+// Converts the warp's heads in shared memory, in place.
 template <class Norm, class Shared>
 __device__ __forceinline__ void convert_queries(const Norm& norm, Shared& shared) {
-  using Place = QueryPlace<Shared>;
-  constexpr int kTogether = 2;  // heads at a time, so that one's latencies are the other's work
-  const int lane = threadIdx.x % 32, first = Place::first_head();
+  using Layout = QueryLayout<Shared>;
+  constexpr int kHeadsAtOnce = 2;  // heads at a time, so that one head's latency overlaps the other's work
+  const int lane = threadIdx.x % 32, first = Layout::first_head();
 #pragma unroll 1
-  for (int head = first; head < first + Place::kWarpHeads; head += kTogether) {
-    uint4 v[kTogether][Place::kLoads];
-    int exponent[kTogether];
+  for (int head = first; head < first + Layout::kWarpHeads; head += kHeadsAtOnce) {
+    uint4 v[kHeadsAtOnce][Layout::kLoads];
+    int exponent[kHeadsAtOnce];
 #pragma unroll
-    for (int h = 0; h < kTogether; ++h) {
+    for (int h = 0; h < kHeadsAtOnce; ++h) {
 #pragma unroll
-      for (int i = 0; i < Place::kLoads; ++i) {
-        v[h][i] = lane + 32 * i < Place::kUnits ? ptx::ld_shared(Place::address(shared, head + h, lane + 32 * i)) : uint4{};
+      for (int i = 0; i < Layout::kLoads; ++i) {
+        v[h][i] = lane + 32 * i < Layout::kUnits ? ptx::ld_shared(Layout::address(shared, head + h, lane + 32 * i)) : uint4{};
       }
     }
     convert_heads<Shared>(norm, v, exponent);
 #pragma unroll
-    for (int h = 0; h < kTogether; ++h) {
+    for (int h = 0; h < kHeadsAtOnce; ++h) {
 #pragma unroll
-      for (int i = 0; i < Place::kLoads; ++i) {
-        if (lane + 32 * i < Place::kUnits) ptx::st_shared(Place::address(shared, head + h, lane + 32 * i), v[h][i]);
+      for (int i = 0; i < Layout::kLoads; ++i) {
+        if (lane + 32 * i < Layout::kUnits) ptx::st_shared(Layout::address(shared, head + h, lane + 32 * i), v[h][i]);
       }
       if (lane == 0) shared.q_scale[head + h] = pow2(exponent[h]);
     }

@@ -1,5 +1,5 @@
-// Queries as their product left them: a warp normalises and rotates a head on its way to shared memory, to the bits that
-// qnorm_rope_kv_insert leaves in memory in front of attention (V4 8.1).
+// Queries as their projection wrote them: a warp normalises and rotates a head on its way to shared memory. The bits are those that
+// qnorm_rope_kv_insert would write before attention (V4 8.1).
 #pragma once
 
 #include <type_traits>
@@ -10,31 +10,31 @@
 
 namespace strata::cuda::sparse_decode {
 
-// Queries that are normalised already.
-struct AsTheyAre {
+// Queries that are already normalised.
+struct NormalisedQueries {
   static constexpr bool kPresent = false;
-  __device__ __forceinline__ AsTheyAre(const DecodeArgs&, int32_t) {}
+  __device__ __forceinline__ NormalisedQueries(const DecodeArgs&, int32_t) {}
   __device__ __forceinline__ void confirm(const DecodeArgs&, int32_t) {}
 };
 
-// What a lane needs for a token's, where the call asks for it. Made before the kernel in front has ended, when the position may still
-// change, so that the angles, which nothing changes, are there when the queries are; confirmed behind that.
+// What a lane needs to normalise a token's queries, if the call requires it. Constructed before the preceding kernel has finished, when the
+// position may still change, so that the angles arrive with the queries. Verified by confirm() after that.
 struct QueryNorm {
   static constexpr bool kPresent = true;
-  // No lane of a normalised head is above the root of 512: as multiples of that all fit fp16, whichever head it is.
+  // No value of a normalised head exceeds sqrt(512): as multiples of 2^-kShift all fit fp16, for any head.
   static constexpr int kShift = 11;
   float angles[kQueryRun];
   float eps;
-  int64_t position = -1;  // below 0: the call does not
+  int64_t position = -1;  // below 0: the call has no query prologue
 
   __device__ __forceinline__ QueryNorm(const DecodeArgs& a, int32_t token) : eps(a.q_eps) {
     if (a.q_positions == nullptr) return;
-    position = guess(a.q_positions + token);
+    position = speculative_load(a.q_positions + token);
     if (position >= 0 && position < a.cos_sin_rows) load(a);
   }
   __device__ __forceinline__ void confirm(const DecodeArgs& a, int32_t token) {
     if (a.q_positions == nullptr) return;
-    const int64_t now = guess(a.q_positions + token);
+    const int64_t now = speculative_load(a.q_positions + token);
     if (now == position) return;
     position = now;
     load(a);
@@ -42,8 +42,9 @@ struct QueryNorm {
   __device__ __forceinline__ void load(const DecodeArgs& a) {
     load_query_angles<false>(a.cos_sin + position * a.cos_sin_stride, static_cast<int>(threadIdx.x) % kWarpSize, angles);
   }
-  __device__ __forceinline__ bool wanted() const { return position >= 0; }
-  // Of units of 16 bytes, lane and lane + 32 of each head, what is rounded to bf16 as multiples of 2^-kShift. Whole warps.
+  __device__ __forceinline__ bool is_enabled() const { return position >= 0; }
+  // Replaces the 16-byte units `lane` and `lane + 32` of each head by the normalised values in bf16, as multiples of 2^-kShift. Whole
+  // warps.
   template <int kHeads>
   __device__ __forceinline__ void apply(uint4 (&v)[kHeads][2]) const {
     float low[kHeads][kQueryRun], high[kHeads][kQueryRun];
@@ -59,6 +60,6 @@ struct QueryNorm {
 };
 
 template <KvFormat kFormat>
-using NormOf = std::conditional_t<kFormat == KvFormat::fp8_ds_mla_v4, QueryNorm, AsTheyAre>;
+using NormOf = std::conditional_t<kFormat == KvFormat::fp8_ds_mla_v4, QueryNorm, NormalisedQueries>;
 
 }  // namespace strata::cuda::sparse_decode

@@ -1,9 +1,9 @@
-// How a call's rows are shared out by the lengths of its tokens (SparseAttnDecodeParams::schedule), where the host knows them: pieces of
-// about one size, a block each and for each tile of heads, the largest first. plan.h cuts all tokens alike, by what none of them has more
-// of.
+// Divides a call's rows by the lengths of its tokens (SparseAttnDecodeParams::schedule), where the host knows the lengths. A schedule has
+// work items of about equal size, the largest first; each is one CTA per tile of heads. plan.h cuts all tokens alike, by the upper bound of
+// their lengths.
 //
-// A token is b * S + s of the call, and its rows are the entries of both scopes one behind the other, as many as the lengths say. A
-// schedule is its pieces, then a row for each token that has several: the parts that are merged.
+// A token is b * S + s of the call. Its rows are the entries of both scopes, one after the other, as many as the lengths say. A schedule is
+// its work items, then one row per token with several items: the splits to combine.
 #pragma once
 
 #include <algorithm>
@@ -15,49 +15,49 @@
 
 namespace strata::cuda::sparse_decode {
 
-// Tiles of a token that calls are expected to have mostly, whatever their bound is: 512 rows, as of 128:1 layers at 49152 positions.
+// Usual number of tiles of a token, whatever the bound is: 512 rows, as in 128:1 layers at 49152 positions.
 inline constexpr int64_t kUsualTiles = 8;
-// From so many tiles on, 1024 rows, a bound tells too little of the lengths below it.
+// From this many tiles on (1024 rows), a bound says too little about the lengths below it.
 inline constexpr int64_t kFarTiles = 16;
 
-// Pieces beside one for each token: no more blocks than one for each SM. Their parts, of which each has one and the first of each token
-// that is cut another, have room in what a plan's would take.
-inline int64_t most_further_pieces(const Problem& p, int64_t block_heads) {
+// Upper bound of work items in addition to one per token: no more CTAs than one per SM. Each of these has one split, and so has the first
+// item of each cut token. All splits fit into the space of a plan's splits.
+inline int64_t max_further_work_items(const Problem& p, int64_t block_heads) {
   return p.tiles > 1 ? std::min(p.num_sms / ceil_div(p.heads, block_heads), p.tokens * p.tiles / 2) : 0;
 }
 
-// The largest piece of a schedule, in tiles, and what the call takes by the costs of plan.h.
-struct PieceSize {
+// The largest work item of a schedule, in tiles, and the call's time by the costs of plan.h.
+struct WorkItemSize {
   int64_t tiles = 0, time = 0;
 };
 
-// Of a call whose tokens have `all` tiles, the longest one `longest`, and are so many pieces as count(size) says.
+// For a call whose tokens have `all` tiles, the longest `longest` tiles. count(size): work items of at most `size` tiles.
 template <class Count>
-PieceSize best_size(const Problem& p, const BlockCost& cost, int64_t all, int64_t longest, const Count& count) {
-  const int64_t head_tiles = ceil_div(p.heads, cost.heads), most = p.tokens + most_further_pieces(p, cost.heads);
-  // Blocks that do not all run at a time end half of the largest one's time after their mean, as the largest begin first.
-  const auto time_of = [&](int64_t size, int64_t pieces) {
-    const int64_t blocks = pieces * head_tiles, shared_ways = std::min(std::max<int64_t>(2 * blocks - p.num_sms, 0), p.num_sms);
+WorkItemSize best_size(const Problem& p, const BlockCost& cost, int64_t all, int64_t longest, const Count& count) {
+  const int64_t head_tiles = ceil_div(p.heads, cost.heads), most = p.tokens + max_further_work_items(p, cost.heads);
+  // If not all CTAs run at once, the last ends half of the largest CTA's time after their mean, because the largest start first.
+  const auto time_of = [&](int64_t size, int64_t work_items) {
+    const int64_t blocks = work_items * head_tiles, shared_ways = std::min(std::max<int64_t>(2 * blocks - p.num_sms, 0), p.num_sms);
     const int64_t start = cost.start + cost.crowd * shared_ways / p.num_sms, largest = start + size * cost.tile;
-    const int64_t mean = (blocks * start + all * head_tiles * cost.tile) / p.num_sms, parts = 2 * (pieces - p.tokens);
+    const int64_t mean = (blocks * start + all * head_tiles * cost.tile) / p.num_sms, splits = 2 * (work_items - p.tokens);
     const int64_t time = blocks <= p.num_sms ? largest : std::max(largest, mean + largest / 2);
-    return parts == 0 ? time : time + kMerge + kMergeOf1024Heads * parts * p.heads / 1024;
+    return splits == 0 ? time : time + kCombine + kCombinePer1024Heads * splits * p.heads / 1024;
   };
-  PieceSize best;
-  // From all tokens whole on to the least cut that makes the largest piece smaller.
+  WorkItemSize best;
+  // From whole tokens on to the smallest cut that makes the largest work item smaller.
   for (int64_t size = longest;;) {
-    const int64_t pieces = count(size);
-    if (pieces > most) return best;
-    const int64_t time = time_of(size, pieces);
+    const int64_t work_items = count(size);
+    if (work_items > most) return best;
+    const int64_t time = time_of(size, work_items);
     if (best.tiles == 0 || time < best.time) best = {size, time};
     if (size == 1) return best;
     size = ceil_div(longest, ceil_div(longest, size - 1));
   }
 }
 
-// Heads of a block, from shapes alone: whoever makes a schedule and whoever runs it agree. They are best for calls whose tokens have what
-// is usual, three times of four, and for those with one token as long as the bound. Null: the kernels take no schedule.
-inline const BlockCost* block_of_pieces(const Problem& p) {
+// Heads of a CTA, from shapes alone, so that the maker and the user of a schedule agree. Weighted three to one: calls whose tokens have the
+// usual tiles, and calls with one token as long as the bound. Null: the kernels take no schedule.
+inline const BlockCost* block_of_schedule(const Problem& p) {
   if (p.format != KvFormat::fp8_ds_mla_v4 || p.batch_invariant) return nullptr;
   const int64_t longest = std::max<int64_t>(p.tiles, 1), usual = std::min(longest, kUsualTiles), others = p.tokens - 1;
   const BlockCost* best = nullptr;
@@ -74,44 +74,46 @@ inline const BlockCost* block_of_pieces(const Problem& p) {
   return best;
 }
 
-// Whether a schedule is to be expected to be faster where rows may be any up to the bound. Beside many rounds of blocks one long token is
-// little.
+// Whether a schedule is expected to be faster when lengths may be any number up to the bound. With many waves of CTAs, one long token
+// matters little.
 inline bool far_bound(const Problem& p, const BlockCost* block) {
   return block != nullptr && p.tiles >= kFarTiles && p.tokens * ceil_div(p.heads, block->heads) <= 2 * p.num_sms;
 }
 
-// As in memory. First rows are multiples of kRowTile. Every token has a piece, if it has no rows too; its pieces have each row once.
-struct PieceRow {
-  int32_t token = -1;                         // -1: there is no piece, nor behind it
-  int32_t part = -1;                          // of the token's several; -1: it has one piece
-  int32_t first_row = 0, end_row = 0;         // the row behind the last
-  int32_t main = 0, all = 0, unused[2] = {};  // entries of the first scope, of both
+// Layout in memory. First rows are multiples of kRowTile. Every token has a work item, even without rows; its items cover each row once.
+struct WorkItemRow {
+  int32_t token = -1;                         // -1: no item here or later
+  int32_t split = -1;                         // index of the split; -1: the token has one item
+  int32_t first_row = 0, end_row = 0;         // end_row is one past the last
+  int32_t main = 0, all = 0, unused[2] = {};  // entries of the first scope; of both scopes
 };
-struct MergeRow {
-  int32_t token = -1;                 // -1: there is none, nor behind it
-  int32_t first_part = 0, parts = 0;  // in [0, 2 * further pieces), of one token only, in the order of its rows
+struct CombineRow {
+  int32_t token = -1;                   // -1: no token here or later
+  int32_t first_split = 0, splits = 0;  // in [0, 2 * further work items), of one token, in the order of its rows
   int32_t unused = 0;
 };
-static_assert(sizeof(PieceRow) == 32 && sizeof(MergeRow) == 16);
+static_assert(sizeof(WorkItemRow) == 32 && sizeof(CombineRow) == 16);
 
-// How large a schedule is: of so many tokens and, at most, pieces beside one for each.
+// Sizes of a schedule for `tokens` tokens and at most `further` work items in addition to one per token.
 struct Sizes {
   int64_t tokens = 0, further = 0;
-  int64_t pieces() const { return tokens + further; }
-  int64_t merges() const { return std::min(tokens, further); }
-  int64_t parts() const { return 2 * further; }
-  int64_t bytes_of(int64_t num_merges) const { return pieces() * int64_t{sizeof(PieceRow)} + num_merges * int64_t{sizeof(MergeRow)}; }
-  int64_t bytes() const { return bytes_of(merges()); }
-  // Rows of merges in a schedule of so many bytes; -1: it is none of these sizes.
-  int64_t merges_of(int64_t num_bytes) const {
-    const int64_t rest = num_bytes - bytes_of(0), row = sizeof(MergeRow);
-    return rest < 0 || rest % row != 0 || rest / row > merges() ? -1 : rest / row;
+  int64_t work_items() const { return tokens + further; }
+  int64_t combine_rows() const { return std::min(tokens, further); }
+  int64_t splits() const { return 2 * further; }
+  int64_t bytes_of(int64_t num_combine_rows) const {
+    return work_items() * int64_t{sizeof(WorkItemRow)} + num_combine_rows * int64_t{sizeof(CombineRow)};
+  }
+  int64_t bytes() const { return bytes_of(combine_rows()); }
+  // Rows of CombineRow in a schedule of num_bytes bytes; -1: no schedule of these sizes has that many bytes.
+  int64_t combine_rows_of(int64_t num_bytes) const {
+    const int64_t rest = num_bytes - bytes_of(0), row = sizeof(CombineRow);
+    return rest < 0 || rest % row != 0 || rest / row > combine_rows() ? -1 : rest / row;
   }
 };
 
 class Schedule {
  public:
-  // block: block_of_pieces(p); rows: of p.tokens tokens, at least one.
+  // block: block_of_schedule(p). rows: of p.tokens tokens, at least one.
   Schedule(const Problem& p, const BlockCost& block, std::span<const AttendedRows> rows) : p_(p), rows_(rows) {
     int64_t all = 0, longest = 0;
     for (const AttendedRows& of : rows_) all += tiles_of(of), longest = std::max(longest, tiles_of(of));
@@ -121,36 +123,37 @@ class Schedule {
       return count;
     });
   }
-  PieceSize size() const { return size_; }
-  // By more than these costs are wrong.
+  WorkItemSize size() const { return size_; }
+  // By more than the error of these costs.
   bool is_faster() const { return 5 * size_.time < 4 * plan(p_).time; }
 
-  // How many tokens are cut. `pieces` has room for one for each token and most_further_pieces(), `merges` for as many as may be cut.
-  int64_t write(std::span<PieceRow> pieces, std::span<MergeRow> merges) const {
-    auto piece = pieces.begin();
-    auto merge = merges.begin();
-    int32_t part = 0;
+  // Writes the schedule and returns the number of cut tokens. `work_items` has room for one item per token and max_further_work_items(),
+  // `combine_rows` for as many tokens as may be cut.
+  int64_t write(std::span<WorkItemRow> work_items, std::span<CombineRow> combine_rows) const {
+    auto work_item = work_items.begin();
+    auto combine_row = combine_rows.begin();
+    int32_t split = 0;
     for (int32_t token = 0; token < std::ssize(rows_); ++token) {
       const AttendedRows& of = rows_[static_cast<size_t>(token)];
       const int64_t tiles = tiles_of(of), count = ceil_div(tiles, size_.tiles);
       const auto cut = [&](int64_t i) { return std::min(static_cast<int32_t>(tiles * i / count * kRowTile), of.all); };
-      if (count > 1) *merge++ = {token, part, static_cast<int32_t>(count)};
-      for (int64_t i = 0; i < count; ++i) *piece++ = {token, count > 1 ? part++ : -1, cut(i), cut(i + 1), of.main, of.all};
+      if (count > 1) *combine_row++ = {token, split, static_cast<int32_t>(count)};
+      for (int64_t i = 0; i < count; ++i) *work_item++ = {token, count > 1 ? split++ : -1, cut(i), cut(i + 1), of.main, of.all};
     }
-    std::stable_sort(pieces.begin(), piece,
-                     [](const PieceRow& a, const PieceRow& b) { return a.end_row - a.first_row > b.end_row - b.first_row; });
-    std::fill(piece, pieces.end(), PieceRow{});
-    std::fill(merge, merges.end(), MergeRow{});
-    return merge - merges.begin();
+    std::stable_sort(work_items.begin(), work_item,
+                     [](const WorkItemRow& a, const WorkItemRow& b) { return a.end_row - a.first_row > b.end_row - b.first_row; });
+    std::fill(work_item, work_items.end(), WorkItemRow{});
+    std::fill(combine_row, combine_rows.end(), CombineRow{});
+    return combine_row - combine_rows.begin();
   }
 
  private:
-  // A token without rows has a piece all the same.
+  // A token without rows still has a work item.
   static int64_t tiles_of(const AttendedRows& rows) { return std::max<int64_t>(ceil_div(rows.all, kRowTile), 1); }
 
   Problem p_;
   std::span<const AttendedRows> rows_;
-  PieceSize size_;
+  WorkItemSize size_;
 };
 
 }  // namespace strata::cuda::sparse_decode

@@ -1,5 +1,5 @@
-// sparse_attn_decode on Hopper: what it takes, how rows are split, the launches. Rows of q, of out and of the caches are at multiples of 16
-// bytes: the strides tell (supports), and the op's check has memory begin accordingly.
+// sparse_attn_decode on Hopper: supported calls, KV splits, launches. Rows of q, out and the caches must be 16-byte aligned: supports()
+// checks strides, and the op's check requires that memory begins accordingly.
 #include <algorithm>
 #include <string>
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace sparse_decode;
 
-// What every kernel asks.
+// What every kernel requires.
 Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
   const KvFormat format = p.cache.format;
@@ -26,7 +26,7 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
     return Support::no("needs two caches of one format, has " + std::string(to_string(format)) + " and " +
                        std::string(to_string(p.extra_cache.format)));
   }
-  if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
+  if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value dimensions, has " + std::to_string(p.out.shape[3]));
   for (const TensorView* rows : {&p.q, &p.out}) {
     if (ops::row_alignment(*rows) != 16) {
       return Support::no(std::string(rows == &p.q ? "q" : "out") + " must have rows at multiples of 16 bytes, is " + rows->describe());
@@ -40,16 +40,16 @@ Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   return Support::yes();
 }
 
-// The kernels have one rotation, of 64 dimensions; those of fp8_ds_mla_v4 normalise queries.
+// The kernels have one rotation, of 64 dimensions. Only the kernels of fp8_ds_mla_v4 normalise queries.
 bool fuses(const SparseAttnDecodeParams& p, const Capabilities&, std::string_view fusion) {
   if (fusion == "query_prologue") {
-    return p.cache.format == KvFormat::fp8_ds_mla_v4 && p.query_prologue->cos_sin.shape[1] == kRotaryLanes;
+    return p.cache.format == KvFormat::fp8_ds_mla_v4 && p.query_prologue->cos_sin.shape[1] == kRotaryDims;
   }
   if (fusion != "out_epilogue") return false;
   const InverseRope& rope = *p.out_epilogue;
-  if (rope.cos_sin.shape[1] != kRotaryLanes) return false;
+  if (rope.cos_sin.shape[1] != kRotaryDims) return false;
   const auto same = [](const TensorView& a, const TensorView& b) { return a.data == b.data && a.shape == b.shape && a.stride == b.stride; };
-  // Both have one table. Where it is does not change the workspace: the separate rotation needs none.
+  // Both fusions use one table. Its address does not change the workspace: the separate rotation needs none.
   return !p.query_prologue || same(p.query_prologue->cos_sin, rope.cos_sin);
 }
 
@@ -111,63 +111,63 @@ Problem problem_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
           .raw_queries = p.query_prologue.has_value()};
 }
 
-// How much of next_weights comes to L2: more of it keeps the rows waiting, and does not stay (docs/kernels/20261121-layer-decode.md). Of a
-// schedule's pieces and few weights less, as the product behind begins beside them, on the SMs that they leave idle.
-constexpr int64_t kNextBytes = 16 << 20, kNextPiece = 8 << 10, kNextLine = 128;
-constexpr int64_t kNextFewWeights = 48 << 20, kNextBytesOfPieces = 4 << 20;
+// How much of next_weights is prefetched to L2. More would delay the rows and would be evicted (docs/kernels/decode_layer.md). With a
+// schedule and few weights it is less, because the next product starts concurrently, on the SMs that the work items leave idle.
+constexpr int64_t kNextBytes = 16 << 20, kNextRangeBytes = 8 << 10, kNextLine = 128;
+constexpr int64_t kNextFewWeights = 48 << 20, kNextBytesScheduled = 4 << 20;
 
-// By so many blocks, each with as many tiles as that or fewer.
-void bring_next_near(const TensorView& weights, int64_t block_heads, int64_t blocks, int64_t tiles_of_block, DecodeArgs& a) {
+// By at least `blocks` CTAs, each with at most tiles_of_block tiles.
+void plan_weight_prefetch(const TensorView& weights, int64_t block_heads, int64_t blocks, int64_t tiles_of_block, DecodeArgs& a) {
   if (!weights.present() || reinterpret_cast<uintptr_t>(weights.data) % 16 != 0) return;
   const bool few_heads = block_heads < kHeadTile;
-  const int64_t warps = few_heads ? 4 : kProducerThreads / 32;  // that load rows
-  const int64_t times = few_heads ? tiles_of_block : ceil_div(tiles_of_block, 2), turns = blocks * times * warps;
-  if (turns == 0) return;
-  const bool few_of_pieces = a.pieces != nullptr && static_cast<int64_t>(weights.bytes()) <= kNextFewWeights;
-  const int64_t wanted = (few_of_pieces ? kNextBytesOfPieces : kNextBytes) / turns;
-  const int64_t lanes = std::clamp<int64_t>(wanted / kNextPiece, 1, 32);
-  const int64_t apart = static_cast<int64_t>(weights.bytes()) / (turns * lanes) / kNextLine * kNextLine;
-  const int64_t bytes = std::min(apart, wanted / lanes / kNextLine * kNextLine);
+  const int64_t warps = few_heads ? 4 : kProducerThreads / 32;  // warps that load rows
+  const int64_t times = few_heads ? tiles_of_block : ceil_div(tiles_of_block, 2), prefetches = blocks * times * warps;
+  if (prefetches == 0) return;
+  const bool few_weights_scheduled = a.work_items != nullptr && static_cast<int64_t>(weights.bytes()) <= kNextFewWeights;
+  const int64_t bytes_per_prefetch = (few_weights_scheduled ? kNextBytesScheduled : kNextBytes) / prefetches;
+  const int64_t lanes = std::clamp<int64_t>(bytes_per_prefetch / kNextRangeBytes, 1, 32);
+  const int64_t stride = static_cast<int64_t>(weights.bytes()) / (prefetches * lanes) / kNextLine * kNextLine;
+  const int64_t bytes = std::min(stride, bytes_per_prefetch / lanes / kNextLine * kNextLine);
   if (bytes < 1024) return;
   a.next = static_cast<const uint8_t*>(weights.data);
-  a.next_apart = apart, a.next_bytes = static_cast<int32_t>(bytes);
+  a.next_stride = stride, a.next_bytes = static_cast<int32_t>(bytes);
   a.next_lanes = static_cast<int32_t>(lanes), a.next_times = static_cast<int32_t>(times);
 }
 
-// Whether the product behind this op, which then is the next kernel, begins when parts are merged. What it reads of so few weights beside
-// the merge keeps that waiting longer than it saves; of more, the memory is busy all the time anyway. Not of a schedule's parts.
-bool merge_first(const SparseAttnDecodeParams& p, const TensorView& next_weights) {
+// Whether the product after this op, which then is the next kernel, starts only when the splits are combined. For few weights its reads
+// would slow the combine kernel more than they save. For more weights memory is busy all the time anyway. Not for a schedule's splits.
+bool combine_first(const SparseAttnDecodeParams& p, const TensorView& next_weights) {
   constexpr int64_t kFewWeights = 96 << 20;
   return p.out_epilogue && next_weights.present() && static_cast<int64_t>(next_weights.bytes()) <= kFewWeights;
 }
 
-// Space for the parts: outputs, lse, maxima and factors. Those of a schedule have room in what a plan's take (schedule.h).
+// Space for the splits: outputs, lse, maxima and factors. The splits of a schedule fit into a plan's space (schedule.h).
 size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
-  int64_t most_splits = 0;
-  const int64_t parts = common_plan(problem_of(p, c), most_splits).most_parts;
-  return static_cast<size_t>(parts * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
+  int64_t max_splits = 0;
+  const int64_t splits = common_plan(problem_of(p, c), max_splits).max_total_splits;
+  return static_cast<size_t>(splits * p.q.shape[2]) * (kValueDim * sizeof(uint16_t) + 3 * sizeof(float));
 }
 
-// The schedule of a call: whoever made it and whoever goes by it agree on its sizes, by shapes alone.
+// The schedule of a call. BatchBuilder and the kernels derive the same sizes from shapes alone.
 struct CallSchedule {
-  int64_t heads = 0;  // of a block; 0: the kernels take none
+  int64_t heads = 0;  // heads of a CTA; 0: the kernels take no schedule
   Sizes sizes{};
-  int64_t merges = -1;  // -1: the call has no schedule, or none of these sizes
+  int64_t combine_rows = -1;  // -1: the call has no schedule, or one of another size
 
   CallSchedule(const SparseAttnDecodeParams& p, const Problem& problem, const Planner& planner)
       : heads(p.schedule.present() ? planner.scheduled_heads(problem) : 0) {
     if (heads == 0) return;
-    sizes = {problem.tokens, most_further_pieces(problem, heads)};
-    merges = sizes.merges_of(p.schedule.numel());
+    sizes = {problem.tokens, max_further_work_items(problem, heads)};
+    combine_rows = sizes.combine_rows_of(p.schedule.numel());
   }
-  bool is_taken() const { return merges >= 0; }
+  bool is_taken() const { return combine_rows >= 0; }
 };
-void place_parts(int64_t parts_of_tokens, const ExecutionContext& context, DecodeArgs& a) {
-  const int64_t parts = parts_of_tokens * a.num_heads;
-  a.part_out = static_cast<uint16_t*>(context.workspace.data);
-  a.part_lse = reinterpret_cast<float*>(a.part_out + parts * kValueDim);
-  a.part_max = a.part_lse + parts;
-  a.part_unshift = a.part_max + parts;
+void assign_split_buffers(int64_t splits_of_tokens, const ExecutionContext& context, DecodeArgs& a) {
+  const int64_t splits = splits_of_tokens * a.num_heads;
+  a.split_out = static_cast<uint16_t*>(context.workspace.data);
+  a.split_lse = reinterpret_cast<float*>(a.split_out + splits * kValueDim);
+  a.split_max = a.split_lse + splits;
+  a.split_unshift = a.split_max + splits;
 }
 
 template <KvFormat kFormat>
@@ -178,7 +178,7 @@ void launch(const DecodeArgs& a, Kernel kernel, const Plan& plan, int64_t tokens
       if constexpr (kV4) {
         const int64_t items = tokens * ceil_div(a.num_heads, plan.block_heads);
         const int64_t blocks = std::min<int64_t>(items, capabilities(context.device).num_sms);
-        plan.block_heads == 8 ? launch_in_turn<8>(a, tokens, blocks, context) : launch_in_turn<16>(a, tokens, blocks, context);
+        plan.block_heads == 8 ? launch_persistent<8>(a, tokens, blocks, context) : launch_persistent<16>(a, tokens, blocks, context);
       }
       return;
     case Kernel::few_heads_clusters:
@@ -197,37 +197,38 @@ void launch(const DecodeArgs& a, Kernel kernel, const Plan& plan, int64_t tokens
 
 void run_schedule(const SparseAttnDecodeParams& p, const Problem& problem, const CallSchedule& schedule, int64_t block_heads, DecodeArgs& a,
                   const ExecutionContext& context) {
-  const int64_t pieces = schedule.sizes.pieces();
-  place_parts(schedule.sizes.parts(), context, a);
+  const int64_t work_items = schedule.sizes.work_items();
+  assign_split_buffers(schedule.sizes.splits(), context, a);
   a.num_splits = 1;
-  a.pieces = p.schedule.ptr<int32_t>();
-  // What is usual, shared out to as many blocks as that needs: which pieces there are is not known here.
-  const int64_t head_tiles = ceil_div(problem.heads, block_heads), blocks = pieces * head_tiles,
+  a.work_items = p.schedule.ptr<int32_t>();
+  // The usual number of rows, divided among as many CTAs as that needs: the actual work items are not known on the host.
+  const int64_t head_tiles = ceil_div(problem.heads, block_heads), blocks = work_items * head_tiles,
                 usual = problem.tokens * head_tiles * std::min(problem.tiles, kUsualTiles),
                 tiles = std::clamp<int64_t>(ceil_div(usual, problem.num_sms), 1, kUsualTiles);
-  const int64_t bringing = block_heads < kHeadTile ? std::clamp<int64_t>(usual / tiles, 1, blocks) : blocks;
-  a.next_blocks = static_cast<int32_t>(bringing);
-  bring_next_near(context.hints.next_weights, block_heads, bringing, tiles, a);
+  const int64_t prefetching = block_heads < kHeadTile ? std::clamp<int64_t>(usual / tiles, 1, blocks) : blocks;
+  a.next_blocks = static_cast<int32_t>(prefetching);
+  plan_weight_prefetch(context.hints.next_weights, block_heads, prefetching, tiles, a);
   switch (block_heads) {
-    case 8: launch_scheduled<8>(a, pieces, context); break;
-    case 16: launch_scheduled<16>(a, pieces, context); break;
-    case 32: launch_scheduled<32>(a, pieces, context); break;
-    default: launch_scheduled<kHeadTile>(a, pieces, context); break;
+    case 8: launch_scheduled<8>(a, work_items, context); break;
+    case 16: launch_scheduled<16>(a, work_items, context); break;
+    case 32: launch_scheduled<32>(a, work_items, context); break;
+    default: launch_scheduled<kHeadTile>(a, work_items, context); break;
   }
-  if (schedule.merges == 0) return;
-  a.merges = a.pieces + pieces * int64_t{sizeof(PieceRow) / sizeof(int32_t)}, a.num_merges = static_cast<int32_t>(schedule.merges);
+  if (schedule.combine_rows == 0) return;
+  a.combine_rows = a.work_items + work_items * int64_t{sizeof(WorkItemRow) / sizeof(int32_t)},
+  a.num_combine_rows = static_cast<int32_t>(schedule.combine_rows);
   launch_scheduled_combine(a, context);
 }
 
 void run_plan(const SparseAttnDecodeParams& p, Kernel kernel, const Plan& plan, int64_t tokens, DecodeArgs& a,
               const ExecutionContext& context) {
-  place_parts(plan.most_parts, context, a);
-  a.merge_first = merge_first(p, context.hints.next_weights);
+  assign_split_buffers(plan.max_total_splits, context, a);
+  a.combine_first = combine_first(p, context.hints.next_weights);
   a.num_splits = static_cast<int32_t>(plan.splits), a.tiles_per_split = static_cast<int32_t>(plan.tiles_per_split);
   a.split_divisor = Divisor(a.num_splits);
   const int64_t blocks = tokens * ceil_div(a.num_heads, plan.block_heads) * plan.splits,
                 tiles = ceil_div(a.scope[0].width + a.scope[1].width, kRowTile);
-  bring_next_near(context.hints.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
+  plan_weight_prefetch(context.hints.next_weights, plan.block_heads, blocks, ceil_div(tiles, plan.splits), a);
   if (p.cache.format == KvFormat::fp8_ds_mla_v4) {
     launch<KvFormat::fp8_ds_mla_v4>(a, kernel, plan, tokens, context);
   } else {
@@ -239,7 +240,7 @@ void run_plan(const SparseAttnDecodeParams& p, Kernel kernel, const Plan& plan, 
 
 bool is_few(int64_t block_heads) { return block_heads < kHeadTile; }
 
-// To a tenth.
+// Rounded to a tenth of a microsecond.
 std::string us(const Plan& plan) {
   const int64_t tenths = (plan.time + 5) / 10;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";

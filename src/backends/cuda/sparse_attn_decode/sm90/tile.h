@@ -1,12 +1,12 @@
-// The tile of the Hopper kernels of sparse_attn_decode, for the host's plan too.
+// The tile of the Hopper kernels of sparse_attn_decode, also for the host's plan.
 #pragma once
 
 namespace strata::cuda::sparse_decode {
 
-inline constexpr int kHeadTile = 64;  // M of wgmma: the heads of one block
-inline constexpr int kRowTile = 64;   // rows of one step
+inline constexpr int kHeadTile = 64;  // M of wgmma: heads of a CTA
+inline constexpr int kRowTile = 64;   // rows of a tile
 inline constexpr int kStages = 2;
-// Parts of few heads that a cluster merges; and blocks of a cluster that every device with clusters takes.
-inline constexpr int kMostClusterParts = 10, kPortableCluster = 8;
+// Largest number of splits of few heads that a cluster combines; largest cluster that every device with clusters can run.
+inline constexpr int kMaxClusterSplits = 10, kPortableCluster = 8;
 
 }  // namespace strata::cuda::sparse_decode

@@ -1,4 +1,4 @@
-// A token's rows as the device sees them: lengths, splits, the list of both scopes.
+// A token's rows as the device sees them: lengths, splits, and the list of both scopes.
 #pragma once
 
 #include "backends/cuda/ptx/bulk_copy.cuh"
@@ -7,25 +7,26 @@
 
 namespace strata::cuda::sparse_decode {
 
-// By a number that is one in most calls: a division is 200 cycles, of which a block's start has two in a row.
+// Divides by a number that is 1 in most calls: a division takes 200 cycles, and a CTA's start has two in a row.
 __device__ __forceinline__ int32_t divide(int32_t number, int32_t by) { return by == 1 ? number : number / by; }
 
-// How many entries of each scope are looked at. Loads that nothing waits for until they are used; read past L1 (early_start.cuh).
+// Numbers of entries inside the length of each scope. The loads are waited for at first use; they bypass L1 (early_start.cuh).
 struct Lengths {
   int32_t main, extra;
 
   __device__ __forceinline__ Lengths(const DecodeArgs& a, int32_t batch)
       : main(length(a.scope[0], batch)), extra(length(a.scope[1], batch)) {}
-  // Asked for by asked_by(), one in two lanes.
-  __device__ __forceinline__ explicit Lengths(int32_t of_lane) : main(__shfl_sync(~0u, of_lane, 0)), extra(__shfl_sync(~0u, of_lane, 1)) {}
-  // A length that all lanes ask for goes on to a uniform register, for which a warp waits at once.
-  static __device__ __forceinline__ int32_t asked_by(int lane, const DecodeArgs& a, int32_t batch) {
+  // From the loads of load_lane(), in lanes 0 and 1.
+  __device__ __forceinline__ explicit Lengths(int32_t lane_length)
+      : main(__shfl_sync(~0u, lane_length, 0)), extra(__shfl_sync(~0u, lane_length, 1)) {}
+  // A length loaded by all lanes moves to a uniform register, for which a warp waits at once. So even lanes load one, odd lanes the other.
+  static __device__ __forceinline__ int32_t load_lane(int lane, const DecodeArgs& a, int32_t batch) {
     const Scope &m = a.scope[0], &e = a.scope[1];
     const int32_t* const lengths = lane % 2 == 0 ? m.lengths : e.lengths;
     const int32_t width = lane % 2 == 0 ? m.width : e.width;
     return static_cast<int32_t>(ptx::ld_current_if(lengths != nullptr, lengths + batch, static_cast<uint32_t>(width)));
   }
-  // Every entry.
+  // The whole width of the index rows.
   __device__ __forceinline__ explicit Lengths(const DecodeArgs& a) : main(a.scope[0].width), extra(a.scope[1].width) {}
 
  private:
@@ -34,12 +35,12 @@ struct Lengths {
   }
 };
 
-// How a token's rows are cut: known to the device only, as the lengths are.
+// How a token's rows are split. Known only to the device, like the lengths.
 struct TokenRows {
-  int32_t main, total;  // entries of the first scope that are looked at, of both
+  int32_t main, total;  // entries inside the length: of the first scope, of both
   int32_t tiles, tiles_per_split;
 
-  // Of a token whose cut is not an even one.
+  // A token that is not split evenly.
   __device__ __forceinline__ TokenRows(int32_t main, int32_t total)
       : main(main), total(total), tiles((total + kRowTile - 1) / kRowTile), tiles_per_split(tiles) {}
   __device__ __forceinline__ TokenRows(const DecodeArgs& a, const Lengths& lengths) {
@@ -51,12 +52,12 @@ struct TokenRows {
   __device__ __forceinline__ bool are_of(const DecodeArgs& a, const Lengths& lengths) const {
     return main == min(max(lengths.main, 0), a.scope[0].width) && total == main + min(max(lengths.extra, 0), a.scope[1].width);
   }
-  // Whether a split has rows; the first is there for an empty token too, which has results.
+  // Whether a split has rows. Split 0 always exists: an empty token has results too.
   __device__ __forceinline__ bool has(int32_t split) const { return split == 0 || split * tiles_per_split < tiles; }
   __device__ __forceinline__ bool is_cut() const { return tiles > tiles_per_split; }
 };
 
-// The entry at position `at` of a token's list, both scopes one behind the other; -1 behind those of this split.
+// The entry at position `at` of a token's list, the second scope after the first; -1 after the end of this split.
 struct RowList {
   const int32_t* indices[2];
   int32_t main, end;
@@ -75,13 +76,13 @@ struct RowList {
   }
 };
 
-// Where a row's bytes are, from the 16 of `quarter` on. Null: the entry is not attended. Selecting field by field keeps the arguments in
-// constant memory.
+// Address of a row's bytes, from the 16 bytes of `quarter` on. Null: the entry is not attended. Fields are selected one by one, which keeps
+// the arguments in constant memory.
 template <KvFormat kFormat>
 struct RowAddress {
   static constexpr int kRowBytes = static_cast<int>(row_data_bytes(kFormat, 0));
   const uint8_t* data = nullptr;
-  const uint8_t* scales = nullptr;  // V4: in the end of the page; V3.2: in the row
+  const uint8_t* scales = nullptr;  // V4: at the end of the page; V3.2: within the row
 
   __device__ __forceinline__ RowAddress() {}
   __device__ __forceinline__ RowAddress(const DecodeArgs& a, bool in_main, int32_t slot, int quarter = 0) {
@@ -96,8 +97,8 @@ struct RowAddress {
                                                 : page_data + (static_cast<int64_t>(in_page) * kRowBytes + kMlaScaleOffset);
   }
 
-  // Brings the row to L2, by the four threads of its quarters: each of its lines once, as every lane of a hint takes the way to L1 for
-  // itself. Of V4 the line of the scales besides; rows of V3.2 have theirs within.
+  // Prefetches the row to L2, by the four threads of its quarters. Each line is requested once, because every lane of a prefetch uses the
+  // L1 path separately. For V4 the line of the scales too; rows of V3.2 include their scales.
   __device__ __forceinline__ void prefetch(int quarter) const {
     constexpr int kLine = 128, kFirst = 4 * kLine;
     constexpr bool kV4 = kFormat == KvFormat::fp8_ds_mla_v4;

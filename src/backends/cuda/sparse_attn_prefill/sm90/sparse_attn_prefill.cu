@@ -1,4 +1,4 @@
-// sparse_attn_prefill on Hopper: what it takes, its arguments.
+// sparse_attn_prefill on Hopper: supported calls and arguments.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -15,7 +15,7 @@ using namespace sparse_prefill;
 
 Support supports(const SparseAttnPrefillParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
-  if (p.out.shape[2] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[2]));
+  if (p.out.shape[2] != kValueDim) return Support::no("needs 512 value dimensions, has " + std::to_string(p.out.shape[2]));
   return Support::yes();
 }
 

@@ -25,7 +25,7 @@ RowAttention row_attention(const SparseAttnPrefillParams& p) {
   a.value_dim = static_cast<int32_t>(p.out.shape[2]);
   a.softmax_scale = p.softmax_scale;
   a.batch_invariant = p.batch_invariant;
-  a.invariant_splits = 1;  // a prompt has tokens enough: parts of all of them would be gigabytes
+  a.invariant_splits = 1;  // a prompt has tokens enough: splits of all of them would be gigabytes
   a.num_tokens = a.num_units = p.q.shape[0];
   RowScope& s = a.scopes[0];
   s.data = p.kv.ptr<uint8_t>();

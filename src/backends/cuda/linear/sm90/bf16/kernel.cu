@@ -1,17 +1,17 @@
 // y = x W^T in bf16 for up to 32 tokens: the weight streams through shared memory once.
 //
 // Floor: weight bytes / memory bandwidth; 8 x 1024 x 4096 at 4.3 TB/s is 15.6 us, 2560 x 4096 is 4.9 us. The tensor cores need 64 clocks
-// for 64 features, 64 channels and 32 tokens, whose 8 KB take 450. Reached on an H200: see docs/kernels/20261121-few-token-linear.md.
+// for 64 features, 64 channels and 32 tokens, whose 8 KB take 450. Reached on an H200: see docs/kernels/linear.md.
 //
-// Design: output features are the M of wgmma, tokens its N. A block has one tile of 64 features, or of 128 where the SMs are too few for
-// that, or several, of 256, of so few channels that all are in shared memory at once. Two threads fill a ring by TMA, a block of 64
-// channels of the tile and of the tokens in each stage: the tokens come from L2, once for every tile, an eighth to half of the weight's
-// bytes. Weights do not depend on the kernel in front, so the ring fills while that runs. Code is short, no loop unrolled that is not on
-// the way of a product: in a layer a call finds it in no cache. Four warpgroups multiply blocks in turns: one alone takes 0.19 us a block
-// whatever the memory does, and cannot make up for the time that the full ring waits for the tokens.
+// Design: output features are the M of wgmma, tokens its N. A CTA has one tile of 64 features, or of 128 where the SMs are too few for
+// that; or several of 256, with so few channels that all are in shared memory at once. Two threads fill a ring by TMA, whose stages hold a
+// block of 64 channels of the tile and of the tokens. Every tile loads the tokens from L2, an eighth to half of the weight's bytes. Weights
+// do not depend on the preceding kernel, so the ring fills while that runs. Code is short, and only product loops are unrolled: in a layer
+// a call starts with cold instruction caches. Four warpgroups multiply blocks alternately: one alone takes 0.19 us a block however fast
+// memory is, and cannot catch up after the full ring waited for the tokens.
 #include <cuda.h>
 
-#include "backends/cuda/device/activation_codes.cuh"
+#include "backends/cuda/device/quantize_activation.cuh"
 #include "backends/cuda/device/warp_barrier.cuh"
 #include "backends/cuda/device/warpgroup.cuh"
 #include "backends/cuda/linear/sm90/bf16/config.h"
@@ -27,14 +27,14 @@
 namespace strata::cuda::sm90 {
 namespace {
 
-// Codes of a tile whose sums lie from `sums` on: 16 threads have a token. Of two tiles under one scale each CTA sends the other its
-// tokens' largest values, to others_largest, which arrive on the barrier others_there.
+// Quantises a tile whose sums begin at `sums`: 16 threads per token. Of two tiles under one scale each CTA sends the other its tokens'
+// largest values, to others_largest; they arrive on the barrier others_there.
 template <Bf16Tile kTile>
-__device__ __forceinline__ void store_codes_of_tile(const Bf16LinearArgs& a, int group, int first_feature, const float* sums,
-                                                    const float* others_largest, uint32_t others_there) {
-  constexpr int kFeatures = kTile.rows() / kCodeLanes;
-  static_assert(kTile.tokens * kCodeLanes <= kBf16Consumers && kTile.tiles_of_scale() <= 2);
-  const int thread = static_cast<int>(threadIdx.x), token = thread / kCodeLanes, feature = thread % kCodeLanes * kFeatures;
+__device__ __forceinline__ void store_quantized_tile(const Bf16LinearArgs& a, int group, int first_feature, const float* sums,
+                                                     const float* others_largest, uint32_t others_there) {
+  constexpr int kFeatures = kTile.rows() / kQuantizeLanes;
+  static_assert(kTile.tokens * kQuantizeLanes <= kBf16Consumers && kTile.tiles_of_scale() <= 2);
+  const int thread = static_cast<int>(threadIdx.x), token = thread / kQuantizeLanes, feature = thread % kQuantizeLanes * kFeatures;
   if (token >= kTile.tokens) return;
   float values[kFeatures] = {};
 #pragma unroll
@@ -48,31 +48,31 @@ __device__ __forceinline__ void store_codes_of_tile(const Bf16LinearArgs& a, int
     const uint32_t rounded = pack_bf16(values[i], values[i + 1]);
     values[i] = bf16_low(rounded), values[i + 1] = bf16_high(rounded);
   }
-  float largest = lanes_max<kCodeLanes>(largest_of(values));
+  float largest = lanes_max<kQuantizeLanes>(largest_of(values));
   if constexpr (kTile.tiles_of_scale() == 2) {
     const uint32_t other = 1 - ptx::cluster_rank();
     if (feature == 0) {
       ptx::store_async_f32(ptx::map_shared(ptx::shared_address(others_largest + token), other), largest,
                            ptx::map_shared(others_there, other));
     }
-    __syncwarp();  // lanes that wait do not keep others from sending
+    __syncwarp();  // waiting lanes do not keep others from sending
     ptx::mbarrier_wait_cluster(others_there, 0);
     largest = fmaxf(largest, others_largest[token]);
   }
-  uint32_t codes[kFeatures / 4];
-  const float scale = quantize_under(largest, values, a.ue8m0, codes);
+  uint32_t quantized[kFeatures / 4];
+  const float scale = quantize_under(largest, values, a.ue8m0, quantized);
   if (token >= a.num_tokens) return;
   const int channel = first_feature + feature;
-  store_words(static_cast<uint8_t*>(a.y) + token * a.y_stride + group * a.y_group + channel, codes);
+  store_words(static_cast<uint8_t*>(a.y) + token * a.y_stride + group * a.y_group + channel, quantized);
   if (channel % kActivationBlock == 0) {
     a.y_scale[token * a.y_scale_stride + group * a.y_scale_group + channel / kActivationBlock] = scale;
   }
 }
 
-// Of the tiles in order, one after the other.
-struct TilePlace {
+// Iterates over the tiles in order.
+struct TileCoord {
   int group, first_feature;
-  __device__ TilePlace(const Bf16LinearArgs& a, int tile, int rows)
+  __device__ TileCoord(const Bf16LinearArgs& a, int tile, int rows)
       : group(tile / a.tiles_per_group), first_feature((tile - group * a.tiles_per_group) * rows) {}
   __device__ void next(const Bf16LinearArgs& a, int rows) {
     first_feature += rows;
@@ -80,21 +80,21 @@ struct TilePlace {
   }
 };
 
-// Tiles of up to four parts of 64 features; codes are of one tile. Of those that have a part, each warpgroup takes every kSlices-th block
-// of channels.
-template <int kTokens, int kParts, bool kCodes>
+// Tiles of up to four groups of 64 features; quantised output is of one tile. Of the warpgroups with the same group, each takes every
+// kSlices-th block of channels.
+template <int kTokens, int kRowTiles, bool kQuantized>
 __global__ void __launch_bounds__(kBf16Threads)
     few_tokens_bf16_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                            const __grid_constant__ Bf16LinearArgs a) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  constexpr Bf16Tile kTile{kTokens, kParts};
-  constexpr int kConsumers = kBf16Consumers, kSlices = kTile.slices(), kPartBytes = kBf16Rows * kBf16Block * 2;
+  constexpr Bf16Tile kTile{kTokens, kRowTiles};
+  constexpr int kConsumers = kBf16Consumers, kSlices = kTile.slices(), kRowTileBytes = kBf16Rows * kBf16Block * 2;
   constexpr int kStageBytes = kTile.stage_bytes(), kWeightBytes = kTile.weight_bytes();
   const Bf16LinearShared at(kTile, a.stages);
   const uint32_t ring = ptx::shared_address(shared);
   const uint32_t full = ptx::shared_address(shared + at.barriers), empty = full + a.stages * 8;
   const uint32_t others_there = empty + a.stages * 8;
-  constexpr bool kPair = kCodes && kTile.tiles_of_scale() == 2;
+  constexpr bool kPair = kQuantized && kTile.tiles_of_scale() == 2;
   const int first_tile = static_cast<int>(blockIdx.x) * a.tiles_per_block, end_tile = min(first_tile + a.tiles_per_block, a.num_tiles);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
 
@@ -103,58 +103,58 @@ __global__ void __launch_bounds__(kBf16Threads)
     ptx::prefetch_tensor_map(&x);
 #pragma unroll 1
     for (int i = 0; i < a.stages; ++i) {
-      ptx::mbarrier_init(full + i * 8, 2);                            // the weights, the tokens
-      ptx::mbarrier_init(empty + i * 8, 4 * kParts * kWarpArrivals);  // the warps that multiply it
+      ptx::mbarrier_init(full + i * 8, 2);                               // the weights, the tokens
+      ptx::mbarrier_init(empty + i * 8, 4 * kRowTiles * kWarpArrivals);  // the warps that multiply it
     }
     ptx::mbarrier_init(others_there, 1);
     ptx::fence_mbarrier_init();
     if constexpr (kPair) ptx::mbarrier_arrive_expect_tx(others_there, kTokens * 4);
   }
   __syncthreads();
-  if constexpr (kPair) ptx::cluster_arrive_relaxed();  // the other may send
+  if constexpr (kPair) ptx::cluster_arrive_relaxed();  // the other CTA may send
 
   if (thread >= kConsumers) {
     if (lane > 0) return;
-    const auto fill = [&](uint32_t bytes, const auto& ask) {
+    const auto fill = [&](uint32_t bytes, const auto& issue) {
       RingStage stage;
-      TilePlace place(a, first_tile, kTile.rows());
+      TileCoord coord(a, first_tile, kTile.rows());
 #pragma unroll 1
-      for (int tile = first_tile; tile < end_tile; ++tile, place.next(a, kTile.rows())) {
+      for (int tile = first_tile; tile < end_tile; ++tile, coord.next(a, kTile.rows())) {
 #pragma unroll 1
         for (int block = 0; block < a.num_blocks; ++block, stage.next(a.stages)) {
           if (block >= a.stages) ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
           ptx::mbarrier_arrive_expect_tx(full + stage.index * 8, bytes);
-          ask(place, block * kBf16Block, ring + stage.index * kStageBytes, full + stage.index * 8);
+          issue(coord, block * kBf16Block, ring + stage.index * kStageBytes, full + stage.index * 8);
         }
       }
     };
     if (thread == kConsumers) {
       const uint64_t policy = ptx::evict_first_policy();
-      fill(kWeightBytes, [&](const TilePlace& place, int channel, uint32_t to, uint32_t barrier) {
-        ptx::tma_load_2d(to, &weights, channel, place.group * a.n + place.first_feature, barrier, policy);
+      fill(kWeightBytes, [&](const TileCoord& coord, int channel, uint32_t to, uint32_t barrier) {
+        ptx::tma_load_2d(to, &weights, channel, coord.group * a.n + coord.first_feature, barrier, policy);
       });
     } else {
       ptx::wait_for_previous_kernel();
       ptx::launch_dependents();
-      fill(kTile.token_bytes(), [&](const TilePlace& place, int channel, uint32_t to, uint32_t barrier) {
-        ptx::tma_load_3d(to + kWeightBytes, &x, channel, 0, place.group, barrier);
+      fill(kTile.token_bytes(), [&](const TileCoord& coord, int channel, uint32_t to, uint32_t barrier) {
+        ptx::tma_load_3d(to + kWeightBytes, &x, channel, 0, coord.group, barrier);
       });
     }
     return;
   }
 
-  const int warpgroup = own_warpgroup(), part = warpgroup / kSlices, slice = warpgroup % kSlices;
-  TilePlace place(a, first_tile, kTile.rows());
+  const int warpgroup = own_warpgroup(), row_tile = warpgroup / kSlices, slice = warpgroup % kSlices;
+  TileCoord coord(a, first_tile, kTile.rows());
   int first_stage = 0;  // of a tile
 #pragma unroll 1
-  for (int tile = first_tile; tile < end_tile; ++tile, first_stage += a.num_blocks, place.next(a, kTile.rows())) {
+  for (int tile = first_tile; tile < end_tile; ++tile, first_stage += a.num_blocks, coord.next(a, kTile.rows())) {
     float sums[kTokens / 2] = {};
     RingStage stage{.index = first_stage + slice};
 #pragma unroll 1
     for (int block = slice; block < a.num_blocks; block += kSlices, stage.next(a.stages, kSlices)) {
       ptx::mbarrier_wait(full + stage.index * 8, stage.parity);
       const uint32_t w = ring + stage.index * kStageBytes;
-      const uint64_t w_rows = ptx::wgmma_descriptor(w + part * kPartBytes), x_rows = ptx::wgmma_descriptor(w + kWeightBytes);
+      const uint64_t w_rows = ptx::wgmma_descriptor(w + row_tile * kRowTileBytes), x_rows = ptx::wgmma_descriptor(w + kWeightBytes);
       ptx::wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kBf16Block / 16; ++i) ptx::wgmma_bf16(sums, w_rows + 2 * i, x_rows + 2 * i, true);
@@ -165,53 +165,53 @@ __global__ void __launch_bounds__(kBf16Threads)
 
     // A thread holds sums of many tokens; consecutive threads store consecutive features of one.
     constexpr int kStride = kTile.sum_stride(), kSliceSums = kTokens * kStride;
-    float* const turned = reinterpret_cast<float*>(shared + first_stage * kStageBytes);
-    ptx::barrier_sync(1, kConsumers);  // nobody multiplies what lies there
+    float* const transposed = reinterpret_cast<float*>(shared + first_stage * kStageBytes);
+    ptx::barrier_sync(1, kConsumers);  // no warp multiplies from this memory any more
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) {
-      const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2, row = part * kBf16Rows + thread / 32 % 4 * 16 + lane / 4 + i / 2 % 2 * 8;
-      turned[slice * kSliceSums + token * kStride + row] = sums[i];
+      const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2, row = row_tile * kBf16Rows + thread / 32 % 4 * 16 + lane / 4 + i / 2 % 2 * 8;
+      transposed[slice * kSliceSums + token * kStride + row] = sums[i];
     }
     ptx::barrier_sync(1, kConsumers);
-    if constexpr (kCodes) {
+    if constexpr (kQuantized) {
       if constexpr (kPair) ptx::cluster_wait();
-      store_codes_of_tile<kTile>(a, place.group, place.first_feature, turned, reinterpret_cast<const float*>(shared + at.largest),
-                                 others_there);
+      store_quantized_tile<kTile>(a, coord.group, coord.first_feature, transposed, reinterpret_cast<const float*>(shared + at.largest),
+                                  others_there);
       return;
     }
-    constexpr int kLanes = kTile.rows() / 4;  // of a token
-    const int feature = 4 * (thread % kLanes), count = min(a.n - place.first_feature - feature, 4);
+    constexpr int kLanes = kTile.rows() / 4;  // lanes per token
+    const int feature = 4 * (thread % kLanes), count = min(a.n - coord.first_feature - feature, 4);
     if (count <= 0) continue;
 #pragma unroll 1
     for (int token = thread / kLanes; token < a.num_tokens; token += kConsumers / kLanes) {
       float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
       for (int of_slice = 0; of_slice < kSlices; ++of_slice) {
-        const float4 v = *reinterpret_cast<const float4*>(turned + of_slice * kSliceSums + token * kStride + feature);
+        const float4 v = *reinterpret_cast<const float4*>(transposed + of_slice * kSliceSums + token * kStride + feature);
         sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
       }
-      store_features(a, place.group, token, place.first_feature + feature, sum, count);
+      store_features(a, coord.group, token, coord.first_feature + feature, sum, count);
     }
   }
 }
 
-template <int kTokens, int kParts>
-const void* kernel(bool codes) {
-  return reinterpret_cast<const void*>(codes ? few_tokens_bf16_kernel<kTokens, kParts, true>
-                                             : few_tokens_bf16_kernel<kTokens, kParts, false>);
+template <int kTokens, int kRowTiles>
+const void* kernel(bool quantized) {
+  return reinterpret_cast<const void*>(quantized ? few_tokens_bf16_kernel<kTokens, kRowTiles, true>
+                                                 : few_tokens_bf16_kernel<kTokens, kRowTiles, false>);
 }
 template <int kTokens>
-const void* kernel(int parts, bool codes) {
-  if (parts == 4) return reinterpret_cast<const void*>(few_tokens_bf16_kernel<kTokens, 4, false>);
-  return parts == 1 ? kernel<kTokens, 1>(codes) : kernel<kTokens, 2>(codes);
+const void* kernel(int row_tiles, bool quantized) {
+  if (row_tiles == 4) return reinterpret_cast<const void*>(few_tokens_bf16_kernel<kTokens, 4, false>);
+  return row_tiles == 1 ? kernel<kTokens, 1>(quantized) : kernel<kTokens, 2>(quantized);
 }
 
 }  // namespace
 
-const void* bf16_linear_kernel(const Bf16Tile& tile, bool codes) {
-  return tile.tokens == 8    ? kernel<8>(tile.parts, codes)
-         : tile.tokens == 16 ? kernel<16>(tile.parts, codes)
-                             : kernel<32>(tile.parts, codes);
+const void* bf16_linear_kernel(const Bf16Tile& tile, bool quantized) {
+  return tile.tokens == 8    ? kernel<8>(tile.row_tiles, quantized)
+         : tile.tokens == 16 ? kernel<16>(tile.row_tiles, quantized)
+                             : kernel<32>(tile.row_tiles, quantized);
 }
 
 }  // namespace strata::cuda::sm90

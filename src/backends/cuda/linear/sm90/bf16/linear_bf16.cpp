@@ -18,30 +18,32 @@ namespace {
 
 using namespace sm90;
 
-// Beside other work a block that stays long, of few tokens and many blocks of channels, leaves a block of an FP8 product its place on the
-// SM. V4-Pro's layer takes 3 us less so at one token; V4-Flash's, of fewer channels, 1 us more, both at 32 tokens 2 us more.
-constexpr int kSharedBytesBesideOthers = 112 << 10;
+// When sharing the device, a CTA with a long runtime (few tokens, many blocks of channels) leaves room on its SM for a CTA of an FP8
+// product. V4-Pro's layer takes 3 us less with this at one token. V4-Flash's, with fewer channels, takes 1 us more; at 32 tokens both take
+// 2 us more.
+constexpr int kSharedBytesConcurrent = 112 << 10;
 constexpr int kLongBlocks = 96;
 
-int64_t num_tiles(const LinearWeight& w, int parts) { return w.groups * ceil_div(w.n, int64_t{kBf16Rows} * parts); }
-// Of a tile: that is one SM's, so two where one makes more tiles than there are SMs. Where two do so too, four, if whole: fewer ends of
-// tiles, and all warpgroups have a part.
-int num_parts(const LinearWeight& w, const Capabilities& device) {
+int64_t num_tiles(const LinearWeight& w, int row_tiles) { return w.groups * ceil_div(w.n, int64_t{kBf16Rows} * row_tiles); }
+// Row groups of a tile. Two where tiles of one would be more than SMs. Four where tiles of two are so too, if tiles stay whole: fewer ends
+// of tiles, and all warpgroups have a group.
+int num_row_tiles(const LinearWeight& w, const Capabilities& device) {
   if (num_tiles(w, 1) <= device.num_sms) return 1;
   return num_tiles(w, 2) > device.num_sms && w.n % (4 * kBf16Rows) == 0 ? 4 : 2;
 }
 
 Bf16Tile tile_of(int64_t tokens, const LinearWeight& w, const Capabilities& device) {
-  return {token_product_rows(tokens), num_parts(w, device)};
+  return {token_product_rows(tokens), num_row_tiles(w, device)};
 }
 int64_t tiles_per_block(const LinearWeight& w, const Capabilities& device) {
-  return std::max<int64_t>(ceil_div(num_tiles(w, num_parts(w, device)), int64_t{device.num_sms}), 1);
+  return std::max<int64_t>(ceil_div(num_tiles(w, num_row_tiles(w, device)), int64_t{device.num_sms}), 1);
 }
-// Whether all tiles run at a time: one an SM, or several or large ones whose weights and tokens it holds, and in their places their sums.
+// Whether all tiles run at once: one per SM, or several or large ones whose weights and tokens fit in its shared memory, and then their
+// sums.
 bool fit_at_once(int64_t tokens, const LinearWeight& w, const Capabilities& device) {
   const Bf16Tile tile = tile_of(tokens, w, device);
   const int64_t blocks = ceil_div(w.k, int64_t{kBf16Block}), tiles = tiles_per_block(w, device);
-  if (tiles == 1 && tile.parts <= 2) return true;
+  if (tiles == 1 && tile.row_tiles <= 2) return true;
   return tiles * blocks <= kBf16MaxStages && blocks * tile.stage_bytes() >= tile.sum_bytes() &&
          Bf16LinearShared(tile, static_cast<int>(tiles * blocks)).bytes <= device.max_shared_bytes;
 }
@@ -53,10 +55,10 @@ Support support(const TensorView& x, const LinearWeight* w, bool shares_device, 
   if (!w->weight.present() || w->weight.dtype != DType::bf16) return Support::no("needs a row-major bf16 weight");
   if (x.dtype != DType::bf16) return Support::no("needs bf16 activations");
   if (x.shape[0] > kBf16MaxTokens) return Support::no(fmt::format("takes at most {} tokens, got {}", kBf16MaxTokens, x.shape[0]));
-  // With few tiles the memory idles. But a single one beside other work, which keeps it busy, costs that one SM.
-  const int64_t tiles = num_tiles(*w, num_parts(*w, device));
-  const bool aside = tiles == 1 && shares_device && x.shape[0] > token_product_rows(1);
-  if (!aside && (4 * tiles < device.num_sms || !fit_at_once(x.shape[0], *w, device))) {
+  // With few tiles memory idles. But a single CTA that runs concurrently with other work, which keeps memory busy, costs only its SM.
+  const int64_t tiles = num_tiles(*w, num_row_tiles(*w, device));
+  const bool concurrent = tiles == 1 && shares_device && x.shape[0] > token_product_rows(1);
+  if (!concurrent && (4 * tiles < device.num_sms || !fit_at_once(x.shape[0], *w, device))) {
     return Support::no(
         fmt::format("takes {} to {} tiles of up to {} features, or more of so few channels that shared memory holds them, got {} of {}",
                     (device.num_sms + 3) / 4, device.num_sms, 2 * kBf16Rows, tiles, w->k));
@@ -65,7 +67,7 @@ Support support(const TensorView& x, const LinearWeight* w, bool shares_device, 
   return Support::yes();
 }
 
-// Of y as codes; absent: y are values.
+// Scales of a quantised y; absent: y is not quantised.
 struct Scales {
   TensorView values{};  // [T, G, n / 128]
   ActivationFormat format = ActivationFormat::bf16;
@@ -85,13 +87,13 @@ void multiply(const TensorView& x, const LinearWeight& w, const TensorView& y, c
   a.n = static_cast<int>(w.n);
   a.tiles_per_group = static_cast<int>(ceil_div(w.n, int64_t{tile.rows()}));
   a.tiles_per_block = static_cast<int>(tiles_per_block(w, device));
-  a.num_tiles = static_cast<int>(num_tiles(w, tile.parts));
+  a.num_tiles = static_cast<int>(num_tiles(w, tile.row_tiles));
   a.num_blocks = static_cast<int>(ceil_div(w.k, kBf16Block));
   const auto bytes_of = [&](int stages) { return Bf16LinearShared(tile, stages).bytes; };
   a.stages = std::min(kBf16MaxStages, a.tiles_per_block * a.num_blocks);
   const bool leaves_room = shares_device && tile.tokens == token_product_rows(1) && a.num_blocks > kLongBlocks;
-  while (bytes_of(a.stages) > (leaves_room ? kSharedBytesBesideOthers : device.max_shared_bytes)) --a.stages;
-  if (a.stages < a.num_blocks) a.stages = a.stages / tile.slices() * tile.slices();  // a stage is always the same warpgroups'
+  while (bytes_of(a.stages) > (leaves_room ? kSharedBytesConcurrent : device.max_shared_bytes)) --a.stages;
+  if (a.stages < a.num_blocks) a.stages = a.stages / tile.slices() * tile.slices();  // a stage always belongs to the same warpgroups
 
   const CUtensorMap weights = tensor_map("weight", w.weight.data, DType::bf16, w.groups * w.n, w.k, w.k, tile.rows());
   const CUtensorMap tokens = tensor_map("x", x.data, x.shape[1], x.shape[0], w.k, x.stride[1], x.stride[0], tile.tokens);
@@ -113,11 +115,12 @@ void multiply_to_values(const TensorView& x, const LinearWeight& w, const Tensor
 }
 using Product = Bf16Product<support, multiply_to_values>;
 
-// With few tokens tiles of 64 features leave bf16: a pair waits for two SMs, and V4-Flash's layer takes 0.5 us more than with a quantiser.
+// With few tokens tiles of 64 features write bf16. A pair of CTAs would wait for two SMs; V4-Flash's layer takes 0.5 us more that way than
+// with a quantiser.
 bool fuses(const GroupedLinearParams& p, const Capabilities& device, std::string_view fusion) {
   if (fusion != "y_scale" || !support(p.x, p.weight, /*shares_device=*/false, device)) return false;
   const Bf16Tile tile = tile_of(p.x.shape[0], *p.weight, device);
-  if (tile.parts > 2 || tiles_per_block(*p.weight, device) > 1) return false;
+  if (tile.row_tiles > 2 || tiles_per_block(*p.weight, device) > 1) return false;
   return tile.tiles_of_scale() == 1 || tile.tokens > token_product_rows(1);
 }
 

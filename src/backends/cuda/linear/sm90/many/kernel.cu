@@ -2,17 +2,17 @@
 //
 // Floor: 2 T N K flops at the machine's FP8 rate: wgmma takes 4096 products a cycle of an SM, 1024 cycles for a tile's block of 128
 // channels. Shared memory is tighter: wgmma reads 96 KB of it for such a block and the copies write 48, which takes 1152 cycles at 128
-// bytes each. Reached: 1230 to 1280 with a tile's beginning and end (docs/kernels/20261121-many-token-linear.md).
+// bytes each. Reached: 1230 to 1280 with a tile's beginning and end (docs/kernels/linear.md).
 //
-// Design: a block's tile is 128 tokens x 256 features; each of two warpgroups multiplies 64 tokens by 128 features at a time, so that the
-// sums (128 registers) and one product (64) fit. A product is scaled into the sums, one fused multiply-add a value, while the other
-// warpgroup's wgmma runs; all else is done while the own one runs. Two blocks of a cluster take neighbouring tokens: each brings half of
-// the features for both (multicast), 32 KB a block and 128 channels from L2 for 4 million products. Clusters walk bands of feature tiles,
-// so that what all of them read at a time is about square. Half of a tile's features are stored under the last product, the other half
-// under the first one of the next tile. Features come in groups with channels and columns of their own (grouped_linear).
+// Design: a CTA's tile is 128 tokens x 256 features. Each of two warpgroups multiplies 64 tokens by 128 features at a time, so that the
+// sums (128 registers) and one product (64) fit. A product is scaled into the sums, one fused multiply-add per value, while the other
+// warpgroup's wgmma runs; everything else happens while its own wgmma runs. The two CTAs of a cluster have neighbouring tokens. Each loads
+// half of the features for both (multicast): 32 KB per CTA and 128 channels from L2 for 4 million products. Clusters walk bands of feature
+// tiles, so that what all of them read at a time is about square. Half of a tile's features are stored during its last product, the other
+// half during the next tile's first. Features come in groups with their own channels and columns (grouped_linear).
 #include <cuda.h>
 
-#include "backends/cuda/device/ring.cuh"
+#include "backends/cuda/device/pipeline_state.cuh"
 #include "backends/cuda/device/warp_barrier.cuh"
 #include "backends/cuda/linear/sm90/many/config.h"
 #include "backends/cuda/linear/sm90/tile_walk.cuh"
@@ -30,32 +30,32 @@
 namespace strata::cuda::sm90 {
 namespace {
 
-// One thread: asks for the operands of all tiles, as both blocks have read what was in a stage before. Pointers walk: between an empty
-// stage and its copies nothing is computed.
+// By one thread: loads the operands of all tiles, as soon as both CTAs have read a stage's previous contents. Pointers are incremented:
+// nothing is computed between an empty stage and its copies.
 __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w, const ManyArgs& a, uint32_t shared, uint32_t full,
                                      uint32_t empty) {
   constexpr uint16_t kBoth = (1u << kManyCluster) - 1;
   constexpr int kHalf = kManyFeatures / kManyCluster;
   const int first = static_cast<int>(ptx::cluster_rank()) * kHalf;
-  Turn<kManyStages> stage;
+  PipelineState<kManyStages> stage;
   for (ManyTiles tiles; !tiles.done(a.walk); tiles.next()) {
-    const ManyPlace place(a.walk, tiles.tile, static_cast<int>(ptx::cluster_rank()));
-    const int first_row = place.group * a.num_features, first_channel = place.group * a.x_group_stride;
-    const uint4 in_y = make_uint4(place.token, place.group * a.y_group_stride + place.feature, a.num_features - place.feature, 0);
-    const float* x_scale = a.x_scale + int64_t{place.group} * a.num_blocks * a.x_scale_stride + place.token;
+    const ManyTileCoord coord(a.walk, tiles.tile, static_cast<int>(ptx::cluster_rank()));
+    const int first_row = coord.group * a.num_features, first_channel = coord.group * a.x_group_stride;
+    const uint4 in_y = make_uint4(coord.token, coord.group * a.y_group_stride + coord.feature, a.num_features - coord.feature, 0);
+    const float* x_scale = a.x_scale + int64_t{coord.group} * a.num_blocks * a.x_scale_stride + coord.token;
     const auto weight_scale = [&](int feature) {
       return a.w_scale + (first_row + min(feature, a.num_features - 1)) / a.weight_block_rows * a.w_scale_stride;
     };
-    const float *left = weight_scale(place.feature), *right = weight_scale(place.feature + kManyFeatures / 2);
+    const float *left = weight_scale(coord.feature), *right = weight_scale(coord.feature + kManyFeatures / 2);
 #pragma unroll 1
     for (int channel = 0; channel < a.num_blocks * kManyBlock; channel += kManyBlock) {
       const uint32_t barrier = full + stage.index * 8, to = shared + stage.index * ManyShared::kStageBytes;
       ptx::mbarrier_wait(empty + stage.index * 8, stage.parity ^ 1);
-      if (channel == 0) ptx::st_shared(shared + ManyShared::kPlaces + stage.index * 16, in_y);
+      if (channel == 0) ptx::st_shared(shared + ManyShared::kCoords + stage.index * 16, in_y);
       ptx::mbarrier_arrive_expect_tx(barrier, ManyShared::kStageBytes + ManyShared::kScaleBytes);
-      ptx::tma_load_2d_multicast(to + ManyShared::kTokenBytes + first * kManyBlock, &w, channel, first_row + place.feature + first, barrier,
+      ptx::tma_load_2d_multicast(to + ManyShared::kTokenBytes + first * kManyBlock, &w, channel, first_row + coord.feature + first, barrier,
                                  kBoth);
-      ptx::tma_load_2d(to, &x, first_channel + channel, place.token, barrier);
+      ptx::tma_load_2d(to, &x, first_channel + channel, coord.token, barrier);
       ptx::bulk_load(shared + ManyShared::kScales + stage.index * ManyShared::kScaleBytes, x_scale, ManyShared::kScaleBytes, barrier);
       ptx::cp_async_4(shared + ManyShared::kWeightScales + stage.index * 8, left++);
       ptx::cp_async_4(shared + ManyShared::kWeightScales + stage.index * 8 + 4, right++);
@@ -66,35 +66,35 @@ __device__ inline void load_operands(const CUtensorMap& x, const CUtensorMap& w,
   }
 }
 
-// This warp's 16 tokens of half of a tile's features as bf16 in shared memory, from there to so many columns of y, rounded up to 64.
-// Another half may still be on its way to y.
+// Stores this warp's 16 tokens of half of a tile's features as bf16 to shared memory, and from there to `columns` columns of y, rounded up
+// to 64. The other half may still be in flight to y.
 __device__ __forceinline__ void store_half(const CUtensorMap& y, const float (&sums)[64], uint32_t out, int token, int column,
                                            int columns) {
-  constexpr int kPart = 16 * 128;  // bytes of 64 features
+  constexpr int kFeatureGroupBytes = 16 * 128;  // bytes of 64 features
   const int lane = threadIdx.x % 32, row = lane % 16;
-  if (lane == 0) ptx::bulk_store_wait_read<1>();  // this half of the tile before has left
+  if (lane == 0) ptx::bulk_store_wait_read<1>();  // this half of the previous tile has been stored
   __syncwarp();
 #pragma unroll
   for (int j = 0; j < 16; j += 2) {
     const float* const s = sums + 4 * j;
-    const int part = (j + lane / 16) % 8;
-    ptx::stmatrix_x4(out + j / 8 * kPart + row * 128 + (part ^ (row % 8)) * 16, ptx::cvt_bf16x2(s[0], s[1]), ptx::cvt_bf16x2(s[2], s[3]),
-                     ptx::cvt_bf16x2(s[4], s[5]), ptx::cvt_bf16x2(s[6], s[7]));
+    const int unit = (j + lane / 16) % 8;
+    ptx::stmatrix_x4(out + j / 8 * kFeatureGroupBytes + row * 128 + (unit ^ (row % 8)) * 16, ptx::cvt_bf16x2(s[0], s[1]),
+                     ptx::cvt_bf16x2(s[2], s[3]), ptx::cvt_bf16x2(s[4], s[5]), ptx::cvt_bf16x2(s[6], s[7]));
   }
   ptx::fence_proxy_async();
   __syncwarp();
   if (lane == 0) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (64 * i < columns) ptx::tma_store_2d(&y, out + i * kPart, column + 64 * i, token);
+      if (64 * i < columns) ptx::tma_store_2d(&y, out + i * kFeatureGroupBytes, column + 64 * i, token);
     }
     ptx::bulk_store_commit();
   }
 }
 
-// A warp's part of its warpgroup's products: 16 tokens by all features of a tile. Between two products of a warpgroup only its sums are
-// added to, because the tensor cores idle when both warpgroups are there. What else is to be done is done while a product runs: to wait
-// for the next stage, to read its scales and where its tile is, and to store the half of the features that is complete.
+// A warp's share of its warpgroup's products: 16 tokens by all features of a tile. Between two products of a warpgroup only its sums are
+// updated, because the tensor cores idle when both warpgroups do that. Everything else happens while a product runs: waiting for the next
+// stage, reading its scales and tile position, and storing the completed half of the features.
 class ManyMultiplier {
  public:
   __device__ __forceinline__ ManyMultiplier(const CUtensorMap& y, const ManyArgs& a, uint32_t shared, uint32_t full, uint32_t empty)
@@ -102,9 +102,9 @@ class ManyMultiplier {
     arrive_at_ = ptx::map_shared(empty, lane_ % kManyCluster);
     token_scales_ = shared + ManyShared::kScales + (16 * warp_ + lane_ / 4) * 4;
     weight_scales_ = shared + ManyShared::kWeightScales;
-    places_ = shared + ManyShared::kPlaces;
+    coords_ = shared + ManyShared::kCoords;
     out_ = shared + ManyShared::kOut + warp_ * (16 * kManyFeatures * 2);
-    // The same in all lanes, as the compiler is told: then what is made of them is, too.
+    // Warp-uniform, also for the compiler, so that values derived from it are uniform too.
     first_tokens_ = __shfl_sync(~0u, static_cast<uint32_t>(ptx::wgmma_descriptor(shared + warp_ / 4 * (64 * kManyBlock))), 0);
     first_features_ = __shfl_sync(~0u, static_cast<uint32_t>(ptx::wgmma_descriptor(shared + ManyShared::kTokenBytes)), 0);
   }
@@ -128,12 +128,12 @@ class ManyMultiplier {
       }
       first = false;
     } while (!tiles.done(a_.walk));
-    store<1>(place_);
+    store<1>(coord_);
     if (lane_ == 0) ptx::bulk_store_wait();
   }
 
  private:
-  // The present stage: waits for it, and reads what its products are scaled by.
+  // Waits for the current stage, and reads the scales of its products.
   __device__ __forceinline__ void open_stage() {
     tokens_ = first_tokens_ + stage_.index * (ManyShared::kStageBytes / 16);
     features_ = first_features_ + stage_.index * (ManyShared::kStageBytes / 16);
@@ -145,18 +145,18 @@ class ManyMultiplier {
     }
   }
 
-  // Where the tile that begins with the present stage is in y: tokens, columns, and how many columns there are from there on.
-  __device__ __forceinline__ void open_tile() { next_place_ = ptx::ld_shared(places_ + stage_.index * 16); }
+  // Position in y of the tile that begins with the current stage: tokens, columns, and the number of columns from there on.
+  __device__ __forceinline__ void open_tile() { next_coord_ = ptx::ld_shared(coords_ + stage_.index * 16); }
 
   template <int kHalf>
-  __device__ __forceinline__ void store(const uint4& place) {
+  __device__ __forceinline__ void store(const uint4& coord) {
     constexpr int kFirst = kHalf * (kManyFeatures / 2);
-    store_half(y_, sums_[kHalf], out_ + kFirst * 32, static_cast<int>(place.x) + 16 * warp_, static_cast<int>(place.y) + kFirst,
-               static_cast<int>(place.z) - kFirst);
+    store_half(y_, sums_[kHalf], out_ + kFirst * 32, static_cast<int>(coord.x) + 16 * warp_, static_cast<int>(coord.y) + kFirst,
+               static_cast<int>(coord.z) - kFirst);
   }
 
-  // One block of channels of a tile. Its first one stores what is left of the tile before (but for the `first`), its last one what is
-  // complete of this. `more`: there is another stage to come.
+  // One block of channels of a tile. The first block stores what remains of the previous tile (except `first`); the last block stores what
+  // is complete of this tile. `more`: another stage follows.
   template <bool kFirst, bool kLast>
   __device__ __forceinline__ void multiply_block(bool first, bool more) {
 #pragma unroll
@@ -169,10 +169,10 @@ class ManyMultiplier {
       ptx::wgmma_commit();
       const float scales[] = {token_scale_[0] * weight_scale_[half], token_scale_[1] * weight_scale_[half]};
       if (kFirst && half == 0) {
-        if (!first) store<1>(place_);
-        place_ = next_place_;
+        if (!first) store<1>(coord_);
+        coord_ = next_coord_;
       }
-      if (kLast && half == 1) store<0>(place_);
+      if (kLast && half == 1) store<0>(coord_);
       const uint32_t used = stage_.index * 8;
       if (half == 1) {
         stage_.next();
@@ -188,17 +188,17 @@ class ManyMultiplier {
     }
   }
 
-  // From its lower half; the upper one is alike for all operands.
+  // From its lower half; the upper half is the same for all operands.
   static __device__ __forceinline__ uint64_t descriptor(uint32_t low) { return ptx::wgmma_descriptor(0) >> 32 << 32 | low; }
 
   const CUtensorMap& y_;
   const ManyArgs& a_;
   const int warp_, lane_;
-  uint32_t full_, empty_, arrive_at_, token_scales_, weight_scales_, places_, out_;  // shared addresses, of the first stage
-  uint32_t first_tokens_, first_features_, tokens_, features_;  // lower halves of descriptors: of the first and of the present stage
-  Turn<kManyStages> stage_;
-  uint4 place_, next_place_;
-  float token_scale_[2], weight_scale_[2];  // of this thread's tokens, rows l / 4 and 8 more of the warp, and of each half of the features
+  uint32_t full_, empty_, arrive_at_, token_scales_, weight_scales_, coords_, out_;  // shared addresses, of the first stage
+  uint32_t first_tokens_, first_features_, tokens_, features_;  // lower halves of descriptors: of the first and of the current stage
+  PipelineState<kManyStages> stage_;
+  uint4 coord_, next_coord_;
+  float token_scale_[2], weight_scale_[2];  // of this thread's tokens, rows l / 4 and 8 more of the warp; of each half of the features
   float sums_[2][64];
 };
 
@@ -210,7 +210,7 @@ __global__ void __cluster_dims__(kManyCluster, 1, 1) __launch_bounds__(kManyThre
   if (threadIdx.x == 0) {
     for (int i = 0; i < kManyStages; ++i) {
       ptx::mbarrier_init(full + i * 8, 2);                                  // the copies, and those of the weights' scales
-      ptx::mbarrier_init(empty + i * 8, 8 * kManyCluster * kWarpArrivals);  // the warps that multiply, of both blocks
+      ptx::mbarrier_init(empty + i * 8, 8 * kManyCluster * kWarpArrivals);  // the warps that multiply, of both CTAs
     }
     ptx::fence_mbarrier_init();
   }
@@ -230,7 +230,7 @@ __global__ void __cluster_dims__(kManyCluster, 1, 1) __launch_bounds__(kManyThre
     ptx::registers_grow<232>();
     ManyMultiplier(y, a, ptx::shared_address(shared), full, empty).multiply_tiles();
   }
-  // No block leaves while the other still arrives on its barriers.
+  // No CTA exits while the other still arrives on its barriers.
   __syncwarp();
   ptx::cluster_arrive();
   ptx::cluster_wait();

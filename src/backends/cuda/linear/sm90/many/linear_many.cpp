@@ -23,10 +23,10 @@
 namespace strata::cuda {
 namespace {
 
-// Tiles of a cluster.
+// A cluster's tile.
 constexpr int64_t kTokens = sm90::kManyCluster * sm90::kManyTokens, kFeatures = sm90::kManyFeatures;
 
-// What both ops ask.
+// What both ops require.
 Support weight_supports(const LinearWeight* w, const Capabilities& device) {
   if (Support on_device = needs_sm90(device); !on_device) return on_device;
   if (w == nullptr) return Support::no("no weight");
@@ -35,12 +35,12 @@ Support weight_supports(const LinearWeight* w, const Capabilities& device) {
     return Support::no(fmt::format("needs weight scales of (a multiple of) 128 x 128 blocks, has {} x {}", w->block_n, w->block_k));
   }
   if (w->k % 16 != 0) return Support::no(fmt::format("needs a multiple of 16 input features, got {}", w->k));
-  // Rows of y are stored by 16 bytes: what lies between them is not ours.
+  // Rows of y are stored in units of 16 bytes, and memory between rows must not be written.
   if (w->n % 8 != 0) return Support::no(fmt::format("needs a multiple of 8 output features, got {}", w->n));
   return Support::yes();
 }
 // Of one group, cuBLASLt's tiles are smaller: this kernel is faster where three quarters of the tiles of all rounds of the clusters are
-// of use, counting tokens by 128 as cuBLASLt does (docs/kernels/20261121-many-token-linear.md).
+// of use, counting tokens by 128 as cuBLASLt does (docs/kernels/linear.md).
 bool fills(int64_t n, int64_t tokens, const Capabilities& device) {
   const int64_t rounds = sm90::TileWalk(tokens, n, 1).rounds(device.num_sms);
   const int64_t used = ceil_div(tokens, int64_t{sm90::kManyTokens}) * sm90::kManyTokens * n;
@@ -88,7 +88,7 @@ Support prefers(const GroupedLinearParams& p, const Capabilities& device) {
 }
 
 struct Quantized {
-  TensorView codes;   // e4m3 [T, K], as given or in the workspace
+  TensorView values;  // e4m3 [T, K], as given or in the workspace
   TensorView scales;  // f32 [blocks of 128 channels, T to a whole number of tiles]
 };
 TensorView scales_of(Arena& arena, int64_t tokens, int64_t blocks) {
@@ -116,7 +116,7 @@ size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities& device)
   return arena.peak();
 }
 
-// y [T, G, N] = x [T, G, K] times the weight's groups, with x as codes and scales [G * blocks, whole tiles of tokens].
+// y [T, G, N] = x [T, G, K] times the weight's groups, with x as e4m3 values and scales [G * blocks, whole tiles of tokens].
 void multiply(const TensorView& x, const TensorView& scales, const LinearWeight& weight, const TensorView& y,
               const ExecutionContext& context) {
   const int64_t tokens = x.shape[0], k = weight.k, n = weight.n, groups = weight.groups;
@@ -158,10 +158,10 @@ void run(const LinearParams& p, const ExecutionContext& context) {
                      native(context.stream));
   } else {
     quantize_rows(p.x, p.activation,
-                  {.codes = q.codes.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = 1, .scale_block = q.scales.stride[0]},
+                  {.values = q.values.ptr<E4m3>(), .scales = q.scales.ptr<float>(), .scale_token = 1, .scale_block = q.scales.stride[0]},
                   /*overlap=*/true, native(context.stream));
   }
-  multiply(as_grouped(q.codes), q.scales, *p.weight, as_grouped(p.y), context);
+  multiply(as_grouped(q.values), q.scales, *p.weight, as_grouped(p.y), context);
 }
 
 void run(const GroupedLinearParams& p, const ExecutionContext& context) {

@@ -1,6 +1,6 @@
-// "cuda/sm90_many_few": FP8 linear layers of many tokens and a few more, as a chunk of a prompt beside decode requests is: whole tiles of
-// tokens by the kernel for many, the others by that for few, where the rounds of tiles that these would make take longer than it does to
-// read the weight once more (docs/kernels/20261121-many-token-linear.md).
+// "cuda/sm90_many_few": FP8 linear layers of many tokens and a few more, such as a chunk of a prompt together with decode requests. Whole
+// tiles of tokens use the kernel for many, the remaining tokens the kernel for few, where the waves of tiles that they would add take
+// longer than reading the weight once more (docs/kernels/linear.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 namespace strata::cuda {
 namespace {
 
-// Of one pair of tiles of tokens the rest takes as long as what it saves.
-constexpr int64_t kLeastMany = 2 * sm90::kManyCluster * sm90::kManyTokens;
-// On an H200, seconds: of a round of tiles for 128 channels, and of the kernel for few tokens beside what it takes to read the weight.
+// With one pair of tiles of tokens the remaining tokens take as long as they save.
+constexpr int64_t kMinMany = 2 * sm90::kManyCluster * sm90::kManyTokens;
+// On an H200, seconds: per wave of tiles and 128 channels, and of the kernel for few tokens in addition to reading the weight.
 constexpr double kBlockSeconds = 0.8e-6, kFewSeconds = 3e-6, kWeightBytesPerSecond = 4e12;
 
 bool pays(const LinearWeight& w, int64_t tokens, int64_t few, int num_sms) {
@@ -32,9 +32,9 @@ class ManyAndFew {
  public:
   Support supports(const LinearParams& p, const Device& device) const {
     const int64_t tokens = p.x.shape[0], few = tokens % sm90::kManyTokens;
-    if (few == 0 || tokens - few < kLeastMany || few > sm90::kLinearMaxTokens) {
-      return Support::no(fmt::format("needs 1 to {} tokens beside a multiple of {} of at least {}, got {}", sm90::kLinearMaxTokens,
-                                     sm90::kManyTokens, kLeastMany, tokens));
+    if (few == 0 || tokens - few < kMinMany || few > sm90::kLinearMaxTokens) {
+      return Support::no(fmt::format("needs 1 to {} tokens more than a multiple of {} of at least {}, got {}", sm90::kLinearMaxTokens,
+                                     sm90::kManyTokens, kMinMany, tokens));
     }
     if (const Support s = many_.supports(shapes_of(p, tokens - few), device); !s) return Support::no("the first tokens: " + s.reason);
     if (const Support s = few_.supports(shapes_of(p, few), device); !s) return Support::no("the last tokens: " + s.reason);

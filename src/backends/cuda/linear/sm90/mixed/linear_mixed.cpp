@@ -1,6 +1,6 @@
-// bf16 activations and an e4m3 weight on Hopper, which is packed when it is loaded. Two kernels read it, for few tokens (kernel.cu,
-// "cuda/sm90_mixed") and many (many.cu, "cuda/sm90_mixed_many"); "cuda/sm90_mixed_many_few" gives whole tiles of tokens to the one for many
-// and the rest to the other.
+// bf16 activations and an e4m3 weight on Hopper, packed at load time. Two kernels read it, for few tokens (kernel.cu, "cuda/sm90_mixed")
+// and many (many.cu, "cuda/sm90_mixed_many"). "cuda/sm90_mixed_many_few" uses the kernel for many for whole tiles of tokens and the other
+// for the rest.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,33 +28,33 @@ using namespace sm90;
 
 // Each reads a weight that was packed for any of them.
 constexpr const char* kNames[] = {"cuda/sm90_mixed", "cuda/sm90_mixed_many", "cuda/sm90_mixed_many_few"};
-constexpr int64_t kMostChannels = 1 << 17;  // a tile's scales lie in shared memory, beside the ring
-// What it costs to add the partial sums of a pair, in the bytes / 128 that a CTA brings in that time.
+constexpr int64_t kMaxChannels = 1 << 17;  // a tile's scales lie in shared memory, next to the ring
+// Cost of adding the partial sums of a pair, in units of 128 bytes that a CTA loads in that time.
 constexpr int64_t kSplitCost = 60;
 
-// Of the kernel for few tokens.
+// Plan of the kernel for few tokens.
 struct Plan {
   StreamedTile tile;
   int token_tiles, tile_tokens, split, max_chunk, stages;
-  int64_t cost;  // blocks of channels that an SM takes, one after the other
+  int64_t cost;  // blocks of channels per SM, one after the other
 
   int shared_bytes() const { return MixedShared(tile, split, max_chunk, stages).bytes; }
 };
 
-// Tiles of 128 or 64 features, one CTA's or a pair's, which brings least to each SM: codes, and tokens, which are in L2, at half of their
-// bytes. What leaves codes has tiles of the features under one scale. One token at least.
-Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Capabilities& device) {
+// Selects tiles of 128 or 64 features, of one CTA or a pair, that load least per SM: weights, and tokens, which are in L2, at half of their
+// bytes. Quantised output needs tiles of the features under one scale. At least one token.
+Plan plan_of(const LinearWeight& w, int64_t tokens, bool writes_quantized, const Capabilities& device) {
   const int64_t blocks = w.k / kMixedBlock, token_tiles = ceil_div(tokens, int64_t{kMixedTokens});
   const int64_t tile_tokens = ceil_div(ceil_div(tokens, token_tiles), int64_t{8}) * 8;
   std::optional<Plan> best;
   int64_t best_cost = 0;
-  for (const int parts : {2, 1}) {
-    if (leaves_codes && parts * kMixedRows != kActivationBlock) continue;
+  for (const int row_tiles : {2, 1}) {
+    if (writes_quantized && row_tiles * kMixedRows != kActivationBlock) continue;
     for (const int split : {1, 2}) {
-      const StreamedTile tile = streamed_tile(token_product_rows(tile_tokens), parts);
-      const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = token_tiles * w.groups * w.n / (parts * kMixedRows);
+      const StreamedTile tile = streamed_tile(token_product_rows(tile_tokens), row_tiles);
+      const int64_t chunk = ceil_div(blocks, int64_t{split}), tiles = token_tiles * w.groups * w.n / (row_tiles * kMixedRows);
       const int64_t rounds = ceil_div(tiles * split, int64_t{device.num_sms});
-      const int64_t cost = rounds * (chunk * (parts * kMixedRows + tile_tokens) + kSplitCost * split);
+      const int64_t cost = rounds * (chunk * (row_tiles * kMixedRows + tile_tokens) + kSplitCost * split);
       if (split > blocks || (best && cost >= best_cost)) continue;
       const auto max_chunk = static_cast<int>(chunk);
       Plan plan{.tile = tile,
@@ -65,7 +65,7 @@ Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Cap
                 .stages = max_chunk,
                 .cost = rounds * chunk};
       while (plan.stages > 0 && plan.shared_bytes() > device.max_shared_bytes) --plan.stages;
-      // A stage is always the same warpgroups', which give one back while they multiply the next: two for each at least, as there are.
+      // A stage always belongs to the same warpgroups, which release one while they multiply the next: each has at least two.
       if (plan.stages < max_chunk) plan.stages = plan.stages / tile.slices * tile.slices;
       if (plan.stages < std::min(max_chunk, 2 * tile.slices)) continue;
       best = plan;
@@ -76,7 +76,7 @@ Plan plan_of(const LinearWeight& w, int64_t tokens, bool leaves_codes, const Cap
 }
 
 bool aligned(const TensorView& v) { return ops::row_alignment(v) == 16; }
-// What is multiplied: x, or a copy of it whose rows are aligned.
+// The multiplied x: x itself, or a copy with aligned rows.
 TensorView operand(Arena& arena, const TensorView& x) {
   return aligned(x) ? x : arena.tensor(DType::bf16, {x.shape[0], x.shape[1], x.shape[2]});
 }
@@ -90,10 +90,10 @@ void copy_rows(const TensorView& to, const TensorView& from, cudaStream_t stream
   }
 }
 
-// How many tokens, the first ones, are the kernel's for many: none, all, or whole tiles where the others would have that go round once
-// more. Of its tiles of 256 x 256 a round of all SMs takes 1.5 times as long as of the other's, of up to 128 x 128.
+// How many of the first tokens use the kernel for many: none, all, or whole tiles where the rest would add a wave. A wave of its tiles of
+// 256 x 256 takes 1.5 times as long as one of the other kernel's tiles of up to 128 x 128.
 int64_t tokens_of_many(const LinearWeight& w, int64_t tokens, const Capabilities& device) {
-  const auto cost_of_few = [&](int64_t few) { return few == 0 ? 0 : 2 * plan_of(w, few, /*leaves_codes=*/false, device).cost; };
+  const auto cost_of_few = [&](int64_t few) { return few == 0 ? 0 : 2 * plan_of(w, few, /*writes_quantized=*/false, device).cost; };
   const auto cost_of_many = [&](int64_t many) { return 3 * TileWalk(many, w.n, w.groups).rounds(device.num_sms) * (w.k / kMixedBlock); };
   const int64_t whole = tokens / kMixedManyTokens * kMixedManyTokens;
   int64_t best = tokens, least = cost_of_many(tokens);
@@ -106,8 +106,8 @@ int64_t tokens_of_many(const LinearWeight& w, int64_t tokens, const Capabilities
 
 template <class Args>
 void set_weight(Args& a, const LinearWeight& w) {
-  a.codes = w.packed.ptr<uint8_t>();
-  a.w_scale = reinterpret_cast<const float*>(a.codes + mixed_code_bytes(w));
+  a.packed_weight = w.packed.ptr<uint8_t>();
+  a.w_scale = reinterpret_cast<const float*>(a.packed_weight + packed_weight_bytes(w));
   a.n = static_cast<int>(w.n);
   a.num_blocks = static_cast<int>(w.k / kMixedBlock);
 }
@@ -122,13 +122,13 @@ void run_few(const GroupedLinearParams& p, const Plan& plan, const ExecutionCont
   set_output_scales(a, p.y_scale, p.y_format == ActivationFormat::fp8_ue8m0);
   a.num_tokens = static_cast<int>(num_tokens);
   a.tile_tokens = plan.tile_tokens;
-  a.tile_rows = plan.tile.parts * kMixedRows;
+  a.tile_rows = plan.tile.row_tiles * kMixedRows;
   a.split = plan.split;
-  a.in_flight = blocks_in_flight(plan.tile, kMixedInFlight, plan.tile.parts * kMixedPartBytes, plan.stages);
+  a.in_flight = blocks_in_flight(plan.tile, kMixedInFlight, plan.tile.row_tiles * kMixedRowTileBytes, plan.stages);
   a.stages = plan.stages;
   a.max_chunk = plan.max_chunk;
-  const bool codes = p.y_scale.present();
-  const void* const kernel = mixed_kernel(plan.tile, codes);
+  const bool quantized = p.y_scale.present();
+  const void* const kernel = mixed_kernel(plan.tile, quantized);
   allow_shared_bytes(kernel, static_cast<size_t>(device.max_shared_bytes));
   all_shared_memory(kernel);
   const LaunchConfig config({.grid = dim3(static_cast<unsigned>(w.n / a.tile_rows * plan.split), static_cast<unsigned>(w.groups),
@@ -174,7 +174,7 @@ Support supports(const GroupedLinearParams& p, const Capabilities& device) {
 
 size_t packed_bytes(const LinearWeight& w, const Device& device) {
   if (!is_cuda(device) || !capabilities(device).sm90() || !w.weight.present() || w.weight.dtype != DType::e4m3) return 0;
-  if (w.k > kMostChannels) return 0;
+  if (w.k > kMaxChannels) return 0;
   const bool whole = w.n % kMixedTileRows == 0 && w.k % kMixedBlock == 0 && w.block_n % kMixedRows == 0 && w.block_k % kMixedBlock == 0;
   return whole && w.power_of_two_scales ? static_cast<size_t>(mixed_bytes(w)) : 0;
 }
@@ -190,8 +190,8 @@ size_t workspace_bytes(const GroupedLinearParams& p, const Capabilities&) {
   return arena.peak();
 }
 
-// How many tokens, the first ones, are best the kernel's for many. What it cannot take, fp32 or unaligned results and FP8 values, is the
-// other's.
+// How many of the first tokens should use the kernel for many. Calls that it cannot take (fp32 or unaligned results, FP8 values) use the
+// other kernel.
 int64_t tokens_of_many(const GroupedLinearParams& p, const Capabilities& device) {
   return p.y.dtype == DType::bf16 && aligned(p.y) ? tokens_of_many(*p.weight, p.x.shape[0], device) : 0;
 }
@@ -221,7 +221,7 @@ Support prefers(const GroupedLinearParams& p, const Capabilities& device) {
   return by == kBy ? Support::yes() : Support::no(fmt::format("{} takes fewer rounds of tiles", kNames[static_cast<size_t>(by)]));
 }
 
-// multiply(product): p with rows of x that are aligned.
+// multiply(product): p with aligned rows of x.
 template <class Multiply>
 void with_operand(const GroupedLinearParams& p, const ExecutionContext& context, const Multiply& multiply) {
   if (p.y.numel() == 0) return;
@@ -244,7 +244,7 @@ void run_many_few(const GroupedLinearParams& p, const ExecutionContext& context)
   with_operand(p, context, [&](const GroupedLinearParams& product) {
     run_many(tokens_of(product, 0, many), context);
     run_few(tokens_of(product, many, tokens - many),
-            plan_of(*p.weight, tokens - many, /*leaves_codes=*/false, capabilities(context.device)), context);
+            plan_of(*p.weight, tokens - many, /*writes_quantized=*/false, capabilities(context.device)), context);
   });
 }
 

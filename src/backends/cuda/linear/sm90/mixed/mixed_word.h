@@ -1,13 +1,13 @@
-// How four e4m3 values lie in a word of a packed weight, so that few instructions make two pairs of bf16 of them.
+// Layout of four e4m3 values in a word of a packed weight, with which few instructions convert them to two pairs of bf16.
 #pragma once
 
 #include <cstdint>
 
 namespace strata::cuda::sm90 {
 
-// A word of four values a, b (channels 2 q, 2 q + 1), c, d (2 q + 8, 2 q + 9): the bits of a and b lie where bf16 has sign, exponent and
-// mantissa, those of c and d in the bits left over, from which two shifts bring them there (mixed_values.cuh). In each half of the word,
-// with x of (a, b) and z of (c, d), bits seeeemmm each:
+// A word of four values a, b (channels 2 q, 2 q + 1), c, d (2 q + 8, 2 q + 9). The bits of a and b are where bf16 has sign, exponent and
+// mantissa. Those of c and d are in the remaining bits, and two shifts move them to these positions (mixed_values.cuh). In each half of the
+// word, with x of (a, b) and z of (c, d), bits seeeemmm each:
 //   15: s of x   14-12: upper eee of z   11: s of z   10-4: eeeemmm of x   3: lower e of z   2-0: mmm of z
 constexpr uint32_t mixed_half(uint32_t x, uint32_t z) {
   return (x & 0x80) << 8 | (x & 0x7F) << 4 | (z & 0x80) << 4 | (z & 0x70) << 8 | (z & 0x0F);

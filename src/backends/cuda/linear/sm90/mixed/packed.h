@@ -1,4 +1,4 @@
-// Weights as linear_mixed reads them: made when a model is loaded.
+// Weights in the layout that linear_mixed reads; packed when a model is loaded.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,8 +8,8 @@
 
 namespace strata::cuda::sm90 {
 
-// Of a row-major e4m3 weight with powers of two as scales, n and k multiples of 128, scale blocks multiples of 64 x 128. A code that is no
-// number makes its part's block NaN: it has no bf16 of its own here.
+// Packs a row-major e4m3 weight with powers of two as scales, n and k multiples of 128, scale blocks multiples of 64 x 128. A NaN value
+// makes its block NaN, because this layout has no single NaN.
 void pack_mixed(const LinearWeight& weight, void* packed, cudaStream_t stream);
 
 }  // namespace strata::cuda::sm90

@@ -1,6 +1,6 @@
-// sparse_attn_decode over caches of bf16, or of e4m3 codes with one scale, on Hopper: what it takes, its arguments. The kernel is that of
-// mqa_engine with rows from pages: a tile of 64 rows of bf16 and 64 heads takes 2600 to 3000 cycles of an SM there, so it is bound
-// by the products from about 20 heads on; a tile of 48 rows of codes takes about 5000, its producer's.
+// sparse_attn_decode over caches of bf16, or of e4m3 with one scale, on Hopper: supported calls and arguments. The kernel is mqa_engine
+// with rows from pages. A tile of 64 bf16 rows and 64 heads takes 2600 to 3000 cycles of an SM, so the kernel is bound by the products from
+// about 20 heads on. A tile of 48 e4m3 rows takes about 5000, limited by its producer.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -15,38 +15,38 @@ namespace {
 
 using namespace sparse_prefill;
 
-constexpr int64_t kV4Dim = 512;  // which may have a second cache
+constexpr int64_t kV4Dim = 512;  // rows of this width may have a second cache
 
-bool is_coded(const PagedCache& cache) { return cache.format == KvFormat::fp8_tensor; }
+bool is_quantized(const PagedCache& cache) { return cache.format == KvFormat::fp8_tensor; }
 
 Support supports_cache(const PagedCache& cache) {
-  if (cache.format != KvFormat::bf16 && !is_coded(cache)) {
+  if (cache.format != KvFormat::bf16 && !is_quantized(cache)) {
     return Support::no("needs caches of bf16 or fp8_tensor, has " + std::string(to_string(cache.format)));
   }
   if (cache.page_stride % 16 != 0) return Support::no("needs a page_stride that is a multiple of 16 bytes");
-  if (cache.num_pages * (cache.page_stride / 16) > PagedRows<2, false>::kMostUnits) return Support::no("needs a cache below 32 GiB");
+  if (cache.num_pages * (cache.page_stride / 16) > PagedRows<2, false>::kMaxUnits) return Support::no("needs a cache below 32 GiB");
   return Support::yes();
 }
 
-// The distance of query tokens, if all are equally far apart; 0 otherwise.
+// The distance of query tokens, if all are equally far apart; else 0.
 int64_t token_stride(const TensorView& v) {
   if (v.shape[1] == 1) return v.stride[0];
   return v.shape[0] <= 1 || v.stride[0] == v.shape[1] * v.stride[1] ? v.stride[1] : 0;
 }
 
-// What codes of the second cache are multiplied by beside those of the first.
+// Factor of e4m3 values of the second cache, relative to the first.
 float second_factor(const SparseAttnDecodeParams& p) { return p.extra_cache.present() ? p.extra_cache.scale / p.cache.scale : 1.0f; }
 
 Support supports(const SparseAttnDecodeParams& p, const Capabilities& c) {
   if (Support sm90 = needs_sm90(c); !sm90) return sm90;
   if (Support cache = supports_cache(p.cache); !cache) return cache;
-  if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value lanes, has " + std::to_string(p.out.shape[3]));
+  if (p.out.shape[3] != kValueDim) return Support::no("needs 512 value dimensions, has " + std::to_string(p.out.shape[3]));
   if (token_stride(p.q) <= 0 || token_stride(p.out) <= 0 || token_stride(p.indices) <= 0) return Support::no("needs evenly spaced tokens");
   if (!p.extra_cache.present()) return Support::yes();
-  if (p.q.shape[3] != kV4Dim) return Support::no("needs one cache of rows of 576 lanes, has two");
+  if (p.q.shape[3] != kV4Dim) return Support::no("needs one cache of rows of 576 dimensions, has two");
   if (token_stride(p.extra_indices) <= 0) return Support::no("needs evenly spaced tokens");
   if (p.extra_cache.format != p.cache.format) return Support::no("needs caches of one format");
-  if (is_coded(p.cache) && !(second_factor(p) >= 0x1p-100f && second_factor(p) <= 0x1p100f)) {
+  if (is_quantized(p.cache) && !(second_factor(p) >= 0x1p-100f && second_factor(p) <= 0x1p100f)) {
     return Support::no("needs scales within 2^100 of one another");
   }
   return supports_cache(p.extra_cache);
@@ -65,13 +65,13 @@ RowScope scope_of(const PagedCache& cache, const TensorView& indices, const Tens
 
 bool aligned_16(const PagedCache& cache) { return reinterpret_cast<uintptr_t>(cache.data) % 16 == 0; }
 
-template <int kScopes, bool kCodes>
-TokenArgs<PagedRows<kScopes, kCodes>> args_of(const SparseAttnDecodeParams& p) {
-  TokenArgs<PagedRows<kScopes, kCodes>> a{};
+template <int kScopes, bool kQuantized>
+TokenArgs<PagedRows<kScopes, kQuantized>> args_of(const SparseAttnDecodeParams& p) {
+  TokenArgs<PagedRows<kScopes, kQuantized>> a{};
   a.scopes[0] = scope_of(p.cache, p.indices, p.topk_length);
   if (p.extra_cache.present()) a.scopes[kScopes - 1] = scope_of(p.extra_cache, p.extra_indices, p.extra_topk_length);
-  a.row_units = static_cast<uint32_t>(p.q.shape[3] / (kCodes ? 16 : 8));
-  a.value_scale = kCodes ? p.cache.scale : 1.0f, a.second_factor = second_factor(p);
+  a.row_units = static_cast<uint32_t>(p.q.shape[3] / (kQuantized ? 16 : 8));
+  a.value_scale = kQuantized ? p.cache.scale : 1.0f, a.second_factor = second_factor(p);
   a.queries = Divisor(static_cast<int32_t>(std::max<int64_t>(p.q.shape[1], 1)));
   a.q = p.q.ptr<uint16_t>();
   a.q_token_stride = token_stride(p.q), a.q_head_stride = p.q.stride[2];
@@ -90,7 +90,7 @@ TokenArgs<PagedRows<kScopes, kCodes>> args_of(const SparseAttnDecodeParams& p) {
 
 Extent extent_of(const SparseAttnDecodeParams& p, const Capabilities& c) {
   const int64_t rows = p.indices.shape[2] + (p.extra_cache.present() ? p.extra_indices.shape[2] : 0);
-  const int64_t rows_of_tile = is_coded(p.cache) ? PagedRows<2, true>::kTileRows : PagedRows<2, false>::kTileRows;
+  const int64_t rows_of_tile = is_quantized(p.cache) ? PagedRows<2, true>::kTileRows : PagedRows<2, false>::kTileRows;
   return {p.q.shape[0] * p.q.shape[1], p.q.shape[2], p.q.shape[3], rows, rows_of_tile, 0, c};
 }
 
@@ -98,14 +98,14 @@ size_t workspace_bytes(const SparseAttnDecodeParams& p, const Capabilities& c) {
   return sparse_prefill::workspace_bytes(extent_of(p, c), p.batch_invariant);
 }
 
-template <bool kCodes>
+template <bool kQuantized>
 void run_rows(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
   const Extent e = extent_of(p, capabilities(context.device));
-  e.d512 ? run_call<512>(args_of<2, kCodes>(p), e, p.batch_invariant, context)
-         : run_call<576>(args_of<1, kCodes>(p), e, p.batch_invariant, context);
+  e.d512 ? run_call<512>(args_of<2, kQuantized>(p), e, p.batch_invariant, context)
+         : run_call<576>(args_of<1, kQuantized>(p), e, p.batch_invariant, context);
 }
 void run(const SparseAttnDecodeParams& p, const ExecutionContext& context) {
-  is_coded(p.cache) ? run_rows<true>(p, context) : run_rows<false>(p, context);
+  is_quantized(p.cache) ? run_rows<true>(p, context) : run_rows<false>(p, context);
 }
 
 }  // namespace

@@ -1,7 +1,0 @@
-#include "backends/cuda/dense_attn_decode/sm90/instantiate.cuh"
-
-namespace strata::cuda::dense_decode {
-
-template void launch_spans<false, true, Shares::by_schedule>(const SpanArgs&, const ExecutionContext&);
-
-}  // namespace strata::cuda::dense_decode

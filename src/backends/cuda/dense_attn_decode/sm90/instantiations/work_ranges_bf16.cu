@@ -1,0 +1,7 @@
+#include "backends/cuda/dense_attn_decode/sm90/instantiate.cuh"
+
+namespace strata::cuda::dense_decode {
+
+template void launch_work_ranges<false, false, Shares::by_lengths>(const WorkRangeArgs&, const ExecutionContext&);
+
+}  // namespace strata::cuda::dense_decode

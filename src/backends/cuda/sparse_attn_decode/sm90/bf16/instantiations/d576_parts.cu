@@ -1,8 +1,0 @@
-#include "backends/cuda/mqa_engine/instantiate.cuh"
-#include "backends/cuda/sparse_attn_decode/sm90/bf16/paged_rows.cuh"
-
-namespace strata::cuda::sparse_prefill {
-
-template void launch_parts<PagedRows<1, false>, 576>(const PartArgs<PagedRows<1, false>>&, int, const ExecutionContext&);
-
-}  // namespace strata::cuda::sparse_prefill

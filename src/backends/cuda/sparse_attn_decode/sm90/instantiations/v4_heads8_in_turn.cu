@@ -1,3 +1,0 @@
-#include "backends/cuda/sparse_attn_decode/sm90/instantiate_in_turn.cuh"
-
-template void strata::cuda::sparse_decode::launch_in_turn<8>(const DecodeArgs&, int64_t, int64_t, const ExecutionContext&);
