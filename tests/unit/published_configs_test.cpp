@@ -2,6 +2,7 @@
 // model say the same, and that models that only look alike are refused by name.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -46,7 +47,7 @@ TEST_P(PublishedMla, GivesTheModelsAttention) {
   EXPECT_EQ(c.indexer_rope_interleave, p.indexer_interleaved);
   EXPECT_EQ(c.fp8_weights, p.fp8);
   EXPECT_THAT(c.unknown_keys(), testing::IsEmpty());
-  // What `strata plan` and a layer ask.
+  // What `strata plan` and a layer query.
   LayerOptions options;
   options.limits.max_model_len = 4096;
   EXPECT_GE(cache_groups_of_layer(c, options, 0).size(), c.index_topk > 0 ? 2u : 1u);
@@ -195,16 +196,24 @@ std::string read(const std::filesystem::path& path) {
   return text.str();
 }
 
-TEST(SupportedModels, AreThoseOfTheReadme) {
-  const std::string readme = read(test::data_folder().parent_path() / "README.md");
-  const std::string begin = "| model | `model_type` | architecture |\n|---|---|---|\n";
-  const size_t at = readme.find(begin);
-  ASSERT_NE(at, std::string::npos);
-  std::string expected;
-  for (const SupportedModel& m : supported_models())
-    expected += fmt::format("| {} | `{}` | `{}` |\n", m.releases, m.model_type, m.architecture);
-  const size_t from = at + begin.size();
-  EXPECT_EQ(readme.substr(from, readme.find("\n\n", from) + 1 - from), expected);
+// README.md's matrix is compared with the command, by tests/cli/support_matrix.
+TEST(SupportedModels, AreThoseOfTheDocument) {
+  std::istringstream document(read(test::data_folder().parent_path() / "docs/supported-models.md"));
+  std::vector<std::string> rows;
+  bool in_table = false;
+  for (std::string line; std::getline(document, line);) {
+    if (line.starts_with("| model | `model_type` | architecture |")) in_table = true;
+    if (!line.starts_with("|")) in_table = false;
+    if (in_table) rows.push_back(line);
+  }
+  ASSERT_GT(rows.size(), 2u);
+  for (const SupportedModel& m : supported_models()) {
+    const auto count = std::count_if(rows.begin(), rows.end(), [&](const std::string& row) {
+      return row.find(fmt::format("`{}`", m.model_type)) != std::string::npos &&
+             row.find(fmt::format("| `{}` |", m.architecture)) != std::string::npos;
+    });
+    EXPECT_EQ(count, 1) << m.model_type << " " << m.architecture;
+  }
 }
 
 TEST(SupportedModels, HaveALayerAndATestFile) {
