@@ -5,7 +5,7 @@ JOBS  ?= $(shell nproc)
 CONFIGURE ?=
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize opencl opencl-test opencl-intel-test opencl-offline lint format format-check lint-all clean sanitize tsan coverage fuzz
+.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize compare opencl opencl-test opencl-intel-test opencl-offline lint format format-check words docs lint-all clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -49,6 +49,14 @@ busy-cpu: build
 cuda: setup
 	@cmake --preset cuda $(CONFIGURE)
 	@cmake --build --preset cuda -j $(JOBS)
+
+# The peers that are installed, timed on the same bytes as Strata, as a table: COMPARE="--all --csv FILE" (tools/compare/run --help). Needs an
+# NVIDIA GPU and PyTorch with CUDA.
+COMPARE ?=
+compare: setup
+	@cmake --preset cuda -DSTRATA_BUILD_COMPARE=ON $(CONFIGURE) > /dev/null
+	@cmake --build --preset cuda -j $(JOBS) --target strata_compare
+	@tools/compare/run $(COMPARE)
 
 # Every architecture, warnings are errors: what CI, which builds one architecture, leaves out.
 cuda-all: setup
@@ -112,18 +120,30 @@ coverage: setup
 	@ctest --preset coverage
 	@tools/coverage build-coverage
 
-# clang-format over the tree; clang-tidy over the sources that the last 50 commits changed, or differ from BASE. lint-all: over all, and
-# with the checks that take longest.
+# clang-format and tools/words over the tree; clang-tidy over the sources that the last 50 commits changed, or differ from BASE. lint-all:
+# clang-tidy over all, and with the checks that take longest.
 BASE ?= HEAD~50
 format:
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
 format-check:
 	@tools/setup lint
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
-lint lint-all: setup format-check
+words:
+	@tools/words
+lint lint-all: setup format-check words
 	@cmake --preset release -B $(BUILD) > /dev/null
 	@cmake --build $(BUILD) --target strata_commit
 	@tools/tidy $(BUILD) $(if $(filter lint-all,$@),all,$(BASE))
+
+# The API reference of include/strata as HTML, by Doxygen: build/docs/html/index.html. A public name without a comment, or a reference that
+# leads nowhere, is an error.
+docs:
+	@tools/setup docs
+	@rm -rf $(BUILD)/docs
+	@mkdir -p $(BUILD)/docs
+	@STRATA_DOCS=$(BUILD)/docs STRATA_VERSION=$$(sed -n 's/^#define STRATA_VERSION_[A-Z]* //p' include/strata/version.h | paste -sd.) \
+	  doxygen cmake/Doxyfile
+	@echo "$(BUILD)/docs/html/index.html"
 
 clean:
 	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-all build-cuda-racecheck build-werror

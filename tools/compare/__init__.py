@@ -1,0 +1,1 @@
+"""Modules of tools/compare/run."""
