@@ -191,8 +191,8 @@ TEST(DeviceNames, RoundTripAndErrors) {
   EXPECT_EQ(to_string(parse_device_id("cuda")), "cuda:0");
   for (const char* name : {"", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"})
     EXPECT_THROW(static_cast<void>(parse_device_id(name)), Error) << name;
-  const std::string text = message([] { static_cast<void>(open_device(parse_device_id("opencl:0"))); }, ErrorCode::unsupported);
-  EXPECT_NE(text.find("opencl:0"), std::string::npos);
+  const std::string text = message([] { static_cast<void>(open_device(parse_device_id("opencl:999"))); }, ErrorCode::unsupported);
+  EXPECT_NE(text.find("opencl:999"), std::string::npos);
 }
 
 TEST(ParamChecks, NameExpectedAndActual) {
