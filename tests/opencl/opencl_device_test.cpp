@@ -82,6 +82,24 @@ TEST_F(OpenClDevice, ProgramsAreKeptInTheFolderThatConfigNamesAndAFileThatIsSpoi
   std::ofstream(file, std::ios::trunc) << "spoiled";
   opencl::release_program(runtime.build(module, folder));
   EXPECT_GT(std::filesystem::file_size(file), 100u) << "it is written anew";
+  // Drivers crash on some of these.
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(file));
+  for (const std::streamoff kept : {size - 1, size / 2, std::streamoff{64}}) {
+    std::filesystem::resize_file(file, static_cast<uintmax_t>(kept));
+    opencl::release_program(runtime.build(module, folder));
+    EXPECT_EQ(static_cast<std::streamoff>(std::filesystem::file_size(file)), size) << "cut to " << kept;
+  }
+  std::fstream damaged(file, std::ios::in | std::ios::out | std::ios::binary);
+  damaged.seekg(size / 2);
+  const auto byte = static_cast<char>(damaged.get());
+  damaged.seekp(size / 2).put(static_cast<char>(byte ^ 16));
+  damaged.close();
+  std::filesystem::last_write_time(file, {});
+  opencl::release_program(runtime.build(module, folder));
+  EXPECT_NE(std::filesystem::last_write_time(file), std::filesystem::file_time_type()) << "a damaged entry is written anew";
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  opencl::release_program(runtime.build(module, folder));
   opencl::release_program(runtime.build(module, "/dev/null/no/such/folder"));
   std::filesystem::remove_all(folder);
 }

@@ -49,24 +49,41 @@ std::filesystem::path cache_file(const std::string& folder, const Capabilities& 
   return std::filesystem::path(folder) / fmt::format("{}-{}-{:016x}.bin", module.name, to_string(module.variant), key);
 }
 
-std::vector<unsigned char> read_file(const std::filesystem::path& path) {
+// An entry of the cache: this header, then the binary. Drivers may crash on a binary that is cut or damaged.
+struct EntryHeader {
+  uint64_t bytes, checksum;  // of the binary
+};
+EntryHeader header_of(const std::vector<unsigned char>& binary) {
+  return {binary.size(), hash(0xCBF29CE484222325u, binary.data(), binary.size())};
+}
+
+// The binary of an entry; empty if there is none, or if it is not as it was written.
+std::vector<unsigned char> read_entry(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error || bytes <= sizeof(EntryHeader)) return {};
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  EntryHeader header{};
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header) || header.bytes != bytes - sizeof header) return {};
+  std::vector<unsigned char> binary(header.bytes);
+  if (!file.read(reinterpret_cast<char*>(binary.data()), static_cast<std::streamsize>(binary.size()))) return {};
+  return header_of(binary).checksum == header.checksum ? binary : std::vector<unsigned char>();
 }
 
 // Writes to another name and renames, so that no reader finds an incomplete file.
-void write_file(const std::filesystem::path& path, const std::vector<unsigned char>& bytes) {
+void write_entry(const std::filesystem::path& path, const std::vector<unsigned char>& binary) {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
   std::filesystem::path scratch = path;
   scratch += fmt::format(".{}", getpid());
-  {
-    std::ofstream file(scratch, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!file) return;
-  }
-  std::filesystem::rename(scratch, path, ignored);
-  if (ignored) std::filesystem::remove(scratch, ignored);
+  const EntryHeader header = header_of(binary);
+  std::ofstream file(scratch, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.write(reinterpret_cast<const char*>(binary.data()), static_cast<std::streamsize>(binary.size()));
+  file.close();
+  if (file) std::filesystem::rename(scratch, path, ignored);
+  if (!file || ignored) std::filesystem::remove(scratch, ignored);
 }
 
 cl_program from_binary(cl_context context, cl_device_id device, std::span<const unsigned char> binary, cl_int& error) {
@@ -87,7 +104,7 @@ std::string build_log(cl_program program, cl_device_id device) {
 
 // A cached program, built; null if there is none that builds.
 cl_program kept_program(cl_context context, cl_device_id device, const std::filesystem::path& path) {
-  const std::vector<unsigned char> bytes = read_file(path);
+  const std::vector<unsigned char> bytes = read_entry(path);
   if (bytes.empty()) return nullptr;
   cl_int error = CL_SUCCESS;
   const cl_program program = from_binary(context, device, bytes, error);
@@ -102,7 +119,7 @@ void keep_program(cl_program program, const std::filesystem::path& path) {
   if (api().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, nullptr) != CL_SUCCESS || bytes == 0) return;
   std::vector<unsigned char> binary(bytes);
   unsigned char* data = binary.data();
-  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, nullptr) == CL_SUCCESS) write_file(path, binary);
+  if (api().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, nullptr) == CL_SUCCESS) write_entry(path, binary);
 }
 
 }  // namespace
