@@ -70,7 +70,7 @@ class Bencher {
       const std::lock_guard lock(run_.mutex());
       print();
     }
-    return run_.finish(kSuccess);
+    return run_.finish(rows_.empty() && !refusals_.empty() ? kFailed : kSuccess);  // every case was refused
   }
 
  private:

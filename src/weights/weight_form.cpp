@@ -77,7 +77,7 @@ WeightFormChoice choose_weight_form(const OpSet& ops, const Device& device, cons
       best_rank = rank;
     } catch (const Error& e) {
       if (e.code() != ErrorCode::unsupported) throw;
-      refusals += (refusals.empty() ? "" : "; ") + std::string(e.what());
+      if (refusals.find(e.what()) == std::string::npos) refusals += (refusals.empty() ? "" : "; ") + std::string(e.what());
     }
   };
   for (const auto* form : {&fp8, &bf16}) {

@@ -18,6 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr double kMinTime = 0.2;
+constexpr int64_t kSmallProduct = 256;
+constexpr double kMaxProductSeconds = 20;  // of one large product, at the small one's rate
 
 size_t last_level_cache(const Device& device) {
   const int64_t bytes = device.properties().last_level_cache_bytes;
@@ -131,21 +133,21 @@ size_t rotate_bytes(const Device& device) { return std::min(2 * last_level_cache
 Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device) {
   Ceilings ceilings;
   const bool cpu = device->id().kind == DeviceKind::cpu;
-  // On a CPU, the small product is timed first: with scalar code, the large one would take minutes.
-  const std::vector<int64_t> sizes = cpu ? std::vector<int64_t>{256, 4096} : std::vector<int64_t>{8192};
+  // The small product is timed first: with scalar code, or OpenCL on a CPU, the large one would take minutes.
+  const std::vector<int64_t> sizes{kSmallProduct, cpu ? 4096 : 8192};
   for (const int64_t n : sizes) {
     const std::unique_ptr<AnyCase> product = linear_ceiling_case(n);
     const Work work = product->prepare(ops, device, "", {});
-    if (!work.refusal.empty() || (n > 256 && work.implementation == "reference")) break;
+    if (!work.refusal.empty() || (n > kSmallProduct && work.flops / ceilings.flops > kMaxProductSeconds)) break;
     const auto rate_of = [&](const Work& w, const std::string& what) {
       Ceilings rate;
-      rate.flops = w.flops / measure(w, device, {.min_time = n > 256 ? kMinTime : 0.0, .min_samples = 3}).minimum;
+      rate.flops = w.flops / measure(w, device, {.min_time = n > kSmallProduct ? kMinTime : 0.0, .min_samples = 3}).minimum;
       rate.flops_source = fmt::format("{} {}^3", what, n);
       return rate;
     };
     ceilings = rate_of(work, work.implementation + " bf16");
     // oneDNN's product is what others report against: where it is faster than ours, it is the roof. It takes bf16 where the CPU does.
-    if (!cpu || n == 256 || work.implementation == "cpu/onednn") continue;
+    if (!cpu || n == kSmallProduct || work.implementation == "cpu/onednn") continue;
     if (const Work bf16 = product->prepare(ops, device, "cpu/onednn", {}); bf16.refusal.empty()) {
       ceilings.improve(rate_of(bf16, "cpu/onednn bf16"));
     } else if (const Work fp32 = library_product(device, n, work.flops); fp32.refusal.empty()) {

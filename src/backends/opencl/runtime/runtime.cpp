@@ -127,7 +127,8 @@ Runtime& open_runtime(int index, const Config& config) {
   const std::string name = to_string(DeviceId{DeviceKind::opencl, index});
   if (index < 0 || static_cast<size_t>(index) >= found.devices.size()) {
     const std::string broken = found.broken.empty() ? "" : fmt::format("; {}", fmt::join(found.broken, "; "));
-    const std::string count = found.devices.empty() ? "no OpenCL device" : fmt::format("{} OpenCL devices", found.devices.size());
+    const size_t devices = found.devices.size();
+    const std::string count = devices == 0 ? "no OpenCL device" : fmt::format("{} OpenCL device{}", devices, devices == 1 ? "" : "s");
     fail(ErrorCode::unsupported, "device {}: this machine has {}{}", name, count, broken);
   }
   const cl_device_id device = found.devices[static_cast<size_t>(index)];
