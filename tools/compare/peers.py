@@ -62,7 +62,7 @@ def find_flash_mla():
         return Peer("FlashMLA", why=f"{spec.origin} belongs to {owner.metadata['Name']}, which is Strata itself: no peer")
     try:
         module = importlib.import_module("flash_mla")
-    except Exception as error:  # whatever the import of another library raises
+    except (Exception, SystemExit) as error:  # whatever the import of another library raises
         return Peer("FlashMLA", why=f"{spec.origin} cannot be imported: {first_line(error)}")
     if getattr(module, "__strata__", False):
         return Peer("FlashMLA", why=f"{spec.origin} is Strata itself: no peer")
@@ -76,7 +76,7 @@ def find_vllm():
         return Peer("vLLM", why="the package vllm is not installed")
     try:
         module = importlib.import_module("vllm")
-    except Exception as error:  # as above
+    except (Exception, SystemExit) as error:  # as above
         return Peer("vLLM", why=f"{spec.origin} cannot be imported: {first_line(error)}")
     owner = owner_of("vllm", spec.origin)
     return Peer("vLLM", owner.version if owner else getattr(module, "__version__", "of unknown version"), spec.origin)
@@ -91,8 +91,12 @@ def cudnn_version(number):
 def find_cudnn():
     if importlib.util.find_spec("torch") is None:
         return Peer("cuDNN", why="PyTorch, through which cuDNN is called, is not installed")
-    torch = importlib.import_module("torch")
-    if not torch.backends.cudnn.is_available():
+    try:
+        torch = importlib.import_module("torch")
+        has_cudnn = torch.backends.cudnn.is_available()
+    except (Exception, SystemExit) as error:  # as above
+        return Peer("cuDNN", why=f"PyTorch, through which cuDNN is called, cannot be imported: {first_line(error)}")
+    if not has_cudnn:
         return Peer("cuDNN", why=f"PyTorch {torch.__version__} was built without it, or finds no GPU")
     return Peer("cuDNN", f"{cudnn_version(torch.backends.cudnn.version())} (PyTorch {torch.__version__})", torch.__file__)
 
@@ -107,7 +111,7 @@ def first_module(what, names):
     for name in names:
         try:
             return importlib.import_module(name)
-        except Exception as error:  # as above
+        except (Exception, SystemExit) as error:  # as above
             errors.append(f"{name}: {first_line(error)}")
     raise NotOffered(f"{what} cannot be imported ({'; '.join(errors)})")
 
