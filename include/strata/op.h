@@ -93,8 +93,9 @@ struct Candidate {
 };
 
 namespace detail {
-// Throws unsupported, naming the op, the device and every candidate with its reason.
-[[noreturn]] void throw_no_implementation(std::string_view op, const Device& device, const std::vector<Candidate>& refused);
+// Throws unsupported, naming the op, the device, the forced implementation unless `forced` is empty, and every candidate with its reason.
+[[noreturn]] void throw_no_implementation(std::string_view op, const Device& device, std::string_view forced,
+                                          const std::vector<Candidate>& refused);
 // Throws workspace_too_small, or invalid_argument for memory that is not aligned to 256 bytes. With needed == 0 any address is accepted.
 void check_workspace(std::string_view op, std::string_view implementation, int64_t needed, const Workspace& given);
 // Throws invalid_argument for an implementation of `op` that lacks its name or a required function.
@@ -170,7 +171,7 @@ class Op {
       if (!forced.empty() && impl.name != forced) continue;
       if (forced.empty() ? impl.eligible(params, device) : impl.supports(params, device)) return impl;
     }
-    detail::throw_no_implementation(name_, device, candidates(params, device));
+    detail::throw_no_implementation(name_, device, forced, candidates(params, device));
   }
 
   // Checks the params against the contract. Throws invalid_argument naming the field, the expected and the actual value. Every view must

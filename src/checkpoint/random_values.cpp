@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/fnv1a.h"
 #include "core/thread_team.h"
 #include "formats/bf16.h"
 #include "formats/e4m3.h"
@@ -43,12 +44,6 @@ uint64_t mix(uint64_t v) {
   return v ^ (v >> 31);
 }
 constexpr uint64_t kCounterStep = 0x9E3779B97F4A7C15u;
-
-uint64_t hash_name(std::string_view name) {  // FNV-1a
-  uint64_t hash = 0xCBF29CE484222325u;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return hash;
-}
 
 // Blocks of 0.5, 1 or 2 times the common size, so that a scale that is read from the wrong place shows. The mean square is 1.
 double block_gain(uint64_t random) {
@@ -95,7 +90,7 @@ void with_element(StoredDType dtype, F&& f) {
 }  // namespace
 
 RandomTensor::RandomTensor(const PlannedTensor& plan, bool power_of_two_scales, uint64_t seed)
-    : plan_(plan), power_of_two_scales_(power_of_two_scales), key_(mix(hash_name(plan.stored.name) + mix(seed))) {
+    : plan_(plan), power_of_two_scales_(power_of_two_scales), key_(mix(fnv1a(plan.stored.name) + mix(seed))) {
   if (plan.content != PlannedTensor::Content::normal) {
     // The largest value there can be becomes the largest code.
     base_scale_ = normal_quantiles().back() * plan.stddev / kE4m3Max;

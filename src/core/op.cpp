@@ -1,6 +1,5 @@
 #include "strata/op.h"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "core/check.h"
@@ -11,13 +10,8 @@ void check_complete(std::string_view op, std::string_view name, bool functions) 
   require(!name.empty() && functions, "{}: an implementation must have a name, supports, workspace_bytes and run, '{}' has not", op, name);
 }
 
-void throw_no_implementation(std::string_view op, const Device& device, const std::vector<Candidate>& refused) {
+void throw_no_implementation(std::string_view op, const Device& device, std::string_view forced, const std::vector<Candidate>& refused) {
   std::string text = fmt::format("{}: no implementation takes this call on {}", op, to_string(device.id()));
-  std::string forced = forced_implementation(op, device);
-  if (forced.empty()) {
-    forced = forced_implementation("*", device);
-    if (std::none_of(refused.begin(), refused.end(), [&](const Candidate& c) { return c.name == forced; })) forced.clear();
-  }
   if (!forced.empty()) text += fmt::format(" (forced to {})", forced);
   for (const Candidate& candidate : refused) {
     text += fmt::format("; {}: {}", candidate.name, candidate.is_eligible() ? "not the forced one" : candidate.reason());

@@ -21,7 +21,7 @@ struct Ceilings {
 };
 
 // Matrix product: the library's bf16 linear on random values, 4096^3 on a CPU (oneDNN's where that is faster than ours, of fp32 where the
-// CPU has no bf16 products) and 8192^3 elsewhere, packed where there is a packing.
+// CPU has no bf16 products) and 8192^3 elsewhere, packed where there is a packing; 256^3 on devices on which that takes minutes.
 // Memory: reading a buffer larger than the last-level cache, on a CPU with every thread; on other devices a copy within the device, bytes
 // read and bytes written, when that is faster.
 Ceilings measure_ceilings(const OpSet& ops, const std::shared_ptr<Device>& device);

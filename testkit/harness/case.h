@@ -88,6 +88,8 @@ struct Work {
   double flops = 0;
 };
 
+inline constexpr size_t kMaxCopies = 64;  // of the inputs of a timed call; those of a small call fit a cache even so
+
 struct WorkOptions {
   uint64_t seed = 1;
   double share = 1.0;

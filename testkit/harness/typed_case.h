@@ -182,7 +182,6 @@ Work TypedCase<Params>::prepare(const OpSet& ops, const std::shared_ptr<Device>&
   work.refusal.clear();
   work.implementation = chosen->name;
 
-  constexpr size_t kMaxCopies = 64;
   auto state = std::make_shared<State>(State{device, op, *chosen, {}, {}});
   size_t bytes = call->inputs.bytes();
   state->calls.push_back(std::move(call));

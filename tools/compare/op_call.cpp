@@ -15,9 +15,6 @@
 namespace strata::compare {
 namespace {
 
-// As in testkit/harness/typed_case.h. The inputs of a small call fit the L2 even so.
-constexpr size_t kMaxCopies = 64;
-
 constexpr KvFormat kFormats[] = {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla_v4, KvFormat::fp8_ds_mla};
 
 // One copy of a file's tensors on the device, and the outputs of a call that reads them. The file is read only while the call is made.
@@ -215,7 +212,7 @@ OpCall make_call(const Op<Params>& op, const std::shared_ptr<Device>& device, co
     state->params.push_back(params_of(*memory));
     bytes += memory->inputs().bytes();
     state->memory.push_back(std::move(memory));
-  } while (bytes < testkit::rotate_bytes(*device) && state->memory.size() < kMaxCopies);
+  } while (bytes < testkit::rotate_bytes(*device) && state->memory.size() < testkit::kMaxCopies);
 
   const Params& first = state->params.front();
   op.check(first, device->id());

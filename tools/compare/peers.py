@@ -53,33 +53,20 @@ def first_line(error):
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def find_flash_mla():
-    spec = importlib.util.find_spec("flash_mla")
+def find_package(name, package):
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.origin:
-        return Peer("FlashMLA", why="the package flash_mla is not installed")
-    owner = owner_of("flash_mla", spec.origin)
+        return Peer(name, why=f"the package {package} is not installed")
+    owner = owner_of(package, spec.origin)
     if is_strata(owner):
-        return Peer("FlashMLA", why=f"{spec.origin} belongs to {owner.metadata['Name']}, which is Strata itself: no peer")
+        return Peer(name, why=f"{spec.origin} belongs to {owner.metadata['Name']}, which is Strata itself: no peer")
     try:
-        module = importlib.import_module("flash_mla")
+        module = importlib.import_module(package)
     except (Exception, SystemExit) as error:  # whatever the import of another library raises
-        return Peer("FlashMLA", why=f"{spec.origin} cannot be imported: {first_line(error)}")
+        return Peer(name, why=f"{spec.origin} cannot be imported: {first_line(error)}")
     if getattr(module, "__strata__", False):
-        return Peer("FlashMLA", why=f"{spec.origin} is Strata itself: no peer")
-    version = owner.version if owner else getattr(module, "__version__", "of unknown version")
-    return Peer("FlashMLA", version, spec.origin)
-
-
-def find_vllm():
-    spec = importlib.util.find_spec("vllm")
-    if spec is None or not spec.origin:
-        return Peer("vLLM", why="the package vllm is not installed")
-    try:
-        module = importlib.import_module("vllm")
-    except (Exception, SystemExit) as error:  # as above
-        return Peer("vLLM", why=f"{spec.origin} cannot be imported: {first_line(error)}")
-    owner = owner_of("vllm", spec.origin)
-    return Peer("vLLM", owner.version if owner else getattr(module, "__version__", "of unknown version"), spec.origin)
+        return Peer(name, why=f"{spec.origin} is Strata itself: no peer")
+    return Peer(name, owner.version if owner else getattr(module, "__version__", "of unknown version"), spec.origin)
 
 
 def cudnn_version(number):
@@ -103,7 +90,7 @@ def find_cudnn():
 
 def find_all():
     """Every peer in the order of NAMES, those that are absent with the reason."""
-    return [find_flash_mla(), find_vllm(), find_cudnn()]
+    return [find_package("FlashMLA", "flash_mla"), find_package("vLLM", "vllm"), find_cudnn()]
 
 
 def first_module(what, names):

@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "backends/opencl/runtime/check.h"
 #include "core/check.h"
+#include "core/fnv1a.h"
 
 namespace strata::opencl {
 namespace {
@@ -36,16 +39,12 @@ const char* options_of(const Module& module, const Capabilities& c) {
   return is_attention(module) ? kManyRegisters : kRegistersAsNeeded;
 }
 
-uint64_t hash(uint64_t seed, const void* data, size_t bytes) {  // FNV-1a
-  for (size_t i = 0; i < bytes; ++i) seed = (seed ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001B3u;
-  return seed;
-}
-uint64_t hash(uint64_t seed, const std::string& text) { return hash(seed, text.c_str(), text.size() + 1); }
+std::string_view text_of(std::span<const unsigned char> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
 std::filesystem::path cache_file(const std::string& folder, const Capabilities& c, const Module& module,
                                  std::span<const unsigned char> code, const std::string& options) {
-  uint64_t key = hash(0xCBF29CE484222325u, code.data(), code.size());
-  for (const std::string& text : {c.name, c.version, c.driver, options}) key = hash(key, text);
+  uint64_t key = fnv1a(text_of(code));
+  for (const std::string& text : {c.name, c.version, c.driver, options}) key = fnv1a({text.c_str(), text.size() + 1}, key);
   return std::filesystem::path(folder) / fmt::format("{}-{}-{:016x}.bin", module.name, to_string(module.variant), key);
 }
 
@@ -53,9 +52,7 @@ std::filesystem::path cache_file(const std::string& folder, const Capabilities& 
 struct EntryHeader {
   uint64_t bytes, checksum;  // of the binary
 };
-EntryHeader header_of(const std::vector<unsigned char>& binary) {
-  return {binary.size(), hash(0xCBF29CE484222325u, binary.data(), binary.size())};
-}
+EntryHeader header_of(const std::vector<unsigned char>& binary) { return {binary.size(), fnv1a(text_of(binary))}; }
 
 // The binary of an entry; empty if there is none, or if it is not as it was written.
 std::vector<unsigned char> read_entry(const std::filesystem::path& path) {
