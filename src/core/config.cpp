@@ -1,8 +1,10 @@
 #include "strata/config.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "core/check.h"
+#include "core/forced_names.h"
 
 namespace strata {
 namespace {
@@ -35,6 +37,19 @@ CpuIsa parse_cpu_isa(const std::string& name) {
   fail(ErrorCode::invalid_argument, "cpu isa must be portable, avx2, avx512, avx512_bf16, amx or best, is '{}'", name);
 }
 
+std::map<std::string, std::string> parse_forced_names(std::string_view text, std::string_view origin) {
+  std::map<std::string, std::string> names;
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const size_t equals = item.find('=');
+    require(equals != std::string_view::npos && equals > 0 && equals + 1 < item.size(), "{} must be op=implementation,..., has '{}'",
+            origin, item);
+    names[std::string(item.substr(0, equals))] = item.substr(equals + 1);
+  }
+  return names;
+}
+
 Config Config::from_environment() {
   Config config;
   if (const char* text = environment("STRATA_CPU_THREADS")) {
@@ -51,18 +66,7 @@ Config Config::from_environment() {
     require(size == "8" || size == "16", "STRATA_OPENCL_SUBGROUP must be 8 or 16, is '{}'", text);
     config.opencl_subgroup_size = size == "8" ? 8 : 16;
   }
-  if (const char* text = environment("STRATA_FORCE")) {
-    std::string rest = text;
-    while (!rest.empty()) {
-      const size_t comma = rest.find(',');
-      const std::string item = rest.substr(0, comma);
-      rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
-      const size_t equals = item.find('=');
-      require(equals != std::string::npos && equals > 0 && equals + 1 < item.size(), "STRATA_FORCE must be op=implementation,..., has '{}'",
-              item);
-      config.force[item.substr(0, equals)] = item.substr(equals + 1);
-    }
-  }
+  if (const char* text = environment("STRATA_FORCE")) config.force = parse_forced_names(text, "STRATA_FORCE");
   return config;
 }
 
