@@ -3,8 +3,26 @@
 #define STRATA_STRATA_H
 
 #include "strata/c/api.h"
+#include "strata/c/batch.h"
+#include "strata/c/cache.h"
+#include "strata/c/checkpoint.h"
+#include "strata/c/communicator.h"
 #include "strata/c/device.h"
+#include "strata/c/layer.h"
+#include "strata/c/model_config.h"
 #include "strata/c/op.h"
+#include "strata/c/ops/activation_format.h"
+#include "strata/c/ops/compressor.h"
+#include "strata/c/ops/dense_attention.h"
+#include "strata/c/ops/indexer.h"
+#include "strata/c/ops/indices.h"
+#include "strata/c/ops/kv_insert.h"
+#include "strata/c/ops/linear.h"
+#include "strata/c/ops/mla.h"
+#include "strata/c/ops/norm.h"
+#include "strata/c/ops/rope.h"
+#include "strata/c/ops/rope_slice.h"
+#include "strata/c/ops/sparse_attention.h"
 #include "strata/c/tensor.h"
 
 #endif

@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "core/unread_host.h"
+
 namespace strata {
 namespace {
 
@@ -83,7 +85,7 @@ void ParamCheck::cache(std::string_view name, const PagedCache& c, std::initiali
 }
 
 void ParamCheck::values_in(std::string_view name, const TensorView& v, int64_t low, int64_t high, bool negative_skips) {
-  if (!v.present() || v.data == nullptr || v.device.kind != DeviceKind::cpu) return;
+  if (!v.present() || v.data == nullptr || !is_readable(v.device)) return;
   for (int64_t i = 0; i < v.shape[0]; ++i) {
     const int64_t value = v.dtype == DType::i64 ? v.ptr<int64_t>()[i * v.stride[0]] : v.ptr<int32_t>()[i * v.stride[0]];
     if (negative_skips && value < 0) continue;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "core/unread_host.h"
 
 namespace strata::ops {
 
@@ -16,7 +17,7 @@ inline constexpr int64_t kMaxIndices = int64_t{std::numeric_limits<int32_t>::max
 
 // A view of no elements may have no memory.
 inline bool host_visible(const TensorView& v) {
-  return v.present() && v.device.kind == DeviceKind::cpu && (v.data != nullptr || v.numel() == 0);
+  return v.present() && is_readable(v.device) && (v.data != nullptr || v.numel() == 0);
 }
 
 // No element is stored twice, because ops write rows in any order and from several threads.
