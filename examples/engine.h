@@ -60,7 +60,10 @@ class Engine {
     std::mt19937 random(1);
     embedding_.resize(kVocabulary, Output(static_cast<size_t>(hidden_size)));
     for (Output& row : embedding_) {
-      for (uint16_t& v : row) v = static_cast<uint16_t>((random() & 0x8000) | (0x3F00 + random() % 256));  // 0.5 to 2, either sign
+      for (uint16_t& v : row) {  // 0.5 to 2, either sign
+        const auto sign = random() & 0x8000;
+        v = static_cast<uint16_t>(sign | (0x3F00 + random() % 256));
+      }
     }
     pool_ = std::make_unique<PagedPool>(device_, groups, plan_pages(groups, limits_, cached_tokens));
     builder_ = std::make_unique<BatchBuilder>(device_, ops, limits_, *pool_, checkpoint.config().sliding_window);

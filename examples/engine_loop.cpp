@@ -2,6 +2,7 @@
 // batching. Prompts are prefilled in chunks together with requests that decode; finished requests give their pages back.
 //
 //   example_engine_loop MODEL_DIRECTORY        one that `strata synthesize` made, say
+#include <cinttypes>
 #include <deque>
 
 #include "engine.h"
@@ -19,6 +20,15 @@ struct Request {
   int64_t total() const { return std::ssize(tokens); }
 };
 
+// FNV-1a over the two bytes of each value, the low one first.
+uint64_t hash(uint64_t seed, const Output& output) {
+  for (const uint16_t value : output) {
+    seed = (seed ^ (value & 0xFFu)) * 0x100000001B3u;
+    seed = (seed ^ static_cast<uint64_t>(value >> 8)) * 0x100000001B3u;
+  }
+  return seed;
+}
+
 bool serve(const Checkpoint& checkpoint) {
   const BatchLimits limits{.max_num_batched_tokens = 128, .max_num_seqs = 4, .max_model_len = 512, .num_speculative_tokens = 0};
   const int64_t cached_tokens = 1024;
@@ -28,7 +38,8 @@ bool serve(const Checkpoint& checkpoint) {
     waiting.push_back({.id = prompt, .prompt = prompt, .tokens = text(prompt + 12, static_cast<uint32_t>(prompt))});
   }
   std::printf("step  decode tokens  prefill tokens  longest context\n");
-  int64_t reserved = 0;  // positions that the running requests will hold
+  int64_t reserved = 0;                    // positions that the running requests will hold
+  uint64_t outputs = 0xCBF29CE484222325u;  // hash of all outputs
   for (int step = 0; !waiting.empty() || !running.empty(); ++step) {
     while (!waiting.empty() && std::ssize(running) < limits.max_num_seqs && reserved + waiting.front().total() <= cached_tokens) {
       reserved += waiting.front().total();
@@ -43,7 +54,10 @@ bool serve(const Checkpoint& checkpoint) {
       budget -= r.scheduled;
       scheduled.push_back({.id = r.id, .computed = r.computed, .tokens = part(r.tokens, r.computed, r.computed + r.scheduled)});
     }
-    engine.step(scheduled);
+    const auto outputs_of = engine.step(scheduled);
+    for (const Request& r : running) {
+      for (const Output& output : outputs_of.at(r.id)) outputs = hash(outputs, output);
+    }
     const Batch& batch = engine.batch();
     std::printf("%4d  %13d  %14d  %15d\n", step, static_cast<int>(batch.num_decode_tokens), static_cast<int>(batch.num_prefill_tokens),
                 static_cast<int>(batch.max_seq_len));
@@ -55,6 +69,7 @@ bool serve(const Checkpoint& checkpoint) {
     }
     std::erase_if(running, [](const Request& r) { return r.computed >= r.total(); });
   }
+  std::printf("outputs: %016" PRIx64 "\n", outputs);
   return true;
 }
 
