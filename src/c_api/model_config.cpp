@@ -10,6 +10,7 @@ namespace strata::c_api {
 STRATA_STRUCT(strata_supported_model, 40);
 STRATA_STRUCT(strata_config_options, 40);
 STRATA_STRUCT(strata_model_info, 352);
+STRATA_STRUCT(strata_rope_config, 72);
 
 static_assert(STRATA_FAMILY_DEEPSEEK_V4 == static_cast<int32_t>(ModelFamily::deepseek_v4) &&
               STRATA_FAMILY_DEEPSEEK_MLA == static_cast<int32_t>(ModelFamily::deepseek_mla));
@@ -152,6 +153,24 @@ strata_status strata_model_config_compress_ratio(strata_model_config config, int
     const auto of = find(config);
     check_layer_number(*of, layer);
     out = of->compress_ratio(layer);
+  });
+}
+strata_status strata_model_config_rope(strata_model_config config, int64_t layer, strata_rope_config* rope) noexcept {
+  return guarded([&] {
+    const StructResult out(rope, "rope");
+    const auto of = find(config);
+    check_layer_number(*of, layer);
+    const RopeConfig known = of->rope(layer);
+    strata_rope_config r = strata_rope_config_default();
+    r.dim = known.dim;
+    r.theta = known.theta;
+    r.factor = known.factor;
+    r.original_max_position = known.original_max_position;
+    r.beta_fast = known.beta_fast;
+    r.beta_slow = known.beta_slow;
+    r.truncate = known.truncate ? 1 : 0;
+    r.mscale_gain = known.mscale_gain;
+    out.write(r);
   });
 }
 strata_status strata_model_config_skip_topk(strata_model_config config, int64_t layer, int32_t* skip) noexcept {

@@ -2,9 +2,7 @@
 #ifndef STRATA_C_MODEL_CONFIG_H
 #define STRATA_C_MODEL_CONFIG_H
 
-#include <string.h>
-
-#include "strata/c/tensor.h"
+#include "strata/c/ops/rope.h"
 
 #if defined(__cplusplus)
 extern "C" {
@@ -149,8 +147,10 @@ static inline strata_model_info strata_model_info_default(void) {
 STRATA_API strata_status strata_model_config_get_info(strata_model_config config, strata_model_info* info) STRATA_NOEXCEPT;
 
 // Ratio of a layer as the layer uses it: 1 (window only; file value 0, or an MTP layer), 4 or 128. MLA: 1. MTP layer j is num_hidden_layers
-// + j. Errors: STRATA_INVALID_ARGUMENT for a layer that the model does not have, as of strata_model_config_skip_topk.
+// + j. Errors: STRATA_INVALID_ARGUMENT for a layer that the model does not have, as of the two functions below.
 STRATA_API strata_status strata_model_config_compress_ratio(strata_model_config config, int64_t layer, int32_t* ratio) STRATA_NOEXCEPT;
+// Parameters of a layer's rotary table (V4 5.4, MLA 6.1). Fills *rope, whose struct_size is given.
+STRATA_API strata_status strata_model_config_rope(strata_model_config config, int64_t layer, strata_rope_config* rope) STRATA_NOEXCEPT;
 // 1 when the layer has no indexer of its own and reuses the selection of the nearest earlier layer with one. Always 0 for MTP layers.
 STRATA_API strata_status strata_model_config_skip_topk(strata_model_config config, int64_t layer, int32_t* skip) STRATA_NOEXCEPT;
 // MLA: (P + R)^-0.5, with YaRN times the square of its magnitude correction. Both forms of the attention use it (MLA 2). Errors:
