@@ -5,7 +5,7 @@ JOBS  ?= $(shell nproc)
 CONFIGURE ?=
 MODEL := $(BUILD)/demo-model
 
-.PHONY: all setup build install demo test bench busy-cpu cuda cuda-all cuda-sanitize compare opencl opencl-test opencl-intel-test opencl-offline lint format format-check words docs lint-all clean sanitize tsan coverage fuzz
+.PHONY: all setup build install demo test bench busy-cpu c-api-overhead cuda cuda-all cuda-sanitize compare opencl opencl-test opencl-intel-test opencl-offline lint format format-check words docs lint-all clean sanitize tsan coverage fuzz
 
 all: build
 
@@ -44,6 +44,12 @@ bench: build
 # A decode step on the machine as it is, and with a busy loop on each core.
 busy-cpu: build
 	@tools/busy-cpu $(BUILD)/bin/strata
+
+# What a call through the C API costs more than the C++ call.
+c-api-overhead: setup
+	@cmake --preset release -B $(BUILD) -DSTRATA_BUILD_TESTS=ON $(CONFIGURE) > /dev/null
+	@cmake --build $(BUILD) -j $(JOBS) --target strata_c_api_overhead
+	@$(BUILD)/bin/strata_c_api_overhead
 
 # The same with the CUDA backend, in a folder of its own. Needs nvcc; no GPU to build.
 cuda: setup
@@ -124,10 +130,10 @@ coverage: setup
 # clang-tidy over all, and with the checks that take longest.
 BASE ?= HEAD~50
 format:
-	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+	@git ls-files '*.h' '*.c' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
 format-check:
 	@tools/setup lint
-	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
+	@git ls-files '*.h' '*.c' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
 words:
 	@tools/words
 lint lint-all: setup format-check words

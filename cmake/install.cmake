@@ -2,8 +2,9 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# What a static libstrata needs at link time it needs for every user, also for those who do not ask pkg-config for --static.
-set(libs "-lpthread")
+# What a static libstrata needs at link time it needs for every user, also for those who do not ask pkg-config for --static. A C program needs the
+# C++ runtime.
+set(libs "-lpthread -lstdc++ -lm")
 if(STRATA_HAVE_ONEDNN)
   string(APPEND libs " -ldnnl -lgomp")
 endif()
