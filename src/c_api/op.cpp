@@ -18,7 +18,10 @@ struct NamedOp {
 constexpr NamedOp kOps[] = {STRATA_C_OPS(STRATA_C_OP_ENTRY)};
 #undef STRATA_C_OP_ENTRY
 
-// The bytes from a view's first element to its last fit 63 bits, and so does its number of elements: sums of them do not overflow.
+constexpr int64_t kMostElements = int64_t{1} << 59;  // of 8 bytes
+
+// The number of elements, and the distance from the first to the last, fit 63 bits as bytes: sums of them do not overflow. Extents and
+// strides are not negative.
 bool fits(const TensorView& v) {
   int64_t count = 1, last = 0, reach = 0;
   bool ok = true;
@@ -27,8 +30,18 @@ bool fits(const TensorView& v) {
     ok = ok && !__builtin_mul_overflow(count, extent, &count) && !__builtin_mul_overflow(extent - 1, v.stride[i], &reach) &&
          !__builtin_add_overflow(last, reach, &last);
   }
-  constexpr int64_t kMostElements = int64_t{1} << 59;  // of 8 bytes
   return ok && count <= kMostElements && last <= kMostElements;
+}
+
+// Whether to_view() and fits() accept the view, for almost every view and in a few nanoseconds. False: they have to look.
+bool is_small_view(const strata_tensor_view& v) {
+  static_assert(kMaxRank == 4);
+  constexpr uint64_t kSmall = uint64_t{1} << 14;  // products of four are below 2^59
+  if (v.rank < 1 || v.rank > kMaxRank) return false;
+  uint64_t all = 0;
+  for (int32_t i = 0; i < v.rank; ++i) all |= static_cast<uint64_t>(v.shape[i]) | static_cast<uint64_t>(v.stride[i]);
+  return all < kSmall && static_cast<uint32_t>(v.dtype) <= static_cast<uint32_t>(DType::boolean) &&
+         static_cast<uint32_t>(v.device.kind) <= static_cast<uint32_t>(DeviceKind::opencl);
 }
 
 }  // namespace
@@ -38,12 +51,23 @@ const OpSet& op_set() {
   return set;
 }
 
-TensorView CallReader::view(const strata_tensor_view& given, const char* field) {
-  TensorView v = to_view(given, field);
-  if (!v.present()) return v;
-  require(fits(v), "{}: expected at most 2^59 elements, also from the first to the last, is {}", field, v);
-  if (use_ == Use::planning_check) stand_in(v.data, v.device, field);
-  return v;
+const TensorView CallReader::kAbsent;
+
+TensorView CallReader::read_view(const strata_tensor_view& given, const char* field) {
+  if (!is_small_view(given) || use_ == Use::planning_check) {
+    require(given.rank <= kMaxRank, "{} must have at most {} dimensions, has {}", field, int{kMaxRank}, given.rank);
+    TensorView v = to_view(given, field);
+    require(fits(v), "{}: expected at most 2^59 elements, also from the first to the last, is {}", field, v);
+    if (use_ == Use::planning_check) stand_in(v.data, v.device, field);
+    return v;
+  }
+  const auto kept = [&](int32_t i, int64_t value) { return i < given.rank ? value : 0; };
+  return {.data = given.data,
+          .dtype = static_cast<DType>(given.dtype),
+          .device = {.kind = static_cast<DeviceKind>(given.device.kind), .index = given.device.index},
+          .rank = given.rank,
+          .shape = {kept(0, given.shape[0]), kept(1, given.shape[1]), kept(2, given.shape[2]), kept(3, given.shape[3])},
+          .stride = {kept(0, given.stride[0]), kept(1, given.stride[1]), kept(2, given.stride[2]), kept(3, given.stride[3])}};
 }
 
 PagedCache CallReader::cache(const strata_paged_cache* given, const char* field) {

@@ -68,7 +68,7 @@ class CallReader {
   CallReader(const CallReader&) = delete;
   CallReader& operator=(const CallReader&) = delete;
 
-  TensorView view(const strata_tensor_view& given, const char* field);
+  TensorView view(const strata_tensor_view& given, const char* field) { return given.rank == 0 ? kAbsent : read_view(given, field); }
   // Null: absent.
   PagedCache cache(const strata_paged_cache* given, const char* field);
   // Null: null. The result lives as long as this reader, which reads one weight.
@@ -85,6 +85,9 @@ class CallReader {
   DeviceId check_device() const;
 
  private:
+  // Copied faster than zeros are written.
+  static const TensorView kAbsent;
+  TensorView read_view(const strata_tensor_view& given, const char* field);
   void stand_in(void*& data, DeviceId& device, const char* field);
 
   DeviceId device_;

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "formats/kv_rows.h"
+#include "ops/c_params.h"
 #include "ops/contract.h"
 
 namespace strata {
@@ -363,6 +364,47 @@ TEST_P(Contracts, EveryFieldIsChecked) {
   for_each_op(ops, [&](const auto& op) {
     if (op.name() == GetParam()) test::expect_contract(ops, op, contract_of(op));
   });
+}
+
+// The op with its check through the C API. A call that C++ refuses must be refused with the same text there, and not be run. So must the
+// questions about the call, unless what was wrong is memory or a value in it, which they do not look at.
+template <class P>
+Op<P> checked_by_c(const Op<P>& op, strata_device device) {
+  const auto check = [&op, device](const P& p, DeviceId id) {
+    std::string refusal;
+    try {
+      return op.check(p, id);
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+    test::ToC to;
+    const auto c = to_c(p, to);
+    const strata_execution execution = strata_execution_default();
+    if (test::COp<P>::run(device, &c, &execution) == STRATA_OK) return;
+    const std::string text = strata_last_error();
+    EXPECT_EQ(text, refusal);
+    int64_t bytes = -1;
+    const char* name = nullptr;
+    for (const strata_status status :
+         {test::COp<P>::workspace_bytes(device, &c, &bytes), test::COp<P>::implementation(device, &c, &name)}) {
+      EXPECT_TRUE(status == STRATA_OK || status == STRATA_INVALID_ARGUMENT) << strata_status_name(status) << strata_last_error();
+      if (status == STRATA_INVALID_ARGUMENT && refusal.find("must have memory") == std::string::npos) {
+        EXPECT_EQ(strata_last_error(), refusal);
+      }
+    }
+    throw Error(ErrorCode::invalid_argument, text);
+  };
+  return Op<P>(op.name(), check, op.implementations());
+}
+
+TEST_P(Contracts, EveryFieldIsCheckedThroughTheCApi) {
+  strata_device device;
+  ASSERT_EQ(strata_device_open("cpu", nullptr, &device), STRATA_OK);
+  const OpSet ops = default_ops();
+  for_each_op(ops, [&](const auto& op) {
+    if (op.name() == GetParam()) test::expect_contract(ops, checked_by_c(op, device), contract_of(op));
+  });
+  EXPECT_EQ(strata_device_close(device), STRATA_OK);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Contracts, testing::ValuesIn(op_names()), [](const auto& op) { return op.param; });

@@ -63,8 +63,8 @@ const LinearWeight& row_major_weight(const strata_linear_weight* given, const De
   require(given != nullptr, "weight: expected a strata_linear_weight, is null");
   const auto check = [](const LinearWeight& w, DeviceId on) {
     ParamCheck c("weight packing", on);
-    ops::check_weight(c, &w, w.groups, w.k);
     c.require(w.groups >= 1, "weight.groups must be at least 1, is {}", w.groups);
+    ops::check_weight(c, &w, w.groups, w.k);
     c.require(!w.packed.present(), "weight must be row-major, is packed for {}", w.packing);
   };
   CallReader checked(device.id(), CallReader::Use::planning_check);
