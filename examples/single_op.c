@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <strata/strata.h>
+#include "strata/strata.h"
 
 enum { TOKENS = 3, HEADS = 16, DIM = 512, ROWS = 200, TOPK = 40, PAGE_SIZE = 64, PAGES = (ROWS + PAGE_SIZE - 1) / PAGE_SIZE };
 

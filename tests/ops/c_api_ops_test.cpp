@@ -142,7 +142,8 @@ template <class C, class Params>
 void expect_default(const C& made, const Params& params) {
   ToC to;
   const C want = to_c(params, to);
-  EXPECT_EQ(std::memcmp(&made, &want, sizeof made), 0);
+  const auto bytes = [](const C& c) { return std::string(reinterpret_cast<const char*>(&c), sizeof c); };
+  EXPECT_TRUE(bytes(made) == bytes(want));
 }
 
 TEST(COpDefaults, AreThoseOfCpp) {

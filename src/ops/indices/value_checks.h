@@ -16,9 +16,7 @@ namespace strata::ops {
 inline constexpr int64_t kMaxIndices = int64_t{std::numeric_limits<int32_t>::max()} + 1;
 
 // A view of no elements may have no memory.
-inline bool host_visible(const TensorView& v) {
-  return v.present() && is_readable(v.device) && (v.data != nullptr || v.numel() == 0);
-}
+inline bool host_visible(const TensorView& v) { return v.present() && is_readable(v.device) && (v.data != nullptr || v.numel() == 0); }
 
 // No element is stored twice, because ops write rows in any order and from several threads.
 void check_output(ParamCheck& c, std::string_view name, const TensorView& out);
