@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "common.h"
 #include "layer_options.h"
+#include "model_source.h"
 #include "numbers.h"
 #include "output_file.h"
 #include "plan_fit.h"
@@ -24,47 +24,24 @@ constexpr int64_t kMostRequests = int64_t{1} << 20, kMostMemory = 10000000000000
 struct Options {
   CommonOptions common;
   LayerFlags layer;
-  ConfigOptions config;
-  std::string model, preset_name;
+  ModelSource model;
   std::optional<std::string> plot;
   std::optional<int64_t> context, memory;
   int64_t requests = 1, max_batched_tokens = 4096, tp = 1, reserve = 0;
 };
 
-bool has_tensors(const std::filesystem::path& model) {
-  std::error_code ignored;
-  return std::filesystem::exists(model / "model.safetensors", ignored) ||
-         std::filesystem::exists(model / "model.safetensors.index.json", ignored);
-}
-
-runner::PlannedModel open_model(const Options& o, const std::shared_ptr<Device>& device) {
-  if (!o.preset_name.empty()) return {find_preset(o.preset_name), device};
-  if (has_tensors(o.model)) return {Checkpoint(o.model, o.config), device};
-  return {ModelConfig::load(o.model, o.config), device};
-}
-
-// The model's name as the user knows it: the last name of a path that is not config.json.
-std::string model_name(const Options& o) {
-  if (!o.preset_name.empty()) return o.preset_name;
-  std::filesystem::path path = std::filesystem::absolute(o.model).lexically_normal();
-  if (!path.has_filename() || path.filename() == "config.json") path = path.parent_path();
-  return path.filename().string();
-}
-
 int run(const Options& o) {
-  if (o.model.empty() && o.preset_name.empty()) {
+  if (!o.model.given()) {
     throw Error(ErrorCode::invalid_argument, "plan needs --model, --config or --preset, has none of them");
   }
   if (o.memory && o.reserve >= *o.memory) {
     throw Error(ErrorCode::invalid_argument, fmt::format("--reserve must be less than --memory {}, is {}", *o.memory, o.reserve));
   }
   std::optional<OutputFile> plot_file;
-  if (o.plot) plot_file.emplace("--plot", *o.plot, std::vector<InputPath>{{"--model", o.model}});
+  if (o.plot) plot_file.emplace("--plot", *o.plot, std::vector<InputPath>{{"--model", o.model.path}});
   const std::shared_ptr<Device> device = open_device(o.common);
-  const runner::PlannedModel model = open_model(o, device);
+  const runner::PlannedModel model = open_model(o.model, device);
   const ModelConfig& config = model.config();
-  if (model.layers().empty()) throw Error(ErrorCode::invalid_file, fmt::format("{}: no attention layer in it", o.model));
-  check_accept_keys(config, o.config);
   const int64_t context = o.context.value_or(std::min(kContext, config.max_position_embeddings));
   if (context > config.max_position_embeddings) {
     throw Error(ErrorCode::invalid_argument,
@@ -75,7 +52,7 @@ int run(const Options& o) {
   options.limits = {
       .max_num_batched_tokens = std::max(o.max_batched_tokens, o.requests), .max_num_seqs = o.requests, .max_model_len = context};
   const auto layer_groups = model.cache_groups(options);
-  Plan plan{.model = model_name(o),
+  Plan plan{.model = model_name(o.model),
             .model_type = config.model_type,
             .device = device->description(),
             .unknown_keys = config.unknown_keys(),
@@ -128,9 +105,9 @@ void add_plan(CLI::App& app, int& code) {
       "says.\n"
       "Exit codes: 0 success; 1 with --memory: the requests do not fit; 2 bad input.\n"
       "Example: strata plan --preset v4-pro --context 1M --requests 4 --tp 8 --memory 80GB --reserve 40GB --plot plan.svg");
-  auto* model = sub->add_option("--model", o->model, "checkpoint directory or config.json");
-  auto* config = sub->add_option("--config", o->model, "another name of --model");
-  auto* preset = sub->add_option("--preset", o->preset_name, "shapes of a preset instead");
+  auto* model = sub->add_option("--model", o->model.path, "checkpoint directory or config.json");
+  auto* config = sub->add_option("--config", o->model.path, "another name of --model");
+  auto* preset = sub->add_option("--preset", o->model.preset, "shapes of a preset instead");
   for (CLI::Option* source : {model, config, preset}) source->check(not_empty());
   preset->excludes(model)->excludes(config);
   config->excludes(model);
@@ -152,7 +129,7 @@ void add_plan(CLI::App& app, int& code) {
       ->needs("--memory");
   sub->add_option("--plot", o->plot, "write cache bytes by group and context length, 8k to 1M positions, as SVG to this file")
       ->check(not_empty());
-  add_accept_keys(*sub, o->config);
+  add_accept_keys(*sub, o->model.config);
   add_layer_flags(*sub, o->layer);
   add_common(*sub, o->common);
   sub->callback([o, &code] { code = saying("--tp", "tp_size", [&] { return run(*o); }); });

@@ -12,6 +12,7 @@
 #include "output_file.h"
 #include "runner/memory.h"
 #include "runner/model_runner.h"
+#include "run_figures.h"
 #include "run_requests.h"
 #include "strata/error.h"
 #include "words.h"
@@ -35,19 +36,9 @@ struct Options {
 
 constexpr int64_t kPromptTokens = 256;  // where the model has as many positions
 
-struct KindFigures {
-  int64_t layers = 0;
-  double prefill_seconds = 0, decode_seconds = 0;  // decode: steps that ran layer by layer
-  size_t weight_bytes = 0;
-};
-
 struct Outcome {
-  std::map<std::string, KindFigures> kinds;
+  RunFigures figures;
   std::vector<std::string> layer_kinds;
-  int64_t prefill_tokens = 0, decode_tokens = 0, steps = 0;  // decode_tokens: of all pure decode steps
-  int64_t layer_decode_tokens = 0;                           // of those that ran layer by layer, each layer timed
-  int64_t graph_steps = 0, graph_tokens = 0;                 // of those that were launches of a graph of all layers
-  double graph_seconds = 0;
   size_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0, io_bytes = 0;
   size_t process_bytes = 0;  // of the program and its libraries, before anything is loaded
   std::string device;
@@ -83,7 +74,7 @@ class RequestRunner {
     outcome_.device = device_->description();
     for (size_t l = 0; l < runner_.num_layers(); ++l) {
       outcome_.layer_kinds.push_back(runner_.layer(l).kind());
-      KindFigures& kind = outcome_.kinds[runner_.layer(l).kind()];
+      KindFigures& kind = outcome_.figures.kinds[runner_.layer(l).kind()];
       ++kind.layers;
       kind.weight_bytes += runner_.layer(l).weight_bytes();
     }
@@ -102,13 +93,13 @@ class RequestRunner {
           std::all_of(step.begin(), step.end(), [&](const Share& s) { return done_[s.request] >= requests_[s.request].num_prefill; });
       const auto on_layer = [&](double share) { progress.update(done + share * static_cast<double>(tokens)); };
       decode&& graphs_ ? run_decode(step, tokens) : run_layers(step, tokens, decode, on_layer);
-      (decode ? outcome_.decode_tokens : outcome_.prefill_tokens) += tokens;
+      (decode ? outcome_.figures.decode_tokens : outcome_.figures.prefill_tokens) += tokens;
       runner_.end_step();
       for (const Share& s : step) {
         done_[s.request] += s.count;
         if (done_[s.request] == requests_[s.request].num_tokens) runner_.remove_request(requests_[s.request].id);
       }
-      outcome_.steps += 1;
+      outcome_.figures.steps += 1;
       progress.update(done += static_cast<double>(tokens));
     }
     return outcome_;
@@ -195,14 +186,14 @@ class RequestRunner {
     begin(step, {});
     for (size_t l = 0; l < runner_.num_layers(); ++l) {
       load(step, l, hidden_);
-      KindFigures& kind = outcome_.kinds[runner_.layer(l).kind()];
+      KindFigures& kind = outcome_.figures.kinds[runner_.layer(l).kind()];
       (decode ? kind.decode_seconds : kind.prefill_seconds) += device_->elapsed_seconds(
           runner_.stream(), [&] { runner_.run_layer(l, hidden_.view().slice(0, tokens), out_.view().slice(0, tokens)); });
       store(step, l, out_);
       device_->synchronize(runner_.stream());
       on_layer(static_cast<double>(l + 1) / static_cast<double>(runner_.num_layers()));
     }
-    if (decode) outcome_.layer_decode_tokens += tokens;
+    if (decode) outcome_.figures.layer_decode_tokens += tokens;
   }
 
   // The first step of a padded size, which captures the graph, is timed with nothing: it loads kernels.
@@ -212,9 +203,9 @@ class RequestRunner {
     bool launched = false;
     const double seconds = device_->elapsed_seconds(runner_.stream(), [&] { launched = graphs_->run(); });
     if (launched) {
-      outcome_.graph_steps += 1;
-      outcome_.graph_tokens += tokens;
-      outcome_.graph_seconds += seconds;
+      outcome_.figures.graph_steps += 1;
+      outcome_.figures.graph_tokens += tokens;
+      outcome_.figures.graph_seconds += seconds;
     }
     for (size_t l = 0; l < runner_.num_layers(); ++l) store(step, l, graphs_->out(l));
     device_->synchronize(runner_.stream());
@@ -234,42 +225,31 @@ class RequestRunner {
 };
 
 int report(const Options& o, const ModelConfig& config, const Outcome& outcome, const std::map<std::string, double>& errors, size_t peak) {
+  const RunFigures& figures = outcome.figures;
   bool passed = true;
   std::vector<std::string> header{"layer kind", "layers", "weights", "prefill", "decode", "prefill tok/s", "decode tok/s"};
   if (!errors.empty()) header.emplace_back("error");
   Table table(header);
   Json json = {{"model", o.model},
                {"device", outcome.device},
-               {"steps", outcome.steps},
-               {"prefill_tokens", outcome.prefill_tokens},
-               {"decode_tokens", outcome.decode_tokens}};
-  for (const auto& [name, kind] : outcome.kinds) {
-    // Time of one layer of the kind; steps that mix decode with prefill count as prefill.
-    const double prefill = kind.prefill_seconds / static_cast<double>(kind.layers),
-                 decode = kind.decode_seconds / static_cast<double>(kind.layers);
-    const double prefill_rate = prefill > 0 ? static_cast<double>(outcome.prefill_tokens) / prefill : 0;
-    const double decode_rate = decode > 0 ? static_cast<double>(outcome.layer_decode_tokens) / decode : 0;
+               {"steps", figures.steps},
+               {"prefill_tokens", figures.prefill_tokens},
+               {"decode_tokens", figures.decode_tokens}};
+  const auto seconds_of = [](const std::optional<LayerTime>& time) { return time ? format_seconds(time->seconds) : ""; };
+  const auto rate_of = [](const std::optional<LayerTime>& time) { return time ? fmt::format("{:.0f}", time->tokens_per_second) : ""; };
+  for (const auto& [name, kind] : figures.kinds) {
+    const std::optional<LayerTime> prefill = prefill_time(figures, kind), decode = decode_time(figures, kind);
     const auto error = errors.find(name);
     const bool ok = error == errors.end() || error->second <= o.tolerance;
     passed = passed && ok;
-    const bool by_layer = decode > 0;  // not within graphs of all layers
-    table.add({name, std::to_string(kind.layers), format_bytes(static_cast<double>(kind.weight_bytes)), format_seconds(prefill),
-               by_layer ? format_seconds(decode) : "", fmt::format("{:.0f}", prefill_rate),
-               by_layer ? fmt::format("{:.0f}", decode_rate) : "",
+    table.add({name, std::to_string(kind.layers), format_bytes(static_cast<double>(kind.weight_bytes)), seconds_of(prefill),
+               seconds_of(decode), rate_of(prefill), rate_of(decode),
                error == errors.end() ? "" : fmt::format("{:.5f}{}", error->second, ok ? "" : " beyond tolerance")});
-    Json entry = {{"kind", name},
-                  {"layers", kind.layers},
-                  {"weight_bytes", kind.weight_bytes},
-                  {"prefill_seconds_per_layer", prefill},
-                  {"decode_seconds_per_layer", decode},
-                  {"prefill_tokens_per_second", prefill_rate},
-                  {"decode_tokens_per_second", decode_rate}};
+    Json entry = kind_json(figures, name, kind);
     if (error != errors.end()) entry["error"] = error->second;
     json["kinds"].push_back(entry);
   }
-  if (outcome.graph_steps > 0) {
-    json["decode_graph"] = {{"steps", outcome.graph_steps}, {"tokens", outcome.graph_tokens}, {"seconds", outcome.graph_seconds}};
-  }
+  if (figures.graph_steps > 0) json["decode_graph"] = graph_json(figures);
   const size_t stated = outcome.weight_bytes + outcome.cache_bytes + outcome.workspace_bytes + outcome.io_bytes;
   json["memory"] = {{"weights", outcome.weight_bytes},
                     {"caches", outcome.cache_bytes},
@@ -288,13 +268,13 @@ int report(const Options& o, const ModelConfig& config, const Outcome& outcome, 
     return passed ? kSuccess : kFailed;
   }
   fmt::print("{}\n{}, {} in steps with prefill, {} in pure decode steps; times and rates are of one layer\n", outcome.device,
-             counted(outcome.steps, "step"), counted(outcome.prefill_tokens, "token"), outcome.decode_tokens);
+             counted(figures.steps, "step"), counted(figures.prefill_tokens, "token"), figures.decode_tokens);
   table.print();
-  if (outcome.graph_steps > 0) {
-    const double steps = static_cast<double>(outcome.graph_steps);
-    fmt::print("decode: {} by launching one graph of {}, {} a step, {:.0f} tok/s\n", counted(outcome.graph_steps, "step"),
-               counted(std::ssize(outcome.layer_kinds), "layer"), format_seconds(outcome.graph_seconds / steps),
-               static_cast<double>(outcome.graph_tokens) / outcome.graph_seconds);
+  if (figures.graph_steps > 0) {
+    const double steps = static_cast<double>(figures.graph_steps);
+    fmt::print("decode: {} by launching one graph of {}, {} a step, {:.0f} tok/s\n", counted(figures.graph_steps, "step"),
+               counted(std::ssize(outcome.layer_kinds), "layer"), format_seconds(figures.graph_seconds / steps),
+               static_cast<double>(figures.graph_tokens) / figures.graph_seconds);
   }
   const auto mb = [](size_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   fmt::print("memory: weights {} + caches {} + workspace {} + hidden states {} = {}; the program alone {}; peak resident {}\n",
@@ -373,6 +353,7 @@ void add_run(CLI::App& app, int& code) {
   auto o = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("run", "Chunked prefill and decode of several requests through every attention layer of a checkpoint");
   sub->footer(
+      "--json: a time that was not taken is null. Within a graph of all layers no layer has one; decode_graph has those of the steps.\n"
       "Exit codes: 0 success; 1 --check-reference found a difference; 2 bad input. Ctrl-C or SIGTERM ends the command, for a shell\n"
       "with 130 or 143, and leaves the file of --out as it was.\n"
       "Example: strata run --model model --requests 8 --prompt-tokens 1000 --decode-tokens 32 --out cases.safetensors");

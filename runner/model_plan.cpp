@@ -50,6 +50,7 @@ PlannedModel::PlannedModel(const ModelConfig& config, std::shared_ptr<Device> de
       device_(std::make_shared<PlanningDevice>(std::move(device))),
       layers_(checkpoint_->attention_layers()) {}
 
+PlannedModel::PlannedModel(PlannedModel&&) noexcept = default;
 PlannedModel::~PlannedModel() = default;
 
 const ModelConfig& PlannedModel::config() const { return checkpoint_->config(); }

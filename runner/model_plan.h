@@ -41,9 +41,14 @@ class PlannedModel {
   PlannedModel(Checkpoint checkpoint, std::shared_ptr<Device> device);
   // All layers of a config, those that predict further tokens included, in the types of the official checkpoints.
   PlannedModel(const ModelConfig& config, std::shared_ptr<Device> device);
+  PlannedModel(PlannedModel&&) noexcept;
   ~PlannedModel();
 
   const ModelConfig& config() const;
+  // Its tensors may have no values: for layers on device() alone.
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  // A PlanningDevice.
+  const std::shared_ptr<Device>& device() const { return device_; }
   const std::vector<int64_t>& layers() const { return layers_; }
   // Cache groups of each of layers().
   std::vector<std::vector<CacheGroupSpec>> cache_groups(const LayerOptions& options) const;

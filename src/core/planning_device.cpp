@@ -6,11 +6,15 @@
 
 namespace strata {
 
-void* PlanningDevice::allocate(int64_t bytes) {
+// Where nothing can be written no page is ever allocated, and none counts against overcommit limits.
+void* PlanningDevice::allocate(int64_t bytes) { return map(bytes, PROT_READ); }
+
+void* PlanningDevice::allocate_host(int64_t bytes) { return map(bytes, PROT_READ | PROT_WRITE); }
+
+void* PlanningDevice::map(int64_t bytes, int access) {
   require(bytes >= 0, "allocate: bytes: expected >= 0, is {}", bytes);
   if (bytes == 0) return nullptr;
-  // Without access rights no page is ever allocated, and none counts against overcommit limits.
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) fail(ErrorCode::out_of_memory, "planning: no address space for {} bytes", bytes);
   const std::lock_guard lock(mutex_);
   sizes_.emplace(data, static_cast<size_t>(bytes));

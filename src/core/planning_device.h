@@ -1,4 +1,4 @@
-// A device for planning: the properties of another device, and memory that is addresses only.
+// A device for planning: the properties of another device, and device memory that holds nothing.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace strata {
 
-// Layers and batches made on it select the same implementations and sizes as on the other device. Its addresses cannot be read or written;
-// copies and fills do nothing. Streams and events are the other device's.
+// Layers and batches made on it select the same implementations and sizes as on the other device. Device memory reads as zeros and
+// cannot be written; copies and fills do nothing. Host memory takes pages where it is written. Streams and events are the other device's.
 class PlanningDevice final : public Device {
  public:
   explicit PlanningDevice(std::shared_ptr<Device> device) : Device(device->id(), device->config()), device_(std::move(device)) {}
@@ -21,7 +21,7 @@ class PlanningDevice final : public Device {
   // Throws out_of_memory when the address space is exhausted.
   void* allocate(int64_t bytes) override;
   void deallocate(void* data) noexcept override;
-  void* allocate_host(int64_t bytes) override { return allocate(bytes); }
+  void* allocate_host(int64_t bytes) override;
   void deallocate_host(void* data) noexcept override { deallocate(data); }
 
   void copy_from_host(void*, const void*, int64_t, Stream) override {}
@@ -38,6 +38,8 @@ class PlanningDevice final : public Device {
   void synchronize(Stream stream) override { device_->synchronize(stream); }
 
  private:
+  void* map(int64_t bytes, int access);
+
   std::shared_ptr<Device> device_;
   std::mutex mutex_;
   std::unordered_map<void*, size_t> sizes_;

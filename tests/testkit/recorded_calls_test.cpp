@@ -9,6 +9,7 @@
 
 #include "testkit/bench/breakdown.h"
 #include "formats/bf16.h"
+#include "runner/model_plan.h"
 #include "runner/model_runner.h"
 #include "test_data.h"
 
@@ -93,6 +94,27 @@ TEST_F(RecordedLayer, OnlyWhatRunsWhileRecordingIsRecorded) {
   EXPECT_TRUE(recorder_.record({}, [] {}).empty());
   const size_t once = recorder_.record({}, [&] { forward(); }).size();
   EXPECT_EQ(recorder_.record({}, [&] { forward(); }).size(), once);
+}
+
+TEST_F(RecordedLayer, WithoutRunsCallsAreNotedAndNotMade) {
+  const auto names = [](const std::vector<testkit::RecordedCall>& calls) {
+    std::vector<std::string> result;
+    result.reserve(calls.size());
+    for (const testkit::RecordedCall& c : calls) result.push_back(c.op + " " + c.weight + " " + c.shape + " " + c.implementation);
+    return result;
+  };
+  const std::vector<std::string> made = names(recorder_.record({}, [&] { forward(); }));
+  testkit::CallRecorder notes(default_ops(), /*runs=*/false);
+  runner::RunnerOptions options;
+  options.layer.limits = {.max_num_batched_tokens = kTokens, .max_num_seqs = 1, .max_model_len = 64};
+  options.total_positions = 64;
+  const runner::PlannedModel planned(Checkpoint(test::golden_folder("v4_fp8").string()), device_);
+  runner::ModelRunner runner(planned.checkpoint(), {four_to_one()}, planned.device(), notes.ops(), default_layers(), options);
+  runner.add_request(0);
+  const runner::StepRequest step[] = {{0, kTokens}};
+  runner.begin_step(step);
+  const Tensor hidden(planned.device(), DType::bf16, {kTokens, checkpoint_.config().hidden_size});
+  EXPECT_EQ(names(notes.record({}, [&] { runner.run_layer(0, hidden, hidden); })), made);
 }
 
 TEST(MeasureCalls, TimeOfEachCall) {

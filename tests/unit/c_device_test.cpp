@@ -133,7 +133,7 @@ TEST(COpen, WrongSettings) {
   EXPECT_EQ(device.value, 0u);
 }
 
-// A struct of another release, in memory of its own size so that a sanitizer sees any access behind it.
+// A struct of another release, in memory of its own size so that a sanitizer sees any access after it.
 strata_status open_with_size(size_t allocated, size_t stated, unsigned char rest, strata_device* device) {
   const strata_config config = strata_config_default();
   std::vector<unsigned char> bytes(std::max(allocated, sizeof(size_t)), rest);

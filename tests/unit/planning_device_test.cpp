@@ -19,12 +19,24 @@ TEST(PlanningDevice, HasAddressesWithoutMemory) {
   const auto *first = a.view().ptr<char>(), *second = b.view().ptr<char>();
   EXPECT_TRUE(first + kBytes <= second || second + kBytes <= first);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
-  // Nothing is read or written: it would fault.
+  EXPECT_EQ(first[kBytes - 1], 0);
+  // Nothing is written: it would fault.
   device->fill(a.view().data, 0, 4096, {});
   device->copy(a.view().data, b.view().data, 4096, {});
   device->copy_from_host(a.view().data, "text", 4, {});
   EXPECT_EQ(device->allocate(0), nullptr);
   device->deallocate(nullptr);
+}
+
+TEST(PlanningDevice, HostMemoryTakesPagesWhenItIsWritten) {
+  const auto device = std::make_shared<PlanningDevice>(open_device({}));
+  constexpr int64_t kBytes = int64_t{64} << 30;
+  auto* data = static_cast<char*>(device->allocate_host(kBytes));
+  data[kBytes - 1] = 1;
+  EXPECT_EQ(data[0], 0);
+  EXPECT_EQ(data[kBytes - 1], 1);
+  device->deallocate_host(data);
+  EXPECT_EQ(device->allocate_host(0), nullptr);
 }
 
 TEST(PlanningDevice, GivesAddressesBack) {

@@ -7,7 +7,7 @@
 
 #include "strata/version.h"
 
-// In front of every function that a shared library exports.
+// Marks every function that a shared library exports.
 #if defined(__GNUC__)
 #define STRATA_API __attribute__((visibility("default")))
 #else
