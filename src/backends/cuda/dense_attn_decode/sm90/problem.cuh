@@ -29,7 +29,7 @@ struct DenseArgs {
   static constexpr bool kSparse = false;  // neither sinks nor maxima
   int32_t max_queries, num_heads, num_tokens;
   int32_t max_rows;   // upper bound of a request's rows
-  int32_t causal;     // 1; 0: every query sees all rows
+  bool causal;        // false: every query sees what the last one does
   const uint16_t* q;  // bf16
   int64_t q_token_stride, q_head_stride;
   const uint8_t* cache;  // rows of bf16 or e4m3
@@ -64,7 +64,10 @@ struct DenseArgs {
   }
   // Number of rows that a query of a request sees.
   __device__ __forceinline__ int32_t seen(const Sequence& s, int32_t query) const {
-    return min(max(s.rows + (query + 1 - s.queries) * causal, 0), max_rows);
+    return seen_if_causal(s, causal ? query : s.queries - 1);
+  }
+  __device__ __forceinline__ int32_t seen_if_causal(const Sequence& s, int32_t query) const {
+    return min(max(s.rows - s.queries + query + 1, 0), max_rows);
   }
 };
 
