@@ -16,13 +16,15 @@ namespace {
 
 struct DecodeShape {
   std::vector<RequestShape> requests{};
-  int64_t heads = 16;
+  int64_t heads = 16;  // of all KV heads
+  int32_t kv_heads = 1;
   KvFormat format = KvFormat::bf16;
   int32_t page_size = 64;
   int64_t extra_stride = 0;
   int32_t dim = 576;
   int64_t value_dim = 512;
   bool lse = true;
+  bool causal = true;
   bool batch_invariant = false;
   int32_t first_token = 0;  // query_start_loc begins with it, as in a slice of a larger batch
   Padding padding{};
@@ -65,22 +67,27 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
     rows.push_back(r.query_len > 0 ? r.seq_len : 0);  // nothing of a request without queries is read
     p.max_query_len = std::max(p.max_query_len, r.query_len);
     p.max_seq_len = std::max(p.max_seq_len, r.seq_len);
-    for (int64_t i = 0; i < r.query_len; ++i) visible += static_cast<double>(std::max<int64_t>(r.seq_len - r.query_len + i + 1, 0));
+    for (int64_t i = 0; i < r.query_len; ++i) {
+      visible += static_cast<double>(s.causal ? std::max<int64_t>(r.seq_len - r.query_len + i + 1, 0) : r.seq_len);
+    }
   }
   const int64_t tokens = start.back() - s.first_token;
   const Paging paging = make_paging(in.rng(), s.page_size, rows);
   p.q = in.bf16({tokens, s.heads, s.dim}, s.q_size, s.padding);
   p.cache = in.cache({.format = s.format,
-                      .row_dim = s.dim,
+                      .row_dim = s.dim * s.kv_heads,
                       .page_size = s.page_size,
                       .num_pages = paging.num_pages,
                       .extra_stride = s.extra_stride,
                       .scale = tensor_scale(s.key_size)},
                      slots_before(paging, s.poisoned), s.key_size);
+  p.cache.row_dim = s.dim;  // rows of all KV heads of a slot are next to each other
+  p.num_kv_heads = s.kv_heads;
   p.block_table = paging.table(in, {.inner = s.padding.inner});
   p.query_start_loc = in.i32(start);
   p.seq_lens = in.i32(lens);
   if (s.scheduled) add_schedule(in, s, start, lens, p);
+  p.causal = s.causal;
   p.softmax_scale = 0.13523377f;
   p.batch_invariant = s.batch_invariant;
   p.out = in.output(DType::bf16, {tokens, s.heads, s.value_dim}, s.padding);
@@ -94,7 +101,7 @@ Built<DenseAttnDecodeParams> build(Inputs& in, const DecodeShape& s, const std::
   const double key_rows = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
   return {.params = p,
           .outputs = std::move(outputs),
-          .bytes = key_rows * static_cast<double>(row_bytes(s.format, s.dim)) + static_cast<double>(tokens) * h * 2 * dims,
+          .bytes = key_rows * static_cast<double>(s.kv_heads * row_bytes(s.format, s.dim)) + static_cast<double>(tokens) * h * 2 * dims,
           .flops = 2 * visible * h * dims};
 }
 
@@ -103,9 +110,11 @@ std::string name_of(const DecodeShape& s) {
   for (size_t i = 0; i < std::min<size_t>(s.requests.size(), 6); ++i)
     name += fmt::format("-{}of{}", s.requests[i].query_len, s.requests[i].seq_len);
   name += fmt::format("-H{}-{}-B{}", s.heads, to_string(s.format), s.page_size);
+  if (s.kv_heads > 1) name += fmt::format("-K{}", s.kv_heads);
   if (s.dim != 576 || s.value_dim != 512) name += fmt::format("-D{}-Dv{}", s.dim, s.value_dim);
   if (s.extra_stride > 0) name += fmt::format("-stride+{}", s.extra_stride);
   if (!s.lse) name += "-no_lse";
+  if (!s.causal) name += "-not_causal";
   if (s.batch_invariant) name += "-batch_invariant";
   if (s.first_token > 0) name += fmt::format("-from{}", s.first_token);
   if (s.padding.inner + s.padding.outer > 0) name += fmt::format("-strided{}", s.padding.inner);
@@ -153,6 +162,66 @@ void add_schedules(const Test& test, const std::vector<RequestShape>& two_parts)
   test({.requests = few, .heads = 16, .dim = 96, .value_dim = 64, .scheduled = true});
   test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .scheduled = true, .suffix = "-nothing"});
   test({.requests = {}, .heads = 4, .scheduled = true, .suffix = "-no_requests"});
+}
+
+// Calls in which every query sees all rows; and calls with several KV heads.
+template <class Test>
+void add_not_causal(const Test& test) {
+  const std::vector<RequestShape> splits{{1200, 2}, {49, 1}, {0, 0}, {700, 4}, {0, 2}};
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor, KvFormat::fp8_ds_mla}) {
+    for (const bool invariant : {false, true}) {
+      test({.requests = kRagged, .heads = 3, .format = format, .page_size = 53, .causal = false, .batch_invariant = invariant});
+      test({.requests = {{140, 2}, {50, 4}, {0, 2}}, .heads = 16, .format = format, .causal = false, .batch_invariant = invariant});
+      test({.requests = splits, .heads = 70, .format = format, .causal = false, .batch_invariant = invariant});
+    }
+    test({.requests = {{140, 40}, {2500, 3}}, .heads = 3, .format = format, .causal = false});
+    test({.requests = splits, .heads = 16, .format = format, .causal = false, .scheduled = true});
+    test({.requests = splits, .heads = 128, .format = format, .causal = false, .scheduled = true});
+  }
+  for (const int64_t queries : {2, 4}) test({.requests = {{70, queries}, {33, queries}, {1, queries}}, .heads = 64, .causal = false});
+  // More queries than rows: all of them see these rows.
+  test({.requests = {{3, 5}, {0, 2}, {40, 2}, {0, 1}}, .heads = 4, .causal = false});
+  test({.requests = kRagged, .heads = 4, .dim = 96, .value_dim = 64, .causal = false});
+  test({.requests = kRagged, .heads = 4, .lse = false, .causal = false, .first_token = 1000, .padding = {.inner = 5, .outer = 3}});
+}
+
+template <class Test>
+void add_kv_heads(const Test& test) {
+  const std::vector<RequestShape> splits{{1200, 2}, {49, 1}, {0, 0}, {700, 4}, {0, 2}};
+  for (const auto format : {KvFormat::bf16, KvFormat::fp8_tensor}) {
+    for (const int32_t kv_heads : {2, 3, 8}) {
+      for (const bool causal : {true, false}) {
+        test({.requests = kRagged, .heads = kv_heads, .kv_heads = kv_heads, .format = format, .page_size = 53, .causal = causal});
+        test({.requests = {{140, 2}, {50, 4}, {0, 2}},
+              .heads = 4 * kv_heads,
+              .kv_heads = kv_heads,
+              .format = format,
+              .extra_stride = 576,
+              .causal = causal});
+        test({.requests = {{300, 1}, {129, 3}},
+              .heads = 5 * kv_heads,
+              .kv_heads = kv_heads,
+              .format = format,
+              .causal = causal,
+              .batch_invariant = true});
+        test({.requests = splits, .heads = 16 * kv_heads, .kv_heads = kv_heads, .format = format, .causal = causal});
+      }
+    }
+    // Up to 128 heads for each KV head, tiles of them in clusters, splits of every KV head in the same workspace.
+    test({.requests = {{70, 1}, {33, 2}}, .heads = 256, .kv_heads = 2, .format = format});
+    test({.requests = splits, .heads = 140, .kv_heads = 2, .format = format, .page_size = 48, .causal = false});
+    test({.requests = splits, .heads = 140, .kv_heads = 2, .format = format, .batch_invariant = true});
+    test({.requests = std::vector<RequestShape>(60, {300, 1}), .heads = 16, .kv_heads = 2, .format = format, .suffix = "-two_parts"});
+    test({.requests = {{70, 4}, {300, 5}, {20, 1}}, .heads = 10, .kv_heads = 2, .format = format, .poisoned = 2});
+    test({.requests = kRagged, .heads = 6, .kv_heads = 3, .format = format, .extra_stride = 1});
+    test({.requests = kRagged, .heads = 6, .kv_heads = 2, .format = format, .page_size = 1, .padding = {.inner = 5, .outer = 3}});
+    // A schedule is ignored.
+    test({.requests = splits, .heads = 32, .kv_heads = 2, .format = format, .scheduled = true});
+  }
+  test({.requests = kRagged, .heads = 6, .kv_heads = 3, .dim = 96, .value_dim = 64});
+  test({.requests = kRagged, .heads = 6, .kv_heads = 2, .dim = 33, .value_dim = 7, .causal = false});
+  test({.requests = kRagged, .heads = 6, .kv_heads = 2, .lse = false});
+  test({.requests = {}, .heads = 6, .kv_heads = 2, .suffix = "-no_requests"});
 }
 
 template <class Test>
@@ -221,6 +290,8 @@ void add_shapes(const Test& test) {
     test({.requests = two_parts, .heads = 8, .format = format, .poisoned = 2, .suffix = "-two_parts"});
   }
   add_schedules(test, two_parts);
+  add_not_causal(test);
+  add_kv_heads(test);
   test({.requests = {{70, 4}, {300, 5}}, .heads = 4, .dim = 96, .value_dim = 64, .poisoned = 2});
   test({.requests = {{0, 0}, {0, 0}}, .heads = 4, .suffix = "-nothing"});
   test({.requests = {}, .heads = 4, .suffix = "-no_requests"});
@@ -307,6 +378,11 @@ void add_random_dense_attn_decode(CaseList& list, Draw& draw) {
   if (draw.chance(0.2)) s.bound = draw.size(1, 200'000);
   if (draw.chance(0.1)) s.poisoned = draw.size(1, 40);
   s.scheduled = draw.chance(0.3);
+  s.causal = !draw.chance(0.2);
+  if (s.format != KvFormat::fp8_ds_mla && draw.chance(0.2)) {
+    s.kv_heads = draw.of({2, 3, 8});
+    s.heads = std::max<int64_t>(s.heads / s.kv_heads, 1) * s.kv_heads;
+  }
   CaseAdder<DenseAttnDecodeParams>(list, "dense_attn_decode", &OpSet::dense_attn_decode).drawn(draw.name(name_of(s)), [=](Inputs& in) {
     return build(in, s, s.requests);
   });

@@ -333,6 +333,7 @@ Contract<DenseAttnDecodeParams> contract_of(const Op<DenseAttnDecodeParams>&) {
                     view("out", &P::out, "==*", kOutput), view("lse", &P::lse, "==", kOptionalOutput)},
           .caches = {{"cache", &P::cache}},
           .values = {{"schedule", spoil_schedule<P>, [](const P& p) { return p.schedule.present(); }},
+                     {"num_kv_heads", [](P& p) { p.num_kv_heads = 0; }},
                      {"max_query_len", [](P& p) { p.max_query_len = -1; }},
                      {"max_seq_len", [](P& p) { p.max_seq_len = -1; }},
                      {"softmax_scale", [](P& p) { p.softmax_scale = 0; }}}};

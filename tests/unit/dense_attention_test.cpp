@@ -108,6 +108,84 @@ TEST(DenseAttnDecode, ResultsDoNotDependOnThreadsOrOnTheBatch) {
   });
 }
 
+TEST(DenseAttnDecode, EveryQueryOfACallThatIsNotCausalSeesAllRows) {
+  DecodeCase c;
+  c.params.causal = false;
+  with_every_implementation(ops::make_dense_attn_decode(), c.params, 2, [&] {
+    const std::vector<float> lse = c.lse.values();
+    // The result of each query is that of a request of its own, whose last query sees all rows.
+    for (int64_t t = 0; t < 5; ++t) {
+      const int64_t b = t < 3 ? 0 : 1;
+      DecodeCase alone;
+      alone.params.q = alone.q.view().slice(t, 1);
+      alone.params.out = alone.out.view().slice(t, 1);
+      alone.params.lse = alone.lse.view().slice(t, 1);
+      Array<int32_t> start{{2}, {0, 1}};
+      alone.params.query_start_loc = start;
+      alone.params.seq_lens = alone.lens.view().slice(b, 1);
+      alone.params.block_table = alone.table.view().slice(b, 1);
+      const auto device = open_device({}, {});
+      ops::make_dense_attn_decode().implementations().back().run(alone.params, {*device});
+      for (int64_t h = 0; h < 2; ++h) EXPECT_NEAR(lse[2 * t + h], alone.lse[2 * t + h], 1e-3f) << t;
+      for (int64_t i = 128 * t; i < 128 * (t + 1); ++i) ASSERT_NEAR(to_float(c.out[i]), to_float(alone.out[i]), 0.02f) << i;
+    }
+  });
+}
+
+// Two KV heads: the rows of head 0 and of head 1 of a slot are next to each other. Each has three query heads.
+TEST(DenseAttnDecode, KvHeadsAreCallsOfTheirOwn) {
+  for (const bool causal : {true, false}) {
+    DecodeCase of[2];
+    PageMemory both(KvFormat::bf16, 2 * 64, 2, 6, 64);
+    Array<Bf16> q{{5, 6, 64}, random_bf16(5 * 6 * 64, 1.0f, 9)}, out{{5, 6, 64}};
+    Array<float> lse{{5, 6}};
+    DenseAttnDecodeParams params = of[0].params;
+    params.q = q, params.out = out, params.lse = lse;
+    params.cache = both.cache;
+    params.cache.row_dim = 64;
+    params.num_kv_heads = 2;
+    params.causal = causal;
+    std::vector<std::vector<Bf16>> outs;
+    std::vector<std::vector<float>> lses;
+    for (int64_t g = 0; g < 2; ++g) {
+      const std::vector<Bf16> rows = random_bf16(7 * 64, 1.0f, 20 + static_cast<uint32_t>(g));
+      int64_t next = 0;
+      for (const int64_t slot : {10, 11, 2, 3, 6, 8, 9}) {
+        const Bf16* const row = rows.data() + 64 * next++;
+        of[g].write(slot, row);
+        const int64_t stride = 2 * 2 * 64 * 2 + 64;  // of pages: 2 slots of 2 rows, and a gap
+        std::memcpy(static_cast<std::byte*>(both.cache.data) + slot / 2 * stride + (slot % 2 * 2 + g) * 128, row, 128);
+      }
+      Array<Bf16> own_q{{5, 3, 64}}, own_out{{5, 3, 64}};
+      Array<float> own_lse{{5, 3}};
+      for (int64_t t = 0; t < 5; ++t) {
+        for (int64_t i = 0; i < 3 * 64; ++i) own_q[t * 192 + i] = q[(t * 6 + 3 * g) * 64 + i];
+      }
+      DenseAttnDecodeParams own = of[g].params;
+      own.q = own_q, own.out = own_out, own.lse = own_lse;
+      own.causal = causal;
+      with_every_implementation(ops::make_dense_attn_decode(), own, 2, [&] {
+        outs.push_back(own_out.values());
+        lses.push_back(own_lse.values());
+      });
+    }
+    size_t i = 0;
+    const size_t count = outs.size() / 2;
+    with_every_implementation(ops::make_dense_attn_decode(), params, 2, [&] {
+      ASSERT_LT(i, count);
+      for (int64_t t = 0; t < 5; ++t) {
+        for (int64_t h = 0; h < 6; ++h) {
+          const std::vector<Bf16>& own = outs[i + (h < 3 ? 0 : count)];
+          EXPECT_EQ(std::memcmp(&out[(t * 6 + h) * 64], own.data() + (t * 3 + h % 3) * 64, 128), 0) << t << " " << h;
+          EXPECT_EQ(lse[t * 6 + h], lses[i + (h < 3 ? 0 : count)][static_cast<size_t>(t * 3 + h % 3)]) << t << " " << h;
+        }
+      }
+      ++i;
+    });
+    EXPECT_EQ(i, count);
+  }
+}
+
 TEST(DenseAttnDecode, RefusesWhatContradictsTheContract) {
   const auto op = ops::make_dense_attn_decode();
   const auto refused = [&](auto change, std::initializer_list<const char*> words) {
@@ -118,6 +196,24 @@ TEST(DenseAttnDecode, RefusesWhatContradictsTheContract) {
   refused([](DecodeCase& c) { c.params.q.dtype = DType::f32; }, {"q must be bf16", "f32"});
   refused([](DecodeCase& c) { c.params.q.shape[1] = 129; }, {"q", "1 to 128 heads", "129"});
   refused([](DecodeCase& c) { c.params.q.shape[1] = 0; }, {"q", "1 to 128 heads", "0"});
+  refused([](DecodeCase& c) { c.params.num_kv_heads = 0; }, {"num_kv_heads", "at least 1", "0"});
+  refused([](DecodeCase& c) { c.params.num_kv_heads = -2; }, {"num_kv_heads", "at least 1", "-2"});
+  refused([](DecodeCase& c) { c.params.num_kv_heads = 3; }, {"q", "multiple of the 3 KV heads", "has 2"});
+  refused([](DecodeCase& c) { c.params.num_kv_heads = 2, c.params.q.shape[1] = 258; }, {"q", "1 to 128 heads for each of 2", "258"});
+  refused([](DecodeCase& c) { c.params.num_kv_heads = 2, c.params.q.shape[1] = 0; }, {"q", "1 to 128 heads for each of 2", "0"});
+  refused([](DecodeCase& c) { c.params.num_kv_heads = 2; }, {"cache", "page_stride of at least 512 bytes", "2 KV heads", "256"});
+  refused(
+      [](DecodeCase& c) {
+        c.params.num_kv_heads = 2, c.params.cache.page_size = 1 << 24, c.params.cache.page_stride = int64_t{1} << 40;
+        c.params.cache.num_pages = 1;
+      },
+      {"num_kv_heads", "at most 1", "2"});
+  refused(
+      [](DecodeCase& c) {
+        c.params.num_kv_heads = 2, c.params.cache.format = KvFormat::fp8_ds_mla;
+        c.params.q.shape[2] = c.params.cache.row_dim = 576, c.params.cache.page_stride = 4096;
+      },
+      {"cache", "bf16 or fp8_tensor with 2 KV heads", "fp8_ds_mla"});
   refused([](DecodeCase& c) { c.params.q.shape[2] = 577; }, {"q", "1 to 576", "577"});
   refused([](DecodeCase& c) { c.params.q.stride[2] = 2; }, {"q", "stride 1", "2"});
   refused([](DecodeCase& c) { c.params.q.device = {DeviceKind::cuda, 0}; }, {"q", "cpu", "cuda:0"});

@@ -1,4 +1,4 @@
-// Dense causal attention of Multi-head Latent Attention (MLA). MLA specification 7 and 8.
+// Dense attention of Multi-head Latent Attention (MLA). MLA specification 7 and 8.
 #pragma once
 
 #include "strata/kv_format.h"
@@ -6,27 +6,35 @@
 
 namespace strata {
 
-// dense_attn_decode: multi-query attention over the paged latent cache. Every head reads the same rows; values are the first Dv dimensions
-// of a row. MLA 8.
-// Request b has the queries [query_start_loc[b], query_start_loc[b + 1]), minus query_start_loc[0]. Query i of its n queries sees rows 0 ..
-// seq_lens[b] - n + i (bottom-right causal). A query that sees no row: out = 0, lse = +inf. Requests may differ in n, and n may be 0.
+// dense_attn_decode: attention over the paged latent cache. Values are the first Dv dimensions of a row. MLA 8.
+// Request b has the queries [query_start_loc[b], query_start_loc[b + 1]), minus query_start_loc[0]. Causal: query i of its n queries sees
+// rows 0 .. seq_lens[b] - n + i (bottom-right). Not causal: every query sees rows 0 .. seq_lens[b] - 1. A query that sees no row: out = 0,
+// lse = +inf. Requests may differ in n, and n may be 0.
 // Row j of request b is slot block_table[b][j / page_size] * page_size + j % page_size. Table entries from ceil(seq_lens[b] / page_size) on
 // and rows from seq_lens[b] on are never read. Nothing of a request without queries is read.
+//
+// With K = num_kv_heads > 1 a slot has K rows next to each other, one per KV head: pages are [page_size, K, D], FlashMLA's k_cache. With R
+// the bytes of one row, the row of KV head g of a slot is at slot / page_size * page_stride + (slot % page_size * K + g) * R, and
+// page_stride is at least page_size * K * R. K divides H. Query head h reads the rows of KV head h / (H / K): consecutive heads share one.
+// The call computes what K calls would, each with H / K heads and the rows of one KV head.
 // Errors: invalid_argument for shapes, dtypes, formats, devices. On host-visible memory also for query_start_loc that does not ascend from
 // its first entry to T more, lengths below 0 or past the bounds, and table entries, among those read, that are not pages.
 //
 // A schedule divides the rows among the thread blocks of an implementation. BatchBuilder makes it, because it has the lengths on the host.
 // Its bytes are private to the implementation and are not checked: a schedule of another call is the caller's error. An implementation that
-// takes no such schedule ignores it. A schedule changes a result only by rounding.
+// takes no such schedule ignores it. Calls with K > 1 ignore it. It follows from the lengths alone, so it serves causal and other calls
+// alike. A schedule changes a result only by rounding.
 // The schedule, query_start_loc and seq_lens may be read before the preceding kernel has finished, so that kernel must not write them.
 struct DenseAttnDecodeParams {
-  TensorView q{};                // bf16 [T, H, D], D <= 576 (latent, then rotary dimensions), H = 1..128
-  PagedCache cache{};            // bf16, fp8_tensor, fp8_ds_mla; row_dim D
+  TensorView q{};                // bf16 [T, H, D], D <= 576 (latent, then rotary dimensions), H / K = 1..128
+  PagedCache cache{};            // bf16, fp8_tensor, fp8_ds_mla (K = 1 only); row_dim D
+  int32_t num_kv_heads = 1;      // K >= 1: rows of a slot
   TensorView block_table{};      // i32 [B, max_blocks]: pages
   TensorView query_start_loc{};  // i32 [B + 1]
   TensorView seq_lens{};         // i32 [B], the new tokens included; 0: padding request
   int64_t max_query_len = 0;     // host-side upper bound of n, for planning
   int64_t max_seq_len = 0;       // host-side upper bound of seq_lens, for planning
+  bool causal = true;            // false: every query sees all rows of its request
   float softmax_scale = 0;       // that of the 192-wide heads, never D^-0.5 (MLA 2)
   bool batch_invariant = false;  // fixed KV splits: a token's result does not depend on the rest of the batch
   TensorView schedule{};         // u8 [bytes], contiguous: Batch::mla_schedule; absent: none

@@ -30,7 +30,8 @@ AttendQuery query(const DenseAttnDecodeParams& p, int64_t t) {
   const int64_t requests = p.seq_lens.shape[0];
   // The last request that starts at t or before. Later requests without queries start after t or, all of them, also at t.
   const int64_t b = std::upper_bound(start, start + requests, start[0] + t) - start - 1;
-  const int64_t visible = int64_t{p.seq_lens.ptr<int32_t>()[b]} - (int64_t{start[b + 1]} - start[0] - t) + 1;
+  const int64_t later = int64_t{start[b + 1]} - start[0] - t - 1;  // queries of the request
+  const int64_t visible = int64_t{p.seq_lens.ptr<int32_t>()[b]} - (p.causal ? later : 0);
   AttendQuery query{
       .q = p.q.row<uint16_t>(t), .q_head_stride = p.q.stride[1], .out = p.out.row<uint16_t>(t), .out_head_stride = p.out.stride[1]};
   query.keys[0] = {

@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(32 * kWarpsPerBlock) generic_row_kernel(const 
   if (a.query_start_loc != nullptr) {
     const RowScope& s = a.scopes[0];
     const int32_t request = request_of(a, token);
-    const int32_t visible = a.seq_lens[request] - (a.query_start_loc[request + 1] - a.query_start_loc[0]) + token + 1;
+    const int32_t later = a.query_start_loc[request + 1] - a.query_start_loc[0] - token - 1;  // queries of the request
+    const int32_t visible = a.seq_lens[request] - later * a.causal;
     for (int32_t j = 0; j < visible; ++j) {
       const int32_t block = s.page_size.divide(j);
       add(s, s.table[request * s.table_batch + block], j - block * s.page_size.value());

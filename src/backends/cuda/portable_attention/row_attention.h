@@ -48,6 +48,7 @@ struct RowAttention {
   RowScope scopes[2];
   const int32_t* query_start_loc = nullptr;  // dense: [units + 1]; null: sparse
   const int32_t* seq_lens = nullptr;         // dense: [units]
+  int32_t causal = 1;                        // dense: 1, or 0: every query of a unit sees all of its rows
 
   // Host-side bounds, for planning.
   int32_t head_dim = 0;

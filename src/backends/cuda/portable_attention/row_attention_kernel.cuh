@@ -93,8 +93,8 @@ __device__ __forceinline__ BlockWork block_work(const RowAttention& a, const Row
     w.num_queries = a.query_start_loc[unit + 1] - a.query_start_loc[unit];
     w.seq_len = a.seq_lens[unit];
     const int32_t last = min(plan.head_rows.divide(w.first_pair + C::kHeads - 1), w.num_queries - 1);
-    w.rows = max(w.seq_len - w.num_queries + last + 1, 0);
-    w.common_rows = max(w.rows - last + plan.head_rows.divide(w.first_pair), 0);
+    w.rows = max(w.seq_len + (last + 1 - w.num_queries) * a.causal, 0);
+    w.common_rows = max(w.rows + (plan.head_rows.divide(w.first_pair) - last) * a.causal, 0);
     return w;
   }
   w.first_token = unit;
@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
 
   HeadState state;
   const HeadRow softmax_row = head_row(a, plan, w, threadIdx.x / C::kThreadsPerHead);
-  const int32_t visible = a.query_start_loc == nullptr ? INT32_MAX : w.seq_len - w.num_queries + softmax_row.query + 1;
+  const int32_t visible = a.query_start_loc == nullptr ? INT32_MAX : w.seq_len + (softmax_row.query + 1 - w.num_queries) * a.causal;
   const float scale = a.softmax_scale * kLog2e;
   float o[C::kOutM][C::kOutN][4] = {};
   int buffer = 0;  // of the tile that comes next, then of its bf16 rows

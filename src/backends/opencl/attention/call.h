@@ -63,6 +63,7 @@ struct DenseAttnDecodeCall {
   uint64_t block_table, query_start, seq_lens;
   int64_t table_stride;
   int32_t num_requests;
+  int32_t is_causal;
 };
 
 }  // namespace strata::opencl

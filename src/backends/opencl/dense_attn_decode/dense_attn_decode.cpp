@@ -32,7 +32,8 @@ void run(const DenseAttnDecodeParams& p, Variant variant, const ExecutionContext
                                  .query_start = address(p.query_start_loc),
                                  .seq_lens = address(p.seq_lens),
                                  .table_stride = p.block_table.stride[0],
-                                 .num_requests = static_cast<int32_t>(p.seq_lens.shape[0])};
+                                 .num_requests = static_cast<int32_t>(p.seq_lens.shape[0]),
+                                 .is_causal = p.causal ? 1 : 0};
   const bool is_aligned_call = call.attention.is_q_aligned && is_aligned(p.cache);
   launch_attention(context, kernel_of(kKernels, variant, p.q.shape[2], is_aligned_call), call, shape_of(p));
 }

@@ -33,8 +33,8 @@ inline int request_of(const __global int32_t* start, int num_requests, int64_t t
 inline RequestRows rows_of(const DenseAttnDecodeCall& call, int64_t token) {
   const __global int32_t* start = at<const int32_t>(call.query_start);
   const int request = request_of(start, call.num_requests, token);
-  // The last query sees all rows; each earlier query sees one row fewer.
-  const int64_t after = (int64_t)start[request + 1] - start[0] - 1 - token;
+  // The last query sees all rows. If the call is causal, each earlier query sees one row fewer.
+  const int64_t after = call.is_causal != 0 ? (int64_t)start[request + 1] - start[0] - 1 - token : 0;
   const int visible = (int)max((int64_t)0, at<const int32_t>(call.seq_lens)[request] - after);
   return {call.cache, at<const int32_t>(call.block_table) + request * call.table_stride, visible};
 }

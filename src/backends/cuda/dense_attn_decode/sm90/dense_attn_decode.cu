@@ -100,7 +100,9 @@ DenseArgs args_of(const DenseAttnDecodeParams& p, void* memory, int64_t splits) 
   a.q_token_stride = p.q.stride[0], a.q_head_stride = p.q.stride[1];
   a.cache = static_cast<const uint8_t*>(p.cache.data);
   a.value_scale = is_quantized(p) ? p.cache.scale : 1.0f;
+  a.causal = p.causal;
   a.page_units = static_cast<uint32_t>(p.cache.page_stride / 16);
+  a.row_units = static_cast<uint32_t>(row_data_bytes(p.cache.format, p.cache.row_dim) / 16);
   a.page_size = Divisor(p.cache.page_size);
   a.num_pages = static_cast<uint32_t>(std::min<int64_t>(p.cache.num_pages, std::numeric_limits<int32_t>::max()));
   a.block_table = p.block_table.ptr<int32_t>();

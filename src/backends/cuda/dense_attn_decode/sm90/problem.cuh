@@ -29,11 +29,13 @@ struct DenseArgs {
   static constexpr bool kSparse = false;  // neither sinks nor maxima
   int32_t max_queries, num_heads, num_tokens;
   int32_t max_rows;   // upper bound of a request's rows
+  bool causal;        // false: every query sees what the last one does
   const uint16_t* q;  // bf16
   int64_t q_token_stride, q_head_stride;
   const uint8_t* cache;  // rows of bf16 or e4m3
   float value_scale;     // scale of e4m3 values
-  uint32_t page_units;   // distance of pages, in units of 16 bytes
+  // Distances of pages and of rows of a page, in units of 16 bytes.
+  uint32_t page_units, row_units;
   Divisor page_size{1};
   uint32_t num_pages;
   const int32_t* block_table;
@@ -62,6 +64,9 @@ struct DenseArgs {
   }
   // Number of rows that a query of a request sees.
   __device__ __forceinline__ int32_t seen(const Sequence& s, int32_t query) const {
+    return seen_if_causal(s, causal ? query : s.queries - 1);
+  }
+  __device__ __forceinline__ int32_t seen_if_causal(const Sequence& s, int32_t query) const {
     return min(max(s.rows - s.queries + query + 1, 0), max_rows);
   }
 };
@@ -97,7 +102,7 @@ struct WorkRangeArgs : DenseArgs {
 };
 
 // Rows of a request's pages, from the first row of an item on.
-template <class Args, int kRowBytes>
+template <class Args>
 class PageRows {
  public:
   __device__ __forceinline__ PageRows(const Args& args, int32_t request, int32_t first, int32_t seen)
@@ -109,7 +114,7 @@ class PageRows {
   __device__ __forceinline__ bool attended(int32_t entry, int32_t) const { return static_cast<uint32_t>(entry) < a.num_pages; }
   __device__ __forceinline__ uint32_t locate(int32_t entry, int32_t position) const {
     const int32_t row = first_row + position, in_page = row - a.page_size.divide(row) * a.page_size.value();
-    return static_cast<uint32_t>(entry) * a.page_units + in_page * (kRowBytes / 16);
+    return static_cast<uint32_t>(entry) * a.page_units + in_page * a.row_units;
   }
   __device__ __forceinline__ const uint16_t* address(uint32_t location) const {
     return reinterpret_cast<const uint16_t*>(a.cache + int64_t{location} * 16);
@@ -130,7 +135,7 @@ struct DenseProblem {
   static constexpr bool kSharesRows = false, kSplit = true, kMappedOut = false, kStartsEarly = true, kLaunchesDependentsAtStart = false,
                         kSplitsFirst = false, kOnlySplits = false, kDynamicSchedule = false, kKeepsRows = false, kQuantized = kE4m3;
   static constexpr int kRowBytes = kDim * (kQuantized ? 1 : 2);
-  using PagesOf = PageRows<Args, kRowBytes>;
+  using PagesOf = PageRows<Args>;
 
   static __device__ __forceinline__ float sink(const Args&, int) { return -INFINITY; }
   static __device__ __forceinline__ float normalizer(float, float total, float) { return total == 0.0f ? 0.0f : ptx::rcp(total); }

@@ -52,9 +52,10 @@ struct WorkRangeProblem : DenseProblem<WorkRangeArgs, kE4m3> {
     const int32_t query = a.heads.divide(pair);
     return {item.of.token + query, pair - query * a.num_heads};
   }
-  // Rows of the item that the pair's query sees.
+  // Rows of the item that the pair's query sees, for tiles from `open` on. Only causal calls have them. seen_by_pair() costs more spilled
+  // registers.
   static __device__ __forceinline__ int32_t seen(const Args& a, const Item& item, int pair) {
-    return a.seen_by_pair(item.of, pair) - item.first_row;
+    return a.seen_if_causal(item.of, a.heads.divide(pair)) - item.first_row;
   }
 
   static __device__ __forceinline__ bool exists(const Args&, const Item& item, int pair) { return pair < item.end_head; }

@@ -29,6 +29,7 @@ RowAttention dense_row_attention(const DenseAttnDecodeParams& p) {
   a.max_rows[0] = p.max_seq_len;
   a.query_start_loc = p.query_start_loc.ptr<int32_t>();
   a.seq_lens = p.seq_lens.ptr<int32_t>();
+  a.causal = p.causal ? 1 : 0;
   return a;
 }
 
