@@ -458,11 +458,13 @@ strata_dense_attn_decode_params to_c(const DenseAttnDecodeParams& p, To& to) {
   auto c = zeros<strata_dense_attn_decode_params>();
   c.q = to(p.q);
   c.cache = to(p.cache);
+  c.num_kv_heads = p.num_kv_heads;
   c.block_table = to(p.block_table);
   c.query_start_loc = to(p.query_start_loc);
   c.seq_lens = to(p.seq_lens);
   c.max_query_len = p.max_query_len;
   c.max_seq_len = p.max_seq_len;
+  c.causal = static_cast<int32_t>(p.causal);
   c.softmax_scale = p.softmax_scale;
   c.batch_invariant = static_cast<int32_t>(p.batch_invariant);
   c.schedule = to(p.schedule);
