@@ -40,8 +40,12 @@ struct Requests {
 BlockTables to_tables(const strata_batch_request& r, Requests& all) {
   if (r.pool.value != 0) {
     require(r.num_block_tables == 0, "request {}: expected a pool or block_tables, has both", all.requests.size());
-    all.pools.push_back(find(r.pool));
-    return all.pools.back()->pool.block_tables(r.pool_request);
+    try {
+      all.pools.push_back(find(r.pool));
+      return all.pools.back()->pool.block_tables(r.pool_request);
+    } catch (const Error& error) {
+      fail(error.code(), "request {}: {}", all.requests.size(), error.what());
+    }
   }
   const auto tables = to_span(r.block_tables, r.num_block_tables, "block_tables");
   const auto lens = to_span(r.block_table_lens, r.num_block_tables, "block_table_lens");

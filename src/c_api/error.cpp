@@ -57,10 +57,9 @@ strata_status report_current_exception() noexcept {
 
 void check_callback(const char* name, strata_status returned) {
   if (returned == STRATA_OK) return;
-  const bool known = returned > STRATA_OK && returned <= STRATA_INTERNAL_ERROR;
   std::string text = fmt::format("{} of the caller returned {} ({})", name, returned, strata_status_name(returned));
   if (last_error.status == returned) text += fmt::format(": {}", last_error.shown);
-  throw StatusError(known ? returned : STRATA_INTERNAL_ERROR, text);
+  throw StatusError(returned, text);
 }
 
 }  // namespace strata::c_api

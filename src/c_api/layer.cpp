@@ -30,7 +30,9 @@ LayerOptions to_options(const strata_layer_options* given) {
   const strata_layer_options o = read_struct(given, "options");
   LayerOptions options;
   options.limits = to_limits(o.limits, "options.limits");
-  if (o.kv_format != STRATA_KV_FAMILY_DEFAULT) options.kv_format = to_enum(o.kv_format, KvFormat::state_f32, "options.kv_format");
+  if (o.kv_format != STRATA_KV_FAMILY_DEFAULT) {
+    options.kv_format = to_enum(o.kv_format, KvFormat::state_f32, "options.kv_format (-1: the family's default)");
+  }
   options.indexer_format = to_enum(o.indexer_format, IndexerFormat::none, "options.indexer_format");
   options.hadamard = to_bool(o.hadamard, "options.hadamard");
   options.fp8_output = to_bool(o.fp8_output, "options.fp8_output");

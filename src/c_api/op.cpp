@@ -89,6 +89,7 @@ Execution::Execution(const strata_execution* given, Device& device) : Execution(
 
 Execution::Execution(const StructView<strata_execution>& given, Device& device)
     : stream_(given->stream, device), context_{device, stream_, {given->workspace, given->workspace_bytes}, {}} {
+  require(given->workspace_bytes >= 0, "execution.workspace_bytes: expected at least 0, is {}", given->workspace_bytes);
   if (given->next_weights.rank == 0) return;
   const TensorView weights = to_view(given->next_weights, "execution.next_weights");
   require(weights.device == device.id(), "execution.next_weights must be on {}, is on {}", device.id(), weights.device);

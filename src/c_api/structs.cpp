@@ -4,8 +4,8 @@ namespace strata::c_api::detail {
 
 void check_struct_size(const char* name, const void* data, size_t given, size_t first, size_t known) {
   constexpr size_t kMostOfLater = 4096;  // a larger size is not one of a later release but memory that was not initialised
-  require(given >= first && given <= known + kMostOfLater, "{}: struct_size must be {} (this release) to {} of a compatible release, is {}",
-          name, known, known + kMostOfLater, given);
+  require(given >= first && given <= known + kMostOfLater,
+          "{}: struct_size must be {}, as {}_default() sets it, or that of another release, is {}", name, known, name, given);
   if (data == nullptr) return;
   const auto* bytes = static_cast<const unsigned char*>(data);
   for (size_t i = known; i < given; ++i) {

@@ -362,7 +362,7 @@ TEST_F(CBatch, WrongStepsChangeNothing) {
   refused([](auto& r) { r[1].seq_len = 701; }, STRATA_INVALID_ARGUMENT, "seq_len must be at most max_model_len = 700, is 701");
   refused([](auto& r) { r[2].query_len = 80; }, STRATA_INVALID_ARGUMENT, "tokens must be at most max_num_batched_tokens = 64");
   refused([](auto& r) { r.resize(5, r[0]); }, STRATA_INVALID_ARGUMENT, "requests must be at most max_num_seqs = 4, is 5");
-  refused([](auto& r) { r[1].pool_request = 55; }, STRATA_INVALID_ARGUMENT, "request 55 is not known");
+  refused([](auto& r) { r[1].pool_request = 55; }, STRATA_INVALID_ARGUMENT, "request 1: paged pool: request 55 is not known");
   refused([](auto& r) { r[1].pool.value = 2; }, STRATA_INVALID_HANDLE, "strata_pool");
   refused([](auto& r) { r[1].num_block_tables = 1; }, STRATA_INVALID_ARGUMENT, "request 1: expected a pool or block_tables, has both");
   refused([](auto& r) { r[1].struct_size += 8; }, STRATA_INVALID_ARGUMENT, "element 1 has struct_size 80, expected 72");

@@ -279,7 +279,7 @@ TEST(CCheckpoint, WrongSynthesis) {
   EXPECT_FAILS(strata_synthesize_checkpoint(config, nullptr, path.c_str(), stop, nullptr), STRATA_UNSUPPORTED,
                "progress of the caller returned 3 (STRATA_UNSUPPORTED)");
   const auto odd = [](void*, int64_t, int64_t) { return strata_status{99}; };
-  EXPECT_FAILS(strata_synthesize_checkpoint(config, nullptr, path.c_str(), odd, nullptr), STRATA_INTERNAL_ERROR, "returned 99");
+  EXPECT_FAILS(strata_synthesize_checkpoint(config, nullptr, path.c_str(), odd, nullptr), 99, "returned 99");
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
   strata_synthesize_options valid = strata_synthesize_options_default();
   valid.overwrite = 1;

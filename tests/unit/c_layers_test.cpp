@@ -211,8 +211,8 @@ TEST_F(CLayer, WrongOptions) {
   };
   EXPECT_FAILS(groups(nullptr), STRATA_INVALID_ARGUMENT, "options: expected a strata_layer_options, is null");
   wrong([](auto& o) { o.limits = nullptr; }, "options.limits: expected a strata_batch_limits, is null");
-  wrong([](auto& o) { o.kv_format = -2; }, "options.kv_format: expected an enumerator, 0 to 6, is -2");
-  wrong([](auto& o) { o.kv_format = 7; }, "options.kv_format: expected an enumerator, 0 to 6, is 7");
+  wrong([](auto& o) { o.kv_format = -2; }, "options.kv_format (-1: the family's default): expected an enumerator, 0 to 6, is -2");
+  wrong([](auto& o) { o.kv_format = 7; }, "options.kv_format (-1: the family's default): expected an enumerator, 0 to 6, is 7");
   wrong([](auto& o) { o.indexer_format = 3; }, "options.indexer_format: expected an enumerator, 0 to 2, is 3");
   wrong([](auto& o) { o.prefill_mode = -1; }, "options.prefill_mode: expected an enumerator, 0 to 2, is -1");
   wrong([](auto& o) { o.mla_mode = 3; }, "options.mla_mode: expected an enumerator, 0 to 2, is 3");
@@ -475,7 +475,7 @@ TEST_F(CLayer, CallbacksOfACommunicator) {
   calls.status = STRATA_DEVICE_FAILURE;
   EXPECT_FAILS(forward(), STRATA_DEVICE_FAILURE, "layer 0 (mla_sparse), requests 41: all_reduce_sum of the caller returned 6");
   calls.status = 77;
-  EXPECT_FAILS(forward(), STRATA_INTERNAL_ERROR, "all_reduce_sum of the caller returned 77 (unknown status)");
+  EXPECT_FAILS(forward(), 77, "all_reduce_sum of the caller returned 77 (unknown status)");
   calls.fails_a_call = true;
   EXPECT_FAILS(forward(), STRATA_INVALID_HANDLE, "all_reduce_sum of the caller returned 7 (STRATA_INVALID_HANDLE): expected a handle");
   calls.fails_a_call = false;

@@ -284,7 +284,8 @@ TEST(CCall, ChecksItsWorkspace) {
   execution.workspace_bytes = bytes - 1;
   EXPECT_FAILS(strata_sparse_attn_decode(device, &params, &execution), STRATA_WORKSPACE_TOO_SMALL, std::to_string(bytes - 1));
   execution.workspace_bytes = -1;
-  EXPECT_FAILS(strata_sparse_attn_decode(device, &params, &execution), STRATA_WORKSPACE_TOO_SMALL, "-1");
+  EXPECT_FAILS(strata_sparse_attn_decode(device, &params, &execution), STRATA_INVALID_ARGUMENT,
+               "workspace_bytes: expected at least 0, is -1");
   execution.workspace = static_cast<char*>(data) + 8;
   execution.workspace_bytes = bytes;
   EXPECT_FAILS(strata_sparse_attn_decode(device, &params, &execution), STRATA_INVALID_ARGUMENT, "aligned to 256");
