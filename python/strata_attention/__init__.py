@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from . import _library
+from .layers import (BatchBuilder, BatchInfo, BatchLimits, BatchTensor, CacheGroup, CacheGroupSpec, Checkpoint, IndexerFormat, Layer, MlaMode,
+                     Pool, PrefillMode, Request, load_layers, synthesize)
 from .ops import *  # noqa: F403
 from .ops import __all__ as _ops
 from .types import (ActivationFormat, IndexerQuery, InverseRope, KeyInsert, KvFormat, LinearWeight, PagedCache, QueryNormRope,
@@ -27,5 +29,6 @@ def weight_packings() -> list[str]:
     return torch.ops.strata.weight_packings().splitlines()
 
 
-__all__ = [*_ops, "ActivationFormat", "IndexerQuery", "InverseRope", "KeyInsert", "KvFormat", "LinearWeight", "PagedCache", "QueryNormRope",
+__all__ = [*_ops, "ActivationFormat", "BatchBuilder", "BatchInfo", "BatchLimits", "BatchTensor", "CacheGroup", "CacheGroupSpec", "Checkpoint",
+           "IndexerFormat", "Layer", "MlaMode", "Pool", "PrefillMode", "Request", "load_layers", "synthesize", "IndexerQuery", "InverseRope", "KeyInsert", "KvFormat", "LinearWeight", "PagedCache", "QueryNormRope",
            "RopePairing", "RopeSlice", "StateSave", "TopkSlots", "describe_device", "weight_packings"]
