@@ -8,6 +8,8 @@ import json
 import pathlib
 import re
 import struct
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -277,3 +279,9 @@ def test_declarations_are_those_of_the_headers() -> None:
         found = re.findall(rf"{prefix}(\w+) = (\d+)", (ROOT / "include" / "strata" / "c" / header).read_text())
         assert [(member.name, str(member.value)) for member in enumeration] == [(name.lower(), number) for name, number in found]
     assert f"#define STRATA_NUM_CACHE_GROUPS {_c_api.NUM_CACHE_GROUPS}\n" in text and f"STRATA_KV_FAMILY_DEFAULT ({_c_api.KV_FAMILY_DEFAULT})" in text
+
+
+@in_repository
+def test_example() -> None:
+    text = subprocess.run([sys.executable, str(ROOT / "examples" / "notebook.py")], check=True, capture_output=True, text=True).stdout
+    assert "171 positions" in text
