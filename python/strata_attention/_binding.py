@@ -33,7 +33,7 @@ def as_bytes(tensor: torch.Tensor | None) -> torch.Tensor | None:
 
 def _members(name: str, record: type, path: str) -> dict[str, str]:
     """The schema's names of a record's members, and the expressions of their values."""
-    found = {}
+    found: dict[str, str] = {}
     for field in dataclasses.fields(record):
         nested = _RECORDS.get(str(field.type))
         if nested is not None:
@@ -91,6 +91,6 @@ def op(function: _F) -> _F:
     name = function.__name__
     torch.library.register_fake(f"strata::{name}")(_no_result)
     bound = _compiled(function, getattr(torch.ops.strata, name).default)
-    bound.workspace_bytes = _compiled(function, getattr(torch.ops.strata, f"{name}_workspace_bytes").default)
-    bound.implementations = _compiled(function, getattr(torch.ops.strata, f"{name}_implementations").default)
+    for query in ("workspace_bytes", "implementations"):
+        setattr(bound, query, _compiled(function, getattr(torch.ops.strata, f"{name}_{query}").default))
     return bound  # type: ignore[return-value]

@@ -23,7 +23,7 @@ def _load() -> None:
         raise ImportError(f"strata_attention needs torch 2.10 or later, is {torch.__version__}")
     if not PATH.is_file():
         raise ImportError(f"strata_attention needs {PATH.name} next to its Python files; install the wheel (docs/python.md)")
-    torch.ops.load_library(str(PATH))
+    torch.ops.load_library(str(PATH))  # type: ignore[no-untyped-call]
 
 
 _load()

@@ -293,7 +293,7 @@ class Layer(_Owner):
         self._device = _Device.of(device)
         if share is not None and share._device is not self._device:
             raise ValueError(f"Layer: share must be on {self._device.torch}, is on {share._device.torch}")
-        self._shared = share._shared if share is not None else _Shared(self._device, limits.max_model_len)
+        self._shared: _Shared = share._shared if share is not None else _Shared(self._device, limits.max_model_len)
         given = limits._struct()
         options = _c_api.struct(
             "strata_layer_options", limits=ctypes.addressof(given), kv_format=_c_api.KV_FAMILY_DEFAULT if kv_format is None else kv_format,

@@ -68,6 +68,21 @@ def test_compiled_by_inductor() -> None:
     assert torch.equal(torch.compile(call, fullgraph=True)(x), call(x))
 
 
+def test_compiled_output_that_is_an_input() -> None:
+    torch._dynamo.reset()
+    weight = torch.rand(64)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        sa.rms_norm_pair(y, weight, kv_out=y)
+        sa.rms_norm_pair(x, weight, kv_out=x)
+        return y + x
+
+    x = torch.randn(5, 64).bfloat16()
+    own, compiled = x.clone(), x.clone()
+    assert torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(compiled), call(own)) and torch.equal(compiled, own)
+
+
 def test_compiled_cache_with_gaps_between_pages() -> None:
     """Functionalisation must not give the op a copy of the cache without the gaps."""
     torch._dynamo.reset()

@@ -30,7 +30,8 @@ ALL: tuple[Callable[..., None], ...] = (
 
 def workspace_bytes(op: Callable[..., None], *arguments: Any, **keywords: Any) -> int:
     """Bytes of ``workspace`` for such a call of the op, wherever the memory begins. Looks at shapes, dtypes and formats only."""
-    return op.workspace_bytes(*arguments, **keywords)  # type: ignore[attr-defined]
+    size: int = op.workspace_bytes(*arguments, **keywords)  # type: ignore[attr-defined]
+    return size
 
 
 def implementations(op: Callable[..., None], *arguments: Any, **keywords: Any) -> dict[str, str]:
@@ -39,4 +40,10 @@ def implementations(op: Callable[..., None], *arguments: Any, **keywords: Any) -
     return dict(line.split(": ", 1) for line in text.splitlines())
 
 
-__all__ = [function.__name__ for function in ALL] + ["ALL", "implementations", "workspace_bytes"]
+__all__ = [
+    "combine_topk_swa", "compress_norm_rope_store", "compressed_indices", "compute_global_topk", "dense_attn_decode",
+    "dense_attn_prefill", "dequantize_and_gather_k", "grouped_linear", "indexer_key_insert", "indexer_logits", "indexer_query",
+    "indexer_topk", "inverse_rope", "inverse_rope_quant", "linear", "merge_attn_states", "mla_rope_kv_insert", "qnorm_rope_kv_insert",
+    "quantize_and_insert_k", "rms_norm_pair", "save_partial_states", "scatter_block_tables", "slot_mapping", "sparse_attn_decode",
+    "sparse_attn_prefill", "swa_indices", "topk_select", "ALL", "implementations", "workspace_bytes",
+]
