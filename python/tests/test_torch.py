@@ -68,6 +68,40 @@ def test_compiled_by_inductor() -> None:
     assert torch.equal(torch.compile(call, fullgraph=True)(x), call(x))
 
 
+class _TwoOps(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.Buffer(torch.rand(64))
+        self.weight = torch.nn.Buffer(torch.randn(32, 64).bfloat16())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = torch.empty_like(x), torch.empty(x.shape[0], 32)
+        sa.rms_norm_pair(x, self.norm, kv_out=y)
+        sa.linear(y, sa.LinearWeight(self.weight), z)
+        return z
+
+
+def test_exported_for_any_number_of_tokens() -> None:
+    module, x = _TwoOps(), torch.randn(5, 64).bfloat16()
+    exported = torch.export.export(module, (x,), dynamic_shapes={"x": {0: torch.export.Dim("tokens")}}).module()
+    for tokens in (5, 2):
+        assert torch.equal(exported(x[:tokens]), module(x[:tokens]))
+
+
+def test_compiled_for_any_number_of_tokens() -> None:
+    torch._dynamo.reset()
+    module, x = _TwoOps(), torch.randn(5, 64).bfloat16()
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
+    for tokens in (5, 2):
+        assert torch.equal(compiled(x[:tokens]), module(x[:tokens]))
+
+
+def test_no_gradients_flow_through_ops() -> None:
+    x, y = torch.randn(2, 8, requires_grad=True).bfloat16(), torch.empty(2, 8).bfloat16()
+    sa.rms_norm_pair(x, torch.ones(8), kv_out=y)
+    assert not y.requires_grad
+
+
 def test_compiled_output_that_is_an_input() -> None:
     torch._dynamo.reset()
     weight = torch.rand(64)
