@@ -37,7 +37,7 @@ def read_safetensors(path: pathlib.Path) -> dict[str, torch.Tensor]:
 
 
 @in_repository
-@pytest.mark.parametrize(("model", "options"), [("hf_v3", {}), ("hf_glm47_flash", {}), ("hf_v4", {"kv_format": KvFormat.bf16, "indexer_format": IndexerFormat.none})])
+@pytest.mark.parametrize(("model", "options"), [("hf_v3", {}), ("hf_glm47_flash", {}), ("hf_glm5", {"indexer_format": IndexerFormat.none}), ("hf_v4", {"kv_format": KvFormat.bf16, "indexer_format": IndexerFormat.none})])
 def test_layers_agree_with_transformers(model: str, options: dict) -> None:
     """Prefill in chunks of 64, then token by token. The recorded selection, where a layer selects."""
     checkpoint = sa.Checkpoint(GOLDEN / model)
