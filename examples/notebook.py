@@ -2,11 +2,12 @@
 
 python examples/notebook.py [MODEL_DIRECTORY [DEVICE]]
 """
+
 import sys
 import tempfile
 
-import torch
 import strata_attention as strata
+import torch
 
 folder, device = sys.argv[1] if len(sys.argv) > 1 else None, sys.argv[2] if len(sys.argv) > 2 else "cpu"
 if folder is None:

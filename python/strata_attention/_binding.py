@@ -18,8 +18,19 @@ from . import _library, types
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_RECORDS = {record.__name__: record for record in (types.PagedCache, types.LinearWeight, types.KeyInsert, types.StateSave,
-                                                   types.IndexerQuery, types.TopkSlots, types.QueryNormRope, types.InverseRope)}
+_RECORDS = {
+    record.__name__: record
+    for record in (
+        types.PagedCache,
+        types.LinearWeight,
+        types.KeyInsert,
+        types.StateSave,
+        types.IndexerQuery,
+        types.TopkSlots,
+        types.QueryNormRope,
+        types.InverseRope,
+    )
+}
 #: The member that has the parameter's own name in the schema.
 _MAIN = {types.PagedCache: "tensor", types.LinearWeight: "weight"}
 
@@ -71,13 +82,20 @@ def _compiled(function: Callable[..., Any], overload: Any) -> Callable[..., Any]
             head.append("*")
             is_keyword = True
         head.append(parameter.name if parameter.default is parameter.empty else f"{parameter.name}=_parameters[{parameter.name!r}].default")
-    source = (f"def {function.__name__}({', '.join(head)}):\n"
-              f"    try:\n"
-              f"        return _overload({', '.join(expressions[name] for name in names)})\n"
-              f"    except RuntimeError as error:\n"
-              f"        raise _translated(error) from None\n")
-    scope = {"_overload": overload, "_translated": _library.translated, "_as_bytes": as_bytes, "_parameters": parameters,
-             "_defaults": {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}}
+    source = (
+        f"def {function.__name__}({', '.join(head)}):\n"
+        f"    try:\n"
+        f"        return _overload({', '.join(expressions[name] for name in names)})\n"
+        f"    except RuntimeError as error:\n"
+        f"        raise _translated(error) from None\n"
+    )
+    scope = {
+        "_overload": overload,
+        "_translated": _library.translated,
+        "_as_bytes": as_bytes,
+        "_parameters": parameters,
+        "_defaults": {argument.name: argument.default_value for argument in arguments if argument.has_default_value()},
+    }
     exec(compile(source, f"<strata_attention {overload}>", "exec"), scope)
     return functools.update_wrapper(scope[function.__name__], function)
 

@@ -12,38 +12,38 @@ from . import _library
 _STRUCTS = {
     "strata_device_id": "int32_t kind; int32_t index",
     "strata_config": "size_t struct_size; int32_t from_environment; int32_t cpu_threads; const char* cpu_isa; const char* force; "
-                     "const char* opencl_cache; const char* opencl_library; int32_t opencl_subgroup_size",
+    "const char* opencl_cache; const char* opencl_library; int32_t opencl_subgroup_size",
     "strata_tensor_view": "void* data; int32_t dtype; int32_t rank; strata_device_id device; int64_t shape[4]; int64_t stride[4]",
     "strata_paged_cache": "size_t struct_size; void* data; strata_device_id device; int32_t format; int32_t row_dim; int32_t page_size; "
-                          "float scale; int64_t num_pages; int64_t page_stride",
+    "float scale; int64_t num_pages; int64_t page_stride",
     "strata_cache_group_spec": "size_t struct_size; int32_t group; int32_t format; int32_t row_dim; int32_t page_size; int32_t ratio; "
-                               "int64_t page_bytes; int64_t retained; int32_t num_query_heads",
+    "int64_t page_bytes; int64_t retained; int32_t num_query_heads",
     "strata_layer_groups": "size_t struct_size; const strata_cache_group_spec* specs; const int64_t* num_specs; int64_t num_layers",
     "strata_pool_params": "size_t struct_size; const strata_layer_groups* layer_groups; const int64_t* pages; int64_t num_groups; const uint8_t* fill",
     "strata_batch_limits": "size_t struct_size; int64_t max_num_batched_tokens; int64_t max_num_seqs; int64_t max_model_len; "
-                           "int32_t num_speculative_tokens",
+    "int32_t num_speculative_tokens",
     "strata_batch_request": "size_t struct_size; int64_t seq_len; int64_t query_len; uint64_t pool; int64_t pool_request; "
-                            "const int32_t* const* block_tables; const int64_t* block_table_lens; int64_t num_block_tables; int64_t id",
+    "const int32_t* const* block_tables; const int64_t* block_table_lens; int64_t num_block_tables; int64_t id",
     "strata_batch_padding": "size_t struct_size; int64_t num_tokens; int64_t num_requests; int64_t max_seq_len",
     "strata_batch_builder_params": "size_t struct_size; const strata_batch_limits* limits; uint64_t pool; const strata_cache_group_spec* groups; "
-                                   "const int64_t* num_pages; int64_t num_groups; int64_t window",
+    "const int64_t* num_pages; int64_t num_groups; int64_t window",
     "strata_batch_info": "size_t struct_size; int64_t num_tokens; int64_t num_actual_tokens; int64_t num_requests; int64_t num_decodes; "
-                         "int64_t num_prefills; int64_t num_decode_tokens; int64_t num_prefill_tokens; int64_t max_query_len; int64_t max_seq_len; "
-                         "const int32_t* query_start_loc_host; const int32_t* seq_lens_host; const int64_t* request_ids_host; "
-                         "int64_t num_request_ids",
+    "int64_t num_prefills; int64_t num_decode_tokens; int64_t num_prefill_tokens; int64_t max_query_len; int64_t max_seq_len; "
+    "const int32_t* query_start_loc_host; const int32_t* seq_lens_host; const int64_t* request_ids_host; "
+    "int64_t num_request_ids",
     "strata_group_metadata": "size_t struct_size; int32_t present; int64_t num_pages; strata_tensor_view block_table; strata_tensor_view slot_mapping",
     "strata_synthesize_options": "size_t struct_size; int64_t num_layers; int32_t fp8; uint64_t seed; int32_t overwrite",
     "strata_layer_options": "size_t struct_size; const strata_batch_limits* limits; int32_t kv_format; int32_t indexer_format; int32_t hadamard; "
-                            "int32_t fp8_output; int32_t quantize_activations; int32_t prefill_mode; int32_t mla_mode; int64_t context_chunk_rows; "
-                            "int32_t kv_scale_ue8m0; int32_t rotary_embedding; int32_t batch_invariant; int32_t tp_rank; int32_t tp_size",
+    "int32_t fp8_output; int32_t quantize_activations; int32_t prefill_mode; int32_t mla_mode; int64_t context_chunk_rows; "
+    "int32_t kv_scale_ue8m0; int32_t rotary_embedding; int32_t batch_invariant; int32_t tp_rank; int32_t tp_size",
     "strata_layer_params": "size_t struct_size; uint64_t checkpoint; int64_t layer; uint64_t device; const strata_layer_options* options; "
-                           "uint64_t rope_tables; uint64_t communicator; uint64_t side_streams",
+    "uint64_t rope_tables; uint64_t communicator; uint64_t side_streams",
     "strata_layer_info": "size_t struct_size; int64_t layer_index; int32_t compress_ratio; const char* kind; int64_t hidden_size; int64_t num_heads; "
-                         "int64_t index_topk; int64_t weight_bytes; int64_t workspace_bytes",
+    "int64_t index_topk; int64_t weight_bytes; int64_t workspace_bytes",
     "strata_forward_args": "size_t struct_size; uint64_t batch; int32_t dummy_run; uint64_t pool; int64_t pool_layer; "
-                           "const strata_paged_cache* const* caches; int64_t num_caches; strata_tensor_view hidden; strata_tensor_view out; "
-                           "strata_tensor_view topk_indices; int32_t skip_topk; strata_tensor_view llama_4_scaling; strata_tensor_view q_tap; "
-                           "strata_tensor_view attn_out_tap; void* workspace; int64_t workspace_bytes; uint64_t stream",
+    "const strata_paged_cache* const* caches; int64_t num_caches; strata_tensor_view hidden; strata_tensor_view out; "
+    "strata_tensor_view topk_indices; int32_t skip_topk; strata_tensor_view llama_4_scaling; strata_tensor_view q_tap; "
+    "strata_tensor_view attn_out_tap; void* workspace; int64_t workspace_bytes; uint64_t stream",
 }
 
 #: Functions that return a status: their parameters.
@@ -97,7 +97,13 @@ NUM_CACHE_GROUPS = 9
 KV_FAMILY_DEFAULT = -1
 
 _VALUE_ERRORS = (1, 2)  # STRATA_INVALID_ARGUMENT, STRATA_INVALID_FILE
-_NUMBERS = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float}
+_NUMBERS = {
+    "size_t": ctypes.c_size_t,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "float": ctypes.c_float,
+}
 _ENUMERATIONS = ("strata_cache_group", "strata_batch_tensor")
 
 types: dict[str, Any] = {}

@@ -38,5 +38,5 @@ def translated(error: RuntimeError) -> Exception:
     found = _CODE.match(text)
     if found is None:
         return error
-    message = text[found.end():]
+    message = text[found.end() :]
     return ValueError(message) if found.group(1) in _VALUE_ERRORS else RuntimeError(message)

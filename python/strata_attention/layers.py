@@ -78,8 +78,19 @@ class BatchTensor(enum.IntEnum):
     c128_seq_lens = 16
 
 
-_DTYPES = {torch.float64: 0, torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.float8_e4m3fn: 4, torch.int64: 6, torch.int32: 7,
-           torch.int16: 8, torch.int8: 9, torch.uint8: 10, torch.bool: 11}
+_DTYPES = {
+    torch.float64: 0,
+    torch.float32: 1,
+    torch.bfloat16: 2,
+    torch.float16: 3,
+    torch.float8_e4m3fn: 4,
+    torch.int64: 6,
+    torch.int32: 7,
+    torch.int16: 8,
+    torch.int8: 9,
+    torch.uint8: 10,
+    torch.bool: 11,
+}
 _TORCH_DTYPES = {number: dtype for dtype, number in _DTYPES.items()}
 
 
@@ -146,9 +157,15 @@ def _view(tensor: torch.Tensor | None, name: str, device: _Device) -> Any:
     if kind is None:
         raise ValueError(f"{name} must be on {device.torch}, is on {tensor.device}")
     fill = [0] * (4 - tensor.dim())
-    return _c_api.struct("strata_tensor_view", data=tensor.data_ptr() or None, dtype=_DTYPES[tensor.dtype], rank=tensor.dim(),
-                         device=_c_api.types["strata_device_id"](kind, tensor.device.index or 0),
-                         shape=(ctypes.c_int64 * 4)(*tensor.shape, *fill), stride=(ctypes.c_int64 * 4)(*tensor.stride(), *fill))
+    return _c_api.struct(
+        "strata_tensor_view",
+        data=tensor.data_ptr() or None,
+        dtype=_DTYPES[tensor.dtype],
+        rank=tensor.dim(),
+        device=_c_api.types["strata_device_id"](kind, tensor.device.index or 0),
+        shape=(ctypes.c_int64 * 4)(*tensor.shape, *fill),
+        stride=(ctypes.c_int64 * 4)(*tensor.stride(), *fill),
+    )
 
 
 class _CudaMemory:
@@ -174,7 +191,7 @@ def _tensor(view: Any, device: _Device, owner: object) -> torch.Tensor | None:
     """A view of the library as a tensor; None for an absent one."""
     if view.rank == 0:
         return None
-    dtype, shape, stride = _TORCH_DTYPES[view.dtype], list(view.shape)[:view.rank], list(view.stride)[:view.rank]
+    dtype, shape, stride = _TORCH_DTYPES[view.dtype], list(view.shape)[: view.rank], list(view.stride)[: view.rank]
     if 0 in shape:
         return torch.empty(shape, dtype=dtype, device=device.torch)
     size = (1 + sum((extent - 1) * step for extent, step in zip(shape, stride))) * dtype.itemsize
@@ -210,8 +227,9 @@ class Checkpoint(_Owner):
         return value
 
 
-def synthesize(preset: str, directory: str | os.PathLike[str], *, num_layers: int = 0, fp8: bool = True, seed: int = 1,
-               overwrite: bool = False) -> None:
+def synthesize(
+    preset: str, directory: str | os.PathLike[str], *, num_layers: int = 0, fp8: bool = True, seed: int = 1, overwrite: bool = False
+) -> None:
     """Writes a checkpoint in the official format with random weights: "v4-tiny", "v4-flash", "v3-tiny", ... num_layers 0: all."""
     config = _c_api.handle("strata_model_config_preset", preset.encode())
     try:
@@ -285,24 +303,59 @@ class Layer(_Owner):
     Options as in strata/attention.h; kv_format None: fp8_ds_mla_v4 for V4, bf16 for MLA.
     """
 
-    def __init__(self, checkpoint: Checkpoint, layer: int, limits: BatchLimits, device: torch.device | str = "cpu", *, share: Layer | None = None,
-                 kv_format: KvFormat | None = None, indexer_format: IndexerFormat = IndexerFormat.fp8, hadamard: bool = False, fp8_output: bool = False,
-                 quantize_activations: bool = True, prefill_mode: PrefillMode = PrefillMode.automatic, mla_mode: MlaMode = MlaMode.automatic,
-                 context_chunk_rows: int = 0, kv_scale_ue8m0: bool = False, rotary_embedding: bool = True, batch_invariant: bool = False,
-                 tp_rank: int = 0, tp_size: int = 1) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        layer: int,
+        limits: BatchLimits,
+        device: torch.device | str = "cpu",
+        *,
+        share: Layer | None = None,
+        kv_format: KvFormat | None = None,
+        indexer_format: IndexerFormat = IndexerFormat.fp8,
+        hadamard: bool = False,
+        fp8_output: bool = False,
+        quantize_activations: bool = True,
+        prefill_mode: PrefillMode = PrefillMode.automatic,
+        mla_mode: MlaMode = MlaMode.automatic,
+        context_chunk_rows: int = 0,
+        kv_scale_ue8m0: bool = False,
+        rotary_embedding: bool = True,
+        batch_invariant: bool = False,
+        tp_rank: int = 0,
+        tp_size: int = 1,
+    ) -> None:
         self._device = _Device.of(device)
         if share is not None and share._device is not self._device:
             raise ValueError(f"Layer: share must be on {self._device.torch}, is on {share._device.torch}")
         self._shared: _Shared = share._shared if share is not None else _Shared(self._device, limits.max_model_len)
         given = limits._struct()
         options = _c_api.struct(
-            "strata_layer_options", limits=ctypes.addressof(given), kv_format=_c_api.KV_FAMILY_DEFAULT if kv_format is None else kv_format,
-            indexer_format=indexer_format, hadamard=hadamard, fp8_output=fp8_output, quantize_activations=quantize_activations,
-            prefill_mode=prefill_mode, mla_mode=mla_mode, context_chunk_rows=context_chunk_rows, kv_scale_ue8m0=kv_scale_ue8m0,
-            rotary_embedding=rotary_embedding, batch_invariant=batch_invariant, tp_rank=tp_rank, tp_size=tp_size)
-        params = _c_api.struct("strata_layer_params", checkpoint=checkpoint._handle, layer=layer, device=self._device._handle,
-                               options=ctypes.addressof(options), rope_tables=self._shared.tables._handle,
-                               side_streams=self._shared.streams._handle)
+            "strata_layer_options",
+            limits=ctypes.addressof(given),
+            kv_format=_c_api.KV_FAMILY_DEFAULT if kv_format is None else kv_format,
+            indexer_format=indexer_format,
+            hadamard=hadamard,
+            fp8_output=fp8_output,
+            quantize_activations=quantize_activations,
+            prefill_mode=prefill_mode,
+            mla_mode=mla_mode,
+            context_chunk_rows=context_chunk_rows,
+            kv_scale_ue8m0=kv_scale_ue8m0,
+            rotary_embedding=rotary_embedding,
+            batch_invariant=batch_invariant,
+            tp_rank=tp_rank,
+            tp_size=tp_size,
+        )
+        params = _c_api.struct(
+            "strata_layer_params",
+            checkpoint=checkpoint._handle,
+            layer=layer,
+            device=self._device._handle,
+            options=ctypes.addressof(options),
+            rope_tables=self._shared.tables._handle,
+            side_streams=self._shared.streams._handle,
+        )
         super().__init__(_c_api.handle("strata_layer_create", ctypes.byref(params)), "strata_layer_destroy")
         info = _c_api.struct("strata_layer_info")
         _c_api.call("strata_layer_get_info", self._handle, ctypes.byref(info))
@@ -323,10 +376,21 @@ class Layer(_Owner):
         #: The caches that forward needs.
         self.cache_groups: list[CacheGroupSpec] = _specs("strata_layer_cache_groups", self._handle)
 
-    def forward(self, hidden: torch.Tensor, batch: BatchBuilder, pool: Pool | None = None, *, caches: Mapping[CacheGroup, PagedCache] | None = None,
-                out: torch.Tensor | None = None, topk_indices: torch.Tensor | None = None, skip_topk: bool = False,
-                llama_4_scaling: torch.Tensor | None = None, q_tap: torch.Tensor | None = None, attn_out_tap: torch.Tensor | None = None,
-                workspace: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        batch: BatchBuilder,
+        pool: Pool | None = None,
+        *,
+        caches: Mapping[CacheGroup, PagedCache] | None = None,
+        out: torch.Tensor | None = None,
+        topk_indices: torch.Tensor | None = None,
+        skip_topk: bool = False,
+        llama_4_scaling: torch.Tensor | None = None,
+        q_tap: torch.Tensor | None = None,
+        attn_out_tap: torch.Tensor | None = None,
+        workspace: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """The layer's output for the batch's tokens, on torch's current stream.
 
         hidden           bf16 [T, hidden_size], already normalised
@@ -351,11 +415,18 @@ class Layer(_Owner):
             workspace = torch.empty(self.workspace_bytes + 255, dtype=torch.uint8, device=self.device)
         skipped = -workspace.data_ptr() % 256
         args = _c_api.struct(
-            "strata_forward_args", batch=batch._handle, hidden=_view(hidden, "hidden", device), out=_view(out, "out", device),
-            topk_indices=_view(topk_indices, "topk_indices", device), skip_topk=skip_topk,
-            llama_4_scaling=_view(llama_4_scaling, "llama_4_scaling", device), q_tap=_view(q_tap, "q_tap", device),
-            attn_out_tap=_view(attn_out_tap, "attn_out_tap", device), workspace=workspace.data_ptr() + skipped,
-            workspace_bytes=max(workspace.numel() - skipped, 0))
+            "strata_forward_args",
+            batch=batch._handle,
+            hidden=_view(hidden, "hidden", device),
+            out=_view(out, "out", device),
+            topk_indices=_view(topk_indices, "topk_indices", device),
+            skip_topk=skip_topk,
+            llama_4_scaling=_view(llama_4_scaling, "llama_4_scaling", device),
+            q_tap=_view(q_tap, "q_tap", device),
+            attn_out_tap=_view(attn_out_tap, "attn_out_tap", device),
+            workspace=workspace.data_ptr() + skipped,
+            workspace_bytes=max(workspace.numel() - skipped, 0),
+        )
         if workspace.dtype != torch.uint8 or not workspace.is_contiguous() or workspace.device != self.device:
             raise ValueError(f"Layer.forward: workspace must be contiguous u8 on {self.device}, is {workspace.dtype} on {workspace.device}")
         structs = []
@@ -382,13 +453,22 @@ def _paged_cache(cache: PagedCache) -> Any:
     given = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
     if cache.num_pages > 0 and needed > given:
         raise ValueError(f"cache must have the memory of num_pages pages, {needed} bytes, has {given}")
-    return _c_api.struct("strata_paged_cache", data=tensor.data_ptr() or None,
-                         device=_c_api.types["strata_device_id"](1 if tensor.is_cuda else 0, tensor.device.index or 0), format=cache.format,
-                         row_dim=cache.row_dim, page_size=cache.page_size, scale=cache.scale, num_pages=cache.num_pages, page_stride=cache.page_stride)
+    return _c_api.struct(
+        "strata_paged_cache",
+        data=tensor.data_ptr() or None,
+        device=_c_api.types["strata_device_id"](1 if tensor.is_cuda else 0, tensor.device.index or 0),
+        format=cache.format,
+        row_dim=cache.row_dim,
+        page_size=cache.page_size,
+        scale=cache.scale,
+        num_pages=cache.num_pages,
+        page_stride=cache.page_stride,
+    )
 
 
-def load_layers(checkpoint: Checkpoint, limits: BatchLimits, device: torch.device | str = "cpu", layers: Iterable[int] | None = None,
-                **options: Any) -> list[Layer]:
+def load_layers(
+    checkpoint: Checkpoint, limits: BatchLimits, device: torch.device | str = "cpu", layers: Iterable[int] | None = None, **options: Any
+) -> list[Layer]:
     """All attention layers of a checkpoint, or those of these numbers, with one set of rotary tables and side streams."""
     found: list[Layer] = []
     for number in checkpoint.layers if layers is None else layers:
@@ -410,17 +490,28 @@ class Pool(_Owner):
         self._device = layers[0]._device
         specs = _spec_array([spec for layer in layers for spec in layer.cache_groups])
         counts = (ctypes.c_int64 * len(layers))(*(len(layer.cache_groups) for layer in layers))
-        groups = _c_api.struct("strata_layer_groups", specs=ctypes.cast(specs, ctypes.c_void_p), num_specs=ctypes.cast(counts, ctypes.c_void_p),
-                               num_layers=len(layers))
+        groups = _c_api.struct(
+            "strata_layer_groups",
+            specs=ctypes.cast(specs, ctypes.c_void_p),
+            num_specs=ctypes.cast(counts, ctypes.c_void_p),
+            num_layers=len(layers),
+        )
         planned = (ctypes.c_int64 * _c_api.NUM_CACHE_GROUPS)()
         if pages is None:
-            _c_api.call("strata_plan_pages", ctypes.byref(groups), ctypes.byref(layers[0].limits._struct()), cached_positions, planned,
-                        _c_api.NUM_CACHE_GROUPS)
+            _c_api.call(
+                "strata_plan_pages",
+                ctypes.byref(groups),
+                ctypes.byref(layers[0].limits._struct()),
+                cached_positions,
+                planned,
+                _c_api.NUM_CACHE_GROUPS,
+            )
         else:
             for group, count in pages.items():
                 planned[group] = count
-        params = _c_api.struct("strata_pool_params", layer_groups=ctypes.addressof(groups), pages=ctypes.addressof(planned),
-                               num_groups=_c_api.NUM_CACHE_GROUPS)
+        params = _c_api.struct(
+            "strata_pool_params", layer_groups=ctypes.addressof(groups), pages=ctypes.addressof(planned), num_groups=_c_api.NUM_CACHE_GROUPS
+        )
         super().__init__(_c_api.handle("strata_pool_create", self._device._handle, ctypes.byref(params)), "strata_pool_destroy")
 
     def _number_of(self, layer: Layer) -> int:
@@ -524,8 +615,16 @@ class BatchBuilder(_Owner):
     window                          config["sliding_window"]; 0: the model has none
     """
 
-    def __init__(self, limits: BatchLimits, pool: Pool | None = None, *, window: int = 0, device: torch.device | str | None = None,
-                 groups: Sequence[CacheGroupSpec] = (), num_pages: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        limits: BatchLimits,
+        pool: Pool | None = None,
+        *,
+        window: int = 0,
+        device: torch.device | str | None = None,
+        groups: Sequence[CacheGroupSpec] = (),
+        num_pages: Sequence[int] = (),
+    ) -> None:
         if pool is None and device is None:
             raise ValueError("BatchBuilder: a pool, or device, groups and num_pages are required")
         if len(groups) != len(num_pages):
@@ -535,10 +634,18 @@ class BatchBuilder(_Owner):
         self.limits = limits
         self._topk: dict[int, torch.Tensor] = {}
         given, specs, counts = limits._struct(), _spec_array(groups), (ctypes.c_int64 * max(len(num_pages), 1))(*num_pages)
-        params = _c_api.struct("strata_batch_builder_params", limits=ctypes.addressof(given), pool=pool._handle if pool is not None else 0,
-                               groups=ctypes.cast(specs, ctypes.c_void_p) if groups else None,
-                               num_pages=ctypes.cast(counts, ctypes.c_void_p) if groups else None, num_groups=len(groups), window=window)
-        super().__init__(_c_api.handle("strata_batch_builder_create", self._device._handle, ctypes.byref(params)), "strata_batch_builder_destroy")
+        params = _c_api.struct(
+            "strata_batch_builder_params",
+            limits=ctypes.addressof(given),
+            pool=pool._handle if pool is not None else 0,
+            groups=ctypes.cast(specs, ctypes.c_void_p) if groups else None,
+            num_pages=ctypes.cast(counts, ctypes.c_void_p) if groups else None,
+            num_groups=len(groups),
+            window=window,
+        )
+        super().__init__(
+            _c_api.handle("strata_batch_builder_create", self._device._handle, ctypes.byref(params)), "strata_batch_builder_destroy"
+        )
 
     def _topk_buffer(self, width: int) -> torch.Tensor:
         if width not in self._topk:
@@ -557,8 +664,11 @@ class BatchBuilder(_Owner):
                 pointers = (ctypes.c_void_p * len(tables))(*(ctypes.addressof(entry) for entry in entries))
                 lengths = (ctypes.c_int64 * len(tables))(*(len(table) for table in tables))
                 kept += [entries, pointers, lengths]
-                members |= {"block_tables": ctypes.cast(pointers, ctypes.c_void_p), "block_table_lens": ctypes.cast(lengths, ctypes.c_void_p),
-                            "num_block_tables": len(tables)}
+                members |= {
+                    "block_tables": ctypes.cast(pointers, ctypes.c_void_p),
+                    "block_table_lens": ctypes.cast(lengths, ctypes.c_void_p),
+                    "num_block_tables": len(tables),
+                }
             elif self._pool is not None and request.seq_len > 0:
                 members |= {"pool": self._pool._handle, "pool_request": request.request}
             array[number] = _c_api.struct("strata_batch_request", **members)

@@ -92,8 +92,17 @@ class PagedCache:
     scale: float = 1.0
 
     @classmethod
-    def empty(cls, format: KvFormat, num_pages: int, page_size: int, row_dim: int | None = None, *, page_stride: int | None = None,
-              scale: float = 1.0, device: torch.device | str = "cpu") -> PagedCache:
+    def empty(
+        cls,
+        format: KvFormat,
+        num_pages: int,
+        page_size: int,
+        row_dim: int | None = None,
+        *,
+        page_stride: int | None = None,
+        scale: float = 1.0,
+        device: torch.device | str = "cpu",
+    ) -> PagedCache:
         """A cache of zeros. row_dim: the format's own where it has one. page_stride: the pages' payload."""
         format = KvFormat(format)
         if row_dim is None:
@@ -152,8 +161,17 @@ class LinearWeight:
     def pack(self, packing: str) -> LinearWeight:
         """The weight in the layout of that implementation (weight_packings()). ValueError where it does not take the weight."""
         given = (self.weight, self.scale, self.n, self.k, self.groups, self.block_n, self.block_k, self.power_of_two_scales, self.from_e4m3)
-        names = ("weight", "weight_scale", "weight_n", "weight_k", "weight_groups", "weight_block_n", "weight_block_k",
-                 "weight_power_of_two_scales", "weight_from_e4m3")
+        names = (
+            "weight",
+            "weight_scale",
+            "weight_n",
+            "weight_k",
+            "weight_groups",
+            "weight_block_n",
+            "weight_block_k",
+            "weight_power_of_two_scales",
+            "weight_from_e4m3",
+        )
         arguments = dict(zip(names, given), weight_shares_device=self.shares_device, weight_name=self.name, packing=packing)
         if self.weight is None:
             raise ValueError("LinearWeight.pack: weight is required, is absent")

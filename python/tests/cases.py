@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 import formats
 import oracle
+import torch
+
 import strata_attention as sa
 from strata_attention import ActivationFormat, KvFormat, LinearWeight, PagedCache, RopePairing, RopeSlice
 
@@ -37,12 +37,15 @@ def _case(*parameters: Any) -> Callable[[Callable[..., Case]], Callable[..., Cas
             def made() -> Case:
                 torch.manual_seed(7)
                 return function(*arguments)
+
             return made
+
         for given in parameters or ((),):
             given = given if isinstance(given, tuple) else (given,)
             text = "-".join(getattr(value, "name", str(value)) for value in given)
             CASES[f"{function.__name__}[{text}]" if text else function.__name__] = make(given)
         return function
+
     return add
 
 
@@ -121,7 +124,9 @@ def check_rows(cache: PagedCache, slots: torch.Tensor, rows: torch.Tensor, *, ue
 @_case()
 def linear() -> Case:
     x, w, y = bf16(5, 96), bf16(40, 96), torch.full((5, 40), math.nan)
-    return Case(sa.linear, {"x": x, "weight": LinearWeight(w, name="w"), "y": y}, lambda: near("y", y, x.double() @ w.double().T, 1e-5, 1e-4))
+    return Case(
+        sa.linear, {"x": x, "weight": LinearWeight(w, name="w"), "y": y}, lambda: near("y", y, x.double() @ w.double().T, 1e-5, 1e-4)
+    )
 
 
 def _fp8_weight(n: int, k: int) -> tuple[LinearWeight, torch.Tensor]:
@@ -140,8 +145,9 @@ def linear_fp8(format: ActivationFormat) -> Case:
     def check() -> None:
         # Implementations may compute with bf16 instead of quantised activations (V4 5.2).
         exact, quantised = x.double() @ dequantised.T, rounded @ dequantised.T
-        size = (x.double().abs() @ dequantised.abs().T)
+        size = x.double().abs() @ dequantised.abs().T
         assert torch.minimum((y - quantised).abs(), (y - exact).abs()).le(1e-3 * size).all()
+
     return Case(sa.linear, {"x": x, "weight": w, "y": y, "activation": format}, check)
 
 
@@ -171,7 +177,12 @@ def grouped_linear_fp8_y() -> Case:
     def check() -> None:
         near("y_scale", scale, s, 0)
         nearly_all("y", y.double() * scale, q.double() * s, E4M3_STEP, 0.05)
-    return Case(sa.grouped_linear, {"x": x, "weight": LinearWeight(w, groups=2), "y": y, "y_scale": scale, "y_format": ActivationFormat.fp8_ue8m0}, check)
+
+    return Case(
+        sa.grouped_linear,
+        {"x": x, "weight": LinearWeight(w, groups=2), "y": y, "y_scale": scale, "y_format": ActivationFormat.fp8_ue8m0},
+        check,
+    )
 
 
 # Norms.
@@ -185,7 +196,12 @@ def rms_norm_pair() -> Case:
     def check() -> None:
         near("q_out", q_out, oracle.rms_norm(q, q_weight, 1e-5), BF16)
         near("kv_out", kv_out, oracle.rms_norm(kv, kv_weight, 1e-5), BF16)
-    return Case(sa.rms_norm_pair, {"kv": kv, "kv_weight": kv_weight, "kv_out": kv_out, "q": q, "q_weight": q_weight, "q_out": q_out, "eps": 1e-5}, check)
+
+    return Case(
+        sa.rms_norm_pair,
+        {"kv": kv, "kv_weight": kv_weight, "kv_out": kv_out, "q": q, "q_weight": q_weight, "q_out": q_out, "eps": 1e-5},
+        check,
+    )
 
 
 @_case()
@@ -200,8 +216,17 @@ def rms_norm_pair_fp8_insert() -> Case:
         near("q_scale", q_scale, scale, 0)
         nearly_all("q_out", q_out, values, E4M3_STEP, 0.3)
         check_rows(cache, slots[[0, 2]], oracle.rope(normed, positions, table)[[0, 2]])
-    arguments = {"kv": kv, "kv_weight": kv_weight, "q": q, "q_weight": q_weight, "q_out": q_out, "q_scale": q_scale,
-                 "q_format": ActivationFormat.fp8_ue8m0, "insert_epilogue": sa.KeyInsert(slots, positions, table, cache)}
+
+    arguments = {
+        "kv": kv,
+        "kv_weight": kv_weight,
+        "q": q,
+        "q_weight": q_weight,
+        "q_out": q_out,
+        "q_scale": q_scale,
+        "q_format": ActivationFormat.fp8_ue8m0,
+        "insert_epilogue": sa.KeyInsert(slots, positions, table, cache),
+    }
     return Case(sa.rms_norm_pair, arguments, check)
 
 
@@ -218,7 +243,12 @@ def qnorm_rope_kv_insert(format: KvFormat) -> Case:
         near("q_out", q_out[:, :3], oracle.rope(oracle.rms_norm(q, None, 1e-6), positions, table), BF16, 1e-3)
         assert (q_out[:, 3:] == 0).all()
         check_rows(cache, slots[[0, 2]], oracle.rope(kv, positions, table)[[0, 2]])
-    return Case(sa.qnorm_rope_kv_insert, {"q": q, "kv": kv, "positions": positions, "cos_sin": table, "q_out": q_out, "slot_mapping": slots, "cache": cache}, check)
+
+    return Case(
+        sa.qnorm_rope_kv_insert,
+        {"q": q, "kv": kv, "positions": positions, "cos_sin": table, "q_out": q_out, "slot_mapping": slots, "cache": cache},
+        check,
+    )
 
 
 @_case()
@@ -230,12 +260,28 @@ def qnorm_rope_kv_insert_fp8_q() -> Case:
         expected = oracle.rope(oracle.rms_norm(q, None, 1e-6), positions, table) * 8
         nearly_all("q_out", q_out, formats.to_e4m3(expected), E4M3_STEP, 0.02)
         check_rows(cache, i64([1, 3]), oracle.rope(kv, positions, table))
-    arguments = {"q": q, "kv": kv, "positions": positions, "cos_sin": table, "q_out": q_out, "slot_mapping": i64([1, 3]), "cache": cache, "q_scale_inv": 8.0}
+
+    arguments = {
+        "q": q,
+        "kv": kv,
+        "positions": positions,
+        "cos_sin": table,
+        "q_out": q_out,
+        "slot_mapping": i64([1, 3]),
+        "cache": cache,
+        "q_scale_inv": 8.0,
+    }
     return Case(sa.qnorm_rope_kv_insert, arguments, check)
 
 
-_INSERTED = ((KvFormat.fp8_ds_mla_v4, 512), (KvFormat.bf16, 96), (KvFormat.fp8_tensor, 96), (KvFormat.indexer_fp8, 128),
-             (KvFormat.indexer_mxfp4, 128), (KvFormat.fp8_ds_mla, 576))
+_INSERTED = (
+    (KvFormat.fp8_ds_mla_v4, 512),
+    (KvFormat.bf16, 96),
+    (KvFormat.fp8_tensor, 96),
+    (KvFormat.indexer_fp8, 128),
+    (KvFormat.indexer_mxfp4, 128),
+    (KvFormat.fp8_ds_mla, 576),
+)
 
 
 @_case(*((format, dim, False) for format, dim in _INSERTED), (KvFormat.fp8_ds_mla, 576, True))
@@ -255,7 +301,12 @@ def dequantize_and_gather_k(format: KvFormat, dim: int) -> Case:
         expected[0, 1:4] = formats.load(cache, oracle.slots_of(table, 0, torch.arange(2, 5), 3))
         expected[1, 1:3] = formats.load(cache, oracle.slots_of(table, 1, torch.arange(2, 4), 3))
         near("out", out, expected, 2.0**-8)
-    return Case(sa.dequantize_and_gather_k, {"cache": cache, "seq_lens": i32([5, 4]), "block_table": table, "out": out, "gather_lens": i32([3, 2]), "offset": 1}, check)
+
+    return Case(
+        sa.dequantize_and_gather_k,
+        {"cache": cache, "seq_lens": i32([5, 4]), "block_table": table, "out": out, "gather_lens": i32([3, 2]), "offset": 1},
+        check,
+    )
 
 
 # The compressor.
@@ -269,13 +320,16 @@ def save_partial_states() -> Case:
     def check() -> None:
         rows = torch.cat([kv_score[:, :256], kv_score[:, 256:] + ape[positions % 4]], 1).double()
         check_rows(state, slots[[0, 2]], rows[[0, 2]])
-    return Case(sa.save_partial_states, {"kv_score": kv_score, "ape": ape, "positions": positions, "state_slots": slots, "state": state}, check)
+
+    return Case(
+        sa.save_partial_states, {"kv_score": kv_score, "ape": ape, "positions": positions, "state_slots": slots, "state": state}, check
+    )
 
 
 def _entry(rows: torch.Tensor, position: int, ratio: int, d: int) -> torch.Tensor:
     """The pooled vector of state rows [position + 1, 2*coff*d] of one request, at a boundary."""
     width, coff = (2 * ratio, 2) if ratio == 4 else (ratio, 1)
-    kv, score = rows[:, :coff * d], rows[:, coff * d:]
+    kv, score = rows[:, : coff * d], rows[:, coff * d :]
     picked_kv, picked_score = [], []
     for p in range(max(position + 1 - width, 0), position + 1):
         half = slice(d, 2 * d) if ratio == 4 and p > position - ratio else slice(0, d)
@@ -284,8 +338,14 @@ def _entry(rows: torch.Tensor, position: int, ratio: int, d: int) -> torch.Tenso
     return (torch.stack(picked_score).softmax(0) * torch.stack(picked_kv)).sum(0)
 
 
-@_case((4, KvFormat.fp8_ds_mla_v4, 512, False), (4, KvFormat.bf16, 512, True), (128, KvFormat.fp8_tensor, 512, True), (4, KvFormat.indexer_fp8, 128, True),
-       (4, KvFormat.indexer_mxfp4, 128, False), (4, KvFormat.bf16, 128, False))
+@_case(
+    (4, KvFormat.fp8_ds_mla_v4, 512, False),
+    (4, KvFormat.bf16, 512, True),
+    (128, KvFormat.fp8_tensor, 512, True),
+    (4, KvFormat.indexer_fp8, 128, True),
+    (4, KvFormat.indexer_mxfp4, 128, False),
+    (4, KvFormat.bf16, 128, False),
+)
 def compress_norm_rope_store(ratio: int, format: KvFormat, d: int, with_saves: bool) -> Case:
     coff, tokens = (2, 9) if ratio == 4 else (1, 130)
     state = empty_cache(KvFormat.state_f32, tokens // 4 + 2, 4, 2 * coff * d)
@@ -293,7 +353,7 @@ def compress_norm_rope_store(ratio: int, format: KvFormat, d: int, with_saves: b
     positions = torch.arange(tokens)
     slots = oracle.slots_of(table_of_state, 0, positions, 4)
     kv_score, ape = torch.randn(tokens, 2 * coff * d), torch.randn(ratio, coff * d)
-    rows = torch.cat([kv_score[:, :coff * d], kv_score[:, coff * d:] + ape[positions % ratio]], 1).double()
+    rows = torch.cat([kv_score[:, : coff * d], kv_score[:, coff * d :] + ape[positions % ratio]], 1).double()
     if not with_saves:
         formats.store(state, slots, rows)
     cache = empty_cache(format, 2, 2, d)
@@ -310,8 +370,20 @@ def compress_norm_rope_store(ratio: int, format: KvFormat, d: int, with_saves: b
         check_rows(cache, ends // ratio, oracle.hadamard(entries.bfloat16()) if hadamard else entries)
         if with_saves:
             near("state", formats.load(state, slots), rows, 1e-6)
-    arguments = {"state": state, "block_table": table_of_state, "token_to_req": torch.zeros(tokens, dtype=torch.int32), "positions": positions,
-                 "state_slots": slots, "out_slots": out_slots, "norm_weight": weight, "cos_sin": table, "cache": cache, "ratio": ratio, "hadamard": hadamard}
+
+    arguments = {
+        "state": state,
+        "block_table": table_of_state,
+        "token_to_req": torch.zeros(tokens, dtype=torch.int32),
+        "positions": positions,
+        "state_slots": slots,
+        "out_slots": out_slots,
+        "norm_weight": weight,
+        "cos_sin": table,
+        "cache": cache,
+        "ratio": ratio,
+        "hadamard": hadamard,
+    }
     if with_saves:
         arguments["save_prologue"] = sa.StateSave(kv_score, ape)
     return Case(sa.compress_norm_rope_store, arguments, check)
@@ -320,8 +392,15 @@ def compress_norm_rope_store(ratio: int, format: KvFormat, d: int, with_saves: b
 # The indexer.
 
 
-def _indexer_query(q: torch.Tensor, weights: torch.Tensor, positions: torch.Tensor, table: torch.Tensor, form: str, scales: tuple[float, float],
-                   **rotation: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+def _indexer_query(
+    q: torch.Tensor,
+    weights: torch.Tensor,
+    positions: torch.Tensor,
+    table: torch.Tensor,
+    form: str,
+    scales: tuple[float, float],
+    **rotation: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """The values (float64), the stored query, its head weights, its MXFP4 scales."""
     rotate = {"pairing": rotation["pairing"], "where": rotation["where"]}
     x = oracle.rope(q, positions, table, **rotate).bfloat16()
@@ -340,11 +419,26 @@ def _indexer_query(q: torch.Tensor, weights: torch.Tensor, positions: torch.Tens
 @_case(("e4m3", False), ("mxfp4", True), ("bf16", False))
 def indexer_query(form: str, v32: bool) -> Case:
     q, weights, positions, table = bf16(3, 4, 128), torch.randn(3, 4), i64([2, 0, 7]), oracle.rope_table(8, 64)
-    rotation = {"pairing": RopePairing.half_split if v32 else RopePairing.interleaved, "where": RopeSlice.first if v32 else RopeSlice.last, "hadamard": v32}
+    rotation = {
+        "pairing": RopePairing.half_split if v32 else RopePairing.interleaved,
+        "where": RopeSlice.first if v32 else RopeSlice.last,
+        "hadamard": v32,
+    }
     values, stored, folded, scale = _indexer_query(q, weights, positions, table, form, (128**-0.5, 0.5), **rotation)
     q_out, weights_out = torch.empty_like(stored), torch.empty(3, 4)
-    arguments = {"q": q, "weights": weights, "positions": positions, "softmax_scale": 128**-0.5, "head_scale": 0.5, "q_out": q_out, "weights_out": weights_out,
-                 "cos_sin": table, "pairing": rotation["pairing"], "rope_slice": rotation["where"], "hadamard": v32}
+    arguments = {
+        "q": q,
+        "weights": weights,
+        "positions": positions,
+        "softmax_scale": 128**-0.5,
+        "head_scale": 0.5,
+        "q_out": q_out,
+        "weights_out": weights_out,
+        "cos_sin": table,
+        "pairing": rotation["pairing"],
+        "rope_slice": rotation["where"],
+        "hadamard": v32,
+    }
     if scale is not None:
         arguments["q_scale_out"] = torch.empty_like(scale).view(torch.float8_e8m0fnu)
 
@@ -355,6 +449,7 @@ def indexer_query(form: str, v32: bool) -> Case:
         else:
             equal("q_scale_out", arguments["q_scale_out"].view(torch.uint8), scale)
             nearly_all("q_out", formats.from_mxfp4(q_out, scale), values, E2M1_STEP, 0.5)
+
     return Case(sa.indexer_query, arguments, check)
 
 
@@ -380,16 +475,27 @@ _PLAIN = {"pairing": RopePairing.interleaved, "where": RopeSlice.last, "hadamard
 @_case(*_FORMS)
 def indexer_logits(form: str, format: KvFormat) -> Case:
     cache, table = _indexer_cache(format)
-    values, stored, folded, scale = _indexer_query(bf16(3, 4, 128), torch.randn(3, 4), i64([2, 0, 7]), oracle.rope_table(8, 64), form, (0.1, 0.5), **_PLAIN)
+    values, stored, folded, scale = _indexer_query(
+        bf16(3, 4, 128), torch.randn(3, 4), i64([2, 0, 7]), oracle.rope_table(8, 64), form, (0.1, 0.5), **_PLAIN
+    )
     logits = torch.full((3, 12), 77.0)
-    arguments = {"q": stored, "weights": folded.float(), "cache": cache, "block_table": table, "token_to_req": _REQUESTS, "lengths": _LENGTHS, "logits": logits}
+    arguments = {
+        "q": stored,
+        "weights": folded.float(),
+        "cache": cache,
+        "block_table": table,
+        "token_to_req": _REQUESTS,
+        "lengths": _LENGTHS,
+        "logits": logits,
+    }
     if scale is not None:
         arguments["q_scale"] = scale
 
     def check() -> None:
         for t, row in enumerate(_logits(values, folded.float(), cache, table)):
-            near(f"logits[{t}]", logits[t, :len(row)], row, 1e-4, 1e-3)
-            assert (logits[t, len(row):] == 77).all()
+            near(f"logits[{t}]", logits[t, : len(row)], row, 1e-4, 1e-3)
+            assert (logits[t, len(row) :] == 77).all()
+
     return Case(sa.indexer_logits, arguments, check)
 
 
@@ -397,7 +503,7 @@ def _topk(rows: list[torch.Tensor], k: int) -> torch.Tensor:
     result = torch.full((len(rows), k), -1)
     for t, row in enumerate(rows):
         best = row.sort(descending=True, stable=True).indices[:k].sort().values
-        result[t, :len(best)] = best
+        result[t, : len(best)] = best
     return result
 
 
@@ -405,17 +511,29 @@ def _topk(rows: list[torch.Tensor], k: int) -> torch.Tensor:
 def topk_select() -> Case:
     logits, lengths, topk = torch.randn(4, 40), i32([40, 3, 0, 17]), torch.zeros(4, 8, dtype=torch.int32)
     logits[0, :20] = logits[0, 0]  # ties: the smaller number wins
-    expected = _topk([row[:int(n)] for row, n in zip(logits, lengths)], 8)
+    expected = _topk([row[: int(n)] for row, n in zip(logits, lengths)], 8)
     return Case(sa.topk_select, {"logits": logits, "lengths": lengths, "topk_indices": topk}, lambda: equal("topk_indices", topk, expected))
 
 
-@_case(*((*form, False) for form in _FORMS), ("e4m3", KvFormat.indexer_fp8, True), ("mxfp4", KvFormat.indexer_mxfp4, True), ("bf16", KvFormat.bf16, True))
+@_case(
+    *((*form, False) for form in _FORMS),
+    ("e4m3", KvFormat.indexer_fp8, True),
+    ("mxfp4", KvFormat.indexer_mxfp4, True),
+    ("bf16", KvFormat.bf16, True),
+)
 def indexer_topk(form: str, format: KvFormat, is_fused: bool) -> Case:
     (cache, table), rope = _indexer_cache(format), oracle.rope_table(8, 64)
     q, weights, positions = bf16(3, 4, 128), torch.randn(3, 4), i64([2, 0, 7])
     values, stored, folded, scale = _indexer_query(q, weights, positions, rope, form, (0.1, 0.5), **_PLAIN)
     topk = torch.zeros(3, 5, dtype=torch.int32)
-    arguments: dict[str, Any] = {"lengths": _LENGTHS, "max_length": 12, "topk_indices": topk, "cache": cache, "block_table": table, "token_to_req": _REQUESTS}
+    arguments: dict[str, Any] = {
+        "lengths": _LENGTHS,
+        "max_length": 12,
+        "topk_indices": topk,
+        "cache": cache,
+        "block_table": table,
+        "token_to_req": _REQUESTS,
+    }
     slots, lens, other = torch.zeros(2, 5, dtype=torch.int32), torch.zeros(2, dtype=torch.int32), i32([[3, 0], [7, 2]])
     if is_fused:
         arguments["query_prologue"] = sa.IndexerQuery(q, weights, positions, 0.1, 0.5, rope)
@@ -432,6 +550,7 @@ def indexer_topk(form: str, format: KvFormat, is_fused: bool) -> Case:
                 found = torch.where(local >= 0, oracle.slots_of(other, int(_REQUESTS[t]), local.clamp_min(0), 8), -1)
                 equal("slots", slots[t], found)
                 assert lens[t] == (local >= 0).sum()
+
     return Case(sa.indexer_topk, arguments, check)
 
 
@@ -457,7 +576,15 @@ def slot_mapping(ratio: int) -> Case:
     for p, r, ok in zip(_POSITIONS.tolist(), _TO_REQ.tolist(), _VALID.tolist()):
         entry = p // ratio
         expected.append(int(_TABLE[r, entry // 2]) * 2 + entry % 2 if ok and (p + 1) % ratio == 0 else -1)
-    arguments = {"positions": _POSITIONS, "token_to_req": _TO_REQ, "block_table": _TABLE, "page_size": 2, "slot_mapping": slots, "is_valid_token": _VALID, "ratio": ratio}
+    arguments = {
+        "positions": _POSITIONS,
+        "token_to_req": _TO_REQ,
+        "block_table": _TABLE,
+        "page_size": 2,
+        "slot_mapping": slots,
+        "is_valid_token": _VALID,
+        "ratio": ratio,
+    }
     return Case(sa.slot_mapping, arguments, lambda: equal("slot_mapping", slots, torch.tensor(expected)))
 
 
@@ -467,13 +594,23 @@ def swa_indices() -> Case:
     expected, counts = torch.full((4, 3), -1), []
     for t, (p, r, ok) in enumerate(zip(_POSITIONS.tolist(), _TO_REQ.tolist(), _VALID.tolist())):
         rows = torch.arange(max(p - 2, 0), p + 1) if ok else torch.arange(0)
-        expected[t, :len(rows)] = oracle.slots_of(_TABLE, r, rows, 2)
+        expected[t, : len(rows)] = oracle.slots_of(_TABLE, r, rows, 2)
         counts.append(len(rows))
 
     def check() -> None:
         equal("indices", indices, expected)
         equal("lens", lens, torch.tensor(counts))
-    arguments = {"positions": _POSITIONS, "token_to_req": _TO_REQ, "block_table": _TABLE, "page_size": 2, "indices": indices, "lens": lens, "is_valid_token": _VALID, "window": 3}
+
+    arguments = {
+        "positions": _POSITIONS,
+        "token_to_req": _TO_REQ,
+        "block_table": _TABLE,
+        "page_size": 2,
+        "indices": indices,
+        "lens": lens,
+        "is_valid_token": _VALID,
+        "window": 3,
+    }
     return Case(sa.swa_indices, arguments, check)
 
 
@@ -483,12 +620,13 @@ def compressed_indices(has_table: bool) -> Case:
     expected, counts = torch.full((4, 3), -1), []
     for t, (p, r, ok) in enumerate(zip(_POSITIONS.tolist(), _TO_REQ.tolist(), _VALID.tolist())):
         rows = torch.arange(min((p + 1) // 2, 3)) if ok else torch.arange(0)
-        expected[t, :len(rows)] = oracle.slots_of(_TABLE, r, rows, 2) if has_table else rows
+        expected[t, : len(rows)] = oracle.slots_of(_TABLE, r, rows, 2) if has_table else rows
         counts.append(len(rows))
 
     def check() -> None:
         equal("indices", indices, expected)
         equal("lens", lens, torch.tensor(counts))
+
     arguments: dict[str, Any] = {"positions": _POSITIONS, "indices": indices, "lens": lens, "is_valid_token": _VALID, "ratio": 2}
     if has_table:
         arguments |= {"token_to_req": _TO_REQ, "block_table": _TABLE, "page_size": 2}
@@ -508,7 +646,16 @@ def compute_global_topk() -> Case:
     def check() -> None:
         equal("global_indices", out, expected)
         equal("lens", lens, torch.tensor(counts))
-    arguments = {"topk_indices": topk, "token_to_req": _TO_REQ, "block_table": _TABLE, "page_size": 2, "global_indices": out, "lens": lens, "is_valid_token": _VALID}
+
+    arguments = {
+        "topk_indices": topk,
+        "token_to_req": _TO_REQ,
+        "block_table": _TABLE,
+        "page_size": 2,
+        "global_indices": out,
+        "lens": lens,
+        "is_valid_token": _VALID,
+    }
     return Case(sa.compute_global_topk, arguments, check)
 
 
@@ -526,7 +673,7 @@ def combine_topk_swa() -> Case:
             p = int(seq[c]) - count + i
             nt, ns = min((p + 1) // 4, 2), min(p + 1, 3)
             expected[t, :nt] = topk[t, :nt] + c * m
-            expected[t, nt:nt + ns] = c * m + n + (p - ns + 1 - int(seq[c] - gathered[c])) + torch.arange(ns)
+            expected[t, nt : nt + ns] = c * m + n + (p - ns + 1 - int(seq[c] - gathered[c])) + torch.arange(ns)
             counts.append(nt + ns)
             t += 1
     out, lens = torch.zeros(5, 6, dtype=torch.int32), torch.zeros(5, dtype=torch.int32)
@@ -534,8 +681,20 @@ def combine_topk_swa() -> Case:
     def check() -> None:
         equal("combined_indices", out, expected)
         equal("combined_lens", lens, torch.tensor(counts))
-    arguments = {"query_start_loc": starts, "seq_lens": seq, "gather_lens": gathered, "m": m, "n": n, "combined_indices": out, "combined_lens": lens,
-                 "topk_indices": topk, "window": 3, "ratio": 4, "top_k": 2}
+
+    arguments = {
+        "query_start_loc": starts,
+        "seq_lens": seq,
+        "gather_lens": gathered,
+        "m": m,
+        "n": n,
+        "combined_indices": out,
+        "combined_lens": lens,
+        "topk_indices": topk,
+        "window": 3,
+        "ratio": 4,
+        "top_k": 2,
+    }
     return Case(sa.combine_topk_swa, arguments, check)
 
 
@@ -552,13 +711,23 @@ def sparse_attn_decode(format: KvFormat, dim: int) -> Case:
     def check() -> None:
         for b in range(3):
             for s in range(2):
-                chosen = indices[b, s, :int(lengths[b])]
+                chosen = indices[b, s, : int(lengths[b])]
                 keys = formats.load(cache, chosen[chosen != -1])
                 expected = oracle.attend(q[b, s], keys, keys[:, :512], scale)
                 near("out", out[b, s], expected[0], 2 * BF16, 5e-3)
                 near("lse", lse[b, :, s], expected[1], 1e-4, 1e-4)
                 near("max_logits", most[b, :, s], expected[2], 1e-4, 1e-4)
-    arguments = {"q": q, "cache": cache, "indices": indices, "softmax_scale": scale, "out": out, "topk_length": lengths, "lse": lse, "max_logits": most}
+
+    arguments = {
+        "q": q,
+        "cache": cache,
+        "indices": indices,
+        "softmax_scale": scale,
+        "out": out,
+        "topk_length": lengths,
+        "lse": lse,
+        "max_logits": most,
+    }
     return Case(sa.sparse_attn_decode, arguments, check)
 
 
@@ -570,8 +739,19 @@ def sparse_attn_decode_two_caches(is_fused: bool) -> Case:
     lengths, more_lengths = i32([5, 2, 4]), i32([1, 4, 0])
     positions, table = i64([3, 30, 11]), oracle.rope_table(32, 64)
     out = torch.empty(3, 1, 2, 512).bfloat16()
-    arguments = {"q": q, "cache": cache, "indices": indices, "softmax_scale": scale, "out": out, "topk_length": lengths, "extra_cache": extra,
-                 "extra_indices": more, "extra_topk_length": more_lengths, "attn_sink": sink, "batch_invariant": True}
+    arguments = {
+        "q": q,
+        "cache": cache,
+        "indices": indices,
+        "softmax_scale": scale,
+        "out": out,
+        "topk_length": lengths,
+        "extra_cache": extra,
+        "extra_indices": more,
+        "extra_topk_length": more_lengths,
+        "attn_sink": sink,
+        "batch_invariant": True,
+    }
     if is_fused:
         arguments |= {"query_prologue": sa.QueryNormRope(positions, table, 1e-5), "out_epilogue": sa.InverseRope(positions, table)}
 
@@ -579,10 +759,13 @@ def sparse_attn_decode_two_caches(is_fused: bool) -> Case:
         queries = oracle.rope(oracle.rms_norm(q[:, 0], None, 1e-5), positions, table).bfloat16() if is_fused else q[:, 0]
         expected = []
         for b in range(3):
-            keys = torch.cat([formats.load(cache, indices[b, 0, :int(lengths[b])]), formats.load(extra, more[b, 0, :int(more_lengths[b])])])
+            keys = torch.cat(
+                [formats.load(cache, indices[b, 0, : int(lengths[b])]), formats.load(extra, more[b, 0, : int(more_lengths[b])])]
+            )
             expected.append(oracle.attend(queries[b], keys, keys, scale, sink)[0])
         result = torch.stack(expected)
         near("out", out[:, 0], oracle.rope(result, positions, table, inverse=True) if is_fused else result, 2 * BF16, 1e-2)
+
     return Case(sa.sparse_attn_decode, arguments, check)
 
 
@@ -594,13 +777,24 @@ def sparse_attn_prefill() -> Case:
 
     def check() -> None:
         for t in range(3):
-            chosen = [i for i in indices[t, :int(lengths[t])].tolist() if 0 <= i < 10]
+            chosen = [i for i in indices[t, : int(lengths[t])].tolist() if 0 <= i < 10]
             expected = oracle.attend(q[t], kv[chosen], kv[chosen][:, :128], scale, sink)
             near("out", out[t], expected[0], 2 * BF16, 5e-3)
             near("lse", lse[t], expected[1], 1e-4, 1e-4)
             near("max_logits", most[t], expected[2], 1e-4, 1e-4)
-    arguments = {"q": q, "kv": kv, "indices": indices, "softmax_scale": scale, "out": out, "topk_length": lengths, "attn_sink": sink, "lse": lse,
-                 "max_logits": most, "batch_invariant": True}
+
+    arguments = {
+        "q": q,
+        "kv": kv,
+        "indices": indices,
+        "softmax_scale": scale,
+        "out": out,
+        "topk_length": lengths,
+        "attn_sink": sink,
+        "lse": lse,
+        "max_logits": most,
+        "batch_invariant": True,
+    }
     return Case(sa.sparse_attn_prefill, arguments, check)
 
 
@@ -616,15 +810,21 @@ def merge_attn_states(empty_lse: float) -> Case:
         factor = torch.where(total.isinf(), 0, (finite - torch.logaddexp(total, sink.double())).exp())
         near("out", out, (factor[..., None] * o.double()).sum(0), 1e-4, 1e-5)
         near("lse_out", lse_out, torch.where(total.isinf(), empty_lse, total), 1e-5, 1e-5)
-    return Case(sa.merge_attn_states, {"o": o, "lse": lse, "empty_lse": empty_lse, "out": out, "attn_sink": sink, "lse_out": lse_out}, check)
+
+    return Case(
+        sa.merge_attn_states, {"o": o, "lse": lse, "empty_lse": empty_lse, "out": out, "attn_sink": sink, "lse_out": lse_out}, check
+    )
 
 
 @_case()
 def inverse_rope() -> Case:
     o, positions, table = bf16(3, 2, 96), i64([4, 0, 7]), oracle.rope_table(8, 64)
     out = torch.empty_like(o)
-    return Case(sa.inverse_rope, {"o": o, "positions": positions, "cos_sin": table, "out": out},
-                lambda: near("out", out, oracle.rope(o, positions, table, inverse=True), BF16, 1e-3))
+    return Case(
+        sa.inverse_rope,
+        {"o": o, "positions": positions, "cos_sin": table, "out": out},
+        lambda: near("out", out, oracle.rope(o, positions, table, inverse=True), BF16, 1e-3),
+    )
 
 
 @_case()
@@ -636,6 +836,7 @@ def inverse_rope_quant() -> Case:
         values, expected = formats.quantised_blocks(oracle.rope(o, positions, table, inverse=True).reshape(3, 2, 512), 128, 1e-10)
         near("scale", scale, expected, 0)
         nearly_all("out", out, values, E4M3_STEP, 0.05)
+
     return Case(sa.inverse_rope_quant, {"o": o, "positions": positions, "cos_sin": table, "out": out, "scale": scale}, check)
 
 
@@ -656,8 +857,19 @@ def mla_rope_kv_insert(format: KvFormat, ue8m0: bool) -> Case:
         near("q_pe_out", q_pe_out, q[:2, :, 128:], 0)
         near("k_pe", k_pe, oracle.rope(was_k, positions, table), BF16, 1e-3)
         check_rows(cache, slots[[0, 2]], torch.cat([c, k_pe], 1).double()[[0, 2]], ue8m0=ue8m0)
-    arguments = {"q": q, "c": c, "k_pe": k_pe, "positions": positions, "cos_sin": table, "llama_4_scaling": factors, "q_pe_out": q_pe_out,
-                 "slot_mapping": slots, "cache": cache, "ue8m0": ue8m0}
+
+    arguments = {
+        "q": q,
+        "c": c,
+        "k_pe": k_pe,
+        "positions": positions,
+        "cos_sin": table,
+        "llama_4_scaling": factors,
+        "q_pe_out": q_pe_out,
+        "slot_mapping": slots,
+        "cache": cache,
+        "ue8m0": ue8m0,
+    }
     return Case(sa.mla_rope_kv_insert, arguments, check)
 
 
@@ -670,7 +882,17 @@ def indexer_key_insert(format: KvFormat, hadamard: bool) -> Case:
         y = torch.nn.functional.layer_norm(k.double(), (128,), weight.double(), bias.double(), 1e-6).bfloat16()
         y = oracle.rope(y, positions, table, pairing=RopePairing.half_split, where=RopeSlice.first).bfloat16()
         check_rows(cache, slots[[0, 2]], (oracle.hadamard(y).bfloat16() if hadamard else y)[[0, 2]].double())
-    arguments = {"k": k, "weight": weight, "bias": bias, "slot_mapping": slots, "cache": cache, "positions": positions, "cos_sin": table, "hadamard": hadamard}
+
+    arguments = {
+        "k": k,
+        "weight": weight,
+        "bias": bias,
+        "slot_mapping": slots,
+        "cache": cache,
+        "positions": positions,
+        "cos_sin": table,
+        "hadamard": hadamard,
+    }
     return Case(sa.indexer_key_insert, arguments, check)
 
 
@@ -686,8 +908,19 @@ def dense_attn_decode(format: KvFormat) -> Case:
             expected = oracle.attend(q[t], keys, keys[:, :512], scale)
             near("out", out[t], expected[0], 2 * BF16, 5e-3)
             near("lse", lse[t], expected[1], 1e-4, 1e-4)
-    arguments = {"q": q, "cache": cache, "block_table": table, "query_start_loc": starts, "seq_lens": lens, "max_query_len": 3, "max_seq_len": 8,
-                 "softmax_scale": scale, "out": out, "lse": lse}
+
+    arguments = {
+        "q": q,
+        "cache": cache,
+        "block_table": table,
+        "query_start_loc": starts,
+        "seq_lens": lens,
+        "max_query_len": 3,
+        "max_seq_len": 8,
+        "softmax_scale": scale,
+        "out": out,
+        "lse": lse,
+    }
     return Case(sa.dense_attn_decode, arguments, check)
 
 
@@ -707,6 +940,19 @@ def dense_attn_prefill(causal: bool) -> Case:
                 expected = oracle.attend(q[int(starts[b]) + i], keys[rows], v[rows], scale, empty_lse=-math.inf)
                 near("out", out[int(starts[b]) + i], expected[0], 2 * BF16, 5e-3)
                 near("lse", lse[int(starts[b]) + i], expected[1], 1e-4, 1e-4)
-    arguments = {"q": q, "k_nope": k_nope, "k_pe": k_pe, "v": v, "max_query_len": 3, "max_key_len": 4, "softmax_scale": scale, "out": out,
-                 "query_start_loc": starts, "key_start_loc": key_starts, "causal": causal, "lse": lse}
+
+    arguments = {
+        "q": q,
+        "k_nope": k_nope,
+        "k_pe": k_pe,
+        "v": v,
+        "max_query_len": 3,
+        "max_key_len": 4,
+        "softmax_scale": scale,
+        "out": out,
+        "query_start_loc": starts,
+        "key_start_loc": key_starts,
+        "causal": causal,
+        "lse": lse,
+    }
     return Case(sa.dense_attn_prefill, arguments, check)

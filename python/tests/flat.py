@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 import torch
-
 from cases import Case
+
 from strata_attention import LinearWeight, PagedCache
 
 

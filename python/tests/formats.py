@@ -33,7 +33,9 @@ def as_u8(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().view(torch.uint8)
 
 
-def quantised_blocks(x: torch.Tensor, block: int, floor: float, *, powers: bool = True, floor_of_scale: float = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def quantised_blocks(
+    x: torch.Tensor, block: int, floor: float, *, powers: bool = True, floor_of_scale: float = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """e4m3 values and scales (float64) of blocks of the last dimension."""
     blocks = x.double().unflatten(-1, (-1, block))
     scale = blocks.abs().amax(-1).clamp_min(floor) / 448
@@ -107,7 +109,7 @@ def load(cache: PagedCache, slots: torch.Tensor) -> torch.Tensor:
     memory = cache.tensor.view(-1)
     values = memory[at_data[:, None] + torch.arange(data)]
     scales = memory[at_scale[:, None] + torch.arange(scale)]
-    fp8 = lambda x: x.contiguous().view(E4M3).double()  # noqa: E731
+    fp8 = lambda x: x.contiguous().view(E4M3).double()
     match cache.format:
         case KvFormat.bf16:
             return values.view(torch.bfloat16).double()

@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import torch
-
 from cases import Case
 
 

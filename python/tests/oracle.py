@@ -15,8 +15,15 @@ def rope_table(positions: int, dim: int, base: float = 10000.0) -> torch.Tensor:
     return torch.cat([angles.cos(), angles.sin()], 1).float()
 
 
-def rope(x: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor | None, *, inverse: bool = False,
-         pairing: int = RopePairing.interleaved, where: int = RopeSlice.last) -> torch.Tensor:
+def rope(
+    x: torch.Tensor,
+    positions: torch.Tensor,
+    cos_sin: torch.Tensor | None,
+    *,
+    inverse: bool = False,
+    pairing: int = RopePairing.interleaved,
+    where: int = RopeSlice.last,
+) -> torch.Tensor:
     """x [T, ..., D] with R of its last dimension rotated, in float64."""
     x = x.double().clone()
     if cos_sin is None:
@@ -30,8 +37,8 @@ def rope(x: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor | None,
         even, odd = part[..., 0::2].clone(), part[..., 1::2].clone()
         part[..., 0::2], part[..., 1::2] = even * cos - odd * sin, odd * cos + even * sin
     else:
-        even, odd = part[..., :dim // 2].clone(), part[..., dim // 2:].clone()
-        part[..., :dim // 2], part[..., dim // 2:] = even * cos - odd * sin, odd * cos + even * sin
+        even, odd = part[..., : dim // 2].clone(), part[..., dim // 2 :].clone()
+        part[..., : dim // 2], part[..., dim // 2 :] = even * cos - odd * sin, odd * cos + even * sin
     return x
 
 
@@ -50,13 +57,18 @@ def hadamard(x: torch.Tensor) -> torch.Tensor:
     return x.double() @ h / math.sqrt(n)
 
 
-def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, sink: torch.Tensor | None = None,
-           empty_lse: float = math.inf) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def attend(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, sink: torch.Tensor | None = None, empty_lse: float = math.inf
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One token: q [H, D], keys [n, D] or [n, H, D], values alike -> out [H, Dv], lse [H], the largest logits [H]."""
     q, keys, values = q.double(), keys.double(), values.double()
     heads = q.shape[0]
     if keys.shape[0] == 0:
-        return torch.zeros(heads, values.shape[-1], dtype=torch.float64), torch.full((heads,), empty_lse).double(), torch.full((heads,), -math.inf).double()
+        return (
+            torch.zeros(heads, values.shape[-1], dtype=torch.float64),
+            torch.full((heads,), empty_lse).double(),
+            torch.full((heads,), -math.inf).double(),
+        )
     keys = keys if keys.dim() == 3 else keys[:, None].expand(-1, heads, -1)
     values = values if values.dim() == 3 else values[:, None].expand(-1, heads, -1)
     logits = torch.einsum("hd,nhd->hn", q, keys) * scale

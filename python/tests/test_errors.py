@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-
 from cases import CASES, Case, bf16, i32, i64
 from flat import flat, torch_op
+
 import strata_attention as sa
 from strata_attention import KvFormat, PagedCache
 
@@ -25,13 +25,25 @@ def _tensors(case: Case) -> list[str]:
 
 
 # Extents that may differ: widths of tables, numbers of candidates, selected entries.
-FREE_LAST = {("scatter_block_tables", "entries"), ("scatter_block_tables", "block_table"), ("combine_topk_swa", "combined_indices"),
-             ("topk_select", "logits"), ("topk_select", "topk_indices"), ("indexer_logits", "logits"), ("indexer_topk", "topk_indices"),
-             ("sparse_attn_decode", "indices"), ("sparse_attn_prefill", "indices"), ("compressed_indices", "indices"),
-             # At most as many as the tokens; at most as wide as a row.
-             ("qnorm_rope_kv_insert", "slot_mapping"), ("quantize_and_insert_k", "slot_mapping"), ("sparse_attn_decode", "extra_indices"),
-             ("sparse_attn_prefill", "out"), ("mla_rope_kv_insert", "q"), ("dense_attn_decode", "out")} | {
-                 (op.__name__, "block_table") for op in sa.ALL}
+FREE_LAST = {
+    ("scatter_block_tables", "entries"),
+    ("scatter_block_tables", "block_table"),
+    ("combine_topk_swa", "combined_indices"),
+    ("topk_select", "logits"),
+    ("topk_select", "topk_indices"),
+    ("indexer_logits", "logits"),
+    ("indexer_topk", "topk_indices"),
+    ("sparse_attn_decode", "indices"),
+    ("sparse_attn_prefill", "indices"),
+    ("compressed_indices", "indices"),
+    # At most as many as the tokens; at most as wide as a row.
+    ("qnorm_rope_kv_insert", "slot_mapping"),
+    ("quantize_and_insert_k", "slot_mapping"),
+    ("sparse_attn_decode", "extra_indices"),
+    ("sparse_attn_prefill", "out"),
+    ("mla_rope_kv_insert", "q"),
+    ("dense_attn_decode", "out"),
+} | {(op.__name__, "block_table") for op in sa.ALL}
 
 PARAMETERS = [(name, argument) for name in FIRST.values() for argument in _tensors(CASES[name]())]
 
@@ -48,6 +60,7 @@ def _refused(case: Case, argument: str, value: Any, match: str = "") -> None:
     def call() -> None:
         with pytest.raises(ValueError, match=f"{case.op.__name__}: .*{match}"):
             case.op(**{**case.arguments, argument: value})
+
     _unchanged(case, call)
 
 
@@ -69,7 +82,9 @@ def test_wrong_rank(name: str, argument: str) -> None:
     _refused(case, argument, tensor[None, None, None, None], "1 to 4 dimensions")
 
 
-@pytest.mark.parametrize(("name", "argument"), [(name, argument) for name, argument in PARAMETERS if CASES[name]().arguments[argument].shape[-1] > 1])
+@pytest.mark.parametrize(
+    ("name", "argument"), [(name, argument) for name, argument in PARAMETERS if CASES[name]().arguments[argument].shape[-1] > 1]
+)
 def test_wrong_stride(name: str, argument: str) -> None:
     """Every op reads the last dimension as an array."""
     case = CASES[name]()
@@ -79,7 +94,9 @@ def test_wrong_stride(name: str, argument: str) -> None:
     _refused(case, argument, wide[..., 0])
 
 
-@pytest.mark.parametrize(("name", "argument"), [(name, argument) for name, argument in PARAMETERS if (CASES[name]().op.__name__, argument) not in FREE_LAST])
+@pytest.mark.parametrize(
+    ("name", "argument"), [(name, argument) for name, argument in PARAMETERS if (CASES[name]().op.__name__, argument) not in FREE_LAST]
+)
 def test_wrong_shape(name: str, argument: str) -> None:
     """A last dimension of one element more."""
     case = CASES[name]()
@@ -99,49 +116,94 @@ def test_missing_argument(name: str) -> None:
                 case.op(**rest, **{argument: None})
 
 
-@pytest.mark.parametrize(("name", "absent"), [
-    ("qnorm_rope_kv_insert[fp8_ds_mla_v4]", ["cache"]), ("rms_norm_pair", ["kv_out"]), ("rms_norm_pair", ["q_weight"]), ("linear_quantised_x", ["x_scale"]),
-    ("grouped_linear_fp8_y", ["y_scale"]), ("indexer_query[mxfp4-True]", ["q_scale_out"]), ("indexer_logits[mxfp4-indexer_mxfp4]", ["q_scale"]),
-    ("indexer_topk[e4m3-indexer_fp8-False]", ["q"]), ("indexer_topk[e4m3-indexer_fp8-False]", ["cache"]), ("indexer_topk[bf16-bf16-True]", ["token_to_req"]),
-    ("compressed_indices[True]", ["token_to_req"]), ("combine_topk_swa", ["topk_indices"]), ("sparse_attn_decode_two_caches[False]", ["extra_indices"]),
-    ("mla_rope_kv_insert[bf16-False]", ["positions"]), ("mla_rope_kv_insert[bf16-False]", ["cache"]), ("indexer_key_insert[bf16-False]", ["positions"]),
-    ("dense_attn_prefill[True]", ["key_start_loc"]),
-])
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        ("qnorm_rope_kv_insert[fp8_ds_mla_v4]", ["cache"]),
+        ("rms_norm_pair", ["kv_out"]),
+        ("rms_norm_pair", ["q_weight"]),
+        ("linear_quantised_x", ["x_scale"]),
+        ("grouped_linear_fp8_y", ["y_scale"]),
+        ("indexer_query[mxfp4-True]", ["q_scale_out"]),
+        ("indexer_logits[mxfp4-indexer_mxfp4]", ["q_scale"]),
+        ("indexer_topk[e4m3-indexer_fp8-False]", ["q"]),
+        ("indexer_topk[e4m3-indexer_fp8-False]", ["cache"]),
+        ("indexer_topk[bf16-bf16-True]", ["token_to_req"]),
+        ("compressed_indices[True]", ["token_to_req"]),
+        ("combine_topk_swa", ["topk_indices"]),
+        ("sparse_attn_decode_two_caches[False]", ["extra_indices"]),
+        ("mla_rope_kv_insert[bf16-False]", ["positions"]),
+        ("mla_rope_kv_insert[bf16-False]", ["cache"]),
+        ("indexer_key_insert[bf16-False]", ["positions"]),
+        ("dense_attn_prefill[True]", ["key_start_loc"]),
+    ],
+)
 def test_absent_where_another_argument_needs_it(name: str, absent: list[str]) -> None:
     case = CASES[name]()
     for argument in absent:
         _refused(case, argument, None)
 
 
-@pytest.mark.parametrize(("name", "argument", "value"), [
-    ("qnorm_rope_kv_insert[bf16]", "positions", i64([0, 5, 8, 2])), ("qnorm_rope_kv_insert[bf16]", "slot_mapping", i64([10, -1, 1])),
-    ("quantize_and_insert_k[fp8_ds_mla-576-False]", "slot_mapping", i64([9, 1, 2])), ("dequantize_and_gather_k[bf16-96]", "block_table", i32([[2, -1], [3, 1]])),
-    ("dequantize_and_gather_k[bf16-96]", "seq_lens", i32([50, 4])), ("save_partial_states", "state_slots", i64([8, -1, 0])),
-    ("save_partial_states", "positions", i64([3, 4, -9])), ("indexer_query[bf16-False]", "positions", i64([2, 0, 8])),
-    ("indexer_logits[bf16-bf16]", "lengths", i32([13, 0, 6])), ("indexer_topk[bf16-bf16-False]", "token_to_req", i32([2, 0, 0])),
-    ("topk_select", "lengths", i32([41, 3, 0, 17])), ("scatter_block_tables", "segments", i32([[0, 5, 1, 3], [2, 0, 7, 2]])),
-    ("slot_mapping[1]", "positions", i64([5, 77, 0, 3])), ("swa_indices", "token_to_req", i32([1, 5, 0, 1])),
-    ("compressed_indices[True]", "block_table", i32([[-1, 2, 7, 9], [-1, 8, 0, 3]])), ("compute_global_topk", "token_to_req", i32([1, -1, 0, 1])),
-    ("combine_topk_swa", "gather_lens", i32([1, 1])), ("sparse_attn_decode[bf16-512]", "indices", torch.full((3, 2, 6), 15, dtype=torch.int32)),
-    ("sparse_attn_decode[bf16-512]", "indices", torch.full((3, 2, 6), -2, dtype=torch.int32)), ("sparse_attn_decode_two_caches[False]", "extra_indices", torch.full((3, 1, 4), 10, dtype=torch.int32)),
-    ("inverse_rope", "positions", i64([4, -1, 7])), ("inverse_rope_quant", "positions", i64([4, 0, 8])), ("mla_rope_kv_insert[bf16-False]", "slot_mapping", i64([8, -1, 2])),
-    ("indexer_key_insert[bf16-False]", "slot_mapping", i64([8, -1, 2])), ("dense_attn_decode[bf16]", "block_table", i32([[2, 6], [5, 1], [3, 4]])),
-    ("dense_attn_decode[bf16]", "seq_lens", i32([7, 0, 9])), ("dense_attn_decode[bf16]", "query_start_loc", i32([0, 2, 1, 4])), ("dense_attn_prefill[True]", "key_start_loc", i32([0, 5, 4])),
-])
+@pytest.mark.parametrize(
+    ("name", "argument", "value"),
+    [
+        ("qnorm_rope_kv_insert[bf16]", "positions", i64([0, 5, 8, 2])),
+        ("qnorm_rope_kv_insert[bf16]", "slot_mapping", i64([10, -1, 1])),
+        ("quantize_and_insert_k[fp8_ds_mla-576-False]", "slot_mapping", i64([9, 1, 2])),
+        ("dequantize_and_gather_k[bf16-96]", "block_table", i32([[2, -1], [3, 1]])),
+        ("dequantize_and_gather_k[bf16-96]", "seq_lens", i32([50, 4])),
+        ("save_partial_states", "state_slots", i64([8, -1, 0])),
+        ("save_partial_states", "positions", i64([3, 4, -9])),
+        ("indexer_query[bf16-False]", "positions", i64([2, 0, 8])),
+        ("indexer_logits[bf16-bf16]", "lengths", i32([13, 0, 6])),
+        ("indexer_topk[bf16-bf16-False]", "token_to_req", i32([2, 0, 0])),
+        ("topk_select", "lengths", i32([41, 3, 0, 17])),
+        ("scatter_block_tables", "segments", i32([[0, 5, 1, 3], [2, 0, 7, 2]])),
+        ("slot_mapping[1]", "positions", i64([5, 77, 0, 3])),
+        ("swa_indices", "token_to_req", i32([1, 5, 0, 1])),
+        ("compressed_indices[True]", "block_table", i32([[-1, 2, 7, 9], [-1, 8, 0, 3]])),
+        ("compute_global_topk", "token_to_req", i32([1, -1, 0, 1])),
+        ("combine_topk_swa", "gather_lens", i32([1, 1])),
+        ("sparse_attn_decode[bf16-512]", "indices", torch.full((3, 2, 6), 15, dtype=torch.int32)),
+        ("sparse_attn_decode[bf16-512]", "indices", torch.full((3, 2, 6), -2, dtype=torch.int32)),
+        ("sparse_attn_decode_two_caches[False]", "extra_indices", torch.full((3, 1, 4), 10, dtype=torch.int32)),
+        ("inverse_rope", "positions", i64([4, -1, 7])),
+        ("inverse_rope_quant", "positions", i64([4, 0, 8])),
+        ("mla_rope_kv_insert[bf16-False]", "slot_mapping", i64([8, -1, 2])),
+        ("indexer_key_insert[bf16-False]", "slot_mapping", i64([8, -1, 2])),
+        ("dense_attn_decode[bf16]", "block_table", i32([[2, 6], [5, 1], [3, 4]])),
+        ("dense_attn_decode[bf16]", "seq_lens", i32([7, 0, 9])),
+        ("dense_attn_decode[bf16]", "query_start_loc", i32([0, 2, 1, 4])),
+        ("dense_attn_prefill[True]", "key_start_loc", i32([0, 5, 4])),
+    ],
+)
 def test_index_out_of_range(name: str, argument: str, value: torch.Tensor) -> None:
     _refused(CASES[name](), argument, value)
 
 
-@pytest.mark.parametrize(("name", "argument", "value"), [
-    ("sparse_attn_decode[bf16-512]", "softmax_scale", 0.0), ("sparse_attn_prefill", "softmax_scale", -1.0), ("slot_mapping[1]", "page_size", 0),
-    ("slot_mapping[1]", "page_size", 2**31), ("slot_mapping[1]", "ratio", -2**40), ("merge_attn_states[inf]", "empty_lse", 0.0), ("linear", "activation", 3),
-    ("linear", "activation", -1), ("compress_norm_rope_store[4-bf16-512-True]", "ratio", 5), ("indexer_query[bf16-False]", "pairing", 2), ("dense_attn_decode[bf16]", "max_seq_len", -1),
-])
+@pytest.mark.parametrize(
+    ("name", "argument", "value"),
+    [
+        ("sparse_attn_decode[bf16-512]", "softmax_scale", 0.0),
+        ("sparse_attn_prefill", "softmax_scale", -1.0),
+        ("slot_mapping[1]", "page_size", 0),
+        ("slot_mapping[1]", "page_size", 2**31),
+        ("slot_mapping[1]", "ratio", -(2**40)),
+        ("merge_attn_states[inf]", "empty_lse", 0.0),
+        ("linear", "activation", 3),
+        ("linear", "activation", -1),
+        ("compress_norm_rope_store[4-bf16-512-True]", "ratio", 5),
+        ("indexer_query[bf16-False]", "pairing", 2),
+        ("dense_attn_decode[bf16]", "max_seq_len", -1),
+    ],
+)
 def test_number_out_of_range(name: str, argument: str, value: Any) -> None:
     _refused(CASES[name](), argument, value)
 
 
-CACHED = [(name, argument) for name in FIRST.values() for argument, value in CASES[name]().arguments.items() if isinstance(value, PagedCache)]
+CACHED = [
+    (name, argument) for name in FIRST.values() for argument, value in CASES[name]().arguments.items() if isinstance(value, PagedCache)
+]
 
 
 @pytest.mark.parametrize(("name", "argument"), CACHED)

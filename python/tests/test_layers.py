@@ -16,8 +16,7 @@ import pytest
 import torch
 
 import strata_attention as sa
-from strata_attention import BatchTensor, CacheGroup, IndexerFormat, KvFormat, Request
-from strata_attention import _c_api
+from strata_attention import BatchTensor, CacheGroup, IndexerFormat, KvFormat, Request, _c_api
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -27,17 +26,27 @@ in_repository = pytest.mark.skipif(not GOLDEN.is_dir(), reason="not in the repos
 
 def read_safetensors(path: pathlib.Path) -> dict[str, torch.Tensor]:
     data = path.read_bytes()
-    size, = struct.unpack("<Q", data[:8])
+    (size,) = struct.unpack("<Q", data[:8])
     result = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
+    for name, entry in json.loads(data[8 : 8 + size]).items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            result[name] = torch.frombuffer(bytearray(data[8 + size + begin:8 + size + end]), dtype=DTYPES[entry["dtype"]]).view(entry["shape"])
+            result[name] = torch.frombuffer(bytearray(data[8 + size + begin : 8 + size + end]), dtype=DTYPES[entry["dtype"]]).view(
+                entry["shape"]
+            )
     return result
 
 
 @in_repository
-@pytest.mark.parametrize(("model", "options"), [("hf_v3", {}), ("hf_glm47_flash", {}), ("hf_glm5", {"indexer_format": IndexerFormat.none}), ("hf_v4", {"kv_format": KvFormat.bf16, "indexer_format": IndexerFormat.none})])
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("hf_v3", {}),
+        ("hf_glm47_flash", {}),
+        ("hf_glm5", {"indexer_format": IndexerFormat.none}),
+        ("hf_v4", {"kv_format": KvFormat.bf16, "indexer_format": IndexerFormat.none}),
+    ],
+)
 def test_layers_agree_with_transformers(model: str, options: dict) -> None:
     """Prefill in chunks of 64, then token by token. The recorded selection, where a layer selects."""
     checkpoint = sa.Checkpoint(GOLDEN / model)
@@ -63,8 +72,8 @@ def test_layers_agree_with_transformers(model: str, options: dict) -> None:
                 topk = None
                 if layer.index_topk:
                     topk = torch.full((64, layer.index_topk), -1, dtype=torch.int32)
-                    topk[:count] = cases[prefix + "topk"][at:at + count]
-                outs.append(layer(x[at:at + count], batch, pool, topk_indices=topk, skip_topk=topk is not None))
+                    topk[:count] = cases[prefix + "topk"][at : at + count]
+                outs.append(layer(x[at : at + count], batch, pool, topk_indices=topk, skip_topk=topk is not None))
                 at += count
             pool.remove_request(request)
             error = (torch.cat(outs).double() - expected).norm() / expected.norm()
@@ -116,7 +125,10 @@ def test_engines_own_pages_give_the_bits_of_a_pool(model: sa.Checkpoint, layers:
     tables = {spec.group: [19 - i for i in range(-(-40 // (spec.page_size * spec.ratio)))] for spec in groups}
     own.build([Request(40, 40, 7, tables)])
     for layer, wanted in zip(layers, expected):
-        caches = {spec.group: sa.PagedCache.empty(spec.format, 20, spec.page_size, spec.row_dim, page_stride=spec.page_bytes + 64) for spec in layer.cache_groups}
+        caches = {
+            spec.group: sa.PagedCache.empty(spec.format, 20, spec.page_size, spec.row_dim, page_stride=spec.page_bytes + 64)
+            for spec in layer.cache_groups
+        }
         out = torch.empty_like(hidden)
         assert layer(hidden, own, caches=caches, out=out) is out
         assert torch.equal(out, wanted)
@@ -156,7 +168,9 @@ def test_batch_tensors_and_pages_are_tensors_of_torch(model: sa.Checkpoint, laye
     k = torch.randn(4, 512).bfloat16()
     sa.quantize_and_insert_k(k, slots, cache)
     out = torch.zeros(1, 1, 512).bfloat16()
-    sa.dequantize_and_gather_k(cache, torch.tensor([30], dtype=torch.int32), table[:1], out, gather_lens=torch.tensor([1], dtype=torch.int32))
+    sa.dequantize_and_gather_k(
+        cache, torch.tensor([30], dtype=torch.int32), table[:1], out, gather_lens=torch.tensor([1], dtype=torch.int32)
+    )
     assert (out[0, 0] - k[0]).abs().max() < 0.2
     assert pool.allocated_bytes > 0 and pool.free_pages(CacheGroup.window) > 0 and pool.prefix_granularity == 256
 
@@ -209,8 +223,14 @@ def test_errors_are_pythons(model: sa.Checkpoint, layers: list[sa.Layer], tmp_pa
         batch.build([Request(4, 5, 1)])
     batch.build([Request(5, 5, 1)])
     hidden = torch.randn(5, layers[0].hidden_size).bfloat16()
-    for wrong, match in ((hidden[:3], "5 rows"), (hidden.float(), "bf16"), (hidden[:, :8], "hidden"), (hidden[None], "hidden"), (hidden.cfloat(), "dtype of ops"),
-                         (hidden.to("meta"), "must be on cpu")):
+    for wrong, match in (
+        (hidden[:3], "5 rows"),
+        (hidden.float(), "bf16"),
+        (hidden[:, :8], "hidden"),
+        (hidden[None], "hidden"),
+        (hidden.cfloat(), "dtype of ops"),
+        (hidden.to("meta"), "must be on cpu"),
+    ):
         with pytest.raises(ValueError, match=match):
             layers[0](wrong, batch, pool, out=torch.empty_like(hidden))
     with pytest.raises(ValueError, match="exactly one of pool and caches"):
@@ -267,18 +287,25 @@ def test_declarations_are_those_of_the_headers() -> None:
         return re.sub(r"\w+", lambda found: plain.get(found.group(), found.group()), re.sub(r"\s+", " ", kind).strip()).replace(" *", "*")
 
     for name, declared in _c_api._STRUCTS.items():
-        body, = re.findall(rf"typedef struct {name} \{{(.*?)\}} {name};", text, re.DOTALL)
+        (body,) = re.findall(rf"typedef struct {name} \{{(.*?)\}} {name};", text, re.DOTALL)
         assert [normal(part) for part in body.split(";") if part.strip()] == [normal(part) for part in declared.split(";")], name
     for name, declared in _c_api._FUNCTIONS.items():
-        parameters, = re.findall(rf"STRATA_API strata_status {name}\((.*?)\) STRATA_NOEXCEPT", text, re.DOTALL)
+        (parameters,) = re.findall(rf"STRATA_API strata_status {name}\((.*?)\) STRATA_NOEXCEPT", text, re.DOTALL)
         kinds = [re.sub(r"\w+$", "", re.sub(r"\s+", " ", part).strip()).strip() for part in parameters.split(",")]
         assert kinds == [part.strip() for part in declared.split(",")], name
-    for enumeration, prefix, header in ((sa.CacheGroup, "STRATA_GROUP_", "cache.h"), (sa.BatchTensor, "STRATA_BATCH_", "batch.h"),
-                                        (sa.IndexerFormat, "STRATA_INDEXER_", "layer.h"), (sa.PrefillMode, "STRATA_PREFILL_", "layer.h"),
-                                        (sa.MlaMode, "STRATA_MLA_", "layer.h")):
+    for enumeration, prefix, header in (
+        (sa.CacheGroup, "STRATA_GROUP_", "cache.h"),
+        (sa.BatchTensor, "STRATA_BATCH_", "batch.h"),
+        (sa.IndexerFormat, "STRATA_INDEXER_", "layer.h"),
+        (sa.PrefillMode, "STRATA_PREFILL_", "layer.h"),
+        (sa.MlaMode, "STRATA_MLA_", "layer.h"),
+    ):
         found = re.findall(rf"{prefix}(\w+) = (\d+)", (ROOT / "include" / "strata" / "c" / header).read_text())
         assert [(member.name, str(member.value)) for member in enumeration] == [(name.lower(), number) for name, number in found]
-    assert f"#define STRATA_NUM_CACHE_GROUPS {_c_api.NUM_CACHE_GROUPS}\n" in text and f"STRATA_KV_FAMILY_DEFAULT ({_c_api.KV_FAMILY_DEFAULT})" in text
+    assert (
+        f"#define STRATA_NUM_CACHE_GROUPS {_c_api.NUM_CACHE_GROUPS}\n" in text
+        and f"STRATA_KV_FAMILY_DEFAULT ({_c_api.KV_FAMILY_DEFAULT})" in text
+    )
 
 
 @in_repository

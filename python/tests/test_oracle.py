@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from cases import CASES
+
 import strata_attention as sa
 
 

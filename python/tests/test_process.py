@@ -10,8 +10,8 @@ import threading
 
 import pytest
 import torch
-
 from cases import CASES
+
 import strata_attention as sa
 
 FIRST: dict[str, str] = {}

@@ -13,7 +13,15 @@ import torch
 import strata_attention as sa
 
 HEADERS = pathlib.Path(__file__).resolve().parents[2] / "include" / "strata"
-CACHE = {"": "Tensor", "_format": "int", "_row_dim": "int", "_page_size": "int", "_num_pages": "int", "_page_stride": "int", "_scale": "float"}
+CACHE = {
+    "": "Tensor",
+    "_format": "int",
+    "_row_dim": "int",
+    "_page_size": "int",
+    "_num_pages": "int",
+    "_page_stride": "int",
+    "_scale": "float",
+}
 TYPES = {"TensorView": "Tensor", "bool": "bool", "float": "float", "std::string": "str"}
 WEIGHT = {"weight": "weight", "scale": "weight_scale", "packed": "weight_packed"}
 
@@ -60,14 +68,20 @@ def test_ops_are_those_of_the_op_set() -> None:
     assert re.findall(r"f\(ops\.(\w+)\)", text) == _op_names()
     registered = {name.removeprefix("strata::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("strata::")}
     queries = {f"{name}_{query}" for name in _op_names() for query in ("workspace_bytes", "implementations")}
-    assert registered == set(_op_names()) | queries | {"pack_weight", "packed_weight_bytes", "weight_packings", "version", "describe_device"}
+    assert registered == set(_op_names()) | queries | {
+        "pack_weight",
+        "packed_weight_bytes",
+        "weight_packings",
+        "version",
+        "describe_device",
+    }
 
 
 @pytest.mark.parametrize("name", _op_names())
 def test_every_field_of_the_params_is_an_argument(name: str) -> None:
     if not HEADERS.is_dir():
         pytest.skip("not in the repository")
-    params, = re.findall(rf"Op<(\w+)> {name};", (HEADERS / "op_set.h").read_text())
+    (params,) = re.findall(rf"Op<(\w+)> {name};", (HEADERS / "op_set.h").read_text())
     schema = getattr(torch.ops.strata, name).default._schema
     actual = {argument.name: _base(argument) for argument in schema.arguments if argument.name not in ("next_weights", "workspace")}
     assert actual == _expected(_structs(), params)
@@ -84,7 +98,9 @@ def test_workspace_and_hint_are_arguments_of_every_op(name: str) -> None:
 def test_outputs_are_marked_as_written(op) -> None:
     """The docstring says "written" or "in place" of an argument where the schema marks it."""
     schema = getattr(torch.ops.strata, op.__name__).default._schema
-    marked = {argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write} - {"workspace"}
+    marked = {argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write} - {
+        "workspace"
+    }
     lines = re.split(r"\n(?=\w)", inspect.cleandoc(op.__doc__))
     stated = set()
     for line in lines[1:]:
@@ -98,8 +114,11 @@ def test_outputs_are_marked_as_written(op) -> None:
 
 @pytest.mark.parametrize("op", sa.ALL, ids=lambda op: op.__name__)
 def test_defaults_of_functions_are_those_of_the_schema(op) -> None:
-    defaults = {argument.name: argument.default_value for argument in getattr(torch.ops.strata, op.__name__).default._schema.arguments
-                if argument.has_default_value()}
+    defaults = {
+        argument.name: argument.default_value
+        for argument in getattr(torch.ops.strata, op.__name__).default._schema.arguments
+        if argument.has_default_value()
+    }
     for name, parameter in inspect.signature(op).parameters.items():
         if parameter.default is parameter.empty or name not in defaults:
             continue
@@ -107,12 +126,19 @@ def test_defaults_of_functions_are_those_of_the_schema(op) -> None:
         assert parameter.default == (pytest.approx(expected) if isinstance(expected, float) else expected), name
 
 
-@pytest.mark.parametrize(("enumeration", "header"), [(sa.KvFormat, "kv_format.h"), (sa.ActivationFormat, "activation_format.h"),
-                                                     (sa.RopePairing, "ops/rope_slice.h"), (sa.RopeSlice, "ops/rope_slice.h")])
+@pytest.mark.parametrize(
+    ("enumeration", "header"),
+    [
+        (sa.KvFormat, "kv_format.h"),
+        (sa.ActivationFormat, "activation_format.h"),
+        (sa.RopePairing, "ops/rope_slice.h"),
+        (sa.RopeSlice, "ops/rope_slice.h"),
+    ],
+)
 def test_enumerations_are_the_librarys(enumeration, header: str) -> None:
     if not HEADERS.is_dir():
         pytest.skip("not in the repository")
-    body, = re.findall(rf"enum class {enumeration.__name__} : uint8_t \{{(.*?)\}};", (HEADERS / header).read_text(), re.DOTALL)
+    (body,) = re.findall(rf"enum class {enumeration.__name__} : uint8_t \{{(.*?)\}};", (HEADERS / header).read_text(), re.DOTALL)
     names = re.findall(r"^\s*(\w+),", re.sub(r"//.*", "", body), re.MULTILINE)
     assert names == [member.name for member in enumeration] and [member.value for member in enumeration] == list(range(len(names)))
 
@@ -121,6 +147,13 @@ def test_records_have_the_members_of_the_librarys_structs() -> None:
     if not HEADERS.is_dir():
         pytest.skip("not in the repository")
     structs = _structs()
-    for record, struct in ((sa.KeyInsert, "KeyInsert"), (sa.StateSave, "StateSave"), (sa.IndexerQuery, "IndexerQueryPrologue"), (sa.TopkSlots, "TopkSlots"),
-                           (sa.QueryNormRope, "QueryNormRope"), (sa.InverseRope, "InverseRope"), (sa.LinearWeight, "LinearWeight")):
+    for record, struct in (
+        (sa.KeyInsert, "KeyInsert"),
+        (sa.StateSave, "StateSave"),
+        (sa.IndexerQuery, "IndexerQueryPrologue"),
+        (sa.TopkSlots, "TopkSlots"),
+        (sa.QueryNormRope, "QueryNormRope"),
+        (sa.InverseRope, "InverseRope"),
+        (sa.LinearWeight, "LinearWeight"),
+    ):
         assert {field.name for field in dataclasses.fields(record)} == {name for _, name in structs[struct]}, struct

@@ -12,8 +12,18 @@ import pytest
 import strata_attention._library as library
 
 LIST = pathlib.Path(__file__).resolve().parents[1] / "torch-2.10-symbols"
-RUNTIMES = {"libtorch_cpu.so", "libgomp.so.1", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "ld-linux-x86-64.so.2",
-            "libdl.so.2", "libpthread.so.0", "librt.so.1"}
+RUNTIMES = {
+    "libtorch_cpu.so",
+    "libgomp.so.1",
+    "libstdc++.so.6",
+    "libm.so.6",
+    "libgcc_s.so.1",
+    "libc.so.6",
+    "ld-linux-x86-64.so.2",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+}
 
 pytestmark = pytest.mark.skipif(shutil.which("readelf") is None or not LIST.is_file(), reason="needs readelf and the repository")
 

@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 import torch
-
 from cases import CASES
 from flat import flat, torch_op
+
 import strata_attention as sa
 
 # One case of every op; all in test_oracle.py.
@@ -121,7 +121,7 @@ def test_compiled_cache_with_gaps_between_pages() -> None:
     """Functionalisation must not give the op a copy of the cache without the gaps."""
     torch._dynamo.reset()
     memory = torch.zeros(3, 1024, dtype=torch.uint8)
-    cache = sa.PagedCache.of(memory[:, :4 * 192].view(torch.bfloat16).view(3, 4, 96), sa.KvFormat.bf16)
+    cache = sa.PagedCache.of(memory[:, : 4 * 192].view(torch.bfloat16).view(3, 4, 96), sa.KvFormat.bf16)
     assert cache.page_stride == 1024
     k, slots = torch.randn(2, 96).bfloat16(), torch.tensor([1, 9])
 
@@ -148,11 +148,11 @@ def test_given_workspace_is_enough_at_any_address() -> None:
         case = CASES[name]()
         size = sa.workspace_bytes(case.op, **case.arguments)
         memory = torch.zeros(size + 64, dtype=torch.uint8)
-        case.op(**case.arguments, workspace=memory[1:1 + size] if size else None)
+        case.op(**case.arguments, workspace=memory[1 : 1 + size] if size else None)
         case.check()
         if size:
             with pytest.raises(RuntimeError, match="workspace"):
-                case.op(**case.arguments, workspace=memory[:size // 2 - 255])
+                case.op(**case.arguments, workspace=memory[: size // 2 - 255])
 
 
 def test_hint_changes_no_result() -> None:
@@ -171,6 +171,7 @@ def test_implementations_begin_with_the_one_that_runs() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_cuda_equals_the_oracle(name: str) -> None:
     import on_cuda
+
     case = CASES[name]()
     on_cuda.run(case)
     case.check()
@@ -180,6 +181,7 @@ def test_cuda_equals_the_oracle(name: str) -> None:
 @pytest.mark.parametrize("name", FIRST.values())
 def test_cuda_graph(name: str) -> None:
     import on_cuda
+
     case = CASES[name]()
     on_cuda.run(case, graph=True)
     case.check()

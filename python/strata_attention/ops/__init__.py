@@ -12,7 +12,7 @@ from typing import Any
 from .compressor import compress_norm_rope_store, save_partial_states
 from .dense_attention import dense_attn_decode, dense_attn_prefill
 from .indexer import indexer_logits, indexer_query, indexer_topk, topk_select
-from .indices import (combine_topk_swa, compressed_indices, compute_global_topk, scatter_block_tables, slot_mapping, swa_indices)
+from .indices import combine_topk_swa, compressed_indices, compute_global_topk, scatter_block_tables, slot_mapping, swa_indices
 from .kv_insert import dequantize_and_gather_k, qnorm_rope_kv_insert, quantize_and_insert_k
 from .linear import grouped_linear, linear
 from .mla import indexer_key_insert, mla_rope_kv_insert
@@ -22,10 +22,34 @@ from .sparse_attention import merge_attn_states, sparse_attn_decode, sparse_attn
 
 #: All ops, in the order of the library's OpSet.
 ALL: tuple[Callable[..., None], ...] = (
-    linear, grouped_linear, rms_norm_pair, qnorm_rope_kv_insert, quantize_and_insert_k, dequantize_and_gather_k, save_partial_states,
-    compress_norm_rope_store, indexer_query, indexer_logits, topk_select, indexer_topk, scatter_block_tables, slot_mapping, swa_indices,
-    compressed_indices, compute_global_topk, combine_topk_swa, sparse_attn_decode, sparse_attn_prefill, merge_attn_states, inverse_rope,
-    inverse_rope_quant, mla_rope_kv_insert, indexer_key_insert, dense_attn_decode, dense_attn_prefill)
+    linear,
+    grouped_linear,
+    rms_norm_pair,
+    qnorm_rope_kv_insert,
+    quantize_and_insert_k,
+    dequantize_and_gather_k,
+    save_partial_states,
+    compress_norm_rope_store,
+    indexer_query,
+    indexer_logits,
+    topk_select,
+    indexer_topk,
+    scatter_block_tables,
+    slot_mapping,
+    swa_indices,
+    compressed_indices,
+    compute_global_topk,
+    combine_topk_swa,
+    sparse_attn_decode,
+    sparse_attn_prefill,
+    merge_attn_states,
+    inverse_rope,
+    inverse_rope_quant,
+    mla_rope_kv_insert,
+    indexer_key_insert,
+    dense_attn_decode,
+    dense_attn_prefill,
+)
 
 
 def workspace_bytes(op: Callable[..., None], *arguments: Any, **keywords: Any) -> int:
@@ -41,9 +65,34 @@ def implementations(op: Callable[..., None], *arguments: Any, **keywords: Any) -
 
 
 __all__ = [
-    "combine_topk_swa", "compress_norm_rope_store", "compressed_indices", "compute_global_topk", "dense_attn_decode",
-    "dense_attn_prefill", "dequantize_and_gather_k", "grouped_linear", "indexer_key_insert", "indexer_logits", "indexer_query",
-    "indexer_topk", "inverse_rope", "inverse_rope_quant", "linear", "merge_attn_states", "mla_rope_kv_insert", "qnorm_rope_kv_insert",
-    "quantize_and_insert_k", "rms_norm_pair", "save_partial_states", "scatter_block_tables", "slot_mapping", "sparse_attn_decode",
-    "sparse_attn_prefill", "swa_indices", "topk_select", "ALL", "implementations", "workspace_bytes",
+    "ALL",
+    "combine_topk_swa",
+    "compress_norm_rope_store",
+    "compressed_indices",
+    "compute_global_topk",
+    "dense_attn_decode",
+    "dense_attn_prefill",
+    "dequantize_and_gather_k",
+    "grouped_linear",
+    "implementations",
+    "indexer_key_insert",
+    "indexer_logits",
+    "indexer_query",
+    "indexer_topk",
+    "inverse_rope",
+    "inverse_rope_quant",
+    "linear",
+    "merge_attn_states",
+    "mla_rope_kv_insert",
+    "qnorm_rope_kv_insert",
+    "quantize_and_insert_k",
+    "rms_norm_pair",
+    "save_partial_states",
+    "scatter_block_tables",
+    "slot_mapping",
+    "sparse_attn_decode",
+    "sparse_attn_prefill",
+    "swa_indices",
+    "topk_select",
+    "workspace_bytes",
 ]

@@ -7,9 +7,18 @@ import torch
 from .._binding import op
 from ..types import PagedCache, StateSave
 
+
 @op
-def save_partial_states(kv_score: torch.Tensor, ape: torch.Tensor, positions: torch.Tensor, state_slots: torch.Tensor, state: PagedCache,
-                        *, next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def save_partial_states(
+    kv_score: torch.Tensor,
+    ape: torch.Tensor,
+    positions: torch.Tensor,
+    state_slots: torch.Tensor,
+    state: PagedCache,
+    *,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """State row state_slots[t] = [kv[t] | score[t] + ape[positions[t] % ratio]] for every token with state_slots[t] >= 0.
 
     kv_score     f32 [T, 2*coff*d], rows contiguous: kv, then score
@@ -21,11 +30,24 @@ def save_partial_states(kv_score: torch.Tensor, ape: torch.Tensor, positions: to
 
 
 @op
-def compress_norm_rope_store(state: PagedCache, block_table: torch.Tensor, token_to_req: torch.Tensor, positions: torch.Tensor,
-                             state_slots: torch.Tensor, out_slots: torch.Tensor, norm_weight: torch.Tensor, cos_sin: torch.Tensor,
-                             cache: PagedCache, *, ratio: int = 4, eps: float = 1e-6, hadamard: bool = False,
-                             save_prologue: StateSave | None = None, next_weights: torch.Tensor | None = None,
-                             workspace: torch.Tensor | None = None) -> None:
+def compress_norm_rope_store(
+    state: PagedCache,
+    block_table: torch.Tensor,
+    token_to_req: torch.Tensor,
+    positions: torch.Tensor,
+    state_slots: torch.Tensor,
+    out_slots: torch.Tensor,
+    norm_weight: torch.Tensor,
+    cos_sin: torch.Tensor,
+    cache: PagedCache,
+    *,
+    ratio: int = 4,
+    eps: float = 1e-6,
+    hadamard: bool = False,
+    save_prologue: StateSave | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Pools the last coff*ratio state rows of boundary tokens, (positions[t] + 1) % ratio == 0; norm, rotation, quantisation, insertion at
     out_slots[t].
 

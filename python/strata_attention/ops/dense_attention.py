@@ -7,11 +7,25 @@ import torch
 from .._binding import op
 from ..types import PagedCache
 
+
 @op
-def dense_attn_decode(q: torch.Tensor, cache: PagedCache, block_table: torch.Tensor, query_start_loc: torch.Tensor,
-                      seq_lens: torch.Tensor, max_query_len: int, max_seq_len: int, softmax_scale: float, out: torch.Tensor, *,
-                      batch_invariant: bool = False, schedule: torch.Tensor | None = None, lse: torch.Tensor | None = None,
-                      next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def dense_attn_decode(
+    q: torch.Tensor,
+    cache: PagedCache,
+    block_table: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    max_query_len: int,
+    max_seq_len: int,
+    softmax_scale: float,
+    out: torch.Tensor,
+    *,
+    batch_invariant: bool = False,
+    schedule: torch.Tensor | None = None,
+    lse: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Multi-query attention over the paged latent cache, bottom-right causal; values are the first Dv dimensions of a row.
 
     q                bf16 [T, H, D], D <= 576
@@ -30,10 +44,23 @@ def dense_attn_decode(q: torch.Tensor, cache: PagedCache, block_table: torch.Ten
 
 
 @op
-def dense_attn_prefill(q: torch.Tensor, k_nope: torch.Tensor, k_pe: torch.Tensor, v: torch.Tensor, max_query_len: int, max_key_len: int,
-                       softmax_scale: float, out: torch.Tensor, *, query_start_loc: torch.Tensor | None = None,
-                       key_start_loc: torch.Tensor | None = None, causal: bool = True, lse: torch.Tensor | None = None,
-                       next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def dense_attn_prefill(
+    q: torch.Tensor,
+    k_nope: torch.Tensor,
+    k_pe: torch.Tensor,
+    v: torch.Tensor,
+    max_query_len: int,
+    max_key_len: int,
+    softmax_scale: float,
+    out: torch.Tensor,
+    *,
+    query_start_loc: torch.Tensor | None = None,
+    key_start_loc: torch.Tensor | None = None,
+    causal: bool = True,
+    lse: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Multi-head attention over keys and values in memory. A key is its head's k_nope, then the k_pe that all heads share.
 
     q                bf16 [Tq, H, P + R], P + R <= 576

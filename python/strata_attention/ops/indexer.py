@@ -7,12 +7,26 @@ import torch
 from .._binding import op
 from ..types import IndexerQuery, PagedCache, RopePairing, RopeSlice, TopkSlots
 
+
 @op
-def indexer_query(q: torch.Tensor, weights: torch.Tensor, positions: torch.Tensor, softmax_scale: float, head_scale: float,
-                  q_out: torch.Tensor, weights_out: torch.Tensor, *, cos_sin: torch.Tensor | None = None,
-                  pairing: int = RopePairing.interleaved, rope_slice: int = RopeSlice.last, hadamard: bool = False,
-                  amax_floor: float = 1e-4, q_scale_out: torch.Tensor | None = None, next_weights: torch.Tensor | None = None,
-                  workspace: torch.Tensor | None = None) -> None:
+def indexer_query(
+    q: torch.Tensor,
+    weights: torch.Tensor,
+    positions: torch.Tensor,
+    softmax_scale: float,
+    head_scale: float,
+    q_out: torch.Tensor,
+    weights_out: torch.Tensor,
+    *,
+    cos_sin: torch.Tensor | None = None,
+    pairing: int = RopePairing.interleaved,
+    rope_slice: int = RopeSlice.last,
+    hadamard: bool = False,
+    amax_floor: float = 1e-4,
+    q_scale_out: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Rotates and quantises queries, and folds the scales into the head weights.
 
     q            bf16 [T, Hi, Di]
@@ -28,9 +42,19 @@ def indexer_query(q: torch.Tensor, weights: torch.Tensor, positions: torch.Tenso
 
 
 @op
-def indexer_logits(q: torch.Tensor, weights: torch.Tensor, cache: PagedCache, block_table: torch.Tensor, token_to_req: torch.Tensor,
-                   lengths: torch.Tensor, logits: torch.Tensor, *, q_scale: torch.Tensor | None = None,
-                   next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def indexer_logits(
+    q: torch.Tensor,
+    weights: torch.Tensor,
+    cache: PagedCache,
+    block_table: torch.Tensor,
+    token_to_req: torch.Tensor,
+    lengths: torch.Tensor,
+    logits: torch.Tensor,
+    *,
+    q_scale: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """logits[t, j] = k_scale[j] * sum_h weights[t, h] * relu(sum_d q[t, h, d] * k[j, d]) for j < lengths[t].
 
     q             e4m3 [T, Hi, Di], u8 [T, Hi, Di/2] or bf16 [T, Hi, Di], contiguous
@@ -45,8 +69,14 @@ def indexer_logits(q: torch.Tensor, weights: torch.Tensor, cache: PagedCache, bl
 
 
 @op
-def topk_select(logits: torch.Tensor, lengths: torch.Tensor, topk_indices: torch.Tensor, *, next_weights: torch.Tensor | None = None,
-                workspace: torch.Tensor | None = None) -> None:
+def topk_select(
+    logits: torch.Tensor,
+    lengths: torch.Tensor,
+    topk_indices: torch.Tensor,
+    *,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """The k largest logits of each row as ascending entry numbers, left-packed; -1 fills the rest. Of equal logits the smaller number wins.
 
     logits        f32 [T, C]
@@ -56,11 +86,22 @@ def topk_select(logits: torch.Tensor, lengths: torch.Tensor, topk_indices: torch
 
 
 @op
-def indexer_topk(lengths: torch.Tensor, max_length: int, topk_indices: torch.Tensor, *, q: torch.Tensor | None = None,
-                 q_scale: torch.Tensor | None = None, weights: torch.Tensor | None = None, cache: PagedCache | None = None,
-                 block_table: torch.Tensor | None = None, token_to_req: torch.Tensor | None = None,
-                 query_prologue: IndexerQuery | None = None, slots_epilogue: TopkSlots | None = None,
-                 next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def indexer_topk(
+    lengths: torch.Tensor,
+    max_length: int,
+    topk_indices: torch.Tensor,
+    *,
+    q: torch.Tensor | None = None,
+    q_scale: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+    cache: PagedCache | None = None,
+    block_table: torch.Tensor | None = None,
+    token_to_req: torch.Tensor | None = None,
+    query_prologue: IndexerQuery | None = None,
+    slots_epilogue: TopkSlots | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """indexer_logits and topk_select in one op, without a matrix of logits.
 
     lengths         i32 [T]: candidates of each token

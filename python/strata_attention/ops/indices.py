@@ -8,8 +8,14 @@ from .._binding import op
 
 
 @op
-def scatter_block_tables(entries: torch.Tensor, segments: torch.Tensor, block_table: torch.Tensor, *,
-                         next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def scatter_block_tables(
+    entries: torch.Tensor,
+    segments: torch.Tensor,
+    block_table: torch.Tensor,
+    *,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """block_table[row, column + i] = entries[first + i] for i < count, for every segment.
 
     entries      i32 [N]
@@ -19,9 +25,18 @@ def scatter_block_tables(entries: torch.Tensor, segments: torch.Tensor, block_ta
 
 
 @op
-def slot_mapping(positions: torch.Tensor, token_to_req: torch.Tensor, block_table: torch.Tensor, page_size: int,
-                 slot_mapping: torch.Tensor, *, is_valid_token: torch.Tensor | None = None, ratio: int = 1,
-                 next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def slot_mapping(
+    positions: torch.Tensor,
+    token_to_req: torch.Tensor,
+    block_table: torch.Tensor,
+    page_size: int,
+    slot_mapping: torch.Tensor,
+    *,
+    is_valid_token: torch.Tensor | None = None,
+    ratio: int = 1,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """The slot of every token in one cache group; ratio r > 1: of entry p / r for boundary tokens, (p + 1) % r == 0, and -1 for others.
 
     positions       i64 [T]
@@ -33,9 +48,19 @@ def slot_mapping(positions: torch.Tensor, token_to_req: torch.Tensor, block_tabl
 
 
 @op
-def swa_indices(positions: torch.Tensor, token_to_req: torch.Tensor, block_table: torch.Tensor, page_size: int, indices: torch.Tensor,
-                lens: torch.Tensor, *, is_valid_token: torch.Tensor | None = None, window: int = 128,
-                next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def swa_indices(
+    positions: torch.Tensor,
+    token_to_req: torch.Tensor,
+    block_table: torch.Tensor,
+    page_size: int,
+    indices: torch.Tensor,
+    lens: torch.Tensor,
+    *,
+    is_valid_token: torch.Tensor | None = None,
+    window: int = 128,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Sliding-window slots of every token, oldest first; -1 fills the rest.
 
     positions       i64 [T]
@@ -49,9 +74,19 @@ def swa_indices(positions: torch.Tensor, token_to_req: torch.Tensor, block_table
 
 
 @op
-def compressed_indices(positions: torch.Tensor, indices: torch.Tensor, lens: torch.Tensor, *, token_to_req: torch.Tensor | None = None,
-                       is_valid_token: torch.Tensor | None = None, block_table: torch.Tensor | None = None, page_size: int = 0,
-                       ratio: int = 128, next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def compressed_indices(
+    positions: torch.Tensor,
+    indices: torch.Tensor,
+    lens: torch.Tensor,
+    *,
+    token_to_req: torch.Tensor | None = None,
+    is_valid_token: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    page_size: int = 0,
+    ratio: int = 128,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Every complete compressed entry of each token, min((p + 1) / ratio, width) entries: slots with a block table, else entry numbers.
 
     positions       i64 [T]
@@ -66,9 +101,18 @@ def compressed_indices(positions: torch.Tensor, indices: torch.Tensor, lens: tor
 
 
 @op
-def compute_global_topk(topk_indices: torch.Tensor, token_to_req: torch.Tensor, block_table: torch.Tensor, page_size: int,
-                        global_indices: torch.Tensor, lens: torch.Tensor, *, is_valid_token: torch.Tensor | None = None,
-                        next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def compute_global_topk(
+    topk_indices: torch.Tensor,
+    token_to_req: torch.Tensor,
+    block_table: torch.Tensor,
+    page_size: int,
+    global_indices: torch.Tensor,
+    lens: torch.Tensor,
+    *,
+    is_valid_token: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Entry numbers to slots, in the same columns. lens[t] = count(topk_indices[t] >= 0).
 
     topk_indices    i32 [T, k]
@@ -81,10 +125,22 @@ def compute_global_topk(topk_indices: torch.Tensor, token_to_req: torch.Tensor, 
 
 
 @op
-def combine_topk_swa(query_start_loc: torch.Tensor, seq_lens: torch.Tensor, gather_lens: torch.Tensor, m: int, n: int,
-                     combined_indices: torch.Tensor, combined_lens: torch.Tensor, *, topk_indices: torch.Tensor | None = None,
-                     window: int = 128, ratio: int = 1, top_k: int = 0, next_weights: torch.Tensor | None = None,
-                     workspace: torch.Tensor | None = None) -> None:
+def combine_topk_swa(
+    query_start_loc: torch.Tensor,
+    seq_lens: torch.Tensor,
+    gather_lens: torch.Tensor,
+    m: int,
+    n: int,
+    combined_indices: torch.Tensor,
+    combined_lens: torch.Tensor,
+    *,
+    topk_indices: torch.Tensor | None = None,
+    window: int = 128,
+    ratio: int = 1,
+    top_k: int = 0,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Rows of the gathered workspace for one prefill chunk: selected entries, then window rows, then -1.
 
     query_start_loc   i32 [R + 1], global token numbers of the chunk's requests

@@ -7,11 +7,22 @@ import torch
 from .._binding import op
 from ..types import PagedCache
 
+
 @op
-def qnorm_rope_kv_insert(q: torch.Tensor, kv: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, q_out: torch.Tensor, *,
-                         slot_mapping: torch.Tensor | None = None, cache: PagedCache | None = None, eps: float = 1e-6,
-                         q_scale_inv: float = 1.0, next_weights: torch.Tensor | None = None,
-                         workspace: torch.Tensor | None = None) -> None:
+def qnorm_rope_kv_insert(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    positions: torch.Tensor,
+    cos_sin: torch.Tensor,
+    q_out: torch.Tensor,
+    *,
+    slot_mapping: torch.Tensor | None = None,
+    cache: PagedCache | None = None,
+    eps: float = 1e-6,
+    q_scale_inv: float = 1.0,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Per-head RMSNorm and rotation of queries; rotation, quantisation and cache insertion of keys.
 
     q_out[n, h] = rope(q[n, h] * rsqrt(mean(q[n, h]^2) + eps), positions[n]); heads H..Hp-1 of q_out are +0.
@@ -29,8 +40,15 @@ def qnorm_rope_kv_insert(q: torch.Tensor, kv: torch.Tensor, positions: torch.Ten
 
 
 @op
-def quantize_and_insert_k(k: torch.Tensor, slot_mapping: torch.Tensor, cache: PagedCache, *, ue8m0: bool = False,
-                          next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def quantize_and_insert_k(
+    k: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    cache: PagedCache,
+    *,
+    ue8m0: bool = False,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Quantises rows that are already rotated, and inserts them.
 
     k             bf16 [N, D]
@@ -42,9 +60,17 @@ def quantize_and_insert_k(k: torch.Tensor, slot_mapping: torch.Tensor, cache: Pa
 
 
 @op
-def dequantize_and_gather_k(cache: PagedCache, seq_lens: torch.Tensor, block_table: torch.Tensor, out: torch.Tensor, *,
-                            gather_lens: torch.Tensor | None = None, offset: int = 0, next_weights: torch.Tensor | None = None,
-                            workspace: torch.Tensor | None = None) -> None:
+def dequantize_and_gather_k(
+    cache: PagedCache,
+    seq_lens: torch.Tensor,
+    block_table: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    gather_lens: torch.Tensor | None = None,
+    offset: int = 0,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Rows of the paged cache as bf16. For request c and i < g = gather_lens[c]: out[c, offset + i] = row seq_lens[c] - g + i of the request.
 
     cache        any format except state_f32

@@ -7,10 +7,18 @@ import torch
 from .._binding import op
 from ..types import ActivationFormat, LinearWeight
 
+
 @op
-def linear(x: torch.Tensor, weight: LinearWeight, y: torch.Tensor, *, x_scale: torch.Tensor | None = None,
-           activation: int = ActivationFormat.bf16, next_weights: torch.Tensor | None = None,
-           workspace: torch.Tensor | None = None) -> None:
+def linear(
+    x: torch.Tensor,
+    weight: LinearWeight,
+    y: torch.Tensor,
+    *,
+    x_scale: torch.Tensor | None = None,
+    activation: int = ActivationFormat.bf16,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """y[t, o] = sum_i x[t, i] * W[o, i], accumulated in fp32. With an fp8 activation format x is quantised first.
 
     x           bf16 [T, K]; or e4m3 [T, K] with x_scale. Rows contiguous
@@ -22,9 +30,17 @@ def linear(x: torch.Tensor, weight: LinearWeight, y: torch.Tensor, *, x_scale: t
 
 
 @op
-def grouped_linear(x: torch.Tensor, weight: LinearWeight, y: torch.Tensor, *, x_scale: torch.Tensor | None = None,
-                   y_scale: torch.Tensor | None = None, y_format: int = ActivationFormat.bf16, next_weights: torch.Tensor | None = None,
-                   workspace: torch.Tensor | None = None) -> None:
+def grouped_linear(
+    x: torch.Tensor,
+    weight: LinearWeight,
+    y: torch.Tensor,
+    *,
+    x_scale: torch.Tensor | None = None,
+    y_scale: torch.Tensor | None = None,
+    y_format: int = ActivationFormat.bf16,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i].
 
     x         bf16 [T, G, K]; or e4m3 [T, G, K] with x_scale. Last dimension contiguous

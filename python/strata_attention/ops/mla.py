@@ -7,11 +7,23 @@ import torch
 from .._binding import op
 from ..types import PagedCache, RopePairing, RopeSlice
 
+
 @op
-def mla_rope_kv_insert(q: torch.Tensor, c: torch.Tensor, k_pe: torch.Tensor, *, positions: torch.Tensor | None = None,
-                       cos_sin: torch.Tensor | None = None, llama_4_scaling: torch.Tensor | None = None,
-                       q_pe_out: torch.Tensor | None = None, slot_mapping: torch.Tensor | None = None, cache: PagedCache | None = None,
-                       ue8m0: bool = False, next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def mla_rope_kv_insert(
+    q: torch.Tensor,
+    c: torch.Tensor,
+    k_pe: torch.Tensor,
+    *,
+    positions: torch.Tensor | None = None,
+    cos_sin: torch.Tensor | None = None,
+    llama_4_scaling: torch.Tensor | None = None,
+    q_pe_out: torch.Tensor | None = None,
+    slot_mapping: torch.Tensor | None = None,
+    cache: PagedCache | None = None,
+    ue8m0: bool = False,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Rotation of query and key in place, and the cache write: cache row slot_mapping[t] = concat(c[t], k_pe[t]).
 
     q                in place: bf16 [T, H, P + R], last dimension contiguous
@@ -28,10 +40,22 @@ def mla_rope_kv_insert(q: torch.Tensor, c: torch.Tensor, k_pe: torch.Tensor, *, 
 
 
 @op
-def indexer_key_insert(k: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, slot_mapping: torch.Tensor, cache: PagedCache, *,
-                       eps: float = 1e-6, positions: torch.Tensor | None = None, cos_sin: torch.Tensor | None = None,
-                       pairing: int = RopePairing.half_split, rope_slice: int = RopeSlice.first, hadamard: bool = False,
-                       next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def indexer_key_insert(
+    k: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    cache: PagedCache,
+    *,
+    eps: float = 1e-6,
+    positions: torch.Tensor | None = None,
+    cos_sin: torch.Tensor | None = None,
+    pairing: int = RopePairing.half_split,
+    rope_slice: int = RopeSlice.first,
+    hadamard: bool = False,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Keys of V3.2's indexer: LayerNorm, rotation, optional Hadamard, quantisation, insertion.
 
     k             bf16 [T, Di], before the norm

@@ -7,11 +7,23 @@ import torch
 from .._binding import op
 from ..types import ActivationFormat, KeyInsert
 
+
 @op
-def rms_norm_pair(kv: torch.Tensor, kv_weight: torch.Tensor, *, kv_out: torch.Tensor | None = None, q: torch.Tensor | None = None,
-                  q_weight: torch.Tensor | None = None, q_out: torch.Tensor | None = None, q_scale: torch.Tensor | None = None,
-                  q_format: int = ActivationFormat.bf16, eps: float = 1e-6, insert_epilogue: KeyInsert | None = None,
-                  next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def rms_norm_pair(
+    kv: torch.Tensor,
+    kv_weight: torch.Tensor,
+    *,
+    kv_out: torch.Tensor | None = None,
+    q: torch.Tensor | None = None,
+    q_weight: torch.Tensor | None = None,
+    q_out: torch.Tensor | None = None,
+    q_scale: torch.Tensor | None = None,
+    q_format: int = ActivationFormat.bf16,
+    eps: float = 1e-6,
+    insert_epilogue: KeyInsert | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Two independent RMSNorms: y = bf16(x * rsqrt(mean(x^2) + eps) * w), in fp32 with one rounding.
 
     kv               bf16 [T, Nkv]

@@ -8,8 +8,15 @@ from .._binding import op
 
 
 @op
-def inverse_rope(o: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, out: torch.Tensor, *,
-                 next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def inverse_rope(
+    o: torch.Tensor,
+    positions: torch.Tensor,
+    cos_sin: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """out = o with the last R dimensions of every head rotated back by the query's position.
 
     o          bf16 [T, H, D]
@@ -20,8 +27,16 @@ def inverse_rope(o: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor
 
 
 @op
-def inverse_rope_quant(o: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor, out: torch.Tensor, scale: torch.Tensor, *,
-                       next_weights: torch.Tensor | None = None, workspace: torch.Tensor | None = None) -> None:
+def inverse_rope_quant(
+    o: torch.Tensor,
+    positions: torch.Tensor,
+    cos_sin: torch.Tensor,
+    out: torch.Tensor,
+    scale: torch.Tensor,
+    *,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """inverse_rope, then FP8 quantisation with one scale per token and 128 channels.
 
     o          bf16 [T, H, D], D a multiple of 128

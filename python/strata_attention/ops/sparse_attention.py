@@ -7,14 +7,29 @@ import torch
 from .._binding import op
 from ..types import InverseRope, PagedCache, QueryNormRope
 
+
 @op
-def sparse_attn_decode(q: torch.Tensor, cache: PagedCache, indices: torch.Tensor, softmax_scale: float, out: torch.Tensor, *,
-                       topk_length: torch.Tensor | None = None, extra_cache: PagedCache | None = None,
-                       extra_indices: torch.Tensor | None = None, extra_topk_length: torch.Tensor | None = None,
-                       attn_sink: torch.Tensor | None = None, batch_invariant: bool = False, schedule: torch.Tensor | None = None,
-                       query_prologue: QueryNormRope | None = None, out_epilogue: InverseRope | None = None,
-                       lse: torch.Tensor | None = None, max_logits: torch.Tensor | None = None, next_weights: torch.Tensor | None = None,
-                       workspace: torch.Tensor | None = None) -> None:
+def sparse_attn_decode(
+    q: torch.Tensor,
+    cache: PagedCache,
+    indices: torch.Tensor,
+    softmax_scale: float,
+    out: torch.Tensor,
+    *,
+    topk_length: torch.Tensor | None = None,
+    extra_cache: PagedCache | None = None,
+    extra_indices: torch.Tensor | None = None,
+    extra_topk_length: torch.Tensor | None = None,
+    attn_sink: torch.Tensor | None = None,
+    batch_invariant: bool = False,
+    schedule: torch.Tensor | None = None,
+    query_prologue: QueryNormRope | None = None,
+    out_epilogue: InverseRope | None = None,
+    lse: torch.Tensor | None = None,
+    max_logits: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Attention over paged caches, with one or several query tokens per batch entry.
 
     q                  bf16 [B, S, H, D], D = 512 or 576
@@ -37,10 +52,21 @@ def sparse_attn_decode(q: torch.Tensor, cache: PagedCache, indices: torch.Tensor
 
 
 @op
-def sparse_attn_prefill(q: torch.Tensor, kv: torch.Tensor, indices: torch.Tensor, softmax_scale: float, out: torch.Tensor, *,
-                        topk_length: torch.Tensor | None = None, attn_sink: torch.Tensor | None = None, batch_invariant: bool = False,
-                        lse: torch.Tensor | None = None, max_logits: torch.Tensor | None = None, next_weights: torch.Tensor | None = None,
-                        workspace: torch.Tensor | None = None) -> None:
+def sparse_attn_prefill(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    indices: torch.Tensor,
+    softmax_scale: float,
+    out: torch.Tensor,
+    *,
+    topk_length: torch.Tensor | None = None,
+    attn_sink: torch.Tensor | None = None,
+    batch_invariant: bool = False,
+    lse: torch.Tensor | None = None,
+    max_logits: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """Attention over bf16 rows that were gathered before. Entries outside [0, s_kv) are skipped.
 
     q                bf16 [T, H, D]
@@ -55,9 +81,17 @@ def sparse_attn_prefill(q: torch.Tensor, kv: torch.Tensor, indices: torch.Tensor
 
 
 @op
-def merge_attn_states(o: torch.Tensor, lse: torch.Tensor, empty_lse: float, out: torch.Tensor, *, attn_sink: torch.Tensor | None = None,
-                      lse_out: torch.Tensor | None = None, next_weights: torch.Tensor | None = None,
-                      workspace: torch.Tensor | None = None) -> None:
+def merge_attn_states(
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    empty_lse: float,
+    out: torch.Tensor,
+    *,
+    attn_sink: torch.Tensor | None = None,
+    lse_out: torch.Tensor | None = None,
+    next_weights: torch.Tensor | None = None,
+    workspace: torch.Tensor | None = None,
+) -> None:
     """One softmax from n partial results over disjoint rows.
 
     o          f32 or bf16 [n, T, H, Dv]
