@@ -44,8 +44,8 @@ enum class ArgumentKind : uint8_t { plain, tensor, optional_tensor, optional_tex
 // A list is visited twice: arguments without a default come first.
 enum class Pass : uint8_t { required, optional };
 
-// The calls that a list of arguments consists of. Self has tensor(), cache_memory(), cache_complete(), scalar(), text(), begin_group(),
-// end_group() and own_weight().
+// The calls that a list of arguments consists of. Self has tensor_argument(), cache_memory(), cache_complete(), check_rows_of_slot(),
+// scalar_argument(), text_argument(), begin_group(), end_group() and own_weight().
 template <class Self>
 class Visitor {
  public:
@@ -86,6 +86,10 @@ class Visitor {
     fields(self(), members);
     if (self().end_group()) field = members;
     group_ = {};
+  }
+  // The last cache has this many rows a slot.
+  void rows_of_slot(std::string_view name, const PagedCache& c, int64_t rows) {
+    if (pass_ == Pass::optional) self().check_rows_of_slot({group_, name}, c, rows);
   }
   void weight(const LinearWeight*& field) {
     LinearWeight& weight = self().own_weight();
@@ -133,6 +137,7 @@ class SchemaWriter : public Visitor<SchemaWriter> {
   void tensor_argument(ArgumentName name, const TensorView&, TensorUse use);
   void cache_memory(ArgumentName name, const PagedCache&, TensorUse use) { tensor_argument(name, {}, use); }
   void cache_complete(ArgumentName, const PagedCache&) {}
+  void check_rows_of_slot(ArgumentName, const PagedCache&, int64_t) {}
   template <class T>
   void scalar_argument(ArgumentName name, const T& field, bool optional) {
     constexpr std::string_view kType = std::is_same_v<T, bool> ? "bool" : std::is_floating_point_v<T> ? "float" : "int";

@@ -234,7 +234,7 @@ void boxed_version(StableIValue* stack, uint64_t, uint64_t) {
 // describe_device("cuda:0").
 void boxed_describe_device(StableIValue* stack, uint64_t, uint64_t) {
   with_codes([&] {
-    const auto handle = reinterpret_cast<StringHandle>(stack[0]);
+    StringOpaque* const handle = pointer_of<StringOpaque>(stack[0]);
     const std::unique_ptr<StringOpaque, AOTITorchError (*)(StringHandle)> owner(handle, torch_delete_string);
     const char* text = nullptr;
     check_torch(torch_string_c_str(handle, &text), "torch_string_c_str");

@@ -6,15 +6,15 @@ OwnedArguments::~OwnedArguments() {
   for (size_t i = 0; i < kinds_.size(); ++i) {
     switch (kinds_[i]) {
       case ArgumentKind::plain: break;
-      case ArgumentKind::tensor: aoti_torch_delete_tensor_object(reinterpret_cast<AtenTensorHandle>(stack_[i])); break;
+      case ArgumentKind::tensor: aoti_torch_delete_tensor_object(pointer_of<AtenTensorOpaque>(stack_[i])); break;
       case ArgumentKind::optional_tensor:
       case ArgumentKind::optional_text:
         if (stack_[i] == 0) break;
-        auto* value = reinterpret_cast<StableIValue*>(stack_[i]);
+        auto* value = pointer_of<StableIValue>(stack_[i]);
         if (kinds_[i] == ArgumentKind::optional_tensor) {
-          aoti_torch_delete_tensor_object(reinterpret_cast<AtenTensorHandle>(*value));
+          aoti_torch_delete_tensor_object(pointer_of<AtenTensorOpaque>(*value));
         } else {
-          torch_delete_string(reinterpret_cast<StringHandle>(*value));
+          torch_delete_string(pointer_of<StringOpaque>(*value));
         }
         delete value;
     }
@@ -24,7 +24,7 @@ OwnedArguments::~OwnedArguments() {
 void Reader::text_argument(ArgumentName, std::string& field) {
   const StableIValue value = *next_++;
   if (value == 0) return;
-  const auto handle = reinterpret_cast<StringHandle>(*reinterpret_cast<const StableIValue*>(value));
+  StringOpaque* const handle = pointer_of<StringOpaque>(*pointer_of<StableIValue>(value));
   const char* text = nullptr;
   size_t length = 0;
   check_torch(torch_string_c_str(handle, &text), "torch_string_c_str");

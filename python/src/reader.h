@@ -3,6 +3,7 @@
 
 #include <torch/csrc/stable/c/shim.h>
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,12 @@
 #include "torch_tensor.h"
 
 namespace strata::torch_ops {
+
+// A pointer on torch's stack.
+template <class T>
+T* pointer_of(StableIValue value) {
+  return std::bit_cast<T*>(value);
+}
 
 // The arguments of a call, which belong to the callee: gives them back.
 class OwnedArguments {
@@ -54,8 +61,11 @@ class Reader : public Visitor<Reader> {
     if (cache_tensor_ == nullptr) {
       cache = {};
     } else {
-      check_pages(cache_tensor_, cache, op_, name);
+      check_pages(cache_tensor_, cache, 1, op_, name);
     }
+  }
+  void check_rows_of_slot(ArgumentName name, const PagedCache& cache, int64_t rows) const {
+    if (rows > 1) check_pages(cache_tensor_, cache, rows, op_, name);
   }
   template <class T>
   void scalar_argument(ArgumentName name, T& field, bool) {
@@ -94,10 +104,9 @@ class Reader : public Visitor<Reader> {
   }
   AtenTensorHandle next_tensor(bool is_optional) {
     const StableIValue value = *next_++;
-    if (!is_optional) return handle_of(value);
-    return value == 0 ? nullptr : handle_of(*reinterpret_cast<const StableIValue*>(value));
+    if (!is_optional) return pointer_of<AtenTensorOpaque>(value);
+    return value == 0 ? nullptr : pointer_of<AtenTensorOpaque>(*pointer_of<StableIValue>(value));
   }
-  static AtenTensorHandle handle_of(StableIValue value) { return reinterpret_cast<AtenTensorHandle>(value); }
   void seen(DeviceId device) {
     if (!device_) device_ = device;
     group_is_given_ = true;

@@ -82,7 +82,7 @@ TensorView view_of(AtenTensorHandle tensor, std::string_view op, ArgumentName na
   return view;
 }
 
-void check_pages(AtenTensorHandle tensor, const PagedCache& cache, std::string_view op, ArgumentName name) {
+void check_pages(AtenTensorHandle tensor, const PagedCache& cache, int64_t rows_of_slot, std::string_view op, ArgumentName name) {
   // What is not a cache at all the op refuses.
   if (cache.num_pages <= 0 || cache.page_size <= 0 || cache.row_dim <= 0 || cache.page_stride < 0) return;
   int64_t rank = 0, storage = 0, offset = 0;
@@ -105,7 +105,8 @@ void check_pages(AtenTensorHandle tensor, const PagedCache& cache, std::string_v
   }
   const int64_t given = storage - offset * item;
   int64_t payload = 0, needed = 0;
-  const bool is_huge = __builtin_mul_overflow(row_bytes(cache.format, cache.row_dim), int64_t{cache.page_size}, &payload) ||
+  const bool is_huge = __builtin_mul_overflow(row_bytes(cache.format, cache.row_dim), rows_of_slot, &payload) ||
+                       __builtin_mul_overflow(payload, int64_t{cache.page_size}, &payload) ||
                        __builtin_mul_overflow(cache.num_pages - 1, cache.page_stride, &needed) ||
                        __builtin_add_overflow(needed, payload, &needed);
   if (is_huge || needed > given) {

@@ -22,9 +22,9 @@ void check_torch(AOTITorchError error, const char* function);
 TensorView view_of(AtenTensorHandle tensor, std::string_view op, ArgumentName name);
 DeviceId device_id_of(AtenTensorHandle tensor, std::string_view op, ArgumentName name);
 void* memory_of(AtenTensorHandle tensor);
-// Throws invalid_argument unless the cache's pages are within the tensor's storage, and page_stride is the tensor's own where it has more
-// than one dimension.
-void check_pages(AtenTensorHandle tensor, const PagedCache& cache, std::string_view op, ArgumentName name);
+// Throws invalid_argument unless the cache's pages, with rows_of_slot rows in each slot, are within the tensor's storage, and page_stride
+// is the tensor's own where it has more than one dimension.
+void check_pages(AtenTensorHandle tensor, const PagedCache& cache, int64_t rows_of_slot, std::string_view op, ArgumentName name);
 
 // The device, opened at its first use with the settings of the environment and kept until the process ends.
 Device& device_of(DeviceId id);

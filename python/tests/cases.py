@@ -896,18 +896,29 @@ def indexer_key_insert(format: KvFormat, hadamard: bool) -> Case:
     return Case(sa.indexer_key_insert, arguments, check)
 
 
-@_case(KvFormat.bf16, KvFormat.fp8_tensor, KvFormat.fp8_ds_mla)
-def dense_attn_decode(format: KvFormat) -> Case:
-    cache, q, scale = filled_cache(format, 6, 4, 576), bf16(4, 3, 576), 192**-0.5
+@_case(
+    (KvFormat.bf16, 1, True),
+    (KvFormat.fp8_tensor, 1, False),
+    (KvFormat.fp8_ds_mla, 1, True),
+    (KvFormat.bf16, 2, False),
+    (KvFormat.fp8_tensor, 3, True),
+)
+def dense_attn_decode(format: KvFormat, kv_heads: int, causal: bool) -> Case:
+    # With several KV heads the rows of a slot lie next to each other: pages of kv_heads times as many rows.
+    rows, q, scale = filled_cache(format, 6, 4 * kv_heads, 576), bf16(4, 6, 576), 192**-0.5
+    cache = dataclasses.replace(rows, page_size=4)
     table, starts, lens = i32([[2, 0], [5, 1], [3, 4]]), i32([0, 1, 1, 4]), i32([7, 0, 6])
-    out, lse = torch.empty(4, 3, 512).bfloat16(), torch.empty(4, 3)
+    out, lse = torch.empty(4, 6, 512).bfloat16(), torch.empty(4, 6)
 
     def check() -> None:
+        each = 6 // kv_heads
         for t, (b, seen) in enumerate(((0, 7), (2, 4), (2, 5), (2, 6))):
-            keys = formats.load(cache, oracle.slots_of(table, b, torch.arange(seen), 4))
-            expected = oracle.attend(q[t], keys, keys[:, :512], scale)
-            near("out", out[t], expected[0], 2 * BF16, 5e-3)
-            near("lse", lse[t], expected[1], 1e-4, 1e-4)
+            slots = oracle.slots_of(table, b, torch.arange(seen if causal else int(lens[b])), 4)
+            for g in range(kv_heads):
+                keys, heads = formats.load(rows, slots * kv_heads + g), slice(g * each, (g + 1) * each)
+                expected = oracle.attend(q[t, heads], keys, keys[:, :512], scale)
+                near("out", out[t, heads], expected[0], 2 * BF16, 5e-3)
+                near("lse", lse[t, heads], expected[1], 1e-4, 1e-4)
 
     arguments = {
         "q": q,
@@ -920,6 +931,8 @@ def dense_attn_decode(format: KvFormat) -> Case:
         "softmax_scale": scale,
         "out": out,
         "lse": lse,
+        "num_kv_heads": kv_heads,
+        "causal": causal,
     }
     return Case(sa.dense_attn_decode, arguments, check)
 

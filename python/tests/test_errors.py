@@ -171,9 +171,9 @@ def test_absent_where_another_argument_needs_it(name: str, absent: list[str]) ->
         ("inverse_rope_quant", "positions", i64([4, 0, 8])),
         ("mla_rope_kv_insert[bf16-False]", "slot_mapping", i64([8, -1, 2])),
         ("indexer_key_insert[bf16-False]", "slot_mapping", i64([8, -1, 2])),
-        ("dense_attn_decode[bf16]", "block_table", i32([[2, 6], [5, 1], [3, 4]])),
-        ("dense_attn_decode[bf16]", "seq_lens", i32([7, 0, 9])),
-        ("dense_attn_decode[bf16]", "query_start_loc", i32([0, 2, 1, 4])),
+        ("dense_attn_decode[bf16-1-True]", "block_table", i32([[2, 6], [5, 1], [3, 4]])),
+        ("dense_attn_decode[bf16-1-True]", "seq_lens", i32([7, 0, 9])),
+        ("dense_attn_decode[bf16-1-True]", "query_start_loc", i32([0, 2, 1, 4])),
         ("dense_attn_prefill[True]", "key_start_loc", i32([0, 5, 4])),
     ],
 )
@@ -194,7 +194,7 @@ def test_index_out_of_range(name: str, argument: str, value: torch.Tensor) -> No
         ("linear", "activation", -1),
         ("compress_norm_rope_store[4-bf16-512-True]", "ratio", 5),
         ("indexer_query[bf16-False]", "pairing", 2),
-        ("dense_attn_decode[bf16]", "max_seq_len", -1),
+        ("dense_attn_decode[bf16-1-True]", "max_seq_len", -1),
     ],
 )
 def test_number_out_of_range(name: str, argument: str, value: Any) -> None:
@@ -218,6 +218,15 @@ def test_cache_that_is_not_in_its_memory(name: str, argument: str) -> None:
     _refused(case, argument, dataclasses.replace(cache, page_size=0))
     _refused(case, argument, dataclasses.replace(cache, row_dim=cache.row_dim + 1))
     _refused(case, argument, dataclasses.replace(cache, tensor=cache.tensor[128:]), "memory of num_pages pages")
+
+
+def test_cache_without_the_rows_of_all_kv_heads() -> None:
+    case = CASES["dense_attn_decode[bf16-2-False]"]()
+    cache: PagedCache = case.arguments["cache"]
+    _refused(case, "num_kv_heads", 3)
+    _refused(case, "num_kv_heads", 0, "num_kv_heads must be at least 1")
+    short = cache.tensor[: -cache.row_dim * 2 - 64]
+    _refused(case, "cache", dataclasses.replace(cache, tensor=short.clone()), "memory of num_pages pages")
 
 
 def test_cache_of_pages_at_other_distances() -> None:

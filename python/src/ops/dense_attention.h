@@ -9,11 +9,14 @@ template <class V>
 void fields(V& v, DenseAttnDecodeParams& p) {
   v.in("q", p.q);
   v.cache_in("cache", p.cache);
+  v.option("num_kv_heads", p.num_kv_heads);
+  v.rows_of_slot("cache", p.cache, p.num_kv_heads);
   v.in("block_table", p.block_table);
   v.in("query_start_loc", p.query_start_loc);
   v.in("seq_lens", p.seq_lens);
   v.value("max_query_len", p.max_query_len);
   v.value("max_seq_len", p.max_seq_len);
+  v.option("causal", p.causal);
   v.value("softmax_scale", p.softmax_scale);
   v.option("batch_invariant", p.batch_invariant);
   v.in_opt("schedule", p.schedule);

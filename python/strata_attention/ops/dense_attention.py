@@ -20,16 +20,18 @@ def dense_attn_decode(
     softmax_scale: float,
     out: torch.Tensor,
     *,
+    num_kv_heads: int = 1,
+    causal: bool = True,
     batch_invariant: bool = False,
     schedule: torch.Tensor | None = None,
     lse: torch.Tensor | None = None,
     next_weights: torch.Tensor | None = None,
     workspace: torch.Tensor | None = None,
 ) -> None:
-    """Multi-query attention over the paged latent cache, bottom-right causal; values are the first Dv dimensions of a row.
+    """Attention over the paged latent cache; values are the first Dv dimensions of a row.
 
     q                bf16 [T, H, D], D <= 576
-    cache            bf16, fp8_tensor, fp8_ds_mla; row_dim D
+    cache            bf16, fp8_tensor, fp8_ds_mla (one KV head only); row_dim D
     block_table      i32 [B, max_blocks]
     query_start_loc  i32 [B + 1]
     seq_lens         i32 [B], the new tokens included; 0: padding request
@@ -37,6 +39,8 @@ def dense_attn_decode(
     max_seq_len      upper bound of seq_lens
     softmax_scale    that of the 192-wide heads
     out              written: bf16 [T, H, Dv], Dv <= D
+    num_kv_heads     K: a slot has K rows next to each other, pages are [page_size, K, D]; head h reads those of KV head h / (H / K)
+    causal           bottom-right; False: every query sees all rows of its request
     batch_invariant  a token's result does not depend on the rest of the batch
     schedule         u8 [bytes], contiguous, of a batch; absent: none
     lse              written: f32 [T, H], natural logarithm
