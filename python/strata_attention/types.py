@@ -114,7 +114,10 @@ class PagedCache:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, format: KvFormat, row_dim: int | None = None, *, scale: float = 1.0) -> PagedCache:
-        """The cache of an engine's tensor [num_pages, page_size, ...], whose first stride is the distance between pages."""
+        """The cache of an engine's tensor [num_pages, page_size, ...], whose first stride is the distance between pages.
+
+        row_dim: the format's own, or all values of a slot; with several KV heads those of one.
+        """
         format = KvFormat(format)
         if tensor.dim() < 2:
             raise ValueError(f"PagedCache.of: tensor must be [num_pages, page_size, ...], has {tensor.dim()} dimensions")
