@@ -54,6 +54,7 @@ from .ops import (
     topk_select,
     workspace_bytes,
 )
+from .tables import rope_table
 from .types import (
     ActivationFormat,
     IndexerQuery,
@@ -138,6 +139,7 @@ __all__ = [
     "qnorm_rope_kv_insert",
     "quantize_and_insert_k",
     "rms_norm_pair",
+    "rope_table",
     "save_partial_states",
     "scatter_block_tables",
     "slot_mapping",

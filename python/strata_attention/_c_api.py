@@ -32,6 +32,8 @@ _STRUCTS = {
     "const int32_t* query_start_loc_host; const int32_t* seq_lens_host; const int64_t* request_ids_host; "
     "int64_t num_request_ids",
     "strata_group_metadata": "size_t struct_size; int32_t present; int64_t num_pages; strata_tensor_view block_table; strata_tensor_view slot_mapping",
+    "strata_rope_config": "size_t struct_size; int32_t dim; double theta; double factor; int64_t original_max_position; double beta_fast; "
+    "double beta_slow; int32_t truncate; double mscale_gain",
     "strata_synthesize_options": "size_t struct_size; int64_t num_layers; int32_t fp8; uint64_t seed; int32_t overwrite",
     "strata_layer_options": "size_t struct_size; const strata_batch_limits* limits; int32_t kv_format; int32_t indexer_format; int32_t hadamard; "
     "int32_t fp8_output; int32_t quantize_activations; int32_t prefill_mode; int32_t mla_mode; int64_t context_chunk_rows; "
@@ -61,6 +63,7 @@ _FUNCTIONS = {
     "strata_checkpoint_attention_layers": "strata_checkpoint, int64_t*, int64_t, int64_t*",
     "strata_checkpoint_kv_scale": "strata_checkpoint, int64_t, float*",
     "strata_synthesize_checkpoint": "strata_model_config, const strata_synthesize_options*, const char*, strata_progress, void*",
+    "strata_rope_table_build": "strata_device, const strata_rope_config*, strata_tensor_view",
     "strata_rope_tables_create": "strata_device, int64_t, strata_rope_tables*",
     "strata_rope_tables_destroy": "strata_rope_tables",
     "strata_side_streams_create": "strata_device, strata_side_streams*",
@@ -103,6 +106,7 @@ _NUMBERS = {
     "int64_t": ctypes.c_int64,
     "uint64_t": ctypes.c_uint64,
     "float": ctypes.c_float,
+    "double": ctypes.c_double,
 }
 _ENUMERATIONS = ("strata_cache_group", "strata_batch_tensor")
 
@@ -130,8 +134,8 @@ def _parameter(kind: str) -> Any:
         return ctypes.c_char_p
     if kind.endswith("*") or kind == "strata_progress":
         return ctypes.c_void_p
-    if kind in _NUMBERS:
-        return _NUMBERS[kind]
+    if kind in _NUMBERS or kind in types:
+        return _NUMBERS[kind] if kind in _NUMBERS else types[kind]
     return ctypes.c_int32 if kind in _ENUMERATIONS else ctypes.c_uint64
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import pathlib
 import re
 import struct
@@ -277,7 +278,7 @@ def test_objects_are_given_back(model: sa.Checkpoint) -> None:
 
 @in_repository
 def test_declarations_are_those_of_the_headers() -> None:
-    text = "\n".join(re.sub(r"//.*", "", path.read_text()) for path in sorted((ROOT / "include" / "strata" / "c").glob("*.h")))
+    text = "\n".join(re.sub(r"//.*", "", path.read_text()) for path in sorted((ROOT / "include" / "strata" / "c").rglob("*.h")))
     handles = re.findall(r"typedef struct (\w+) \{\s*uint64_t value;\s*\}", text)
     enumerations = re.findall(r"typedef int32_t (\w+);", text)
     plain = {name: "uint64_t" for name in handles} | {name: "int32_t" for name in enumerations}
@@ -306,6 +307,31 @@ def test_declarations_are_those_of_the_headers() -> None:
         f"#define STRATA_NUM_CACHE_GROUPS {_c_api.NUM_CACHE_GROUPS}\n" in text
         and f"STRATA_KV_FAMILY_DEFAULT ({_c_api.KV_FAMILY_DEFAULT})" in text
     )
+
+
+@pytest.mark.parametrize("factor", [1.0, 16.0])
+def test_rope_table(factor: float) -> None:
+    """V4 5.4 in float64."""
+    pair = torch.arange(32).double()
+    frequencies = 160000.0 ** (-pair / 32)
+    if factor > 1:
+        low, high = (64 * math.log(65536 / (2 * math.pi * rotations)) / (2 * math.log(160000)) for rotations in (32, 1))
+        low, high = max(math.floor(low), 0), min(math.ceil(high), 63)
+        assert (low, high) == (15, 25)
+        ramp = ((pair - low) / (high - low)).clamp(0, 1)
+        frequencies = frequencies / factor * ramp + frequencies * (1 - ramp)
+    angles = torch.arange(100).double()[:, None] * frequencies
+    table = sa.rope_table(100, theta=160000, factor=factor, original_max_position=65536)
+    assert table.dtype == torch.float32 and table.shape == (100, 64)
+    assert (table.double() - torch.cat([angles.cos(), angles.sin()], 1)).abs().max() < 2e-5
+
+
+def test_rope_table_refuses() -> None:
+    for wrong in ({"dim": 63}, {"dim": 0}, {"theta": 0.5}, {"factor": 4.0}):
+        with pytest.raises(ValueError, match="dim|theta|original_max_position"):
+            sa.rope_table(10, **wrong)
+    with pytest.raises(ValueError, match="max_positions"):
+        sa.rope_table(0)
 
 
 @in_repository
