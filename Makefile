@@ -99,6 +99,16 @@ cuda-sanitize: cuda
 	@cmake --build --preset cuda-racecheck -j $(JOBS) --target strata_cli
 	@tools/cuda-sanitize build-cuda/bin/strata build-cuda-racecheck/bin/strata $(CUDA_DEVICE) $(CUDA_OPS)
 
+# The wheel of the Python package, into dist/; with the CUDA backend where nvcc is. Its tests, with torch TORCH=2.10 or the newest.
+TORCH ?=
+.PHONY: python python-test
+python: setup
+	@tools/setup python
+	@JOBS=$(JOBS) CONFIGURE="$(CONFIGURE)" tools/python-package build
+python-test:
+	@tools/setup python
+	@tools/python-package test $(TORCH)
+
 # ASan + UBSan, and TSan: each in a build folder of its own. SANITIZE_LABELS="unit layers": those tests alone.
 SANITIZE_LABELS ?=
 empty :=
@@ -152,4 +162,4 @@ docs:
 	@echo "$(BUILD)/docs/html/index.html"
 
 clean:
-	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-all build-cuda-racecheck build-werror
+	@cmake -E rm -rf $(BUILD) build-asan-ubsan build-tsan build-coverage build-cuda build-cuda-all build-cuda-racecheck build-python build-werror dist

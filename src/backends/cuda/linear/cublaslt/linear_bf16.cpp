@@ -63,6 +63,7 @@ Support support(CublasLt& lt, const TensorView& x, bool convert, const LinearWei
   if (w->packed.present()) {
     if (Support fits = ops::packed_support(*w, bf16_bytes(*w)); !fits) return fits;
   }
+  if (std::string why = lt.unavailable(x.device.index); !why.empty()) return Support::no(std::move(why));
   Arena arena(x.device);
   if (!lt.plan(product(layout(arena, x, convert).x, *w, y))) {
     return Support::no(fmt::format("cuBLASLt has no kernel for x {} and y {}", x.describe(), y.describe()));

@@ -82,6 +82,7 @@ class Linear {
     const bool quantized = p.x.dtype == DType::e4m3;
     if (quantized && p.x.stride[0] % 16 != 0) return Support::no("rows of codes must begin at multiples of 16 bytes");
     if (const Support s = few_.supports(shapes_of(p, kStep - 1), device); !s) return Support::no("the last tokens: " + s.reason);
+    if (std::string why = lt_->unavailable(p.x.device.index); !why.empty()) return Support::no(std::move(why));
     return lt_->plan(product(*p.weight, p.x.shape[0], quantized ? p.x.stride[0] : p.weight->k, p.y)) ? Support::yes()
                                                                                                      : Support::no(no_kernel());
   }

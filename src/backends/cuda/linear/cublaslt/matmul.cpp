@@ -80,6 +80,19 @@ cublasLtHandle_t CublasLt::handle(int device) {
   return handle;
 }
 
+std::string CublasLt::unavailable(int device) {
+  const std::lock_guard lock(mutex_);
+  const auto [answer, is_new] = unavailable_.try_emplace(device);
+  if (is_new) {
+    try {
+      handle(device);
+    } catch (const Error& error) {
+      answer->second = error.what();
+    }
+  }
+  return answer->second;
+}
+
 std::optional<cublasLtMatmulAlgo_t> CublasLt::choose(const Product& p) {
   DeviceScope scope(p.device);
   // The scales need only be readable, at an alignment that real scales have.

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "strata/device.h"
 
@@ -47,6 +48,8 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
+  // Why the device has no cuBLASLt: the library is missing (a program may open it at the first product), or does not start. Empty: it has.
+  std::string unavailable(int device);
   // Chooses kernels for every number of tokens up to product.tokens; false when there are none. Host work, once per shape.
   bool plan(const Product& product);
   // workspace: kWorkspaceBytes, aligned to 256.
@@ -60,6 +63,7 @@ class CublasLt {
 
   std::mutex mutex_;
   std::map<int, cublasLtHandle_t> handles_;
+  std::map<int, std::string> unavailable_;                             // by device: the answer
   std::map<Product, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // tokens: upper end of a range, or exact
   std::map<Product, int64_t> planned_;                                 // with tokens 0; the number of tokens planned so far
 };
