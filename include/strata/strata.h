@@ -1,4 +1,6 @@
 // The C API: everything. C99, and C++ from C++11 on. docs/c-api.md is its guide.
+// Comments name sections of docs/specification: "V4 6.5" is section 6.5 of deepseek_v4_attention.md, "MLA 9" section 9 of
+// multi_head_latent_attention.md.
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 

@@ -27,8 +27,11 @@ extern "C" {
 // - Texts are UTF-8 and end with a zero. A text argument may be freed after the call.
 // - A pointer to an object that the function only reads may be freed after the call. Memory that views and caches name must stay valid
 // until the stream has finished the work.
+// - A function of the caller returns a status too. Any other than STRATA_OK ends the library's call, which returns it as it is, also a
+// number that is not listed below.
 // - Functions may be called by several threads at once, on different objects. For one object: devices, streams, checkpoints and model
-// configs are thread-safe; of pools, builders, layers, rope tables and side streams one call runs at a time (the comments say more).
+// configs are thread-safe; of pools, builders, layers, rope tables, side streams, events and graphs one call runs at a time (the comments
+// and docs/c-api.md say more).
 
 // Structs that may grow begin with struct_size: sizeof the struct as the caller was compiled. Each has a function NAME_default() that sets
 // struct_size and the defaults. A library accepts
@@ -64,7 +67,12 @@ STRATA_API void strata_version(int32_t* major, int32_t* minor, int32_t* patch) S
 // Handles name objects that the library owns. {0} is the null handle. A handle is a number without a pointer in it: each use looks it up,
 // so a freed, null or foreign handle is STRATA_INVALID_HANDLE, never a wrong access. That holds across threads: an object that one thread
 // destroys while another one uses it lives until that use ends.
-// Objects keep alive what they were made from: a layer its device, a pool its device. They can be destroyed in any order.
+// Handles can be destroyed in any order, as soon as no later call names them. Streams, events, graphs, pools, builders, rope tables, side
+// streams and layers keep their device alive; a layer also its rope tables, communicator and side streams. Three objects are not kept:
+// - The checkpoint of a layer. The layer copies what it needs, so strata_layer_create alone needs the checkpoint.
+// - The model config of a checkpoint. The checkpoint copies it.
+// - The pool of a builder. The builder copies the groups and the numbers of pages. strata_batch_build for the pool's requests and
+// strata_layer_forward with its pages name the pool in their arguments, so the pool must exist then.
 typedef struct strata_device {
   uint64_t value;  // 0: null
 } strata_device;   // a device: strata_device_open

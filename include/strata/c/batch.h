@@ -111,7 +111,8 @@ static inline strata_page_plan strata_page_plan_default(void) {
   return plan;
 }
 // The largest plan of strata_plan_pages that fits into `bytes` bytes: cached_positions is maximal, at most max_num_seqs * max_model_len.
-// plan may be null. Errors: STRATA_INVALID_ARGUMENT, naming the bytes of the smallest plan, where not even one position fits.
+// plan may be null, otherwise its struct_size is given, as strata_page_plan_default() sets it. Errors: STRATA_INVALID_ARGUMENT, naming the
+// bytes of the smallest plan, where not even one position fits.
 STRATA_API strata_status strata_plan_pages_within(int64_t bytes, const strata_layer_groups* layer_groups, const strata_batch_limits* limits,
                                                   int64_t* pages, int64_t num_groups, strata_page_plan* plan) STRATA_NOEXCEPT;
 
@@ -136,7 +137,10 @@ static inline strata_batch_builder_params strata_batch_builder_params_default(vo
 // builder, forwards with its batch included. Errors: STRATA_INVALID_ARGUMENT for limits, groups and numbers of pages that are not valid.
 STRATA_API strata_status strata_batch_builder_create(strata_device device, const strata_batch_builder_params* params,
                                                      strata_batch_builder* builder) STRATA_NOEXCEPT;
-// Gives the handle back. Work on streams that reads the builder's buffers may go on.
+// Gives the handle back, and the buffers when no call uses them. Work on streams that reads the device buffers may go on: their memory is
+// not used again before that work is done. The call waits for the last build's copy from the builder's pinned host memory, and so for the
+// earlier work of that build's stream. The host memory of strata_batch_info goes with the builder. A graph that reads the buffers must not
+// be launched afterwards.
 STRATA_API strata_status strata_batch_builder_destroy(strata_batch_builder builder) STRATA_NOEXCEPT;
 // Bytes of the device buffers.
 STRATA_API strata_status strata_batch_builder_allocated_bytes(strata_batch_builder builder, int64_t* bytes) STRATA_NOEXCEPT;
@@ -178,7 +182,8 @@ static inline strata_batch_info strata_batch_info_default(void) {
   info.struct_size = sizeof info;
   return info;
 }
-// The counts of the builder's batch. Errors of this and the functions below: STRATA_INVALID_ARGUMENT for a builder that has built no step.
+// The counts of the builder's batch. Fills *info, whose struct_size is given, as strata_batch_info_default() sets it. Errors of this and
+// the functions below: STRATA_INVALID_ARGUMENT for a builder that has built no step.
 STRATA_API strata_status strata_batch_get_info(strata_batch_builder builder, strata_batch_info* info) STRATA_NOEXCEPT;
 
 // The tensors of a batch, in device memory. T: tokens, R: requests, W: the window.
@@ -227,7 +232,8 @@ static inline strata_group_metadata strata_group_metadata_default(void) {
   metadata.struct_size = sizeof metadata;
   return metadata;
 }
-// Metadata of a group in the builder's batch. Its memory is valid until the next build.
+// Metadata of a group in the builder's batch. Fills *metadata, whose struct_size is given, as strata_group_metadata_default() sets it. Its
+// memory is valid until the next build.
 STRATA_API strata_status strata_batch_get_group(strata_batch_builder builder, strata_cache_group group,
                                                 strata_group_metadata* metadata) STRATA_NOEXCEPT;
 
@@ -249,8 +255,8 @@ static inline strata_prefill_chunk strata_prefill_chunk_default(void) {
   return chunk;
 }
 // Chunks of the prefill requests that have tokens, for ratio 1, 4 or 128. At most `capacity` chunks are written; where capacity > 0,
-// chunks[0].struct_size is given and holds for all of them. *count (may be null) is their number. Errors: STRATA_INVALID_ARGUMENT for
-// another ratio.
+// chunks[0].struct_size is given (strata_prefill_chunk_default() sets it) and holds for all of them. *count (may be null) is their number.
+// Errors: STRATA_INVALID_ARGUMENT for another ratio.
 STRATA_API strata_status strata_batch_prefill_chunks(strata_batch_builder builder, int32_t ratio, strata_prefill_chunk* chunks,
                                                      int64_t capacity, int64_t* count) STRATA_NOEXCEPT;
 

@@ -98,11 +98,12 @@ static inline strata_pool_params strata_pool_params_default(void) {
 // Errors: STRATA_INVALID_ARGUMENT for specs that differ between layers of a group and for a group without a number of pages;
 // STRATA_OUT_OF_MEMORY.
 STRATA_API strata_status strata_pool_create(strata_device device, const strata_pool_params* params, strata_pool* pool) STRATA_NOEXCEPT;
-// Gives the handle back, and the pages when no call uses them. Work on streams that still uses the pages may go on.
+// Gives the handle back, and the pages when no call uses them. Work on streams that still uses the pages may go on: the memory is not used
+// again before that work is done. A graph that uses the pages must not be launched afterwards.
 STRATA_API strata_status strata_pool_destroy(strata_pool pool) STRATA_NOEXCEPT;
 
-// Every group of the pool once. At most `capacity` specs are written; where capacity > 0, specs[0].struct_size is given and holds for all
-// of them. *count (may be null) is the number of groups.
+// Every group of the pool once. At most `capacity` specs are written; where capacity > 0, specs[0].struct_size is given
+// (strata_cache_group_spec_default() sets it) and holds for all of them. *count (may be null) is the number of groups.
 STRATA_API strata_status strata_pool_groups(strata_pool pool, strata_cache_group_spec* specs, int64_t capacity,
                                             int64_t* count) STRATA_NOEXCEPT;
 // Pages of a group. Errors: STRATA_INVALID_ARGUMENT for a group that the pool does not have.
@@ -114,7 +115,8 @@ STRATA_API strata_status strata_pool_num_layers(strata_pool pool, int64_t* layer
 // Bytes of all pages of all layers.
 STRATA_API strata_status strata_pool_allocated_bytes(strata_pool pool, int64_t* bytes) STRATA_NOEXCEPT;
 // The pages of layer `layer` (its number in the pool) in a group; page_size 0 for a group that the layer does not have. The memory is valid
-// until the pool is destroyed. Errors: STRATA_INVALID_ARGUMENT for a layer that does not exist.
+// until the pool is destroyed. cache->struct_size is given, as strata_paged_cache_default() sets it. Errors: STRATA_INVALID_ARGUMENT for a
+// layer that does not exist.
 STRATA_API strata_status strata_pool_cache(strata_pool pool, int64_t layer, strata_cache_group group,
                                            strata_paged_cache* cache) STRATA_NOEXCEPT;
 

@@ -89,12 +89,14 @@ STRATA_API strata_status strata_checkpoint_attention_names(strata_checkpoint che
 STRATA_API strata_status strata_checkpoint_names(strata_checkpoint checkpoint, char* text, int64_t size, int64_t* needed,
                                                  int64_t* count) STRATA_NOEXCEPT;
 
-// The tensor of a name. *found is 1 and *tensor is filled, or *found is 0 and *tensor stays as it is. found may be null: then an absent
-// tensor is STRATA_INVALID_FILE. Name, shape and data of the result are valid until the checkpoint is destroyed. Errors:
-// STRATA_INVALID_FILE also for a tensor of the index whose shard is missing or unreadable.
+// The tensor of a name. tensor->struct_size is given, as strata_stored_tensor_default() sets it. *found is 1 and *tensor is filled, or
+// *found is 0 and *tensor stays as it is. found may be null: then an absent tensor is STRATA_INVALID_FILE. Name, shape and data of the
+// result are valid until the checkpoint is destroyed. Errors: STRATA_INVALID_FILE also for a tensor of the index whose shard is missing or
+// unreadable.
 STRATA_API strata_status strata_checkpoint_find(strata_checkpoint checkpoint, const char* name, strata_stored_tensor* tensor,
                                                 int32_t* found) STRATA_NOEXCEPT;
-// The same of a layer's tensor by its official suffix ("wq_a.weight", "indexer.wq_b.scale"). Every tolerated spelling is tried (V4 4.1).
+// The same of a layer's tensor (struct_size as above) by its official suffix ("wq_a.weight", "indexer.wq_b.scale"). Every tolerated
+// spelling is tried (V4 4.1).
 STRATA_API strata_status strata_checkpoint_find_in_layer(strata_checkpoint checkpoint, int64_t layer, const char* suffix,
                                                          strata_stored_tensor* tensor, int32_t* found) STRATA_NOEXCEPT;
 // Advises the kernel that the tensor's pages are not needed again, so that loading does not double the resident memory. Does nothing for
@@ -123,7 +125,7 @@ static inline strata_synthesize_options strata_synthesize_options_default(void) 
   options.seed = 1;
   return options;
 }
-// Called about every 16 MB. A status other than STRATA_OK stops the work, and is returned.
+// Called about every 16 MB. A status other than STRATA_OK stops the work, and is returned as it is.
 typedef strata_status (*strata_progress)(void* user, int64_t written_bytes, int64_t total_bytes);
 // Writes a checkpoint in the official format with random weights, scaled so that activations keep their magnitude through a layer. options
 // and progress may be null. After any error the directory's files are as before. Errors: STRATA_INVALID_ARGUMENT for a number of layers

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// Settings of a device, read when it is opened.
+// Settings of a device (not of a model), read when it is opened.
 typedef struct strata_config {
   size_t struct_size;          // sizeof(strata_config)
   int32_t from_environment;    // 1: STRATA_CPU_THREADS, STRATA_CPU_ISA, STRATA_FORCE and so on first, then the fields below that are given
@@ -30,8 +30,8 @@ static inline strata_config strata_config_default(void) {
 // Opens a device: "cpu", "cuda:0", "opencl:1". config may be null. Errors: STRATA_UNSUPPORTED when the backend is not in this build or the
 // device is not present; STRATA_INVALID_ARGUMENT for other ids and for settings that do not parse, unknown names in `force` included.
 STRATA_API strata_status strata_device_open(const char* id, const strata_config* config, strata_device* device) STRATA_NOEXCEPT;
-// Gives the handle back. Layers, pools, streams and so on that were made on the device stay valid. A null handle does nothing, as in every
-// destroy function.
+// Gives the handle back. Layers, pools, streams and so on that were made on the device stay valid. Memory of strata_device_allocate and
+// strata_device_allocate_host is given back before. A null handle does nothing, as in every destroy function.
 STRATA_API strata_status strata_device_close(strata_device device) STRATA_NOEXCEPT;
 // Kind and index.
 STRATA_API strata_status strata_device_get_id(strata_device device, strata_device_id* id) STRATA_NOEXCEPT;
@@ -56,16 +56,17 @@ static inline strata_device_properties strata_device_properties_default(void) {
   properties.struct_size = sizeof properties;
   return properties;
 }
-// Fills *properties, whose struct_size is given.
+// Fills *properties, whose struct_size is given, as strata_device_properties_default() sets it.
 STRATA_API strata_status strata_device_get_properties(strata_device device, strata_device_properties* properties) STRATA_NOEXCEPT;
 
 // Device memory of at least `bytes` bytes, aligned to 256. Errors: STRATA_OUT_OF_MEMORY; STRATA_INVALID_ARGUMENT for bytes < 0. The memory
-// is the caller's: it is given back before the device's last owner (handle, layer, pool, stream) is destroyed.
+// is the caller's, who gives it back before strata_device_close: that needs an open handle of this device. A handle of a later
+// strata_device_open is another device, also with the same id.
 STRATA_API strata_status strata_device_allocate(strata_device device, int64_t bytes, void** data) STRATA_NOEXCEPT;
-// Gives back memory of strata_device_allocate. May be called while work on any stream still uses the memory: it is not reused before that
-// work is done. Null data: does nothing.
+// Gives back memory of strata_device_allocate, by the handle that allocated it. May be called while work on any stream still uses the
+// memory: it is not reused before that work is done. Null data: does nothing.
 STRATA_API strata_status strata_device_deallocate(strata_device device, void* data) STRATA_NOEXCEPT;
-// Host memory aligned to 256 that the device can copy directly and asynchronously (pinned).
+// Host memory aligned to 256 that the device can copy directly and asynchronously (pinned). Given back before strata_device_close, too.
 STRATA_API strata_status strata_device_allocate_host(strata_device device, int64_t bytes, void** data) STRATA_NOEXCEPT;
 // Gives back memory of strata_device_allocate_host, when the copies that use it are done. Null data: does nothing.
 STRATA_API strata_status strata_device_deallocate_host(strata_device device, void* data) STRATA_NOEXCEPT;
@@ -97,7 +98,7 @@ STRATA_API strata_status strata_stream_destroy(strata_stream stream) STRATA_NOEX
 // that work failed.
 STRATA_API strata_status strata_stream_synchronize(strata_device device, strata_stream stream) STRATA_NOEXCEPT;
 
-// A new event.
+// A new event. One call runs at a time for each event.
 STRATA_API strata_status strata_event_create(strata_device device, strata_event* event) STRATA_NOEXCEPT;
 // Destroys the event.
 STRATA_API strata_status strata_event_destroy(strata_event event) STRATA_NOEXCEPT;
@@ -106,13 +107,14 @@ STRATA_API strata_status strata_event_record(strata_event event, strata_stream s
 // Makes later work of the stream wait for the mark of strata_event_record. Does not block the host.
 STRATA_API strata_status strata_event_wait(strata_event event, strata_stream stream) STRATA_NOEXCEPT;
 
-// Work to capture: enqueues on the stream that is captured. A status other than STRATA_OK ends the capture, and is returned.
+// Work to capture: enqueues on the stream that is captured. A status other than STRATA_OK ends the capture, and is returned as it is.
 typedef strata_status (*strata_work)(void* user);
 // Captures what work(user) enqueues on `stream`, a created or wrapped one, instead of running it. Addresses, shapes and all host-side
 // decisions are fixed at capture; memory contents are read at each launch. `work` must not allocate, synchronise, or copy to or from
 // ordinary host memory: STRATA_DEVICE_FAILURE. Errors: STRATA_UNSUPPORTED on devices without graphs (a CPU).
 STRATA_API strata_status strata_stream_capture(strata_stream stream, strata_work work, void* user, strata_graph* graph) STRATA_NOEXCEPT;
-// Enqueues a captured graph on a stream of its device.
+// Enqueues a captured graph on a stream of its device. One launch call runs at a time for each graph. What the graph's work uses must still
+// exist: layers, pool, builder, rope tables, memory.
 STRATA_API strata_status strata_graph_launch(strata_graph graph, strata_stream stream) STRATA_NOEXCEPT;
 // Destroys the graph. All its launches must have finished.
 STRATA_API strata_status strata_graph_destroy(strata_graph graph) STRATA_NOEXCEPT;

@@ -80,16 +80,21 @@ static inline strata_layer_options strata_layer_options_default(void) {
 }
 
 // The cache groups of a layer, without loading the layer: for planning an engine's memory. At most `capacity` specs are written; where
-// capacity > 0, specs[0].struct_size is given and holds for all of them. *count (may be null) is their number, at most
-// STRATA_NUM_CACHE_GROUPS. Errors: STRATA_UNSUPPORTED for a family that this library has no layers for; STRATA_INVALID_ARGUMENT for a layer
-// that the model does not have and for options that do not suit the model.
+// capacity > 0, specs[0].struct_size is given (strata_cache_group_spec_default() sets it) and holds for all of them. *count (may be null)
+// is their number, at most STRATA_NUM_CACHE_GROUPS. options->limits is required; its numbers are not checked here. Errors, for options the
+// same as of strata_layer_create:
+// - STRATA_UNSUPPORTED: a model that this library has no layers for; a kv_format of another family (V4 with STRATA_KV_FP8_DS_MLA); MLA: a
+// kv_format, indexer_format, mla_mode or size that its layers do not take.
+// - STRATA_INVALID_ARGUMENT: a layer that the model does not have; a number that is no enumerator or flag; a tp_size that does not
+// divide heads and o_groups; a tp_rank outside [0, tp_size); fp8_output of MLA; kv_scale_ue8m0 without STRATA_KV_FP8_DS_MLA;
+// rotary_embedding 0 of V4.
 STRATA_API strata_status strata_cache_groups_of_layer(strata_model_config config, const strata_layer_options* options, int64_t layer,
                                                       strata_cache_group_spec* specs, int64_t capacity, int64_t* count) STRATA_NOEXCEPT;
 
 // Constant tables on the device, shared by all layers of a model: rotary tables are large and equal for most layers. One call runs at a
 // time for each set of tables, strata_layer_create with it included. Errors: STRATA_INVALID_ARGUMENT for max_positions outside [1, 2^24].
 STRATA_API strata_status strata_rope_tables_create(strata_device device, int64_t max_positions, strata_rope_tables* tables) STRATA_NOEXCEPT;
-// Gives the handle back. Layers that were made with the tables keep them.
+// Gives the handle back. Layers that were made with the tables keep them. Work on streams that reads the tables may go on.
 STRATA_API strata_status strata_rope_tables_destroy(strata_rope_tables tables) STRATA_NOEXCEPT;
 // The rotary table of a model's layer: f32 [max_positions, R], row p is cos(p*f[0..R/2)), then sin(p*f[0..R/2)); built on the first call.
 // The memory is valid until the tables and the layers made with them are destroyed.
@@ -103,7 +108,7 @@ STRATA_API strata_status strata_rope_tables_allocated_bytes(strata_rope_tables t
 // Side streams, on which layers run work concurrently with the caller's stream, and their events. One set serves all layers of a model,
 // because layers run one after the other: one forward at a time uses a set. On a CPU there are none, and all work runs in order.
 STRATA_API strata_status strata_side_streams_create(strata_device device, strata_side_streams* streams) STRATA_NOEXCEPT;
-// Gives the handle back. Layers that were made with the streams keep them.
+// Gives the handle back. Layers that were made with the streams keep them. The last owner waits for the work of the side streams.
 STRATA_API strata_status strata_side_streams_destroy(strata_side_streams streams) STRATA_NOEXCEPT;
 // 1 where work on the side streams can run concurrently with the caller's stream.
 STRATA_API strata_status strata_side_streams_concurrent(strata_side_streams streams, int32_t* concurrent) STRATA_NOEXCEPT;
@@ -126,11 +131,14 @@ static inline strata_layer_params strata_layer_params_default(void) {
   params.struct_size = sizeof params;
   return params;
 }
-// Loads a layer of a supported model. The layer keeps what it needs alive: device, tables, communicator and side streams. Errors:
-// STRATA_UNSUPPORTED for a model without layers here, and for options and shapes that no implementation takes; STRATA_INVALID_ARGUMENT for
-// params that contradict themselves or the model; STRATA_INVALID_FILE for weights that are missing or malformed; STRATA_OUT_OF_MEMORY.
+// Loads a layer of a supported model. The layer keeps what it needs alive: device, tables, communicator and side streams. The checkpoint
+// may be destroyed afterwards. Errors: STRATA_UNSUPPORTED for a model without layers here, and for options and shapes that no
+// implementation takes; STRATA_INVALID_ARGUMENT for params that contradict themselves or the model (strata_cache_groups_of_layer says which
+// options give which of the two); STRATA_INVALID_FILE for weights that are missing or malformed; STRATA_OUT_OF_MEMORY.
 STRATA_API strata_status strata_layer_create(const strata_layer_params* params, strata_layer* layer) STRATA_NOEXCEPT;
-// Gives the handle back, and the weights when no call uses them. Work on streams that reads the weights may go on.
+// Gives the handle back, and the weights when no call uses them. Work of its forwards may go on: the memory of the weights is not used
+// again before that work is done. A graph that captured a forward must not be launched afterwards. The last owner of side streams waits for
+// their work, the last owner of the device for all work of the device.
 STRATA_API strata_status strata_layer_destroy(strata_layer layer) STRATA_NOEXCEPT;
 
 // What a layer is. `kind` is valid until the layer is destroyed.
@@ -152,7 +160,7 @@ static inline strata_layer_info strata_layer_info_default(void) {
   info.struct_size = sizeof info;
   return info;
 }
-// Fills *info, whose struct_size is given.
+// Fills *info, whose struct_size is given, as strata_layer_info_default() sets it.
 STRATA_API strata_status strata_layer_get_info(strata_layer layer, strata_layer_info* info) STRATA_NOEXCEPT;
 // Caches that forward needs, as strata_cache_groups_of_layer states them, with its arguments.
 STRATA_API strata_status strata_layer_cache_groups(strata_layer layer, strata_cache_group_spec* specs, int64_t capacity,
@@ -198,11 +206,13 @@ static inline strata_forward_args strata_forward_args_default(void) {
   return args;
 }
 // Enqueues the layer's work on the stream and returns; on a CPU the work is done on return. `args` may be freed on return. The memory of
-// its views, the batch, the pool and the layer must stay valid until the stream has finished the work. A batch of no tokens is allowed.
-// Errors: STRATA_INVALID_ARGUMENT (views, caches or a batch that do not fit the layer) or STRATA_WORKSPACE_TOO_SMALL before anything is
-// written; STRATA_DEVICE_FAILURE; the status of a communicator's function. Texts begin with the layer, "layer 3 (c4)". They name the
-// request concerned, or all requests of the step, where the batch has ids. Threads: one call at a time per layer, and per set of layers
-// that share side streams. Other layers may run on other threads and streams, each with its own workspace.
+// its views, of the engine's own caches and of the workspace must stay valid until the stream has finished the work. Layer, pool and
+// builder may be destroyed before (their destroy functions say what that waits for). The builder's next build must come after the work on
+// its stream. A batch of no tokens is allowed. Errors: STRATA_INVALID_ARGUMENT (views, caches or a batch that do not fit the layer) or
+// STRATA_WORKSPACE_TOO_SMALL before anything is written; STRATA_DEVICE_FAILURE; the status of a communicator's function. Texts begin with
+// the layer, "layer 3 (c4)". They name the request concerned, or all requests of the step, where the batch has ids. Threads: one call at a
+// time per layer, and per set of layers that share side streams. Other layers may run on other threads and streams, each with its own
+// workspace.
 STRATA_API strata_status strata_layer_forward(strata_layer layer, const strata_forward_args* args) STRATA_NOEXCEPT;
 
 #if defined(__cplusplus)

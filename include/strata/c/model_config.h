@@ -32,11 +32,11 @@ static inline strata_supported_model strata_supported_model_default(void) {
 }
 // The number of supported models: no status.
 STRATA_API int64_t strata_num_supported_models(void) STRATA_NOEXCEPT;
-// Supported model `index`, in [0, strata_num_supported_models()), in the order of README's table. Errors: STRATA_INVALID_ARGUMENT for
-// another index.
+// Supported model `index`, in [0, strata_num_supported_models()), in the order of README's table. Fills *model, whose struct_size is given,
+// as strata_supported_model_default() sets it. Errors: STRATA_INVALID_ARGUMENT for another index.
 STRATA_API strata_status strata_supported_model_get(int64_t index, strata_supported_model* model) STRATA_NOEXCEPT;
 
-// How a config.json is read.
+// How a model's config.json is read.
 typedef struct strata_config_options {
   size_t struct_size;  // sizeof(strata_config_options)
   // Unknown keys that the reader would refuse because their names suggest an effect on attention: "attn_gate", "rope_parameters.beta_mid".
@@ -143,13 +143,14 @@ static inline strata_model_info strata_model_info_default(void) {
   info.struct_size = sizeof info;
   return info;
 }
-// Fills *info, whose struct_size is given.
+// Fills *info, whose struct_size is given, as strata_model_info_default() sets it.
 STRATA_API strata_status strata_model_config_get_info(strata_model_config config, strata_model_info* info) STRATA_NOEXCEPT;
 
 // Ratio of a layer as the layer uses it: 1 (window only; file value 0, or an MTP layer), 4 or 128. MLA: 1. MTP layer j is num_hidden_layers
 // + j. Errors: STRATA_INVALID_ARGUMENT for a layer that the model does not have, as of the two functions below.
 STRATA_API strata_status strata_model_config_compress_ratio(strata_model_config config, int64_t layer, int32_t* ratio) STRATA_NOEXCEPT;
-// Parameters of a layer's rotary table (V4 5.4, MLA 6.1). Fills *rope, whose struct_size is given.
+// Parameters of a layer's rotary table (V4 5.4, MLA 6.1). Fills *rope, whose struct_size is given, as strata_rope_config_default() sets
+// it.
 STRATA_API strata_status strata_model_config_rope(strata_model_config config, int64_t layer, strata_rope_config* rope) STRATA_NOEXCEPT;
 // 1 when the layer has no indexer of its own and reuses the selection of the nearest earlier layer with one. Always 0 for MTP layers.
 STRATA_API strata_status strata_model_config_skip_topk(strata_model_config config, int64_t layer, int32_t* skip) STRATA_NOEXCEPT;

@@ -22,6 +22,8 @@ extern "C" {
 // STRATA_UNSUPPORTED when no implementation on the device takes the call; STRATA_WORKSPACE_TOO_SMALL; STRATA_INVALID_HANDLE, also for a
 // stream of another device. A call that fails has written nothing, except after STRATA_DEVICE_FAILURE: memory is then unspecified.
 // - Memory may come from anywhere that the device can access: strata_device_allocate, an engine's pool, another library's tensor.
+// - Host-visible memory is memory of the CPU device: views and caches whose device is STRATA_CPU. The library reads such values to check
+// them, where the comment says so. Values in the memory of other devices are not checked.
 // - Alignment: elements begin at a multiple of their size, a schedule at a multiple of 4 bytes. CUDA devices require more. x and y of the
 // linear ops, and q, out and the caches of sparse_attn_decode, begin at a multiple of the largest power of two, up to 16, that divides
 // their row stride, or page stride, in bytes. Weights of the linear ops and their scales begin at a multiple of 16.

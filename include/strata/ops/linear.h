@@ -37,7 +37,8 @@ struct LinearParams {
   TensorView x_scale{};                  // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; fp8_ue8m0: powers of two
   const LinearWeight* weight = nullptr;  // groups == 1
   TensorView y{};                        // bf16 or f32 [T, N], rows contiguous, any row stride
-  ActivationFormat activation = ActivationFormat::bf16;  // of an e4m3 x: its fp8 format
+  // bf16 x: the op quantises x in this format, bf16: not at all. e4m3 x: its fp8 format; bf16 is refused.
+  ActivationFormat activation = ActivationFormat::bf16;
 };
 
 // grouped_linear: y[t, g, o] = sum_i x[t, g, i] * W[g*n + o, i]. The einsum "bhr,hdr->bhd" of the output path (V4 15, step 3). Errors: as

@@ -45,12 +45,13 @@ static inline strata_linear_weight strata_linear_weight_default(void) {
 // Errors: STRATA_INVALID_ARGUMENT for shapes, dtypes, devices, strides, addresses; STRATA_UNSUPPORTED when no implementation takes the
 // weight's layout.
 typedef struct strata_linear_params {
-  size_t struct_size;                   // sizeof(strata_linear_params)
-  strata_tensor_view x;                 // bf16 [T, K]; or e4m3 [T, K] with x_scale. Rows contiguous, any row stride
-  strata_tensor_view x_scale;           // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; fp8_ue8m0: powers of two
-  const strata_linear_weight* weight;   // groups == 1
-  strata_tensor_view y;                 // bf16 or f32 [T, N], rows contiguous, any row stride
-  strata_activation_format activation;  // of an e4m3 x: its fp8 format
+  size_t struct_size;                  // sizeof(strata_linear_params)
+  strata_tensor_view x;                // bf16 [T, K]; or e4m3 [T, K] with x_scale. Rows contiguous, any row stride
+  strata_tensor_view x_scale;          // e4m3 x only: f32 [T, ceil(K / 128)], rows contiguous, any row stride; fp8_ue8m0: powers of two
+  const strata_linear_weight* weight;  // groups == 1
+  strata_tensor_view y;                // bf16 or f32 [T, N], rows contiguous, any row stride
+  // bf16 x: the op quantises x in this format, bf16: not at all. e4m3 x: its fp8 format; bf16 is refused.
+  strata_activation_format activation;
 } strata_linear_params;
 // A struct of zeros but struct_size.
 static inline strata_linear_params strata_linear_params_default(void) {

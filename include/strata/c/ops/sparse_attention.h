@@ -132,9 +132,10 @@ typedef struct strata_merge_attn_states_params {
   strata_tensor_view o;          // f32 or bf16 [n, T, H, Dv]
   strata_tensor_view lse;        // f32 [n, T, H], natural logarithm
   strata_tensor_view attn_sink;  // f32 [H]; absent: none
-  float empty_lse;               // lse_out of an empty row: +inf (V4 14.1) or -inf (MLA 7.2)
-  strata_tensor_view out;        // bf16 or f32 [T, H, Dv]
-  strata_tensor_view lse_out;    // f32 [T, H]; absent: not written
+  // lse_out of an empty row: +inf (V4 14.1) or -inf (MLA 7.2). It has no default and must be set: 0 is refused.
+  float empty_lse;
+  strata_tensor_view out;      // bf16 or f32 [T, H, Dv]
+  strata_tensor_view lse_out;  // f32 [T, H]; absent: not written
 } strata_merge_attn_states_params;
 // A struct of zeros but struct_size.
 static inline strata_merge_attn_states_params strata_merge_attn_states_params_default(void) {
