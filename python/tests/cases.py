@@ -157,7 +157,13 @@ def linear_quantised_x() -> Case:
     q, scale = formats.quantised_blocks(x, 128, 1e-10)
     rounded = (q.double().unflatten(-1, (-1, 128)) * scale[..., None]).flatten(-2)
     arguments = {"x": q, "x_scale": scale.float(), "weight": w, "y": y, "activation": ActivationFormat.fp8_ue8m0}
-    return Case(sa.linear, arguments, lambda: near("y", y, rounded @ dequantised.T, 1e-4, 0.05))
+
+    def check() -> None:
+        # FP8 matrix units keep fewer bits of a sum than fp32.
+        size = rounded.abs() @ dequantised.abs().T
+        assert (y - rounded @ dequantised.T).abs().le(1e-3 * size).all()
+
+    return Case(sa.linear, arguments, check)
 
 
 @_case()
@@ -707,6 +713,8 @@ def sparse_attn_decode(format: KvFormat, dim: int) -> Case:
     indices, lengths = torch.randint(0, 15, (3, 2, 6), dtype=torch.int32), i32([6, 0, 3])
     indices[0, :, 2], indices[2, :, 3:] = -1, 2147483647
     out, lse, most = torch.empty(3, 2, 4, 512).bfloat16(), torch.empty(3, 4, 2), torch.empty(3, 4, 2)
+    # Matrix units read keys as bf16. Those of fp8_ds_mla are rounded, as their scales are fp32; the others are exact.
+    logit = 4e-3 if format == KvFormat.fp8_ds_mla else 1e-4
 
     def check() -> None:
         for b in range(3):
@@ -715,8 +723,8 @@ def sparse_attn_decode(format: KvFormat, dim: int) -> Case:
                 keys = formats.load(cache, chosen[chosen != -1])
                 expected = oracle.attend(q[b, s], keys, keys[:, :512], scale)
                 near("out", out[b, s], expected[0], 2 * BF16, 5e-3)
-                near("lse", lse[b, :, s], expected[1], 1e-4, 1e-4)
-                near("max_logits", most[b, :, s], expected[2], 1e-4, 1e-4)
+                near("lse", lse[b, :, s], expected[1], 1e-4, logit)
+                near("max_logits", most[b, :, s], expected[2], 1e-4, logit)
 
     arguments = {
         "q": q,

@@ -193,6 +193,8 @@ bool PagedPool::extend(int64_t id, int64_t first_new_position, int64_t seq_len) 
 
 void PagedPool::mark_computed(int64_t id, int64_t positions) {
   const Request& r = request(id);
+  require(positions >= 0 && positions <= std::numeric_limits<int32_t>::max(),
+          "paged pool: request {}: positions must be in [0, 2^31), is {}", id, positions);
   for (const CacheGroupSpec& spec : groups_) {
     const int64_t have = std::ssize(r.tables[index_of(spec.group)]);
     require(spec.pages_for(positions) <= have, "paged pool: request {}: {} must have {} pages for {} computed positions, has {}", id,

@@ -182,11 +182,11 @@ strata_status strata_batch_build(strata_batch_builder builder, const strata_batc
     const StreamUse use(stream, *of->device);
     const BatchPadding padded = to_padding(padding);
     const Requests all = to_requests(requests, num_requests, true);
+    const Batch* const last = std::exchange(of->batch, nullptr);  // after a failure midway there is none
     try {
       of->batch = &of->builder.build(all.requests, padded, use);
     } catch (const Error& error) {
-      // Refused before anything was written, or failed midway.
-      if (error.code() != ErrorCode::invalid_argument) of->batch = nullptr;
+      if (error.code() == ErrorCode::invalid_argument) of->batch = last;  // refused before anything was written
       throw;
     }
   });

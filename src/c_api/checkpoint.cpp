@@ -187,7 +187,7 @@ strata_status strata_synthesize_checkpoint(strata_model_config config, const str
     std::function<void(size_t, size_t)> call;
     if (progress != nullptr) {
       call = [&](size_t written, size_t total) {
-        check_callback("progress", progress(user, static_cast<int64_t>(written), static_cast<int64_t>(total)));
+        run_callback("progress", [&] { return progress(user, static_cast<int64_t>(written), static_cast<int64_t>(total)); });
       };
     }
     synthesize_checkpoint(*of, o, path, call);

@@ -27,7 +27,8 @@ class CallbackCommunicator final : public Communicator {
   int size() const override { return callbacks_.size; }
   void all_reduce_sum(const TensorView& tensor, Device& device, Stream stream) override {
     const strata_tensor_view view = from_view(tensor);
-    check_callback("all_reduce_sum", callbacks_.all_reduce_sum(callbacks_.user, &view, from_device_id(device.id()), stream.handle));
+    run_callback("all_reduce_sum",
+                 [&] { return callbacks_.all_reduce_sum(callbacks_.user, &view, from_device_id(device.id()), stream.handle); });
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "c_api/convert.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace strata::c_api {
 namespace {
@@ -22,7 +23,10 @@ static_assert(same(STRATA_KV_BF16, KvFormat::bf16) && same(STRATA_KV_FP8_TENSOR,
 }  // namespace
 
 DeviceId to_device_id(strata_device_id id, const char* field) {
-  return {.kind = to_enum(id.kind, DeviceKind::opencl, field), .index = id.index};
+  const DeviceKind kind = to_enum(id.kind, DeviceKind::opencl, field);
+  const int32_t most = kind == DeviceKind::cpu ? 0 : std::numeric_limits<int32_t>::max();
+  require(id.index >= 0 && id.index <= most, "{}: expected a device index in [0, {}], is {}", field, most, id.index);
+  return {.kind = kind, .index = id.index};
 }
 
 TensorView to_view(const strata_tensor_view& view, const char* field) {
@@ -133,6 +137,9 @@ strata_status strata_page_payload_bytes(strata_kv_format format, int64_t row_dim
     constexpr int64_t kMost = int64_t{1} << 31;
     require(row_dim >= 0 && row_dim < kMost && page_size >= 0 && page_size < kMost,
             "row_dim and page_size: expected 0 to 2^31 - 1, are {} and {}", row_dim, page_size);
-    out = page_payload_bytes(checked, row_dim, page_size);
+    int64_t payload = 0;
+    require(!__builtin_mul_overflow(row_bytes(checked, row_dim), page_size, &payload), "expected at most 2^63 - 1 bytes, is {} rows of {}",
+            page_size, row_bytes(checked, row_dim));
+    out = payload;
   });
 }

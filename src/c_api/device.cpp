@@ -153,7 +153,9 @@ strata_status strata_stream_create(strata_device device, strata_stream* stream) 
 strata_status strata_stream_wrap(strata_device device, void* native, strata_stream* stream) noexcept {
   return guarded([&] {
     strata_stream& out = result(stream, "stream");
-    out = make_handle<strata_stream>(std::make_shared<StreamObject>(find(device), Stream{native}, false));
+    const auto on = find(device);
+    require(native == nullptr || on->id().kind != DeviceKind::cpu, "native: expected null on a CPU, which has no streams, is {}", native);
+    out = make_handle<strata_stream>(std::make_shared<StreamObject>(on, Stream{native}, false));
   });
 }
 strata_status strata_stream_native(strata_stream stream, void** native) noexcept {
@@ -195,7 +197,7 @@ strata_status strata_stream_capture(strata_stream stream, strata_work work, void
     strata_graph& out = result(graph, "graph");
     require(work != nullptr, "work: expected a function, is null");
     const auto captured = find(stream);
-    const auto made = captured->device->capture(captured->stream, [&] { check_callback("work", work(user)); });
+    const auto made = captured->device->capture(captured->stream, [&] { run_callback("work", [&] { return work(user); }); });
     out = make_handle<strata_graph>(std::make_shared<GraphObject>(captured->device, made));
   });
 }

@@ -1,25 +1,26 @@
 #include "c_api/error.h"
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace strata::c_api {
 namespace {
 
+// Without a destructor: functions that a thread or the process runs as it ends may fail too.
 struct LastError {
-  strata_status status = STRATA_OK;
-  std::string text;
-  const char* shown = "";  // text.c_str(), or a constant where there was no memory for the text
+  strata_status status;
+  char text[4096];  // longer texts end with "..."
 };
-thread_local LastError last_error;
+constinit thread_local LastError last_error = {STRATA_OK, ""};
 
 strata_status set_error(strata_status status, const char* text) noexcept {
   last_error.status = status;
-  try {
-    last_error.text = text;
-    last_error.shown = last_error.text.c_str();
-  } catch (const std::bad_alloc&) {
-    last_error.shown = "out of memory, also for the text of an error";
-  }
+  constexpr size_t kMost = sizeof last_error.text - 1;
+  const size_t length = std::strlen(text);
+  std::memmove(last_error.text, text, std::min(length, kMost));  // a caller may pass this thread's own text
+  last_error.text[std::min(length, kMost)] = '\0';
+  if (length > kMost) std::memcpy(last_error.text + kMost - 3, "...", 3);
   return status;
 }
 
@@ -55,10 +56,12 @@ strata_status report_current_exception() noexcept {
   }
 }
 
-void check_callback(const char* name, strata_status returned) {
+void run_callback(const char* name, const std::function<strata_status()>& callback) {
+  last_error.status = STRATA_OK;
+  const strata_status returned = callback();
   if (returned == STRATA_OK) return;
   std::string text = fmt::format("{} of the caller returned {} ({})", name, returned, strata_status_name(returned));
-  if (last_error.status == returned) text += fmt::format(": {}", last_error.shown);
+  if (last_error.status == returned) text += fmt::format(": {}", last_error.text);
   throw StatusError(returned, text);
 }
 
@@ -81,7 +84,7 @@ const char* strata_status_name(strata_status status) noexcept {
   }
 }
 
-const char* strata_last_error(void) noexcept { return last_error.shown; }
+const char* strata_last_error(void) noexcept { return last_error.text; }
 
 void strata_version(int32_t* major, int32_t* minor, int32_t* patch) noexcept {
   if (major != nullptr) *major = STRATA_VERSION_MAJOR;

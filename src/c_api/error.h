@@ -1,6 +1,7 @@
 // From exceptions to status codes.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -40,7 +41,8 @@ T& result(T* pointer, const char* name) {
   return *pointer;
 }
 
-// Throws what a caller's function returned, with the text that it left (strata_last_error) if it called this library and that failed.
-void check_callback(const char* name, strata_status returned);
+// Runs a caller's function. Throws what it returned, with the text that it left (strata_last_error) if it called this library and that
+// failed.
+void run_callback(const char* name, const std::function<strata_status()>& callback);
 
 }  // namespace strata::c_api

@@ -86,6 +86,7 @@ TEST_F(CDevice, Streams) {
   ASSERT_EQ(strata_stream_create(device_, &stream), STRATA_OK);
   ASSERT_EQ(strata_stream_wrap(device_, nullptr, &own), STRATA_OK);
   void* native = &native;
+  EXPECT_FAILS(strata_stream_wrap(device_, native, &own), STRATA_INVALID_ARGUMENT, "native: expected null on a CPU");
   ASSERT_EQ(strata_stream_native(own, &native), STRATA_OK);
   EXPECT_EQ(native, nullptr);
   EXPECT_EQ(strata_stream_synchronize(device_, own), STRATA_OK);
@@ -190,6 +191,8 @@ TEST(CViews, WrongArguments) {
   EXPECT_FAILS(make(12, {}, 2), STRATA_INVALID_ARGUMENT, "expected an enumerator, 0 to 11, is 12");
   EXPECT_FAILS(make(-1, {}, 2), STRATA_INVALID_ARGUMENT, "is -1");
   EXPECT_FAILS(make(STRATA_U8, {3, 0}, 2), STRATA_INVALID_ARGUMENT, "0 to 2, is 3");
+  EXPECT_FAILS(make(STRATA_U8, {STRATA_CPU, -1}, 2), STRATA_INVALID_ARGUMENT, "expected a device index in [0, 0], is -1");
+  EXPECT_FAILS(make(STRATA_U8, {STRATA_CUDA, -1}, 2), STRATA_INVALID_ARGUMENT, "is -1");
   EXPECT_FAILS(make(STRATA_U8, {}, 0), STRATA_INVALID_ARGUMENT, "rank: expected 1 to 4, is 0");
   EXPECT_FAILS(make(STRATA_U8, {}, 5), STRATA_INVALID_ARGUMENT, "rank: expected 1 to 4, is 5");
   shape = {int64_t{1} << 62, 2, 2, 1};
@@ -213,6 +216,7 @@ TEST(CViews, Sizes) {
   EXPECT_FAILS(strata_page_payload_bytes(7, 512, 64, &bytes), STRATA_INVALID_ARGUMENT, "format: expected an enumerator, 0 to 6, is 7");
   EXPECT_FAILS(strata_page_payload_bytes(STRATA_KV_BF16, -1, 64, &bytes), STRATA_INVALID_ARGUMENT, "row_dim");
   EXPECT_FAILS(strata_page_payload_bytes(STRATA_KV_BF16, 512, INT64_MAX, &bytes), STRATA_INVALID_ARGUMENT, "page_size");
+  EXPECT_FAILS(strata_page_payload_bytes(STRATA_KV_STATE_F32, INT32_MAX, INT32_MAX, &bytes), STRATA_INVALID_ARGUMENT, "2^63 - 1 bytes");
   EXPECT_FAILS(strata_page_payload_bytes(STRATA_KV_BF16, 1, 1, nullptr), STRATA_INVALID_ARGUMENT, "bytes");
 }
 

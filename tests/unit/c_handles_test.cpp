@@ -1,5 +1,6 @@
 // Handles of the C API: null, destroyed, of another kind, never made; on one thread and on several.
 #include <gmock/gmock.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <set>
@@ -168,6 +169,33 @@ TEST(CErrors, EveryExceptionHasAStatus) {
   EXPECT_STREQ(strata_last_error(), "g");
   EXPECT_EQ(status_of([] { throw 1; }), STRATA_INTERNAL_ERROR);
   EXPECT_EQ(status_of([] {}), STRATA_OK);
+}
+
+TEST(CErrors, LongTextsEndWithDots) {
+  EXPECT_EQ(guarded([] { throw std::runtime_error(std::string(10000, 'x')); }), STRATA_INTERNAL_ERROR);
+  EXPECT_THAT(strata_last_error(), ::testing::EndsWith("xxx..."));
+  EXPECT_EQ(std::string(strata_last_error()).size(), 4095u);
+  EXPECT_EQ(guarded([] { throw std::runtime_error(strata_last_error()); }), STRATA_INTERNAL_ERROR) << "its own text is no trouble";
+  EXPECT_EQ(std::string(strata_last_error()).size(), 4095u);
+}
+
+// What a thread runs as it ends may fail, and ask why.
+TEST(CErrors, AtTheEndOfAThread) {
+  struct AtEnd {
+    ~AtEnd() {
+      EXPECT_EQ(strata_device_close({1}), STRATA_INVALID_HANDLE);
+      EXPECT_THAT(strata_last_error(), HasSubstr("which was never made"));
+    }
+  };
+  std::thread([] {
+    thread_local AtEnd at_end;
+    static_cast<void>(&at_end);
+    EXPECT_EQ(strata_device_close({1}), STRATA_INVALID_HANDLE);
+  }).join();
+  pthread_key_t key{};
+  ASSERT_EQ(pthread_key_create(&key, [](void*) { EXPECT_EQ(strata_device_close({1}), STRATA_INVALID_HANDLE); }), 0);
+  std::thread([&] { EXPECT_EQ(pthread_setspecific(key, &key), 0); }).join();
+  EXPECT_EQ(pthread_key_delete(key), 0);
 }
 
 TEST(CErrors, StatusesHaveNames) {

@@ -14,8 +14,10 @@ inline void check_longest(ParamCheck& c, std::string_view name, int64_t longest)
 
 // `requests` requests of up to `longest` queries have room for `queries`. A kernel processes no more, so later rows would stay unwritten.
 inline void check_room(ParamCheck& c, int64_t queries, int64_t requests, int64_t longest) {
-  c.require(queries <= requests * longest, "q must have at most {} rows, max_query_len = {} for each of {} requests, has {}",
-            requests * longest, longest, requests, queries);
+  int64_t room = 0;
+  if (__builtin_mul_overflow(requests, longest, &room)) return;  // more than there can be
+  c.require(queries <= room, "q must have at most {} rows, max_query_len = {} for each of {} requests, has {}", room, longest, requests,
+            queries);
 }
 
 // start[0] <= start[1] <= ... with `rows` rows in all and at most `longest` in one request. Values are checked on host-visible memory only.

@@ -35,7 +35,7 @@ void check_scope_views(ParamCheck& c, const Scope& s, const TensorView& q) {
 
 // Every entry inside the length is -1 or a row of the cache. Entries after the length may be anything.
 void check_scope_values(ParamCheck& c, const Scope& s) {
-  if (s.topk_length.present() && !host_visible(s.topk_length)) return;
+  if (!host_visible(s.topk_length.present() ? s.topk_length : s.indices)) return;
   const int64_t width = s.indices.shape[2];
   for (int64_t b = 0; b < s.indices.shape[0]; ++b) {
     const int64_t length = s.topk_length.present() ? s.topk_length.ptr<int32_t>()[b] : width;
