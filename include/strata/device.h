@@ -20,7 +20,7 @@ std::string to_string(DeviceId id);
 
 // A queue of work on one device. A CPU finishes every call before it returns, so its streams are always null.
 struct Stream {
-  void* handle = nullptr;  // the native queue (cudaStream_t, cl_command_queue); null: the device's default queue
+  void* handle = nullptr;  // CUDA: the cudaStream_t; OpenCL: of create_stream() alone; null: the device's default queue
 };
 
 // A point in a stream that other streams can wait for.

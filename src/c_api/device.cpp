@@ -155,6 +155,9 @@ strata_status strata_stream_wrap(strata_device device, void* native, strata_stre
     strata_stream& out = result(stream, "stream");
     const auto on = find(device);
     require(native == nullptr || on->id().kind != DeviceKind::cpu, "native: expected null on a CPU, which has no streams, is {}", native);
+    if (native != nullptr && on->id().kind == DeviceKind::opencl) {
+      fail(ErrorCode::unsupported, "native: expected null on {}, whose queues are the library's own, is {}", on->id(), native);
+    }
     out = make_handle<strata_stream>(std::make_shared<StreamObject>(on, Stream{native}, false));
   });
 }

@@ -151,8 +151,8 @@ STRATA_API strata_status strata_batch_builder_allocated_bytes(strata_batch_build
 // The next build overwrites the buffers, so its work on its stream must come after all readers. On the same stream it does.
 // Errors: STRATA_INVALID_ARGUMENT for seq_len < query_len, seq_len > max_model_len, more tokens or requests than the limits, a request that
 // the pool does not know (any more), block tables that are too short or name pages outside [0, num_pages), padding smaller than the batch;
-// nothing is written then, and the last batch stays. Errors name the request's number in the step and its id. After other errors the
-// builder has no batch.
+// nothing is written then, and the last batch stays, as it does where a handle or a struct is refused. Errors name the request's number in
+// the step and its id. After other errors the builder has no batch.
 STRATA_API strata_status strata_batch_build(strata_batch_builder builder, const strata_batch_request* requests, int64_t num_requests,
                                             const strata_batch_padding* padding, strata_stream stream) STRATA_NOEXCEPT;
 

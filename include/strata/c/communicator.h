@@ -14,11 +14,11 @@ typedef struct strata_communicator_callbacks {
   void* user;          // passed to the functions
   int32_t rank;        // this rank, in [0, size)
   int32_t size;        // the number of ranks, at least 1
-  // In-place sum over all ranks of a contiguous bf16 or f32 tensor, ordered with the other work of the stream: a cudaStream_t or
-  // cl_command_queue; null: the device's default stream, and on a CPU. A layer calls it exactly once, at the end of every forward, so that
-  // ranks stay in step. This includes dummy runs and steps without tokens. It runs on the thread that called strata_layer_forward. `tensor`
-  // is valid during the call, its memory until the stream has finished the work. A status other than STRATA_OK is the forward's
-  // status, as it is. Required. Forwards of several threads may call it at once.
+  // In-place sum over all ranks of a contiguous bf16 or f32 tensor, ordered with the other work of the stream: a cudaStream_t;
+  // null: the device's default stream, and on a CPU; on OpenCL the library's own, of no use elsewhere. A layer calls it exactly once, at
+  // the end of every forward, so that ranks stay in step. This includes dummy runs and steps without tokens. It runs on the thread that
+  // called strata_layer_forward. `tensor` is valid during the call, its memory until the stream has finished the work. A status other than
+  // STRATA_OK is the forward's status, as it is. Required. Forwards of several threads may call it at once.
   strata_status (*all_reduce_sum)(void* user, const strata_tensor_view* tensor, strata_device_id device, void* native_stream);
   // Called once, when the handle and all layers made with it are destroyed; may be null. Not called where strata_communicator_create fails.
   // It runs on the thread that destroys the last of them. Work that all_reduce_sum has enqueued may still be on its stream.

@@ -88,9 +88,10 @@ STRATA_API strata_status strata_device_fill(strata_device device, void* device_d
 
 // A new stream. On a CPU, which finishes every call before it returns, it is a handle of the default stream.
 STRATA_API strata_status strata_stream_create(strata_device device, strata_stream* stream) STRATA_NOEXCEPT;
-// A handle of an engine's own stream (cudaStream_t, cl_command_queue; null: the default stream), which must outlive the handle.
+// A handle of an engine's own cudaStream_t (null: the default stream), which must outlive the handle. Errors: STRATA_INVALID_ARGUMENT on a
+// CPU, which has no streams; STRATA_UNSUPPORTED on OpenCL, whose queues are the library's own. On both null is accepted.
 STRATA_API strata_status strata_stream_wrap(strata_device device, void* native, strata_stream* stream) STRATA_NOEXCEPT;
-// The native stream; null for the default stream, and on a CPU.
+// The native stream: the cudaStream_t; null for the default stream, and on a CPU; on OpenCL the library's own, of no use elsewhere.
 STRATA_API strata_status strata_stream_native(strata_stream stream, void** native) STRATA_NOEXCEPT;
 // Waits for the stream's work, then destroys it; of a wrapped stream only the handle.
 STRATA_API strata_status strata_stream_destroy(strata_stream stream) STRATA_NOEXCEPT;
