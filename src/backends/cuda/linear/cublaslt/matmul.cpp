@@ -82,6 +82,7 @@ cublasLtHandle_t CublasLt::handle(int device) {
 
 std::string CublasLt::unavailable(int device) {
   const std::lock_guard lock(mutex_);
+  DeviceScope scope(device);  // throws: a device that is not there says nothing of the library
   const auto [answer, is_new] = unavailable_.try_emplace(device);
   if (is_new) {
     try {
