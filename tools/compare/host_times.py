@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Host time of a call of sparse_attn_decode from Python, Strata's op beside FlashMLA's function in one process.
+"""Host time of a call of sparse_attn_decode from Python, Strata's op next to FlashMLA's function, in one process.
 
   tools/compare/host_times.py
 
