@@ -35,16 +35,6 @@ void check_range(const void* a, const void* b, int64_t bytes) {
 
 }  // namespace
 
-StreamObject::~StreamObject() {
-  if (!is_created) return;
-  try {
-    device->synchronize(stream);
-  } catch (const Error&) {
-    // A failed device runs no further work.
-  }
-  device->destroy_stream(stream);
-}
-
 StreamUse::StreamUse(strata_stream handle, const Device& device) : owner_(find_optional(handle)) {
   if (owner_ != nullptr && !(owner_->device->id() == device.id())) {
     throw StatusError(STRATA_INVALID_HANDLE, fmt::format("stream: expected one of {}, is one of {}", device.id(), owner_->device->id()));
@@ -147,7 +137,7 @@ strata_status strata_stream_create(strata_device device, strata_stream* stream) 
   return guarded([&] {
     strata_stream& out = result(stream, "stream");
     const auto on = find(device);
-    out = make_handle<strata_stream>(std::make_shared<StreamObject>(on, on->create_stream(), true));
+    out = make_handle<strata_stream>(std::make_shared<StreamObject>(on));
   });
 }
 strata_status strata_stream_wrap(strata_device device, void* native, strata_stream* stream) noexcept {
@@ -158,7 +148,7 @@ strata_status strata_stream_wrap(strata_device device, void* native, strata_stre
     if (native != nullptr && on->id().kind == DeviceKind::opencl) {
       fail(ErrorCode::unsupported, "native: expected null on {}, whose queues are the library's own, is {}", on->id(), native);
     }
-    out = make_handle<strata_stream>(std::make_shared<StreamObject>(on, Stream{native}, false));
+    out = make_handle<strata_stream>(std::make_shared<StreamObject>(on, Stream{native}));
   });
 }
 strata_status strata_stream_native(strata_stream stream, void** native) noexcept {
@@ -185,13 +175,13 @@ strata_status strata_event_destroy(strata_event event) noexcept { return destroy
 strata_status strata_event_record(strata_event event, strata_stream stream) noexcept {
   return guarded([&] {
     const auto marked = find(event);
-    marked->device->record(marked->event, StreamUse(stream, *marked->device));
+    marked->device->record(marked->event.get(), StreamUse(stream, *marked->device));
   });
 }
 strata_status strata_event_wait(strata_event event, strata_stream stream) noexcept {
   return guarded([&] {
     const auto marked = find(event);
-    marked->device->wait(marked->event, StreamUse(stream, *marked->device));
+    marked->device->wait(marked->event.get(), StreamUse(stream, *marked->device));
   });
 }
 

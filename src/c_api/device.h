@@ -2,31 +2,30 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "c_api/objects.h"
 #include "strata/c/device.h"
+#include "strata/owned_stream.h"
 
 namespace strata::c_api {
 
 // A stream that was created here, or an engine's own.
 struct StreamObject {
-  StreamObject(std::shared_ptr<Device> on, Stream s, bool created) : device(std::move(on)), stream(s), is_created(created) {}
-  ~StreamObject();
-  StreamObject(const StreamObject&) = delete;
-  StreamObject& operator=(const StreamObject&) = delete;
+  // One that is created here.
+  explicit StreamObject(const std::shared_ptr<Device>& on) : device(on), created(std::in_place, on), stream(created->get()) {}
+  // An engine's own.
+  StreamObject(std::shared_ptr<Device> on, Stream own) : device(std::move(on)), stream(own) {}
 
   std::shared_ptr<Device> device;
+  std::optional<OwnedStream> created;
   Stream stream;
-  bool is_created;
 };
 struct EventObject {
-  explicit EventObject(std::shared_ptr<Device> on) : device(std::move(on)), event(device->create_event()) {}
-  ~EventObject() { device->destroy_event(event); }
-  EventObject(const EventObject&) = delete;
-  EventObject& operator=(const EventObject&) = delete;
+  explicit EventObject(const std::shared_ptr<Device>& on) : device(on), event(on) {}
 
   std::shared_ptr<Device> device;
-  Event event;
+  OwnedEvent event;
 };
 struct GraphObject {
   GraphObject(std::shared_ptr<Device> on, Graph g) : device(std::move(on)), graph(g) {}

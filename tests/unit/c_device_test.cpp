@@ -8,19 +8,13 @@
 #include <vector>
 
 #include "strata/strata.h"
+#include "unit/c_calls.h"
 
 namespace strata {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// The call fails with this status, and its text has this part.
-#define EXPECT_FAILS(call, status, part)               \
-  do {                                                 \
-    EXPECT_EQ(call, status) << strata_last_error();    \
-    EXPECT_THAT(strata_last_error(), HasSubstr(part)); \
-  } while (false)
 
 class CDevice : public ::testing::Test {
  protected:
