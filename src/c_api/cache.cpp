@@ -9,7 +9,6 @@ STRATA_STRUCT(strata_pool_params, 40);
 
 namespace {
 
-constexpr bool same(int32_t c, CacheGroup group) { return c == static_cast<int32_t>(group); }
 static_assert(same(STRATA_GROUP_WINDOW, CacheGroup::window) && same(STRATA_GROUP_C4_COMPRESSED, CacheGroup::c4_compressed) &&
               same(STRATA_GROUP_C4_INDEXER, CacheGroup::c4_indexer) && same(STRATA_GROUP_C4_STATE, CacheGroup::c4_state) &&
               same(STRATA_GROUP_C4_INDEXER_STATE, CacheGroup::c4_indexer_state) &&

@@ -13,7 +13,6 @@ STRATA_STRUCT(strata_synthesize_options, 40);
 
 namespace {
 
-constexpr bool same(int32_t c, StoredDType::Value value) { return c == static_cast<int32_t>(value); }
 static_assert(same(STRATA_STORED_BOOL, StoredDType::boolean) && same(STRATA_STORED_F4, StoredDType::f4) &&
               same(STRATA_STORED_F6_E2M3, StoredDType::f6_e2m3) && same(STRATA_STORED_F6_E3M2, StoredDType::f6_e3m2) &&
               same(STRATA_STORED_U8, StoredDType::u8) && same(STRATA_STORED_I8, StoredDType::i8) &&

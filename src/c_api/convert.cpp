@@ -9,12 +9,10 @@ namespace {
 static_assert(STRATA_MAX_RANK == kMaxRank);
 static_assert(STRATA_CPU == static_cast<int32_t>(DeviceKind::cpu) && STRATA_CUDA == static_cast<int32_t>(DeviceKind::cuda) &&
               STRATA_OPENCL == static_cast<int32_t>(DeviceKind::opencl));
-constexpr bool same(int32_t c, DType dtype) { return c == static_cast<int32_t>(dtype); }
 static_assert(same(STRATA_F64, DType::f64) && same(STRATA_F32, DType::f32) && same(STRATA_BF16, DType::bf16) &&
               same(STRATA_F16, DType::f16) && same(STRATA_E4M3, DType::e4m3) && same(STRATA_E8M0, DType::e8m0) &&
               same(STRATA_I64, DType::i64) && same(STRATA_I32, DType::i32) && same(STRATA_I16, DType::i16) && same(STRATA_I8, DType::i8) &&
               same(STRATA_U8, DType::u8) && same(STRATA_BOOL, DType::boolean));
-constexpr bool same(int32_t c, KvFormat format) { return c == static_cast<int32_t>(format); }
 static_assert(same(STRATA_KV_BF16, KvFormat::bf16) && same(STRATA_KV_FP8_TENSOR, KvFormat::fp8_tensor) &&
               same(STRATA_KV_FP8_DS_MLA_V4, KvFormat::fp8_ds_mla_v4) && same(STRATA_KV_FP8_DS_MLA, KvFormat::fp8_ds_mla) &&
               same(STRATA_KV_INDEXER_FP8, KvFormat::indexer_fp8) && same(STRATA_KV_INDEXER_MXFP4, KvFormat::indexer_mxfp4) &&

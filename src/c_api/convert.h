@@ -13,6 +13,11 @@ namespace strata::c_api {
 
 STRATA_STRUCT(strata_paged_cache, 56);
 
+// Whether an enumerator of the C API has the number of the C++ one: for static_assert.
+template <class Enum>
+constexpr bool same(int32_t c, Enum value) {
+  return c == static_cast<int32_t>(value);
+}
 // Throws invalid_argument naming the field for a number that is not an enumerator: first to last are all that there are.
 template <class Enum>
 Enum to_enum(int32_t value, Enum last, const char* field) {

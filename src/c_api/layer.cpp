@@ -16,10 +16,6 @@ STRATA_STRUCT(strata_forward_args, 616);
 
 namespace {
 
-template <class Enum>
-constexpr bool same(int32_t c, Enum value) {
-  return c == static_cast<int32_t>(value);
-}
 static_assert(same(STRATA_INDEXER_FP8, IndexerFormat::fp8) && same(STRATA_INDEXER_MXFP4, IndexerFormat::mxfp4) &&
               same(STRATA_INDEXER_NONE, IndexerFormat::none));
 static_assert(same(STRATA_PREFILL_AUTOMATIC, PrefillMode::automatic) && same(STRATA_PREFILL_GATHERED, PrefillMode::gathered) &&
