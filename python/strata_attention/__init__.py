@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _library
+from . import _library, flash_mla
 from .layers import (
     BatchBuilder,
     BatchInfo,
@@ -124,6 +124,7 @@ __all__ = [
     "dense_attn_prefill",
     "dequantize_and_gather_k",
     "describe_device",
+    "flash_mla",
     "grouped_linear",
     "implementations",
     "indexer_key_insert",

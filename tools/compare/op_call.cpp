@@ -57,6 +57,8 @@ class CallMemory {
     outputs_.emplace_back(name, view);
     return view;
   }
+  // What the call reads and the caller cannot make itself.
+  void add_output(const std::string& name, const TensorView& view) { outputs_.emplace_back(name, view); }
   // A cache that the call writes.
   void output_cache(const std::string& name, const PagedCache& cache) {
     const std::string tensor = fmt::format("{}.{}", name, to_string(cache.format));
@@ -149,6 +151,7 @@ DenseAttnDecodeParams dense_attn_decode(CallMemory& memory) {
                                 .max_query_len = p.max_query_len,
                                 .max_seq_len = p.max_seq_len};
   p.schedule = testkit::make_schedule(memory.inputs(), ops::make_dense_decode_planners(), call, ops::RequestLengths{starts, lengths});
+  if (p.schedule.present()) memory.add_output("schedule", p.schedule);
   p.out = memory.output("out", DType::bf16, {tokens, heads, kLatent});
   p.lse = memory.output("lse", DType::f32, {tokens, heads});
   return p;

@@ -14,7 +14,7 @@ namespace strata::compare {
 
 struct OpCall {
   testkit::Work work;                                       // rotates through copies of the file's tensors
-  std::vector<std::pair<std::string, TensorView>> outputs;  // of copy 0
+  std::vector<std::pair<std::string, TensorView>> outputs;  // of copy 0; "schedule": the schedule that it reads
 };
 
 // The call of op `name` whose params are the tensors of `file`. A tensor has the name of its member of the params. A number is a tensor of

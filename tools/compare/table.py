@@ -12,6 +12,7 @@ class Row:
     case: cases.Case
     strata_us: float
     peers_us: dict  # by the peer's name; without those that have no time
+    python_us: dict = dataclasses.field(default_factory=dict)  # Strata's calls from Python, by the column's name
 
     def fastest(self):
         """The name of the fastest peer; None without any."""
@@ -35,6 +36,18 @@ def markdown(rows, peers):
         times = [microseconds(row.peers_us[peer]) if peer in row.peers_us else "" for peer in peers]
         ratio = row.ratio()
         cells = [cases.OPS[row.case.op], row.case.name, *times, microseconds(row.strata_us), "" if ratio is None else f"{ratio:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(" ".join(line.split()) for line in lines)
+
+
+def markdown_python(rows, columns):
+    """Strata's calls from Python next to its program."""
+    lines = ["| op | case | Strata, us | " + "".join(f"{column}, us | ratio | " for column in columns), "|" + "---|" * (3 + 2 * len(columns))]
+    for row in rows:
+        cells = [cases.OPS[row.case.op], row.case.name, microseconds(row.strata_us)]
+        for column in columns:
+            time = row.python_us.get(column)
+            cells += ["", ""] if time is None else [microseconds(time), f"{time / row.strata_us:.3f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(" ".join(line.split()) for line in lines)
 
