@@ -173,6 +173,30 @@ def test_metadata_of_other_shapes() -> None:
         flash_mla_with_kvcache(**arguments | {"indices": arguments["indices"][..., :39], "tile_scheduler_metadata": metadata})
 
 
+def test_metadata_used_anew() -> None:
+    """Engines keep the object and clear have_initialized for a step of another shape."""
+    metadata, _ = get_mla_metadata()
+    dense_call(tile_scheduler_metadata=metadata)
+    metadata.have_initialized = False
+    arguments, out, _ = grid.dense_decode(grid.DenseDecode(6, 2, 1, True), 12)
+    got, _ = flash_mla_with_kvcache(**arguments, tile_scheduler_metadata=metadata)
+    close("out", got, out, 2.01 / 128, 2e-3)
+
+
+def test_dense_views() -> None:
+    """Queries with gaps between requests are taken; an output with gaps between requests of several tokens is refused."""
+    arguments, out, _ = grid.dense_decode(grid.DenseDecode(6, 2, 2, True), 13)
+    q = torch.full((3, 3, 7, 600), math.nan).bfloat16()[:, :2, :6, :576]
+    q.copy_(arguments["q"])
+    got, _ = flash_mla_with_kvcache(**arguments | {"q": q}, tile_scheduler_metadata=get_mla_metadata()[0])
+    close("out", got, out, 2.01 / 128, 2e-3)
+    room = torch.zeros(3, 2, 7, 600).bfloat16()
+    flash_mla_with_kvcache(**arguments, tile_scheduler_metadata=get_mla_metadata()[0], out=room[:, :, :6, :512])
+    close("out", room[:, :, :6, :512], out, 2.01 / 128, 2e-3)
+    with pytest.raises(ValueError, match=r"out must have its b \* s_q tokens at one distance, has strides"):
+        dense_call(out=torch.zeros(3, 3, 6, 512).bfloat16()[:, :2])
+
+
 def half(name: str) -> dict[str, Any]:
     arguments, _, _ = grid.dense_decode(grid.DenseDecode(6, 2, 2, True), 11)
     return {name: arguments[name].half()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
 
 
@@ -11,12 +13,16 @@ def require(condition: bool, function: str, text: str) -> None:
         raise ValueError(f"{function}: {text}")
 
 
-def require_bf16(function: str, **tensors: torch.Tensor) -> None:
+def refuse_dtype(function: str, name: str, tensor: torch.Tensor) -> NoReturn:
     """Kernels are of bfloat16 alone; float16 is named, because FlashMLA's dense decode takes it."""
+    note = " (float16 is not supported)" if tensor.dtype == torch.float16 else ""
+    raise ValueError(f"{function}: {name} must be torch.bfloat16, is {tensor.dtype}{note}")
+
+
+def require_bf16(function: str, **tensors: torch.Tensor) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype != torch.bfloat16:
-            note = " (float16 is not supported)" if tensor.dtype == torch.float16 else ""
-            raise ValueError(f"{function}: {name} must be torch.bfloat16, is {tensor.dtype}{note}")
+            refuse_dtype(function, name, tensor)
 
 
 def require_dim(function: str, dim: int, **tensors: torch.Tensor) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from .. import ops
 from ..types import KvFormat, PagedCache
-from .checks import require, require_bf16, require_dim
+from .checks import refuse_dtype, require_dim
 from .schedule import FlashMLASchedMeta
 
 _NAME = "flash_mla_with_kvcache"
@@ -39,7 +39,7 @@ def flash_mla_with_kvcache(
     q                          bf16 [b, s_q, h_q, d], last dimension contiguous
     k_cache                    dense: bf16 [blocks, rows, h_k, d]; sparse: 1-byte dtype [blocks, rows, 1, 584] (d = 512) or
                                [.., 656] (d = 576); any distance between blocks
-    block_table                dense: i32 [b, max_blocks]; entries behind a request's length are not read
+    block_table                dense: i32 [b, max_blocks]; entries after a request's length are not read
     cache_seqlens              dense: i32 [b], the new tokens included
     head_dim_v                 values are the first head_dim_v dimensions of a row
     tile_scheduler_metadata    of get_mla_metadata; one object serves calls of the same shapes
@@ -58,32 +58,34 @@ def flash_mla_with_kvcache(
     lse is f32 [b, h_q, s_q], natural logarithm; a token without a row has out 0 and lse inf. No call synchronises; graphs may hold it.
     ValueError for arguments that cannot be; AssertionError for metadata of other shapes, and where FlashMLA asserts.
     """
-    require_dim(_NAME, 4, q=q, k_cache=k_cache)
+    if q.dim() != 4 or k_cache.dim() != 4:
+        require_dim(_NAME, 4, q=q, k_cache=k_cache)
     if not isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
         raise AssertionError(f"{_NAME}: tile_scheduler_metadata must be a FlashMLASchedMeta, is {type(tile_scheduler_metadata).__name__}")
     if num_splits is not None:
         raise AssertionError(f"{_NAME}: num_splits must be None, is {type(num_splits).__name__}")
-    require_bf16(_NAME, q=q)
+    if q.dtype != torch.bfloat16:
+        refuse_dtype(_NAME, "q", q)
+    batch, queries, heads, dim = q.shape
+    _, page_size, kv_heads, _ = k_cache.shape
     tile_scheduler_metadata.use(
-        FlashMLASchedMeta.Config(
-            q.shape[0],
-            q.shape[1],
-            q.shape[2],
-            k_cache.shape[1],
-            k_cache.shape[2],
-            causal,
-            is_fp8_kvcache,
-            None if indices is None else indices.shape[-1],
-            None if extra_k_cache is None else extra_k_cache.shape[1],
-            None if extra_indices_in_kvcache is None else extra_indices_in_kvcache.shape[-1],
-            enable_batch_invariant,
-        )
+        batch,
+        queries,
+        heads,
+        page_size,
+        kv_heads,
+        causal,
+        is_fp8_kvcache,
+        None if indices is None else indices.shape[-1],
+        None if extra_k_cache is None else extra_k_cache.shape[1],
+        None if extra_indices_in_kvcache is None else extra_indices_in_kvcache.shape[-1],
+        enable_batch_invariant,
     )
-    scale = q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
+    scale = dim**-0.5 if softmax_scale is None else softmax_scale
     if out is None:
-        out = q.new_empty(q.shape[0], q.shape[1], q.shape[2], head_dim_v)
-    else:
-        require(out.dim() == 4 and out.shape[3] == head_dim_v, _NAME, f"out must be [b, s_q, h_q, {head_dim_v}], is {list(out.shape)}")
+        out = q.new_empty(batch, queries, heads, head_dim_v)
+    elif out.dim() != 4 or out.shape[3] != head_dim_v:
+        raise ValueError(f"{_NAME}: out must be [b, s_q, h_q, {head_dim_v}], is {list(out.shape)}")
     if indices is None:
         sparse = {
             "attn_sink": attn_sink,
@@ -103,15 +105,15 @@ def flash_mla_with_kvcache(
         raise AssertionError(f"{_NAME}: causal must be False where indices is given")
     if not is_fp8_kvcache:
         raise AssertionError(f"{_NAME}: is_fp8_kvcache must be True where indices is given")
-    lse = torch.empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32, device=q.device)
+    lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=q.device)
     ops.sparse_attn_decode(
         q,
-        _sparse_cache("k_cache", k_cache, q.shape[3]),
+        _sparse_cache("k_cache", k_cache, dim),
         indices,
         scale,
         out,
         topk_length=topk_length,
-        extra_cache=None if extra_k_cache is None else _sparse_cache("extra_k_cache", extra_k_cache, q.shape[3]),
+        extra_cache=None if extra_k_cache is None else _sparse_cache("extra_k_cache", extra_k_cache, dim),
         extra_indices=extra_indices_in_kvcache,
         extra_topk_length=extra_topk_length,
         attn_sink=attn_sink,
@@ -126,14 +128,17 @@ def _sparse_cache(name: str, pages: torch.Tensor, dim: int) -> PagedCache:
     if found is None:
         raise ValueError(f"{_NAME}: q must have 512 or 576 dimensions where indices is given, has {dim}")
     format, row_bytes = found
-    require(pages.element_size() == 1, _NAME, f"{name} must have a dtype of one byte, has {pages.dtype}")
-    if pages.dim() != 4 or pages.shape[2] != 1 or pages.shape[3] != row_bytes:
-        raise ValueError(f"{_NAME}: {name} must be [blocks, rows, 1, {row_bytes}] with q of {dim} dimensions, is {list(pages.shape)}")
-    if pages.stride(1) != row_bytes or pages.stride(3) != 1:
+    if pages.element_size() != 1:
+        raise ValueError(f"{_NAME}: {name} must have a dtype of one byte, has {pages.dtype}")
+    shape = pages.shape
+    if len(shape) != 4 or shape[2] != 1 or shape[3] != row_bytes:
+        raise ValueError(f"{_NAME}: {name} must be [blocks, rows, 1, {row_bytes}] with q of {dim} dimensions, is {list(shape)}")
+    page_stride, row_stride, _, stride = pages.stride()
+    if row_stride != row_bytes or stride != 1:
         raise ValueError(
             f"{_NAME}: {name} must have its rows next to each other, strides [.., {row_bytes}, .., 1], has {list(pages.stride())}"
         )
-    return PagedCache(pages, format, dim, pages.shape[1], pages.shape[0], pages.stride(0))
+    return PagedCache(pages, format, dim, shape[1], shape[0], page_stride)
 
 
 def _dense(
@@ -150,28 +155,37 @@ def _dense(
 ) -> torch.Tensor:
     if block_table is None or cache_seqlens is None:
         raise AssertionError(f"{_NAME}: block_table and cache_seqlens must be given where indices is None")
-    require(not is_fp8_kvcache, _NAME, "is_fp8_kvcache must be False where indices is None")
-    require_bf16(_NAME, k_cache=k_cache)
-    require_dim(_NAME, 2, block_table=block_table)
+    if is_fp8_kvcache:
+        raise ValueError(f"{_NAME}: is_fp8_kvcache must be False where indices is None")
+    if k_cache.dtype != torch.bfloat16:
+        refuse_dtype(_NAME, "k_cache", k_cache)
+    if block_table.dim() != 2:
+        require_dim(_NAME, 2, block_table=block_table)
     batch, queries, heads, _ = q.shape
     pages, rows, kv_heads, row_dim = k_cache.shape
-    if k_cache.stride()[1:] != (kv_heads * row_dim, row_dim, 1):
+    page_stride, *inside = k_cache.stride()
+    if inside != [kv_heads * row_dim, row_dim, 1]:
         raise ValueError(f"{_NAME}: k_cache must have its rows next to each other, has strides {list(k_cache.stride())}")
     start = metadata.tile_scheduler_metadata
     if start is None:
         start = torch.arange(0, (batch + 1) * queries, queries, dtype=torch.int32, device=q.device)
         metadata.tile_scheduler_metadata = start
+    # The op has the queries of all requests in one dimension; without a copy where b and s_q have one distance.
+    try:
+        tokens_out = out.view(batch * queries, heads, out.shape[3])
+    except RuntimeError:
+        raise ValueError(f"{_NAME}: out must have its b * s_q tokens at one distance, has strides {list(out.stride())}") from None
     lse = torch.empty((batch, queries, heads), dtype=torch.float32, device=q.device)
     ops.dense_attn_decode(
         q.flatten(0, 1),
-        PagedCache(k_cache, KvFormat.bf16, row_dim, rows, pages, k_cache.stride(0) * k_cache.element_size()),
+        PagedCache(k_cache, KvFormat.bf16, row_dim, rows, pages, 2 * page_stride),
         block_table,
         start,
         cache_seqlens,
         queries,
         block_table.shape[1] * rows,
         scale,
-        out.view(batch * queries, heads, out.shape[3]),
+        tokens_out,
         num_kv_heads=kv_heads,
         causal=causal,
         batch_invariant=batch_invariant,

@@ -35,11 +35,19 @@ class FlashMLASchedMeta:
     #: Always None: the kernels divide the rows by themselves.
     num_splits: torch.Tensor | None = None
 
-    def use(self, config: Config) -> None:
-        """Keeps the first call's configuration. AssertionError, as FlashMLA raises, where a later call has another."""
-        if not self.have_initialized:
-            self.have_initialized, self.config = True, config
-        elif self.config != config:
+    def __post_init__(self) -> None:
+        # The members of config, which are quicker to compare than config itself.
+        self._values: tuple[object, ...] | None = None
+
+    def use(self, *values: Any) -> None:
+        """Keeps the first call's configuration, `values` in the order of Config's members.
+
+        AssertionError, as FlashMLA raises, where a later call has another one.
+        """
+        if values == self._values and self.have_initialized:
+            return
+        config = self.Config(*values)
+        if self.have_initialized and self.config != config:
             kept = dataclasses.asdict(self.config) if self.config is not None else {}
             wrong = [
                 f"{name} must be {kept.get(name)}, is {value}"
@@ -47,6 +55,9 @@ class FlashMLASchedMeta:
                 if kept.get(name) != value
             ]
             raise AssertionError(f"flash_mla_with_kvcache: {'; '.join(wrong)}: tile_scheduler_metadata is of calls with other arguments")
+        if not self.have_initialized:
+            self.tile_scheduler_metadata = None
+        self.have_initialized, self.config, self._values = True, config, values
 
 
 def get_mla_metadata(*args: Any, **kwargs: Any) -> tuple[FlashMLASchedMeta, None]:
