@@ -134,8 +134,8 @@ class FlashMla:
 
     OPS = ("sparse_attn_decode", "sparse_attn_prefill", "dense_attn_decode")
 
-    def __init__(self, module, package):
-        self._get = lambda name: own(module, name, package)
+    def __init__(self, module, package, pads=True):
+        self._get, self._pads = lambda name: own(module, name, package), pads
 
     def prepare(self, op, inputs):
         return getattr(self, op)(inputs)
@@ -146,7 +146,7 @@ class FlashMla:
         decode, q = self._get("flash_mla_with_kvcache"), inputs["q"]
         batch, queries, heads, dim = q.shape
         # Its kernels take 64 and 128 heads: fewer are padded, outside of what is timed, as vLLM pads them.
-        padded = 64 if heads <= 64 else 128
+        padded = (64 if heads <= 64 else 128) if self._pads else heads
         sink = inputs.get("attn_sink")
         if padded > heads:
             q = torch.cat([q, q.new_zeros(batch, queries, padded - heads, dim)], 2)

@@ -77,4 +77,4 @@ class TorchOps:
 def calls():
     """What prepares the calls, by the columns' names. ImportError where the package is not installed."""
     strata = importlib.import_module(PACKAGE)
-    return {NAMES[0]: TorchOps(strata), NAMES[1]: FlashMla(importlib.import_module(NAMES[1]), PACKAGE)}
+    return {NAMES[0]: TorchOps(strata), NAMES[1]: FlashMla(importlib.import_module(NAMES[1]), PACKAGE, pads=False)}
