@@ -5,23 +5,10 @@ from __future__ import annotations
 import torch
 
 from . import _library, flash_mla
-from .layers import (
-    BatchBuilder,
-    BatchInfo,
-    BatchLimits,
-    BatchTensor,
-    CacheGroup,
-    CacheGroupSpec,
-    Checkpoint,
-    IndexerFormat,
-    Layer,
-    MlaMode,
-    Pool,
-    PrefillMode,
-    Request,
-    load_layers,
-    synthesize,
-)
+from .batch import BatchBuilder, BatchInfo, BatchTensor, Request
+from .checkpoint import Checkpoint, synthesize
+from .communicator import Communicator, FunctionCommunicator, ProcessGroup, SingleRank
+from .layers import IndexerFormat, Layer, MlaMode, PrefillMode, load_layers
 from .ops import (
     ALL,
     combine_topk_swa,
@@ -54,6 +41,7 @@ from .ops import (
     topk_select,
     workspace_bytes,
 )
+from .pool import BatchLimits, CacheGroup, CacheGroupSpec, Pool
 from .tables import rope_table
 from .types import (
     ActivationFormat,
@@ -99,6 +87,8 @@ __all__ = [
     "CacheGroup",
     "CacheGroupSpec",
     "Checkpoint",
+    "Communicator",
+    "FunctionCommunicator",
     "IndexerFormat",
     "IndexerQuery",
     "InverseRope",
@@ -110,10 +100,12 @@ __all__ = [
     "PagedCache",
     "Pool",
     "PrefillMode",
+    "ProcessGroup",
     "QueryNormRope",
     "Request",
     "RopePairing",
     "RopeSlice",
+    "SingleRank",
     "StateSave",
     "TopkSlots",
     "combine_topk_swa",

@@ -38,6 +38,9 @@ _STRUCTS = {
     "strata_layer_options": "size_t struct_size; const strata_batch_limits* limits; int32_t kv_format; int32_t indexer_format; int32_t hadamard; "
     "int32_t fp8_output; int32_t quantize_activations; int32_t prefill_mode; int32_t mla_mode; int64_t context_chunk_rows; "
     "int32_t kv_scale_ue8m0; int32_t rotary_embedding; int32_t batch_invariant; int32_t tp_rank; int32_t tp_size",
+    "strata_communicator_callbacks": "size_t struct_size; void* user; int32_t rank; int32_t size; "
+    "strata_status (*all_reduce_sum)(void* user, const strata_tensor_view* tensor, strata_device_id device, void* native_stream); "
+    "void (*destroy)(void* user)",
     "strata_layer_params": "size_t struct_size; uint64_t checkpoint; int64_t layer; uint64_t device; const strata_layer_options* options; "
     "uint64_t rope_tables; uint64_t communicator; uint64_t side_streams",
     "strata_layer_info": "size_t struct_size; int64_t layer_index; int32_t compress_ratio; const char* kind; int64_t hidden_size; int64_t num_heads; "
@@ -68,6 +71,11 @@ _FUNCTIONS = {
     "strata_rope_tables_destroy": "strata_rope_tables",
     "strata_side_streams_create": "strata_device, strata_side_streams*",
     "strata_side_streams_destroy": "strata_side_streams",
+    "strata_communicator_create": "const strata_communicator_callbacks*, strata_communicator*",
+    "strata_communicator_single": "strata_communicator*",
+    "strata_communicator_rank": "strata_communicator, int32_t*",
+    "strata_communicator_size": "strata_communicator, int32_t*",
+    "strata_communicator_destroy": "strata_communicator",
     "strata_layer_create": "const strata_layer_params*, strata_layer*",
     "strata_layer_destroy": "strata_layer",
     "strata_layer_get_info": "strata_layer, strata_layer_info*",
@@ -114,6 +122,9 @@ types: dict[str, Any] = {}
 
 
 def _member(declaration: str) -> tuple[str, Any]:
+    function = re.search(r"\(\*(\w+)\)", declaration)
+    if function is not None:
+        return function.group(1), ctypes.c_void_p
     kind, name, count = re.fullmatch(r"(.+?[ *])(\w+)(?:\[(\d+)\])?", declaration.strip()).groups()  # type: ignore[union-attr]
     kind = kind.strip()
     if kind == "const char*":

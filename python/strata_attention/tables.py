@@ -7,7 +7,8 @@ import ctypes
 import torch
 
 from . import _c_api
-from .layers import _Device, _view
+from ._device import Device
+from ._memory import view
 
 
 def rope_table(
@@ -33,7 +34,7 @@ def rope_table(
     truncate               YaRN: the bounds of the ramp are rounded outward to whole pairs
     mscale_gain            factor of cos and sin: 1 for V4
     """
-    owner = _Device.of(device)
+    owner = Device.of(device)
     config = _c_api.struct(
         "strata_rope_config",
         dim=dim,
@@ -48,5 +49,5 @@ def rope_table(
     if max_positions < 1 or dim < 1:
         raise ValueError(f"rope_table: max_positions and dim must be at least 1, are {max_positions} and {dim}")
     table = torch.empty(max_positions, dim, dtype=torch.float32, device=owner.torch)
-    _c_api.call("strata_rope_table_build", owner._handle, ctypes.byref(config), _view(table, "table", owner))
+    _c_api.call("strata_rope_table_build", owner._handle, ctypes.byref(config), view(table, "table", owner.torch))
     return table

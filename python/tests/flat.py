@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import torch
-from cases import Case
+from case import Case
 
 from strata_attention import LinearWeight, PagedCache
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import torch
-from cases import Case
+from case import Case
 
 
 def _moved(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
