@@ -24,7 +24,7 @@ class TestParam:
     n: int
     kind: str
     seed: int = -1
-    num_runs: int = 10
+    num_runs: int = 0
 
 def zeros(p):
     assert p.num_runs == 0, "timed cases run once on a CPU"
@@ -32,10 +32,14 @@ def zeros(p):
 """
 
 PREFILL = """
+import os
+import pathlib
 import sys
 import torch
 import lib
 from lib import TestParam
+
+TRIED = pathlib.Path(__file__).with_name("tried")
 
 def run_test(p):
     print("================")
@@ -46,6 +50,11 @@ def run_test(p):
         raise ValueError("as a kernel would")
     if p.kind == "exits":
         sys.exit(1)
+    if p.kind == "dies":
+        os._exit(9)
+    if p.kind == "memory" or p.kind == "crowded" and not TRIED.exists():
+        TRIED.touch()
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
     if p.kind == "differs":
         print("`out` mismatch")
     return p.kind != "differs" and t.device.type == "cpu" and p.seed == p.n
@@ -53,7 +62,7 @@ def run_test(p):
 if __name__ == '__main__':
     torch.set_default_device(torch.device("cuda:0"))
     assert torch.cuda.get_device_capability() == (9, 0)
-    failed = [p for p in [TestParam(n, KINDS[n]) for n in range(len(KINDS))] if not run_test(p)]
+    failed = [p for p in [TestParam(n, kind, num_runs=10 * (kind == "timed")) for n, kind in enumerate(KINDS)] if not run_test(p)]
     if failed:
         sys.exit("a case of the main part failed")
 """
@@ -72,7 +81,9 @@ def suite(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    return [json.loads(text) for text in path.read_text().splitlines()]
+    """Without those that a case has before it runs."""
+    found = [json.loads(text) for text in path.read_text().splitlines()]
+    return [line for line in found if line["why"] != "the process ended"]
 
 
 def test_results_and_resume(tmp_path: pathlib.Path) -> None:
@@ -96,6 +107,21 @@ def test_results_and_resume(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(lines(results)) == 9
     assert suite("--summary", "--results", results).returncode == 0
+
+
+def test_memory_and_ends_of_processes(tmp_path: pathlib.Path) -> None:
+    results = tmp_path / "results.jsonl"
+    fake = checkout(tmp_path, ["good", "crowded", "timed", "memory", "dies", "good", "good"])
+    options = (fake, "--results", results, "--file", "sparse_prefill", "--device", "cpu", "--limit", 6)
+    done = suite(*options, "--jobs", 2)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = {line["index"]: line for line in map(json.loads, results.read_text().splitlines())}
+    assert {index: line["passed"] for index, line in found.items()} == {0: True, 1: True, 2: True, 3: False, 4: False, 5: True}
+    assert found[3]["why"].startswith("too little memory: RuntimeError") and found[4]["why"] == "the process ended"
+    # A next run tries the case that ended its process, and no other.
+    checkout(tmp_path, ["good", "good", "good", "good", "good", "raises", "good"])
+    assert suite(*options).returncode == 1
+    assert [line["index"] for line in lines(results)[-1:]] == [4] and lines(results)[-1]["passed"]
 
 
 def test_no_case_begins_after_the_time(tmp_path: pathlib.Path) -> None:

@@ -61,7 +61,8 @@ def flash_mla_with_kvcache(
     if q.dim() != 4 or k_cache.dim() != 4:
         require_dim(_NAME, 4, q=q, k_cache=k_cache)
     if not isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
-        raise AssertionError(f"{_NAME}: tile_scheduler_metadata must be a FlashMLASchedMeta, is {type(tile_scheduler_metadata).__name__}")
+        given = type(tile_scheduler_metadata).__name__
+        raise AssertionError(f"{_NAME}: tile_scheduler_metadata must be a FlashMLASchedMeta, is {given}")  # noqa: TRY004, as FlashMLA raises
     if num_splits is not None:
         raise AssertionError(f"{_NAME}: num_splits must be None, is {type(num_splits).__name__}")
     if q.dtype != torch.bfloat16:
