@@ -116,6 +116,7 @@ _NUMBERS = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
 }
+_INTEGERS = (ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64)
 _ENUMERATIONS = ("strata_cache_group", "strata_batch_tensor")
 
 types: dict[str, Any] = {}
@@ -158,17 +159,28 @@ for _name, _text in _FUNCTIONS.items():
     _function.restype = ctypes.c_int32
 
 
+def _check_range(name: str, value: Any, kind: Any) -> None:
+    """ValueError for an integer that the type does not hold: ctypes would take it modulo its size."""
+    if isinstance(value, int) and kind in _INTEGERS and kind(value).value != value:
+        raise ValueError(f"{name} must be a number of {8 * ctypes.sizeof(kind)} bits, is {value}")
+
+
 def struct(name: str, **members: Any) -> Any:
     """A struct of zeros with its struct_size and these members."""
     kind = types[name]
     if kind._fields_[0][0] == "struct_size":
         members["struct_size"] = ctypes.sizeof(kind)
+    for member, declared in kind._fields_:
+        _check_range(f"{name}: {member}", members.get(member), declared)
     return kind(**members)
 
 
 def call(name: str, *arguments: Any) -> None:
     """Calls a function. ValueError for arguments and files that cannot be, RuntimeError for all other errors."""
-    status = getattr(_object, name)(*arguments)
+    function = getattr(_object, name)
+    for number, (value, kind) in enumerate(zip(arguments, function.argtypes)):
+        _check_range(f"{name}: argument {number}", value, kind)
+    status = function(*arguments)
     if status == 0:
         return
     text = _object.strata_last_error().decode(errors="replace")

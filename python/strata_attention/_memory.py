@@ -29,6 +29,10 @@ def view(tensor: torch.Tensor | None, name: str, device: torch.device) -> Any:
     """A view of a tensor's memory; all zero for None."""
     if tensor is None:
         return _c_api.struct("strata_tensor_view")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        raise ValueError(
+            f"{name} must be a strided tensor, is {tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__}"
+        )
     if tensor.dtype not in _DTYPES or not 1 <= tensor.dim() <= 4:
         raise ValueError(f"{name} must have 1 to 4 dimensions and a dtype of ops, is {tensor.dtype} with {tensor.dim()} dimensions")
     kind = {"cpu": 0, "cuda": 1}.get(tensor.device.type)

@@ -11,11 +11,18 @@ from . import _c_api
 from ._device import Owner
 
 
+def _path(directory: str | os.PathLike[str]) -> bytes:
+    path = os.fsencode(directory)
+    if b"\0" in path:
+        raise ValueError(f"directory must be a path without a null character, is {directory!r}")
+    return path
+
+
 class Checkpoint(Owner):
     """A directory with config.json and safetensors, in the official format. ValueError for files that cannot be."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        super().__init__(_c_api.handle("strata_checkpoint_open", os.fsencode(directory), None), "strata_checkpoint_destroy")
+        super().__init__(_c_api.handle("strata_checkpoint_open", _path(directory), None), "strata_checkpoint_destroy")
         config = _c_api.handle("strata_checkpoint_get_config", self._handle)
         try:
             size = _c_api.result("strata_model_config_to_json", ctypes.c_int64, config, None, 0)
@@ -47,6 +54,6 @@ def synthesize(
     config = _c_api.handle("strata_model_config_preset", preset.encode())
     try:
         options = _c_api.struct("strata_synthesize_options", num_layers=num_layers, fp8=fp8, seed=seed, overwrite=overwrite)
-        _c_api.call("strata_synthesize_checkpoint", config, ctypes.byref(options), os.fsencode(directory), None, None)
+        _c_api.call("strata_synthesize_checkpoint", config, ctypes.byref(options), _path(directory), None, None)
     finally:
         _c_api.call("strata_model_config_destroy", config)

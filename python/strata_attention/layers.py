@@ -43,6 +43,11 @@ class MlaMode(enum.IntEnum):
     mqa = 2
 
 
+def _require(name: str, given: object, kind: type) -> None:
+    if not isinstance(given, kind):
+        raise ValueError(f"Layer.forward: {name} must be a {kind.__name__}, is {type(given).__name__}")
+
+
 class _Shared:
     """Rotary tables and side streams of a model's layers, which the layers keep."""
 
@@ -86,6 +91,8 @@ class Layer(Owner):
         tp_rank: int | None = None,
         tp_size: int | None = None,
     ) -> None:
+        if not isinstance(checkpoint, Checkpoint):
+            raise ValueError(f"Layer: checkpoint must be a Checkpoint, is {type(checkpoint).__name__}")
         self._device = Device.of(device)
         if share is not None and share._device is not self._device:
             raise ValueError(f"Layer: share must be on {self._device.torch}, is on {share._device.torch}")
@@ -173,6 +180,12 @@ class Layer(Owner):
         """
         if (pool is None) == (caches is None):
             raise ValueError("Layer.forward: exactly one of pool and caches is required")
+        _require("hidden", hidden, torch.Tensor)
+        _require("batch", batch, BatchBuilder)
+        if pool is not None:
+            _require("pool", pool, Pool)
+        if workspace is not None:
+            _require("workspace", workspace, torch.Tensor)
         if out is None:
             out = torch.empty(hidden.shape, dtype=torch.bfloat16, device=self.device)
         if topk_indices is None and self.index_topk > 0:
@@ -203,7 +216,7 @@ class Layer(Owner):
             for group, cache in (caches or {}).items():
                 found = paged_cache(cache)
                 structs.append(found)
-                pointers[group] = ctypes.addressof(found)
+                pointers[CacheGroup(group)] = ctypes.addressof(found)
             args.caches, args.num_caches = ctypes.cast(pointers, ctypes.c_void_p), _c_api.NUM_CACHE_GROUPS
         with self._device.stream() as stream:
             args.stream = stream

@@ -78,6 +78,8 @@ def spec_array(specs: Sequence[CacheGroupSpec]) -> Any:
 
 
 def paged_cache(cache: PagedCache) -> Any:
+    if not isinstance(cache, PagedCache):
+        raise ValueError(f"cache must be a PagedCache, is {type(cache).__name__}")
     tensor = cache.tensor
     needed = (cache.num_pages - 1) * cache.page_stride + KvFormat(cache.format).row_bytes(cache.row_dim) * cache.page_size
     given = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
@@ -128,7 +130,7 @@ class Pool(Owner):
             )
         else:
             for group, count in pages.items():
-                planned[group] = count
+                planned[CacheGroup(group)] = count
         params = _c_api.struct(
             "strata_pool_params", layer_groups=ctypes.addressof(groups), pages=ctypes.addressof(planned), num_groups=_c_api.NUM_CACHE_GROUPS
         )

@@ -248,6 +248,34 @@ def test_errors_are_pythons(model: sa.Checkpoint, layers: list[sa.Layer], tmp_pa
         layers[0](hidden, batch, caches={CacheGroup.window: cache})
 
 
+def test_wrong_types_and_numbers_are_refused(model: sa.Checkpoint, layers: list[sa.Layer]) -> None:
+    pool = sa.Pool(layers)
+    batch = sa.BatchBuilder(LIMITS, pool, window=_window(model))
+    pool.add_request(1)
+    assert pool.extend(1, 0, 5)
+    batch.build([Request(5, 5, 1)])
+    layer, hidden = layers[0], torch.randn(5, layers[0].hidden_size).bfloat16()
+    pages = pool.cache(layer, CacheGroup.window)
+    for call, match in (
+        (lambda: sa.Checkpoint("a\0b"), "null character"),
+        (lambda: sa.Layer(None, 0, LIMITS), "checkpoint must be a Checkpoint, is NoneType"),
+        (lambda: layer(None, batch, pool), "hidden must be a Tensor, is NoneType"),
+        (lambda: layer(hidden, None, pool), "batch must be a BatchBuilder, is NoneType"),
+        (lambda: layer(hidden, batch, 5), "pool must be a Pool, is int"),
+        (lambda: layer(hidden, batch, pool, workspace="x"), "workspace must be a Tensor, is str"),
+        (lambda: layer(hidden.to_sparse(), batch, pool), "hidden must be a strided tensor, is torch.sparse_coo"),
+        (lambda: layer(hidden, batch, caches={99: pages}), "99 is not a valid CacheGroup"),
+        (lambda: layer(hidden, batch, caches={-9: pages}), "-9 is not a valid CacheGroup"),
+        (lambda: layer(hidden, batch, caches={0: 1}), "cache must be a PagedCache, is int"),
+        (lambda: sa.Pool(layers, pages={-9: 1}), "-9 is not a valid CacheGroup"),
+        (lambda: pool.add_request(2**64 + 2), "64 bits, is 18446744073709551618"),
+        (lambda: batch.build([Request(2**64 + 5, 5, 1)]), "seq_len must be a number of 64 bits"),
+        (lambda: sa.Layer(model, 0, LIMITS, tp_rank=2**32), "tp_rank must be a number of 32 bits"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
 def test_objects_live_as_long_as_they_are_used(model: sa.Checkpoint) -> None:
     layer = sa.Layer(model, 0, LIMITS)
     pool = sa.Pool([layer])
