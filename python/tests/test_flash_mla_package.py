@@ -24,3 +24,10 @@ def test_version_is_that_of_strata_attention() -> None:
     distribution = importlib.metadata.distribution("strata-flash-mla")
     assert distribution.version == strata_attention.__version__
     assert f"strata-attention=={strata_attention.__version__}" in (distribution.requires or [])
+
+
+def test_wheel_has_the_licence() -> None:
+    pytest.importorskip("flash_mla", reason="strata-flash-mla is not installed")
+    distribution = importlib.metadata.distribution("strata-flash-mla")
+    assert distribution.metadata["License-Expression"] == "Apache-2.0"
+    assert "Apache License" in (distribution.read_text("licenses/LICENSE") or "")
