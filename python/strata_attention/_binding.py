@@ -67,6 +67,15 @@ def _expressions(parameters: dict[str, inspect.Parameter]) -> dict[str, str]:
     return expressions
 
 
+def _check_records(name: str, parameters: dict[str, inspect.Parameter], given: dict[str, Any]) -> None:
+    """TypeError for an argument that is no record where the op takes one. Looked at after a call failed: it costs a right call nothing."""
+    for parameter in parameters.values():
+        kind, _, optional = str(parameter.annotation).partition(" | ")
+        value = given[parameter.name]
+        if kind in _RECORDS and not isinstance(value, _RECORDS[kind]) and not (optional and value is None):
+            raise TypeError(f"{name}: {parameter.name} must be a {kind}, is {type(value).__name__}") from None
+
+
 def _compiled(function: Callable[..., Any], overload: Any) -> Callable[..., Any]:
     parameters = dict(inspect.signature(function).parameters)
     expressions = _expressions(parameters)
@@ -88,10 +97,14 @@ def _compiled(function: Callable[..., Any], overload: Any) -> Callable[..., Any]
         f"        return _overload({', '.join(expressions[name] for name in names)})\n"
         f"    except RuntimeError as error:\n"
         f"        raise _translated(error) from None\n"
+        f"    except AttributeError:\n"
+        f"        _check_records(locals())\n"
+        f"        raise\n"
     )
     scope = {
         "_overload": overload,
         "_translated": _library.translated,
+        "_check_records": functools.partial(_check_records, function.__name__, parameters),
         "_as_bytes": as_bytes,
         "_parameters": parameters,
         "_defaults": {argument.name: argument.default_value for argument in arguments if argument.has_default_value()},

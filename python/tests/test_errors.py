@@ -263,3 +263,11 @@ def test_device_that_ops_do_not_run_on() -> None:
         sa.describe_device("mps:0")
     with pytest.raises(RuntimeError, match="not a device of torch's"):
         sa.describe_device("opencl:0")
+
+
+def test_records_of_another_type() -> None:
+    x, y = torch.zeros(1, 64).bfloat16(), torch.zeros(1, 32)
+    with pytest.raises(TypeError, match="linear: weight must be a LinearWeight, is NoneType"):
+        sa.linear(x, None, y)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="quantize_and_insert_k: cache must be a PagedCache, is Tensor"):
+        sa.quantize_and_insert_k(x, torch.zeros(1, dtype=torch.int64), x)  # type: ignore[arg-type]
