@@ -19,8 +19,8 @@ from strata_attention.flash_mla import flash_mla_sparse_fwd, flash_mla_with_kvca
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 #: FlashMLA's share of an output. Probabilities may be rounded to bf16 before they meet values of up to 4: 4 * 2^-9.
 RELATIVE, ABSOLUTE = 2.01 / 128, 2**-7
-#: A kernel may round a row of 656 bytes to bf16 after its scale, or not.
-LSE = 2e-3
+#: A kernel may round a row of 656 bytes to bf16 after its scale, or not. The logits then differ by up to 5 standard deviations of 8e-4.
+LSE, LSE_656 = 1e-4, 2**-8
 on_devices = pytest.mark.parametrize("device", DEVICES)
 
 
@@ -48,7 +48,7 @@ def check_decode(arguments: dict[str, Any], out: torch.Tensor, lse: torch.Tensor
     got_out, got_lse = flash_mla_with_kvcache(**moved(arguments, device), tile_scheduler_metadata=get_mla_metadata()[0], out=given)
     assert got_out is given and got_lse.dtype == torch.float32
     close("out", got_out, out, RELATIVE, ABSOLUTE)
-    close("lse", got_lse, lse, 1e-4, LSE)
+    close("lse", got_lse, lse, 1e-4, LSE_656 if arguments["k_cache"].shape[-1] == 656 else LSE)
 
 
 # Chunks, so that a report stays short: a case is named where it fails.
