@@ -22,7 +22,8 @@ limits = strata.BatchLimits(
 )
 layers = strata.load_layers(checkpoint, limits, device)
 pool = strata.Pool(layers, cached_positions=512)
-batch = strata.BatchBuilder(limits, pool, window=checkpoint.config["sliding_window"])
+window = checkpoint.config.get("sliding_window") or 0  # MLA has none
+batch = strata.BatchBuilder(limits, pool, window=window)
 pool.add_request(0)
 done = 0
 for tokens in (64, 64, 40, 1, 1, 1):

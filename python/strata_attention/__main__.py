@@ -9,6 +9,28 @@ import torch
 import strata_attention
 
 
+def _why_no_cuda() -> str:
+    try:
+        strata_attention.describe_device("cuda:0")
+    except (RuntimeError, ValueError) as error:
+        return "not in this build" if strata_attention._library.NO_CUDA in str(error) else str(error)
+    return "torch finds no device"
+
+
+def _packing(name: str) -> str:
+    """A packing's name, marked where this machine does not take it."""
+    device = name.split("/")[0]
+    if device == "cuda" and not torch.cuda.is_available():
+        return f"{name} (no device)"
+    weight = strata_attention.LinearWeight(torch.zeros(256, 256, dtype=torch.bfloat16, device=device))
+    try:
+        weight.pack(name)
+    except (RuntimeError, ValueError) as error:
+        _, needs, what = str(error).partition(f": {name} needs ")
+        return f"{name} (not here: needs {what})" if needs else name
+    return name
+
+
 def _info() -> None:
     print(f"strata {strata_attention.__version__}, torch {torch.__version__}")
     print(f"  {strata_attention._library.PATH}")
@@ -18,7 +40,9 @@ def _info() -> None:
             print(f"  {device}: {strata_attention.describe_device(device)}")
         except (RuntimeError, ValueError) as error:
             print(f"  {device}: {error}")
-    print(f"  weight packings: {', '.join(strata_attention.weight_packings()) or 'none'}")
+    if len(devices) == 1:
+        print(f"  cuda: {_why_no_cuda()}")
+    print(f"  weight packings: {', '.join(map(_packing, strata_attention.weight_packings())) or 'none'}")
     print("ops of torch.ops.strata:")
     for op in strata_attention.ALL:
         print(f"  {op.__name__}")

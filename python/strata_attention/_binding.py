@@ -67,13 +67,25 @@ def _expressions(parameters: dict[str, inspect.Parameter]) -> dict[str, str]:
     return expressions
 
 
+_KINDS = _RECORDS | {"torch.Tensor": torch.Tensor}
+
+
+def _check_kind(op: str, name: str, annotation: str, value: Any) -> None:
+    kind, _, optional = annotation.partition(" | ")
+    if kind not in _KINDS or (optional and value is None):
+        return
+    if not isinstance(value, _KINDS[kind]):
+        raise TypeError(f"{op}: {name} must be a {kind}, is {type(value).__name__}") from None
+    if kind in _RECORDS:
+        for field in dataclasses.fields(_RECORDS[kind]):
+            _check_kind(op, f"{name}.{field.name}", str(field.type), getattr(value, field.name))
+
+
 def _check_records(name: str, parameters: dict[str, inspect.Parameter], given: dict[str, Any]) -> None:
-    """TypeError for an argument that is no record where the op takes one. Looked at after a call failed: it costs a right call nothing."""
+    """TypeError for an argument that is no record or tensor where the op takes one. Looked at after a call failed: it costs a right call
+    nothing."""
     for parameter in parameters.values():
-        kind, _, optional = str(parameter.annotation).partition(" | ")
-        value = given[parameter.name]
-        if kind in _RECORDS and not isinstance(value, _RECORDS[kind]) and not (optional and value is None):
-            raise TypeError(f"{name}: {parameter.name} must be a {kind}, is {type(value).__name__}") from None
+        _check_kind(name, parameter.name, str(parameter.annotation), given[parameter.name])
 
 
 def _compiled(function: Callable[..., Any], overload: Any) -> Callable[..., Any]:
@@ -96,6 +108,7 @@ def _compiled(function: Callable[..., Any], overload: Any) -> Callable[..., Any]
         f"    try:\n"
         f"        return _overload({', '.join(expressions[name] for name in names)})\n"
         f"    except RuntimeError as error:\n"
+        f"        _check_records(locals())\n"
         f"        raise _translated(error) from None\n"
         f"    except AttributeError:\n"
         f"        _check_records(locals())\n"
@@ -113,14 +126,25 @@ def _compiled(function: Callable[..., Any], overload: Any) -> Callable[..., Any]
     return functools.update_wrapper(scope[function.__name__], function)
 
 
-def _no_result(*_arguments: Any, **_keywords: Any) -> None:
-    return None
+def _fake(name: str) -> Callable[..., None]:
+    """The op without memory: nothing to compute, nothing to return. It also gets calls with tensors of torch's device "meta"."""
+
+    def fake(*arguments: Any, **keywords: Any) -> None:
+        names = [argument.name for argument in getattr(torch.ops.strata, name).default._schema.arguments]
+        tensors = [(key, value) for key, value in (*zip(names, arguments), *keywords.items()) if isinstance(value, torch.Tensor)]
+        # Tensors of a trace are of a class of their own.
+        absent = next((key for key, value in tensors if type(value) is torch.Tensor and value.is_meta), None)
+        held = next((value for _, value in tensors if not value.is_meta), None)
+        if absent is not None and held is not None:
+            raise ValueError(f"{name}: {absent} must be on {held.device}, is on meta")
+
+    return fake
 
 
 def op(function: _F) -> _F:
     """A function of the decorated one's signature that calls the op of its name."""
     name = function.__name__
-    torch.library.register_fake(f"strata::{name}")(_no_result)
+    torch.library.register_fake(f"strata::{name}")(_fake(name))
     bound = _compiled(function, getattr(torch.ops.strata, name).default)
     for query in ("workspace_bytes", "implementations"):
         setattr(bound, query, _compiled(function, getattr(torch.ops.strata, f"{name}_{query}").default))

@@ -183,7 +183,7 @@ def call(name: str, *arguments: Any) -> None:
     status = function(*arguments)
     if status == 0:
         return
-    text = _object.strata_last_error().decode(errors="replace")
+    text = _library.with_hint(_object.strata_last_error().decode(errors="replace"))
     raise ValueError(text) if status in _VALUE_ERRORS else RuntimeError(text)
 
 

@@ -40,7 +40,11 @@ class Device(Owner):
     def of(cls, device: torch.device | str) -> Device:
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
+            try:
+                device = torch.device("cuda", torch.cuda.current_device())
+            except (RuntimeError, AssertionError):
+                cls("cuda:0")  # Whether the build has the backend comes before torch's own reason.
+                raise
         name = "cpu" if device.type == "cpu" else str(device)
         with cls._lock:
             if name not in cls._opened:

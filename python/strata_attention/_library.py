@@ -29,6 +29,15 @@ def _load() -> None:
 _load()
 
 
+#: What the library says of every CUDA device in a build for CPUs alone.
+NO_CUDA = "this build has no CUDA backend"
+
+
+def with_hint(message: str) -> str:
+    """An error's message, and how to get a build with the backend that it misses."""
+    return f"{message} (build it with nvcc: make python)" if message.endswith(NO_CUDA) else message
+
+
 def translated(error: RuntimeError) -> Exception:
     """The error of an op as Python's: ValueError for arguments and files that cannot be, RuntimeError for all else.
 
@@ -38,5 +47,5 @@ def translated(error: RuntimeError) -> Exception:
     found = _CODE.match(text)
     if found is None:
         return error
-    message = text[found.end() :]
+    message = with_hint(text[found.end() :])
     return ValueError(message) if found.group(1) in _VALUE_ERRORS else RuntimeError(message)

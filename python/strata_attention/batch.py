@@ -67,6 +67,15 @@ class BatchInfo:
     max_seq_len: int
 
 
+def _check_tables(requests: Sequence[Request]) -> None:
+    """ValueError for a table of no group. Looked at after a call failed: it costs a right call nothing."""
+    for number, request in enumerate(requests):
+        for key in request.block_tables or ():
+            if key not in CacheGroup._value2member_map_:
+                name = request.request if request.request >= 0 else number
+                raise ValueError(f"BatchBuilder.build: request {name}: block_tables: keys must be CacheGroup, has {key!r}") from None
+
+
 class BatchBuilder(Owner):
     """Builds the metadata of each step in device buffers at fixed addresses. One call runs at a time, forwards of its batch included.
 
@@ -87,7 +96,7 @@ class BatchBuilder(Owner):
         if pool is None and device is None:
             raise ValueError("BatchBuilder: a pool, or device, groups and num_pages are required")
         if len(groups) != len(num_pages):
-            raise ValueError(f"BatchBuilder: num_pages must have one number for each of {len(groups)} groups, has {len(num_pages)}")
+            raise ValueError(f"BatchBuilder: num_pages must have {len(groups)} entries, has {len(num_pages)}")
         self._device = pool._device if pool is not None else Device.of(device)  # type: ignore[arg-type]
         self._pool = pool
         self.limits = limits
@@ -112,7 +121,10 @@ class BatchBuilder(Owner):
         return self._topk[width]
 
     def build(self, requests: Sequence[Request], *, num_tokens: int = 0, num_requests: int = 0, max_seq_len: int = 0) -> BatchInfo:
-        """The metadata of a step, on torch's current stream. Decode requests come first; the counts pad the step for graphs."""
+        """The metadata of a step, on torch's current stream. The counts pad the step for graphs.
+
+        Pass decode requests first; one after a prefill counts as a prefill.
+        """
         array = (_c_api.types["strata_batch_request"] * max(len(requests), 1))()
         kept: list[Any] = []
         for number, request in enumerate(requests):
@@ -133,7 +145,11 @@ class BatchBuilder(Owner):
             array[number] = _c_api.struct("strata_batch_request", **members)
         padding = _c_api.struct("strata_batch_padding", num_tokens=num_tokens, num_requests=num_requests, max_seq_len=max_seq_len)
         with self._device.stream() as stream:
-            _c_api.call("strata_batch_build", self._handle, array, len(requests), ctypes.byref(padding), stream)
+            try:
+                _c_api.call("strata_batch_build", self._handle, array, len(requests), ctypes.byref(padding), stream)
+            except ValueError:
+                _check_tables(requests)
+                raise
         return self.info
 
     @property

@@ -19,7 +19,14 @@ def _path(directory: str | os.PathLike[str]) -> bytes:
 
 
 class Checkpoint(Owner):
-    """A directory with config.json and safetensors, in the official format. ValueError for files that cannot be."""
+    """A directory with config.json and safetensors, in the official format. ValueError for files that cannot be.
+
+    Attributes:
+    config  config.json in the official spelling
+    """
+
+    #: config.json in the official spelling.
+    config: dict[str, Any]
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         super().__init__(_c_api.handle("strata_checkpoint_open", _path(directory), None), "strata_checkpoint_destroy")
@@ -30,8 +37,7 @@ class Checkpoint(Owner):
             _c_api.call("strata_model_config_to_json", config, text, size, None)
         finally:
             _c_api.call("strata_model_config_destroy", config)
-        #: config.json in the official spelling.
-        self.config: dict[str, Any] = json.loads(text.value)
+        self.config = json.loads(text.value)
 
     @property
     def layers(self) -> list[int]:

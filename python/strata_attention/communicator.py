@@ -58,7 +58,7 @@ class FunctionCommunicator(Communicator):
 
     def __init__(self, all_reduce_sum: Callable[[torch.Tensor], object], rank: int, size: int) -> None:
         if not callable(all_reduce_sum):
-            raise ValueError(f"FunctionCommunicator: all_reduce_sum must be a function, is {type(all_reduce_sum).__name__}")
+            raise TypeError(f"FunctionCommunicator: all_reduce_sum must be a function, is {type(all_reduce_sum).__name__}")
         self._raised = raised = threading.local()
 
         def call(_user: int | None, view: Any, device_id: Any, stream: int | None) -> int:

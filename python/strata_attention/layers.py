@@ -45,7 +45,15 @@ class MlaMode(enum.IntEnum):
 
 def _require(name: str, given: object, kind: type) -> None:
     if not isinstance(given, kind):
-        raise ValueError(f"Layer.forward: {name} must be a {kind.__name__}, is {type(given).__name__}")
+        raise TypeError(f"Layer.forward: {name} must be a {kind.__name__}, is {type(given).__name__}")
+
+
+def _created(params: Any) -> int:
+    try:
+        return _c_api.handle("strata_layer_create", ctypes.byref(params))
+    except RuntimeError as error:
+        # The format of another model is an argument that cannot be.
+        raise (ValueError(f"Layer: {error}") if str(error).startswith("kv_format ") else error) from None
 
 
 class _Shared:
@@ -66,7 +74,43 @@ class Layer(Owner):
     communicator        sums the outputs of all ranks; tp_rank and tp_size are its own. Absent with tp_size above 1: the output is the
                         rank's part of the sum
     Options as in strata/attention.h; kv_format None: fp8_ds_mla_v4 for V4, bf16 for MLA.
+
+    Attributes:
+    limits           BatchLimits, as given
+    device           torch.device of weights and work
+    index            the layer's number in the model
+    kind             "window", "c4", "c128", "mla", "mla_sparse"
+    compress_ratio   positions per compressed entry
+    hidden_size      width of hidden states
+    num_heads        query heads of this rank
+    index_topk       entries that the indexer selects; 0: the layer attends to every position
+    weight_bytes     memory of the weights
+    workspace_bytes  size of forward's workspace, at any address
+    cache_groups     the caches that forward needs
     """
+
+    #: As given.
+    limits: BatchLimits
+    #: Of weights and work.
+    device: torch.device
+    #: The layer's number in the model.
+    index: int
+    #: "window", "c4", "c128", "mla", "mla_sparse"
+    kind: str
+    #: Positions per compressed entry.
+    compress_ratio: int
+    #: Width of hidden states.
+    hidden_size: int
+    #: Query heads of this rank.
+    num_heads: int
+    #: Entries that the indexer selects; 0: the layer attends to every position.
+    index_topk: int
+    #: Memory of the weights, in bytes.
+    weight_bytes: int
+    #: Size of forward's workspace in bytes, at any address.
+    workspace_bytes: int
+    #: The caches that forward needs.
+    cache_groups: list[CacheGroupSpec]
 
     def __init__(
         self,
@@ -92,13 +136,13 @@ class Layer(Owner):
         tp_size: int | None = None,
     ) -> None:
         if not isinstance(checkpoint, Checkpoint):
-            raise ValueError(f"Layer: checkpoint must be a Checkpoint, is {type(checkpoint).__name__}")
+            raise TypeError(f"Layer: checkpoint must be a Checkpoint, is {type(checkpoint).__name__}")
         self._device = Device.of(device)
         if share is not None and share._device is not self._device:
             raise ValueError(f"Layer: share must be on {self._device.torch}, is on {share._device.torch}")
         self._shared: _Shared = share._shared if share is not None else _Shared(self._device, limits.max_model_len)
         if communicator is not None and not isinstance(communicator, Communicator):
-            raise ValueError(f"Layer: communicator must be a Communicator, is {type(communicator).__name__}")
+            raise TypeError(f"Layer: communicator must be a Communicator, is {type(communicator).__name__}")
         self._communicator = communicator
         rank = tp_rank if tp_rank is not None else communicator.rank if communicator is not None else 0
         size = tp_size if tp_size is not None else communicator.size if communicator is not None else 1
@@ -130,25 +174,21 @@ class Layer(Owner):
             communicator=communicator._handle if communicator is not None else 0,
             side_streams=self._shared.streams._handle,
         )
-        super().__init__(_c_api.handle("strata_layer_create", ctypes.byref(params)), "strata_layer_destroy")
+        super().__init__(_created(params), "strata_layer_destroy")
         info = _c_api.struct("strata_layer_info")
         _c_api.call("strata_layer_get_info", self._handle, ctypes.byref(info))
         self.limits = limits
         self.device = self._device.torch
-        #: The layer's number in the model.
-        self.index: int = info.layer_index
-        self.compress_ratio: int = info.compress_ratio
-        #: "window", "c4", "c128", "mla", "mla_sparse"
-        self.kind: str = info.kind.decode()
-        self.hidden_size: int = info.hidden_size
-        #: Query heads of this rank.
-        self.num_heads: int = info.num_heads
-        #: 0: the layer attends to every position.
-        self.index_topk: int = info.index_topk
-        self.weight_bytes: int = info.weight_bytes
-        self.workspace_bytes: int = info.workspace_bytes
-        #: The caches that forward needs.
-        self.cache_groups: list[CacheGroupSpec] = specs_of("strata_layer_cache_groups", self._handle)
+        self.index = info.layer_index
+        self.compress_ratio = info.compress_ratio
+        self.kind = info.kind.decode()
+        self.hidden_size = info.hidden_size
+        self.num_heads = info.num_heads
+        self.index_topk = info.index_topk
+        self.weight_bytes = info.weight_bytes
+        # The library's is for memory that begins at a multiple of 256.
+        self.workspace_bytes = info.workspace_bytes + 255
+        self.cache_groups = specs_of("strata_layer_cache_groups", self._handle)
 
     def forward(
         self,
@@ -176,8 +216,11 @@ class Layer(Owner):
         llama_4_scaling  f32 [T], MLA only
         q_tap            written: bf16 [T, H, D], the rotated queries
         attn_out_tap     written: bf16 [T, H, D], the attention output
-        workspace        u8 [workspace_bytes + 255]; absent: from torch
+        workspace        u8 [workspace_bytes], contiguous; absent: from torch
         """
+        if torch.compiler.is_dynamo_compiling():
+            # Imported here alone: torch.compiler.disable would load the compiler with this package.
+            torch._dynamo.graph_break(msg="Layer.forward cannot be in a graph of torch.compile: leave out fullgraph=True")
         if (pool is None) == (caches is None):
             raise ValueError("Layer.forward: exactly one of pool and caches is required")
         _require("hidden", hidden, torch.Tensor)
@@ -191,7 +234,7 @@ class Layer(Owner):
         if topk_indices is None and self.index_topk > 0:
             topk_indices = batch._topk_buffer(self.index_topk)
         if workspace is None:
-            workspace = torch.empty(self.workspace_bytes + 255, dtype=torch.uint8, device=self.device)
+            workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=self.device)
         skipped = -workspace.data_ptr() % 256
         args = _c_api.struct(
             "strata_forward_args",
@@ -241,6 +284,8 @@ def load_layers(
     checkpoint: Checkpoint, limits: BatchLimits, device: torch.device | str = "cpu", layers: Iterable[int] | None = None, **options: Any
 ) -> list[Layer]:
     """All attention layers of a checkpoint, or those of these numbers, with one set of rotary tables and side streams."""
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(f"load_layers: checkpoint must be a Checkpoint, is {type(checkpoint).__name__}")
     found: list[Layer] = []
     for number in checkpoint.layers if layers is None else layers:
         found.append(Layer(checkpoint, number, limits, device, share=found[0] if found else None, **options))

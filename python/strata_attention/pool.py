@@ -79,7 +79,7 @@ def spec_array(specs: Sequence[CacheGroupSpec]) -> Any:
 
 def paged_cache(cache: PagedCache) -> Any:
     if not isinstance(cache, PagedCache):
-        raise ValueError(f"cache must be a PagedCache, is {type(cache).__name__}")
+        raise TypeError(f"cache must be a PagedCache, is {type(cache).__name__}")
     tensor = cache.tensor
     needed = (cache.num_pages - 1) * cache.page_stride + KvFormat(cache.format).row_bytes(cache.row_dim) * cache.page_size
     given = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
@@ -172,9 +172,25 @@ class Pool(Owner):
             _c_api.call("strata_pool_add_request_with_prefix", self._handle, request, shared, positions)
 
     def extend(self, request: int, first_new_position: int, seq_len: int) -> bool:
-        """Allocates pages for positions [0, seq_len). False, and nothing changes, where there are too few free pages."""
+        """Allocates pages for positions [0, seq_len). False, and nothing changes, where there are too few free pages.
+
+        ValueError where no free page would help: beyond max_model_len, or more new positions than a step may have.
+        """
         extended: int = _c_api.result("strata_pool_extend", ctypes.c_int32, self._handle, request, first_new_position, seq_len)
+        if not extended:
+            self._check_limits(request, seq_len, seq_len - first_new_position)
         return extended != 0
+
+    def _check_limits(self, request: int, seq_len: int, new: int) -> None:
+        limits = self._layers[0].limits
+        if seq_len > limits.max_model_len:
+            raise ValueError(f"Pool.extend: request {request}: seq_len must be at most max_model_len {limits.max_model_len}, is {seq_len}")
+        # A group that keeps its newest positions alone has pages for those of one step.
+        if new > limits.max_num_batched_tokens and any(spec.retained > 0 for spec in self.groups):
+            raise ValueError(
+                f"Pool.extend: request {request}: new positions must be at most max_num_batched_tokens "
+                f"{limits.max_num_batched_tokens}, are {new}"
+            )
 
     def mark_computed(self, request: int, positions: int) -> None:
         """Marks positions [0, positions) as computed; pages that left their windows become free."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
+from typing import Any
 
 import torch
 
@@ -44,6 +46,8 @@ _ROW_BYTES = {
     KvFormat.indexer_mxfp4: (64, 4),
     KvFormat.state_f32: (4, 0),
 }
+#: The dtype of a row's values, where a row has nothing else.
+_VALUE_DTYPE = {KvFormat.bf16: torch.bfloat16, KvFormat.state_f32: torch.float32}
 _ROW_DIM = {KvFormat.fp8_ds_mla_v4: 512, KvFormat.fp8_ds_mla: 576, KvFormat.indexer_fp8: 128, KvFormat.indexer_mxfp4: 128}
 
 
@@ -69,8 +73,29 @@ class RopeSlice(enum.IntEnum):
     first = 1
 
 
-@dataclasses.dataclass
-class PagedCache:
+class _Record:
+    """Records of tensors are equal when they are the same object, and are shown without the tensors' values."""
+
+    def __repr__(self) -> str:
+        shown = []
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
+            if isinstance(value, torch.Tensor):
+                text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)} on {value.device}"
+            else:
+                text = _format_name(value) if field.name == "format" else repr(value)
+            shown.append(f"{field.name}={text}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _format_name(value: Any) -> str:
+    return KvFormat(value).name if value in KvFormat._value2member_map_ else repr(value)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class PagedCache(_Record):
     """One layer's pages of one cache group, in the memory of a tensor. Slot = page * page_size + row within the page.
 
     tensor       any dtype, from the first byte of page 0: one dimension of bytes, or pages in its first dimension at
@@ -116,20 +141,30 @@ class PagedCache:
     def of(cls, tensor: torch.Tensor, format: KvFormat, row_dim: int | None = None, *, scale: float = 1.0) -> PagedCache:
         """The cache of an engine's tensor [num_pages, page_size, ...], whose first stride is the distance between pages.
 
-        row_dim: the format's own, or all values of a slot; with several KV heads those of one.
+        row_dim: the format's own, or all values of a slot; with several KV heads those of one. The tensor has the format's dtype or one of
+        one byte, and as many bytes in a slot as a row has, its scales included, though in memory all scales follow the page's rows.
         """
         format = KvFormat(format)
         if tensor.dim() < 2:
             raise ValueError(f"PagedCache.of: tensor must be [num_pages, page_size, ...], has {tensor.dim()} dimensions")
         if row_dim is None:
             row_dim = _ROW_DIM.get(format)
+        dtype = _VALUE_DTYPE.get(format)
+        if tensor.dtype != dtype and (tensor.element_size() != 1 or tensor.dtype == torch.bool):
+            expected = f"{str(dtype).removeprefix('torch.')} or bytes" if dtype is not None else "bytes"
+            raise ValueError(f"PagedCache.of: tensor must be {expected} with {format.name}, is {tensor.dtype}")
+        slot = math.prod(tensor.shape[2:]) * tensor.element_size()
         if row_dim is None:
-            row_dim = tensor[0, 0].numel() * tensor.element_size() // _ROW_BYTES[format][0]
+            row_dim = slot // _ROW_BYTES[format][0]
+        row = format.row_bytes(row_dim)
+        # Several KV heads have their rows next to each other; rows with scales have one.
+        if row < 1 or (slot != row and (format not in _PER_VALUE or slot == 0 or slot % row != 0)):
+            raise ValueError(f"PagedCache.of: tensor must have {row} bytes in a slot with {format.name} of row_dim {row_dim}, has {slot}")
         return cls(tensor, format, row_dim, tensor.shape[1], tensor.shape[0], tensor.stride(0) * tensor.element_size(), scale)
 
 
-@dataclasses.dataclass
-class LinearWeight:
+@dataclasses.dataclass(eq=False, repr=False)
+class LinearWeight(_Record):
     """A weight matrix. Exactly one of weight and packed is given.
 
     weight               bf16 or e4m3 [groups*n, k], contiguous
@@ -183,12 +218,27 @@ class LinearWeight:
             packed = torch.empty(size, dtype=torch.uint8, device=self.weight.device)
             torch.ops.strata.pack_weight(**arguments, out=packed)
         except RuntimeError as error:
-            raise _library.translated(error) from None
+            failure = _library.translated(error)
+            reason = self._why_not(packing, arguments) if "must be one that" in str(failure) else ""
+            raise (type(failure)(f"{failure}: {reason}") if reason else failure) from None
         return dataclasses.replace(self, weight=None, scale=None, packed=packed, packing=packing)
 
+    def _why_not(self, implementation: str, arguments: dict[str, Any]) -> str:
+        """Why an implementation does not take the weight in a product with one token; empty where it says nothing."""
+        assert self.weight is not None
+        shape = (1,) if self.groups == 1 else (1, self.groups)
+        x, y = (torch.empty(*shape, size, dtype=torch.bfloat16, device=self.weight.device) for size in (self.k, self.n))
+        query = torch.ops.strata.linear_implementations if self.groups == 1 else torch.ops.strata.grouped_linear_implementations
+        try:
+            text: str = query(x=x, y=y, **{name: value for name, value in arguments.items() if name != "packing"})
+        except RuntimeError:
+            return ""
+        reason = dict(line.split(": ", 1) for line in text.splitlines()).get(implementation, "eligible")
+        return "" if reason == "eligible" else f"{implementation} {reason}"
 
-@dataclasses.dataclass
-class KeyInsert:
+
+@dataclasses.dataclass(eq=False, repr=False)
+class KeyInsert(_Record):
     """Epilogue of rms_norm_pair: rotates, quantises and inserts the normalised key, as qnorm_rope_kv_insert does.
 
     slot_mapping i64 [N_ins], N_ins <= T; positions i64 [T]; cos_sin f32 [max_positions, R]; cache of row_dim Nkv, written.
@@ -200,16 +250,16 @@ class KeyInsert:
     cache: PagedCache
 
 
-@dataclasses.dataclass
-class StateSave:
+@dataclasses.dataclass(eq=False, repr=False)
+class StateSave(_Record):
     """Prologue of compress_norm_rope_store: the step's saves. kv_score f32 [T, 2*coff*d]; ape f32 [ratio, coff*d]."""
 
     kv_score: torch.Tensor
     ape: torch.Tensor
 
 
-@dataclasses.dataclass
-class IndexerQuery:
+@dataclasses.dataclass(eq=False, repr=False)
+class IndexerQuery(_Record):
     """Prologue of indexer_topk: computes the query as indexer_query does. Fields as in indexer_query."""
 
     q: torch.Tensor
@@ -224,8 +274,8 @@ class IndexerQuery:
     amax_floor: float = 1e-4
 
 
-@dataclasses.dataclass
-class TopkSlots:
+@dataclasses.dataclass(eq=False, repr=False)
+class TopkSlots(_Record):
     """Epilogue of indexer_topk: the selected entries of the first S tokens as slots of another cache.
 
     block_table i32 [R, max_blocks]; page_size rows per page; slots i32 [S, k] and lens i32 [S], written.
@@ -237,8 +287,8 @@ class TopkSlots:
     lens: torch.Tensor
 
 
-@dataclasses.dataclass
-class QueryNormRope:
+@dataclasses.dataclass(eq=False, repr=False)
+class QueryNormRope(_Record):
     """Prologue of sparse_attn_decode: q := qnorm_rope(q). positions i64 [T]; cos_sin f32 [max_positions, R], R <= D."""
 
     positions: torch.Tensor
@@ -246,8 +296,8 @@ class QueryNormRope:
     eps: float = 1e-6
 
 
-@dataclasses.dataclass
-class InverseRope:
+@dataclasses.dataclass(eq=False, repr=False)
+class InverseRope(_Record):
     """Epilogue of sparse_attn_decode: out := inverse_rope(out). positions i64 [T]; cos_sin f32 [max_positions, R], R <= Dv."""
 
     positions: torch.Tensor

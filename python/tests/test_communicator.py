@@ -231,12 +231,12 @@ def test_refusals(model: pathlib.Path) -> None:
     for rank, size in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(ValueError, match="rank|size"):
             sa.FunctionCommunicator(nothing, rank, size)
-    with pytest.raises(ValueError, match="must be a function, is int"):
+    with pytest.raises(TypeError, match="must be a function, is int"):
         sa.FunctionCommunicator(1, 0, 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must be initialised"):
         sa.ProcessGroup()
     checkpoint = sa.Checkpoint(model)
-    with pytest.raises(ValueError, match="must be a Communicator, is function"):
+    with pytest.raises(TypeError, match="must be a Communicator, is function"):
         sa.Layer(checkpoint, 0, LIMITS, communicator=nothing)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="communicator|rank"):
         sa.Layer(checkpoint, 0, LIMITS, communicator=sa.SingleRank(), tp_size=2)

@@ -146,7 +146,7 @@ def test_taps_workspace_and_output_in_place(model: sa.Checkpoint, layers: list[s
     expected = layer(hidden, batch, pool, q_tap=q, attn_out_tap=o)
     assert q.count_nonzero() and o.count_nonzero()
     again = hidden.clone()
-    layer(again, batch, pool, out=again, workspace=torch.empty(layer.workspace_bytes + 255, dtype=torch.uint8))
+    layer(again, batch, pool, out=again, workspace=torch.empty(layer.workspace_bytes + 1, dtype=torch.uint8)[1:])
     assert torch.equal(again, expected)
 
 
@@ -192,7 +192,10 @@ def test_pages_run_out_and_come_back(layers: list[sa.Layer]) -> None:
     pool.add_request(1)
     assert pool.extend(1, 0, 64)
     pool.add_request(2)
-    assert not pool.extend(2, 0, 512)
+    done = 0
+    while done < 512 and pool.extend(2, done, done + 64):
+        done += 64
+    assert done < 512
     pool.remove_request(1)
     with pytest.raises(ValueError, match="1"):
         pool.extend(1, 0, 64)
@@ -272,7 +275,8 @@ def test_wrong_types_and_numbers_are_refused(model: sa.Checkpoint, layers: list[
         (lambda: batch.build([Request(2**64 + 5, 5, 1)]), "seq_len must be a number of 64 bits"),
         (lambda: sa.Layer(model, 0, LIMITS, tp_rank=2**32), "tp_rank must be a number of 32 bits"),
     ):
-        with pytest.raises(ValueError, match=match):
+        # A class has a capital letter.
+        with pytest.raises(TypeError if re.search("must be a [A-Z]", match) else ValueError, match=match):
             call()
 
 

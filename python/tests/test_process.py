@@ -89,6 +89,15 @@ def test_info() -> None:
     text = subprocess.run([sys.executable, "-m", "strata_attention", "info"], check=True, capture_output=True, text=True).stdout
     assert f"strata {sa.__version__}, torch {torch.__version__}" in text and "  cpu: " in text
     assert text.count("\n  ") >= len(sa.ALL)
+    weight = sa.LinearWeight(torch.zeros(256, 256).bfloat16())
+    for name in sa.weight_packings():
+        if name.startswith("cpu/"):
+            eligible = sa.implementations(sa.linear, torch.zeros(1, 256).bfloat16(), weight, torch.zeros(1, 256))[name] == "eligible"
+            assert (f"{name} (not here: needs" in text) == (not eligible)
+    try:
+        sa.describe_device("cuda:0")
+    except RuntimeError as error:
+        assert ("no CUDA backend (build it with nvcc: make python)" in str(error)) == ("  cuda: not in this build" in text)
 
 
 def test_command_without_arguments_says_what_it_takes() -> None:

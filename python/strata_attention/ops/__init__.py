@@ -1,7 +1,7 @@
 """The ops. Each function calls ``torch.ops.strata.<name>``, writes its outputs in place and returns nothing.
 
 Every op also takes ``next_weights``, the weights [n, k] that the stream's next op reads (a hint that changes no result), and
-``workspace``, u8 memory of ``workspace_bytes(op, ...)`` bytes; absent, it is allocated from torch.
+``workspace``, contiguous memory of any dtype with at least ``workspace_bytes(op, ...)`` bytes; absent, it is allocated from torch.
 """
 
 from __future__ import annotations
@@ -54,13 +54,17 @@ ALL: tuple[Callable[..., None], ...] = (
 
 def workspace_bytes(op: Callable[..., None], *arguments: Any, **keywords: Any) -> int:
     """Bytes of ``workspace`` for such a call of the op, wherever the memory begins. Looks at shapes, dtypes and formats only."""
-    size: int = op.workspace_bytes(*arguments, **keywords)  # type: ignore[attr-defined]
+    if not hasattr(op, "workspace_bytes"):
+        raise TypeError(f"workspace_bytes: op must be an op of strata_attention, is {op!r}")
+    size: int = op.workspace_bytes(*arguments, **keywords)
     return size
 
 
 def implementations(op: Callable[..., None], *arguments: Any, **keywords: Any) -> dict[str, str]:
     """The op's implementations, fastest first, each "eligible" or with the reason why it is refused. The first eligible one runs."""
-    text: str = op.implementations(*arguments, **keywords)  # type: ignore[attr-defined]
+    if not hasattr(op, "implementations"):
+        raise TypeError(f"implementations: op must be an op of strata_attention, is {op!r}")
+    text: str = op.implementations(*arguments, **keywords)
     return dict(line.split(": ", 1) for line in text.splitlines())
 
 

@@ -61,6 +61,7 @@ def compress_norm_rope_store(
     cos_sin        f32 [max_positions, R]
     cache          written; d = 512: fp8_ds_mla_v4, bf16, fp8_tensor; d = 128: indexer_fp8, indexer_mxfp4, bf16
     ratio          4 (overlapping windows) or 128
+    eps            of the RMSNorm, added to the mean of squares
     hadamard       d = 128 only: multiply by H128/sqrt(128) after the rotation
     save_prologue  absent: the step's rows are already saved
     """

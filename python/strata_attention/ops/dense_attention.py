@@ -73,6 +73,7 @@ def dense_attn_prefill(
     v                bf16 [Tk, H, V], last dimension contiguous
     max_query_len    upper bound of a request's queries
     max_key_len      upper bound of a request's keys
+    softmax_scale    factor of <q, k>
     out              written: bf16 or f32 [Tq, H, V]
     query_start_loc  i32 [B + 1]; both absent: one request
     key_start_loc    i32 [B + 1]

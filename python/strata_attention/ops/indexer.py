@@ -35,6 +35,8 @@ def indexer_query(
     q_out        written: e4m3 [T, Hi, Di], u8 [T, Hi, Di/2] (MXFP4) or bf16 [T, Hi, Di], contiguous
     weights_out  written: f32 [T, Hi]: weights * softmax_scale * head_scale, with e4m3 q_out also times q's scale
     cos_sin      f32 [max_positions, R]; absent: no rotation
+    pairing      RopePairing: which two elements form a pair
+    rope_slice   RopeSlice: which R of Di dimensions are rotated
     hadamard     Di must be a power of two
     amax_floor   e4m3 q_out: least amax from which a scale is computed
     q_scale_out  written, MXFP4 only: e8m0 or u8 [T, Hi, Di/32]

@@ -42,6 +42,7 @@ def slot_mapping(
     positions       i64 [T]
     token_to_req    i32 [T]
     block_table     i32 [R, max_blocks]
+    page_size       rows per page
     slot_mapping    written: i64 [T]
     is_valid_token  bool or u8 [T]; absent: all valid
     """
@@ -66,6 +67,7 @@ def swa_indices(
     positions       i64 [T]
     token_to_req    i32 [T]
     block_table     i32 [R, max_blocks] of the window group
+    page_size       rows per page
     indices         written: i32 [T, W]
     lens            written: i32 [T]
     is_valid_token  bool or u8 [T]; absent: all valid
@@ -118,6 +120,7 @@ def compute_global_topk(
     topk_indices    i32 [T, k]
     token_to_req    i32 [T]
     block_table     i32 [R, max_blocks]
+    page_size       rows per page
     global_indices  written: i32 [T, k]; may be topk_indices
     lens            written: i32 [T]
     is_valid_token  bool or u8 [T]; absent: all valid

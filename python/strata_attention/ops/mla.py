@@ -62,7 +62,10 @@ def indexer_key_insert(
     weight, bias  f32 [Di]
     slot_mapping  i64 [N_ins], N_ins <= T; negative: skip
     cache         written: indexer_fp8 (Di = 128) or bf16; row_dim Di
+    eps           of the LayerNorm, added to the variance
     positions     i64 [T]; absent without cos_sin
     cos_sin       f32 [max_positions, R], R <= Di; absent: no rotation
+    pairing       RopePairing: which two elements form a pair
+    rope_slice    RopeSlice: which R of Di dimensions are rotated
     hadamard      Di must be a power of two
     """

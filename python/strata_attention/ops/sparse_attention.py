@@ -44,8 +44,8 @@ def sparse_attn_decode(
     attn_sink          f32 [H], raw logits; -inf: no effect
     batch_invariant    a token's result does not depend on the rest of the batch
     schedule           u8 [bytes], contiguous, of a batch; absent: none
-    query_prologue     absent: q is normalised and rotated
-    out_epilogue       absent: out keeps its rotation
+    query_prologue     absent: q already is normalised and rotated
+    out_epilogue       absent: out keeps the rotation of the rows
     lse                written: f32 [B, H, S], natural logarithm
     max_logits         written: f32 [B, H, S]
     """
@@ -72,6 +72,7 @@ def sparse_attn_prefill(
     q                bf16 [T, H, D]
     kv               bf16 [s_kv, D], rows contiguous
     indices          i32 [T, topk]: rows of kv
+    softmax_scale    factor of <q, k>
     out              written: bf16 [T, H, Dv]
     topk_length      i32 [T]; absent: topk
     attn_sink        f32 [H]
