@@ -10,8 +10,10 @@
 #include "layer_options.h"
 #include "numbers.h"
 #include "output_file.h"
+#include "ranks.h"
 #include "runner/memory.h"
 #include "runner/model_runner.h"
+#include "runner/timed_communicator.h"
 #include "run_figures.h"
 #include "run_requests.h"
 #include "strata/error.h"
@@ -23,6 +25,7 @@ namespace {
 struct Options {
   CommonOptions common;
   LayerFlags layer;
+  RankFlags ranks;
   ConfigOptions config;
   std::string model, input, output;
   RandomRequests random;
@@ -42,6 +45,7 @@ struct Outcome {
   size_t weight_bytes = 0, cache_bytes = 0, workspace_bytes = 0, io_bytes = 0;
   size_t process_bytes = 0;  // of the program and its libraries, before anything is loaded
   std::string device;
+  int ranks = 1;  // of which the figures are the first's
 };
 
 // One request's tokens in a step.
@@ -52,19 +56,20 @@ struct Share {
 
 class RequestRunner {
  public:
-  RequestRunner(const Options& o, const Checkpoint& checkpoint, std::shared_ptr<Device> device, std::vector<Request>& requests,
-                bool keep_outputs)
+  RequestRunner(const Options& o, const Checkpoint& checkpoint, const RankDevice& rank, std::vector<Request>& requests, bool keep_outputs)
       : requests_(requests),
         keep_outputs_(keep_outputs),
         hidden_size_(checkpoint.config().hidden_size),
-        device_(std::move(device)),
-        layer_(layer_options(o.layer, checkpoint.config())),
+        device_(rank.device),
+        communicator_(rank.communicator ? std::make_shared<runner::TimedCommunicator>(rank.communicator) : nullptr),
+        layer_(layer_of_rank(o, checkpoint.config(), rank)),
         limits_(limits_for(o, requests)),
         runner_(checkpoint, checkpoint.attention_layers(), device_, default_ops(), default_layers(), runner_options(o)),
         hidden_(device_, DType::bf16, {limits_.max_num_batched_tokens, hidden_size_}),
         out_(device_, DType::bf16, {limits_.max_num_batched_tokens, hidden_size_}),
         done_(requests.size(), 0) {
-    if (o.graph && layer_.mla_mode != MlaMode::mha && runner::DecodeGraphs::supported(device_)) {
+    // A graph cannot hold an exchange over the host.
+    if (o.graph && communicator_ == nullptr && layer_.mla_mode != MlaMode::mha && runner::DecodeGraphs::supported(device_)) {
       graphs_.emplace(runner_, limits_.max_num_seqs, limits_.max_model_len);
     }
     for (Request& r : requests) {
@@ -72,6 +77,7 @@ class RequestRunner {
       if (keep_outputs) r.out.assign(runner_.num_layers(), std::vector<uint16_t>(static_cast<size_t>(r.num_tokens * hidden_size_)));
     }
     outcome_.device = device_->description();
+    outcome_.ranks = rank.size;
     for (size_t l = 0; l < runner_.num_layers(); ++l) {
       outcome_.layer_kinds.push_back(runner_.layer(l).kind());
       KindFigures& kind = outcome_.figures.kinds[runner_.layer(l).kind()];
@@ -106,6 +112,13 @@ class RequestRunner {
   }
 
  private:
+  static LayerOptions layer_of_rank(const Options& o, const ModelConfig& config, const RankDevice& rank) {
+    LayerOptions options = layer_options(o.layer, config);
+    options.tp_rank = rank.rank;
+    options.tp_size = rank.size;
+    return options;
+  }
+
   // Hidden states that the requests hold on the host.
   size_t request_bytes() const {
     size_t values = 0;
@@ -130,6 +143,7 @@ class RequestRunner {
     options.layer = layer_;
     options.layer.limits = limits_;
     options.overlap = o.overlap;
+    options.communicator = communicator_;
     for (const Request& r : requests_) options.total_positions += r.num_tokens;
     return options;
   }
@@ -187,8 +201,10 @@ class RequestRunner {
     for (size_t l = 0; l < runner_.num_layers(); ++l) {
       load(step, l, hidden_);
       KindFigures& kind = outcome_.figures.kinds[runner_.layer(l).kind()];
+      const double before = communication_seconds();
       (decode ? kind.decode_seconds : kind.prefill_seconds) += device_->elapsed_seconds(
           runner_.stream(), [&] { runner_.run_layer(l, hidden_.view().slice(0, tokens), out_.view().slice(0, tokens)); });
+      (decode ? kind.decode_communication : kind.prefill_communication) += communication_seconds() - before;
       store(step, l, out_);
       device_->synchronize(runner_.stream());
       on_layer(static_cast<double>(l + 1) / static_cast<double>(runner_.num_layers()));
@@ -211,10 +227,13 @@ class RequestRunner {
     device_->synchronize(runner_.stream());
   }
 
+  double communication_seconds() const { return communicator_ ? communicator_->seconds() : 0; }
+
   std::vector<Request>& requests_;
   bool keep_outputs_;
   int64_t hidden_size_;
   std::shared_ptr<Device> device_;
+  std::shared_ptr<runner::TimedCommunicator> communicator_;  // null: one rank
   LayerOptions layer_;
   BatchLimits limits_;
   runner::ModelRunner runner_;
@@ -228,10 +247,12 @@ int report(const Options& o, const ModelConfig& config, const Outcome& outcome, 
   const RunFigures& figures = outcome.figures;
   bool passed = true;
   std::vector<std::string> header{"layer kind", "layers", "weights", "prefill", "decode", "prefill tok/s", "decode tok/s"};
+  if (outcome.ranks > 1) header.insert(header.end(), {"prefill communication", "decode communication"});
   if (!errors.empty()) header.emplace_back("error");
   Table table(header);
   Json json = {{"model", o.model},
                {"device", outcome.device},
+               {"tp", outcome.ranks},
                {"steps", figures.steps},
                {"prefill_tokens", figures.prefill_tokens},
                {"decode_tokens", figures.decode_tokens}};
@@ -242,9 +263,19 @@ int report(const Options& o, const ModelConfig& config, const Outcome& outcome, 
     const auto error = errors.find(name);
     const bool ok = error == errors.end() || error->second <= o.tolerance;
     passed = passed && ok;
-    table.add({name, std::to_string(kind.layers), format_bytes(static_cast<double>(kind.weight_bytes)), seconds_of(prefill),
-               seconds_of(decode), rate_of(prefill), rate_of(decode),
-               error == errors.end() ? "" : fmt::format("{:.5f}{}", error->second, ok ? "" : " beyond tolerance")});
+    std::vector<std::string> row{name,
+                                 std::to_string(kind.layers),
+                                 format_bytes(static_cast<double>(kind.weight_bytes)),
+                                 seconds_of(prefill),
+                                 seconds_of(decode),
+                                 rate_of(prefill),
+                                 rate_of(decode)};
+    if (outcome.ranks > 1) {
+      row.push_back(seconds_of(prefill_communication(figures, kind)));
+      row.push_back(seconds_of(decode_communication(figures, kind)));
+    }
+    row.push_back(error == errors.end() ? "" : fmt::format("{:.5f}{}", error->second, ok ? "" : " beyond tolerance"));
+    table.add(row);
     Json entry = kind_json(figures, name, kind);
     if (error != errors.end()) entry["error"] = error->second;
     json["kinds"].push_back(entry);
@@ -269,6 +300,9 @@ int report(const Options& o, const ModelConfig& config, const Outcome& outcome, 
   }
   fmt::print("{}\n{}, {} in steps with prefill, {} in pure decode steps; times and rates are of one layer\n", outcome.device,
              counted(figures.steps, "step"), counted(figures.prefill_tokens, "token"), figures.decode_tokens);
+  if (outcome.ranks > 1)
+    fmt::print("rank 0 of {} tensor-parallel ranks; communication: the exchange and waiting for other ranks, within the times\n",
+               outcome.ranks);
   table.print();
   if (figures.graph_steps > 0) {
     const double steps = static_cast<double>(figures.graph_steps);
@@ -295,13 +329,13 @@ void check_positions(int64_t tokens, int64_t positions, const std::string& whose
 }
 
 // Loads the weights and runs the requests, with a bar of its own.
-Outcome run_on(const std::string& label, const Options& o, const Checkpoint& checkpoint, std::shared_ptr<Device> device,
+Outcome run_on(const std::string& label, const Options& o, const Checkpoint& checkpoint, const RankDevice& rank,
                std::vector<Request>& requests, bool keep_outputs) {
   double tokens = 0;
   for (const Request& r : requests) tokens += static_cast<double>(r.num_tokens);
-  Progress progress(label, tokens, o.common.json);
+  Progress progress(label, tokens, o.common.json || rank.rank != 0);
   progress.update(0, "loading weights");
-  return RequestRunner(o, checkpoint, std::move(device), requests, keep_outputs).run(progress);
+  return RequestRunner(o, checkpoint, rank, requests, keep_outputs).run(progress);
 }
 
 RandomRequests random_requests_of(const Options& o, int64_t positions) {
@@ -327,12 +361,22 @@ int run(const Options& o) {
   const int64_t hidden = checkpoint.config().hidden_size, positions = checkpoint.config().max_position_embeddings;
   if (o.input.empty()) static_cast<void>(random_requests_of(o, positions));
   static_cast<void>(layer_options(o.layer, checkpoint.config()));
+  const Ranks ranks(o.ranks);
+  const bool reports = ranks.first() == 0;
   std::optional<OutputFile> output;
-  if (!o.output.empty()) output.emplace("--out", o.output, std::vector<InputPath>{{"--model", o.model}, {"--input", o.input}});
-  const auto device = open_device(o.common);
+  if (!o.output.empty() && reports) output.emplace("--out", o.output, std::vector<InputPath>{{"--model", o.model}, {"--input", o.input}});
   std::vector<Request> requests = requests_of(o, layers, hidden, positions);
   const bool keep = o.check_reference || !o.output.empty();
-  Outcome outcome = run_on("run", o, checkpoint, device, requests, keep);
+  Outcome outcome;
+  ranks.run(o.common, [&](const RankDevice& rank) {
+    if (rank.rank == ranks.first()) {
+      outcome = run_on("run", o, checkpoint, rank, requests, keep && reports);
+    } else {  // all ranks read the same hidden states, and have the same outputs
+      std::vector<Request> own = requests_of(o, layers, hidden, positions);
+      static_cast<void>(run_on("run", o, checkpoint, rank, own, false));
+    }
+  });
+  if (!reports) return kSuccess;
   outcome.process_bytes = process_bytes;
   const size_t peak = runner::peak_resident_bytes();
   if (output) write_outputs(output->path(), requests, layers, hidden);
@@ -341,7 +385,7 @@ int run(const Options& o) {
     Config config = make_config(o.common);
     config.force = {{"*", "reference"}};
     std::vector<Request> expected = requests;
-    run_on("reference", o, checkpoint, open_device(parse_device_id("cpu"), config), expected, true);
+    run_on("reference", o, checkpoint, {.device = open_device(parse_device_id("cpu"), config), .communicator = nullptr}, expected, true);
     errors = compare_outputs(requests, expected, outcome.layer_kinds);
   }
   return report(o, checkpoint.config(), outcome, errors, peak);
@@ -356,6 +400,7 @@ void add_run(CLI::App& app, int& code) {
       "--json: a time that was not taken is null. Within a graph of all layers no layer has one; decode_graph has those of the steps.\n"
       "Exit codes: 0 success; 1 --check-reference found a difference; 2 bad input. Ctrl-C or SIGTERM ends the command, for a shell\n"
       "with 130 or 143, and leaves the file of --out as it was.\n"
+      "--tp: hidden states are the same on every rank. Figures are of rank 0.\n"
       "Example: strata run --model model --requests 8 --prompt-tokens 1000 --decode-tokens 32 --out cases.safetensors");
   sub->add_option("--model", o->model, "checkpoint directory")->required()->check(not_empty());
   auto* requests = sub->add_option("--requests", o->random.requests, "number of random requests");
@@ -377,10 +422,11 @@ void add_run(CLI::App& app, int& code) {
   sub->add_flag("--graph,!--no-graph", o->graph, "decode steps as captured graphs, on devices that have them (the default)");
   sub->add_flag("--overlap,!--no-overlap", o->overlap,
                 "independent work of a layer on auxiliary streams, on devices that have them (the default)");
+  add_rank_flags(*sub, o->ranks);
   add_accept_keys(*sub, o->config);
   add_layer_flags(*sub, o->layer);
   add_common(*sub, o->common);
-  sub->callback([o, &code] { code = run(*o); });
+  sub->callback([o, &code] { code = saying("--tp", "tp_size", [&] { return run(*o); }); });
 }
 
 }  // namespace strata::cli

@@ -19,6 +19,14 @@ std::optional<LayerTime> decode_time(const RunFigures& figures, const KindFigure
   return time_of(kind.decode_seconds, kind.layers, figures.layer_decode_tokens);
 }
 
+std::optional<LayerTime> prefill_communication(const RunFigures& figures, const KindFigures& kind) {
+  return time_of(kind.prefill_communication, kind.layers, figures.prefill_tokens);
+}
+
+std::optional<LayerTime> decode_communication(const RunFigures& figures, const KindFigures& kind) {
+  return time_of(kind.decode_communication, kind.layers, figures.layer_decode_tokens);
+}
+
 Json kind_json(const RunFigures& figures, const std::string& name, const KindFigures& kind) {
   const auto seconds = [](const std::optional<LayerTime>& time) { return time ? Json(time->seconds) : Json(); };
   const auto rate = [](const std::optional<LayerTime>& time) { return time ? Json(time->tokens_per_second) : Json(); };
@@ -29,7 +37,9 @@ Json kind_json(const RunFigures& figures, const std::string& name, const KindFig
           {"prefill_seconds_per_layer", seconds(prefill)},
           {"decode_seconds_per_layer", seconds(decode)},
           {"prefill_tokens_per_second", rate(prefill)},
-          {"decode_tokens_per_second", rate(decode)}};
+          {"decode_tokens_per_second", rate(decode)},
+          {"prefill_communication_seconds_per_layer", seconds(prefill_communication(figures, kind))},
+          {"decode_communication_seconds_per_layer", seconds(decode_communication(figures, kind))}};
 }
 
 Json graph_json(const RunFigures& figures) {

@@ -12,7 +12,8 @@ namespace strata::cli {
 
 struct KindFigures {
   int64_t layers = 0;
-  double prefill_seconds = 0, decode_seconds = 0;  // of steps that ran layer by layer
+  double prefill_seconds = 0, decode_seconds = 0;              // of steps that ran layer by layer
+  double prefill_communication = 0, decode_communication = 0;  // seconds of these that were sums over ranks
   size_t weight_bytes = 0;
 };
 
@@ -32,6 +33,9 @@ struct LayerTime {
 // Absent where no layer was timed. Steps that mix decode with prefill count as prefill.
 std::optional<LayerTime> prefill_time(const RunFigures& figures, const KindFigures& kind);
 std::optional<LayerTime> decode_time(const RunFigures& figures, const KindFigures& kind);
+// Of the same layer and steps. Absent also where there is one rank.
+std::optional<LayerTime> prefill_communication(const RunFigures& figures, const KindFigures& kind);
+std::optional<LayerTime> decode_communication(const RunFigures& figures, const KindFigures& kind);
 
 // An absent time is null.
 Json kind_json(const RunFigures& figures, const std::string& name, const KindFigures& kind);

@@ -39,6 +39,57 @@ STRATA_API strata_status strata_communicator_create(const strata_communicator_ca
                                                     strata_communicator* communicator) STRATA_NOEXCEPT;
 // For a single rank: the sum over ranks is the tensor itself.
 STRATA_API strata_status strata_communicator_single(strata_communicator* communicator) STRATA_NOEXCEPT;
+
+// The ranks of one process: communicators[r] is rank r's, for a thread of its own, on any device. Rows of a device that is not a CPU are
+// copied over the host, so a call waits for its stream and cannot be captured. timeout_seconds: how long a rank waits for a peer's call,
+// above 0. Errors: STRATA_INVALID_ARGUMENT for a size outside [1, 1024].
+STRATA_API strata_status strata_communicator_threads(int32_t size, double timeout_seconds,
+                                                     strata_communicator* communicators) STRATA_NOEXCEPT;
+
+// Where the processes of a job meet. The same rendezvous and size on every rank.
+typedef struct strata_rank_options {
+  size_t struct_size;      // sizeof(strata_rank_options)
+  int32_t rank;            // of this process, in [0, size)
+  int32_t size;            // the number of ranks, at least 1
+  const char* rendezvous;  // "file:PATH": a path that every rank can write and that no other job uses; or "tcp:HOST:PORT", which rank 0
+                           // listens at; null: one rank
+  double timeout_seconds;  // how long a rank waits for the others to join, and for a peer's call; 0: 60
+} strata_rank_options;
+// Rank 0 of 1, and otherwise zeros.
+static inline strata_rank_options strata_rank_options_default(void) {
+  strata_rank_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.size = 1;
+  return options;
+}
+// This rank of several processes of one host, over shared memory; devices are as above. Returns when all ranks have joined. Errors:
+// STRATA_DEVICE_FAILURE naming the ranks that have not joined in time; STRATA_INVALID_ARGUMENT for options that cannot be, and on ranks
+// whose sizes differ or that are on different hosts.
+STRATA_API strata_status strata_communicator_local(const strata_rank_options* options, strata_communicator* communicator) STRATA_NOEXCEPT;
+
+// Collective operations of the library's own communicators: of the two functions above. Every rank makes the same calls in the same order,
+// with equal dtypes and shapes. Sums are of ranks 0, 1, ... in this order, in float32, rounded once. Views are contiguous, on `device`; the
+// streams are the device's. A peer that ends, stalls for the timeout, destroys its communicator, aborts, or makes another call gives
+// STRATA_DEVICE_FAILURE on every rank, with a text that names rank and operation. The communicator stays failed. Errors else:
+// STRATA_INVALID_ARGUMENT for other views, and for communicators of callbacks and of a single rank.
+// In place, bf16 or f32.
+STRATA_API strata_status strata_communicator_all_reduce_sum(strata_communicator communicator, const strata_tensor_view* tensor,
+                                                            strata_device device, strata_stream stream) STRATA_NOEXCEPT;
+// out [size * n, ...] = the rows of every rank's in [n, ...], rank 0's first. Any dtype.
+STRATA_API strata_status strata_communicator_all_gather(strata_communicator communicator, const strata_tensor_view* in,
+                                                        const strata_tensor_view* out, strata_device device,
+                                                        strata_stream stream) STRATA_NOEXCEPT;
+// out [n, ...] = rows [rank * n, rank * n + n) of the sum over all ranks of in [size * n, ...]. bf16 or f32.
+STRATA_API strata_status strata_communicator_reduce_scatter_sum(strata_communicator communicator, const strata_tensor_view* in,
+                                                                const strata_tensor_view* out, strata_device device,
+                                                                strata_stream stream) STRATA_NOEXCEPT;
+// Work after it on the stream begins when every rank has called.
+STRATA_API strata_status strata_communicator_barrier(strata_communicator communicator, strata_device device,
+                                                     strata_stream stream) STRATA_NOEXCEPT;
+// Makes the present and later calls of every rank fail with this reason: for a rank that cannot go on. Any thread may call it.
+STRATA_API strata_status strata_communicator_abort(strata_communicator communicator, const char* reason) STRATA_NOEXCEPT;
+
 // This rank.
 STRATA_API strata_status strata_communicator_rank(strata_communicator communicator, int32_t* rank) STRATA_NOEXCEPT;
 // The number of ranks.

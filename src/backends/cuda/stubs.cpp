@@ -1,11 +1,16 @@
 // Replaces the backend in a build without CUDA: no implementations, and no devices.
 #include "backends/cuda/cuda_ops.h"
+#include "backends/cuda/peer.h"
 #include "core/check.h"
 
 namespace strata::cuda {
 
 std::shared_ptr<Device> make_device(DeviceId id, const Config&) {
   fail(ErrorCode::unsupported, "device {}: this build has no CUDA backend", to_string(id));
+}
+
+std::shared_ptr<Collectives> make_peer_communicator(std::shared_ptr<Collectives>, std::shared_ptr<Device>, double) {
+  fail(ErrorCode::unsupported, "a communicator over peer memory needs the CUDA backend, which this build does not have");
 }
 
 std::vector<Implementation<LinearParams>> linear() { return {}; }
