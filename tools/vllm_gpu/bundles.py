@@ -99,16 +99,19 @@ def prepare(folder, wheels, limit, cache=None):
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("bundle-*.tar"):
         old.unlink()
-    bins, paths = grouped(parts, limit), []
-    for number, held in enumerate(bins, 1):
-        listed = {"number": number, "of": len(bins), "vllm": VERSION, "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in held}}
-        paths.append(folder / f"bundle-{number}.tar")
-        with tarfile.open(paths[-1], "w") as tar:
-            for name, data in [("bundle.json", json.dumps(listed).encode())] + held:
-                info = tarfile.TarInfo(name)
-                info.size, info.mode = len(data), 0o644
-                tar.addfile(info, io.BytesIO(data))
-    return paths
+    bins = grouped(parts, limit)
+    return [write(folder / f"bundle-{number}.tar", number, len(bins), held) for number, held in enumerate(bins, 1)]
+
+
+def write(path, number, of, parts):
+    """Writes bundle `number` of `of` with its parts, (name, bytes). Returns its path."""
+    listed = {"number": number, "of": of, "vllm": VERSION, "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in parts}}
+    with tarfile.open(path, "w") as tar:
+        for name, data in [("bundle.json", json.dumps(listed).encode())] + parts:
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o644
+            tar.addfile(info, io.BytesIO(data))
+    return path
 
 
 def install(bundle, site):

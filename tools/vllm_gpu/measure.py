@@ -77,6 +77,8 @@ class Run:
 
             self.replaced = mhc.replace()
         options = {"kv_cache_dtype": args.kv_cache_dtype} if args.kv_cache_dtype else {}
+        if self.cuda and args.linear_backend:
+            options["linear_backend"] = args.linear_backend
         if self.cuda and not args.eager:
             options["compilation_config"] = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": sorted(set(args.requests))}
         self.llm = LLM(
@@ -214,6 +216,7 @@ def arguments(argv):
     parser.add_argument("--prompts", type=numbers, default=[3, 80, 300, 1500], help="lengths of the prompts whose tokens are compared")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--kv-cache-dtype", default="")
+    parser.add_argument("--linear-backend", default="", help="vLLM's linear_backend, on a GPU")
     parser.add_argument("--memory", type=float, default=0.6, help="vLLM's gpu_memory_utilization")
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--eager", action="store_true", help="no CUDA graphs")

@@ -8,12 +8,14 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 # vLLM's options of a model. DeepGEMM compiles each of its kernels with nvcc at first use: minutes for all of a model. Only V3.2's indexer needs it.
-# The matrix products outside attention are therefore vLLM's CUTLASS and Triton kernels, with the plugin and without it.
+# The other matrix products are therefore vLLM's CUTLASS and Triton kernels, with the plugin and without it.
+WITHOUT_DEEP_GEMM = {"VLLM_USE_DEEP_GEMM": "0"}
+INDEXER_ALONE = {"VLLM_USE_DEEP_GEMM": "1", "VLLM_MOE_USE_DEEP_GEMM": "0", "VLLM_DEEP_GEMM_WARMUP": "skip"}
 MODELS = {
-    "v3": {"strata": ("0", "1"), "kv_cache_dtype": "", "environment": {"VLLM_USE_DEEP_GEMM": "0"}},
-    "v32": {"strata": ("0", "1"), "kv_cache_dtype": "fp8_ds_mla", "environment": {"VLLM_USE_DEEP_GEMM": "1", "VLLM_MOE_USE_DEEP_GEMM": "0", "VLLM_DEEP_GEMM_WARMUP": "skip"}},
+    "v3": {"strata": ("0", "1"), "options": [], "environment": WITHOUT_DEEP_GEMM},
+    "v32": {"strata": ("0", "1"), "options": ["--kv-cache-dtype", "fp8_ds_mla", "--linear-backend", "cutlass"], "environment": INDEXER_ALONE},
     # Without the plugin V4 needs packages that the bundles do not hold.
-    "v4": {"strata": ("1",), "kv_cache_dtype": "fp8", "environment": {"VLLM_USE_DEEP_GEMM": "0"}},
+    "v4": {"strata": ("1",), "options": ["--kv-cache-dtype", "fp8"], "environment": WITHOUT_DEEP_GEMM},
 }
 # Part by which a time may be above vLLM's own.
 SLOWER = 0.02
@@ -22,9 +24,9 @@ SLOWER = 0.02
 def engine(model, checkpoint, strata, out, seconds, options):
     """Runs measure.py; returns its result. What went wrong is in "errors", also a time limit and a process that ended early."""
     environment = os.environ | (MODELS[model]["environment"] if options.gpu else {})
-    command = [sys.executable, str(HERE / "measure.py"), "--model", str(checkpoint), "--strata", strata, "--out", str(out), *options.measure]
-    if MODELS[model]["kv_cache_dtype"] and "--kv-cache-dtype" not in options.measure:
-        command += ["--kv-cache-dtype", MODELS[model]["kv_cache_dtype"]]
+    # An option of the caller is the last one, and so holds.
+    command = [sys.executable, str(HERE / "measure.py"), "--model", str(checkpoint), "--strata", strata, "--out", str(out)]
+    command += MODELS[model]["options"] + options.measure
     out.unlink(missing_ok=True)
     log, code = out.with_suffix(".log"), "no time left"
     if seconds > 0:
