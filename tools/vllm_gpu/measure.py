@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """One engine of vLLM in this process: tokens, times and kernels, as JSON. tools/vllm-gpu run starts it; see --help.
 
-Times are of the model's forward pass alone, by events on a GPU and by the clock on a CPU. On a GPU a short wait on the device precedes each
-timed pass, so that the host's launch is not counted; "step_ms" is the whole engine step on the host.
+Times are of the model's forward pass alone, by events on a GPU and by the clock on a CPU. On a GPU a wait on the device precedes each timed
+pass, longer than the host needs to launch it, so that its launches are not counted; "step_ms" is the whole engine step on the host.
 """
 import argparse
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -15,8 +16,10 @@ import traceback
 
 import torch
 
-# Cycles that the device waits before a timed pass, about 0.5 ms: longer than the host needs to launch a graph.
-WAIT_CYCLES = 1_000_000
+import mhc
+
+# Cycles that the device waits before a timed pass: about 0.5 ms for a graph, 20 ms for a prefill's launches one by one.
+GRAPH_WAIT, PREFILL_WAIT = 1_000_000, 40_000_000
 
 
 class Forward:
@@ -24,7 +27,7 @@ class Forward:
 
     def __init__(self, runner):
         self.cuda = torch.cuda.is_available()
-        self.runner, self.inner, self.on, self.passes = runner, runner._model_forward, False, []
+        self.inner, self.on, self.wait, self.passes = runner._model_forward, False, GRAPH_WAIT, []
         runner._model_forward = self
 
     def __call__(self, *args, **kwargs):
@@ -36,7 +39,7 @@ class Forward:
             self.passes.append((time.perf_counter() - start) * 1e3)
             return out
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(WAIT_CYCLES)
+        torch.cuda._sleep(self.wait)
         begin.record()
         out = self.inner(*args, **kwargs)
         end.record()
@@ -68,14 +71,14 @@ class Run:
     def __init__(self, args):
         from vllm import LLM, SamplingParams
 
+        plugins = [entry.value for entry in importlib.metadata.entry_points(group="vllm.general_plugins")]
+        if args.strata != "0" and not any(value.startswith("strata_attention") for value in plugins):
+            raise RuntimeError(f"STRATA_VLLM={args.strata}: expected the plugin of strata_attention to be installed, vLLM finds {plugins}")
         self.args, self.params = args, SamplingParams
         config = json.loads((pathlib.Path(args.model) / "config.json").read_text())
         self.vocabulary, self.number, self.cuda = config["vocab_size"], 0, torch.cuda.is_available()
-        self.replaced = []
-        if config["model_type"] == "deepseek_v4" and self.cuda:
-            import mhc
-
-            self.replaced = mhc.replace()
+        # vLLM has called it as a plugin too; here it says what is other than vLLM's own.
+        self.replaced = mhc.replace() if config["model_type"] == "deepseek_v4" else []
         options = {"kv_cache_dtype": args.kv_cache_dtype} if args.kv_cache_dtype else {}
         if self.cuda and args.linear_backend:
             options["linear_backend"] = args.linear_backend
@@ -107,17 +110,21 @@ class Run:
             self.engine.add_request(str(self.number), {"prompt_token_ids": prompt(1000 + self.number, length, self.vocabulary)}, sampling)
 
     def step(self):
-        """One engine step: (requests that gave a token, finished all)."""
-        outputs = self.engine.step()
-        return len(outputs), not self.engine.has_unfinished_requests()
+        """One engine step; returns the number of requests that gave a token."""
+        return len(self.engine.step())
 
     def drain(self):
-        while self.engine.has_unfinished_requests():
+        """Steps until no request is left."""
+        for _ in range(100000):
+            if not self.engine.has_unfinished_requests():
+                return
             self.engine.step()
+        raise RuntimeError("drain: expected no request to be left after 100000 steps")
 
     def prefill(self):
         """Passes over one prompt of `prefill` tokens, the first one not counted: median and all, ms."""
         self.forward.times()
+        self.forward.wait = PREFILL_WAIT
         steps = []
         for _ in range(self.args.repeats + 1):
             self.add(1, self.args.prefill, 1)
@@ -134,14 +141,16 @@ class Run:
     def decode(self, requests):
         """Steps of `requests` requests that each have `context` tokens: median and all, ms, and the kernels of one step."""
         self.add(requests, self.args.context, self.args.slack - 1)
-        running = 0
-        while running < requests:
-            running, done = self.step()
-            if done:
-                raise RuntimeError(f"decode: expected {requests} requests to run together, got {running}; more memory or a larger slack is needed")
+        # A step takes at least one prompt's rest, or `prefill` tokens less those of the requests that run already.
+        running, most = 0, self.args.slack
+        while running < requests and most > 0:
+            running, most = self.step(), most - 1
+        if running < requests:
+            raise RuntimeError(f"decode: expected {requests} requests to run together, got {running}; more memory or a larger slack is needed")
         for _ in range(2):
             self.step()
         self.forward.times()
+        self.forward.wait = PREFILL_WAIT if self.args.eager else GRAPH_WAIT
         self.forward.on = True
         steps = []
         for _ in range(self.args.repeats):
@@ -152,6 +161,7 @@ class Run:
         passes = self.forward.times()
         found = {"requests": requests, "context": self.args.context, "ms": median(passes), "all_ms": passes, "step_ms": median(steps)}
         found["kernels"] = self.profile()
+        found["strata_us"] = sum(us for name, _, us in found["kernels"] if "strata" in name)
         self.engine.abort_request([str(number) for number in range(self.number - requests + 1, self.number + 1)])
         self.drain()
         return found

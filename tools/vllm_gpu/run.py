@@ -23,7 +23,9 @@ SLOWER = 0.02
 
 def engine(model, checkpoint, strata, out, seconds, options):
     """Runs measure.py; returns its result. What went wrong is in "errors", also a time limit and a process that ended early."""
-    environment = os.environ | (MODELS[model]["environment"] if options.gpu else {})
+    # This folder holds a plugin of vLLM (mhc.py); ranks are processes of their own.
+    path = os.pathsep.join([str(HERE)] + [p for p in [os.environ.get("PYTHONPATH")] if p])
+    environment = os.environ | {"PYTHONPATH": path} | (MODELS[model]["environment"] if options.gpu else {})
     # An option of the caller is the last one, and so holds.
     command = [sys.executable, str(HERE / "measure.py"), "--model", str(checkpoint), "--strata", strata, "--out", str(out)]
     command += MODELS[model]["options"] + options.measure
@@ -55,6 +57,12 @@ def same_tokens(without, with_it):
     return found
 
 
+def wrong_kernels(strata, result):
+    """What of a result shows that the plugin did nothing, or something although it was off."""
+    return [f"{part}: {value['strata_us']} us in Strata's kernels" for part, value in result.items()
+            if part.startswith("decode_") and (value["strata_us"] > 0) != (strata != "0")]
+
+
 def compared(model, results):
     """Rows (model, what, without ms, with ms, ratio) of the table, and the tokens' comparison or None."""
     without, with_it = results.get("0", {}), results.get("1", {})
@@ -79,7 +87,7 @@ def table(rows):
 def run(options, write):
     """Runs the models of `options` and writes results into options.out. `write(folder, model)` makes a checkpoint that is not there.
 
-    Returns the number of parts that failed, came out slower than SLOWER allows, or gave other tokens where the best was clear of the second.
+    Returns the number of parts that failed, came out slower than SLOWER allows, ran without Strata's kernels (or with them, if off), or gave other tokens where the best was clear of the second.
     """
     begin, out = time.monotonic(), pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -102,6 +110,9 @@ def run(options, write):
             results[strata] = engine(model, folder, strata, out / f"{model}-{strata}.json", left, options)
             for name, error in results[strata]["errors"].items():
                 print(f"{model}, STRATA_VLLM={strata}: {name} failed: {error.strip().splitlines()[-1] if error.strip() else error}", flush=True)
+                bad += 1
+            for text in wrong_kernels(strata, results[strata]):
+                print(f"{model}, STRATA_VLLM={strata}: {text}", flush=True)
                 bad += 1
             print(f"{model}, STRATA_VLLM={strata}: {results[strata]['seconds']}", flush=True)
         entry["rows"], entry["tokens"] = compared(model, results)
