@@ -1,4 +1,5 @@
 """vLLM and the wheels it needs, in files that can be carried to a GPU machine without a network, and installed there."""
+
 import hashlib
 import io
 import json
@@ -14,7 +15,8 @@ import prune
 
 VERSION = "0.26.0"
 HERE = pathlib.Path(__file__).parent
-# Compiled parts of vLLM that are carried; True: pruned. _vllm_fa2_C (FlashAttention 2), the tokenizer in Rust and code for other GPUs are not.
+# Compiled parts of vLLM that are carried; True: pruned. _vllm_fa2_C (FlashAttention 2), the tokenizer in Rust and code for other GPUs are
+# not.
 # _moe_C: routing, alignment of experts' blocks, Marlin. _vllm_fa3_C: prefill and decode of MLA. deep_gemm: FP8 products, V3.2's indexer.
 LIBRARIES = {
     "vllm/_C_stable_libtorch.abi3.so": True,
@@ -35,8 +37,30 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 27, 26, 24,
 def download(cache, *requirements):
     """Wheels for Python 3.12 on x86_64 from the package index into the folder `cache`, without what they require."""
     cache.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--python-version", "3.12",
-               "--implementation", "cp", "--abi", "cp312", "--abi", "abi3", "--abi", "none", "--dest", str(cache), "--find-links", str(cache)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--python-version",
+        "3.12",
+        "--implementation",
+        "cp",
+        "--abi",
+        "cp312",
+        "--abi",
+        "abi3",
+        "--abi",
+        "none",
+        "--dest",
+        str(cache),
+        "--find-links",
+        str(cache),
+    ]
     for platform in PLATFORMS:
         command += ["--platform", platform]
     for attempt in range(3):
@@ -83,7 +107,8 @@ def grouped(parts, limit):
 
 
 def prepare(folder, wheels, limit, cache=None):
-    """Writes bundle-1.tar and so on into `folder`: vLLM, its requirements, and the wheels named. Each at most `limit` bytes. Returns their paths."""
+    """Writes bundle-1.tar and so on into `folder`: vLLM, its requirements, and the wheels named. Each at most `limit` bytes. Returns their
+    paths."""
     folder = pathlib.Path(folder)
     cache = pathlib.Path(cache or pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "strata" / "vllm-gpu")
     requirements = (HERE / "requirements.txt").read_text().split()
@@ -115,7 +140,8 @@ def write(path, number, of, parts):
 
 
 def install(bundle, site):
-    """Unpacks a bundle into the folder `site`, which PYTHONPATH is to name: in any order, each once. Returns the numbers of bundles that are still
+    """Unpacks a bundle into the folder `site`, which PYTHONPATH is to name: in any order, each once. Returns the numbers of bundles that
+    are still
     missing. Throws ValueError if its bytes are not those that were written."""
     site = pathlib.Path(site)
     site.mkdir(parents=True, exist_ok=True)

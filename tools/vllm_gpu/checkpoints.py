@@ -1,4 +1,5 @@
 """Random checkpoints in the published formats, from a seed: config.json and one safetensors file for each layer."""
+
 import json
 import pathlib
 import zlib
@@ -62,7 +63,10 @@ def encoded(spec, values, config):
         powers = config["quantization_config"].get("scale_fmt") == "ue8m0"
         weight, scale = to_fp8(values, powers)
         if v4:
-            return {spec.name: weight, spec.name.replace(".weight", ".scale"): scale.to(torch.float8_e8m0fnu) if config["expert_dtype"] == "fp4" else scale}
+            return {
+                spec.name: weight,
+                spec.name.replace(".weight", ".scale"): scale.to(torch.float8_e8m0fnu) if config["expert_dtype"] == "fp4" else scale,
+            }
         return {spec.name: weight, spec.name + "_scale_inv": scale}
     if kind == "fp4":
         weight, scale = to_fp4(values)

@@ -4,6 +4,7 @@
 Times are of the model's forward pass alone, by events on a GPU and by the clock on a CPU. On a GPU a wait on the device precedes each timed
 pass, longer than the host needs to launch it, so that its launches are not counted; "step_ms" is the whole engine step on the host.
 """
+
 import argparse
 import importlib.metadata
 import json
@@ -83,12 +84,26 @@ class Run:
         if self.cuda and args.linear_backend:
             options["linear_backend"] = args.linear_backend
         if self.cuda and not args.eager:
-            options["compilation_config"] = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": sorted(set(args.requests))}
+            options["compilation_config"] = {
+                "mode": 0,
+                "cudagraph_mode": "FULL_DECODE_ONLY",
+                "cudagraph_capture_sizes": sorted(set(args.requests)),
+            }
         self.llm = LLM(
-            model=args.model, skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=args.eager or not self.cuda, seed=0, async_scheduling=False,
-            enable_prefix_caching=False, max_model_len=max(args.context + args.slack, args.prefill + 2), max_num_seqs=max(args.requests),
-            max_num_batched_tokens=max(args.prefill, max(args.requests)), gpu_memory_utilization=args.memory, tensor_parallel_size=args.tensor_parallel,
-            **options)
+            model=args.model,
+            skip_tokenizer_init=True,
+            dtype="bfloat16",
+            enforce_eager=args.eager or not self.cuda,
+            seed=0,
+            async_scheduling=False,
+            enable_prefix_caching=False,
+            max_model_len=max(args.context + args.slack, args.prefill + 2),
+            max_num_seqs=max(args.requests),
+            max_num_batched_tokens=max(args.prefill, max(args.requests)),
+            gpu_memory_utilization=args.memory,
+            tensor_parallel_size=args.tensor_parallel,
+            **options,
+        )
         self.engine = self.llm.llm_engine
         executor = self.engine.engine_core.engine_core.model_executor if args.tensor_parallel == 1 else None
         self.forward = Forward(executor.driver_worker.worker.model_runner) if executor else None
@@ -96,7 +111,9 @@ class Run:
     def tokens(self):
         """Greedy tokens of a few prompts with the log probabilities of the two best, in one batch."""
         prompts = [{"prompt_token_ids": prompt(seed, length, self.vocabulary)} for seed, length in enumerate(self.args.prompts)]
-        outputs = self.llm.generate(prompts, self.params(max_tokens=self.args.tokens, temperature=0, ignore_eos=True, detokenize=False, logprobs=2), use_tqdm=False)
+        outputs = self.llm.generate(
+            prompts, self.params(max_tokens=self.args.tokens, temperature=0, ignore_eos=True, detokenize=False, logprobs=2), use_tqdm=False
+        )
         found = []
         for output in outputs:
             best = [sorted((entry.logprob for entry in position.values()), reverse=True)[:2] for position in output.outputs[0].logprobs]
@@ -146,7 +163,9 @@ class Run:
         while running < requests and most > 0:
             running, most = self.step(), most - 1
         if running < requests:
-            raise RuntimeError(f"decode: expected {requests} requests to run together, got {running}; more memory or a larger slack is needed")
+            raise RuntimeError(
+                f"decode: expected {requests} requests to run together, got {running}; more memory or a larger slack is needed"
+            )
         for _ in range(2):
             self.step()
         self.forward.times()
@@ -236,8 +255,14 @@ def arguments(argv):
 
 def environment(args):
     """What vLLM and the plugin read, set before either is imported."""
-    os.environ.update(STRATA_VLLM=args.strata, HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_USE_FLASHINFER_SAMPLER="0",
-                      VLLM_USE_V2_MODEL_RUNNER="0")
+    os.environ.update(
+        STRATA_VLLM=args.strata,
+        HF_HUB_OFFLINE="1",
+        VLLM_NO_USAGE_STATS="1",
+        DO_NOT_TRACK="1",
+        VLLM_USE_FLASHINFER_SAMPLER="0",
+        VLLM_USE_V2_MODEL_RUNNER="0",
+    )
     if args.tensor_parallel == 1:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     if not torch.cuda.is_available():

@@ -1,9 +1,12 @@
 """vLLM's hyper-connections of V4 (models/deepseek_v4/nvidia/model.py of 0.26.0) in torch, for machines without tilelang.
 
-vLLM computes them by tilelang kernels on CUDA. They are no part of attention: with tilelang installed nothing is replaced. `replace` is an entry
-point of vLLM's plugins (vllm_gpu-0.dist-info), so that it runs in each rank's process, before the model is made. All functions are safe in CUDA
+vLLM computes them by tilelang kernels on CUDA. They are no part of attention: with tilelang installed nothing is replaced. `replace` is an
+entry
+point of vLLM's plugins (vllm_gpu-0.dist-info), so that it runs in each rank's process, before the model is made. All functions are safe in
+CUDA
 graphs: no host value depends on the device.
 """
+
 import importlib.util
 import sys
 
@@ -60,7 +63,8 @@ REPLACED = {
 
 
 def replace():
-    """Puts these functions into vLLM, and into its CUDA model of V4 if that is imported, unless tilelang is installed or there is no GPU. Returns
+    """Puts these functions into vLLM, and into its CUDA model of V4 if that is imported, unless tilelang is installed or there is no GPU.
+    Returns
     the names that it replaced. Throws AttributeError if vLLM has not a name of REPLACED."""
     if importlib.util.find_spec("tilelang") or not torch.cuda.is_available():
         return []

@@ -1,4 +1,5 @@
 """Keeps of a library's CUDA code what one kind of GPU runs, so that it compresses well."""
+
 import struct
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
@@ -20,7 +21,8 @@ def entries(data, begin, end):
 
 
 def prune(data, arch=90):
-    """Zeroes, in a bytearray, the code of every entry of a fat binary that GPUs of `arch` do not load: all but its own machine code, or, where
+    """Zeroes, in a bytearray, the code of every entry of a fat binary that GPUs of `arch` do not load: all but its own machine code, or,
+    where
     there is none, PTX that is no newer. No offset changes. Returns (bytes kept, bytes zeroed)."""
     at, kept, zeroed = 0, 0, 0
     while (at := data.find(MAGIC, at)) >= 0:

@@ -1,4 +1,5 @@
 """The comparison on the GPU machine: checkpoints, each engine in a process of its own, then a table and a JSON file of all."""
+
 import json
 import os
 import pathlib
@@ -7,13 +8,18 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
-# vLLM's options of a model. DeepGEMM compiles each of its kernels with nvcc at first use: minutes for all of a model. Only V3.2's indexer needs it.
+# vLLM's options of a model. DeepGEMM compiles each of its kernels with nvcc at first use: minutes for all of a model. Only V3.2's indexer
+# needs it.
 # The other matrix products are therefore vLLM's CUTLASS and Triton kernels, with the plugin and without it.
 WITHOUT_DEEP_GEMM = {"VLLM_USE_DEEP_GEMM": "0"}
 INDEXER_ALONE = {"VLLM_USE_DEEP_GEMM": "1", "VLLM_MOE_USE_DEEP_GEMM": "0", "VLLM_DEEP_GEMM_WARMUP": "skip"}
 MODELS = {
     "v3": {"strata": ("0", "1"), "options": [], "environment": WITHOUT_DEEP_GEMM},
-    "v32": {"strata": ("0", "1"), "options": ["--kv-cache-dtype", "fp8_ds_mla", "--linear-backend", "cutlass"], "environment": INDEXER_ALONE},
+    "v32": {
+        "strata": ("0", "1"),
+        "options": ["--kv-cache-dtype", "fp8_ds_mla", "--linear-backend", "cutlass"],
+        "environment": INDEXER_ALONE,
+    },
     # Without the plugin V4 needs packages that the bundles do not hold.
     "v4": {"strata": ("1",), "options": ["--kv-cache-dtype", "fp8"], "environment": WITHOUT_DEEP_GEMM},
 }
@@ -44,7 +50,8 @@ def engine(model, checkpoint, strata, out, seconds, options):
 
 
 def same_tokens(without, with_it):
-    """For each prompt: tokens equal from the start, of how many, and the difference of the two best log probabilities where they part (0: a tie)."""
+    """For each prompt: tokens equal from the start, of how many, and the difference of the two best log probabilities where they part (0:
+    a tie)."""
     found = []
     for a, b in zip(without, with_it, strict=True):
         equal = next((i for i, (x, y) in enumerate(zip(a["tokens"], b["tokens"])) if x != y), len(a["tokens"]))
@@ -59,15 +66,21 @@ def same_tokens(without, with_it):
 
 def wrong_kernels(strata, result):
     """What of a result shows that the plugin did nothing, or something although it was off."""
-    return [f"{part}: {value['strata_us']} us in Strata's kernels" for part, value in result.items()
-            if part.startswith("decode_") and (value["strata_us"] > 0) != (strata != "0")]
+    return [
+        f"{part}: {value['strata_us']} us in Strata's kernels"
+        for part, value in result.items()
+        if part.startswith("decode_") and (value["strata_us"] > 0) != (strata != "0")
+    ]
 
 
 def compared(model, results):
     """Rows (model, what, without ms, with ms, ratio) of the table, and the tokens' comparison or None."""
     without, with_it = results.get("0", {}), results.get("1", {})
     rows = []
-    for part in sorted({key for result in (without, with_it) for key in result if key == "prefill" or key.startswith("decode_")}, key=lambda key: (len(key), key)):
+    for part in sorted(
+        {key for result in (without, with_it) for key in result if key == "prefill" or key.startswith("decode_")},
+        key=lambda key: (len(key), key),
+    ):
         times = [result.get(part, {}).get("ms") for result in (without, with_it)]
         rows.append((model, part, *times, times[0] / times[1] if all(times) else None))
     tokens = same_tokens(without["tokens"], with_it["tokens"]) if "tokens" in without and "tokens" in with_it else None
@@ -87,7 +100,9 @@ def table(rows):
 def run(options, write):
     """Runs the models of `options` and writes results into options.out. `write(folder, model)` makes a checkpoint that is not there.
 
-    Returns the number of parts that failed, came out slower than SLOWER allows, ran without Strata's kernels (or with them, if off), or gave other tokens where the best was clear of the second.
+    Returns the number of parts that failed, came out slower than SLOWER allows, ran without Strata's kernels (or with them, if off), or
+    gave
+    other tokens where the best was clear of the second.
     """
     begin, out = time.monotonic(), pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -109,7 +124,10 @@ def run(options, write):
             left = options.seconds - (time.monotonic() - begin)
             results[strata] = engine(model, folder, strata, out / f"{model}-{strata}.json", left, options)
             for name, error in results[strata]["errors"].items():
-                print(f"{model}, STRATA_VLLM={strata}: {name} failed: {error.strip().splitlines()[-1] if error.strip() else error}", flush=True)
+                print(
+                    f"{model}, STRATA_VLLM={strata}: {name} failed: {error.strip().splitlines()[-1] if error.strip() else error}",
+                    flush=True,
+                )
                 bad += 1
             for text in wrong_kernels(strata, results[strata]):
                 print(f"{model}, STRATA_VLLM={strata}: {text}", flush=True)
