@@ -227,13 +227,13 @@ class StrataV4Layer(_Base):
             arguments = {
                 "cache": self._index_pages,
                 "block_table": keys.block_table if table is None else table,
-                "token_to_req": step.token_to_req,
             }
             arguments |= {"query_prologue": query} if n <= _FEW_TOKENS else self._quantised(query)
         strata.indexer_topk(
             step.c4_lens,
             max_length,
             indexer.topk_indices_buffer[:n],
+            token_to_req=step.token_to_req,
             slots_epilogue=strata.TopkSlots(keys.block_table, keys.block_size // 4, *slots),
             **arguments,
         )
