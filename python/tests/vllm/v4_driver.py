@@ -2,6 +2,7 @@
 
 MODE  strata     the plugin's layer
       reference  vLLM's layer, its attention and output projection in float32
+      compare    the plugin's layer and the reference on the same inputs in every call; their distance per kind of layer
       broken     the plugin's layer with a wrong sign in its attention of ratio 128
 OPTIONS  tokens, prompts (lengths), llm (arguments of vllm.LLM), repeat (the prompts again, for the prefix cache)
 """
@@ -95,6 +96,23 @@ def random_weights(model: torch.nn.Module, *_arguments: Any, **_keywords: Any) -
         parameter.data.copy_(values.to(parameter.dtype))
 
 
+def allow_chunks() -> None:
+    """Chunked prefill and the prefix cache, which vLLM allows V4 only where its own kernels run, on CPUs with AMX."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    inner = CpuPlatform.check_and_update_config.__func__
+
+    def check(cls: type, vllm_config: Any) -> None:
+        has_amx = torch.cpu._is_amx_tile_supported
+        torch.cpu._is_amx_tile_supported = lambda: True
+        try:
+            inner(cls, vllm_config)
+        finally:
+            torch.cpu._is_amx_tile_supported = has_amx
+
+    CpuPlatform.check_and_update_config = classmethod(check)
+
+
 def count_calls(layer: type, calls: collections.Counter[str]) -> None:
     """Counts the ops that each kind of layer calls."""
     import strata_attention.vllm.v4_layer as module
@@ -133,6 +151,37 @@ def break_attention(layer: type) -> None:
     layer._attend = attend  # type: ignore[attr-defined]
 
 
+def compare_layers(layer: type, base: type, distances: dict[str, float]) -> None:
+    """Runs both layers on the same pages. Attention: the largest difference by the largest value. Pages: the share of bytes that differ."""
+    inner = layer.prepare_and_attend  # type: ignore[attr-defined]
+
+    def prepare(self: Any, qr: torch.Tensor, kv: torch.Tensor, *scores_and_positions: Any) -> None:
+        from vllm.forward_context import get_forward_context
+
+        *scores, positions, out = scores_and_positions
+        if not isinstance(get_forward_context().attn_metadata, dict):
+            inner(self, qr, kv, *scores, positions, out)
+            return
+        pages = torch.empty(0, dtype=torch.uint8).set_(self.swa_cache_layer.kv_cache.untyped_storage())
+        before = pages.clone()
+        other = torch.empty_like(out)
+        latents = base._split_qkv_and_norm(self, torch.cat([qr, kv], -1))  # type: ignore[attr-defined]
+        base._prepare_and_attn(self, None, latents[0], latents[2], None, *scores, positions, other)  # type: ignore[attr-defined]
+        expected = pages.clone()
+        pages.copy_(before)
+        inner(self, qr, kv, *scores, positions, out)
+        other = v4_reference.rotated_back(other.float(), positions, self.rotary_emb.cos_sin_cache)
+        kind = f"{self.compress_ratio}.{'prefill' if out.shape[0] > 4 else 'decode'}"
+        found = {
+            f"{kind}.attention": ((out - other).abs().max() / other.abs().max()).item(),
+            f"{kind}.pages": (pages != expected).sum().item() / max(1, (before != expected).sum().item()),
+        }
+        for name, value in found.items():
+            distances[name] = max(distances.get(name, 0.0), value)
+
+    layer.prepare_and_attend = prepare  # type: ignore[attr-defined]
+
+
 def prompt(number: int, length: int) -> list[int]:
     generator = torch.Generator().manual_seed(number)
     return torch.randint(2, CONFIG["vocab_size"], (length,), generator=generator).tolist()
@@ -142,14 +191,18 @@ def main(mode: str, options: dict[str, Any]) -> None:
     import vllm.model_executor.model_loader.dummy_loader as dummy_loader
     from vllm import LLM, SamplingParams
 
-    dummy_loader.initialize_dummy_weights = random_weights
+    dummy_loader.DummyModelLoader.load_weights = lambda self, model, config: random_weights(model)
+    allow_chunks()
     calls: collections.Counter[str] = collections.Counter()
-    if mode == "reference":
-        v4_reference.install()
-    else:
+    distances: dict[str, float] = {}
+    if mode in ("reference", "compare"):
+        base = v4_reference.install()
+    if mode != "reference":
         from strata_attention.vllm import v4_cpu
 
         count_calls(v4_cpu.StrataV4CPUAttention, calls)
+        if mode == "compare":
+            compare_layers(v4_cpu.StrataV4CPUAttention, base, distances)
         if mode == "broken":
             break_attention(v4_cpu.StrataV4CPUAttention)
     arguments: dict[str, Any] = {
@@ -176,6 +229,7 @@ def main(mode: str, options: dict[str, Any]) -> None:
             for o in outputs
         ]
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    result["distances"] = distances
     result["calls"] = dict(sorted(calls.items()))
     result["preempted"] = getattr(scheduler, "num_preemptions", None)
     print("RESULT " + json.dumps(result))

@@ -23,7 +23,17 @@ def rows_of(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
     return torch.cat([(codes * torch.exp2(exponent)[..., None]).flatten(-2), rotary], -1)
 
 
-def install() -> None:
+def rotated_back(x: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor) -> torch.Tensor:
+    """f32 [T, H, 512] with its last 64 dimensions rotated back by the tokens' positions."""
+    table = cos_sin[positions].float()
+    cos, sin = table[:, None, :32], table[:, None, 32:]
+    even, odd = x[..., 448::2], x[..., 449::2]
+    rotated = torch.stack([even * cos + odd * sin, odd * cos - even * sin], -1).flatten(-2)
+    return torch.cat([x[..., :448], rotated], -1)
+
+
+def install() -> type:
+    """Puts the layer in the place of vLLM's. Returns it."""
     from strata_attention.vllm import v4_cpu_metadata
 
     v4_cpu_metadata.install()
@@ -64,15 +74,11 @@ def install() -> None:
             output.copy_(torch.einsum("thk,tkd->thd", weights, k))
 
         def _o_proj(self, o: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-            table = self.rotary_emb.cos_sin_cache[positions].float()
-            cos, sin = table[:, None, :32], table[:, None, 32:]
-            x = o.float()
-            even, odd = x[..., 448::2], x[..., 449::2]
-            rotated = torch.stack([even * cos + odd * sin, odd * cos - even * sin], -1).flatten(-2)
-            x = torch.cat([x[..., :448], rotated], -1).view(o.shape[0], self.n_local_groups, -1)
+            x = rotated_back(o.float(), positions, self.rotary_emb.cos_sin_cache).view(o.shape[0], self.n_local_groups, -1)
             weight = self.wo_a.weight.float().view(self.n_local_groups, self.o_lora_rank, -1)
             z = torch.einsum("tgk,gnk->tgn", x, weight).to(o.dtype)
             result: torch.Tensor = self.wo_b(z.flatten(1))
             return result
 
     model.DeepseekV4CPUAttention = Reference
+    return Reference
