@@ -56,7 +56,7 @@ def _install(target: str) -> str:
     module, function = target.split(":")
     try:
         getattr(importlib.import_module(f"{__name__}.{module}"), function)()
-    except Exception as error:  # vLLM runs without the step
+    except Exception as error:  # noqa: BLE001, vLLM runs without the step
         return f"off: {type(error).__name__}: {error}"
     return "on"
 
