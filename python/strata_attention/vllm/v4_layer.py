@@ -274,10 +274,10 @@ class StrataV4Layer(_Base):
         """Attention of every token to its window and to the rows of compressed keys (slots and counts), straight from the pages."""
         decodes = step.num_decode_tokens
         parts = (
-            (slice(0, decodes), window.decode_swa_indices, window.decode_swa_lens),
-            (slice(decodes, step.num_tokens), window.prefill_swa_indices, window.prefill_swa_lens),
+            (True, slice(0, decodes), window.decode_swa_indices, window.decode_swa_lens),
+            (False, slice(decodes, step.num_tokens), window.prefill_swa_indices, window.prefill_swa_lens),
         )
-        for part, indices, lens in parts:
+        for is_decode, part, indices, lens in parts:
             count = part.stop - part.start
             if count == 0:
                 continue
@@ -289,7 +289,7 @@ class StrataV4Layer(_Base):
                     "extra_indices": rows[0][part].unsqueeze(1),
                     "extra_topk_length": rows[1][part],
                 }
-            if part.start == 0:
+            if is_decode:
                 extra["query_prologue"] = strata.QueryNormRope(positions, self._cos_sin, self.eps)
             if self.gives_unrotated:
                 extra["out_epilogue"] = strata.InverseRope(positions, self._cos_sin)

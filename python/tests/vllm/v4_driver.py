@@ -170,6 +170,7 @@ def compare_layers(layer: type, base: type, distances: dict[str, float]) -> None
         expected = pages.clone()
         pages.copy_(before)
         inner(self, qr, kv, *scores, positions, out)
+        v4_reference.attend(self, v4_reference.QUERIES[-1], positions, other)  # of the same pages
         other = v4_reference.rotated_back(other.float(), positions, self.rotary_emb.cos_sin_cache)
         kind = f"{self.compress_ratio}.{'prefill' if out.shape[0] > 4 else 'decode'}"
         found = {

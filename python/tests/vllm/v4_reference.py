@@ -10,6 +10,11 @@ from typing import Any
 import torch
 
 
+#: The last layer's normalised and rotated queries.
+QUERIES: list[torch.Tensor] = []
+attend: Any = None
+
+
 def rows_of(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
     """f32 [..., 512]: rows of fp8_ds_mla pages [pages, rows, 584] by slot; slots below 0 give row 0."""
     pages, rows = cache.shape[:2]
@@ -46,6 +51,7 @@ def install() -> type:
             self.wo_a.quant_method.process_weights_after_loading = lambda layer: None
 
         def forward_mqa(self, q: torch.Tensor, kv: torch.Tensor, positions: torch.Tensor, output: torch.Tensor) -> None:
+            QUERIES[:] = [q]
             metadata: Any = get_forward_context().attn_metadata
             if metadata is None:
                 output.zero_()
@@ -80,5 +86,7 @@ def install() -> type:
             result: torch.Tensor = self.wo_b(z.flatten(1))
             return result
 
+    global attend
+    attend = lambda layer, q, positions, output: Reference.forward_mqa(layer, q, q, positions, output)  # noqa: E731
     model.DeepseekV4CPUAttention = Reference
     return Reference
