@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from pathlib import Path
 
 from .names import missing
@@ -25,15 +26,14 @@ def register() -> None:
     if not chosen:
         return
     import vllm
-    from vllm.logger import init_logger
     from vllm.platforms import current_platform
 
     platform = "cuda" if current_platform.is_cuda() else "cpu" if current_platform.is_cpu() else current_platform.device_type
     version = vllm.__version__.split("+")[0]
     STATE.update(outcomes(Path(vllm.__path__[0]), version, platform, chosen))
     text = ", ".join(f"{name} {state}" for name, state in STATE.items())
-    # Loggers outside vLLM's tree have no handler.
-    init_logger("vllm.plugins.strata").info("strata_attention, vLLM %s on %s: %s", version, platform, text)
+    # vLLM may configure its loggers after it loads plugins.
+    print(f"strata_attention, vLLM {version} on {platform}: {text}", file=sys.stderr, flush=True)
 
 
 def outcomes(root: Path, version: str, platform: str, chosen: frozenset[str]) -> dict[str, str]:
