@@ -1,6 +1,7 @@
 """Plugin of vLLM: DeepSeek's attention by Strata's ops. vLLM finds register by the entry point vllm.general_plugins.
 
-STRATA_VLLM in the environment chooses the steps: 1 or absent: all; 0: none; or names with commas, such as ops,mla.
+STRATA_VLLM in the environment chooses the steps: 1: all; 0 or absent: none; or names with commas, such as ops,mla. The steps are unfinished, so none
+is on by default.
 A step stays off, and the log says why, where vLLM's version is not in the table of steps or where a name or signature differs.
 """
 
@@ -22,7 +23,7 @@ def register() -> None:
     """Installs the chosen steps, once in a process, and logs one line. ValueError for an unknown step in STRATA_VLLM."""
     if STATE:
         return
-    chosen = _chosen(os.environ.get("STRATA_VLLM", "1"))
+    chosen = _chosen(os.environ.get("STRATA_VLLM", "0"))
     if not chosen:
         return
     import vllm
@@ -63,9 +64,9 @@ def _install(target: str) -> str:
 
 def _chosen(value: str) -> frozenset[str]:
     known = frozenset(step.name for step in STEPS)
-    if value in ("", "1"):
+    if value == "1":
         return known
-    if value == "0":
+    if value in ("", "0"):
         return frozenset()
     names = frozenset(part.strip() for part in value.split(","))
     if unknown := sorted(names - known):
