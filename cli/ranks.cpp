@@ -93,6 +93,7 @@ void Ranks::run(const CommonOptions& common, const std::function<void(const Rank
   std::atomic<bool> thrown = false;
   std::exception_ptr first;  // the others' follow from it
   std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
   for (const RankDevice& own : ranks) {
     threads.emplace_back([&] {
       try {

@@ -126,6 +126,7 @@ std::vector<uint8_t> give(const std::string& where, const RankOptions& o, const 
   const Deadline deadline(o.timeout_seconds);
   const Socket listener = listen_at(where);
   std::vector<Socket> peers;
+  peers.reserve(static_cast<size_t>(o.size));
   for (int rank = 0; rank < o.size; ++rank) peers.emplace_back();
   std::string wrong;
   for (int missing = o.size - 1; missing > 0 && wrong.empty();) {

@@ -14,6 +14,7 @@ std::vector<std::shared_ptr<Collectives>> make_thread_communicators(int size, do
   const std::shared_ptr<void> memory(::operator new(Board::bytes(size), kPage), [](void* p) { ::operator delete(p, kPage); });
   std::memset(memory.get(), 0, Board::bytes(size) - Board::buffer_bytes(size));
   std::vector<std::shared_ptr<Collectives>> ranks;
+  ranks.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     ranks.push_back(std::make_shared<HostCollectives>(memory, std::make_unique<Board>(memory.get(), rank, size, timeout_seconds)));
   }
