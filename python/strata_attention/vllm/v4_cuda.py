@@ -24,9 +24,7 @@ class StrataV4CUDAAttention(StrataV4Layer, DeepseekV4FlashMLAAttention):  # type
         super().__init__(*arguments, **keywords)
         self.take_weights(get_current_vllm_config().model_config.hf_config)
 
-    def forward(
-        self, positions: torch.Tensor, hidden_states: torch.Tensor, llama_4_scaling: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, positions: torch.Tensor, hidden_states: torch.Tensor, llama_4_scaling: torch.Tensor | None = None) -> torch.Tensor:
         shape = (hidden_states.shape[0], self.n_local_heads, self.head_dim)
         out = torch.empty(shape, dtype=hidden_states.dtype, device=hidden_states.device)
         qr_kv, kv_score, index_kv_score, index_weights = self.attn_gemm_parallel_execute(hidden_states)

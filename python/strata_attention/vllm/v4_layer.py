@@ -328,7 +328,9 @@ class StrataV4Layer(_Base):
             return 0
         fp4 = indexer.use_fp4_kv
         q = torch.empty(
-            (tokens, indexer.n_head, indexer.head_dim // (2 if fp4 else 1)), dtype=torch.uint8 if fp4 else torch.float8_e4m3fn, device=device
+            (tokens, indexer.n_head, indexer.head_dim // (2 if fp4 else 1)),
+            dtype=torch.uint8 if fp4 else torch.float8_e4m3fn,
+            device=device,
         )
         page = strata.PagedCache.empty(strata.KvFormat.indexer_mxfp4 if fp4 else strata.KvFormat.indexer_fp8, 1, 64, device=device)
         tables = torch.zeros((tokens, -(-length // 64)), dtype=torch.int32, device=device)
