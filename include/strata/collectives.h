@@ -40,7 +40,7 @@ class Collectives : public Communicator {
 // Where the processes of a job meet. The same rendezvous and size on every rank.
 struct RankOptions {
   int rank = 0;  // of this process, in [0, size)
-  int size = 1;
+  int size = 1;  // ranks of the job
   // "file:PATH": a path that every rank can write and that no other job uses; or "tcp:HOST:PORT", which rank 0 listens at. One rank alone
   // needs none.
   std::string rendezvous{};
